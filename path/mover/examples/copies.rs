@@ -109,7 +109,7 @@ fn by_copies(portal: Arc<dyn Portal>) -> impl FnMut(&mut Packets) {
         copies.submit();
         let mut ended = 0;
         while ended < BURST {
-            ended += copies.landed(|_, how| assert_eq!(how, Ended::Done));
+            ended += copies.completed(|_, how| assert_eq!(how, Ended::Done));
         }
     }
 }

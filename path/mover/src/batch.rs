@@ -1,7 +1,7 @@
 //! Several operations submitted together, with fences between them.
 
 use crate::error::{Expired, JobError};
-use crate::inflight::{ConvoyCargo, Load, Member, Shared, Unready, boxed, nop};
+use crate::inflight::{BatchInFlight, InvalidRequest, Member, OwnedRequest, Shared, boxed, nop};
 use crate::job::Done;
 use crate::operation::operations;
 use crate::outcome::{Outcome, Via};
@@ -41,7 +41,7 @@ use telpher_mem::{StableBuf, StableBufMut};
 #[must_use = "a batch does nothing until it is submitted"]
 pub struct Batch {
     shared: Arc<Shared>,
-    members: Vec<Entry>,
+    members: Vec<PendingMember>,
     /// The next member waits for all members before it.
     fence: bool,
     /// Identifies this batch's keys among all keys of the process.
@@ -49,10 +49,10 @@ pub struct Batch {
 }
 
 /// A member before submission.
-enum Entry {
-    Good(Load<Box<dyn Any + Send>>, bool),
+enum PendingMember {
+    Valid(OwnedRequest<Box<dyn Any + Send>>, bool),
     /// Its buffers do not fit; it fails when its turn comes.
-    Bad(JobError, Box<dyn Any + Send>, bool),
+    Invalid(JobError, Box<dyn Any + Send>, bool),
 }
 
 /// Identifies a member of a batch; the type remembers the member's buffers.
@@ -109,14 +109,14 @@ impl Batch {
         src2: R2,
         difference: bool,
     ) -> Key<(R, R2)> {
-        self.add(boxed::compare(src, src2).map(|load| load.expecting(difference)))
+        self.add(boxed::compare(src, src2).map(|request| request.expecting(difference)))
     }
 
-    fn add<B: Send + 'static>(&mut self, load: Result<Load<Box<B>>, Unready<Box<B>>>) -> Key<B> {
+    fn add<B: Send + 'static>(&mut self, request: Result<OwnedRequest<Box<B>>, InvalidRequest<Box<B>>>) -> Key<B> {
         let fence = std::mem::take(&mut self.fence);
-        self.members.push(match load {
-            Ok(load) => Entry::Good(load.erased(), fence),
-            Err(Unready { error, payload }) => Entry::Bad(error, payload, fence),
+        self.members.push(match request {
+            Ok(request) => PendingMember::Valid(request.erased(), fence),
+            Err(InvalidRequest { error, payload }) => PendingMember::Invalid(error, payload, fence),
         });
         Key { batch: self.id, index: self.members.len() - 1, buffers: PhantomData }
     }
@@ -127,27 +127,27 @@ impl Batch {
         let threshold = |op| self.shared.threshold(op);
         let weights = || {
             self.members.iter().filter_map(|member| match member {
-                Entry::Good(load, _) => Some(load.weight()),
-                Entry::Bad(..) => None,
+                PendingMember::Valid(request, _) => Some(request.weight()),
+                PendingMember::Invalid(..) => None,
             })
         };
         let total: u64 = weights().map(|(_, bytes)| bytes).sum();
         let least = weights().map(|(op, _)| threshold(op)).min().unwrap_or(u64::MAX);
-        let worth = total >= least && !self.shared.lanes.all().is_empty();
-        let device = |load: &Load<_>| worth && threshold(load.weight().0) < u64::MAX;
+        let worth = total >= least && !self.shared.queues.all().is_empty();
+        let device = |request: &OwnedRequest<_>| worth && threshold(request.weight().0) < u64::MAX;
         let members = self.members.iter().map(|member| match member {
-            Entry::Good(load, _) => device(load),
-            Entry::Bad(..) => false,
+            PendingMember::Valid(request, _) => device(request),
+            PendingMember::Invalid(..) => false,
         });
         let members: Vec<bool> = members.collect();
         let members = self.members.into_iter().zip(members).map(|(member, device)| match member {
-            Entry::Good(load, fence) => Member::new(load, fence, device),
-            Entry::Bad(error, payload, fence) => Member::failed_before(error, payload, fence),
+            PendingMember::Valid(request, fence) => Member::new(request, fence, device),
+            PendingMember::Invalid(error, payload, fence) => Member::failed_before(error, payload, fence),
         });
-        let mut cargo = ConvoyCargo::new(&self.shared, members.collect());
-        let state = match cargo.launch() {
+        let mut in_flight = BatchInFlight::new(&self.shared, members.collect());
+        let state = match in_flight.launch() {
             Poll::Ready(members) => State::Ready(BatchDone::new(members, self.id)),
-            Poll::Pending => State::Flying(cargo),
+            Poll::Pending => State::InFlight(in_flight),
         };
         BatchJob { state, id: self.id }
     }
@@ -178,41 +178,41 @@ pub struct BatchJob {
 #[derive(Debug)]
 enum State {
     Ready(BatchDone),
-    Flying(ConvoyCargo),
+    InFlight(BatchInFlight),
     Spent,
 }
 
 impl BatchJob {
     fn step(&mut self) -> Poll<BatchDone> {
-        if let State::Flying(cargo) = &mut self.state {
-            return cargo.step().map(|members| {
+        if let State::InFlight(in_flight) = &mut self.state {
+            return in_flight.step().map(|members| {
                 self.state = State::Spent;
                 BatchDone::new(members, self.id)
             });
         }
         match std::mem::replace(&mut self.state, State::Spent) {
             State::Ready(done) => Poll::Ready(done),
-            State::Flying(_) | State::Spent => panic!("a batch was polled after it had given its result"),
+            State::InFlight(_) | State::Spent => panic!("a batch was polled after it had given its result"),
         }
     }
 
     fn shared(&self) -> Option<Arc<Shared>> {
         match &self.state {
-            State::Flying(cargo) => Some(Arc::clone(cargo.shared())),
+            State::InFlight(in_flight) => Some(Arc::clone(in_flight.shared())),
             State::Ready(_) | State::Spent => None,
         }
     }
 
     /// Sets whether the thread that steps it from now on waits for it.
-    fn attend(&mut self, attended: bool) {
-        if let State::Flying(cargo) = &mut self.state {
-            cargo.attend(attended);
+    fn set_waited_for(&mut self, waited_for: bool) {
+        if let State::InFlight(in_flight) = &mut self.state {
+            in_flight.set_waited_for(waited_for);
         }
     }
 
     /// Returns true if every member has ended; takes one step otherwise.
     pub fn is_done(&mut self) -> bool {
-        if let State::Flying(_) = self.state
+        if let State::InFlight(_) = self.state
             && let Poll::Ready(done) = self.step()
         {
             self.state = State::Ready(done);
@@ -228,19 +228,19 @@ impl BatchJob {
         }
         let Some(shared) = self.shared() else { return true };
         let end = shared.clock.now().after(at_most);
-        self.attend(true);
+        self.set_waited_for(true);
         let done = shared.wait_until(end, || match self.is_done() {
             true => Poll::Ready(true),
             false if shared.clock.now() >= end => Poll::Ready(false),
             false => Poll::Pending,
         });
-        self.attend(false);
+        self.set_waited_for(false);
         done
     }
 
     /// Waits for every member on this thread.
     pub fn wait(mut self) -> BatchDone {
-        self.attend(true);
+        self.set_waited_for(true);
         match self.shared() {
             Some(shared) => shared.wait(|| self.step()),
             None => match self.step() {
@@ -287,7 +287,7 @@ impl TimedBatch {
         if job.shared().is_some_and(|shared| shared.clock.now() >= self.end) {
             let id = job.id;
             let members = match std::mem::replace(&mut job.state, State::Spent) {
-                State::Flying(cargo) => cargo.expire(),
+                State::InFlight(in_flight) => in_flight.expire(),
                 State::Ready(_) | State::Spent => None,
             };
             return Poll::Ready(Err(Expired { buffers: members.map(|members| BatchDone::new(members, id)) }));
@@ -304,7 +304,7 @@ impl TimedBatch {
     /// [`JobError::Deadline`](crate::JobError::Deadline) as their result.
     pub fn wait(mut self) -> Result<BatchDone, Expired<BatchDone>> {
         if let Some(job) = &mut self.job {
-            job.attend(true);
+            job.set_waited_for(true);
         }
         let shared = self.job.as_ref().and_then(BatchJob::shared);
         match (shared, self.step()) {

@@ -1,12 +1,12 @@
 //! The poll-mode layer: one thread, one queue, a fixed number of operations. Nothing blocks and nothing is allocated.
 
 use crate::error::{ChannelError, JobError};
-use crate::inflight::{Buffers, Ring, Unready, named, side};
+use crate::inflight::{Buffers, InvalidRequest, Ring, named, side};
 use crate::operation::operations;
 use crate::outcome::{Outcome, Via};
 use crate::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault};
+use crate::stall_timer::Bounds;
 use crate::time::{Clock, SystemClock};
-use crate::vigil::Bounds;
 use std::sync::Arc;
 use std::time::Duration;
 use telpher_abi::{CompletionRecord, Descriptor};
@@ -159,7 +159,7 @@ pub struct Channel<S: StableBuf, D: StableBufMut> {
 }
 
 /// The largest number of slots of a channel: a ring of 64-byte descriptors with 64-byte records then fills a gigabyte.
-pub(crate) const MOST: u32 = 1 << 23;
+pub(crate) const MAX_SLOTS: u32 = 1 << 23;
 
 impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
     /// A channel with `capacity` slots.
@@ -186,8 +186,8 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
         policy: ChannelPolicy,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, ChannelError> {
-        if capacity == 0 || capacity > MOST {
-            return Err(ChannelError::Capacity { asked: capacity, max: MOST });
+        if capacity == 0 || capacity > MAX_SLOTS {
+            return Err(ChannelError::Capacity { asked: capacity, max: MAX_SLOTS });
         }
         Ok(Channel { ring: Ring::new(portal, capacity, policy, clock) })
     }
@@ -205,13 +205,13 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
     pub fn completed(&mut self, out: &mut Vec<Finished<S, D>>) -> usize {
         self.ring.poll();
         let before = out.len();
-        while let Some(landed) = self.ring.fetch() {
+        while let Some(result) = self.ring.fetch() {
             out.push(Finished {
-                ticket: Ticket(landed.position),
-                result: landed.result,
-                via: landed.via,
-                buffers: landed.buffers,
-                record: landed.record,
+                ticket: Ticket(result.position),
+                result: result.result,
+                via: result.via,
+                buffers: result.buffers,
+                record: result.record,
             });
         }
         out.len() - before
@@ -256,15 +256,17 @@ impl<S: StableBuf, D: StableBufMut> Channel<S, D> {
 
     fn put(
         &mut self,
-        load: impl FnOnce() -> Result<crate::inflight::Load<Buffers<S, D>>, Unready<Buffers<S, D>>>,
+        request: impl FnOnce() -> Result<crate::inflight::OwnedRequest<Buffers<S, D>>, InvalidRequest<Buffers<S, D>>>,
     ) -> Result<Ticket, Rejected<S, D>> {
-        match load() {
-            Ok(load) if self.ring.has_room() => Ok(Ticket(self.ring.put(load))),
-            Ok(load) => {
+        match request() {
+            Ok(request) if self.ring.has_room() => Ok(Ticket(self.ring.put(request))),
+            Ok(request) => {
                 let reason = RejectReason::Full { capacity: self.ring.capacity() };
-                Err(Rejected { reason, buffers: load.back() })
+                Err(Rejected { reason, buffers: request.back() })
             }
-            Err(Unready { error, payload }) => Err(Rejected { reason: RejectReason::Buffers(error), buffers: payload }),
+            Err(InvalidRequest { error, payload }) => {
+                Err(Rejected { reason: RejectReason::Buffers(error), buffers: payload })
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) enum Worker {
     /// A device, through this queue.
     Device {
         /// Index of the queue.
-        lane: usize,
+        queue: usize,
     },
 }
 
@@ -30,15 +30,15 @@ pub(crate) struct Costs {
 
 impl Costs {
     /// A table for a mover with this many queues. Five KiB for each queue, and for the CPU.
-    pub(crate) fn new(lanes: usize) -> Self {
+    pub(crate) fn new(queues: usize) -> Self {
         let rows = || (0..KINDS).map(|_| Row::new()).collect();
-        Costs { workers: (0..=lanes).map(|_| rows()).collect() }
+        Costs { workers: (0..=queues).map(|_| rows()).collect() }
     }
 
     pub(crate) fn row(&self, kind: Kind, worker: Worker) -> Option<&Row> {
         let worker = match worker {
             Worker::Cpu => 0,
-            Worker::Device { lane } => lane.checked_add(1)?,
+            Worker::Device { queue } => queue.checked_add(1)?,
         };
         self.workers.get(worker).map(|rows| &rows[kind as usize])
     }
@@ -180,7 +180,7 @@ fn cpu_nanos(kind: Kind, bytes: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const DEVICE: Worker = Worker::Device { lane: 0 };
+    const DEVICE: Worker = Worker::Device { queue: 0 };
 
     fn nanos(costs: &Costs, bytes: u64, worker: Worker) -> u64 {
         u64::try_from(costs.predict(Opcode::MemoryMove, bytes, worker).as_nanos()).unwrap()
@@ -200,12 +200,12 @@ mod tests {
     fn what_was_measured_is_predicted_there_and_carries_over_to_other_sizes() {
         let costs = Costs::new(2);
         let took = 4 * costs.predict(Opcode::MemoryMove, 65_536, DEVICE);
-        let others = nanos(&costs, 65_536, Worker::Device { lane: 1 });
+        let others = nanos(&costs, 65_536, Worker::Device { queue: 1 });
         (0..20).for_each(|_| costs.learn(Opcode::MemoryMove, 65_536, DEVICE, took));
         let predicted = costs.predict(Opcode::MemoryMove, 65_536, DEVICE);
         assert!(predicted.abs_diff(took) < took / 50, "{predicted:?} for {took:?}");
         assert!(nanos(&costs, 1 << 20, DEVICE) > 3 * nanos(&Costs::new(1), 1 << 20, DEVICE));
-        assert_eq!(nanos(&costs, 65_536, Worker::Device { lane: 1 }), others);
+        assert_eq!(nanos(&costs, 65_536, Worker::Device { queue: 1 }), others);
         assert_eq!(nanos(&costs, 65_536, Worker::Cpu), nanos(&Costs::new(1), 65_536, Worker::Cpu));
     }
 
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn extremes_neither_panic_nor_predict_nothing() {
         let costs = Costs::new(0);
-        let nowhere = Worker::Device { lane: usize::MAX };
+        let nowhere = Worker::Device { queue: usize::MAX };
         for took in [Duration::ZERO, Duration::MAX] {
             for bytes in [0, u64::MAX] {
                 for worker in [Worker::Cpu, DEVICE, nowhere] {

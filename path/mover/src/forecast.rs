@@ -15,7 +15,7 @@ use telpher_abi::Opcode;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Awaited {
     /// Index of the queue that took it.
-    pub(crate) lane: usize,
+    pub(crate) queue: usize,
     /// The number of the slot with its record.
     pub(crate) slot: u32,
     /// Its operation.
@@ -59,16 +59,16 @@ pub(crate) struct Slept {
 
 /// The time until which a queue is expected to be busy with what it was sent.
 #[derive(Debug)]
-pub(crate) struct Agenda {
+pub(crate) struct BusyUntil {
     /// The moment, in nanoseconds.
     busy: AtomicU64,
     /// Records in a row that were found after a sleep.
     slept_through: AtomicU32,
 }
 
-impl Agenda {
+impl BusyUntil {
     pub(crate) fn new() -> Self {
-        Agenda { busy: AtomicU64::new(0), slept_through: AtomicU32::new(0) }
+        BusyUntil { busy: AtomicU64::new(0), slept_through: AtomicU32::new(0) }
     }
 
     /// Records whether a record was found after a sleep or was seen to arrive; returns how many in a row were found
@@ -151,39 +151,39 @@ fn nanos(duration: Duration) -> u64 {
 thread_local! {
     /// Of the descriptors that this thread checked without success since the last `take_missed`, the one that is
     /// expected first.
-    static SEEN: Cell<Option<Awaited>> = const { Cell::new(None) };
+    static MISSED: Cell<Option<Awaited>> = const { Cell::new(None) };
 }
 
 thread_local! {
     /// Whether this thread does nothing but wait, and its sleep before the present check.
-    static ATTENTION: Cell<Option<Option<Slept>>> = const { Cell::new(None) };
+    static CHECK: Cell<Option<Option<Slept>>> = const { Cell::new(None) };
 }
 
 /// The duration of one check; ends when it is dropped.
 #[must_use = "attention ends when this is dropped"]
 #[derive(Debug)]
-pub(crate) struct Attention(());
+pub(crate) struct CheckGuard(());
 
-impl Drop for Attention {
+impl Drop for CheckGuard {
     fn drop(&mut self) {
-        ATTENTION.with(|attention| attention.set(None));
+        CHECK.with(|current_check| current_check.set(None));
     }
 }
 
 /// Begins a check of a thread that only waits; `slept` is its sleep before it, if it slept.
-pub(crate) fn attend(slept: Option<Slept>) -> Attention {
-    ATTENTION.with(|attention| attention.set(Some(slept)));
-    Attention(())
+pub(crate) fn begin_check(slept: Option<Slept>) -> CheckGuard {
+    CHECK.with(|current_check| current_check.set(Some(slept)));
+    CheckGuard(())
 }
 
 /// Returns this thread's sleep before its present check, if it slept; `None` if the thread is not waiting.
-pub(crate) fn attention() -> Option<Option<Slept>> {
-    ATTENTION.with(Cell::get)
+pub(crate) fn current_check() -> Option<Option<Slept>> {
+    CHECK.with(Cell::get)
 }
 
 /// Records a failed check, for the wait loop on this thread.
-pub(crate) fn note(awaited: &Awaited) {
-    SEEN.with(|seen| {
+pub(crate) fn note_missed(awaited: &Awaited) {
+    MISSED.with(|seen| {
         if seen.get().is_none_or(|first| awaited.due < first.due) {
             seen.set(Some(*awaited));
         }
@@ -191,8 +191,8 @@ pub(crate) fn note(awaited: &Awaited) {
 }
 
 /// Returns and clears the first expected descriptor among the failed checks since the last call.
-pub(crate) fn noted() -> Option<Awaited> {
-    SEEN.with(Cell::take)
+pub(crate) fn take_missed() -> Option<Awaited> {
+    MISSED.with(Cell::take)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -207,32 +207,32 @@ mod tests {
 
     #[test]
     fn what_is_sent_behind_something_begins_when_that_ends() {
-        let agenda = Agenda::new();
-        assert_eq!(agenda.add(at(100), TEN), (at(110), true));
-        assert_eq!(agenda.add(at(104), TEN), (at(120), false));
-        assert_eq!(agenda.add(at(200), TEN), (at(210), true));
+        let busy_until = BusyUntil::new();
+        assert_eq!(busy_until.add(at(100), TEN), (at(110), true));
+        assert_eq!(busy_until.add(at(104), TEN), (at(120), false));
+        assert_eq!(busy_until.add(at(200), TEN), (at(210), true));
     }
 
     #[test]
     fn what_ends_early_or_late_moves_what_is_behind_it() {
-        let agenda = Agenda::new();
-        let (due, _) = agenda.add(at(100), TEN);
-        agenda.add(at(100), TEN);
-        agenda.ended(due, at(106));
-        assert_eq!(agenda.add(at(106), TEN).0, at(126));
-        agenda.ended(at(116), at(140));
-        assert_eq!(agenda.add(at(140), TEN).0, at(160));
+        let busy_until = BusyUntil::new();
+        let (due, _) = busy_until.add(at(100), TEN);
+        busy_until.add(at(100), TEN);
+        busy_until.ended(due, at(106));
+        assert_eq!(busy_until.add(at(106), TEN).0, at(126));
+        busy_until.ended(at(116), at(140));
+        assert_eq!(busy_until.add(at(140), TEN).0, at(160));
     }
 
     #[test]
     fn what_ends_with_nothing_behind_it_leaves_the_queue_idle() {
-        let agenda = Agenda::new();
-        let (due, _) = agenda.add(at(100), TEN);
-        agenda.ended(due, at(300));
-        assert_eq!(agenda.add(at(301), TEN), (at(311), true));
+        let busy_until = BusyUntil::new();
+        let (due, _) = busy_until.add(at(100), TEN);
+        busy_until.ended(due, at(300));
+        assert_eq!(busy_until.add(at(301), TEN), (at(311), true));
         // A record that was counted before moves nothing.
-        agenda.ended(at(900), at(5));
-        assert_eq!(agenda.add(at(301), TEN).0, at(321));
+        busy_until.ended(at(900), at(5));
+        assert_eq!(busy_until.add(at(301), TEN).0, at(321));
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn what_was_slept_through_took_less_than_it_seems() {
         let awaited =
-            Awaited { lane: 0, slot: 0, op: Opcode::Fill, bytes: 1, since: at(100), due: at(900), alone: true };
+            Awaited { queue: 0, slot: 0, op: Opcode::Fill, bytes: 1, since: at(100), due: at(900), alone: true };
         let nanos = Duration::from_nanos;
         assert_eq!(awaited.took(None, 0, at(900)), nanos(800));
         let slept = |nap, end| Some(Slept { nap: nanos(nap), end: at(end) });
@@ -264,19 +264,26 @@ mod tests {
 
     #[test]
     fn attention_lasts_for_a_look() {
-        assert_eq!(attention(), None);
+        assert_eq!(current_check(), None);
         let slept = Some(Slept { nap: TEN, end: at(20) });
-        let look = attend(slept);
-        assert_eq!(attention(), Some(slept));
+        let look = begin_check(slept);
+        assert_eq!(current_check(), Some(slept));
         drop(look);
-        assert_eq!(attention(), None);
+        assert_eq!(current_check(), None);
     }
 
     #[test]
     fn of_several_the_first_expected_is_noted_once() {
-        let awaited =
-            |slot, due| Awaited { lane: 0, slot, op: Opcode::Fill, bytes: 1, since: at(0), due: at(due), alone: false };
-        [awaited(0, 30), awaited(1, 20), awaited(2, 25)].iter().for_each(note);
-        assert_eq!((noted().map(|first| first.slot), noted()), (Some(1), None));
+        let awaited = |slot, due| Awaited {
+            queue: 0,
+            slot,
+            op: Opcode::Fill,
+            bytes: 1,
+            since: at(0),
+            due: at(due),
+            alone: false,
+        };
+        [awaited(0, 30), awaited(1, 20), awaited(2, 25)].iter().for_each(note_missed);
+        assert_eq!((take_missed().map(|first| first.slot), take_missed()), (Some(1), None));
     }
 }

@@ -6,7 +6,7 @@
 //! completed. The child finishes the remaining ones on the CPU.
 
 use crate::inflight::Core;
-use crate::nest;
+use crate::reentrancy;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
@@ -29,10 +29,10 @@ thread_local! {
 const TRIES: u32 = 10_000;
 
 /// Makes forks wait for this mover's descriptors from now on.
-pub(crate) fn attend(mover: &Arc<Core>) {
+pub(crate) fn register(mover: &Arc<Core>) {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(|| telpher_mem::on_fork(before, after));
-    let _inside = nest::Inside::enter();
+    let _inside = reentrancy::InPortal::enter();
     for _ in 0..TRIES {
         let mut movers = match MOVERS.try_lock() {
             Ok(movers) => movers,
@@ -51,16 +51,16 @@ pub(crate) fn attend(mover: &Arc<Core>) {
 /// Runs in the thread that forks, before the fork.
 extern "C" fn before() {
     // A handler that has interrupted a portal, or `register`, cannot wait for either.
-    if nest::is_inside() {
+    if reentrancy::is_in_portal() {
         return;
     }
     let movers = MOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     let end = Instant::now() + BOUND;
     for mover in movers.iter().filter_map(Weak::upgrade) {
         // A child's copies of the parent's descriptors never complete.
-        let is_ours = mover.lanes.all().iter().all(crate::route::Lane::is_home);
-        while is_ours && mover.is_in_the_air() && Instant::now() < end {
-            mover.lanes.all().iter().for_each(crate::route::Lane::drive);
+        let is_ours = mover.queues.all().iter().all(crate::route::PortalQueue::is_own_process);
+        while is_ours && mover.has_in_flight() && Instant::now() < end {
+            mover.queues.all().iter().for_each(crate::route::PortalQueue::drive);
             std::thread::yield_now();
         }
         // The last handle may have been dropped meanwhile; a fork must not run the mover's drop.

@@ -1,7 +1,7 @@
 //! One operation in flight: a future that a thread can also wait for.
 
 use crate::error::{Expired, JobError};
-use crate::inflight::{Cargo, Load, Meter, Shared, Unready};
+use crate::inflight::{InFlight, InvalidRequest, Meter, OwnedRequest, Shared};
 use crate::learn::Choice;
 use crate::outcome::{Outcome, Via};
 use crate::time::Moment;
@@ -81,7 +81,7 @@ enum State<B: Send + 'static> {
     /// Ended before the first wait or poll.
     Ready(Done<B>),
     /// In flight.
-    Flying(Cargo<B>),
+    InFlight(InFlight<B>),
     /// The result was taken.
     Spent,
 }
@@ -101,37 +101,41 @@ impl<B: Send + 'static> Job<B> {
     /// Executes the request on the CPU at once if the policy says so, or offers it to a queue before this returns, if
     /// the queue has room.
     #[inline(never)]
-    pub(crate) fn launch(shared: &Arc<Shared>, load: Result<Load<B>, Unready<B>>) -> Self {
-        match load {
-            Ok(load) => {
-                let (op, bytes) = load.weight();
-                Self::launch_as(shared, load, shared.choose(op, bytes))
+    pub(crate) fn launch(shared: &Arc<Shared>, request: Result<OwnedRequest<B>, InvalidRequest<B>>) -> Self {
+        match request {
+            Ok(request) => {
+                let (op, bytes) = request.weight();
+                Self::launch_as(shared, request, shared.choose(op, bytes))
             }
-            Err(Unready { error, payload }) => Self::ready(Err(error), Via::Cpu, payload),
+            Err(InvalidRequest { error, payload }) => Self::ready(Err(error), Via::Cpu, payload),
         }
     }
 
     /// Like [`launch`](Job::launch), when device or CPU was already chosen.
     #[inline(never)]
-    pub(crate) fn launch_chosen(shared: &Arc<Shared>, load: Result<Load<B>, Unready<B>>, choice: Choice) -> Self {
-        match load {
-            Ok(load) => Self::launch_as(shared, load, choice),
-            Err(Unready { error, payload }) => Self::ready(Err(error), Via::Cpu, payload),
+    pub(crate) fn launch_chosen(
+        shared: &Arc<Shared>,
+        request: Result<OwnedRequest<B>, InvalidRequest<B>>,
+        choice: Choice,
+    ) -> Self {
+        match request {
+            Ok(request) => Self::launch_as(shared, request, choice),
+            Err(InvalidRequest { error, payload }) => Self::ready(Err(error), Via::Cpu, payload),
         }
     }
 
-    fn launch_as(shared: &Arc<Shared>, load: Load<B>, choice: Choice) -> Self {
-        let (op, bytes) = load.weight();
+    fn launch_as(shared: &Arc<Shared>, request: OwnedRequest<B>, choice: Choice) -> Self {
+        let (op, bytes) = request.weight();
         let begun = choice.timed.then(|| shared.clock.now());
         if !choice.device {
-            let (result, via, buffers) = load.run(shared.policy.hint);
+            let (result, via, buffers) = request.run(shared.policy.hint);
             if let Some(begun) = begun {
                 shared.learn_since(op, bytes, false, begun);
             }
             return Self::ready(result, via, buffers);
         }
-        let mut cargo = Cargo::new(shared, load);
-        let step = cargo.step();
+        let mut in_flight = InFlight::new(shared, request);
+        let step = in_flight.step();
         let meter = begun.map(|begun| Meter::new(shared, op, bytes, begun));
         match (step, meter) {
             (Poll::Ready((result, via, buffers)), meter) => {
@@ -142,17 +146,17 @@ impl<B: Send + 'static> Job<B> {
             }
             (Poll::Pending, meter) => {
                 if let Some(meter) = meter {
-                    cargo.time(meter);
+                    in_flight.time(meter);
                 }
-                Job(State::Flying(cargo))
+                Job(State::InFlight(in_flight))
             }
         }
     }
 
     /// Takes one step. Must not be called after it was ready.
     fn step(&mut self) -> Poll<Done<B>> {
-        if let State::Flying(cargo) = &mut self.0 {
-            return match cargo.step() {
+        if let State::InFlight(in_flight) = &mut self.0 {
+            return match in_flight.step() {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready((result, via, buffers)) => {
                     self.0 = State::Spent;
@@ -163,27 +167,27 @@ impl<B: Send + 'static> Job<B> {
         match std::mem::replace(&mut self.0, State::Spent) {
             State::Small(buffers) => Poll::Ready(Done { result: Ok(Outcome::Done), via: Via::Cpu, buffers }),
             State::Ready(done) => Poll::Ready(done),
-            State::Flying(_) | State::Spent => panic!("a job was polled after it had given its result"),
+            State::InFlight(_) | State::Spent => panic!("a job was polled after it had given its result"),
         }
     }
 
     /// Sets whether the thread that steps the job waits for it and may do a part of the work.
-    fn attend(&mut self, attended: bool) {
-        if let State::Flying(cargo) = &mut self.0 {
-            cargo.attend(attended);
+    fn set_waited_for(&mut self, waited_for: bool) {
+        if let State::InFlight(in_flight) = &mut self.0 {
+            in_flight.set_waited_for(waited_for);
         }
     }
 
     fn shared(&self) -> Option<&Arc<Shared>> {
         match &self.0 {
-            State::Flying(cargo) => Some(cargo.shared()),
+            State::InFlight(in_flight) => Some(in_flight.shared()),
             State::Small(_) | State::Ready(_) | State::Spent => None,
         }
     }
 
     /// Returns true if the result is ready; takes one step otherwise.
     pub fn is_done(&mut self) -> bool {
-        if let State::Flying(_) = self.0
+        if let State::InFlight(_) = self.0
             && let Poll::Ready(done) = self.step()
         {
             self.0 = State::Ready(done);
@@ -207,7 +211,7 @@ impl<B: Send + 'static> Job<B> {
     /// Kept out of line for jobs that are ready at once.
     #[inline(never)]
     fn wait_in_flight(mut self) -> Done<B> {
-        self.attend(true);
+        self.set_waited_for(true);
         match self.shared().map(Arc::clone) {
             Some(shared) => shared.wait(|| self.step()),
             None => match self.step() {
@@ -234,13 +238,13 @@ impl<B: Send + 'static> Job<B> {
         }
         let Some(shared) = self.shared().map(Arc::clone) else { return true };
         let end = shared.clock.now().after(at_most);
-        self.attend(true);
+        self.set_waited_for(true);
         let done = shared.wait_until(end, || match self.is_done() {
             true => Poll::Ready(true),
             false if shared.clock.now() >= end => Poll::Ready(false),
             false => Poll::Pending,
         });
-        self.attend(false);
+        self.set_waited_for(false);
         done
     }
 
@@ -286,7 +290,7 @@ impl<B: Send + 'static> Timed<B> {
         // A job that is not done is in flight, so it has a clock.
         if job.shared().is_some_and(|shared| shared.clock.now() >= self.end) {
             let buffers = match self.job.take().map(|job| job.0) {
-                Some(State::Flying(cargo)) => cargo.expire(),
+                Some(State::InFlight(in_flight)) => in_flight.expire(),
                 _ => None,
             };
             return Poll::Ready(Err(Expired { buffers }));
@@ -301,7 +305,7 @@ impl<B: Send + 'static> Timed<B> {
     /// [`Expired`] if the deadline passed first.
     pub fn wait(mut self) -> Result<Done<B>, Expired<B>> {
         if let Some(job) = &mut self.job {
-            job.attend(true);
+            job.set_waited_for(true);
         }
         let shared = self.job.as_ref().and_then(Job::shared).map(Arc::clone);
         match (shared, self.step()) {

@@ -25,9 +25,9 @@
 
 use crate::costs::{Costs, KINDS, Kind, Worker, published};
 use crate::estimate::{Estimate, ONE, Row, SETTLED, STEPS, log, scaled, smallest, step};
-use crate::marks::Marks;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::threshold::Threshold;
+use crate::verdict_bits::VerdictBits;
 use std::cell::Cell;
 use std::time::Duration;
 use telpher_abi::Opcode;
@@ -53,16 +53,16 @@ const STRIDE_BYTES: u64 = 128 << 10;
 /// How often a stride doubles while samples find nothing new. Source: chosen; 80 µs between two samples make them 0.3 %
 /// of the time. If two samples in a row show that a side has become much better or worse, it is sampled in short
 /// strides again.
-const CALM: u32 = 2;
+const MAX_DOUBLINGS: u32 = 2;
 
 /// Samples that find nothing new before a stride doubles. After a change at one size, other sizes are sampled soon.
-const QUIET: u32 = 16;
+const QUIET_SAMPLES: u32 = 16;
 
 /// Bytes that a call counts as. Source: assumed; 10 ns at 10 GB/s.
 const CALL_BYTES: u64 = 100;
 
 /// The part of an operation's time that goes into trying the other side. Source: chosen; 1.6 %.
-const EFFORT: u64 = 64;
+const PROBE_SHARE: u64 = 64;
 
 /// A factor between device and CPU, as a logarithm, that no use of the device makes up for: 16. Source: published times
 /// put a device that is waited for at 0.75 µs and one that is kept busy at 0.1 µs for its caller (see
@@ -70,10 +70,10 @@ const EFFORT: u64 = 64;
 const HOPELESS: i32 = 4 * ONE;
 
 /// Samples between two adjustments of the limit of the hopeless sizes.
-const FLOOR_LOOKS: u64 = 4;
+const FLOOR_SAMPLES: u64 = 4;
 
 /// Fewest samples between two tries of the other side, if both are equally good.
-const FEWEST_LOOKS: u64 = 4;
+const FEWEST_SAMPLES: u64 = 4;
 
 /// Device or CPU for an operation, and whether it is timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,18 +89,18 @@ impl Choice {
 
 /// The learned verdicts of a mover: device or CPU for each kind and size.
 #[derive(Debug)]
-pub(crate) struct Judge {
+pub(crate) struct DeviceChooser {
     /// The verdicts: which sizes of a kind go to a device.
-    marks: Box<[Marks]>,
+    verdicts: Box<[VerdictBits]>,
     /// What a device's operations cost their callers. The CPU's times are in [`Costs`].
-    expense: Box<[Row]>,
+    device_cost: Box<[Row]>,
     /// Samples of a kind and step since the more expensive side was last tried.
-    looks: Box<[[AtomicU32; STEPS]]>,
+    samples: Box<[[AtomicU32; STEPS]]>,
     /// For each kind, the size in bytes below which nothing is sampled.
     floors: [AtomicU64; KINDS],
 }
 
-impl Judge {
+impl DeviceChooser {
     /// Starts with the verdicts of the threshold.
     pub(crate) fn new(threshold: &Threshold) -> Self {
         let mut verdicts = [0_u64; KINDS];
@@ -109,10 +109,10 @@ impl Judge {
                 verdicts[Kind::of(*op) as usize] |= 1 << at;
             }
         }
-        Judge {
-            marks: verdicts.into_iter().map(Marks::new).collect(),
-            expense: (0..KINDS).map(|_| Row::new()).collect(),
-            looks: (0..KINDS).map(|_| std::array::from_fn(|_| AtomicU32::new(0))).collect(),
+        DeviceChooser {
+            verdicts: verdicts.into_iter().map(VerdictBits::new).collect(),
+            device_cost: (0..KINDS).map(|_| Row::new()).collect(),
+            samples: (0..KINDS).map(|_| std::array::from_fn(|_| AtomicU32::new(0))).collect(),
             floors: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
@@ -126,54 +126,54 @@ impl Judge {
 
     /// Chooses for an operation that is not hopeless. It is timed if its verdict is not settled or a sample is `due`.
     #[inline(always)]
-    fn decide(&self, costs: &Costs, op: Opcode, bytes: u64, due: bool, calm: impl FnOnce() -> u32) -> Choice {
+    fn decide(&self, costs: &Costs, op: Opcode, bytes: u64, due: bool, doublings: impl FnOnce() -> u32) -> Choice {
         let kind = Kind::of(op);
         let at = step(bytes);
-        let marks = &self.marks[kind as usize];
-        if marks.is_settled(at) && !due {
-            return Choice { device: marks.is_device(at), timed: false };
+        let verdicts = &self.verdicts[kind as usize];
+        if verdicts.is_settled(at) && !due {
+            return Choice { device: verdicts.is_device(at), timed: false };
         }
-        self.consider(costs, kind, at, bytes, calm())
+        self.consider(costs, kind, at, bytes, doublings())
     }
 
     /// Makes the whole choice with the caller's sampler.
     #[cfg(all(test, not(loom)))]
-    fn choose(&self, costs: &Costs, op: Opcode, bytes: u64, watch: &Watch) -> Choice {
+    fn choose(&self, costs: &Costs, op: Opcode, bytes: u64, sampler: &Sampler) -> Choice {
         if self.is_hopeless(op, bytes) {
             return Choice::SMALL;
         }
-        self.decide(costs, op, bytes, watch.is_due(bytes), || watch.calm())
+        self.decide(costs, op, bytes, sampler.is_due(bytes), || sampler.doublings())
     }
 
     /// Returns the smallest size that goes to a device; `None` if none does.
     pub(crate) fn least(&self, op: Opcode) -> Option<u64> {
-        self.marks[Kind::of(op) as usize].first().map(smallest)
+        self.verdicts[Kind::of(op) as usize].first().map(smallest)
     }
 
     /// Chooses for a timed operation: the side of which too little is known, otherwise the cheaper one, and the more
     /// expensive one when it is its turn.
     #[cold]
     #[inline(never)]
-    fn consider(&self, costs: &Costs, kind: Kind, at: usize, bytes: u64, calm: u32) -> Choice {
-        let view = self.weigh(costs, kind, at, bytes);
-        self.mark(kind, at, &view);
-        let device = if view.is_known() {
+    fn consider(&self, costs: &Costs, kind: Kind, at: usize, bytes: u64, doublings: u32) -> Choice {
+        let comparison = self.compare(costs, kind, at, bytes);
+        self.set_verdict(kind, at, &comparison);
+        let device = if comparison.is_known() {
             // Relaxed: a count; two threads that try at once do no harm.
-            let looks = u64::from(self.looks[kind as usize][at].fetch_add(1, Ordering::Relaxed));
-            if looks % FLOOR_LOOKS == 0 {
+            let samples = u64::from(self.samples[kind as usize][at].fetch_add(1, Ordering::Relaxed));
+            if samples % FLOOR_SAMPLES == 0 {
                 self.shift_floor(costs, kind);
             }
-            let other = looks >= view.looks_between(calm);
+            let other = samples >= comparison.samples_between(doublings);
             if other {
                 // Relaxed: as above.
-                self.looks[kind as usize][at].store(0, Ordering::Relaxed);
+                self.samples[kind as usize][at].store(0, Ordering::Relaxed);
             }
-            view.device() != other
+            comparison.device() != other
         } else {
-            match view.on_device.samples.cmp(&view.on_cpu.samples) {
+            match comparison.on_device.samples.cmp(&comparison.on_cpu.samples) {
                 std::cmp::Ordering::Less => true,
                 std::cmp::Ordering::Greater => false,
-                std::cmp::Ordering::Equal => view.device(),
+                std::cmp::Ordering::Equal => comparison.device(),
             }
         };
         Choice { device, timed: true }
@@ -191,8 +191,8 @@ impl Judge {
             let time = |row: Option<&Row>, worker| {
                 log(published(kind, bytes, worker)).saturating_add(row.map_or(0, |row| row.correction_from(at)))
             };
-            let expense = Some(&self.expense[kind as usize]);
-            time(expense, ON_DEVICE).saturating_sub(time(costs.row(kind, Worker::Cpu), Worker::Cpu))
+            let device_cost = Some(&self.device_cost[kind as usize]);
+            time(device_cost, ON_DEVICE).saturating_sub(time(costs.row(kind, Worker::Cpu), Worker::Cpu))
         };
         if at + 1 < STEPS && gap(at + 1) >= HOPELESS {
             floor.store(smallest(at + 1), Ordering::Relaxed);
@@ -202,54 +202,54 @@ impl Judge {
     }
 
     /// Learns what a timed operation cost its caller.
-    pub(crate) fn learn(&self, costs: &Costs, op: Opcode, bytes: u64, device: bool, took: Duration, watch: &Watch) {
+    pub(crate) fn learn(&self, costs: &Costs, op: Opcode, bytes: u64, device: bool, took: Duration, sampler: &Sampler) {
         let kind = Kind::of(op);
         let at = step(bytes);
         if device {
             let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            self.expense[kind as usize].learn(at, log(nanos) - log(published(kind, bytes, ON_DEVICE)));
+            self.device_cost[kind as usize].learn(at, log(nanos) - log(published(kind, bytes, ON_DEVICE)));
         } else {
             costs.learn(op, bytes, Worker::Cpu, took);
         }
-        let view = self.weigh(costs, kind, at, bytes);
-        let estimate = if device { view.on_device } else { view.on_cpu };
-        let as_known = view.is_known() && view.device() == self.marks[kind as usize].is_device(at);
-        watch.wind(bytes, took, as_known && estimate.samples >= 2 * SETTLED && !estimate.is_surprised());
-        self.mark(kind, at, &view);
+        let comparison = self.compare(costs, kind, at, bytes);
+        let estimate = if device { comparison.on_device } else { comparison.on_cpu };
+        let as_known = comparison.is_known() && comparison.device() == self.verdicts[kind as usize].is_device(at);
+        sampler.restart(bytes, took, as_known && estimate.samples >= 2 * SETTLED && !estimate.is_surprised());
+        self.set_verdict(kind, at, &comparison);
     }
 
     /// Loads what a device's operation costs its caller, measured carefully elsewhere.
     pub(crate) fn teach(&self, costs: &Costs, op: Opcode, bytes: u64, took: Duration) {
         let (kind, at) = (Kind::of(op), step(bytes));
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.expense[kind as usize].at(at).set(log(nanos) - log(published(kind, bytes, ON_DEVICE)));
-        let view = self.weigh(costs, kind, at, bytes);
-        self.mark(kind, at, &view);
+        self.device_cost[kind as usize].at(at).set(log(nanos) - log(published(kind, bytes, ON_DEVICE)));
+        let comparison = self.compare(costs, kind, at, bytes);
+        self.set_verdict(kind, at, &comparison);
     }
 
-    fn weigh(&self, costs: &Costs, kind: Kind, at: usize, bytes: u64) -> View {
+    fn compare(&self, costs: &Costs, kind: Kind, at: usize, bytes: u64) -> Comparison {
         let cpu = costs.row(kind, Worker::Cpu).expect("every table has the CPU's rows");
-        let expense = &self.expense[kind as usize];
+        let device_cost = &self.device_cost[kind as usize];
         let on_cpu = log(published(kind, bytes, Worker::Cpu)).saturating_add(cpu.correction(at));
-        let on_device = log(published(kind, bytes, ON_DEVICE)).saturating_add(expense.correction(at));
-        View {
+        let on_device = log(published(kind, bytes, ON_DEVICE)).saturating_add(device_cost.correction(at));
+        Comparison {
             gap: on_device.saturating_sub(on_cpu),
             cheaper: on_device.min(on_cpu),
             on_cpu: cpu.at(at).read(),
-            on_device: expense.at(at).read(),
+            on_device: device_cost.at(at).read(),
         }
     }
 
-    fn mark(&self, kind: Kind, at: usize, view: &View) {
-        self.marks[kind as usize].set(at, view.device(), view.is_known());
+    fn set_verdict(&self, kind: Kind, at: usize, comparison: &Comparison) {
+        self.verdicts[kind as usize].set(at, comparison.device(), comparison.is_known());
     }
 }
 
 /// The callers' cost is kept for all queues together: a caller does not choose the queue.
-const ON_DEVICE: Worker = Worker::Device { lane: 0 };
+const ON_DEVICE: Worker = Worker::Device { queue: 0 };
 
 /// The comparison of device and CPU for one kind at one step.
-struct View {
+struct Comparison {
     /// The logarithm of the device's cost over the CPU's.
     gap: i32,
     /// The logarithm of the cheaper side's nanoseconds.
@@ -258,7 +258,7 @@ struct View {
     on_device: Estimate,
 }
 
-impl View {
+impl Comparison {
     fn device(&self) -> bool {
         self.gap < 0
     }
@@ -273,33 +273,33 @@ impl View {
 
     /// Returns the samples between two tries of the more expensive side, so that its excess is one part in
     /// [`PROBE_SHARE`] of the work between.
-    fn looks_between(&self, calm: u32) -> u64 {
+    fn samples_between(&self, doublings: u32) -> u64 {
         let gap = i32::try_from(self.gap.unsigned_abs()).unwrap_or(i32::MAX);
         // In 1/256 of the cheaper side's time.
         let excess = scaled(256, gap).saturating_sub(256);
-        let operations_a_look = ((STRIDE << calm) / scaled(1, self.cheaper).max(1)).max(1);
-        (excess.saturating_mul(EFFORT) / 256 / operations_a_look).max(FEWEST_LOOKS)
+        let operations_per_sample = ((STRIDE << doublings) / scaled(1, self.cheaper).max(1)).max(1);
+        (excess.saturating_mul(PROBE_SHARE) / 256 / operations_per_sample).max(FEWEST_SAMPLES)
     }
 }
 
 /// One thread's sampling state: how much work it may still do before its next sample.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct Sampler {
     left: Cell<u64>,
     /// Samples in a row that found nothing new; limited to the number that gives the longest stride.
     quiet: Cell<u32>,
     /// Makes strides unequal, so that no periodic program hides an operation from all samples.
-    chance: Cell<u32>,
+    random: Cell<u32>,
 }
 
-impl Watch {
+impl Sampler {
     pub(crate) const fn new() -> Self {
-        Watch { left: Cell::new(STRIDE_BYTES), quiet: Cell::new(0), chance: Cell::new(0x9E37_79B9) }
+        Sampler { left: Cell::new(STRIDE_BYTES), quiet: Cell::new(0), random: Cell::new(0x9E37_79B9) }
     }
 
     /// Returns how often the present stride has doubled.
-    fn calm(&self) -> u32 {
-        self.quiet.get() / QUIET
+    fn doublings(&self) -> u32 {
+        self.quiet.get() / QUIET_SAMPLES
     }
 
     /// Counts an operation; returns true if it is to be sampled.
@@ -317,41 +317,41 @@ impl Watch {
 
     /// Begins a stride after an operation was timed: as many bytes as take a stride's time at this operation's rate. A
     /// stride gets longer the more samples find nothing new.
-    fn wind(&self, bytes: u64, took: Duration, as_known: bool) {
-        self.quiet.set(if as_known { (self.quiet.get() + 1).min(CALM * QUIET) } else { 0 });
+    fn restart(&self, bytes: u64, took: Duration, as_known: bool) {
+        self.quiet.set(if as_known { (self.quiet.get() + 1).min(MAX_DOUBLINGS * QUIET_SAMPLES) } else { 0 });
         // Xorshift (G. Marsaglia, *Xorshift RNGs*, Journal of Statistical Software 8, 2003); the same in every run.
-        let mut x = self.chance.get();
+        let mut x = self.random.get();
         x ^= x << 13;
         x ^= x >> 17;
         x ^= x << 5;
-        self.chance.set(x);
+        self.random.set(x);
         // Between a half and three halves of a stride.
-        let nanos = (STRIDE / 2 + u64::from(x) % STRIDE) << self.calm();
+        let nanos = (STRIDE / 2 + u64::from(x) % STRIDE) << self.doublings();
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
         self.left.set(bytes.saturating_add(CALL_BYTES).saturating_mul(nanos) / took);
     }
 }
 
 thread_local! {
-    static WATCH: Watch = const { Watch::new() };
+    static SAMPLER: Sampler = const { Sampler::new() };
 }
 
 /// Chooses device or CPU with this thread's sampler. For a hopeless size there is only one comparison, without the
 /// sampler: a count costs 1.5 ns where a copy takes 9 (measured, EPYC of the Zen 4 kind, copies of 64 B to 2 KiB in the
 /// cache).
 #[inline(always)]
-pub(crate) fn choose(judge: &Judge, costs: &Costs, op: Opcode, bytes: u64) -> Choice {
-    if judge.is_hopeless(op, bytes) {
+pub(crate) fn choose(chooser: &DeviceChooser, costs: &Costs, op: Opcode, bytes: u64) -> Choice {
+    if chooser.is_hopeless(op, bytes) {
         return Choice::SMALL;
     }
     // Only the count is in the closure, so that all of it is inlined.
-    let due = WATCH.with(|watch| watch.is_due(bytes));
-    judge.decide(costs, op, bytes, due, || WATCH.with(|watch| watch.calm()))
+    let due = SAMPLER.with(|sampler| sampler.is_due(bytes));
+    chooser.decide(costs, op, bytes, due, || SAMPLER.with(|sampler| sampler.doublings()))
 }
 
 /// Learns what a timed operation cost its caller; this thread samples again after a stride.
-pub(crate) fn learn(judge: &Judge, costs: &Costs, op: Opcode, bytes: u64, device: bool, took: Duration) {
-    WATCH.with(|watch| judge.learn(costs, op, bytes, device, took, watch));
+pub(crate) fn learn(chooser: &DeviceChooser, costs: &Costs, op: Opcode, bytes: u64, device: bool, took: Duration) {
+    SAMPLER.with(|sampler| chooser.learn(costs, op, bytes, device, took, sampler));
 }
 
 #[cfg(all(test, not(loom)))]

@@ -29,48 +29,48 @@
 //! Citations: **SPEC** is Intel's *Data Streaming Accelerator Architecture Specification*, order 341204-006US.
 #![deny(unsafe_code)]
 
-mod ask;
 mod batch;
 mod channel;
 mod costs;
-mod counsel;
 mod cpu;
 mod credit;
+mod dry_run;
 mod error;
 mod estimate;
 mod forecast;
 mod forks;
-mod freelist;
-mod freelists;
+mod free_list;
+mod free_lists;
 mod inflight;
 mod job;
 mod learn;
-mod marks;
 mod mover;
-mod nest;
 mod operation;
 mod outcome;
 mod policy;
+mod queue_health;
 mod recover;
+mod reentrancy;
 mod report;
+mod request;
 mod route;
 mod scope;
 mod setting;
 mod slot;
 mod split;
-mod standing;
+mod stall_timer;
 mod stripe;
 mod sync;
 mod threshold;
 mod time;
 mod topology;
 mod tuning;
-mod vigil;
+mod verdict_bits;
 mod wait;
 
 pub use batch::{Batch, BatchDone, BatchJob, Key, TimedBatch};
 pub use channel::{Channel, ChannelPolicy, Finished, Order, RejectReason, Rejected, Ticket};
-pub use counsel::{Counsel, Expected, Parts, Room, Waiting};
+pub use dry_run::{DryRun, Expected, Parts, QueueEntry, Waiting};
 pub use error::{ChannelError, Expired, JobError};
 pub use inflight::{Buffers, Copies, CopiesPolicy, Ended};
 pub use job::{Done, Job, Timed};

@@ -46,7 +46,7 @@ use telpher_portal::Portal;
 #[derive(Clone, Debug)]
 pub struct Mover {
     /// One handle for each stripe of threads; all refer to the same core.
-    ways: Arc<[Arc<Shared>]>,
+    stripes: Arc<[Arc<Shared>]>,
 }
 
 impl Mover {
@@ -68,7 +68,7 @@ impl Mover {
         policy: Policy,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Mover { ways: Shared::new(portals, policy, clock, SystemTopology::shared) }
+        Mover { stripes: Shared::new(portals, policy, clock, SystemTopology::shared) }
     }
 
     /// Like [`new`](Mover::new), with the caller's clock and topology.
@@ -79,7 +79,7 @@ impl Mover {
         clock: Arc<dyn Clock>,
         topology: Arc<dyn Topology>,
     ) -> Self {
-        Mover { ways: Shared::new(portals, policy, clock, || topology) }
+        Mover { stripes: Shared::new(portals, policy, clock, || topology) }
     }
 
     /// A mover without a device: the CPU does everything.
@@ -109,13 +109,13 @@ impl Mover {
     /// The calling thread's handle to the shared core.
     #[inline]
     fn shared(&self) -> &Arc<Shared> {
-        &self.ways[stripe::mine() % self.ways.len()]
+        &self.stripes[stripe::of_this_thread() % self.stripes.len()]
     }
 
     /// The shared core, for callers that only read.
     #[inline(always)]
     fn core(&self) -> &Core {
-        &self.ways[0]
+        &self.stripes[0]
     }
 
     /// The policy this mover was created with.
@@ -126,7 +126,7 @@ impl Mover {
 
     /// The portals of this mover's queues.
     pub fn portals(&self) -> impl Iterator<Item = &Arc<dyn Portal>> {
-        self.core().lanes.all().iter().map(|lane| &lane.portal)
+        self.core().queues.all().iter().map(|queue| &queue.portal)
     }
 
     /// Copies `src` to `dst`, which must be equally long. The outcome is [`Done`](Outcome::Done).
@@ -173,7 +173,7 @@ impl Mover {
         if len != room {
             return Err(JobError::Lengths { first: len as u64, second: room as u64 });
         }
-        if crate::nest::is_inside() {
+        if crate::reentrancy::is_in_portal() {
             // In a handler that has interrupted a portal.
             telpher_ops::copy(src, dst, self.core().policy.hint);
             return Ok(Outcome::Done);
@@ -211,7 +211,7 @@ impl Mover {
     /// Ends when everything the queues took before has ended; sends one Drain to each queue. The outcome is
     /// [`Done`](Outcome::Done). If a queue does not support Drain, the error is [`JobError::Unsupported`].
     pub fn drain(&self) -> Job<()> {
-        Job::launch(self.shared(), Ok(drain((), self.core().lanes.all().len())))
+        Job::launch(self.shared(), Ok(drain((), self.core().queues.all().len())))
     }
 
     /// Creates an empty list of operations that are submitted together.

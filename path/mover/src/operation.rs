@@ -1,7 +1,7 @@
 //! The operations: one list for every interface (job, batch, scope, channel), and the request that each makes.
 
-use crate::ask::Ask;
 use crate::error::JobError;
+use crate::request::CopyRequest;
 use std::ops::Range;
 use telpher_abi::{DELTA_ENTRY_BYTES, DIF_TUPLE_BYTES, Descriptor, Flags, MAX_DELTA_TRANSFER, OpFlags, Opcode};
 use telpher_mem::{StableBuf, StableBufMut};
@@ -65,7 +65,7 @@ macro_rules! operations {
 }
 pub(crate) use operations;
 
-type Asked = Result<Ask, JobError>;
+type RequestResult = Result<CopyRequest, JobError>;
 
 fn len(buf: &impl StableBuf) -> u64 {
     buf.len() as u64
@@ -83,40 +83,40 @@ fn multiple(op: Opcode, len: u64, unit: u64) -> Result<u64, JobError> {
     if len.is_multiple_of(unit) { Ok(len) } else { Err(JobError::Unit { op, len, unit }) }
 }
 
-pub(crate) fn copy(src: &mut impl StableBuf, dst: &mut impl StableBufMut) -> Asked {
+pub(crate) fn copy(src: &mut impl StableBuf, dst: &mut impl StableBufMut) -> RequestResult {
     let n = common(len(src), &[len(dst)])?;
-    Ok(Ask::new(Descriptor::memory_move(src.address(), dst.address_mut(), 0), n))
+    Ok(CopyRequest::new(Descriptor::memory_move(src.address(), dst.address_mut(), 0), n))
 }
 
-pub(crate) fn copy_within(buf: &mut impl StableBufMut, from: Range<usize>, to: usize) -> Asked {
+pub(crate) fn copy_within(buf: &mut impl StableBufMut, from: Range<usize>, to: usize) -> RequestResult {
     let n = from.end.saturating_sub(from.start);
     let end = from.end.max(to.saturating_add(n));
     if from.start > from.end || end > buf.len() {
         return Err(JobError::Lengths { first: len(buf), second: end as u64 });
     }
     let base = buf.address_mut();
-    Ok(Ask::new(Descriptor::memory_move(base + from.start as u64, base + to as u64, 0), n as u64))
+    Ok(CopyRequest::new(Descriptor::memory_move(base + from.start as u64, base + to as u64, 0), n as u64))
 }
 
-pub(crate) fn fill(dst: &mut impl StableBufMut, pattern: u64) -> Asked {
-    Ok(Ask::new(Descriptor::fill(pattern, dst.address_mut(), 0), len(dst)))
+pub(crate) fn fill(dst: &mut impl StableBufMut, pattern: u64) -> RequestResult {
+    Ok(CopyRequest::new(Descriptor::fill(pattern, dst.address_mut(), 0), len(dst)))
 }
 
-pub(crate) fn fill16(dst: &mut impl StableBufMut, pattern: [u64; 2]) -> Asked {
+pub(crate) fn fill16(dst: &mut impl StableBufMut, pattern: [u64; 2]) -> RequestResult {
     if pattern[0] == pattern[1] {
         // The same bytes, and every device supports this fill.
         return fill(dst, pattern[0]);
     }
-    Ok(Ask::new(Descriptor::fill16(pattern, dst.address_mut(), 0), len(dst)))
+    Ok(CopyRequest::new(Descriptor::fill16(pattern, dst.address_mut(), 0), len(dst)))
 }
 
-pub(crate) fn compare(a: &mut impl StableBuf, b: &mut impl StableBuf) -> Asked {
+pub(crate) fn compare(a: &mut impl StableBuf, b: &mut impl StableBuf) -> RequestResult {
     let n = common(len(a), &[len(b)])?;
-    Ok(Ask::new(Descriptor::compare(a.address(), b.address(), 0), n))
+    Ok(CopyRequest::new(Descriptor::compare(a.address(), b.address(), 0), n))
 }
 
-pub(crate) fn compare_pattern(src: &mut impl StableBuf, pattern: u64) -> Asked {
-    Ok(Ask::new(Descriptor::compare_pattern(src.address(), pattern, 0), len(src)))
+pub(crate) fn compare_pattern(src: &mut impl StableBuf, pattern: u64) -> RequestResult {
+    Ok(CopyRequest::new(Descriptor::compare_pattern(src.address(), pattern, 0), len(src)))
 }
 
 fn delta_transfer(op: Opcode, len: u64) -> Result<u64, JobError> {
@@ -124,15 +124,19 @@ fn delta_transfer(op: Opcode, len: u64) -> Result<u64, JobError> {
     if len > max { Err(JobError::TooLong { op, len, max }) } else { multiple(op, len, 8) }
 }
 
-pub(crate) fn create_delta(a: &mut impl StableBuf, b: &mut impl StableBuf, delta: &mut impl StableBufMut) -> Asked {
+pub(crate) fn create_delta(
+    a: &mut impl StableBuf,
+    b: &mut impl StableBuf,
+    delta: &mut impl StableBufMut,
+) -> RequestResult {
     let n = delta_transfer(Opcode::CreateDelta, common(len(a), &[len(b)])?)?;
     // Whole entries only; no record has more than one entry for each 8 bytes of the longest transfer.
     let most = MAX_DELTA_TRANSFER / 8 * DELTA_ENTRY_BYTES;
     let max = u32::try_from(delta.len()).unwrap_or(most).min(most) / DELTA_ENTRY_BYTES * DELTA_ENTRY_BYTES;
-    Ok(Ask::new(Descriptor::create_delta(a.address(), b.address(), 0, delta.address_mut(), max), n))
+    Ok(CopyRequest::new(Descriptor::create_delta(a.address(), b.address(), 0, delta.address_mut(), max), n))
 }
 
-pub(crate) fn apply_delta(delta: &mut impl StableBuf, dst: &mut impl StableBufMut, bytes: u32) -> Asked {
+pub(crate) fn apply_delta(delta: &mut impl StableBuf, dst: &mut impl StableBufMut, bytes: u32) -> RequestResult {
     let transfer = delta_transfer(Opcode::ApplyDelta, len(dst))?;
     if u64::from(bytes) > len(delta) {
         return Err(JobError::Lengths { first: len(delta), second: bytes.into() });
@@ -140,16 +144,16 @@ pub(crate) fn apply_delta(delta: &mut impl StableBuf, dst: &mut impl StableBufMu
     let n = multiple(Opcode::ApplyDelta, bytes.into(), DELTA_ENTRY_BYTES.into())?;
     // At most MAX_DELTA_TRANSFER, so it fits.
     let size = u32::try_from(transfer).unwrap_or(u32::MAX);
-    Ok(Ask::new(Descriptor::apply_delta(delta.address(), bytes, dst.address_mut(), size), n))
+    Ok(CopyRequest::new(Descriptor::apply_delta(delta.address(), bytes, dst.address_mut(), size), n))
 }
 
 pub(crate) fn dualcast(
     src: &mut impl StableBuf,
     first: &mut impl StableBufMut,
     second: &mut impl StableBufMut,
-) -> Asked {
+) -> RequestResult {
     let n = common(len(src), &[len(first), len(second)])?;
-    Ok(Ask::new(Descriptor::dualcast(src.address(), first.address_mut(), second.address_mut(), 0), n))
+    Ok(CopyRequest::new(Descriptor::dualcast(src.address(), first.address_mut(), second.address_mut(), 0), n))
 }
 
 fn crc_flags(mode: CrcMode) -> Flags {
@@ -159,14 +163,19 @@ fn crc_flags(mode: CrcMode) -> Flags {
     flags
 }
 
-pub(crate) fn crc(src: &mut impl StableBuf, seed: u32, mode: CrcMode) -> Asked {
-    Ok(Ask::new(Descriptor::crc_generation(src.address(), 0, seed).and_flags(crc_flags(mode)), len(src)))
+pub(crate) fn crc(src: &mut impl StableBuf, seed: u32, mode: CrcMode) -> RequestResult {
+    Ok(CopyRequest::new(Descriptor::crc_generation(src.address(), 0, seed).and_flags(crc_flags(mode)), len(src)))
 }
 
-pub(crate) fn copy_crc(src: &mut impl StableBuf, dst: &mut impl StableBufMut, seed: u32, mode: CrcMode) -> Asked {
+pub(crate) fn copy_crc(
+    src: &mut impl StableBuf,
+    dst: &mut impl StableBufMut,
+    seed: u32,
+    mode: CrcMode,
+) -> RequestResult {
     let n = common(len(src), &[len(dst)])?;
     let d = Descriptor::copy_crc(src.address(), dst.address_mut(), 0, seed).and_flags(crc_flags(mode));
-    Ok(Ask::new(d, n))
+    Ok(CopyRequest::new(d, n))
 }
 
 fn dif(op: Opcode, src: u64, dst: u64, config: DifConfig) -> Descriptor {
@@ -198,9 +207,9 @@ fn block(config: &DifConfig) -> (u64, u64) {
     (config.block.bytes().into(), (config.block.bytes() + DIF_TUPLE_BYTES).into())
 }
 
-pub(crate) fn dif_check(src: &mut impl StableBuf, config: DifConfig, tags: Tags) -> Asked {
+pub(crate) fn dif_check(src: &mut impl StableBuf, config: DifConfig, tags: Tags) -> RequestResult {
     let n = multiple(Opcode::DifCheck, len(src), block(&config).1)?;
-    Ok(Ask::new(source_tags(dif(Opcode::DifCheck, src.address(), 0, config), tags), n))
+    Ok(CopyRequest::new(source_tags(dif(Opcode::DifCheck, src.address(), 0, config), tags), n))
 }
 
 pub(crate) fn dif_insert(
@@ -208,16 +217,21 @@ pub(crate) fn dif_insert(
     dst: &mut impl StableBufMut,
     config: DifConfig,
     tags: Tags,
-) -> Asked {
+) -> RequestResult {
     let (data, protected) = block(&config);
     let n = blocks(Opcode::DifInsert, len(src), len(dst), data, protected)?;
-    Ok(Ask::new(dest_tags(dif(Opcode::DifInsert, src.address(), dst.address_mut(), config), tags), n))
+    Ok(CopyRequest::new(dest_tags(dif(Opcode::DifInsert, src.address(), dst.address_mut(), config), tags), n))
 }
 
-pub(crate) fn dif_strip(src: &mut impl StableBuf, dst: &mut impl StableBufMut, config: DifConfig, tags: Tags) -> Asked {
+pub(crate) fn dif_strip(
+    src: &mut impl StableBuf,
+    dst: &mut impl StableBufMut,
+    config: DifConfig,
+    tags: Tags,
+) -> RequestResult {
     let (data, protected) = block(&config);
     let n = blocks(Opcode::DifStrip, len(src), len(dst), protected, data)?;
-    Ok(Ask::new(source_tags(dif(Opcode::DifStrip, src.address(), dst.address_mut(), config), tags), n))
+    Ok(CopyRequest::new(source_tags(dif(Opcode::DifStrip, src.address(), dst.address_mut(), config), tags), n))
 }
 
 pub(crate) fn dif_update(
@@ -226,13 +240,13 @@ pub(crate) fn dif_update(
     config: DifConfig,
     source: Tags,
     dest: Tags,
-) -> Asked {
+) -> RequestResult {
     let (_, protected) = block(&config);
     let n = blocks(Opcode::DifUpdate, len(src), len(dst), protected, protected)?;
     let d = dif(Opcode::DifUpdate, src.address(), dst.address_mut(), config);
-    Ok(Ask::new(dest_tags(source_tags(d, source), dest), n))
+    Ok(CopyRequest::new(dest_tags(source_tags(d, source), dest), n))
 }
 
-pub(crate) fn flush(buf: &mut impl StableBuf) -> Asked {
-    Ok(Ask::new(Descriptor::cache_flush(buf.address(), 0), len(buf)))
+pub(crate) fn flush(buf: &mut impl StableBuf) -> RequestResult {
+    Ok(CopyRequest::new(Descriptor::cache_flush(buf.address(), 0), len(buf)))
 }

@@ -3,8 +3,8 @@
 use crate::learn::Learning;
 use crate::route::Route;
 use crate::split::Split;
+use crate::stall_timer::Bounds;
 use crate::threshold::Threshold;
-use crate::vigil::Bounds;
 use crate::wait::Wait;
 use std::time::Duration;
 pub use telpher_ops::Hint;

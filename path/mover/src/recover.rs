@@ -11,21 +11,21 @@
 //! This file touches no memory and reads no clock; the owner of the progress does that. Source of every rule: SPEC
 //! §8.3.
 
-use crate::ask::{Ask, Piece, Range};
 use crate::error::JobError;
 use crate::outcome::{Delta, Outcome, Tags, Via};
 use crate::policy::OnFault;
+use crate::request::{Chunk, CopyRequest, Range};
 use crate::route::Limits;
 use telpher_abi::{CompletionRecord, Descriptor, DifStatus, Opcode, Status};
 use telpher_mem::PAGE_BYTES;
 
 /// How far one request has come.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Course {
+pub(crate) struct Progress {
     /// The part that no finished chunk covers yet.
-    rest: Ask,
+    rest: CopyRequest,
     /// The chunk that a device works on, or gets next.
-    piece: Option<Piece>,
+    chunk: Option<Chunk>,
     /// Bytes of the original request before `rest` (always 0 for a move that runs backward).
     base: u64,
     /// Bytes done, from either end.
@@ -91,13 +91,13 @@ impl From<Failure> for JobError {
 /// straddle two pages. A device that faults more often than this many times the policy's limit never progresses.
 const PAGES_PER_STEP: u32 = 6;
 
-impl Course {
-    pub(crate) fn new(ask: Ask) -> Self {
+impl Progress {
+    pub(crate) fn new(request: CopyRequest) -> Self {
         let (page, furthest) = ((u64::MAX, 0), 0);
-        Course { rest: ask, piece: None, base: 0, done: 0, stalls: 0, page, furthest, device: false, cpu: false }
+        Progress { rest: request, chunk: None, base: 0, done: 0, stalls: 0, page, furthest, device: false, cpu: false }
     }
 
-    pub(crate) fn rest(&self) -> &Ask {
+    pub(crate) fn rest(&self) -> &CopyRequest {
         &self.rest
     }
 
@@ -108,19 +108,19 @@ impl Course {
 
     /// Returns true if nothing of it was done.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.done == 0 && self.base == 0 && self.piece.is_none_or(|piece| piece.is_fresh())
+        self.done == 0 && self.base == 0 && self.chunk.is_none_or(|chunk| chunk.is_fresh())
     }
 
     /// Reads the record of a descriptor for the whole request, as a record of the first chunk.
     pub(crate) fn arrived_whole(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
         let len = self.rest.len();
-        self.piece = Some(Piece { start: 0, whole: len, skip: 0, len });
+        self.chunk = Some(Chunk { start: 0, whole: len, skip: 0, len });
         self.arrived(record, on_fault)
     }
 
     /// Returns the bytes of a memory move, from its beginning, that are certainly done.
     pub(crate) fn done_in_front(&self) -> u64 {
-        self.piece.map_or(0, |piece| piece.skip)
+        self.chunk.map_or(0, |chunk| chunk.skip)
     }
 
     /// Records that the work was done through another request that included this one.
@@ -146,29 +146,29 @@ impl Course {
     /// Returns the next descriptor for this queue, without policy flags and completion record; `None` if the queue
     /// cannot continue the request.
     pub(crate) fn next(&mut self, limits: &Limits) -> Option<Descriptor> {
-        let piece = match self.piece {
+        let chunk = match self.chunk {
             Some(begun) if !begun.is_fresh() => (begun.len <= limits.max_transfer).then_some(begun)?,
             _ => self.rest.cut(limits)?,
         };
-        self.piece = Some(piece);
-        Some(self.rest.descriptor(&piece))
+        self.chunk = Some(chunk);
+        Some(self.rest.descriptor(&chunk))
     }
 
     /// Like [`next`](Progress::next), but a raw descriptor is not cut: the device refuses it if it is too long.
     pub(crate) fn next_for(&mut self, limits: &Limits, raw: bool) -> Option<Descriptor> {
-        if raw && self.piece.is_none() {
+        if raw && self.chunk.is_none() {
             let len = self.rest.len();
-            self.piece = Some(Piece { start: 0, whole: len, skip: 0, len });
+            self.chunk = Some(Chunk { start: 0, whole: len, skip: 0, len });
         }
-        match self.piece.filter(|_| raw) {
-            Some(piece) => Some(self.rest.descriptor(&piece)),
+        match self.chunk.filter(|_| raw) {
+            Some(chunk) => Some(self.rest.descriptor(&chunk)),
             None => self.next(limits),
         }
     }
 
     /// Returns true if the present chunk is the whole rest.
-    pub(crate) fn is_in_one_piece(&self) -> bool {
-        self.piece.is_some_and(|piece| piece.whole == self.rest.len())
+    pub(crate) fn is_one_chunk(&self) -> bool {
+        self.chunk.is_some_and(|chunk| chunk.whole == self.rest.len())
     }
 
     /// Returns true if repeating the present chunk gives the same result, whatever part of it a device has done. Only a
@@ -176,17 +176,17 @@ impl Course {
     pub(crate) fn may_be_done_again(&self) -> bool {
         let d = self.rest.template();
         let apart = d.dst().abs_diff(d.src());
-        self.rest.opcode() != Opcode::MemoryMove || self.piece.is_none_or(|piece| apart >= piece.len)
+        self.rest.opcode() != Opcode::MemoryMove || self.chunk.is_none_or(|chunk| apart >= chunk.len)
     }
 
     /// Returns the rest of a memory move, in the order in which it must be done: at most a begun chunk and the rest
     /// around it.
-    pub(crate) fn moves(&self) -> [Ask; 2] {
+    pub(crate) fn moves(&self) -> [CopyRequest; 2] {
         let mut rest = self.rest;
-        let Some(piece) = self.piece else { return [rest, Ask::new(rest.template(), 0)] };
-        let mut part = Ask::new(rest.template(), piece.start + piece.skip + piece.len);
-        part.advance(piece.start + piece.skip);
-        finish(&mut rest, &piece);
+        let Some(chunk) = self.chunk else { return [rest, CopyRequest::new(rest.template(), 0)] };
+        let mut part = CopyRequest::new(rest.template(), chunk.start + chunk.skip + chunk.len);
+        part.advance(chunk.start + chunk.skip);
+        finish(&mut rest, &chunk);
         [part, rest]
     }
 
@@ -246,19 +246,19 @@ impl Course {
     }
 
     fn succeeded(&mut self, record: &CompletionRecord) -> Next {
-        let Some(piece) = self.piece else { return self.nonsense(record) };
+        let Some(chunk) = self.chunk else { return self.nonsense(record) };
         let completed = u64::from(record.bytes_completed());
         self.device = true;
         match self.rest.opcode() {
             Opcode::Compare | Opcode::ComparePattern if record.result() & 1 == 1 => {
-                if completed >= piece.len {
+                if completed >= chunk.len {
                     return self.nonsense(record);
                 }
                 let outcome = Outcome::Different { at: self.base + completed };
                 if self.rest.opcode() == Opcode::Compare {
                     return Next::Finished(outcome);
                 }
-                self.progress(completed, record);
+                self.advance_by(completed, record);
                 Next::Refine(outcome)
             }
             Opcode::CreateDelta => {
@@ -274,11 +274,11 @@ impl Course {
                 }
             }
             _ => {
-                finish(&mut self.rest, &piece);
-                self.rest.carry(piece.whole, record);
-                self.base += if piece.start == 0 { piece.whole } else { 0 };
-                self.done += piece.len;
-                self.piece = None;
+                finish(&mut self.rest, &chunk);
+                self.rest.carry(chunk.whole, record);
+                self.base += if chunk.start == 0 { chunk.whole } else { 0 };
+                self.done += chunk.len;
+                self.chunk = None;
                 self.stalls = 0;
                 if self.rest.len() > 0 { Next::More } else { Next::Finished(self.end()) }
             }
@@ -300,8 +300,8 @@ impl Course {
 
     fn mismatched(&mut self, record: &CompletionRecord) -> Next {
         let completed = u64::from(record.bytes_completed());
-        match self.piece {
-            Some(piece) if completed < piece.len && completed.is_multiple_of(self.rest.unit()) => {
+        match self.chunk {
+            Some(chunk) if completed < chunk.len && completed.is_multiple_of(self.rest.unit()) => {
                 self.device = true;
                 let what = DifStatus::from_bits_retain(record.result());
                 Next::Finished(Outcome::DifMismatch { at: self.base + completed, what })
@@ -312,7 +312,7 @@ impl Course {
 
     fn faulted(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
         let completed = u64::from(record.bytes_completed());
-        let Some(piece) = self.piece.filter(|piece| completed < piece.len) else { return self.nonsense(record) };
+        let Some(chunk) = self.chunk.filter(|chunk| completed < chunk.len) else { return self.nonsense(record) };
         let op = self.rest.opcode();
         let moved_on = match op {
             // A new record's offsets would restart at 0, so the whole operation is repeated. How far it came still
@@ -325,12 +325,12 @@ impl Course {
             Opcode::MemoryMove => {
                 let backward = record.result() & 1 == 1;
                 let skip = if backward { 0 } else { completed };
-                self.piece = Some(Piece { skip: piece.skip + skip, len: piece.len - completed, ..piece });
+                self.chunk = Some(Chunk { skip: chunk.skip + skip, len: chunk.len - completed, ..chunk });
                 self.done += completed;
                 completed > 0
             }
             // Whole units only: a unit that was begun is repeated.
-            _ => self.progress(completed / self.rest.unit() * self.rest.unit(), record),
+            _ => self.advance_by(completed / self.rest.unit() * self.rest.unit(), record),
         };
         self.device |= moved_on;
         let fault = Fault { address: record.fault_address(), write: record.status_byte().is_write(), done: self.done };
@@ -342,14 +342,14 @@ impl Course {
     }
 
     /// Records that the first `n` bytes of a request that is not a move are done; returns true if `n` is not 0.
-    fn progress(&mut self, n: u64, record: &CompletionRecord) -> bool {
+    fn advance_by(&mut self, n: u64, record: &CompletionRecord) -> bool {
         self.rest.advance(n);
         self.rest.carry(n, record);
         self.base += n;
         self.done += n;
-        if let Some(piece) = &mut self.piece {
-            piece.whole -= n;
-            piece.len -= n;
+        if let Some(chunk) = &mut self.chunk {
+            chunk.whole -= n;
+            chunk.len -= n;
         }
         n > 0
     }
@@ -388,8 +388,8 @@ impl Course {
 }
 
 /// Removes a finished chunk from a request.
-fn finish(rest: &mut Ask, piece: &Piece) {
-    if piece.start == 0 { rest.advance(piece.whole) } else { rest.shorten(piece.whole) }
+fn finish(rest: &mut CopyRequest, chunk: &Chunk) {
+    if chunk.start == 0 { rest.advance(chunk.whole) } else { rest.shorten(chunk.whole) }
 }
 
 /// Returns the source tags that a DIF descriptor begins with.

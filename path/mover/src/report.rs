@@ -9,16 +9,16 @@ pub(crate) fn say(message: Arguments<'_>) {
 }
 
 /// Aborts the process if it is dropped, which happens when a panic unwinds past it.
-pub(crate) struct Bomb(pub(crate) &'static str);
+pub(crate) struct AbortOnUnwind(pub(crate) &'static str);
 
-impl Bomb {
+impl AbortOnUnwind {
     /// Ends the guarded section: nothing unwound.
-    pub(crate) fn defuse(self) {
+    pub(crate) fn disarm(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Bomb {
+impl Drop for AbortOnUnwind {
     #[cold]
     fn drop(&mut self) {
         say(format_args!("{}", self.0));

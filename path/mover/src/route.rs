@@ -1,15 +1,15 @@
 //! Routing: the queues of a mover, and which of them is asked first.
 
-use crate::ask::Ask;
 use crate::credit::{Credit, Credits};
-use crate::forecast::Agenda;
-use crate::nest::Inside;
-use crate::report::Bomb;
-use crate::standing::Standing;
+use crate::forecast::BusyUntil;
+use crate::queue_health::QueueHealth;
+use crate::reentrancy::InPortal;
+use crate::report::AbortOnUnwind;
+use crate::request::CopyRequest;
+use crate::stall_timer::StallAction;
 use crate::stripe::Padded;
 use crate::sync::{AtomicU32, Ordering};
-use crate::topology::{Places, Topology};
-use crate::vigil::Late;
+use crate::topology::{NodeMap, Topology};
 use std::sync::Arc;
 use telpher_abi::registers::{GenCap, OpCap};
 use telpher_abi::{Descriptor, Opcode};
@@ -78,11 +78,11 @@ impl Limits {
 
 /// One queue of a mover: its portal, its limits, and this mover's use of it.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct PortalQueue {
     /// The queue's portal.
     pub(crate) portal: Arc<dyn Portal>,
     /// Whether the queue is still usable.
-    standing: Standing,
+    health: QueueHealth,
     /// What the queue accepts.
     pub(crate) limits: Limits,
     /// The device it belongs to, derived from the queue's name.
@@ -92,7 +92,7 @@ pub(crate) struct Lane {
     /// Descriptors of this mover in flight.
     load: Padded<AtomicU32>,
     /// Until when the queue is expected to be busy.
-    pub(crate) agenda: Padded<Agenda>,
+    pub(crate) busy_until: Padded<BusyUntil>,
 }
 
 /// The right to offer one descriptor to a queue; given back by [`PortalQueue::leave`].
@@ -100,19 +100,19 @@ pub(crate) struct Lane {
 #[derive(Debug)]
 pub(crate) struct Entry(Option<Credit>);
 
-impl Lane {
+impl PortalQueue {
     pub(crate) fn new(portal: Arc<dyn Portal>) -> Self {
         let info = portal.info();
         let credits = (info.mode == QueueMode::Dedicated).then(|| Credits::new(info.size));
         let limits = Limits::of(info);
         let device = device_of(&info.name).into();
-        Lane {
+        PortalQueue {
             limits,
             device,
             credits: Padded(credits),
             load: Padded(AtomicU32::new(0)),
-            agenda: Padded(Agenda::new()),
-            standing: Standing::new(),
+            busy_until: Padded(BusyUntil::new()),
+            health: QueueHealth::new(),
             portal,
         }
     }
@@ -120,66 +120,66 @@ impl Lane {
     /// Returns true once no descriptor may be offered any more and no descriptor that was taken touches memory any
     /// more. A record that is empty after this returned true stays empty.
     #[inline]
-    pub(crate) fn is_out(&self) -> bool {
-        self.standing.is_out()
+    pub(crate) fn is_dead(&self) -> bool {
+        self.health.is_dead()
     }
 
     /// Returns true in the process that opened the portal.
-    pub(crate) fn is_home(&self) -> bool {
-        self.standing.is_home()
+    pub(crate) fn is_own_process(&self) -> bool {
+        self.health.is_own_process()
     }
 
     /// Returns why the queue is dead.
     pub(crate) fn why(&self) -> Arc<str> {
-        self.standing.why()
+        self.health.why()
     }
 
     /// Asks the queue whether it still works; if not, it is dead from now on. May make system calls.
     #[cold]
-    pub(crate) fn ask(&self) {
-        if self.is_out() {
+    pub(crate) fn check_health(&self) {
+        if self.is_dead() {
             return;
         }
-        let _inside = Inside::enter();
+        let _inside = InPortal::enter();
         if let Health::Stopped(why) = self.portal.health() {
-            self.standing.stop(why);
+            self.health.stop(why);
         }
     }
 
     /// Acts on a failed check of something that the queue has or refuses.
     #[inline]
-    pub(crate) fn looked(&self, late: Late) {
+    pub(crate) fn on_stall(&self, late: StallAction) {
         match late {
-            Late::No => {}
-            Late::Ask => self.ask(),
-            Late::GiveUp => self.give_up(),
+            StallAction::LookAgain => {}
+            StallAction::CheckHealth => self.check_health(),
+            StallAction::GiveUp => self.give_up(),
         }
     }
 
     /// Gives the queue up: it is dead from now on, if its portal can guarantee that. May make system calls, and wait.
     #[cold]
     fn give_up(&self) {
-        if self.is_out() {
+        if self.is_dead() {
             return;
         }
-        let _inside = Inside::enter();
+        let _inside = InPortal::enter();
         if let Health::Stopped(why) = self.portal.retire() {
-            self.standing.stop(why);
+            self.health.stop(why);
         }
     }
 
     /// Lets an executor without a thread work.
     #[inline]
     pub(crate) fn drive(&self) {
-        if !self.is_out() {
-            let _inside = Inside::enter();
+        if !self.is_dead() {
+            let _inside = InPortal::enter();
             self.portal.drive();
         }
     }
 
     /// Takes room for one descriptor, if there is some as far as this mover knows.
     pub(crate) fn enter(&self) -> Option<Entry> {
-        if self.is_out() {
+        if self.is_dead() {
             return None;
         }
         let credit = match &*self.credits {
@@ -197,11 +197,11 @@ impl Lane {
     /// back while a device has it, so the process is aborted instead.
     #[inline]
     pub(crate) fn offer(&self, submission: &Submission) -> Offer {
-        let bomb = Bomb("a portal panicked while it was offered a descriptor, which it may have taken");
-        let inside = Inside::enter();
+        let guard = AbortOnUnwind("a portal panicked while it was offered a descriptor, which it may have taken");
+        let inside = InPortal::enter();
         let answer = self.portal.offer(submission);
         drop(inside);
-        bomb.defuse();
+        guard.disarm();
         answer
     }
 
@@ -223,9 +223,9 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for PortalQueue {
     fn drop(&mut self) {
-        if !self.standing.is_home() {
+        if !self.health.is_own_process() {
             // The portal is the parent's: threads that its drop would join do not exist here, and threads of the parent
             // may hold locks that it would take.
             std::mem::forget(Arc::clone(&self.portal));
@@ -235,43 +235,43 @@ impl Drop for Lane {
 
 /// The queues of a mover and the round-robin counter.
 #[derive(Debug)]
-pub(crate) struct Lanes {
-    lanes: Box<[Lane]>,
+pub(crate) struct PortalQueues {
+    queues: Box<[PortalQueue]>,
     /// The smallest of the queues' largest transfers.
     max_transfer: u64,
     turn: Padded<AtomicU32>,
     /// The indexes of all queues, for callers to whom all are near.
     every: Box<[usize]>,
     /// The queues nearest to each node, if that makes a difference.
-    places: Option<Places>,
+    node_map: Option<NodeMap>,
 }
 
-impl Lanes {
+impl PortalQueues {
     /// One queue for each portal. A portal that is passed twice gets one queue with one set of credits.
     pub(crate) fn new(
         portals: impl IntoIterator<Item = Arc<dyn Portal>>,
         topology: impl FnOnce() -> Arc<dyn Topology>,
     ) -> Self {
-        let mut lanes: Vec<Lane> = Vec::new();
+        let mut queues: Vec<PortalQueue> = Vec::new();
         for portal in portals {
             // By address alone: the same portal may come with two vtables.
-            if !lanes.iter().any(|lane| std::ptr::addr_eq(Arc::as_ptr(&lane.portal), Arc::as_ptr(&portal))) {
-                lanes.push(Lane::new(portal));
+            if !queues.iter().any(|queue| std::ptr::addr_eq(Arc::as_ptr(&queue.portal), Arc::as_ptr(&portal))) {
+                queues.push(PortalQueue::new(portal));
             }
         }
-        let max_transfer = lanes.iter().map(|lane| lane.limits.max_transfer).min().unwrap_or(0);
-        let nodes: Vec<_> = lanes.iter().map(|lane| lane.portal.info().numa_node).collect();
-        Lanes {
-            places: Places::of(&nodes, topology),
-            every: (0..lanes.len()).collect(),
-            lanes: lanes.into(),
+        let max_transfer = queues.iter().map(|queue| queue.limits.max_transfer).min().unwrap_or(0);
+        let nodes: Vec<_> = queues.iter().map(|queue| queue.portal.info().numa_node).collect();
+        PortalQueues {
+            node_map: NodeMap::of(&nodes, topology),
+            every: (0..queues.len()).collect(),
+            queues: queues.into(),
             max_transfer,
             turn: Padded(AtomicU32::new(0)),
         }
     }
 
-    pub(crate) fn all(&self) -> &[Lane] {
-        &self.lanes
+    pub(crate) fn all(&self) -> &[PortalQueue] {
+        &self.queues
     }
 
     /// Returns the largest transfer that every queue takes; a request up to this length needs no parts.
@@ -282,32 +282,38 @@ impl Lanes {
     /// Returns up to `ways` queues for the parts of a request, in the order in which to ask them. They belong to
     /// different devices if there are enough, and are near ones only if the route goes by node. `thread` returns the
     /// number of the calling thread.
-    pub(crate) fn several(&self, route: Route, ask: &Ask, ways: u32, thread: impl Fn() -> usize) -> Vec<usize> {
-        let in_turn = |lanes: &[usize], first: usize| -> Vec<usize> {
-            (0..lanes.len()).map(|i| lanes[(first + i) % lanes.len()]).collect()
+    pub(crate) fn several(
+        &self,
+        route: Route,
+        request: &CopyRequest,
+        ways: u32,
+        thread: impl Fn() -> usize,
+    ) -> Vec<usize> {
+        let in_turn = |queues: &[usize], first: usize| -> Vec<usize> {
+            (0..queues.len()).map(|i| queues[(first + i) % queues.len()]).collect()
         };
-        let order = match (route, &self.places) {
+        let order = match (route, &self.node_map) {
             (Route::Local, _) => {
                 let near = self.near_thread();
                 in_turn(near, self.own(near, thread()))
             }
-            (Route::PushPull, Some(places)) => {
+            (Route::PushPull, Some(node_map)) => {
                 let turn = self.turn();
-                let [read, written] = places.near_memory(ask).map(|lanes| in_turn(lanes, turn));
+                let [read, written] = node_map.near_memory(request).map(|queues| in_turn(queues, turn));
                 // One of each side in turn; the rest of the longer side comes last.
                 let most = read.len().max(written.len());
                 (0..most).flat_map(|i| [read.get(i), written.get(i)]).flatten().copied().collect()
             }
-            _ => in_turn(&self.every, self.first(route, ask, thread)),
+            _ => in_turn(&self.every, self.first(route, request, thread)),
         };
-        let ways = (ways.max(1) as usize).min(self.lanes.len());
+        let ways = (ways.max(1) as usize).min(self.queues.len());
         let mut chosen: Vec<usize> = Vec::with_capacity(ways);
         for other_devices in [true, false] {
-            for &lane in order.iter().filter(|&&lane| ask.cut(&self.lanes[lane].limits).is_some()) {
-                let device = &self.lanes[lane].device;
-                let known = |&other: &usize| other == lane || other_devices && self.lanes[other].device == *device;
+            for &queue in order.iter().filter(|&&queue| request.cut(&self.queues[queue].limits).is_some()) {
+                let device = &self.queues[queue].device;
+                let known = |&other: &usize| other == queue || other_devices && self.queues[other].device == *device;
                 if chosen.len() < ways && !chosen.iter().any(known) {
-                    chosen.push(lane);
+                    chosen.push(queue);
                 }
             }
         }
@@ -321,21 +327,21 @@ impl Lanes {
 
     /// Returns the index of the queue to ask first for a request; 0 if there is no queue. `thread` as above.
     #[inline]
-    pub(crate) fn first(&self, route: Route, ask: &Ask, thread: impl Fn() -> usize) -> usize {
-        if self.lanes.len() < 2 {
+    pub(crate) fn first(&self, route: Route, request: &CopyRequest, thread: impl Fn() -> usize) -> usize {
+        if self.queues.len() < 2 {
             return 0;
         }
-        match (route, &self.places) {
+        match (route, &self.node_map) {
             (Route::First, _) => 0,
-            (Route::RoundRobin, _) | (Route::PushPull, None) => self.turn() % self.lanes.len(),
+            (Route::RoundRobin, _) | (Route::PushPull, None) => self.turn() % self.queues.len(),
             (Route::LeastLoaded, _) => self.every[self.least_loaded(&self.every, 0)],
             (Route::Local, _) => {
                 let near = self.near_thread();
                 near[self.own(near, thread())]
             }
-            (Route::PushPull, Some(places)) => {
+            (Route::PushPull, Some(node_map)) => {
                 let turn = self.turn();
-                let near = places.near_memory(ask)[turn % 2];
+                let near = node_map.near_memory(request)[turn % 2];
                 near[turn / 2 % near.len()]
             }
         }
@@ -343,7 +349,7 @@ impl Lanes {
 
     /// Returns the queues nearest to the calling thread; all queues, if that makes no difference.
     fn near_thread(&self) -> &[usize] {
-        self.places.as_ref().map_or(&self.every, Places::near_thread)
+        self.node_map.as_ref().map_or(&self.every, NodeMap::near_thread)
     }
 
     /// Returns which of these queues a thread with this number asks first: its own, or the least loaded if its own has
@@ -351,13 +357,13 @@ impl Lanes {
     fn own(&self, near: &[usize], thread: usize) -> usize {
         let own = thread % near.len();
         // The loads of other queues are on cache lines that other threads write, so they are read only if needed.
-        if self.lanes[near[own]].load() == 0 { own } else { self.least_loaded(near, own) }
+        if self.queues[near[own]].load() == 0 { own } else { self.least_loaded(near, own) }
     }
 
     /// Returns which of these queues has the fewest descriptors; among equals, the first from `start` on.
-    fn least_loaded(&self, lanes: &[usize], start: usize) -> usize {
-        let all = (0..lanes.len()).map(|i| (start + i) % lanes.len());
-        all.min_by_key(|&at| self.lanes[lanes[at]].load()).unwrap_or(0)
+    fn least_loaded(&self, queues: &[usize], start: usize) -> usize {
+        let all = (0..queues.len()).map(|i| (start + i) % queues.len());
+        all.min_by_key(|&at| self.queues[queues[at]].load()).unwrap_or(0)
     }
 }
 
@@ -390,8 +396,8 @@ mod tests {
     use crate::topology::SystemTopology;
     use telpher_portal::mock::MockPortal;
 
-    fn lanes(modes: &[QueueMode]) -> Lanes {
-        Lanes::new(
+    fn queues(modes: &[QueueMode]) -> PortalQueues {
+        PortalQueues::new(
             modes.iter().map(|&mode| Arc::new(MockPortal::new(mode, 2)) as Arc<dyn Portal>),
             SystemTopology::shared,
         )
@@ -399,63 +405,63 @@ mod tests {
 
     #[test]
     fn a_dedicated_lane_has_as_many_entries_as_its_queue() {
-        let lanes = lanes(&[QueueMode::Dedicated]);
-        let lane = &lanes.all()[0];
-        let (a, b) = (lane.enter().unwrap(), lane.enter().unwrap());
-        assert!(lane.enter().is_none());
-        lane.leave(a);
-        let c = lane.enter().unwrap();
-        assert_eq!(lane.load(), 2);
-        lane.leave(b);
-        lane.leave(c);
+        let queues = queues(&[QueueMode::Dedicated]);
+        let queue = &queues.all()[0];
+        let (a, b) = (queue.enter().unwrap(), queue.enter().unwrap());
+        assert!(queue.enter().is_none());
+        queue.leave(a);
+        let c = queue.enter().unwrap();
+        assert_eq!(queue.load(), 2);
+        queue.leave(b);
+        queue.leave(c);
     }
 
     #[test]
     fn a_portal_given_twice_is_one_lane_with_the_credits_of_one_queue() {
         let portal: Arc<dyn Portal> = Arc::new(MockPortal::new(QueueMode::Dedicated, 1));
-        let lanes = Lanes::new(
+        let queues = PortalQueues::new(
             [Arc::clone(&portal), Arc::new(MockPortal::new(QueueMode::Dedicated, 1)), portal],
             SystemTopology::shared,
         );
-        assert_eq!(lanes.all().len(), 2);
-        let entry = lanes.all()[0].enter().unwrap();
-        assert!(lanes.all()[0].enter().is_none());
-        lanes.all()[0].leave(entry);
+        assert_eq!(queues.all().len(), 2);
+        let entry = queues.all()[0].enter().unwrap();
+        assert!(queues.all()[0].enter().is_none());
+        queues.all()[0].leave(entry);
     }
 
     #[test]
     fn a_shared_lane_leaves_the_answer_to_the_queue() {
-        let lanes = lanes(&[QueueMode::Shared]);
-        let entries: Vec<_> = (0..5).map(|_| lanes.all()[0].enter().unwrap()).collect();
-        assert_eq!(lanes.all()[0].load(), 5);
-        entries.into_iter().for_each(|entry| lanes.all()[0].leave(entry));
+        let queues = queues(&[QueueMode::Shared]);
+        let entries: Vec<_> = (0..5).map(|_| queues.all()[0].enter().unwrap()).collect();
+        assert_eq!(queues.all()[0].load(), 5);
+        entries.into_iter().for_each(|entry| queues.all()[0].leave(entry));
     }
 
     #[test]
     fn round_robin_takes_turns_and_least_loaded_the_emptiest() {
-        let lanes = lanes(&[QueueMode::Shared, QueueMode::Shared, QueueMode::Shared]);
-        let ask = Ask::new(Descriptor::nop(), 0);
-        assert_eq!([0; 4].map(|_| lanes.first(Route::RoundRobin, &ask, stripe::mine)), [0, 1, 2, 0]);
-        let held = [lanes.all()[0].enter().unwrap(), lanes.all()[2].enter().unwrap()];
-        assert_eq!(lanes.first(Route::LeastLoaded, &ask, stripe::mine), 1);
-        assert_eq!(lanes.first(Route::First, &ask, stripe::mine), 0);
+        let queues = queues(&[QueueMode::Shared, QueueMode::Shared, QueueMode::Shared]);
+        let request = CopyRequest::new(Descriptor::nop(), 0);
+        assert_eq!([0; 4].map(|_| queues.first(Route::RoundRobin, &request, stripe::of_this_thread)), [0, 1, 2, 0]);
+        let held = [queues.all()[0].enter().unwrap(), queues.all()[2].enter().unwrap()];
+        assert_eq!(queues.first(Route::LeastLoaded, &request, stripe::of_this_thread), 1);
+        assert_eq!(queues.first(Route::First, &request, stripe::of_this_thread), 0);
         let [a, b] = held;
-        lanes.all()[0].leave(a);
-        lanes.all()[2].leave(b);
+        queues.all()[0].leave(a);
+        queues.all()[2].leave(b);
     }
 
     #[test]
     fn a_thread_keeps_to_its_own_queue_until_it_has_something_there_then_spreads_evenly() {
-        let lanes = lanes(&[QueueMode::Shared; 3]);
+        let queues = queues(&[QueueMode::Shared; 3]);
         let all = [0, 1, 2];
-        assert_eq!([4, 4, 5, 6, 4].map(|thread| lanes.own(&all, thread)), [1, 1, 2, 0, 1]);
+        assert_eq!([4, 4, 5, 6, 4].map(|thread| queues.own(&all, thread)), [1, 1, 2, 0, 1]);
         let held = [(); 6].map(|()| {
-            let lane = lanes.own(&all, 4);
-            (lane, lanes.all()[lane].enter().unwrap())
+            let queue = queues.own(&all, 4);
+            (queue, queues.all()[queue].enter().unwrap())
         });
-        assert_eq!(held.each_ref().map(|(lane, _)| *lane), [1, 2, 0, 1, 2, 0]);
-        held.into_iter().for_each(|(lane, entry)| lanes.all()[lane].leave(entry));
+        assert_eq!(held.each_ref().map(|(queue, _)| *queue), [1, 2, 0, 1, 2, 0]);
+        held.into_iter().for_each(|(queue, entry)| queues.all()[queue].leave(entry));
         // The same holds for two near queues.
-        assert_eq!([4, 5].map(|thread| lanes.own(&all[1..], thread)), [0, 1]);
+        assert_eq!([4, 5].map(|thread| queues.own(&all[1..], thread)), [0, 1]);
     }
 }

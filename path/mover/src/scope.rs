@@ -2,12 +2,14 @@
 #![allow(unsafe_code, reason = "lengthens borrows for the time of a flight, which `run` waits for")]
 
 use crate::error::JobError;
-use crate::inflight::{Lent, Load, Meter, Shared, Unready, lengthen, lengthen_mut, side, tuple};
+use crate::inflight::{
+    BorrowedInFlight, InvalidRequest, Meter, OwnedRequest, Shared, extend_lifetime, extend_lifetime_mut, side, tuple,
+};
 use crate::job::Done;
 use crate::learn::Choice;
 use crate::operation::operations;
 use crate::outcome::{Outcome, Via};
-use crate::report::{Bomb, say};
+use crate::report::{AbortOnUnwind, say};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,7 +29,7 @@ use telpher_abi::Opcode;
 pub struct Scope<'scope, 'env: 'scope> {
     shared: &'scope Shared,
     /// All operations that were started, in order.
-    begun: Mutex<Vec<Begun>>,
+    begun: Mutex<Vec<ScopedOp>>,
     /// Invariant in both, as in `std::thread::scope`.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -35,35 +37,35 @@ pub struct Scope<'scope, 'env: 'scope> {
 
 /// One operation of a scope.
 #[derive(Debug)]
-enum Begun {
-    Flying(Box<Lent>),
+enum ScopedOp {
+    InFlight(Box<BorrowedInFlight>),
     Ended(Result<Outcome, JobError>, Via),
 }
 
-impl Begun {
+impl ScopedOp {
     /// Records that the thread that steps it from now on waits for `among` operations, of which this is one.
-    fn attend(&mut self, shared: &Shared, among: u32) {
-        if let Begun::Flying(flight) = self {
-            flight.attend(shared, among);
+    fn set_waited_for(&mut self, shared: &Shared, among: u32) {
+        if let ScopedOp::InFlight(transfer) = self {
+            transfer.set_waited_for(shared, among);
         }
     }
 
     /// Starts timing the operation, or learns its time if it has ended.
     fn time(&mut self, meter: Meter, shared: &Shared) {
         match self {
-            Begun::Flying(flight) => flight.time(meter),
-            Begun::Ended(..) => meter.ended(shared),
+            ScopedOp::InFlight(transfer) => transfer.time(meter),
+            ScopedOp::Ended(..) => meter.ended(shared),
         }
     }
 
     /// Takes one step; returns true if the operation has ended.
     fn step(&mut self, shared: &Shared) -> bool {
-        if let Begun::Flying(flight) = self
-            && let Poll::Ready((result, via)) = flight.step(shared)
+        if let ScopedOp::InFlight(transfer) = self
+            && let Poll::Ready((result, via)) = transfer.step(shared)
         {
-            *self = Begun::Ended(result, via);
+            *self = ScopedOp::Ended(result, via);
         }
-        matches!(self, Begun::Ended(..))
+        matches!(self, ScopedOp::Ended(..))
     }
 }
 
@@ -71,7 +73,7 @@ impl Begun {
 #[derive(Debug)]
 pub struct ScopedJob<'scope> {
     shared: &'scope Shared,
-    begun: &'scope Mutex<Vec<Begun>>,
+    begun: &'scope Mutex<Vec<ScopedOp>>,
     index: usize,
 }
 
@@ -83,21 +85,21 @@ impl ScopedJob<'_> {
 
     /// Waits for the operation on this thread.
     pub fn wait(self) -> Done<()> {
-        lock(self.begun)[self.index].attend(self.shared, 1);
+        lock(self.begun)[self.index].set_waited_for(self.shared, 1);
         self.shared.wait(|| {
             let mut begun = lock(self.begun);
             if !begun[self.index].step(self.shared) {
                 return Poll::Pending;
             }
             match &begun[self.index] {
-                Begun::Ended(result, via) => Poll::Ready(Done { result: result.clone(), via: *via, buffers: () }),
-                Begun::Flying(_) => Poll::Pending,
+                ScopedOp::Ended(result, via) => Poll::Ready(Done { result: result.clone(), via: *via, buffers: () }),
+                ScopedOp::InFlight(_) => Poll::Pending,
             }
         })
     }
 }
 
-fn lock(begun: &Mutex<Vec<Begun>>) -> MutexGuard<'_, Vec<Begun>> {
+fn lock(begun: &Mutex<Vec<ScopedOp>>) -> MutexGuard<'_, Vec<ScopedOp>> {
     // A panic during a step leaves an operation that can be stepped again or has ended.
     begun.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -117,18 +119,18 @@ where
     }
 }
 
-fn settle(shared: &Shared, begun: &Mutex<Vec<Begun>>) {
+fn settle(shared: &Shared, begun: &Mutex<Vec<ScopedOp>>) {
     // If waiting itself panicked (a bug in a portal or a clock), memory that a device may write would come back to its
     // owner. The process cannot go on from that.
     let mut begun = lock(begun);
-    let Some(first) = begun.iter().position(|begun| matches!(begun, Begun::Flying(_))) else { return };
-    let bomb = Bomb("a panic while a scope waited for its operations; borrowed memory may still be written");
+    let Some(first) = begun.iter().position(|begun| matches!(begun, ScopedOp::InFlight(_))) else { return };
+    let guard = AbortOnUnwind("a panic while a scope waited for its operations; borrowed memory may still be written");
     let late = shared.clock.now().after(shared.policy.linger);
     let mut warned = false;
     let mut next = first;
-    let flying = begun[first..].iter().filter(|begun| matches!(begun, Begun::Flying(_))).count();
-    let flying = u32::try_from(flying).unwrap_or(u32::MAX);
-    begun[first..].iter_mut().for_each(|begun| begun.attend(shared, flying));
+    let in_flight = begun[first..].iter().filter(|begun| matches!(begun, ScopedOp::InFlight(_))).count();
+    let in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
+    begun[first..].iter_mut().for_each(|begun| begun.set_waited_for(shared, in_flight));
     shared.wait(|| {
         while begun.get_mut(next).is_some_and(|begun| begun.step(shared)) {
             next += 1;
@@ -150,43 +152,46 @@ fn settle(shared: &Shared, begun: &Mutex<Vec<Begun>>) {
         }
         Poll::Pending
     });
-    bomb.defuse();
+    guard.disarm();
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    fn begin<P: Send + 'static>(&'scope self, load: Result<Load<P>, Unready<P>>) -> ScopedJob<'scope> {
-        let choice = match &load {
-            Ok(load) => {
-                let (op, bytes) = load.weight();
+    fn begin<P: Send + 'static>(
+        &'scope self,
+        request: Result<OwnedRequest<P>, InvalidRequest<P>>,
+    ) -> ScopedJob<'scope> {
+        let choice = match &request {
+            Ok(request) => {
+                let (op, bytes) = request.weight();
                 self.shared.choose(op, bytes)
             }
             Err(_) => Choice::SMALL,
         };
-        self.begin_as(load, choice)
+        self.begin_as(request, choice)
     }
 
     fn begin_as<P: Send + 'static>(
         &'scope self,
-        load: Result<Load<P>, Unready<P>>,
+        request: Result<OwnedRequest<P>, InvalidRequest<P>>,
         choice: Choice,
     ) -> ScopedJob<'scope> {
         let shared = self.shared;
         let begun_at = choice.timed.then(|| shared.clock.now());
         let mut weight = (Opcode::Nop, 0);
-        let begun = match load {
-            Err(Unready { error, .. }) => Begun::Ended(Err(error), Via::Cpu),
-            Ok(load) => {
-                weight = load.weight();
+        let begun = match request {
+            Err(InvalidRequest { error, .. }) => ScopedOp::Ended(Err(error), Via::Cpu),
+            Ok(request) => {
+                weight = request.weight();
                 if choice.device {
                     // SAFETY: the slices are borrowed for `'scope`, which ends after `run` has waited for every
                     // transfer in `begun`. Transfers are dropped only there, when they are over.
-                    Begun::Flying(Box::new(unsafe { Lent::new(shared, load) }))
+                    ScopedOp::InFlight(Box::new(unsafe { BorrowedInFlight::new(shared, request) }))
                 } else {
-                    let (result, via, _) = load.run(shared.policy.hint);
+                    let (result, via, _) = request.run(shared.policy.hint);
                     if let Some(begun) = begun_at {
                         shared.learn_since(weight.0, weight.1, false, begun);
                     }
-                    Begun::Ended(result, via)
+                    ScopedOp::Ended(result, via)
                 }
             }
         };
@@ -204,15 +209,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 }
 
 /// Extends one borrow, shared or exclusive.
-macro_rules! lengthened {
+macro_rules! extended {
     // SAFETY (both): the result is used for a transfer in `begun`, or at once; see `Scope::begin`.
     (StableBuf, $slice:ident) => {
         // SAFETY: as above.
-        unsafe { lengthen($slice) }
+        unsafe { extend_lifetime($slice) }
     };
     (StableBufMut, $slice:ident) => {
         // SAFETY: as above.
-        unsafe { lengthen_mut($slice) }
+        unsafe { extend_lifetime_mut($slice) }
     };
 }
 
@@ -224,7 +229,7 @@ impl<'scope> Scope<'scope, '_> {
         dst: &'scope mut [u8],
         choice: Choice,
     ) -> ScopedJob<'scope> {
-        let (src, dst) = (lengthened!(StableBuf, src), lengthened!(StableBufMut, dst));
+        let (src, dst) = (extended!(StableBuf, src), extended!(StableBufMut, dst));
         self.begin_as(tuple::copy(src, dst), choice)
     }
 }
@@ -239,7 +244,7 @@ macro_rules! methods {
                 $($buf: side!($bound, &'scope [u8], &'scope mut [u8]),)*
                 $($arg: $A),*
             ) -> ScopedJob<'scope> {
-                $(let $buf = lengthened!($bound, $buf);)*
+                $(let $buf = extended!($bound, $buf);)*
                 self.begin(tuple::$name($($buf,)* $($arg),*))
             })*
         }

@@ -17,7 +17,7 @@
 use crate::sync::{AtomicU8, Ordering};
 
 const FREE: u8 = 0;
-const ALOFT: u8 = 1;
+const IN_FLIGHT: u8 = 1;
 const PARKED: u8 = 2;
 const CLAIMED: u8 = 3;
 
@@ -32,13 +32,13 @@ impl SlotState {
 
     /// Marks the slot as in flight. A descriptor is about to be offered; the caller took the slot's number from the
     /// free list.
-    pub(crate) fn board(&self) {
+    pub(crate) fn acquire(&self) {
         // Relaxed: sweepers skip slots that are not parked.
-        self.0.store(ALOFT, Ordering::Relaxed);
+        self.0.store(IN_FLIGHT, Ordering::Relaxed);
     }
 
     /// Frees the slot: the owner saw the record (or the queue took nothing) and does not use the slot any more.
-    pub(crate) fn land(&self) {
+    pub(crate) fn release(&self) {
         // Relaxed: the free list's Release publishes what the owner did.
         self.0.store(FREE, Ordering::Relaxed);
     }
@@ -77,7 +77,7 @@ impl SlotState {
     /// **Staleness**: other threads submit and complete meanwhile.
     pub(crate) fn is_used(&self) -> bool {
         // Relaxed: a hint; only the record is read after it.
-        matches!(self.0.load(Ordering::Relaxed), ALOFT | PARKED)
+        matches!(self.0.load(Ordering::Relaxed), IN_FLIGHT | PARKED)
     }
 
     /// Returns true if the owner has left and the buffers are not freed yet.

@@ -1,7 +1,7 @@
 //! Splitting: from which size on one operation is cut into parts that are in flight at the same time, over how many
 //! queues, and whether the waiting thread does some of them.
 
-use crate::ask::Ask;
+use crate::request::CopyRequest;
 use std::ops::RangeInclusive;
 
 /// How one long operation is split.
@@ -72,7 +72,7 @@ pub(crate) const BULK: u64 = 32 << 20;
 /// left (guided self-scheduling). So all end at about the same time, whatever their rates are. Shares computed from
 /// estimated rates would be wrong by the error of the estimates, and by every page fault.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Middle {
+pub(crate) struct Remainder {
     head: u64,
     tail: u64,
     /// The first byte's address modulo the page size.
@@ -82,9 +82,9 @@ pub(crate) struct Middle {
 /// A page: parts meet at page borders, so that no two of them write the same page or cache line.
 const PAGE: u64 = telpher_mem::PAGE_BYTES;
 
-impl Middle {
-    pub(crate) fn of(ask: &Ask) -> Self {
-        Middle { head: 0, tail: ask.len(), phase: ask.anchor() % PAGE }
+impl Remainder {
+    pub(crate) fn of(request: &CopyRequest) -> Self {
+        Remainder { head: 0, tail: request.len(), phase: request.anchor() % PAGE }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -165,8 +165,8 @@ mod tests {
     use super::*;
     use telpher_abi::Descriptor;
 
-    fn middle(dst: u64, len: u64) -> Middle {
-        Middle::of(&Ask::new(Descriptor::fill(0, dst, 0), len))
+    fn remainder(dst: u64, len: u64) -> Remainder {
+        Remainder::of(&CopyRequest::new(Descriptor::fill(0, dst, 0), len))
     }
 
     #[test]
@@ -175,32 +175,36 @@ mod tests {
             for (ways, longest, hybrid) in
                 [(1, 4096, false), (1, 2 << 20, true), (2, 2 << 20, false), (3, 100_000, true)]
             {
-                let mut middle = middle(dst, len);
+                let mut remainder = remainder(dst, len);
                 let (mut front, mut back, mut turn) = (0, len, 0);
                 let aligned = |at: u64| at == 0 || at == len || (dst + at).is_multiple_of(PAGE);
-                while !middle.is_empty() {
+                while !remainder.is_empty() {
                     turn += 1;
                     if hybrid && turn % 3 == 0 {
-                        let (start, len) = middle.take_back(ways, len >= BULK).unwrap();
+                        let (start, len) = remainder.take_back(ways, len >= BULK).unwrap();
                         assert_eq!((start + len, start >= front, len > 0), (back, true, true));
                         back = start;
                     } else {
-                        let (start, len) = middle.take_front(ways, longest, hybrid).unwrap();
+                        let (start, len) = remainder.take_front(ways, longest, hybrid).unwrap();
                         assert_eq!((start, (1..=longest).contains(&len)), (front, true), "{len}");
                         front = start + len;
                     }
                     assert!(aligned(front) && aligned(back), "{front} and {back} of {len} at {dst}");
                 }
                 assert_eq!(front, back);
-                assert_eq!((middle.take_front(ways, longest, hybrid), middle.take_back(ways, false)), (None, None));
+                assert_eq!(
+                    (remainder.take_front(ways, longest, hybrid), remainder.take_back(ways, false)),
+                    (None, None)
+                );
             }
         }
     }
 
     #[test]
     fn parts_get_shorter_as_less_is_left() {
-        let mut middle = middle(0, 8 << 20);
-        let parts: Vec<u64> = std::iter::from_fn(|| middle.take_front(2, 2 << 20, false)).map(|(_, len)| len).collect();
+        let mut remainder = remainder(0, 8 << 20);
+        let parts: Vec<u64> =
+            std::iter::from_fn(|| remainder.take_front(2, 2 << 20, false)).map(|(_, len)| len).collect();
         // The last part includes a rest that is not worth a part of its own.
         let (last, others) = parts.split_last().unwrap();
         assert!(others.windows(2).all(|pair| pair[0] >= pair[1]), "{parts:?}");
@@ -211,20 +215,20 @@ mod tests {
     #[test]
     fn what_the_cpu_takes_is_no_longer_than_what_a_device_has_meanwhile() {
         for (ways, mebibytes) in [(1, 1), (1, 16), (3, 1), (3, 8)] {
-            let mut middle = middle(0, mebibytes << 20);
-            while !middle.is_empty() {
-                let aloft: u64 =
-                    (0..DEPTH).filter_map(|_| middle.take_front(ways, 2 << 20, true)).map(|part| part.1).sum();
-                let (_, len) = middle.take_back(ways, false).unwrap_or_default();
-                assert!(len <= aloft, "{len} beside {aloft}");
+            let mut remainder = remainder(0, mebibytes << 20);
+            while !remainder.is_empty() {
+                let in_flight: u64 =
+                    (0..DEPTH).filter_map(|_| remainder.take_front(ways, 2 << 20, true)).map(|part| part.1).sum();
+                let (_, len) = remainder.take_back(ways, false).unwrap_or_default();
+                assert!(len <= in_flight, "{len} beside {in_flight}");
             }
         }
     }
 
     #[test]
     fn bulk_is_streamed_while_there_is_much_of_it() {
-        let mut middle = middle(123, BULK);
-        let (_, len) = middle.take_back(1, true).unwrap();
+        let mut remainder = remainder(123, BULK);
+        let (_, len) = remainder.take_back(1, true).unwrap();
         assert!(len >= telpher_ops::STREAM_BYTES as u64);
     }
 }

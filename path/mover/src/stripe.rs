@@ -25,15 +25,15 @@ impl<T> Deref for Padded<T> {
 /// Returns the calling thread's number: threads are counted in the order of their first call. Needs no destructor, so
 /// it can be called at any time in a thread's life.
 #[inline]
-pub(crate) fn mine() -> usize {
+pub(crate) fn of_this_thread() -> usize {
     thread_local! {
-        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
     }
-    MINE.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(crate::sync::thread_number());
+    NUMBER.with(|of_this_thread| {
+        if of_this_thread.get() == usize::MAX {
+            of_this_thread.set(crate::sync::thread_number());
         }
-        mine.get()
+        of_this_thread.get()
     })
 }
 
@@ -43,9 +43,9 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_its_number_and_no_other_has_it() {
-        let here = mine();
-        let there = std::thread::spawn(|| (mine(), mine())).join().unwrap();
-        assert_eq!((there.0, here), (there.1, mine()));
+        let here = of_this_thread();
+        let there = std::thread::spawn(|| (of_this_thread(), of_this_thread())).join().unwrap();
+        assert_eq!((there.0, here), (there.1, of_this_thread()));
         assert_ne!(there.0, here);
     }
 

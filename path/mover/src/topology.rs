@@ -1,6 +1,6 @@
 //! NUMA nodes: which queues are near a thread or near some memory.
 
-use crate::ask::Ask;
+use crate::request::CopyRequest;
 use crate::sync::{AtomicU64, Ordering};
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
@@ -64,8 +64,8 @@ impl SystemTopology {
         Arc::clone(SHARED.get_or_init(|| Arc::new(Self::new()))) as Arc<dyn Topology>
     }
 
-    /// Returns the node of a region; calls `ask` if no answer is cached.
-    fn kept(&self, address: u64, ask: impl FnOnce() -> Option<u32>) -> Option<u32> {
+    /// Returns the node of a region; calls `lookup` if no answer is cached.
+    fn kept(&self, address: u64, lookup: impl FnOnce() -> Option<u32>) -> Option<u32> {
         let region = address >> REGION_SHIFT & ((1 << 36) - 1);
         let answer = &self.answers[usize::try_from(region).unwrap_or(0) % KEPT];
         // Relaxed (each access): each word is valid by itself; if two threads count it down at once, one count may be
@@ -75,7 +75,7 @@ impl SystemTopology {
             answer.store(kept - 1, Ordering::Relaxed);
             return u32::try_from(kept >> NODE_SHIFT & NODE).ok();
         }
-        let node = ask()?;
+        let node = lookup()?;
         if u64::from(node) <= NODE {
             answer.store(VALID | region << KEY_SHIFT | u64::from(node) << NODE_SHIFT | USES, Ordering::Relaxed);
         }
@@ -112,7 +112,7 @@ impl Topology for SystemTopology {
 
 /// The queues of a mover whose devices are on more than one node, by nearness.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct NodeMap {
     topology: Arc<dyn Topology>,
     /// By node: the queues of the nearest device or devices. Never empty.
     near: Vec<Vec<usize>>,
@@ -120,24 +120,24 @@ pub(crate) struct Places {
     anywhere: Vec<usize>,
 }
 
-impl Places {
+impl NodeMap {
     /// The map for queues on these nodes; `None` if all known nodes are the same, so that nearness decides nothing.
-    pub(crate) fn of(lanes: &[Option<u32>], topology: impl FnOnce() -> Arc<dyn Topology>) -> Option<Places> {
-        let mut known = lanes.iter().flatten();
+    pub(crate) fn of(queues: &[Option<u32>], topology: impl FnOnce() -> Arc<dyn Topology>) -> Option<NodeMap> {
+        let mut known = queues.iter().flatten();
         let first = known.next()?;
         if known.all(|node| node == first) {
             return None;
         }
         let topology = topology();
-        let highest = lanes.iter().flatten().max().map_or(0, |node| node.saturating_add(1));
+        let highest = queues.iter().flatten().max().map_or(0, |node| node.saturating_add(1));
         let nodes = topology.nodes().max(highest).min(1 << 12);
         let nearest = |from: u32| {
             let distance = |node: &Option<u32>| node.map(|node| topology.distance(from, node));
-            let least = lanes.iter().filter_map(distance).min();
-            (0..lanes.len()).filter(|&lane| distance(&lanes[lane]) == least).collect()
+            let least = queues.iter().filter_map(distance).min();
+            (0..queues.len()).filter(|&queue| distance(&queues[queue]) == least).collect()
         };
         let near = (0..nodes).map(nearest).collect();
-        Some(Places { topology, near, anywhere: (0..lanes.len()).collect() })
+        Some(NodeMap { topology, near, anywhere: (0..queues.len()).collect() })
     }
 
     fn by_node(&self, node: Option<u32>) -> &[usize] {
@@ -151,8 +151,8 @@ impl Places {
 
     /// Returns the queues nearest to what a request reads, and to what it writes; twice the same if it does only one of
     /// them. The kernel usually allocates missing pages on the thread's node, so that node is used for them.
-    pub(crate) fn near_memory(&self, ask: &Ask) -> [&[usize]; 2] {
-        let ranges = ask.ranges();
+    pub(crate) fn near_memory(&self, request: &CopyRequest) -> [&[usize]; 2] {
+        let ranges = request.ranges();
         let address =
             |written| ranges.iter().flatten().find(|range| range.written == written).map(|range| range.address);
         let near = |address| match self.topology.of_memory(address) {

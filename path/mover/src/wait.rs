@@ -202,7 +202,7 @@ mod tests {
 
     fn awaited() -> Awaited {
         let (since, due) = (Moment { nanos: 100 * MICRO }, Moment { nanos: 900 * MICRO });
-        Awaited { lane: 0, slot: 0, op: Opcode::MemoryMove, bytes: 4 << 20, since, due, alone: true }
+        Awaited { queue: 0, slot: 0, op: Opcode::MemoryMove, bytes: 4 << 20, since, due, alone: true }
     }
 
     fn pass(waiter: &mut Waiter, micros: u64, wake_up: u64) -> Pass {

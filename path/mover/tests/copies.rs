@@ -35,7 +35,7 @@ impl Desk {
         let clock = clock();
         let copies = Copies::with_clock(portal, capacity, policy, clock.clone()).unwrap();
         let src = Chance::new(u64::from(capacity)).bytes(4000 * LEN);
-        let at = vec![usize::MAX; copies.places()];
+        let at = vec![usize::MAX; copies.slots()];
         Desk { copies, clock, dst: vec![0; src.len()], src, put: 0, at, ended: Vec::new() }
     }
 
@@ -59,7 +59,7 @@ impl Desk {
     fn landed(&mut self) -> usize {
         let (at, ended) = (&mut self.at, &mut self.ended);
         let before = ended.len();
-        let count = self.copies.landed(|place, how| {
+        let count = self.copies.completed(|place, how| {
             assert_eq!(
                 std::mem::replace(&mut at[place], usize::MAX),
                 ended.len(),

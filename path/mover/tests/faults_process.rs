@@ -163,7 +163,7 @@ fn copies_in_flight_at_a_fork_are_undone_in_the_child() {
     let (copies, addresses) = (std::cell::RefCell::new(copies), (src.as_ptr() as u64, dst.as_mut_ptr() as u64));
     let ends = || {
         let mut ends = Vec::new();
-        copies.borrow_mut().landed(|_, how| ends.push(how));
+        copies.borrow_mut().completed(|_, how| ends.push(how));
         ends
     };
     let (child, ()) = fork(

@@ -1,4 +1,4 @@
-//! Never more credits out than the queue has entries, and a credit carries what its last holder saw.
+//! No more credits are taken than the queue has entries, and a credit's holder sees what its last holder did.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_credits`.
 //!
@@ -21,7 +21,7 @@ use loom::sync::Arc;
 #[test]
 fn one_entry_has_one_holder_at_a_time() {
     loom::model(|| {
-        // The queue's only entry; who holds the credit may use it.
+        // The queue's only entry; the holder of the credit may use it.
         let shared = Arc::new((Credits::new(1), UnsafeCell::new(0_u32)));
         let threads = [(); 2].map(|()| {
             let shared = Arc::clone(&shared);

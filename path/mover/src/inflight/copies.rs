@@ -7,13 +7,13 @@
 //! §5.4). One record covers all of them, and is written after all of them (SPEC §3.8). If that record says anything but
 //! success, none of the copies counts as done.
 
-use crate::channel::MOST;
+use crate::channel::MAX_SLOTS;
 use crate::error::ChannelError;
 use crate::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, Policy};
 use crate::report;
-use crate::route::{Entry, Lane};
+use crate::route::{Entry, PortalQueue};
+use crate::stall_timer::{Bounds, StallTimer};
 use crate::time::{Clock, SystemClock};
-use crate::vigil::{Bounds, Vigil};
 use crate::wait::Waiter;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -115,7 +115,7 @@ struct Burst {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Copies {
-    lane: Lane,
+    queue: PortalQueue,
     policy: CopiesPolicy,
     clock: Arc<dyn Clock>,
     /// Copies that may be pending at a time; the number of slots is the next power of two.
@@ -135,7 +135,7 @@ pub struct Copies {
     /// Next position to put into.
     tail: u64,
     /// How long no record has come.
-    vigil: Vigil,
+    stall_timer: StallTimer,
     /// The queue refused the last offer.
     refused: bool,
 }
@@ -159,15 +159,15 @@ impl Copies {
         policy: CopiesPolicy,
         clock: Arc<dyn Clock>,
     ) -> Result<Copies, ChannelError> {
-        if !(1..=MOST).contains(&capacity) {
-            return Err(ChannelError::Capacity { asked: capacity, max: MOST });
+        if !(1..=MAX_SLOTS).contains(&capacity) {
+            return Err(ChannelError::Capacity { asked: capacity, max: MAX_SLOTS });
         }
-        let lane = Lane::new(portal);
-        let places = capacity.next_power_of_two() as usize;
-        let records: Vec<Records> = (0..places).map(|_| Records::default()).collect();
+        let queue = PortalQueue::new(portal);
+        let slots = capacity.next_power_of_two() as usize;
+        let records: Vec<Records> = (0..slots).map(|_| Records::default()).collect();
         let flags = Policy { hint: policy.hint, ..Policy::default() };
         let preset = |records: &Records| {
-            let d = crate::route::with_policy_flags(Descriptor::memory_move(0, 0, 0), &lane.limits, &flags, true);
+            let d = crate::route::with_policy_flags(Descriptor::memory_move(0, 0, 0), &queue.limits, &flags, true);
             let d = d.with_record(records.own.address());
             d.with_flags(d.flags().difference(Flags::REQUEST_COMPLETION_RECORD))
         };
@@ -175,22 +175,22 @@ impl Copies {
             policy,
             clock,
             capacity: capacity.into(),
-            most: lane.limits.batch().max(1),
+            most: queue.limits.batch().max(1),
             list: ManuallyDrop::new(records.iter().map(preset).collect()),
             records: ManuallyDrop::new(records),
-            bursts: VecDeque::with_capacity(places),
+            bursts: VecDeque::with_capacity(slots),
             head: 0,
             waiting: 0,
             tail: 0,
-            vigil: Vigil::default(),
+            stall_timer: StallTimer::default(),
             refused: false,
-            lane,
+            queue,
         })
     }
 
     /// Returns the number of slots; [`put`](Copies::put) returns numbers below it.
     #[must_use]
-    pub fn places(&self) -> usize {
+    pub fn slots(&self) -> usize {
         self.list.len()
     }
 
@@ -204,7 +204,7 @@ impl Copies {
     /// Returns the queue's portal.
     #[must_use]
     pub fn portal(&self) -> &Arc<dyn Portal> {
-        &self.lane.portal
+        &self.queue.portal
     }
 
     #[inline]
@@ -224,22 +224,22 @@ impl Copies {
         if self.tail - self.head >= self.capacity {
             return None;
         }
-        let place = self.index(self.tail);
+        let slot = self.index(self.tail);
         self.tail += 1;
         // SAFETY: in bounds, because masked to the length. The slot is in no burst, so no device reads it. By pointer,
         // because a reference to the whole list would claim entries that a device reads now.
         unsafe {
-            let entry = self.list.as_mut_ptr().add(place);
+            let entry = self.list.as_mut_ptr().add(slot);
             entry.write(entry.read().with_src(src).with_dst(dst).with_size(len));
         }
-        Some(place)
+        Some(slot)
     }
 
     /// Submits the waiting copies as far as the queue takes them. Returns how many were submitted; the others go with
     /// the next `submit` or [`completed`](Copies::completed).
     pub fn submit(&mut self) -> usize {
         let before = self.waiting;
-        while self.waiting < self.tail && !self.lane.is_out() {
+        while self.waiting < self.tail && !self.queue.is_dead() {
             let room = self.list.len() - self.index(self.waiting);
             // No more than slots, so it is a `usize`.
             let waiting = usize::try_from(self.tail - self.waiting).unwrap_or(usize::MAX);
@@ -252,7 +252,7 @@ impl Copies {
 
     /// Offers the oldest `len` waiting copies, which are neighbours.
     fn send(&mut self, len: usize) -> bool {
-        let Some(entry) = self.lane.enter() else { return false };
+        let Some(entry) = self.queue.enter() else { return false };
         let i = self.index(self.waiting);
         let records = &self.records[i];
         let first = self.list.as_mut_ptr().wrapping_add(i);
@@ -269,11 +269,11 @@ impl Copies {
         // SAFETY: the caller of `put` vouched for each copy's memory until the copy has ended. The list and its records
         // stay as they are until the burst's record is seen or the queue is dead (`head` does not pass it); otherwise
         // `drop` leaks them.
-        match self.lane.offer(&unsafe { Submission::vouch(descriptor) }) {
+        match self.queue.offer(&unsafe { Submission::vouch(descriptor) }) {
             Offer::Taken => {
                 if self.bursts.is_empty() {
                     // The queue had nothing in flight until now, whatever it refused before.
-                    self.vigil = Vigil::default();
+                    self.stall_timer = StallTimer::default();
                 }
                 self.refused = false;
                 self.bursts.push_back(Burst { first: self.waiting, len, entry });
@@ -282,7 +282,7 @@ impl Copies {
             }
             Offer::Retry => {
                 self.refused = true;
-                self.lane.leave(entry);
+                self.queue.leave(entry);
                 false
             }
         }
@@ -292,21 +292,21 @@ impl Copies {
     /// submits waiting copies. Returns how many copies ended. If `each` panics, it is not called for the rest of the
     /// same burst.
     #[inline]
-    pub fn landed(&mut self, mut each: impl FnMut(usize, Ended)) -> usize {
+    pub fn completed(&mut self, mut each: impl FnMut(usize, Ended)) -> usize {
         if self.head == self.tail {
             return 0;
         }
         let before = self.head;
-        self.lane.drive();
+        self.queue.drive();
         while let Some(status) = self.first_status() {
             self.retire(Some(status), &mut each);
         }
         // A stopped queue refuses for ever, even when it has none of our copies.
         if self.head == before && (!self.bursts.is_empty() || self.refused) {
-            self.lane.looked(self.vigil.look(self.policy.bounds(), || self.clock.now()));
+            self.queue.on_stall(self.stall_timer.look(self.policy.bounds(), || self.clock.now()));
         }
-        if self.lane.is_out() {
-            self.salvage(&mut each);
+        if self.queue.is_dead() {
+            self.end_all_bursts(&mut each);
         } else if self.waiting < self.tail {
             self.submit();
         }
@@ -325,21 +325,21 @@ impl Copies {
     #[inline]
     fn retire(&mut self, status: Option<StatusByte>, each: &mut impl FnMut(usize, Ended)) {
         let Some(Burst { first, len, entry }) = self.bursts.pop_front() else { return };
-        self.lane.leave(entry);
-        self.vigil = Vigil::default();
+        self.queue.leave(entry);
+        self.stall_timer = StallTimer::default();
         // Slots of a burst are neighbours and do not wrap around the end.
-        let places = self.index(first)..self.index(first) + len;
+        let slots = self.index(first)..self.index(first) + len;
         self.head = first + len as u64;
         let ended = match status.map(|byte| byte.status()) {
             Some(Status::Success) => Ended::Done,
             _ => Ended::Undone,
         };
-        places.for_each(|place| each(place, ended));
+        slots.for_each(|slot| each(slot, ended));
     }
 
     /// Ends all copies: the queue is dead, so a missing record never comes.
     #[cold]
-    fn salvage(&mut self, each: &mut impl FnMut(usize, Ended)) {
+    fn end_all_bursts(&mut self, each: &mut impl FnMut(usize, Ended)) {
         while !self.bursts.is_empty() {
             self.retire(self.first_status(), each);
         }
@@ -352,8 +352,8 @@ impl Copies {
 impl std::fmt::Debug for Copies {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Copies")
-            .field("queue", &self.lane.portal.info().name)
-            .field("places", &self.places())
+            .field("queue", &self.queue.portal.info().name)
+            .field("places", &self.slots())
             .field("pending", &self.pending())
             .finish_non_exhaustive()
     }
@@ -364,25 +364,25 @@ impl Drop for Copies {
         let end = self.clock.now().after(self.policy.linger);
         let mut waiter = Waiter::new(Policy::default().wait).until(end);
         // If a clock or a portal panics in here, everything is leaked, as when giving up.
-        while !self.lane.is_out() && !self.bursts.is_empty() {
+        while !self.queue.is_dead() && !self.bursts.is_empty() {
             if self.first_status().is_some() {
                 self.retire(None, &mut |_, _| ());
                 continue;
             }
             if self.clock.now() >= end {
-                self.lane.ask();
-                if self.lane.is_out() {
+                self.queue.check_health();
+                if self.queue.is_dead() {
                     break;
                 }
                 report::say(format_args!(
                     "copies by {} were dropped in flight, and had no completion record {:?} later; their descriptors and records are leaked, \
                      because the device may still use them",
-                    self.lane.portal.info().name,
+                    self.queue.portal.info().name,
                     self.policy.linger,
                 ));
                 return;
             }
-            self.lane.drive();
+            self.queue.drive();
             self.clock.rest(waiter.rest(|| self.clock.now()));
         }
         // SAFETY: every burst's record is written or the queue is dead, so no device has them; nothing uses them after

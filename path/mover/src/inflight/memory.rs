@@ -1,11 +1,11 @@
 //! From the addresses of a request to slices for the CPU.
 
-use crate::ask::{Ask, Range};
 use crate::cpu;
 use crate::error::JobError;
 use crate::outcome::Outcome;
 use crate::policy::Hint;
-use crate::recover::Course;
+use crate::recover::Progress;
+use crate::request::{CopyRequest, Range};
 use telpher_abi::Opcode;
 
 /// # Safety
@@ -46,16 +46,16 @@ fn size(value: u64) -> usize {
 ///
 /// The ranges of the request are valid for reads, its destinations for writes. No other code and no device has them
 /// meanwhile. The ranges of one request are disjoint, except for a memory move.
-pub(super) unsafe fn finish(course: &Course, hint: Hint) -> Result<Outcome, JobError> {
-    let ask = course.rest();
-    let (d, len, base, unit) = (ask.template(), ask.len(), course.base(), ask.unit());
+pub(super) unsafe fn finish(progress: &Progress, hint: Hint) -> Result<Outcome, JobError> {
+    let request = progress.rest();
+    let (d, len, base, unit) = (request.template(), request.len(), progress.base(), request.unit());
     // SAFETY (of every block below): the ranges are those of `CopyRequest::ranges`, which our caller vouches for. A
     // source and a destination of one request are disjoint, so the exclusive slice is alone.
-    let outcome = match ask.opcode() {
+    let outcome = match request.opcode() {
         Opcode::Nop | Opcode::Drain => Outcome::Done,
         Opcode::MemoryMove => {
             // SAFETY: as above; parts of the request's ranges.
-            course.moves().iter().for_each(|part| unsafe { relocate(part, hint) });
+            progress.moves().iter().for_each(|part| unsafe { relocate(part, hint) });
             Outcome::Done
         }
         // SAFETY: as above.
@@ -97,7 +97,7 @@ pub(super) unsafe fn finish(course: &Course, hint: Hint) -> Result<Outcome, JobE
         // SAFETY: as above.
         op @ (Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate) => {
             // SAFETY: as above.
-            let (src, dst) = unsafe { (bytes(d.src(), len), bytes_mut(d.dst(), ask.dif_dest(len))) };
+            let (src, dst) = unsafe { (bytes(d.src(), len), bytes_mut(d.dst(), request.dif_dest(len))) };
             match op {
                 Opcode::DifInsert => cpu::dif_insert(&d, src, dst),
                 Opcode::DifStrip => cpu::dif_strip(&d, src, dst, unit),
@@ -119,7 +119,7 @@ pub(super) unsafe fn finish(course: &Course, hint: Hint) -> Result<Outcome, JobE
 /// # Safety
 ///
 /// As for [`finish`]; source and destination may overlap.
-unsafe fn relocate(part: &Ask, hint: Hint) {
+unsafe fn relocate(part: &CopyRequest, hint: Hint) {
     let (d, len) = (part.template(), part.len());
     if len == 0 {
         return;

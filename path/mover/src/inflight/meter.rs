@@ -23,7 +23,7 @@ impl Meter {
 
     /// Records that a thread waits from now on for `among` operations, of which this is one; 0 means that it no longer
     /// waits.
-    pub(super) fn attend(&mut self, shared: &Shared, among: u32) {
+    pub(super) fn set_waited_for(&mut self, shared: &Shared, among: u32) {
         self.settle(shared);
         self.waiting = (among > 0).then(|| (shared.clock.now(), among));
     }

@@ -16,27 +16,27 @@
 //!    freed while they are in flight.
 #![allow(unsafe_code, reason = "vouches for addresses and makes slices of them; the proof is the ownership told above")]
 
-mod cargo;
-mod convoy;
+mod batch;
+mod borrowed;
 mod copies;
-mod fleet;
-mod flight;
-mod lent;
-mod load;
 mod memory;
 mod meter;
+mod op;
+mod owned_request;
 mod ring;
 mod shared;
-mod sign;
+mod single;
+mod stub_portal;
 mod table;
+mod transfer;
 
-pub(crate) use cargo::Cargo;
-pub(crate) use convoy::{ConvoyCargo, Member};
+pub(crate) use batch::{BatchInFlight, Member};
+pub(crate) use borrowed::{BorrowedInFlight, copy_whole, extend_lifetime, extend_lifetime_mut};
 pub use copies::{Copies, CopiesPolicy, Ended};
-pub(crate) use lent::{Lent, copy_whole, lengthen, lengthen_mut};
-pub use load::Buffers;
-pub(crate) use load::{Load, Unready, boxed, copy_now, drain, named, nop, side, tuple};
 pub(crate) use meter::Meter;
+pub use owned_request::Buffers;
+pub(crate) use owned_request::{InvalidRequest, OwnedRequest, boxed, copy_now, drain, named, nop, side, tuple};
 pub(crate) use ring::Ring;
 pub(crate) use shared::{Core, Shared};
-pub(crate) use sign::Sign;
+pub(crate) use single::InFlight;
+pub(crate) use stub_portal::StubPortal;

@@ -4,17 +4,17 @@
 //! side as a batch list. A slot is free again when its result was fetched and its burst's record was seen: a device may
 //! read a batch list until then.
 
-use super::load::{Buffers, Held, Load};
 use super::memory;
-use crate::ask::Ask;
+use super::owned_request::{Buffers, Held, OwnedRequest};
 use crate::channel::{ChannelPolicy, Order};
 use crate::error::JobError;
 use crate::outcome::{Outcome, Via};
 use crate::policy::Policy;
-use crate::recover::{Course, Next};
-use crate::route::{Entry, Lane};
+use crate::recover::{Next, Progress};
+use crate::request::CopyRequest;
+use crate::route::{Entry, PortalQueue};
+use crate::stall_timer::StallTimer;
 use crate::time::{Clock, Moment};
-use crate::vigil::Vigil;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode};
@@ -48,7 +48,7 @@ enum Stage {
     /// Prepared, to be submitted.
     Waiting,
     /// Submitted.
-    Aloft,
+    InFlight,
     /// Came back unfinished; the rest is to be submitted again.
     Again,
     /// Ended, to be fetched.
@@ -60,8 +60,8 @@ enum Stage {
 }
 
 /// One slot of the ring.
-struct Place<S, D> {
-    course: Course,
+struct RingSlot<S, D> {
+    progress: Progress,
     stage: Stage,
     payload: Option<Held<Buffers<S, D>>>,
     /// The burst's record is still to come.
@@ -73,7 +73,7 @@ struct Place<S, D> {
 }
 
 /// One operation fetched from the ring.
-pub(crate) struct Landed<S, D> {
+pub(crate) struct RingResult<S, D> {
     pub(crate) position: u64,
     pub(crate) result: Result<Outcome, JobError>,
     pub(crate) via: Via,
@@ -84,7 +84,7 @@ pub(crate) struct Landed<S, D> {
 /// The ring of one channel. `Vec`s, because moving a `Vec` says nothing about its block (see `telpher_mem::StableBuf`).
 /// Dropped by hand, because memory that a device may touch must stay if `drop` gives up or unwinds.
 pub(crate) struct Ring<S, D> {
-    lane: Lane,
+    queue: PortalQueue,
     /// Operations it holds; the number of slots is the next power of two, so that a position becomes an index by a
     /// mask.
     capacity: usize,
@@ -92,7 +92,7 @@ pub(crate) struct Ring<S, D> {
     /// The settings that the state machines below need; made from `policy` once.
     job_policy: Policy,
     clock: Arc<dyn Clock>,
-    places: ManuallyDrop<Vec<Place<S, D>>>,
+    slots: ManuallyDrop<Vec<RingSlot<S, D>>>,
     records: ManuallyDrop<Vec<Records>>,
     list: ManuallyDrop<Vec<Descriptor>>,
     /// Bursts whose record is to come, oldest first; never more than slots.
@@ -104,7 +104,7 @@ pub(crate) struct Ring<S, D> {
     /// Oldest position that waits to be submitted.
     waiting: u64,
     /// The caller submitted the positions before this one; those from `waiting` on found the queue full.
-    told: u64,
+    submitted: u64,
     /// Next position to take.
     tail: u64,
     /// Operations that are to be submitted again.
@@ -112,9 +112,9 @@ pub(crate) struct Ring<S, D> {
     /// Operations that were given up and whose record is to come.
     expired: usize,
     /// Bursts that were submitted again and whose record is to come.
-    strays: usize,
+    resent: usize,
     /// How long no record has come.
-    vigil: Vigil,
+    stall_timer: StallTimer,
     /// The queue refused the last offer.
     refused: bool,
 }
@@ -123,8 +123,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     pub(crate) fn new(portal: Arc<dyn Portal>, capacity: u32, policy: ChannelPolicy, clock: Arc<dyn Clock>) -> Self {
         let capacity = capacity as usize;
         let n = capacity.next_power_of_two();
-        let place = |_| Place {
-            course: Course::new(Ask::new(Descriptor::nop(), 0)),
+        let take_slot = |_| RingSlot {
+            progress: Progress::new(CopyRequest::new(Descriptor::nop(), 0)),
             stage: Stage::Free,
             payload: None,
             in_burst: false,
@@ -132,31 +132,31 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             deadline: Moment::default(),
         };
         Ring {
-            lane: Lane::new(portal),
+            queue: PortalQueue::new(portal),
             capacity,
             job_policy: Policy { hint: policy.hint, on_fault: policy.on_fault, ..Policy::default() },
             policy,
             clock,
-            places: ManuallyDrop::new((0..n).map(place).collect()),
+            slots: ManuallyDrop::new((0..n).map(take_slot).collect()),
             records: ManuallyDrop::new((0..n).map(|_| Records::default()).collect()),
             list: ManuallyDrop::new(vec![Descriptor::nop(); n]),
             bursts: std::collections::VecDeque::with_capacity(n),
             head: 0,
             fetch: 0,
             waiting: 0,
-            told: 0,
+            submitted: 0,
             tail: 0,
             again: 0,
             expired: 0,
-            strays: 0,
-            vigil: Vigil::default(),
+            resent: 0,
+            stall_timer: StallTimer::default(),
             refused: false,
         }
     }
 
     fn index(&self, position: u64) -> usize {
         // Masked to the number of slots, which is a `usize`.
-        usize::try_from(position & (self.places.len() as u64 - 1)).unwrap_or(0)
+        usize::try_from(position & (self.slots.len() as u64 - 1)).unwrap_or(0)
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -170,7 +170,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     /// Returns the number of operations not yet fetched.
     pub(crate) fn pending(&self) -> usize {
         (self.head..self.tail)
-            .filter(|&p| !matches!(self.places[self.index(p)].stage, Stage::Fetched | Stage::Expired))
+            .filter(|&p| !matches!(self.slots[self.index(p)].stage, Stage::Fetched | Stage::Expired))
             .count()
     }
 
@@ -180,13 +180,13 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     }
 
     pub(crate) fn portal(&self) -> &Arc<dyn Portal> {
-        &self.lane.portal
+        &self.queue.portal
     }
 
     /// Takes a slot; there must be room.
-    pub(crate) fn put(&mut self, load: Load<Buffers<S, D>>) -> u64 {
-        let (payload, ask) = load.into_parts();
-        self.place(ask, Some(payload), false)
+    pub(crate) fn put(&mut self, request: OwnedRequest<Buffers<S, D>>) -> u64 {
+        let (payload, request) = request.into_parts();
+        self.take_slot(request, Some(payload), false)
     }
 
     /// Takes a slot for an unchanged descriptor; there must be room.
@@ -195,16 +195,16 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     ///
     /// As for [`Submission::vouch`], until the operation is fetched, or for ever if it is fetched as expired.
     pub(crate) unsafe fn put_raw(&mut self, descriptor: Descriptor) -> u64 {
-        self.place(Ask::of(descriptor), None, true)
+        self.take_slot(CopyRequest::of(descriptor), None, true)
     }
 
-    fn place(&mut self, ask: Ask, payload: Option<Held<Buffers<S, D>>>, raw: bool) -> u64 {
+    fn take_slot(&mut self, request: CopyRequest, payload: Option<Held<Buffers<S, D>>>, raw: bool) -> u64 {
         assert!(self.has_room(), "callers ask for room first");
         let position = self.tail;
         self.tail += 1;
         let i = self.index(position);
-        self.places[i] = Place {
-            course: Course::new(ask),
+        self.slots[i] = RingSlot {
+            progress: Progress::new(request),
             stage: Stage::Waiting,
             payload,
             in_burst: false,
@@ -216,27 +216,27 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Submits the waiting operations as far as the queue takes them. Returns how many were submitted.
     pub(crate) fn submit(&mut self) -> usize {
-        if self.told < self.tail {
+        if self.submitted < self.tail {
             let deadline = self.policy.deadline.map(|after| self.clock.now().after(after));
-            for position in self.told..self.tail {
+            for position in self.submitted..self.tail {
                 let i = self.index(position);
-                self.places[i].deadline = deadline.unwrap_or(Moment { nanos: u64::MAX });
+                self.slots[i].deadline = deadline.unwrap_or(Moment { nanos: u64::MAX });
             }
-            self.told = self.tail;
+            self.submitted = self.tail;
         }
-        self.resend() + self.send_told()
+        self.resend() + self.send_submitted()
     }
 
     /// Offers what the caller has submitted.
-    fn send_told(&mut self) -> usize {
+    fn send_submitted(&mut self) -> usize {
         let mut sent = 0;
-        while self.waiting < self.told {
+        while self.waiting < self.submitted {
             let first = self.waiting;
             let len = self.prepare(first);
             if len == 0 {
                 let i = self.index(first);
                 let result = self.without_queue(i);
-                self.places[i].stage = Stage::Ended(result, None);
+                self.slots[i].stage = Stage::Ended(result, None);
             } else if !self.send(first, len, false) {
                 break;
             }
@@ -249,18 +249,18 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     /// Writes the descriptors of the longest run from `first` on that may go together; returns 0 if the first cannot be
     /// offered at all.
     fn prepare(&mut self, first: u64) -> usize {
-        if self.lane.is_out() {
+        if self.queue.is_dead() {
             return 0;
         }
-        let most = if self.policy.bursts { self.lane.limits.batch().max(1) } else { 1 };
+        let most = if self.policy.bursts { self.queue.limits.batch().max(1) } else { 1 };
         // A list does not wrap around the end of the ring.
         let room =
-            (self.places.len() - self.index(first)).min(usize::try_from(self.told - first).unwrap_or(usize::MAX));
+            (self.slots.len() - self.index(first)).min(usize::try_from(self.submitted - first).unwrap_or(usize::MAX));
         let most = most.min(room);
         let mut len = 0;
         while len < most {
             let i = self.index(first) + len;
-            let op = self.places[i].course.rest().opcode();
+            let op = self.slots[i].progress.rest().opcode();
             // Not allowed in a batch (SPEC §3.8): offered alone.
             let alone = matches!(op, Opcode::Drain | Opcode::Batch | Opcode::UpdateWindow);
             if alone && len > 0 || !self.write(i) {
@@ -276,12 +276,12 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Writes the next descriptor of a slot into the list.
     fn write(&mut self, i: usize) -> bool {
-        let Place { course, raw, .. } = &mut self.places[i];
-        let Some(d) = course.next_for(&self.lane.limits, *raw) else { return false };
+        let RingSlot { progress, raw, .. } = &mut self.slots[i];
+        let Some(d) = progress.next_for(&self.queue.limits, *raw) else { return false };
         let d = if *raw {
             d
         } else {
-            crate::route::with_policy_flags(d, &self.lane.limits, &self.job_policy, course.rest().writes())
+            crate::route::with_policy_flags(d, &self.queue.limits, &self.job_policy, progress.rest().writes())
         };
         self.records[i].own.clear();
         let d = d.with_record(self.records[i].own.address());
@@ -294,7 +294,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Offers a prepared run, for the first time or again.
     fn send(&mut self, first: u64, len: usize, again: bool) -> bool {
-        let Some(entry) = self.lane.enter() else { return false };
+        let Some(entry) = self.queue.enter() else { return false };
         let i = self.index(first);
         let descriptor = if len == 1 {
             self.list[i]
@@ -307,24 +307,24 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         // SAFETY: each descriptor names ranges of its slot's payload, which stays in the slot until the operation ended
         // (`fetch`, `drop`), or memory that the caller of `put_raw` vouched for. List and records stay until the
         // burst's record is seen (`head` does not pass it); otherwise `drop` leaks all of it.
-        match self.lane.offer(&unsafe { Submission::vouch(descriptor) }) {
+        match self.queue.offer(&unsafe { Submission::vouch(descriptor) }) {
             Offer::Taken => {
                 if self.bursts.is_empty() {
                     // The queue had nothing in flight until now, whatever it refused before.
-                    self.vigil = Vigil::default();
+                    self.stall_timer = StallTimer::default();
                 }
                 self.refused = false;
-                self.strays += usize::from(again);
+                self.resent += usize::from(again);
                 self.bursts.push_back(Burst { first, len, again, entry });
-                for place in &mut self.places[i..i + len] {
-                    place.stage = Stage::Aloft;
-                    place.in_burst = true;
+                for take_slot in &mut self.slots[i..i + len] {
+                    take_slot.stage = Stage::InFlight;
+                    take_slot.in_burst = true;
                 }
                 true
             }
             Offer::Retry => {
                 self.refused = true;
-                self.lane.leave(entry);
+                self.queue.leave(entry);
                 false
             }
         }
@@ -339,10 +339,10 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         for position in self.head..self.waiting {
             let i = self.index(position);
             // A batch list must not change until its record is written.
-            if !matches!(self.places[i].stage, Stage::Again) || self.places[i].in_burst {
+            if !matches!(self.slots[i].stage, Stage::Again) || self.slots[i].in_burst {
                 continue;
             }
-            if self.lane.is_out() || !self.write(i) {
+            if self.queue.is_dead() || !self.write(i) {
                 let result = self.without_queue(i);
                 self.end(i, result, None);
             } else if !self.send(position, 1, true) {
@@ -356,16 +356,16 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Lets the executor work, and reads the records that have been written.
     pub(crate) fn poll(&mut self) {
-        self.lane.drive();
+        self.queue.drive();
         self.read_records();
         self.retire_bursts();
         // A stopped queue refuses for ever, even when it has nothing of ours.
         if !self.bursts.is_empty() || self.refused {
-            self.lane.looked(self.vigil.look(self.policy.bounds(), || self.clock.now()));
-            self.salvage();
+            self.queue.on_stall(self.stall_timer.look(self.policy.bounds(), || self.clock.now()));
+            self.end_all_bursts();
         }
         self.resend();
-        self.send_told();
+        self.send_submitted();
         if self.policy.deadline.is_some() {
             self.expire();
         }
@@ -374,7 +374,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     /// Returns true if results are fetched in the order of the bursts. Then nothing behind an operation in flight can
     /// be fetched yet, so its record is read when its turn has come.
     fn is_in_order(&self) -> bool {
-        self.policy.order == Order::Submitted && self.strays == 0
+        self.policy.order == Order::Submitted && self.resent == 0
     }
 
     fn read_records(&mut self) {
@@ -382,7 +382,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             let (first, len) = (self.bursts[b].first, self.bursts[b].len);
             for position in first..first + len as u64 {
                 let i = self.index(position);
-                if !matches!(self.places[i].stage, Stage::Aloft) {
+                if !matches!(self.slots[i].stage, Stage::InFlight) {
                     continue;
                 }
                 match self.records[i].own.read() {
@@ -416,8 +416,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     }
 
     /// Ends every burst of a dead queue: a missing record never comes.
-    fn salvage(&mut self) {
-        if !self.lane.is_out() {
+    fn end_all_bursts(&mut self) {
+        if !self.queue.is_dead() {
             return;
         }
         while !self.bursts.is_empty() {
@@ -430,15 +430,15 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     fn retire(&mut self, b: usize, batch: Option<&CompletionRecord>) {
         // Does not allocate: the deque only shrinks.
         let Burst { first, len, again, entry } = self.bursts.remove(b).expect("the index is below the length");
-        self.strays -= usize::from(again);
-        self.vigil = Vigil::default();
-        self.lane.leave(entry);
-        self.orphans(first, len, batch);
+        self.resent -= usize::from(again);
+        self.stall_timer = StallTimer::default();
+        self.queue.leave(entry);
+        self.settle_unread(first, len, batch);
         for position in first..first + len as u64 {
             let i = self.index(position);
-            self.places[i].in_burst = false;
-            if matches!(self.places[i].stage, Stage::Expired) {
-                self.places[i].stage = Stage::Fetched;
+            self.slots[i].in_burst = false;
+            if matches!(self.slots[i].stage, Stage::Expired) {
+                self.slots[i].stage = Stage::Fetched;
                 self.expired -= 1;
             }
         }
@@ -446,29 +446,29 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         // panic.
         for position in first..first + len as u64 {
             let i = self.index(position);
-            if matches!(self.places[i].stage, Stage::Fetched) {
-                drop(self.places[i].payload.take());
+            if matches!(self.slots[i].stage, Stage::Fetched) {
+                drop(self.slots[i].payload.take());
             }
         }
     }
 
     /// Ends the operations of a finished burst that still count as in flight. A record may have been written after
-    /// `read_records` looked; members of a batch without a record were never done; operations of a dead queue may be
+    /// `read_records` ran; members of a batch without a record were never done; operations of a dead queue may be
     /// half done.
-    fn orphans(&mut self, first: u64, len: usize, batch: Option<&CompletionRecord>) {
+    fn settle_unread(&mut self, first: u64, len: usize, batch: Option<&CompletionRecord>) {
         for position in first..first + len as u64 {
             let i = self.index(position);
-            if !matches!(self.places[i].stage, Stage::Aloft) {
+            if !matches!(self.slots[i].stage, Stage::InFlight) {
                 continue;
             }
             match self.records[i].own.read() {
                 Some(record) => self.arrived(i, &record),
                 None => {
-                    let op = self.places[i].course.rest().opcode();
+                    let op = self.slots[i].progress.rest().opcode();
                     let result = match batch {
                         Some(batch) => self.on_cpu(i, JobError::Refused { op, status: batch.status() }),
-                        None if self.places[i].course.may_be_done_again() => self.without_queue(i),
-                        None => Err(JobError::Stopped { op, why: self.lane.why() }),
+                        None if self.slots[i].progress.may_be_done_again() => self.without_queue(i),
+                        None => Err(JobError::Stopped { op, why: self.queue.why() }),
                     };
                     self.end(i, result, batch.copied());
                 }
@@ -477,13 +477,13 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     }
 
     fn arrived(&mut self, i: usize, record: &CompletionRecord) {
-        let raw = self.places[i].raw;
-        let next = self.places[i].course.arrived(record, self.policy.on_fault);
+        let raw = self.slots[i].raw;
+        let next = self.slots[i].progress.arrived(record, self.policy.on_fault);
         let result = match next {
             Next::Finished(outcome) => Ok(outcome),
             Next::Refine(outcome) if raw => Ok(outcome),
             Next::More => return self.send_again(i),
-            Next::Touch(fault) if !raw => match self.places[i].course.touchable(&fault) {
+            Next::Touch(fault) if !raw => match self.slots[i].progress.touchable(&fault) {
                 Some(range) => {
                     // SAFETY: the range lies in the payload of this slot; its operation has just come back.
                     unsafe { memory::touch(&range) };
@@ -493,7 +493,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             },
             Next::Touch(fault) => Err(crate::recover::Failure::Fault(fault).into()),
             Next::OnCpu(status, fault) => {
-                let op = self.places[i].course.rest().opcode();
+                let op = self.slots[i].progress.rest().opcode();
                 let otherwise = fault
                     .map_or(JobError::Refused { op, status }, |fault| crate::recover::Failure::Fault(fault).into());
                 self.on_cpu(i, otherwise)
@@ -507,92 +507,92 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     }
 
     fn send_again(&mut self, i: usize) {
-        self.places[i].stage = Stage::Again;
+        self.slots[i].stage = Stage::Again;
         self.again += 1;
     }
 
     /// Ends an operation that this queue cannot do, or no longer does: the CPU does it if it may.
     fn without_queue(&mut self, i: usize) -> Result<Outcome, JobError> {
-        let op = self.places[i].course.rest().opcode();
-        if !self.lane.is_out() {
+        let op = self.slots[i].progress.rest().opcode();
+        if !self.queue.is_dead() {
             return self.on_cpu(i, JobError::Unsupported { op });
         }
         if op == Opcode::Drain {
             // Nothing that the queue took is in flight any more, which is what a drain waits for.
             return Ok(Outcome::Done);
         }
-        self.on_cpu(i, JobError::Stopped { op, why: self.lane.why() })
+        self.on_cpu(i, JobError::Stopped { op, why: self.queue.why() })
     }
 
     /// Does the rest on the CPU, unless the CPU must not touch the memory.
     fn on_cpu(&mut self, i: usize, otherwise: JobError) -> Result<Outcome, JobError> {
-        let Place { course, raw, .. } = &mut self.places[i];
-        if *raw || course.rest().opcode() == Opcode::Drain {
+        let RingSlot { progress, raw, .. } = &mut self.slots[i];
+        if *raw || progress.rest().opcode() == Opcode::Drain {
             return Err(otherwise);
         }
         // SAFETY: the ranges lie in the payload of this slot, and no device has it: it was never submitted, or its
         // record is written, or its batch's record is written and it was left out, or the queue is dead.
-        let outcome = unsafe { memory::finish(course, self.policy.hint) }?;
-        course.cpu_did_the_rest();
+        let outcome = unsafe { memory::finish(progress, self.policy.hint) }?;
+        progress.cpu_did_the_rest();
         Ok(outcome)
     }
 
     fn end(&mut self, i: usize, result: Result<Outcome, JobError>, record: Option<CompletionRecord>) {
-        self.places[i].stage = Stage::Ended(result, record);
+        self.slots[i].stage = Stage::Ended(result, record);
     }
 
     fn expire(&mut self) {
         let now = self.clock.now();
         for position in self.head..self.waiting {
             let i = self.index(position);
-            if now >= self.places[i].deadline && matches!(self.places[i].stage, Stage::Again) {
+            if now >= self.slots[i].deadline && matches!(self.slots[i].stage, Stage::Again) {
                 self.again -= 1;
-                self.expire_grounded(i);
+                self.expire_unsent(i);
             }
         }
         // Submitted in this order, so their deadlines pass in this order.
-        while self.waiting < self.told && now >= self.places[self.index(self.waiting)].deadline {
-            self.expire_grounded(self.index(self.waiting));
+        while self.waiting < self.submitted && now >= self.slots[self.index(self.waiting)].deadline {
+            self.expire_unsent(self.index(self.waiting));
             self.waiting += 1;
         }
     }
 
     /// Ends an operation that waited to be submitted and is late. No device has it, so it ends with its buffers.
-    fn expire_grounded(&mut self, i: usize) {
+    fn expire_unsent(&mut self, i: usize) {
         let after = self.policy.deadline.unwrap_or_default();
         self.end(i, Err(JobError::Deadline { after }), None);
     }
 
     /// Returns the next operation that has ended, in the channel's order.
-    pub(crate) fn fetch(&mut self) -> Option<Landed<S, D>> {
+    pub(crate) fn fetch(&mut self) -> Option<RingResult<S, D>> {
         let now = self.policy.deadline.map(|_| self.clock.now());
         let mut position = self.fetch.max(self.head);
         while position < self.waiting {
             let i = self.index(position);
-            match &self.places[i].stage {
+            match &self.slots[i].stage {
                 Stage::Ended(..) => return Some(self.take(position, i)),
-                Stage::Aloft if now.is_some_and(|now| now >= self.places[i].deadline) => {
+                Stage::InFlight if now.is_some_and(|now| now >= self.slots[i].deadline) => {
                     // In submission order `read_records` stops at the first one in flight, and its record may just have
                     // been written.
                     if let Some(record) = self.records[i].own.read() {
                         self.arrived(i, &record);
-                        if matches!(self.places[i].stage, Stage::Again) {
+                        if matches!(self.slots[i].stage, Stage::Again) {
                             self.again -= 1;
-                            self.expire_grounded(i);
+                            self.expire_unsent(i);
                         }
                         continue;
                     }
-                    self.lane.ask();
-                    if self.lane.is_out() {
-                        self.salvage();
+                    self.queue.check_health();
+                    if self.queue.is_dead() {
+                        self.end_all_bursts();
                         continue;
                     }
-                    self.places[i].stage = Stage::Expired;
+                    self.slots[i].stage = Stage::Expired;
                     self.expired += 1;
-                    return Some(Landed {
+                    return Some(RingResult {
                         position,
                         result: Err(JobError::Deadline { after: self.policy.deadline.unwrap_or_default() }),
-                        via: self.places[i].course.via(),
+                        via: self.slots[i].progress.via(),
                         buffers: None,
                         record: None,
                     });
@@ -607,24 +607,24 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         None
     }
 
-    fn take(&mut self, position: u64, i: usize) -> Landed<S, D> {
-        let Stage::Ended(result, record) = std::mem::replace(&mut self.places[i].stage, Stage::Fetched) else {
-            unreachable!("callers looked at the stage")
+    fn take(&mut self, position: u64, i: usize) -> RingResult<S, D> {
+        let Stage::Ended(result, record) = std::mem::replace(&mut self.slots[i].stage, Stage::Fetched) else {
+            unreachable!("callers checked the stage")
         };
-        let buffers = self.places[i].payload.take().map(Held::into_inner);
-        let via = self.places[i].course.via();
+        let buffers = self.slots[i].payload.take().map(Held::into_inner);
+        let via = self.slots[i].progress.via();
         self.recycle();
-        Landed { position, result, via, buffers, record }
+        RingResult { position, result, via, buffers, record }
     }
 
     /// Frees the slots at the head that are done with.
     fn recycle(&mut self) {
         while self.head < self.waiting {
             let i = self.index(self.head);
-            if !matches!(self.places[i].stage, Stage::Fetched) || self.places[i].in_burst {
+            if !matches!(self.slots[i].stage, Stage::Fetched) || self.slots[i].in_burst {
                 break;
             }
-            self.places[i].stage = Stage::Free;
+            self.slots[i].stage = Stage::Free;
             self.head += 1;
         }
         self.fetch = self.fetch.max(self.head);
@@ -636,26 +636,26 @@ impl<S, D> Drop for Ring<S, D> {
         let end = self.clock.now().after(self.policy.linger);
         let mut waiter = crate::wait::Waiter::new(self.job_policy.wait).until(end);
         let over = |ring: &Self, burst: &Burst| {
-            let i = usize::try_from(burst.first & (ring.places.len() as u64 - 1)).unwrap_or(0);
+            let i = usize::try_from(burst.first & (ring.slots.len() as u64 - 1)).unwrap_or(0);
             let cell = if burst.len == 1 { &ring.records[i].own } else { &ring.records[i].batch };
             cell.status().is_some()
         };
         // If a clock or a portal panics in here, everything is leaked, as when giving up.
-        while !self.lane.is_out() && !self.bursts.iter().all(|burst| over(self, burst)) {
+        while !self.queue.is_dead() && !self.bursts.iter().all(|burst| over(self, burst)) {
             if self.clock.now() >= end {
-                self.lane.ask();
-                if self.lane.is_out() {
+                self.queue.check_health();
+                if self.queue.is_dead() {
                     break;
                 }
                 crate::report::say(format_args!(
                     "a channel to {} was dropped with operations in flight, which had no completion record {:?} later; its \
                      buffers and records are leaked, because the device may still write them",
-                    self.lane.portal.info().name,
+                    self.queue.portal.info().name,
                     self.policy.linger,
                 ));
                 return;
             }
-            self.lane.drive();
+            self.queue.drive();
             self.clock.rest(waiter.rest(|| self.clock.now()));
         }
         // SAFETY: every burst's record is written or the queue is dead, so no device has them; nothing uses them after
@@ -663,7 +663,7 @@ impl<S, D> Drop for Ring<S, D> {
         unsafe {
             ManuallyDrop::drop(&mut self.records);
             ManuallyDrop::drop(&mut self.list);
-            ManuallyDrop::drop(&mut self.places);
+            ManuallyDrop::drop(&mut self.slots);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The slots: one completion record each, and space for the memory of a job that was dropped or expired.
 
 use crate::forecast::Awaited;
-use crate::freelists::FreeLists;
-use crate::route::{Entry, Lane, Lanes};
+use crate::free_lists::FreeLists;
+use crate::route::{Entry, PortalQueue, PortalQueues};
 use crate::slot::SlotState;
+use crate::stall_timer::StallAction;
 use crate::stripe;
 use crate::sync::{AtomicU32, Ordering};
 use crate::time::Moment;
-use crate::vigil::Late;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use telpher_portal::RecordCell;
@@ -15,15 +15,15 @@ use telpher_portal::RecordCell;
 /// A completion record with a cache line of its own.
 #[repr(align(64))]
 #[derive(Debug, Default)]
-pub(super) struct Line(pub(super) RecordCell);
+pub(super) struct PaddedRecord(pub(super) RecordCell);
 
 /// One slot without its record.
 #[derive(Debug)]
-struct Slot {
+struct SlotCell {
     /// Which thread may use the slot.
     state: SlotState,
     /// Index of the queue of the parked descriptor: a hint until the slot is claimed.
-    lane: AtomicU32,
+    queue: AtomicU32,
     /// The memory that must stay until the record is written.
     parked: Mutex<Option<Parked>>,
 }
@@ -31,7 +31,7 @@ struct Slot {
 /// The memory that an owner left in its slot.
 struct Parked {
     /// Index of the queue that took the descriptor.
-    lane: usize,
+    queue: usize,
     /// The queue's entry.
     entry: Entry,
     /// True if a deadline passed, false if the job was dropped.
@@ -39,21 +39,21 @@ struct Parked {
     /// When its queue is given up; not known before the first health check of the queues.
     end: Option<Moment>,
     /// The buffers, and everything else that the device may touch.
-    cargo: Box<dyn Send>,
+    payload: Box<dyn Send>,
 }
 
 impl std::fmt::Debug for Parked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parked").field("lane", &self.lane).field("expired", &self.expired).finish_non_exhaustive()
+        f.debug_struct("Parked").field("lane", &self.queue).field("expired", &self.expired).finish_non_exhaustive()
     }
 }
 
 /// One descriptor that a queue took. It must be completed or parked.
 #[must_use = "a leg that is neither landed nor parked keeps its slot for ever"]
 #[derive(Debug)]
-pub(super) struct Leg {
-    pub(super) slot: u32,
-    pub(super) lane: usize,
+pub(super) struct Slot {
+    pub(super) index: u32,
+    pub(super) queue: usize,
     entry: Entry,
     /// When its record is expected, if the wait policy needs that.
     pub(super) awaited: Option<Awaited>,
@@ -62,8 +62,8 @@ pub(super) struct Leg {
 /// The in-flight table of one mover.
 #[derive(Debug)]
 pub(super) struct Table {
-    records: Box<[Line]>,
-    slots: Box<[Slot]>,
+    records: Box<[PaddedRecord]>,
+    slots: Box<[SlotCell]>,
     free: FreeLists,
     /// Where the next sweep begins.
     cursor: AtomicU32,
@@ -83,9 +83,9 @@ const SWEEPS_TO_ASK: u32 = 1024;
 
 impl Table {
     pub(super) fn new(capacity: u32) -> Self {
-        let slot = |_| Slot { state: SlotState::new(), lane: AtomicU32::new(0), parked: Mutex::new(None) };
+        let slot = |_| SlotCell { state: SlotState::new(), queue: AtomicU32::new(0), parked: Mutex::new(None) };
         Table {
-            records: (0..capacity).map(|_| Line::default()).collect(),
+            records: (0..capacity).map(|_| PaddedRecord::default()).collect(),
             slots: (0..capacity).map(slot).collect(),
             free: FreeLists::new(capacity),
             cursor: AtomicU32::new(0),
@@ -95,20 +95,20 @@ impl Table {
     }
 
     /// Takes a slot for a descriptor to a queue; its record is empty.
-    pub(super) fn board(&self, lanes: &Lanes, lane: usize) -> Option<Leg> {
-        let slot = self.free.pop(stripe::mine())?;
-        let Some(entry) = lanes.all()[lane].enter() else {
-            self.free.push(slot);
+    pub(super) fn acquire(&self, queues: &PortalQueues, queue: usize) -> Option<Slot> {
+        let index = self.free.pop(stripe::of_this_thread())?;
+        let Some(entry) = queues.all()[queue].enter() else {
+            self.free.push(index);
             return None;
         };
-        self.slots[slot as usize].state.board();
-        self.records[slot as usize].0.clear();
-        Some(Leg { slot, lane, entry, awaited: None })
+        self.slots[index as usize].state.acquire();
+        self.records[index as usize].0.clear();
+        Some(Slot { index, queue, entry, awaited: None })
     }
 
     /// Returns the slot's record.
-    pub(super) fn record(&self, leg: &Leg) -> &RecordCell {
-        &self.records[leg.slot as usize].0
+    pub(super) fn record(&self, slot: &Slot) -> &RecordCell {
+        &self.records[slot.index as usize].0
     }
 
     /// Returns the record with this slot number, whichever descriptor it belongs to now; `None` if there is no such
@@ -118,23 +118,23 @@ impl Table {
     }
 
     /// Frees a slot: the owner saw the record, or the queue did not take the descriptor.
-    pub(super) fn land(&self, lanes: &Lanes, leg: Leg) {
-        self.slots[leg.slot as usize].state.land();
-        self.free.push(leg.slot);
-        lanes.all()[leg.lane].leave(leg.entry);
+    pub(super) fn release(&self, queues: &PortalQueues, slot: Slot) {
+        self.slots[slot.index as usize].state.release();
+        self.free.push(slot.index);
+        queues.all()[slot.queue].leave(slot.entry);
     }
 
     /// Leaves `payload` in the slot while the device may still touch it.
-    pub(super) fn park(&self, leg: Leg, cargo: Box<dyn Send>, expired: bool) {
-        let Leg { slot, lane, entry, .. } = leg;
-        let slot = &self.slots[slot as usize];
+    pub(super) fn park(&self, slot: Slot, payload: Box<dyn Send>, expired: bool) {
+        let Slot { index, queue, entry, .. } = slot;
+        let cell = &self.slots[index as usize];
         // Relaxed: a count for users, and a hint for `sweep`.
         self.count(expired).fetch_add(1, Ordering::Relaxed);
         // Relaxed: published by `park` below. The index fits: there are fewer queues than 2^32.
-        slot.lane.store(u32::try_from(lane).unwrap_or(u32::MAX), Ordering::Relaxed);
-        *slot.parked.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Parked { lane, entry, expired, end: None, cargo });
-        slot.state.park();
+        cell.queue.store(u32::try_from(queue).unwrap_or(u32::MAX), Ordering::Relaxed);
+        *cell.parked.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Parked { queue, entry, expired, end: None, payload });
+        cell.state.park();
     }
 
     fn count(&self, expired: bool) -> &AtomicU32 {
@@ -151,7 +151,7 @@ impl Table {
 
     /// Checks some parked slots and frees those whose record has been written, or whose queue is dead. A queue that
     /// leaves a slot without a record for longer than `limit` is given up.
-    pub(super) fn sweep(&self, lanes: &Lanes, limit: Duration, now: impl FnOnce() -> Moment) {
+    pub(super) fn sweep(&self, queues: &PortalQueues, limit: Duration, now: impl FnOnce() -> Moment) {
         if self.parked() == (0, 0) {
             return;
         }
@@ -159,59 +159,60 @@ impl Table {
         // Relaxed: any start is fair.
         let start = self.cursor.fetch_add(SWEEP, Ordering::Relaxed);
         for i in 0..SWEEP.min(len) {
-            self.sweep_one(lanes, start.wrapping_add(i) % len);
+            self.sweep_one(queues, start.wrapping_add(i) % len);
         }
         if start % (SWEEPS_TO_ASK * SWEEP) == (SWEEPS_TO_ASK - 1) * SWEEP && self.parked() != (0, 0) {
-            self.ask(lanes, limit, now());
+            self.check_health(queues, limit, now());
         }
     }
 
     /// Checks the health of the queues, and gives up those that are later than the limit: another part of the program
     /// may need the memory.
     #[cold]
-    fn ask(&self, lanes: &Lanes, limit: Duration, now: Moment) {
-        let mut late = vec![Late::Ask; lanes.all().len()];
+    fn check_health(&self, queues: &PortalQueues, limit: Duration, now: Moment) {
+        let mut late = vec![StallAction::CheckHealth; queues.all().len()];
         for slot in self.slots.iter().filter(|slot| slot.state.is_parked()) {
             let mut parked = slot.parked.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(Parked { lane, end, .. }) = parked.as_mut()
+            if let Some(Parked { queue, end, .. }) = parked.as_mut()
                 && now >= *end.get_or_insert_with(|| now.after(limit))
             {
-                late[*lane] = Late::GiveUp;
+                late[*queue] = StallAction::GiveUp;
             }
         }
         // After the locks are released: a portal may do anything.
-        lanes.all().iter().zip(late).for_each(|(lane, late)| lane.looked(late));
+        queues.all().iter().zip(late).for_each(|(queue, late)| queue.on_stall(late));
     }
 
     /// Checks every slot.
-    pub(super) fn sweep_all(&self, lanes: &Lanes) {
+    pub(super) fn sweep_all(&self, queues: &PortalQueues) {
         for index in 0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX) {
-            self.sweep_one(lanes, index);
+            self.sweep_one(queues, index);
         }
     }
 
-    fn sweep_one(&self, lanes: &Lanes, index: u32) {
+    fn sweep_one(&self, queues: &PortalQueues, index: u32) {
         let slot = &self.slots[index as usize];
         // Relaxed: exact after the claim, which checks twice; see `claim_if`.
-        let is_out = || lanes.all().get(slot.lane.load(Ordering::Relaxed) as usize).is_some_and(Lane::is_out);
-        if !slot.state.claim_if(|| self.records[index as usize].0.status().is_some() || is_out()) {
+        let is_dead =
+            || queues.all().get(slot.queue.load(Ordering::Relaxed) as usize).is_some_and(PortalQueue::is_dead);
+        if !slot.state.claim_if(|| self.records[index as usize].0.status().is_some() || is_dead()) {
             return;
         }
         let parked = slot.parked.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Parked { lane, entry, expired, cargo, .. } = parked.expect("a parked slot holds what was parked");
+        let Parked { queue, entry, expired, payload, .. } = parked.expect("a parked slot holds what was parked");
         slot.state.vacate();
         self.free.push(index);
-        lanes.all()[lane].leave(entry);
+        queues.all()[queue].leave(entry);
         // Relaxed: see `park`.
         self.count(expired).fetch_sub(1, Ordering::Relaxed);
         // Last: a payload's own drop may do anything, and the slot is consistent by now.
-        drop(cargo);
+        drop(payload);
     }
 
     /// Returns true if a slot in use has no record yet.
     ///
     /// **Staleness**: other threads submit and complete meanwhile.
-    pub(super) fn is_in_the_air(&self) -> bool {
+    pub(super) fn has_in_flight(&self) -> bool {
         self.slots.iter().zip(&self.records).any(|(slot, record)| slot.state.is_used() && record.0.status().is_none())
     }
 

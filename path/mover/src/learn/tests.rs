@@ -1,7 +1,7 @@
 //! Compares learned verdicts with every fixed threshold, on simulated machines with seeded randomness.
 #![allow(clippy::cast_precision_loss, reason = "sizes and shares")]
 
-use super::{Choice, Judge, Watch};
+use super::{Choice, DeviceChooser, Sampler};
 use crate::costs::Kind;
 use crate::costs::{Costs, Worker};
 use crate::estimate::{STEPS, smallest};
@@ -11,9 +11,9 @@ use std::time::Duration;
 use telpher_abi::Opcode;
 
 /// Random numbers: xorshift64*, the same in every run.
-struct Chance(u64);
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -61,20 +61,20 @@ const MACHINES: [Machine; 6] = [
 ];
 
 /// Draws the next operation's size.
-type Mix = fn(&mut Chance) -> u64;
+type Mix = fn(&mut Random) -> u64;
 
 const MIXES: [(&str, Mix); 5] = [
-    ("small", |chance| chance.size(64, 2048)),
-    ("pages", |chance| if chance.share() < 0.9 { 4096 } else { 4096 * (1 + chance.next() % 16) }),
-    ("messages", |chance| if chance.share() < 0.95 { chance.size(64, 512) } else { chance.size(32 << 10, 256 << 10) }),
-    ("everything", |chance| chance.size(64, 4 << 20)),
-    ("large", |chance| chance.size(64 << 10, 16 << 20)),
+    ("small", |random| random.size(64, 2048)),
+    ("pages", |random| if random.share() < 0.9 { 4096 } else { 4096 * (1 + random.next() % 16) }),
+    ("messages", |random| if random.share() < 0.95 { random.size(64, 512) } else { random.size(32 << 10, 256 << 10) }),
+    ("everything", |random| random.size(64, 4 << 20)),
+    ("large", |random| random.size(64 << 10, 16 << 20)),
 ];
 
 const OPERATIONS: usize = 10_000;
 
 /// The cost of one sample, in nanoseconds.
-const LOOK: f64 = 200.0;
+const SAMPLE_COST: f64 = 200.0;
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time within a second")]
 fn nanoseconds(nanos: f64) -> Duration {
@@ -83,23 +83,23 @@ fn nanoseconds(nanos: f64) -> Duration {
 
 /// Returns the time of a mix: learned (while learning, then after), and with the best fixed threshold.
 fn run(machine: &Machine, mix: Mix, seed: u64) -> [f64; 3] {
-    let mut chance = Chance(seed);
-    let (costs, watch) = (Costs::new(1), Watch::new());
-    let judge = Judge::new(&Threshold::default());
+    let mut random = Random(seed);
+    let (costs, sampler) = (Costs::new(1), Sampler::new());
+    let chooser = DeviceChooser::new(&Threshold::default());
     let mut time = [0.0; 2];
     let mut fixed = [0.0; STEPS + 1];
     for i in 0..2 * OPERATIONS {
-        let bytes = mix(&mut chance);
-        let choice = judge.choose(&costs, Opcode::MemoryMove, bytes, &watch);
+        let bytes = mix(&mut random);
+        let choice = chooser.choose(&costs, Opcode::MemoryMove, bytes, &sampler);
         // A tenth up and down; one in a hundred meets a page fault, an interrupt or worse.
-        let noise = 0.9 + chance.share() * 0.2;
-        let noise = if chance.share() < 0.01 { noise * 30.0 } else { noise };
+        let noise = 0.9 + random.share() * 0.2;
+        let noise = if random.share() < 0.01 { noise * 30.0 } else { noise };
         let [on_cpu, on_device] = [machine.cpu, machine.device].map(|cost| cost(bytes as f64));
         let nanos = if choice.device { on_device } else { on_cpu };
         time[i / OPERATIONS] += nanos;
         if choice.timed {
-            time[i / OPERATIONS] += LOOK;
-            judge.learn(&costs, Opcode::MemoryMove, bytes, choice.device, nanoseconds(nanos * noise), &watch);
+            time[i / OPERATIONS] += SAMPLE_COST;
+            chooser.learn(&costs, Opcode::MemoryMove, bytes, choice.device, nanoseconds(nanos * noise), &sampler);
         }
         if i >= OPERATIONS {
             for (at, fixed) in fixed.iter_mut().enumerate() {
@@ -145,15 +145,15 @@ fn a_window_of_sizes_is_learned_where_no_threshold_is_right() {
 
 #[test]
 fn sizes_that_are_hopeless_are_not_looked_at_until_larger_ones_say_otherwise() {
-    let (judge, costs, watch) = (Judge::new(&Threshold::DEVICE), Costs::new(1), Watch::new());
+    let (chooser, costs, sampler) = (DeviceChooser::new(&Threshold::DEVICE), Costs::new(1), Sampler::new());
     let learned = |nanos: fn(u64) -> [u64; 2], rounds: usize| {
         for _ in 0..rounds {
             for bytes in [64, 128, 256, 512, 1024, 2048, 4096, 16384] {
-                watched(&judge, &costs, &watch, bytes, nanos(bytes), 20);
+                watched(&chooser, &costs, &sampler, bytes, nanos(bytes), 20);
             }
         }
-        let small = judge.choose(&costs, Opcode::Fill, 100, &watch);
-        (judge.floors[Kind::Fill as usize].load(Ordering::Relaxed), small)
+        let small = chooser.choose(&costs, Opcode::Fill, 100, &sampler);
+        (chooser.floors[Kind::Fill as usize].load(Ordering::Relaxed), small)
     };
     let (hopeless, small) = learned(|bytes| [10 + bytes / 10, 1000], 1000);
     assert!((256..=512).contains(&hopeless), "62 ns is a sixteenth of 1000: {hopeless}");
@@ -163,13 +163,20 @@ fn sizes_that_are_hopeless_are_not_looked_at_until_larger_ones_say_otherwise() {
 }
 
 /// Runs `operations` operations of one size; returns how many of the last hundred went to the device.
-fn watched(judge: &Judge, costs: &Costs, watch: &Watch, bytes: u64, nanos: [u64; 2], operations: usize) -> usize {
+fn watched(
+    chooser: &DeviceChooser,
+    costs: &Costs,
+    sampler: &Sampler,
+    bytes: u64,
+    nanos: [u64; 2],
+    operations: usize,
+) -> usize {
     let mut late = 0;
     for i in 0..operations {
-        let choice = judge.choose(costs, Opcode::Fill, bytes, watch);
+        let choice = chooser.choose(costs, Opcode::Fill, bytes, sampler);
         if choice.timed {
             let took = Duration::from_nanos(nanos[usize::from(choice.device)]);
-            judge.learn(costs, Opcode::Fill, bytes, choice.device, took, watch);
+            chooser.learn(costs, Opcode::Fill, bytes, choice.device, took, sampler);
         }
         late += usize::from(choice.device && i + 100 >= operations);
     }
@@ -178,20 +185,20 @@ fn watched(judge: &Judge, costs: &Costs, watch: &Watch, bytes: u64, nanos: [u64;
 
 #[test]
 fn a_machine_that_changes_its_mind_is_followed() {
-    let (judge, costs, watch) = (Judge::new(&Threshold::default()), Costs::new(1), Watch::new());
-    assert!(watched(&judge, &costs, &watch, 100_000, [9_000, 3_000], 2_000) > 95);
+    let (chooser, costs, sampler) = (DeviceChooser::new(&Threshold::default()), Costs::new(1), Sampler::new());
+    assert!(watched(&chooser, &costs, &sampler, 100_000, [9_000, 3_000], 2_000) > 95);
     // The device gets busy with the work of others.
-    assert!(watched(&judge, &costs, &watch, 100_000, [9_000, 60_000], 2_000) < 5);
+    assert!(watched(&chooser, &costs, &sampler, 100_000, [9_000, 60_000], 2_000) < 5);
     // The device is free again.
-    assert!(watched(&judge, &costs, &watch, 100_000, [9_000, 3_000], 20_000) > 95);
-    assert_eq!(judge.least(Opcode::Fill).map(|least| least <= 100_000), Some(true));
+    assert!(watched(&chooser, &costs, &sampler, 100_000, [9_000, 3_000], 20_000) > 95);
+    assert_eq!(chooser.least(Opcode::Fill).map(|least| least <= 100_000), Some(true));
 }
 
 #[test]
 fn what_was_taught_is_known_at_once_and_still_open_to_change() {
-    let (judge, costs, watch) = (Judge::new(&Threshold::default()), Costs::new(1), Watch::new());
+    let (chooser, costs, sampler) = (DeviceChooser::new(&Threshold::default()), Costs::new(1), Sampler::new());
     costs.teach(Opcode::Fill, 1 << 20, Worker::Cpu, Duration::from_micros(50));
-    judge.teach(&costs, Opcode::Fill, 1 << 20, Duration::from_micros(500));
-    assert!(watched(&judge, &costs, &watch, 1 << 20, [50_000, 500_000], 100) <= 1);
-    assert!(watched(&judge, &costs, &watch, 1 << 20, [50_000, 5_000], 5_000) > 95);
+    chooser.teach(&costs, Opcode::Fill, 1 << 20, Duration::from_micros(500));
+    assert!(watched(&chooser, &costs, &sampler, 1 << 20, [50_000, 500_000], 100) <= 1);
+    assert!(watched(&chooser, &costs, &sampler, 1 << 20, [50_000, 5_000], 5_000) > 95);
 }

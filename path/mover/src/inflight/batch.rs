@@ -17,17 +17,17 @@
 //! A fence means what it means to a device (SPEC §3.8), but over the whole batch: behind a fence nothing begins before
 //! every earlier member has succeeded, recovery included. If a member failed, the rest is abandoned.
 
-use super::fleet::Passage;
-use super::flight::Flight;
-use super::load::{Held, Load};
+use super::op::Op;
+use super::owned_request::{Held, OwnedRequest};
 use super::shared::Shared;
-use super::table::{Leg, Line};
-use crate::ask::Ask;
+use super::table::{PaddedRecord, Slot};
+use super::transfer::Transfer;
 use crate::error::JobError;
 use crate::outcome::{Outcome, Via};
-use crate::recover::{Course, Next};
+use crate::recover::{Next, Progress};
+use crate::request::CopyRequest;
+use crate::stall_timer::StallTimer;
 use crate::time::Moment;
-use crate::vigil::Vigil;
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use telpher_abi::{CompletionRecord, Descriptor, Flags, Opcode};
 
 /// One member: its request and its result.
 pub(crate) struct Member {
-    course: Course,
+    progress: Progress,
     /// The member waits for all earlier members.
     fence: bool,
     /// The policy lets a device do it.
@@ -55,16 +55,25 @@ pub(crate) struct Member {
 
 impl Member {
     /// A member with a valid request; `device` is false if the policy keeps its operation on the CPU.
-    pub(crate) fn new(load: Load<Box<dyn Any + Send>>, fence: bool, device: bool) -> Self {
-        let (payload, ask) = load.into_parts();
-        Member { course: Course::new(ask), fence, device, joined: 1, apart: false, bad: None, result: None, payload }
+    pub(crate) fn new(request: OwnedRequest<Box<dyn Any + Send>>, fence: bool, device: bool) -> Self {
+        let (payload, request) = request.into_parts();
+        Member {
+            progress: Progress::new(request),
+            fence,
+            device,
+            joined: 1,
+            apart: false,
+            bad: None,
+            result: None,
+            payload,
+        }
     }
 
     /// A member whose buffers do not fit its operation: it fails when its turn comes.
     pub(crate) fn failed_before(error: JobError, payload: Box<dyn Any + Send>, fence: bool) -> Self {
-        let (payload, ask) = super::load::nop(payload).into_parts();
+        let (payload, request) = super::owned_request::nop(payload).into_parts();
         Member {
-            course: Course::new(ask),
+            progress: Progress::new(request),
             fence,
             device: false,
             joined: 1,
@@ -79,20 +88,21 @@ impl Member {
     /// deadline.
     pub(crate) fn into_parts(self) -> (Result<Outcome, JobError>, Via, Box<dyn Any + Send>) {
         let result = self.result.unwrap_or(Err(JobError::Deadline { after: Duration::ZERO }));
-        (result, self.course.via(), self.payload.into_inner())
+        (result, self.progress.via(), self.payload.into_inner())
     }
 
     /// Returns the joined request of this member and the next one, if one descriptor may do both: copies that have not
     /// begun, where the second begins where the first ends, and where neither reads a byte that either of them writes.
-    fn joint(&self, joint: &Ask, next: &Member, most: u64) -> Option<Ask> {
-        let (a, b) = (joint.template(), next.course.rest().template());
+    fn joint(&self, joint: &CopyRequest, next: &Member, most: u64) -> Option<CopyRequest> {
+        let (a, b) = (joint.template(), next.progress.rest().template());
         let free = next.device && !next.fence && !next.apart && next.result.is_none() && next.bad.is_none();
-        let len = joint.len().checked_add(next.course.rest().len()).filter(|&len| len <= most)?;
+        let len = joint.len().checked_add(next.progress.rest().len()).filter(|&len| len <= most)?;
         let alike = b.opcode() == Opcode::MemoryMove && a.opcode() == b.opcode() && a.flags() == b.flags();
         let goes_on =
             a.src().checked_add(joint.len()) == Some(b.src()) && a.dst().checked_add(joint.len()) == Some(b.dst());
-        let fresh = !self.apart && self.course.is_fresh() && next.course.is_fresh() && next.course.rest().len() > 0;
-        let whole = Ask::new(a, len);
+        let fresh =
+            !self.apart && self.progress.is_fresh() && next.progress.is_fresh() && next.progress.rest().len() > 0;
+        let whole = CopyRequest::new(a, len);
         (free && alike && goes_on && fresh && !whole.overlaps()).then_some(whole)
     }
 
@@ -103,12 +113,12 @@ impl Member {
             Some(Ok(Outcome::DifMismatch { .. }) | Err(_)) => return true,
             _ => 0,
         };
-        self.course.rest().expected().is_some_and(|expected| expected & 1 != different)
+        self.progress.rest().expected().is_some_and(|expected| expected & 1 != different)
     }
 }
 
 /// The state machine of a batch.
-pub(crate) struct Convoy {
+pub(crate) struct BatchOp {
     members: Vec<Member>,
     /// The list that a Batch descriptor points to: it begins at the index of the window's first member, with one
     /// descriptor for each member or group of joined members.
@@ -116,23 +126,23 @@ pub(crate) struct Convoy {
     /// Number of descriptors in the present window.
     listed: usize,
     /// Member `i`'s record, which is also the record of the members joined with it.
-    records: Vec<Line>,
+    records: Vec<PaddedRecord>,
     stage: Stage,
     /// The first member without a result.
     next: usize,
     /// The first member that did not succeed.
     failed: Option<usize>,
-    lane: usize,
-    lanes_tried: usize,
+    queue: usize,
+    queues_tried: usize,
     offers: u32,
     /// A Batch descriptor achieved nothing; go on one by one.
-    singly: bool,
+    one_by_one: bool,
     /// No queue had room; go on with the CPU.
     on_cpu: bool,
     /// How long the present window has been in flight.
-    vigil: Vigil,
+    stall_timer: StallTimer,
     /// A thread waits for the batch.
-    attended: bool,
+    waited_for: bool,
 }
 
 /// The stage of a batch.
@@ -142,7 +152,7 @@ enum Stage {
     Full(Moment),
     /// A device has the members `from..to`.
     Window {
-        leg: Leg,
+        slot: Slot,
         from: usize,
         to: usize,
     },
@@ -153,49 +163,50 @@ enum Stage {
     },
     /// One member alone. If this interrupted a review, `review` is the end of that review.
     Single {
-        passage: Box<Passage>,
+        transfer: Box<Transfer>,
         index: usize,
         review: Option<usize>,
     },
     Over,
 }
 
-impl Convoy {
+impl BatchOp {
     fn new(shared: &Shared, members: Vec<Member>) -> Self {
         let n = members.len();
         // The first member with buffers decides the route for all.
-        let asks = || members.iter().map(|member| member.course.rest());
-        let typical = asks().find(|ask| ask.transfer() > 0).or(asks().next());
-        let lane = typical.map_or(0, |ask| shared.lanes.first(shared.policy.route, ask, crate::stripe::mine));
-        Convoy {
+        let requests = || members.iter().map(|member| member.progress.rest());
+        let typical = requests().find(|request| request.transfer() > 0).or(requests().next());
+        let queue = typical
+            .map_or(0, |request| shared.queues.first(shared.policy.route, request, crate::stripe::of_this_thread));
+        BatchOp {
             members,
             list: vec![Descriptor::nop(); n],
             listed: 0,
-            records: (0..n).map(|_| Line::default()).collect(),
+            records: (0..n).map(|_| PaddedRecord::default()).collect(),
             stage: Stage::Choose,
             next: 0,
             failed: None,
-            lane,
-            lanes_tried: 0,
+            queue,
+            queues_tried: 0,
             offers: 0,
-            singly: false,
-            on_cpu: shared.lanes.all().is_empty(),
-            vigil: Vigil::default(),
-            attended: false,
+            one_by_one: false,
+            on_cpu: shared.queues.all().is_empty(),
+            stall_timer: StallTimer::default(),
+            waited_for: false,
         }
     }
 
     /// Takes one step: at most one record read or one descriptor offered. The CPU's share of a member is done in full.
     fn step(&mut self, shared: &Shared, now: Moment) -> Poll<()> {
         // The slot stays where `abort` finds it: clocks and portals may panic.
-        if let Stage::Window { leg, .. } = &self.stage
-            && !shared.has_landed(leg)
-            && !shared.has_gone_down(leg, &mut self.vigil)
+        if let Stage::Window { slot, .. } = &self.stage
+            && !shared.is_complete(slot)
+            && !shared.is_dead(slot, &mut self.stall_timer)
         {
             return Poll::Pending;
         }
-        if let Stage::Single { passage, .. } = &mut self.stage {
-            let Poll::Ready(result) = passage.step(shared) else { return Poll::Pending };
+        if let Stage::Single { transfer, .. } = &mut self.stage {
+            let Poll::Ready(result) = transfer.step(shared) else { return Poll::Pending };
             return self.back(result);
         }
         match std::mem::replace(&mut self.stage, Stage::Over) {
@@ -207,18 +218,18 @@ impl Convoy {
                 }
                 self.choose(shared, now)
             }
-            Stage::Window { leg, from, to } => {
-                if !shared.has_landed(&leg) {
-                    return self.lost(shared, now, leg, from..to);
+            Stage::Window { slot, from, to } => {
+                if !shared.is_complete(&slot) {
+                    return self.lost(shared, now, slot, from..to);
                 }
-                let record = shared.land(leg);
+                let record = shared.complete(slot);
                 if self.listed == 1 {
                     // One descriptor without a batch: the member has the descriptor's own record.
                     self.records[from].0.complete(&record);
                 }
                 let any = (from..to).any(|i| self.records[i].0.status().is_some());
                 // The window achieved nothing: do not try the same again.
-                self.singly |= !any || record.status().code() >= telpher_abi::Status::BadOpcode.code();
+                self.one_by_one |= !any || record.status().code() >= telpher_abi::Status::BadOpcode.code();
                 self.review(shared, now, from, to)
             }
             Stage::Review { at, to } => self.review(shared, now, at, to),
@@ -228,8 +239,8 @@ impl Convoy {
 
     /// Handles the end of the transfer of a single member.
     fn back(&mut self, result: Result<Outcome, JobError>) -> Poll<()> {
-        if let Stage::Single { passage, index, review } = std::mem::replace(&mut self.stage, Stage::Over) {
-            self.members[index].course.was_done_by(passage.via());
+        if let Stage::Single { transfer, index, review } = std::mem::replace(&mut self.stage, Stage::Over) {
+            self.members[index].progress.was_done_by(transfer.via());
             self.ended(index, result);
             self.stage = match review {
                 Some(to) => Stage::Review { at: index + 1, to },
@@ -242,16 +253,16 @@ impl Convoy {
     /// Handles a window whose queue is dead, so that its record never comes. Members with a record are done. Each of
     /// the others may be half done, and is chosen again if repeating it does no harm. The order between members that no
     /// fence separates is free, and behind a fence no member has begun before those in front have their records.
-    fn lost(&mut self, shared: &Shared, now: Moment, leg: Leg, members: Range<usize>) -> Poll<()> {
-        let why = shared.salvage(leg);
+    fn lost(&mut self, shared: &Shared, now: Moment, slot: Slot, members: Range<usize>) -> Poll<()> {
+        let why = shared.release_dead(slot);
         for i in members.clone() {
-            let course = &self.members[i].course;
-            if self.records[i].0.status().is_none() && !course.may_be_done_again() {
-                let op = course.rest().opcode();
+            let progress = &self.members[i].progress;
+            if self.records[i].0.status().is_none() && !progress.may_be_done_again() {
+                let op = progress.rest().opcode();
                 self.ended(i, Err(JobError::Stopped { op, why: Arc::clone(&why) }));
             }
         }
-        self.singly = true;
+        self.one_by_one = true;
         self.review(shared, now, members.start, members.end)
     }
 
@@ -297,31 +308,31 @@ impl Convoy {
         if self.listed == 0 || self.listed == 1 && to - from < 2 {
             return self.single(shared, now, from);
         }
-        self.embark(shared, now, from, to)
+        self.submit_window(shared, now, from, to)
     }
 
     /// Writes the list of the longest window that begins at `from`; returns its end.
     fn window(&mut self, shared: &Shared, from: usize) -> usize {
         self.listed = 0;
-        let lanes = shared.lanes.all();
-        if self.singly || self.on_cpu || lanes.is_empty() {
+        let queues = shared.queues.all();
+        if self.one_by_one || self.on_cpu || queues.is_empty() {
             return from;
         }
-        let limits = &lanes[self.lane % lanes.len()].limits;
+        let limits = &queues[self.queue % queues.len()].limits;
         let mut i = from;
         while i < self.members.len() && self.listed < limits.batch().max(1) {
             let member = &self.members[i];
             let barred = i > from && member.fence && self.failed.is_some();
-            let ask = member.course.rest();
-            let alone = ask.opcode() == Opcode::Drain || member.course.is_fresh() && shared.is_long(ask);
+            let request = member.progress.rest();
+            let alone = request.opcode() == Opcode::Drain || member.progress.is_fresh() && shared.is_long(request);
             if barred || !member.device || member.result.is_some() || alone {
                 return i;
             }
             let (joint, joined) = self.joined(shared, i, limits.max_transfer);
             let member = &mut self.members[i];
             let d = match joined {
-                1 => member.course.next(limits).filter(|_| member.course.is_in_one_piece()),
-                _ => Course::new(joint).next(limits),
+                1 => member.progress.next(limits).filter(|_| member.progress.is_one_chunk()),
+                _ => Progress::new(joint).next(limits),
             };
             let Some(d) = d else { return i };
             member.joined = joined;
@@ -336,8 +347,8 @@ impl Convoy {
     }
 
     /// Returns the joined request of member `i` and the members that continue it, and how many they are.
-    fn joined(&self, shared: &Shared, i: usize, most: u64) -> (Ask, usize) {
-        let mut joint = *self.members[i].course.rest();
+    fn joined(&self, shared: &Shared, i: usize, most: u64) -> (CopyRequest, usize) {
+        let mut joint = *self.members[i].progress.rest();
         let mut joined = 1;
         while let Some(next) = self.members.get(i + joined).filter(|_| shared.policy.coalesce)
             && let Some(longer) = self.members[i].joint(&joint, next, most)
@@ -348,8 +359,8 @@ impl Convoy {
         (joint, joined)
     }
 
-    fn embark(&mut self, shared: &Shared, now: Moment, from: usize, to: usize) -> Poll<()> {
-        let lane = self.lane % shared.lanes.all().len();
+    fn submit_window(&mut self, shared: &Shared, now: Moment, from: usize, to: usize) -> Poll<()> {
+        let queue = self.queue % shared.queues.all().len();
         let list = &self.list[from..from + self.listed];
         let batch = match list {
             // The members of the window are one descriptor.
@@ -364,21 +375,21 @@ impl Convoy {
         // in flight). Each descriptor names ranges of the payloads of the members it stands for, held in `self` too.
         // `BatchInFlight` keeps all of it until the slot, kept in `self.stage`, completes or is parked with it. A
         // Batch's record is written after its members' (SPEC §3.8), so the one record ends the promise for all.
-        if let Some(leg) = unsafe { shared.take_off(lane, batch, now) } {
-            (self.lanes_tried, self.offers) = (0, 0);
-            self.vigil = Vigil::default();
-            self.stage = Stage::Window { leg, from, to };
+        if let Some(slot) = unsafe { shared.submit(queue, batch, now) } {
+            (self.queues_tried, self.offers) = (0, 0);
+            self.stall_timer = StallTimer::default();
+            self.stage = Stage::Window { slot, from, to };
             return Poll::Pending;
         }
-        if self.offers < shared.policy.retry.attempts && !shared.lanes.all()[lane].is_out() {
+        if self.offers < shared.policy.retry.attempts && !shared.queues.all()[queue].is_dead() {
             self.offers += 1;
             self.stage = Stage::Full(now.after(shared.policy.retry.pause));
             return Poll::Pending;
         }
         self.offers = 0;
-        self.lane += 1;
-        self.lanes_tried += 1;
-        self.on_cpu = self.lanes_tried >= shared.lanes.all().len();
+        self.queue += 1;
+        self.queues_tried += 1;
+        self.on_cpu = self.queues_tried >= shared.queues.all().len();
         self.stage = Stage::Choose;
         Poll::Pending
     }
@@ -386,26 +397,26 @@ impl Convoy {
     fn single(&mut self, shared: &Shared, now: Moment, index: usize) -> Poll<()> {
         let member = &self.members[index];
         let on_cpu = self.on_cpu || !member.device;
-        let passage = if on_cpu || !member.course.is_fresh() {
+        let transfer = if on_cpu || !member.progress.is_fresh() {
             // SAFETY: the member's payload is held in `self`, as `submit_window` explains; its op is the only one.
-            Passage::One(unsafe { Flight::resumed(shared, member.course, on_cpu, None) })
+            Transfer::One(unsafe { Op::resumed(shared, member.progress, on_cpu, None) })
         } else {
             // SAFETY: as above, its ops are the only ones.
-            unsafe { Passage::new(shared, *member.course.rest()) }
+            unsafe { Transfer::new(shared, *member.progress.rest()) }
         };
-        self.go_alone(shared, now, passage, index, None)
+        self.go_alone(shared, now, transfer, index, None)
     }
 
     fn go_alone(
         &mut self,
         shared: &Shared,
         now: Moment,
-        mut passage: Passage,
+        mut transfer: Transfer,
         index: usize,
         review: Option<usize>,
     ) -> Poll<()> {
-        passage.attend(self.attended);
-        self.stage = Stage::Single { passage: Box::new(passage), index, review };
+        transfer.set_waited_for(self.waited_for);
+        self.stage = Stage::Single { transfer: Box::new(transfer), index, review };
         self.step(shared, now)
     }
 
@@ -418,16 +429,16 @@ impl Convoy {
             // No record: the device abandoned the member at a fence or never began it. It is chosen again.
             let Some(record) = self.records[i].0.read() else { continue };
             if self.members[i].joined > 1 {
-                self.disband(shared, i, &record);
+                self.end_joined(shared, i, &record);
                 continue;
             }
-            if let Some(outcome) = self.plain(shared, i, &record) {
+            if let Some(outcome) = self.finished_outcome(shared, i, &record) {
                 self.ended(i, Ok(outcome));
                 continue;
             }
             // SAFETY: as in `single`; the window has completed.
-            let flight = unsafe { Flight::resumed(shared, self.members[i].course, self.on_cpu, Some(record)) };
-            return self.go_alone(shared, now, Passage::One(flight), i, Some(to));
+            let op = unsafe { Op::resumed(shared, self.members[i].progress, self.on_cpu, Some(record)) };
+            return self.go_alone(shared, now, Transfer::One(op), i, Some(to));
         }
         self.stage = Stage::Choose;
         self.over()
@@ -435,20 +446,20 @@ impl Convoy {
 
     /// Applies the record of a joined descriptor to its members. The members it finished are done; the others start
     /// again from their beginning, each alone. That does no harm: no byte that they read was written.
-    fn disband(&mut self, shared: &Shared, first: usize, record: &CompletionRecord) {
+    fn end_joined(&mut self, shared: &Shared, first: usize, record: &CompletionRecord) {
         let joined = std::mem::replace(&mut self.members[first].joined, 1);
         let members = first..first + joined;
-        let len: u64 = self.members[members.clone()].iter().map(|member| member.course.rest().len()).sum();
-        let mut joint = Course::new(Ask::new(self.members[first].course.rest().template(), len));
+        let len: u64 = self.members[members.clone()].iter().map(|member| member.progress.rest().len()).sum();
+        let mut joint = Progress::new(CopyRequest::new(self.members[first].progress.rest().template(), len));
         let done = match joint.arrived_whole(record, shared.policy.on_fault) {
             Next::Finished(_) => len,
             _ => joint.done_in_front(),
         };
         let mut end = 0;
         for i in members {
-            end += self.members[i].course.rest().len();
+            end += self.members[i].progress.rest().len();
             if end <= done {
-                self.members[i].course.was_done_by(Via::Device);
+                self.members[i].progress.was_done_by(Via::Device);
                 self.ended(i, Ok(Outcome::Done));
             } else {
                 self.members[i].apart = true;
@@ -457,11 +468,11 @@ impl Convoy {
     }
 
     /// Returns the outcome of a member whose record leaves nothing to do.
-    fn plain(&mut self, shared: &Shared, index: usize, record: &CompletionRecord) -> Option<Outcome> {
-        let mut course = self.members[index].course;
-        match course.arrived(record, shared.policy.on_fault) {
+    fn finished_outcome(&mut self, shared: &Shared, index: usize, record: &CompletionRecord) -> Option<Outcome> {
+        let mut progress = self.members[index].progress;
+        match progress.arrived(record, shared.policy.on_fault) {
             Next::Finished(outcome) => {
-                self.members[index].course = course;
+                self.members[index].progress = progress;
                 Some(outcome)
             }
             _ => None,
@@ -472,7 +483,7 @@ impl Convoy {
     fn waits(&self) -> bool {
         match &self.stage {
             Stage::Window { .. } | Stage::Full(_) => true,
-            Stage::Single { passage, .. } => passage.waits(),
+            Stage::Single { transfer, .. } => transfer.waits(),
             Stage::Choose | Stage::Review { .. } | Stage::Over => false,
         }
     }
@@ -480,39 +491,39 @@ impl Convoy {
     /// Lets executors without a thread do the work that the batch waits for.
     fn drive(&self, shared: &Shared) {
         match &self.stage {
-            Stage::Window { leg, .. } => shared.drive_lane(Some(leg.lane)),
-            Stage::Full(_) => shared.drive_lane(Some(self.lane)),
-            Stage::Single { passage, .. } => passage.drive(shared),
+            Stage::Window { slot, .. } => shared.drive_queue(Some(slot.queue)),
+            Stage::Full(_) => shared.drive_queue(Some(self.queue)),
+            Stage::Single { transfer, .. } => transfer.drive(shared),
             Stage::Choose | Stage::Review { .. } | Stage::Over => {}
         }
     }
 
-    fn attend(&mut self, attended: bool) {
-        self.attended = attended;
-        if let Stage::Single { passage, .. } = &mut self.stage {
-            passage.attend(attended);
+    fn set_waited_for(&mut self, waited_for: bool) {
+        self.waited_for = waited_for;
+        if let Stage::Single { transfer, .. } = &mut self.stage {
+            transfer.set_waited_for(waited_for);
         }
     }
 
-    fn abort(&mut self) -> Vec<Leg> {
+    fn abort(&mut self) -> Vec<Slot> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Window { leg, .. } => vec![leg],
-            Stage::Single { mut passage, .. } => passage.abort(),
+            Stage::Window { slot, .. } => vec![slot],
+            Stage::Single { mut transfer, .. } => transfer.abort(),
             Stage::Choose | Stage::Full(_) | Stage::Review { .. } | Stage::Over => Vec::new(),
         }
     }
 }
 
 /// A batch in flight together with everything its ops need; the counterpart of [`InFlight`](super::InFlight).
-pub(crate) struct ConvoyCargo {
+pub(crate) struct BatchInFlight {
     /// `None` once it is over or parked.
-    convoy: Option<Box<Convoy>>,
+    op: Option<Box<BatchOp>>,
     shared: Arc<Shared>,
 }
 
-impl ConvoyCargo {
+impl BatchInFlight {
     pub(crate) fn new(shared: &Arc<Shared>, members: Vec<Member>) -> Self {
-        ConvoyCargo { convoy: Some(Box::new(Convoy::new(shared, members))), shared: Arc::clone(shared) }
+        BatchInFlight { op: Some(Box::new(BatchOp::new(shared, members))), shared: Arc::clone(shared) }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -520,9 +531,9 @@ impl ConvoyCargo {
     }
 
     /// Sets whether the thread that steps it from now on waits for it and may do a part of a split member.
-    pub(crate) fn attend(&mut self, attended: bool) {
-        if let Some(convoy) = &mut self.convoy {
-            convoy.attend(attended);
+    pub(crate) fn set_waited_for(&mut self, waited_for: bool) {
+        if let Some(op) = &mut self.op {
+            op.set_waited_for(waited_for);
         }
     }
 
@@ -530,7 +541,7 @@ impl ConvoyCargo {
     pub(crate) fn launch(&mut self) -> Poll<Vec<Member>> {
         loop {
             let step = self.step();
-            if step.is_ready() || self.convoy.as_ref().is_some_and(|convoy| convoy.waits()) {
+            if step.is_ready() || self.op.as_ref().is_some_and(|op| op.waits()) {
                 return step;
             }
         }
@@ -538,13 +549,13 @@ impl ConvoyCargo {
 
     /// Drives the queues that the batch waits for, then takes one step. Returns the members when the batch has ended.
     pub(crate) fn step(&mut self) -> Poll<Vec<Member>> {
-        let convoy = self.convoy.as_mut().expect("a convoy is there until it is over");
-        convoy.drive(&self.shared);
+        let op = self.op.as_mut().expect("a convoy is there until it is over");
+        op.drive(&self.shared);
         // Always the real time: a batch is long compared with one clock read.
         let now = self.shared.clock.now();
-        match convoy.step(&self.shared, now) {
+        match op.step(&self.shared, now) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(()) => Poll::Ready(self.convoy.take().map(|convoy| convoy.members).unwrap_or_default()),
+            Poll::Ready(()) => Poll::Ready(self.op.take().map(|op| op.members).unwrap_or_default()),
         }
     }
 
@@ -555,24 +566,24 @@ impl ConvoyCargo {
     }
 
     fn leave(&mut self, expired: bool) -> Option<Vec<Member>> {
-        let mut convoy = self.convoy.take()?;
-        let legs = convoy.abort();
-        if legs.is_empty() {
-            return Some(convoy.members);
+        let mut op = self.op.take()?;
+        let slots = op.abort();
+        if slots.is_empty() {
+            return Some(op.members);
         }
-        self.shared.park(legs, convoy, expired);
+        self.shared.park(slots, op, expired);
         None
     }
 }
 
-impl Drop for ConvoyCargo {
+impl Drop for BatchInFlight {
     fn drop(&mut self) {
         self.leave(false);
     }
 }
 
-impl std::fmt::Debug for ConvoyCargo {
+impl std::fmt::Debug for BatchInFlight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConvoyCargo").finish_non_exhaustive()
+        f.debug_struct("BatchInFlight").finish_non_exhaustive()
     }
 }

@@ -4,10 +4,10 @@ use telpher_portal::{Offer, Portal, QueueInfo, Submission};
 
 /// A portal that only describes a queue and takes no descriptor.
 #[derive(Debug)]
-pub(crate) struct Sign(pub(crate) QueueInfo);
+pub(crate) struct StubPortal(pub(crate) QueueInfo);
 
 // SAFETY: it takes no descriptor, so it executes nothing, keeps nothing and touches no memory.
-unsafe impl Portal for Sign {
+unsafe impl Portal for StubPortal {
     fn info(&self) -> &QueueInfo {
         &self.0
     }

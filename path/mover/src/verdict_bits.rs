@@ -5,17 +5,17 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// The verdicts for one kind of operation. Bit *n* belongs to step *n*.
 #[derive(Debug)]
-pub(crate) struct Marks {
+pub(crate) struct VerdictBits {
     /// A device does it.
     device: AtomicU64,
     /// The verdict is settled.
     settled: AtomicU64,
 }
 
-impl Marks {
+impl VerdictBits {
     /// Unsettled verdicts with these initial device bits.
     pub(crate) fn new(device: u64) -> Self {
-        Marks { device: AtomicU64::new(device), settled: AtomicU64::new(0) }
+        VerdictBits { device: AtomicU64::new(device), settled: AtomicU64::new(0) }
     }
 
     /// Returns true if a device does step `at`.

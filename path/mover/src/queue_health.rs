@@ -12,36 +12,36 @@ use crate::sync::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use telpher_mem::Lineage;
 
-const USED: u8 = 0;
-const OUT: u8 = 1;
+const ALIVE: u8 = 0;
+const DEAD: u8 = 1;
 
 /// The health of one queue.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct QueueHealth {
     state: AtomicU8,
     /// The reason that the portal gave; set before `state` is [`DEAD`].
     why: OnceLock<Arc<str>>,
     opened_in: Lineage,
 }
 
-impl Standing {
+impl QueueHealth {
     /// A queue that works, opened in this process.
     pub(crate) fn new() -> Self {
-        Standing { state: AtomicU8::new(USED), why: OnceLock::new(), opened_in: Lineage::current() }
+        QueueHealth { state: AtomicU8::new(ALIVE), why: OnceLock::new(), opened_in: Lineage::current() }
     }
 
     /// Returns true once the queue is known to be dead. A thread that sees true also sees every record that the queue
     /// wrote.
     #[inline]
-    pub(crate) fn is_out(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         // Acquire: pairs with the Release in `stop`; records written before the queue stopped are visible after this
         // load.
-        self.state.load(Ordering::Acquire) == OUT || !self.is_home()
+        self.state.load(Ordering::Acquire) == DEAD || !self.is_own_process()
     }
 
     /// Returns true in the process that opened the queue; no function of its portal may be called in another process.
     #[inline]
-    pub(crate) fn is_home(&self) -> bool {
+    pub(crate) fn is_own_process(&self) -> bool {
         self.opened_in.is_current()
     }
 
@@ -50,14 +50,14 @@ impl Standing {
         // The first reason is kept; all of them are true.
         let _ = self.why.set(why.into());
         // Release: pairs with the Acquire in `is_dead`; publishes what the queue wrote before it reported the stop.
-        self.state.store(OUT, Ordering::Release);
+        self.state.store(DEAD, Ordering::Release);
     }
 
     /// Returns why the queue is dead, as a sentence.
     pub(crate) fn why(&self) -> Arc<str> {
         match self.why.get() {
             Some(why) => Arc::clone(why),
-            None if self.is_home() => "it still works".into(),
+            None if self.is_own_process() => "it still works".into(),
             None => "it belongs to the process that this one was forked off".into(),
         }
     }
@@ -69,11 +69,11 @@ mod tests {
 
     #[test]
     fn a_queue_is_used_until_it_stops_and_keeps_the_first_reason() {
-        let standing = Standing::new();
-        assert!(!standing.is_out() && standing.is_home());
-        standing.stop("device dsa0 is halted".into());
-        standing.stop("wq0.0 is disabled".into());
-        assert!(standing.is_out() && standing.is_home());
-        assert_eq!(&*standing.why(), "device dsa0 is halted");
+        let health = QueueHealth::new();
+        assert!(!health.is_dead() && health.is_own_process());
+        health.stop("device dsa0 is halted".into());
+        health.stop("wq0.0 is disabled".into());
+        assert!(health.is_dead() && health.is_own_process());
+        assert_eq!(&*health.why(), "device dsa0 is halted");
     }
 }

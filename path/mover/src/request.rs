@@ -12,7 +12,7 @@ use telpher_abi::{
 /// An operation (copy, fill, compare, …) on raw addresses. Progress is counted in units of `len`: source bytes
 /// (destination bytes for fill and flush), bytes of the delta record for apply delta, queues for drain.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct CopyRequest {
     words: [u64; 8],
     len: u64,
 }
@@ -21,14 +21,14 @@ pub(crate) struct Ask {
 /// len)` is still to be done. Only a memory move can have done bytes before or after the rest; all other operations
 /// advance the request itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Chunk {
     pub(crate) start: u64,
     pub(crate) whole: u64,
     pub(crate) skip: u64,
     pub(crate) len: u64,
 }
 
-impl Piece {
+impl Chunk {
     /// True if nothing of the chunk is done yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.skip == 0 && self.len == self.whole
@@ -43,10 +43,10 @@ pub(crate) struct Range {
     pub(crate) written: bool,
 }
 
-impl Ask {
+impl CopyRequest {
     /// A request for `descriptor`, whose own size is ignored, over `len`.
     pub(crate) fn new(descriptor: Descriptor, len: u64) -> Self {
-        Ask { words: descriptor.0, len }
+        CopyRequest { words: descriptor.0, len }
     }
 
     /// The request that a complete descriptor makes.
@@ -57,7 +57,7 @@ impl Ask {
             Opcode::ApplyDelta => u64::from(descriptor.delta_record_size()),
             _ => u64::from(descriptor.size()),
         };
-        Ask { words: descriptor.0, len }
+        CopyRequest { words: descriptor.0, len }
     }
 
     /// Returns the descriptor without policy flags and completion record.
@@ -123,7 +123,7 @@ impl Ask {
     }
 
     /// Returns the part `[start, start + len)` of a divisible request.
-    pub(crate) fn part(&self, start: u64, len: u64) -> Ask {
+    pub(crate) fn part(&self, start: u64, len: u64) -> CopyRequest {
         debug_assert!(start.checked_add(len).is_some_and(|end| end <= self.len));
         let mut part = *self;
         part.advance(start);
@@ -188,7 +188,7 @@ impl Ask {
 
     /// Returns the next chunk that one descriptor to this queue can do; `None` if the queue cannot do this request at
     /// all.
-    pub(crate) fn cut(&self, limits: &Limits) -> Option<Piece> {
+    pub(crate) fn cut(&self, limits: &Limits) -> Option<Chunk> {
         if !self.suits(limits) {
             return None;
         }
@@ -198,7 +198,7 @@ impl Ask {
             _ => self.len.min(limits.max_transfer / self.unit() * self.unit()),
         };
         let start = if self.is_backward() { self.len - whole } else { 0 };
-        Some(Piece { start, whole, skip: 0, len: whole })
+        Some(Chunk { start, whole, skip: 0, len: whole })
     }
 
     /// Returns true if the queue would accept the request, were it short enough. Source: SPEC §8.3, each operation's
@@ -237,12 +237,12 @@ impl Ask {
     }
 
     /// Returns the descriptor for the rest of `chunk`, without policy flags and completion record.
-    pub(crate) fn descriptor(&self, piece: &Piece) -> Descriptor {
+    pub(crate) fn descriptor(&self, chunk: &Chunk) -> Descriptor {
         let mut part = *self;
-        part.advance(piece.start + piece.skip);
+        part.advance(chunk.start + chunk.skip);
         let d = part.template();
         // A chunk is never longer than `max_transfer`, which `Limits` keeps below 2^32.
-        let len = u32::try_from(piece.len).unwrap_or(u32::MAX);
+        let len = u32::try_from(chunk.len).unwrap_or(u32::MAX);
         match self.opcode() {
             Opcode::Nop | Opcode::Drain => d,
             Opcode::ApplyDelta => d.with_delta_record_size(len),
@@ -349,11 +349,11 @@ mod tests {
         let wide = Descriptor::fill16([0x0807_0605_0403_0201, 0x100f_0e0d_0c0b_0a09], 0x1000, 0);
         for whole in [narrow, wide] {
             for n in 0..40 {
-                let mut ask = Ask::new(whole, 64);
-                ask.advance(n);
-                assert_eq!(ask.template().dst(), 0x1000 + n);
+                let mut request = CopyRequest::new(whole, 64);
+                request.advance(n);
+                assert_eq!(request.template().dst(), 0x1000 + n);
                 for i in 0..16 {
-                    assert_eq!(byte(ask.template(), i), byte(whole, usize::try_from(n).unwrap() + i), "after {n}");
+                    assert_eq!(byte(request.template(), i), byte(whole, usize::try_from(n).unwrap() + i), "after {n}");
                 }
             }
         }
@@ -361,8 +361,8 @@ mod tests {
 
     #[test]
     fn dif_destinations_advance_by_whole_blocks() {
-        let strip = Ask::new(Descriptor::dif(Opcode::DifStrip, 0x1000, 0x9000, 0), 520 * 4);
-        let insert = Ask::new(Descriptor::dif(Opcode::DifInsert, 0x1000, 0x9000, 0), 512 * 4);
+        let strip = CopyRequest::new(Descriptor::dif(Opcode::DifStrip, 0x1000, 0x9000, 0), 520 * 4);
+        let insert = CopyRequest::new(Descriptor::dif(Opcode::DifInsert, 0x1000, 0x9000, 0), 512 * 4);
         let (mut a, mut b) = (strip, insert);
         a.advance(520 * 3);
         b.advance(512 * 3);

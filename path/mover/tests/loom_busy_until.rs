@@ -1,10 +1,10 @@
-//! What two threads tell a queue's agenda at once is all in it, and what sleeps teach stays within what they took.
+//! Concurrent updates of a queue's busy time are all counted, and the learned wake-up delay stays within the measured ones.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_agenda`.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_busy_until`.
 //!
 //! **Seen to fail**: `add` with a load and a store instead of `fetch_update` (two descriptors expected at the same time);
-//! `ended` with a load and a store (the other one's correction lost); `learn` in two steps, `fetch_sub` and
-//! `fetch_add` (a sleeper between them reads less than any sleep was late).
+//! `ended` with a load and a store (the other thread's correction lost); `learn` in two steps, `fetch_sub` and
+//! `fetch_add` (a sleeper between the two steps reads less than any measured delay).
 #![cfg(loom)]
 
 #[allow(dead_code, unused_imports, reason = "the test uses a part of it")]
@@ -19,7 +19,7 @@ mod time;
 #[path = "../src/forecast.rs"]
 mod forecast;
 
-use forecast::{Agenda, WakeUp};
+use forecast::{BusyUntil, WakeUp};
 use loom::sync::Arc;
 use std::time::Duration;
 use time::Moment;
@@ -31,38 +31,38 @@ const fn at(nanos: u64) -> Moment {
 const TEN: Duration = Duration::from_nanos(10);
 
 #[test]
-fn of_two_that_are_sent_at_once_one_is_expected_behind_the_other() {
+fn two_concurrent_descriptors_are_expected_one_behind_the_other() {
     loom::model(|| {
-        let agenda = Arc::new(Agenda::new());
+        let busy_until = Arc::new(BusyUntil::new());
         let other = {
-            let agenda = Arc::clone(&agenda);
-            loom::thread::spawn(move || agenda.add(at(100), TEN))
+            let busy_until = Arc::clone(&busy_until);
+            loom::thread::spawn(move || busy_until.add(at(100), TEN))
         };
-        let mut both = [agenda.add(at(100), TEN), other.join().unwrap()];
+        let mut both = [busy_until.add(at(100), TEN), other.join().unwrap()];
         both.sort_unstable();
         assert_eq!(both, [(at(110), true), (at(120), false)]);
-        assert_eq!(agenda.add(at(100), TEN), (at(130), false));
+        assert_eq!(busy_until.add(at(100), TEN), (at(130), false));
     });
 }
 
 #[test]
-fn what_ends_early_while_another_is_sent_moves_that_one_and_forgets_none() {
+fn an_early_end_moves_a_descriptor_that_is_submitted_meanwhile() {
     loom::model(|| {
-        let agenda = Arc::new(Agenda::new());
-        let (due, _) = agenda.add(at(100), TEN);
+        let busy_until = Arc::new(BusyUntil::new());
+        let (due, _) = busy_until.add(at(100), TEN);
         let other = {
-            let agenda = Arc::clone(&agenda);
-            loom::thread::spawn(move || agenda.add(at(106), TEN))
+            let busy_until = Arc::clone(&busy_until);
+            loom::thread::spawn(move || busy_until.add(at(106), TEN))
         };
-        agenda.ended(due, at(106));
+        busy_until.ended(due, at(106));
         let (expected, alone) = other.join().unwrap();
         assert!((expected, alone) == (at(116), true) || (expected, alone) == (at(120), false));
-        assert_eq!(agenda.add(at(106), Duration::ZERO).0, at(116), "whichever was first");
+        assert_eq!(busy_until.add(at(106), Duration::ZERO).0, at(116), "whichever was first");
     });
 }
 
 #[test]
-fn sleeps_that_end_at_once_teach_no_more_than_they_took() {
+fn concurrent_sleeps_do_not_teach_more_than_their_delay() {
     loom::model(|| {
         let wake_up = Arc::new(WakeUp::new());
         let (first, late) = (wake_up.get(), Duration::from_micros(60));
@@ -77,7 +77,7 @@ fn sleeps_that_end_at_once_teach_no_more_than_they_took() {
         wake_up.learn(late);
         let seen = sleeper.join().unwrap();
         other.join().unwrap();
-        // One lesson may be lost, not both.
+        // One of the two samples may be lost, not both.
         assert!(first <= seen && seen < late, "{seen:?}");
         assert!(first < wake_up.get() && wake_up.get() < late);
     });

@@ -1,9 +1,9 @@
-//! Who sees a queue out sees every record it wrote, so a record that is empty then stays empty.
+//! A thread that sees a dead queue sees every record the queue wrote, so a record that is empty then stays empty.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_standing`.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_queue_health`.
 //!
 //! **Seen to fail**: `stop` with `Relaxed` instead of `Release` (a record that was written counts as lost, and its work would be
-//! done twice); `is_out` with `Relaxed` instead of `Acquire` (the same).
+//! done twice); `is_dead` with `Relaxed` instead of `Acquire` (the same).
 #![cfg(loom)]
 
 #[allow(dead_code, unused_imports, reason = "the test uses a part of it")]
@@ -11,17 +11,17 @@
 mod sync;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/standing.rs"]
-mod standing;
+#[path = "../src/queue_health.rs"]
+mod queue_health;
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
-use standing::Standing;
+use queue_health::QueueHealth;
 
 #[test]
-fn a_record_written_before_the_queue_stopped_is_never_taken_for_lost() {
+fn a_record_written_before_the_queue_stopped_is_never_lost() {
     loom::model(|| {
-        let queue = Arc::new((Standing::new(), AtomicBool::new(false), AtomicBool::new(false)));
+        let queue = Arc::new((QueueHealth::new(), AtomicBool::new(false), AtomicBool::new(false)));
         // The device writes a record, then stops.
         let device = {
             let queue = Arc::clone(&queue);
@@ -30,8 +30,8 @@ fn a_record_written_before_the_queue_stopped_is_never_taken_for_lost() {
                 queue.2.store(true, Ordering::Release);
             })
         };
-        // Somebody whose own record is late asks how the queue does.
-        let asker = {
+        // A thread whose own record is late checks the queue's health.
+        let checker = {
             let queue = Arc::clone(&queue);
             loom::thread::spawn(move || {
                 if queue.2.load(Ordering::Acquire) {
@@ -39,11 +39,11 @@ fn a_record_written_before_the_queue_stopped_is_never_taken_for_lost() {
                 }
             })
         };
-        // The record's owner: out first, then the record.
-        if queue.0.is_out() {
-            assert!(queue.1.load(Ordering::Relaxed), "it was written, and this side does not see it");
+        // The record's owner: the queue's health first, then the record.
+        if queue.0.is_dead() {
+            assert!(queue.1.load(Ordering::Relaxed), "the record was written, and this thread does not see it");
         }
         device.join().unwrap();
-        asker.join().unwrap();
+        checker.join().unwrap();
     });
 }

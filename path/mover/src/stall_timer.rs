@@ -9,7 +9,7 @@ const LOOKS: u32 = 64;
 
 /// The time without a record: of one descriptor, or of a ring of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Vigil {
+pub(crate) struct StallTimer {
     /// Failed checks.
     looks: u32,
     /// The next health check and the give-up time; set at the first clock read.
@@ -27,35 +27,35 @@ pub(crate) struct Bounds {
 
 /// What to do after a failed check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Late {
+pub(crate) enum StallAction {
     /// Check the record again.
-    No,
+    LookAgain,
     /// Ask the queue whether it works.
-    Ask,
+    CheckHealth,
     /// Give the queue up.
     GiveUp,
 }
 
-impl Vigil {
-    /// Counts one more failed check. The result is `Ask` whenever another `patience` has passed, and `GiveUp` once
+impl StallTimer {
+    /// Counts one more failed check. The result is `CheckHealth` whenever another `patience` has passed, and `GiveUp` once
     /// `limit` has.
     #[inline]
-    pub(crate) fn look(&mut self, bounds: Bounds, now: impl FnOnce() -> Moment) -> Late {
+    pub(crate) fn look(&mut self, bounds: Bounds, now: impl FnOnce() -> Moment) -> StallAction {
         self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(LOOKS) { self.look_at_the_clock(bounds, now()) } else { Late::No }
+        if self.looks.is_multiple_of(LOOKS) { self.look_at_the_clock(bounds, now()) } else { StallAction::LookAgain }
     }
 
     #[cold]
-    fn look_at_the_clock(&mut self, bounds: Bounds, now: Moment) -> Late {
+    fn look_at_the_clock(&mut self, bounds: Bounds, now: Moment) -> StallAction {
         let (late, end) = self.until.get_or_insert_with(|| (now.after(bounds.patience), now.after(bounds.limit)));
         if now >= *end {
-            return Late::GiveUp;
+            return StallAction::GiveUp;
         }
         if now < *late {
-            return Late::No;
+            return StallAction::LookAgain;
         }
         *late = now.after(bounds.patience);
-        Late::Ask
+        StallAction::CheckHealth
     }
 }
 
@@ -66,16 +66,16 @@ mod tests {
     #[test]
     fn a_record_is_late_once_in_each_patience_and_given_up_at_the_limit() {
         let bounds = Bounds { patience: Duration::from_nanos(200), limit: Duration::from_nanos(800) };
-        let (mut vigil, mut late) = (Vigil::default(), Vec::new());
+        let (mut stall_timer, mut late) = (StallTimer::default(), Vec::new());
         for look in 0..1000_u64 {
             // One check each nanosecond; the clock is first read at the 64th.
-            match vigil.look(bounds, || Moment { nanos: look }) {
-                Late::No => {}
+            match stall_timer.look(bounds, || Moment { nanos: look }) {
+                StallAction::LookAgain => {}
                 other => late.push((look, other)),
             }
         }
         // 63 + 200 is not at a clock read, the next one is at 319; and so on. 63 + 800 is 863, the next one 895.
-        let (ask, end) = (Late::Ask, Late::GiveUp);
-        assert_eq!(late, [(319, ask), (575, ask), (831, ask), (895, end), (959, end)]);
+        let (check, end) = (StallAction::CheckHealth, StallAction::GiveUp);
+        assert_eq!(late, [(319, check), (575, check), (831, check), (895, end), (959, end)]);
     }
 }

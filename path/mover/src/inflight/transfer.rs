@@ -11,50 +11,50 @@
 //! descriptor holds for each part. The whole ends when all its parts have ended, with the first failure if there was
 //! one. After a failure, the parts in flight complete and no further part is submitted.
 
-use super::flight::Flight;
-use super::load::Held;
 use super::memory;
+use super::op::Op;
+use super::owned_request::Held;
 use super::shared::Shared;
-use super::table::Leg;
-use crate::ask::Ask;
+use super::table::Slot;
 use crate::error::JobError;
 use crate::outcome::{Outcome, Via};
 use crate::policy::Hint;
-use crate::recover::Course;
-use crate::split::{BULK, DEPTH, Middle};
+use crate::recover::Progress;
+use crate::request::CopyRequest;
+use crate::split::{BULK, DEPTH, Remainder};
 use crate::time::Moment;
 use std::task::Poll;
 use telpher_abi::Opcode;
 
 /// Bytes the CPU does in one step at most, so that a caller with a deadline can check the time. Source: assumed; a
 /// millisecond.
-const SHIFT: u64 = 8 << 20;
+const CPU_STEP_BYTES: u64 = 8 << 20;
 
 /// A divisible request in parts.
 #[derive(Debug)]
-pub(super) struct Fleet {
-    ask: Ask,
+pub(super) struct SplitTransfer {
+    request: CopyRequest,
     /// The bytes not handed out yet.
-    middle: Middle,
+    remainder: Remainder,
     /// Positions for parts: `DEPTH` for each queue. Position `p` belongs to queue `p` modulo the number of queues.
-    ships: Vec<Option<Ship>>,
+    parts: Vec<Option<Part>>,
     /// The queues that get the parts.
-    lanes: Vec<usize>,
+    queues: Vec<usize>,
     /// The longest part, in bytes.
     longest: u64,
     /// The policy lets the waiting thread do parts.
     hybrid: bool,
     /// A thread waits for the transfer.
-    attended: bool,
+    waited_for: bool,
     /// The queues had no room or refused: the CPU does the rest, whichever thread steps.
-    grounded: bool,
+    cpu_only: bool,
     verdict: Verdict,
 }
 
 /// A part in flight.
 #[derive(Debug)]
-struct Ship {
-    flight: Flight,
+struct Part {
+    op: Op,
     start: u64,
     len: u64,
 }
@@ -116,47 +116,57 @@ impl Verdict {
     }
 }
 
-impl Fleet {
+impl SplitTransfer {
     /// The parts of `request` over these queues, none submitted yet; a part is at most `longest` bytes.
     ///
     /// # Safety
     ///
     /// As for [`Op::new`], except that `abort` gives up several slots instead of one.
-    unsafe fn new(ask: Ask, lanes: Vec<usize>, longest: u64, hybrid: bool) -> Self {
-        let ships = (0..lanes.len() * DEPTH).map(|_| None).collect();
-        let (middle, verdict) = (Middle::of(&ask), Verdict::default());
-        Fleet { ask, middle, ships, lanes, longest, hybrid, attended: false, grounded: false, verdict }
+    unsafe fn new(request: CopyRequest, queues: Vec<usize>, longest: u64, hybrid: bool) -> Self {
+        let parts = (0..queues.len() * DEPTH).map(|_| None).collect();
+        let (remainder, verdict) = (Remainder::of(&request), Verdict::default());
+        SplitTransfer {
+            request,
+            remainder,
+            parts,
+            queues,
+            longest,
+            hybrid,
+            waited_for: false,
+            cpu_only: false,
+            verdict,
+        }
     }
 
     fn is_over(&self) -> bool {
-        self.ships.iter().all(Option::is_none) && (self.middle.is_empty() || self.verdict.failed.is_some())
+        self.parts.iter().all(Option::is_none) && (self.remainder.is_empty() || self.verdict.failed.is_some())
     }
 
     fn step(&mut self, shared: &Shared, now: Moment) -> Poll<Result<Outcome, JobError>> {
         self.look(shared, now);
-        if self.grounded || self.hybrid && self.attended {
-            self.lend_a_hand(shared);
+        if self.cpu_only || self.hybrid && self.waited_for {
+            self.work_on_cpu(shared);
         }
-        if self.is_over() { Poll::Ready(self.verdict.result(self.ask.opcode())) } else { Poll::Pending }
+        if self.is_over() { Poll::Ready(self.verdict.result(self.request.opcode())) } else { Poll::Pending }
     }
 
     /// Takes one step of each op, and submits parts where there is room.
     fn look(&mut self, shared: &Shared, now: Moment) {
-        for place in 0..self.ships.len() {
-            if let Some(ship) = &mut self.ships[place] {
-                let Poll::Ready(result) = ship.flight.step(shared, now) else { continue };
-                let (via, start, len) = (ship.flight.via(), ship.start, ship.len);
-                self.ships[place] = None;
+        for position in 0..self.parts.len() {
+            if let Some(part) = &mut self.parts[position] {
+                let Poll::Ready(result) = part.op.step(shared, now) else { continue };
+                let (via, start, len) = (part.op.via(), part.start, part.len);
+                self.parts[position] = None;
                 self.arrived(via, start, len, result);
             }
-            self.send(shared, place, now);
+            self.send(shared, position, now);
         }
     }
 
     /// Handles the end of an op.
     fn arrived(&mut self, via: Via, start: u64, len: u64, result: Result<Outcome, JobError>) {
         // The device did not do one byte: the queues have no room, or the device refuses.
-        self.grounded |= via == Via::Cpu;
+        self.cpu_only |= via == Via::Cpu;
         self.settle(via, start, len, result);
     }
 
@@ -165,41 +175,43 @@ impl Fleet {
         self.verdict.by(via);
         self.verdict.ended(start, len, result);
         if let Some(at) = self.verdict.different {
-            self.middle.cut_off(at);
+            self.remainder.cut_off(at);
         }
     }
 
     /// Submits the next part at a free position if the queue takes it now. If nothing at all is in flight, it retries
     /// as the policy says.
-    fn send(&mut self, shared: &Shared, place: usize, now: Moment) {
-        if self.grounded || self.verdict.failed.is_some() {
+    fn send(&mut self, shared: &Shared, position: usize, now: Moment) {
+        if self.cpu_only || self.verdict.failed.is_some() {
             return;
         }
-        let lane = self.lanes[place % self.lanes.len()];
-        let Some((start, len)) = self.middle.take_front(self.lanes.len(), self.longest, self.hybrid) else { return };
+        let queue = self.queues[position % self.queues.len()];
+        let Some((start, len)) = self.remainder.take_front(self.queues.len(), self.longest, self.hybrid) else {
+            return;
+        };
         // SAFETY: a part of the request, whose memory is ours by the promise of `new`. Parts of a divisible request
         // share no byte that one of them writes, and the remainder hands out each byte once.
-        let mut flight = unsafe { Flight::bound_for(lane, self.ask.part(start, len)) };
-        if flight.offer_once(shared, now) {
-            self.ships[place] = Some(Ship { flight, start, len });
-        } else if self.ships.iter().any(Option::is_some) {
-            self.middle.put_back(start);
+        let mut op = unsafe { Op::bound_for(queue, self.request.part(start, len)) };
+        if op.offer_once(shared, now) {
+            self.parts[position] = Some(Part { op, start, len });
+        } else if self.parts.iter().any(Option::is_some) {
+            self.remainder.put_back(start);
         } else {
-            match flight.step(shared, now) {
-                Poll::Pending => self.ships[place] = Some(Ship { flight, start, len }),
-                Poll::Ready(result) => self.arrived(flight.via(), start, len, result),
+            match op.step(shared, now) {
+                Poll::Pending => self.parts[position] = Some(Part { op, start, len }),
+                Poll::Ready(result) => self.arrived(op.via(), start, len, result),
             }
         }
     }
 
     /// Does parts of the remainder on this thread until none are left, and checks the devices after each part.
-    fn lend_a_hand(&mut self, shared: &Shared) {
+    fn work_on_cpu(&mut self, shared: &Shared) {
         let mut done = 0;
-        let bulk = self.ask.len() >= BULK;
+        let bulk = self.request.len() >= BULK;
         let hint = if bulk { Hint::Memory } else { shared.policy.hint };
-        while done < SHIFT && self.verdict.failed.is_none() {
-            let Some((start, len)) = self.middle.take_back(self.lanes.len(), bulk) else { return };
-            let part = Course::new(self.ask.part(start, len));
+        while done < CPU_STEP_BYTES && self.verdict.failed.is_none() {
+            let Some((start, len)) = self.remainder.take_back(self.queues.len(), bulk) else { return };
+            let part = Progress::new(self.request.part(start, len));
             // SAFETY: as in `send`; no op has this part.
             let result = unsafe { memory::finish(&part, hint) };
             self.settle(Via::Cpu, start, len, result);
@@ -210,79 +222,79 @@ impl Fleet {
     }
 
     fn drive(&self, shared: &Shared) {
-        self.ships
+        self.parts
             .iter()
             .flatten()
-            .filter_map(|ship| ship.flight.lane())
-            .for_each(|lane| shared.drive_lane(Some(lane)));
+            .filter_map(|part| part.op.queue())
+            .for_each(|queue| shared.drive_queue(Some(queue)));
     }
 
-    fn abort(&mut self) -> Vec<Leg> {
-        self.middle.cut_off(0);
-        self.ships.iter_mut().filter_map(Option::take).filter_map(|mut ship| ship.flight.abort()).collect()
+    fn abort(&mut self) -> Vec<Slot> {
+        self.remainder.cut_off(0);
+        self.parts.iter_mut().filter_map(Option::take).filter_map(|mut part| part.op.abort()).collect()
     }
 }
 
 /// How a request is executed: by one op, or split into parts.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "the small one is the rare one, and whoever holds a passage boxes it")]
-pub(super) enum Passage {
+pub(super) enum Transfer {
     /// One descriptor after the other.
-    One(Flight),
+    One(Op),
     /// Several descriptors at the same time.
-    Many(Box<Fleet>),
+    Many(Box<SplitTransfer>),
 }
 
-impl Passage {
+impl Transfer {
     /// A transfer that has not begun. The policy and the queues decide whether it is split.
     ///
     /// # Safety
     ///
     /// As for [`Op::new`]; [`Transfer::leave`] takes the place of its `abort`.
-    pub(super) unsafe fn new(shared: &Shared, ask: Ask) -> Self {
-        match shared.fleet(&ask, crate::stripe::mine) {
-            Some((lanes, longest)) => {
+    pub(super) unsafe fn new(shared: &Shared, request: CopyRequest) -> Self {
+        match shared.split_plan(&request, crate::stripe::of_this_thread) {
+            Some((queues, longest)) => {
                 let hybrid = shared.policy.split.hybrid;
                 // SAFETY: our caller's promise.
-                Passage::Many(Box::new(unsafe { Fleet::new(ask, lanes, longest, hybrid) }))
+                Transfer::Many(Box::new(unsafe { SplitTransfer::new(request, queues, longest, hybrid) }))
             }
             // SAFETY: our caller's promise.
-            None => Passage::One(unsafe { Flight::new(shared, ask) }),
+            None => Transfer::One(unsafe { Op::new(shared, request) }),
         }
     }
 
     /// Sets whether a thread with nothing else to do waits for the transfer.
-    pub(super) fn attend(&mut self, attended: bool) {
-        if let Passage::Many(fleet) = self {
-            fleet.attended = attended;
+    pub(super) fn set_waited_for(&mut self, waited_for: bool) {
+        if let Transfer::Many(fleet) = self {
+            fleet.waited_for = waited_for;
         }
     }
 
     /// Lets executors without a thread do the work that this transfer waits for.
     pub(super) fn drive(&self, shared: &Shared) {
         match self {
-            Passage::One(flight) => {
-                if let Some(lane) = flight.lane() {
-                    shared.drive_lane(Some(lane));
+            Transfer::One(op) => {
+                if let Some(queue) = op.queue() {
+                    shared.drive_queue(Some(queue));
                 }
             }
-            Passage::Many(fleet) => fleet.drive(shared),
+            Transfer::Many(fleet) => fleet.drive(shared),
         }
     }
 
     /// Returns true if progress depends on a device or on a queue that gets room again.
     pub(super) fn waits(&self) -> bool {
         match self {
-            Passage::One(flight) => flight.lane().is_some(),
-            Passage::Many(_) => true,
+            Transfer::One(op) => op.queue().is_some(),
+            Transfer::Many(_) => true,
         }
     }
 
     /// Returns whether devices, the CPU or both did the work so far.
     pub(super) fn via(&self) -> Via {
         match self {
-            Passage::One(flight) => flight.via(),
-            Passage::Many(fleet) => match (fleet.verdict.device, fleet.verdict.cpu) {
+            Transfer::One(op) => op.via(),
+            Transfer::Many(fleet) => match (fleet.verdict.device, fleet.verdict.cpu) {
                 (true, false) => Via::Device,
                 (true, true) => Via::Both,
                 (false, _) => Via::Cpu,
@@ -294,11 +306,11 @@ impl Passage {
     /// if a thread waits.
     pub(super) fn step(&mut self, shared: &Shared) -> Poll<Result<Outcome, JobError>> {
         match self {
-            Passage::One(flight) => {
-                let now = shared.now_if(flight.needs_time());
-                flight.step(shared, now)
+            Transfer::One(op) => {
+                let now = shared.now_if(op.needs_time());
+                op.step(shared, now)
             }
-            Passage::Many(fleet) => fleet.step(shared, shared.clock.now()),
+            Transfer::Many(fleet) => fleet.step(shared, shared.clock.now()),
         }
     }
 
@@ -310,19 +322,19 @@ impl Passage {
         payload: Option<Held<B>>,
         expired: bool,
     ) -> Option<B> {
-        let legs = self.abort();
-        if legs.is_empty() {
+        let slots = self.abort();
+        if slots.is_empty() {
             return payload.map(Held::into_inner);
         }
-        shared.park(legs, payload, expired);
+        shared.park(slots, payload, expired);
         None
     }
 
     /// Ends the transfer now; the caller must park the slots of all ops in flight with the memory.
-    pub(super) fn abort(&mut self) -> Vec<Leg> {
+    pub(super) fn abort(&mut self) -> Vec<Slot> {
         match self {
-            Passage::One(flight) => flight.abort().into_iter().collect(),
-            Passage::Many(fleet) => fleet.abort(),
+            Transfer::One(op) => op.abort().into_iter().collect(),
+            Transfer::Many(fleet) => fleet.abort(),
         }
     }
 }

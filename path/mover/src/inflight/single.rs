@@ -1,9 +1,9 @@
 //! One request in flight together with everything it owns.
 
-use super::fleet::Passage;
-use super::load::{Held, Load};
 use super::meter::Meter;
+use super::owned_request::{Held, OwnedRequest};
 use super::shared::Shared;
+use super::transfer::Transfer;
 use crate::error::JobError;
 use crate::outcome::{Outcome, Via};
 use std::fmt::Debug;
@@ -12,56 +12,59 @@ use std::task::Poll;
 
 /// The payload of a request and the transfer that uses its memory. The payload comes back only when no descriptor is in
 /// flight.
-pub(crate) struct Cargo<B: Send + 'static> {
+pub(crate) struct InFlight<B: Send + 'static> {
     /// Always present until given back or parked.
     payload: Option<Held<B>>,
     /// Boxed, so that a job which is ready at once stays small.
-    voyage: Box<Voyage>,
+    inner: Box<Inner>,
 }
 
-struct Voyage {
-    passage: Passage,
+struct Inner {
+    transfer: Transfer,
     shared: Arc<Shared>,
     /// Present if the operation is timed.
     meter: Option<Meter>,
 }
 
-impl<B: Send + 'static> Cargo<B> {
+impl<B: Send + 'static> InFlight<B> {
     /// Prepares a transfer; nothing is offered before the first step.
-    pub(crate) fn new(shared: &Arc<Shared>, load: Load<B>) -> Self {
-        let (payload, ask) = load.into_parts();
+    pub(crate) fn new(shared: &Arc<Shared>, request: OwnedRequest<B>) -> Self {
+        let (payload, request) = request.into_parts();
         // SAFETY: the request's ranges lie in the payload's stable buffers (`OwnedRequest`). The payload is private to
         // `self` and leaves only through `step` (all ops over) or `expire` and `drop` (which park it with the slots).
         // No method lends it.
-        let passage = unsafe { Passage::new(shared, ask) };
-        Cargo { payload: Some(payload), voyage: Box::new(Voyage { passage, shared: Arc::clone(shared), meter: None }) }
+        let transfer = unsafe { Transfer::new(shared, request) };
+        InFlight {
+            payload: Some(payload),
+            inner: Box::new(Inner { transfer, shared: Arc::clone(shared), meter: None }),
+        }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.voyage.shared
+        &self.inner.shared
     }
 
     /// Starts timing the operation.
     pub(crate) fn time(&mut self, meter: Meter) {
-        self.voyage.meter = Some(meter);
+        self.inner.meter = Some(meter);
     }
 
     /// Sets whether the thread that steps it from now on waits for it and may do a part of the work.
-    pub(crate) fn attend(&mut self, attended: bool) {
-        let Voyage { passage, shared, meter } = &mut *self.voyage;
-        passage.attend(attended);
+    pub(crate) fn set_waited_for(&mut self, waited_for: bool) {
+        let Inner { transfer, shared, meter } = &mut *self.inner;
+        transfer.set_waited_for(waited_for);
         if let Some(meter) = meter {
-            meter.attend(shared, attended.into());
+            meter.set_waited_for(shared, waited_for.into());
         }
     }
 
     /// Drives the queues that this transfer waits for, then takes one step. Returns the payload when the transfer has
     /// ended.
     pub(crate) fn step(&mut self) -> Poll<(Result<Outcome, JobError>, Via, B)> {
-        let Voyage { passage, shared, meter } = &mut *self.voyage;
+        let Inner { transfer, shared, meter } = &mut *self.inner;
         let begun = meter.as_ref().and_then(|meter| meter.step(shared));
-        passage.drive(shared);
-        let step = passage.step(shared);
+        transfer.drive(shared);
+        let step = transfer.step(shared);
         if let Some(meter) = meter {
             meter.stepped(shared, begun);
         }
@@ -72,7 +75,7 @@ impl<B: Send + 'static> Cargo<B> {
                     meter.ended(shared);
                 }
                 let payload = self.payload.take().expect("a payload is there until its flight is over");
-                Poll::Ready((result, passage.via(), payload.into_inner()))
+                Poll::Ready((result, transfer.via(), payload.into_inner()))
             }
         }
     }
@@ -83,19 +86,19 @@ impl<B: Send + 'static> Cargo<B> {
     }
 
     fn leave(&mut self, expired: bool) -> Option<B> {
-        let Voyage { passage, shared, .. } = &mut *self.voyage;
-        passage.leave(shared, self.payload.take(), expired)
+        let Inner { transfer, shared, .. } = &mut *self.inner;
+        transfer.leave(shared, self.payload.take(), expired)
     }
 }
 
-impl<B: Send + 'static> Drop for Cargo<B> {
+impl<B: Send + 'static> Drop for InFlight<B> {
     fn drop(&mut self) {
         self.leave(false);
     }
 }
 
-impl<B: Send + 'static> Debug for Cargo<B> {
+impl<B: Send + 'static> Debug for InFlight<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cargo").field("passage", &self.voyage.passage).finish_non_exhaustive()
+        f.debug_struct("InFlight").field("passage", &self.inner.transfer).finish_non_exhaustive()
     }
 }

@@ -9,32 +9,32 @@
 
 use super::memory;
 use super::shared::Shared;
-use super::table::Leg;
-use crate::ask::Ask;
+use super::table::Slot;
 use crate::error::JobError;
 use crate::outcome::{Outcome, Via};
 use crate::policy::Hint;
-use crate::recover::{Course, Next};
+use crate::recover::{Next, Progress};
+use crate::request::CopyRequest;
+use crate::stall_timer::StallTimer;
 use crate::time::Moment;
-use crate::vigil::Vigil;
 use std::task::Poll;
 use telpher_abi::{CompletionRecord, Opcode, Status, StatusByte};
 
 /// The state of one request that a device executes in chunks. The caller keeps its memory alive: see [`Op::new`].
 #[derive(Debug)]
-pub(super) struct Flight {
-    course: Course,
+pub(super) struct Op {
+    progress: Progress,
     stage: Stage,
     /// The queue to ask next.
-    lane: usize,
+    queue: usize,
     /// Number of queues that refused the present descriptor.
-    lanes_tried: usize,
+    queues_tried: usize,
     /// Refused offers to this queue.
     offers: u32,
     /// Refused offers to all queues.
     offers_ever: u32,
     /// How long the present descriptor has been in flight.
-    vigil: Vigil,
+    stall_timer: StallTimer,
 }
 
 /// The stage of an op.
@@ -45,14 +45,14 @@ enum Stage {
     /// The queue is full; do not offer again before this moment.
     Full(Moment),
     /// A device has it.
-    Aloft(Leg),
+    InFlight(Slot),
     /// Its record was read.
-    Landed(CompletionRecord),
+    Recorded(CompletionRecord),
     /// Ended.
     Over,
 }
 
-impl Flight {
+impl Op {
     /// An op with nothing in flight.
     ///
     /// # Safety
@@ -60,32 +60,32 @@ impl Flight {
     /// From the first `step` on, until `step` returns `Ready` or [`Op::abort`] gives up the slot together with the
     /// memory: every range of `request` is valid for reads, its destinations for writes, and no other code touches
     /// them.
-    pub(super) unsafe fn new(shared: &Shared, ask: Ask) -> Self {
-        let lane = shared.lanes.first(shared.policy.route, &ask, crate::stripe::mine);
-        let course = Course::new(ask);
-        Self::at(course, Stage::Ready, lane, 0)
+    pub(super) unsafe fn new(shared: &Shared, request: CopyRequest) -> Self {
+        let queue = shared.queues.first(shared.policy.route, &request, crate::stripe::of_this_thread);
+        let progress = Progress::new(request);
+        Self::at(progress, Stage::Ready, queue, 0)
     }
 
     /// An op whose first queue the caller chose.
     ///
     /// # Safety
     ///
-    /// As for [`Flight::new`].
-    pub(super) unsafe fn bound_for(lane: usize, ask: Ask) -> Self {
-        Self::at(Course::new(ask), Stage::Ready, lane, 0)
+    /// As for [`Op::new`].
+    pub(super) unsafe fn bound_for(queue: usize, request: CopyRequest) -> Self {
+        Self::at(Progress::new(request), Stage::Ready, queue, 0)
     }
 
     /// Offers an op that has not begun to its queue, once. Returns true if the queue took it; otherwise the op is
     /// unchanged.
     pub(super) fn offer_once(&mut self, shared: &Shared, now: Moment) -> bool {
-        let lane = self.lane % shared.lanes.all().len();
-        let limits = &shared.lanes.all()[lane].limits;
-        let Some(descriptor) = self.course.next(limits) else { return false };
-        let writes = self.course.rest().writes();
+        let queue = self.queue % shared.queues.all().len();
+        let limits = &shared.queues.all()[queue].limits;
+        let Some(descriptor) = self.progress.next(limits) else { return false };
+        let writes = self.progress.rest().writes();
         let descriptor = crate::route::with_policy_flags(descriptor, limits, &shared.policy, writes);
         // SAFETY: as in `offer`.
-        let Some(leg) = (unsafe { shared.take_off(lane, descriptor, now) }) else { return false };
-        self.stage = Stage::Aloft(leg);
+        let Some(slot) = (unsafe { shared.submit(queue, descriptor, now) }) else { return false };
+        self.stage = Stage::InFlight(slot);
         true
     }
 
@@ -97,26 +97,26 @@ impl Flight {
     /// As for [`Op::new`], and no device has the memory now.
     pub(super) unsafe fn resumed(
         shared: &Shared,
-        course: Course,
+        progress: Progress,
         on_cpu: bool,
         record: Option<CompletionRecord>,
     ) -> Self {
-        let lane = shared.lanes.first(shared.policy.route, course.rest(), crate::stripe::mine);
-        let stage = record.map_or(Stage::Ready, Stage::Landed);
-        let lanes_tried = if on_cpu { usize::MAX } else { 0 };
-        Self::at(course, stage, lane, lanes_tried)
+        let queue = shared.queues.first(shared.policy.route, progress.rest(), crate::stripe::of_this_thread);
+        let stage = record.map_or(Stage::Ready, Stage::Recorded);
+        let queues_tried = if on_cpu { usize::MAX } else { 0 };
+        Self::at(progress, stage, queue, queues_tried)
     }
 
-    fn at(course: Course, stage: Stage, lane: usize, lanes_tried: usize) -> Self {
-        Flight { course, stage, lane, lanes_tried, offers: 0, offers_ever: 0, vigil: Vigil::default() }
+    fn at(progress: Progress, stage: Stage, queue: usize, queues_tried: usize) -> Self {
+        Op { progress, stage, queue, queues_tried, offers: 0, offers_ever: 0, stall_timer: StallTimer::default() }
     }
 
     /// Returns the queue that must be driven for this op to go on.
-    pub(super) fn lane(&self) -> Option<usize> {
+    pub(super) fn queue(&self) -> Option<usize> {
         match &self.stage {
-            Stage::Aloft(leg) => Some(leg.lane),
-            Stage::Full(_) => Some(self.lane),
-            Stage::Ready | Stage::Landed(_) | Stage::Over => None,
+            Stage::InFlight(slot) => Some(slot.queue),
+            Stage::Full(_) => Some(self.queue),
+            Stage::Ready | Stage::Recorded(_) | Stage::Over => None,
         }
     }
 
@@ -127,14 +127,14 @@ impl Flight {
 
     /// Returns whether devices, the CPU or both did the work so far.
     pub(super) fn via(&self) -> Via {
-        self.course.via()
+        self.progress.via()
     }
 
     /// Ends the op now. If a device has the memory, the caller must park the returned slot with the memory.
-    pub(super) fn abort(&mut self) -> Option<Leg> {
+    pub(super) fn abort(&mut self) -> Option<Slot> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Aloft(leg) => Some(leg),
-            Stage::Ready | Stage::Full(_) | Stage::Landed(_) | Stage::Over => None,
+            Stage::InFlight(slot) => Some(slot),
+            Stage::Ready | Stage::Full(_) | Stage::Recorded(_) | Stage::Over => None,
         }
     }
 
@@ -142,9 +142,9 @@ impl Flight {
     /// called again after it was ready.
     pub(super) fn step(&mut self, shared: &Shared, now: Moment) -> Poll<Result<Outcome, JobError>> {
         // The slot stays where `abort` finds it: clocks and portals may panic.
-        if let Stage::Aloft(leg) = &self.stage
-            && !shared.has_landed(leg)
-            && !shared.has_gone_down(leg, &mut self.vigil)
+        if let Stage::InFlight(slot) = &self.stage
+            && !shared.is_complete(slot)
+            && !shared.is_dead(slot, &mut self.stall_timer)
         {
             return Poll::Pending;
         }
@@ -155,13 +155,13 @@ impl Flight {
                 Poll::Pending
             }
             Stage::Full(_) => self.offer(shared, now),
-            Stage::Aloft(leg) if shared.has_landed(&leg) => {
-                let record = shared.land(leg);
+            Stage::InFlight(slot) if shared.is_complete(&slot) => {
+                let record = shared.complete(slot);
                 self.onward(shared, &record)
             }
-            Stage::Landed(record) => self.onward(shared, &record),
-            Stage::Aloft(leg) => self.lost(shared, leg),
-            Stage::Over => Poll::Ready(Err(JobError::Unsupported { op: self.course.rest().opcode() })),
+            Stage::Recorded(record) => self.onward(shared, &record),
+            Stage::InFlight(slot) => self.lost(shared, slot),
+            Stage::Over => Poll::Ready(Err(JobError::Unsupported { op: self.progress.rest().opcode() })),
         };
         if next.is_ready() {
             self.stage = Stage::Over;
@@ -170,30 +170,30 @@ impl Flight {
     }
 
     fn offer(&mut self, shared: &Shared, now: Moment) -> Poll<Result<Outcome, JobError>> {
-        let lanes = shared.lanes.all();
+        let queues = shared.queues.all();
         let retry = shared.policy.retry;
-        let drain = self.course.rest().opcode() == Opcode::Drain;
+        let drain = self.progress.rest().opcode() == Opcode::Drain;
         if drain {
             // Each queue in turn; the rest counts them.
-            self.lane = lanes.len().saturating_sub(usize::try_from(self.course.rest().len()).unwrap_or(0));
+            self.queue = queues.len().saturating_sub(usize::try_from(self.progress.rest().len()).unwrap_or(0));
         }
-        while self.lanes_tried < lanes.len() {
-            let lane = self.lane % lanes.len();
-            self.lane = lane;
-            let limits = &lanes[lane].limits;
-            if lanes[lane].is_out() {
-                if drain && self.course.next(limits).is_some() {
+        while self.queues_tried < queues.len() {
+            let queue = self.queue % queues.len();
+            self.queue = queue;
+            let limits = &queues[queue].limits;
+            if queues[queue].is_dead() {
+                if drain && self.progress.next(limits).is_some() {
                     return self.onward(shared, &drained());
                 }
-            } else if let Some(descriptor) = self.course.next(limits) {
-                let writes = self.course.rest().writes();
+            } else if let Some(descriptor) = self.progress.next(limits) {
+                let writes = self.progress.rest().writes();
                 let descriptor = crate::route::with_policy_flags(descriptor, limits, &shared.policy, writes);
                 // SAFETY: the descriptor names a part of the request's ranges. `Op::new`'s caller promised that they
                 // are valid and exclusive until the slot, kept in `self.stage`, completes or is parked with the memory.
-                if let Some(leg) = unsafe { shared.take_off(lane, descriptor, now) } {
-                    (self.lanes_tried, self.offers) = (0, 0);
-                    self.vigil = Vigil::default();
-                    self.stage = Stage::Aloft(leg);
+                if let Some(slot) = unsafe { shared.submit(queue, descriptor, now) } {
+                    (self.queues_tried, self.offers) = (0, 0);
+                    self.stall_timer = StallTimer::default();
+                    self.stage = Stage::InFlight(slot);
                     return Poll::Pending;
                 }
                 self.offers_ever = self.offers_ever.saturating_add(1);
@@ -207,21 +207,21 @@ impl Flight {
                 break;
             }
             self.offers = 0;
-            self.lanes_tried += 1;
-            self.lane = lane + 1;
+            self.queues_tried += 1;
+            self.queue = queue + 1;
         }
         Poll::Ready(self.finish_on_cpu(shared.policy.hint))
     }
 
     /// Handles a dead queue whose record never comes: what may be done again is done elsewhere.
-    fn lost(&mut self, shared: &Shared, leg: Leg) -> Poll<Result<Outcome, JobError>> {
-        let why = shared.salvage(leg);
-        let op = self.course.rest().opcode();
+    fn lost(&mut self, shared: &Shared, slot: Slot) -> Poll<Result<Outcome, JobError>> {
+        let why = shared.release_dead(slot);
+        let op = self.progress.rest().opcode();
         if op == Opcode::Drain {
             // Nothing that the queue took is in flight any more, which is what a drain waits for.
             return self.onward(shared, &drained());
         }
-        if !self.course.may_be_done_again() {
+        if !self.progress.may_be_done_again() {
             return Poll::Ready(Err(JobError::Stopped { op, why }));
         }
         self.offer(shared, shared.clock.now())
@@ -237,10 +237,10 @@ impl Flight {
     }
 
     fn arrived(&mut self, shared: &Shared, record: &CompletionRecord) -> Poll<Result<Outcome, JobError>> {
-        match self.course.arrived(record, shared.policy.on_fault) {
+        match self.progress.arrived(record, shared.policy.on_fault) {
             Next::Finished(outcome) => Poll::Ready(Ok(outcome)),
             Next::More => Poll::Pending,
-            Next::Touch(fault) => match self.course.touchable(&fault) {
+            Next::Touch(fault) => match self.progress.touchable(&fault) {
                 Some(range) => {
                     // SAFETY: the range is a part of the request's own, ours by `Op::new`'s promise, and nothing is in
                     // flight.
@@ -256,15 +256,15 @@ impl Flight {
     }
 
     fn finish_on_cpu(&mut self, hint: Hint) -> Result<Outcome, JobError> {
-        if self.course.rest().opcode() == Opcode::Drain && self.course.rest().len() > 0 {
+        if self.progress.rest().opcode() == Opcode::Drain && self.progress.rest().len() > 0 {
             return Err(match self.offers_ever {
                 0 => JobError::Unsupported { op: Opcode::Drain },
                 offers => JobError::QueueFull { offers },
             });
         }
         // SAFETY: the request's ranges are ours by `Op::new`'s promise, and nothing is in flight: callers completed it.
-        let outcome = unsafe { memory::finish(&self.course, hint) }?;
-        self.course.cpu_did_the_rest();
+        let outcome = unsafe { memory::finish(&self.progress, hint) }?;
+        self.progress.cpu_did_the_rest();
         Ok(outcome)
     }
 }

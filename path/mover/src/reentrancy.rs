@@ -16,21 +16,21 @@ thread_local! {
 
 /// While this value lives, this thread is inside a portal.
 #[derive(Debug)]
-pub(crate) struct Inside(());
+pub(crate) struct InPortal(());
 
-impl Inside {
+impl InPortal {
     #[inline]
-    pub(crate) fn enter() -> Inside {
+    pub(crate) fn enter() -> InPortal {
         // Cannot overflow: one for each stack frame that holds a guard.
         DEPTH.with(|depth| depth.set(depth.get() + 1));
         // The count is set before the section it guards. A handler runs on this thread, so only the compiler's order
         // matters.
         same_thread_fence();
-        Inside(())
+        InPortal(())
     }
 }
 
-impl Drop for Inside {
+impl Drop for InPortal {
     #[inline]
     fn drop(&mut self) {
         // See `enter`.
@@ -41,7 +41,7 @@ impl Drop for Inside {
 
 /// Returns true if this code has interrupted a portal on its own thread.
 #[inline]
-pub(crate) fn is_inside() -> bool {
+pub(crate) fn is_in_portal() -> bool {
     DEPTH.with(|depth| depth.get() > 0)
 }
 
@@ -51,12 +51,12 @@ mod tests {
 
     #[test]
     fn the_mark_is_the_threads_own_and_nests() {
-        assert!(!is_inside());
-        let outer = Inside::enter();
-        drop(Inside::enter());
-        assert!(is_inside());
-        assert!(!std::thread::spawn(is_inside).join().unwrap());
+        assert!(!is_in_portal());
+        let outer = InPortal::enter();
+        drop(InPortal::enter());
+        assert!(is_in_portal());
+        assert!(!std::thread::spawn(is_in_portal).join().unwrap());
         drop(outer);
-        assert!(!is_inside());
+        assert!(!is_in_portal());
     }
 }

@@ -1,12 +1,12 @@
 //! Buffers and the request that uses them. They are made together, so that neither exists without the other.
 
 use super::memory;
-use crate::ask::Ask;
 use crate::error::JobError;
 use crate::operation::{self, operations};
 use crate::outcome::{Outcome, Via};
 use crate::policy::Hint;
-use crate::recover::Course;
+use crate::recover::Progress;
+use crate::request::CopyRequest;
 use std::any::Any;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use telpher_abi::{Descriptor, Flags, Opcode};
@@ -38,33 +38,33 @@ impl<P> Drop for Held<P> {
 }
 
 /// A payload and a request. All ranges of the request lie in the payload's buffers.
-pub(crate) struct Load<P> {
+pub(crate) struct OwnedRequest<P> {
     payload: Held<P>,
-    ask: Ask,
+    request: CopyRequest,
 }
 
 /// Why a request could not be made, and the buffers back.
-pub(crate) struct Unready<P> {
+pub(crate) struct InvalidRequest<P> {
     pub(crate) error: JobError,
     pub(crate) payload: P,
 }
 
-pub(crate) type Loaded<P> = Result<Load<P>, Unready<P>>;
+pub(crate) type Prepared<P> = Result<OwnedRequest<P>, InvalidRequest<P>>;
 
 /// Holds a payload and makes the request for it. Private: the callers make `request` from the payload's own buffers
 /// only.
-fn load<P>(payload: P, ask: impl FnOnce(&mut P) -> Result<Ask, JobError>) -> Loaded<P> {
+fn own<P>(payload: P, request: impl FnOnce(&mut P) -> Result<CopyRequest, JobError>) -> Prepared<P> {
     let mut payload = Held::new(payload);
     // SAFETY: `new` initialised it.
-    match ask(unsafe { payload.0.assume_init_mut() }) {
-        Ok(ask) => Ok(Load { payload, ask }),
-        Err(error) => Err(Unready { error, payload: payload.into_inner() }),
+    match request(unsafe { payload.0.assume_init_mut() }) {
+        Ok(request) => Ok(OwnedRequest { payload, request }),
+        Err(error) => Err(InvalidRequest { error, payload: payload.into_inner() }),
     }
 }
 
-impl<P> Load<P> {
-    pub(super) fn into_parts(self) -> (Held<P>, Ask) {
-        (self.payload, self.ask)
+impl<P> OwnedRequest<P> {
+    pub(super) fn into_parts(self) -> (Held<P>, CopyRequest) {
+        (self.payload, self.request)
     }
 
     /// Returns the buffers, unused.
@@ -75,35 +75,35 @@ impl<P> Load<P> {
     /// Returns operation and bytes, to compare with a threshold.
     #[inline]
     pub(crate) fn weight(&self) -> (Opcode, u64) {
-        (self.ask.opcode(), self.ask.transfer())
+        (self.request.opcode(), self.request.transfer())
     }
 
     /// Executes the request on the CPU, now.
     pub(crate) fn run(self, hint: Hint) -> (Result<Outcome, JobError>, Via, P) {
-        let Load { payload, ask } = self;
-        if ask.opcode() == Opcode::Drain && ask.len() > 0 {
+        let OwnedRequest { payload, request } = self;
+        if request.opcode() == Opcode::Drain && request.len() > 0 {
             return (Err(JobError::Unsupported { op: Opcode::Drain }), Via::Cpu, payload.into_inner());
         }
         // SAFETY: the ranges lie in `payload`, which we hold throughout. Different buffers of one payload are disjoint
         // if one of them is written (`StableBufMut`). Only a memory move has two ranges of one buffer.
-        let outcome = unsafe { memory::finish(&Course::new(ask), hint) };
+        let outcome = unsafe { memory::finish(&Progress::new(request), hint) };
         (outcome, Via::Cpu, payload.into_inner())
     }
 
     /// Returns the request with Check Result set: the device reports an outcome other than the expected one as a
     /// failure (compare only).
     pub(crate) fn expecting(mut self, difference: bool) -> Self {
-        let d = self.ask.template().and_flags(Flags::CHECK_RESULT).with_expected_result(difference.into());
-        self.ask = Ask::new(d, self.ask.len());
+        let d = self.request.template().and_flags(Flags::CHECK_RESULT).with_expected_result(difference.into());
+        self.request = CopyRequest::new(d, self.request.len());
         self
     }
 }
 
-impl<P: Send + 'static> Load<Box<P>> {
+impl<P: Send + 'static> OwnedRequest<Box<P>> {
     /// Returns the request with the payload's type erased. Only the box moves; its content stays.
-    pub(crate) fn erased(self) -> Load<Box<dyn Any + Send>> {
+    pub(crate) fn erased(self) -> OwnedRequest<Box<dyn Any + Send>> {
         let payload: Box<dyn Any + Send> = self.payload.into_inner();
-        Load { payload: Held::new(payload), ask: self.ask }
+        OwnedRequest { payload: Held::new(payload), request: self.request }
     }
 }
 
@@ -119,13 +119,13 @@ pub(crate) fn copy_now<S: StableBuf, D: StableBufMut>(src: &S, dst: &mut D, hint
 }
 
 /// A request for a no-op.
-pub(crate) fn nop<P>(payload: P) -> Load<P> {
-    Load { payload: Held::new(payload), ask: Ask::new(Descriptor::nop(), 0) }
+pub(crate) fn nop<P>(payload: P) -> OwnedRequest<P> {
+    OwnedRequest { payload: Held::new(payload), request: CopyRequest::new(Descriptor::nop(), 0) }
 }
 
 /// A request for a drain of `queues` queues.
-pub(crate) fn drain<P>(payload: P, lanes: usize) -> Load<P> {
-    Load { payload: Held::new(payload), ask: Ask::new(Descriptor::drain(), lanes as u64) }
+pub(crate) fn drain<P>(payload: P, queues: usize) -> OwnedRequest<P> {
+    OwnedRequest { payload: Held::new(payload), request: CopyRequest::new(Descriptor::drain(), queues as u64) }
 }
 
 macro_rules! tuples {
@@ -133,15 +133,15 @@ macro_rules! tuples {
         /// Requests whose payload is the tuple of their buffers.
         pub(crate) mod tuple {
             use super::*;
-            $(pub(crate) fn $name<$($T: $bound),*>($($buf: $T,)* $($arg: $A),*) -> Loaded<($($T,)*)> {
-                load(($($buf,)*), |($($buf,)*)| operation::$name($($buf,)* $($arg),*))
+            $(pub(crate) fn $name<$($T: $bound),*>($($buf: $T,)* $($arg: $A),*) -> Prepared<($($T,)*)> {
+                own(($($buf,)*), |($($buf,)*)| operation::$name($($buf,)* $($arg),*))
             })*
         }
         /// Requests whose payload is the tuple of their buffers in a box.
         pub(crate) mod boxed {
             use super::*;
-            $(pub(crate) fn $name<$($T: $bound),*>($($buf: $T,)* $($arg: $A),*) -> Loaded<Box<($($T,)*)>> {
-                load(Box::new(($($buf,)*)), |payload| {
+            $(pub(crate) fn $name<$($T: $bound),*>($($buf: $T,)* $($arg: $A),*) -> Prepared<Box<($($T,)*)>> {
+                own(Box::new(($($buf,)*)), |payload| {
                     let ($($buf,)*) = &mut **payload;
                     operation::$name($($buf,)* $($arg),*)
                 })
@@ -152,8 +152,8 @@ macro_rules! tuples {
             use super::*;
             $(pub(crate) fn $name<S: StableBuf, D: StableBufMut>(
                 $($buf: side!($bound, S, D),)* $($arg: $A),*
-            ) -> Loaded<Buffers<S, D>> {
-                load(Buffers { $($buf: Some($buf),)* ..Buffers::default() }, |payload| {
+            ) -> Prepared<Buffers<S, D>> {
+                own(Buffers { $($buf: Some($buf),)* ..Buffers::default() }, |payload| {
                     $(let $buf = payload.$buf.as_mut().expect("put there a line above");)*
                     operation::$name($($buf,)* $($arg),*)
                 })

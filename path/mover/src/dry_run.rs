@@ -3,13 +3,13 @@
 //! Nothing is decided in this file. It calls the same code as a [`Mover`](crate::Mover), with an interface that needs
 //! neither memory nor a device.
 
-use crate::ask::Ask;
 use crate::forecast::{Awaited, Slept};
-use crate::inflight::{Core, Sign};
+use crate::inflight::{Core, StubPortal};
 use crate::learn::Learning;
 use crate::policy::Policy;
+use crate::request::CopyRequest;
 use crate::route::Entry;
-use crate::split::{BULK, DEPTH, Middle};
+use crate::split::{BULK, DEPTH, Remainder};
 use crate::time::{ManualClock, Moment, Rest};
 use crate::topology::Topology;
 use crate::wait::{Pass, Wait, Waiter};
@@ -21,14 +21,14 @@ use telpher_portal::{Portal, QueueInfo};
 /// A mover's decisions without executing anything. Costs that a mover would measure are passed in by the caller
 /// ([`arrived`](DryRun::arrived)).
 #[derive(Debug)]
-pub struct Counsel {
+pub struct DryRun {
     core: Core,
 }
 
 /// The right to one descriptor of a queue, as a mover counts them; given back by [`DryRun::leave`].
-#[must_use = "a place that is not left is a queue entry lost for ever"]
+#[must_use = "an entry that is not given back is a queue entry lost for ever"]
 #[derive(Debug)]
-pub struct Room(Entry);
+pub struct QueueEntry(Entry);
 
 /// A completion record that is expected.
 #[derive(Clone, Copy, Debug)]
@@ -49,20 +49,20 @@ pub struct Waiting(Waiter);
 /// The parts of one long operation. The devices and the waiting thread each take the next part.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    middle: Middle,
-    lanes: Vec<usize>,
+    remainder: Remainder,
+    queues: Vec<usize>,
     longest: u64,
     hybrid: bool,
     bulk: bool,
 }
 
-impl Counsel {
+impl DryRun {
     /// The decisions of a mover with these queues and this policy. Learning is off: the threshold stays as given.
     #[must_use]
     pub fn new(queues: impl IntoIterator<Item = QueueInfo>, policy: Policy, topology: Arc<dyn Topology>) -> Self {
-        let signs = queues.into_iter().map(|queue| Arc::new(Sign(queue)) as Arc<dyn Portal>);
-        let nobodys = Arc::new(ManualClock::new(Duration::ZERO));
-        Counsel { core: Core::new(signs, Policy { learning: Learning::Off, ..policy }, nobodys, || topology) }
+        let portals = queues.into_iter().map(|queue| Arc::new(StubPortal(queue)) as Arc<dyn Portal>);
+        let clock = Arc::new(ManualClock::new(Duration::ZERO));
+        DryRun { core: Core::new(portals, Policy { learning: Learning::Off, ..policy }, clock, || topology) }
     }
 
     /// Returns true if an operation of `bytes` goes to a device ([`Policy::threshold`]).
@@ -75,17 +75,17 @@ impl Counsel {
     /// order. `thread` tells apart threads that are on one node.
     #[must_use]
     pub fn first(&self, operation: &Descriptor, thread: usize) -> usize {
-        self.core.lanes.first(self.core.policy.route, &Ask::of(*operation), || thread)
+        self.core.queues.first(self.core.policy.route, &CopyRequest::of(*operation), || thread)
     }
 
     /// Returns how an operation of `bytes` is split ([`Policy::split`]); `None` if it stays whole.
     #[must_use]
     pub fn parts(&self, operation: &Descriptor, bytes: u64, thread: usize) -> Option<Parts> {
-        let ask = Ask::new(*operation, bytes);
-        let (lanes, longest) = self.core.fleet(&ask, || thread)?;
+        let request = CopyRequest::new(*operation, bytes);
+        let (queues, longest) = self.core.split_plan(&request, || thread)?;
         Some(Parts {
-            middle: Middle::of(&ask),
-            lanes,
+            remainder: Remainder::of(&request),
+            queues,
             longest,
             hybrid: self.core.policy.split.hybrid,
             bulk: bytes >= BULK,
@@ -94,21 +94,21 @@ impl Counsel {
 
     /// Takes room for one descriptor in a queue; `None` if the mover knows of none.
     #[must_use]
-    pub fn enter(&self, lane: usize) -> Option<Room> {
-        self.core.lanes.all().get(lane)?.enter().map(Room)
+    pub fn enter(&self, queue: usize) -> Option<QueueEntry> {
+        self.core.queues.all().get(queue)?.enter().map(QueueEntry)
     }
 
     /// Gives an entry back after its record was seen.
-    pub fn leave(&self, lane: usize, room: Room) {
-        if let Some(lane) = self.core.lanes.all().get(lane) {
-            lane.leave(room.0);
+    pub fn leave(&self, queue: usize, room: QueueEntry) {
+        if let Some(queue) = self.core.queues.all().get(queue) {
+            queue.leave(room.0);
         }
     }
 
     /// Returns when the record of a descriptor sent to a queue now is expected; `None` if there is no such queue.
     #[must_use]
-    pub fn expect(&self, lane: usize, op: Opcode, bytes: u64, now: Moment) -> Option<Expected> {
-        (lane < self.core.lanes.all().len()).then(|| Expected(self.core.expect(lane, 0, op, bytes, now)))
+    pub fn expect(&self, queue: usize, op: Opcode, bytes: u64, now: Moment) -> Option<Expected> {
+        (queue < self.core.queues.all().len()).then(|| Expected(self.core.expect(queue, 0, op, bytes, now)))
     }
 
     /// Begins a wait for a record.
@@ -141,34 +141,34 @@ impl Counsel {
 impl Parts {
     /// Returns how many parts are in flight at the same time.
     #[must_use]
-    pub fn places(&self) -> usize {
-        self.lanes.len() * DEPTH
+    pub fn depth(&self) -> usize {
+        self.queues.len() * DEPTH
     }
 
     /// Returns the queue for the parts at one of these positions.
     #[must_use]
-    pub fn lane(&self, place: usize) -> usize {
-        self.lanes[place % self.lanes.len()]
+    pub fn queue(&self, position: usize) -> usize {
+        self.queues[position % self.queues.len()]
     }
 
     /// Takes the next part for a device; returns its start and length.
     pub fn next_for_device(&mut self) -> Option<(u64, u64)> {
-        self.middle.take_front(self.lanes.len(), self.longest, self.hybrid)
+        self.remainder.take_front(self.queues.len(), self.longest, self.hybrid)
     }
 
     /// Puts back the part that was taken last, because its queue has no room.
     pub fn put_back(&mut self, start: u64) {
-        self.middle.put_back(start);
+        self.remainder.put_back(start);
     }
 
     /// Takes the next part for the thread that waits; `None` if that thread takes none.
     pub fn next_for_waiting_thread(&mut self) -> Option<(u64, u64)> {
-        if self.hybrid { self.middle.take_back(self.lanes.len(), self.bulk) } else { None }
+        if self.hybrid { self.remainder.take_back(self.queues.len(), self.bulk) } else { None }
     }
 
     /// Takes the next part for the CPU when the queues have no room.
     pub fn next_for_cpu(&mut self) -> Option<(u64, u64)> {
-        self.middle.take_back(self.lanes.len(), self.bulk)
+        self.remainder.take_back(self.queues.len(), self.bulk)
     }
 }
 
@@ -182,12 +182,12 @@ mod tests {
     use telpher_portal::QueueMode;
     use telpher_portal::mock::MockPortal;
 
-    fn counsel(queues: usize, policy: Policy) -> Counsel {
+    fn dry_run(queues: usize, policy: Policy) -> DryRun {
         let infos = (0..queues).map(|queue| QueueInfo {
             name: format!("wq{queue}.0"),
             ..MockPortal::new(QueueMode::Dedicated, 2).info().clone()
         });
-        Counsel::new(infos, policy, Arc::new(SystemTopology::new()))
+        DryRun::new(infos, policy, Arc::new(SystemTopology::new()))
     }
 
     const AT: fn(u64) -> Moment = |micros| Moment { nanos: micros * 1000 };
@@ -195,30 +195,30 @@ mod tests {
     #[test]
     fn what_is_below_the_threshold_stays_and_so_does_everything_without_a_queue() {
         let policy = Policy { threshold: Threshold::all(8192), ..Policy::default() };
-        let goes = |queues, bytes| counsel(queues, policy).goes_to_a_device(Opcode::MemoryMove, bytes);
+        let goes = |queues, bytes| dry_run(queues, policy).goes_to_a_device(Opcode::MemoryMove, bytes);
         assert_eq!([goes(1, 8191), goes(1, 8192), goes(0, 8192)], [false, true, false]);
     }
 
     #[test]
     fn queues_take_turns_and_have_room_for_as_many_as_they_hold() {
-        let counsel = counsel(3, Policy { route: Route::RoundRobin, ..Policy::default() });
-        assert_eq!([0; 4].map(|_| counsel.first(&Descriptor::nop(), 0)), [0, 1, 2, 0]);
-        let (a, b) = (counsel.enter(1).unwrap(), counsel.enter(1).unwrap());
-        assert!(counsel.enter(1).is_none() && counsel.enter(3).is_none());
-        counsel.leave(1, a);
-        counsel.leave(1, counsel.enter(1).unwrap());
-        counsel.leave(1, b);
+        let dry_run = dry_run(3, Policy { route: Route::RoundRobin, ..Policy::default() });
+        assert_eq!([0; 4].map(|_| dry_run.first(&Descriptor::nop(), 0)), [0, 1, 2, 0]);
+        let (a, b) = (dry_run.enter(1).unwrap(), dry_run.enter(1).unwrap());
+        assert!(dry_run.enter(1).is_none() && dry_run.enter(3).is_none());
+        dry_run.leave(1, a);
+        dry_run.leave(1, dry_run.enter(1).unwrap());
+        dry_run.leave(1, b);
     }
 
     #[test]
     fn a_long_copy_goes_in_parts_over_several_queues_and_a_short_one_whole() {
         let split = Split { above: 1 << 20, ways: 2, hybrid: true };
-        let counsel = counsel(4, Policy { split, ..Policy::default() });
+        let dry_run = dry_run(4, Policy { split, ..Policy::default() });
         let copy = Descriptor::memory_move(1 << 40, 2 << 40, 0);
-        assert!(counsel.parts(&copy, (1 << 20) - 1, 0).is_none());
-        let mut parts = counsel.parts(&copy, 4 << 20, 0).unwrap();
-        assert_eq!(parts.places(), 2 * DEPTH);
-        assert_ne!(parts.lane(0), parts.lane(1));
+        assert!(dry_run.parts(&copy, (1 << 20) - 1, 0).is_none());
+        let mut parts = dry_run.parts(&copy, 4 << 20, 0).unwrap();
+        assert_eq!(parts.depth(), 2 * DEPTH);
+        assert_ne!(parts.queue(0), parts.queue(1));
         let mut left: u64 = 4 << 20;
         while let Some((_, len)) = parts.next_for_device() {
             left -= len;
@@ -229,21 +229,21 @@ mod tests {
 
     #[test]
     fn a_wait_sleeps_until_shortly_before_what_is_expected_and_learns_from_what_came() {
-        let counsel = counsel(1, Policy { wait: Wait::Predicted, ..Policy::default() });
-        let sent = || counsel.expect(0, Opcode::MemoryMove, 16 << 20, AT(0)).unwrap();
-        let nap = |expected: &Expected| counsel.nap(&mut counsel.wait(), expected, AT(0)).unwrap();
+        let dry_run = dry_run(1, Policy { wait: Wait::Predicted, ..Policy::default() });
+        let sent = || dry_run.expect(0, Opcode::MemoryMove, 16 << 20, AT(0)).unwrap();
+        let nap = |expected: &Expected| dry_run.nap(&mut dry_run.wait(), expected, AT(0)).unwrap();
         let expected = sent();
         let first = nap(&expected);
         // 16 MiB at 31 GB/s, less a sixteenth and the wake-up time.
         assert!((400..540).contains(&first.as_micros()), "{first:?}");
-        counsel.arrived(&counsel.wait(), &expected, AT(2000));
+        dry_run.arrived(&dry_run.wait(), &expected, AT(2000));
         for _ in 0..20 {
-            counsel.arrived(&counsel.wait(), &sent(), AT(2000));
+            dry_run.arrived(&dry_run.wait(), &sent(), AT(2000));
         }
         assert!(nap(&sent()) > 2 * first, "it was late again and again");
         assert!(
-            counsel
-                .nap(&mut counsel.wait(), &counsel.expect(0, Opcode::Fill, 64, AT(9000)).unwrap(), AT(9000))
+            dry_run
+                .nap(&mut dry_run.wait(), &dry_run.expect(0, Opcode::Fill, 64, AT(9000)).unwrap(), AT(9000))
                 .is_none()
         );
     }
