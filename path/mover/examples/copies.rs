@@ -23,10 +23,10 @@ const ROUNDS: usize = 15;
 
 /// A queue that reports every operation as done without doing it.
 #[derive(Debug)]
-struct Liar(QueueInfo);
+struct NoCopyPortal(QueueInfo);
 
 // SAFETY: it touches only records, before `offer` returns.
-unsafe impl Portal for Liar {
+unsafe impl Portal for NoCopyPortal {
     fn info(&self) -> &QueueInfo {
         &self.0
     }
@@ -76,11 +76,11 @@ impl Packets {
 }
 
 /// A name, a function that copies a burst, and the time of each round.
-type Way = (&'static str, Box<dyn FnMut(&mut Packets)>, Vec<f64>);
+type Method = (&'static str, Box<dyn FnMut(&mut Packets)>, Vec<f64>);
 
 fn by_channel(portal: Arc<dyn Portal>) -> impl FnMut(&mut Packets) {
     let policy = ChannelPolicy { hint: Hint::Cache, order: Order::Arrival, ..ChannelPolicy::default() };
-    let mut channel: Channel<Vec<u8>, Vec<u8>> = Channel::new(portal, 256, policy).expect("it has places");
+    let mut channel: Channel<Vec<u8>, Vec<u8>> = Channel::new(portal, 256, policy).expect("the capacity is valid");
     let mut finished = Vec::with_capacity(BURST);
     move |packets| {
         for (src, dst, len) in packets.pairs() {
@@ -100,7 +100,7 @@ fn by_channel(portal: Arc<dyn Portal>) -> impl FnMut(&mut Packets) {
 
 fn by_copies(portal: Arc<dyn Portal>) -> impl FnMut(&mut Packets) {
     let policy = CopiesPolicy { hint: Hint::Cache, ..CopiesPolicy::default() };
-    let mut copies = Copies::new(portal, 256, policy).expect("it has places");
+    let mut copies = Copies::new(portal, 256, policy).expect("the capacity is valid");
     move |packets| {
         for (src, dst, len) in packets.pairs() {
             // SAFETY: both stay alive until the burst has ended, below.
@@ -109,7 +109,7 @@ fn by_copies(portal: Arc<dyn Portal>) -> impl FnMut(&mut Packets) {
         copies.submit();
         let mut ended = 0;
         while ended < BURST {
-            ended += copies.completed(|_, how| assert_eq!(how, Ended::Done));
+            ended += copies.completed(|_, ended| assert_eq!(ended, Ended::Done));
         }
     }
 }
@@ -125,31 +125,31 @@ fn by_cpu() -> impl FnMut(&mut Packets) {
 
 fn main() {
     let only = std::env::args().nth(1).unwrap_or_default();
-    let liar = || Arc::new(Liar(MockPortal::new(QueueMode::Shared, 64).info().clone())) as Arc<dyn Portal>;
-    let start = |runner| ModelDevice::start(ModelOptions::default().with_runner(runner)).expect("a model of its own");
+    let no_copy = || Arc::new(NoCopyPortal(MockPortal::new(QueueMode::Shared, 64).info().clone())) as Arc<dyn Portal>;
+    let start = |runner| ModelDevice::start(ModelOptions::default().with_runner(runner)).expect("the model starts");
     let devices = [start(Runner::Inline), start(Runner::Threaded)];
-    let queue = |device: &ModelDevice| device.portal("wq0.0").expect("a queue for everybody");
+    let queue = |device: &ModelDevice| device.portal("wq0.0").expect("the model has this queue");
     for len in [64, 512, 1518] {
-        let mut ways: Vec<Way> = vec![
+        let mut methods: Vec<Method> = vec![
             ("cpu", Box::new(by_cpu()), vec![]),
-            ("channel alone", Box::new(by_channel(liar())), vec![]),
-            ("copies alone", Box::new(by_copies(liar())), vec![]),
+            ("channel, no copy", Box::new(by_channel(no_copy())), vec![]),
+            ("copies, no copy", Box::new(by_copies(no_copy())), vec![]),
             ("channel, model inline", Box::new(by_channel(queue(&devices[0]))), vec![]),
             ("copies, model inline", Box::new(by_copies(queue(&devices[0]))), vec![]),
             ("channel, model threaded", Box::new(by_channel(queue(&devices[1]))), vec![]),
             ("copies, model threaded", Box::new(by_copies(queue(&devices[1]))), vec![]),
         ];
-        ways.retain(|(name, ..)| name.contains(&only));
+        methods.retain(|(name, ..)| name.contains(&only));
         let mut packets = Packets::new(len);
         for _ in 0..ROUNDS {
-            for (_, way, took) in &mut ways {
+            for (_, copy_burst, took) in &mut methods {
                 let begun = Instant::now();
-                (0..BURSTS).for_each(|_| way(&mut packets));
+                (0..BURSTS).for_each(|_| copy_burst(&mut packets));
                 #[allow(clippy::cast_precision_loss, reason = "a small count")]
                 took.push(begun.elapsed().as_secs_f64() * 1e9 / (BURSTS * BURST) as f64);
             }
         }
-        for (name, _, took) in &mut ways {
+        for (name, _, took) in &mut methods {
             took.sort_by(f64::total_cmp);
             println!("{len:5} B  {name:24} {:7.1} ns (from {:.1})", took[took.len() / 2], took[0]);
         }

@@ -192,7 +192,7 @@ impl BatchJob {
         }
         match std::mem::replace(&mut self.state, State::Spent) {
             State::Ready(done) => Poll::Ready(done),
-            State::InFlight(_) | State::Spent => panic!("a batch was polled after it had given its result"),
+            State::InFlight(_) | State::Spent => panic!("a batch was polled after its result was taken"),
         }
     }
 
@@ -245,7 +245,7 @@ impl BatchJob {
             Some(shared) => shared.wait(|| self.step()),
             None => match self.step() {
                 Poll::Ready(done) => done,
-                Poll::Pending => unreachable!("a batch that is not under way is done"),
+                Poll::Pending => unreachable!("a batch that is not in flight is done"),
             },
         }
     }
@@ -280,7 +280,7 @@ pub struct TimedBatch {
 
 impl TimedBatch {
     fn step(&mut self) -> Poll<Result<BatchDone, Expired<BatchDone>>> {
-        let mut job = self.job.take().expect("a batch was polled after it had given its result");
+        let mut job = self.job.take().expect("a batch was polled after its result was taken");
         if let Poll::Ready(done) = job.step() {
             return Poll::Ready(Ok(done));
         }
@@ -310,7 +310,7 @@ impl TimedBatch {
         match (shared, self.step()) {
             (_, Poll::Ready(result)) => result,
             (Some(shared), Poll::Pending) => shared.wait_until(self.end, || self.step()),
-            (None, Poll::Pending) => unreachable!("a batch that is not under way is done"),
+            (None, Poll::Pending) => unreachable!("a batch that is not in flight is done"),
         }
     }
 }

@@ -112,7 +112,7 @@ pub struct Rejected<S, D> {
 #[non_exhaustive]
 pub enum RejectReason {
     /// Every slot is taken; fetch results first.
-    #[error("all {capacity} places of the channel are taken")]
+    #[error("all {capacity} slots of the channel are taken")]
     Full {
         /// Slots of the channel.
         capacity: usize,
@@ -310,7 +310,7 @@ macro_rules! methods {
             ///
             /// # Errors
             ///
-            /// [`Rejected`] if every place is taken or the buffers do not fit.
+            /// [`Rejected`] if every slot is taken or the buffers do not fit.
             pub fn $name(&mut self, $($buf: side!($bound, S, D),)* $($arg: $A),*) -> Result<Ticket, Rejected<S, D>> {
                 self.put(|| named::$name($($buf,)* $($arg),*))
             })*

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn before_anything_was_measured_the_published_times_hold() {
+    fn published_times_are_predicted_before_any_measurement() {
         let costs = Costs::new(1);
         // LightDSA's own points: 0.75 µs at 64 B, 1.14 µs at 4 KB, 29 941 MiB/s at large sizes.
         for (bytes, published) in [(64, 750), (4096, 1140), (64 << 20, 2_137_000)] {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_predicted_there_and_carries_over_to_other_sizes() {
+    fn a_measured_time_is_predicted_and_carries_over_to_other_sizes() {
         let costs = Costs::new(2);
         let took = 4 * costs.predict(Opcode::MemoryMove, 65_536, DEVICE);
         let others = nanos(&costs, 65_536, Worker::Device { queue: 1 });
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_transfer_is_never_predicted_to_be_faster_before_anything_was_measured() {
+    fn published_times_never_fall_with_size() {
         let costs = Costs::new(1);
         for op in (0..=0x20).map(Opcode::from_code) {
             for worker in [Worker::Cpu, DEVICE] {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_neither_panic_nor_predict_nothing() {
+    fn extreme_values_neither_panic_nor_predict_zero() {
         let costs = Costs::new(0);
         let nowhere = Worker::Device { queue: usize::MAX };
         for took in [Duration::ZERO, Duration::MAX] {

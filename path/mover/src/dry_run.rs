@@ -193,14 +193,14 @@ mod tests {
     const AT: fn(u64) -> Moment = |micros| Moment { nanos: micros * 1000 };
 
     #[test]
-    fn what_is_below_the_threshold_stays_and_so_does_everything_without_a_queue() {
+    fn requests_below_the_threshold_or_without_queues_stay_on_the_cpu() {
         let policy = Policy { threshold: Threshold::all(8192), ..Policy::default() };
         let goes = |queues, bytes| dry_run(queues, policy).goes_to_a_device(Opcode::MemoryMove, bytes);
         assert_eq!([goes(1, 8191), goes(1, 8192), goes(0, 8192)], [false, true, false]);
     }
 
     #[test]
-    fn queues_take_turns_and_have_room_for_as_many_as_they_hold() {
+    fn queues_take_turns_and_hand_out_as_many_entries_as_they_have() {
         let dry_run = dry_run(3, Policy { route: Route::RoundRobin, ..Policy::default() });
         assert_eq!([0; 4].map(|_| dry_run.first(&Descriptor::nop(), 0)), [0, 1, 2, 0]);
         let (a, b) = (dry_run.enter(1).unwrap(), dry_run.enter(1).unwrap());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_copy_goes_in_parts_over_several_queues_and_a_short_one_whole() {
+    fn a_long_copy_is_split_over_several_queues_and_a_short_one_is_not() {
         let split = Split { above: 1 << 20, ways: 2, hybrid: true };
         let dry_run = dry_run(4, Policy { split, ..Policy::default() });
         let copy = Descriptor::memory_move(1 << 40, 2 << 40, 0);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_sleeps_until_shortly_before_what_is_expected_and_learns_from_what_came() {
+    fn a_wait_sleeps_until_shortly_before_the_record_and_learns_from_it() {
         let dry_run = dry_run(1, Policy { wait: Wait::Predicted, ..Policy::default() });
         let sent = || dry_run.expect(0, Opcode::MemoryMove, 16 << 20, AT(0)).unwrap();
         let nap = |expected: &Expected| dry_run.nap(&mut dry_run.wait(), expected, AT(0)).unwrap();
@@ -240,7 +240,7 @@ mod tests {
         for _ in 0..20 {
             dry_run.arrived(&dry_run.wait(), &sent(), AT(2000));
         }
-        assert!(nap(&sent()) > 2 * first, "it was late again and again");
+        assert!(nap(&sent()) > 2 * first, "the record was late many times");
         assert!(
             dry_run
                 .nap(&mut dry_run.wait(), &dry_run.expect(0, Opcode::Fill, 64, AT(9000)).unwrap(), AT(9000))

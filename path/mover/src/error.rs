@@ -75,7 +75,7 @@ pub enum JobError {
         op: Opcode,
     },
     /// The device's completion record contradicts its descriptor.
-    #[error("the completion record of {op} makes no sense: status {status}, {completed} bytes completed")]
+    #[error("the completion record of {op} contradicts its descriptor: status {status}, {completed} bytes completed")]
     Nonsense {
         /// The operation.
         op: Opcode,
@@ -112,7 +112,7 @@ pub enum JobError {
 /// Buffers that a device may still write are quarantined: the mover keeps them until the completion record appears,
 /// then frees them. Buffers that no device has are given back.
 #[derive(Debug, thiserror::Error)]
-#[error("the deadline passed before the job was done; its buffers {}", if .buffers.is_some() { "are back" } else { "are quarantined" })]
+#[error("the deadline passed before the job was done; its buffers are {}", if .buffers.is_some() { "returned" } else { "quarantined" })]
 pub struct Expired<B> {
     /// The buffers, if no device had them when the deadline passed.
     pub buffers: Option<B>,
@@ -123,7 +123,7 @@ pub struct Expired<B> {
 #[non_exhaustive]
 pub enum ChannelError {
     /// A capacity of 0, or one that cannot be addressed.
-    #[error("a channel holds between 1 and {max} operations, {asked} were asked for")]
+    #[error("a channel holds between 1 and {max} operations, and {asked} were requested")]
     Capacity {
         /// The capacity that was asked for.
         asked: u32,

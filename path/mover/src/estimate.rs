@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_samples_find_a_truth_far_from_what_was_assumed() {
+    fn eight_samples_find_a_value_far_from_the_assumed_one() {
         for truth in [-6 * ONE, -ONE, 0, ONE / 3, 6 * ONE] {
             let estimate = learned(Estimate::default(), [truth; 8]);
             assert!(estimate.is_settled() && close(estimate, truth, 10), "{truth}: {estimate:?}");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_in_ten_a_thousand_times_too_long_does_not_mislead() {
+    fn outliers_in_a_tenth_of_the_samples_do_not_mislead() {
         let samples = (0..500).map(|i| if i % 10 == 3 { 11 * ONE } else { ONE });
         let estimate = learned(Estimate::default(), samples);
         assert!(close(estimate, ONE, 8), "{estimate:?}");
@@ -254,21 +254,21 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_changes_is_followed_within_twelve_samples() {
+    fn a_change_is_followed_within_twelve_samples() {
         let settled = learned(Estimate::default(), [0; 1000]);
         let changed = learned(settled, [3 * ONE; 12]);
         assert!(close(changed, 3 * ONE, 10), "{changed:?}");
     }
 
     #[test]
-    fn a_drift_without_end_is_followed_without_end() {
+    fn an_endless_drift_is_followed() {
         let drift = (1..2000).map(|i| -i * ONE / 4);
         let estimate = learned(learned(Estimate::default(), [0; 20]), drift);
         assert!(estimate.streak < 0 && (estimate.correction + 2000 * ONE / 4).abs() < ONE, "{estimate:?}");
     }
 
     #[test]
-    fn an_estimate_is_the_word_it_is_kept_in() {
+    fn an_estimate_survives_its_encoding() {
         for estimate in [
             Estimate::default(),
             Estimate { correction: -1, samples: u16::MAX, streak: -128 },
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn every_size_belongs_to_the_step_whose_smallest_it_reaches() {
+    fn every_size_belongs_to_the_last_step_that_starts_at_or_below_it() {
         for at in 0..STEPS {
             assert_eq!(step(smallest(at)), at);
             assert_eq!(step(smallest(at).saturating_sub(1)), at.saturating_sub(1));
@@ -297,11 +297,11 @@ mod tests {
     }
 
     #[test]
-    fn a_step_s_first_sample_is_judged_by_what_its_neighbour_taught() {
+    fn the_first_sample_of_a_step_starts_from_the_nearest_estimate() {
         let row = Row::new();
         row.at(3).set(9 * ONE);
         row.learn(4, 10 * ONE);
-        assert_eq!(row.at(4).read().correction, 10 * ONE, "a single sample, and no further than one goes");
+        assert_eq!(row.at(4).read().correction, 10 * ONE, "one sample moves it in full");
         row.learn(20, 30 * ONE);
         assert_eq!(row.at(20).read().correction, 14 * ONE, "from the nearest, four doublings at most");
     }

@@ -160,7 +160,7 @@ thread_local! {
 }
 
 /// The duration of one check; ends when it is dropped.
-#[must_use = "attention ends when this is dropped"]
+#[must_use = "the check ends when this is dropped"]
 #[derive(Debug)]
 pub(crate) struct CheckGuard(());
 
@@ -206,7 +206,7 @@ mod tests {
     const TEN: Duration = Duration::from_nanos(10);
 
     #[test]
-    fn what_is_sent_behind_something_begins_when_that_ends() {
+    fn a_descriptor_begins_when_the_one_before_it_ends() {
         let busy_until = BusyUntil::new();
         assert_eq!(busy_until.add(at(100), TEN), (at(110), true));
         assert_eq!(busy_until.add(at(104), TEN), (at(120), false));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_early_or_late_moves_what_is_behind_it() {
+    fn an_early_or_late_end_moves_the_descriptors_behind_it() {
         let busy_until = BusyUntil::new();
         let (due, _) = busy_until.add(at(100), TEN);
         busy_until.add(at(100), TEN);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_with_nothing_behind_it_leaves_the_queue_idle() {
+    fn an_end_with_nothing_behind_it_leaves_the_queue_idle() {
         let busy_until = BusyUntil::new();
         let (due, _) = busy_until.add(at(100), TEN);
         busy_until.ended(due, at(300));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn waking_up_is_learned_and_one_long_sleep_spoils_nothing() {
+    fn the_wake_up_delay_is_learned_and_one_long_sleep_changes_it_little() {
         let wake_up = WakeUp::new();
         (0..40).for_each(|_| wake_up.learn(Duration::from_micros(60)));
         assert!(wake_up.get().abs_diff(Duration::from_micros(60)) < Duration::from_micros(1));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_slept_through_took_less_than_it_seems() {
+    fn a_record_found_after_a_sleep_counts_as_shorter() {
         let awaited =
             Awaited { queue: 0, slot: 0, op: Opcode::Fill, bytes: 1, since: at(100), due: at(900), alone: true };
         let nanos = Duration::from_nanos;
@@ -263,17 +263,17 @@ mod tests {
     }
 
     #[test]
-    fn attention_lasts_for_a_look() {
+    fn a_check_ends_with_its_guard() {
         assert_eq!(current_check(), None);
         let slept = Some(Slept { nap: TEN, end: at(20) });
-        let look = begin_check(slept);
+        let check = begin_check(slept);
         assert_eq!(current_check(), Some(slept));
-        drop(look);
+        drop(check);
         assert_eq!(current_check(), None);
     }
 
     #[test]
-    fn of_several_the_first_expected_is_noted_once() {
+    fn the_first_expected_of_several_missed_records_is_kept() {
         let awaited = |slot, due| Awaited {
             queue: 0,
             slot,

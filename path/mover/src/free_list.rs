@@ -53,7 +53,7 @@ impl FreeList {
     }
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]
+#[allow(clippy::cast_possible_truncation, reason = "only the low half is wanted")]
 fn low(head: u64) -> u32 {
     head as u32
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hands_out_each_number_once_and_again_after_it_came_back() {
+    fn hands_out_each_number_once_and_again_after_it_was_put_back() {
         let list = FreeList::new(3);
         assert_eq!([0; 4].map(|_| list.pop()), [Some(0), Some(1), Some(2), None]);
         list.push(1);

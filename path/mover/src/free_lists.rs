@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_handed_out_once_however_many_there_are() {
+    fn every_number_is_handed_out_once_for_any_length() {
         for len in [0, 1, 2, 15, 16, 31, 33, 100, 127, 128, 129, 1000, 1024] {
             let lists = FreeLists::new(len);
             for _ in 0..2 {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_take_from_different_lists_while_they_have_something() {
+    fn threads_take_from_different_lists_until_those_are_empty() {
         let lists = FreeLists::new(1024);
         for thread in 0..2 * STRIPES {
             let number = lists.pop(thread).unwrap();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_thread_took_another_may_put_back() {
+    fn a_number_may_be_put_back_by_another_thread() {
         let lists = FreeLists::new(64);
         let all: Vec<u32> = std::iter::from_fn(|| lists.pop(3)).collect();
         std::thread::scope(|scope| {

@@ -167,7 +167,7 @@ impl<B: Send + 'static> Job<B> {
         match std::mem::replace(&mut self.0, State::Spent) {
             State::Small(buffers) => Poll::Ready(Done { result: Ok(Outcome::Done), via: Via::Cpu, buffers }),
             State::Ready(done) => Poll::Ready(done),
-            State::InFlight(_) | State::Spent => panic!("a job was polled after it had given its result"),
+            State::InFlight(_) | State::Spent => panic!("a job was polled after its result was taken"),
         }
     }
 
@@ -204,7 +204,7 @@ impl<B: Send + 'static> Job<B> {
         match self.0 {
             State::Small(buffers) => Done { result: Ok(Outcome::Done), via: Via::Cpu, buffers },
             State::Ready(done) => done,
-            under_way => Job(under_way).wait_in_flight(),
+            in_flight => Job(in_flight).wait_in_flight(),
         }
     }
 
@@ -216,7 +216,7 @@ impl<B: Send + 'static> Job<B> {
             Some(shared) => shared.wait(|| self.step()),
             None => match self.step() {
                 Poll::Ready(done) => done,
-                Poll::Pending => unreachable!("a job that is not under way is done"),
+                Poll::Pending => unreachable!("a job that is not in flight is done"),
             },
         }
     }
@@ -228,7 +228,7 @@ impl<B: Send + 'static> Job<B> {
     /// # let mover = telpher_mover::Mover::cpu();
     /// let mut job = mover.copy(vec![7; 64], vec![0; 64]);
     /// while !job.wait_for(std::time::Duration::from_millis(10)) {
-    ///     println!("still at it");
+    ///     println!("still copying");
     /// }
     /// assert!(job.wait().result.is_ok());
     /// ```
@@ -282,9 +282,9 @@ pub struct Timed<B: Send + 'static> {
 
 impl<B: Send + 'static> Timed<B> {
     fn step(&mut self) -> Poll<Result<Done<B>, Expired<B>>> {
-        let job = self.job.as_mut().expect("a job was polled after it had given its result");
+        let job = self.job.as_mut().expect("a job was polled after its result was taken");
         if job.is_done() {
-            let done = self.job.take().map(Job::wait).expect("looked at two lines above");
+            let done = self.job.take().map(Job::wait).expect("checked two lines above");
             return Poll::Ready(Ok(done));
         }
         // A job that is not done is in flight, so it has a clock.
@@ -311,7 +311,7 @@ impl<B: Send + 'static> Timed<B> {
         match (shared, self.step()) {
             (_, Poll::Ready(result)) => result,
             (Some(shared), Poll::Pending) => shared.wait_until(self.end, || self.step()),
-            (None, Poll::Pending) => unreachable!("a job that is not done is under way"),
+            (None, Poll::Pending) => unreachable!("a job that is not done is in flight"),
         }
     }
 }

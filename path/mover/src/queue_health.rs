@@ -58,7 +58,7 @@ impl QueueHealth {
         match self.why.get() {
             Some(why) => Arc::clone(why),
             None if self.is_own_process() => "it still works".into(),
-            None => "it belongs to the process that this one was forked off".into(),
+            None => "it belongs to the process that this one was forked from".into(),
         }
     }
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_is_used_until_it_stops_and_keeps_the_first_reason() {
+    fn a_queue_is_alive_until_it_stops_and_keeps_the_first_reason() {
         let health = QueueHealth::new();
         assert!(!health.is_dead() && health.is_own_process());
         health.stop("device dsa0 is halted".into());

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mark_is_the_threads_own_and_nests() {
+    fn the_count_is_thread_local_and_nests() {
         assert!(!is_in_portal());
         let outer = InPortal::enter();
         drop(InPortal::enter());

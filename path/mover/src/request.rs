@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fill_goes_on_in_phase_after_any_number_of_bytes() {
+    fn a_fill_continues_in_phase_after_any_number_of_bytes() {
         let narrow = Descriptor::fill(0x0807_0605_0403_0201, 0x1000, 0);
         let wide = Descriptor::fill16([0x0807_0605_0403_0201, 0x100f_0e0d_0c0b_0a09], 0x1000, 0);
         for whole in [narrow, wide] {

@@ -96,7 +96,7 @@ pub(crate) struct PortalQueue {
 }
 
 /// The right to offer one descriptor to a queue; given back by [`PortalQueue::leave`].
-#[must_use = "an entry that is not left is a queue entry lost for ever"]
+#[must_use = "an entry that is not given back is a queue entry lost for ever"]
 #[derive(Debug)]
 pub(crate) struct Entry(Option<Credit>);
 
@@ -240,7 +240,7 @@ pub(crate) struct PortalQueues {
     /// The smallest of the queues' largest transfers.
     max_transfer: u64,
     turn: Padded<AtomicU32>,
-    /// The indexes of all queues, for callers to whom all are near.
+    /// The indexes of all queues, for callers that are near all of them.
     every: Box<[usize]>,
     /// The queues nearest to each node, if that makes a difference.
     node_map: Option<NodeMap>,
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dedicated_lane_has_as_many_entries_as_its_queue() {
+    fn a_dedicated_queue_hands_out_as_many_entries_as_it_has() {
         let queues = queues(&[QueueMode::Dedicated]);
         let queue = &queues.all()[0];
         let (a, b) = (queue.enter().unwrap(), queue.enter().unwrap());
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_portal_given_twice_is_one_lane_with_the_credits_of_one_queue() {
+    fn a_portal_passed_twice_is_one_queue_with_one_set_of_credits() {
         let portal: Arc<dyn Portal> = Arc::new(MockPortal::new(QueueMode::Dedicated, 1));
         let queues = PortalQueues::new(
             [Arc::clone(&portal), Arc::new(MockPortal::new(QueueMode::Dedicated, 1)), portal],
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_lane_leaves_the_answer_to_the_queue() {
+    fn a_shared_queue_hands_out_any_number_of_entries() {
         let queues = queues(&[QueueMode::Shared]);
         let entries: Vec<_> = (0..5).map(|_| queues.all()[0].enter().unwrap()).collect();
         assert_eq!(queues.all()[0].load(), 5);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_to_its_own_queue_until_it_has_something_there_then_spreads_evenly() {
+    fn a_thread_uses_its_own_queue_until_that_has_work_then_spreads_evenly() {
         let queues = queues(&[QueueMode::Shared; 3]);
         let all = [0, 1, 2];
         assert_eq!([4, 4, 5, 6, 4].map(|thread| queues.own(&all, thread)), [1, 1, 2, 0, 1]);

@@ -1,5 +1,5 @@
 //! Operations on borrowed slices; all of them end before the scope does.
-#![allow(unsafe_code, reason = "lengthens borrows for the time of a flight, which `run` waits for")]
+#![allow(unsafe_code, reason = "extends borrows for the time of a transfer, which `run` waits for")]
 
 use crate::error::JobError;
 use crate::inflight::{
@@ -145,8 +145,8 @@ fn settle(shared: &Shared, begun: &Mutex<Vec<ScopedOp>>) {
         if !warned && shared.clock.now() >= late {
             warned = true;
             say(format_args!(
-                "a scope still waits for a device after {:?}; it cannot return, because the device may write borrowed \
-                 memory",
+                "a scope has waited for a device for {:?} and goes on waiting; it cannot return, because the device \
+                 may still write borrowed memory",
                 shared.policy.linger
             ));
         }

@@ -74,7 +74,7 @@ impl Policy {
         Setting {
             name: "learning",
             takes: "off or on",
-            about: "whether what operations cost is learned meanwhile and decides instead of the threshold",
+            about: "whether the mover learns the costs of operations and decides by them instead of the threshold",
             read: |policy, value| Some(Policy { learning: read_word(LEARNINGS, value)?, ..policy }),
             write: |policy| write_word(LEARNINGS, &policy.learning),
         },
@@ -88,15 +88,15 @@ impl Policy {
         Setting {
             name: "coalesce",
             takes: "on or off",
-            about: "whether copies of a batch that go on where the one before ends become one descriptor",
+            about: "whether copies of a batch that begin where the one before ends become one descriptor",
             read: |policy, value| Some(Policy { coalesce: read_word(SWITCH, value)?, ..policy }),
             write: |policy| write_word(SWITCH, &policy.coalesce),
         },
         Setting {
             name: "split",
-            takes: "a size from which an operation is cut into parts (1m), 'always' or 'never', and how many queues they go to \
-                    (1m:2)",
-            about: "how a long operation is shared out over queues",
+            takes: "a size from which an operation is cut into parts (1m), 'always' or 'never', and the number of queues \
+                    for them (1m:2)",
+            about: "how a long operation is split over queues",
             read: |policy, value| Some(Policy { split: read_split(policy.split, value)?, ..policy }),
             write: |policy| format!("{}:{}", write_limit(policy.split.above), policy.split.ways),
         },
@@ -112,14 +112,14 @@ impl Policy {
         },
         Setting {
             name: "retry",
-            takes: "how often a full queue is asked again (64), and the time between two offers (64:10us)",
-            about: "how long a full queue is asked again",
+            takes: "the number of further offers to a full queue (64), and the time between two offers (64:10us)",
+            about: "how often a full queue is asked again",
             read: |policy, value| Some(Policy { retry: read_retry(value)?, ..policy }),
             write: |policy| format!("{}:{}", policy.retry.attempts, write_duration(policy.retry.pause)),
         },
         Setting {
             name: "on-fault",
-            takes: "finish-on-cpu, touch-and-resubmit, with a limit of touches (touch-and-resubmit:4), or block",
+            takes: "finish-on-cpu, touch-and-resubmit, also with a limit on touches of a page (touch-and-resubmit:4), or block",
             about: "what happens on a page fault",
             read: |policy, value| Some(Policy { on_fault: read_on_fault(value)?, ..policy }),
             write: |policy| match policy.on_fault {
@@ -130,9 +130,9 @@ impl Policy {
         },
         Setting {
             name: "wait",
-            takes: "spin, pause, yield, sleep, timed, monitor or predicted; yield with the looks before it begins (yield:256), \
-                    sleep with these and the time of one sleep (sleep:256:50us), timed and monitor with the time between two \
-                    looks at most (monitor:50us)",
+            takes: "spin, pause, yield, sleep, timed, monitor or predicted; yield with the number of checks before it (yield:256), \
+                    sleep with that number and the length of one sleep (sleep:256:50us), timed and monitor with the longest \
+                    time between two checks (monitor:50us)",
             about: "how threads wait",
             read: |policy, value| Some(Policy { wait: read_wait(value)?, ..policy }),
             write: |policy| match policy.wait {
@@ -148,14 +148,14 @@ impl Policy {
         Setting {
             name: "hint",
             takes: "cache or memory",
-            about: "where results land",
+            about: "where results are written",
             read: |policy, value| Some(Policy { hint: read_word(HINTS, value)?, ..policy }),
             write: |policy| write_word(HINTS, &policy.hint),
         },
         Setting {
             name: "capacity",
             takes: "a number of descriptors from 1 to 1048576",
-            about: "how many descriptors are in flight at most",
+            about: "the most descriptors in flight",
             read: |policy, value| {
                 let capacity = value.parse().ok().filter(|n| (1..=MOST_IN_FLIGHT).contains(n))?;
                 Some(Policy { capacity, ..policy })
@@ -165,21 +165,21 @@ impl Policy {
         Setting {
             name: "patience",
             takes: "a time such as 10ms or 1s",
-            about: "how long a record may be out before its queue is asked whether it still works",
+            about: "how long a record may be missing before its queue is asked whether it still works",
             read: |policy, value| Some(Policy { patience: read_duration(value)?, ..policy }),
             write: |policy| write_duration(policy.patience),
         },
         Setting {
             name: "limit",
             takes: "a time such as 30s or 500ms",
-            about: "how long a queue that says it works may leave something unanswered before it is given up",
+            about: "how long a queue that reports that it works may leave a descriptor unanswered before it is given up",
             read: |policy, value| Some(Policy { limit: read_duration(value)?, ..policy }),
             write: |policy| write_duration(policy.limit),
         },
         Setting {
             name: "linger",
             takes: "a time such as 1s or 500ms",
-            about: "how long the last handle's drop waits for jobs nobody waits for",
+            about: "how long the drop of the last handle waits for dropped jobs",
             read: |policy, value| Some(Policy { linger: read_duration(value)?, ..policy }),
             write: |policy| write_duration(policy.linger),
         },
@@ -275,7 +275,7 @@ fn read_on_fault(value: &str) -> Option<OnFault> {
 
 /// The length of one sleep, if a setting does not give one. Source: assumed; the timer slack of a Linux thread, which
 /// is the shortest sleep.
-const NAP: Duration = Duration::from_micros(50);
+const DEFAULT_SLEEP: Duration = Duration::from_micros(50);
 
 fn read_wait(value: &str) -> Option<Wait> {
     let mut parts = value.split(':');
@@ -285,9 +285,11 @@ fn read_wait(value: &str) -> Option<Wait> {
         "spin" => Wait::Spin,
         "pause" => Wait::Pause,
         "yield" => Wait::Yield { pauses: pauses()? },
-        "sleep" => Wait::Sleep { pauses: pauses()?, interval: parts.next().map_or(Some(NAP), read_duration)? },
-        "timed" => Wait::Timed { interval: parts.next().map_or(Some(NAP), read_duration)? },
-        "monitor" => Wait::Monitor { at_most: parts.next().map_or(Some(NAP), read_duration)? },
+        "sleep" => {
+            Wait::Sleep { pauses: pauses()?, interval: parts.next().map_or(Some(DEFAULT_SLEEP), read_duration)? }
+        }
+        "timed" => Wait::Timed { interval: parts.next().map_or(Some(DEFAULT_SLEEP), read_duration)? },
+        "monitor" => Wait::Monitor { at_most: parts.next().map_or(Some(DEFAULT_SLEEP), read_duration)? },
         "predicted" => Wait::Predicted,
         _ => return None,
     };
@@ -439,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_is_written_with_what_most_operations_have_first() {
+    fn a_threshold_is_written_with_the_most_common_limit_first() {
         let threshold = Threshold::default().with(Opcode::MemoryMove, 64 << 10).with(Opcode::Fill, u64::MAX);
         assert_eq!(write_threshold(&threshold), "4k,memory-move=64k,fill=never");
         assert_eq!(read_threshold(Threshold::DEVICE, "4k,memory-move=64k,fill=never"), Some(threshold));
@@ -447,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_every_value_of_every_field() {
+    fn every_field_reads_all_its_values() {
         let mut policy = Policy::default();
         for (name, values) in [
             ("route", &["first", "round-robin", "least-loaded", "local", "push-pull"][..]),
@@ -484,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_setting_does_not_take_is_a_sentence_and_changes_nothing() {
+    fn a_rejected_value_gives_an_error_and_changes_nothing() {
         let mut policy = Policy::default();
         for (name, value) in [
             ("wait", "spin:3"),

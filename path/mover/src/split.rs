@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_given_once_whoever_comes_and_parts_meet_at_pages() {
+    fn every_byte_is_handed_out_once_and_parts_meet_at_page_borders() {
         for (dst, len) in [(0, 1), (4095, 2), (100, 5000), (0, 1 << 20), (7, (3 << 20) + 5), (4096, 100 << 20)] {
             for (ways, longest, hybrid) in
                 [(1, 4096, false), (1, 2 << 20, true), (2, 2 << 20, false), (3, 100_000, true)]
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cpu_takes_is_no_longer_than_what_a_device_has_meanwhile() {
+    fn a_part_for_the_cpu_is_no_longer_than_the_device_parts_in_flight() {
         for (ways, mebibytes) in [(1, 1), (1, 16), (3, 1), (3, 8)] {
             let mut remainder = remainder(0, mebibytes << 20);
             while !remainder.is_empty() {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn bulk_is_streamed_while_there_is_much_of_it() {
+    fn parts_of_bulk_data_are_long_enough_to_bypass_the_cache() {
         let mut remainder = remainder(123, BULK);
         let (_, len) = remainder.take_back(1, true).unwrap();
         assert!(len >= telpher_ops::STREAM_BYTES as u64);

@@ -42,11 +42,11 @@ impl StallTimer {
     #[inline]
     pub(crate) fn look(&mut self, bounds: Bounds, now: impl FnOnce() -> Moment) -> StallAction {
         self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(LOOKS) { self.look_at_the_clock(bounds, now()) } else { StallAction::LookAgain }
+        if self.looks.is_multiple_of(LOOKS) { self.read_clock(bounds, now()) } else { StallAction::LookAgain }
     }
 
     #[cold]
-    fn look_at_the_clock(&mut self, bounds: Bounds, now: Moment) -> StallAction {
+    fn read_clock(&mut self, bounds: Bounds, now: Moment) -> StallAction {
         let (late, end) = self.until.get_or_insert_with(|| (now.after(bounds.patience), now.after(bounds.limit)));
         if now >= *end {
             return StallAction::GiveUp;
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_late_once_in_each_patience_and_given_up_at_the_limit() {
+    fn a_late_record_asks_once_per_patience_and_gives_up_at_the_limit() {
         let bounds = Bounds { patience: Duration::from_nanos(200), limit: Duration::from_nanos(800) };
         let (mut stall_timer, mut late) = (StallTimer::default(), Vec::new());
         for look in 0..1000_u64 {

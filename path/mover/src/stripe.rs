@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_keeps_its_number_and_no_other_has_it() {
+    fn each_thread_keeps_a_unique_number() {
         let here = of_this_thread();
         let there = std::thread::spawn(|| (of_this_thread(), of_this_thread())).join().unwrap();
         assert_eq!((there.0, here), (there.1, of_this_thread()));
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_share_no_pair_of_lines() {
+    fn padded_values_share_no_pair_of_lines() {
         let two = [Padded(1_u8), Padded(2)];
         assert_eq!(two.each_ref().map(|padded| std::ptr::from_ref(padded).addr() % 128), [0; 2]);
         assert_eq!((*two[0], *two[1]), (1, 2));

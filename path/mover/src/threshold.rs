@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_without_a_size_go_to_a_device_unless_nothing_does() {
+    fn operations_without_a_size_go_to_a_device_unless_all_stay_on_the_cpu() {
         assert_eq!(Threshold::default().of(Opcode::Nop), 0);
         assert_eq!(Threshold::all(u64::MAX), Threshold::CPU);
         assert_eq!(Threshold::CPU.of(Opcode::Drain), u64::MAX);

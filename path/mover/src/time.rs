@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_moves_only_when_told_or_rested() {
+    fn a_manual_clock_advances_only_by_calls() {
         let clock = ManualClock::new(Duration::from_nanos(3));
         assert_eq!(clock.now().nanos, 0);
         clock.advance(Duration::from_nanos(10));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_too_far_is_the_last_one() {
+    fn a_moment_that_overflows_is_the_last_one() {
         assert_eq!(Moment { nanos: 5 }.after(Duration::MAX).nanos, u64::MAX);
     }
 }

@@ -173,7 +173,7 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn an_answer_is_kept_for_its_region_and_not_for_ever() {
+    fn an_answer_is_cached_for_its_region_for_a_limited_time() {
         let topology = SystemTopology::new();
         let asked = Cell::new(0);
         let node = |address, node: u32| {
@@ -185,7 +185,11 @@ mod tests {
         assert_eq!(node(0x20_0000, 3), Some(3));
         assert_eq!((node(0x3f_ffff, 9), asked.get()), (Some(3), 1), "the same region");
         assert_eq!((node(0x40_0000, 5), asked.get()), (Some(5), 2), "the next");
-        assert_eq!((node(0x20_0000 + ((KEPT as u64) << REGION_SHIFT), 7), asked.get()), (Some(7), 3), "the same place");
+        assert_eq!(
+            (node(0x20_0000 + ((KEPT as u64) << REGION_SHIFT), 7), asked.get()),
+            (Some(7), 3),
+            "the same cache entry"
+        );
         assert_eq!((node(0x20_0000, 4), asked.get()), (Some(4), 4));
         for _ in 0..USES {
             assert_eq!(node(0x20_0000, 8), Some(4));
@@ -194,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_asked_again() {
+    fn an_unknown_node_is_looked_up_again() {
         let topology = SystemTopology::new();
         assert_eq!(topology.kept(0, || None), None);
         assert_eq!(topology.kept(0, || Some(0)), Some(0));

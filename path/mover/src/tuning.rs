@@ -98,11 +98,11 @@ pub enum TuningError {
         source: io::Error,
     },
     /// It is not valid TOML of a tuning file; the message names the line.
-    #[error("this is not a tuning file as `telpher tune` writes it: {0}")]
+    #[error("this is not a valid tuning file: {0}")]
     Syntax(String),
     /// This library does not know its version.
     #[error(
-        "the tuning file is of version {found}, and this telpher reads version {}; write a new one with `telpher tune`",
+        "the tuning file has version {found}, and this telpher reads version {}; write a new file with `telpher tune`",
         Tuning::VERSION
     )]
     Version {
@@ -193,7 +193,7 @@ impl Tuning {
             let wrong = |what: String| TuningError::Measured { operation: operation.clone(), what };
             let op = sized(&operation).ok_or_else(|| {
                 let known = SIZED.map(Opcode::name).join(", ");
-                wrong(format!("there is no such operation; there are {known}"))
+                wrong(format!("there is no such operation; the operations are {known}"))
             })?;
             for [bytes, cpu, device] in points {
                 if !(1..=MOST_TRANSFER).contains(&bytes) {
@@ -211,7 +211,7 @@ impl Tuning {
         measured.sort_by_key(|point| (point.op, point.bytes));
         if let Some(twice) = measured.windows(2).find(|pair| (pair[0].op, pair[0].bytes) == (pair[1].op, pair[1].bytes))
         {
-            let what = format!("{} bytes twice", twice[0].bytes);
+            let what = format!("{} bytes appears twice", twice[0].bytes);
             return Err(TuningError::Measured { operation: twice[0].op.name().into(), what });
         }
         Ok(Tuning { machine: shape.machine, policy, measured })
@@ -247,7 +247,7 @@ impl Tuning {
         let tuning = Self::load(&path)?;
         if let Some(here) = this_cpu().filter(|here| *here != tuning.machine.cpu) {
             crate::report::say(format_args!(
-                "the tuning file {} was measured on '{}', and this is '{here}'; write a new one here with `telpher tune`",
+                "the tuning file {} was measured on '{}', but this processor is '{here}'; write a new file here with `telpher tune`",
                 path.display(),
                 tuning.machine.cpu
             ));
@@ -270,17 +270,17 @@ impl Tuning {
     pub fn to_toml(&self) -> String {
         let TunedMachine { cpu, device, in_flight, date, telpher } = &self.machine;
         let mut text = format!(
-            "# What operations cost on this machine and what follows from it, measured by `telpher tune`.\n\
-             # Programs on telpher begin with it if the environment says {}=<path of this file>.\n\
+            "# Costs of operations on this machine, measured by `telpher tune`, and the settings that follow from them.\n\
+             # Programs that use telpher start with it if the environment has {}=<path of this file>.\n\
              version = {}\n\n\
              [machine]\n\
              cpu = {}\n\
              device = {}\n\
-             # Operations in flight at once; 1: each was waited for.\n\
+             # Operations in flight at once; 1 means that each was waited for.\n\
              in-flight = {in_flight}\n\
              date = {}\n\
              telpher = {}\n\n\
-             # Settings a mover begins with. Those that are not here keep their defaults:\n",
+             # Settings that a mover starts with. Settings that are not here keep their defaults:\n",
             Self::VARIABLE,
             Self::VERSION,
             quoted(cpu),

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prediction_is_slept_through_but_for_its_last_stretch_and_the_waking_up() {
+    fn a_prediction_sleeps_until_a_margin_and_the_wake_up_delay_are_left() {
         let mut waiter = Waiter::new(Wait::Predicted);
         let sleep = |micros| Pass::Rest(Rest::Sleep(Duration::from_micros(micros)));
         // 800 µs are predicted: a sixteenth, 50, is left, and 30 for waking up.

@@ -94,7 +94,7 @@ fn a_move_onto_itself_in_flight_at_a_fork_says_so_in_the_child() {
             let error = job.take().unwrap().wait().result.unwrap_err().to_string();
             error
                 == "the queue stopped, and memory-move cannot be done again elsewhere: it belongs to the process that this \
-                    one was forked off"
+                    one was forked from"
         },
         || device.run(1),
     );

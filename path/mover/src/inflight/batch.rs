@@ -399,7 +399,7 @@ impl BatchOp {
         let on_cpu = self.on_cpu || !member.device;
         let transfer = if on_cpu || !member.progress.is_fresh() {
             // SAFETY: the member's payload is held in `self`, as `submit_window` explains; its op is the only one.
-            Transfer::One(unsafe { Op::resumed(shared, member.progress, on_cpu, None) })
+            Transfer::Whole(unsafe { Op::resumed(shared, member.progress, on_cpu, None) })
         } else {
             // SAFETY: as above, its ops are the only ones.
             unsafe { Transfer::new(shared, *member.progress.rest()) }
@@ -438,7 +438,7 @@ impl BatchOp {
             }
             // SAFETY: as in `single`; the window has completed.
             let op = unsafe { Op::resumed(shared, self.members[i].progress, self.on_cpu, Some(record)) };
-            return self.go_alone(shared, now, Transfer::One(op), i, Some(to));
+            return self.go_alone(shared, now, Transfer::Whole(op), i, Some(to));
         }
         self.stage = Stage::Choose;
         self.over()
@@ -549,7 +549,7 @@ impl BatchInFlight {
 
     /// Drives the queues that the batch waits for, then takes one step. Returns the members when the batch has ended.
     pub(crate) fn step(&mut self) -> Poll<Vec<Member>> {
-        let op = self.op.as_mut().expect("a convoy is there until it is over");
+        let op = self.op.as_mut().expect("a batch is present until it is over");
         op.drive(&self.shared);
         // Always the real time: a batch is long compared with one clock read.
         let now = self.shared.clock.now();

@@ -122,6 +122,6 @@ struct Kept<P>(#[allow(dead_code, reason = "held, not read")] Held<P>);
 
 impl Debug for BorrowedInFlight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lent").field("passage", &self.transfer).finish_non_exhaustive()
+        f.debug_struct("BorrowedInFlight").field("transfer", &self.transfer).finish_non_exhaustive()
     }
 }

@@ -103,14 +103,14 @@ struct Burst {
 ///
 /// let (src, mut dst) = ([7_u8; 1500], [0_u8; 1500]);
 /// let mut copies = Copies::new(portal, 32, CopiesPolicy::default())?;
-/// // SAFETY: both are there, and nobody touches them, until the copy has ended.
-/// let place = unsafe { copies.put(src.as_ptr() as u64, dst.as_mut_ptr() as u64, 1500) };
+/// // SAFETY: both stay alive, and no other code touches them, until the copy has ended.
+/// let slot = unsafe { copies.put(src.as_ptr() as u64, dst.as_mut_ptr() as u64, 1500) };
 /// copies.submit();
 /// let mut ended = None;
 /// while ended.is_none() {
-///     copies.landed(|place, how| ended = Some((place, how)));
+///     copies.completed(|slot, how| ended = Some((slot, how)));
 /// }
-/// assert_eq!(ended, Some((place.unwrap(), Ended::Done)));
+/// assert_eq!(ended, Some((slot.unwrap(), Ended::Done)));
 /// assert_eq!(src, dst);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -375,8 +375,8 @@ impl Drop for Copies {
                     break;
                 }
                 report::say(format_args!(
-                    "copies by {} were dropped in flight, and had no completion record {:?} later; their descriptors and records are leaked, \
-                     because the device may still use them",
+                    "copies by {} were dropped in flight and had no completion record after {:?}; their descriptors and \
+                     records are leaked, because the device may still use them",
                     self.queue.portal.info().name,
                     self.policy.linger,
                 ));

@@ -154,7 +154,7 @@ macro_rules! tuples {
                 $($buf: side!($bound, S, D),)* $($arg: $A),*
             ) -> Prepared<Buffers<S, D>> {
                 own(Buffers { $($buf: Some($buf),)* ..Buffers::default() }, |payload| {
-                    $(let $buf = payload.$buf.as_mut().expect("put there a line above");)*
+                    $(let $buf = payload.$buf.as_mut().expect("set a line above");)*
                     operation::$name($($buf,)* $($arg),*)
                 })
             })*

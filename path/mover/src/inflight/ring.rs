@@ -199,7 +199,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     }
 
     fn take_slot(&mut self, request: CopyRequest, payload: Option<Held<Buffers<S, D>>>, raw: bool) -> u64 {
-        assert!(self.has_room(), "callers ask for room first");
+        assert!(self.has_room(), "callers check for room first");
         let position = self.tail;
         self.tail += 1;
         let i = self.index(position);
@@ -285,7 +285,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         };
         self.records[i].own.clear();
         let d = d.with_record(self.records[i].own.address());
-        assert!(i < self.list.len(), "one entry for each place");
+        assert!(i < self.list.len(), "one entry for each slot");
         // SAFETY: in bounds by the line above. Entry `i` is in no burst, so no device reads it. By pointer, because a
         // reference to the whole list would claim entries that a device reads now.
         unsafe { self.list.as_mut_ptr().add(i).write(d) };
@@ -648,7 +648,7 @@ impl<S, D> Drop for Ring<S, D> {
                     break;
                 }
                 crate::report::say(format_args!(
-                    "a channel to {} was dropped with operations in flight, which had no completion record {:?} later; its \
+                    "a channel to {} was dropped with operations in flight that had no completion record after {:?}; its \
                      buffers and records are leaked, because the device may still write them",
                     self.queue.portal.info().name,
                     self.policy.linger,

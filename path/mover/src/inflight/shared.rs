@@ -232,7 +232,7 @@ impl Core {
 
     /// Takes a written record and frees its slot.
     pub(super) fn complete(&self, slot: Slot) -> CompletionRecord {
-        let record = self.table.record(&slot).read().expect("a leg lands after its record was seen");
+        let record = self.table.record(&slot).read().expect("a slot is completed after its record was seen");
         let awaited = slot.awaited;
         self.table.release(&self.queues, slot);
         // After the slot is freed, because a clock may panic.

@@ -74,7 +74,7 @@ impl<B: Send + 'static> InFlight<B> {
                 if let Some(meter) = meter.take() {
                     meter.ended(shared);
                 }
-                let payload = self.payload.take().expect("a payload is there until its flight is over");
+                let payload = self.payload.take().expect("a payload is present until its transfer is over");
                 Poll::Ready((result, transfer.via(), payload.into_inner()))
             }
         }
@@ -99,6 +99,6 @@ impl<B: Send + 'static> Drop for InFlight<B> {
 
 impl<B: Send + 'static> Debug for InFlight<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("InFlight").field("passage", &self.inner.transfer).finish_non_exhaustive()
+        f.debug_struct("InFlight").field("transfer", &self.inner.transfer).finish_non_exhaustive()
     }
 }

@@ -44,12 +44,12 @@ struct Parked {
 
 impl std::fmt::Debug for Parked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parked").field("lane", &self.queue).field("expired", &self.expired).finish_non_exhaustive()
+        f.debug_struct("Parked").field("queue", &self.queue).field("expired", &self.expired).finish_non_exhaustive()
     }
 }
 
 /// One descriptor that a queue took. It must be completed or parked.
-#[must_use = "a leg that is neither landed nor parked keeps its slot for ever"]
+#[must_use = "a slot that is neither completed nor parked is never free again"]
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) index: u32,

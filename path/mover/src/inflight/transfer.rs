@@ -237,12 +237,12 @@ impl SplitTransfer {
 
 /// How a request is executed: by one op, or split into parts.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "the small one is the rare one, and whoever holds a passage boxes it")]
+#[allow(clippy::large_enum_variant, reason = "the small variant is rare, and the holders of a transfer box it")]
 pub(super) enum Transfer {
     /// One descriptor after the other.
-    One(Op),
+    Whole(Op),
     /// Several descriptors at the same time.
-    Many(Box<SplitTransfer>),
+    Split(Box<SplitTransfer>),
 }
 
 impl Transfer {
@@ -256,45 +256,45 @@ impl Transfer {
             Some((queues, longest)) => {
                 let hybrid = shared.policy.split.hybrid;
                 // SAFETY: our caller's promise.
-                Transfer::Many(Box::new(unsafe { SplitTransfer::new(request, queues, longest, hybrid) }))
+                Transfer::Split(Box::new(unsafe { SplitTransfer::new(request, queues, longest, hybrid) }))
             }
             // SAFETY: our caller's promise.
-            None => Transfer::One(unsafe { Op::new(shared, request) }),
+            None => Transfer::Whole(unsafe { Op::new(shared, request) }),
         }
     }
 
     /// Sets whether a thread with nothing else to do waits for the transfer.
     pub(super) fn set_waited_for(&mut self, waited_for: bool) {
-        if let Transfer::Many(fleet) = self {
-            fleet.waited_for = waited_for;
+        if let Transfer::Split(split) = self {
+            split.waited_for = waited_for;
         }
     }
 
     /// Lets executors without a thread do the work that this transfer waits for.
     pub(super) fn drive(&self, shared: &Shared) {
         match self {
-            Transfer::One(op) => {
+            Transfer::Whole(op) => {
                 if let Some(queue) = op.queue() {
                     shared.drive_queue(Some(queue));
                 }
             }
-            Transfer::Many(fleet) => fleet.drive(shared),
+            Transfer::Split(split) => split.drive(shared),
         }
     }
 
     /// Returns true if progress depends on a device or on a queue that gets room again.
     pub(super) fn waits(&self) -> bool {
         match self {
-            Transfer::One(op) => op.queue().is_some(),
-            Transfer::Many(_) => true,
+            Transfer::Whole(op) => op.queue().is_some(),
+            Transfer::Split(_) => true,
         }
     }
 
     /// Returns whether devices, the CPU or both did the work so far.
     pub(super) fn via(&self) -> Via {
         match self {
-            Transfer::One(op) => op.via(),
-            Transfer::Many(fleet) => match (fleet.verdict.device, fleet.verdict.cpu) {
+            Transfer::Whole(op) => op.via(),
+            Transfer::Split(split) => match (split.verdict.device, split.verdict.cpu) {
                 (true, false) => Via::Device,
                 (true, true) => Via::Both,
                 (false, _) => Via::Cpu,
@@ -306,11 +306,11 @@ impl Transfer {
     /// if a thread waits.
     pub(super) fn step(&mut self, shared: &Shared) -> Poll<Result<Outcome, JobError>> {
         match self {
-            Transfer::One(op) => {
+            Transfer::Whole(op) => {
                 let now = shared.now_if(op.needs_time());
                 op.step(shared, now)
             }
-            Transfer::Many(fleet) => fleet.step(shared, shared.clock.now()),
+            Transfer::Split(split) => split.step(shared, shared.clock.now()),
         }
     }
 
@@ -333,8 +333,8 @@ impl Transfer {
     /// Ends the transfer now; the caller must park the slots of all ops in flight with the memory.
     pub(super) fn abort(&mut self) -> Vec<Slot> {
         match self {
-            Transfer::One(op) => op.abort().into_iter().collect(),
-            Transfer::Many(fleet) => fleet.abort(),
+            Transfer::Whole(op) => op.abort().into_iter().collect(),
+            Transfer::Split(split) => split.abort(),
         }
     }
 }

@@ -129,7 +129,7 @@ fn after_ten_thousand_operations_no_fixed_threshold_is_five_per_cent_better() {
 }
 
 #[test]
-fn what_is_tried_while_learning_costs_little_unless_the_device_is_hopeless() {
+fn learning_costs_little_unless_the_device_is_hopeless() {
     for machine in MACHINES.iter().filter(|machine| machine.name != "hopeless") {
         each_mix(machine, 7, |mix, [learning, _, best]| {
             assert!(best / learning >= 0.85, "{}, {mix}: {:.3}", machine.name, best / learning);
@@ -138,18 +138,18 @@ fn what_is_tried_while_learning_costs_little_unless_the_device_is_hopeless() {
 }
 
 #[test]
-fn a_window_of_sizes_is_learned_where_no_threshold_is_right() {
+fn a_window_of_sizes_is_learned_that_no_threshold_can_express() {
     let [_, learned, best] = run(&MACHINES[5], MIXES[3].1, 7);
     assert!(best / learned > 1.0, "{}", best / learned);
 }
 
 #[test]
-fn sizes_that_are_hopeless_are_not_looked_at_until_larger_ones_say_otherwise() {
+fn hopeless_sizes_are_not_sampled_until_larger_sizes_change_the_limit() {
     let (chooser, costs, sampler) = (DeviceChooser::new(&Threshold::DEVICE), Costs::new(1), Sampler::new());
     let learned = |nanos: fn(u64) -> [u64; 2], rounds: usize| {
         for _ in 0..rounds {
             for bytes in [64, 128, 256, 512, 1024, 2048, 4096, 16384] {
-                watched(&chooser, &costs, &sampler, bytes, nanos(bytes), 20);
+                run_one_size(&chooser, &costs, &sampler, bytes, nanos(bytes), 20);
             }
         }
         let small = chooser.choose(&costs, Opcode::Fill, 100, &sampler);
@@ -163,7 +163,7 @@ fn sizes_that_are_hopeless_are_not_looked_at_until_larger_ones_say_otherwise() {
 }
 
 /// Runs `operations` operations of one size; returns how many of the last hundred went to the device.
-fn watched(
+fn run_one_size(
     chooser: &DeviceChooser,
     costs: &Costs,
     sampler: &Sampler,
@@ -184,21 +184,21 @@ fn watched(
 }
 
 #[test]
-fn a_machine_that_changes_its_mind_is_followed() {
+fn a_machine_that_changes_is_followed() {
     let (chooser, costs, sampler) = (DeviceChooser::new(&Threshold::default()), Costs::new(1), Sampler::new());
-    assert!(watched(&chooser, &costs, &sampler, 100_000, [9_000, 3_000], 2_000) > 95);
+    assert!(run_one_size(&chooser, &costs, &sampler, 100_000, [9_000, 3_000], 2_000) > 95);
     // The device gets busy with the work of others.
-    assert!(watched(&chooser, &costs, &sampler, 100_000, [9_000, 60_000], 2_000) < 5);
+    assert!(run_one_size(&chooser, &costs, &sampler, 100_000, [9_000, 60_000], 2_000) < 5);
     // The device is free again.
-    assert!(watched(&chooser, &costs, &sampler, 100_000, [9_000, 3_000], 20_000) > 95);
+    assert!(run_one_size(&chooser, &costs, &sampler, 100_000, [9_000, 3_000], 20_000) > 95);
     assert_eq!(chooser.least(Opcode::Fill).map(|least| least <= 100_000), Some(true));
 }
 
 #[test]
-fn what_was_taught_is_known_at_once_and_still_open_to_change() {
+fn a_loaded_cost_is_used_at_once_and_can_still_change() {
     let (chooser, costs, sampler) = (DeviceChooser::new(&Threshold::default()), Costs::new(1), Sampler::new());
     costs.teach(Opcode::Fill, 1 << 20, Worker::Cpu, Duration::from_micros(50));
     chooser.teach(&costs, Opcode::Fill, 1 << 20, Duration::from_micros(500));
-    assert!(watched(&chooser, &costs, &sampler, 1 << 20, [50_000, 500_000], 100) <= 1);
-    assert!(watched(&chooser, &costs, &sampler, 1 << 20, [50_000, 5_000], 5_000) > 95);
+    assert!(run_one_size(&chooser, &costs, &sampler, 1 << 20, [50_000, 500_000], 100) <= 1);
+    assert!(run_one_size(&chooser, &costs, &sampler, 1 << 20, [50_000, 5_000], 5_000) > 95);
 }

@@ -19,7 +19,7 @@ fn point(op: Opcode, bytes: u64, cpu: u64, device: u64) -> Measured {
 const FILE: &str = "version = 1\n[machine]\ncpu = \"x\"\ndevice = \"cpu\"\nin-flight = 1\n";
 
 #[test]
-fn a_tuning_reads_what_it_writes_whatever_the_machine_is_called() {
+fn a_tuning_reads_what_it_writes_for_any_machine_name() {
     let measured = vec![
         point(Opcode::Fill, 4096, 100, 900),
         point(Opcode::MemoryMove, 1 << 20, 90_000, 30_000),
@@ -36,7 +36,7 @@ fn a_tuning_reads_what_it_writes_whatever_the_machine_is_called() {
 }
 
 #[test]
-fn the_threshold_is_the_one_that_costs_least_over_all_sizes() {
+fn the_threshold_has_the_lowest_cost_over_all_sizes() {
     let threshold = |points: &[[u64; 3]]| {
         let points = points.iter().map(|&[bytes, cpu, device]| point(Opcode::MemoryMove, bytes, cpu, device));
         Tuning::new(machine(), points.collect()).policy().threshold.of(Opcode::MemoryMove)
@@ -51,7 +51,7 @@ fn the_threshold_is_the_one_that_costs_least_over_all_sizes() {
 }
 
 #[test]
-fn a_file_that_people_wrote_needs_no_more_than_a_machine() {
+fn an_edited_file_needs_only_the_machine_section() {
     assert_eq!(Tuning::parse(FILE).unwrap().policy(), Policy::default());
     let edited = format!("{FILE}[policy]\nthreshold = \"never\"\nwait = \"spin\"\n");
     let policy = Tuning::parse(&edited).unwrap().policy();
@@ -59,33 +59,36 @@ fn a_file_that_people_wrote_needs_no_more_than_a_machine() {
 }
 
 #[test]
-fn whatever_is_wrong_is_said_in_a_sentence_that_names_it() {
-    for (text, said) in [
+fn every_error_names_what_is_wrong() {
+    for (text, expected) in [
         ("", "missing field `version`"),
-        ("version = 2\nfuture = 3\n", "is of version 2, and this telpher reads version 1"),
+        ("version = 2\nfuture = 3\n", "has version 2, and this telpher reads version 1"),
         ("version = \"1\"", "expected i64"),
         (&FILE.replace("cpu =", "cup ="), "unknown field `cup`"),
         (&format!("{FILE}[thresholds]\ncopy = 3\n"), "unknown field `thresholds`"),
         (&format!("{FILE}[policy]\nwait = \"sip\"\n"), "under [policy]: 'wait' does not take 'sip'"),
         (&format!("{FILE}[policy]\nwiat = \"spin\"\n"), "there is no setting 'wiat'"),
         (&format!("{FILE}[policy]\nwait = 3\n"), "invalid type: integer `3`, expected a string"),
-        (&format!("{FILE}[measured]\nsort = [[1, 2, 3]]\n"), "sort: there is no such operation; there are memory-move"),
+        (
+            &format!("{FILE}[measured]\nsort = [[1, 2, 3]]\n"),
+            "sort: there is no such operation; the operations are memory-move",
+        ),
         (&format!("{FILE}[measured]\nfill = [[0, 2, 3]]\n"), "a transfer of 0 bytes"),
         (&format!("{FILE}[measured]\nfill = [[1, 0, 3]]\n"), "0 ns for 1 bytes"),
         (&format!("{FILE}[measured]\nfill = [[1, 3, 9000000000000000000]]\n"), "9000000000000000000 ns for 1 bytes"),
         (&format!("{FILE}[measured]\nfill = [[1, 2, -3]]\n"), "invalid value: integer `-3`"),
         (&format!("{FILE}[measured]\nfill = [[1, 2]]\n"), "invalid length 2"),
-        (&format!("{FILE}[measured]\nfill = [[8, 2, 3], [9, 2, 3], [8, 3, 4]]\n"), "fill: 8 bytes twice"),
+        (&format!("{FILE}[measured]\nfill = [[8, 2, 3], [9, 2, 3], [8, 3, 4]]\n"), "fill: 8 bytes appears twice"),
         ("version = 1\n[machine\n", "line 2"),
     ] {
         let error = Tuning::parse(text).unwrap_err();
-        let mut told = error.to_string();
+        let mut message = error.to_string();
         let mut source = std::error::Error::source(&error);
         while let Some(cause) = source {
-            told = format!("{told}: {cause}");
+            message = format!("{message}: {cause}");
             source = cause.source();
         }
-        assert!(told.contains(said), "{text:?}\nsaid: {told}\nnot:  {said}");
+        assert!(message.contains(expected), "{text:?}\nmessage: {message}\nexpected: {expected}");
     }
 }
 
@@ -97,7 +100,7 @@ fn directory(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_file_is_replaced_as_a_whole_and_nothing_else_is_left() {
+fn a_file_is_replaced_as_a_whole_and_leaves_no_temporary_file() {
     let directory = directory("whole");
     let path = directory.join("tuning.toml");
     let tuning = Tuning::new(machine(), vec![point(Opcode::Fill, 64, 1, 2)]);
@@ -109,17 +112,17 @@ fn a_file_is_replaced_as_a_whole_and_nothing_else_is_left() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_or_read_is_told_by_its_name() {
+fn a_file_that_cannot_be_written_or_read_is_named_in_the_error() {
     let directory = directory("refused");
     let tuning = Tuning::new(machine(), Vec::new());
     let nowhere = directory.join("missing").join("tuning.toml");
-    for (said, what) in [
+    for (result, expected) in [
         (tuning.save(&nowhere), "cannot write the tuning file"),
         (Tuning::load(&nowhere).map(drop), "cannot read the tuning file"),
         // A directory has this name.
         (tuning.save(&directory), "cannot write the tuning file"),
     ] {
-        assert!(said.unwrap_err().to_string().starts_with(what));
+        assert!(result.unwrap_err().to_string().starts_with(expected));
     }
     assert!(
         fs::read_dir(directory.parent().unwrap()).unwrap().flatten().all(|entry| {
