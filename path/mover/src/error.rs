@@ -112,7 +112,9 @@ pub enum JobError {
 /// Buffers that a device may still write are quarantined: the mover keeps them until the completion record appears,
 /// then frees them. Buffers that no device has are given back.
 #[derive(Debug, thiserror::Error)]
-#[error("the deadline passed before the job was done; its buffers are {}", if .buffers.is_some() { "returned" } else { "quarantined" })]
+#[error("the deadline passed before the job was done; its buffers are {}",
+    if .buffers.is_some() { "returned" } else { "quarantined" }
+)]
 pub struct Expired<B> {
     /// The buffers, if no device had them when the deadline passed.
     pub buffers: Option<B>,

@@ -12,15 +12,16 @@
 //! | layer | for | what it promises |
 //! |---|---|---|
 //! | [`Channel`] | poll-mode programs | one thread, one queue; [`Ticket`]s; never blocks, never allocates |
-//! | [`Copies`] | callers that keep the memory alive themselves, such as a switch | one thread, one queue, only copies; a few nanoseconds each |
-//! | [`Mover`] | all other programs | thread-safe; [`Job`]s are futures and can be waited for; [`Scope`]s borrow; [`Batch`]es with fences |
+//! | [`Copies`] | callers that keep the memory alive, such as a switch | one thread, one queue; a few nanoseconds a copy |
+//! | [`Mover`] | all other programs | thread-safe; [`Job`]s are futures; [`Scope`]s borrow; [`Batch`]es have fences |
 //!
-//! **Nouns.** A *request* is an operation on raw addresses, of any length. An *owned request* holds the buffers as well. A *chunk*
-//! is the part of a request that one descriptor does. *Progress* is how far a request has come through its chunks and faults. An
-//! *op* is the state machine that executes one request; a *split transfer* executes the parts of one request as several ops at the
-//! same time. A *slot* is one completion record and stands for one descriptor that a device has. A *portal queue* is one queue of
-//! the mover. Policies are values: [`Threshold`] and [`Learning`] (device or CPU), [`Route`] and [`Split`] (which queues),
-//! [`Retry`], [`OnFault`], [`Wait`], [`Hint`], together a [`Policy`].
+//! **Nouns.** A *request* is an operation on raw addresses, of any length. An *owned request* holds the buffers as
+//! well. A *chunk* is the part of a request that one descriptor does. *Progress* is how far a request has come through
+//! its chunks and faults. An *op* is the state machine that executes one request; a *split transfer* executes the parts
+//! of one request as several ops at the same time. A *slot* is one completion record and stands for one descriptor that
+//! a device has. A *portal queue* is one queue of the mover. Policies are values: [`Threshold`] and [`Learning`]
+//! (device or CPU), [`Route`] and [`Split`] (which queues), [`Retry`], [`OnFault`], [`Wait`], [`Hint`], together a
+//! [`Policy`].
 //!
 //! **Invariants.** While a device may touch a buffer, no safe code can: the buffer is in the job, in the in-flight
 //! table, or borrowed by a scope that has not returned. Every job ends exactly once. Waits are state machines that get

@@ -18,23 +18,23 @@ macro_rules! operations {
             /// Copies the bytes of `from` to the bytes from `to` on in the same buffer; the ranges may overlap. The
             /// outcome is [`Done`](crate::Outcome::Done).
             copy_within(dst: W [StableBufMut])(from: std::ops::Range<usize>, to: usize);
-            /// Repeats the 8 bytes of `pattern`, lowest first, over `dst`, whose length need not be a multiple. The outcome
-            /// is [`Done`](crate::Outcome::Done).
+            /// Repeats the 8 bytes of `pattern`, lowest first, over `dst`, whose length need not be a multiple. The
+            /// outcome is [`Done`](crate::Outcome::Done).
             fill(dst: W [StableBufMut])(pattern: u64);
             /// Repeats 16 bytes, `pattern[0]` first, over `dst`. The outcome is [`Done`](crate::Outcome::Done).
             fill16(dst: W [StableBufMut])(pattern: [u64; 2]);
             /// Compares two equally long buffers. The outcome is [`Equal`](crate::Outcome::Equal) or
             /// [`Different`](crate::Outcome::Different).
             compare(src: R [StableBuf], src2: R2 [StableBuf])();
-            /// Compares a buffer with the repeated 8 bytes of `pattern`. The outcome is [`Equal`](crate::Outcome::Equal)
-            /// or [`Different`](crate::Outcome::Different).
+            /// Compares a buffer with the repeated 8 bytes of `pattern`. The outcome is
+            /// [`Equal`](crate::Outcome::Equal) or [`Different`](crate::Outcome::Different).
             compare_pattern(src: R [StableBuf])(pattern: u64);
             /// Writes a delta record to `dst`: how to change `src` to get `src2`, as 10-byte entries, as many as fit.
             /// The sources must be equally long, a multiple of 8 bytes, at most 512 KiB. The outcome is a
             /// [`Delta`](crate::Outcome::Delta).
             create_delta(src: R [StableBuf], src2: R2 [StableBuf], dst: W [StableBufMut])();
-            /// Applies the first `bytes` of the delta record `src`, a multiple of 10, to `dst`, a multiple of 8 bytes. The
-            /// outcome is [`Done`](crate::Outcome::Done).
+            /// Applies the first `bytes` of the delta record `src`, a multiple of 10, to `dst`, a multiple of 8 bytes.
+            /// The outcome is [`Done`](crate::Outcome::Done).
             apply_delta(src: R [StableBuf], dst: W [StableBufMut])(bytes: u32);
             /// Copies `src` to two equally long destinations. Devices take only destinations whose addresses agree in
             /// their low 12 bits; the CPU does others. The outcome is [`Done`](crate::Outcome::Done).
@@ -48,11 +48,11 @@ macro_rules! operations {
             /// Checks blocks, each followed by its integrity tuple. The outcome is [`Dif`](crate::Outcome::Dif) or
             /// [`DifMismatch`](crate::Outcome::DifMismatch).
             dif_check(src: R [StableBuf])(config: crate::DifConfig, tags: crate::Tags);
-            /// Copies blocks and appends an integrity tuple to each; `dst` is longer by 8 bytes for each block. The outcome
-            /// is a [`Dif`](crate::Outcome::Dif).
+            /// Copies blocks and appends an integrity tuple to each; `dst` is longer by 8 bytes for each block. The
+            /// outcome is a [`Dif`](crate::Outcome::Dif).
             dif_insert(src: R [StableBuf], dst: W [StableBufMut])(config: crate::DifConfig, tags: crate::Tags);
-            /// Checks blocks and copies them without their integrity tuples; `dst` is shorter by 8 bytes for each block.
-            /// The outcome is [`Dif`](crate::Outcome::Dif) or [`DifMismatch`](crate::Outcome::DifMismatch).
+            /// Checks blocks and copies them without their integrity tuples; `dst` is shorter by 8 bytes for each
+            /// block. The outcome is [`Dif`](crate::Outcome::Dif) or [`DifMismatch`](crate::Outcome::DifMismatch).
             dif_strip(src: R [StableBuf], dst: W [StableBufMut])(config: crate::DifConfig, tags: crate::Tags);
             /// Checks blocks and copies them with new integrity tuples; `source` are the expected tags, `dest` the new
             /// ones. The outcome is [`Dif`](crate::Outcome::Dif) or [`DifMismatch`](crate::Outcome::DifMismatch).

@@ -65,8 +65,8 @@ impl Policy {
     pub const SETTINGS: &'static [Setting] = &[
         Setting {
             name: "threshold",
-            takes: "a size from which operations go to a device (4k, 1m), 'always' or 'never', for all operations or for some \
-                    (memory-move=64k,fill=never)",
+            takes: "a size from which operations go to a device (4k, 1m), 'always' or 'never', for all operations or for \
+                    some (memory-move=64k,fill=never)",
             about: "whether an operation goes to a device",
             read: |policy, value| Some(Policy { threshold: read_threshold(policy.threshold, value)?, ..policy }),
             write: |policy| write_threshold(&policy.threshold),
@@ -94,8 +94,8 @@ impl Policy {
         },
         Setting {
             name: "split",
-            takes: "a size from which an operation is cut into parts (1m), 'always' or 'never', and the number of queues \
-                    for them (1m:2)",
+            takes: "a size from which an operation is cut into parts (1m), 'always' or 'never', and the number of \
+                    queues for them (1m:2)",
             about: "how a long operation is split over queues",
             read: |policy, value| Some(Policy { split: read_split(policy.split, value)?, ..policy }),
             write: |policy| format!("{}:{}", write_limit(policy.split.above), policy.split.ways),
@@ -119,7 +119,8 @@ impl Policy {
         },
         Setting {
             name: "on-fault",
-            takes: "finish-on-cpu, touch-and-resubmit, also with a limit on touches of a page (touch-and-resubmit:4), or block",
+            takes: "finish-on-cpu, touch-and-resubmit, also with a limit on touches of a page \
+                    (touch-and-resubmit:4), or block",
             about: "what happens on a page fault",
             read: |policy, value| Some(Policy { on_fault: read_on_fault(value)?, ..policy }),
             write: |policy| match policy.on_fault {
@@ -130,9 +131,9 @@ impl Policy {
         },
         Setting {
             name: "wait",
-            takes: "spin, pause, yield, sleep, timed, monitor or predicted; yield with the number of checks before it (yield:256), \
-                    sleep with that number and the length of one sleep (sleep:256:50us), timed and monitor with the longest \
-                    time between two checks (monitor:50us)",
+            takes: "spin, pause, yield, sleep, timed, monitor or predicted; yield with the number of checks before it \
+                    (yield:256), sleep with that number and the length of one sleep (sleep:256:50us), timed and monitor \
+                    with the longest time between two checks (monitor:50us)",
             about: "how threads wait",
             read: |policy, value| Some(Policy { wait: read_wait(value)?, ..policy }),
             write: |policy| match policy.wait {
@@ -172,7 +173,7 @@ impl Policy {
         Setting {
             name: "limit",
             takes: "a time such as 30s or 500ms",
-            about: "how long a queue that reports that it works may leave a descriptor unanswered before it is given up",
+            about: "how long a queue that reports that it works may leave a descriptor unanswered until it is given up",
             read: |policy, value| Some(Policy { limit: read_duration(value)?, ..policy }),
             write: |policy| write_duration(policy.limit),
         },

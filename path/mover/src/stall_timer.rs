@@ -37,7 +37,8 @@ pub(crate) enum StallAction {
 }
 
 impl StallTimer {
-    /// Counts one more failed check. The result is `CheckHealth` whenever another `patience` has passed, and `GiveUp` once
+    /// Counts one more failed check. The result is `CheckHealth` whenever another `patience` has passed, and `GiveUp`
+    /// once
     /// `limit` has.
     #[inline]
     pub(crate) fn look(&mut self, bounds: Bounds, now: impl FnOnce() -> Moment) -> StallAction {

@@ -8,7 +8,8 @@ use telpher_mem::Nodes;
 
 /// What a mover asks about NUMA nodes. Programs use the system's topology; tests and simulators provide their own.
 ///
-/// Nodes are numbered as the kernel numbers them, and as [`QueueInfo::numa_node`](telpher_portal::QueueInfo::numa_node) does.
+/// Nodes are numbered as the kernel numbers them, and as [`QueueInfo::numa_node`](telpher_portal::QueueInfo::numa_node)
+/// does.
 pub trait Topology: Send + Sync + Debug {
     /// Returns one more than the highest node number.
     fn nodes(&self) -> u32;

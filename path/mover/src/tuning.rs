@@ -247,7 +247,8 @@ impl Tuning {
         let tuning = Self::load(&path)?;
         if let Some(here) = this_cpu().filter(|here| *here != tuning.machine.cpu) {
             crate::report::say(format_args!(
-                "the tuning file {} was measured on '{}', but this processor is '{here}'; write a new file here with `telpher tune`",
+                "the tuning file {} was measured on '{}', but this processor is '{here}'; write a new file here \
+                 with `telpher tune`",
                 path.display(),
                 tuning.machine.cpu
             ));
@@ -270,7 +271,7 @@ impl Tuning {
     pub fn to_toml(&self) -> String {
         let TunedMachine { cpu, device, in_flight, date, telpher } = &self.machine;
         let mut text = format!(
-            "# Costs of operations on this machine, measured by `telpher tune`, and the settings that follow from them.\n\
+            "# Costs of operations on this machine, measured by `telpher tune`, and settings that follow from them.\n\
              # Programs that use telpher start with it if the environment has {}=<path of this file>.\n\
              version = {}\n\n\
              [machine]\n\

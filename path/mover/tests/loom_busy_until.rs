@@ -1,8 +1,10 @@
-//! Concurrent updates of a queue's busy time are all counted, and the learned wake-up delay stays within the measured ones.
+//! Concurrent updates of a queue's busy time are all counted, and the learned wake-up delay stays within the measured
+//! ones.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_busy_until`.
 //!
-//! **Seen to fail**: `add` with a load and a store instead of `fetch_update` (two descriptors expected at the same time);
+//! **Seen to fail**: `add` with a load and a store instead of `fetch_update` (two descriptors expected at the same
+//! time);
 //! `ended` with a load and a store (the other thread's correction lost); `learn` in two steps, `fetch_sub` and
 //! `fetch_add` (a sleeper between the two steps reads less than any measured delay).
 #![cfg(loom)]

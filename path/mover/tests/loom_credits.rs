@@ -2,8 +2,8 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_credits`.
 //!
-//! **Seen to fail**: `give` with `Relaxed` instead of `Release` (causality violation on the entry); `take` with a load and
-//! a store instead of the exchange (two holders of one entry).
+//! **Seen to fail**: `give` with `Relaxed` instead of `Release` (causality violation on the entry); `take` with a load
+//! and a store instead of the exchange (two holders of one entry).
 #![cfg(loom)]
 
 #[allow(dead_code, unused_imports, reason = "the test uses a part of it")]

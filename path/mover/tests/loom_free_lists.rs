@@ -2,7 +2,8 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_free_lists`.
 //!
-//! **Seen to fail**: `FreeLists::push` to the calling thread's list instead of the number's own (a number handed out twice);
+//! **Seen to fail**: `FreeLists::push` to the calling thread's list instead of the number's own (a number handed out
+//! twice);
 //! `FreeList::push` with `Relaxed` instead of `Release` (a thread that takes from another's list misses its last writes).
 #![cfg(loom)]
 

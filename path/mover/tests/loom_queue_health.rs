@@ -2,8 +2,8 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_queue_health`.
 //!
-//! **Seen to fail**: `stop` with `Relaxed` instead of `Release` (a record that was written counts as lost, and its work would be
-//! done twice); `is_dead` with `Relaxed` instead of `Acquire` (the same).
+//! **Seen to fail**: `stop` with `Relaxed` instead of `Release` (a record that was written counts as lost, and its work
+//! would be done twice); `is_dead` with `Relaxed` instead of `Acquire` (the same).
 #![cfg(loom)]
 
 #[allow(dead_code, unused_imports, reason = "the test uses a part of it")]

@@ -2,8 +2,8 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_slot`.
 //!
-//! **Seen to fail**: `park` with `Relaxed` instead of `Release` (causality violation on the buffer); `claim_if` with a load
-//! and a store instead of the exchange (two sweepers in one slot);
+//! **Seen to fail**: `park` with `Relaxed` instead of `Release` (causality violation on the buffer); `claim_if` with a
+//! load and a store instead of the exchange (two sweepers in one slot);
 //! `claim_if` without its second check (the second job's buffer freed without a record).
 #![cfg(loom)]
 #![allow(unsafe_code, reason = "loom's cells are opened with raw pointers")]

@@ -375,8 +375,8 @@ impl Drop for Copies {
                     break;
                 }
                 report::say(format_args!(
-                    "copies by {} were dropped in flight and had no completion record after {:?}; their descriptors and \
-                     records are leaked, because the device may still use them",
+                    "copies by {} were dropped in flight and had no completion record after {:?}; their descriptors \
+                     and records are leaked, because the device may still use them",
                     self.queue.portal.info().name,
                     self.policy.linger,
                 ));

@@ -110,8 +110,8 @@ impl<P: Send + 'static> OwnedRequest<Box<P>> {
 /// Copies on the CPU, now, with the least overhead. The buffers are equally long.
 #[inline(always)]
 pub(crate) fn copy_now<S: StableBuf, D: StableBufMut>(src: &S, dst: &mut D, hint: Hint) {
-    // SAFETY: both are borrowed for the call, readable and writable as their traits promise; the destination's bytes are
-    // its own, so the slices are disjoint.
+    // SAFETY: both are borrowed for the call, readable and writable as their traits promise; the destination's bytes
+    // are its own, so the slices are disjoint.
     let (src, dst) = unsafe {
         (memory::bytes(src.address(), src.len() as u64), memory::bytes_mut(dst.address_mut(), dst.len() as u64))
     };

@@ -648,8 +648,8 @@ impl<S, D> Drop for Ring<S, D> {
                     break;
                 }
                 crate::report::say(format_args!(
-                    "a channel to {} was dropped with operations in flight that had no completion record after {:?}; its \
-                     buffers and records are leaked, because the device may still write them",
+                    "a channel to {} was dropped with operations in flight that had no completion record after {:?}; \
+                     its buffers and records are leaked, because the device may still write them",
                     self.queue.portal.info().name,
                     self.policy.linger,
                 ));

@@ -419,8 +419,9 @@ impl Drop for Core {
         }
         drop(leak);
         crate::report::say(format_args!(
-            "{} jobs had no completion record {:?} after the last handle of their mover was dropped ({dropped} dropped, \
-             {expired} past their deadline); their buffers and records are leaked, because the device may still write them",
+            "{} jobs had no completion record {:?} after the last handle of their mover was dropped \
+             ({dropped} dropped, {expired} past their deadline); their buffers and records are leaked, because the \
+             device may still write them",
             dropped.saturating_add(expired),
             self.policy.linger,
         ));
