@@ -189,8 +189,8 @@ fn refused_copies_are_submitted_later_in_order() {
 fn a_dedicated_queue_is_never_overfilled() {
     let device = manual(QueueMode::Dedicated, 3);
     let mut copies = TestCopies::over(&device, 64);
-    for copies in 1..9 {
-        copies.put(copies);
+    for count in 1..9 {
+        copies.put(count);
         copies.copies.submit();
     }
     copies.complete_with(|| _ = device.run(1));
