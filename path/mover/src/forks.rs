@@ -1,7 +1,7 @@
 //! Prepares movers for a fork: waits a short time until the parent's descriptors in flight complete.
 //!
 //! A child gets a copy of the memory as it is at that moment, and a device goes on in the parent's memory only
-//! ([`QueueHealth`](crate::queue_health::QueueHealth)). The child has the results of all descriptors that completed
+//! ([`QueueHealth`](crate::plan::queue_health::QueueHealth)). The child has the results of all descriptors that completed
 //! before the copy. So the thread that forks first waits, for a bounded time, until descriptors in flight have
 //! completed. The child finishes the remaining ones on the CPU.
 
@@ -58,9 +58,9 @@ extern "C" fn before() {
     let end = Instant::now() + BOUND;
     for mover in movers.iter().filter_map(Weak::upgrade) {
         // A child's copies of the parent's descriptors never complete.
-        let is_ours = mover.queues.all().iter().all(crate::route::PortalQueue::is_own_process);
+        let is_ours = mover.queues.all().iter().all(crate::plan::route::PortalQueue::is_own_process);
         while is_ours && mover.has_in_flight() && Instant::now() < end {
-            mover.queues.all().iter().for_each(crate::route::PortalQueue::drive);
+            mover.queues.all().iter().for_each(crate::plan::route::PortalQueue::drive);
             std::thread::yield_now();
         }
         // The last handle may have been dropped meanwhile; a fork must not run the mover's drop.

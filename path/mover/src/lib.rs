@@ -23,6 +23,10 @@
 //! (device or CPU), [`Route`] and [`Split`] (which queues), [`Retry`], [`OnFault`], [`Wait`], [`Hint`], together a
 //! [`Policy`].
 //!
+//! **Stages.** The folders follow one copy: `api` takes the request and the buffers, `plan` chooses device or CPU, queues
+//! and parts, `inflight` submits descriptors, recovers from faults and keeps the memory, `wait` waits for the record, and
+//! `learn` turns measured times into the next choice.
+//!
 //! **Invariants.** While a device may touch a buffer, no safe code can: the buffer is in the job, in the in-flight
 //! table, or borrowed by a scope that has not returned. Every job ends exactly once. Waits are state machines that get
 //! the time from a [`Clock`]; this crate starts no thread.
@@ -30,63 +34,35 @@
 //! Citations: **SPEC** is Intel's *Data Streaming Accelerator Architecture Specification*, order 341204-006US.
 #![deny(unsafe_code)]
 
-mod batch;
-mod channel;
-mod costs;
-mod cpu;
-mod credit;
-mod dry_run;
-mod error;
-mod estimate;
-mod forecast;
+mod api;
 mod forks;
-mod free_list;
-mod free_lists;
 mod inflight;
-mod job;
 mod learn;
-mod mover;
-mod operation;
-mod outcome;
-mod policy;
-mod queue_health;
-mod recover;
+mod plan;
 mod reentrancy;
 mod report;
-mod request;
-mod route;
-mod scope;
-mod setting;
-mod slot;
-mod split;
-mod stall_timer;
 mod stripe;
 mod sync;
-mod threshold;
-mod time;
-mod topology;
-mod tuning;
-mod verdict_bits;
 mod wait;
 
-pub use batch::{Batch, BatchDone, BatchJob, Key, TimedBatch};
-pub use channel::{Channel, ChannelPolicy, Finished, Order, RejectReason, Rejected, Ticket};
-pub use dry_run::{DryRun, Expected, Parts, QueueEntry, Waiting};
-pub use error::{ChannelError, Expired, JobError};
+pub use api::batch::{Batch, BatchDone, BatchJob, Key, TimedBatch};
+pub use api::channel::{Channel, ChannelPolicy, Finished, Order, RejectReason, Rejected, Ticket};
+pub use api::dry_run::{DryRun, Expected, Parts, QueueEntry, Waiting};
+pub use api::error::{ChannelError, Expired, JobError};
+pub use api::job::{Done, Job, Timed};
+pub use api::mover::Mover;
+pub use api::outcome::{Delta, Outcome, Tags, Via};
+pub use api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry};
+pub use api::scope::{Scope, ScopedJob};
+pub use api::setting::{Setting, SettingError};
 pub use inflight::{Buffers, Copies, CopiesPolicy, Ended};
-pub use job::{Done, Job, Timed};
 pub use learn::Learning;
-pub use mover::Mover;
-pub use outcome::{Delta, Outcome, Tags, Via};
-pub use policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry};
-pub use route::Route;
-pub use scope::{Scope, ScopedJob};
-pub use setting::{Setting, SettingError};
-pub use split::Split;
-pub use threshold::{DEFAULT_THRESHOLD, Threshold};
-pub use time::{Clock, ManualClock, Moment, Rest, SystemClock};
-pub use topology::{SystemTopology, Topology};
-pub use tuning::{Measured, TunedMachine, Tuning, TuningError};
+pub use learn::tuning::{Measured, TunedMachine, Tuning, TuningError};
+pub use plan::route::Route;
+pub use plan::split::Split;
+pub use plan::threshold::{DEFAULT_THRESHOLD, Threshold};
+pub use plan::topology::{SystemTopology, Topology};
+pub use wait::time::{Clock, ManualClock, Moment, Rest, SystemClock};
 pub use wait::{DEFAULT_PAUSES, Wait};
 
 pub use telpher_abi::Opcode;

@@ -14,11 +14,11 @@
 mod sync;
 
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "the test uses a part of it")]
-#[path = "../src/time.rs"]
+#[path = "../src/wait/time.rs"]
 mod time;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/forecast.rs"]
+#[path = "../src/wait/forecast.rs"]
 mod forecast;
 
 use forecast::{BusyUntil, WakeUp};

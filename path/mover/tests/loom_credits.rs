@@ -11,7 +11,7 @@
 mod sync;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/credit.rs"]
+#[path = "../src/plan/credit.rs"]
 mod credit;
 
 use credit::Credits;

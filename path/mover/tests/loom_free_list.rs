@@ -11,7 +11,7 @@
 mod sync;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/free_list.rs"]
+#[path = "../src/inflight/free_list.rs"]
 mod free_list;
 
 use free_list::FreeList;

@@ -12,11 +12,11 @@
 mod sync;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/free_list.rs"]
+#[path = "../src/inflight/free_list.rs"]
 mod free_list;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/free_lists.rs"]
+#[path = "../src/inflight/free_lists.rs"]
 mod free_lists;
 
 #[allow(dead_code, reason = "the test uses a part of it")]

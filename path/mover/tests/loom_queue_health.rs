@@ -11,7 +11,7 @@
 mod sync;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/queue_health.rs"]
+#[path = "../src/plan/queue_health.rs"]
 mod queue_health;
 
 use loom::sync::Arc;

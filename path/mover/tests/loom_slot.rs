@@ -13,7 +13,7 @@
 mod sync;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/slot.rs"]
+#[path = "../src/inflight/slot.rs"]
 mod slot;
 
 use loom::cell::UnsafeCell;

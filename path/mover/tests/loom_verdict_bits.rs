@@ -10,7 +10,7 @@
 mod sync;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/verdict_bits.rs"]
+#[path = "../src/learn/verdict_bits.rs"]
 mod verdict_bits;
 
 use loom::sync::Arc;

@@ -5,8 +5,8 @@ use super::op::Op;
 use super::owned_request::{Held, OwnedRequest};
 use super::shared::Shared;
 use super::transfer::Transfer;
-use crate::error::JobError;
-use crate::outcome::{Outcome, Via};
+use crate::api::error::JobError;
+use crate::api::outcome::{Outcome, Via};
 use crate::report::AbortOnUnwind;
 use std::fmt::Debug;
 use std::task::Poll;
@@ -97,7 +97,7 @@ pub(crate) fn copy_whole(shared: &Shared, src: &[u8], dst: &mut [u8]) -> Option<
     }
     // SAFETY: both are used for `request` only, whose op is over when this returns; if it unwinds, the process ends.
     let (mut src, mut dst) = unsafe { (extend_lifetime(src), extend_lifetime_mut(dst)) };
-    let request = match crate::operation::copy(&mut src, &mut dst) {
+    let request = match crate::api::operation::copy(&mut src, &mut dst) {
         Ok(request) => request,
         Err(error) => return Some(Err(error)),
     };

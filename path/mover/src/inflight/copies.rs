@@ -7,14 +7,14 @@
 //! §5.4). One record covers all of them, and is written after all of them (SPEC §3.8). If that record says anything but
 //! success, none of the copies counts as done.
 
-use crate::channel::MAX_SLOTS;
-use crate::error::ChannelError;
-use crate::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, Policy};
+use crate::api::channel::MAX_SLOTS;
+use crate::api::error::ChannelError;
+use crate::api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, Policy};
+use crate::plan::route::{Entry, PortalQueue};
 use crate::report;
-use crate::route::{Entry, PortalQueue};
-use crate::stall_timer::{Bounds, StallTimer};
-use crate::time::{Clock, SystemClock};
 use crate::wait::Waiter;
+use crate::wait::stall_timer::{Bounds, StallTimer};
+use crate::wait::time::{Clock, SystemClock};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -167,7 +167,8 @@ impl Copies {
         let records: Vec<Records> = (0..slots).map(|_| Records::default()).collect();
         let flags = Policy { hint: policy.hint, ..Policy::default() };
         let preset = |records: &Records| {
-            let d = crate::route::with_policy_flags(Descriptor::memory_move(0, 0, 0), &queue.limits, &flags, true);
+            let d =
+                crate::plan::route::with_policy_flags(Descriptor::memory_move(0, 0, 0), &queue.limits, &flags, true);
             let d = d.with_record(records.own.address());
             d.with_flags(d.flags().difference(Flags::REQUEST_COMPLETION_RECORD))
         };

@@ -1,11 +1,11 @@
 //! From the addresses of a request to slices for the CPU.
 
-use crate::cpu;
-use crate::error::JobError;
-use crate::outcome::Outcome;
-use crate::policy::Hint;
-use crate::recover::Progress;
-use crate::request::{CopyRequest, Range};
+use crate::api::error::JobError;
+use crate::api::outcome::Outcome;
+use crate::api::policy::Hint;
+use crate::inflight::cpu;
+use crate::inflight::recover::Progress;
+use crate::plan::request::{CopyRequest, Range};
 use telpher_abi::Opcode;
 
 /// # Safety

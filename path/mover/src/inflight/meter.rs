@@ -1,7 +1,7 @@
 //! Measures what one timed operation costs its caller: the time spent in its steps, and in waits for it.
 
 use super::shared::Shared;
-use crate::time::Moment;
+use crate::wait::time::Moment;
 use std::time::Duration;
 use telpher_abi::Opcode;
 

@@ -22,13 +22,18 @@
 mod batch;
 mod borrowed;
 mod copies;
+mod cpu;
+mod free_list;
+mod free_lists;
 mod memory;
 mod meter;
 mod op;
 mod owned_request;
+pub(crate) mod recover;
 mod ring;
 mod shared;
 mod single;
+mod slot;
 mod stub_portal;
 mod table;
 mod transfer;

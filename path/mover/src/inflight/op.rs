@@ -10,13 +10,13 @@
 use super::memory;
 use super::shared::Shared;
 use super::table::Slot;
-use crate::error::JobError;
-use crate::outcome::{Outcome, Via};
-use crate::policy::Hint;
-use crate::recover::{Next, Progress};
-use crate::request::CopyRequest;
-use crate::stall_timer::StallTimer;
-use crate::time::Moment;
+use crate::api::error::JobError;
+use crate::api::outcome::{Outcome, Via};
+use crate::api::policy::Hint;
+use crate::inflight::recover::{Next, Progress};
+use crate::plan::request::CopyRequest;
+use crate::wait::stall_timer::StallTimer;
+use crate::wait::time::Moment;
 use std::task::Poll;
 use telpher_abi::{CompletionRecord, Opcode, Status, StatusByte};
 
@@ -82,7 +82,7 @@ impl Op {
         let limits = &shared.queues.all()[queue].limits;
         let Some(descriptor) = self.progress.next(limits) else { return false };
         let writes = self.progress.rest().writes();
-        let descriptor = crate::route::with_policy_flags(descriptor, limits, &shared.policy, writes);
+        let descriptor = crate::plan::route::with_policy_flags(descriptor, limits, &shared.policy, writes);
         // SAFETY: as in `offer`.
         let Some(slot) = (unsafe { shared.submit(queue, descriptor, now) }) else { return false };
         self.stage = Stage::InFlight(slot);
@@ -187,7 +187,7 @@ impl Op {
                 }
             } else if let Some(descriptor) = self.progress.next(limits) {
                 let writes = self.progress.rest().writes();
-                let descriptor = crate::route::with_policy_flags(descriptor, limits, &shared.policy, writes);
+                let descriptor = crate::plan::route::with_policy_flags(descriptor, limits, &shared.policy, writes);
                 // SAFETY: the descriptor names a part of the request's ranges. `Op::new`'s caller promised that they
                 // are valid and exclusive until the slot, kept in `self.stage`, completes or is parked with the memory.
                 if let Some(slot) = unsafe { shared.submit(queue, descriptor, now) } {

@@ -1,12 +1,12 @@
 //! Buffers and the request that uses them. They are made together, so that neither exists without the other.
 
 use super::memory;
-use crate::error::JobError;
-use crate::operation::{self, operations};
-use crate::outcome::{Outcome, Via};
-use crate::policy::Hint;
-use crate::recover::Progress;
-use crate::request::CopyRequest;
+use crate::api::error::JobError;
+use crate::api::operation::{self, operations};
+use crate::api::outcome::{Outcome, Via};
+use crate::api::policy::Hint;
+use crate::inflight::recover::Progress;
+use crate::plan::request::CopyRequest;
 use std::any::Any;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use telpher_abi::{Descriptor, Flags, Opcode};

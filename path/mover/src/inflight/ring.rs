@@ -6,15 +6,15 @@
 
 use super::memory;
 use super::owned_request::{Buffers, Held, OwnedRequest};
-use crate::channel::{ChannelPolicy, Order};
-use crate::error::JobError;
-use crate::outcome::{Outcome, Via};
-use crate::policy::Policy;
-use crate::recover::{Next, Progress};
-use crate::request::CopyRequest;
-use crate::route::{Entry, PortalQueue};
-use crate::stall_timer::StallTimer;
-use crate::time::{Clock, Moment};
+use crate::api::channel::{ChannelPolicy, Order};
+use crate::api::error::JobError;
+use crate::api::outcome::{Outcome, Via};
+use crate::api::policy::Policy;
+use crate::inflight::recover::{Next, Progress};
+use crate::plan::request::CopyRequest;
+use crate::plan::route::{Entry, PortalQueue};
+use crate::wait::stall_timer::StallTimer;
+use crate::wait::time::{Clock, Moment};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode};
@@ -281,7 +281,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let d = if *raw {
             d
         } else {
-            crate::route::with_policy_flags(d, &self.queue.limits, &self.job_policy, progress.rest().writes())
+            crate::plan::route::with_policy_flags(d, &self.queue.limits, &self.job_policy, progress.rest().writes())
         };
         self.records[i].own.clear();
         let d = d.with_record(self.records[i].own.address());
@@ -489,13 +489,14 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                     unsafe { memory::touch(&range) };
                     return self.send_again(i);
                 }
-                None => self.on_cpu(i, crate::recover::Failure::Fault(fault).into()),
+                None => self.on_cpu(i, crate::inflight::recover::Failure::Fault(fault).into()),
             },
-            Next::Touch(fault) => Err(crate::recover::Failure::Fault(fault).into()),
+            Next::Touch(fault) => Err(crate::inflight::recover::Failure::Fault(fault).into()),
             Next::OnCpu(status, fault) => {
                 let op = self.slots[i].progress.rest().opcode();
-                let otherwise = fault
-                    .map_or(JobError::Refused { op, status }, |fault| crate::recover::Failure::Fault(fault).into());
+                let otherwise = fault.map_or(JobError::Refused { op, status }, |fault| {
+                    crate::inflight::recover::Failure::Fault(fault).into()
+                });
                 self.on_cpu(i, otherwise)
             }
             Next::Refine(outcome) => {

@@ -1,17 +1,17 @@
 //! The state that all handles of one mover share: submitting descriptors, completing them, and parking memory.
 
 use super::table::{Slot, Table};
-use crate::costs::{Costs, Worker};
-use crate::forecast::{self, Awaited, Slept, WakeUp};
+use crate::api::policy::Policy;
+use crate::learn::costs::{Costs, Worker};
+use crate::learn::tuning::{Measured, Tuning};
 use crate::learn::{self, Choice, DeviceChooser, Learning};
-use crate::policy::Policy;
-use crate::request::CopyRequest;
-use crate::route::{PortalQueue, PortalQueues};
-use crate::stall_timer::StallTimer;
+use crate::plan::request::CopyRequest;
+use crate::plan::route::{PortalQueue, PortalQueues};
+use crate::plan::topology::Topology;
 use crate::stripe::STRIPES;
-use crate::time::{Clock, Moment, Rest};
-use crate::topology::Topology;
-use crate::tuning::{Measured, Tuning};
+use crate::wait::forecast::{self, Awaited, Slept, WakeUp};
+use crate::wait::stall_timer::StallTimer;
+use crate::wait::time::{Clock, Moment, Rest};
 use crate::wait::{Pass, Wait, Waiter};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};

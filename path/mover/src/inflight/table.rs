@@ -1,13 +1,13 @@
 //! The slots: one completion record each, and space for the memory of a job that was dropped or expired.
 
-use crate::forecast::Awaited;
-use crate::free_lists::FreeLists;
-use crate::route::{Entry, PortalQueue, PortalQueues};
-use crate::slot::SlotState;
-use crate::stall_timer::StallAction;
+use crate::inflight::free_lists::FreeLists;
+use crate::inflight::slot::SlotState;
+use crate::plan::route::{Entry, PortalQueue, PortalQueues};
 use crate::stripe;
 use crate::sync::{AtomicU32, Ordering};
-use crate::time::Moment;
+use crate::wait::forecast::Awaited;
+use crate::wait::stall_timer::StallAction;
+use crate::wait::time::Moment;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use telpher_portal::RecordCell;

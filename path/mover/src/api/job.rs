@@ -1,10 +1,10 @@
 //! One operation in flight: a future that a thread can also wait for.
 
-use crate::error::{Expired, JobError};
+use crate::api::error::{Expired, JobError};
+use crate::api::outcome::{Outcome, Via};
 use crate::inflight::{InFlight, InvalidRequest, Meter, OwnedRequest, Shared};
 use crate::learn::Choice;
-use crate::outcome::{Outcome, Via};
-use crate::time::Moment;
+use crate::wait::time::Moment;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

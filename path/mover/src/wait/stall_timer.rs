@@ -1,6 +1,6 @@
 //! A timer that notices a late record without a clock read for each check of the record.
 
-use crate::time::Moment;
+use crate::wait::time::Moment;
 use std::time::Duration;
 
 /// Failed checks between two clock reads: a clock read (about 25 ns) is 1 % of that many PAUSEs (about 40 ns each). A

@@ -3,15 +3,15 @@
 //! Nothing is decided in this file. It calls the same code as a [`Mover`](crate::Mover), with an interface that needs
 //! neither memory nor a device.
 
-use crate::forecast::{Awaited, Slept};
+use crate::api::policy::Policy;
 use crate::inflight::{Core, StubPortal};
 use crate::learn::Learning;
-use crate::policy::Policy;
-use crate::request::CopyRequest;
-use crate::route::Entry;
-use crate::split::{BULK, DEPTH, Remainder};
-use crate::time::{ManualClock, Moment, Rest};
-use crate::topology::Topology;
+use crate::plan::request::CopyRequest;
+use crate::plan::route::Entry;
+use crate::plan::split::{BULK, DEPTH, Remainder};
+use crate::plan::topology::Topology;
+use crate::wait::forecast::{Awaited, Slept};
+use crate::wait::time::{ManualClock, Moment, Rest};
 use crate::wait::{Pass, Wait, Waiter};
 use std::sync::Arc;
 use std::time::Duration;
@@ -175,10 +175,10 @@ impl Parts {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::route::Route;
-    use crate::split::Split;
-    use crate::threshold::Threshold;
-    use crate::topology::SystemTopology;
+    use crate::plan::route::Route;
+    use crate::plan::split::Split;
+    use crate::plan::threshold::Threshold;
+    use crate::plan::topology::SystemTopology;
     use telpher_portal::QueueMode;
     use telpher_portal::mock::MockPortal;
 

@@ -1,12 +1,12 @@
 //! The poll-mode layer: one thread, one queue, a fixed number of operations. Nothing blocks and nothing is allocated.
 
-use crate::error::{ChannelError, JobError};
+use crate::api::error::{ChannelError, JobError};
+use crate::api::operation::operations;
+use crate::api::outcome::{Outcome, Via};
+use crate::api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault};
 use crate::inflight::{Buffers, InvalidRequest, Ring, named, side};
-use crate::operation::operations;
-use crate::outcome::{Outcome, Via};
-use crate::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault};
-use crate::stall_timer::Bounds;
-use crate::time::{Clock, SystemClock};
+use crate::wait::stall_timer::Bounds;
+use crate::wait::time::{Clock, SystemClock};
 use std::sync::Arc;
 use std::time::Duration;
 use telpher_abi::{CompletionRecord, Descriptor};

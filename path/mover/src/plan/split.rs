@@ -1,7 +1,7 @@
 //! Splitting: from which size on one operation is cut into parts that are in flight at the same time, over how many
 //! queues, and whether the waiting thread does some of them.
 
-use crate::request::CopyRequest;
+use crate::plan::request::CopyRequest;
 use std::ops::RangeInclusive;
 
 /// How one long operation is split.

@@ -4,7 +4,7 @@
 //! list it belongs to. So threads that work in parallel write different words, and reuse slots that are in their own
 //! caches.
 
-use crate::free_list::FreeList;
+use super::free_list::FreeList;
 use crate::stripe::{Padded, STRIPES};
 
 /// The smallest number of entries that justifies a list. Source: chosen; with fewer, threads would go from list to

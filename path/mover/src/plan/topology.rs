@@ -1,6 +1,6 @@
 //! NUMA nodes: which queues are near a thread or near some memory.
 
-use crate::request::CopyRequest;
+use crate::plan::request::CopyRequest;
 use crate::sync::{AtomicU64, Ordering};
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};

@@ -1,7 +1,7 @@
 //! How to wait for a completion record: the policy says what to do between two checks, and a waiter applies it.
 
-use crate::forecast::{Awaited, Slept, WakeUp};
-use crate::time::{Moment, Rest};
+use crate::wait::forecast::{Awaited, Slept, WakeUp};
+use crate::wait::time::{Moment, Rest};
 use std::time::Duration;
 use telpher_portal::Watch;
 

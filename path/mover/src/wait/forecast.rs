@@ -5,8 +5,8 @@
 //! then, or now, and adds its own time. A record that comes earlier or later than expected moves that time by the
 //! difference, since everything queued behind it comes earlier or later as well.
 
+use super::time::Moment;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::time::Moment;
 use std::cell::Cell;
 use std::time::Duration;
 use telpher_abi::Opcode;

@@ -1,14 +1,14 @@
 //! Operations on borrowed slices; all of them end before the scope does.
 #![allow(unsafe_code, reason = "extends borrows for the time of a transfer, which `run` waits for")]
 
-use crate::error::JobError;
+use crate::api::error::JobError;
+use crate::api::job::Done;
+use crate::api::operation::operations;
+use crate::api::outcome::{Outcome, Via};
 use crate::inflight::{
     BorrowedInFlight, InvalidRequest, Meter, OwnedRequest, Shared, extend_lifetime, extend_lifetime_mut, side, tuple,
 };
-use crate::job::Done;
 use crate::learn::Choice;
-use crate::operation::operations;
-use crate::outcome::{Outcome, Via};
 use crate::report::{AbortOnUnwind, say};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,15 +1,15 @@
 //! Routing: the queues of a mover, and which of them is asked first.
 
-use crate::credit::{Credit, Credits};
-use crate::forecast::BusyUntil;
-use crate::queue_health::QueueHealth;
+use crate::plan::credit::{Credit, Credits};
+use crate::plan::queue_health::QueueHealth;
+use crate::plan::request::CopyRequest;
+use crate::plan::topology::{NodeMap, Topology};
 use crate::reentrancy::InPortal;
 use crate::report::AbortOnUnwind;
-use crate::request::CopyRequest;
-use crate::stall_timer::StallAction;
 use crate::stripe::Padded;
 use crate::sync::{AtomicU32, Ordering};
-use crate::topology::{NodeMap, Topology};
+use crate::wait::forecast::BusyUntil;
+use crate::wait::stall_timer::StallAction;
 use std::sync::Arc;
 use telpher_abi::registers::{GenCap, OpCap};
 use telpher_abi::{Descriptor, Opcode};
@@ -392,8 +392,8 @@ pub(crate) fn with_policy_flags(d: Descriptor, limits: &Limits, policy: &crate::
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::plan::topology::SystemTopology;
     use crate::stripe;
-    use crate::topology::SystemTopology;
     use telpher_portal::mock::MockPortal;
 
     fn queues(modes: &[QueueMode]) -> PortalQueues {

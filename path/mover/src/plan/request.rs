@@ -3,7 +3,7 @@
 //! A [`CopyRequest`] may have any length. A queue limits one descriptor, so a request is cut into [`Chunk`]s. The rest
 //! after some bytes were done is again a request (SPEC §8.3: each operation's continuation).
 
-use crate::route::Limits;
+use crate::plan::route::Limits;
 use telpher_abi::{
     CompletionRecord, DELTA_ENTRY_BYTES, DIF_TUPLE_BYTES, Descriptor, DifBlock, Flags, MAX_DELTA_TRANSFER,
     MIN_MAX_DELTA_RECORD, OpFlags, Opcode,

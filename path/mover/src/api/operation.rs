@@ -1,7 +1,7 @@
 //! The operations: one list for every interface (job, batch, scope, channel), and the request that each makes.
 
-use crate::error::JobError;
-use crate::request::CopyRequest;
+use crate::api::error::JobError;
+use crate::plan::request::CopyRequest;
 use std::ops::Range;
 use telpher_abi::{DELTA_ENTRY_BYTES, DIF_TUPLE_BYTES, Descriptor, Flags, MAX_DELTA_TRANSFER, OpFlags, Opcode};
 use telpher_mem::{StableBuf, StableBufMut};

@@ -3,11 +3,11 @@
 //! One table ([`Policy::SETTINGS`]) says for each name which values it takes, how they are read, and how they are
 //! written. So all front ends write a policy in the same way.
 
+use crate::api::policy::{Hint, OnFault, Policy, Retry};
 use crate::learn::Learning;
-use crate::policy::{Hint, OnFault, Policy, Retry};
-use crate::route::Route;
-use crate::split::Split;
-use crate::threshold::Threshold;
+use crate::plan::route::Route;
+use crate::plan::split::Split;
+use crate::plan::threshold::Threshold;
 use crate::wait::{DEFAULT_PAUSES, Wait};
 use std::fmt::Write;
 use std::time::Duration;

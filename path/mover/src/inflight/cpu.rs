@@ -1,9 +1,9 @@
 //! The CPU path: executes a request on plain slices with `ops`.
 
-use crate::error::JobError;
-use crate::outcome::{Delta, Outcome};
-use crate::policy::Hint;
-use crate::recover::{dest_tags, source_tags};
+use crate::api::error::JobError;
+use crate::api::outcome::{Delta, Outcome};
+use crate::api::policy::Hint;
+use crate::inflight::recover::{dest_tags, source_tags};
 use telpher_abi::{DELTA_ENTRY_BYTES, Descriptor, DestDifFlags, DifBlock, DifFlags, OpFlags, SourceDifFlags, Status};
 use telpher_ops::crc::{self, CrcMode};
 use telpher_ops::delta::{self, ApplyErrorKind};

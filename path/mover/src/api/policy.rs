@@ -1,11 +1,11 @@
 //! Policies are values: how to retry, what to do on a fault, where results are written, and the rest in one [`Policy`].
 
 use crate::learn::Learning;
-use crate::route::Route;
-use crate::split::Split;
-use crate::stall_timer::Bounds;
-use crate::threshold::Threshold;
+use crate::plan::route::Route;
+use crate::plan::split::Split;
+use crate::plan::threshold::Threshold;
 use crate::wait::Wait;
+use crate::wait::stall_timer::Bounds;
 use std::time::Duration;
 pub use telpher_ops::Hint;
 

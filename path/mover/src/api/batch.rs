@@ -1,11 +1,11 @@
 //! Several operations submitted together, with fences between them.
 
-use crate::error::{Expired, JobError};
+use crate::api::error::{Expired, JobError};
+use crate::api::job::Done;
+use crate::api::operation::operations;
+use crate::api::outcome::{Outcome, Via};
 use crate::inflight::{BatchInFlight, InvalidRequest, Member, OwnedRequest, Shared, boxed, nop};
-use crate::job::Done;
-use crate::operation::operations;
-use crate::outcome::{Outcome, Via};
-use crate::time::Moment;
+use crate::wait::time::Moment;
 use std::any::Any;
 use std::future::Future;
 use std::marker::PhantomData;

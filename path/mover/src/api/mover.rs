@@ -1,20 +1,20 @@
 //! The thread-safe layer: jobs that own their buffers, executed by the CPU or a device as the policy says.
 
-use crate::batch::Batch;
-use crate::error::JobError;
+use crate::api::batch::Batch;
+use crate::api::error::JobError;
+use crate::api::job::Job;
+use crate::api::operation::operations;
+use crate::api::outcome::Outcome;
+use crate::api::policy::Policy;
+use crate::api::scope::Scope;
+use crate::api::setting::SIZED;
 use crate::inflight::{Core, Shared, copy_now, copy_whole, drain, nop, tuple};
-use crate::job::Job;
 use crate::learn::Choice;
-use crate::operation::operations;
-use crate::outcome::Outcome;
-use crate::policy::Policy;
-use crate::scope::Scope;
-use crate::setting::SIZED;
+use crate::learn::tuning::Tuning;
+use crate::plan::threshold::Threshold;
+use crate::plan::topology::{SystemTopology, Topology};
 use crate::stripe;
-use crate::threshold::Threshold;
-use crate::time::{Clock, SystemClock};
-use crate::topology::{SystemTopology, Topology};
-use crate::tuning::Tuning;
+use crate::wait::time::{Clock, SystemClock};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -240,7 +240,7 @@ impl Mover {
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
-        crate::scope::run(self.shared(), f)
+        crate::api::scope::run(self.shared(), f)
     }
 
     /// Calls `look` until it is ready, and rests between the calls as [`Policy::wait`] says. For callers that wait for

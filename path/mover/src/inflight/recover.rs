@@ -11,11 +11,11 @@
 //! This file touches no memory and reads no clock; the owner of the progress does that. Source of every rule: SPEC
 //! §8.3.
 
-use crate::error::JobError;
-use crate::outcome::{Delta, Outcome, Tags, Via};
-use crate::policy::OnFault;
-use crate::request::{Chunk, CopyRequest, Range};
-use crate::route::Limits;
+use crate::api::error::JobError;
+use crate::api::outcome::{Delta, Outcome, Tags, Via};
+use crate::api::policy::OnFault;
+use crate::plan::request::{Chunk, CopyRequest, Range};
+use crate::plan::route::Limits;
 use telpher_abi::{CompletionRecord, Descriptor, DifStatus, Opcode, Status};
 use telpher_mem::PAGE_BYTES;
 

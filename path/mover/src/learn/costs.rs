@@ -5,7 +5,7 @@
 //! Every measured time corrects it at its own size and around that size ([`Row`]). This file reads no clock: the
 //! callers of `learn` have measured.
 
-use crate::estimate::{Row, log, scaled, step};
+use crate::learn::estimate::{Row, log, scaled, step};
 use std::time::Duration;
 use telpher_abi::Opcode;
 

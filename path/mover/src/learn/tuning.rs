@@ -6,9 +6,9 @@
 //!                                   TELPHER_TUNING              └──► Mover::teach      its cost estimates
 //! ```
 
-use crate::policy::Policy;
-use crate::setting::{SIZED, SettingError, sized};
-use crate::threshold::Threshold;
+use crate::api::policy::Policy;
+use crate::api::setting::{SIZED, SettingError, sized};
+use crate::plan::threshold::Threshold;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

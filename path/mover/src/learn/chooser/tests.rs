@@ -2,11 +2,11 @@
 #![allow(clippy::cast_precision_loss, reason = "sizes and shares")]
 
 use super::{Choice, DeviceChooser, Sampler};
-use crate::costs::Kind;
-use crate::costs::{Costs, Worker};
-use crate::estimate::{STEPS, smallest};
+use crate::learn::costs::Kind;
+use crate::learn::costs::{Costs, Worker};
+use crate::learn::estimate::{STEPS, smallest};
+use crate::plan::threshold::Threshold;
 use crate::sync::Ordering;
-use crate::threshold::Threshold;
 use std::time::Duration;
 use telpher_abi::Opcode;
 

@@ -23,11 +23,11 @@
 //!
 //! Not measured: a copy by the CPU leaves the destination in its cache, and evicts other data.
 
-use crate::costs::{Costs, KINDS, Kind, Worker, published};
-use crate::estimate::{Estimate, ONE, Row, SETTLED, STEPS, log, scaled, smallest, step};
+use crate::learn::costs::{Costs, KINDS, Kind, Worker, published};
+use crate::learn::estimate::{Estimate, ONE, Row, SETTLED, STEPS, log, scaled, smallest, step};
+use crate::learn::verdict_bits::VerdictBits;
+use crate::plan::threshold::Threshold;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::threshold::Threshold;
-use crate::verdict_bits::VerdictBits;
 use std::cell::Cell;
 use std::time::Duration;
 use telpher_abi::Opcode;
@@ -66,7 +66,7 @@ const PROBE_SHARE: u64 = 64;
 
 /// A factor between device and CPU, as a logarithm, that no use of the device makes up for: 16. Source: published times
 /// put a device that is waited for at 0.75 µs and one that is kept busy at 0.1 µs for its caller (see
-/// [`crate::costs`]), a factor of 8.
+/// [`crate::learn::costs`]), a factor of 8.
 const HOPELESS: i32 = 4 * ONE;
 
 /// Samples between two adjustments of the limit of the hopeless sizes.
