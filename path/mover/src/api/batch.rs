@@ -301,7 +301,7 @@ impl TimedBatch {
     /// # Errors
     ///
     /// [`Expired`] if the deadline passed first; members that had not ended then have
-    /// [`JobError::Deadline`](crate::JobError::Deadline) as their result.
+    /// [`JobError::Deadline`] as their result.
     pub fn wait(mut self) -> Result<BatchDone, Expired<BatchDone>> {
         if let Some(job) = &mut self.job {
             job.set_waited_for(true);

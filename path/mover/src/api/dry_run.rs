@@ -99,9 +99,9 @@ impl DryRun {
     }
 
     /// Gives an entry back after its record was seen.
-    pub fn leave(&self, queue: usize, room: QueueEntry) {
+    pub fn leave(&self, queue: usize, entry: QueueEntry) {
         if let Some(queue) = self.core.queues.all().get(queue) {
-            queue.leave(room.0);
+            queue.leave(entry.0);
         }
     }
 

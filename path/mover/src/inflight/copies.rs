@@ -354,7 +354,7 @@ impl std::fmt::Debug for Copies {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Copies")
             .field("queue", &self.queue.portal.info().name)
-            .field("places", &self.slots())
+            .field("slots", &self.slots())
             .field("pending", &self.pending())
             .finish_non_exhaustive()
     }

@@ -71,7 +71,7 @@ impl Op {
     /// # Safety
     ///
     /// As for [`Op::new`].
-    pub(super) unsafe fn bound_for(queue: usize, request: CopyRequest) -> Self {
+    pub(super) unsafe fn for_queue(queue: usize, request: CopyRequest) -> Self {
         Self::at(Progress::new(request), Stage::Ready, queue, 0)
     }
 

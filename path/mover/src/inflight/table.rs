@@ -74,12 +74,12 @@ pub(super) struct Table {
 }
 
 /// Number of slots that one sweep checks, so that a sweep is short however large the table is.
-const SWEEP: u32 = 16;
+const SLOTS_PER_SWEEP: u32 = 16;
 
 /// The number of sweeps with parked slots between two health checks of the queues. No thread waits for a dropped job,
 /// so nothing else would ask its queue. Source: derived; a sweep takes some 100 ns and a health check some 10 µs, so
 /// the checks are a tenth of the time spent sweeping.
-const SWEEPS_TO_ASK: u32 = 1024;
+const SWEEPS_PER_HEALTH_CHECK: u32 = 1024;
 
 impl Table {
     pub(super) fn new(capacity: u32) -> Self {
@@ -157,11 +157,13 @@ impl Table {
         }
         let len = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         // Relaxed: any start is fair.
-        let start = self.cursor.fetch_add(SWEEP, Ordering::Relaxed);
-        for i in 0..SWEEP.min(len) {
+        let start = self.cursor.fetch_add(SLOTS_PER_SWEEP, Ordering::Relaxed);
+        for i in 0..SLOTS_PER_SWEEP.min(len) {
             self.sweep_one(queues, start.wrapping_add(i) % len);
         }
-        if start % (SWEEPS_TO_ASK * SWEEP) == (SWEEPS_TO_ASK - 1) * SWEEP && self.parked() != (0, 0) {
+        if start % (SWEEPS_PER_HEALTH_CHECK * SLOTS_PER_SWEEP) == (SWEEPS_PER_HEALTH_CHECK - 1) * SLOTS_PER_SWEEP
+            && self.parked() != (0, 0)
+        {
             self.check_health(queues, limit, now());
         }
     }

@@ -143,7 +143,7 @@ impl SplitTransfer {
     }
 
     fn step(&mut self, shared: &Shared, now: Moment) -> Poll<Result<Outcome, JobError>> {
-        self.look(shared, now);
+        self.step_parts(shared, now);
         if self.cpu_only || self.hybrid && self.waited_for {
             self.work_on_cpu(shared);
         }
@@ -151,7 +151,7 @@ impl SplitTransfer {
     }
 
     /// Takes one step of each op, and submits parts where there is room.
-    fn look(&mut self, shared: &Shared, now: Moment) {
+    fn step_parts(&mut self, shared: &Shared, now: Moment) {
         for position in 0..self.parts.len() {
             if let Some(part) = &mut self.parts[position] {
                 let Poll::Ready(result) = part.op.step(shared, now) else { continue };
@@ -167,11 +167,11 @@ impl SplitTransfer {
     fn arrived(&mut self, via: Via, start: u64, len: u64, result: Result<Outcome, JobError>) {
         // The device did not do one byte: the queues have no room, or the device refuses.
         self.cpu_only |= via == Via::Cpu;
-        self.settle(via, start, len, result);
+        self.end_part(via, start, len, result);
     }
 
     /// Records the end of a part.
-    fn settle(&mut self, via: Via, start: u64, len: u64, result: Result<Outcome, JobError>) {
+    fn end_part(&mut self, via: Via, start: u64, len: u64, result: Result<Outcome, JobError>) {
         self.verdict.by(via);
         self.verdict.ended(start, len, result);
         if let Some(at) = self.verdict.different {
@@ -191,7 +191,7 @@ impl SplitTransfer {
         };
         // SAFETY: a part of the request, whose memory is ours by the promise of `new`. Parts of a divisible request
         // share no byte that one of them writes, and the remainder hands out each byte once.
-        let mut op = unsafe { Op::bound_for(queue, self.request.part(start, len)) };
+        let mut op = unsafe { Op::for_queue(queue, self.request.part(start, len)) };
         if op.offer_once(shared, now) {
             self.parts[position] = Some(Part { op, start, len });
         } else if self.parts.iter().any(Option::is_some) {
@@ -214,10 +214,10 @@ impl SplitTransfer {
             let part = Progress::new(self.request.part(start, len));
             // SAFETY: as in `send`; no op has this part.
             let result = unsafe { memory::finish(&part, hint) };
-            self.settle(Via::Cpu, start, len, result);
+            self.end_part(Via::Cpu, start, len, result);
             done += len;
             self.drive(shared);
-            self.look(shared, shared.clock.now());
+            self.step_parts(shared, shared.clock.now());
         }
     }
 

@@ -19,7 +19,7 @@ use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, Submission};
 ///
 /// If all queues are on one node, or their nodes are not known, all of them are near, for [`Local`](Route::Local) and
 /// for [`PushPull`](Route::PushPull), which then works like [`RoundRobin`](Route::RoundRobin). A queue's node is
-/// [`QueueInfo::numa_node`](telpher_portal::QueueInfo::numa_node); a [`Topology`](crate::Topology) describes the
+/// [`QueueInfo::numa_node`](telpher_portal::QueueInfo::numa_node); a [`Topology`] describes the
 /// machine's nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Route {
