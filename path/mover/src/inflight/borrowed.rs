@@ -49,8 +49,8 @@ impl BorrowedInFlight {
     /// before, unless the slices are never touched again.
     pub(crate) unsafe fn new<P: Send + 'static>(shared: &Shared, request: OwnedRequest<P>) -> Self {
         let (payload, request) = request.into_parts();
-        // SAFETY: the ranges lie in the payload's slices, which our caller keeps away from other code.
         BorrowedInFlight {
+            // SAFETY: the ranges lie in the payload's slices, which our caller keeps away from other code.
             transfer: unsafe { Transfer::new(shared, request) },
             meter: None,
             _payload: Box::new(Kept(payload)),
