@@ -14,10 +14,7 @@
 //! 4. Memory that is lent to a scope outlives the scope, and a scope does not return while one of its ops is in flight.
 //! 5. Records and batch lists live in the table, the `InFlight`, the ring or the [`Copies`], and are leaked rather than
 //!    freed while they are in flight.
-#![allow(
-    unsafe_code,
-    reason = "vouches for addresses and makes slices of them; the proof is the ownership described above"
-)]
+#![allow(unsafe_code, reason = "vouches for addresses and makes slices of them; the proof is the ownership above")]
 
 mod batch;
 mod borrowed;
