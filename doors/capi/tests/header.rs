@@ -225,21 +225,21 @@ const SEEN: [Seen; 11] = [
     ("../../uses/vhost/src/socket.rs", "Role", &[
         ("Server", Some("TELPHER_VHOST_SERVER")), ("Client", Some("TELPHER_VHOST_CLIENT")),
     ]),
-    ("../../path/mover/src/outcome.rs", "Outcome", &[
+    ("../../path/mover/src/api/outcome.rs", "Outcome", &[
         ("Done", Some("TELPHER_DONE")), ("Equal", Some("TELPHER_EQUAL")), ("Different", Some("TELPHER_DIFFERENT")),
         ("Crc", Some("TELPHER_CRC_VALUE")),
         // Each of the delta's own.
         ("Delta", None),
         ("Dif", Some("TELPHER_DIF_DONE")), ("DifMismatch", Some("TELPHER_DIF_MISMATCH")),
     ]),
-    ("../../path/mover/src/outcome.rs", "Delta", &[
+    ("../../path/mover/src/api/outcome.rs", "Delta", &[
         ("Identical", Some("TELPHER_DELTA_IDENTICAL")), ("Complete", Some("TELPHER_DELTA_COMPLETE")),
         ("Overflow", Some("TELPHER_DELTA_OVERFLOW")),
     ]),
-    ("../../path/mover/src/outcome.rs", "Via", &[
+    ("../../path/mover/src/api/outcome.rs", "Via", &[
         ("Cpu", Some("TELPHER_VIA_CPU")), ("Device", Some("TELPHER_VIA_DEVICE")), ("Both", Some("TELPHER_VIA_BOTH")),
     ]),
-    ("../../path/mover/src/error.rs", "JobError", &[
+    ("../../path/mover/src/api/error.rs", "JobError", &[
         ("Lengths", Some("TELPHER_ERROR_LENGTHS")), ("Unit", Some("TELPHER_ERROR_UNIT")),
         ("TooLong", Some("TELPHER_ERROR_TOO_LONG")), ("BadDelta", Some("TELPHER_ERROR_BAD_DELTA")),
         ("Fault", Some("TELPHER_ERROR_FAULT")), ("QueueFull", Some("TELPHER_ERROR_QUEUE_FULL")),

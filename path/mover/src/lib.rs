@@ -1,89 +1,68 @@
 //! Submit and complete for programs: jobs own their buffers; batches, fences, recovery and policies.
 //!
 //! ```text
-//!                 threshold: too small? ──► cpu ──► ops
+//!              below the threshold? ──► cpu ──► ops
 //!                     │
-//!  Mover::copy ──► Load ──► Flight ──route──► Lane ──credit──► portal.offer ──► a device
-//!  Batch::submit    │         │ ▲                                                 │
-//!  Scope::copy   buffers    Course (pieces, faults) ◄──────── record ◄────────────┘
-//!  Channel::copy  + ask       └──► cpu (what is left), touch, next piece
+//!  Mover::copy ──► OwnedRequest ──► Op ──route──► PortalQueue ──credit──► portal.offer ──► a device
+//!  Batch::submit    │               │ ▲                                                       │
+//!  Scope::copy   buffers       Progress (chunks, faults) ◄──────────── record ◄───────────────┘
+//!  Channel::copy + CopyRequest      └──► cpu (the rest), touch, next chunk
 //! ```
 //!
-//! | layer | for whom | what it promises |
+//! | layer | for | what it promises |
 //! |---|---|---|
 //! | [`Channel`] | poll-mode programs | one thread, one queue; [`Ticket`]s; never blocks, never allocates |
-//! | [`Copies`] | those who keep the memory alive themselves, as a switch does | one thread, one queue, nothing but copies; a few nanoseconds each |
-//! | [`Mover`] | everyone else | thread-safe; [`Job`]s are futures and can be waited for; [`Scope`]s borrow; [`Batch`]es with fences |
+//! | [`Copies`] | callers that keep the memory alive, such as a switch | one thread, one queue; a few nanoseconds a copy |
+//! | [`Mover`] | all other programs | thread-safe; [`Job`]s are futures; [`Scope`]s borrow; [`Batch`]es have fences |
 //!
-//! **Nouns.** A *load* is buffers and what is asked of them; a *course* is an ask on its way through pieces and faults; a
-//! *flight* drives one course; a *fleet* is several flights that share one ask; a *leg* is one descriptor a device has; a *lane*
-//! is one queue. Policies are values: [`Threshold`] and [`Learning`] (whether), [`Route`] and [`Split`] (where), [`Retry`],
-//! [`OnFault`], [`Wait`], [`Hint`], together a [`Policy`].
+//! **Nouns.** A *request* is an operation on raw addresses, of any length. An *owned request* holds the buffers as
+//! well. A *chunk* is the part of a request that one descriptor does. *Progress* is how far a request has come through
+//! its chunks and faults. An *op* is the state machine that executes one request; a *split transfer* executes the parts
+//! of one request as several ops at the same time. A *slot* is one completion record and stands for one descriptor that
+//! a device has. A *portal queue* is one queue of the mover. Policies are values: [`Threshold`] and [`Learning`]
+//! (device or CPU), [`Route`] and [`Split`] (which queues), [`Retry`], [`OnFault`], [`Wait`], [`Hint`], together a
+//! [`Policy`].
 //!
-//! **What always holds.** While a device may touch a buffer, no safe code can: the buffer is in the job, in the in-flight
-//! table, or borrowed by a scope that has not returned. Every job ends exactly once. Waits are state machines that are told
-//! the time by a [`Clock`]; nothing here starts a thread.
+//! **Stages.** The folders follow one copy: `api` takes the request and the buffers, `plan` chooses device or CPU, queues
+//! and parts, `inflight` submits descriptors, recovers from faults and keeps the memory, `wait` waits for the record, and
+//! `learn` turns measured times into the next choice.
+//!
+//! **Invariants.** While a device may touch a buffer, no safe code can: the buffer is in the job, in the in-flight
+//! table, or borrowed by a scope that has not returned. Every job ends exactly once. Waits are state machines that get
+//! the time from a [`Clock`]; this crate starts no thread.
 //!
 //! Citations: **SPEC** is Intel's *Data Streaming Accelerator Architecture Specification*, order 341204-006US.
 #![deny(unsafe_code)]
 
-mod ask;
-mod batch;
-mod channel;
-mod costs;
-mod counsel;
-mod cpu;
-mod credit;
-mod error;
-mod estimate;
-mod forecast;
+mod api;
 mod forks;
-mod freelist;
-mod freelists;
 mod inflight;
-mod job;
 mod learn;
-mod marks;
-mod mover;
-mod nest;
-mod operation;
-mod outcome;
-mod policy;
-mod recover;
+mod plan;
+mod reentrancy;
 mod report;
-mod route;
-mod scope;
-mod setting;
-mod slot;
-mod split;
-mod standing;
 mod stripe;
 mod sync;
-mod threshold;
-mod time;
-mod topology;
-mod tuning;
-mod vigil;
 mod wait;
 
-pub use batch::{Batch, BatchDone, BatchJob, Key, TimedBatch};
-pub use channel::{Channel, ChannelPolicy, Finished, Order, RejectReason, Rejected, Ticket};
-pub use counsel::{Counsel, Expected, Parts, Room, Waiting};
-pub use error::{ChannelError, Expired, JobError};
+pub use api::batch::{Batch, BatchDone, BatchJob, Key, TimedBatch};
+pub use api::channel::{Channel, ChannelPolicy, Finished, Order, RejectReason, Rejected, Ticket};
+pub use api::dry_run::{DryRun, Expected, Parts, QueueEntry, Waiting};
+pub use api::error::{ChannelError, Expired, JobError};
+pub use api::job::{Done, Job, Timed};
+pub use api::mover::Mover;
+pub use api::outcome::{Delta, Outcome, Tags, Via};
+pub use api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry};
+pub use api::scope::{Scope, ScopedJob};
+pub use api::setting::{Setting, SettingError};
 pub use inflight::{Buffers, Copies, CopiesPolicy, Ended};
-pub use job::{Done, Job, Timed};
 pub use learn::Learning;
-pub use mover::Mover;
-pub use outcome::{Delta, Outcome, Tags, Via};
-pub use policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry};
-pub use route::Route;
-pub use scope::{Scope, ScopedJob};
-pub use setting::{Setting, SettingError};
-pub use split::Split;
-pub use threshold::{DEFAULT_THRESHOLD, Threshold};
-pub use time::{Clock, ManualClock, Moment, Rest, SystemClock};
-pub use topology::{SystemTopology, Topology};
-pub use tuning::{Measured, TunedMachine, Tuning, TuningError};
+pub use learn::tuning::{Measured, TunedMachine, Tuning, TuningError};
+pub use plan::route::Route;
+pub use plan::split::Split;
+pub use plan::threshold::{DEFAULT_THRESHOLD, Threshold};
+pub use plan::topology::{SystemTopology, Topology};
+pub use wait::time::{Clock, ManualClock, Moment, Rest, SystemClock};
 pub use wait::{DEFAULT_PAUSES, Wait};
 
 pub use telpher_abi::Opcode;
@@ -96,7 +75,7 @@ pub use telpher_ops::dif::DifConfig;
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
 
-/// So does that of the walk of one descriptor.
+/// The example in `docs/one-descriptor.md` runs as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/one-descriptor.md")]
 struct OneDescriptorDoctest;

@@ -1,25 +1,24 @@
-//! What happens when memory that a device may write cannot be kept from its owner in the ordinary way: people are told,
-//! and the process ends where there is no way on.
+//! Reports memory that must be leaked because a device may still write it, and ends the process where it cannot go on.
 
 use std::fmt::Arguments;
 use std::io::Write;
 
-/// Tells people on standard error. That nobody can read it is no reason to fail, least of all in a drop.
+/// Writes a message to standard error. A failed write is ignored, because this is called in drops.
 pub(crate) fn say(message: Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "telpher: {message}");
 }
 
-/// Ends the process if it is dropped, so if something unwinds past it.
-pub(crate) struct Bomb(pub(crate) &'static str);
+/// Aborts the process if it is dropped, which happens when a panic unwinds past it.
+pub(crate) struct AbortOnUnwind(pub(crate) &'static str);
 
-impl Bomb {
-    /// Nothing unwound.
-    pub(crate) fn defuse(self) {
+impl AbortOnUnwind {
+    /// Ends the guarded section: nothing unwound.
+    pub(crate) fn disarm(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Bomb {
+impl Drop for AbortOnUnwind {
     #[cold]
     fn drop(&mut self) {
         say(format_args!("{}", self.0));

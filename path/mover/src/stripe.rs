@@ -1,12 +1,14 @@
-//! Keeping threads off each other's cache lines: a number for each thread, and room around what several write.
+//! Keeps threads from sharing cache lines: a number for each thread, and padding around values that several threads
+//! write.
 
 use std::cell::Cell;
 use std::ops::Deref;
 
-/// Parts into which what threads share is divided. Source: chosen; threads beyond it share again, which costs them time only.
+/// Number of stripes into which shared data is divided. Source: chosen; more threads share stripes again, which costs
+/// only time.
 pub(crate) const STRIPES: usize = 8;
 
-/// A value that shares no cache line with others. 128 bytes: x86 prefetches lines in pairs.
+/// A value that shares no cache line with other values. 128 bytes: x86 prefetches lines in pairs.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub(crate) struct Padded<T>(pub(crate) T);
@@ -20,18 +22,18 @@ impl<T> Deref for Padded<T> {
     }
 }
 
-/// A number of the calling thread's own: threads are counted as they first ask. Needs no destructor, so it can be asked at any
-/// time in a thread's life.
+/// Returns the calling thread's number: threads are counted in the order of their first call. Needs no destructor, so
+/// it can be called at any time in a thread's life.
 #[inline]
-pub(crate) fn mine() -> usize {
+pub(crate) fn of_this_thread() -> usize {
     thread_local! {
-        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
     }
-    MINE.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(crate::sync::thread_number());
+    NUMBER.with(|of_this_thread| {
+        if of_this_thread.get() == usize::MAX {
+            of_this_thread.set(crate::sync::thread_number());
         }
-        mine.get()
+        of_this_thread.get()
     })
 }
 
@@ -40,15 +42,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_keeps_its_number_and_no_other_has_it() {
-        let here = mine();
-        let there = std::thread::spawn(|| (mine(), mine())).join().unwrap();
-        assert_eq!((there.0, here), (there.1, mine()));
+    fn each_thread_keeps_a_unique_number() {
+        let here = of_this_thread();
+        let there = std::thread::spawn(|| (of_this_thread(), of_this_thread())).join().unwrap();
+        assert_eq!((there.0, here), (there.1, of_this_thread()));
         assert_ne!(there.0, here);
     }
 
     #[test]
-    fn neighbours_share_no_pair_of_lines() {
+    fn padded_values_share_no_pair_of_lines() {
         let two = [Padded(1_u8), Padded(2)];
         assert_eq!(two.each_ref().map(|padded| std::ptr::from_ref(padded).addr() % 128), [0; 2]);
         assert_eq!((*two[0], *two[1]), (1, 2));

@@ -14,7 +14,7 @@ use telpher_mover::{JobError, Mover, OnFault, Opcode, Outcome, Policy, Via};
 use telpher_portal::QueueMode;
 
 #[test]
-fn a_batch_goes_as_one_descriptor_and_gives_each_member_its_own() {
+fn a_batch_is_one_descriptor_and_each_member_gets_its_own_result() {
     let device = Arc::new(TestDevice::new(QueueMode::Dedicated, 1));
     let mover = mover(&device, policy());
     let mut batch = mover.batch();
@@ -30,7 +30,7 @@ fn a_batch_goes_as_one_descriptor_and_gives_each_member_its_own() {
     assert_eq!(done.take(unequal).result, Err(JobError::Lengths { first: 100, second: 99 }));
     assert_eq!(done.results().map(|(i, _)| i).collect::<Vec<_>>(), [4]);
     assert_eq!(done.take(nop).via, Via::Device);
-    assert_eq!(device.state().taken, [Opcode::Batch, Opcode::Nop], "the misfit divides it");
+    assert_eq!(device.state().taken, [Opcode::Batch, Opcode::Nop], "the invalid member divides the batch");
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_batch_longer_than_the_queue_takes_is_split() {
 }
 
 #[test]
-fn a_failed_member_abandons_what_is_behind_the_fence() {
+fn a_failed_member_abandons_the_members_behind_the_fence() {
     for max_batch in [1, 2, 3, 32] {
         let device = Arc::new(TestDevice::with(|info| info.max_batch = max_batch));
         for mover in [mover(&device, policy()), Mover::cpu()] {
@@ -95,7 +95,7 @@ fn a_fault_in_a_member_is_recovered_before_the_fence_decides() {
         let mover = mover(&device, Policy { on_fault, ..policy() });
         let source = Chance::new(9).bytes(20_000);
         let (first, second) = (source.clone(), vec![0; 20_000]);
-        // Copied on from where the first member puts it.
+        // Copies from where the first member writes.
         device.fault(second.as_ptr() as u64 + 2 * PAGE, 2);
         let mut batch = mover.batch();
         let copy = batch.copy(first, second);
@@ -111,7 +111,7 @@ fn a_fault_in_a_member_is_recovered_before_the_fence_decides() {
 }
 
 #[test]
-fn members_too_long_or_unknown_to_the_queue_go_alone() {
+fn members_that_are_too_long_or_unsupported_are_submitted_alone() {
     let device = Arc::new(TestDevice::with(|info| {
         info.max_transfer = 4096;
         info.operations = info.operations.with(Opcode::CrcGeneration, false);
@@ -138,7 +138,7 @@ fn a_refused_member_or_batch_falls_back() {
     let keys: Vec<_> = (1..4).map(|i| batch.fill(vec![0_u8; 8], i * 0x0101_0101_0101_0101)).collect();
     let mut done = batch.submit().wait();
     let bytes: Vec<_> = keys.into_iter().map(|key| done.take(key).buffers.0[0]).collect();
-    // The second answer claimed success without doing anything: the device is believed.
+    // The second answer claims success without doing anything: the mover believes the device.
     assert_eq!(bytes, [1, 0, 3]);
     device.state().retries = u64::MAX;
     let mut batch = mover.batch();
@@ -170,7 +170,7 @@ fn a_dropped_batch_keeps_every_buffer() {
 }
 
 #[test]
-fn a_wait_that_ends_early_leaves_the_batch_as_it_was() {
+fn a_wait_that_times_out_leaves_the_batch_in_flight() {
     let device = Arc::new(TestDevice::with(|_| {}));
     device.state().manual = true;
     let mover = mover(&device, policy());
@@ -188,7 +188,7 @@ fn a_wait_that_ends_early_leaves_the_batch_as_it_was() {
 }
 
 #[test]
-fn an_expired_batch_is_quarantined_or_given_back() {
+fn an_expired_batch_is_quarantined_or_returned() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(
         &device,
@@ -230,7 +230,7 @@ fn an_empty_batch_is_done() {
 }
 
 #[test]
-fn a_batch_the_cpu_does_is_done_when_it_is_submitted() {
+fn a_batch_on_the_cpu_is_done_when_submit_returns() {
     let mover = Mover::cpu();
     let mut batch = mover.batch();
     for _ in 0..3 {
@@ -241,7 +241,7 @@ fn a_batch_the_cpu_does_is_done_when_it_is_submitted() {
 }
 
 #[test]
-fn a_long_list_of_members_that_do_not_fit_needs_no_long_stack() {
+fn a_long_list_of_invalid_members_needs_no_deep_stack() {
     const MEMBERS: usize = 100_000;
     let small = std::thread::Builder::new().stack_size(256 << 10);
     let test = small.spawn(|| {
@@ -258,7 +258,7 @@ fn a_long_list_of_members_that_do_not_fit_needs_no_long_stack() {
 
 #[test]
 #[should_panic(expected = "another batch")]
-fn a_key_of_another_movers_batch_opens_nothing() {
+fn a_key_of_another_movers_batch_is_refused() {
     let (mut first, mut second) = (Mover::cpu().batch(), Mover::cpu().batch());
     let key = first.fill(vec![1; 8], 1);
     second.fill(vec![2; 8], 2);

@@ -32,7 +32,7 @@ fn all(channel: &mut Bytes) -> Vec<Finished<Vec<u8>, Vec<u8>>> {
 }
 
 #[test]
-fn a_burst_rings_once() {
+fn a_burst_is_one_submission() {
     for (bursts, max_batch, expected) in [(true, 32, 1), (true, 4, 2), (true, 1, 8), (false, 32, 8)] {
         let device = Arc::new(TestDevice::with(|info| info.max_batch = max_batch));
         let (mut channel, _) = channel(&device, 8, ChannelPolicy { bursts, ..ChannelPolicy::default() });
@@ -51,13 +51,13 @@ fn a_burst_rings_once() {
 }
 
 #[test]
-fn what_found_the_queue_full_is_sent_by_whoever_looks_for_its_end() {
+fn operations_that_found_the_queue_full_are_submitted_by_completed() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let (mut channel, _) = channel(&device, 8, ChannelPolicy::default());
     device.state().retries = 3;
     channel.fill(vec![0; 16], 0x0101_0101_0101_0101).unwrap();
     assert_eq!(channel.submit(), 0);
-    // Prepared since, and not told to go.
+    // Prepared since then, and not submitted.
     channel.fill(vec![0; 16], 0x0202_0202_0202_0202).unwrap();
     let mut out = Vec::new();
     let ended: usize = (0..10).map(|_| channel.completed(&mut out)).sum();
@@ -66,7 +66,7 @@ fn what_found_the_queue_full_is_sent_by_whoever_looks_for_its_end() {
 }
 
 #[test]
-fn what_no_queue_took_until_its_deadline_comes_back_with_its_buffers() {
+fn an_operation_not_taken_by_its_deadline_returns_its_buffers() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let policy = ChannelPolicy { deadline: Some(Duration::from_millis(5)), ..ChannelPolicy::default() };
     let (mut channel, clock) = channel(&device, 8, policy);
@@ -88,7 +88,7 @@ fn what_no_queue_took_until_its_deadline_comes_back_with_its_buffers() {
 }
 
 #[test]
-fn a_full_channel_gives_the_buffers_back() {
+fn a_full_channel_returns_the_buffers() {
     let device = Arc::new(TestDevice::with(|_| {}));
     device.state().manual = true;
     let (mut channel, _) = channel(&device, 2, ChannelPolicy::default());
@@ -105,7 +105,7 @@ fn a_full_channel_gives_the_buffers_back() {
 }
 
 #[test]
-fn results_come_in_submission_order_or_as_they_arrive() {
+fn results_come_in_the_order_of_submission_or_of_arrival() {
     for (order, expected) in [(Order::Submitted, vec![]), (Order::Arrival, vec![1])] {
         let device = Arc::new(TestDevice::with(|info| info.max_transfer = 4096));
         device.state().manual = true;
@@ -114,7 +114,7 @@ fn results_come_in_submission_order_or_as_they_arrive() {
         channel.nop().unwrap();
         channel.submit();
         device.run(2);
-        // The long one has a second piece to go.
+        // The long one has a second chunk to do.
         let mut out = Vec::new();
         channel.completed(&mut out);
         assert_eq!(out.iter().map(|f| f.ticket.number()).collect::<Vec<_>>(), expected);
@@ -125,7 +125,7 @@ fn results_come_in_submission_order_or_as_they_arrive() {
 }
 
 #[test]
-fn a_channel_respects_credits_and_goes_around_its_ring() {
+fn a_channel_respects_credits_and_wraps_around_its_ring() {
     let device = Arc::new(TestDevice::new(QueueMode::Dedicated, 3));
     device.state().manual = true;
     for (bursts, order) in [(true, Order::Submitted), (false, Order::Arrival), (true, Order::Arrival)] {
@@ -179,7 +179,7 @@ fn faults_are_recovered_within_a_burst() {
 }
 
 #[test]
-fn an_operation_sent_again_is_not_held_up_by_one_behind_it() {
+fn a_resubmitted_operation_is_not_held_up_by_one_behind_it() {
     let device = Arc::new(TestDevice::with(|_| {}));
     device.state().manual = true;
     let (mut channel, _) = channel(&device, 4, ChannelPolicy { bursts: false, ..ChannelPolicy::default() });
@@ -189,7 +189,8 @@ fn an_operation_sent_again_is_not_held_up_by_one_behind_it() {
     channel.copy(vec![2; 100], vec![0; 100]).unwrap();
     assert_eq!(channel.submit(), 2);
     let mut out = Vec::new();
-    // The first faults, is sent again, faults once more, and ends, while another engine is busy with the second.
+    // The first operation faults, is submitted again, faults once more, and ends, while another engine works on the
+    // second.
     device.run(1);
     assert_eq!(channel.completed(&mut out), 0);
     let second = device.take_front();
@@ -204,7 +205,7 @@ fn an_operation_sent_again_is_not_held_up_by_one_behind_it() {
 }
 
 #[test]
-fn what_the_queue_cannot_do_the_cpu_does_at_submit() {
+fn unsupported_operations_are_done_by_the_cpu_at_submit() {
     let device = Arc::new(TestDevice::with(|info| info.operations = info.operations.with(Opcode::MemoryMove, false)));
     let (mut channel, _) = channel(&device, 4, ChannelPolicy::default());
     channel.copy(vec![1; 8], vec![0; 8]).unwrap();
@@ -215,7 +216,7 @@ fn what_the_queue_cannot_do_the_cpu_does_at_submit() {
 }
 
 #[test]
-fn a_deadline_gives_up_and_keeps_the_buffers() {
+fn an_expired_operation_keeps_its_buffers() {
     let device = Arc::new(TestDevice::with(|_| {}));
     device.state().manual = true;
     let policy = ChannelPolicy { deadline: Some(Duration::from_millis(1)), ..ChannelPolicy::default() };
@@ -266,7 +267,7 @@ fn a_raw_descriptor_reports_its_fault_and_is_not_touched() {
     let (from, to) = (src.as_ptr() as u64, dst.as_mut_ptr() as u64);
     let page = (to / PAGE + 2) * PAGE;
     device.fault(page, u32::MAX);
-    // SAFETY: both buffers live until the end of the test, and nobody touches them before the results are fetched.
+    // SAFETY: both buffers live until the end of the test, and no code touches them before the results are fetched.
     let tickets = [(); 2].map(|()| unsafe { channel.raw(Descriptor::memory_move(from, to, 20_000)) }.unwrap());
     // SAFETY: as above.
     unsafe { channel.raw(Descriptor::memory_move(from, to, 0)) }.unwrap();
@@ -280,7 +281,7 @@ fn a_raw_descriptor_reports_its_fault_and_is_not_touched() {
 }
 
 #[test]
-fn a_result_that_is_here_is_not_given_up_with_a_late_one_before_it() {
+fn a_written_result_does_not_expire_with_a_late_one_before_it() {
     let device = Arc::new(TestDevice::with(|_| {}));
     device.state().manual = true;
     let deadline = Some(Duration::from_millis(1));
@@ -305,7 +306,7 @@ fn a_result_that_is_here_is_not_given_up_with_a_late_one_before_it() {
 }
 
 #[test]
-fn a_batch_lost_halfway_does_not_hold_up_the_credits_of_those_behind_it() {
+fn a_batch_lost_halfway_does_not_hold_the_credits_of_later_operations() {
     let device = Arc::new(TestDevice::new(QueueMode::Dedicated, 3));
     device.state().manual = true;
     let policy =

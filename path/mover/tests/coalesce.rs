@@ -1,4 +1,4 @@
-//! Copies of a batch that continue each other go as one descriptor, and each has its own result.
+//! Copies of a batch that continue each other become one descriptor, and each has its own result.
 #![cfg(not(loom))]
 
 mod common;
@@ -11,7 +11,7 @@ use telpher_mover::{BatchDone, JobError, Key, Mover, OnFault, Opcode, Outcome, P
 
 type Pair = (&'static [u8], &'static mut [u8]);
 
-/// A batch of copies between neighbours, and which members have a fence in front.
+/// Submits copies between neighbouring ranges as a batch; `fences` are the members with a fence in front.
 fn batch(mover: &Mover, source: &[u8], lengths: &[usize], fences: &[usize]) -> (BatchDone, Vec<Key<Pair>>) {
     let src = pieces(source.to_vec(), lengths);
     let dst = pieces(vec![0; source.len()], lengths);
@@ -39,21 +39,21 @@ fn taken(device: &TestDevice) -> Vec<Opcode> {
 }
 
 #[test]
-fn neighbours_become_one_descriptor_and_a_list_only_if_several_are_left() {
+fn neighbours_become_one_descriptor_without_a_list() {
     let device = Arc::new(TestDevice::with(|info| info.max_batch = 4));
     let mover = mover(&device, policy());
     let source = Chance::new(1).bytes(10_000);
     let (done, keys) = batch(&mover, &source, &[1000; 10], &[]);
     assert_eq!(taken(&device), [Opcode::MemoryMove]);
     check(done, keys, Via::Device);
-    // A fence stays one; and what is joined counts once in a list.
+    // A fence splits a joined group; a joined group counts once in a list.
     let (done, keys) = batch(&mover, &source, &[1000; 10], &[3, 7, 9]);
     assert_eq!(taken(&device), [Opcode::Batch]);
     check(done, keys, Via::Device);
 }
 
 #[test]
-fn policy_and_the_queue_s_limits_are_kept() {
+fn joining_respects_the_policy_and_the_limits_of_the_queue() {
     let device = Arc::new(TestDevice::with(|info| info.max_transfer = 3000));
     let source = Chance::new(2).bytes(10_000);
     let (done, keys) = batch(&mover(&device, policy()), &source, &[1000; 10], &[]);
@@ -70,7 +70,7 @@ fn policy_and_the_queue_s_limits_are_kept() {
 }
 
 #[test]
-fn what_only_looks_alike_stays_apart() {
+fn copies_that_do_not_continue_each_other_are_not_joined() {
     let device = Arc::new(TestDevice::with(|info| info.max_batch = 0));
     let mover = mover(&device, policy());
     let src = pieces(vec![1; 300], &[100, 100, 100]);
@@ -85,7 +85,7 @@ fn what_only_looks_alike_stays_apart() {
 }
 
 #[test]
-fn a_fault_is_the_fault_of_the_member_it_is_in() {
+fn a_fault_is_reported_for_the_member_it_is_in() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(&device, Policy { on_fault: OnFault::Block, ..policy() });
     let (len, count) = (usize::try_from(PAGE).expect("a page fits"), 6);
@@ -94,7 +94,7 @@ fn a_fault_is_the_fault_of_the_member_it_is_in() {
     let dst = pieces(vec![0; count * len], &[len; 6]);
     let page = (dst[3].as_ptr() as u64).next_multiple_of(PAGE);
     device.refuse(page);
-    // Two members, if they are not the pages themselves.
+    // Two members, unless the members are single pages.
     let ranges: Vec<_> = dst.iter().map(|dst| dst.as_ptr() as u64..dst.as_ptr() as u64 + PAGE).collect();
     let mut list = mover.batch();
     let keys: Vec<_> = src.into_iter().zip(dst).map(|(src, dst)| list.copy(&*src, dst)).collect();
@@ -115,7 +115,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn joined_or_not_each_member_has_the_naive_bytes(
+    fn each_member_has_the_naive_bytes_whether_joined_or_not(
         seed in any::<u64>(),
         lengths in proptest::collection::vec(0_usize..6000, 1..12),
         fences in proptest::collection::vec(0_usize..12, 0..3),

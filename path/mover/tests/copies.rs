@@ -1,5 +1,5 @@
-//! A queue of copies over queues that are full, fail, dawdle, halt or never answer: each copy ends once, in order, done or undone, and what
-//! is done has its bytes.
+//! A queue of copies over queues that are full, fail, are slow, halt or never answer: each copy ends once, in order,
+//! done or undone, and done copies have their bytes.
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "copies by address")]
 #![allow(clippy::cast_possible_truncation, reason = "cuts small numbers")]
@@ -16,52 +16,53 @@ use telpher_portal::{Portal, QueueMode};
 
 const LEN: usize = 100;
 
-/// A queue of copies and its memory: place `i` of the memory is the `i`th copy's.
-struct Desk {
-    /// First: while it goes, the memory is there.
+/// A queue of copies and its memory: range `i` of the memory belongs to the `i`th copy.
+struct TestCopies {
+    /// First field, so that it is dropped while the memory still exists.
     copies: Copies,
     clock: Arc<ManualClock>,
     src: Vec<u8>,
     dst: Vec<u8>,
-    /// Copies put, by their places, and their numbers.
+    /// Number of copies put.
     put: usize,
+    /// The number of the copy in each slot.
     at: Vec<usize>,
-    /// What ended, in its order.
+    /// The copies that have ended, in order.
     ended: Vec<Ended>,
 }
 
-impl Desk {
-    fn new(portal: Arc<dyn Portal>, capacity: u32, policy: CopiesPolicy) -> Desk {
+impl TestCopies {
+    fn new(portal: Arc<dyn Portal>, capacity: u32, policy: CopiesPolicy) -> TestCopies {
         let clock = clock();
         let copies = Copies::with_clock(portal, capacity, policy, clock.clone()).unwrap();
         let src = Chance::new(u64::from(capacity)).bytes(4000 * LEN);
-        let at = vec![usize::MAX; copies.places()];
-        Desk { copies, clock, dst: vec![0; src.len()], src, put: 0, at, ended: Vec::new() }
+        let at = vec![usize::MAX; copies.slots()];
+        TestCopies { copies, clock, dst: vec![0; src.len()], src, put: 0, at, ended: Vec::new() }
     }
 
-    fn over(device: &Arc<TestDevice>, capacity: u32) -> Desk {
-        Desk::new(Arc::clone(device) as Arc<dyn Portal>, capacity, CopiesPolicy::default())
+    fn over(device: &Arc<TestDevice>, capacity: u32) -> TestCopies {
+        TestCopies::new(Arc::clone(device) as Arc<dyn Portal>, capacity, CopiesPolicy::default())
     }
 
-    /// Puts so many, or as many as there is room for.
+    /// Puts `count` copies, or as many as there is room for.
     fn put(&mut self, count: usize) -> usize {
         for done in 0..count {
             let offset = self.put * LEN;
             let (src, dst) = (self.src[offset..].as_ptr() as u64, self.dst[offset..].as_mut_ptr() as u64);
-            // SAFETY: this copy's own stretches of vectors that do not change and that nobody looks at until it has ended.
-            let Some(place) = (unsafe { self.copies.put(src, dst, LEN as u32) }) else { return done };
-            assert_eq!(std::mem::replace(&mut self.at[place], self.put), usize::MAX, "a place of its own");
+            // SAFETY: this copy's own ranges of vectors that are not resized and not read until the copy has ended.
+            let Some(slot) = (unsafe { self.copies.put(src, dst, LEN as u32) }) else { return done };
+            assert_eq!(std::mem::replace(&mut self.at[slot], self.put), usize::MAX, "the slot is free");
             self.put += 1;
         }
         count
     }
 
-    fn landed(&mut self) -> usize {
+    fn completed(&mut self) -> usize {
         let (at, ended) = (&mut self.at, &mut self.ended);
         let before = ended.len();
-        let count = self.copies.landed(|place, how| {
+        let count = self.copies.completed(|slot, how| {
             assert_eq!(
-                std::mem::replace(&mut at[place], usize::MAX),
+                std::mem::replace(&mut at[slot], usize::MAX),
                 ended.len(),
                 "in the order in which they were put"
             );
@@ -72,32 +73,32 @@ impl Desk {
             let bytes = copy * LEN..(copy + 1) * LEN;
             match self.ended[copy] {
                 Ended::Done => assert!(self.dst[bytes.clone()] == self.src[bytes], "copy {copy}"),
-                // The caller's: nobody else writes it any more.
+                // The caller does it: no device writes it any more.
                 Ended::Undone => self.dst[bytes].fill(0xee),
             }
         }
         count
     }
 
-    fn land_all(&mut self) {
-        self.land_by(|| ());
+    fn complete_all(&mut self) {
+        self.complete_with(|| ());
     }
 
-    /// Until all have ended, with a device that works so.
-    fn land_by(&mut self, mut work: impl FnMut()) {
+    /// Calls `work` until all copies have ended.
+    fn complete_with(&mut self, mut work: impl FnMut()) {
         for _ in 0..1_000_000 {
             if self.copies.pending() == 0 {
                 return;
             }
             work();
-            self.landed();
+            self.completed();
             self.clock.advance(Duration::from_micros(1));
         }
         panic!("{} of {} have not ended", self.copies.pending(), self.put);
     }
 
-    /// What was undone must stay the caller's.
-    fn undone_is_untouched(&self) {
+    /// Checks that memory of undone copies was not written.
+    fn check_undone_is_untouched(&self) {
         for (copy, _) in self.ended.iter().enumerate().filter(|(_, how)| **how == Ended::Undone) {
             assert!(self.dst[copy * LEN..(copy + 1) * LEN].iter().all(|byte| *byte == 0xee), "copy {copy}");
         }
@@ -115,16 +116,16 @@ fn manual(mode: QueueMode, size: u32) -> Arc<TestDevice> {
 }
 
 #[test]
-fn a_burst_is_one_batch_and_its_one_record_tells_of_all() {
+fn a_burst_is_one_batch_with_one_record_for_all() {
     let device = manual(QueueMode::Shared, 8);
-    let mut desk = Desk::over(&device, 64);
-    assert_eq!((desk.put(20), desk.copies.submit(), desk.landed()), (20, 20, 0));
-    assert_eq!((desk.put(1), desk.copies.submit()), (1, 1));
+    let mut copies = TestCopies::over(&device, 64);
+    assert_eq!((copies.put(20), copies.copies.submit(), copies.completed()), (20, 20, 0));
+    assert_eq!((copies.put(1), copies.copies.submit()), (1, 1));
     assert_eq!(device.state().taken, [Opcode::Batch, Opcode::MemoryMove]);
     device.run(1);
-    assert_eq!((desk.landed(), desk.copies.pending()), (20, 1));
+    assert_eq!((copies.completed(), copies.copies.pending()), (20, 1));
     device.run(1);
-    assert_eq!((desk.landed(), desk.undone()), (1, 0));
+    assert_eq!((copies.completed(), copies.undone()), (1, 0));
 }
 
 #[test]
@@ -134,36 +135,36 @@ fn every_model_and_runner_copies() {
             let device = ModelDevice::start(ModelOptions::of(preset).with_runner(runner)).unwrap();
             for queue in device.enabled_queues() {
                 let portal = device.portal(&format!("wq0.{queue}")).unwrap();
-                let mut desk = Desk::new(portal, 50, CopiesPolicy::default());
+                let mut copies = TestCopies::new(portal, 50, CopiesPolicy::default());
                 let mut chance = Chance::new(queue.into());
-                while desk.put < 500 {
-                    desk.put(chance.below(40) as usize);
-                    desk.copies.submit();
-                    desk.landed();
+                while copies.put < 500 {
+                    copies.put(chance.below(40) as usize);
+                    copies.copies.submit();
+                    copies.completed();
                 }
                 let begun = std::time::Instant::now();
-                while desk.copies.pending() > 0 {
-                    desk.landed();
-                    // Nothing but a hang takes as long.
+                while copies.copies.pending() > 0 {
+                    copies.completed();
+                    // Only a hang takes this long.
                     assert!(begun.elapsed().as_secs() < 60, "{preset:?} {runner:?}");
                     std::thread::yield_now();
                 }
-                assert_eq!(desk.undone(), 0);
+                assert_eq!(copies.undone(), 0);
             }
         }
     }
 }
 
 #[test]
-fn places_run_out_and_come_back() {
+fn slots_run_out_and_become_free_again() {
     let device = manual(QueueMode::Shared, 8);
-    let mut desk = Desk::over(&device, 5);
+    let mut copies = TestCopies::over(&device, 5);
     for round in 1..100 {
-        assert_eq!((desk.put(9), desk.copies.submit()), (5, 5));
+        assert_eq!((copies.put(9), copies.copies.submit()), (5, 5));
         device.run(9);
-        assert_eq!((desk.landed(), desk.ended.len()), (5, 5 * round));
+        assert_eq!((copies.completed(), copies.ended.len()), (5, 5 * round));
     }
-    assert_eq!(desk.undone(), 0);
+    assert_eq!(copies.undone(), 0);
     for asked in [0, (1 << 23) + 1] {
         let refused = Copies::new(manual(QueueMode::Shared, 1), asked, CopiesPolicy::default()).unwrap_err();
         assert_eq!(refused, ChannelError::Capacity { asked, max: 1 << 23 });
@@ -171,180 +172,180 @@ fn places_run_out_and_come_back() {
 }
 
 #[test]
-fn what_a_full_queue_refuses_goes_later_and_in_order() {
+fn refused_copies_are_submitted_later_in_order() {
     let device = manual(QueueMode::Shared, 8);
-    let mut desk = Desk::over(&device, 64);
+    let mut copies = TestCopies::over(&device, 64);
     device.state().retries = 3;
-    assert_eq!((desk.put(10), desk.copies.submit()), (10, 0));
-    assert_eq!((desk.landed(), device.state().taken.len()), (0, 0));
-    desk.put(10);
-    assert_eq!((desk.landed(), desk.landed()), (0, 0));
-    assert_eq!(device.state().taken, [Opcode::Batch], "by a look, and both bursts together");
+    assert_eq!((copies.put(10), copies.copies.submit()), (10, 0));
+    assert_eq!((copies.completed(), device.state().taken.len()), (0, 0));
+    copies.put(10);
+    assert_eq!((copies.completed(), copies.completed()), (0, 0));
+    assert_eq!(device.state().taken, [Opcode::Batch], "submitted by `completed`, both bursts together");
     device.run(1);
-    assert_eq!((desk.landed(), desk.undone()), (20, 0));
+    assert_eq!((copies.completed(), copies.undone()), (20, 0));
 }
 
 #[test]
 fn a_dedicated_queue_is_never_overfilled() {
     let device = manual(QueueMode::Dedicated, 3);
-    let mut desk = Desk::over(&device, 64);
-    for copies in 1..9 {
-        desk.put(copies);
-        desk.copies.submit();
+    let mut copies = TestCopies::over(&device, 64);
+    for count in 1..9 {
+        copies.put(count);
+        copies.copies.submit();
     }
-    desk.land_by(|| _ = device.run(1));
+    copies.complete_with(|| _ = device.run(1));
     let state = device.state();
-    assert_eq!((state.lost, state.most, desk.undone()), (0, 3, 0));
+    assert_eq!((state.lost, state.most, copies.undone()), (0, 3, 0));
 }
 
 #[test]
-fn a_queue_without_batches_has_them_one_by_one() {
+fn a_queue_without_batches_gets_copies_one_by_one() {
     let device = Arc::new(TestDevice::with(|info| (info.max_batch, info.size) = (1, 4)));
     device.state().manual = true;
-    let mut desk = Desk::over(&device, 16);
-    assert_eq!((desk.put(10), desk.copies.submit()), (10, 4));
-    desk.land_by(|| _ = device.run(3));
-    assert_eq!((desk.undone(), device.state().taken.clone()), (0, vec![Opcode::MemoryMove; 10]));
+    let mut copies = TestCopies::over(&device, 16);
+    assert_eq!((copies.put(10), copies.copies.submit()), (10, 4));
+    copies.complete_with(|| _ = device.run(3));
+    assert_eq!((copies.undone(), device.state().taken.clone()), (0, vec![Opcode::MemoryMove; 10]));
 }
 
 #[test]
-fn a_copy_that_faults_leaves_nothing_of_its_burst_in_doubt() {
+fn a_fault_leaves_its_whole_burst_undone() {
     for count in [1, 10] {
         let device = manual(QueueMode::Shared, 8);
-        let mut desk = Desk::over(&device, 64);
-        desk.put(count);
-        let middle = desk.dst[count / 2 * LEN..].as_ptr() as u64;
+        let mut copies = TestCopies::over(&device, 64);
+        copies.put(count);
+        let middle = copies.dst[count / 2 * LEN..].as_ptr() as u64;
         device.fault_at(middle + 50, 1);
-        desk.copies.submit();
+        copies.copies.submit();
         device.run(1);
-        assert_eq!((desk.landed(), desk.undone()), (count, count));
-        // The places are as good as before.
-        assert_eq!((desk.put(64), desk.copies.submit()), (64, 64));
+        assert_eq!((copies.completed(), copies.undone()), (count, count));
+        // The slots can be used again.
+        assert_eq!((copies.put(64), copies.copies.submit()), (64, 64));
         device.run(9);
-        assert_eq!((desk.landed(), desk.undone()), (64, count));
-        desk.undone_is_untouched();
+        assert_eq!((copies.completed(), copies.undone()), (64, count));
+        copies.check_undone_is_untouched();
     }
 }
 
 #[test]
-fn a_queue_that_knows_no_copies_leaves_them_undone() {
+fn a_queue_that_does_not_support_copies_leaves_them_undone() {
     let device = Arc::new(TestDevice::with(|info| info.operations = telpher_abi::registers::OpCap::default()));
-    let mut desk = Desk::over(&device, 8);
-    desk.put(5);
-    desk.copies.submit();
-    desk.land_all();
-    assert_eq!(desk.undone(), 5);
+    let mut copies = TestCopies::over(&device, 8);
+    copies.put(5);
+    copies.copies.submit();
+    copies.complete_all();
+    assert_eq!(copies.undone(), 5);
 }
 
 #[test]
-fn what_a_stopped_queue_had_is_undone_and_it_gets_no_more() {
+fn copies_of_a_stopped_queue_end_undone_and_it_gets_no_more() {
     for mode in [QueueMode::Shared, QueueMode::Dedicated] {
         let device = manual(mode, 4);
-        let mut desk = Desk::over(&device, 64);
+        let mut copies = TestCopies::over(&device, 64);
         for _ in 0..4 {
-            desk.put(8);
-            desk.copies.submit();
+            copies.put(8);
+            copies.copies.submit();
         }
-        desk.put(3);
+        copies.put(3);
         device.run(2);
-        // Their records are there, though nobody has looked: they count.
+        // Their records are written, although they were not read yet: they count.
         device.stop("device dsa0 is halted");
-        desk.land_all();
-        assert_eq!((desk.ended.len(), desk.undone()), (35, 19), "{mode:?}");
+        copies.complete_all();
+        assert_eq!((copies.ended.len(), copies.undone()), (35, 19), "{mode:?}");
         let taken = device.state().taken.len();
-        desk.put(2);
-        assert_eq!((desk.copies.submit(), desk.landed(), desk.undone()), (0, 2, 21));
+        copies.put(2);
+        assert_eq!((copies.copies.submit(), copies.completed(), copies.undone()), (0, 2, 21));
         let state = device.state();
-        assert_eq!((state.taken.len(), state.asked), (taken, 1), "never offered or asked again");
+        assert_eq!((state.taken.len(), state.asked), (taken, 1), "the queue gets no further offer or health check");
         drop(state);
-        desk.undone_is_untouched();
+        copies.check_undone_is_untouched();
     }
 }
 
 #[test]
-fn a_queue_that_has_nothing_and_stops_refuses_no_copy_for_ever() {
+fn a_queue_that_stops_while_empty_does_not_block_later_copies() {
     let device = manual(QueueMode::Shared, 8);
-    let mut desk = Desk::over(&device, 64);
+    let mut copies = TestCopies::over(&device, 64);
     device.stop("device dsa0 is halted");
-    desk.put(8);
-    assert_eq!(desk.copies.submit(), 0);
-    desk.land_all();
-    assert_eq!((desk.undone(), device.state().asked), (8, 1));
+    copies.put(8);
+    assert_eq!(copies.copies.submit(), 0);
+    copies.complete_all();
+    assert_eq!((copies.undone(), device.state().asked), (8, 1));
 }
 
 #[test]
 fn a_queue_that_stops_in_the_middle_of_a_burst_leaves_it_undone() {
     let device = manual(QueueMode::Shared, 8);
-    let mut desk = Desk::over(&device, 64);
-    desk.put(8);
-    desk.copies.submit();
+    let mut copies = TestCopies::over(&device, 64);
+    copies.put(8);
+    copies.copies.submit();
     device.lose_after_first_member();
     device.stop("device dsa0 is halted");
-    desk.land_all();
-    assert_eq!(desk.undone(), 8);
+    copies.complete_all();
+    assert_eq!(copies.undone(), 8);
 }
 
 #[test]
-fn a_queue_that_works_and_never_answers_is_asked_and_given_up_at_the_limit() {
+fn a_silent_queue_is_asked_and_given_up_at_the_limit() {
     let device = manual(QueueMode::Shared, 8);
     device.state().retirable = true;
     let policy = CopiesPolicy { limit: Duration::from_millis(50), ..CopiesPolicy::default() };
-    let mut desk = Desk::new(Arc::clone(&device) as Arc<dyn Portal>, 8, policy);
-    desk.put(4);
-    desk.copies.submit();
+    let mut copies = TestCopies::new(Arc::clone(&device) as Arc<dyn Portal>, 8, policy);
+    copies.put(4);
+    copies.copies.submit();
     for _ in 0..4000 {
-        desk.clock.advance(Duration::from_micros(10));
-        assert_eq!(desk.landed(), 0);
+        copies.clock.advance(Duration::from_micros(10));
+        assert_eq!(copies.completed(), 0);
     }
     let asked = device.state().asked;
     assert!(asked > 0 && device.state().stopped.is_none(), "40 ms are not 50");
-    desk.land_all();
-    assert_eq!((desk.undone(), device.state().stopped.clone()), (4, Some("it was given up".into())));
-    desk.undone_is_untouched();
+    copies.complete_all();
+    assert_eq!((copies.undone(), device.state().stopped.clone()), (4, Some("it was given up".into())));
+    copies.check_undone_is_untouched();
 }
 
 #[test]
-fn a_queue_that_never_answers_and_cannot_be_given_up_keeps_what_it_has() {
+fn a_silent_queue_that_cannot_be_given_up_keeps_its_copies() {
     let device = manual(QueueMode::Shared, 8);
-    let mut desk = Desk::over(&device, 8);
-    desk.put(4);
-    desk.copies.submit();
+    let mut copies = TestCopies::over(&device, 8);
+    copies.put(4);
+    copies.copies.submit();
     for _ in 0..10_000 {
-        desk.clock.advance(Duration::from_millis(1));
-        assert_eq!(desk.landed(), 0);
+        copies.clock.advance(Duration::from_millis(1));
+        assert_eq!(copies.completed(), 0);
     }
-    // Late, but it comes.
+    // Late, but it completes.
     device.run(1);
-    assert_eq!((desk.landed(), desk.undone()), (4, 0));
+    assert_eq!((copies.completed(), copies.undone()), (4, 0));
 }
 
 #[test]
-fn what_is_dropped_in_flight_is_waited_for_and_then_leaked() {
+fn a_drop_waits_for_copies_in_flight_and_then_leaks() {
     // Works when it is driven.
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 8));
-    let mut desk = Desk::over(&device, 8);
+    let mut copies = TestCopies::over(&device, 8);
     device.state().halted = true;
-    desk.put(4);
-    desk.copies.submit();
+    copies.put(4);
+    copies.copies.submit();
     device.state().halted = false;
-    drop(desk.copies);
-    assert_eq!(device.run(1), 0, "the drop has driven it");
-    assert!(desk.dst[..4 * LEN] == desk.src[..4 * LEN]);
+    drop(copies.copies);
+    assert_eq!(device.run(1), 0, "the drop has driven the device");
+    assert!(copies.dst[..4 * LEN] == copies.src[..4 * LEN]);
 
     let device = manual(QueueMode::Shared, 8);
     let policy = CopiesPolicy { linger: Duration::from_millis(1), ..CopiesPolicy::default() };
-    let mut desk = Desk::new(Arc::clone(&device) as Arc<dyn Portal>, 8, policy);
-    desk.put(4);
-    desk.copies.submit();
-    drop(desk.copies);
+    let mut copies = TestCopies::new(Arc::clone(&device) as Arc<dyn Portal>, 8, policy);
+    copies.put(4);
+    copies.copies.submit();
+    drop(copies.copies);
     let other = vec![0xab_u8; 8 * 64];
-    // List and record are nobody else's: it reads and writes them late, and nothing breaks.
+    // List and record are leaked: the device reads and writes them late without harm.
     assert_eq!(device.run(1), 1);
-    assert!(desk.dst[..4 * LEN] == desk.src[..4 * LEN] && other.iter().all(|byte| *byte == 0xab));
+    assert!(copies.dst[..4 * LEN] == copies.src[..4 * LEN] && other.iter().all(|byte| *byte == 0xab));
 }
 
 #[test]
-fn whatever_goes_wrong_at_once_each_copy_ends_once_and_in_order() {
+fn each_copy_ends_once_and_in_order_under_random_faults() {
     for seed in 0..300 {
         let mut chance = Chance::new(seed);
         let mode = if chance.below(2) == 0 { QueueMode::Shared } else { QueueMode::Dedicated };
@@ -354,21 +355,21 @@ fn whatever_goes_wrong_at_once_each_copy_ends_once_and_in_order() {
             info.max_batch = [1, 2, 7, 32][(seed / 4 % 4) as usize];
         }));
         device.state().manual = true;
-        let mut desk = Desk::over(&device, 1 + chance.below(40) as u32);
+        let mut copies = TestCopies::over(&device, 1 + chance.below(40) as u32);
         for _ in 0..60 {
             match chance.below(12) {
                 0 => device.state().retries = chance.below(5),
                 1 if chance.below(10) == 0 => device.stop("wq0.0 is disabled"),
                 2..=4 => _ = device.run(1 + chance.below(3) as usize),
-                5 => device.fault_at(desk.dst.as_ptr() as u64 + chance.below(desk.put as u64 * LEN as u64 + 1), 1),
-                6 | 7 => _ = desk.landed(),
-                8 => _ = desk.copies.submit(),
-                _ => _ = desk.put(chance.below(12) as usize),
+                5 => device.fault_at(copies.dst.as_ptr() as u64 + chance.below(copies.put as u64 * LEN as u64 + 1), 1),
+                6 | 7 => _ = copies.completed(),
+                8 => _ = copies.copies.submit(),
+                _ => _ = copies.put(chance.below(12) as usize),
             }
         }
         device.state().manual = false;
-        desk.land_all();
-        desk.undone_is_untouched();
+        copies.complete_all();
+        copies.check_undone_is_untouched();
         assert!(device.state().stopped.is_some() || device.state().lost == 0, "seed {seed}");
     }
 }

@@ -1,4 +1,4 @@
-//! What must cost nothing: allocations are counted.
+//! Operations that must not allocate: allocations are counted.
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a counting allocator")]
 
@@ -56,7 +56,7 @@ fn copy_slices_by_a_device_allocates_nothing() {
     let mover = Mover::new([Arc::clone(&device) as Arc<dyn Portal>], common::policy());
     let (src, mut dst) = (vec![7; 100_000], vec![0; 100_000]);
     for round in 0..2 {
-        // The test device's own queue and list have their room after the first round.
+        // The test device's own queue and list have reached their capacity after the first round.
         dst.fill(0);
         device.state().taken = Vec::with_capacity(1000);
         let (count, result) = allocations(|| mover.copy_slices(&src, &mut dst));
@@ -68,7 +68,7 @@ fn copy_slices_by_a_device_allocates_nothing() {
 #[test]
 fn a_channel_allocates_nothing_after_construction() {
     let device = Arc::new(TestDevice::with(|info| info.max_transfer = 4096));
-    // The test device's own queue and list have their room from the start.
+    // The test device's own queue and list have their capacity from the start.
     for round in 0..2 {
         for order in [Order::Submitted, Order::Arrival] {
             let policy = ChannelPolicy { order, on_fault: OnFault::FinishOnCpu, ..ChannelPolicy::default() };

@@ -12,10 +12,11 @@ use telpher_mover::{OnFault, Outcome, Policy, StableBuf, Via};
 /// Two pages.
 const LEN: usize = 8192;
 
-/// How far an overlapping move goes.
+/// Distance of an overlapping move.
 const APART: usize = 1000;
 
-/// Faults once at each offset of `faulting` in a move of `LEN` bytes within one buffer, whose device runs backward where it may.
+/// Faults once at each offset of `faulting` in a move of `LEN` bytes within one buffer. With `backward` the device runs
+/// backward where it may.
 fn every_offset(from: usize, to: usize, faulting: Range<usize>, backward: bool, on_fault: OnFault) {
     let device = Arc::new(TestDevice::with(|_| {}));
     device.state().backward = backward;
@@ -32,7 +33,7 @@ fn every_offset(from: usize, to: usize, faulting: Range<usize>, backward: bool, 
         buffer = done.buffers.0;
         assert!(buffer == expected, "from {from} to {to}, fault at {offset}, {on_fault:?}");
         let mut state = device.state();
-        assert_eq!(state.faulted, offset + 1, "it did come to the byte");
+        assert_eq!(state.faulted, offset + 1, "the device reached the byte");
         let first = if backward { faulting.end - 1 } else { faulting.start };
         let via = match on_fault {
             // It had not done a byte.
@@ -45,7 +46,7 @@ fn every_offset(from: usize, to: usize, faulting: Range<usize>, backward: bool, 
     }
 }
 
-/// The same for a fault in the source and in the destination, with each way of going on.
+/// Runs `every_offset` with faults in the source and in the destination, under each fault policy.
 fn both_operands(from: usize, to: usize, backward: bool) {
     for on_fault in [OnFault::FinishOnCpu, OnFault::TouchAndResubmit { limit: 4 }] {
         every_offset(from, to, from..from + LEN, backward, on_fault);
@@ -64,17 +65,17 @@ fn a_move_to_elsewhere_backward() {
 }
 
 #[test]
-fn a_move_onto_itself_towards_the_end() {
-    // Must run backward; a byte of the overlap is both operands'.
+fn an_overlapping_move_towards_the_end() {
+    // The device must run backward; a byte of the overlap belongs to both operands.
     overlapping(0, APART);
 }
 
 #[test]
-fn a_move_onto_itself_towards_the_start() {
+fn an_overlapping_move_towards_the_start() {
     overlapping(APART, 0);
 }
 
-/// An overlapping move with a fault at each byte of the whole buffer, the first time it is touched.
+/// Runs an overlapping move with a fault at each byte of the whole buffer, at its first access.
 fn overlapping(from: usize, to: usize) {
     for on_fault in [OnFault::FinishOnCpu, OnFault::TouchAndResubmit { limit: 4 }] {
         let device = Arc::new(TestDevice::with(|_| {}));
@@ -90,7 +91,7 @@ fn overlapping(from: usize, to: usize) {
             assert_eq!(done.result, Ok(Outcome::Done), "{offset}");
             buffer = done.buffers.0;
             assert!(buffer == expected, "from {from} to {to}, fault at {offset}, {on_fault:?}");
-            assert_eq!(device.state().faulted, offset + 1, "it did come to the byte");
+            assert_eq!(device.state().faulted, offset + 1, "the device reached the byte");
             device.state().taken.clear();
         }
     }

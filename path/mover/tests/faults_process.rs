@@ -1,4 +1,4 @@
-//! What a process does to itself while work is in flight: it forks, a handler interrupts it, a thread dies, it exits.
+//! What happens to work in flight when the process forks, a handler interrupts it, a thread dies, or it exits.
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "fork, signals and exits")]
 
@@ -18,7 +18,7 @@ use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_mover::{Channel, ChannelPolicy, Copies, CopiesPolicy, Ended, JobError, Mover, Outcome, Policy, Via};
 use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
 
-/// Forks and handlers are the process': one test at a time.
+/// Forks and signal handlers affect the whole process: one test at a time.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -37,22 +37,22 @@ fn model(runner: Runner) -> (ModelDevice, Arc<dyn Portal>) {
     (device, portal)
 }
 
-/// Runs `child` in a forked child, `parent` here meanwhile; true if the child came to its end with `true`. A child that hangs
-/// is ended by its own alarm.
+/// Runs `child` in a forked child and `parent` here meanwhile. Returns true if the child ended with `true`. A child
+/// that hangs is killed by its own alarm.
 fn fork<T>(child: impl FnOnce() -> bool, parent: impl FnOnce() -> T) -> (bool, T) {
-    // SAFETY: the child uses what it has copied, waits for no thread of the parent, and exits.
+    // SAFETY: the child uses only its copy, waits for no thread of the parent, and exits.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // SAFETY: the default action of SIGALRM ends the process.
         unsafe { libc::alarm(60) };
         let good = catch_unwind(AssertUnwindSafe(child)).unwrap_or(false);
-        // SAFETY: ends the child without running what belongs to the parent.
+        // SAFETY: ends the child without running the parent's exit code.
         unsafe { libc::_exit(i32::from(!good)) };
     }
     assert!(pid > 0, "fork: {}", std::io::Error::last_os_error());
     let value = parent();
     let mut status = 0;
-    // SAFETY: our own child, a place of our own for its status.
+    // SAFETY: our own child; the status is a local variable.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     (libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, value)
 }
@@ -69,7 +69,7 @@ fn a_job_in_flight_at_a_fork_ends_in_both_processes() {
         || {
             let done = job.take().unwrap().wait();
             let good = done.result == Ok(Outcome::Done) && done.via == Via::Cpu && done.buffers.1 == source;
-            // What is dropped is freed, what is new is done, nothing waits for a device of the parent.
+            // Dropped jobs are freed, new ones are done, and nothing waits for a device of the parent.
             drop(dropped.take());
             let again = mover.fill(vec![0; 100], 0x0202_0202_0202_0202).wait();
             (0..200).for_each(|_| mover.drive());
@@ -84,7 +84,7 @@ fn a_job_in_flight_at_a_fork_ends_in_both_processes() {
 }
 
 #[test]
-fn a_move_onto_itself_in_flight_at_a_fork_says_so_in_the_child() {
+fn an_overlapping_move_in_flight_at_a_fork_is_an_error_in_the_child() {
     let _turn = one_at_a_time();
     let device = manual();
     let mover = mover(&device, policy());
@@ -94,7 +94,7 @@ fn a_move_onto_itself_in_flight_at_a_fork_says_so_in_the_child() {
             let error = job.take().unwrap().wait().result.unwrap_err().to_string();
             error
                 == "the queue stopped, and memory-move cannot be done again elsewhere: it belongs to the process that this \
-                    one was forked off"
+                    one was forked from"
         },
         || device.run(1),
     );
@@ -103,9 +103,9 @@ fn a_move_onto_itself_in_flight_at_a_fork_says_so_in_the_child() {
 }
 
 #[test]
-fn a_fork_lets_what_is_in_flight_land_first() {
+fn a_fork_waits_for_descriptors_in_flight() {
     let _turn = one_at_a_time();
-    // Works only when it is driven, and nobody but the fork drives it.
+    // Works only when it is driven, and only the fork drives it.
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(&device, policy());
     device.state().manual = true;
@@ -118,7 +118,7 @@ fn a_fork_lets_what_is_in_flight_land_first() {
         },
         || (),
     );
-    assert!(child, "the record was there before the copy was made");
+    assert!(child, "the record was written before the fork");
     assert_eq!(job.take().unwrap().wait().via, Via::Device);
 }
 
@@ -156,14 +156,14 @@ fn copies_in_flight_at_a_fork_are_undone_in_the_child() {
     let mut copies = Copies::new(Arc::clone(&device) as Arc<dyn Portal>, 8, CopiesPolicy::default()).unwrap();
     let (src, mut dst) = (vec![7_u8; 400], vec![0_u8; 400]);
     for at in [0, 100, 200] {
-        // SAFETY: stretches of vectors that are there, and that nobody touches, until they have ended.
+        // SAFETY: ranges of vectors that live, and that no code touches, until the copies have ended.
         unsafe { copies.put(src[at..].as_ptr() as u64, dst[at..].as_mut_ptr() as u64, 100) }.unwrap();
     }
     copies.submit();
     let (copies, addresses) = (std::cell::RefCell::new(copies), (src.as_ptr() as u64, dst.as_mut_ptr() as u64));
     let ends = || {
         let mut ends = Vec::new();
-        copies.borrow_mut().landed(|_, how| ends.push(how));
+        copies.borrow_mut().completed(|_, how| ends.push(how));
         ends
     };
     let (child, ()) = fork(
@@ -211,7 +211,7 @@ fn children_of_a_busy_process_copy_and_end() {
                         let fresh = Mover::new([], Policy::default());
                         let good = done.via == Via::Cpu && done.buffers.1 == source;
                         drop((mover, device));
-                        // A child's own device is another matter.
+                        // The child can use a device that it opened itself.
                         let (_own, portal) = model(Runner::Inline);
                         let own = Mover::new([portal], policy()).copy(source, vec![0; 70_000]).wait();
                         good && own.via == Via::Device && fresh.copy(vec![1], vec![0]).wait().buffers.1 == [1]
@@ -228,10 +228,10 @@ fn children_of_a_busy_process_copy_and_end() {
     }
 }
 
-/// Time this thread has used a processor.
-fn used() -> Duration {
+/// Returns the CPU time of this thread.
+fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place of our own.
+    // SAFETY: writes to a local variable.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
 }
@@ -246,13 +246,13 @@ fn a_child_that_forks_does_not_wait_for_its_parents_device() {
         || {
             let mut shortest = Duration::MAX;
             for _ in 0..20 {
-                let before = used();
+                let before = cpu_time();
                 if !fork(|| true, || ()).0 {
                     return false;
                 }
-                shortest = shortest.min(used() - before);
+                shortest = shortest.min(cpu_time() - before);
             }
-            // Five milliseconds each if it did wait, all of them with a processor.
+            // It would use five milliseconds of CPU time for each if it did wait.
             shortest < Duration::from_millis(4)
         },
         || assert_eq!(device.run(1), 1),
@@ -262,8 +262,8 @@ fn a_child_that_forks_does_not_wait_for_its_parents_device() {
 }
 
 #[test]
-fn a_thread_forks_as_it_ends() {
-    /// Forks when its thread is almost gone.
+fn an_exiting_thread_may_fork() {
+    /// Forks when its thread is exiting.
     struct Last;
     impl Drop for Last {
         fn drop(&mut self) {
@@ -273,7 +273,7 @@ fn a_thread_forks_as_it_ends() {
     }
     thread_local!(static LAST: Last = const { Last });
     if !is_alone() {
-        let out = alone("a_thread_forks_as_it_ends");
+        let out = alone("an_exiting_thread_may_fork");
         let said = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success() && said.contains("forked: true"), "{said}{out:?}");
         return;
@@ -282,7 +282,7 @@ fn a_thread_forks_as_it_ends() {
     let _mover = mover(&device, policy());
     let thread = std::thread::spawn(|| {
         LAST.with(|_| ());
-        // What this thread keeps for a fork is made after its own, and so is gone before it.
+        // The thread's lock storage for forks is created after this value, so it is dropped before it.
         assert!(fork(|| true, || ()).0);
     });
     thread.join().unwrap();
@@ -303,7 +303,7 @@ impl Interrupted {
     }
 }
 
-// SAFETY: as the device.
+// SAFETY: as for the test device.
 unsafe impl Portal for Interrupted {
     fn info(&self) -> &QueueInfo {
         self.device.info()
@@ -323,7 +323,7 @@ unsafe impl Portal for Interrupted {
 }
 
 #[test]
-fn a_handler_that_copies_inside_of_a_portal_goes_by_the_cpu() {
+fn a_handler_that_interrupts_a_portal_copies_with_the_cpu() {
     let _turn = one_at_a_time();
     let portal = Arc::new(Interrupted { device: TestDevice::with(|_| {}), lock: Mutex::new(()) });
     let mover = Mover::new([Arc::clone(&portal) as Arc<dyn Portal>], Policy { patience: Duration::ZERO, ..policy() });
@@ -338,7 +338,7 @@ fn a_handler_that_copies_inside_of_a_portal_goes_by_the_cpu() {
         while channel.completed(&mut Vec::new()) == 0 {}
     });
     assert!(dst == src && copied >= 6, "{copied}");
-    assert_eq!(portal.device.state().taken.len(), 3, "none of the handler's");
+    assert_eq!(portal.device.state().taken.len(), 3, "no descriptor of the handler");
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn a_thread_that_panics_leaves_its_jobs_to_the_mover() {
     });
     assert!(panicked);
     assert_eq!((mover.orphaned(), gone.load(Ordering::SeqCst), other_gone.load(Ordering::SeqCst)), (1, false, false));
-    // Both into memory that is still there.
+    // The device writes both into memory that is still there.
     assert_eq!(device.run(9), 2);
     (0..200).for_each(|_| mover.drive());
     assert_eq!((mover.orphaned(), gone.load(Ordering::SeqCst)), (0, true));
@@ -400,7 +400,7 @@ fn is_alone() -> bool {
 
 static LASTING: OnceLock<(ModelDevice, Mover)> = OnceLock::new();
 
-/// Copies when the process is almost gone.
+/// Copies when the process is exiting.
 extern "C" fn at_exit() {
     let (_, mover) = LASTING.get().unwrap();
     let mut copy = vec![0; 100_000];
@@ -419,11 +419,11 @@ fn a_process_exits_with_jobs_in_flight_and_copies_in_its_exit_handlers() {
     }
     let (device, portal) = model(Runner::Threaded);
     let (_, mover) = LASTING.get_or_init(|| (device, Mover::new([portal], policy())));
-    // SAFETY: a handler that lives as long as the process.
+    // SAFETY: the handler lives as long as the process.
     assert_eq!(unsafe { libc::atexit(at_exit) }, 0);
     for i in 0..20 {
         let job = mover.copy(vec![i; 1 << 20], vec![0; 1 << 20]);
-        // In flight without anybody, or with somebody who will never look.
+        // In flight without an owner, or with an owner that never polls.
         if i % 2 == 0 { drop(job) } else { std::mem::forget(job) }
     }
     std::thread::spawn(|| {
@@ -451,7 +451,7 @@ fn a_silent_device_does_not_keep_a_process_from_exiting() {
 }
 
 #[test]
-fn an_error_is_told_where_lengths_differ_before_anything_is_done() {
+fn different_lengths_are_an_error_before_anything_is_done() {
     let mover = Mover::new([manual() as Arc<dyn Portal>], policy());
     assert_eq!(mover.copy_slices(&[1; 9000], &mut [0; 8999]), Err(JobError::Lengths { first: 9000, second: 8999 }));
 }

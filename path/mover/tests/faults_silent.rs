@@ -1,4 +1,5 @@
-//! A queue that is full for ever, never answers, or answers too late: every job ends, and no buffer is freed under a device.
+//! A queue that is full for ever, never answers, or answers too late: every job ends, and no buffer is freed while a
+//! device may write it.
 #![cfg(not(loom))]
 #![allow(clippy::cast_possible_truncation, reason = "cuts small numbers")]
 
@@ -20,11 +21,11 @@ fn manual(mode: QueueMode, size: u32) -> Arc<TestDevice> {
 }
 
 #[test]
-fn a_queue_that_is_full_for_ever_leaves_everything_to_the_cpu() {
+fn with_a_queue_that_is_always_full_the_cpu_does_everything() {
     for mode in [QueueMode::Shared, QueueMode::Dedicated] {
         let device = manual(mode, 4);
         let mover = mover(&device, policy());
-        // Its entries are taken, and nobody ever runs it.
+        // Its entries are taken, and it is never run.
         let held: Vec<_> = (0..4).map(|_| mover.nop()).collect();
         let done = mover.copy(vec![7; 5000], vec![0; 5000]).wait();
         assert_eq!((done.result, done.via, done.buffers.1), (Ok(Outcome::Done), Via::Cpu, vec![7; 5000]));
@@ -53,7 +54,7 @@ fn a_queue_that_is_full_for_ever_leaves_everything_to_the_cpu() {
 }
 
 #[test]
-fn a_queue_that_works_and_never_answers_is_given_up_at_the_limit() {
+fn a_silent_queue_is_given_up_at_the_limit() {
     for mode in [QueueMode::Shared, QueueMode::Dedicated] {
         let device = manual(mode, 8);
         device.state().retirable = true;
@@ -63,7 +64,7 @@ fn a_queue_that_works_and_never_answers_is_given_up_at_the_limit() {
             let done = job.wait();
             assert_eq!((done.result, done.via, done.buffers.1), (Ok(Outcome::Done), Via::Cpu, vec![i; 5000]));
         }
-        // It was asked before it was given up, once each patience, and never again after.
+        // It was asked once each patience before it was given up, and never again after.
         let asked = device.state().asked;
         assert!((3..10).contains(&asked), "{asked}");
         assert_eq!(mover.copy(vec![7; 5000], vec![0; 5000]).wait().via, Via::Cpu);
@@ -72,9 +73,10 @@ fn a_queue_that_works_and_never_answers_is_given_up_at_the_limit() {
     }
 }
 
-/// Who dropped a job and needs its memory back waited for ever: only who waits for a job gave its queue up.
+/// Regression: a caller that dropped a job and needed its memory waited for ever, because only waiting for a job gave
+/// its queue up.
 #[test]
-fn what_was_dropped_on_a_queue_that_never_answers_comes_back_at_the_limit() {
+fn buffers_dropped_on_a_silent_queue_are_freed_at_the_limit() {
     for retirable in [true, false] {
         let device = manual(QueueMode::Shared, 8);
         device.state().retirable = retirable;
@@ -83,9 +85,9 @@ fn what_was_dropped_on_a_queue_that_never_answers_comes_back_at_the_limit() {
         let mover = Mover::with_clock([Arc::clone(&device) as Arc<dyn Portal>], policy, time.clone());
         let (buffer, gone) = Watched::new(vec![0; 100]);
         drop(mover.fill(buffer, 1));
-        // Seen, and asked for; the clock goes on by a microsecond at each rest, and nobody rests here.
+        // The mover checks the queue; the clock advances by a microsecond at each rest, and no thread rests here.
         (0..3000).for_each(|_| mover.drive());
-        assert!(mover.orphaned() == 1 && device.state().asked >= 2, "it works, and may still write");
+        assert!(mover.orphaned() == 1 && device.state().asked >= 2, "the device works and may still write");
         time.advance(Duration::from_millis(60));
         (0..3000).for_each(|_| mover.drive());
         assert_eq!((mover.orphaned(), gone.load(Ordering::SeqCst)), if retirable { (0, true) } else { (1, false) });
@@ -93,7 +95,7 @@ fn what_was_dropped_on_a_queue_that_never_answers_comes_back_at_the_limit() {
 }
 
 #[test]
-fn who_looks_for_so_long_stops_then() {
+fn wait_for_ends_after_its_time() {
     let device = manual(QueueMode::Shared, 8);
     let mover = mover(&device, policy());
     let mut job = mover.copy(vec![7; 5000], vec![0; 5000]);
@@ -101,7 +103,7 @@ fn who_looks_for_so_long_stops_then() {
     assert_eq!(mover.wait_for(Duration::ZERO, &mut look), None);
     assert_eq!(mover.wait_for(Duration::from_millis(1), &mut look), None);
     device.run(1);
-    assert_eq!(mover.wait_for(Duration::ZERO, &mut look), Some(7), "one look at least");
+    assert_eq!(mover.wait_for(Duration::ZERO, &mut look), Some(7), "it calls `look` at least once");
 }
 
 #[test]
@@ -124,7 +126,7 @@ fn a_channel_gives_its_queue_up_at_the_limit() {
 }
 
 #[test]
-fn a_queue_that_was_full_is_not_given_up_for_the_time_before_it_took_something() {
+fn time_before_the_first_taken_descriptor_does_not_count_for_the_limit() {
     let device = manual(QueueMode::Shared, 8);
     device.state().retirable = true;
     let time = clock();
@@ -136,19 +138,19 @@ fn a_queue_that_was_full_is_not_given_up_for_the_time_before_it_took_something()
     device.state().retries = u64::MAX;
     assert_eq!(channel.submit(), 0);
     (0..200).for_each(|_| assert_eq!(channel.completed(&mut out), 0));
-    // The program does something else, longer than the limit.
+    // The program does something else for longer than the limit.
     time.advance(Duration::from_millis(60));
     device.state().retries = 0;
     assert_eq!(channel.submit(), 1);
     (0..200).for_each(|_| assert_eq!(channel.completed(&mut out), 0));
-    assert_eq!(device.state().stopped, None, "it has had the copy for no time at all");
+    assert_eq!(device.state().stopped, None, "it has just taken the copy");
     device.run(1);
     channel.completed(&mut out);
     assert_eq!((&out[0].result, out[0].via), (&Ok(Outcome::Done), Via::Device));
 }
 
 #[test]
-fn a_channel_to_a_full_queue_keeps_what_it_was_given() {
+fn a_channel_to_a_full_queue_keeps_its_operations() {
     let device = manual(QueueMode::Dedicated, 2);
     let policy = ChannelPolicy { bursts: false, ..ChannelPolicy::default() };
     let portal = Arc::clone(&device) as Arc<dyn Portal>;
@@ -179,24 +181,24 @@ fn a_record_that_is_never_written_ends_its_job_and_keeps_its_buffers() {
     let (buffer, gone) = Watched::new(vec![0; 100]);
     let expired = mover.fill(buffer, 1).deadline(Duration::from_millis(1)).wait().unwrap_err();
     assert!(expired.buffers.is_none());
-    // It was asked, and said that it works: so the buffer stays.
+    // It was asked and reported that it works: so the buffer stays.
     assert!(device.state().asked > 0);
     let mut batch = mover.batch();
     let (other, other_gone) = Watched::new(vec![0; 100]);
     batch.fill(other, 1);
     batch.nop();
     assert!(batch.submit().deadline(Duration::from_millis(1)).wait().is_err());
-    // The descriptors are lost, as those written to a full queue are.
+    // The descriptors are lost, like those written to a full queue.
     let lost = [device.take_front(), device.take_front()].map(|d| d.opcode());
     assert_eq!(lost, [Opcode::Fill, Opcode::Batch]);
     (0..1000).for_each(|_| mover.drive());
     assert_eq!(mover.quarantined(), 2);
     drop(mover);
-    assert!(![gone, other_gone].iter().any(|gone| gone.load(Ordering::SeqCst)), "kept for good");
+    assert!(![gone, other_gone].iter().any(|gone| gone.load(Ordering::SeqCst)), "leaked");
 }
 
 #[test]
-fn a_record_written_after_the_deadline_changes_nobodys_memory() {
+fn a_record_written_after_the_deadline_changes_no_other_memory() {
     let device = manual(QueueMode::Dedicated, 8);
     let mover = mover(&device, Policy { capacity: 4, ..policy() });
     for round in 0..20_u8 {
@@ -204,7 +206,7 @@ fn a_record_written_after_the_deadline_changes_nobodys_memory() {
         for job in late {
             assert!(job.deadline(Duration::from_micros(10)).wait().is_err());
         }
-        // What is allocated now must not be where the late writes go.
+        // Memory that is allocated now must not be where the late writes go.
         let fresh: Vec<_> = (0..8).map(|_| vec![round; 4096]).collect();
         let job = mover.copy(vec![round; 4096], vec![0; 4096]);
         assert_eq!(device.run(4), 4);
@@ -215,18 +217,18 @@ fn a_record_written_after_the_deadline_changes_nobodys_memory() {
     }
 }
 
-/// What may become of a job under everything at once.
+/// Returns true for the results that a job may have under random faults.
 fn is_allowed(result: &Result<Outcome, JobError>, repeatable: bool) -> bool {
     match result {
         Ok(Outcome::Done) => true,
-        // Somebody who saw it half done may say so.
+        // The operation may have been half done.
         Err(JobError::Stopped { op: Opcode::MemoryMove, .. }) => !repeatable,
         _ => false,
     }
 }
 
 #[test]
-fn whatever_goes_wrong_at_once_no_byte_is_wrong() {
+fn no_byte_is_wrong_under_random_faults() {
     for seed in 0..300 {
         let mut chance = Chance::new(seed);
         let devices: Vec<_> = (0..3)
@@ -258,7 +260,8 @@ fn whatever_goes_wrong_at_once_no_byte_is_wrong() {
                     let mut expected = bytes.clone();
                     expected.copy_within(from..from + len, to);
                     device.fault(telpher_mover::StableBuf::address(&bytes) + chance.below(len as u64), 1);
-                    // Pieces of at most 1000 bytes do not overlap in themselves if the move goes as far.
+                    // Chunks of at most 1000 bytes do not overlap in themselves if the move's distance is at least
+                    // that.
                     let repeatable = from.abs_diff(to) >= len.min(1000);
                     let job = mover.copy_within(bytes, from..from + len, to);
                     jobs.push((job, expected, repeatable));
@@ -283,7 +286,7 @@ fn whatever_goes_wrong_at_once_no_byte_is_wrong() {
 }
 
 #[test]
-fn an_operation_late_in_a_channel_is_kept_until_its_record_comes() {
+fn a_late_operation_of_a_channel_is_kept_until_its_record_is_written() {
     for order in [Order::Submitted, Order::Arrival] {
         let device = manual(QueueMode::Dedicated, 8);
         let time = clock();

@@ -1,4 +1,5 @@
-//! A queue that stops (halted, disabled, reset) loses nothing: what it had is done elsewhere, or ends with a sentence.
+//! A queue that stops (halted, disabled, reset) loses nothing: its operations are done elsewhere, or end with an error
+//! that says why.
 #![cfg(not(loom))]
 
 mod common;
@@ -22,7 +23,7 @@ fn manual(mode: QueueMode) -> Arc<TestDevice> {
 }
 
 #[test]
-fn what_a_stopped_queue_had_the_cpu_does_and_it_is_left_out_from_then_on() {
+fn the_cpu_does_the_work_of_a_stopped_queue_and_the_queue_gets_no_more() {
     for mode in [QueueMode::Shared, QueueMode::Dedicated] {
         let device = manual(mode);
         let mover = mover(&device, policy());
@@ -41,14 +42,18 @@ fn what_a_stopped_queue_had_the_cpu_does_and_it_is_left_out_from_then_on() {
         assert_eq!(crc.wait().result, Ok(Outcome::Crc(0xe306_9283)));
         let taken = device.state().taken.len();
         assert_eq!(mover.fill(vec![0; 5000], 1).wait().via, Via::Cpu);
-        assert_eq!(mover.drain().wait().result, Ok(Outcome::Done), "nothing it took is under way");
+        assert_eq!(mover.drain().wait().result, Ok(Outcome::Done), "nothing it took is in flight");
         let state = device.state();
-        assert_eq!((state.taken.len(), state.asked, state.lost), (taken, 1, 0), "never offered or asked again");
+        assert_eq!(
+            (state.taken.len(), state.asked, state.lost),
+            (taken, 1, 0),
+            "the queue gets no further offer or health check"
+        );
     }
 }
 
 #[test]
-fn a_job_begun_by_a_stopped_queue_goes_on_with_another() {
+fn a_job_of_a_stopped_queue_continues_on_another() {
     let (first, second) = (manual(QueueMode::Dedicated), Arc::new(TestDevice::with(|_| {})));
     let mover = movers(&[&first, &second], Policy { route: telpher_mover::Route::First, ..policy() });
     let job = mover.copy(vec![7; 5000], vec![0; 5000]);
@@ -61,23 +66,25 @@ fn a_job_begun_by_a_stopped_queue_goes_on_with_another() {
 }
 
 #[test]
-fn a_queue_that_works_is_asked_now_and_then_and_goes_on() {
+fn a_working_queue_is_asked_now_and_then_and_continues() {
     let device = manual(QueueMode::Shared);
     let policy = Policy { patience: Duration::from_micros(100), ..policy() };
     let mover = mover(&device, policy);
     let mut job = mover.copy(vec![7; 5000], vec![0; 5000]);
-    // A microsecond passes only while somebody rests; `is_done` does not, so the clock is moved by a wait for something else.
+    // The clock advances only when a thread rests. `is_done` does not rest, so a wait for something else advances the
+    // clock.
     let other = mover.fill(vec![0; 10], 1).deadline(Duration::from_millis(1)).wait();
     assert!(other.is_err());
     let asked = device.state().asked;
-    // 64 looks apart each time, and once when the deadline passed.
+    // 64 checks apart each time, and once when the deadline passed.
     assert!((6..=10).contains(&asked), "{asked}");
     assert!(!job.is_done());
     device.run(2);
     assert_eq!(job.wait().via, Via::Device);
 }
 
-/// A move of `len` bytes from `from` to `to` in one buffer, during which the queue stops at byte `stop` of what it moves.
+/// Runs a move of `len` bytes from `from` to `to` in one buffer, during which the queue stops at byte `stop` of the
+/// moved range.
 fn overlapping(from: usize, to: usize, len: usize, stop: usize) -> (Result<Outcome, JobError>, bool) {
     let device = manual(QueueMode::Shared);
     let mover = mover(&device, policy());
@@ -92,7 +99,7 @@ fn overlapping(from: usize, to: usize, len: usize, stop: usize) -> (Result<Outco
 }
 
 #[test]
-fn a_move_half_done_is_exact_or_says_that_it_is_not() {
+fn a_half_done_move_is_exact_or_an_error() {
     for (from, to) in [(0, 1000), (1000, 0), (0, 999), (999, 0)] {
         for stop in [0, 1, 500, 998, 999] {
             let (result, exact) = overlapping(from, to, 1000, stop);
@@ -111,8 +118,8 @@ fn a_move_half_done_is_exact_or_says_that_it_is_not() {
 }
 
 #[test]
-fn an_overlapping_move_cut_into_pieces_that_do_not_overlap_is_exact() {
-    // 1000 bytes at a time, from the end: no piece overwrites what it has yet to read.
+fn an_overlapping_move_cut_into_chunks_that_do_not_overlap_is_exact() {
+    // 1000 bytes at a time, from the end: no chunk overwrites bytes that it has yet to read.
     let device = Arc::new(TestDevice::with(|info| info.max_transfer = 1000));
     device.state().manual = true;
     let mover = mover(&device, policy());
@@ -130,7 +137,7 @@ fn an_overlapping_move_cut_into_pieces_that_do_not_overlap_is_exact() {
 }
 
 #[test]
-fn every_operation_half_done_is_done_again() {
+fn every_half_done_operation_is_repeated() {
     let mut chance = Chance::new(9);
     let (a, mut b) = (chance.bytes(4096), chance.bytes(4096));
     b[..100].copy_from_slice(&a[..100]);
@@ -187,7 +194,7 @@ fn every_operation_half_done_is_done_again() {
 }
 
 #[test]
-fn members_of_a_batch_that_a_stopped_queue_had_are_done_once_each() {
+fn batch_members_of_a_stopped_queue_are_each_done_once() {
     let device = manual(QueueMode::Shared);
     let mover = mover(&device, policy());
     let mut batch = mover.batch();
@@ -202,7 +209,7 @@ fn members_of_a_batch_that_a_stopped_queue_had_are_done_once_each() {
     device.stop_within(middle, WHY);
     let mut done = job.wait();
     assert_eq!(done.take(a).buffers.1, vec![1; 3000]);
-    // Nobody knows that it was never begun.
+    // It is not known that it was never begun.
     let error = done.take(overlapping).result.unwrap_err();
     assert_eq!(error, JobError::Stopped { op: Opcode::MemoryMove, why: WHY.into() });
     assert_eq!(done.take(b).buffers.0, vec![2; 100]);
@@ -212,11 +219,11 @@ fn members_of_a_batch_that_a_stopped_queue_had_are_done_once_each() {
 }
 
 #[test]
-fn members_with_a_record_are_not_done_again() {
+fn members_with_a_record_are_not_repeated() {
     let device = manual(QueueMode::Shared);
     let mover = mover(&device, policy());
     let mut batch = mover.batch();
-    // Done twice it would move twice.
+    // If it were done twice, the bytes would move twice.
     let moved = batch.copy_within((0..100).collect::<Vec<u8>>(), 0..99, 1);
     let filled = batch.fill(vec![0; 100], 0x0202_0202_0202_0202);
     let job = batch.submit();
@@ -261,32 +268,33 @@ fn buffers_kept_for_a_stopped_queue_are_freed() {
             assert!(job.deadline(Duration::ZERO).wait().is_err());
         }
     }
-    // The last deadline asked the queue; sweeps do the rest.
+    // The last deadline checked the queue's health; sweeps do the rest.
     (0..200).for_each(|_| mover.drive());
     assert_eq!((mover.orphaned(), mover.quarantined()), (0, 0));
     assert!(gone.iter().all(|gone| gone.load(Ordering::SeqCst)));
 }
 
-/// Who dropped a job and waited for its buffer to come back waited for ever: nobody asked the queue.
+/// Regression: a caller that dropped a job waited for its buffer for ever, because the queue's health was never
+/// checked.
 #[test]
-fn what_was_dropped_is_asked_for_now_and_then() {
+fn the_queue_of_a_dropped_job_is_asked_now_and_then() {
     let device = manual(QueueMode::Shared);
     let mover = mover(&device, policy());
     let (buffer, gone) = Watched::new(vec![0; 100]);
     drop(mover.fill(buffer, 1));
     (0..10_000).for_each(|_| mover.drive());
-    assert!(mover.orphaned() == 1 && !gone.load(Ordering::SeqCst), "it works, and may still write");
+    assert!(mover.orphaned() == 1 && !gone.load(Ordering::SeqCst), "the device works and may still write");
     let asked = device.state().asked;
     assert!((5..=10).contains(&asked), "{asked}");
     device.stop(WHY);
     (0..3000).for_each(|_| mover.drive());
     assert!(mover.orphaned() == 0 && gone.load(Ordering::SeqCst));
     (0..10_000).for_each(|_| mover.drive());
-    assert!(device.state().asked <= asked + 2, "not when there is nothing to ask for");
+    assert!(device.state().asked <= asked + 2, "no health checks without a dropped job");
 }
 
 #[test]
-fn the_last_handle_asks_before_it_leaks() {
+fn the_last_handle_checks_the_queue_before_it_leaks() {
     let device = manual(QueueMode::Dedicated);
     let mover = mover(&device, Policy { linger: Duration::from_millis(1), ..policy() });
     let (buffer, gone) = Watched::new(vec![0; 100]);
@@ -304,7 +312,7 @@ fn channel(device: &Arc<TestDevice>, policy: ChannelPolicy) -> Ring {
 
 fn fetch(channel: &mut Ring, n: usize) -> Vec<Finished<Vec<u8>, Vec<u8>>> {
     let mut out = Vec::new();
-    // More looks than any patience; the clock stands still, so only a patience of zero passes.
+    // More checks than any patience; the clock stands still, so only a patience of zero passes.
     for _ in 0..1000 {
         channel.completed(&mut out);
         if out.len() >= n {
@@ -316,7 +324,7 @@ fn fetch(channel: &mut Ring, n: usize) -> Vec<Finished<Vec<u8>, Vec<u8>>> {
 }
 
 #[test]
-fn a_channel_over_a_stopped_queue_goes_on_by_the_cpu() {
+fn a_channel_over_a_stopped_queue_continues_on_the_cpu() {
     for (order, bursts, mode) in [
         (Order::Submitted, true, QueueMode::Shared),
         (Order::Arrival, true, QueueMode::Dedicated),
@@ -341,7 +349,7 @@ fn a_channel_over_a_stopped_queue_goes_on_by_the_cpu() {
             assert_eq!(buffers.dst.as_deref(), Some(&[u8::try_from(i).unwrap() + 1; 1000][..]));
         }
         assert_eq!(done[3].result, Err(JobError::Stopped { op: Opcode::MemoryMove, why: WHY.into() }));
-        // What was never sent is done by the CPU too, and a queue that has stopped is drained.
+        // The CPU does operations that were never submitted, too, and a stopped queue counts as drained.
         assert_eq!(channel.submit(), 2);
         let done = fetch(&mut channel, 2);
         assert_eq!(done[0].buffers.as_ref().unwrap().dst, Some(vec![9; 100]));
@@ -352,9 +360,10 @@ fn a_channel_over_a_stopped_queue_goes_on_by_the_cpu() {
     }
 }
 
-/// A channel had nothing in flight when its shared queue stopped: `submit` heard Retry for ever and nobody asked why.
+/// Regression: a channel had nothing in flight when its shared queue stopped. `submit` got Retry for ever, and the
+/// queue's health was never checked.
 #[test]
-fn a_channel_whose_queue_stopped_before_it_sent_anything_goes_on_by_the_cpu() {
+fn a_channel_whose_queue_stopped_while_empty_continues_on_the_cpu() {
     let device = manual(QueueMode::Shared);
     let mut channel = channel(&device, ChannelPolicy { patience: Duration::ZERO, ..ChannelPolicy::default() });
     device.stop(WHY);
@@ -366,7 +375,7 @@ fn a_channel_whose_queue_stopped_before_it_sent_anything_goes_on_by_the_cpu() {
 }
 
 #[test]
-fn an_operation_late_on_a_stopped_queue_comes_back_with_its_buffers() {
+fn a_late_operation_on_a_stopped_queue_returns_its_buffers() {
     let device = manual(QueueMode::Dedicated);
     let time = clock();
     let policy = ChannelPolicy { deadline: Some(Duration::from_millis(1)), ..ChannelPolicy::default() };
@@ -375,12 +384,12 @@ fn an_operation_late_on_a_stopped_queue_comes_back_with_its_buffers() {
     channel.submit();
     time.advance(Duration::from_millis(2));
     let mut out = Vec::new();
-    assert_eq!((channel.completed(&mut out), channel.quarantined()), (1, 1), "it may still write");
+    assert_eq!((channel.completed(&mut out), channel.quarantined()), (1, 1), "the device may still write");
     channel.fill(vec![0; 100], 0x0202_0202_0202_0202).unwrap();
     channel.submit();
     device.stop(WHY);
     time.advance(Duration::from_millis(2));
-    assert_eq!((channel.completed(&mut out), channel.quarantined()), (1, 0), "it may not, either of them");
+    assert_eq!((channel.completed(&mut out), channel.quarantined()), (1, 0), "neither may be written any more");
     assert!(matches!(out[0].result, Err(JobError::Deadline { .. })));
     assert_eq!(
         (&out[1].result, out[1].buffers.as_ref().unwrap().dst.as_deref()),

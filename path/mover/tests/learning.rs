@@ -1,4 +1,4 @@
-//! Who does an operation while a mover learns: on devices so good or so bad that no chance decides.
+//! Device or CPU while a mover learns, with devices so good or so bad that chance does not decide.
 #![cfg(not(loom))]
 
 mod common;
@@ -9,7 +9,7 @@ use telpher_abi::Status;
 use telpher_mover::{Learning, Mover, Opcode, Outcome, Policy, Threshold, Tuning, Via};
 use telpher_portal::Portal;
 
-/// A size that the test device, which goes byte by byte, takes a hundred times as long for as the CPU does.
+/// A size for which the test device, which works byte by byte, takes a hundred times as long as the CPU.
 const LARGE: usize = 64 << 10;
 
 fn learner(device: &Arc<TestDevice>, threshold: Threshold) -> Mover {
@@ -17,13 +17,13 @@ fn learner(device: &Arc<TestDevice>, threshold: Threshold) -> Mover {
     Mover::new([Arc::clone(device) as Arc<dyn Portal>], policy)
 }
 
-/// Of the last hundred of 300 operations, how many a device did.
+/// Runs 300 operations; returns how many of the last hundred a device did.
 fn late_on_device(mut operation: impl FnMut() -> Via) -> usize {
     (0..300).map(|_| operation()).skip(200).filter(|via| *via == Via::Device).count()
 }
 
 #[test]
-fn a_device_far_worse_than_the_cpu_loses_its_work_however_it_is_asked() {
+fn a_far_slower_device_loses_its_work_through_every_interface() {
     let device = Arc::new(TestDevice::with(|_| {}));
     for way in 0..4 {
         let mover = learner(&device, Threshold::DEVICE);
@@ -61,12 +61,12 @@ fn a_device_far_worse_than_the_cpu_loses_its_work_however_it_is_asked() {
 }
 
 #[test]
-fn a_device_far_better_than_the_cpu_gets_work_that_the_threshold_kept_from_it() {
+fn a_far_faster_device_gets_work_below_the_threshold() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = learner(&device, Threshold::all(1 << 30));
     let (mut a, mut b) = (vec![7; 1 << 20], vec![7; 1 << 20]);
     let late = late_on_device(|| {
-        // It answers *equal* without looking.
+        // It answers *equal* without comparing.
         device.state().answers.push_back(Status::Success);
         let done = mover.compare(std::mem::take(&mut a), std::mem::take(&mut b)).wait();
         device.state().answers.clear();
@@ -76,9 +76,9 @@ fn a_device_far_better_than_the_cpu_gets_work_that_the_threshold_kept_from_it() 
     });
     assert!(late >= 97, "{late} of the last 100 went to the device");
     assert!(mover.threshold().of(Opcode::Compare) <= 1 << 20);
-    assert_eq!(mover.policy().threshold.of(Opcode::Compare), 1 << 30, "a policy is as it was given");
+    assert_eq!(mover.policy().threshold.of(Opcode::Compare), 1 << 30, "the policy is unchanged");
 
-    // A batch follows what single operations taught.
+    // A batch uses what single operations have taught.
     let mut batch = mover.batch();
     let key = batch.compare(a, b);
     device.state().answers.push_back(Status::Success);
@@ -86,14 +86,14 @@ fn a_device_far_better_than_the_cpu_gets_work_that_the_threshold_kept_from_it() 
 }
 
 #[test]
-fn what_a_tuning_file_says_is_where_learning_begins() {
+fn learning_starts_from_the_costs_of_a_tuning_file() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = learner(&device, Threshold::DEVICE);
     let file = "version = 1\n[machine]\ncpu = \"x\"\ndevice = \"y\"\nin-flight = 1\n[measured]\n\
                 fill = [[4096, 100, 90000], [65536, 1000, 900000], [1048576, 90000, 9000000]]\n";
     mover.teach(&Tuning::parse(file).unwrap());
-    assert_eq!(mover.threshold().of(Opcode::MemoryMove), 0, "nothing was said of copies");
-    // Three samples of many are enough to begin with the CPU; the device is tried a little all the same.
+    assert_eq!(mover.threshold().of(Opcode::MemoryMove), 0, "the file has no costs of copies");
+    // Three samples are enough to start with the CPU; the device is still tried a little.
     let on_device = (0..100).filter(|_| mover.fill(vec![0_u8; LARGE], 7).wait().via == Via::Device).count();
     assert!(on_device <= 2, "{on_device}");
 }
@@ -107,7 +107,7 @@ fn never_is_a_rule_and_not_an_estimate() {
 }
 
 #[test]
-fn without_learning_the_threshold_decides_whatever_it_costs() {
+fn without_learning_the_threshold_decides() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let policy = Policy { threshold: Threshold::all(LARGE as u64), ..Policy::default() };
     let mover = Mover::new([Arc::clone(&device) as Arc<dyn Portal>], policy);
@@ -117,7 +117,7 @@ fn without_learning_the_threshold_decides_whatever_it_costs() {
 }
 
 #[test]
-fn operations_without_a_size_and_empty_ones_are_as_the_threshold_says() {
+fn operations_without_a_size_and_empty_ones_follow_the_threshold() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = learner(&device, Threshold::default());
     assert_eq!(late_on_device(|| mover.nop().wait().via), 100);

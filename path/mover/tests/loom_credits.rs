@@ -1,9 +1,9 @@
-//! Never more credits out than the queue has entries, and a credit carries what its last holder saw.
+//! No more credits are taken than the queue has entries, and a credit's holder sees what its last holder did.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_credits`.
 //!
-//! **Seen to fail**: `give` with `Relaxed` instead of `Release` (causality violation on the entry); `take` with a load and
-//! a store instead of the exchange (two holders of one entry).
+//! **Seen to fail**: `give` with `Relaxed` instead of `Release` (causality violation on the entry); `take` with a load
+//! and a store instead of the exchange (two holders of one entry).
 #![cfg(loom)]
 
 #[allow(dead_code, unused_imports, reason = "the test uses a part of it")]
@@ -11,7 +11,7 @@
 mod sync;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/credit.rs"]
+#[path = "../src/plan/credit.rs"]
 mod credit;
 
 use credit::Credits;
@@ -21,7 +21,7 @@ use loom::sync::Arc;
 #[test]
 fn one_entry_has_one_holder_at_a_time() {
     loom::model(|| {
-        // The queue's only entry; who holds the credit may use it.
+        // The queue's only entry; the holder of the credit may use it.
         let shared = Arc::new((Credits::new(1), UnsafeCell::new(0_u32)));
         let threads = [(); 2].map(|()| {
             let shared = Arc::clone(&shared);

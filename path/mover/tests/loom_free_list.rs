@@ -1,4 +1,4 @@
-//! A number from the free list has one holder, who sees what its last holder did.
+//! A number from the free list has one holder, and that holder sees what the last one did.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_free_list`.
 //!
@@ -11,10 +11,10 @@
 mod sync;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/freelist.rs"]
-mod freelist;
+#[path = "../src/inflight/free_list.rs"]
+mod free_list;
 
-use freelist::FreeList;
+use free_list::FreeList;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 
@@ -25,13 +25,13 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
 }
 
 #[test]
-fn a_number_has_one_holder_who_sees_what_the_last_one_did() {
+fn a_number_has_one_holder_that_sees_what_the_last_one_did() {
     model(|| {
         let shared = Arc::new((FreeList::new(2), [UnsafeCell::new(0_u32), UnsafeCell::new(0_u32)]));
         let threads = [(); 2].map(|()| {
             let shared = Arc::clone(&shared);
             loom::thread::spawn(move || {
-                // Both out and back in the other order: what ABA needs.
+                // Pops both and pushes them in the other order, as ABA requires.
                 let (a, b) = (shared.0.pop(), shared.0.pop());
                 for index in [a, b].into_iter().flatten() {
                     shared.1[index as usize].with_mut(|_slot| ());

@@ -2,9 +2,9 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-mover --test loom_slot`.
 //!
-//! **Seen to fail**: `park` with `Relaxed` instead of `Release` (causality violation on the buffer); `claim_if` with a load
-//! and a store instead of the exchange (two sweepers in one slot);
-//! `claim_if` without its second look (the second job's buffer freed without a record).
+//! **Seen to fail**: `park` with `Relaxed` instead of `Release` (causality violation on the buffer); `claim_if` with a
+//! load and a store instead of the exchange (two sweepers in one slot);
+//! `claim_if` without its second check (the second job's buffer freed without a record).
 #![cfg(loom)]
 #![allow(unsafe_code, reason = "loom's cells are opened with raw pointers")]
 
@@ -13,7 +13,7 @@
 mod sync;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/slot.rs"]
+#[path = "../src/inflight/slot.rs"]
 mod slot;
 
 use loom::cell::UnsafeCell;
@@ -25,7 +25,7 @@ struct Slot {
     state: SlotState,
     /// Stands for the completion record: written by the device, once.
     record: AtomicBool,
-    /// What lies in the slot; 0 is nothing.
+    /// The buffer in the slot; 0 is none.
     buffer: UnsafeCell<u32>,
     /// Sum of the buffers freed.
     freed: AtomicU32,
@@ -41,9 +41,9 @@ impl Slot {
         })
     }
 
-    /// A job in the slot whose owner drops it in flight.
-    fn board_and_park(&self, buffer: u32) {
-        self.state.board();
+    /// Puts a job into the slot whose owner drops it in flight.
+    fn acquire_and_park(&self, buffer: u32) {
+        self.state.acquire();
         // Relaxed: as `RecordCell::clear`.
         self.record.store(false, Ordering::Relaxed);
         self.park(buffer);
@@ -55,7 +55,7 @@ impl Slot {
         self.state.park();
     }
 
-    /// What `Table::sweep_one` does; true if it freed the slot.
+    /// Does what `Table::sweep_one` does; returns true if it freed the slot.
     fn sweep(&self) -> bool {
         // Acquire: as `RecordCell::status`.
         if !self.state.claim_if(|| self.record.load(Ordering::Acquire)) {
@@ -75,7 +75,7 @@ fn a_parked_buffer_is_freed_once_and_after_its_record() {
     builder.preemption_bound = Some(3);
     builder.check(|| {
         let slot = Slot::new();
-        slot.state.board();
+        slot.state.acquire();
         let device = {
             let slot = Arc::clone(&slot);
             loom::thread::spawn(move || slot.record.store(true, Ordering::Release))
@@ -93,8 +93,8 @@ fn a_parked_buffer_is_freed_once_and_after_its_record() {
         device.join().unwrap();
         sweeper.join().unwrap();
         slot.sweep();
-        assert_eq!(slot.freed.load(Ordering::Relaxed), 1, "freed once, and not for ever kept");
-        slot.state.board();
+        assert_eq!(slot.freed.load(Ordering::Relaxed), 1, "freed once, and not kept for ever");
+        slot.state.acquire();
     });
 }
 
@@ -102,18 +102,18 @@ fn a_parked_buffer_is_freed_once_and_after_its_record() {
 fn a_slot_used_again_is_not_freed_by_the_record_of_its_last_user() {
     loom::model(|| {
         let slot = Slot::new();
-        slot.board_and_park(1);
+        slot.acquire_and_park(1);
         slot.record.store(true, Ordering::Release);
         let sweeper = {
             let slot = Arc::clone(&slot);
             loom::thread::spawn(move || slot.sweep())
         };
-        // Whoever frees the slot may have it again: a second job, dropped in flight, whose record is still to come.
+        // The thread that freed the slot uses it again: a second job, dropped in flight, whose record is still to come.
         let again = slot.sweep();
         if again {
-            slot.board_and_park(16);
+            slot.acquire_and_park(16);
         }
-        assert_ne!(sweeper.join().unwrap(), again, "one of them freed the first job, and nobody the second");
+        assert_ne!(sweeper.join().unwrap(), again, "one of them freed the first job, and none the second");
         assert_eq!(slot.freed.load(Ordering::Relaxed), 1);
         if again {
             slot.record.store(true, Ordering::Release);

@@ -9,7 +9,7 @@ use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_mover::{Channel, ChannelPolicy, CrcMode, Mover, Outcome, Policy, Threshold, Via};
 use telpher_portal::Portal;
 
-/// Every device, and a portal to each of its queues.
+/// Runs a test with every device preset, and a portal to each of its queues.
 fn devices(mut test: impl FnMut(&ModelDevice, Vec<Arc<dyn Portal>>)) {
     for preset in [Preset::Spr, Preset::SprFw2, Preset::Full] {
         for runner in [Runner::Inline, Runner::Threaded] {
@@ -84,10 +84,10 @@ fn a_channel_gives_the_naive_bytes_on_the_model() {
     });
 }
 
-/// A record that appeared between two looks of one `completed` was taken for its burst's alone, and its operation never
-/// ended: seen as a benchmark that hung on the threaded runner.
+/// Regression: a record that was written between two checks of one `completed` was taken for its burst's record only,
+/// and its operation never ended. Seen as a benchmark that hung on the threaded runner.
 #[test]
-fn a_record_that_appears_in_the_middle_of_a_look_ends_its_operation() {
+fn a_record_written_during_completed_ends_its_operation() {
     let device = ModelDevice::start(ModelOptions::default().with_runner(Runner::Threaded)).unwrap();
     let mut channel: Channel<Vec<u8>, Vec<u8>> =
         Channel::new(device.portal("wq0.0").unwrap(), 2, ChannelPolicy::default()).unwrap();
@@ -98,7 +98,7 @@ fn a_record_that_appears_in_the_middle_of_a_look_ends_its_operation() {
         assert_eq!(channel.submit(), 1);
         let begin = std::time::Instant::now();
         while channel.completed(&mut done) == 0 {
-            // Nothing but a hang takes as long, on a busy machine either.
+            // Only a hang takes this long, also on a busy machine.
             assert!(begin.elapsed().as_secs() < 60, "round {round} has not ended");
         }
         let back = done.pop().unwrap().buffers.unwrap();

@@ -1,4 +1,4 @@
-//! Buffers in flight belong to nobody else, whatever happens to the job.
+//! No other code gets buffers in flight, whatever happens to the job.
 #![cfg(not(loom))]
 
 mod common;
@@ -18,7 +18,7 @@ fn manual() -> Arc<TestDevice> {
 }
 
 #[test]
-fn a_job_gives_its_buffers_back_whether_it_is_awaited_or_waited_for() {
+fn a_job_returns_its_buffers_whether_it_is_awaited_or_waited_for() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(&device, policy());
     let done = mover.copy(vec![7; 100], vec![0; 100]).wait();
@@ -44,7 +44,7 @@ fn drop_in_flight_keeps_the_buffer() {
     // The device writes into memory that is still there …
     device.run(1);
     assert_eq!(gone(), (false, false));
-    // … and only somebody who has seen the record frees it.
+    // … and only a thread that has seen the record frees it.
     while mover.orphaned() > 0 {
         mover.drive();
     }
@@ -84,7 +84,7 @@ fn an_expired_job_quarantines_its_buffer_until_the_record_is_written() {
     assert!(expired.buffers.is_none());
     assert_eq!(expired.to_string(), "the deadline passed before the job was done; its buffers are quarantined");
     assert_eq!((mover.quarantined(), mover.orphaned()), (1, 0));
-    // Late, but it lands in memory that is still ours.
+    // Late, but it writes into memory that the mover still has.
     device.run(1);
     assert!(!dropped.load(Ordering::SeqCst));
     (0..200).for_each(|_| mover.drive());
@@ -92,7 +92,7 @@ fn an_expired_job_quarantines_its_buffer_until_the_record_is_written() {
 }
 
 #[test]
-fn a_job_that_no_device_took_expires_with_its_buffers() {
+fn a_job_that_no_device_took_returns_its_buffers_at_its_deadline() {
     let device = manual();
     device.state().retries = u64::MAX;
     let retry = telpher_mover::Retry { attempts: u32::MAX, pause: Duration::from_micros(3) };
@@ -103,7 +103,7 @@ fn a_job_that_no_device_took_expires_with_its_buffers() {
 }
 
 #[test]
-fn a_deadline_that_holds_gives_the_result() {
+fn a_job_that_ends_before_its_deadline_gives_its_result() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(&device, policy());
     let timed = mover.fill(vec![0_u8; 10], 0x0101_0101_0101_0101).deadline(Duration::from_millis(1));
@@ -132,7 +132,7 @@ fn a_slot_is_used_again_after_quarantine() {
 }
 
 #[test]
-fn the_last_handle_waits_for_what_nobody_waits_for() {
+fn the_last_handle_waits_for_dropped_jobs() {
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 8));
     let mover = mover(&device, policy());
     let (dst, dropped) = Watched::new(vec![0; 100]);
@@ -145,33 +145,33 @@ fn the_last_handle_waits_for_what_nobody_waits_for() {
 }
 
 #[test]
-fn the_last_handle_leaks_what_never_comes_back() {
+fn the_last_handle_leaks_jobs_that_never_complete() {
     let device = manual();
     let mover = mover(&device, Policy { linger: Duration::from_millis(1), ..policy() });
     let (dst, dropped) = Watched::new(vec![0; 100]);
     drop(mover.fill(dst, 1));
     drop(mover);
     assert!(!dropped.load(Ordering::SeqCst));
-    // Late, into memory that was leaked rather than freed.
+    // A late write goes into memory that was leaked, not freed.
     device.run(1);
 }
 
 #[test]
-fn a_halted_device_ends_in_the_deadline() {
+fn a_job_on_a_halted_device_ends_at_its_deadline() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(&device, Policy { on_fault: OnFault::FinishOnCpu, ..policy() });
     device.state().halted = true;
     let job = mover.copy(vec![1_u8; 64], vec![0_u8; 64]).deadline(Duration::from_millis(2));
     assert!(job.wait().is_err());
     device.state().halted = false;
-    // Everything goes on afterwards.
+    // The mover works again afterwards.
     assert_eq!(mover.copy(vec![1_u8; 64], vec![0_u8; 64]).wait().via, Via::Device);
     (0..200).for_each(|_| mover.drive());
     assert_eq!(mover.quarantined(), 0);
 }
 
 #[test]
-fn a_wait_that_ends_early_leaves_the_job_as_it_was() {
+fn a_wait_that_times_out_leaves_the_job_in_flight() {
     let device = manual();
     let mover = mover(&device, policy());
     let mut job = mover.fill(vec![0_u8; 10], 0x0101_0101_0101_0101);
@@ -179,12 +179,12 @@ fn a_wait_that_ends_early_leaves_the_job_as_it_was() {
     assert_eq!(mover.quarantined(), 0, "nothing was given up");
     device.run(1);
     assert!(job.wait_for(Duration::ZERO));
-    assert!(job.wait_for(Duration::ZERO), "a result that is there is not waited for");
+    assert!(job.wait_for(Duration::ZERO), "a finished job needs no wait");
     assert_eq!(job.wait().buffers, (vec![1; 10],));
 }
 
 #[test]
-fn small_operations_never_see_a_device() {
+fn small_operations_never_reach_a_device() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(&device, Policy::default());
     assert_eq!(mover.copy(vec![7; 4095], vec![0; 4095]).wait().via, Via::Cpu);

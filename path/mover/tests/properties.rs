@@ -1,4 +1,4 @@
-//! Whatever the lengths, faults, refusals and limits: the bytes are the naive ones, and every buffer comes back.
+//! For all lengths, faults, refusals and limits, the bytes are the naive ones, and every buffer comes back.
 #![cfg(not(loom))]
 
 mod common;
@@ -62,7 +62,7 @@ impl World {
         mover(device, Policy { on_fault: self.on_fault, retry, route: Route::LeastLoaded, ..policy() })
     }
 
-    /// Some pages of these buffers fault some times.
+    /// Makes some pages of these buffers fault some times.
     fn disturb(&self, device: &TestDevice, buffers: &[&[u8]]) {
         for &(page, times) in &self.faults {
             let buffer = buffers[usize::from(page) % buffers.len()];

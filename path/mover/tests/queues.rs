@@ -25,7 +25,7 @@ fn a_retry_storm_ends_on_the_device_or_on_the_cpu() {
 }
 
 #[test]
-fn a_full_queue_gives_way_to_the_next() {
+fn a_full_queue_is_skipped_for_the_next() {
     let devices = [(); 3].map(|()| Arc::new(TestDevice::with(|_| {})));
     let retry = Retry { attempts: 3, pause: Duration::ZERO };
     let mover = movers(&[&devices[0], &devices[1], &devices[2]], Policy { retry, route: Route::First, ..policy() });
@@ -43,7 +43,7 @@ fn a_full_queue_gives_way_to_the_next() {
 }
 
 #[test]
-fn a_drain_asks_every_queue() {
+fn a_drain_goes_to_every_queue() {
     let devices = [(); 2].map(|()| Arc::new(TestDevice::with(|_| {})));
     let mover = movers(&[&devices[0], &devices[1]], policy());
     assert_eq!(mover.drain().wait().result, Ok(Outcome::Done));
@@ -56,7 +56,7 @@ fn a_drain_asks_every_queue() {
 
 #[test]
 fn a_queue_disabled_with_work_in_flight_loses_no_job() {
-    // The dedicated queue drops what it is sent, without a word.
+    // The dedicated queue drops its descriptors without an answer.
     let device = Arc::new(TestDevice::new(QueueMode::Dedicated, 4));
     let mover = mover(&device, policy());
     device.state().halted = true;
@@ -64,7 +64,7 @@ fn a_queue_disabled_with_work_in_flight_loses_no_job() {
     let late: Vec<_> = jobs.into_iter().map(|job| job.deadline(Duration::from_millis(1)).wait()).collect();
     assert!(late.iter().all(|result| result.as_ref().is_err_and(|expired| expired.buffers.is_none())));
     assert_eq!(mover.quarantined(), 4);
-    // All credits are out: nothing is sent into the void.
+    // All credits are taken: nothing is submitted.
     assert_eq!(mover.fill(vec![0_u8; 64], 9).wait().via, Via::Cpu);
     device.state().halted = false;
     mover.drive();
@@ -82,10 +82,10 @@ fn a_dedicated_queue_never_holds_more_than_its_size() {
     device.state().manual = true;
     let mover = mover(&device, policy());
     let mut jobs: Vec<_> = (0..3).map(|_| mover.nop()).collect();
-    // No credit: bounded patience, then the CPU.
+    // No credit: a limited number of retries, then the CPU.
     assert_eq!(mover.nop().wait().via, Via::Cpu);
     device.run(1);
-    // The entry is free, but nobody has seen the record: still no credit.
+    // The entry is free, but the record was not seen yet: still no credit.
     assert_eq!(mover.nop().wait().via, Via::Cpu);
     assert!(jobs[0].is_done());
     jobs.push(mover.nop());
@@ -99,7 +99,7 @@ fn a_dedicated_queue_never_holds_more_than_its_size() {
 }
 
 #[test]
-fn what_a_queue_cannot_do_the_cpu_does() {
+fn unsupported_operations_are_done_by_the_cpu() {
     let narrow = Arc::new(TestDevice::with(|info| {
         info.operations = OpCap([0; 4]).with(Opcode::MemoryMove, true).with(Opcode::Fill, true);
         info.gen_cap = GenCap([0]);
@@ -109,30 +109,30 @@ fn what_a_queue_cannot_do_the_cpu_does() {
     assert_eq!(mover.copy_within(vec![1_u8; 64], 0..60, 4).wait().via, Via::Cpu, "no overlap");
     assert_eq!(mover.copy_within(vec![1_u8; 64], 0..30, 30).wait().via, Via::Device);
     assert_eq!(mover.fill16(vec![0_u8; 64], [1, 2]).wait().via, Via::Cpu, "no wide fill");
-    assert_eq!(mover.fill16(vec![0_u8; 64], [1, 1]).wait().via, Via::Device, "not really wide");
+    assert_eq!(mover.fill16(vec![0_u8; 64], [1, 1]).wait().via, Via::Device, "both halves are equal");
     assert_eq!(mover.compare(vec![1_u8; 64], vec![1_u8; 64]).wait().via, Via::Cpu);
     let done = mover.dualcast(vec![1_u8; 64], vec![0_u8; 64], vec![0_u8; 64]).wait();
     assert_eq!((done.via, done.buffers.2), (Via::Cpu, vec![1; 64]));
-    // Nothing to do is done.
+    // An empty operation is done at once.
     assert_eq!(mover.copy(vec![], vec![]).wait().result, Ok(Outcome::Done));
 }
 
 #[test]
-fn long_transfers_go_in_pieces() {
+fn long_transfers_are_cut() {
     let device = Arc::new(TestDevice::with(|info| info.max_transfer = 4096));
     let mover = mover(&device, policy());
     let src = Chance::new(1).bytes(50_000);
     let (_, src, dst) = mover.copy(src, vec![0; 50_000]).wait().into_parts();
-    // Cut at pages of the destination, so perhaps one more than its length needs.
+    // Cut at pages of the destination, so there may be one more than its length needs.
     assert!(src == dst && (13..=14).contains(&device.state().taken.len()));
-    // A destination inside the source goes from its end.
+    // A move whose destination begins inside the source runs from its end.
     let mut expected = src.clone();
     expected.copy_within(0..49_000, 1000);
     let done = mover.copy_within(src, 0..49_000, 1000).wait();
     assert!(done.via == Via::Device && done.buffers.0 == expected);
 }
 
-/// Threads copy checked data while others execute; every job ends once, no descriptor is lost, nothing is mixed up.
+/// Threads copy checked data while others execute. Every job ends once, no descriptor is lost, and no data is mixed up.
 fn stress(mode: QueueMode, size: u32, drop_some: bool) {
     let device = Arc::new(TestDevice::new(mode, size));
     device.state().manual = true;
@@ -155,7 +155,7 @@ fn stress(mode: QueueMode, size: u32, drop_some: bool) {
                 let (mover, on_device, jobs) = (mover.clone(), &on_device, &jobs);
                 scope.spawn(move || {
                     let mut chance = Chance::new(seed + 1);
-                    // Some bursts at least, if this thread comes late.
+                    // At least some bursts, if this thread starts late.
                     for _ in (0..).take_while(|&burst| burst < 10 || Instant::now() < end) {
                         let burst: Vec<_> = (0..1 + chance.below(6))
                             .map(|_| {
@@ -209,7 +209,7 @@ fn shared_queues_lose_nothing_under_threads() {
 }
 
 #[test]
-fn a_queue_found_full_by_the_second_piece_is_given_its_pause_too() {
+fn a_queue_that_is_full_at_the_second_chunk_gets_the_pause_too() {
     let device = Arc::new(TestDevice::with(|info| info.max_transfer = 64));
     device.state().manual = true;
     let clock = common::clock();
@@ -217,13 +217,14 @@ fn a_queue_found_full_by_the_second_piece_is_given_its_pause_too() {
     let retry = Retry { attempts: 10, pause: Duration::from_millis(1) };
     let portal = Arc::clone(&device) as Arc<dyn Portal>;
     let mover = Mover::with_clock([portal], Policy { retry, ..policy() }, clock.clone());
-    // A checksum goes on from where the piece before ended; what is divisible has all its pieces out at once.
+    // A checksum goes on from where the chunk before ended; divisible operations have all their parts in flight at
+    // once.
     let mut job = mover.crc(vec![0; 128], 7, CrcMode::default());
     device.run(1);
     device.state().retries = 5;
     for _ in 0..3 {
         assert!(!job.is_done());
-        assert_eq!(device.state().retries, 4, "asked once, then not before the pause is over");
+        assert_eq!(device.state().retries, 4, "offered once, then not before the pause is over");
     }
     clock.advance(Duration::from_millis(1));
     assert!(!job.is_done());

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use telpher_abi::{DestDifFlags, DifBlock, DifFlags, DifStatus, SourceDifFlags, Status};
 use telpher_mover::{CrcMode, Delta, DifConfig, JobError, Mover, OnFault, Opcode, Outcome, Policy, Tags, Via};
 
-/// One way to disturb an operation.
+/// A way to disturb an operation with faults.
 #[derive(Debug, Clone, Copy)]
 struct Split {
-    /// Which operand's page faults; all of them if there is none of that number.
+    /// Index of the operand whose pages fault; all operands if the index does not exist.
     operand: usize,
     page: u64,
     times: u32,
@@ -40,7 +40,7 @@ fn splits(operands: usize) -> Vec<Split> {
     all
 }
 
-/// A device that faults as the split says, with a queue that cuts transfers to `max` bytes.
+/// A device that faults as `split` says, with a queue that limits transfers to `max` bytes.
 fn disturbed(split: &Split, max: u64, operands: &[&[u8]]) -> (Mover, Arc<TestDevice>) {
     let device = Arc::new(TestDevice::with(|info| {
         info.max_transfer = max;
@@ -61,10 +61,10 @@ fn disturbed(split: &Split, max: u64, operands: &[&[u8]]) -> (Mover, Arc<TestDev
 
 /// Whole transfers, and transfers cut in the middle of pages.
 const MAXES: [u64; 2] = [1 << 21, 8192 - 512];
-/// Three pages and a bit.
+/// A little more than three pages.
 const LEN: usize = 3 * 4096 + 777;
 
-/// What a policy leaves to the CPU.
+/// Checks which part a policy leaves to the CPU.
 fn check_via(split: &Split, via: Via, device: &TestDevice) {
     match split.on_fault {
         TOUCH => assert_eq!(via, Via::Device, "{split:?}"),
@@ -90,7 +90,7 @@ fn a_copy_resumes_at_every_page_in_both_directions() {
 }
 
 #[test]
-fn an_overlapping_copy_resumes_at_every_page_both_ways() {
+fn an_overlapping_copy_resumes_at_every_page_in_both_directions() {
     let whole = Chance::new(2).bytes(LEN);
     for (from, to) in [(0, 1000), (1000, 0), (0, 1), (5000, 100), (100, 5000)] {
         let n = LEN - 5000;
@@ -111,7 +111,7 @@ fn an_overlapping_copy_resumes_at_every_page_both_ways() {
 }
 
 #[test]
-fn fills_go_on_in_phase_at_every_page() {
+fn fills_continue_in_phase_at_every_page() {
     for start in [0, 3, 5] {
         for split in splits(1) {
             for wide in [false, true] {
@@ -193,7 +193,7 @@ fn a_delta_is_created_and_applied_across_faults() {
     (0..len).step_by(97).for_each(|at| new[at] ^= 0x55);
     let record = naive::delta(&old, &new);
     for split in splits(3) {
-        // 8-byte alignment is what allocations of this size have.
+        // Allocations of this size are aligned to 8 bytes.
         let (a, b, delta) = (old.clone(), new.clone(), vec![0; record.len() + 40]);
         let (mover, device) = disturbed(&split, 1 << 21, &[&a, &b, &delta]);
         let done = mover.create_delta(a, b, delta).wait();
@@ -212,7 +212,7 @@ fn a_delta_is_created_and_applied_across_faults() {
 }
 
 #[test]
-fn a_delta_tells_identity_and_overflow_and_refuses_disorder() {
+fn a_delta_reports_identity_and_overflow_and_rejects_bad_order() {
     let device = Arc::new(TestDevice::with(|_| {}));
     for mover in [mover(&device, policy()), Mover::cpu()] {
         let same = mover.create_delta(vec![1; 800], vec![1; 800], vec![0; 100]).wait();
@@ -243,7 +243,7 @@ fn dif_configs() -> Vec<(DifConfig, Tags, Tags)> {
 }
 
 #[test]
-fn dif_tags_continue_across_faults_and_pieces() {
+fn dif_tags_continue_across_faults_and_chunks() {
     for (config, tags, other) in dif_configs() {
         let block = config.block.bytes() as usize;
         let blocks = LEN / block;
@@ -303,7 +303,7 @@ fn a_flush_resumes_at_every_page() {
 }
 
 #[test]
-fn a_page_that_keeps_faulting_is_left_to_the_cpu_which_could_touch_it() {
+fn the_cpu_finishes_when_a_page_keeps_faulting() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(&device, Policy { on_fault: TOUCH, ..policy() });
     let (src, dst) = (vec![7; LEN], vec![0; LEN]);
@@ -328,10 +328,10 @@ fn a_page_the_system_refuses_ends_a_blocking_job_with_its_address() {
 }
 
 #[test]
-fn pages_that_take_turns_at_faulting_do_not_loop() {
+fn pages_that_fault_in_turn_do_not_loop() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(&device, Policy { on_fault: TOUCH, ..policy() });
-    // Every page of a delta faults for ever, so that nothing ever gets further.
+    // Every page of a delta faults for ever, so the operation never progresses.
     let (a, b, delta) = (vec![1; 4096], vec![2; 4096], vec![0; 8000]);
     device.fault(a.as_ptr() as u64, u32::MAX);
     let done = mover.create_delta(a, b, delta).wait();
@@ -339,7 +339,7 @@ fn pages_that_take_turns_at_faulting_do_not_loop() {
 }
 
 #[test]
-fn what_a_device_refuses_the_cpu_does() {
+fn refused_operations_are_done_by_the_cpu() {
     let device = Arc::new(TestDevice::with(|_| {}));
     let mover = mover(&device, policy());
     for status in [
@@ -356,7 +356,8 @@ fn what_a_device_refuses_the_cpu_does() {
         let done = mover.copy(vec![7; 100], vec![0; 100]).wait();
         assert_eq!((done.via, done.buffers.1), (Via::Cpu, vec![7; 100]), "{status}");
     }
-    // A hardware error in the middle of an overlapping move cannot be made good: nobody knows what was moved.
+    // A hardware error in the middle of an overlapping move cannot be corrected: it is not known which bytes were
+    // moved.
     device.state().answers.push_back(Status::HardwareWriteError);
     let result = mover.copy_within(vec![7; 100], 0..90, 10).wait().result;
     assert_eq!(result, Err(JobError::Refused { op: Opcode::MemoryMove, status: Status::HardwareWriteError }));

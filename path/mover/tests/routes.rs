@@ -1,4 +1,4 @@
-//! Which queue is asked on a machine of several nodes.
+//! Which queue is asked first on a machine with several nodes.
 #![cfg(not(loom))]
 
 mod common;
@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use telpher_mover::{Mover, Policy, Retry, Route, Split, Topology};
 use telpher_portal::Portal;
 
-/// Two sockets, nodes 0 and 1, and their high-bandwidth memory, nodes 2 and 3; the firmware's distances.
+/// Two sockets, nodes 0 and 1, and their high-bandwidth memory, nodes 2 and 3, with the firmware's distances.
 #[derive(Debug, Default)]
 struct Machine {
     thread: Mutex<Option<u32>>,
-    /// Where memory is, by its first address; each reaches up to the next.
+    /// The node of memory ranges, by their first address; each range reaches up to the next.
     memory: Mutex<BTreeMap<u64, Option<u32>>>,
     asked: Mutex<usize>,
 }
@@ -59,7 +59,7 @@ struct World {
 }
 
 impl World {
-    /// One device for each of these nodes.
+    /// A world with one device on each of these nodes.
     fn new(nodes: &[Option<u32>], policy: Policy) -> Self {
         let device = |(i, &node): (usize, &Option<u32>)| {
             Arc::new(TestDevice::with(|info| {
@@ -74,7 +74,7 @@ impl World {
         World { mover: Mover::with_topology(portals, policy, clock(), topology), machine, devices }
     }
 
-    /// Descriptors each device has taken since the last time.
+    /// Returns the descriptors that each device has taken since the last call.
     fn taken(&self) -> Vec<usize> {
         self.devices.iter().map(|device| std::mem::take(&mut device.state().taken).len()).collect()
     }
@@ -89,7 +89,7 @@ impl World {
 }
 
 impl World {
-    /// So many copies, all under way before the first is waited for.
+    /// Makes `count` copies, all in flight before the first is waited for.
     fn copies(&self, count: usize) {
         let jobs: Vec<_> = (0..count).map(|_| self.mover.copy(vec![7_u8; 100], vec![0_u8; 100])).collect();
         for job in jobs {
@@ -115,10 +115,10 @@ fn local_spreads_what_is_in_flight_over_the_devices_of_the_threads_node() {
     }
     world.machine.run_on(None);
     world.copies(4);
-    assert_eq!(world.taken(), [1; 4], "nobody knows where the thread is");
+    assert_eq!(world.taken(), [1; 4], "the node of the thread is unknown");
     world.machine.run_on(Some(77));
     world.copies(4);
-    assert_eq!(world.taken(), [1; 4], "nobody knows the node");
+    assert_eq!(world.taken(), [1; 4], "the node is not in the map");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn push_pull_takes_turns_between_source_and_destination() {
         (Some(0), Some(0), [2, 2, 0, 0]),
         (Some(3), Some(1), [0, 0, 2, 2]),
         (Some(2), Some(3), [1, 1, 1, 1]),
-        // Memory that is not there yet comes to the thread.
+        // Missing memory is allocated on the thread's node.
         (Some(1), None, [0, 0, 2, 2]),
         (None, Some(0), [1, 1, 1, 1]),
     ] {
@@ -141,7 +141,7 @@ fn push_pull_takes_turns_between_source_and_destination() {
 }
 
 #[test]
-fn an_operation_with_one_side_goes_to_that() {
+fn an_operation_with_one_side_goes_to_that_node() {
     let world = World::new(&BOTH, by(Route::PushPull));
     world.machine.run_on(Some(0));
     let bytes = vec![0_u8; 100];
@@ -154,7 +154,7 @@ fn an_operation_with_one_side_goes_to_that() {
 }
 
 #[test]
-fn a_split_copy_is_pushed_and_pulled_and_stays_away_from_third_nodes() {
+fn a_split_copy_uses_both_nodes_and_no_third_one() {
     let split = Split { above: 64 << 10, ways: 2, ..Split::default() };
     let nodes = [Some(0), Some(0), Some(1), Some(1), Some(2)];
     let world = World::new(&nodes, Policy { split, ..by(Route::PushPull) });
@@ -163,7 +163,7 @@ fn a_split_copy_is_pushed_and_pulled_and_stays_away_from_third_nodes() {
     let taken = world.taken();
     assert!(taken[0] + taken[1] > 0 && taken[2] + taken[3] > 0 && taken[4] == 0, "{taken:?}");
     assert_eq!(taken.iter().filter(|&&taken| taken > 0).count(), 2, "{taken:?}");
-    // Near one node there are only two, however many ways are allowed.
+    // Near one node there are only two queues, however many the policy allows.
     let split = Split { ways: 9, ..split };
     for route in [Route::Local, Route::PushPull] {
         let world = World::new(&nodes, Policy { split, ..by(route) });
@@ -175,7 +175,7 @@ fn a_split_copy_is_pushed_and_pulled_and_stays_away_from_third_nodes() {
 }
 
 #[test]
-fn a_batch_goes_where_its_first_member_with_buffers_is() {
+fn a_batch_goes_to_the_node_of_its_first_member_with_buffers() {
     let world = World::new(&BOTH, by(Route::PushPull));
     let (src, dst) = (vec![1_u8; 100], vec![0_u8; 100]);
     world.machine.put(&src, Some(1));
@@ -189,7 +189,7 @@ fn a_batch_goes_where_its_first_member_with_buffers_is() {
 }
 
 #[test]
-fn a_thread_that_waits_for_each_keeps_to_one_near_queue() {
+fn a_thread_that_waits_for_each_copy_uses_one_near_queue() {
     let world = World::new(&BOTH, by(Route::Local));
     world.machine.run_on(Some(1));
     for _ in 0..8 {
@@ -202,7 +202,7 @@ fn a_thread_that_waits_for_each_keeps_to_one_near_queue() {
 }
 
 #[test]
-fn a_full_near_queue_gives_way_to_far_ones() {
+fn far_queues_are_used_when_a_near_one_is_full() {
     let retry = Retry { attempts: 3, ..Retry::default() };
     let world = World::new(&[Some(0), Some(1)], Policy { retry, ..by(Route::Local) });
     world.machine.run_on(Some(0));
@@ -212,7 +212,7 @@ fn a_full_near_queue_gives_way_to_far_ones() {
 }
 
 #[test]
-fn where_nearness_decides_nothing_nobody_is_asked() {
+fn the_topology_is_not_used_if_nearness_decides_nothing() {
     for nodes in [[None; 3], [Some(1); 3], [Some(1), None, Some(1)]] {
         for route in [Route::Local, Route::PushPull, Route::RoundRobin] {
             let world = World::new(&nodes, by(route));

@@ -1,4 +1,4 @@
-//! What a scope borrows it gives back only when no device has it.
+//! A scope gives borrowed memory back only when no device has it.
 #![cfg(not(loom))]
 
 mod common;
@@ -37,7 +37,7 @@ fn a_panicking_closure_still_waits() {
             while device.state().taken.is_empty() {
                 std::thread::yield_now();
             }
-            // The closure has long panicked when the device begins.
+            // The closure has panicked long before the device begins.
             std::thread::sleep(Duration::from_millis(20));
             device.run(1)
         }
@@ -84,7 +84,7 @@ fn threads_of_a_scope_share_it() {
 }
 
 #[test]
-fn lengths_that_differ_are_told() {
+fn different_lengths_are_an_error() {
     let mover = Mover::cpu();
     let (a, mut b) = ([0; 4], [0; 5]);
     let result = mover.scope(|scope| scope.copy(&a, &mut b).wait().result);
@@ -92,7 +92,7 @@ fn lengths_that_differ_are_told() {
 }
 
 #[test]
-fn every_operation_can_be_lent() {
+fn every_operation_works_on_borrowed_slices() {
     let device = Arc::new(TestDevice::with(|_| {}));
     for mover in [mover(&device, policy()), mover(&device, Policy::default())] {
         let mut buf: Vec<u8> = (0..100).collect();

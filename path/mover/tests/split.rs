@@ -1,4 +1,4 @@
-//! One long operation shared out over queues, and between devices and the thread that waits.
+//! One long operation that is split over queues, and between devices and the waiting thread.
 #![cfg(not(loom))]
 
 mod common;
@@ -12,14 +12,14 @@ use std::time::Duration;
 use telpher_mover::{CrcMode, JobError, Mover, OnFault, Opcode, Outcome, Policy, Retry, Route, Split, Via};
 use telpher_portal::Portal;
 
-/// From this many bytes on an operation is split.
+/// From this many bytes on, an operation is split.
 const ABOVE: u64 = 64 << 10;
 
 fn split(ways: u32, hybrid: bool) -> Policy {
     Policy { split: Split { above: ABOVE, ways, hybrid }, route: Route::First, ..policy() }
 }
 
-/// Devices of their own, which execute only when told.
+/// Separate devices that execute only in calls of `run`.
 fn manual<const N: usize>() -> [Arc<TestDevice>; N] {
     std::array::from_fn(|i| {
         let device = Arc::new(TestDevice::with(|info| info.name = format!("wq{i}.0")));
@@ -39,7 +39,7 @@ fn over(devices: &[Arc<TestDevice>], policy: Policy) -> Mover {
 const LONG: usize = 1 << 20;
 
 #[test]
-fn a_long_copy_is_on_as_many_queues_at_once_as_policy_says() {
+fn a_long_copy_uses_as_many_queues_as_the_policy_says() {
     for (ways, expected) in [(0, [2, 0, 0]), (1, [2, 0, 0]), (2, [2, 2, 0]), (3, [2, 2, 2]), (9, [2, 2, 2])] {
         let devices = manual::<3>();
         devices.iter().for_each(|device| assert_eq!(device.info().max_transfer, 2 << 20));
@@ -65,7 +65,7 @@ fn parts_go_to_other_devices_before_other_queues_of_the_same_one() {
 }
 
 #[test]
-fn the_pieces_of_what_is_longer_than_a_transfer_are_under_way_together() {
+fn the_parts_of_a_long_transfer_are_in_flight_together() {
     let device = Arc::new(TestDevice::with(|info| info.max_transfer = 4096));
     device.state().manual = true;
     let mover = common::mover(&device, Policy { split: Split::NONE, ..policy() });
@@ -74,12 +74,12 @@ fn the_pieces_of_what_is_longer_than_a_transfer_are_under_way_together() {
     device.state().manual = false;
     let done = job.wait();
     assert!(done.buffers.0 == done.buffers.1);
-    // Cut at pages of the destination, so perhaps one more than its length needs.
+    // Cut at pages of the destination, so there may be one more than its length needs.
     assert!((13..=14).contains(&device.state().taken.len()));
 }
 
 #[test]
-fn parts_meet_at_pages_of_the_destination() {
+fn parts_meet_at_page_borders_of_the_destination() {
     let devices = manual::<2>();
     let mover = over(&devices, split(2, false));
     let job = mover.fill(vec![0_u8; 1_234_567], 7);
@@ -90,13 +90,13 @@ fn parts_meet_at_pages_of_the_destination() {
         assert!(*start == begin || start.is_multiple_of(PAGE), "{borders:x?}");
         assert!(*start == begin || borders.iter().any(|(_, end)| end == start), "{borders:x?}");
     }
-    // What was taken away never ends: the buffer stays where it is.
+    // A descriptor that was taken away never ends: the buffer stays where it is.
     std::mem::forget(job);
     std::mem::forget(mover);
 }
 
 #[test]
-fn what_cannot_be_done_in_any_order_stays_whole() {
+fn operations_that_need_an_order_stay_whole() {
     let devices = manual::<2>();
     let mover = over(&devices, split(2, true));
     let bytes = Chance::new(2).bytes(LONG);
@@ -134,12 +134,12 @@ fn a_split_job_that_is_dropped_keeps_its_buffers_until_the_last_record() {
     devices[1].run(1);
     (0..200).for_each(|_| mover.drive());
     assert!(dropped.load(Ordering::SeqCst) && mover.orphaned() == 0);
-    // What had not been sent never is.
+    // Parts that were not submitted never are.
     assert_eq!(waiting(&devices), [2, 2]);
 }
 
 #[test]
-fn a_split_job_past_its_deadline_is_quarantined_or_given_back() {
+fn a_split_job_past_its_deadline_is_quarantined_or_returned() {
     let devices = manual::<2>();
     let mover = over(&devices, split(2, false));
     let job = mover.fill(vec![0_u8; LONG], 5).deadline(Duration::from_millis(1));
@@ -157,7 +157,7 @@ fn a_split_job_past_its_deadline_is_quarantined_or_given_back() {
 }
 
 #[test]
-fn a_queue_that_stays_full_costs_one_round_of_patience_and_not_one_for_each_part() {
+fn a_full_queue_costs_the_retries_once_and_not_for_each_part() {
     let devices = manual::<2>();
     devices.iter().for_each(|device| device.state().retries = u64::MAX);
     let retry = Retry { attempts: 10, pause: Duration::ZERO };
@@ -165,12 +165,13 @@ fn a_queue_that_stays_full_costs_one_round_of_patience_and_not_one_for_each_part
     let done = mover.copy(vec![7_u8; 8 * LONG], vec![0; 8 * LONG]).wait();
     assert!(done.via == Via::Cpu && done.buffers.0 == done.buffers.1);
     let offers: u64 = devices.iter().map(|device| u64::MAX - device.state().retries).sum();
-    // Eleven to each for the first part, and one in vain for each other place at each look meanwhile.
+    // Eleven offers to each queue for the first part, and one failed offer for each other position at each step
+    // meanwhile.
     assert!((22..200).contains(&offers), "{offers}");
 }
 
 #[test]
-fn a_part_that_fails_ends_the_whole_with_its_address_and_what_was_done() {
+fn a_failed_part_ends_the_whole_with_its_address_and_the_bytes_done() {
     let devices = manual::<2>();
     let mover = over(&devices, Policy { on_fault: OnFault::Block, ..split(2, false) });
     let dst = vec![0_u8; LONG];
@@ -183,13 +184,13 @@ fn a_part_that_fails_ends_the_whole_with_its_address_and_what_was_done() {
     let (result, _, dst) = mover.copy(vec![9; LONG], dst).wait().into_parts();
     let Err(JobError::Fault { address, write: true, done }) = result else { panic!("{result:?}") };
     assert_eq!(address, bad);
-    // Exactly what was copied, and nothing is under way any more.
+    // Exactly the copied bytes, and nothing is in flight any more.
     assert_eq!(done, dst.iter().filter(|&&byte| byte == 9).count() as u64);
     assert_eq!((mover.orphaned(), mover.quarantined()), (0, 0));
 }
 
 #[test]
-fn the_first_difference_of_all_is_found_wherever_parts_end_first() {
+fn the_first_difference_is_found_whichever_part_ends_first() {
     let mut chance = Chance::new(7);
     for differences in [vec![], vec![0], vec![LONG - 1], vec![700_000, 300_000], vec![500_000, 500_001, 10]] {
         let devices = manual::<2>();
@@ -211,15 +212,15 @@ fn the_first_difference_of_all_is_found_wherever_parts_end_first() {
 }
 
 #[test]
-fn who_waits_takes_part_and_who_polls_does_not() {
+fn a_waiting_thread_does_parts_and_a_polling_thread_does_not() {
     let [device] = manual::<1>();
     let mover = common::mover(&device, split(1, true));
     let mut job = mover.copy(vec![7_u8; 4 * LONG], vec![0; 4 * LONG]);
     for _ in 0..10 {
         assert!(!job.is_done());
     }
-    assert_eq!(device.state().taken.len(), 2, "only what a device has was begun");
-    // Whoever waits does what nobody has, while the device stands still.
+    assert_eq!(device.state().taken.len(), 2, "only the parts of the device were begun");
+    // The waiting thread does the parts that are not handed out while the device stands still.
     let late = job.deadline(Duration::from_millis(50)).wait();
     assert!(late.is_err());
     device.run(9);
@@ -236,7 +237,7 @@ fn who_waits_takes_part_and_who_polls_does_not() {
 }
 
 #[test]
-fn a_long_member_of_a_batch_is_shared_out_as_a_job_of_its_own_would_be() {
+fn a_long_member_of_a_batch_is_split_like_a_job() {
     let devices = manual::<2>();
     let mover = over(&devices, split(2, true));
     let source = Chance::new(4).bytes(LONG);
@@ -247,10 +248,11 @@ fn a_long_member_of_a_batch_is_shared_out_as_a_job_of_its_own_would_be() {
     let mut job = batch.submit();
     assert_eq!(waiting(&devices), [1, 0], "a list of two");
     assert_eq!(devices[0].run(9), 1);
-    // The list's members are looked at, and then the long one is next.
+    // The list's records are read, and then the long member is next.
     (0..3).for_each(|_| assert!(!job.is_done()));
     assert_eq!(waiting(&devices), [1 + 2, 2]);
-    // Who polls does no part of it, who waits does: until the last record nothing behind the fence begins.
+    // A polling thread does no part of it, a waiting thread does. Until the last record nothing behind the fence
+    // begins.
     assert!(!job.wait_for(Duration::from_millis(50)));
     assert_eq!(waiting(&devices), [1 + 2, 2]);
     devices.iter().for_each(|device| device.state().manual = false);
@@ -266,7 +268,7 @@ fn a_long_member_of_a_batch_is_shared_out_as_a_job_of_its_own_would_be() {
 }
 
 #[test]
-fn a_batch_dropped_in_the_middle_of_a_long_member_keeps_all_buffers_until_the_last_record() {
+fn a_batch_dropped_in_a_long_member_keeps_all_buffers_until_the_last_record() {
     let devices = manual::<2>();
     let mover = over(&devices, split(2, false));
     let mut batch = mover.batch();
@@ -292,7 +294,7 @@ fn a_batch_dropped_in_the_middle_of_a_long_member_keeps_all_buffers_until_the_la
 }
 
 #[test]
-fn members_stay_in_their_list_where_nobody_would_share_them_out() {
+fn members_stay_in_their_list_if_they_are_not_split() {
     for (ways, hybrid) in [(1, false), (0, false)] {
         let devices = manual::<2>();
         let mover = over(&devices, split(ways, hybrid));
@@ -367,7 +369,7 @@ impl World {
         (devices, mover)
     }
 
-    /// Some pages of these buffers fault some times, on every device.
+    /// Makes some pages of these buffers fault some times, on every device.
     fn disturb(&self, devices: &[Arc<TestDevice>], buffers: &[&[u8]]) {
         for &(page, times) in &self.faults {
             let buffer = buffers[usize::from(page) % buffers.len()];
@@ -381,7 +383,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn however_it_is_shared_out_the_bytes_are_the_naive_ones(world in world()) {
+    fn split_operations_have_the_naive_bytes(world in world()) {
         let (devices, mover) = world.mover();
         let source = Chance::new(world.seed).bytes(world.len);
         let (src, dst) = (source.clone(), vec![0; world.len]);
@@ -437,11 +439,11 @@ proptest! {
     }
 
     #[test]
-    fn members_that_are_short_adjacent_long_or_overlapping_have_the_naive_bytes(world in world(), fences in any::<u16>()) {
+    fn members_of_any_length_and_position_have_the_naive_bytes(world in world(), fences in any::<u16>()) {
         let (devices, mover) = world.mover();
         let mut chance = Chance::new(world.seed);
         let mut below = |n: u64| usize::try_from(chance.below(n)).unwrap();
-        // A few of them longer than the others by far, each where the one before ends.
+        // A few members are much longer than the others, and each begins where the one before ends.
         let lengths: Vec<usize> = (0..8).map(|_| if below(4) == 0 { below(100_000) } else { below(3000) }).collect();
         let source = Chance::new(world.seed ^ 1).bytes(lengths.iter().sum());
         let (src, dst) = (pieces(source.clone(), &lengths), pieces(vec![0; source.len()], &lengths));

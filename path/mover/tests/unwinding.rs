@@ -1,4 +1,4 @@
-//! A panic, or nobody to complain to, frees nothing that a device may still write.
+//! A panic, or a closed standard error, frees nothing that a device may still write.
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a portal and a buffer that panic; both traits are promises")]
 
@@ -17,7 +17,7 @@ use telpher_mover::{
 };
 use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
 
-/// Panics when told.
+/// A portal that panics when a test asks for it.
 #[derive(Debug)]
 struct Moody {
     device: Arc<TestDevice>,
@@ -33,7 +33,8 @@ impl Moody {
     }
 }
 
-// SAFETY: as the device; it breaks the rule about unwinding only where the test is about that, and then the process ends.
+// SAFETY: as for the test device. It breaks the rule about unwinding only in the test of that rule, and then the
+// process ends.
 unsafe impl Portal for Moody {
     fn info(&self) -> &QueueInfo {
         self.device.info()
@@ -56,7 +57,7 @@ unsafe impl Portal for Moody {
     }
 }
 
-/// A clock that panics as soon as its device has something.
+/// A clock that panics as soon as its device has taken a descriptor.
 #[derive(Debug)]
 struct Late {
     device: Arc<TestDevice>,
@@ -74,7 +75,7 @@ impl Clock for Late {
     }
 }
 
-/// Panics when dropped, if told so.
+/// A buffer that panics when it is dropped, if its flag is set.
 struct Bad(Vec<u8>, bool);
 
 impl Drop for Bad {
@@ -99,7 +100,7 @@ unsafe impl StableBufMut for Bad {
     }
 }
 
-/// A device that executes only when told.
+/// A device that executes only in calls of `run`.
 fn manual() -> Arc<TestDevice> {
     let device = Arc::new(TestDevice::with(|_| {}));
     device.state().manual = true;
@@ -120,7 +121,7 @@ fn a_payload_that_panics_while_its_mover_is_dropped_frees_no_other() {
     device.run(1);
     assert!(panics(move || drop(mover)));
     assert!(!gone.load(Ordering::SeqCst), "the device still has it");
-    // Into memory that is still there.
+    // The device writes into memory that is still there.
     device.run(1);
 }
 
@@ -153,7 +154,7 @@ fn a_portal_that_panics_while_its_channel_is_dropped_frees_nothing() {
 }
 
 #[test]
-fn late_buffers_of_a_channel_are_dropped_when_its_books_are_in_order() {
+fn expired_buffers_of_a_channel_are_dropped_when_its_state_is_consistent() {
     let device = manual();
     let clock = common::clock();
     let policy = ChannelPolicy { deadline: Some(Duration::from_millis(1)), ..ChannelPolicy::default() };
@@ -171,7 +172,7 @@ fn late_buffers_of_a_channel_are_dropped_when_its_books_are_in_order() {
         channel.completed(&mut out);
     }));
     assert_eq!((channel.completed(&mut out), channel.quarantined()), (0, 0));
-    // Both places are free again.
+    // Both slots are free again.
     for _ in 0..2 {
         assert!(channel.fill(Bad(vec![0; 8], false), 1).is_ok());
     }
@@ -181,7 +182,7 @@ fn late_buffers_of_a_channel_are_dropped_when_its_books_are_in_order() {
 }
 
 #[test]
-fn a_portal_that_panics_while_a_member_of_a_batch_is_out_alone_frees_nothing() {
+fn a_portal_that_panics_while_a_single_member_is_in_flight_frees_nothing() {
     let device = manual();
     let moody = Moody::new(&device, false);
     let policy = Policy { patience: Duration::ZERO, ..policy() };
@@ -222,7 +223,7 @@ fn a_portal_that_panics_while_a_long_job_is_given_up_frees_nothing() {
 }
 
 #[test]
-fn a_clock_that_panics_behind_a_submission_frees_nothing() {
+fn a_clock_that_panics_after_a_submission_frees_nothing() {
     for alone in [true, false] {
         let device = manual();
         let portal = Arc::clone(&device) as Arc<dyn Portal>;
@@ -257,10 +258,10 @@ fn is_alone() -> bool {
 }
 
 #[test]
-fn what_cannot_be_said_on_standard_error_frees_nothing() {
+fn a_failed_write_to_standard_error_frees_nothing() {
     if !is_alone() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let out = alone("what_cannot_be_said_on_standard_error_frees_nothing", full.into());
+        let out = alone("a_failed_write_to_standard_error_frees_nothing", full.into());
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
         return;
     }

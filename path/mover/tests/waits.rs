@@ -1,4 +1,4 @@
-//! Ways of waiting, with a device that takes its time on a clock that only moves while somebody rests.
+//! Wait policies, with a slow device on a clock that advances only while a thread rests.
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a portal of its own, around the test device")]
 
@@ -11,11 +11,11 @@ use std::time::Duration;
 use telpher_mover::{Clock, ManualClock, Moment, Mover, Outcome, Policy, Rest, Split, Threshold, Tuning, Wait};
 use telpher_portal::{Offer, Portal, QueueInfo, RecordCell, Submission, Watch};
 
-/// A manual clock that counts rests, and makes sleeps longer than they were asked to be.
+/// A manual clock that counts rests, and makes sleeps longer than requested.
 #[derive(Debug)]
 struct Counting {
     clock: ManualClock,
-    /// Nanoseconds by which sleeps are longer.
+    /// Nanoseconds by which sleeps are longer than requested.
     oversleep: AtomicU64,
     pauses: AtomicU32,
     sleeps: AtomicU32,
@@ -45,21 +45,21 @@ impl Clock for Counting {
     }
 }
 
-/// A device that does what it was offered only some time later, one after the other.
+/// A device that executes each descriptor only some time after it was offered, one after the other.
 #[derive(Debug)]
 struct Slow {
     inner: TestDevice,
     clock: Arc<Counting>,
-    /// Nanoseconds that one takes.
+    /// Nanoseconds that one descriptor takes.
     takes: AtomicU64,
-    /// Nanosecond at which it is free again.
+    /// Nanosecond at which the device is free again.
     free: AtomicU64,
-    /// Addresses of the records that were asked for, and of those that were watched.
+    /// Addresses of the records of offered descriptors, and of those that were watched.
     asked: Mutex<Vec<u64>>,
     watched: Mutex<Vec<u64>>,
 }
 
-// SAFETY: the test device's promise; what is driven later is driven once.
+// SAFETY: the test device's promise; a descriptor that is executed later is executed once.
 unsafe impl Portal for Slow {
     fn info(&self) -> &QueueInfo {
         self.inner.info()
@@ -108,7 +108,7 @@ fn slow(wait: Wait, oversleep: Duration) -> (Mover, Arc<Slow>, Arc<Counting>) {
     (mover, device, clock)
 }
 
-/// Copies 64 KiB; the time until it was seen.
+/// Copies 64 KiB; returns the time until its record was seen.
 fn copy(mover: &Mover, clock: &Counting) -> Duration {
     let begin = clock.now().nanos;
     let done = mover.copy(vec![7; 64 << 10], vec![0; 64 << 10]).wait();
@@ -118,7 +118,7 @@ fn copy(mover: &Mover, clock: &Counting) -> Duration {
 }
 
 #[test]
-fn a_prediction_that_has_learned_sleeps_through_most_of_it_and_is_hardly_late() {
+fn a_learned_prediction_sleeps_most_of_the_time_and_is_hardly_late() {
     for oversleep in [Duration::ZERO, Duration::from_micros(60)] {
         let (mover, _, clock) = slow(Wait::Predicted, oversleep);
         for _ in 0..60 {
@@ -139,8 +139,8 @@ fn a_prediction_that_has_learned_sleeps_through_most_of_it_and_is_hardly_late() 
     }
 }
 
-/// Share of the time awake, and time until a record was seen by the time it took, over fifty copies.
-fn fifty(mover: &Mover, clock: &Counting, takes: Duration) -> [f64; 2] {
+/// Returns the share of time awake, and the time until a record was seen over the time it took, for fifty copies.
+fn fifty_copies(mover: &Mover, clock: &Counting, takes: Duration) -> [f64; 2] {
     clock.pauses.store(0, Ordering::Relaxed);
     let seen: Duration = (0..50).map(|_| copy(mover, clock)).sum();
     let awake = Duration::from_nanos(100) * clock.pauses.load(Ordering::Relaxed);
@@ -148,7 +148,7 @@ fn fifty(mover: &Mover, clock: &Counting, takes: Duration) -> [f64; 2] {
 }
 
 #[test]
-fn an_estimate_far_too_short_or_far_too_long_is_put_right_within_forty_copies() {
+fn a_wrong_estimate_is_corrected_within_forty_copies() {
     for believed in [1_000_u64, 20_000, 3_000_000, 1_000_000_000] {
         let (mover, _, clock) = slow(Wait::Predicted, Duration::from_micros(30));
         let file = format!(
@@ -157,13 +157,13 @@ fn an_estimate_far_too_short_or_far_too_long_is_put_right_within_forty_copies() 
         );
         mover.teach(&Tuning::parse(&file).unwrap());
         (0..40).for_each(|_| _ = copy(&mover, &clock));
-        let [awake, seen] = fifty(&mover, &clock, TAKES);
+        let [awake, seen] = fifty_copies(&mover, &clock, TAKES);
         assert!(awake < 0.3 && seen < 1.1, "{believed} ns: awake for {awake:.2}, seen after {seen:.2}");
     }
 }
 
 #[test]
-fn one_job_in_ten_that_takes_ten_times_as_long_wakes_nobody_too_late_or_too_early() {
+fn rare_long_jobs_do_not_disturb_the_predictions() {
     let (mover, device, clock) = slow(Wait::Predicted, Duration::from_micros(30));
     let takes = |nanos: Duration| device.takes.store(u64::try_from(nanos.as_nanos()).unwrap(), Ordering::Relaxed);
     for i in 0..200 {
@@ -171,12 +171,12 @@ fn one_job_in_ten_that_takes_ten_times_as_long_wakes_nobody_too_late_or_too_earl
         copy(&mover, &clock);
     }
     takes(TAKES);
-    let [awake, seen] = fifty(&mover, &clock, TAKES);
+    let [awake, seen] = fifty_copies(&mover, &clock, TAKES);
     assert!(awake < 0.3 && seen < 1.1, "awake for {awake:.2}, seen after {seen:.2}");
 }
 
 #[test]
-fn sleeps_that_ended_late_for_a_while_do_not_keep_a_thread_awake_for_ever() {
+fn a_thread_sleeps_again_after_a_period_of_late_wake_ups() {
     let short = Duration::from_micros(200);
     let (mover, device, clock) = slow(Wait::Predicted, Duration::from_micros(20));
     device.takes.store(200_000, Ordering::Relaxed);
@@ -186,7 +186,7 @@ fn sleeps_that_ended_late_for_a_while_do_not_keep_a_thread_awake_for_ever() {
     (0..40).for_each(|_| _ = copy(&mover, &clock));
     clock.oversleep.store(20_000, Ordering::Relaxed);
     (0..60).for_each(|_| _ = copy(&mover, &clock));
-    let [awake, seen] = fifty(&mover, &clock, short);
+    let [awake, seen] = fifty_copies(&mover, &clock, short);
     assert!(awake < 0.3 && seen < 1.1, "awake for {awake:.2}, seen after {seen:.2}");
 }
 
@@ -219,7 +219,7 @@ fn no_sleep_makes_a_deadline_late() {
         assert!((300_000..301_000).contains(&took), "{wait:?}: {took} ns");
         // Its record comes later.
         clock.clock.advance(TAKES);
-        // A sweep looks at some of the slots.
+        // One sweep checks some of the slots.
         (0..100).for_each(|_| mover.drive());
         assert_eq!(mover.quarantined(), 0);
     }

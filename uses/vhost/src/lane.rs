@@ -198,7 +198,7 @@ impl Lane {
         // flight, and guest memory. This crate replaces no signal handler.
         let local = unsafe { Local::new() };
         let inner = Inner {
-            owners: vec![nobody; copies.places()].into(),
+            owners: vec![nobody; copies.slots()].into(),
             copies,
             tenants: Vec::new(),
             local,
@@ -349,7 +349,7 @@ impl Inner {
     /// True if something has landed.
     fn poll(&mut self) -> bool {
         let Inner { copies, owners, tenants, local, stats, .. } = self;
-        let landed = copies.landed(|place, ended| {
+        let landed = copies.completed(|place, ended| {
             let Owner { tenant: id, copy, withdrawn, .. } = owners[place];
             owners[place].aloft = false;
             let tenant = tenants[id.0].as_mut().expect("a tenant stays while it has copies aloft");

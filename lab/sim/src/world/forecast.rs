@@ -7,7 +7,7 @@ use crate::ps::Ps;
 use crate::work::{Lane, Moves};
 use std::time::Duration;
 use telpher_abi::{Descriptor, Opcode};
-use telpher_mover::{Counsel, Expected, Moment, Route, Split};
+use telpher_mover::{DryRun, Expected, Moment, Route, Split};
 
 /// A look between sleeps is so much later at most than a mover's. Source: chosen; a mover looks as fast as it can.
 pub(super) const SLICE: Ps = Ps::from_nanos(1000);
@@ -30,7 +30,7 @@ pub(super) fn duration(time: Ps) -> Duration {
 /// What one thread expects of its queue.
 #[derive(Debug)]
 pub(super) struct Forecast {
-    counsel: Counsel,
+    counsel: DryRun,
     /// By slot.
     expected: Vec<Option<Expected>>,
 }

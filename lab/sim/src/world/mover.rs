@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_abi::Descriptor;
-use telpher_mover::{Counsel, Expected, Parts, Retry, Room, Topology};
+use telpher_mover::{DryRun, Expected, Parts, QueueEntry, Retry, Topology};
 use telpher_portal::{QueueInfo, QueueMode};
 
 /// The kernel's distances. Source: ACPI, SLIT: 10 for a node itself; the others as firmware commonly tells them.
@@ -61,7 +61,7 @@ impl Topology for Map {
 /// One mover: its decisions, its queues, and its map.
 #[derive(Debug)]
 pub(super) struct Office {
-    pub(super) counsel: Counsel,
+    pub(super) counsel: DryRun,
     lanes: Vec<Lane>,
     map: Arc<Map>,
     retry: Retry,
@@ -72,7 +72,7 @@ pub(super) struct Office {
 struct Flight {
     ticket: Ticket,
     lane: usize,
-    room: Room,
+    room: QueueEntry,
     expected: Option<Expected>,
     /// Which of the places of a shared out operation it has.
     place: usize,
@@ -148,7 +148,7 @@ impl World {
         });
         let policy = moves.policy();
         let topology = Arc::clone(&map) as Arc<dyn Topology>;
-        let counsel = Counsel::new(lanes.iter().map(|lane| self.queue_info(*lane)), policy, topology);
+        let counsel = DryRun::new(lanes.iter().map(|lane| self.queue_info(*lane)), policy, topology);
         Office { counsel, lanes, map, retry: policy.retry, wait: self.machine.wait }
     }
 }
@@ -216,7 +216,7 @@ impl Moving {
         }
         let whole = self.descriptor(0, done.bytes);
         if let Some(mut parts) = counsel.parts(&whole, done.bytes, self.thread) {
-            for place in 0..parts.places() {
+            for place in 0..parts.depth() {
                 self.send_part(&mut parts, place, &mut job.flights).await;
             }
             job.parts = Some(parts);
@@ -257,7 +257,7 @@ impl Moving {
     /// Sends the next part to the queue of a place; whether there was one and it had room.
     async fn send_part(&self, parts: &mut Parts, place: usize, flights: &mut Vec<Flight>) -> bool {
         let Some((start, bytes)) = parts.next_for_device() else { return false };
-        match self.send(parts.lane(place), start, bytes, place).await {
+        match self.send(parts.queue(place), start, bytes, place).await {
             Some(flight) => flights.push(flight),
             None => {
                 parts.put_back(start);

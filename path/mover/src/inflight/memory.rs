@@ -1,29 +1,31 @@
-//! From the addresses of an ask to slices for the CPU.
+//! From the addresses of a request to slices for the CPU.
 
-use crate::ask::{Ask, Range};
-use crate::cpu;
-use crate::error::JobError;
-use crate::outcome::Outcome;
-use crate::policy::Hint;
-use crate::recover::Course;
+use crate::api::error::JobError;
+use crate::api::outcome::Outcome;
+use crate::api::policy::Hint;
+use crate::inflight::cpu;
+use crate::inflight::recover::Progress;
+use crate::plan::request::{CopyRequest, Range};
 use telpher_abi::Opcode;
 
 /// # Safety
 ///
-/// `[address, address + len)` is valid for reads for `'a` and nobody writes it meanwhile; with `len` 0 anything goes.
+/// `[address, address + len)` is valid for reads for `'a` and no other code writes it meanwhile. With `len` 0 there is
+/// no condition.
 #[inline(always)]
 pub(super) unsafe fn bytes<'a>(address: u64, len: u64) -> &'a [u8] {
     if len == 0 {
         return &[];
     }
-    // SAFETY: non-null because valid; validity and exclusiveness by our caller. Lengths of real memory fit `usize`, and
-    // addresses come from buffers whose provenance was exposed when their address was taken.
+    // SAFETY: non-null because valid; our caller vouches for validity and exclusiveness. Lengths of real memory fit
+    // `usize`, and addresses come from buffers whose provenance was exposed when their address was taken.
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(size(address)), size(len)) }
 }
 
 /// # Safety
 ///
-/// `[address, address + len)` is valid for reads and writes for `'a` and nobody else has it; with `len` 0 anything goes.
+/// `[address, address + len)` is valid for reads and writes for `'a` and no other code has it. With `len` 0 there is no
+/// condition.
 #[inline(always)]
 pub(super) unsafe fn bytes_mut<'a>(address: u64, len: u64) -> &'a mut [u8] {
     if len == 0 {
@@ -38,22 +40,22 @@ fn size(value: u64) -> usize {
     usize::try_from(value).expect("addresses and lengths of this process fit its pointers")
 }
 
-/// Does on the CPU what is left of a course.
+/// Does the rest of a request on the CPU.
 ///
 /// # Safety
 ///
-/// The ranges of the course's ask are valid for reads, its destinations for writes; nobody else, no device either, has them
-/// meanwhile. The ranges of one ask are disjoint, except for a memory move.
-pub(super) unsafe fn finish(course: &Course, hint: Hint) -> Result<Outcome, JobError> {
-    let ask = course.rest();
-    let (d, len, base, unit) = (ask.template(), ask.len(), course.base(), ask.unit());
-    // SAFETY (of every block below): the ranges are those of `Ask::ranges`, which our caller vouches for; a source and a
-    // destination of one ask are disjoint, so the exclusive slice is alone.
-    let outcome = match ask.opcode() {
+/// The ranges of the request are valid for reads, its destinations for writes. No other code and no device has them
+/// meanwhile. The ranges of one request are disjoint, except for a memory move.
+pub(super) unsafe fn finish(progress: &Progress, hint: Hint) -> Result<Outcome, JobError> {
+    let request = progress.rest();
+    let (d, len, base, unit) = (request.template(), request.len(), progress.base(), request.unit());
+    // SAFETY (of every block below): the ranges are those of `CopyRequest::ranges`, which our caller vouches for. A
+    // source and a destination of one request are disjoint, so the exclusive slice is alone.
+    let outcome = match request.opcode() {
         Opcode::Nop | Opcode::Drain => Outcome::Done,
         Opcode::MemoryMove => {
-            // SAFETY: as above; parts of the ask's ranges.
-            course.moves().iter().for_each(|part| unsafe { relocate(part, hint) });
+            // SAFETY: as above; parts of the request's ranges.
+            progress.moves().iter().for_each(|part| unsafe { relocate(part, hint) });
             Outcome::Done
         }
         // SAFETY: as above.
@@ -72,7 +74,7 @@ pub(super) unsafe fn finish(course: &Course, hint: Hint) -> Result<Outcome, JobE
             cpu::create_delta(unsafe { bytes(d.src(), len) }, unsafe { bytes(d.dst(), len) }, record)
         }
         Opcode::ApplyDelta => {
-            // SAFETY: as above; the entry before belongs to the ask as it was, whose first `base` bytes are done.
+            // SAFETY: as above; the entry before belongs to the original request, whose first `base` bytes are done.
             let before = (base >= cpu::ENTRY).then(|| unsafe { bytes(d.src() - cpu::ENTRY, cpu::ENTRY) });
             // SAFETY: as above.
             let dst = unsafe { bytes_mut(d.dst(), u64::from(d.size())) };
@@ -95,7 +97,7 @@ pub(super) unsafe fn finish(course: &Course, hint: Hint) -> Result<Outcome, JobE
         // SAFETY: as above.
         op @ (Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate) => {
             // SAFETY: as above.
-            let (src, dst) = unsafe { (bytes(d.src(), len), bytes_mut(d.dst(), ask.dif_dest(len))) };
+            let (src, dst) = unsafe { (bytes(d.src(), len), bytes_mut(d.dst(), request.dif_dest(len))) };
             match op {
                 Opcode::DifInsert => cpu::dif_insert(&d, src, dst),
                 Opcode::DifStrip => cpu::dif_strip(&d, src, dst, unit),
@@ -112,12 +114,12 @@ pub(super) unsafe fn finish(course: &Course, hint: Hint) -> Result<Outcome, JobE
     Ok(outcome.shifted(base))
 }
 
-/// One memory move.
+/// Executes one memory move.
 ///
 /// # Safety
 ///
 /// As for [`finish`]; source and destination may overlap.
-unsafe fn relocate(part: &Ask, hint: Hint) {
+unsafe fn relocate(part: &CopyRequest, hint: Hint) {
     let (d, len) = (part.template(), part.len());
     if len == 0 {
         return;
@@ -136,7 +138,7 @@ unsafe fn relocate(part: &Ask, hint: Hint) {
 ///
 /// # Safety
 ///
-/// The range is not empty, is valid for that access, and nobody else has it.
+/// The range is not empty and is valid for that access, and no other code has it.
 pub(super) unsafe fn touch(range: &Range) {
     let address: *mut u8 = std::ptr::with_exposed_provenance_mut(size(range.address));
     // SAFETY: valid by our caller; volatile, so that the access happens.

@@ -1,40 +1,47 @@
-//! The one room with unsafe code: what is in flight, and the proof that its memory stays.
+//! The module with unsafe code: requests in flight, and the proof that their memory stays valid.
 //!
-//! A device reads and writes buffers behind the compiler's back, from the offer until the completion record is seen. The
-//! proof that nobody else has them meanwhile rests on five private facts, all within this folder (for raw descriptors and [`Copies`] it is the
-//! caller's, but for the fifth):
+//! A device reads and writes buffers behind the compiler's back, from the offer until the completion record is seen.
+//! The proof that no other code has them meanwhile rests on five private facts, all within this folder. For raw
+//! descriptors and [`Copies`], the caller guarantees all of them except the fifth.
 //!
-//! 1. A [`Load`] is built only from buffers it owns ([`load`]), so every address in its ask lies in its payload, and a
-//!    [`StableBuf`](telpher_mem::StableBuf)'s bytes stay put while the value moves.
-//! 2. A [`Cargo`] takes a whole load and gives the payload back only while its [`Flight`] is grounded: nothing offered, or
-//!    the record seen.
-//! 3. A cargo that is dropped or expires while aloft moves its payload into the slot ([`table`]), or the slots of all its
-//!    flights ([`fleet`]), where a sweeper frees it after the last record is seen, or nobody ever does. A cargo that is forgotten leaks its payload; it is never freed.
-//! 4. What a scope lends outlives the scope, and a scope does not return while a flight of it is aloft.
-//! 5. Records and batch lists live in the table, the cargo, the ring or the [`Copies`], and are leaked rather than freed while aloft.
-#![allow(unsafe_code, reason = "vouches for addresses and makes slices of them; the proof is the ownership told above")]
+//! 1. An [`OwnedRequest`] is built only from buffers it owns ([`owned_request`]). So every address in its request lies
+//!    in its payload, and a [`StableBuf`](telpher_mem::StableBuf)'s bytes stay put while the value moves.
+//! 2. An [`InFlight`] takes a whole owned request. It gives the payload back only while its [`Op`](op::Op) has no
+//!    descriptor in flight: nothing offered, or the record seen.
+//! 3. An `InFlight` that is dropped or expires while a device has its memory moves its payload into the slot
+//!    ([`table`]), or into the slots of all its ops ([`transfer`]). A sweeper frees it there after the last record is
+//!    seen; if the record never comes, it is never freed. An `InFlight` that is forgotten leaks its payload.
+//! 4. Memory that is lent to a scope outlives the scope, and a scope does not return while one of its ops is in flight.
+//! 5. Records and batch lists live in the table, the `InFlight`, the ring or the [`Copies`], and are leaked rather than
+//!    freed while they are in flight.
+#![allow(unsafe_code, reason = "vouches for addresses and makes slices of them; the proof is the ownership above")]
 
-mod cargo;
-mod convoy;
+mod batch;
+mod borrowed;
 mod copies;
-mod fleet;
-mod flight;
-mod lent;
-mod load;
+mod cpu;
+mod free_list;
+mod free_lists;
 mod memory;
 mod meter;
+mod op;
+mod owned_request;
+pub(crate) mod recover;
 mod ring;
 mod shared;
-mod sign;
+mod single;
+mod slot;
+mod stub_portal;
 mod table;
+mod transfer;
 
-pub(crate) use cargo::Cargo;
-pub(crate) use convoy::{ConvoyCargo, Member};
+pub(crate) use batch::{BatchInFlight, Member};
+pub(crate) use borrowed::{BorrowedInFlight, copy_whole, extend_lifetime, extend_lifetime_mut};
 pub use copies::{Copies, CopiesPolicy, Ended};
-pub(crate) use lent::{Lent, copy_whole, lengthen, lengthen_mut};
-pub use load::Buffers;
-pub(crate) use load::{Load, Unready, boxed, copy_now, drain, named, nop, side, tuple};
 pub(crate) use meter::Meter;
+pub use owned_request::Buffers;
+pub(crate) use owned_request::{InvalidRequest, OwnedRequest, boxed, copy_now, drain, named, nop, side, tuple};
 pub(crate) use ring::Ring;
 pub(crate) use shared::{Core, Shared};
-pub(crate) use sign::Sign;
+pub(crate) use single::InFlight;
+pub(crate) use stub_portal::StubPortal;

@@ -1,55 +1,55 @@
-//! The places of a channel: a ring of operations, their records, and the lists that bursts point to.
+//! The slots of a channel: a ring of operations, their records, and the lists that bursts point to.
 //!
-//! Places are taken and given back in ring order, so a burst is a run of neighbours whose descriptors already stand side by
-//! side as a batch list. A place is free again when its result was fetched and its burst's record was seen: a device may
+//! Slots are taken and freed in ring order, so a burst is a run of neighbours whose descriptors already stand side by
+//! side as a batch list. A slot is free again when its result was fetched and its burst's record was seen: a device may
 //! read a batch list until then.
 
-use super::load::{Buffers, Held, Load};
 use super::memory;
-use crate::ask::Ask;
-use crate::channel::{ChannelPolicy, Order};
-use crate::error::JobError;
-use crate::outcome::{Outcome, Via};
-use crate::policy::Policy;
-use crate::recover::{Course, Next};
-use crate::route::{Entry, Lane};
-use crate::time::{Clock, Moment};
-use crate::vigil::Vigil;
+use super::owned_request::{Buffers, Held, OwnedRequest};
+use crate::api::channel::{ChannelPolicy, Order};
+use crate::api::error::JobError;
+use crate::api::outcome::{Outcome, Via};
+use crate::api::policy::Policy;
+use crate::inflight::recover::{Next, Progress};
+use crate::plan::request::CopyRequest;
+use crate::plan::route::{Entry, PortalQueue};
+use crate::wait::stall_timer::StallTimer;
+use crate::wait::time::{Clock, Moment};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode};
 use telpher_portal::{Offer, Portal, RecordCell, Submission};
 
-/// The two records of a place, on a cache line of their own.
+/// The two records of a slot, on a cache line of their own.
 #[repr(align(64))]
 #[derive(Default)]
 struct Records {
-    /// Of the operation.
+    /// The operation's record.
     own: RecordCell,
-    /// Of the batch that begins here.
+    /// The record of the batch that begins here.
     batch: RecordCell,
 }
 
-/// What a queue owes an answer for.
+/// Operations that a queue took together and that have one record.
 struct Burst {
-    /// Position of the first place.
+    /// Position of the first slot.
     first: u64,
-    /// Places; more than one if they went as a batch.
+    /// Number of slots; more than one if they went as a batch.
     len: usize,
-    /// It was sent again, so bursts that began behind it are before it.
+    /// It was submitted again, so bursts with later positions may be in front of it.
     again: bool,
     entry: Entry,
 }
 
-/// Where an operation is.
+/// The stage of an operation.
 enum Stage {
-    /// Nobody's.
+    /// Empty.
     Free,
-    /// Prepared, to be sent.
+    /// Prepared, to be submitted.
     Waiting,
-    /// Sent.
-    Aloft,
-    /// Came back unfinished; the rest is to be sent again.
+    /// Submitted.
+    InFlight,
+    /// Came back unfinished; the rest is to be submitted again.
     Again,
     /// Ended, to be fetched.
     Ended(Result<Outcome, JobError>, Option<CompletionRecord>),
@@ -59,21 +59,21 @@ enum Stage {
     Fetched,
 }
 
-/// One place of the ring.
-struct Place<S, D> {
-    course: Course,
+/// One slot of the ring.
+struct RingSlot<S, D> {
+    progress: Progress,
     stage: Stage,
     payload: Option<Held<Buffers<S, D>>>,
-    /// Its burst's record is still to come.
+    /// The burst's record is still to come.
     in_burst: bool,
-    /// The memory is the program's own word, not ours to touch.
+    /// The caller passed in addresses; the CPU must not touch the memory.
     raw: bool,
-    /// When it is given up.
+    /// When the operation is given up.
     deadline: Moment,
 }
 
 /// One operation fetched from the ring.
-pub(crate) struct Landed<S, D> {
+pub(crate) struct RingResult<S, D> {
     pub(crate) position: u64,
     pub(crate) result: Result<Outcome, JobError>,
     pub(crate) via: Via,
@@ -81,40 +81,41 @@ pub(crate) struct Landed<S, D> {
     pub(crate) record: Option<CompletionRecord>,
 }
 
-/// The ring of one channel. `Vec`s, because moving a `Vec` says nothing about its block (see `telpher_mem::StableBuf`);
-/// dropped by hand, because whatever a device may touch must stay if `drop` gives up or unwinds.
+/// The ring of one channel. `Vec`s, because moving a `Vec` says nothing about its block (see `telpher_mem::StableBuf`).
+/// Dropped by hand, because memory that a device may touch must stay if `drop` gives up or unwinds.
 pub(crate) struct Ring<S, D> {
-    lane: Lane,
-    /// Operations it holds; the places are the next power of two, so that a position becomes an index by a mask.
+    queue: PortalQueue,
+    /// Operations it holds; the number of slots is the next power of two, so that a position becomes an index by a
+    /// mask.
     capacity: usize,
     policy: ChannelPolicy,
-    /// What the state machines below ask for; made of `policy` once.
+    /// The settings that the state machines below need; made from `policy` once.
     job_policy: Policy,
     clock: Arc<dyn Clock>,
-    places: ManuallyDrop<Vec<Place<S, D>>>,
+    slots: ManuallyDrop<Vec<RingSlot<S, D>>>,
     records: ManuallyDrop<Vec<Records>>,
     list: ManuallyDrop<Vec<Descriptor>>,
-    /// Bursts whose record is to come, oldest first; never more than places.
+    /// Bursts whose record is to come, oldest first; never more than slots.
     bursts: std::collections::VecDeque<Burst>,
-    /// Oldest position not free.
+    /// Oldest position that is not free.
     head: u64,
-    /// Oldest position not yet looked at by an in-order fetch.
+    /// Oldest position that an in-order fetch has not checked yet.
     fetch: u64,
-    /// Oldest position waiting to be sent.
+    /// Oldest position that waits to be submitted.
     waiting: u64,
-    /// Positions before this one were told to go; those from `waiting` on found the queue full.
-    told: u64,
+    /// The caller submitted the positions before this one; those from `waiting` on found the queue full.
+    submitted: u64,
     /// Next position to take.
     tail: u64,
-    /// Operations that are to be sent again.
+    /// Operations that are to be submitted again.
     again: usize,
-    /// Operations given up whose record is to come.
+    /// Operations that were given up and whose record is to come.
     expired: usize,
-    /// Bursts that were sent again and whose record is to come.
-    strays: usize,
-    /// How long nothing has come.
-    vigil: Vigil,
-    /// The queue refused what was offered last.
+    /// Bursts that were submitted again and whose record is to come.
+    resent: usize,
+    /// How long no record has come.
+    stall_timer: StallTimer,
+    /// The queue refused the last offer.
     refused: bool,
 }
 
@@ -122,8 +123,8 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     pub(crate) fn new(portal: Arc<dyn Portal>, capacity: u32, policy: ChannelPolicy, clock: Arc<dyn Clock>) -> Self {
         let capacity = capacity as usize;
         let n = capacity.next_power_of_two();
-        let place = |_| Place {
-            course: Course::new(Ask::new(Descriptor::nop(), 0)),
+        let take_slot = |_| RingSlot {
+            progress: Progress::new(CopyRequest::new(Descriptor::nop(), 0)),
             stage: Stage::Free,
             payload: None,
             in_burst: false,
@@ -131,31 +132,31 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             deadline: Moment::default(),
         };
         Ring {
-            lane: Lane::new(portal),
+            queue: PortalQueue::new(portal),
             capacity,
             job_policy: Policy { hint: policy.hint, on_fault: policy.on_fault, ..Policy::default() },
             policy,
             clock,
-            places: ManuallyDrop::new((0..n).map(place).collect()),
+            slots: ManuallyDrop::new((0..n).map(take_slot).collect()),
             records: ManuallyDrop::new((0..n).map(|_| Records::default()).collect()),
             list: ManuallyDrop::new(vec![Descriptor::nop(); n]),
             bursts: std::collections::VecDeque::with_capacity(n),
             head: 0,
             fetch: 0,
             waiting: 0,
-            told: 0,
+            submitted: 0,
             tail: 0,
             again: 0,
             expired: 0,
-            strays: 0,
-            vigil: Vigil::default(),
+            resent: 0,
+            stall_timer: StallTimer::default(),
             refused: false,
         }
     }
 
     fn index(&self, position: u64) -> usize {
-        // Masked to the number of places, which is a `usize`.
-        usize::try_from(position & (self.places.len() as u64 - 1)).unwrap_or(0)
+        // Masked to the number of slots, which is a `usize`.
+        usize::try_from(position & (self.slots.len() as u64 - 1)).unwrap_or(0)
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -166,44 +167,44 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.tail - self.head < self.capacity as u64
     }
 
-    /// Operations not yet fetched.
+    /// Returns the number of operations not yet fetched.
     pub(crate) fn pending(&self) -> usize {
         (self.head..self.tail)
-            .filter(|&p| !matches!(self.places[self.index(p)].stage, Stage::Fetched | Stage::Expired))
+            .filter(|&p| !matches!(self.slots[self.index(p)].stage, Stage::Fetched | Stage::Expired))
             .count()
     }
 
-    /// Operations given up whose buffers are kept.
+    /// Returns the number of operations that were given up and whose buffers are kept.
     pub(crate) fn quarantined(&self) -> usize {
         self.expired
     }
 
     pub(crate) fn portal(&self) -> &Arc<dyn Portal> {
-        &self.lane.portal
+        &self.queue.portal
     }
 
-    /// Takes a place; there must be room.
-    pub(crate) fn put(&mut self, load: Load<Buffers<S, D>>) -> u64 {
-        let (payload, ask) = load.into_parts();
-        self.place(ask, Some(payload), false)
+    /// Takes a slot; there must be room.
+    pub(crate) fn put(&mut self, request: OwnedRequest<Buffers<S, D>>) -> u64 {
+        let (payload, request) = request.into_parts();
+        self.take_slot(request, Some(payload), false)
     }
 
-    /// Takes a place for a descriptor as it is; there must be room.
+    /// Takes a slot for an unchanged descriptor; there must be room.
     ///
     /// # Safety
     ///
     /// As for [`Submission::vouch`], until the operation is fetched, or for ever if it is fetched as expired.
     pub(crate) unsafe fn put_raw(&mut self, descriptor: Descriptor) -> u64 {
-        self.place(Ask::of(descriptor), None, true)
+        self.take_slot(CopyRequest::of(descriptor), None, true)
     }
 
-    fn place(&mut self, ask: Ask, payload: Option<Held<Buffers<S, D>>>, raw: bool) -> u64 {
-        assert!(self.has_room(), "callers ask for room first");
+    fn take_slot(&mut self, request: CopyRequest, payload: Option<Held<Buffers<S, D>>>, raw: bool) -> u64 {
+        assert!(self.has_room(), "callers check for room first");
         let position = self.tail;
         self.tail += 1;
         let i = self.index(position);
-        self.places[i] = Place {
-            course: Course::new(ask),
+        self.slots[i] = RingSlot {
+            progress: Progress::new(request),
             stage: Stage::Waiting,
             payload,
             in_burst: false,
@@ -213,29 +214,29 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         position
     }
 
-    /// Sends what waits, as far as the queue takes it. Returns how many operations left.
+    /// Submits the waiting operations as far as the queue takes them. Returns how many were submitted.
     pub(crate) fn submit(&mut self) -> usize {
-        if self.told < self.tail {
+        if self.submitted < self.tail {
             let deadline = self.policy.deadline.map(|after| self.clock.now().after(after));
-            for position in self.told..self.tail {
+            for position in self.submitted..self.tail {
                 let i = self.index(position);
-                self.places[i].deadline = deadline.unwrap_or(Moment { nanos: u64::MAX });
+                self.slots[i].deadline = deadline.unwrap_or(Moment { nanos: u64::MAX });
             }
-            self.told = self.tail;
+            self.submitted = self.tail;
         }
-        self.resend() + self.send_told()
+        self.resend() + self.send_submitted()
     }
 
-    /// Sends what was told to go.
-    fn send_told(&mut self) -> usize {
+    /// Offers what the caller has submitted.
+    fn send_submitted(&mut self) -> usize {
         let mut sent = 0;
-        while self.waiting < self.told {
+        while self.waiting < self.submitted {
             let first = self.waiting;
             let len = self.prepare(first);
             if len == 0 {
                 let i = self.index(first);
                 let result = self.without_queue(i);
-                self.places[i].stage = Stage::Ended(result, None);
+                self.slots[i].stage = Stage::Ended(result, None);
             } else if !self.send(first, len, false) {
                 break;
             }
@@ -245,21 +246,22 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         sent
     }
 
-    /// Writes the descriptors of the longest run from `first` on that may go together; 0 if the first may not go at all.
+    /// Writes the descriptors of the longest run from `first` on that may go together; returns 0 if the first cannot be
+    /// offered at all.
     fn prepare(&mut self, first: u64) -> usize {
-        if self.lane.is_out() {
+        if self.queue.is_dead() {
             return 0;
         }
-        let most = if self.policy.bursts { self.lane.limits.batch().max(1) } else { 1 };
-        // A list does not go around the end of the ring.
+        let most = if self.policy.bursts { self.queue.limits.batch().max(1) } else { 1 };
+        // A list does not wrap around the end of the ring.
         let room =
-            (self.places.len() - self.index(first)).min(usize::try_from(self.told - first).unwrap_or(usize::MAX));
+            (self.slots.len() - self.index(first)).min(usize::try_from(self.submitted - first).unwrap_or(usize::MAX));
         let most = most.min(room);
         let mut len = 0;
         while len < most {
             let i = self.index(first) + len;
-            let op = self.places[i].course.rest().opcode();
-            // Not allowed in a batch (SPEC §3.8): goes alone.
+            let op = self.slots[i].progress.rest().opcode();
+            // Not allowed in a batch (SPEC §3.8): offered alone.
             let alone = matches!(op, Opcode::Drain | Opcode::Batch | Opcode::UpdateWindow);
             if alone && len > 0 || !self.write(i) {
                 break;
@@ -272,27 +274,27 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         len
     }
 
-    /// Writes the next descriptor of a place into the list.
+    /// Writes the next descriptor of a slot into the list.
     fn write(&mut self, i: usize) -> bool {
-        let Place { course, raw, .. } = &mut self.places[i];
-        let Some(d) = course.next_for(&self.lane.limits, *raw) else { return false };
+        let RingSlot { progress, raw, .. } = &mut self.slots[i];
+        let Some(d) = progress.next_for(&self.queue.limits, *raw) else { return false };
         let d = if *raw {
             d
         } else {
-            crate::route::with_policy_flags(d, &self.lane.limits, &self.job_policy, course.rest().writes())
+            crate::plan::route::with_policy_flags(d, &self.queue.limits, &self.job_policy, progress.rest().writes())
         };
         self.records[i].own.clear();
         let d = d.with_record(self.records[i].own.address());
-        assert!(i < self.list.len(), "one entry for each place");
-        // SAFETY: in bounds by the line above; entry `i` is in no burst, so no device reads it. By pointer, because a
-        // reference to the whole list would claim entries that one reads now.
+        assert!(i < self.list.len(), "one entry for each slot");
+        // SAFETY: in bounds by the line above. Entry `i` is in no burst, so no device reads it. By pointer, because a
+        // reference to the whole list would claim entries that a device reads now.
         unsafe { self.list.as_mut_ptr().add(i).write(d) };
         true
     }
 
     /// Offers a prepared run, for the first time or again.
     fn send(&mut self, first: u64, len: usize, again: bool) -> bool {
-        let Some(entry) = self.lane.enter() else { return false };
+        let Some(entry) = self.queue.enter() else { return false };
         let i = self.index(first);
         let descriptor = if len == 1 {
             self.list[i]
@@ -302,33 +304,33 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             // No longer than the queue's 32-bit limit.
             Descriptor::batch(list, u32::try_from(len).unwrap_or(u32::MAX)).with_record(self.records[i].batch.address())
         };
-        // SAFETY: each descriptor names ranges of its place's payload, which stays in the place until the operation ended
-        // (`fetch`, `drop`), or a raw user's promise; list and records stay until the burst's record is seen (`head` does not
-        // pass it), and `drop` leaks all of it otherwise.
-        match self.lane.offer(&unsafe { Submission::vouch(descriptor) }) {
+        // SAFETY: each descriptor names ranges of its slot's payload, which stays in the slot until the operation ended
+        // (`fetch`, `drop`), or memory that the caller of `put_raw` vouched for. List and records stay until the
+        // burst's record is seen (`head` does not pass it); otherwise `drop` leaks all of it.
+        match self.queue.offer(&unsafe { Submission::vouch(descriptor) }) {
             Offer::Taken => {
                 if self.bursts.is_empty() {
-                    // Whatever it refused before, it has had nothing for so long.
-                    self.vigil = Vigil::default();
+                    // The queue had nothing in flight until now, whatever it refused before.
+                    self.stall_timer = StallTimer::default();
                 }
                 self.refused = false;
-                self.strays += usize::from(again);
+                self.resent += usize::from(again);
                 self.bursts.push_back(Burst { first, len, again, entry });
-                for place in &mut self.places[i..i + len] {
-                    place.stage = Stage::Aloft;
-                    place.in_burst = true;
+                for take_slot in &mut self.slots[i..i + len] {
+                    take_slot.stage = Stage::InFlight;
+                    take_slot.in_burst = true;
                 }
                 true
             }
             Offer::Retry => {
                 self.refused = true;
-                self.lane.leave(entry);
+                self.queue.leave(entry);
                 false
             }
         }
     }
 
-    /// Sends again what came back unfinished.
+    /// Submits unfinished operations again.
     fn resend(&mut self) -> usize {
         let mut sent = 0;
         if self.again == 0 {
@@ -336,11 +338,11 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         }
         for position in self.head..self.waiting {
             let i = self.index(position);
-            // A batch list must stay as it is until its record is there.
-            if !matches!(self.places[i].stage, Stage::Again) || self.places[i].in_burst {
+            // A batch list must not change until its record is written.
+            if !matches!(self.slots[i].stage, Stage::Again) || self.slots[i].in_burst {
                 continue;
             }
-            if self.lane.is_out() || !self.write(i) {
+            if self.queue.is_dead() || !self.write(i) {
                 let result = self.without_queue(i);
                 self.end(i, result, None);
             } else if !self.send(position, 1, true) {
@@ -352,27 +354,27 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         sent
     }
 
-    /// Lets the executor work, and reads what has been written.
+    /// Lets the executor work, and reads the records that have been written.
     pub(crate) fn poll(&mut self) {
-        self.lane.drive();
+        self.queue.drive();
         self.read_records();
         self.retire_bursts();
-        // A queue that has stopped refuses for ever, also one that nothing of ours is in.
+        // A stopped queue refuses for ever, even when it has nothing of ours.
         if !self.bursts.is_empty() || self.refused {
-            self.lane.looked(self.vigil.look(self.policy.bounds(), || self.clock.now()));
-            self.salvage();
+            self.queue.on_stall(self.stall_timer.look(self.policy.bounds(), || self.clock.now()));
+            self.end_all_bursts();
         }
         self.resend();
-        self.send_told();
+        self.send_submitted();
         if self.policy.deadline.is_some() {
             self.expire();
         }
     }
 
-    /// True if results are wanted in the order of the bursts: then what is behind one that is out cannot be fetched yet anyway,
-    /// and is looked at when its turn has come.
+    /// Returns true if results are fetched in the order of the bursts. Then nothing behind an operation in flight can
+    /// be fetched yet, so its record is read when its turn has come.
     fn is_in_order(&self) -> bool {
-        self.policy.order == Order::Submitted && self.strays == 0
+        self.policy.order == Order::Submitted && self.resent == 0
     }
 
     fn read_records(&mut self) {
@@ -380,7 +382,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             let (first, len) = (self.bursts[b].first, self.bursts[b].len);
             for position in first..first + len as u64 {
                 let i = self.index(position);
-                if !matches!(self.places[i].stage, Stage::Aloft) {
+                if !matches!(self.slots[i].stage, Stage::InFlight) {
                     continue;
                 }
                 match self.records[i].own.read() {
@@ -400,7 +402,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             let i = self.index(first);
             let cell = if len == 1 { &self.records[i].own } else { &self.records[i].batch };
             let Some(record) = cell.read() else {
-                // With a deadline this one may be given up in part or whole and never come, and must not hold up those
+                // With a deadline, this burst may be given up and its record may never come. It must not hold up those
                 // behind it.
                 if self.is_in_order() && self.policy.deadline.is_none() {
                     break;
@@ -413,9 +415,9 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.recycle();
     }
 
-    /// Ends every burst of a queue that is out: what has no record now never gets one.
-    fn salvage(&mut self) {
-        if !self.lane.is_out() {
+    /// Ends every burst of a dead queue: a missing record never comes.
+    fn end_all_bursts(&mut self) {
+        if !self.queue.is_dead() {
             return;
         }
         while !self.bursts.is_empty() {
@@ -424,47 +426,49 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         self.recycle();
     }
 
-    /// Ends one burst: its record is here, or never comes.
+    /// Ends one burst: its record is written, or never comes.
     fn retire(&mut self, b: usize, batch: Option<&CompletionRecord>) {
         // Does not allocate: the deque only shrinks.
         let Burst { first, len, again, entry } = self.bursts.remove(b).expect("the index is below the length");
-        self.strays -= usize::from(again);
-        self.vigil = Vigil::default();
-        self.lane.leave(entry);
-        self.orphans(first, len, batch);
+        self.resent -= usize::from(again);
+        self.stall_timer = StallTimer::default();
+        self.queue.leave(entry);
+        self.settle_unread(first, len, batch);
         for position in first..first + len as u64 {
             let i = self.index(position);
-            self.places[i].in_burst = false;
-            if matches!(self.places[i].stage, Stage::Expired) {
-                self.places[i].stage = Stage::Fetched;
+            self.slots[i].in_burst = false;
+            if matches!(self.slots[i].stage, Stage::Expired) {
+                self.slots[i].stage = Stage::Fetched;
                 self.expired -= 1;
             }
         }
-        // Late, but over: now the buffers can go. Last, because a payload's drop may panic; only given-up ones are left.
+        // The burst is over, so the buffers of expired operations can be freed. Done last, because a payload's drop may
+        // panic.
         for position in first..first + len as u64 {
             let i = self.index(position);
-            if matches!(self.places[i].stage, Stage::Fetched) {
-                drop(self.places[i].payload.take());
+            if matches!(self.slots[i].stage, Stage::Fetched) {
+                drop(self.slots[i].payload.take());
             }
         }
     }
 
-    /// Operations of a burst that is over which were not looked at since: a record may have come after `read_records` looked;
-    /// members of a batch without any were never done; and those of a queue that is out may be half done.
-    fn orphans(&mut self, first: u64, len: usize, batch: Option<&CompletionRecord>) {
+    /// Ends the operations of a finished burst that still count as in flight. A record may have been written after
+    /// `read_records` ran; members of a batch without a record were never done; operations of a dead queue may be
+    /// half done.
+    fn settle_unread(&mut self, first: u64, len: usize, batch: Option<&CompletionRecord>) {
         for position in first..first + len as u64 {
             let i = self.index(position);
-            if !matches!(self.places[i].stage, Stage::Aloft) {
+            if !matches!(self.slots[i].stage, Stage::InFlight) {
                 continue;
             }
             match self.records[i].own.read() {
                 Some(record) => self.arrived(i, &record),
                 None => {
-                    let op = self.places[i].course.rest().opcode();
+                    let op = self.slots[i].progress.rest().opcode();
                     let result = match batch {
                         Some(batch) => self.on_cpu(i, JobError::Refused { op, status: batch.status() }),
-                        None if self.places[i].course.may_be_done_again() => self.without_queue(i),
-                        None => Err(JobError::Stopped { op, why: self.lane.why() }),
+                        None if self.slots[i].progress.may_be_done_again() => self.without_queue(i),
+                        None => Err(JobError::Stopped { op, why: self.queue.why() }),
                     };
                     self.end(i, result, batch.copied());
                 }
@@ -473,25 +477,26 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     }
 
     fn arrived(&mut self, i: usize, record: &CompletionRecord) {
-        let raw = self.places[i].raw;
-        let next = self.places[i].course.arrived(record, self.policy.on_fault);
+        let raw = self.slots[i].raw;
+        let next = self.slots[i].progress.arrived(record, self.policy.on_fault);
         let result = match next {
             Next::Finished(outcome) => Ok(outcome),
             Next::Refine(outcome) if raw => Ok(outcome),
             Next::More => return self.send_again(i),
-            Next::Touch(fault) if !raw => match self.places[i].course.touchable(&fault) {
+            Next::Touch(fault) if !raw => match self.slots[i].progress.touchable(&fault) {
                 Some(range) => {
-                    // SAFETY: the range lies in the payload in this place; its operation has just come back.
+                    // SAFETY: the range lies in the payload of this slot; its operation has just come back.
                     unsafe { memory::touch(&range) };
                     return self.send_again(i);
                 }
-                None => self.on_cpu(i, crate::recover::Failure::Fault(fault).into()),
+                None => self.on_cpu(i, crate::inflight::recover::Failure::Fault(fault).into()),
             },
-            Next::Touch(fault) => Err(crate::recover::Failure::Fault(fault).into()),
+            Next::Touch(fault) => Err(crate::inflight::recover::Failure::Fault(fault).into()),
             Next::OnCpu(status, fault) => {
-                let op = self.places[i].course.rest().opcode();
-                let otherwise = fault
-                    .map_or(JobError::Refused { op, status }, |fault| crate::recover::Failure::Fault(fault).into());
+                let op = self.slots[i].progress.rest().opcode();
+                let otherwise = fault.map_or(JobError::Refused { op, status }, |fault| {
+                    crate::inflight::recover::Failure::Fault(fault).into()
+                });
                 self.on_cpu(i, otherwise)
             }
             Next::Refine(outcome) => {
@@ -503,91 +508,92 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     }
 
     fn send_again(&mut self, i: usize) {
-        self.places[i].stage = Stage::Again;
+        self.slots[i].stage = Stage::Again;
         self.again += 1;
     }
 
-    /// Not this queue's, or not any more: the CPU does it if it may.
+    /// Ends an operation that this queue cannot do, or no longer does: the CPU does it if it may.
     fn without_queue(&mut self, i: usize) -> Result<Outcome, JobError> {
-        let op = self.places[i].course.rest().opcode();
-        if !self.lane.is_out() {
+        let op = self.slots[i].progress.rest().opcode();
+        if !self.queue.is_dead() {
             return self.on_cpu(i, JobError::Unsupported { op });
         }
         if op == Opcode::Drain {
-            // Nothing that the queue took is under way any more, which is all that was asked.
+            // Nothing that the queue took is in flight any more, which is what a drain waits for.
             return Ok(Outcome::Done);
         }
-        self.on_cpu(i, JobError::Stopped { op, why: self.lane.why() })
+        self.on_cpu(i, JobError::Stopped { op, why: self.queue.why() })
     }
 
-    /// The CPU does the rest, unless the memory is not ours to touch.
+    /// Does the rest on the CPU, unless the CPU must not touch the memory.
     fn on_cpu(&mut self, i: usize, otherwise: JobError) -> Result<Outcome, JobError> {
-        let Place { course, raw, .. } = &mut self.places[i];
-        if *raw || course.rest().opcode() == Opcode::Drain {
+        let RingSlot { progress, raw, .. } = &mut self.slots[i];
+        if *raw || progress.rest().opcode() == Opcode::Drain {
             return Err(otherwise);
         }
-        // SAFETY: the course's ranges lie in the payload in this place, which no device has: it was never sent, or its
-        // record is here, or its batch's record is here and it was left out, or the queue is out.
-        let outcome = unsafe { memory::finish(course, self.policy.hint) }?;
-        course.cpu_did_the_rest();
+        // SAFETY: the ranges lie in the payload of this slot, and no device has it: it was never submitted, or its
+        // record is written, or its batch's record is written and it was left out, or the queue is dead.
+        let outcome = unsafe { memory::finish(progress, self.policy.hint) }?;
+        progress.cpu_did_the_rest();
         Ok(outcome)
     }
 
     fn end(&mut self, i: usize, result: Result<Outcome, JobError>, record: Option<CompletionRecord>) {
-        self.places[i].stage = Stage::Ended(result, record);
+        self.slots[i].stage = Stage::Ended(result, record);
     }
 
     fn expire(&mut self) {
         let now = self.clock.now();
         for position in self.head..self.waiting {
             let i = self.index(position);
-            if now >= self.places[i].deadline && matches!(self.places[i].stage, Stage::Again) {
+            if now >= self.slots[i].deadline && matches!(self.slots[i].stage, Stage::Again) {
                 self.again -= 1;
-                self.expire_grounded(i);
+                self.expire_unsent(i);
             }
         }
-        // Told in this order, so late in this order.
-        while self.waiting < self.told && now >= self.places[self.index(self.waiting)].deadline {
-            self.expire_grounded(self.index(self.waiting));
+        // Submitted in this order, so their deadlines pass in this order.
+        while self.waiting < self.submitted && now >= self.slots[self.index(self.waiting)].deadline {
+            self.expire_unsent(self.index(self.waiting));
             self.waiting += 1;
         }
     }
 
-    /// An operation that was to be sent is late; no device has it, so it ends with its buffers.
-    fn expire_grounded(&mut self, i: usize) {
+    /// Ends an operation that waited to be submitted and is late. No device has it, so it ends with its buffers.
+    fn expire_unsent(&mut self, i: usize) {
         let after = self.policy.deadline.unwrap_or_default();
         self.end(i, Err(JobError::Deadline { after }), None);
     }
 
-    /// The next operation that has ended, in the channel's order.
-    pub(crate) fn fetch(&mut self) -> Option<Landed<S, D>> {
+    /// Returns the next operation that has ended, in the channel's order.
+    pub(crate) fn fetch(&mut self) -> Option<RingResult<S, D>> {
         let now = self.policy.deadline.map(|_| self.clock.now());
         let mut position = self.fetch.max(self.head);
         while position < self.waiting {
             let i = self.index(position);
-            match &self.places[i].stage {
+            match &self.slots[i].stage {
                 Stage::Ended(..) => return Some(self.take(position, i)),
-                Stage::Aloft if now.is_some_and(|now| now >= self.places[i].deadline) => {
-                    // In submission order `read_records` stops at the first that is out; and one may just have come.
+                Stage::InFlight if now.is_some_and(|now| now >= self.slots[i].deadline) => {
+                    // In submission order `read_records` stops at the first one in flight, and its record may just have
+                    // been written.
                     if let Some(record) = self.records[i].own.read() {
                         self.arrived(i, &record);
-                        if matches!(self.places[i].stage, Stage::Again) {
+                        if matches!(self.slots[i].stage, Stage::Again) {
                             self.again -= 1;
-                            self.expire_grounded(i);
+                            self.expire_unsent(i);
                         }
                         continue;
                     }
-                    self.lane.ask();
-                    if self.lane.is_out() {
-                        self.salvage();
+                    self.queue.check_health();
+                    if self.queue.is_dead() {
+                        self.end_all_bursts();
                         continue;
                     }
-                    self.places[i].stage = Stage::Expired;
+                    self.slots[i].stage = Stage::Expired;
                     self.expired += 1;
-                    return Some(Landed {
+                    return Some(RingResult {
                         position,
                         result: Err(JobError::Deadline { after: self.policy.deadline.unwrap_or_default() }),
-                        via: self.places[i].course.via(),
+                        via: self.slots[i].progress.via(),
                         buffers: None,
                         record: None,
                     });
@@ -602,24 +608,24 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         None
     }
 
-    fn take(&mut self, position: u64, i: usize) -> Landed<S, D> {
-        let Stage::Ended(result, record) = std::mem::replace(&mut self.places[i].stage, Stage::Fetched) else {
-            unreachable!("callers looked at the stage")
+    fn take(&mut self, position: u64, i: usize) -> RingResult<S, D> {
+        let Stage::Ended(result, record) = std::mem::replace(&mut self.slots[i].stage, Stage::Fetched) else {
+            unreachable!("callers checked the stage")
         };
-        let buffers = self.places[i].payload.take().map(Held::into_inner);
-        let via = self.places[i].course.via();
+        let buffers = self.slots[i].payload.take().map(Held::into_inner);
+        let via = self.slots[i].progress.via();
         self.recycle();
-        Landed { position, result, via, buffers, record }
+        RingResult { position, result, via, buffers, record }
     }
 
-    /// Frees the places at the head that nobody needs.
+    /// Frees the slots at the head that are done with.
     fn recycle(&mut self) {
         while self.head < self.waiting {
             let i = self.index(self.head);
-            if !matches!(self.places[i].stage, Stage::Fetched) || self.places[i].in_burst {
+            if !matches!(self.slots[i].stage, Stage::Fetched) || self.slots[i].in_burst {
                 break;
             }
-            self.places[i].stage = Stage::Free;
+            self.slots[i].stage = Stage::Free;
             self.head += 1;
         }
         self.fetch = self.fetch.max(self.head);
@@ -631,34 +637,34 @@ impl<S, D> Drop for Ring<S, D> {
         let end = self.clock.now().after(self.policy.linger);
         let mut waiter = crate::wait::Waiter::new(self.job_policy.wait).until(end);
         let over = |ring: &Self, burst: &Burst| {
-            let i = usize::try_from(burst.first & (ring.places.len() as u64 - 1)).unwrap_or(0);
+            let i = usize::try_from(burst.first & (ring.slots.len() as u64 - 1)).unwrap_or(0);
             let cell = if burst.len == 1 { &ring.records[i].own } else { &ring.records[i].batch };
             cell.status().is_some()
         };
-        // A clock or a portal that panics in here leaks everything, as giving up does.
-        while !self.lane.is_out() && !self.bursts.iter().all(|burst| over(self, burst)) {
+        // If a clock or a portal panics in here, everything is leaked, as when giving up.
+        while !self.queue.is_dead() && !self.bursts.iter().all(|burst| over(self, burst)) {
             if self.clock.now() >= end {
-                self.lane.ask();
-                if self.lane.is_out() {
+                self.queue.check_health();
+                if self.queue.is_dead() {
                     break;
                 }
                 crate::report::say(format_args!(
-                    "a channel to {} was dropped with operations in flight, which had no completion record {:?} later; its \
-                     buffers and records are leaked, because the device may still write them",
-                    self.lane.portal.info().name,
+                    "a channel to {} was dropped with operations in flight that had no completion record after {:?}; \
+                     its buffers and records are leaked, because the device may still write them",
+                    self.queue.portal.info().name,
                     self.policy.linger,
                 ));
                 return;
             }
-            self.lane.drive();
+            self.queue.drive();
             self.clock.rest(waiter.rest(|| self.clock.now()));
         }
-        // SAFETY: every burst's record is there or the queue is out, so no device has them; nothing uses them after this. Places last, because
-        // their payloads' drops may panic.
+        // SAFETY: every burst's record is written or the queue is dead, so no device has them; nothing uses them after
+        // this. Slots last, because their payloads' drops may panic.
         unsafe {
             ManuallyDrop::drop(&mut self.records);
             ManuallyDrop::drop(&mut self.list);
-            ManuallyDrop::drop(&mut self.places);
+            ManuallyDrop::drop(&mut self.slots);
         }
     }
 }

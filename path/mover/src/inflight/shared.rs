@@ -1,17 +1,17 @@
-//! What all handles of one mover share, and the way in and out of the air.
+//! The state that all handles of one mover share: submitting descriptors, completing them, and parking memory.
 
-use super::table::{Leg, Table};
-use crate::ask::Ask;
-use crate::costs::{Costs, Worker};
-use crate::forecast::{self, Awaited, Slept, WakeUp};
-use crate::learn::{self, Choice, Judge, Learning};
-use crate::policy::Policy;
-use crate::route::{Lane, Lanes};
+use super::table::{Slot, Table};
+use crate::api::policy::Policy;
+use crate::learn::costs::{Costs, Worker};
+use crate::learn::tuning::{Measured, Tuning};
+use crate::learn::{self, Choice, DeviceChooser, Learning};
+use crate::plan::request::CopyRequest;
+use crate::plan::route::{PortalQueue, PortalQueues};
+use crate::plan::topology::Topology;
 use crate::stripe::STRIPES;
-use crate::time::{Clock, Moment, Rest};
-use crate::topology::Topology;
-use crate::tuning::{Measured, Tuning};
-use crate::vigil::Vigil;
+use crate::wait::forecast::{self, Awaited, Slept, WakeUp};
+use crate::wait::stall_timer::StallTimer;
+use crate::wait::time::{Clock, Moment, Rest};
 use crate::wait::{Pass, Wait, Waiter};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use std::time::Duration;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
 use telpher_portal::{Offer, Portal, Submission};
 
-/// One stripe of threads' way to what all share. Jobs hold it, and count themselves on a line of their own.
+/// One stripe's handle to the core. Jobs hold it, so threads of different stripes write different reference counts.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct Shared(Arc<Core>);
@@ -35,7 +35,7 @@ impl Deref for Shared {
 }
 
 impl Shared {
-    /// The ways to a new mover's core: one for each stripe, or a single one if there is nothing to be in flight.
+    /// The handles of a new mover's core: one for each stripe, or a single one if there are no queues.
     pub(crate) fn new(
         portals: impl IntoIterator<Item = Arc<dyn Portal>>,
         policy: Policy,
@@ -43,32 +43,32 @@ impl Shared {
         topology: impl FnOnce() -> Arc<dyn Topology>,
     ) -> Arc<[Arc<Shared>]> {
         let core = Arc::new(Core::new(portals, policy, clock, topology));
-        let ways = if core.lanes.all().is_empty() { 1 } else { STRIPES };
-        if !core.lanes.all().is_empty() {
-            crate::forks::attend(&core);
+        let stripes = if core.queues.all().is_empty() { 1 } else { STRIPES };
+        if !core.queues.all().is_empty() {
+            crate::forks::register(&core);
         }
-        (0..ways).map(|_| Arc::new(Shared(Arc::clone(&core)))).collect()
+        (0..stripes).map(|_| Arc::new(Shared(Arc::clone(&core)))).collect()
     }
 }
 
 /// Queues, slots, policy and clock of one mover.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) lanes: Lanes,
-    /// What operations cost, as far as somebody measured it.
+    pub(crate) queues: PortalQueues,
+    /// The measured costs of operations.
     pub(crate) costs: Costs,
-    /// What came of it for whether, if the policy learns.
-    judge: Option<Box<Judge>>,
-    /// What the clock shows between two readings with nothing in between, if the policy learns: no part of what is timed.
+    /// The verdicts (device or CPU) that follow from the costs, if the policy learns.
+    chooser: Option<Box<DeviceChooser>>,
+    /// The shortest time between two clock reads, if the policy learns; subtracted from measured times.
     reading: Duration,
     table: Table,
-    /// How late sleeps end, for those who wake up early.
+    /// How late sleeps end, so that threads wake up early enough.
     pub(crate) wake_up: WakeUp,
     pub(crate) policy: Policy,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// The least of some readings of the clock, one after the other.
+/// Returns the shortest of several distances between two consecutive clock reads.
 fn reading(clock: &dyn Clock) -> Duration {
     let pairs = (0..32).map(|_| (clock.now().nanos, clock.now().nanos));
     Duration::from_nanos(pairs.map(|(a, b)| b.saturating_sub(a)).min().unwrap_or(0))
@@ -81,256 +81,260 @@ impl Core {
         clock: Arc<dyn Clock>,
         topology: impl FnOnce() -> Arc<dyn Topology>,
     ) -> Self {
-        let lanes = Lanes::new(portals, topology);
-        let capacity = if lanes.all().is_empty() { 0 } else { policy.capacity };
-        let costs = Costs::new(lanes.all().len());
-        let learns = policy.learning == Learning::On && !lanes.all().is_empty();
-        let judge = learns.then(|| Box::new(Judge::new(&policy.threshold)));
+        let queues = PortalQueues::new(portals, topology);
+        let capacity = if queues.all().is_empty() { 0 } else { policy.capacity };
+        let costs = Costs::new(queues.all().len());
+        let learns = policy.learning == Learning::On && !queues.all().is_empty();
+        let chooser = learns.then(|| Box::new(DeviceChooser::new(&policy.threshold)));
         let reading = if learns { reading(&*clock) } else { Duration::ZERO };
-        Core { lanes, costs, judge, reading, table: Table::new(capacity), wake_up: WakeUp::new(), policy, clock }
+        Core { queues, costs, chooser, reading, table: Table::new(capacity), wake_up: WakeUp::new(), policy, clock }
     }
 
-    /// Who does an operation on its own, and whether it is to be timed. To be asked once for an operation.
+    /// Chooses device or CPU for a single operation, and whether to time it. Called once for each operation.
     #[inline(always)]
     pub(crate) fn choose(&self, op: Opcode, bytes: u64) -> Choice {
         let from = self.policy.threshold.of(op);
-        match &self.judge {
-            // What has no size has no cost worth learning, and *never* is a rule.
-            Some(judge) if bytes > 0 && from < u64::MAX => learn::choose(judge, &self.costs, op, bytes),
-            _ => Choice { device: bytes >= from && !self.lanes.all().is_empty(), timed: false },
+        match &self.chooser {
+            // An operation without a size has no cost worth learning, and *never* is a rule.
+            Some(chooser) if bytes > 0 && from < u64::MAX => learn::choose(chooser, &self.costs, op, bytes),
+            _ => Choice { device: bytes >= from && !self.queues.all().is_empty(), timed: false },
         }
     }
 
-    /// Bytes from which an operation goes to a device, as far as is known now.
+    /// Returns the bytes from which an operation goes to a device, as far as is known now.
     pub(crate) fn threshold(&self, op: Opcode) -> u64 {
         let from = self.policy.threshold.of(op);
-        match &self.judge {
-            Some(judge) if from < u64::MAX => judge.least(op).unwrap_or(u64::MAX),
+        match &self.chooser {
+            Some(chooser) if from < u64::MAX => chooser.least(op).unwrap_or(u64::MAX),
             _ => from,
         }
     }
 
-    /// Takes over costs measured elsewhere.
+    /// Loads costs measured elsewhere.
     pub(crate) fn teach(&self, tuning: &Tuning) {
         for &Measured { op, bytes, cpu, device } in &tuning.measured {
             self.costs.teach(op, bytes, Worker::Cpu, cpu);
-            // Whoever waited for each saw the device's time; with more in flight it is the caller's alone.
+            // With one operation in flight, the measured time is the device's latency; with more, it is only the
+            // caller's time.
             if tuning.machine.in_flight == 1 {
-                (0..self.lanes.all().len())
-                    .for_each(|lane| self.costs.teach(op, bytes, Worker::Device { lane }, device));
+                (0..self.queues.all().len())
+                    .for_each(|queue| self.costs.teach(op, bytes, Worker::Device { queue }, device));
             }
-            if let Some(judge) = &self.judge {
-                judge.teach(&self.costs, op, bytes, device);
+            if let Some(chooser) = &self.chooser {
+                chooser.teach(&self.costs, op, bytes, device);
             }
         }
     }
 
-    /// What a timed operation cost its caller.
+    /// Learns what a timed operation cost its caller.
     pub(crate) fn learn(&self, op: Opcode, bytes: u64, device: bool, took: Duration) {
-        if let Some(judge) = &self.judge {
-            learn::learn(judge, &self.costs, op, bytes, device, took.saturating_sub(self.reading));
+        if let Some(chooser) = &self.chooser {
+            learn::learn(chooser, &self.costs, op, bytes, device, took.saturating_sub(self.reading));
         }
     }
 
-    /// The same for one that the calling thread did, or did nothing but wait for, since `begun`.
+    /// Learns the cost of an operation that the calling thread executed, or only waited for, since `begun`.
     pub(crate) fn learn_since(&self, op: Opcode, bytes: u64, device: bool, begun: Moment) {
         self.learn(op, bytes, device, self.clock.now().since(begun));
     }
 
-    /// Offers a descriptor to a lane, asking for a record in a slot. Nothing means no slot, no credit, or `Retry`.
+    /// Offers a descriptor to a queue, with the record in a slot. `None` means no slot, no credit, or `Retry`.
     ///
     /// # Safety
     ///
-    /// As for [`Submission::vouch`]; the promise ends when the leg is landed or swept.
-    pub(super) unsafe fn take_off(&self, lane: usize, descriptor: Descriptor, now: Moment) -> Option<Leg> {
-        let mut leg = self.table.board(&self.lanes, lane)?;
-        let descriptor = descriptor.with_record(self.table.record(&leg).address());
-        // SAFETY: buffers by our caller's promise; the record is the slot's own, which nobody uses until the leg lands,
-        // and which `Drop` leaks rather than frees while a slot is parked. A leg that is never landed belongs to a handle
-        // that holds an `Arc` to this table or to a scope that waits.
+    /// As for [`Submission::vouch`]; the promise ends when the slot is completed or swept.
+    pub(super) unsafe fn submit(&self, queue: usize, descriptor: Descriptor, now: Moment) -> Option<Slot> {
+        let mut slot = self.table.acquire(&self.queues, queue)?;
+        let descriptor = descriptor.with_record(self.table.record(&slot).address());
+        // SAFETY: the buffers are valid by our caller's promise. The record is the slot's own; no other code uses it
+        // until the slot is completed, and `Drop` leaks it rather than frees it while a slot is parked. A slot that is
+        // never completed belongs to a handle that holds an `Arc` to this table or to a scope that waits.
         let submission = unsafe { Submission::vouch(descriptor) };
-        match self.lanes.all()[lane].offer(&submission) {
+        match self.queues.all()[queue].offer(&submission) {
             Offer::Taken => {
-                // From here on nothing may unwind but with the leg: so no look at the clock.
+                // From here on, unwinding must not lose the slot: so no clock read.
                 if self.policy.wait.has_a_target() {
-                    leg.awaited = Some(self.awaited(&leg, &descriptor, now));
+                    slot.awaited = Some(self.awaited(&slot, &descriptor, now));
                 }
-                Some(leg)
+                Some(slot)
             }
             Offer::Retry => {
-                self.table.land(&self.lanes, leg);
+                self.table.release(&self.queues, slot);
                 None
             }
         }
     }
 
-    /// What was sent now, and when its record is expected.
+    /// Returns what was sent now, and when its record is expected.
     #[inline(never)]
-    fn awaited(&self, leg: &Leg, descriptor: &Descriptor, now: Moment) -> Awaited {
-        let (op, lane, slot) = (descriptor.opcode(), leg.lane, leg.slot);
-        // A batch's size counts its members, whose own are not known here.
+    fn awaited(&self, slot: &Slot, descriptor: &Descriptor, now: Moment) -> Awaited {
+        let (op, queue, slot) = (descriptor.opcode(), slot.queue, slot.index);
+        // A batch's size counts its members, whose own sizes are not known here.
         let bytes = if op == Opcode::Batch { 0 } else { u64::from(descriptor.size()) };
         if self.policy.wait == Wait::Predicted {
-            return self.expect(lane, slot, op, bytes, now);
+            return self.expect(queue, slot, op, bytes, now);
         }
-        Awaited { lane, slot, op, bytes, since: Moment::default(), due: Moment::default(), alone: false }
+        Awaited { queue, slot, op, bytes, since: Moment::default(), due: Moment::default(), alone: false }
     }
 
-    /// When the record of what is sent to a lane now is expected.
-    pub(crate) fn expect(&self, lane: usize, slot: u32, op: Opcode, bytes: u64, now: Moment) -> Awaited {
-        let takes = self.costs.predict(op, bytes, Worker::Device { lane });
-        let (due, alone) = self.lanes.all()[lane].agenda.add(now, takes);
-        Awaited { lane, slot, op, bytes, since: now, due, alone }
+    /// Returns when the record of a descriptor sent to a queue now is expected.
+    pub(crate) fn expect(&self, queue: usize, slot: u32, op: Opcode, bytes: u64, now: Moment) -> Awaited {
+        let takes = self.costs.predict(op, bytes, Worker::Device { queue });
+        let (due, alone) = self.queues.all()[queue].busy_until.add(now, takes);
+        Awaited { queue, slot, op, bytes, since: now, due, alone }
     }
 
-    /// True if policy wants an ask in parts that are in flight together, as far as its length says.
-    pub(super) fn is_long(&self, ask: &Ask) -> bool {
+    /// Returns true if the policy splits a request of this length into parts that are in flight together.
+    pub(super) fn is_long(&self, request: &CopyRequest) -> bool {
         let split = &self.policy.split;
-        let shared_out = split.hybrid || split.ways > 1 && self.lanes.all().len() > 1;
-        let long = ask.len() > self.lanes.max_transfer() || ask.len() >= split.above && shared_out;
-        long && ask.is_divisible()
+        let shared_out = split.hybrid || split.ways > 1 && self.queues.all().len() > 1;
+        let long = request.len() > self.queues.max_transfer() || request.len() >= split.above && shared_out;
+        long && request.is_divisible()
     }
 
-    /// The lanes that the parts of an ask go to, and a part's longest; nothing if it is better done in one flight.
-    pub(crate) fn fleet(&self, ask: &Ask, thread: impl Fn() -> usize) -> Option<(Vec<usize>, u64)> {
-        if !self.is_long(ask) {
+    /// Returns the queues for the parts of a request and the longest part; `None` if one op does it better.
+    pub(crate) fn split_plan(&self, request: &CopyRequest, thread: impl Fn() -> usize) -> Option<(Vec<usize>, u64)> {
+        if !self.is_long(request) {
             return None;
         }
         let split = &self.policy.split;
-        let lanes = self.lanes.several(self.policy.route, ask, split.ways, thread);
-        let longest = lanes.iter().map(|&lane| self.lanes.all()[lane].limits.max_transfer).min()?;
-        (lanes.len() > 1 || ask.len() > longest || split.hybrid).then_some((lanes, longest))
+        let queues = self.queues.several(self.policy.route, request, split.ways, thread);
+        let longest = queues.iter().map(|&queue| self.queues.all()[queue].limits.max_transfer).min()?;
+        (queues.len() > 1 || request.len() > longest || split.hybrid).then_some((queues, longest))
     }
 
-    /// True once the leg's record is written.
+    /// Returns true once the slot's record is written.
     #[inline]
-    pub(super) fn has_landed(&self, leg: &Leg) -> bool {
-        let landed = self.table.record(leg).status().is_some();
-        if let (false, Some(awaited)) = (landed, &leg.awaited) {
-            forecast::note(awaited);
+    pub(super) fn is_complete(&self, slot: &Slot) -> bool {
+        let is_written = self.table.record(slot).status().is_some();
+        if let (false, Some(awaited)) = (is_written, &slot.awaited) {
+            forecast::note_missed(awaited);
         }
-        landed
+        is_written
     }
 
-    /// To be asked after a look in vain. True once the leg's queue is out, so that the record, if it is still not there at the
-    /// next look, never comes; now and then asks the queue itself, and at the policy's limit gives it up.
+    /// To be called when the record was not written. Returns true once the slot's queue is dead; if the record is still
+    /// missing at the next check, it never comes. Now and then this asks the queue itself, and at the policy's limit it
+    /// gives the queue up.
     #[inline]
-    pub(super) fn has_gone_down(&self, leg: &Leg, vigil: &mut Vigil) -> bool {
-        let lane = &self.lanes.all()[leg.lane];
-        lane.looked(vigil.look(self.policy.bounds(), || self.clock.now()));
-        lane.is_out()
+    pub(super) fn is_dead(&self, slot: &Slot, stall_timer: &mut StallTimer) -> bool {
+        let queue = &self.queues.all()[slot.queue];
+        queue.on_stall(stall_timer.look(self.policy.bounds(), || self.clock.now()));
+        queue.is_dead()
     }
 
-    /// Frees the slot of a leg whose record never comes, and tells why.
-    pub(super) fn salvage(&self, leg: Leg) -> Arc<str> {
-        let why = self.lanes.all()[leg.lane].why();
-        self.table.land(&self.lanes, leg);
+    /// Frees the slot of a descriptor whose record never comes; returns the reason.
+    pub(super) fn release_dead(&self, slot: Slot) -> Arc<str> {
+        let why = self.queues.all()[slot.queue].why();
+        self.table.release(&self.queues, slot);
         why
     }
 
     /// Takes a written record and frees its slot.
-    pub(super) fn land(&self, leg: Leg) -> CompletionRecord {
-        let record = self.table.record(&leg).read().expect("a leg lands after its record was seen");
-        let awaited = leg.awaited;
-        self.table.land(&self.lanes, leg);
-        // Behind the landing, because a clock may panic.
+    pub(super) fn complete(&self, slot: Slot) -> CompletionRecord {
+        let record = self.table.record(&slot).read().expect("a slot is completed after its record was seen");
+        let awaited = slot.awaited;
+        self.table.release(&self.queues, slot);
+        // After the slot is freed, because a clock may panic.
         if let Some(awaited) = awaited {
             self.arrived(&awaited, &record);
         }
         record
     }
 
-    /// A record was seen. If the thread did nothing but wait for it, it is known how long it took.
+    /// Learns from a record that was seen. If the thread did nothing but wait for it, its duration is known.
     fn arrived(&self, awaited: &Awaited, record: &CompletionRecord) {
-        let Some(slept) = forecast::attention() else { return };
+        let Some(slept) = forecast::current_check() else { return };
         if self.policy.wait != Wait::Predicted {
             return;
         }
         self.learn_arrival(awaited, slept, self.clock.now(), record.status() == Status::Success);
     }
 
-    /// A record was seen by a thread that did nothing but wait for it, and slept before that look or did not.
+    /// Learns from a record that was seen by a thread that only waited for it; `slept` is that thread's sleep before
+    /// this check, if it slept.
     pub(crate) fn learn_arrival(&self, awaited: &Awaited, slept: Option<Slept>, now: Moment, success: bool) {
-        let agenda = &self.lanes.all()[awaited.lane].agenda;
-        agenda.ended(awaited.due, now);
+        let busy_until = &self.queues.all()[awaited.queue].busy_until;
+        busy_until.ended(awaited.due, now);
         if awaited.alone && awaited.bytes > 0 && success {
-            let worker = Worker::Device { lane: awaited.lane };
-            let in_a_row = agenda.seen(slept.is_some());
+            let worker = Worker::Device { queue: awaited.queue };
+            let in_a_row = busy_until.seen(slept.is_some());
             self.costs.learn(awaited.op, awaited.bytes, worker, awaited.took(slept, in_a_row, now));
         }
     }
 
-    /// Leaves `cargo` in the slots of these legs, of which there is one at least, until the last has its record.
-    pub(super) fn park<T: Send + 'static>(&self, mut legs: Vec<Leg>, cargo: T, expired: bool) {
-        let mut lanes: Vec<usize> = legs.iter().map(|leg| leg.lane).collect();
-        let Some(last) = legs.pop() else { return };
-        if legs.is_empty() {
-            self.table.park(last, Box::new(cargo), expired);
+    /// Leaves `payload` in these slots, of which there is at least one, until the last has its record.
+    pub(super) fn park<T: Send + 'static>(&self, mut slots: Vec<Slot>, payload: T, expired: bool) {
+        let mut queues: Vec<usize> = slots.iter().map(|slot| slot.queue).collect();
+        let Some(last) = slots.pop() else { return };
+        if slots.is_empty() {
+            self.table.park(last, Box::new(payload), expired);
         } else {
-            // The lock is never taken: it makes the cargo something that several slots can hold, whatever its type.
-            let cargo = Arc::new(Mutex::new(cargo));
-            legs.into_iter().for_each(|leg| self.table.park(leg, Box::new(Arc::clone(&cargo)), expired));
-            self.table.park(last, Box::new(cargo), expired);
+            // The lock is never taken: it makes the payload shareable between several slots, whatever its type.
+            let payload = Arc::new(Mutex::new(payload));
+            slots.into_iter().for_each(|slot| self.table.park(slot, Box::new(Arc::clone(&payload)), expired));
+            self.table.park(last, Box::new(payload), expired);
         }
         if expired {
-            // If the queue has stopped, the next sweep frees it. Behind all of the parking, because a portal may panic.
-            lanes.sort_unstable();
-            lanes.dedup();
-            lanes.into_iter().for_each(|lane| self.lanes.all()[lane].ask());
+            // If the queue has stopped, the next sweep frees the payload. Done after all parking, because a portal may
+            // panic.
+            queues.sort_unstable();
+            queues.dedup();
+            queues.into_iter().for_each(|queue| self.queues.all()[queue].check_health());
         }
     }
 
-    /// Jobs that were dropped, and jobs that expired, whose memory is still kept.
+    /// Returns the number of dropped jobs and of expired jobs whose memory is still kept.
     pub(crate) fn parked(&self) -> (u32, u32) {
         self.table.parked()
     }
 
-    /// Lets every executor without a thread work, and frees what parked jobs left.
+    /// Lets every executor without a thread work, and frees parked memory.
     pub(crate) fn drive(&self) {
-        self.lanes.all().iter().for_each(Lane::drive);
+        self.queues.all().iter().for_each(PortalQueue::drive);
         self.sweep();
     }
 
     fn sweep(&self) {
-        self.table.sweep(&self.lanes, self.policy.limit, || self.clock.now());
+        self.table.sweep(&self.queues, self.policy.limit, || self.clock.now());
     }
 
-    /// The same, and frees all that can be.
+    /// Like [`drive`](Core::drive), but frees all that can be freed.
     pub(crate) fn reclaim(&self) {
-        self.lanes.all().iter().for_each(Lane::drive);
+        self.queues.all().iter().for_each(PortalQueue::drive);
         if self.parked() != (0, 0) {
-            self.table.sweep_all(&self.lanes);
+            self.table.sweep_all(&self.queues);
         }
     }
 
-    /// Drives only the lane somebody waits for; sweeps as well.
-    pub(crate) fn drive_lane(&self, lane: Option<usize>) {
-        match lane.and_then(|lane| self.lanes.all().get(lane)) {
-            Some(lane) => {
-                lane.drive();
+    /// Drives only the queue that the caller waits for; sweeps as well.
+    pub(crate) fn drive_queue(&self, queue: Option<usize>) {
+        match queue.and_then(|queue| self.queues.all().get(queue)) {
+            Some(queue) => {
+                queue.drive();
                 self.sweep();
             }
             None => self.drive(),
         }
     }
 
-    /// Looks again and again, resting as the policy says, until `look` has something.
+    /// Calls `look` until it is ready, and rests between the calls as the policy says.
     pub(crate) fn wait<T>(&self, look: impl FnMut() -> Poll<T>) -> T {
         self.wait_by(Waiter::new(self.policy.wait), look)
     }
 
-    /// The same for who has something to do at `end`: no sleep is longer.
+    /// Like [`wait`](Core::wait), for a caller that has something to do at `end`: no sleep goes beyond it.
     pub(crate) fn wait_until<T>(&self, end: Moment, look: impl FnMut() -> Poll<T>) -> T {
         self.wait_by(Waiter::new(self.policy.wait).until(end), look)
     }
 
     fn wait_by<T>(&self, mut waiter: Waiter, mut look: impl FnMut() -> Poll<T>) -> T {
-        let _ = forecast::noted();
+        let _ = forecast::take_missed();
         loop {
-            // Only this thread's own looks count, and only until it does something else.
-            let attention = forecast::attend(waiter.slept());
+            // Only this thread's own checks count, and only until it does something else.
+            let check = forecast::begin_check(waiter.slept());
             let found = look();
-            drop(attention);
+            drop(check);
             if let Poll::Ready(found) = found {
                 return found;
             }
@@ -340,7 +344,7 @@ impl Core {
 
     /// Rests as a waiter's policy says.
     fn pass(&self, waiter: &mut Waiter) {
-        let awaited = forecast::noted();
+        let awaited = forecast::take_missed();
         match waiter.pass(awaited.as_ref(), || self.clock.now(), &self.wake_up) {
             Pass::Rest(Rest::Sleep(nap)) if self.policy.wait == Wait::Predicted => {
                 let end = self.clock.now().after(nap);
@@ -349,13 +353,13 @@ impl Core {
             }
             Pass::Rest(rest) => self.clock.rest(rest),
             Pass::Watch(how, at_most) => {
-                // Only where to look: a signal handler that waits on this thread with a mover of its own may have left its own
-                // numbers, which may be none of this one's.
-                let watched = awaited.and_then(|Awaited { lane, slot, .. }| {
-                    Some((self.lanes.all().get(lane)?, self.table.record_of(slot)?))
+                // Only says where to look: a signal handler that waits on this thread with another mover may have left
+                // its own numbers, which may not exist in this mover.
+                let watched = awaited.and_then(|Awaited { queue, slot, .. }| {
+                    Some((self.queues.all().get(queue)?, self.table.record_of(slot)?))
                 });
                 match watched {
-                    Some((lane, record)) => self.clock.watch(&*lane.portal, record, how, at_most),
+                    Some((queue, record)) => self.clock.watch(&*queue.portal, record, how, at_most),
                     None => self.clock.rest(Rest::Pause),
                 }
             }
@@ -370,20 +374,20 @@ impl Core {
             if parked == (0, 0) || self.clock.now() >= end { Poll::Ready(()) } else { Poll::Pending }
         });
         if self.parked() != (0, 0) {
-            self.lanes.all().iter().for_each(Lane::ask);
-            self.table.sweep_all(&self.lanes);
+            self.queues.all().iter().for_each(PortalQueue::check_health);
+            self.table.sweep_all(&self.queues);
         }
         self.parked()
     }
 
-    /// True if a queue has something without a record yet.
+    /// Returns true if a queue has a descriptor without a record.
     ///
-    /// **Staleness**: others offer and land meanwhile.
-    pub(crate) fn is_in_the_air(&self) -> bool {
-        self.table.is_in_the_air()
+    /// **Staleness**: other threads submit and complete meanwhile.
+    pub(crate) fn has_in_flight(&self) -> bool {
+        self.table.has_in_flight()
     }
 
-    /// The time, for those who need it; a moment nobody compares otherwise.
+    /// Returns the time if it is needed; otherwise a moment that is not compared.
     pub(crate) fn now_if(&self, needed: bool) -> Moment {
         if needed { self.clock.now() } else { Moment::default() }
     }
@@ -391,8 +395,8 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        /// Leaks the table unless told otherwise: settling runs a portal, a clock and payloads' drops, and if one of them
-        /// unwinds the rest is still in flight.
+        /// Leaks the table unless it is forgotten: settling runs a portal, a clock and payloads' drops, and if one of
+        /// them unwinds, the rest is still in flight.
         struct Leak<'a>(&'a mut Core);
         impl Drop for Leak<'_> {
             fn drop(&mut self) {
@@ -403,9 +407,9 @@ impl Drop for Core {
             return;
         }
         let leak = Leak(self);
-        if !leak.0.lanes.all().iter().all(Lane::is_home) {
-            // A child's copy: no device has it, and what a thread that is not here was about to free stays.
-            leak.0.table.sweep_all(&leak.0.lanes);
+        if !leak.0.queues.all().iter().all(PortalQueue::is_own_process) {
+            // A forked child's copy: no device has it. A payload that a thread of the parent was about to free stays.
+            leak.0.table.sweep_all(&leak.0.queues);
             return;
         }
         let (dropped, expired) = leak.0.settle();
@@ -415,8 +419,9 @@ impl Drop for Core {
         }
         drop(leak);
         crate::report::say(format_args!(
-            "{} jobs had no completion record {:?} after the last handle of their mover was dropped ({dropped} dropped, \
-             {expired} past their deadline); their buffers and records are leaked, because the device may still write them",
+            "{} jobs had no completion record {:?} after the last handle of their mover was dropped \
+             ({dropped} dropped, {expired} past their deadline); their buffers and records are leaked, because the \
+             device may still write them",
             dropped.saturating_add(expired),
             self.policy.linger,
         ));

@@ -1,4 +1,4 @@
-//! A device for tests: one queue, executed naively on raw memory when somebody drives it.
+//! A device for tests: one queue, executed naively on raw memory when it is driven.
 #![allow(unsafe_code, reason = "executes descriptors, as a device does, on addresses the mover vouched for")]
 
 use super::naive;
@@ -23,31 +23,31 @@ pub(crate) struct TestDevice {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     queue: VecDeque<Descriptor>,
-    /// Answers `Retry` so often.
+    /// Number of offers still to be answered with `Retry`.
     pub(crate) retries: u64,
     /// Nothing is executed.
     pub(crate) halted: bool,
-    /// Executes only when told by `run`, not when driven.
+    /// Executes only in calls of `run`, not when driven.
     pub(crate) manual: bool,
-    /// Faults left for a page, and whether the system would refuse it.
+    /// Remaining faults of a page, and whether the system would refuse the page.
     pub(crate) faults: HashMap<u64, (u32, bool)>,
-    /// A single byte, and the faults left for it.
+    /// A single byte, and its remaining faults.
     pub(crate) exact: Option<(u64, u32)>,
-    /// It has stopped: takes nothing, does nothing, and says so when asked.
+    /// It has stopped: it takes nothing, does nothing, and reports this reason in health checks.
     pub(crate) stopped: Option<String>,
-    /// Asked how it does.
+    /// Number of health checks.
     pub(crate) asked: usize,
     /// Can be given up while it works.
     pub(crate) retirable: bool,
     /// Memory moves run backward even where they need not.
     pub(crate) backward: bool,
-    /// Status to answer the next descriptors with, untouched.
+    /// Status codes to answer the next descriptors with, without executing them.
     pub(crate) answers: VecDeque<Status>,
     /// Descriptors taken.
     pub(crate) taken: Vec<Opcode>,
-    /// Written to a full dedicated queue.
+    /// Descriptors written to a full dedicated queue.
     pub(crate) lost: usize,
-    /// Most descriptors uncompleted at once.
+    /// The most descriptors in flight at once.
     pub(crate) most: usize,
     /// Faults reported.
     pub(crate) faulted: usize,
@@ -91,62 +91,62 @@ impl TestDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The page of `address` faults so often.
+    /// The page of `address` faults `times` times.
     pub(crate) fn fault(&self, address: u64, times: u32) {
         self.state().faults.insert(address / PAGE, (times, false));
     }
 
-    /// The page of `address` faults for ever, and the system would say so.
+    /// The page of `address` faults for ever, and the system would refuse it.
     pub(crate) fn refuse(&self, address: u64) {
         self.state().faults.insert(address / PAGE, (u32::MAX, true));
     }
 
-    /// The very byte at `address` faults so often.
+    /// The byte at `address` faults `times` times.
     pub(crate) fn fault_at(&self, address: u64, times: u32) {
         self.state().exact = Some((address, times));
     }
 
-    /// It stops, with whatever it has in hand.
+    /// Stops the device; its queued descriptors are lost.
     pub(crate) fn stop(&self, why: &str) {
         let mut state = self.state();
         state.stopped = Some(why.into());
         state.queue.clear();
     }
 
-    /// It stops in the middle of the oldest descriptor, a batch's first member if that is one, when it comes to the byte at
-    /// `address`.
+    /// Stops the device in the middle of the oldest descriptor (of the first member, if that is a batch), at the byte
+    /// at `address`.
     pub(crate) fn stop_within(&self, address: u64, why: &str) {
         let mut d = self.take_front();
         if d.opcode() == Opcode::Batch {
-            // SAFETY: the list was vouched for.
+            // SAFETY: the mover vouched for the list.
             d = unsafe { *(d.src() as *const Descriptor) };
         }
         self.fault_at(address, 1);
         let record = self.perform(&mut self.state(), &d);
-        assert_eq!(record.status(), Status::PageFault, "it never came to {address:#x}");
+        assert_eq!(record.status(), Status::PageFault, "the descriptor does not reach {address:#x}");
         self.stop(why);
     }
 
-    /// Takes the oldest descriptor away, unexecuted.
+    /// Removes the oldest descriptor without executing it.
     pub(crate) fn take_front(&self) -> Descriptor {
-        self.state().queue.pop_front().expect("one is there")
+        self.state().queue.pop_front().expect("a descriptor is queued")
     }
 
-    /// Puts it back where it was.
+    /// Puts the oldest descriptor back.
     pub(crate) fn put_back(&self, descriptor: Descriptor) {
         self.state().queue.push_front(descriptor);
     }
 
-    /// The device breaks down within the oldest descriptor, a batch, after its first member.
+    /// Executes only the first member of the oldest descriptor, a batch, and loses the rest.
     pub(crate) fn lose_after_first_member(&self) {
         let batch = self.take_front();
         assert_eq!(batch.opcode(), Opcode::Batch);
-        // SAFETY: the list was vouched for.
+        // SAFETY: the mover vouched for the list.
         let member = unsafe { *(batch.src() as *const Descriptor) };
         self.execute(&mut self.state(), &member, true);
     }
 
-    /// Executes at most `n` descriptors; how many were there.
+    /// Executes at most `n` descriptors; returns how many were queued, up to `n`.
     pub(crate) fn run(&self, n: usize) -> usize {
         let mut state = self.state();
         for done in 0..n {
@@ -167,7 +167,7 @@ impl TestDevice {
         let (mut failed, mut done) = (false, 0);
         assert!((2..=self.info.max_batch).contains(&d.size()) && d.src().is_multiple_of(64), "{d:?}");
         for i in 0..u64::from(d.size()) {
-            // SAFETY: the list was vouched for.
+            // SAFETY: the mover vouched for the list.
             let member = unsafe { *((d.src() + 64 * i) as *const Descriptor) };
             if member.flags().contains(Flags::FENCE) && failed {
                 break;
@@ -281,7 +281,7 @@ fn flagged(d: &Descriptor, flag: Flags) -> bool {
     d.flags().contains(flag)
 }
 
-/// One access; faults at a page's first byte reached, as often as told.
+/// Makes one access; faults at a page's first byte that is reached, as often as configured.
 fn touch(state: &mut State, block: bool, address: u64, write: bool, done: u64) -> Result<(), Faulty> {
     if state.faults.is_empty() && state.exact.is_none() {
         return Ok(());
@@ -478,27 +478,27 @@ fn tagged(record: CompletionRecord, op: Opcode, source: &Tags, dest: &Tags) -> C
 }
 
 fn get(address: u64) -> u8 {
-    // SAFETY: vouched for.
+    // SAFETY: the mover vouched for the address.
     unsafe { (address as *const u8).read_volatile() }
 }
 
 fn put(address: u64, byte: u8) {
-    // SAFETY: vouched for.
+    // SAFETY: the mover vouched for the address.
     unsafe { (address as *mut u8).write_volatile(byte) }
 }
 
-/// Without a request, only what went wrong is told (SPEC §5.4).
+/// Without a request for a record, only errors are reported (SPEC §5.4).
 fn complete(d: &Descriptor, record: CompletionRecord) {
     let silent = matches!(record.status(), Status::Success | Status::SuccessPredicateFalse | Status::BatchFail);
     let wanted = flagged(d, Flags::REQUEST_COMPLETION_RECORD) || !silent;
     if flagged(d, Flags::COMPLETION_RECORD_ADDRESS_VALID) && wanted {
-        // SAFETY: the record's address was vouched for, and is one of a `RecordCell`.
+        // SAFETY: the mover vouched for the record's address, and it is the address of a `RecordCell`.
         unsafe { &*(d.completion_address() as *const RecordCell) }.complete(&record);
     }
 }
 
-// SAFETY: a descriptor is queued once or answered `Retry`, executed once, and forgotten with its record; `Retry` and panics
-// come before it is queued.
+// SAFETY: a descriptor is queued once or answered `Retry`, executed once, and forgotten with its record; `Retry` and
+// panics come before it is queued.
 unsafe impl Portal for TestDevice {
     fn info(&self) -> &QueueInfo {
         &self.info

@@ -1,4 +1,4 @@
-//! The other side for tests: a device that executes, faults and lies as told.
+//! A device for tests that executes, faults and writes false records as configured.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::cast_possible_truncation, reason = "tests cut small numbers")]
 
@@ -36,12 +36,12 @@ impl Chance {
     }
 }
 
-/// Everything goes to the device.
+/// A policy that sends everything to the device.
 pub(crate) fn policy() -> Policy {
     Policy { threshold: Threshold::DEVICE, ..Policy::default() }
 }
 
-/// A clock that moves a microsecond at each rest.
+/// A clock that advances a microsecond at each rest.
 pub(crate) fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::new(std::time::Duration::from_micros(1)))
 }
@@ -55,13 +55,13 @@ pub(crate) fn movers(devices: &[&Arc<TestDevice>], policy: Policy) -> Mover {
     Mover::with_clock(portals.collect::<Vec<_>>(), policy, clock())
 }
 
-/// Memory for ever, in neighbouring pieces of these lengths.
+/// Leaked memory, cut into neighbouring slices of these lengths.
 pub(crate) fn pieces(bytes: Vec<u8>, lengths: &[usize]) -> Vec<&'static mut [u8]> {
     let mut rest: &'static mut [u8] = Vec::leak(bytes);
-    lengths.iter().map(|&len| rest.split_off_mut(..len).expect("the lengths are those of the bytes")).collect()
+    lengths.iter().map(|&len| rest.split_off_mut(..len).expect("the lengths add up to the bytes")).collect()
 }
 
-/// Any policy for faults that reaches the end.
+/// Any fault policy under which every job ends.
 pub(crate) fn on_fault() -> impl Strategy<Value = OnFault> {
     prop_oneof![
         Just(OnFault::FinishOnCpu),
@@ -79,7 +79,7 @@ pub(crate) fn block_on<F: Future + Unpin>(mut future: F, polls: usize) -> Option
     })
 }
 
-/// A buffer that tells when it is dropped.
+/// A buffer that records when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watched {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What each operation means, byte by byte.
+//! The meaning of each operation, byte by byte.
 
 use telpher_abi::{DestDifFlags, DifFlags, DifStatus, SourceDifFlags};
 use telpher_mover::{CrcMode, DifConfig, Tags};
@@ -20,7 +20,7 @@ pub(crate) fn pattern(pattern: &[u8], n: usize) -> Vec<u8> {
     pattern.iter().copied().cycle().take(n).collect()
 }
 
-/// Entries of 10 bytes, as many as fit.
+/// Returns a delta record: entries of 10 bytes, as many as fit.
 pub(crate) fn delta(a: &[u8], b: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for (i, (x, y)) in a.chunks(8).zip(b.chunks(8)).enumerate() {
@@ -69,7 +69,7 @@ pub(crate) fn tuple(data: &[u8], tags: &Tags, config: &DifConfig) -> [u8; 8] {
     out
 }
 
-/// Without the F-detection flags, which these tests leave out.
+/// Checks a block; without the F-detection flags, which these tests do not use.
 pub(crate) fn check(block: &[u8], tags: &Tags, config: &DifConfig) -> DifStatus {
     let (data, got) = block.split_at(block.len() - 8);
     let want = tuple(data, tags, config);
@@ -80,7 +80,7 @@ pub(crate) fn check(block: &[u8], tags: &Tags, config: &DifConfig) -> DifStatus 
     status
 }
 
-/// Blocks with tuples of `data`.
+/// Returns the blocks of `data` with their tuples.
 pub(crate) fn insert(data: &[u8], config: &DifConfig, mut tags: Tags) -> Vec<u8> {
     let mut out = Vec::new();
     for block in data.chunks(config.block.bytes() as usize) {

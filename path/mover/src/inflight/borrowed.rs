@@ -1,0 +1,127 @@
+//! A request over borrowed slices in flight: a scope keeps it until it is over.
+
+use super::meter::Meter;
+use super::op::Op;
+use super::owned_request::{Held, OwnedRequest};
+use super::shared::Shared;
+use super::transfer::Transfer;
+use crate::api::error::JobError;
+use crate::api::outcome::{Outcome, Via};
+use crate::report::AbortOnUnwind;
+use std::fmt::Debug;
+use std::task::Poll;
+
+/// A transfer over borrowed memory. The memory outlives it only because a thread waits for it.
+pub(crate) struct BorrowedInFlight {
+    transfer: Transfer,
+    /// Present if the operation is timed.
+    meter: Option<Meter>,
+    /// Keeps no memory alive. It holds the slices, so that no other code derives pointers from them.
+    _payload: Box<dyn std::any::Any + Send>,
+}
+
+/// Extends a borrow for the time of a transfer.
+///
+/// # Safety
+///
+/// Nothing made from the result outlives the borrow.
+pub(crate) unsafe fn extend_lifetime<'a>(slice: &'a [u8]) -> &'static [u8] {
+    // SAFETY: the same slice; our caller ensures that its lifetime is not exceeded.
+    unsafe { std::mem::transmute::<&'a [u8], &'static [u8]>(slice) }
+}
+
+/// Extends an exclusive borrow for the time of a transfer.
+///
+/// # Safety
+///
+/// As for [`extend_lifetime`].
+pub(crate) unsafe fn extend_lifetime_mut<'a>(slice: &'a mut [u8]) -> &'static mut [u8] {
+    // SAFETY: as in `extend_lifetime`.
+    unsafe { std::mem::transmute::<&'a mut [u8], &'static mut [u8]>(slice) }
+}
+
+impl BorrowedInFlight {
+    /// Prepares a transfer.
+    ///
+    /// # Safety
+    ///
+    /// The owner of the slices does not touch them until `step` was ready. The result is neither dropped nor forgotten
+    /// before, unless the slices are never touched again.
+    pub(crate) unsafe fn new<P: Send + 'static>(shared: &Shared, request: OwnedRequest<P>) -> Self {
+        let (payload, request) = request.into_parts();
+        BorrowedInFlight {
+            // SAFETY: the ranges lie in the payload's slices, which our caller keeps away from other code.
+            transfer: unsafe { Transfer::new(shared, request) },
+            meter: None,
+            _payload: Box::new(Kept(payload)),
+        }
+    }
+
+    /// Starts timing the operation.
+    pub(crate) fn time(&mut self, meter: Meter) {
+        self.meter = Some(meter);
+    }
+
+    /// Records that the thread that steps it from now on waits for `among` operations, of which this is one, and may do
+    /// a part of the work.
+    pub(crate) fn set_waited_for(&mut self, shared: &Shared, among: u32) {
+        self.transfer.set_waited_for(true);
+        if let Some(meter) = &mut self.meter {
+            meter.set_waited_for(shared, among);
+        }
+    }
+
+    /// Drives the queues that the transfer waits for, then takes one step.
+    pub(crate) fn step(&mut self, shared: &Shared) -> Poll<(Result<Outcome, JobError>, Via)> {
+        let begun = self.meter.as_ref().and_then(|meter| meter.step(shared));
+        self.transfer.drive(shared);
+        let step = self.transfer.step(shared);
+        if let Some(meter) = &mut self.meter {
+            meter.stepped(shared, begun);
+        }
+        step.map(|result| {
+            if let Some(meter) = self.meter.take() {
+                meter.ended(shared);
+            }
+            (result, self.transfer.via())
+        })
+    }
+}
+
+/// Copies between equally long slices and waits: one op on the stack, no allocation and no lock, so signal handlers may
+/// call it. Returns `None`, with nothing done, if the policy or the queues require parts.
+pub(crate) fn copy_whole(shared: &Shared, src: &[u8], dst: &mut [u8]) -> Option<Result<Outcome, JobError>> {
+    let len = src.len() as u64;
+    if len >= shared.policy.split.above || len > shared.queues.max_transfer() {
+        return None;
+    }
+    // SAFETY: both are used for `request` only, whose op is over when this returns; if it unwinds, the process ends.
+    let (mut src, mut dst) = unsafe { (extend_lifetime(src), extend_lifetime_mut(dst)) };
+    let request = match crate::api::operation::copy(&mut src, &mut dst) {
+        Ok(request) => request,
+        Err(error) => return Some(Err(error)),
+    };
+    // SAFETY: the slices are borrowed for this call, the destination exclusively, and no code below uses `src` and
+    // `dst`.
+    let mut op = unsafe { Op::new(shared, request) };
+    let guard = AbortOnUnwind("a panic while a copy waited for its device; borrowed memory may still be written");
+    let result = shared.wait(|| {
+        // Without a sweep: dropping parked payloads runs other code, which may do anything.
+        if let Some(queue) = op.queue().and_then(|queue| shared.queues.all().get(queue)) {
+            queue.drive();
+        }
+        let now = shared.now_if(op.needs_time());
+        op.step(shared, now)
+    });
+    guard.disarm();
+    Some(result)
+}
+
+/// A payload that is only held.
+struct Kept<P>(#[allow(dead_code, reason = "held, not read")] Held<P>);
+
+impl Debug for BorrowedInFlight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BorrowedInFlight").field("transfer", &self.transfer).finish_non_exhaustive()
+    }
+}

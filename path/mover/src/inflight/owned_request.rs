@@ -1,0 +1,195 @@
+//! Buffers and the request that uses them. They are made together, so that neither exists without the other.
+
+use super::memory;
+use crate::api::error::JobError;
+use crate::api::operation::{self, operations};
+use crate::api::outcome::{Outcome, Via};
+use crate::api::policy::Hint;
+use crate::inflight::recover::Progress;
+use crate::plan::request::CopyRequest;
+use std::any::Any;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use telpher_abi::{Descriptor, Flags, Opcode};
+use telpher_mem::{StableBuf, StableBufMut};
+
+/// A payload whose addresses have been taken. Moving the holder makes no promise to the compiler about the payload's
+/// pointers (`telpher_mem::StableBuf`, *Aliasing*).
+pub(crate) struct Held<P>(MaybeUninit<P>);
+
+impl<P> Held<P> {
+    /// Moves the payload to its final place.
+    fn new(payload: P) -> Self {
+        Held(MaybeUninit::new(payload))
+    }
+
+    /// Returns the payload; its addresses must no longer be used.
+    pub(super) fn into_inner(self) -> P {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `new` initialised it. Only this function and `drop` take it out, and `this` is never dropped.
+        unsafe { this.0.assume_init_read() }
+    }
+}
+
+impl<P> Drop for Held<P> {
+    fn drop(&mut self) {
+        // SAFETY: `new` initialised it, and `into_inner` skips this drop.
+        unsafe { self.0.assume_init_drop() };
+    }
+}
+
+/// A payload and a request. All ranges of the request lie in the payload's buffers.
+pub(crate) struct OwnedRequest<P> {
+    payload: Held<P>,
+    request: CopyRequest,
+}
+
+/// Why a request could not be made, and the buffers back.
+pub(crate) struct InvalidRequest<P> {
+    pub(crate) error: JobError,
+    pub(crate) payload: P,
+}
+
+pub(crate) type Prepared<P> = Result<OwnedRequest<P>, InvalidRequest<P>>;
+
+/// Holds a payload and makes the request for it. Private: the callers make `request` from the payload's own buffers
+/// only.
+fn own<P>(payload: P, request: impl FnOnce(&mut P) -> Result<CopyRequest, JobError>) -> Prepared<P> {
+    let mut payload = Held::new(payload);
+    // SAFETY: `new` initialised it.
+    match request(unsafe { payload.0.assume_init_mut() }) {
+        Ok(request) => Ok(OwnedRequest { payload, request }),
+        Err(error) => Err(InvalidRequest { error, payload: payload.into_inner() }),
+    }
+}
+
+impl<P> OwnedRequest<P> {
+    pub(super) fn into_parts(self) -> (Held<P>, CopyRequest) {
+        (self.payload, self.request)
+    }
+
+    /// Returns the buffers, unused.
+    pub(crate) fn back(self) -> P {
+        self.payload.into_inner()
+    }
+
+    /// Returns operation and bytes, to compare with a threshold.
+    #[inline]
+    pub(crate) fn weight(&self) -> (Opcode, u64) {
+        (self.request.opcode(), self.request.transfer())
+    }
+
+    /// Executes the request on the CPU, now.
+    pub(crate) fn run(self, hint: Hint) -> (Result<Outcome, JobError>, Via, P) {
+        let OwnedRequest { payload, request } = self;
+        if request.opcode() == Opcode::Drain && request.len() > 0 {
+            return (Err(JobError::Unsupported { op: Opcode::Drain }), Via::Cpu, payload.into_inner());
+        }
+        // SAFETY: the ranges lie in `payload`, which we hold throughout. Different buffers of one payload are disjoint
+        // if one of them is written (`StableBufMut`). Only a memory move has two ranges of one buffer.
+        let outcome = unsafe { memory::finish(&Progress::new(request), hint) };
+        (outcome, Via::Cpu, payload.into_inner())
+    }
+
+    /// Returns the request with Check Result set: the device reports an outcome other than the expected one as a
+    /// failure (compare only).
+    pub(crate) fn expecting(mut self, difference: bool) -> Self {
+        let d = self.request.template().and_flags(Flags::CHECK_RESULT).with_expected_result(difference.into());
+        self.request = CopyRequest::new(d, self.request.len());
+        self
+    }
+}
+
+impl<P: Send + 'static> OwnedRequest<Box<P>> {
+    /// Returns the request with the payload's type erased. Only the box moves; its content stays.
+    pub(crate) fn erased(self) -> OwnedRequest<Box<dyn Any + Send>> {
+        let payload: Box<dyn Any + Send> = self.payload.into_inner();
+        OwnedRequest { payload: Held::new(payload), request: self.request }
+    }
+}
+
+/// Copies on the CPU, now, with the least overhead. The buffers are equally long.
+#[inline(always)]
+pub(crate) fn copy_now<S: StableBuf, D: StableBufMut>(src: &S, dst: &mut D, hint: Hint) {
+    // SAFETY: both are borrowed for the call, readable and writable as their traits promise; the destination's bytes
+    // are its own, so the slices are disjoint.
+    let (src, dst) = unsafe {
+        (memory::bytes(src.address(), src.len() as u64), memory::bytes_mut(dst.address_mut(), dst.len() as u64))
+    };
+    telpher_ops::copy(src, dst, hint);
+}
+
+/// A request for a no-op.
+pub(crate) fn nop<P>(payload: P) -> OwnedRequest<P> {
+    OwnedRequest { payload: Held::new(payload), request: CopyRequest::new(Descriptor::nop(), 0) }
+}
+
+/// A request for a drain of `queues` queues.
+pub(crate) fn drain<P>(payload: P, queues: usize) -> OwnedRequest<P> {
+    OwnedRequest { payload: Held::new(payload), request: CopyRequest::new(Descriptor::drain(), queues as u64) }
+}
+
+macro_rules! tuples {
+    ($($(#[$doc:meta])* $name:ident($($buf:ident: $T:ident [$bound:ident]),*)($($arg:ident: $A:ty),*);)*) => {
+        /// Requests whose payload is the tuple of their buffers.
+        pub(crate) mod tuple {
+            use super::*;
+            $(pub(crate) fn $name<$($T: $bound),*>($($buf: $T,)* $($arg: $A),*) -> Prepared<($($T,)*)> {
+                own(($($buf,)*), |($($buf,)*)| operation::$name($($buf,)* $($arg),*))
+            })*
+        }
+        /// Requests whose payload is the tuple of their buffers in a box.
+        pub(crate) mod boxed {
+            use super::*;
+            $(pub(crate) fn $name<$($T: $bound),*>($($buf: $T,)* $($arg: $A),*) -> Prepared<Box<($($T,)*)>> {
+                own(Box::new(($($buf,)*)), |payload| {
+                    let ($($buf,)*) = &mut **payload;
+                    operation::$name($($buf,)* $($arg),*)
+                })
+            })*
+        }
+        /// Requests of all operations with one payload type.
+        pub(crate) mod named {
+            use super::*;
+            $(pub(crate) fn $name<S: StableBuf, D: StableBufMut>(
+                $($buf: side!($bound, S, D),)* $($arg: $A),*
+            ) -> Prepared<Buffers<S, D>> {
+                own(Buffers { $($buf: Some($buf),)* ..Buffers::default() }, |payload| {
+                    $(let $buf = payload.$buf.as_mut().expect("set a line above");)*
+                    operation::$name($($buf,)* $($arg),*)
+                })
+            })*
+        }
+    };
+}
+
+/// The first type for a buffer that is read, the second for a buffer that is written.
+macro_rules! side {
+    (StableBuf, $read:ty, $write:ty) => {
+        $read
+    };
+    (StableBufMut, $read:ty, $write:ty) => {
+        $write
+    };
+}
+pub(crate) use side;
+
+operations!(tuples);
+
+/// The buffers of one operation of a [`Channel`](crate::Channel); buffers that the operation does not have are `None`.
+#[derive(Debug)]
+pub struct Buffers<S, D> {
+    /// The source, or the first of two; the delta record of apply delta; the range to flush.
+    pub src: Option<S>,
+    /// The second source.
+    pub src2: Option<S>,
+    /// The destination, or the first of two; the delta record of create delta.
+    pub dst: Option<D>,
+    /// The second destination.
+    pub dst2: Option<D>,
+}
+
+impl<S, D> Default for Buffers<S, D> {
+    fn default() -> Self {
+        Buffers { src: None, src2: None, dst: None, dst2: None }
+    }
+}

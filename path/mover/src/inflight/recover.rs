@@ -1,0 +1,403 @@
+//! What to do after a completion record: the progress of one request through chunks, faults and refusals.
+//!
+//! ```text
+//! Progress::next ──► descriptor ──► record ──► Progress::arrived ──► Finished(outcome)
+//!      ▲                                            │
+//!      ├───────────── More ─────────────────────────┤   the next chunk, or the same one continued
+//!      ├───── the page was touched ◄─── Touch ──────┤
+//!      └  (never again) ◄────────────── OnCpu ──────┘   the CPU does the rest
+//! ```
+//!
+//! This file touches no memory and reads no clock; the owner of the progress does that. Source of every rule: SPEC
+//! §8.3.
+
+use crate::api::error::JobError;
+use crate::api::outcome::{Delta, Outcome, Tags, Via};
+use crate::api::policy::OnFault;
+use crate::plan::request::{Chunk, CopyRequest, Range};
+use crate::plan::route::Limits;
+use telpher_abi::{CompletionRecord, Descriptor, DifStatus, Opcode, Status};
+use telpher_mem::PAGE_BYTES;
+
+/// How far one request has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    /// The part that no finished chunk covers yet.
+    rest: CopyRequest,
+    /// The chunk that a device works on, or gets next.
+    chunk: Option<Chunk>,
+    /// Bytes of the original request before `rest` (always 0 for a move that runs backward).
+    base: u64,
+    /// Bytes done, from either end.
+    done: u64,
+    /// Faults since the last progress.
+    stalls: u32,
+    /// Page of the last fault, and its faults since the last progress.
+    page: (u64, u32),
+    /// The furthest byte that a restarted operation (create delta) has reached.
+    furthest: u32,
+    /// A device did a part.
+    device: bool,
+    /// The CPU did a part.
+    cpu: bool,
+}
+
+/// What to do after a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// The request has ended.
+    Finished(Outcome),
+    /// Submit another descriptor.
+    More,
+    /// Touch this page, then submit another descriptor; if the page must not be touched, end with the fault.
+    Touch(Fault),
+    /// The CPU does the rest; if it must not, end with the fault (if there is one) or the status.
+    OnCpu(Status, Option<Fault>),
+    /// A difference lies at or after this offset; the CPU finds the exact one if it may.
+    Refine(Outcome),
+    /// The request ends without an outcome.
+    Failed(Failure),
+}
+
+/// A reported page fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fault {
+    pub(crate) address: u64,
+    pub(crate) write: bool,
+    pub(crate) done: u64,
+}
+
+/// How a record ends a request without an outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    Fault(Fault),
+    BadDelta { at: u64, status: Status },
+    Refused { op: Opcode, status: Status },
+    Nonsense { op: Opcode, status: Status, completed: u32 },
+}
+
+impl From<Failure> for JobError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Fault(Fault { address, write, done }) => JobError::Fault { address, write, done },
+            Failure::BadDelta { at, status } => JobError::BadDelta { at, status },
+            Failure::Refused { op, status } => JobError::Refused { op, status },
+            Failure::Nonsense { op, status, completed } => JobError::Nonsense { op, status, completed },
+        }
+    }
+}
+
+/// Different pages in turn may stall one point of progress: an operation has at most three operands and each may
+/// straddle two pages. A device that faults more often than this many times the policy's limit never progresses.
+const PAGES_PER_STEP: u32 = 6;
+
+impl Progress {
+    pub(crate) fn new(request: CopyRequest) -> Self {
+        let (page, furthest) = ((u64::MAX, 0), 0);
+        Progress { rest: request, chunk: None, base: 0, done: 0, stalls: 0, page, furthest, device: false, cpu: false }
+    }
+
+    pub(crate) fn rest(&self) -> &CopyRequest {
+        &self.rest
+    }
+
+    /// Returns the bytes of the original request before the rest.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Returns true if nothing of it was done.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.done == 0 && self.base == 0 && self.chunk.is_none_or(|chunk| chunk.is_fresh())
+    }
+
+    /// Reads the record of a descriptor for the whole request, as a record of the first chunk.
+    pub(crate) fn arrived_whole(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
+        let len = self.rest.len();
+        self.chunk = Some(Chunk { start: 0, whole: len, skip: 0, len });
+        self.arrived(record, on_fault)
+    }
+
+    /// Returns the bytes of a memory move, from its beginning, that are certainly done.
+    pub(crate) fn done_in_front(&self) -> u64 {
+        self.chunk.map_or(0, |chunk| chunk.skip)
+    }
+
+    /// Records that the work was done through another request that included this one.
+    pub(crate) fn was_done_by(&mut self, via: Via) {
+        self.device |= via != Via::Cpu;
+        self.cpu |= via != Via::Device;
+    }
+
+    /// Records that the CPU did the rest.
+    pub(crate) fn cpu_did_the_rest(&mut self) {
+        self.cpu = true;
+    }
+
+    /// Returns whether devices, the CPU or both did the work.
+    pub(crate) fn via(&self) -> Via {
+        match (self.device, self.cpu) {
+            (true, false) => Via::Device,
+            (true, true) => Via::Both,
+            (false, _) => Via::Cpu,
+        }
+    }
+
+    /// Returns the next descriptor for this queue, without policy flags and completion record; `None` if the queue
+    /// cannot continue the request.
+    pub(crate) fn next(&mut self, limits: &Limits) -> Option<Descriptor> {
+        let chunk = match self.chunk {
+            Some(begun) if !begun.is_fresh() => (begun.len <= limits.max_transfer).then_some(begun)?,
+            _ => self.rest.cut(limits)?,
+        };
+        self.chunk = Some(chunk);
+        Some(self.rest.descriptor(&chunk))
+    }
+
+    /// Like [`next`](Progress::next), but a raw descriptor is not cut: the device refuses it if it is too long.
+    pub(crate) fn next_for(&mut self, limits: &Limits, raw: bool) -> Option<Descriptor> {
+        if raw && self.chunk.is_none() {
+            let len = self.rest.len();
+            self.chunk = Some(Chunk { start: 0, whole: len, skip: 0, len });
+        }
+        match self.chunk.filter(|_| raw) {
+            Some(chunk) => Some(self.rest.descriptor(&chunk)),
+            None => self.next(limits),
+        }
+    }
+
+    /// Returns true if the present chunk is the whole rest.
+    pub(crate) fn is_one_chunk(&self) -> bool {
+        self.chunk.is_some_and(|chunk| chunk.whole == self.rest.len())
+    }
+
+    /// Returns true if repeating the present chunk gives the same result, whatever part of it a device has done. Only a
+    /// move can overwrite bytes that it has yet to read, and only if its ranges overlap within the chunk.
+    pub(crate) fn may_be_done_again(&self) -> bool {
+        let d = self.rest.template();
+        let apart = d.dst().abs_diff(d.src());
+        self.rest.opcode() != Opcode::MemoryMove || self.chunk.is_none_or(|chunk| apart >= chunk.len)
+    }
+
+    /// Returns the rest of a memory move, in the order in which it must be done: at most a begun chunk and the rest
+    /// around it.
+    pub(crate) fn moves(&self) -> [CopyRequest; 2] {
+        let mut rest = self.rest;
+        let Some(chunk) = self.chunk else { return [rest, CopyRequest::new(rest.template(), 0)] };
+        let mut part = CopyRequest::new(rest.template(), chunk.start + chunk.skip + chunk.len);
+        part.advance(chunk.start + chunk.skip);
+        finish(&mut rest, &chunk);
+        [part, rest]
+    }
+
+    /// Reads the record of the last descriptor.
+    pub(crate) fn arrived(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
+        let status = record.status();
+        let op = self.rest.opcode();
+        let refused = Next::Failed(Failure::Refused { op, status });
+        match status {
+            Status::Success | Status::SuccessPredicateFalse => self.succeeded(record),
+            Status::PageFault | Status::PageFaultRefused => self.faulted(record, on_fault),
+            Status::DifError => self.mismatched(record),
+            Status::DeltaOffsetOrder | Status::DeltaOffsetRange => {
+                Next::Failed(Failure::BadDelta { at: self.base + u64::from(record.bytes_completed()), status })
+            }
+            // Found before execution: nothing was done (SPEC §5.4), so the CPU may do it all.
+            Status::BadOpcode
+            | Status::InvalidFlags
+            | Status::NonZeroReserved
+            | Status::TransferSizeRange
+            | Status::FieldRange
+            | Status::Overlap
+            | Status::DualcastAlignment
+            | Status::AddressAlignment
+            | Status::TrafficClass
+            | Status::InterruptHandle => Next::OnCpu(status, None),
+            // It is not known how much was done: the CPU may repeat only operations that can be repeated.
+            Status::HardwareReadError | Status::HardwareWriteError | Status::TranslationFailure => {
+                if self.may_be_done_again() { Next::OnCpu(status, None) } else { refused }
+            }
+            // Codes that no single operation of this crate can end with.
+            Status::None
+            | Status::BatchFail
+            | Status::BatchPageFault
+            | Status::DescriptorCountRange
+            | Status::DescriptorListAlignment
+            | Status::CompletionRecordFault
+            | Status::CompletionRecordAlignment
+            | Status::PrivilegeBad
+            | Status::ReadbackFault
+            | Status::DrainEventLog
+            | Status::BatchEventLog
+            | Status::InterDomainNoPasid
+            | Status::InterDomainHandle
+            | Status::InterDomainPermission
+            | Status::InterDomainWindow
+            | Status::UpdateWindowEntry
+            | Status::UpdateWindowFields
+            | Status::InterDomainAborted
+            | Status::Unknown(_) => refused,
+        }
+    }
+
+    fn nonsense(&self, record: &CompletionRecord) -> Next {
+        let (op, status, completed) = (self.rest.opcode(), record.status(), record.bytes_completed());
+        Next::Failed(Failure::Nonsense { op, status, completed })
+    }
+
+    fn succeeded(&mut self, record: &CompletionRecord) -> Next {
+        let Some(chunk) = self.chunk else { return self.nonsense(record) };
+        let completed = u64::from(record.bytes_completed());
+        self.device = true;
+        match self.rest.opcode() {
+            Opcode::Compare | Opcode::ComparePattern if record.result() & 1 == 1 => {
+                if completed >= chunk.len {
+                    return self.nonsense(record);
+                }
+                let outcome = Outcome::Different { at: self.base + completed };
+                if self.rest.opcode() == Opcode::Compare {
+                    return Next::Finished(outcome);
+                }
+                self.advance_by(completed, record);
+                Next::Refine(outcome)
+            }
+            Opcode::CreateDelta => {
+                let bytes = record.delta_record_size();
+                if bytes > self.rest.template().max_delta_size() {
+                    return self.nonsense(record);
+                }
+                match record.result() {
+                    0 => Next::Finished(Outcome::Delta(Delta::Identical)),
+                    1 => Next::Finished(Outcome::Delta(Delta::Complete { bytes })),
+                    2 => Next::Finished(Outcome::Delta(Delta::Overflow { bytes, compared: completed })),
+                    _ => self.nonsense(record),
+                }
+            }
+            _ => {
+                finish(&mut self.rest, &chunk);
+                self.rest.carry(chunk.whole, record);
+                self.base += if chunk.start == 0 { chunk.whole } else { 0 };
+                self.done += chunk.len;
+                self.chunk = None;
+                self.stalls = 0;
+                if self.rest.len() > 0 { Next::More } else { Next::Finished(self.end()) }
+            }
+        }
+    }
+
+    /// Returns the outcome of a request without a rest.
+    fn end(&self) -> Outcome {
+        let d = self.rest.template();
+        match self.rest.opcode() {
+            Opcode::Compare | Opcode::ComparePattern => Outcome::Equal,
+            Opcode::CrcGeneration | Opcode::CopyCrc => Outcome::Crc(d.crc_seed()),
+            Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => {
+                Outcome::Dif { source: source_tags(&d), dest: dest_tags(&d) }
+            }
+            _ => Outcome::Done,
+        }
+    }
+
+    fn mismatched(&mut self, record: &CompletionRecord) -> Next {
+        let completed = u64::from(record.bytes_completed());
+        match self.chunk {
+            Some(chunk) if completed < chunk.len && completed.is_multiple_of(self.rest.unit()) => {
+                self.device = true;
+                let what = DifStatus::from_bits_retain(record.result());
+                Next::Finished(Outcome::DifMismatch { at: self.base + completed, what })
+            }
+            _ => self.nonsense(record),
+        }
+    }
+
+    fn faulted(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
+        let completed = u64::from(record.bytes_completed());
+        let Some(chunk) = self.chunk.filter(|chunk| completed < chunk.len) else { return self.nonsense(record) };
+        let op = self.rest.opcode();
+        let moved_on = match op {
+            // A new record's offsets would restart at 0, so the whole operation is repeated. How far it came still
+            // tells progress from a standstill.
+            Opcode::CreateDelta => {
+                let further = record.bytes_completed() > self.furthest;
+                self.furthest = self.furthest.max(record.bytes_completed());
+                further
+            }
+            Opcode::MemoryMove => {
+                let backward = record.result() & 1 == 1;
+                let skip = if backward { 0 } else { completed };
+                self.chunk = Some(Chunk { skip: chunk.skip + skip, len: chunk.len - completed, ..chunk });
+                self.done += completed;
+                completed > 0
+            }
+            // Whole units only: a unit that was begun is repeated.
+            _ => self.advance_by(completed / self.rest.unit() * self.rest.unit(), record),
+        };
+        self.device |= moved_on;
+        let fault = Fault { address: record.fault_address(), write: record.status_byte().is_write(), done: self.done };
+        if moved_on {
+            self.stalls = 0;
+            self.page.1 = 0;
+        }
+        self.decide(record.status(), fault, record.fault_address_masked(), on_fault)
+    }
+
+    /// Records that the first `n` bytes of a request that is not a move are done; returns true if `n` is not 0.
+    fn advance_by(&mut self, n: u64, record: &CompletionRecord) -> bool {
+        self.rest.advance(n);
+        self.rest.carry(n, record);
+        self.base += n;
+        self.done += n;
+        if let Some(chunk) = &mut self.chunk {
+            chunk.whole -= n;
+            chunk.len -= n;
+        }
+        n > 0
+    }
+
+    fn decide(&mut self, status: Status, fault: Fault, masked: bool, on_fault: OnFault) -> Next {
+        match on_fault {
+            OnFault::TouchAndResubmit { limit } if !masked => {
+                let page = fault.address / PAGE_BYTES;
+                let times = if self.page.0 == page { self.page.1 + 1 } else { 1 };
+                self.page = (page, times);
+                self.stalls += 1;
+                if times > limit || self.stalls > limit.saturating_mul(PAGES_PER_STEP) {
+                    // Touching the page did not help: the CPU can reach it, so the device cannot.
+                    Next::OnCpu(status, Some(fault))
+                } else {
+                    Next::Touch(fault)
+                }
+            }
+            OnFault::Block if status == Status::PageFaultRefused => Next::Failed(Failure::Fault(fault)),
+            OnFault::FinishOnCpu | OnFault::Block | OnFault::TouchAndResubmit { .. } => {
+                Next::OnCpu(status, Some(fault))
+            }
+        }
+    }
+
+    /// Returns the part of the request's own memory that lies in the faulting page, if any does; only that may be
+    /// touched.
+    pub(crate) fn touchable(&self, fault: &Fault) -> Option<Range> {
+        let page = fault.address / PAGE_BYTES * PAGE_BYTES;
+        self.rest.ranges().into_iter().flatten().filter(|range| range.written || !fault.write).find_map(|range| {
+            let start = page.max(range.address);
+            let end = page.saturating_add(PAGE_BYTES).min(range.address.saturating_add(range.len));
+            (start < end).then(|| Range { address: start, len: end - start, written: range.written && fault.write })
+        })
+    }
+}
+
+/// Removes a finished chunk from a request.
+fn finish(rest: &mut CopyRequest, chunk: &Chunk) {
+    if chunk.start == 0 { rest.advance(chunk.whole) } else { rest.shorten(chunk.whole) }
+}
+
+/// Returns the source tags that a DIF descriptor begins with.
+pub(crate) fn source_tags(d: &Descriptor) -> Tags {
+    Tags { ref_tag: d.source_ref_tag(), app_mask: d.source_app_tag_mask(), app_tag: d.source_app_tag() }
+}
+
+/// Returns the destination tags that a DIF descriptor begins with.
+pub(crate) fn dest_tags(d: &Descriptor) -> Tags {
+    Tags { ref_tag: d.dest_ref_tag(), app_mask: d.dest_app_tag_mask(), app_tag: d.dest_app_tag() }
+}

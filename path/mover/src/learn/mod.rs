@@ -1,0 +1,10 @@
+//! Costs: what operations take on this machine, and the choice between device and CPU that follows.
+
+mod chooser;
+pub(crate) mod costs;
+pub(crate) mod estimate;
+pub(crate) mod tuning;
+pub(crate) mod verdict_bits;
+
+pub use chooser::Learning;
+pub(crate) use chooser::{Choice, DeviceChooser, choose, learn};
