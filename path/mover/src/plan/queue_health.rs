@@ -10,7 +10,7 @@
 
 use crate::sync::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
-use telpher_mem::Lineage;
+use telpher_os::Lineage;
 
 const ALIVE: u8 = 0;
 const DEAD: u8 = 1;
