@@ -134,7 +134,7 @@ fn an_independent_frontend_is_served() {
 }
 
 #[test]
-fn the_record_of_what_is_in_flight_outlives_its_backend() {
+fn the_inflight_record_outlives_its_backend() {
     for features in LAYOUTS {
         let mut guest = Guest::new(features);
         let asked = VhostUserInflight { num_queues: 2, queue_size: 64, ..VhostUserInflight::default() };
@@ -164,7 +164,7 @@ fn the_record_of_what_is_in_flight_outlives_its_backend() {
 }
 
 #[test]
-fn what_is_written_while_an_independent_frontend_logs_is_marked() {
+fn writes_are_marked_in_an_independent_frontends_log() {
     for features in LAYOUTS {
         let (place, switch) = (Place::new("log"), Switch::new());
         let socket = Socket::serve(&switch.port, &place.0, Role::Server).unwrap();

@@ -14,7 +14,7 @@ use telpher_vhost::{Control, Packets};
 const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
 
 #[test]
-fn packets_go_both_ways_as_soon_as_rings_are_set_up() {
+fn packets_flow_both_ways_once_rings_are_set_up() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         assert!(!switch.port.is_running(0));
@@ -37,7 +37,7 @@ fn packets_go_both_ways_as_soon_as_rings_are_set_up() {
 }
 
 #[test]
-fn the_driver_is_called_through_its_event_if_it_wants_to_be() {
+fn the_driver_is_called_through_its_eventfd_on_request() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     let call = event();
@@ -59,7 +59,7 @@ fn the_driver_is_called_through_its_event_if_it_wants_to_be() {
 }
 
 #[test]
-fn a_driver_is_not_called_before_its_ring_runs_and_never_waited_for() {
+fn a_driver_is_never_called_before_its_ring_runs_nor_waited_for() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = Frontend::new(&switch.port);
     frontend.agree(MRG);
@@ -72,7 +72,7 @@ fn a_driver_is_not_called_before_its_ring_runs_and_never_waited_for() {
 }
 
 #[test]
-fn a_frontends_events_go_with_it() {
+fn a_frontends_eventfds_are_closed_with_its_session() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     let events = [12, 13, 14].map(|request| {
@@ -86,7 +86,7 @@ fn a_frontends_events_go_with_it() {
 }
 
 #[test]
-fn a_ring_may_be_described_before_its_memory() {
+fn a_ring_may_be_set_up_before_its_memory() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = Frontend::new(&switch.port);
@@ -100,7 +100,7 @@ fn a_ring_may_be_described_before_its_memory() {
 }
 
 #[test]
-fn a_ring_that_is_put_elsewhere_is_followed() {
+fn a_ring_whose_address_changes_is_followed() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
@@ -116,7 +116,7 @@ fn a_ring_that_is_put_elsewhere_is_followed() {
 }
 
 #[test]
-fn only_an_eventfd_counts_events() {
+fn only_an_eventfd_is_accepted_for_events() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     for request in [12, 13, 14] {
@@ -129,7 +129,7 @@ fn only_an_eventfd_counts_events() {
 }
 
 #[test]
-fn what_a_disabled_ring_sends_is_discarded_and_it_receives_nothing() {
+fn a_disabled_rings_packets_are_discarded_and_it_receives_none() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     for ring in [0, 1] {
@@ -148,7 +148,7 @@ fn what_a_disabled_ring_sends_is_discarded_and_it_receives_nothing() {
 }
 
 #[test]
-fn memory_comes_and_goes_under_rings_that_run() {
+fn memory_changes_while_rings_run() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
@@ -186,7 +186,7 @@ fn memory_comes_and_goes_under_rings_that_run() {
 
 /// What broke: QEMU before 8.1 says for each pair of its queues what is meant once for all, and its second pair was refused.
 #[test]
-fn a_region_said_again_is_there_once_and_one_gone_is_gone() {
+fn regions_added_or_removed_twice_count_once() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
@@ -221,7 +221,7 @@ fn a_region_said_again_is_there_once_and_one_gone_is_gone() {
 
 /// CVE-2026-86561 and kin: a region that wraps, overlaps, is longer than its file, or is one too many.
 #[test]
-fn memory_that_cannot_be_is_refused_and_the_rest_runs_on() {
+fn invalid_memory_is_refused_and_the_rest_keeps_running() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     let file = guest.memory.file();
@@ -250,7 +250,7 @@ fn memory_that_cannot_be_is_refused_and_the_rest_runs_on() {
 }
 
 #[test]
-fn a_request_that_is_refused_ends_the_session_of_who_does_not_ask() {
+fn a_refusal_without_reply_ends_the_session() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     assert!(frontend.say(8, ASK, &u32s(&[9, 9]), Vec::new()).is_ok());
@@ -260,7 +260,7 @@ fn a_request_that_is_refused_ends_the_session_of_who_does_not_ask() {
 }
 
 #[test]
-fn rings_that_cannot_be_are_refused() {
+fn invalid_rings_are_refused() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = Frontend::new(&switch.port);
     frontend.agree(MRG);
@@ -289,7 +289,7 @@ fn rings_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_broken_ring_is_told_of_once_and_others_run_on() {
+fn a_broken_ring_is_reported_once_and_others_keep_running() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     let error = event();
@@ -315,7 +315,7 @@ fn a_broken_ring_is_told_of_once_and_others_run_on() {
 }
 
 #[test]
-fn a_port_has_one_frontend_at_a_time_and_the_next_at_any_time() {
+fn a_port_has_one_frontend_at_a_time() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let frontend = guest.connect(&switch.port);
     assert!(Control::take(&switch.port).is_none());
@@ -333,7 +333,7 @@ fn a_port_has_one_frontend_at_a_time_and_the_next_at_any_time() {
 
 /// The frontend knows how far a dead backend had *taken*; what it had not put back is in the ring still.
 #[test]
-fn what_a_dead_backend_took_and_did_not_put_back_is_taken_again() {
+fn chains_a_dead_backend_did_not_return_are_retaken() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     guest.say(b"one");
     guest.say(b"two");
@@ -345,7 +345,7 @@ fn what_a_dead_backend_took_and_did_not_put_back_is_taken_again() {
 }
 
 #[test]
-fn a_reset_stops_all_and_keeps_the_memory() {
+fn a_reset_stops_all_rings_and_keeps_the_memory() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     frontend.tell(34, &[], Vec::new());
@@ -357,7 +357,7 @@ fn a_reset_stops_all_and_keeps_the_memory() {
 }
 
 #[test]
-fn a_guest_that_has_moved_is_announced_once() {
+fn a_migrated_guest_is_announced_once() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     frontend.tell(19, &[0x52, 0x54, 0, 1, 2, 3, 0, 0], Vec::new());
@@ -366,7 +366,7 @@ fn a_guest_that_has_moved_is_announced_once() {
 }
 
 #[test]
-fn what_is_written_while_it_is_logged_is_marked_buffers_and_rings() {
+fn writes_to_buffers_and_rings_are_marked_while_logging() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
@@ -419,7 +419,7 @@ fn log_of(guest: &Guest) -> (OwnedFd, Vec<u8>, u64) {
 }
 
 #[test]
-fn the_log_is_the_one_that_was_announced_last_until_the_device_is_reset() {
+fn the_last_announced_log_is_used_until_a_reset() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
@@ -444,7 +444,7 @@ fn the_log_is_the_one_that_was_announced_last_until_the_device_is_reset() {
 }
 
 #[test]
-fn a_used_ring_is_marked_where_the_frontend_says_and_beyond_the_log_it_is_counted() {
+fn used_ring_marks_follow_the_frontends_address_and_misses_are_counted() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     let (log, words, pages) = log_of(&guest);
@@ -462,7 +462,7 @@ fn a_used_ring_is_marked_where_the_frontend_says_and_beyond_the_log_it_is_counte
 
 /// The device's words beside a ring, by which it says whether it wants to be kicked, are written as its used ring is.
 #[test]
-fn asking_for_kicks_is_marked_as_well() {
+fn kick_suppression_writes_are_marked() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let agreed = Features::from_bits_retain(features);
@@ -489,7 +489,7 @@ fn asking_for_kicks_is_marked_as_well() {
 
 /// CVE-2026-86563: the log was compared with the memory of the moment it was announced, not with what came later.
 #[test]
-fn memory_that_the_log_has_no_bits_for_does_not_come_while_it_is_logged() {
+fn memory_the_log_does_not_cover_is_refused_while_logging() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
@@ -534,7 +534,7 @@ fn memory_that_the_log_has_no_bits_for_does_not_come_while_it_is_logged() {
 
 /// It was not so: testpmd wrote to the eventfd for each burst, which took it a third of its time.
 #[test]
-fn a_driver_need_not_kick_while_it_is_polled() {
+fn a_polled_driver_need_not_kick() {
     for features in LAYOUTS {
         let (switch, guest) = (Switch::new(), Guest::new(features));
         assert!(guest.receive.kicks_are_wanted() && guest.transmit.kicks_are_wanted(), "nobody has said otherwise yet");
@@ -544,7 +544,7 @@ fn a_driver_need_not_kick_while_it_is_polled() {
 }
 
 #[test]
-fn whoever_waits_is_woken_by_a_kick_or_by_what_is_there() {
+fn a_waiting_thread_is_woken_by_a_kick_or_by_available_chains() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     let kick = event();
@@ -588,7 +588,7 @@ fn bytes_of(file: &OwnedFd) -> Vec<u8> {
 }
 
 #[test]
-fn the_record_is_the_one_that_was_handed_over_last_until_the_device_is_reset() {
+fn the_last_record_handed_over_is_used_until_a_reset() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = Frontend::new(&switch.port);
@@ -616,7 +616,7 @@ fn the_record_is_the_one_that_was_handed_over_last_until_the_device_is_reset() {
 
 /// Source of the words: vhost-user, "Inflight I/O tracking", `QueueRegionSplit`, `DescStateSplit`.
 #[test]
-fn what_another_backend_took_in_its_own_order_is_taken_again_in_that() {
+fn chains_another_backend_took_out_of_order_are_retaken_in_its_order() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = Frontend::new(&switch.port);
     frontend.agree(MRG);
@@ -639,7 +639,7 @@ fn what_another_backend_took_in_its_own_order_is_taken_again_in_that() {
 }
 
 #[test]
-fn after_a_crash_a_ring_goes_on_where_its_record_says() {
+fn after_a_crash_a_ring_resumes_from_its_record() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let asked = |len, offset| [u64s(&[len, offset]), [4_u16, 64].map(u16::to_le_bytes).concat()].concat();

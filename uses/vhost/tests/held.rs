@@ -27,14 +27,14 @@ const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
 const BOUND: Duration = Duration::from_secs(20);
 
 /// A switch all of whose copies ride a queue that does nothing until it is told to.
-struct Held {
+struct SlowDevice {
     device: Arc<TestDevice>,
     lane: Arc<Lane>,
     clock: Arc<ManualClock>,
     switch: Switch,
 }
 
-fn held(patience: Duration) -> Held {
+fn held(patience: Duration) -> SlowDevice {
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     device.state().manual = true;
     let clock = Arc::new(ManualClock::new(Duration::ZERO));
@@ -42,7 +42,7 @@ fn held(patience: Duration) -> Held {
     let lane = Arc::new(Lane::with_clock(portal, 64, Arc::clone(&clock) as _).unwrap());
     let queue = QueueOptions { hybrid: Hybrid::Device, lanes: vec![Arc::clone(&lane)], in_flight: 64 };
     let switch = Switch::with(PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], patience });
-    Held { device, lane, clock, switch }
+    SlowDevice { device, lane, clock, switch }
 }
 
 /// Guest memory that comes and goes beside the first.
@@ -84,7 +84,7 @@ fn does(deed: Deed, mut frontend: Frontend, guest: &Guest, more: &MockGuest) -> 
 }
 
 /// A guest with two regions and a buffer in each, and packets on their way into both.
-fn on_their_way(held: &Held, features: u64) -> (Guest, MockGuest, Frontend, [u64; 2]) {
+fn on_their_way(held: &SlowDevice, features: u64) -> (Guest, MockGuest, Frontend, [u64; 2]) {
     let (mut guest, more) = (Guest::new(features), MockGuest::new(1 << 20));
     let mut frontend = guest.connect(&held.switch.port);
     frontend.tell(37, &far(), vec![same(more.file())]);
@@ -101,7 +101,7 @@ fn all(guest: &MockGuest) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_late_lands_before_a_request_is_done() {
+fn outstanding_copies_complete_before_a_request_does() {
     for (features, deed) in LAYOUTS.into_iter().flat_map(|features| DEEDS.map(|deed| (features, deed))) {
         // Nobody gives up in this test.
         let held = held(Duration::from_secs(600));
@@ -135,7 +135,7 @@ fn what_is_late_lands_before_a_request_is_done() {
 }
 
 #[test]
-fn what_never_lands_is_written_to_nobody_and_the_session_ends_within_its_bound() {
+fn a_copy_that_never_completes_ends_the_session_in_time_and_its_writes_go_nowhere() {
     for (features, deed) in LAYOUTS.into_iter().flat_map(|features| DEEDS.map(|deed| (features, deed))) {
         if deed == Deed::Disable {
             continue;
@@ -173,7 +173,7 @@ fn what_never_lands_is_written_to_nobody_and_the_session_ends_within_its_bound()
 
 /// The frontend has not heard of it yet, and its other rings stand still as well: their memory was taken away, too.
 #[test]
-fn a_session_that_ends_late_has_no_ring_that_runs() {
+fn a_session_ended_by_late_copies_has_no_running_ring() {
     let held = held(Duration::from_millis(20));
     let (_guest, _more, mut frontend, _) = on_their_way(&held, MRG);
     assert!(matches!(frontend.say(11, 0, &u32s(&[0, 0]), Vec::new()), Err(SessionError::Late { ring: 0, .. })));
@@ -181,7 +181,7 @@ fn a_session_that_ends_late_has_no_ring_that_runs() {
 }
 
 #[test]
-fn the_driver_is_called_for_what_lands_when_its_ring_stops() {
+fn the_driver_is_called_for_copies_completed_while_stopping() {
     for features in LAYOUTS {
         let held = held(Duration::from_secs(600));
         let (mut guest, _more, mut frontend, _) = on_their_way(&held, features);
@@ -196,7 +196,7 @@ fn the_driver_is_called_for_what_lands_when_its_ring_stops() {
 }
 
 #[test]
-fn a_log_does_not_begin_while_copies_are_out_that_it_would_miss() {
+fn a_log_does_not_start_while_unlogged_copies_are_in_flight() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
         let mut guest = Guest::new(features);
@@ -226,7 +226,7 @@ fn a_log_does_not_begin_while_copies_are_out_that_it_would_miss() {
 }
 
 #[test]
-fn packets_that_landed_while_nobody_polled_come_first_and_no_more_than_asked_for() {
+fn packets_completed_between_polls_come_first_up_to_the_limit() {
     for features in LAYOUTS {
         let held = held(Duration::from_secs(600));
         let mut guest = Guest::new(features);
@@ -255,7 +255,7 @@ fn packets_that_landed_while_nobody_polled_come_first_and_no_more_than_asked_for
 }
 
 #[test]
-fn nobody_waits_for_kicks_while_copies_are_out() {
+fn no_thread_waits_for_kicks_while_copies_are_in_flight() {
     let held = held(Duration::from_secs(600));
     let mut guest = Guest::new(MRG);
     let mut frontend = guest.connect(&held.switch.port);
@@ -269,7 +269,7 @@ fn nobody_waits_for_kicks_while_copies_are_out() {
 }
 
 #[test]
-fn each_ring_has_its_own_way_to_copy() {
+fn each_ring_has_its_own_copy_policy() {
     let one = held(Duration::from_secs(600));
     let device = QueueOptions { hybrid: Hybrid::Device, lanes: vec![Arc::clone(&one.lane)], in_flight: 64 };
     let rings = vec![device, QueueOptions::default()];
@@ -291,7 +291,7 @@ fn mapped(file: &OwnedFd) -> usize {
 }
 
 #[test]
-fn memory_that_was_removed_is_mapped_no_longer_than_copies_to_it_are_out() {
+fn removed_memory_is_unmapped_after_its_last_copy() {
     for features in LAYOUTS {
         let held = held(Duration::from_secs(600));
         let (mut guest, more, mut frontend, _) = on_their_way(&held, features);
@@ -304,7 +304,7 @@ fn memory_that_was_removed_is_mapped_no_longer_than_copies_to_it_are_out() {
 }
 
 #[test]
-fn a_ring_that_is_disabled_is_drained_within_its_bound_and_goes_on_landing() {
+fn a_disabled_ring_is_drained_in_time_and_keeps_completing() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
         let (mut guest, more, frontend, _) = on_their_way(&held, features);
@@ -321,7 +321,7 @@ fn a_ring_that_is_disabled_is_drained_within_its_bound_and_goes_on_landing() {
 
 /// The queue has packets of the guest, and the frontend wants its memory: the CPU copies them into other buffers.
 #[test]
-fn what_the_guest_sent_is_redone_when_its_queue_is_late() {
+fn packets_from_the_guest_are_recopied_when_their_queue_is_late() {
     for (features, deed) in LAYOUTS.into_iter().flat_map(|features| DEEDS.map(|deed| (features, deed))) {
         let held = held(Duration::from_millis(20));
         let (mut guest, more) = (Guest::new(features), MockGuest::new(1 << 20));
@@ -380,7 +380,7 @@ fn log_of(frontend: &mut Frontend, guest: &Guest, features: u64) -> (OwnedFd, u6
 
 /// Source: vhost-user, "Migration". A mark that is made before the bytes are there is cleared, and the page sent, without them.
 #[test]
-fn a_page_is_marked_when_its_bytes_have_landed_and_not_before() {
+fn a_page_is_marked_only_after_its_bytes_are_written() {
     for features in LAYOUTS {
         let held = held(Duration::from_secs(600));
         let mut guest = Guest::new(features);
@@ -407,7 +407,7 @@ fn a_page_is_marked_when_its_bytes_have_landed_and_not_before() {
 
 /// Whoever sees a buffer used finds its page marked: looked at from another thread, for as long as it takes to see a few thousand.
 #[test]
-fn a_page_is_marked_before_its_buffer_is_seen_used() {
+fn a_page_is_marked_before_its_buffer_is_shown_as_used() {
     for (features, hybrid) in LAYOUTS.into_iter().flat_map(|it| [Hybrid::Cpu, Hybrid::Device].map(|way| (it, way))) {
         let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Inline)).unwrap();
         let lane = Arc::new(Lane::new(device.portal("wq0.0").unwrap(), 64).unwrap());
@@ -458,7 +458,7 @@ impl std::ops::Drop for End<'_> {
 }
 
 #[test]
-fn storms_of_memory_tables_lose_no_packet() {
+fn frequent_memory_table_changes_lose_no_packet() {
     for features in LAYOUTS {
         let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Threaded)).unwrap();
         let lane = Arc::new(Lane::new(device.portal("wq0.0").unwrap(), 64).unwrap());
@@ -516,7 +516,7 @@ fn storms_of_memory_tables_lose_no_packet() {
 }
 
 /// Looks until the queue was silent for too long, as far as the lane can tell.
-fn grow_tired(held: &Held, mut look: impl FnMut()) {
+fn grow_tired(held: &SlowDevice, mut look: impl FnMut()) {
     for _ in 0..64 * 20 {
         held.clock.advance(Duration::from_millis(5));
         look();
@@ -524,7 +524,7 @@ fn grow_tired(held: &Held, mut look: impl FnMut()) {
 }
 
 #[test]
-fn a_queue_that_works_and_never_answers_breaks_the_ring_that_waits_for_it() {
+fn a_queue_that_never_completes_breaks_the_waiting_ring() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
         let (mut guest, _more, _frontend, _) = on_their_way(&held, features);
@@ -541,7 +541,7 @@ fn a_queue_that_works_and_never_answers_breaks_the_ring_that_waits_for_it() {
 }
 
 #[test]
-fn a_queue_that_answers_now_and_then_is_waited_for() {
+fn a_queue_that_completes_occasionally_is_waited_for() {
     let held = held(Duration::from_millis(20));
     let (mut guest, _more, _frontend, _) = on_their_way(&held, MRG);
     for _ in 0..20 {
@@ -561,7 +561,7 @@ fn a_queue_that_answers_now_and_then_is_waited_for() {
 }
 
 #[test]
-fn a_queue_that_can_be_given_up_is_and_the_cpu_redoes_what_it_had() {
+fn an_abandonable_queue_is_abandoned_and_the_cpu_redoes_its_copies() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
         held.device.state().retirable = true;
@@ -574,7 +574,7 @@ fn a_queue_that_can_be_given_up_is_and_the_cpu_redoes_what_it_had() {
 }
 
 #[test]
-fn packets_of_the_guest_do_not_wait_for_a_queue_that_never_answers() {
+fn packets_from_the_guest_do_not_wait_for_a_stalled_queue() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
         let mut guest = Guest::new(features);

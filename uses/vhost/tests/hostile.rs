@@ -24,7 +24,7 @@ impl std::ops::Drop for End<'_> {
 
 /// CVE-2026-93683, CVE-2026-86847, CVE-2026-86848: a length was read, compared, and read again.
 #[test]
-fn a_length_that_changes_while_it_is_looked_at_is_one_that_was_compared() {
+fn a_length_changed_concurrently_is_used_as_it_was_checked() {
     for (layout, flags) in LAYOUTS.into_iter().flat_map(|it| [(it, 0), (it, DescriptorFlags::INDIRECT.bits())]) {
         let mut guest = MockGuest::new(1 << 20);
         let features = Features::from_bits_retain(layout) | Features::INDIRECT_DESC;
@@ -70,7 +70,7 @@ fn a_length_that_changes_while_it_is_looked_at_is_one_that_was_compared() {
 /// CVE-2026-86566: a header was written to buffers that it does not fit in, and the rest of a packet to where its length had wrapped to; at the
 /// end of a region, beyond it.
 #[test]
-fn runts_at_the_end_of_memory_are_given_back_untouched() {
+fn runts_at_the_end_of_memory_are_returned_untouched() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = Frontend::new(&switch.port);
@@ -99,7 +99,7 @@ fn runts_at_the_end_of_memory_are_given_back_untouched() {
 }
 
 #[test]
-fn buffers_to_receive_into_that_are_not_for_writing_are_not_written_to() {
+fn receive_buffers_without_the_write_flag_are_not_written() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let _frontend = guest.connect(&switch.port);
@@ -117,7 +117,7 @@ fn buffers_to_receive_into_that_are_not_for_writing_are_not_written_to() {
 
 /// CVE-2020-10725: a buffer of no bytes at an address that is nobody's was looked at all the same.
 #[test]
-fn buffers_of_no_bytes_may_lie_anywhere() {
+fn empty_buffers_may_have_any_address() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let _frontend = guest.connect(&switch.port);
@@ -134,7 +134,7 @@ fn buffers_of_no_bytes_may_lie_anywhere() {
 
 /// CVE-2024-11614 and what came after it: offsets in the header were followed beyond the packet, then read twice. Here nobody reads it.
 #[test]
-fn what_stands_in_a_packets_header_changes_nothing() {
+fn a_packets_header_is_ignored() {
     let offered = telpher_vhost::message::FEATURES.bits();
     // CSUM, GUEST_CSUM, GSO and the segmentation offloads: VirtIO 1.2 §5.1.3, bits 0, 1, 6 to 14 and 54 to 57.
     let offloads = 0b11 | 0b1_1111_1111 << 6 | 0b1111 << 54;
@@ -153,7 +153,7 @@ fn what_stands_in_a_packets_header_changes_nothing() {
 }
 
 #[test]
-fn what_a_guest_writes_into_the_used_ring_is_not_believed() {
+fn guest_writes_to_the_used_ring_are_ignored() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let _frontend = guest.connect(&switch.port);
     let device = guest.transmit.parts().device;
@@ -168,7 +168,7 @@ fn what_a_guest_writes_into_the_used_ring_is_not_believed() {
 
 /// Packed: the guest turns its descriptors' wrap counters back and forth. Each is taken once, until it was put back.
 #[test]
-fn wrap_counters_that_are_flipped_lend_nothing_twice() {
+fn flipped_wrap_counters_make_no_chain_taken_twice() {
     let mut guest = MockGuest::new(1 << 20);
     let features = Features::from_bits_retain(LAYOUTS[1]);
     let driver = MockDriver::new(&mut guest, 16, features, Direction::Transmit);
@@ -192,7 +192,7 @@ fn wrap_counters_that_are_flipped_lend_nothing_twice() {
 
 /// CVE-2020-10726: each record that was asked for stayed mapped and open.
 #[test]
-fn records_asked_for_again_and_again_are_not_kept() {
+fn repeated_record_requests_keep_no_record() {
     let (place, switch) = (Place::new("records"), Switch::new());
     let _socket = Socket::serve(&switch.port, &place.0, Role::Server).unwrap();
     let wire = Wire(UnixStream::connect(&place.0).unwrap());

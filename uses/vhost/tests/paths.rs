@@ -141,7 +141,7 @@ fn ways() -> Vec<(&'static str, QueueOptions)> {
 }
 
 #[test]
-fn the_guest_receives_what_was_sent_in_its_order() {
+fn the_guest_receives_packets_in_order() {
     let mut chance = Chance::new(3);
     for (way, options) in ways() {
         for features in layouts() {
@@ -176,7 +176,7 @@ fn the_guest_receives_what_was_sent_in_its_order() {
 }
 
 #[test]
-fn what_the_guest_sends_comes_out_in_its_order() {
+fn packets_from_the_guest_come_out_in_order() {
     let mut chance = Chance::new(4);
     for (way, options) in ways() {
         for features in layouts() {
@@ -216,7 +216,7 @@ fn what_the_guest_sends_comes_out_in_its_order() {
 }
 
 #[test]
-fn a_packet_spreads_over_chains_where_the_guest_merges() {
+fn a_packet_spans_several_chains_with_mergeable_buffers() {
     for features in layouts() {
         for (way, options) in ways() {
             let (mut guest, ring) = Guest::new(64, features | Features::MRG_RXBUF, Direction::Receive);
@@ -244,7 +244,7 @@ fn a_packet_spreads_over_chains_where_the_guest_merges() {
 }
 
 #[test]
-fn chains_that_cannot_be_used_never_wedge_a_queue() {
+fn invalid_chains_never_block_a_queue() {
     for features in layouts() {
         for merge in [Features::empty(), Features::MRG_RXBUF] {
             let (mut guest, ring) = Guest::new(32, features | merge, Direction::Receive);
@@ -280,7 +280,7 @@ fn chains_that_cannot_be_used_never_wedge_a_queue() {
 }
 
 #[test]
-fn a_packet_that_fits_no_buffer_is_dropped_and_the_next_gets_it() {
+fn a_packet_too_long_for_its_buffer_is_dropped_and_the_next_uses_it() {
     let (mut guest, ring) = Guest::new(8, Features::empty(), Direction::Receive);
     let pool = pool();
     let mut queue = Virtqueue::new(ring, &pool, &QueueOptions::default());
@@ -295,7 +295,7 @@ fn a_packet_that_fits_no_buffer_is_dropped_and_the_next_gets_it() {
 }
 
 #[test]
-fn packets_that_the_switch_cannot_hold_are_dropped_and_counted() {
+fn packets_longer_than_pool_buffers_are_dropped_and_counted() {
     for features in layouts() {
         let (mut guest, ring) = Guest::new(16, features, Direction::Transmit);
         let pool = PacketPool::new(PoolOptions { buffers: 8, longest: 1000 }).unwrap();
@@ -332,7 +332,7 @@ proptest! {
 
     /// Devices finish in any order, in part, with faults, or stop: the guest sees each packet once, whole, in order.
     #[test]
-    fn the_order_of_completions_does_not_show(
+    fn the_order_of_completions_is_not_visible(
         layout in 0_usize..4,
         merge: bool,
         lanes in 1_usize..4,
@@ -414,7 +414,7 @@ fn four_in_flight(pool: &PacketPool) -> (Adversary, Guest, Virtqueue) {
 }
 
 #[test]
-fn a_virtqueue_goes_from_a_device_that_is_late_and_its_packets_come_back_then() {
+fn packets_return_to_the_pool_when_a_late_device_completes() {
     let pool = pool();
     let (mut adversary, guest, queue) = four_in_flight(&pool);
     drop(queue);
@@ -427,7 +427,7 @@ fn a_virtqueue_goes_from_a_device_that_is_late_and_its_packets_come_back_then() 
 }
 
 #[test]
-fn what_a_device_that_never_answers_may_touch_stays_for_good() {
+fn memory_of_a_device_that_never_completes_is_kept() {
     let pool = pool();
     let (mut adversary, guest, queue) = four_in_flight(&pool);
     let base = guest.memory.memory().host(guest.memory.region().guest, 1).unwrap();

@@ -316,12 +316,12 @@ fn backends_are_killed(features: u64, seed: u64) {
 }
 
 #[test]
-fn killed_backends_of_split_rings_lose_no_descriptor_and_use_none_twice() {
+fn killed_split_ring_backends_lose_and_duplicate_no_descriptor() {
     backends_are_killed(LAYOUTS[0], 1);
 }
 
 #[test]
-fn killed_backends_of_packed_rings_lose_no_descriptor_and_use_none_twice() {
+fn killed_packed_ring_backends_lose_and_duplicate_no_descriptor() {
     backends_are_killed(LAYOUTS[1], 2);
 }
 
@@ -346,7 +346,7 @@ impl Neighbour {
 }
 
 #[test]
-fn a_frontend_that_is_killed_is_a_closed_session_and_other_ports_run_on() {
+fn a_killed_frontend_ends_its_session_and_other_ports_keep_running() {
     let place = Place::new("frontends");
     let mut chance = Chance::new(3);
     for way in WAYS {

@@ -58,7 +58,7 @@ fn one_packet(stream: &UnixStream, port: &Port, pool: &PacketPool) {
 }
 
 #[test]
-fn whatever_a_frontend_does_wrong_the_next_is_served() {
+fn after_any_frontend_error_the_next_frontend_is_served() {
     let place = Place::new("wrong");
     let (port, pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
@@ -105,7 +105,7 @@ fn whatever_a_frontend_does_wrong_the_next_is_served() {
 }
 
 #[test]
-fn a_frontend_that_sends_half_a_message_is_left_when_this_side_ends() {
+fn a_half_sent_message_does_not_delay_shutdown() {
     let place = Place::new("half");
     let (port, _pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
@@ -118,7 +118,7 @@ fn a_frontend_that_sends_half_a_message_is_left_when_this_side_ends() {
 }
 
 #[test]
-fn whoever_does_not_read_answers_is_left() {
+fn a_frontend_that_does_not_read_replies_is_disconnected() {
     let place = Place::new("deaf");
     let (port, pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
@@ -132,7 +132,7 @@ fn whoever_does_not_read_answers_is_left() {
 }
 
 #[test]
-fn a_client_connects_whenever_there_is_somebody() {
+fn a_client_connects_whenever_a_frontend_listens() {
     let place = Place::new("client");
     let (port, pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Client).unwrap();
@@ -154,7 +154,7 @@ fn a_client_connects_whenever_there_is_somebody() {
 }
 
 #[test]
-fn what_became_of_a_session_is_told_and_the_next_begins_with_nothing() {
+fn a_sessions_outcome_is_reported_and_the_next_starts_fresh() {
     let place = Place::new("told");
     let (port, _pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
@@ -183,7 +183,7 @@ fn what_became_of_a_session_is_told_and_the_next_begins_with_nothing() {
 
 /// A program that the switch starts has no business with a guest's files.
 #[test]
-fn what_a_frontend_sends_is_closed_by_exec() {
+fn received_files_are_closed_on_exec() {
     let place = Place::new("exec");
     let (port, _pool) = port();
     let _socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
@@ -202,7 +202,7 @@ fn what_a_frontend_sends_is_closed_by_exec() {
 }
 
 #[test]
-fn a_socket_that_nobody_listens_on_is_replaced_and_a_living_one_is_not() {
+fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let place = Place::new("stale");
     drop(UnixListener::bind(&place.0).unwrap());
     assert!(place.0.exists());
@@ -210,7 +210,7 @@ fn a_socket_that_nobody_listens_on_is_replaced_and_a_living_one_is_not() {
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     let error = Socket::serve(&port, &place.0, Role::Server).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
-    assert!(error.to_string().ends_with("another process listens there; end it, or give another path"), "{error}");
+    assert!(error.to_string().ends_with("another process listens there; stop it, or give another path"), "{error}");
     one_packet(&UnixStream::connect(&place.0).unwrap(), &port, &pool);
     drop(socket);
     let long = Socket::serve(&port, "x".repeat(200), Role::Server).unwrap_err();
@@ -219,7 +219,7 @@ fn a_socket_that_nobody_listens_on_is_replaced_and_a_living_one_is_not() {
 
 /// One that listens and has no room for another who waits is no dead one.
 #[test]
-fn a_living_socket_with_a_full_backlog_is_left_alone() {
+fn a_live_socket_with_a_full_backlog_is_left_alone() {
     let place = Place::new("full");
     let listener = UnixListener::bind(&place.0).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
@@ -232,13 +232,13 @@ fn a_living_socket_with_a_full_backlog_is_left_alone() {
 
 /// What broke: who connects to an ordinary file is refused as if a socket had nobody behind it, and the file was taken for one and removed.
 #[test]
-fn a_file_that_is_no_socket_is_left_as_it_is() {
+fn a_file_that_is_not_a_socket_is_left_alone() {
     let place = Place::new("file");
     let (port, _pool) = port();
     let refused = || {
         let error = Socket::serve(&port, &place.0, Role::Server).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
-        let words = "there is a file that is no socket, and it is left as it is; remove it, or give another path";
+        let words = "there is a file that is not a socket; remove it, or give another path";
         assert!(error.to_string().ends_with(words), "{error}");
     };
     std::fs::write(&place.0, "somebody's").unwrap();
@@ -257,7 +257,7 @@ fn a_file_that_is_no_socket_is_left_as_it_is() {
 }
 
 #[test]
-fn a_file_that_took_the_sockets_place_stays() {
+fn a_file_that_replaced_the_socket_is_kept() {
     let place = Place::new("taken");
     let (port, _pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();

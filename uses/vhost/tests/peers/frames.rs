@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_read_where_nothing_else_was_changed() {
+    fn a_frame_number_is_read_only_if_the_rest_is_intact() {
         let mut frame = vec![0; 64];
         write_numbered(&mut frame, 300);
         assert_eq!((numbered(&frame), numbered(&frame[..20])), (Some(300), None));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_testpmd_have_a_checksum_and_perhaps_a_number() {
+    fn testpmd_frames_have_a_checksum_and_an_optional_number() {
         let mut frame = ping();
         frame[30..34].copy_from_slice(&[10, 253, 4, 5]);
         let sum = checksum(&frame[14..34]).to_be_bytes();

@@ -77,7 +77,7 @@ mod tests {
     const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 
     #[test]
-    fn rooms_are_taken_in_turn() {
+    fn peer_slots_are_used_one_at_a_time() {
         let room = Room::take();
         let other = std::thread::spawn(Room::take);
         // Not a proof that it waits, but one that tries did not get it.

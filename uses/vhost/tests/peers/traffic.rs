@@ -73,8 +73,8 @@ with_each_backend! {
 }
 
 #[test]
-fn packets_flow_in_order_whoever_copies_them() {
+fn packets_flow_in_order_on_every_copy_path() {
     for virtio in [Virtio::SPLIT, Virtio::PACKED] {
-        flows("packets_flow_in_order_whoever_copies_them", Backend::Telpher(Copies::Hybrid), virtio);
+        flows("packets_flow_in_order_on_every_copy_path", Backend::Telpher(Copies::Hybrid), virtio);
     }
 }

@@ -130,7 +130,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     /// The mock driver panics if anything is used twice.
     #[test]
-    fn wherever_a_backend_dies_the_next_takes_what_was_not_put_back_in_order(steps in steps(), packed in any::<bool>()) {
+    fn wherever_a_backend_dies_its_successor_retakes_unreturned_chains_in_order(steps in steps(), packed in any::<bool>()) {
         let mut world = World::new(LAYOUTS[usize::from(packed)]);
         let mut backend = world.backend().unwrap();
         // The number of the next chain that a backend takes for the first time, or again.
@@ -168,7 +168,7 @@ proptest! {
 
     /// CVE-2026-86565, CVE-2020-10726: a record is a stranger's; whatever is in it, a ring is resumed or refused.
     #[test]
-    fn a_record_full_of_anything_is_followed_nowhere(
+    fn a_record_with_random_contents_is_resumed_or_refused(
         words in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..70_000, Just(1 | 16 << 16)], 200),
         valid in any::<bool>(),
         packed in any::<bool>(),
@@ -194,9 +194,10 @@ proptest! {
     }
 }
 
-/// Source: vhost-user, "Inflight I/O tracking": the words of a split ring's part, after three were taken and one was put back.
+/// Source: vhost-user, "Inflight I/O tracking": the words of a split ring's part, after three were taken and one was
+/// put back.
 #[test]
-fn a_split_rings_record_is_as_the_protocol_says() {
+fn a_split_rings_record_has_the_protocols_layout() {
     let mut world = World::new(LAYOUTS[0]);
     let mut backend = world.backend().unwrap();
     (0..3).for_each(|_| world.offer(1));
@@ -217,7 +218,7 @@ fn a_split_rings_record_is_as_the_protocol_says() {
 
 /// Another backend puts back as it likes: then heads are in the record only, and come first, oldest first.
 #[test]
-fn what_was_taken_out_of_order_is_taken_again_in_order() {
+fn chains_returned_out_of_order_are_retaken_in_order() {
     let mut world = World::new(LAYOUTS[0]);
     let mut backend = world.backend().unwrap();
     (0..4).for_each(|_| world.offer(1));
@@ -236,7 +237,7 @@ fn what_was_taken_out_of_order_is_taken_again_in_order() {
 }
 
 #[test]
-fn a_packed_ring_that_was_used_out_of_order_is_refused() {
+fn a_packed_ring_used_out_of_order_is_refused() {
     let mut world = World::new(LAYOUTS[1]);
     let mut backend = world.backend().unwrap();
     (0..3).for_each(|_| world.offer(1));
@@ -251,7 +252,7 @@ fn a_packed_ring_that_was_used_out_of_order_is_refused() {
 
 /// CVE-2026-86565 and kin, word by word: what a stranger wrote into a record is compared before it is followed.
 #[test]
-fn records_that_say_what_cannot_be_are_refused() {
+fn inconsistent_records_are_refused() {
     let refused = |features: Features, at: usize, halves: [u16; 4]| {
         let mut world = World::new(features);
         let mut backend = world.backend().unwrap();
@@ -293,7 +294,7 @@ fn records_that_say_what_cannot_be_are_refused() {
 }
 
 #[test]
-fn records_that_cannot_be_are_refused() {
+fn invalid_record_files_are_refused() {
     for features in LAYOUTS {
         let world = World::new(features);
         let open = |place| Record::open(place, &world.file, features).map(|_| ());
