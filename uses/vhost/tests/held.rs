@@ -211,7 +211,7 @@ fn a_log_does_not_start_while_unlogged_copies_are_in_flight() {
         let logging = u64s(&[features | Features::LOG_ALL.bits()]);
         assert!(!frontend.ask(2, &logging, Vec::new()));
         let why = frontend.control.refused().1.map(ToString::to_string).unwrap_or_default();
-        assert!(why.starts_with("copies of ring 0 had not landed when its log was to begin"), "{why}");
+        assert!(why.starts_with("copies of ring 0 were not complete in time to start its log"), "{why}");
         // Asked again, when they have.
         held.device.run(usize::MAX);
         frontend.tell(2, &logging, Vec::new());
