@@ -1,4 +1,4 @@
-//! Why a call failed: an errno, a kind, and a sentence that the calling thread can ask for.
+//! Why a call failed: an errno, a kind, and a message that the calling thread can fetch.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use telpher_tier::TierError;
 use telpher_tier::heat::DamonError;
 use telpher_vhost::{LaneError, LooseError};
 
-/// Why an argument is none.
+/// Why an argument is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("{0} is NULL")]
@@ -86,16 +86,16 @@ pub(crate) enum Refusal {
     Timeout(i64),
 }
 
-/// Whatever a call can fail with.
+/// Every failure of a call.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// An argument.
+    /// An invalid argument.
     Refused(Refusal),
     /// A job.
     Job(JobError),
-    /// Anything else: an errno and its sentence.
+    /// Any other error: an errno and its message.
     Told(c_int, String),
-    /// Not a failure of the caller's: what did not end, or has no room, in a word.
+    /// Not an error of the caller: not ended yet, or no room; with a short message.
     Not(c_int, &'static str),
 }
 
@@ -119,7 +119,7 @@ impl From<ChannelError> for Failure {
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
-        // What the machine said, if it said anything; else the caller's words, or no such device.
+        // The system's errno if there is one; otherwise an invalid argument or no such device.
         let errno = machine_said(&error).unwrap_or(match &error {
             OpenError::Config(_) | OpenError::Start { .. } | OpenError::Portal(_) => libc::EINVAL,
             _ => libc::ENODEV,
@@ -160,7 +160,7 @@ impl From<LaneError> for Failure {
 
 impl From<TierError> for Failure {
     fn from(error: TierError) -> Self {
-        // What the machine said, if it said anything; but that it lacks something it says in many ways.
+        // The system's errno if there is one; missing features have several errnos.
         let errno = match &error {
             TierError::Userfault(UserfaultError::Forbidden(_)) => libc::EPERM,
             TierError::Userfault(_) | TierError::Scan(_) => libc::ENOSYS,
@@ -195,7 +195,7 @@ impl From<TierError> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind;
-        // An error that was given a sentence has a kind only.
+        // An error with only a message has only a kind.
         let errno = machine_said(&error).unwrap_or(match error.kind() {
             ErrorKind::AddrInUse => libc::EADDRINUSE,
             ErrorKind::AlreadyExists => libc::EEXIST,
@@ -226,7 +226,7 @@ impl From<RejectReason> for Failure {
     }
 }
 
-/// The errno among an error and its causes.
+/// The errno in an error or one of its causes.
 fn machine_said(error: &(dyn Error + 'static)) -> Option<c_int> {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.filter_map(|error| error.downcast_ref::<std::io::Error>()).find_map(std::io::Error::raw_os_error)
@@ -269,10 +269,11 @@ impl Failure {
         }
     }
 
-    /// Keeps it for [`last_text`] and gives the negative errno.
+    /// Stores it for [`last_text`] and returns the negative errno.
     pub(crate) fn tell(self) -> c_int {
         let errno = self.errno();
-        // Busy or gone only if a signal handler or a thread's last destructor comes by here: then the older sentence stays.
+        // Borrowed or destroyed only if this is called from a signal handler or a thread's last destructor: then the
+        // older message stays.
         let _ = LAST.try_with(|last| {
             if let Ok(mut last) = last.try_borrow_mut() {
                 last.0 = Some(self);
@@ -282,25 +283,25 @@ impl Failure {
     }
 }
 
-/// The errno of a job's error, positive. One reason an arm.
+/// The positive errno of a job's error; one reason per arm.
 fn errno_of(error: &JobError) -> c_int {
     match error {
         // The caller's arguments.
         JobError::Lengths { .. } | JobError::Unit { .. } => libc::EINVAL,
         JobError::TooLong { .. } => libc::EMSGSIZE,
-        // The caller's data.
+        // The caller's data is invalid.
         JobError::BadDelta { .. } => libc::EBADMSG,
         JobError::Fault { .. } => libc::EFAULT,
-        // The device has no time.
+        // The device is busy or too slow.
         JobError::QueueFull { .. } => libc::EBUSY,
         JobError::Deadline { .. } => libc::ETIMEDOUT,
-        // The device is there no more, and what it left cannot be told.
+        // The device is gone, and the state of its work is unknown.
         JobError::Stopped { .. } => libc::ENODEV,
-        // Nobody here can.
+        // Neither a queue nor the CPU supports it.
         JobError::Unsupported { .. } => libc::EOPNOTSUPP,
         // An earlier member's failure.
         JobError::Abandoned { .. } => libc::ECANCELED,
-        // The device's answer contradicts the question.
+        // The device's answer contradicts the descriptor.
         JobError::Nonsense { .. } => libc::EPROTO,
         // The device failed.
         _ => libc::EIO,
@@ -308,11 +309,11 @@ fn errno_of(error: &JobError) -> c_int {
 }
 
 thread_local! {
-    /// The last failure of this thread, and its sentence once somebody asked for it.
+    /// The last failure of this thread, and its text once it was fetched.
     static LAST: RefCell<(Option<Failure>, CString)> = RefCell::new((None, CString::default()));
 }
 
-/// The sentence of this thread's last failure; empty if there was none. Valid until the next call of this thread.
+/// The message of this thread's last failure; empty if there was none. Valid until this thread's next call.
 pub(crate) fn last_text() -> *const c_char {
     const NONE: &CStr = c"";
     let text = LAST.try_with(|last| {
@@ -325,13 +326,13 @@ pub(crate) fn last_text() -> *const c_char {
     text.ok().flatten().unwrap_or(NONE.as_ptr())
 }
 
-/// As C wants it.
+/// The C representation.
 fn sentence(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
 impl OpResult {
-    /// What an operation that was taken came to.
+    /// The result of an accepted operation.
     pub(crate) fn of(result: &Result<Outcome, JobError>, by: Via) -> OpResult {
         let via = match by {
             Via::Cpu => via::TELPHER_VIA_CPU,
@@ -344,7 +345,7 @@ impl OpResult {
         }
     }
 
-    /// What an operation that was refused comes to.
+    /// The result of a refused operation.
     pub(crate) fn refused(failure: &Failure) -> OpResult {
         match failure {
             Failure::Job(error) => OpResult::failed(error),
@@ -377,7 +378,7 @@ impl OpResult {
             Outcome::DifMismatch { at, what } => {
                 OpResult { at: *at, device_status: what.bits().into(), ..of(outcome::TELPHER_DIF_MISMATCH) }
             }
-            // An outcome that has no number here yet: done, and nothing else is known of it.
+            // An outcome without a number here: done, with no more details.
             _ => of(outcome::TELPHER_DONE),
         }
     }
@@ -424,11 +425,11 @@ impl OpResult {
     }
 }
 
-/// What a result has no room for.
+/// What does not fit in a result.
 const ELSEWHERE: &str = "what the machine said is in telpher_last_error() of the call that told of it";
 
 impl OpResult {
-    /// It as a sentence: the outcome, or the failure as [`last_text`] would have told it.
+    /// The result as a sentence: the outcome, or the failure with the text of [`last_text`].
     pub(crate) fn text(&self) -> String {
         match self.outcome {
             outcome::TELPHER_DONE => "done".into(),
@@ -452,7 +453,7 @@ impl OpResult {
         }
     }
 
-    /// The error it was made of, if every field of that fits.
+    /// The error that it was created from, if every field of that error fits.
     fn job_error(&self) -> Option<JobError> {
         let op = || Some(Opcode::from_code(u8::try_from(self.opcode).ok()?));
         let status = || Some(Status::from_code(u8::try_from(self.device_status).ok()?));

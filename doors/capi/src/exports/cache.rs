@@ -15,8 +15,8 @@ use telpher_mem::{PageSize, Pool, PoolOptions};
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); `tiers` is valid for `count` structures, and the functions of tiers and policy keep the
-/// header's contract as long as the cache or any of its entries is there, or the mover has anything outstanding.
+/// See the [module's rules](crate); `tiers` is valid for `count` structures, and the functions of tiers and policy keep
+/// the header's contract as long as the cache or any of its entries is there, or the mover has anything outstanding.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_cache_new(
     cache: *mut *mut Cache,

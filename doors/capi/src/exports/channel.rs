@@ -37,8 +37,8 @@ pub unsafe extern "C" fn telpher_channel_new(
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and the operation's ranges are lent until its completion was fetched, or, if that says
-/// that the deadline passed, until nothing is quarantined.
+/// See the [module's rules](crate); and the operation's ranges are lent until its completion was fetched, or, if that
+/// says that the deadline passed, until nothing is quarantined.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_channel_put(channel: *mut Channel, op: *const Op, ticket: *mut u64) -> c_int {
     answer(|| {

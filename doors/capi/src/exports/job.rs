@@ -12,8 +12,8 @@ use std::ffi::c_int;
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and the operation's ranges are lent until the job has ended, or, if it is abandoned or
-/// given up, until the mover has nothing outstanding.
+/// See the [module's rules](crate); and the operation's ranges are lent until the job has ended, or, if it is abandoned
+/// or given up, until the mover has nothing outstanding.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_start(mover: *const Mover, op: *const Op, job: *mut *mut Job) -> c_int {
     let start = || {

@@ -1,9 +1,10 @@
 //! The functions of `telpher.h`. Each turns pointers into handles and operations, and nothing else.
 //!
-//! What holds for every one of them, so that the proofs below need not repeat it: **a pointer to a handle** is NULL or came from
-//! the function that makes such handles and was not given to one that ends it; **a pointer to a structure** is NULL or
-//! aligned and valid for its size; **a text** is NULL or ends in a zero byte; an *out* pointer may be written. These are the
-//! callers' promises (`telpher.h`, "What every function expects"), and NULL is looked for before anything else.
+//! What holds for every one of them, so that the proofs below need not repeat it: **a pointer to a handle** is NULL or
+//! came from the function that makes such handles and was not given to one that ends it; **a pointer to a structure**
+//! is NULL or aligned and valid for its size; **a text** is NULL or ends in a zero byte; an *out* pointer may be
+//! written. These are the callers' promises (`telpher.h`, "What every function expects"), and NULL is looked for before
+//! anything else.
 #![allow(unsafe_code, reason = "the C ABI: exported symbols, and pointers that C vouches for")]
 
 mod about;
@@ -162,7 +163,8 @@ unsafe fn end<T>(handle: *mut T) {
     }
 }
 
-/// Writes a text with its zero byte to a buffer, cut to its size, and gives the length it has whole, as `snprintf` does.
+/// Writes a text with its zero byte to a buffer, cut to its size, and gives the length it has whole, as `snprintf`
+/// does.
 ///
 /// # Safety
 ///

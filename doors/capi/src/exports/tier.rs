@@ -273,7 +273,8 @@ pub unsafe extern "C" fn telpher_tier_adopt(heap: *const TierHeap, start: *mut c
     answer(|| {
         // SAFETY: our caller's promise.
         let heap = unsafe { look("the heap", heap) }?;
-        // SAFETY: private anonymous memory that outlives its being the heap's, and the heap what it does with it: our caller's promise.
+        // SAFETY: private anonymous memory that outlives its being the heap's, and the heap what it does with it: our
+        // caller's promise.
         unsafe { heap.0.adopt(whole_pages(range_of(start, len)?)?) }?;
         Ok(0)
     })

@@ -76,7 +76,8 @@ pub unsafe extern "C" fn telpher_vhost_pool_new(
         if size < options.bytes() {
             return Err(Refusal::PoolMemory { size, need: options.bytes() }.into());
         }
-        // SAFETY: so many bytes, lent until the pool is whole and ends (our caller's promise, and `telpher_vhost_pool_free`).
+        // SAFETY: so many bytes, lent until the pool is whole and ends (our caller's promise, and
+        // `telpher_vhost_pool_free`).
         Ok(VhostPool::new(unsafe { PacketPool::over(memory.cast(), options) }))
     };
     // SAFETY: our caller's promise.
@@ -134,7 +135,8 @@ pub unsafe extern "C" fn telpher_vhost_alloc_burst(pool: *const VhostPool, packe
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and `packets` is valid for `given` packets, none of which another thread gives away meanwhile.
+/// See the [module's rules](crate); and `packets` is valid for `given` packets, none of which another thread gives away
+/// meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_free_burst(pool: *const VhostPool, packets: *const Packet, given: u32) -> c_int {
     answer(|| {
@@ -196,7 +198,8 @@ pub unsafe extern "C" fn telpher_vhost_lane_free(lane: *mut VhostLane) {
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); `queues` is valid for `queue_count` structures, and the lanes of each for their number.
+/// See the [module's rules](crate); `queues` is valid for `queue_count` structures, and the lanes of each for their
+/// number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_port_new(
     port: *mut *mut VhostPort,
@@ -273,8 +276,8 @@ pub unsafe extern "C" fn telpher_vhost_port_free(port: *mut VhostPort) {
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and `packets` is valid for `given` packets, none of which another thread gives away meanwhile. Those
-/// taken are nobody's to touch until they come back.
+/// See the [module's rules](crate); and `packets` is valid for `given` packets, none of which another thread gives away
+/// meanwhile. Those taken are nobody's to touch until they come back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_submit_enqueue_burst(
     port: *const VhostPort,
