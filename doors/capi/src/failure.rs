@@ -21,13 +21,11 @@ use telpher_vhost::{LaneError, LooseError};
 pub(crate) enum Refusal {
     #[error("{0} is NULL")]
     Null(&'static str),
-    #[error("{0} has no bytes; an operation of no length is refused, as devices do")]
+    #[error("{0} has no bytes; an operation of length 0 is refused, as by devices")]
     Empty(&'static str),
-    #[error("{what} at {address:#x} with {len} bytes does not lie in the address space")]
+    #[error("{what} at {address:#x} with {len} bytes is outside of the address space")]
     Beyond { what: &'static str, address: u64, len: u64 },
-    #[error(
-        "the ranges at {first:#x} and {second:#x} share bytes; only a move (TELPHER_MOVE, telpher_move) allows that"
-    )]
+    #[error("the ranges at {first:#x} and {second:#x} overlap; only a move (TELPHER_MOVE, telpher_move) allows that")]
     Overlap { first: u64, second: u64 },
     #[error("{what} of {len} bytes is longer than the operation can express")]
     TooLong { what: &'static str, len: u64 },
@@ -35,7 +33,7 @@ pub(crate) enum Refusal {
     Opcode(u32),
     #[error("the flags {0:#x} are unknown or contradict each other; see enum telpher_flag")]
     Flags(u32),
-    #[error("a reserved field of the {0} is not zero; begin with a zeroed structure or a telpher_op_* function")]
+    #[error("a reserved field of the {0} is not zero; start with a zeroed structure or a telpher_op_* function")]
     Reserved(&'static str),
     #[error(
         "DIF settings block {block}, flags {flags:#x}, source {source:#x}, dest {dest:#x} have an unknown bit or block size"
@@ -50,27 +48,25 @@ pub(crate) enum Refusal {
     Index { what: &'static str, index: u64, count: u64 },
     #[error("the flags {0:#x} of a tier are unknown; see enum telpher_tier_flag")]
     TierFlags(u32),
-    #[error(
-        "a tier with functions that obtain and release memory takes no flag but TELPHER_TIER_NEAR; its pages are theirs"
-    )]
+    #[error("a tier with functions that obtain and release memory allows only the flag TELPHER_TIER_NEAR")]
     TierTwice,
     #[error("a tier has no memory; give it a size, or functions that obtain and release memory")]
     TierEmpty,
     #[error(
-        "on which NUMA node the block or its copy would be is not known: its pages are not there yet, or the tier's memory is of \
-         functions; copy it, or place it by what the program knows"
+        "the NUMA node of the block or its copy is unknown: its pages are not allocated yet, or functions allocate the tier's \
+         memory; copy it, or place it explicitly"
     )]
     NodeUnknown,
-    #[error("a priority is from 0 to 255, and {0} was given")]
+    #[error("a priority must be from 0 to 255; {0} was given")]
     Priority(u32),
-    #[error("a pool has from 1 to 2^24 buffers of 1 to 2^20 bytes; {buffers} of {longest} were asked for")]
+    #[error("a pool must have 1 to 2^24 buffers of 1 to 2^20 bytes; {buffers} of {longest} were requested")]
     Pool { buffers: u32, longest: u32 },
     #[error("the pool's memory has {size} bytes, and the pool needs {need}; see telpher_vhost_pool_size")]
     PoolMemory { size: usize, need: usize },
     #[error("there is no role {0}; see enum telpher_vhost_role")]
     Role(u32),
     #[error(
-        "the flags {0:#x} of a heap's tier are unknown or contradict its path; there are TELPHER_TIER_ON_NODE and \
+        "the flags {0:#x} of a heap's tier are unknown or contradict its path; allowed are TELPHER_TIER_ON_NODE and \
          TELPHER_TIER_HUGE_PAGES"
     )]
     HeapTierFlags(u32),
@@ -78,9 +74,9 @@ pub(crate) enum Refusal {
     Advice(u32),
     #[error("the flags {0:#x} of an arena are unknown or contradict each other; see enum telpher_tier_arena_flag")]
     ArenaFlags(u32),
-    #[error("{address:#x} with {len} bytes is not of whole pages of 4 KiB, of which there is one at least")]
+    #[error("{address:#x} with {len} bytes is not one or more whole pages of 4 KiB")]
     Pages { address: u64, len: u64 },
-    #[error("{len} bytes from {offset} on do not lie in an arena of {size} bytes")]
+    #[error("{len} bytes from offset {offset} are not inside the arena of {size} bytes")]
     Outside { offset: u64, len: u64, size: u64 },
     #[error("a timeout must be -1 (no limit) or not negative, in nanoseconds; {0} was given")]
     Timeout(i64),
@@ -217,9 +213,7 @@ impl From<TuningError> for Failure {
 impl From<RejectReason> for Failure {
     fn from(reason: RejectReason) -> Self {
         match reason {
-            RejectReason::Full { .. } => {
-                Failure::Not(libc::EAGAIN, "every place of the channel is taken; fetch completions first")
-            }
+            RejectReason::Full { .. } => Failure::Not(libc::EAGAIN, "the channel is full; fetch completions first"),
             RejectReason::Buffers(error) => Failure::Job(error),
             other => Failure::Told(libc::EINVAL, chain(&other)),
         }
