@@ -1,4 +1,4 @@
-//! What a frontend asks for is done to rings that run, and what it does wrong is its own loss.
+//! Requests on running rings, and invalid requests, which affect only their sender.
 #![cfg(not(loom))]
 
 mod frontend;
@@ -30,7 +30,7 @@ fn packets_flow_both_ways_once_rings_are_set_up() {
         assert!(!switch.port.is_running(0));
         guest.say(b"nobody hears");
         assert!(switch.packets().is_empty());
-        // It goes on where it stood.
+        // It resumes where it stopped.
         frontend.ring_at(1, &guest.transmit, one);
         assert_eq!(switch.packets(), [b"nobody hears"]);
     }
@@ -42,7 +42,7 @@ fn the_driver_is_called_through_its_eventfd_on_request() {
     let mut frontend = guest.connect(&switch.port);
     let call = event();
     frontend.tell(13, &u64s(&[1]), vec![same(&call)]);
-    // A call may have gone to the event before.
+    // A call may have gone to the previous eventfd.
     assert_eq!(count(&call), 1);
     guest.say(b"one");
     switch.packets();
@@ -51,7 +51,7 @@ fn the_driver_is_called_through_its_eventfd_on_request() {
     guest.say(b"two");
     switch.packets();
     assert_eq!(count(&call), 0);
-    // Without an event nobody is called.
+    // Without an eventfd no driver is called.
     guest.transmit.want_calls(true);
     frontend.tell(13, &u64s(&[0x101]), Vec::new());
     guest.say(b"three");
@@ -65,7 +65,7 @@ fn a_driver_is_never_called_before_its_ring_runs_nor_waited_for() {
     frontend.agree(MRG);
     frontend.memory(&guest.memory);
     assert_eq!(count(&frontend.ring(1, &guest.transmit)), 0);
-    // One that would make who calls wait, counted up to its end, does not any more.
+    // A blocking eventfd with a full counter would block its writer; it is made non-blocking.
     let waits = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     frontend.tell(13, &u64s(&[1]), vec![same(&waits)]);
     assert!(rustix::fs::fcntl_getfl(&waits).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
@@ -154,7 +154,7 @@ fn memory_changes_while_rings_run() {
         let mut frontend = guest.connect(&switch.port);
         let more = MockGuest::new(1 << 20);
         let far = |offset| u64s(&[0, 1 << 40, 1 << 20, 1 << 50, offset]);
-        // A buffer that is in no region yet: dropped and counted. Then it is, and then no more.
+        // First a buffer outside all regions: dropped and counted. Then the region is added, and later removed.
         let stats = |switch: &Switch| (switch.port.stats(1).packets, switch.port.stats(1).all_drops());
         let offer = |guest: &mut Guest| guest.transmit.offer(&[((1 << 40) + 64, 100)]).unwrap();
         offer(&mut guest);
@@ -164,18 +164,18 @@ fn memory_changes_while_rings_run() {
         assert_eq!(frontend.control.memory().regions(), 2);
         offer(&mut guest);
         assert_eq!(switch.packets().len(), 1);
-        // Its file and offset need not be named, and a file is closed; CVE-free, but QEMU did it.
+        // Its file and offset are not needed, and a file sent with it is closed; QEMU sends one.
         frontend.tell(38, &far(77), vec![same(more.file())]);
         offer(&mut guest);
         assert!(switch.packets().is_empty());
         assert_eq!(stats(&switch), (1, 2));
-        // A whole new table, again and again, under traffic.
+        // A new memory table, repeatedly, under traffic.
         for _ in 0..50 {
             frontend.memory(&guest.memory);
             guest.say(b"still there");
             assert_eq!(switch.packets(), [b"still there"]);
         }
-        // The ring's own memory goes: it stands still, and goes on when it is back.
+        // The ring's own memory is removed: the ring stops, and resumes when the memory is back.
         frontend.tell(5, &u64s(&[0]), Vec::new());
         guest.say(b"later");
         assert!(switch.packets().is_empty() && !switch.port.is_running(1));
@@ -184,7 +184,8 @@ fn memory_changes_while_rings_run() {
     }
 }
 
-/// What broke: QEMU before 8.1 says for each pair of its queues what is meant once for all, and its second pair was refused.
+/// What broke: QEMU before 8.1 sends a request per queue pair that applies to all pairs, and the second one was
+/// refused.
 #[test]
 fn regions_added_or_removed_twice_count_once() {
     for features in LAYOUTS {
@@ -199,7 +200,7 @@ fn regions_added_or_removed_twice_count_once() {
             guest.transmit.offer(&[((1 << 40) + 64, 100)]).unwrap();
             assert_eq!(switch.packets().len(), 1);
         }
-        // The same words and another file, or a part of it: not the same.
+        // The same fields with another file, or a part of it: a different region.
         assert!(!frontend.ask(37, &far(1 << 20), vec![same(other.file())]));
         assert!(!frontend.ask(37, &far(1 << 12), vec![same(more.file())]));
         assert!(!frontend.ask(38, &far(1 << 12), Vec::new()));
@@ -213,13 +214,14 @@ fn regions_added_or_removed_twice_count_once() {
         guest.say(b"alive");
         assert_eq!(switch.packets(), [b"alive"]);
         assert_eq!((switch.port.stats(1).packets, switch.port.stats(1).all_drops()), (4, 1));
-        // It comes again as another file's.
+        // Added again, with another file.
         frontend.tell(37, &far(1 << 20), vec![same(other.file())]);
         assert_eq!(table(&frontend), (2, 4));
     }
 }
 
-/// CVE-2026-86561 and kin: a region that wraps, overlaps, is longer than its file, or is one too many.
+/// CVE-2026-86561 and similar: a region that wraps, overlaps, is longer than its file, or exceeds the number of
+/// regions.
 #[test]
 fn invalid_memory_is_refused_and_the_rest_keeps_running() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
@@ -255,7 +257,7 @@ fn a_refusal_without_reply_ends_the_session() {
     let mut frontend = guest.connect(&switch.port);
     assert!(frontend.say(8, ASK, &u32s(&[9, 9]), Vec::new()).is_ok());
     assert!(frontend.say(8, 0, &u32s(&[9, 9]), Vec::new()).is_err());
-    // Whoever asks for a number would take "refused" for it.
+    // A frontend that asks for a number would take "refused" for it.
     assert!(frontend.say(11, ASK, &u32s(&[9, 9]), Vec::new()).is_err());
 }
 
@@ -282,7 +284,7 @@ fn invalid_rings_are_refused() {
         assert!(!switch.port.is_running(1));
         frontend.stop(1);
     }
-    // A split ring has a power of two.
+    // A split ring needs a power of two.
     frontend.tell(8, &u32s(&[1, 255]), Vec::new());
     frontend.tell(9, &place([user, user + 8192, user + 16384]), Vec::new());
     assert!(!frontend.ask(12, &u64s(&[0x101]), Vec::new()));
@@ -301,7 +303,7 @@ fn a_broken_ring_is_reported_once_and_others_keep_running() {
     }
     assert_eq!(count(&error), 1);
     assert!(matches!(switch.port.broken(1), Some(Broken::Ahead { .. })));
-    // Set up anew it can break anew, which is told anew.
+    // Set up again it can break again, which is reported again.
     let features = guest.transmit.setup().features;
     let second = MockDriver::new(&mut guest.memory, 64, features, Direction::Transmit);
     frontend.stop(1);
@@ -325,13 +327,13 @@ fn a_port_has_one_frontend_at_a_time() {
     assert!(!switch.port.is_running(0));
     guest.say(b"two");
     assert!(switch.packets().is_empty());
-    // A frontend that does not know how far the one before had come: nothing twice, nothing lost.
+    // A frontend that does not know how far the previous backend got: no chain twice, none lost.
     let _frontend = guest.connect(&switch.port);
     assert_eq!(switch.packets(), [b"two"]);
     assert_eq!(switch.port.stats(1).packets, 2);
 }
 
-/// The frontend knows how far a dead backend had *taken*; what it had not put back is in the ring still.
+/// The frontend knows how many chains a dead backend had *taken*; the ring still holds those it had not returned.
 #[test]
 fn chains_a_dead_backend_did_not_return_are_retaken() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
@@ -388,7 +390,7 @@ fn writes_to_buffers_and_rings_are_marked_while_logging() {
         assert_eq!(switch.send(&[b"logged"]), 1);
         assert_eq!(guest.heard(at), b"logged");
         assert_eq!(dirty(&log, pages), [at / 4096]);
-        // The ring as well, when the frontend says so.
+        // The ring as well, if the frontend asks for it.
         let used = guest.receive.parts().device;
         frontend.tell(9, &addresses(0, &guest.receive, 1, used), Vec::new());
         let at = guest.listen();
@@ -398,18 +400,18 @@ fn writes_to_buffers_and_rings_are_marked_while_logging() {
         let mut expected = [at / 4096, ring / 4096];
         expected.sort_unstable();
         assert_eq!(dirty(&log, pages), expected);
-        // What is read is not written.
+        // Reads are not marked.
         guest.say(b"read");
         assert_eq!(switch.packets().len(), 1);
         assert_eq!(dirty(&log, pages), []);
-        // A migration that failed: no marks any more.
+        // After a failed migration there are no more marks.
         frontend.tell(2, &u64s(&[features]), Vec::new());
         guest.listen();
         assert_eq!((switch.send(&[b"not logged"]), dirty(&log, pages)), (1, vec![]));
     }
 }
 
-/// A log for a guest, and what announces it; its bits.
+/// A log for a guest, the message that announces it, and its bits.
 fn log_of(guest: &Guest) -> (OwnedFd, Vec<u8>, u64) {
     let region = guest.memory.region();
     let pages = ((region.guest + region.len) / 4096).next_multiple_of(8);
@@ -460,13 +462,13 @@ fn used_ring_marks_follow_the_frontends_address_and_misses_are_counted() {
     }
 }
 
-/// The device's words beside a ring, by which it says whether it wants to be kicked, are written as its used ring is.
+/// The device's notification fields beside a ring are written like its used ring.
 #[test]
 fn kick_suppression_writes_are_marked() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let agreed = Features::from_bits_retain(features);
-        // So many that a split ring's last word lies on another page than its first.
+        // Large enough that a split ring's last field lies on another page than its first.
         let ring = MockDriver::new(&mut guest.memory, 1024, agreed, Direction::Receive);
         let mut frontend = Frontend::new(&switch.port);
         frontend.agree(features);
@@ -487,7 +489,7 @@ fn kick_suppression_writes_are_marked() {
     }
 }
 
-/// CVE-2026-86563: the log was compared with the memory of the moment it was announced, not with what came later.
+/// CVE-2026-86563: the log was checked against the memory at its announcement, not against memory added later.
 #[test]
 fn memory_the_log_does_not_cover_is_refused_while_logging() {
     for features in LAYOUTS {
@@ -496,7 +498,7 @@ fn memory_the_log_does_not_cover_is_refused_while_logging() {
         let more = MockGuest::new(1 << 20);
         let end = guest.memory.region().guest + guest.memory.region().len;
         let (pages, more_pages) = ((end / 4096).next_multiple_of(8), (1 << 20) / 4096);
-        // Right behind the last page of the log.
+        // Directly after the last page covered by the log.
         let behind = |file| (u64s(&[0, pages * 4096, 1 << 20, 1 << 50, 0]), vec![same(file)]);
         let table = |file: &std::os::fd::OwnedFd| {
             let region = guest.memory.region();
@@ -516,13 +518,13 @@ fn memory_the_log_does_not_cover_is_refused_while_logging() {
             assert!(!frontend.ask(request, &words, files));
             assert_eq!(frontend.control.memory().regions(), 1);
         }
-        // While nothing is logged it may come; and then nothing may be logged.
+        // Without logging the memory may be added; then logging may not start.
         frontend.tell(2, &logging(false), Vec::new());
         let (words, files) = behind(more.file());
         frontend.tell(37, &words, files);
         assert!(!frontend.ask(2, &logging(true), Vec::new()));
         frontend.tell(2, &logging(false), Vec::new());
-        // With a longer log all is marked, what came later as well.
+        // With a longer log everything is marked, including memory added later.
         announce(&mut frontend, pages + more_pages);
         frontend.tell(2, &logging(true), Vec::new());
         guest.receive.offer(&[(pages * 4096 + 5 * 4096, 2048)]).unwrap();
@@ -532,7 +534,7 @@ fn memory_the_log_does_not_cover_is_refused_while_logging() {
     }
 }
 
-/// It was not so: testpmd wrote to the eventfd for each burst, which took it a third of its time.
+/// What broke: testpmd wrote to the eventfd for each burst, which cost it a third of its time.
 #[test]
 fn a_polled_driver_need_not_kick() {
     for features in LAYOUTS {
@@ -550,7 +552,7 @@ fn a_waiting_thread_is_woken_by_a_kick_or_by_available_chains() {
     let kick = event();
     frontend.tell(12, &u64s(&[1]), vec![same(&kick)]);
     let hour = Duration::from_secs(3600);
-    // A ring that is polled needs no kicks, but while somebody waits for them.
+    // A polled ring needs no kicks, except while a thread waits for them.
     assert!(!guest.transmit.kicks_are_wanted());
     guest.say(b"there");
     switch.port.wait(1, hour);
@@ -565,13 +567,13 @@ fn a_waiting_thread_is_woken_by_a_kick_or_by_available_chains() {
         rustix::io::write(&kick, &1_u64.to_ne_bytes()).unwrap();
     });
     assert_eq!((count(&kick), guest.transmit.kicks_are_wanted()), (0, false));
-    // A ring that does not run is not waited for.
+    // Waiting for a ring that does not run returns at once.
     switch.port.wait(2, hour);
     let rows: Packets = switch.pool.row(0);
     assert!(rows.is_empty());
 }
 
-/// A new record of four rings with 64 descriptors each, and what hands it over again.
+/// A new record of four rings with 64 descriptors each, and the message that hands it over again.
 fn record_of(frontend: &mut Frontend) -> (OwnedFd, Vec<u8>) {
     let asked = |len: u64| [u64s(&[len, 0]), [4_u16, 64].map(u16::to_le_bytes).concat()].concat();
     let Ok(Some(Reply::Record { place, file })) = frontend.say(31, 0, &asked(0), Vec::new()) else {
@@ -614,7 +616,7 @@ fn the_last_record_handed_over_is_used_until_a_reset() {
     }
 }
 
-/// Source of the words: vhost-user, "Inflight I/O tracking", `QueueRegionSplit`, `DescStateSplit`.
+/// Source of the layout: vhost-user, "Inflight I/O tracking", `QueueRegionSplit`, `DescStateSplit`.
 #[test]
 fn chains_another_backend_took_out_of_order_are_retaken_in_its_order() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
@@ -627,7 +629,8 @@ fn chains_another_backend_took_out_of_order_are_retaken_in_its_order() {
         guest.memory.write(at + HEADER as u64, packet);
         guest.transmit.offer(&[(at, u32::try_from(HEADER).unwrap() + 3)]).unwrap()
     });
-    // Ring 1 of a record whose parts take 136 words: version 1, 64 descriptors, nothing used; both are in flight, the second was taken first.
+    // Ring 1 of a record with parts of 136 words: version 1, 64 descriptors, nothing used; two in flight, the second
+    // taken first.
     let part = 8 * 136;
     rustix::io::pwrite(&file, &[1, 0, 64, 0, 0, 0, 0, 0], part + 8).unwrap();
     for (head, counter) in heads.into_iter().zip([2, 1]) {
@@ -657,7 +660,7 @@ fn after_a_crash_a_ring_resumes_from_its_record() {
             assert_eq!(switch.packets(), [b"before"]);
             guest.transmit.collect();
         }
-        // The backend is gone without a word, and the frontend knows of no base but the first.
+        // The backend has disappeared without notice, and the frontend knows only the first base.
         std::mem::forget(frontend);
         guest.say(b"meanwhile");
         let next = Switch::new();
@@ -667,7 +670,7 @@ fn after_a_crash_a_ring_resumes_from_its_record() {
         frontend.tell(32, &asked(place.len, 0), vec![same(&file)]);
         frontend.ring(1, &guest.transmit);
         assert_eq!(next.packets(), [b"meanwhile"]);
-        // A record that is none of this ring's is refused, and so is the ring.
+        // A record that is not this ring's is refused, and so is the ring.
         frontend.stop(1);
         rustix::io::pwrite(&file, &[9; 4096], 0).unwrap();
         assert!(!frontend.ask(12, &u64s(&[0x101]), Vec::new()));

@@ -1,5 +1,5 @@
-//! A frontend that says anything, with any files, between any bursts, bounded: seeded inputs for as long as
-//! `TELPHER_SOAK_SECONDS` says.
+//! A frontend that sends anything, with any files, between any bursts, bounded: seeded inputs for
+//! `TELPHER_SOAK_SECONDS`.
 #![cfg(not(loom))]
 
 #[path = "../../../fuzz/control.rs"]

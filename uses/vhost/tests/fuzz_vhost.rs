@@ -1,5 +1,5 @@
-//! A guest that writes anything, between any calls, over a device that misbehaves, bounded: seeded inputs for as long as
-//! `TELPHER_SOAK_SECONDS` says.
+//! A guest that writes anything, between any calls, over a device that misbehaves, bounded: seeded inputs for
+//! `TELPHER_SOAK_SECONDS`.
 #![cfg(not(loom))]
 
 #[path = "../../../fuzz/inputs.rs"]

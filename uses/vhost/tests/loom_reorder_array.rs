@@ -1,10 +1,12 @@
-//! Loom: a packet's copies are marked by two threads that poll the lanes, while the virtqueue's thread looks and goes on to the next packet
-//! in the same slot. Properties: who sees that a packet has landed sees the bytes of all its copies, also if it has but one, whose mark is a
-//! plain store; and a copy that the virtqueue withdraws from its lane, under the lane's lock, is not marked in its packet's successor.
+//! Loom: two threads that poll DMA queues mark a packet's copies, while the virtqueue's thread reads the array and goes
+//! on to the next packet in the same slot. Properties: a thread that sees a packet complete sees the bytes of all its
+//! copies, also of a packet with one copy, whose mark is a plain store. A copy that the virtqueue withdraws from its
+//! DMA queue, under the queue's lock, is not marked in the slot's next packet.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test --release -p telpher-vhost --test loom_reorder_array`.
-//! Seen to fail with the Release of either kind of `mark` weakened to Relaxed, with the Acquire of `is_complete` weakened to Relaxed, with the
-//! decrement made a load and a store, and with a lane that marks what was withdrawn.
+//! Seen to fail with the Release of either kind of `mark` weakened to Relaxed, with the Acquire of `is_complete`
+//! weakened to Relaxed, with the decrement split into a load and a store, and with a DMA queue that marks withdrawn
+//! copies.
 #![cfg(loom)]
 #![allow(unsafe_code, reason = "loom's cells")]
 
@@ -66,7 +68,7 @@ fn a_completed_packets_bytes_are_visible() {
         let markers = [marker(0), marker(1)];
         wait_for(&array, 7);
         assert_eq!(bytes[0].read() + bytes[1].read(), 2);
-        // The slot's next packet is nobody's of these.
+        // The slot's next packet has none of these copies.
         array.open(8, 1);
         assert!(!array.is_complete(8));
         markers.into_iter().for_each(|marker| marker.join().unwrap());
@@ -78,7 +80,7 @@ fn a_completed_single_copy_packets_bytes_are_visible() {
     loom::model(|| {
         let array = Arc::new(ReorderArray::new(1));
         let bytes = Arc::new([Bytes::new(), Bytes::new()]);
-        // What is handed over through a lane's lock, and the packet after it.
+        // What is handed over through a DMA queue's lock, and the packet after it.
         let lane = Arc::new(Mutex::new(vec![7]));
         array.open(7, 1);
         let marker = {
@@ -106,7 +108,7 @@ fn a_completed_single_copy_packets_bytes_are_visible() {
 fn a_withdrawn_copy_is_not_marked_in_the_next_packet() {
     loom::model(|| {
         let array = Arc::new(ReorderArray::new(1));
-        // The packet whose copy the lane has, and whether it was withdrawn.
+        // The packet whose copy the DMA queue has, and whether it was withdrawn.
         let lane = Arc::new(Mutex::new(Some((7, false))));
         array.open(7, 1);
         let poller = {
@@ -123,7 +125,7 @@ fn a_withdrawn_copy_is_not_marked_in_the_next_packet() {
         if let Some((_, withdrawn)) = &mut *lane.lock().unwrap() {
             *withdrawn = true;
         }
-        // Landed, or ours to redo.
+        // Complete, or ours to redo.
         array.open(7, 0);
         assert!(array.is_complete(7));
         array.open(8, 0);

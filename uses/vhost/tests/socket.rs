@@ -1,4 +1,4 @@
-//! A frontend that sends garbage, half a message, or dies is a closed session, and the next is served as if nothing had been.
+//! A frontend that sends garbage or half a message, or dies, only ends its session; the next one is served normally.
 #![cfg(not(loom))]
 
 mod frontend;
@@ -32,7 +32,7 @@ fn reply(stream: &UnixStream) -> Vec<u8> {
     payload
 }
 
-/// A frontend that keeps to the rules, and one packet from its guest.
+/// A well-behaved frontend, and one packet from its guest.
 fn one_packet(stream: &UnixStream, port: &Port, pool: &PacketPool) {
     let mut guest = MockGuest::new(1 << 20);
     let mut driver = MockDriver::new(&mut guest, 64, Features::from_bits_retain(MRG), Direction::Transmit);
@@ -123,7 +123,7 @@ fn a_frontend_that_does_not_read_replies_is_disconnected() {
     let (port, pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     let stream = UnixStream::connect(&place.0).unwrap();
-    // Until the answers have no room and this side has gone.
+    // Until the replies do not fit any more and this side has disconnected.
     while send(&stream, &message(1, 0, &[]), &[]) {}
     drop(stream);
     until(|| !socket.state().connected);
@@ -137,17 +137,17 @@ fn a_client_connects_whenever_a_frontend_listens() {
     let (port, pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Client).unwrap();
     for _ in 0..2 {
-        // Gone and there again, as a frontend that is restarted.
+        // Gone and back again, like a restarted frontend.
         let listener = UnixListener::bind(&place.0).unwrap();
         let (stream, _) = listener.accept().unwrap();
         one_packet(&stream, &port, &pool);
-        // The listener first, or the client finds it once more.
+        // The listener goes first, or the client finds it once more.
         drop((listener, stream));
         std::fs::remove_file(&place.0).unwrap();
         until(|| !socket.state().connected);
     }
     assert_eq!(socket.state().sessions, 2);
-    // The file is the frontend's.
+    // The file belongs to the frontend.
     let _listener = UnixListener::bind(&place.0).unwrap();
     drop(socket);
     assert!(place.0.exists());
@@ -181,7 +181,7 @@ fn a_sessions_outcome_is_reported_and_the_next_starts_fresh() {
     assert_eq!((state.features.bits(), state.protocol.bits(), state.refused), (0, 0, 1));
 }
 
-/// A program that the switch starts has no business with a guest's files.
+/// A program that the switch starts must not inherit a guest's files.
 #[test]
 fn received_files_are_closed_on_exec() {
     let place = Place::new("exec");
@@ -217,7 +217,7 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     assert!(long.to_string().contains("cannot name a socket"), "{long}");
 }
 
-/// One that listens and has no room for another who waits is no dead one.
+/// A listener with a full backlog is alive.
 #[test]
 fn a_live_socket_with_a_full_backlog_is_left_alone() {
     let place = Place::new("full");
@@ -230,7 +230,8 @@ fn a_live_socket_with_a_full_backlog_is_left_alone() {
     drop(listener);
 }
 
-/// What broke: who connects to an ordinary file is refused as if a socket had nobody behind it, and the file was taken for one and removed.
+/// What broke: connecting to an ordinary file is refused like connecting to a stale socket, and the file was removed as
+/// one.
 #[test]
 fn a_file_that_is_not_a_socket_is_left_alone() {
     let place = Place::new("file");
@@ -248,7 +249,7 @@ fn a_file_that_is_not_a_socket_is_left_alone() {
     std::fs::create_dir(&place.0).unwrap();
     refused();
     std::fs::remove_dir(&place.0).unwrap();
-    // Not what a link leads to either.
+    // Nor the target of a link.
     let behind = Place::new("behind");
     drop(UnixListener::bind(&behind.0).unwrap());
     std::os::unix::fs::symlink(&behind.0, &place.0).unwrap();

@@ -12,7 +12,7 @@ fn region(guest: u64, len: u64, user: u64, offset: u64) -> Region {
     Region { guest, len, user, offset }
 }
 
-/// Guest pages 1–2, 3 (a neighbour, elsewhere in the file) and 5.
+/// Guest pages 1–2, 3 (adjacent, elsewhere in the file) and 5.
 fn three() -> (GuestMemory, OwnedFd) {
     let file = file(0x8000);
     let table = [
@@ -49,7 +49,7 @@ fn a_byte_outside_all_regions_has_no_address() {
     assert_eq!(GuestMemory::new().host(0, 0), None);
 }
 
-/// What broke: two frontends with all the regions that they may have left no mapping for a third.
+/// What broke: two frontends with the most regions allowed left no mapping for a third.
 #[test]
 fn frontends_with_the_most_regions_leave_mappings_for_others() {
     let file = file(0x1000);
@@ -62,10 +62,10 @@ fn frontends_with_the_most_regions_leave_mappings_for_others() {
     assert!(frontends.iter().all(|memory| memory.regions() == MOST_REGIONS));
 }
 
-/// Any user can mount FUSE and let a touch of a page wait for ever, with the thread that polls all ports.
+/// Any user can mount FUSE and make an access wait for ever, and with it the thread that polls all ports.
 #[test]
 fn a_file_whose_pages_another_process_supplies_is_refused() {
-    // There is no FUSE here; proc is no file system for memory either.
+    // There is no FUSE here; proc is not a file system for memory either.
     let file = std::fs::File::open("/proc/self/status").unwrap();
     let refused = GuestMemory::new().with(region(0x1000, 0x1000, 0, 0), file.as_fd()).unwrap_err();
     assert!(matches!(refused.source, MemoryError::FileSystem { magic: 0x9fa0 }), "{refused:?}");
@@ -78,7 +78,7 @@ fn a_range_across_adjacent_regions_is_split() {
     assert!(memory.pieces(0x2f00, 0x200, |piece| pieces.push(piece)));
     let piece = |guest, len| Piece { host: memory.host(guest, len).unwrap(), guest, len };
     assert_eq!(pieces, [piece(0x2f00, 0x100), piece(0x3000, 0x100)]);
-    // Page 4 is nobody's.
+    // Page 4 belongs to no region.
     assert!(!memory.pieces(0x3f00, 0x101, |_| ()));
     assert!(!memory.pieces(0x4000, 0, |_| ()));
     pieces.clear();
@@ -117,7 +117,7 @@ fn a_removed_region_takes_only_its_own_addresses() {
     assert_eq!((next.generation(), next.regions()), (2, 2));
     let unknown = next.without(region(0x1000, 0x2000, 0x9_0000, 0)).unwrap_err();
     assert!(matches!(unknown.source, MemoryError::Unknown));
-    // The old table has it as long as it lives.
+    // The old table maps it as long as it lives.
     assert!(memory.host(0x1000, 1).is_some());
 }
 
@@ -168,7 +168,7 @@ fn revoked_memory_is_revoked_in_all_tables_that_share_it() {
     let next = memory.without(region(0x5000, 0x800, 0x8_0000, 0)).unwrap();
     next.revoke().unwrap();
     assert!(!memory.is_whole() && !next.is_whole());
-    // The region that stayed in the first table only is still the file's.
+    // The region that only the first table has is still backed by the file.
     let left = memory.without(region(0x1000, 0x2000, 0x9_0000, 0)).unwrap();
     let left = left.without(region(0x3000, 0x1000, 0x7_0000, 0)).unwrap();
     assert!(left.is_whole());
@@ -177,6 +177,6 @@ fn revoked_memory_is_revoked_in_all_tables_that_share_it() {
 #[allow(unsafe_code, reason = "reads a byte of guest memory by its address")]
 fn touch(address: u64) {
     let pointer = std::ptr::with_exposed_provenance::<u8>(usize::try_from(address).unwrap());
-    // SAFETY: within a mapping that lives; volatile, since others write it.
+    // SAFETY: inside a live mapping; volatile, because other processes write it.
     unsafe { pointer.read_volatile() };
 }

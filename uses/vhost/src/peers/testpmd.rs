@@ -261,7 +261,8 @@ impl Testpmd {
     /// Starts a backend with these ports.
     ///
     /// # Errors
-    /// [`PeerError::Missing`], [`PeerError::Start`], and [`PeerError::Silent`] if a socket cannot be made, or there is no memory.
+    /// [`PeerError::Missing`], [`PeerError::Start`], and [`PeerError::Silent`] if a socket cannot be made, or there is
+    /// no memory.
     pub fn backend(seat: &Seat<'_>, ports: &[VhostPort]) -> Result<Testpmd, PeerError> {
         let device = |(number, port): (usize, &VhostPort)| {
             let VhostPort { socket, queues, client } = port;

@@ -1,4 +1,4 @@
-//! Rings against a driver that keeps to the rules, and against memory that does not.
+//! Rings against a driver that follows the rules, and against memory that does not.
 
 use super::*;
 use crate::words::DescriptorFlags;
@@ -27,7 +27,7 @@ fn chains_are_taken_in_order_and_returned_as_put() {
     for features in ALL {
         let (mut guest, mut driver, mut ring) = pair(8, features, Direction::Transmit);
         let buffer = guest.lend(4096);
-        // Many times around.
+        // Many times around the ring.
         for round in 0..100_u32 {
             let ids: Vec<u16> = (0..5).map(|n| driver.offer(&[(buffer, 100 * round + n + 1)]).unwrap()).collect();
             let mut burst = Burst::default();
@@ -40,10 +40,10 @@ fn chains_are_taken_in_order_and_returned_as_put() {
                 assert_eq!(burst.pieces(chain), [Piece { host, guest: buffer, len: chain.len }]);
             }
             assert_eq!((ring.outstanding(), ring.available()), (5, false));
-            // The last first.
+            // The last chain first.
             let used: Vec<Used> = burst.chains().iter().rev().map(|chain| Used::of(chain, chain.len + 1)).collect();
             ring.put(&used);
-            assert_eq!(driver.collect(), [], "nothing is shown before it is published");
+            assert_eq!(driver.collect(), [], "no chain is visible before it is published");
             assert!(ring.publish());
             assert!(!ring.publish(), "nothing is new");
             let back: Vec<_> = (0..5).rev().map(|n| (ids[n as usize], 100 * round + n + 2)).collect();
@@ -99,8 +99,8 @@ fn chains_of_any_number_of_descriptors_have_their_own_pieces() {
         let memory = Arc::clone(guest.memory());
         let buffer = guest.lend(1 << 20);
         let (mut number, mut burst) = (0, Burst::default());
-        // Many times around, in bursts that begin and end anywhere: neighbours of one descriptor, of two, and of more
-        // than are followed at once.
+        // Many times around the ring, in bursts that start and end anywhere: adjacent chains of one descriptor, of two,
+        // and of more than are followed at once.
         for round in 0..300 {
             let mut offered = VecDeque::new();
             while offered.len() < 20 {
@@ -152,7 +152,7 @@ fn untaken_chains_are_taken_again() {
     }
 }
 
-/// What broke: a packed ring taken whole and given back whole had the wrong wrap counter, and nothing was ever
+/// What broke: a packed ring that was completely taken and untaken had the wrong wrap counter, and no chain was ever
 /// available again.
 #[test]
 fn a_whole_ring_can_be_untaken() {
@@ -260,8 +260,8 @@ fn an_invalid_chain_is_returned_and_the_next_is_intact() {
     }
 }
 
-/// A table of a packed ring whose descriptors are said to be for writing: DPDK's driver has such, for packets it sends
-/// whose buffers have no room for the header. They were dropped, and it sent nothing any more.
+/// A table of a packed ring whose descriptors have the write flag: DPDK's driver sends such tables for packets without
+/// room for the header in their buffers. They were dropped, and no more packets were sent.
 #[test]
 fn a_packed_rings_table_is_read_despite_its_write_flag() {
     for (direction, flags) in
@@ -273,7 +273,7 @@ fn a_packed_rings_table_is_read_despite_its_write_flag() {
         (0..2).for_each(|index| guest.write(table + 16 * index + 14, &flags.bits().to_le_bytes()));
         let mut burst = Burst::default();
         assert_eq!(ring.take(&mut burst, 8), Ok(1));
-        // What is not said to be for writing is never written to.
+        // Buffers without the write flag are never written.
         let expected = if direction == Direction::Transmit { (None, 72) } else { (Some(Dropped::Direction), 0) };
         assert_eq!((burst.chains()[0].dropped, burst.chains()[0].len), expected);
     }
@@ -329,10 +329,10 @@ fn invalid_indices_break_the_ring() {
     let mut ring = Ring::new(guest.memory(), driver.setup()).unwrap();
     guest.write(driver.parts().driver + 4, &[0, 0, 8, 0]);
     index(2);
-    assert_eq!(ring.take(&mut burst, 8), Ok(1), "what comes before goes its way");
+    assert_eq!(ring.take(&mut burst, 8), Ok(1), "earlier chains are still taken");
     assert_eq!(ring.take(&mut burst, 8), Err(Broken::Head { head: 8, size: 8 }));
 
-    // More than the ring has while some are out.
+    // More chains than the ring can hold, while some are taken.
     let mut ring = Ring::new(guest.memory(), driver.setup()).unwrap();
     guest.write(driver.parts().driver + 4, &[0; 16]);
     index(8);
@@ -349,11 +349,11 @@ fn a_packed_ring_never_takes_a_descriptor_twice() {
     (0..8).for_each(|_| assert!(driver.offer(&[(buffer, 1)]).is_some()));
     let mut burst = Burst::default();
     assert_eq!(ring.take(&mut burst, 100), Ok(8));
-    // All made available once more, as if they had been used.
+    // All chains made available again, as if they had been used.
     let flipped = DescriptorFlags::USED.bits().to_le_bytes();
     (0..8).for_each(|place| guest.write(driver.parts().descriptors + 16 * place + 14, &flipped));
     assert_eq!(ring.take(&mut burst, 100), Err(Broken::Ahead { ahead: 9, size: 8 }));
-    // A chain that never ends takes the whole ring, once.
+    // An endless chain takes the whole ring, once.
     let mut ring = Ring::new(guest.memory(), driver.setup()).unwrap();
     let next = (DescriptorFlags::AVAIL | DescriptorFlags::NEXT).bits().to_le_bytes();
     (0..8).for_each(|place| guest.write(driver.parts().descriptors + 16 * place + 14, &next));
@@ -368,13 +368,13 @@ fn memory_that_disappears_breaks_the_ring() {
         let (guest, _, mut ring) = pair(8, features, Direction::Transmit);
         rustix::fs::ftruncate(guest.file(), 0).unwrap();
         let mut burst = Burst::default();
-        // The first look is what finds it.
+        // The first access detects it.
         let _ = ring.take(&mut burst, 1);
         assert_eq!(ring.take(&mut burst, 1), Err(Broken::Torn));
     }
 }
 
-/// What broke: a ring whose own words had gone with its file, before it was set up or while it was, looked empty for
+/// What broke: a ring whose own memory had disappeared with its file, before or during its setup, looked empty for
 /// ever.
 #[test]
 fn memory_missing_from_the_start_breaks_the_ring() {
@@ -393,7 +393,7 @@ fn memory_missing_from_the_start_breaks_the_ring() {
     }
 }
 
-/// What broke: the guest's word for its used index moved the ring's own place when its memory changed.
+/// What broke: the guest's used index moved the ring's own position when its memory changed.
 #[test]
 fn a_moved_ring_keeps_its_indices_whatever_the_guest_writes() {
     for features in ALL {
@@ -549,7 +549,7 @@ fn a_split_ring_with_an_invalid_base_resumes_at_its_used_index() {
 }
 
 proptest! {
-    /// Whatever sizes, chains, tables and orders: what is offered comes, and what is put is collected.
+    /// For any sizes, chains, tables and orders: every offered chain is taken, and every returned chain is collected.
     #[test]
     fn no_chain_is_lost_or_duplicated(
         packed: bool,
@@ -567,7 +567,7 @@ proptest! {
                 0 | 1 => {
                     let buffers: Vec<_> = (0_u32..).take(count).map(|n| (buffer, chance % 1000 + n)).collect();
                     let len: u32 = buffers.iter().map(|buffer| buffer.1).sum();
-                    // The one table is another chain's as long as one is out there.
+                    // The single table belongs to another chain while one is in flight.
                     let id = if step == 1 && count <= 1 << size && driver.lent() == 0 {
                         driver.offer_indirect(&guest, table, &buffers)
                     } else {

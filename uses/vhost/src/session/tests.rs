@@ -18,7 +18,7 @@ fn addresses(ring: u32) -> Request {
     Request::SetRingAddresses(ring, addresses, None)
 }
 
-/// What frontends send of a ring before it runs.
+/// What frontends send about a ring before it runs.
 fn set_up(session: &mut Session, ring: u32) {
     for request in [
         Request::SetRingSize(ring, 256),
@@ -110,8 +110,8 @@ fn a_ring_is_always_enabled_without_protocol_features() {
     assert!(session.is_enabled(1));
 }
 
-/// CVE-2020-10723: numbers were cut to 16 bits, then compared; CVE-2019-14818: rings were set up again and again while
-/// they ran.
+/// CVE-2020-10723: numbers were truncated to 16 bits before the check; CVE-2019-14818: running rings were set up again
+/// repeatedly.
 #[test]
 fn hostile_ring_parameters_are_refused() {
     let mut session = session();
@@ -162,7 +162,7 @@ fn only_the_log_feature_may_change_while_rings_run() {
 fn a_packed_ring_resumes_at_its_available_index() {
     let mut session = session();
     session.accept(Request::SetFeatures((AGREED | Features::RING_PACKED).bits())).unwrap();
-    // DPDK's virtio-user says where it takes only, QEMU both.
+    // DPDK's virtio-user sends only the available index, QEMU both.
     for word in [0x0000_8003, 0x8003_8003] {
         session.accept(Request::SetRingBase(1, word)).unwrap();
         assert_eq!(session.base_of(1), Base { available: 0x8003, used: 0x8003 });
@@ -179,7 +179,7 @@ fn replies_are_sent_when_requested_and_negotiated() {
     assert!(matches!(session.reply(None, Outcome::Done, true), Some(Reply::Number(0))));
     assert!(session.reply(None, Outcome::Done, false).is_none());
     assert!(matches!(session.reply(Some(5), Outcome::Done, false), Some(Reply::Number(5))));
-    // SET_LOG_BASE is answered always: frontends hang that wait for it (rust-vmm/vhost #217).
+    // SET_LOG_BASE always gets a reply: some frontends hang without it (rust-vmm/vhost #217).
     assert_eq!(number(&mut session, Request::SetLog(4096, 0, file())), None);
     assert!(matches!(session.reply(None, Outcome::Logs(4096, 8), false), Some(Reply::Log { len: 4096, offset: 8 })));
 }
@@ -210,7 +210,7 @@ fn a_reset_forgets_everything_but_the_memory() {
     assert!(session.acknowledges(true));
 }
 
-/// Any request, with words that are often nearly right.
+/// Any request, with fields that are often nearly valid.
 fn request() -> impl Strategy<Value = Request> {
     let ring = || prop_oneof![0_u32..5, Just(u32::MAX)];
     let word = || prop_oneof![0_u32..300, any::<u32>()];

@@ -1,4 +1,4 @@
-//! Linux in QEMU at the other end: interrupts, memory that comes and goes, and a guest that moves to another machine.
+//! Linux in QEMU at the other end: interrupts, memory hot-plug, and migration to another machine.
 
 use crate::backend::{Backend, Side, Socket, with_each_backend};
 use crate::guest::Image;
@@ -8,10 +8,10 @@ use crate::skip::skip;
 use std::time::{Duration, Instant};
 use telpher_vhost::peers::Work;
 
-/// Guests at a backend. Dropped in this order.
+/// Guests at a backend. Fields are dropped in this order.
 struct Guests {
     guest: Qemu,
-    /// Another, of those that are two.
+    /// The second of two guests.
     other: Option<Qemu>,
     backend: Box<dyn Side>,
     image: &'static Image,
@@ -20,19 +20,19 @@ struct Guests {
     room: Room,
 }
 
-/// What a guest is to have.
+/// The configuration of the guests.
 #[derive(Clone, Copy, Default)]
 struct Wanted {
     packed: bool,
     client: bool,
     /// A socket for a second machine.
     second: bool,
-    /// A second guest there, whose packets go to the first and the other way. If not, the backend answers pings.
+    /// A second guest there, which exchanges packets with the first. Without it the backend answers pings.
     two: bool,
 }
 
 impl Guests {
-    /// Guests that are up; `None`, and said, where they cannot run.
+    /// Booted guests; `None`, with a message, if they cannot run here.
     fn start(test: &str, who: Backend, wanted: Wanted) -> Option<Guests> {
         let missing = crate::qemu::missing().or_else(|| who.missing());
         let room = Room::take();
@@ -47,7 +47,7 @@ impl Guests {
         let mut guest = Qemu::start(&room, image, &machine);
         let mut other = None;
         if wanted.two {
-            // They boot at the same time, and have rings of either layout.
+            // They boot at the same time, one with each ring layout.
             let machine = Machine { name: "other", address: 3, socket: &sockets[1], packed: !wanted.packed, ..machine };
             other = Some(Qemu::start(&room, image, &machine));
         }
@@ -63,15 +63,15 @@ impl Guests {
         self.backend.work(Work::Echo);
     }
 
-    /// What either side has found damaged.
+    /// The number of damaged packets that either side has found.
     fn damaged(&mut self) -> u64 {
         self.guest.damaged() + self.backend.counts().errors
     }
 }
 
-/// Pings, each as soon as the one before is answered, and some long ones; all are answered.
+/// Pings, each as soon as the previous one is answered, and some long ones; all must be answered.
 const PING: &str = "ping -q -A -c 300 10.0.0.1 && ping -q -A -c 20 -s 1400 10.0.0.1";
-/// Until one is answered.
+/// Repeated until one is answered.
 const UNTIL_PING: &str = "until ping -q -c 1 -W 1 10.0.0.1; do :; done";
 
 fn expect_answers(said: &str) {
@@ -79,12 +79,12 @@ fn expect_answers(said: &str) {
     assert!(answers.iter().all(|answer| said.contains(answer)) && !said.contains("duplicates"), "{said}");
 }
 
-/// Begins to ping 50 times a second, until [`stop_pinging`].
+/// Starts to ping 50 times a second, until [`stop_pinging`].
 fn begin_pinging(guest: &mut Qemu) {
     guest.run("ping -q -i 0.02 10.0.0.1 >/pings & pings=$!");
 }
 
-/// How many pings since [`begin_pinging`] were not answered; one more may be on its way. None was answered twice.
+/// The number of unanswered pings since [`begin_pinging`]; one more may be in flight. None was answered twice.
 fn stop_pinging(guest: &mut Qemu) -> u64 {
     let said = guest.run("kill -INT $pings; wait $pings; cat /pings");
     let number = |word: &str| {
@@ -97,12 +97,13 @@ fn stop_pinging(guest: &mut Qemu) -> u64 {
     (sent - answered).saturating_sub(1)
 }
 
-/// Answers that are on their way when a machine stands still: DPDK's backend loses them. This one keeps them until they can be given.
+/// Answers in flight when a machine stops: DPDK's backend loses them. This crate's keeps them until they can be
+/// delivered.
 fn lost_standing(who: Backend) -> u64 {
     if who == Backend::Dpdk { 4 } else { 0 }
 }
 
-/// Pings while something else happens. All are answered but for `lost` at most.
+/// Pings while something else happens. At most `lost` are unanswered.
 fn meanwhile(guests: &mut Guests, lost: u64, happens: impl FnOnce(&mut Guests)) {
     begin_pinging(&mut guests.guest);
     happens(guests);
@@ -112,7 +113,7 @@ fn meanwhile(guests: &mut Guests, lost: u64, happens: impl FnOnce(&mut Guests)) 
     assert_eq!(guests.damaged(), 0);
 }
 
-/// Has the machine do something that its monitor says nothing to.
+/// Sends the machine's monitor a command without output.
 fn tell(guest: &mut Qemu, commands: &[&str]) {
     for command in commands {
         let said = guest.monitor(command);
@@ -120,7 +121,7 @@ fn tell(guest: &mut Qemu, commands: &[&str]) {
     }
 }
 
-/// Takes a memory device away; its guest lets it go in its own time.
+/// Removes a memory device; its guest releases it in its own time.
 fn take_memory(guest: &mut Qemu, name: &str) {
     tell(guest, &[&format!("device_del {name}")]);
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -130,7 +131,7 @@ fn take_memory(guest: &mut Qemu, name: &str) {
     }
 }
 
-/// Has `to` fetch a file of `from`, of 8 MiB that nobody can guess.
+/// Makes `to` fetch a random file of 8 MiB from `from`.
 fn fetch(from: &mut Qemu, at: u8, to: &mut Qemu) {
     from.run("dd if=/dev/urandom of=/file bs=1M count=8 && httpd -p 5000 -h /");
     to.run(&format!("wget -q -O /got http://10.0.0.{at}:5000/file"));
@@ -142,7 +143,7 @@ with_each_backend! {
     fn linux_pings(who: Backend) {
         let Some(mut guests) = Guests::start("linux_pings", who, Wanted::default()) else { return };
         expect_answers(&guests.guest.run(PING));
-        // Its driver goes and comes again.
+        // Its driver is unbound and bound again.
         let device = guests.guest.run("cd /sys/bus/virtio/drivers/virtio_net && echo virtio*").trim().to_owned();
         guests.guest.run(&format!("echo {device} >unbind && echo {device} >bind"));
         guests.guest.give_address();
@@ -173,12 +174,12 @@ with_each_backend! {
         let test = "memory_comes_and_goes_while_linux_pings";
         let Some(mut guests) = Guests::start(test, who, Wanted::default()) else { return };
         meanwhile(&mut guests, 0, |Guests { guest, .. }| {
-            // This the guest takes for its own: all it had lies below 4 GiB, and so packets come to lie in it first.
+            // The guest uses this memory for itself: all it had lies below 4 GiB, so packets are placed here first.
             guest.run("echo online_kernel >/sys/devices/system/memory/auto_online_blocks");
             tell(guest, &["object_add memory-backend-memfd,id=more,size=128M,share=on", "device_add pc-dimm,id=dimm,memdev=more"]);
             // In KiB: more than it had.
             guest.run("while read -r name total unit </proc/meminfo; [ $total -lt 262144 ]; do :; done");
-            // This it leaves alone, and so lets it go.
+            // The guest does not use this memory, so it can release it.
             guest.run("echo offline >/sys/devices/system/memory/auto_online_blocks");
             tell(guest, &["object_add memory-backend-memfd,id=spare,size=128M,share=on", "device_add pc-dimm,id=brief,memdev=spare"]);
             guest.run("until grep -q offline /sys/devices/system/memory/memory*/state; do :; done");
@@ -191,7 +192,7 @@ with_each_backend! {
         let Some(mut guests) = Guests::start(test, who, Wanted::default()) else { return };
         meanwhile(&mut guests, lost_standing(who), |guests| {
             guests.guest.migrate("exec:cat >/dev/null");
-            // It was written whole and so stands still; nobody else goes on with it.
+            // Its migration is complete, so it has stopped; no other machine continues it.
             guests.guest.monitor("cont");
         });
     }
@@ -231,7 +232,7 @@ with_each_backend! {
         expect_answers(&guests.guest.run(PING));
         let lost = stop_pinging(&mut guests.guest);
         println!("{KILLS} backends were killed; there was none for {away:?}, and {lost} pings were not answered");
-        // Those of the time without, and those that a backend had when it was killed.
+        // Those without a backend, and those that a backend held when it was killed.
         assert!(lost <= u64::try_from(away.as_millis()).unwrap_or(0) / 20 + 2 * KILLS, "{lost} pings were not answered");
         assert_eq!(guests.damaged(), 0);
     }

@@ -1,4 +1,4 @@
-//! A backend or a guest that is killed, and another in its place: packets flow again.
+//! A backend or a guest that is killed and replaced: packets flow again.
 
 use crate::backend::{Backend, Side, until, with_each_backend};
 use crate::pair::{ENOUGH, LENGTHS, Pair};
@@ -12,7 +12,7 @@ with_each_backend! {
         pair.another_guest(Virtio::PACKED);
         pair.send(LENGTHS[1]);
         pair.take(LENGTHS[1]);
-        // Killed while packets go in, with its buffers in the backend's hands.
+        // Killed while packets flow to the guest, with its buffers held by the backend.
         pair.guest.work(Work::Sink);
         pair.backend.work(Work::Source(LENGTHS[1]));
         pair.another_guest(Virtio::SPLIT);
@@ -38,7 +38,7 @@ with_each_backend! {
     }
 }
 
-/// The guest waits at the socket; its backend dies with nothing on its way, so that nothing may be lost.
+/// The guest listens at the socket; its backend dies with no packet in flight, so no packet may be lost.
 fn killed_at_rest(test: &str, who: Backend, virtio: Virtio) {
     let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
     pair.send(LENGTHS[0]);
@@ -48,7 +48,7 @@ fn killed_at_rest(test: &str, who: Backend, virtio: Virtio) {
     pair.take(LENGTHS[0]);
 }
 
-/// The same with packets on their way.
+/// The same with packets in flight.
 fn killed_at_work(test: &str, who: Backend, virtio: Virtio) {
     let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
     let before = pair.guest.counts();
@@ -58,7 +58,7 @@ fn killed_at_work(test: &str, who: Backend, virtio: Virtio) {
     pair.another_backend();
     pair.some_sent(LENGTHS[0]);
     pair.some_taken(LENGTHS[0]);
-    // Killed while packets come out, now.
+    // Killed while packets come out of the guest.
     pair.backend.work(Work::Sink);
     pair.guest.work(Work::Numbered(LENGTHS[0]));
     pair.another_backend();

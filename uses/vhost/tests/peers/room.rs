@@ -1,4 +1,4 @@
-//! What a test has of the machine while it runs: two cores, which tests take in turn, and a folder.
+//! The machine's resources for a running test: two cores, which tests use in turn, and a folder.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::thread::sched_getaffinity;
@@ -12,21 +12,21 @@ use telpher_vhost::peers::Seat;
 pub(crate) struct Room {
     folder: PathBuf,
     cpus: [usize; 2],
-    /// Locked; given back when it is closed.
+    /// Locked; the lock is released when the file is closed.
     _cores: File,
 }
 
 impl Room {
-    /// Waits until no other test has a room, whichever process it is in.
+    /// Waits until no other test, in any process, has a room.
     ///
-    /// Peers poll: two of them are as many as two cores bear.
+    /// Peers poll: two cores can run only two of them.
     pub(crate) fn take() -> Room {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // Nobody writes to it, so that another user's file does as well.
+        // It is never written, so another user's file works as well.
         let cores = std::env::temp_dir().join("telpher-cores.lock");
         let cores = File::open(&cores).or_else(|_| File::create(&cores)).expect("a file to lock");
         flock(&cores, FlockOperation::LockExclusive).expect("the lock");
-        // In the temporary folder, whose name is short: the name of a socket has at most 107 bytes.
+        // In the temporary folder, whose name is short: a socket's path has at most 107 bytes.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("telpher-peers-{}-{number}", std::process::id()));
         std::fs::create_dir(&folder).expect("a folder of the test's own");
@@ -36,22 +36,22 @@ impl Room {
         Room { folder, cpus: [one, allowed.next().unwrap_or(one)], _cores: cores }
     }
 
-    /// Where files of this name go.
+    /// The path of a file with this name.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// The CPU of those who answer, and that of those who ask; the same if there is but one.
+    /// The CPU of the answering side, and that of the asking side; the same if there is only one.
     pub(crate) fn cpus(&self) -> [usize; 2] {
         self.cpus
     }
 
-    /// A seat for a testpmd at one of the two.
+    /// The options of a testpmd on one of the two CPUs.
     pub(crate) fn seat<'a>(&'a self, name: &'a str, cpu: usize) -> Seat<'a> {
         Seat::new(name, self.cpus[cpu], &self.folder)
     }
 
-    /// A word that no other test has, for names that all programs of a machine share.
+    /// A unique word, for names that all programs of a machine share.
     pub(crate) fn word(&self) -> &str {
         self.folder.file_name().and_then(|name| name.to_str()).expect("made above, of ASCII")
     }
@@ -63,7 +63,7 @@ impl Drop for Room {
     }
 }
 
-/// Where cargo keeps what it builds, and `ci/install.sh` what the tests need.
+/// Where cargo keeps its output, and `ci/install.sh` what the tests need.
 pub(crate) fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("cargo's folder for tests lies in its target folder")
 }
@@ -80,7 +80,7 @@ mod tests {
     fn peer_slots_are_used_one_at_a_time() {
         let room = Room::take();
         let other = std::thread::spawn(Room::take);
-        // Not a proof that it waits, but one that tries did not get it.
+        // Not a proof that it waits, but an attempt did not get the lock.
         for _ in 0..100 {
             assert!(!other.is_finished());
             std::thread::yield_now();

@@ -1,6 +1,8 @@
-//! This crate as the backend: a small switch in a process of its own, typed at as testpmd is, so that it can be killed as that can.
+//! This crate as the backend: a small switch in a process of its own, controlled like testpmd, so that it can be killed
+//! like testpmd.
 //!
-//! The process is this test program once more, with the ports in its environment, which makes one test of it the switch.
+//! The process is another instance of this test program; environment variables describe the ports and make one test
+//! become the switch.
 
 use crate::backend::{Copies, Side, Socket};
 use crate::room::Room;
@@ -10,7 +12,8 @@ use std::path::Path;
 use std::time::Duration;
 use telpher_vhost::peers::{Counts, Terminal, Work};
 
-/// The test that becomes the switch, and what tells it so: who copies, a file for what is kept, and a line for each port.
+/// The test that becomes the switch, and its environment variables: the copy path, a file for stored numbers, and a
+/// line per port.
 const SWITCH: &str = "telpher::tests::a_switch_answers_commands";
 const PORTS: &str = "TELPHER_PEERS_PORTS";
 const PROMPT: &str = "switch> ";
@@ -43,7 +46,7 @@ impl Telpher {
         answer.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// What has gone through, and what came back of the switch before.
+    /// The packet counters, and how many packets of the previous switch came back.
     fn told(&mut self) -> [u64; 6] {
         let answer = self.command("tell");
         let numbers: Vec<u64> = answer.split_whitespace().flat_map(str::parse).collect();
@@ -86,7 +89,7 @@ impl Side for Telpher {
     }
 }
 
-/// The switch's process: reads commands until its input ends.
+/// The main function of the switch's process: reads commands until its input ends.
 fn switch(ports: &str) {
     let mut lines = ports.lines();
     let copies = Copies::named(lines.next().expect("who copies"));
@@ -108,7 +111,7 @@ fn switch(ports: &str) {
             "tell" => {}
             other => panic!("no command {other:?}"),
         }
-        // Whatever it was, it has been done when this is answered.
+        // The command has been executed when it is answered.
         let (Counts { received, received_bytes, sent, sent_bytes, errors }, earlier) = switch.tell();
         let told = format!("{received} {received_bytes} {sent} {sent_bytes} {errors} {earlier}");
         ask(if word == "tell" { &told } else { "" });
@@ -121,7 +124,7 @@ fn port(line: &str) -> PortAt<'_> {
     PortAt { path: Path::new(path), pairs: pairs.parse().expect("a number"), client: client == "1" }
 }
 
-/// Answers a command and asks for the next.
+/// Answers a command and prints the prompt.
 fn ask(answer: &str) {
     print!("{answer}{PROMPT}");
     std::io::stdout().flush().expect("a terminal");

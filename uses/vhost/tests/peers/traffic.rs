@@ -1,11 +1,11 @@
-//! Packets between a backend and a guest whose driver is DPDK's: each arrives once, whole, whatever the two agreed on.
+//! Packets between a backend and a guest with DPDK's driver: each arrives once, intact, whatever was negotiated.
 
 use crate::backend::{Backend, Copies, with_each_backend};
 use crate::pair::{LENGTHS, Pair};
 use crate::skip::skip;
 use telpher_vhost::peers::{Memory, Virtio};
 
-/// Everything, with what the two agreed on.
+/// All directions, with the negotiated features.
 fn flows(test: &str, who: Backend, virtio: Virtio) {
     if let Some(mut pair) = Pair::start(test, who, virtio) {
         pair.every_way();
@@ -66,7 +66,7 @@ with_each_backend! {
             pair.send(LENGTHS[0]);
             pair.take(LENGTHS[0]);
             pair.around(LENGTHS[1]);
-            // Both were used, and no third.
+            // Both queues were used, and no third.
             assert_eq!(pair.guest.0.queues_used(), 2);
         }
     }
