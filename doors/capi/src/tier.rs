@@ -173,7 +173,7 @@ impl TierArena {
         match &mut *self.memory() {
             Memory::Private(arena) => Ok(arena.discard(place(offset)?..place(end)?)?),
             Memory::Shared(_) => {
-                let why = "a shared arena's memory is there as long as the arena is; nothing of it can be discarded";
+                let why = "the memory of a shared arena cannot be discarded; it lives as long as the arena";
                 Err(Failure::Not(libc::EOPNOTSUPP, why))
             }
         }

@@ -44,7 +44,7 @@ pub unsafe extern "C" fn telpher_batch_add(batch: *mut Batch, op: *const Op) -> 
         // SAFETY: lent as our caller guarantees until the batch or its job drops the request.
         let request = unsafe { Request::of(op) }?;
         if matches!(request, Request::Drain) {
-            let why = "a drain is no member of a batch; submit the batch, then drain";
+            let why = "a drain cannot be a member of a batch; submit the batch, then drain";
             return Err(Failure::Told(libc::EOPNOTSUPP, why.into()));
         }
         if op.flags & flag::TELPHER_FENCE != 0 {

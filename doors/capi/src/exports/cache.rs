@@ -15,8 +15,9 @@ use telpher_mem::{PageSize, Pool, PoolOptions};
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); `tiers` is valid for `count` structures, and the functions of tiers and policy follow
-/// the header's contract as long as the cache or any of its entries exists, or the mover has anything outstanding.
+/// See the [module's rules](crate); `tiers` is valid for `count` structures, and the functions of tiers and policy
+/// follow the header's contract as long as the cache or any of its entries exists, or the mover has anything
+/// outstanding.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_cache_new(
     cache: *mut *mut Cache,
@@ -159,7 +160,7 @@ pub unsafe extern "C" fn telpher_cache_peek(
 ) -> c_int {
     answer(|| {
         // SAFETY: guaranteed by our caller.
-        let place = unsafe { change("the place for the handle", entry) }?;
+        let place = unsafe { change("the output pointer for the handle", entry) }?;
         *place = std::ptr::null_mut();
         // SAFETY: guaranteed by our caller, for both.
         let Some(found) = (unsafe { look("the cache", cache)?.peek(Lent::new(start, len)?)? }) else { return Ok(0) };
@@ -264,7 +265,7 @@ pub unsafe extern "C" fn telpher_cache_stats(cache: *const Cache, stats: *mut Ca
         // SAFETY: guaranteed by our caller.
         let cache = unsafe { look("the cache", cache) }?;
         if stats.is_null() {
-            return Err(Refusal::Null("the place for the statistics").into());
+            return Err(Refusal::Null("the output pointer for the statistics").into());
         }
         // SAFETY: not null, valid for a write as our caller guarantees.
         unsafe { stats.write(cache.stats()) };

@@ -47,7 +47,7 @@ pub unsafe extern "C" fn telpher_channel_put(channel: *mut Channel, op: *const O
         // SAFETY: lent as our caller guarantees until the ring drops the request.
         let taken = channel.put(unsafe { Request::of(op) }?, op.user_data)?;
         // SAFETY: guaranteed by our caller.
-        if let Ok(ticket) = unsafe { change("the place for the ticket", ticket) } {
+        if let Ok(ticket) = unsafe { change("the output pointer for the ticket", ticket) } {
             *ticket = taken;
         }
         Ok(0)
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn telpher_channel_raw(
         let taken = unsafe { channel.inner().raw(descriptor) };
         let taken = channel.taken(taken, user_data)?;
         // SAFETY: guaranteed by our caller.
-        if let Ok(ticket) = unsafe { change("the place for the ticket", ticket) } {
+        if let Ok(ticket) = unsafe { change("the output pointer for the ticket", ticket) } {
             *ticket = taken;
         }
         Ok(0)
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn telpher_channel_completed(
         // SAFETY: guaranteed by our caller.
         let channel = unsafe { change("the channel", channel) }?;
         if completions.is_null() && max > 0 {
-            return Err(Refusal::Null("the place for completions").into());
+            return Err(Refusal::Null("the output pointer for completions").into());
         }
         channel.look();
         let mut fetched = 0;
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn telpher_channel_free(channel: *mut Channel) -> c_int {
     answer(|| {
         // SAFETY: guaranteed by our caller.
         if !unsafe { change("the channel", channel) }?.settle() {
-            let why = "operations have no completion record yet; the channel stays, free it later";
+            let why = "operations have no completion record yet; the channel stays valid, free it later";
             return Err(Failure::Not(libc::EBUSY, why));
         }
         // SAFETY: came from `telpher_channel_new` and is not used any more (guaranteed by our caller).

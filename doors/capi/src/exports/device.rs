@@ -60,7 +60,7 @@ pub unsafe extern "C" fn telpher_device_queue(device: *const Device, index: u32,
         // SAFETY: guaranteed by our caller.
         let device = unsafe { look("the device", device) }?;
         if info.is_null() {
-            return Err(Refusal::Null("the place for the queue's description").into());
+            return Err(Refusal::Null("the output pointer for the queue's description").into());
         }
         let count = device.queues() as u64;
         let found = device.info(index as usize);

@@ -1,9 +1,9 @@
 //! The functions of `telpher.h`. Each only converts pointers to handles and operations.
 //!
 //! These rules apply to all of them and are not repeated below: **a pointer to a handle** is NULL or
-//! came from the function that creates such handles and was not passed to one that frees it; **a pointer to a structure**
-//! is NULL or aligned and valid for its size; **a text** is NULL or ends in a zero byte; an *out* pointer may be
-//! written. The callers guarantee this (`telpher.h`, "Rules for all functions"); NULL is checked before anything
+//! came from the function that creates such handles and was not passed to one that frees it; **a pointer to a
+//! structure** is NULL or aligned and valid for its size; **a text** is NULL or ends in a zero byte; an *out* pointer
+//! may be written. The callers guarantee this (`telpher.h`, "Rules for all functions"); NULL is checked before anything
 //! else.
 #![allow(unsafe_code, reason = "the C ABI: exported symbols, and pointers that C vouches for")]
 
@@ -137,7 +137,7 @@ unsafe fn put<T>(what: &'static str, place: *mut T, value: T) -> Result<c_int, F
 /// `out` is NULL or valid for a write.
 unsafe fn hand_out<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, Failure>) -> Result<c_int, Failure> {
     if out.is_null() {
-        return Err(Refusal::Null("the place for the handle").into());
+        return Err(Refusal::Null("the output pointer for the handle").into());
     }
     // SAFETY: not null, and guaranteed by our caller. NULL until there is a handle, so that a caller who ignores
     // the return value has no dangling pointer.

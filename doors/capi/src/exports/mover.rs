@@ -70,8 +70,7 @@ pub unsafe extern "C" fn telpher_mover_free(mover: *mut Mover) -> c_int {
         while outstanding(inner) > 0 {
             inner.drive();
             if Instant::now() >= end {
-                let why =
-                    "operations that were abandoned have no completion record yet; the mover stays, free it later";
+                let why = "abandoned operations have no completion record yet; the mover stays valid, free it later";
                 return Err(Failure::Not(libc::EBUSY, why));
             }
             std::thread::yield_now();
@@ -276,7 +275,7 @@ pub unsafe extern "C" fn telpher_compare(
         // SAFETY: guaranteed by our caller.
         let Some(difference) = unsafe { simply(mover, &op) }?.difference() else { return Ok(0) };
         // SAFETY: guaranteed by our caller.
-        if let Ok(at) = unsafe { change("the place for the offset", at) } {
+        if let Ok(at) = unsafe { change("the output pointer for the offset", at) } {
             *at = difference;
         }
         Ok(1)
@@ -325,9 +324,9 @@ pub unsafe extern "C" fn telpher_copy_crc32c(
 /// As for [`telpher_crc32c`].
 unsafe fn checksum(mover: *const Mover, op: &Op, crc: *mut u32) -> Result<c_int, Failure> {
     // SAFETY: guaranteed by our caller. Looked at first: a checksum that nobody gets is a mistake.
-    let place = unsafe { change("the place for the checksum", crc) }?;
+    let place = unsafe { change("the output pointer for the checksum", crc) }?;
     // SAFETY: guaranteed by our caller.
     let outcome = unsafe { simply(mover, op) }?;
-    *place = outcome.crc().ok_or(Refusal::Option(format!("a checksum operation came to {outcome:?}")))?;
+    *place = outcome.crc().ok_or(Refusal::Option(format!("a checksum operation gave {outcome:?}")))?;
     Ok(0)
 }

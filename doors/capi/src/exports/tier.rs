@@ -111,7 +111,7 @@ pub unsafe extern "C" fn telpher_tier_mechanism_of(heap: *const TierHeap) -> c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_info_of(heap: *const TierHeap, tier: u32, info: *mut TierInfo) -> c_int {
     // SAFETY: guaranteed by our caller, for both.
-    answer(|| unsafe { put("the place for the tier", info, look("the heap", heap)?.info(tier)?) })
+    answer(|| unsafe { put("the output pointer for the tier", info, look("the heap", heap)?.info(tier)?) })
 }
 
 /// Returns a tier's full name.
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn telpher_tier_name(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_stats_of(heap: *const TierHeap, stats: *mut TierStats) -> c_int {
     // SAFETY: guaranteed by our caller, for both.
-    answer(|| unsafe { put("the place for the statistics", stats, look("the heap", heap)?.stats()) })
+    answer(|| unsafe { put("the output pointer for the statistics", stats, look("the heap", heap)?.stats()) })
 }
 
 /// Moves pages to a tier.
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn telpher_tier_residency(
         // SAFETY: guaranteed by our caller.
         let heap = unsafe { look("the heap", heap) }?;
         if pages.is_null() && count > 0 {
-            return Err(Refusal::Null("the place for numbers of pages").into());
+            return Err(Refusal::Null("the output pointer for numbers of pages").into());
         }
         let on = heap.0.residency(range_of(start, len)?)?;
         for (index, on) in on.iter().take(count as usize).enumerate() {
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn telpher_tier_manager_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_report_of(manager: *const TierManager, report: *mut TierReport) -> c_int {
     // SAFETY: guaranteed by our caller, for both.
-    answer(|| unsafe { put("the place for the report", report, look("the manager", manager)?.report()?) })
+    answer(|| unsafe { put("the output pointer for the report", report, look("the manager", manager)?.report()?) })
 }
 
 /// Stops a manager. Pages stay where they are.

@@ -38,7 +38,7 @@ unsafe fn place<'a>(packets: *mut Packet, count: u32) -> Result<&'a mut [MaybeUn
         return Ok(&mut []);
     }
     if packets.is_null() {
-        return Err(Refusal::Null("the place for packets").into());
+        return Err(Refusal::Null("the output pointer for packets").into());
     }
     // SAFETY: not null, and guaranteed by our caller; the elements need not be initialised.
     Ok(unsafe { std::slice::from_raw_parts_mut(packets.cast(), count as usize) })
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn telpher_vhost_pool_free(pool: *mut VhostPool) -> c_int 
     answer(|| {
         // SAFETY: guaranteed by our caller.
         if !unsafe { look("the pool", pool) }?.inner().is_whole() {
-            let why = "packets of the pool are outside, or a port or a lane has some; free those first, then the pool";
+            let why = "packets of the pool are outstanding, or a port or a lane has some; return those first, then free the pool";
             return Err(Failure::Not(libc::EBUSY, why));
         }
         // SAFETY: came from `telpher_vhost_pool_new` and is not used any more (guaranteed by our caller).
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn telpher_vhost_lane_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_lane_stats_of(lane: *const VhostLane, stats: *mut VhostLaneStats) -> c_int {
     // SAFETY: guaranteed by our caller, for both.
-    answer(|| unsafe { put("the place for the statistics", stats, look("the lane", lane)?.stats()) })
+    answer(|| unsafe { put("the output pointer for the statistics", stats, look("the lane", lane)?.stats()) })
 }
 
 /// Frees a lane's handle. Ports created with it stay valid.
@@ -355,7 +355,7 @@ pub unsafe extern "C" fn telpher_vhost_wait(port: *const VhostPort, queue: u32, 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_state_of(port: *const VhostPort, queue: u32, state: *mut VhostState) -> c_int {
     // SAFETY: guaranteed by our caller, for both.
-    answer(|| unsafe { put("the place for the state", state, look("the port", port)?.state(queue)?) })
+    answer(|| unsafe { put("the output pointer for the state", state, look("the port", port)?.state(queue)?) })
 }
 
 /// Why a virtqueue is broken, as a sentence.
@@ -382,7 +382,7 @@ pub unsafe extern "C" fn telpher_vhost_broken(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_stats_of(port: *const VhostPort, queue: u32, stats: *mut VhostStats) -> c_int {
     // SAFETY: guaranteed by our caller, for both.
-    answer(|| unsafe { put("the place for the statistics", stats, look("the port", port)?.stats(queue)?) })
+    answer(|| unsafe { put("the output pointer for the statistics", stats, look("the port", port)?.stats(queue)?) })
 }
 
 /// Returns the text of a drop reason; NULL for an unknown number.
@@ -405,7 +405,8 @@ pub extern "C" fn telpher_vhost_drop_text(reason: u32) -> *const c_char {
 pub unsafe extern "C" fn telpher_vhost_announcement(port: *const VhostPort, address: *mut u8) -> c_int {
     answer(|| {
         // SAFETY: guaranteed by our caller, for both; bytes need no alignment.
-        let (port, place) = unsafe { (look("the port", port)?, change("the place for the address", address.cast())?) };
+        let (port, place) =
+            unsafe { (look("the port", port)?, change("the output pointer for the address", address.cast())?) };
         let Some(announced) = port.announcement() else { return Ok(0) };
         *place = announced;
         Ok(1)
@@ -449,7 +450,7 @@ pub unsafe extern "C" fn telpher_vhost_socket_state_of(
     state: *mut VhostSocketState,
 ) -> c_int {
     // SAFETY: guaranteed by our caller, for both.
-    answer(|| unsafe { put("the place for the state", state, look("the socket", socket)?.state()) })
+    answer(|| unsafe { put("the output pointer for the state", state, look("the socket", socket)?.state()) })
 }
 
 /// Why the last session ended, or the last request was refused.
