@@ -234,7 +234,7 @@ fn a_burst_stops_before_a_refused_packet() {
         ("given before", given),
         ("of another pool", strange[199]),
         ("another's number", Packet { id: mine[0].id, ..mine[1] }),
-        ("a number that nobody has", Packet { id: u32::MAX, ..mine[1] }),
+        ("an unknown id", Packet { id: u32::MAX, ..mine[1] }),
         ("before its headroom", far(-129)),
         ("behind its buffer", far(2048)),
         ("longer than its buffer", Packet { len: 2049, ..mine[1] }),
@@ -272,7 +272,7 @@ fn a_burst_stops_before_a_refused_packet() {
 
 #[test]
 fn packets_not_taken_stay_with_the_caller() {
-    let switch = Switch::new("nobody", &[], 0);
+    let switch = Switch::new("no-frontend", &[], 0);
     let mine = switch.alloc::<300>();
     // No frontend: no packet is taken, repeatedly.
     for _ in 0..300 {

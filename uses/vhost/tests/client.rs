@@ -123,7 +123,7 @@ fn an_independent_frontend_is_served() {
         // A disabled queue, and a stopped one.
         client.set_vring_enable(0, false).unwrap();
         guest.listen();
-        assert_eq!(switch.send(&[b"nobody hears"]), 0);
+        assert_eq!(switch.send(&[b"no call"]), 0);
         client.set_vring_enable(0, true).unwrap();
         assert_eq!(switch.send(&[b"heard"]), 1);
         let packed = features & Features::RING_PACKED.bits() != 0;

@@ -28,11 +28,11 @@ fn packets_flow_both_ways_once_rings_are_set_up() {
         let one = if features & Features::RING_PACKED.bits() == 0 { 1 } else { 0x8001_8001 };
         assert_eq!((frontend.stop(0), frontend.stop(1)), (one, one));
         assert!(!switch.port.is_running(0));
-        guest.say(b"nobody hears");
+        guest.say(b"no call");
         assert!(switch.packets().is_empty());
         // It resumes where it stopped.
         frontend.ring_at(1, &guest.transmit, one);
-        assert_eq!(switch.packets(), [b"nobody hears"]);
+        assert_eq!(switch.packets(), [b"no call"]);
     }
 }
 
@@ -110,7 +110,7 @@ fn a_ring_whose_address_changes_is_followed() {
         let at = guest.memory.lend(2048);
         guest.memory.write(at + HEADER as u64, b"there");
         second.offer(&[(at, u32::try_from(HEADER).unwrap() + 5)]).unwrap();
-        guest.say(b"nobody hears");
+        guest.say(b"no call");
         assert_eq!(switch.packets(), [b"there"]);
     }
 }
@@ -539,7 +539,7 @@ fn memory_the_log_does_not_cover_is_refused_while_logging() {
 fn a_polled_driver_need_not_kick() {
     for features in LAYOUTS {
         let (switch, guest) = (Switch::new(), Guest::new(features));
-        assert!(guest.receive.kicks_are_wanted() && guest.transmit.kicks_are_wanted(), "nobody has said otherwise yet");
+        assert!(guest.receive.kicks_are_wanted() && guest.transmit.kicks_are_wanted(), "the default");
         let _frontend = guest.connect(&switch.port);
         assert!(!guest.receive.kicks_are_wanted() && !guest.transmit.kicks_are_wanted());
     }
@@ -612,7 +612,7 @@ fn the_last_record_handed_over_is_used_until_a_reset() {
         frontend.ring_at(1, &guest.transmit, base);
         guest.say(b"two");
         assert_eq!(switch.packets(), [b"two"]);
-        assert!(before == bytes_of(&second), "nobody asked for it any more");
+        assert!(before == bytes_of(&second), "the first record is not used any more");
     }
 }
 

@@ -418,7 +418,7 @@ fn packets_return_to_the_pool_when_a_late_device_completes() {
     let pool = pool();
     let (mut adversary, guest, queue) = four_in_flight(&pool);
     drop(queue);
-    assert_eq!(pool.free(), 508, "what the device may still read is nobody's");
+    assert_eq!(pool.free(), 508, "buffers that the device may still read are not reused");
     let counts = Arc::strong_count(guest.memory.memory());
     adversary.devices.iter().for_each(|device| device.state().manual = false);
     adversary.options.lanes.clear();

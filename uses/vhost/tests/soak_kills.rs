@@ -145,7 +145,7 @@ struct Victim(Child);
 impl Victim {
     fn start(role: &str, socket: &Path) -> Victim {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "the_other_side", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "child_process", "--nocapture", "--test-threads=1"]);
         command.env(ROLE, format!("{role} {}", socket.display())).stdin(Stdio::null()).stdout(Stdio::null());
         Victim(command.spawn().unwrap())
     }
@@ -172,7 +172,7 @@ fn seconds() -> Duration {
 
 /// Started by the other tests; does nothing on its own.
 #[test]
-fn the_other_side() {
+fn child_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
     let (role, socket) = role.split_once(' ').unwrap();
@@ -253,7 +253,7 @@ fn meet(
     let early = chance.below(4) == 0;
     let wire = Wire(stream.try_clone().unwrap());
     if !early {
-        talk.connect(&wire).expect("nobody killed it");
+        talk.connect(&wire).expect("it is still alive");
         return Some((victim, stream));
     }
     let pause = Duration::from_micros(chance.below(3000));
@@ -297,7 +297,7 @@ fn backends_are_killed(features: u64, seed: u64) {
         // The last backend lives until every descriptor of both rings has come back.
         let victim = Victim::start(way, &place.0);
         let (stream, _) = listener.accept().unwrap();
-        talk.connect(&Wire(stream.try_clone().unwrap())).expect("nobody killed it");
+        talk.connect(&Wire(stream.try_clone().unwrap())).expect("it is still alive");
         let since = Instant::now();
         while talk.lent()[0] > 0 {
             assert!(since.elapsed() < PATIENCE, "{way}: {:?} descriptors are lost", talk.lent());
@@ -387,7 +387,7 @@ fn a_killed_frontend_ends_its_session_and_other_ports_keep_running() {
                 look(bytes);
                 came |= read(bytes).0 == pid;
             });
-            assert!(since.elapsed() < PATIENCE, "{way}: nobody is served any more: {:?}", socket.state());
+            assert!(since.elapsed() < PATIENCE, "{way}: no frontend is served any more: {:?}", socket.state());
             std::thread::yield_now();
         }
         victim.kill();

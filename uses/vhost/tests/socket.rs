@@ -76,7 +76,7 @@ fn after_any_frontend_error_the_next_frontend_is_served() {
         ("a giant payload", header(5, 1, u32::MAX), 1),
         ("a payload one byte too long", header(5, 1, 265), 1),
         ("another version", header(1, 2, 0), 0),
-        ("a reply nobody asked for", header(1, 5, 0), 0),
+        ("an unexpected reply", header(1, 5, 0), 0),
         ("an unknown request", message(99, 0, &[]), 0),
         ("post-copy", message(28, 0, &[]), 0),
         ("an IOTLB message", message(22, 0, &[0; 32]), 0),
@@ -88,7 +88,7 @@ fn after_any_frontend_error_the_next_frontend_is_served() {
         ("a ring too many", message(8, 0, &u32s(&[2, 64])), 0),
         ("a base of a ring too many", message(11, 0, &u32s(&[u32::MAX, 0])), 0),
         ("a log of a file that is none", message(6, 0, &u64s(&[4096, 0])), 1),
-        ("features that nobody offered", message(2, 0, &u64s(&[u64::MAX])), 0),
+        ("features that were not offered", message(2, 0, &u64s(&[u64::MAX])), 0),
         ("a record of all there could be", message(31, 0, &[0xff; 20]), 0),
     ];
     for (what, bytes, files) in hostile {
@@ -242,9 +242,9 @@ fn a_file_that_is_not_a_socket_is_left_alone() {
         let words = "there is a file that is not a socket; remove it, or give another path";
         assert!(error.to_string().ends_with(words), "{error}");
     };
-    std::fs::write(&place.0, "somebody's").unwrap();
+    std::fs::write(&place.0, "other data").unwrap();
     refused();
-    assert_eq!(std::fs::read(&place.0).unwrap(), b"somebody's");
+    assert_eq!(std::fs::read(&place.0).unwrap(), b"other data");
     std::fs::remove_file(&place.0).unwrap();
     std::fs::create_dir(&place.0).unwrap();
     refused();
@@ -263,7 +263,7 @@ fn a_file_that_replaced_the_socket_is_kept() {
     let (port, _pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     std::fs::remove_file(&place.0).unwrap();
-    std::fs::write(&place.0, "somebody's").unwrap();
+    std::fs::write(&place.0, "other data").unwrap();
     drop(socket);
-    assert_eq!(std::fs::read(&place.0).unwrap(), b"somebody's");
+    assert_eq!(std::fs::read(&place.0).unwrap(), b"other data");
 }

@@ -139,7 +139,7 @@ unsafe fn hand_out<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, Failure
     if out.is_null() {
         return Err(Refusal::Null("the output pointer for the handle").into());
     }
-    // SAFETY: not null, and guaranteed by our caller. NULL until there is a handle, so that a caller who ignores
+    // SAFETY: not null, and guaranteed by our caller. NULL until there is a handle, so that a caller that ignores
     // the return value has no dangling pointer.
     unsafe { out.write(std::ptr::null_mut()) };
     let handle = Box::into_raw(Box::new(make()?));

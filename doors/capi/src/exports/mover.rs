@@ -323,7 +323,7 @@ pub unsafe extern "C" fn telpher_copy_crc32c(
 ///
 /// As for [`telpher_crc32c`].
 unsafe fn checksum(mover: *const Mover, op: &Op, crc: *mut u32) -> Result<c_int, Failure> {
-    // SAFETY: guaranteed by our caller. Looked at first: a checksum that nobody gets is a mistake.
+    // SAFETY: guaranteed by our caller. Checked first: a checksum without an output pointer is a mistake.
     let place = unsafe { change("the output pointer for the checksum", crc) }?;
     // SAFETY: guaranteed by our caller.
     let outcome = unsafe { simply(mover, op) }?;

@@ -1,5 +1,5 @@
 //! Memory of a C caller as the mover's buffers.
-#![allow(unsafe_code, reason = "C's pointers become buffers on the promise of whoever passed them")]
+#![allow(unsafe_code, reason = "C's pointers become buffers, as the caller guarantees")]
 
 mod cache;
 mod request;

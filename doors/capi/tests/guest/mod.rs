@@ -25,7 +25,7 @@ pub(crate) struct Guest {
     transmit: MockDriver,
     /// The buffer address of each identifier.
     to_fill: HashMap<u16, u64>,
-    on_their_way: HashMap<u16, u64>,
+    in_flight: HashMap<u16, u64>,
     /// Buffers that are not in flight.
     idle: Vec<u64>,
     /// The eventfd for calls to the driver.
@@ -47,8 +47,8 @@ impl Guest {
         let transmit = MockDriver::new(&mut memory, SIZE, agreed, Direction::Transmit);
         let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         let idle = (0..SIZE).map(|_| memory.lend(BUFFER)).collect();
-        let (to_fill, on_their_way) = (HashMap::new(), HashMap::new());
-        let mut guest = Guest { stream, memory, receive, transmit, to_fill, on_their_way, idle, _call: call };
+        let (to_fill, in_flight) = (HashMap::new(), HashMap::new());
+        let mut guest = Guest { stream, memory, receive, transmit, to_fill, in_flight, idle, _call: call };
         guest.introduce(agreed);
         for _ in 0..SIZE {
             let at = guest.memory.lend(BUFFER);
@@ -123,14 +123,14 @@ impl Guest {
     /// Sends a packet; returns false if all buffers are in flight.
     pub(crate) fn send(&mut self, packet: &[u8]) -> bool {
         for (id, _) in self.transmit.collect() {
-            self.idle.push(self.on_their_way.remove(&id).expect("what comes back was on its way"));
+            self.idle.push(self.in_flight.remove(&id).expect("a returned buffer was in flight"));
         }
         let Some(at) = self.idle.pop() else { return false };
         self.memory.write(at, &[0; HEADER_BYTES as usize]);
         self.memory.write(at + u64::from(HEADER_BYTES), packet);
         let length = u32::try_from(packet.len()).expect("a short packet");
         let id = self.transmit.offer(&[(at, HEADER_BYTES + length)]).expect("as many buffers as descriptors");
-        self.on_their_way.insert(id, at);
+        self.in_flight.insert(id, at);
         true
     }
 

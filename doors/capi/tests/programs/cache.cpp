@@ -209,7 +209,7 @@ void coroutines_await_blocks(const telpher::mover &mover) {
 }
 
 // An await outside of a loop throws if there is anything to wait for.
-void nobody_waits_where_no_loop_runs(const telpher::mover &mover) {
+void an_await_outside_of_a_loop_throws(const telpher::mover &mover) {
     const auto source = some(64);
     const telpher::cache cache(mover, telpher::tiers::pages(64 * BLOCK));
     bool ended = false;
@@ -275,7 +275,7 @@ int main(int argc, char **argv) try {
         what_is_fetched_ahead_can_be_called_off(mover);
         what_is_written_was_invalidated(mover);
         coroutines_await_blocks(mover);
-        nobody_waits_where_no_loop_runs(mover);
+        an_await_outside_of_a_loop_throws(mover);
         threads_share_a_cache(mover);
     }
     std::printf("%d checks, %d failed\n", checks, failures);

@@ -1,6 +1,6 @@
 //! The backends under test, and what both sides do with packets.
 
-use crate::room::Room;
+use crate::peer_slot::PeerSlot;
 use crate::telpher::Telpher;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -38,7 +38,10 @@ impl Copies {
     }
 
     pub(crate) fn named(name: &str) -> Copies {
-        Copies::ALL.into_iter().find(|copies| copies.name() == name).unwrap_or_else(|| panic!("nobody is {name:?}"))
+        Copies::ALL
+            .into_iter()
+            .find(|copies| copies.name() == name)
+            .unwrap_or_else(|| panic!("unknown copy path {name:?}"))
     }
 }
 
@@ -52,9 +55,9 @@ impl Backend {
     }
 
     /// Starts a backend with a port at each of these sockets.
-    pub(crate) fn start(self, room: &Room, sockets: &[Socket]) -> Box<dyn Side> {
+    pub(crate) fn start(self, room: &PeerSlot, sockets: &[Socket]) -> Box<dyn Side> {
         match self {
-            Backend::Telpher(copies) => Box::new(Telpher::start(copies, room, sockets)),
+            Backend::Telpher(copies) => Box::new(Telpher::start(copies, slot, sockets)),
             Backend::Dpdk => {
                 let port = |socket: &Socket| VhostPort {
                     socket: socket.path.clone(),
@@ -63,7 +66,7 @@ impl Backend {
                 };
                 let ports: Vec<_> = sockets.iter().map(port).collect();
                 let memory = sockets.first().map_or(Memory::Small, |socket| socket.memory);
-                let seat = Seat { memory, ..room.seat("backend", 0) };
+                let seat = Seat { memory, ..slot.seat("backend", 0) };
                 let backend = Testpmd::backend(&seat, &ports);
                 Box::new(Driven(backend.unwrap_or_else(|error| panic!("{error}"))))
             }
@@ -165,8 +168,8 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// A socket at which the backend listens, with one queue pair.
-    pub(crate) fn new(room: &Room, name: &str) -> Socket {
-        Socket { path: room.file(name), queues: 1, client: false, memory: Memory::Small }
+    pub(crate) fn new(room: &PeerSlot, name: &str) -> Socket {
+        Socket { path: slot.file(name), queues: 1, client: false, memory: Memory::Small }
     }
 }
 

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn pings_are_answered_and_damage_is_noticed() {
+    fn pings_are_answered_and_damage_is_detected() {
         let mut ping = ping();
         let mut damaged = ping.clone();
         damaged[50] ^= 1;

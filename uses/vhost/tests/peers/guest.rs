@@ -2,7 +2,7 @@
 //! few modules.
 
 use crate::debian::{Archive, Kernel};
-use crate::room::{Room, target};
+use crate::peer_slot::{PeerSlot, target};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use telpher_vhost::peers::lacking;
@@ -52,24 +52,24 @@ impl Image {
     ///
     /// # Errors
     /// What is missing.
-    pub(crate) fn get(room: &Room) -> Result<&'static Image, String> {
+    pub(crate) fn get(room: &PeerSlot) -> Result<&'static Image, String> {
         static IMAGE: OnceLock<Result<Image, String>> = OnceLock::new();
-        IMAGE.get_or_init(|| Image::make(room)).as_ref().map_err(Clone::clone)
+        IMAGE.get_or_init(|| Image::make(slot)).as_ref().map_err(Clone::clone)
     }
 
     /// The files for QEMU: the kernel and the initial file system.
-    pub(crate) fn write(&self, room: &Room) -> [PathBuf; 2] {
+    pub(crate) fn write(&self, room: &PeerSlot) -> [PathBuf; 2] {
         [("vmlinuz", &self.kernel), ("initrd", &self.files)].map(|(name, bytes)| {
-            let path = room.file(name);
+            let path = slot.file(name);
             std::fs::write(&path, bytes).expect("a file of the test's own");
             path
         })
     }
 
-    fn make(room: &Room) -> Result<Image, String> {
+    fn make(room: &PeerSlot) -> Result<Image, String> {
         let needed = [("dpkg-deb", "dpkg"), ("tar", "tar"), ("xz", "xz-utils"), ("busybox", "busybox-static")];
         lacking(&needed).map_or(Ok(()), Err)?;
-        let kernel = Kernel::of_package(&target().join("guest"), &room.file("package"), &MODULES)?;
+        let kernel = Kernel::of_package(&target().join("guest"), &slot.file("package"), &MODULES)?;
         let files = Archive::with_shell(&APPLETS, &kernel, &INIT.replace("$MODULES", &MODULES.join(" ")))?;
         Ok(Image { kernel: kernel.image, files: files.end() })
     }

@@ -16,17 +16,17 @@ fn more(kills: u64, began: Instant) -> bool {
 }
 
 with_each_of_ours! {
-    fn backends_killed_over_and_over_lose_no_more_than_they_had(who: Backend) {
-        backends_killed("backends_killed_over_and_over_lose_no_more_than_they_had", who, Virtio::SPLIT);
+    fn repeatedly_killed_backends_lose_only_packets_in_flight(who: Backend) {
+        backends_killed("repeatedly_killed_backends_lose_only_packets_in_flight", who, Virtio::SPLIT);
     }
 
-    fn backends_killed_over_and_over_lose_no_more_than_they_had_with_packed_rings(who: Backend) {
-        let test = "backends_killed_over_and_over_lose_no_more_than_they_had_with_packed_rings";
+    fn repeatedly_killed_backends_lose_only_packets_in_flight_with_packed_rings(who: Backend) {
+        let test = "repeatedly_killed_backends_lose_only_packets_in_flight_with_packed_rings";
         backends_killed(test, who, Virtio::PACKED);
     }
 
-    fn guests_killed_over_and_over_leave_nothing_behind(who: Backend) {
-        let test = "guests_killed_over_and_over_leave_nothing_behind";
+    fn repeatedly_killed_guests_leave_nothing_behind(who: Backend) {
+        let test = "repeatedly_killed_guests_leave_nothing_behind";
         let Some(mut pair) = Pair::start(test, who, Virtio::SPLIT) else { return };
         let (began, mut kills) = (Instant::now(), 0);
         loop {

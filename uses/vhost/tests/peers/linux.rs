@@ -2,8 +2,8 @@
 
 use crate::backend::{Backend, Side, Socket, with_each_backend};
 use crate::guest::Image;
+use crate::peer_slot::PeerSlot;
 use crate::qemu::{Machine, Qemu};
-use crate::room::Room;
 use crate::skip::skip;
 use std::time::{Duration, Instant};
 use telpher_vhost::peers::Work;
@@ -17,7 +17,7 @@ struct Guests {
     image: &'static Image,
     who: Backend,
     sockets: Vec<Socket>,
-    room: Room,
+    room: PeerSlot,
 }
 
 /// The configuration of the guests.
@@ -35,31 +35,31 @@ impl Guests {
     /// Booted guests; `None`, with a message, if they cannot run here.
     fn start(test: &str, who: Backend, wanted: Wanted) -> Option<Guests> {
         let missing = crate::qemu::missing().or_else(|| who.missing());
-        let room = Room::take();
-        let image = missing.map_or_else(|| Image::get(&room), Err);
+        let slot = PeerSlot::take();
+        let image = missing.map_or_else(|| Image::get(&slot), Err);
         let image = image.map_err(|why| skip(test, &why)).ok()?;
         let names: &[&str] = if wanted.second || wanted.two { &["first", "second"] } else { &["first"] };
         let sockets: Vec<Socket> =
-            names.iter().map(|name| Socket { client: wanted.client, ..Socket::new(&room, name) }).collect();
-        let mut backend = who.start(&room, &sockets);
+            names.iter().map(|name| Socket { client: wanted.client, ..Socket::new(&slot, name) }).collect();
+        let mut backend = who.start(&slot, &sockets);
         backend.work(if wanted.two { Work::Hand } else { Work::Echo });
         let machine = Machine { name: "guest", address: 2, socket: &sockets[0], packed: wanted.packed, incoming: None };
-        let mut guest = Qemu::start(&room, image, &machine);
+        let mut guest = Qemu::start(&slot, image, &machine);
         let mut other = None;
         if wanted.two {
             // They boot at the same time, one with each ring layout.
             let machine = Machine { name: "other", address: 3, socket: &sockets[1], packed: !wanted.packed, ..machine };
-            other = Some(Qemu::start(&room, image, &machine));
+            other = Some(Qemu::start(&slot, image, &machine));
         }
         guest.up();
         other.iter_mut().for_each(Qemu::up);
-        Some(Guests { guest, other, backend, image, who, sockets, room })
+        Some(Guests { guest, other, backend, image, who, sockets, slot })
     }
 
     /// Kills the backend and starts another.
     fn another_backend(&mut self) {
         self.backend.kill();
-        self.backend = self.who.start(&self.room, &self.sockets);
+        self.backend = self.who.start(&self.slot, &self.sockets);
         self.backend.work(Work::Echo);
     }
 
@@ -161,17 +161,17 @@ with_each_backend! {
         assert_eq!(guests.damaged(), 0);
     }
 
-    fn two_linuxes_send_each_other_files(who: Backend) {
+    fn two_linux_guests_exchange_files(who: Backend) {
         let wanted = Wanted { two: true, ..Wanted::default() };
-        let Some(mut guests) = Guests::start("two_linuxes_send_each_other_files", who, wanted) else { return };
+        let Some(mut guests) = Guests::start("two_linux_guests_exchange_files", who, wanted) else { return };
         let other = guests.other.as_mut().expect("asked for");
         fetch(&mut guests.guest, 2, other);
         fetch(other, 3, &mut guests.guest);
         assert_eq!(guests.guest.damaged() + other.damaged(), 0);
     }
 
-    fn memory_comes_and_goes_while_linux_pings(who: Backend) {
-        let test = "memory_comes_and_goes_while_linux_pings";
+    fn memory_is_added_and_removed_while_linux_pings(who: Backend) {
+        let test = "memory_is_added_and_removed_while_linux_pings";
         let Some(mut guests) = Guests::start(test, who, Wanted::default()) else { return };
         meanwhile(&mut guests, 0, |Guests { guest, .. }| {
             // The guest uses this memory for itself: all it had lies below 4 GiB, so packets are placed here first.
@@ -197,13 +197,13 @@ with_each_backend! {
         });
     }
 
-    fn linux_moves_to_another_machine_and_goes_on_pinging(who: Backend) {
-        let test = "linux_moves_to_another_machine_and_goes_on_pinging";
+    fn linux_migrates_to_another_machine_and_keeps_pinging(who: Backend) {
+        let test = "linux_migrates_to_another_machine_and_keeps_pinging";
         let wanted = Wanted { second: true, ..Wanted::default() };
         let Some(mut guests) = Guests::start(test, who, wanted) else { return };
-        let way = guests.room.file("way");
+        let way = guests.slot.file("way");
         let machine = Machine { name: "second", address: 2, socket: &guests.sockets[1], packed: false, incoming: Some(way.clone()) };
-        let mut second = Qemu::start(&guests.room, guests.image, &machine);
+        let mut second = Qemu::start(&guests.slot, guests.image, &machine);
         guests.guest.run("carried=along");
         begin_pinging(&mut guests.guest);
         guests.guest.migrate(&format!("unix:{}", way.display()));
@@ -214,9 +214,9 @@ with_each_backend! {
         assert_eq!(second.damaged() + guests.backend.counts().errors, 0);
     }
 
-    fn linux_goes_on_whenever_another_backend_comes(who: Backend) {
+    fn linux_continues_when_the_backend_is_replaced(who: Backend) {
         const KILLS: u64 = 3;
-        let test = "linux_goes_on_whenever_another_backend_comes";
+        let test = "linux_continues_when_the_backend_is_replaced";
         let wanted = Wanted { client: true, ..Wanted::default() };
         let Some(mut guests) = Guests::start(test, who, wanted) else { return };
         begin_pinging(&mut guests.guest);
@@ -237,14 +237,14 @@ with_each_backend! {
         assert_eq!(guests.damaged(), 0);
     }
 
-    fn another_linux_comes_after_one_was_killed(who: Backend) {
-        let test = "another_linux_comes_after_one_was_killed";
+    fn a_killed_linux_guest_is_replaced(who: Backend) {
+        let test = "a_killed_linux_guest_is_replaced";
         let Some(mut guests) = Guests::start(test, who, Wanted::default()) else { return };
         begin_pinging(&mut guests.guest);
         expect_answers(&guests.guest.run(PING));
         guests.guest.kill();
         let machine = Machine { name: "another", address: 4, socket: &guests.sockets[0], packed: true, incoming: None };
-        guests.guest = Qemu::start(&guests.room, guests.image, &machine);
+        guests.guest = Qemu::start(&guests.slot, guests.image, &machine);
         guests.guest.up();
         expect_answers(&guests.guest.run(PING));
         assert!(guests.backend.runs());

@@ -13,9 +13,9 @@ mod guest;
 mod killed;
 mod linux;
 mod pair;
+mod peer_slot;
 mod qemu;
 mod replaced;
-mod room;
 #[path = "../../../../ci/skip.rs"]
 mod skip;
 mod switch;

@@ -1,7 +1,7 @@
 //! A backend and a guest with DPDK's driver, and the packet directions between them.
 
 use crate::backend::{Backend, Driven, Side, Socket, until};
-use crate::room::Room;
+use crate::peer_slot::PeerSlot;
 use crate::skip::skip;
 use std::time::{Duration, Instant};
 use telpher_vhost::peers::{self, Counts, HugePages, LOOPING, Memory, Seat, Testpmd, Virtio, Work};
@@ -22,7 +22,7 @@ pub(crate) struct Pair {
     virtio: Virtio,
     socket: Socket,
     _pages: Option<HugePages>,
-    room: Room,
+    room: PeerSlot,
 }
 
 impl Pair {
@@ -33,9 +33,9 @@ impl Pair {
 
     /// Like `new`, with a guest, and perhaps a backend, in this memory.
     pub(crate) fn with_memory(test: &str, who: Backend, virtio: Virtio, memory: Memory) -> Option<Pair> {
-        let room = Room::take();
+        let slot = PeerSlot::take();
         let missing = peers::missing().or_else(|| who.missing());
-        let needed = 2 * Seat { memory, ..room.seat("guest", 1) }.pages();
+        let needed = 2 * Seat { memory, ..slot.seat("guest", 1) }.pages();
         let pages = match missing {
             None if needed > 0 => HugePages::reserve(needed).map(Some).map_err(|why| why.to_string()),
             None => Ok(None),
@@ -43,9 +43,9 @@ impl Pair {
         };
         let pages = pages.map_err(|why| skip(test, &why)).ok()?;
         let Virtio { queues, server, .. } = virtio;
-        let socket = Socket { queues, memory, client: server, ..Socket::new(&room, "socket") };
-        let guest = || guest(&room, &virtio, &socket);
-        let backend = || who.start(&room, std::slice::from_ref(&socket));
+        let socket = Socket { queues, memory, client: server, ..Socket::new(&slot, "socket") };
+        let guest = || guest(&slot, &virtio, &socket);
+        let backend = || who.start(&slot, std::slice::from_ref(&socket));
         // The side that listens starts first.
         let (guest, backend) = if server {
             let (mut guest, backend) = (guest(), backend());
@@ -55,7 +55,7 @@ impl Pair {
             let backend = backend();
             (guest(), backend)
         };
-        Some(Pair { guest, backend, who, virtio, socket, _pages: pages, room })
+        Some(Pair { guest, backend, who, virtio, socket, _pages: pages, slot })
     }
 
     /// Packets into the guest, out of it, and around.
@@ -118,7 +118,7 @@ impl Pair {
         }
         let before = self.guest.0.reconnections();
         self.backend.kill();
-        self.backend = self.who.start(&self.room, std::slice::from_ref(&self.socket));
+        self.backend = self.who.start(&self.slot, std::slice::from_ref(&self.socket));
         let deadline = Instant::now() + RECONNECT;
         while self.guest.0.reconnections() == before {
             assert!(
@@ -132,12 +132,12 @@ impl Pair {
     /// Kills the guest and starts another, with this device, at the same socket.
     pub(crate) fn another_guest(&mut self, virtio: Virtio) {
         self.guest.kill();
-        self.guest = guest(&self.room, &virtio, &self.socket);
+        self.guest = guest(&self.slot, &virtio, &self.socket);
     }
 }
 
-fn guest(room: &Room, virtio: &Virtio, socket: &Socket) -> Driven {
-    let seat = Seat { memory: socket.memory, ..room.seat("guest", 1) };
+fn guest(room: &PeerSlot, virtio: &Virtio, socket: &Socket) -> Driven {
+    let seat = Seat { memory: socket.memory, ..slot.seat("guest", 1) };
     Driven(Testpmd::guest(&seat, virtio, &[&socket.path]).unwrap_or_else(|error| panic!("{error}")))
 }
 

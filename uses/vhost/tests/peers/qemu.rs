@@ -5,7 +5,7 @@
 
 use crate::backend::Socket;
 use crate::guest::Image;
-use crate::room::Room;
+use crate::peer_slot::PeerSlot;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -46,9 +46,9 @@ pub(crate) struct Qemu {
 
 impl Qemu {
     /// Starts a machine; its guest is ready when it is [`up`](Qemu::up). Without KVM, so that it runs anywhere.
-    pub(crate) fn start(room: &Room, image: &Image, machine: &Machine<'_>) -> Qemu {
-        let [kernel, files] = image.write(room);
-        let monitor = room.file(&format!("{}.monitor", machine.name));
+    pub(crate) fn start(room: &PeerSlot, image: &Image, machine: &Machine<'_>) -> Qemu {
+        let [kernel, files] = image.write(slot);
+        let monitor = slot.file(&format!("{}.monitor", machine.name));
         let listens = if machine.socket.client { ",server=on,wait=off" } else { "" };
         let device = if machine.packed { ",packed=on,disable-legacy=on" } else { "" };
         let mut words: Vec<String> =

@@ -5,8 +5,8 @@ use crate::pair::{ENOUGH, LENGTHS, Pair};
 use telpher_vhost::peers::{Virtio, Work};
 
 with_each_backend! {
-    fn another_guest_comes_after_one_was_killed(who: Backend) {
-        let test = "another_guest_comes_after_one_was_killed";
+    fn a_killed_guest_is_replaced(who: Backend) {
+        let test = "a_killed_guest_is_replaced";
         let Some(mut pair) = Pair::start(test, who, Virtio::SPLIT) else { return };
         pair.send(LENGTHS[1]);
         pair.another_guest(Virtio::PACKED);
@@ -21,20 +21,20 @@ with_each_backend! {
         assert!(pair.guest.runs() && pair.backend.runs());
     }
 
-    fn a_backend_killed_at_rest_is_followed_by_another(who: Backend) {
-        killed_at_rest("a_backend_killed_at_rest_is_followed_by_another", who, Virtio::SPLIT);
+    fn a_backend_killed_while_idle_is_replaced(who: Backend) {
+        killed_at_rest("a_backend_killed_while_idle_is_replaced", who, Virtio::SPLIT);
     }
 
-    fn a_backend_killed_at_rest_is_followed_by_another_with_packed_rings(who: Backend) {
-        killed_at_rest("a_backend_killed_at_rest_is_followed_by_another_with_packed_rings", who, Virtio::PACKED);
+    fn a_backend_killed_while_idle_is_replaced_with_packed_rings(who: Backend) {
+        killed_at_rest("a_backend_killed_while_idle_is_replaced_with_packed_rings", who, Virtio::PACKED);
     }
 
-    fn a_backend_killed_at_work_is_followed_by_another(who: Backend) {
-        killed_at_work("a_backend_killed_at_work_is_followed_by_another", who, Virtio::SPLIT);
+    fn a_backend_killed_under_traffic_is_replaced(who: Backend) {
+        killed_at_work("a_backend_killed_under_traffic_is_replaced", who, Virtio::SPLIT);
     }
 
-    fn a_backend_killed_at_work_is_followed_by_another_with_packed_rings(who: Backend) {
-        killed_at_work("a_backend_killed_at_work_is_followed_by_another_with_packed_rings", who, Virtio::PACKED);
+    fn a_backend_killed_under_traffic_is_replaced_with_packed_rings(who: Backend) {
+        killed_at_work("a_backend_killed_under_traffic_is_replaced_with_packed_rings", who, Virtio::PACKED);
     }
 }
 

@@ -5,7 +5,7 @@
 //! become the switch.
 
 use crate::backend::{Copies, Side, Socket};
-use crate::room::Room;
+use crate::peer_slot::PeerSlot;
 use crate::switch::{PortAt, Switch};
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -27,13 +27,13 @@ pub(crate) struct Telpher {
 
 impl Telpher {
     /// A switch with a port at each socket.
-    pub(crate) fn start(copies: Copies, room: &Room, sockets: &[Socket]) -> Telpher {
-        let mut ports = format!("{}\n{}", copies.name(), room.file("kept").display());
+    pub(crate) fn start(copies: Copies, room: &PeerSlot, sockets: &[Socket]) -> Telpher {
+        let mut ports = format!("{}\n{}", copies.name(), slot.file("kept").display());
         for Socket { path, queues, client, .. } in sockets {
             ports += &format!("\n{} {queues} {}", u8::from(*client), path.display());
         }
         let program = std::env::current_exe().expect("this program has a file");
-        let mut words = vec!["-c".to_owned(), room.cpus()[0].to_string(), "env".to_owned(), format!("{PORTS}={ports}")];
+        let mut words = vec!["-c".to_owned(), slot.cpus()[0].to_string(), "env".to_owned(), format!("{PORTS}={ports}")];
         words.push(program.to_str().expect("a path of UTF-8").to_owned());
         words.extend(["--exact", SWITCH, "--nocapture"].map(str::to_owned));
         let mut terminal = Terminal::start("telpher", "taskset", &words).expect("a terminal");
@@ -92,7 +92,7 @@ impl Side for Telpher {
 /// The main function of the switch's process: reads commands until its input ends.
 fn switch(ports: &str) {
     let mut lines = ports.lines();
-    let copies = Copies::named(lines.next().expect("who copies"));
+    let copies = Copies::named(lines.next().expect("the copy path"));
     let kept = Path::new(lines.next().expect("a file"));
     let ports: Vec<_> = lines.map(port).collect();
     let switch = Switch::start(copies, kept, &ports);
@@ -139,10 +139,10 @@ mod tests {
         if let Ok(ports) = std::env::var(PORTS) {
             return switch(&ports);
         }
-        let room = Room::take();
+        let slot = PeerSlot::take();
         for copies in Copies::ALL {
-            let mut telpher = Telpher::start(copies, &room, &[Socket::new(&room, "socket")]);
-            assert!(room.file("socket").exists());
+            let mut telpher = Telpher::start(copies, &slot, &[Socket::new(&slot, "socket")]);
+            assert!(slot.file("socket").exists());
             telpher.work(Work::Source(64));
             telpher.rest();
             assert_eq!((telpher.counts(), telpher.earlier()), (Counts::default(), 0));

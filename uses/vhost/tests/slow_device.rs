@@ -85,7 +85,7 @@ fn does(deed: Deed, mut frontend: Frontend, guest: &Guest, more: &MockGuest) -> 
 }
 
 /// A guest with two regions and a buffer in each, and packets in flight into both.
-fn on_their_way(held: &SlowDevice, features: u64) -> (Guest, MockGuest, Frontend, [u64; 2]) {
+fn start_copies(held: &SlowDevice, features: u64) -> (Guest, MockGuest, Frontend, [u64; 2]) {
     let (mut guest, more) = (Guest::new(features), MockGuest::new(1 << 20));
     let mut frontend = guest.connect(&held.switch.port);
     frontend.tell(37, &far(), vec![same(more.file())]);
@@ -106,7 +106,7 @@ fn outstanding_copies_complete_before_a_request_does() {
     for (features, deed) in LAYOUTS.into_iter().flat_map(|features| DEEDS.map(|deed| (features, deed))) {
         // No copy is abandoned in this test.
         let held = held(Duration::from_secs(600));
-        let (mut guest, more, frontend, [near, far]) = on_their_way(&held, features);
+        let (mut guest, more, frontend, [near, far]) = start_copies(&held, features);
         let asked = AtomicBool::new(false);
         let after = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -142,7 +142,7 @@ fn a_copy_that_never_completes_ends_the_session_in_time_and_its_writes_go_nowher
             continue;
         }
         let held = held(Duration::from_millis(20));
-        let (mut guest, more, frontend, _) = on_their_way(&held, features);
+        let (mut guest, more, frontend, _) = start_copies(&held, features);
         let begun = Instant::now();
         let done = does(deed, frontend, &guest, &more);
         assert!(begun.elapsed() < BOUND, "{deed:?}");
@@ -176,7 +176,7 @@ fn a_copy_that_never_completes_ends_the_session_in_time_and_its_writes_go_nowher
 #[test]
 fn a_session_ended_by_late_copies_has_no_running_ring() {
     let held = held(Duration::from_millis(20));
-    let (_guest, _more, mut frontend, _) = on_their_way(&held, MRG);
+    let (_guest, _more, mut frontend, _) = start_copies(&held, MRG);
     assert!(matches!(frontend.say(11, 0, &u32s(&[0, 0]), Vec::new()), Err(SessionError::Late { ring: 0, .. })));
     assert!(!held.switch.port.is_running(0) && !held.switch.port.is_running(1));
 }
@@ -185,7 +185,7 @@ fn a_session_ended_by_late_copies_has_no_running_ring() {
 fn the_driver_is_called_for_copies_completed_while_stopping() {
     for features in LAYOUTS {
         let held = held(Duration::from_secs(600));
-        let (mut guest, _more, mut frontend, _) = on_their_way(&held, features);
+        let (mut guest, _more, mut frontend, _) = start_copies(&held, features);
         let call = event();
         frontend.tell(13, &u64s(&[0]), vec![same(&call)]);
         count(&call);
@@ -295,7 +295,7 @@ fn mapped(file: &OwnedFd) -> usize {
 fn removed_memory_is_unmapped_after_its_last_copy() {
     for features in LAYOUTS {
         let held = held(Duration::from_secs(600));
-        let (mut guest, more, mut frontend, _) = on_their_way(&held, features);
+        let (mut guest, more, mut frontend, _) = start_copies(&held, features);
         let before = mapped(more.file());
         held.device.state().manual = false;
         held.device.run(usize::MAX);
@@ -308,7 +308,7 @@ fn removed_memory_is_unmapped_after_its_last_copy() {
 fn a_disabled_ring_is_drained_in_time_and_keeps_completing() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
-        let (mut guest, more, frontend, _) = on_their_way(&held, features);
+        let (mut guest, more, frontend, _) = start_copies(&held, features);
         let begun = Instant::now();
         let frontend = does(Deed::Disable, frontend, &guest, &more).unwrap();
         assert!(begun.elapsed() < BOUND);
@@ -519,7 +519,7 @@ fn frequent_memory_table_changes_lose_no_packet() {
 }
 
 /// Polls until the lane's clock says that the queue was silent for too long.
-fn grow_tired(held: &SlowDevice, mut look: impl FnMut()) {
+fn poll_until_silent(held: &SlowDevice, mut look: impl FnMut()) {
     for _ in 0..64 * 20 {
         held.clock.advance(Duration::from_millis(5));
         look();
@@ -530,11 +530,11 @@ fn grow_tired(held: &SlowDevice, mut look: impl FnMut()) {
 fn a_queue_that_never_completes_breaks_the_waiting_ring() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
-        let (mut guest, _more, _frontend, _) = on_their_way(&held, features);
-        grow_tired(&held, || assert_eq!(held.switch.send(&[]), 0));
+        let (mut guest, _more, _frontend, _) = start_copies(&held, features);
+        poll_until_silent(&held, || assert_eq!(held.switch.send(&[]), 0));
         assert_eq!((held.switch.port.broken(0), held.lane.stats().silent), (Some(Broken::Silent), true));
         guest.listen();
-        assert_eq!(held.switch.send(&[b"nobody takes it"]), 0);
+        assert_eq!(held.switch.send(&[b"not taken"]), 0);
         assert_eq!(guest.receive.collect().len(), 0);
         // The other ring of the port keeps running, with copies by the CPU.
         guest.say(b"alive");
@@ -546,7 +546,7 @@ fn a_queue_that_never_completes_breaks_the_waiting_ring() {
 #[test]
 fn a_queue_that_completes_occasionally_is_waited_for() {
     let held = held(Duration::from_millis(20));
-    let (mut guest, _more, _frontend, _) = on_their_way(&held, MRG);
+    let (mut guest, _more, _frontend, _) = start_copies(&held, MRG);
     for _ in 0..20 {
         guest.listen();
         assert_eq!(held.switch.send(&[b"one more"]), 1);
@@ -568,8 +568,8 @@ fn an_abandonable_queue_is_abandoned_and_the_cpu_redoes_its_copies() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
         held.device.state().retirable = true;
-        let (mut guest, _more, _frontend, [near, _]) = on_their_way(&held, features);
-        grow_tired(&held, || assert_eq!(held.switch.send(&[]), 0));
+        let (mut guest, _more, _frontend, [near, _]) = start_copies(&held, features);
+        poll_until_silent(&held, || assert_eq!(held.switch.send(&[]), 0));
         assert_eq!((held.switch.port.broken(0), held.lane.stats().silent, held.lane.stats().redone), (None, false, 2));
         assert_eq!(guest.receive.collect().len(), 2);
         assert_eq!(guest.memory.read(near + HEADER as u64, 1000), [1; 1000]);
@@ -590,7 +590,7 @@ fn packets_from_the_guest_do_not_wait_for_a_stalled_queue() {
         drop(most);
         spare.fetch(256);
         let mut into = held.switch.pool.row(0);
-        grow_tired(&held, || assert_eq!(held.switch.port.transmit(0, &mut into, &mut spare, 32), 0));
+        poll_until_silent(&held, || assert_eq!(held.switch.port.transmit(0, &mut into, &mut spare, 32), 0));
         assert!(held.lane.stats().silent);
         // Now there are free buffers, and all packets arrive in order; the CPU copies the later ones.
         drop(spare);

@@ -9,18 +9,18 @@ use telpher_vhost::peers::Seat;
 
 /// Two CPUs and a folder for sockets and files.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct PeerSlot {
     folder: PathBuf,
     cpus: [usize; 2],
     /// Locked; the lock is released when the file is closed.
     _cores: File,
 }
 
-impl Room {
-    /// Waits until no other test, in any process, has a room.
+impl PeerSlot {
+    /// Waits until no other test, in any process, has a slot.
     ///
     /// Peers poll: two cores can run only two of them.
-    pub(crate) fn take() -> Room {
+    pub(crate) fn take() -> PeerSlot {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // It is never written, so another user's file works as well.
         let cores = std::env::temp_dir().join("telpher-cores.lock");
@@ -33,7 +33,7 @@ impl Room {
         let allowed = sched_getaffinity(None).expect("the CPUs this process may run on");
         let mut allowed = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
         let one = allowed.next().expect("a CPU");
-        Room { folder, cpus: [one, allowed.next().unwrap_or(one)], _cores: cores }
+        PeerSlot { folder, cpus: [one, allowed.next().unwrap_or(one)], _cores: cores }
     }
 
     /// The path of a file with this name.
@@ -57,7 +57,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for PeerSlot {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -78,23 +78,23 @@ mod tests {
 
     #[test]
     fn peer_slots_are_used_one_at_a_time() {
-        let room = Room::take();
-        let other = std::thread::spawn(Room::take);
+        let slot = PeerSlot::take();
+        let other = std::thread::spawn(PeerSlot::take);
         // Not a proof that it waits, but an attempt did not get the lock.
         for _ in 0..100 {
             assert!(!other.is_finished());
             std::thread::yield_now();
         }
-        let (file, word) = (room.file("file"), room.word().to_owned());
+        let (file, word) = (slot.file("file"), slot.word().to_owned());
         std::fs::write(&file, "").expect("a file");
-        drop(room);
+        drop(slot);
         assert!(!file.exists());
-        assert_ne!(other.join().expect("a room").word(), word);
+        assert_ne!(other.join().expect("a slot").word(), word);
     }
 
     #[test]
-    fn huge_pages_are_given_back() {
-        let _room = Room::take();
+    fn huge_pages_are_released() {
+        let _room = PeerSlot::take();
         let now = || std::fs::read_to_string(RESERVED).unwrap_or_default();
         let before = now();
         match HugePages::reserve(2) {
@@ -103,7 +103,7 @@ mod tests {
                 assert!(free.trim().parse::<u64>().is_ok_and(|free| free >= 2), "{free} free");
                 drop(pages);
             }
-            Err(why) => crate::skip::skip("huge_pages_are_given_back", &why.to_string()),
+            Err(why) => crate::skip::skip("huge_pages_are_released", &why.to_string()),
         }
         assert_eq!(now(), before);
     }
