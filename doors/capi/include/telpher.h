@@ -796,7 +796,7 @@ TELPHER_API int telpher_cache_new(telpher_cache **cache, const telpher_mover *mo
 
 /* Frees the handle; NULL is allowed. No other thread may be in a function of the cache. Cancels copies that have not
  * started and waits for those in flight, as telpher_cache_invalidate does. Entries stay valid as long as their handles,
- * and are stale: they are no longer told of changes. Afterwards blocks without handles belong to the caller again. */
+ * and are stale: they are not updated any more. Afterwards blocks without handles belong to the caller again. */
 TELPHER_API int telpher_cache_free(telpher_cache *cache);
 
 /* Accesses the block of len bytes from start on. If an entry contains all of it, returns that entry, whether its copy

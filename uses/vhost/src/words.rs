@@ -57,7 +57,7 @@ bitflags! {
     /// Flags of a descriptor. Source: VirtIO 1.2 §2.7.5, §2.8.1, §2.8.13.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
     pub struct DescriptorFlags: u16 {
-        /// `VIRTQ_DESC_F_NEXT`: the chain goes on.
+        /// `VIRTQ_DESC_F_NEXT`: the chain continues.
         const NEXT = 1 << 0;
         /// `VIRTQ_DESC_F_WRITE`: the device writes; otherwise it reads.
         const WRITE = 1 << 1;
