@@ -1,9 +1,9 @@
-//! What a call through C's door costs over the Rust call: `cargo bench -p telpher-capi`.
+//! The overhead of a C call over the Rust call: `cargo bench -p telpher-capi`.
 //!
-//! Both copy the same bytes on the CPU, or look at the same block of a cache (access, location, end of the handle), in turns of a few
-//! milliseconds within one run; told is the median of the turns. Or both take bursts of packets from a guest and send them back, whose
-//! driver is on the same thread; what that takes is not measured. The C functions are called through pointers the compiler cannot see
-//! through, as a program calls into a shared library.
+//! Both copy the same bytes on the CPU, or access the same block of a cache (access, location, free), alternating every
+//! few milliseconds within one run; the median is reported. Or both take bursts of packets from a guest and send them
+//! back; the guest's driver is on the same thread, and its time is not measured. The C functions are called through
+//! pointers that the compiler cannot see through, like calls into a shared library.
 #![allow(unsafe_code, reason = "calls C's functions as C does")]
 
 #[path = "../tests/guest/mod.rs"]
@@ -33,9 +33,9 @@ use telpher_mover::Mover;
 use telpher_vhost::words::Features;
 use telpher_vhost::{PacketPool, Packets, PoolOptions as PacketOptions, Port, PortOptions, Role, Socket};
 
-/// Bytes of a copy: so few that the call is most of it.
+/// Bytes of a copy: so few that the call dominates.
 const SIZES: [usize; 3] = [8, 64, 1024];
-/// The goal in nanoseconds. Source: issue 4, the table of what must be reached.
+/// The goal in nanoseconds. Source: issue 4, the table of goals.
 const GOAL: f64 = 3.0;
 
 type Copy = unsafe extern "C" fn(*const CMover, *mut c_void, *const c_void, usize) -> c_int;
@@ -44,10 +44,10 @@ type Access = unsafe extern "C" fn(*const CCache, *const c_void, usize, *mut *mu
 type Location = unsafe extern "C" fn(*const Entry, *mut c_int) -> *const c_void;
 type Free = unsafe extern "C" fn(*mut Entry);
 
-/// Bytes of a block in the cache. Source: assumed, as the thesis' smaller chunks.
+/// Bytes of a block in the cache. Source: assumed, like the smaller chunks of the thesis.
 const BLOCK: usize = 64 << 10;
 
-/// Nanoseconds of one call, over so many.
+/// Nanoseconds of one call, averaged over a number of calls.
 fn nanos(calls: u32, mut call: impl FnMut()) -> f64 {
     let begin = Instant::now();
     for _ in 0..calls {
@@ -65,7 +65,7 @@ fn median(mut all: Vec<f64>) -> f64 {
 fn duel(size: usize, turns: usize, calls: u32) -> (f64, f64) {
     let rust = Mover::cpu();
     let mut c = null_mut();
-    // SAFETY: a place for the handle; no device, no options.
+    // SAFETY: an out pointer for the handle; no device, no options.
     assert_eq!(unsafe { telpher_mover_new(&raw mut c, null(), null()) }, 0);
     let copy: Copy = black_box(telpher_copy);
     let (src, mut dst) = (vec![7_u8; size], vec![0_u8; size]);
@@ -78,18 +78,18 @@ fn duel(size: usize, turns: usize, calls: u32) -> (f64, f64) {
         assert_eq!(src, dst);
         dst.fill(0);
         by_c.push(nanos(calls, || {
-            // SAFETY: a mover that lives, two ranges of `size` bytes.
+            // SAFETY: a mover that is alive, two ranges of `size` bytes.
             let answer = unsafe { copy(black_box(c), dst.as_mut_ptr().cast(), src.as_ptr().cast(), black_box(size)) };
             assert_eq!(black_box(answer), 0);
         }));
         assert_eq!(src, dst);
     }
-    // SAFETY: ended once.
+    // SAFETY: freed once.
     assert_eq!(unsafe { telpher_mover_free(c) }, 0);
     (median(by_rust), median(by_c))
 }
 
-/// Medians of a look at a block that is there.
+/// Medians of an access to a cached block.
 fn look_duel(turns: usize, calls: u32) -> (f64, f64) {
     let source: Arc<[u8]> = vec![7; BLOCK].into();
     let pool = Pool::new(PoolOptions::new(BLOCK)).expect("memory");
@@ -106,7 +106,7 @@ fn look_duel(turns: usize, calls: u32) -> (f64, f64) {
         reserved2: [0; 3],
     };
     let (mut mover, mut c) = (null_mut(), null_mut());
-    // SAFETY: places for the handles; a mover that lives, one tier.
+    // SAFETY: out pointers for the handles; a mover that is alive, one tier.
     unsafe {
         assert_eq!(telpher_mover_new(&raw mut mover, null(), null()), 0);
         assert_eq!(telpher_cache_new(&raw mut c, mover, &raw const tier, 1, null(), null()), 0);
@@ -122,7 +122,7 @@ fn look_duel(turns: usize, calls: u32) -> (f64, f64) {
         }));
         by_c.push(nanos(calls, || {
             let mut entry = null_mut();
-            // SAFETY: a cache and a block that live, a place for the handle.
+            // SAFETY: a cache and a block that live, an out pointer for the handle.
             assert_eq!(unsafe { access(black_box(c), source.as_ptr().cast(), BLOCK, &raw mut entry) }, 0);
             // SAFETY: the handle is good until it is freed, once.
             unsafe {
@@ -131,21 +131,21 @@ fn look_duel(turns: usize, calls: u32) -> (f64, f64) {
             }
         }));
     }
-    // SAFETY: each ended once.
+    // SAFETY: each freed once.
     unsafe {
         assert_eq!((telpher_cache_free(c), telpher_mover_free(mover)), (0, 0));
     }
     (median(by_rust), median(by_c))
 }
 
-/// Packets of a burst. Source: what DPDK's programs have.
+/// Packets of a burst. Source: the usual size in DPDK programs.
 const BURST: usize = 32;
 
-/// What takes a burst from its guest and sends it back.
+/// Takes a burst from its guest and sends it back.
 trait Switch {
-    /// Packets taken; those that were sent before are free again.
+    /// The number of packets taken; packets sent before are free again.
     fn dequeue(&mut self) -> usize;
-    /// Packets that the guest has got of those taken last.
+    /// How many of the packets taken last the guest has received.
     fn enqueue(&mut self) -> usize;
 }
 
@@ -184,7 +184,7 @@ struct CSwitch {
 
 impl Switch for CSwitch {
     fn dequeue(&mut self) -> usize {
-        // SAFETY: a port that lives, room for so many.
+        // SAFETY: a port that is alive, room for that many.
         let count =
             unsafe { (self.dequeue)(self.port, 0, self.burst.as_mut_ptr(), u32::try_from(BURST).unwrap_or(u32::MAX)) };
         self.count = u32::try_from(count).expect("a count");
@@ -192,16 +192,16 @@ impl Switch for CSwitch {
     }
 
     fn enqueue(&mut self) -> usize {
-        // SAFETY: a port that lives, and so many packets.
+        // SAFETY: a port that is alive, and that many packets.
         let taken = unsafe { (self.submit)(self.port, 0, self.burst.as_ptr(), self.count) };
         assert_eq!(taken.cast_unsigned(), self.count);
-        // SAFETY: a port that lives; the packets go to the pool.
+        // SAFETY: a port that is alive; the packets go to the pool.
         let count = unsafe { (self.poll)(self.port, 0, null_mut(), 0) };
         usize::try_from(count).expect("a count")
     }
 }
 
-/// Nanoseconds of a burst out of a guest, and of one into it; all the guest's packets are of `size` bytes.
+/// Nanoseconds of a burst out of a guest, and of one into it; all the guest's packets have `size` bytes.
 fn round_trips(switch: &mut dyn Switch, guest: &mut Guest, size: usize, calls: u32) -> [f64; 2] {
     let packet = vec![7; size];
     let mut sum = [Duration::ZERO; 2];
@@ -229,7 +229,7 @@ fn burst_duel(size: usize, turns: usize, calls: u32) -> [(f64, f64); 2] {
     let mut rust = RustSwitch { port, spare: pool.row(BURST), burst: pool.row(BURST), done: pool.row(BURST) };
     let (mut c_pool, mut c_port, mut c_socket) = (null_mut::<VhostPool>(), null_mut(), null_mut());
     let c_text = CString::new(c_path.to_str().expect("a path in UTF-8")).expect("no zero");
-    // SAFETY: places for the handles, a text.
+    // SAFETY: out pointers for the handles, a text.
     unsafe {
         assert_eq!(telpher_vhost_pool_new(&raw mut c_pool, options.buffers, options.longest, null_mut(), 0), 0);
         assert_eq!(telpher_vhost_port_new(&raw mut c_port, c_pool, null(), 0, null()), 0);
@@ -254,7 +254,7 @@ fn burst_duel(size: usize, turns: usize, calls: u32) -> [(f64, f64); 2] {
         }
     }
     drop(guests);
-    // SAFETY: each ended once.
+    // SAFETY: each freed once.
     unsafe {
         telpher_vhost_socket_free(c_socket);
         telpher_vhost_port_free(c_port);
@@ -265,7 +265,7 @@ fn burst_duel(size: usize, turns: usize, calls: u32) -> [(f64, f64); 2] {
 }
 
 fn main() {
-    // `cargo test` runs benches once, to see that they work; there is nothing to be measured then.
+    // `cargo test` runs benches once to check that they work; nothing is measured then.
     let (turns, calls) = if std::env::args().any(|word| word == "--bench") { (201, 100_000) } else { (3, 100) };
     let begin = Instant::now();
     println!("{:>6} {:>10} {:>10} {:>10}   goal ≤ {GOAL} ns over", "bytes", "Rust ns", "C ns", "over ns");

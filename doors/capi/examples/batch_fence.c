@@ -1,5 +1,5 @@
-/* Several operations submitted together: a fence holds back what must come later, and abandons it if something before it
- * went wrong.
+/* Several operations submitted together. The members after a fence wait for those before it, and are abandoned if one of
+ * those failed.
  *
  *     cc batch_fence.c $(pkg-config --cflags --libs telpher) -o batch_fence && ./batch_fence model:spr
  */
@@ -20,12 +20,12 @@ static int check(int result) {
 
 static unsigned char seen[LEN], expected[LEN], scratch[LEN], next[LEN], place[LEN];
 
-/* Overwrites a place if what was seen is what was expected, and clears some scratch memory beside it. */
+/* Overwrites place if seen is as expected, and clears some scratch memory. */
 static void round_of(const telpher_mover *mover) {
     telpher_op clear = telpher_op_fill(scratch, 0, LEN);
     telpher_op compare = telpher_op_compare(seen, expected, LEN);
     telpher_op overwrite = telpher_op_copy(place, next, LEN);
-    compare.flags = TELPHER_EXPECT_EQUAL; /* a difference is a failure for the fence */
+    compare.flags = TELPHER_EXPECT_EQUAL; /* a difference counts as a failure at the fence */
     overwrite.flags = TELPHER_FENCE;
 
     telpher_batch *batch;
@@ -41,7 +41,7 @@ static void round_of(const telpher_mover *mover) {
     for (int i = 0; i < members; i++) {
         telpher_result result;
         char text[128];
-        telpher_job_result(job, (uint32_t)i, &result); /* a failed member is a result here, not an end */
+        telpher_job_result(job, (uint32_t)i, &result); /* a failed member is a result, not a reason to stop */
         telpher_result_text(&result, text, sizeof text);
         printf("member %d: %s\n", i, text);
     }

@@ -1,5 +1,5 @@
-// Several operations submitted together: a fence holds back what must come later, and abandons it if something before it
-// went wrong.
+// Several operations submitted together. The members after a fence wait for those before it, and are abandoned if one of
+// those failed.
 //
 //     c++ -std=c++20 batch_fence.cpp $(pkg-config --cflags --libs telpher) -o batch_fence && ./batch_fence model:spr
 
@@ -14,13 +14,13 @@ namespace {
 constexpr std::size_t LEN = 65536;
 using buffer = std::vector<unsigned char>;
 
-// Overwrites a place if what was seen is what was expected, and clears some scratch memory beside it.
+// Overwrites place if seen is as expected, and clears some scratch memory.
 void round_of(const telpher::mover &mover, const buffer &seen, const buffer &next, buffer &place) {
     const buffer expected(LEN, 0);
     buffer scratch(LEN, 1);
     telpher::batch batch(mover);
     batch.add(telpher::ops::fill(telpher::write(scratch), 0));
-    // A difference is a failure for the fence.
+    // A difference counts as a failure at the fence.
     const auto compare = telpher::ops::compare(telpher::read(seen), telpher::read(expected));
     batch.add(telpher::ops::with(compare, TELPHER_EXPECT_EQUAL));
     batch.add_fenced(telpher::ops::copy(telpher::write(place), telpher::read(next)));

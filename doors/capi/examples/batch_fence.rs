@@ -1,5 +1,5 @@
-//! Several operations submitted together: a fence holds back what must come later, and abandons it if something before it
-//! went wrong.
+//! Several operations submitted together. The members after a fence wait for those before it, and are abandoned if one
+//! of those failed.
 //!
 //! `cargo run -p telpher-capi --example batch_fence -- model:spr`
 
@@ -9,11 +9,11 @@ use telpher_mover::{Mover, Outcome, Policy, Threshold};
 
 const LEN: usize = 65536;
 
-/// Overwrites a place if what was seen is what was expected, and clears some scratch memory beside it. Gives the place back.
+/// Overwrites `place` if `seen` is as expected, and clears some scratch memory. Returns `place`.
 fn round_of(mover: &Mover, seen: Vec<u8>, next: Vec<u8>, place: Vec<u8>) -> Vec<u8> {
     let mut batch = mover.batch();
     batch.fill(vec![1; LEN], 0);
-    // A difference is a failure for the fence.
+    // A difference counts as a failure at the fence.
     batch.compare_expecting(seen, vec![0; LEN], false);
     let overwrite = batch.fence().copy(next, place);
     let mut done = batch.submit().wait();

@@ -1,4 +1,4 @@
-/* select sum(b) where a < 50, with b fetched ahead: while column a is filtered, a device brings the blocks of b into fast memory.
+/* select sum(b) where a < 50, with b prefetched: while column a is filtered, a device copies the blocks of b to fast memory.
  *
  *     cc column_sum.c $(pkg-config --cflags --libs telpher) -o column_sum && ./column_sum model:spr
  *
@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
         b[row] = row % 1000;
     }
 
-    /* From here on nobody writes b, until it is invalidated. The first blocks are the most urgent. */
+    /* From here until its invalidation b must not be written. The first blocks have the highest priority. */
     for (uint32_t block = 0; block < BLOCKS; block++)
         check(telpher_cache_prefetch(cache, b + block * BLOCK_ROWS, BLOCK_ROWS * sizeof *b, 255 - block, NULL));
 
@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
     printf("%lld of %d rows, sum %lld, %llu of %d blocks fetched ahead\n", (long long)rows, ROWS, (long long)sum,
            (unsigned long long)stats.hits, BLOCKS);
 
-    /* Ended first: the blocks are lent until then. */
+    /* Freed first: the blocks are lent until then. */
     check(telpher_cache_free(cache));
     free(a);
     free(b);

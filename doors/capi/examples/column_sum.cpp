@@ -1,4 +1,4 @@
-// select sum(b) where a < 50, with b fetched ahead: while column a is filtered, a device brings the blocks of b into fast memory.
+// select sum(b) where a < 50, with b prefetched: while column a is filtered, a device copies the blocks of b to fast memory.
 //
 //     c++ -std=c++20 column_sum.cpp $(pkg-config --cflags --libs telpher) -o column_sum && ./column_sum model:spr
 //
@@ -21,13 +21,13 @@ void query(const telpher::mover &mover) {
         a[row] = static_cast<std::int32_t>(row * 7 % 100);
         b[row] = static_cast<std::int32_t>(row % 1000);
     }
-    // Declared after the columns, so that it ends before them.
+    // Declared after the columns, so that it is destroyed before them.
     const telpher::cache cache(mover, telpher::tiers::pages(ROWS * sizeof(std::int32_t)));
     const auto part = [](const std::vector<std::int32_t> &column, std::size_t block) {
         return std::span(column).subspan(block * BLOCK_ROWS, BLOCK_ROWS);
     };
 
-    // From here on nobody writes b, until it is invalidated. The first blocks are the most urgent.
+    // From here until its invalidation b must not be written. The first blocks have the highest priority.
     for (std::size_t block = 0; block < BLOCKS; block++)
         cache.prefetch(telpher::read(part(b, block)), static_cast<std::uint8_t>(255 - block));
 

@@ -1,4 +1,4 @@
-//! `select sum(b) where a < 50`, with b fetched ahead: while column a is filtered, a device brings the blocks of b into fast memory.
+//! `select sum(b) where a < 50`, with b prefetched: while column a is filtered, a device copies the blocks of b to fast memory.
 //!
 //! `cargo run -p telpher-capi --example column_sum -- model:spr`
 //!
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (a, b) = (column(|row| row * 7 % 100)?, column(|row| row % 1000)?);
     let part = |block: usize| block * BLOCK_ROWS * size_of::<i32>()..(block + 1) * BLOCK_ROWS * size_of::<i32>();
 
-    // The first blocks are the most urgent.
+    // The first blocks have the highest priority.
     for block in 0..BLOCKS {
         cache.prefetch(&b, part(block), Priority(u8::try_from(255 - block)?))?;
     }

@@ -1,4 +1,4 @@
-/* Copies a buffer and computes its CRC32C in the same pass, while the program does something else.
+/* Copies a buffer and computes its CRC32C in the same pass, while the program does other work.
  *
  *     cc copy_crc.c $(pkg-config --cflags --libs telpher) -o copy_crc && ./copy_crc model:spr
  */
@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
     telpher_job *job;
     check(telpher_start(mover, &op, &job));
 
-    /* From here on nobody touches src and dst, until the job has ended. Something else can be done meanwhile. */
+    /* From here until the job has ended src and dst must not be used. The program can do other work meanwhile. */
     long turns = 0;
     while (telpher_job_wait(job, 100 * 1000) == 0)
         turns++;

@@ -1,4 +1,4 @@
-// Copies a buffer and computes its CRC32C in the same pass, while the program does something else: a coroutine awaits the job.
+// Copies a buffer and computes its CRC32C in the same pass, while the program does other work: a coroutine awaits the job.
 //
 //     c++ -std=c++20 copy_crc.cpp $(pkg-config --cflags --libs telpher) -o copy_crc && ./copy_crc model:spr
 
@@ -17,7 +17,7 @@ telpher::task copy(const telpher::mover &mover) {
     for (std::size_t i = 0; i < LEN; i++)
         src[i] = static_cast<unsigned char>(i * 7);
 
-    // Until the job has ended nobody touches src and dst; other tasks of the loop go on.
+    // Until the job has ended src and dst must not be used; other tasks of the loop continue.
     const telpher_result result =
         co_await mover.start(telpher::ops::copy_crc(telpher::write(dst), telpher::read(src)));
 

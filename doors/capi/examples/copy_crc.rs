@@ -1,4 +1,4 @@
-//! Copies a buffer and computes its CRC32C in the same pass, while the program does something else.
+//! Copies a buffer and computes its CRC32C in the same pass, while the program does other work.
 //!
 //! `cargo run -p telpher-capi --example copy_crc -- model:spr`
 
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let src: Vec<u8> = (0..LEN).map(|i| (i * 7).to_le_bytes()[0]).collect();
     let mut job = mover.copy_crc(src, vec![0; LEN], 0, CrcMode::default());
 
-    // The job owns both buffers until it has ended. Something else can be done meanwhile.
+    // The job owns both buffers until it has ended. The program can do other work meanwhile.
     while !job.wait_for(Duration::from_micros(100)) {}
 
     let (result, src, dst) = job.wait().into_parts();

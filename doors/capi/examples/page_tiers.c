@@ -1,4 +1,4 @@
-/* A program's hot pages go to a faster tier while another thread counts in them; addresses and bytes stay what they are.
+/* A program's hot pages move to a faster tier while another thread counts in them; addresses and contents do not change.
  *
  *     cc page_tiers.c $(pkg-config --cflags --libs telpher) -pthread -o page_tiers && ./page_tiers model:spr
  *
@@ -22,7 +22,7 @@ static int check(int result) {
     return result;
 }
 
-/* Adds one to the first word of every page, again and again. */
+/* Increments the first word of every page, repeatedly. */
 static void *count(void *memory) {
     uint64_t *words = memory;
     for (int round = 0; round < ROUNDS; round++)
@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
     pthread_t counts;
     if (pthread_create(&counts, NULL, count, words) != 0)
         return 1;
-    /* The first half is hot. Pages on their way make the thread wait, and nothing else. */
+    /* The first half is hot. A thread that touches a page being moved waits for it. */
     telpher_tier_moved moved;
     check(telpher_tier_migrate(heap, words, PAGES / 2 * 4096, 0, &moved));
     pthread_join(counts, NULL);

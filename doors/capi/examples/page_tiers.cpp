@@ -1,4 +1,4 @@
-// A program's hot pages go to a faster tier while another thread counts in them; addresses and bytes stay what they are.
+// A program's hot pages move to a faster tier while another thread counts in them; addresses and contents do not change.
 //
 //     c++ -std=c++20 page_tiers.cpp $(pkg-config --cflags --libs telpher) -pthread -o page_tiers && ./page_tiers model:spr
 //
@@ -24,13 +24,13 @@ void move_under_a_counter(const telpher::mover &mover) {
     for (std::size_t page = 0; page < PAGES; page++)
         words[page * WORDS] = page + 1;
 
-    // Adds one to the first word of every page, again and again.
+    // Increments the first word of every page, repeatedly.
     std::thread counts([&] {
         for (std::size_t round = 0; round < ROUNDS; round++)
             for (std::size_t page = 0; page < PAGES; page++)
                 words[page * WORDS]++;
     });
-    // The first half is hot. Pages on their way make the thread wait, and nothing else.
+    // The first half is hot. A thread that touches a page being moved waits for it.
     telpher_tier_moved moved{};
     std::exception_ptr failure;
     try {

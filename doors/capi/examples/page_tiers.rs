@@ -1,4 +1,5 @@
-//! A program's hot pages go to a faster tier while another thread counts in them; addresses and bytes stay what they are.
+//! A program's hot pages move to a faster tier while another thread counts in them; addresses and contents do not
+//! change.
 //!
 //! `cargo run -p telpher-capi --example page_tiers -- model:spr`
 //!
@@ -27,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let all = arena.addresses();
     let hot = all.start..all.start + PAGES as u64 / 2 * 4096;
-    // Adds one to the first word of every page, again and again.
+    // Increments the first word of every page, repeatedly.
     let count = |arena: &mut [u8]| {
         for _ in 0..ROUNDS {
             for bytes in arena.chunks_exact_mut(4096) {
@@ -36,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     };
-    // The first half is hot. Pages on their way make the thread wait, and nothing else.
+    // The first half is hot. A thread that touches a page being moved waits for it.
     let moved = std::thread::scope(|scope| {
         scope.spawn(|| count(&mut arena));
         heap.migrate(hot, TierId(0))

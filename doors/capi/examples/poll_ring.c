@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
             op.user_data = prepared;
             int taken = telpher_channel_put(channel, &op, NULL);
             if (taken == -EAGAIN)
-                break; /* every place is taken */
+                break; /* the channel is full */
             check(taken);
         }
         check(telpher_channel_submit(channel));

@@ -18,7 +18,7 @@ void copy_blocks(const telpher::device &device) {
         src[i] = static_cast<unsigned char>(i % 251);
     const telpher::bytes from = telpher::read(src);
     const telpher::writable to = telpher::write(dst);
-    // Declared after the buffers, so that it ends before them whatever happens.
+    // Declared after the buffers, so that it is always destroyed before them.
     telpher::channel channel(device, 0, PLACES);
 
     std::size_t prepared = 0, ended = 0;
@@ -29,7 +29,7 @@ void copy_blocks(const telpher::device &device) {
             telpher_op op = telpher::ops::copy(to.subspan(at, BLOCK), from.subspan(at, BLOCK));
             op.user_data = prepared;
             if (!channel.put(op))
-                break; // every place is taken
+                break; // the channel is full
         }
         channel.submit();
 

@@ -1,14 +1,15 @@
-/* A switch of two ports: what one virtual machine sends the other receives, with the addresses of its Ethernet header exchanged. Packets
- * of 512 bytes and more are copied by a device's queues, if there is one; smaller ones by this thread, in the same order.
+/* A switch of two ports: each virtual machine receives what the other sends, with the Ethernet addresses swapped.
+ * A device's queues copy packets of 512 bytes and more, if there is a device; this thread copies smaller ones. All
+ * packets keep their order.
  *
  *     cc vhost_switch.c $(pkg-config --cflags --libs telpher) -o vhost_switch && ./vhost_switch /tmp/a.sock /tmp/b.sock model:spr
  *
- * Each virtual machine has one of the sockets as its network card:
+ * Each virtual machine uses one of the sockets as its network card:
  *
  *     qemu-system-x86_64 ... -chardev socket,id=c0,path=/tmp/a.sock -netdev vhost-user,id=n0,chardev=c0 -device virtio-net-pci,netdev=n0
  *
- * Ends with SIGINT or SIGTERM, and tells what it has done. */
-#define _POSIX_C_SOURCE 200809L /* sigaction; signal() would forget its handler after the first signal in strict C */
+ * Ends on SIGINT or SIGTERM, and prints its counters. */
+#define _POSIX_C_SOURCE 200809L /* sigaction; in strict C signal() resets its handler after the first signal */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -43,15 +44,15 @@ static void exchange_addresses(const telpher_packet *packet) {
     memcpy(ethernet + 6, keep, 6);
 }
 
-/* What `from` has goes to `to`. What that does not take now is dropped, as switches do. */
+/* Forwards the packets of `from` to `to`. Packets that `to` does not accept now are dropped. */
 static uint64_t forward(telpher_vhost_pool *pool, telpher_vhost_port *from, telpher_vhost_port *to) {
     telpher_packet burst[BURST];
-    /* What has arrived is shown to the guest; its buffers are free again. */
+    /* Shows the guest its completed packets; their buffers become free again. */
     check(telpher_vhost_poll_enqueue_completed(to, 0, NULL, 0));
     const uint32_t count = (uint32_t)check(telpher_vhost_try_dequeue_burst(from, 0, burst, BURST));
     for (uint32_t i = 0; i < count; i++)
         exchange_addresses(&burst[i]);
-    /* From here on the packets that were taken are the port's. */
+    /* From here on the port owns the packets that it took. */
     const uint32_t taken = (uint32_t)check(telpher_vhost_submit_enqueue_burst(to, 0, burst, count));
     check(telpher_vhost_free_burst(pool, burst + taken, count - taken));
     return count - taken;

@@ -1,9 +1,10 @@
-// A switch of two ports: what one virtual machine sends the other receives, with the addresses of its Ethernet header exchanged. Packets
-// of 512 bytes and more are copied by a device's queues, if there is one; smaller ones by this thread, in the same order.
+// A switch of two ports: each virtual machine receives what the other sends, with the Ethernet addresses swapped.
+// A device's queues copy packets of 512 bytes and more, if there is a device; this thread copies smaller ones. All
+// packets keep their order.
 //
 //     c++ -std=c++20 vhost_switch.cpp $(pkg-config --cflags --libs telpher) -o vhost_switch && ./vhost_switch /tmp/a.sock /tmp/b.sock
 //
-// Ends with SIGINT or SIGTERM, and tells what it has done. See vhost_switch.c for the virtual machines.
+// Ends on SIGINT or SIGTERM, and prints its counters. See vhost_switch.c for the virtual machines.
 
 #include <algorithm>
 #include <csignal>
@@ -22,9 +23,9 @@ void exchange_addresses(telpher::writable packet) {
         std::swap_ranges(packet.begin(), packet.begin() + 6, packet.begin() + 6);
 }
 
-// What `from` has goes to `to`. What that does not take now is dropped, as switches do: it goes back to the pool.
+// Forwards the packets of `from` to `to`. Packets that `to` does not accept now are dropped: they return to the pool.
 std::uint64_t forward(telpher::vhost::burst &packets, const telpher::vhost::port &from, const telpher::vhost::port &to) {
-    // What has arrived is shown to the guest; its buffers are free again.
+    // Shows the guest its completed packets; their buffers become free again.
     to.poll_enqueue_completed();
     from.try_dequeue_burst(packets);
     for (const telpher_packet &packet : packets)

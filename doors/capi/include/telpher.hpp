@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// telpher.hpp: telpher.h for C++20. Handles that end themselves, errors as exceptions, spans for ranges, and jobs that a
-// coroutine awaits. Everything here is inline over the C functions; the rules of telpher.h hold, above all its page on what must
-// stay alive between submit and complete.
+// telpher.hpp: telpher.h for C++20: handles that free themselves, errors as exceptions, spans for ranges, and jobs that
+// a coroutine can await. Everything here is inline over the C functions. The rules of telpher.h apply, above all its
+// page on what must stay alive between submit and complete.
 //
 //     telpher::device device("model:spr");
 //     telpher::mover mover(device, "threshold=16k");
@@ -15,15 +15,16 @@
 //     loop.spawn(work(mover));
 //     loop.run();
 //
-// Errors. What the C function answers with a negative errno is thrown as telpher::error, a std::system_error whose code() is
-// that errno and whose what() has the sentence. A difference found is a result, not an error.
+// Errors. If a C function returns a negative errno, telpher::error is thrown: a std::system_error whose code() is that
+// errno and whose what() is the message. A difference found is a result, not an error.
 //
-// Lifetimes. A job's destructor waits for its end, a channel's for everything it was given, and a cache's for the copies that are
-// under way; a queue that does not answer is given up at their option limit (30 s). So declare buffers before the job, batch,
-// channel or cache that uses them: then they outlive it, also when an exception passes by or a coroutine is destroyed half-way.
+// Lifetimes. A job's destructor waits for its end, a channel's for all its operations, and a cache's for the copies in
+// flight. A queue that does not answer is abandoned after their option limit (30 s). So declare buffers before the job,
+// batch, channel or cache that uses them: then they outlive it, also if an exception is thrown or a coroutine is
+// destroyed before its end.
 //
-// Threads. As in telpher.h: device, mover, cache, entry, prefetched and those of tier and vhost any thread, any time; job, batch,
-// channel, loop and vhost::burst one thread at a time.
+// Threads. As in telpher.h: device, mover, cache, entry, prefetched and the classes of tier and vhost any thread, any
+// time; job, batch, channel, loop and vhost::burst one thread at a time.
 #ifndef TELPHER_HPP
 #define TELPHER_HPP
 
@@ -51,7 +52,7 @@
 
 namespace telpher {
 
-// What a C function answered with a negative errno.
+// A negative errno returned by a C function.
 class error : public std::system_error {
   public:
     error(int negative_errno, const std::string &sentence)
@@ -60,7 +61,7 @@ class error : public std::system_error {
 
 namespace detail {
 
-// The answer, or the exception that it means.
+// Returns the answer, or throws if it is a negative errno.
 inline int check(int answer) {
     if (answer < 0)
         throw error(answer, telpher_last_error());
@@ -69,12 +70,13 @@ inline int check(int answer) {
 
 struct closer {
     void operator()(telpher_device *device) const noexcept { telpher_device_close(device); }
-    // A mover of which something was abandoned stays, with its handle, rather than giving memory back too early.
+    // If an abandoned operation is outstanding, the mover and its handle are leaked rather than freeing memory too
+    // early.
     void operator()(telpher_mover *mover) const noexcept { (void)telpher_mover_free(mover); }
     void operator()(telpher_job *job) const noexcept { (void)telpher_job_free(job); }
     void operator()(telpher_batch *batch) const noexcept { telpher_batch_free(batch); }
     void operator()(telpher_channel *channel) const noexcept {
-        // Its ranges may go out of scope next, so it goes on until no device has them.
+        // Its ranges may go out of scope next, so retry until no device uses them.
         while (telpher_channel_free(channel) == -EBUSY) {
         }
     }
@@ -84,7 +86,7 @@ struct closer {
     void operator()(telpher_tier_heap *heap) const noexcept { telpher_tier_heap_free(heap); }
     void operator()(telpher_tier_arena *arena) const noexcept { telpher_tier_arena_free(arena); }
     void operator()(telpher_tier_manager *manager) const noexcept { telpher_tier_manager_free(manager); }
-    // As a mover of which something was abandoned.
+    // Leaked while packets are outstanding, like a mover with abandoned operations.
     void operator()(telpher_vhost_pool *pool) const noexcept { (void)telpher_vhost_pool_free(pool); }
     void operator()(telpher_vhost_lane *lane) const noexcept { telpher_vhost_lane_free(lane); }
     void operator()(telpher_vhost_port *port) const noexcept { telpher_vhost_port_free(port); }
@@ -93,7 +95,7 @@ struct closer {
 
 template <class T> using handle = std::unique_ptr<T, closer>;
 
-// A text that a C function writes as snprintf does, also when it grows between two calls.
+// A text that a C function writes like snprintf; it may grow between two calls.
 template <class Write> std::string text(Write write) {
     std::string whole;
     for (;;) {
@@ -113,15 +115,15 @@ inline void same(std::size_t a, std::size_t b) {
 
 } // namespace detail
 
-// Bytes to read and bytes to write, from anything a span can be made of: std::as_bytes and std::as_writable_bytes do it.
+// Readable bytes and writable bytes; std::as_bytes and std::as_writable_bytes create them from any span.
 using bytes = std::span<const std::byte>;
 using writable = std::span<std::byte>;
 
-// A vector, an array or a span of values that are their bytes.
+// A vector, an array or a span of trivially copyable values.
 template <class Range>
 concept plain = std::ranges::contiguous_range<Range> && std::is_trivially_copyable_v<std::ranges::range_value_t<Range>>;
 
-// Its bytes.
+// The bytes of a range.
 template <plain Range> bytes read(const Range &range) {
     return std::as_bytes(std::span(range));
 }
@@ -129,7 +131,7 @@ template <plain Range> writable write(Range &range) {
     return std::as_writable_bytes(std::span(range));
 }
 
-// Operations, as telpher_op_* with spans. Lengths that must agree are looked at here.
+// Operations, like telpher_op_* with spans. Lengths that must agree are checked here.
 namespace ops {
 
 inline telpher_op nop() { return telpher_op_nop(); }
@@ -186,7 +188,7 @@ inline telpher_op dif_update(writable dst, bytes src, telpher_dif dif, telpher_t
 }
 inline telpher_op flush(bytes src) { return telpher_op_flush(src.data(), src.size()); }
 
-// The same operation with flags of enum telpher_flag.
+// The same operation with additional flags of enum telpher_flag.
 inline telpher_op with(telpher_op op, std::uint32_t flags) {
     op.flags |= flags;
     return op;
@@ -199,27 +201,27 @@ inline std::string text(const telpher_result &result) {
     return detail::text([&](char *buffer, std::size_t size) { return telpher_result_text(&result, buffer, size); });
 }
 
-// The result, or the exception that its failure means.
+// Returns the result, or throws if it is a failure.
 inline const telpher_result &success(const telpher_result &result) {
     if (result.status < 0)
         throw error(result.status, text(result));
     return result;
 }
 
-// The queues behind a device's name. Moves, does not copy. Movers and channels made of it go on when it is gone.
+// The queues of an opened device. Movable, not copyable. Movers and channels created from it may outlive it.
 class device {
   public:
-    // Throws if the name, an option, or the machine says no.
+    // Throws if the name or an option is wrong, or the device is not available.
     explicit device(const std::string &name, const std::string &options = "") {
         telpher_device *raw;
         detail::check(telpher_device_open(&raw, name.c_str(), options.c_str()));
         handle_.reset(raw);
     }
 
-    // How many queues it has.
+    // The number of queues.
     std::uint32_t queues() const { return static_cast<std::uint32_t>(detail::check(telpher_device_queues(get()))); }
 
-    // What a queue accepts. Throws if there is none of this index.
+    // The properties of a queue. Throws if the index is too large.
     telpher_queue_info queue(std::uint32_t index) const {
         telpher_queue_info info;
         detail::check(telpher_device_queue(get(), index, &info));
@@ -234,12 +236,12 @@ class device {
 
 class mover;
 
-// An operation or a batch under way, then its results. Its destructor waits for its end: until then the ranges are lent.
-// One thread at a time. `co_await` gives the result of its first operation, and throws if any of them failed; it needs a loop
-// that runs.
+// An operation or a batch in flight, then its results. Its destructor waits for its end: until then the ranges are
+// lent. One thread at a time. `co_await` returns the result of its first operation, and throws if any operation failed;
+// it needs a running loop.
 class job {
   public:
-    // 1 step; true if it has ended.
+    // Makes one step of progress; returns true if it has ended.
     bool done() { return detail::check(telpher_job_done(get())) == 1; }
 
     // Waits until it has ended.
@@ -248,28 +250,28 @@ class job {
         return *this;
     }
 
-    // Waits until it has ended, or so long; true if it has ended.
+    // Waits until it has ended, for at most at_most; returns true if it has ended.
     bool wait_for(std::chrono::nanoseconds at_most) {
         return detail::check(telpher_job_wait(get(), std::max<std::int64_t>(at_most.count(), 0))) == 1;
     }
 
-    // How many results it has; 0 before its end.
+    // The number of results; 0 before its end.
     std::uint32_t size() const { return static_cast<std::uint32_t>(detail::check(telpher_job_results(get()))); }
 
-    // What operation `index` came to, failed or not. Throws if the job has not ended or has no such operation.
+    // The result of operation `index`, failed or not. Throws if the job has not ended or has no such operation.
     telpher_result result(std::uint32_t index = 0) const {
         telpher_result result;
         result.outcome = TELPHER_DONE;
         result.status = 0;
         const int answer = telpher_job_result(get(), index, &result);
-        // A failure that is not the result's own is the call's.
+        // An error that is not the result's own is an error of the call.
         if (answer < 0 && result.status != answer)
             throw error(answer, telpher_last_error());
         return result;
     }
 
-    // Gives the handle up without waiting, and whatever no queue has taken yet; the ranges stay lent until the mover has nothing
-    // outstanding.
+    // Releases the handle without waiting. No more descriptors are sent to a queue; the ranges stay lent until the
+    // mover has nothing outstanding.
     void abandon() { detail::check(telpher_job_abandon(handle_.release())); }
 
     telpher_job *get() const noexcept { return handle_.get(); }
@@ -290,15 +292,15 @@ class batch {
   public:
     explicit batch(const mover &mover);
 
-    // Adds an operation and gives its number, the index of its result.
+    // Adds an operation and returns its number, the index of its result.
     std::uint32_t add(const telpher_op &op) {
         return static_cast<std::uint32_t>(detail::check(telpher_batch_add(handle_.get(), &op)));
     }
 
-    // The same behind a fence: it begins when everything before it has succeeded.
+    // Adds an operation after a fence: it starts when everything before it has succeeded.
     std::uint32_t add_fenced(const telpher_op &op) { return add(ops::with(op, TELPHER_FENCE)); }
 
-    // Submits the list, which is gone then.
+    // Submits the list, which is consumed.
     job submit() && {
         telpher_job *raw;
         detail::check(telpher_batch_submit(handle_.release(), &raw));
@@ -309,16 +311,16 @@ class batch {
     detail::handle<telpher_batch> handle_;
 };
 
-// Decides where, whether and how, and does it. Moves, does not copy; any thread, any time.
+// Decides which queue or the CPU executes an operation, and executes it. Movable, not copyable; any thread, any time.
 class mover {
   public:
-    // Over the device's queues. Throws for an option that is none, and for a dedicated queue that somebody has.
+    // A mover over the device's queues. Throws for an invalid option, and for a dedicated queue in use.
     explicit mover(const device &device, const std::string &options = "") : mover(device.get(), options) {}
 
-    // By the CPU alone.
+    // A mover that uses the CPU only.
     static mover cpu(const std::string &options = "") { return mover(nullptr, options); }
 
-    // Each does its work and waits; the ranges are lent until it returns.
+    // These functions execute the operation and wait; the ranges are lent until they return.
     void copy(writable dst, bytes src) const {
         detail::same(src.size(), dst.size());
         detail::check(telpher_copy(get(), dst.data(), src.data(), src.size()));
@@ -330,7 +332,7 @@ class mover {
     void fill(writable dst, std::uint64_t pattern) const {
         detail::check(telpher_fill(get(), dst.data(), pattern, dst.size()));
     }
-    // The offset of the first difference, or nothing if the ranges are equal.
+    // The offset of the first difference, or nullopt if the ranges are equal.
     std::optional<std::uint64_t> compare(bytes a, bytes b) const {
         detail::same(a.size(), b.size());
         std::uint64_t at = 0;
@@ -348,21 +350,21 @@ class mover {
         detail::check(telpher_copy_crc32c(get(), dst.data(), src.data(), src.size(), seed, &crc));
         return crc;
     }
-    // Any operation. Throws if it fails.
+    // Executes any operation. Throws if it fails.
     telpher_result run(const telpher_op &op) const {
         telpher_result result;
         detail::check(telpher_run(get(), &op, &result));
         return result;
     }
 
-    // Puts an operation on its way; the ranges are lent until the job has ended.
+    // Starts an operation; the ranges are lent until the job has ended.
     job start(const telpher_op &op) const {
         telpher_job *raw;
         detail::check(telpher_start(get(), &op, &raw));
         return job(raw);
     }
 
-    // A setting as it is.
+    // The current value of an option.
     std::string option(const std::string &key) const {
         return detail::text([&](char *buffer, std::size_t size) { return telpher_mover_option(get(), key.c_str(), buffer, size); });
     }
@@ -370,7 +372,7 @@ class mover {
     // Abandoned operations whose ranges a device may still use.
     int outstanding() const { return detail::check(telpher_mover_outstanding(get())); }
 
-    // Lets devices without a thread work.
+    // Runs devices without a thread of their own.
     void drive() const { detail::check(telpher_mover_drive(get())); }
 
     telpher_mover *get() const noexcept { return handle_.get(); }
@@ -390,8 +392,8 @@ inline batch::batch(const mover &mover) {
     handle_.reset(raw);
 }
 
-// One thread's ring to one queue: nothing but construction and destruction blocks or allocates. Its destructor waits for
-// everything it was given.
+// One thread's access to one queue: only construction and destruction block or allocate. Its destructor waits for all
+// its operations.
 class channel {
   public:
     channel(const device &device, std::uint32_t queue, std::uint32_t capacity, const std::string &options = "") {
@@ -400,7 +402,7 @@ class channel {
         handle_.reset(raw);
     }
 
-    // Prepares an operation and gives its ticket, or nothing if every place is taken.
+    // Prepares an operation and returns its ticket, or nullopt if the channel is full.
     std::optional<std::uint64_t> put(const telpher_op &op) {
         std::uint64_t ticket;
         const int answer = telpher_channel_put(get(), &op, &ticket);
@@ -410,18 +412,18 @@ class channel {
         return ticket;
     }
 
-    // Sends what was prepared; how many operations left.
+    // Sends the prepared operations; returns how many were sent.
     std::uint32_t submit() { return static_cast<std::uint32_t>(detail::check(telpher_channel_submit(get()))); }
 
-    // Fetches what has ended: the part of `room` that was filled.
+    // Fetches completed operations: returns the part of `room` that was filled.
     std::span<telpher_completion> completed(std::span<telpher_completion> room) {
         const auto max = static_cast<std::uint32_t>(std::min<std::size_t>(room.size(), UINT32_MAX));
         return room.first(static_cast<std::size_t>(detail::check(telpher_channel_completed(get(), room.data(), max))));
     }
 
-    // Prepared, and not fetched.
+    // Operations prepared whose completion was not fetched.
     int pending() const { return detail::check(telpher_channel_pending(get())); }
-    // Fetched as late, and the device may still use the ranges.
+    // Operations that timed out while the device may still use their ranges.
     int quarantined() const { return detail::check(telpher_channel_quarantined(get())); }
 
     telpher_channel *get() const noexcept { return handle_.get(); }
@@ -443,16 +445,16 @@ inline telpher_tier pages(std::uint64_t size, std::uint32_t flags = 0) {
     return tier;
 }
 
-// The same on one NUMA node, as HBM has one of its own.
+// `size` bytes of pages on one NUMA node; HBM, for example, has a node of its own.
 inline telpher_tier pages_on(std::uint32_t node, std::uint64_t size, std::uint32_t flags = 0) {
     telpher_tier tier = pages(size, flags | TELPHER_TIER_ON_NODE);
     tier.node = node;
     return tier;
 }
 
-// Whatever a memory resource has, or `most` bytes of it at a time. Without a `most` the resource itself has to end somewhere:
-// nothing is given up before it throws. Any thread may use it at any time, so it is one that sees to that, such as
-// std::pmr::synchronized_pool_resource; it outlives the cache and its entries.
+// The memory of a memory resource, at most `most` bytes of it at a time. Without `most`, entries are only evicted when
+// the resource throws, so the resource must be bounded. Any thread may use it at any time, so it must be thread-safe,
+// such as std::pmr::synchronized_pool_resource. It must outlive the cache and its entries.
 inline telpher_tier from(std::pmr::memory_resource &resource, std::uint64_t most = 0) {
     constexpr std::size_t LINE = 64;
     telpher_tier tier{};
@@ -471,7 +473,7 @@ inline telpher_tier from(std::pmr::memory_resource &resource, std::uint64_t most
     return tier;
 }
 
-// The same tier for the threads of a node (option placement=near).
+// The same tier, for the threads of a node (option placement=near).
 inline telpher_tier near_to(std::uint32_t node, telpher_tier tier) {
     tier.flags |= TELPHER_TIER_NEAR;
     tier.near_node = node;
@@ -480,16 +482,17 @@ inline telpher_tier near_to(std::uint32_t node, telpher_tier tier) {
 
 } // namespace tiers
 
-// Functions that decide, where the options are not enough; see telpher_cache_policy. An exception in one ends the program.
+// Policy functions, where the options are not enough; see telpher_cache_policy. An exception in one ends the program.
 struct cache_policy {
-    // The number of the tier that has a block; the node is the asking thread's, -1 if unknown.
+    // Returns the number of a block's tier; the node is the calling thread's, -1 if unknown.
     std::function<std::uint32_t(bytes block, std::int32_t node)> place;
-    // What an unused entry is worth: the least goes first.
+    // Returns the value of an unused entry: the lowest is evicted first.
     std::function<std::uint64_t(const telpher_resident &entry)> worth;
 };
 
-// A block of a cache, wherever it is; a copy is another handle to the same. Any thread, any time. `co_await` waits for it in a
-// loop that runs, and gives the bytes, or, of a handle that nobody else has, the handle.
+// A handle to a block of a cache, with or without its copy; copying it creates another handle to the same entry. Any
+// thread, any time. `co_await` waits for it in a running loop; it returns the bytes, or for an rvalue handle, the
+// handle.
 class entry {
   public:
     entry(const entry &other) {
@@ -504,14 +507,15 @@ class entry {
     }
     ~entry() = default;
 
-    // Its bytes where they are at the moment: the copy if it is there, the source otherwise. Valid as long as the handle, hence
-    // not of one that is about to end.
+    // Its bytes at the moment: in the copy if it is complete, otherwise in the source. Valid as long as the handle, so
+    // not callable on an rvalue.
     bytes location() const & noexcept {
         return {static_cast<const std::byte *>(telpher_entry_location(get(), nullptr)), telpher_entry_size(get())};
     }
     bytes location() const && = delete;
 
-    // The same as values. Throws if they are not aligned there: copies are to 64 bytes, parts of blocks as in the source.
+    // The bytes as values. Throws if they are not aligned for the type: copies are aligned to 64 bytes, parts of blocks
+    // as in the source.
     template <class T>
         requires std::is_trivially_copyable_v<T>
     std::span<const T> as() const & {
@@ -522,14 +526,14 @@ class entry {
     }
     template <class T> std::span<const T> as() const && = delete;
 
-    // The copy is there.
+    // Returns whether the copy is complete.
     bool fast() const noexcept {
         int fast = 0;
         (void)telpher_entry_location(get(), &fast);
         return fast == 1;
     }
 
-    // Weak wait: 1 step; true if there is nothing left to wait for.
+    // Weak wait: makes one step; returns true if there is nothing left to wait for.
     bool done() const { return detail::check(telpher_entry_done(get())) == 1; }
 
     // Waits until there is nothing left to wait for.
@@ -542,12 +546,12 @@ class entry {
         return std::move(*this);
     }
 
-    // The same, or so long; true if there is nothing left to wait for.
+    // Waits until there is nothing left to wait for, for a limited time; returns true if there is nothing left.
     bool wait_for(std::chrono::nanoseconds at_most) const {
         return detail::check(telpher_entry_wait(get(), std::max<std::int64_t>(at_most.count(), 0))) == 1;
     }
 
-    // The block was said to have changed since.
+    // Returns whether the block was invalidated since.
     bool stale() const { return detail::check(telpher_entry_stale(get())) == 1; }
 
     telpher_entry *get() const noexcept { return handle_.get(); }
@@ -563,13 +567,13 @@ class entry {
     detail::handle<telpher_entry> handle_;
 };
 
-// A block that was asked for ahead of time. Dropping it changes nothing. Moves, does not copy.
+// A prefetched block. Dropping it has no effect on the prefetch. Movable, not copyable.
 class prefetched {
   public:
-    // The copy is there; takes one step.
+    // Returns whether the copy is complete; makes one step of progress.
     bool done() const { return detail::check(telpher_prefetch_done(handle_.get())) == 1; }
 
-    // Calls it off; true if its copy had not begun.
+    // Cancels it; returns true if its copy had not started.
     bool cancel() && { return detail::check(telpher_prefetch_cancel(handle_.release())) == 1; }
 
   private:
@@ -578,11 +582,11 @@ class prefetched {
     detail::handle<telpher_prefetch> handle_;
 };
 
-// Copies of blocks in fast memory, lent to many threads. Moves, does not copy; any thread, any time. Blocks are declared before
-// it, and `invalidate` is called before one of them is written or goes: see "caches" in telpher.h.
+// Copies of blocks in fast memory, lent to many threads. Movable, not copyable; any thread, any time. Declare blocks
+// before it, and call `invalidate` before a block is written or freed: see "caches" in telpher.h.
 class cache {
   public:
-    // Throws for an option or a tier that is none, and for memory that cannot be had.
+    // Throws for an invalid option or tier, and if memory cannot be allocated.
     cache(const mover &mover, std::span<const telpher_tier> tiers, const std::string &options = "", cache_policy policy = {})
         : policy_(std::make_unique<cache_policy>(std::move(policy))) {
         telpher_cache_policy functions{};
@@ -604,28 +608,28 @@ class cache {
         : cache(mover, std::span(&tier, 1), options, std::move(policy)) {}
     cache(cache &&other) noexcept = default;
     cache &operator=(cache &&other) noexcept {
-        // In this order: the functions go after the cache that calls them.
+        // In this order: the functions are destroyed after the cache that calls them.
         handle_ = std::move(other.handle_);
         policy_ = std::move(other.policy_);
         return *this;
     }
     ~cache() = default;
 
-    // The block, whose copy begins if no entry has it.
+    // Accesses the block; its copy starts if no entry contains it.
     entry access(bytes block) const {
         telpher_entry *raw;
         detail::check(telpher_cache_access(get(), block.data(), block.size(), &raw));
         return entry(raw);
     }
 
-    // The same in a tier of one's choice.
+    // Accesses the block in a tier chosen by the caller.
     entry access_in(std::uint32_t tier, bytes block) const {
         telpher_entry *raw;
         detail::check(telpher_cache_access_in(get(), tier, block.data(), block.size(), &raw));
         return entry(raw);
     }
 
-    // Weak access: the block if an entry has it.
+    // Weak access: returns the block's entry if there is one.
     std::optional<entry> peek(bytes block) const {
         telpher_entry *raw;
         if (detail::check(telpher_cache_peek(get(), block.data(), block.size(), &raw)) == 0)
@@ -633,30 +637,31 @@ class cache {
         return entry(raw);
     }
 
-    // Says that a block will be asked for, the sooner the higher the priority.
+    // Announces that a block will be accessed; a higher priority is copied sooner.
     prefetched prefetch(bytes block, std::uint8_t priority = 0) const {
         telpher_prefetch *raw;
         detail::check(telpher_cache_prefetch(get(), block.data(), block.size(), priority, &raw));
         return prefetched(raw);
     }
 
-    // Says that bytes are about to change or to go; how many entries are gone. Nobody reads them for the cache any more then.
+    // Announces that bytes are about to change or to be unmapped; returns how many entries were removed. Afterwards no
+    // copy reads them.
     int invalidate(bytes block) const { return detail::check(telpher_cache_invalidate(get(), block.data(), block.size())); }
 
-    // Whether a copy would lie on another NUMA node than the block; nothing if that is not known.
+    // Returns whether a copy would lie on another NUMA node than the block; nullopt if unknown.
     std::optional<bool> apart(bytes block) const {
         const int answer = telpher_cache_apart(get(), block.data(), block.size());
         return answer == -ENODATA ? std::nullopt : std::optional(detail::check(answer) == 1);
     }
 
-    // Forgets the entries nobody uses, or all; how many.
+    // Removes the unused entries, or all; returns how many.
     int flush() const { return detail::check(telpher_cache_flush(get())); }
     int clear() const { return detail::check(telpher_cache_clear(get())); }
 
-    // Begins copies that may begin.
+    // Starts copies that may start.
     void drive() const { detail::check(telpher_cache_drive(get())); }
 
-    // What it has done and has.
+    // The cache's counters and state.
     telpher_stats stats() const {
         telpher_stats stats;
         detail::check(telpher_cache_stats(get(), &stats));
@@ -667,32 +672,32 @@ class cache {
 
   private:
     std::unique_ptr<cache_policy> policy_;
-    // After the functions, so that it goes before them.
+    // Declared after the functions, so that it is destroyed before them.
     detail::handle<telpher_cache> handle_;
 };
 
 // ---------------------------------------------------------------------------------------------------- tiers
 
-// Memory on several tiers, whose pages change theirs while the program goes on: see "tiers" in telpher.h.
+// Memory on several tiers; pages move between them while the program runs: see "tiers" in telpher.h.
 namespace tier {
 
 // One kind of memory.
 struct memory {
-    // What people call it; nothing for its number.
+    // A name for people; nullopt for its number.
     std::string name{};
-    // The most bytes the heap takes of it; the home tier has no bound of the heap's.
+    // The most bytes that the heap uses of it; the heap does not limit the home tier.
     std::uint64_t size = 0;
-    // Its NUMA node; nothing for wherever the system has some.
+    // Its NUMA node; nullopt lets the system choose.
     std::optional<std::uint32_t> node{};
-    // What shared arenas have there: reserved huge pages, or a device or file of this path.
+    // The memory of shared arenas: reserved huge pages, or a device or file at this path.
     bool huge_pages = false;
     std::string path{};
 };
 
-// What an arena's memory is.
+// The kind of an arena's memory.
 enum class pages : std::uint32_t { small = 0, huge = TELPHER_TIER_ARENA_HUGE_PAGES, shared = TELPHER_TIER_ARENA_SHARED };
 
-// By which mechanism pages change their tier.
+// The mechanism by which pages change tiers.
 enum class mechanism : std::uint32_t {
     exchange = TELPHER_TIER_EXCHANGE,
     move_pages = TELPHER_TIER_MOVE_PAGES,
@@ -702,27 +707,27 @@ enum class mechanism : std::uint32_t {
 
 class heap;
 
-// Zeroed memory of a heap. Moves, does not copy; goes on when its heap is gone. Its bytes are the program's.
+// Zeroed memory of a heap. Movable, not copyable; stays valid when its heap is gone. The program uses its bytes freely.
 class arena {
   public:
-    // At least so many bytes, rounded up to 2 MiB.
+    // At least `size` bytes, rounded up to 2 MiB.
     arena(const heap &heap, std::size_t size, pages pages = pages::small);
 
-    // Its bytes, which stay where they are.
+    // Its bytes, at an address that does not change.
     writable bytes() const noexcept {
         std::size_t size = 0;
         void *const start = telpher_tier_arena_memory(get(), &size);
         return {static_cast<std::byte *>(start), size};
     }
 
-    // The same as values that are their bytes, as many as fit. Their bytes are zero at first.
+    // Its bytes as trivially copyable values, as many as fit. The bytes are zero at first.
     template <class T> std::span<T> as() const noexcept {
         static_assert(std::is_trivially_copyable_v<T>);
         const writable all = bytes();
         return {static_cast<T *>(static_cast<void *>(all.data())), all.size() / sizeof(T)};
     }
 
-    // Gives the whole pages of a part back: they read as zeros.
+    // Discards the whole pages of a part: they read as zeros.
     void discard(std::size_t offset, std::size_t len) const { detail::check(telpher_tier_arena_discard(get(), offset, len)); }
 
     telpher_tier_arena *get() const noexcept { return handle_.get(); }
@@ -731,43 +736,43 @@ class arena {
     detail::handle<telpher_tier_arena> handle_;
 };
 
-// Memory on several tiers, the fastest first. Moves, does not copy.
+// Memory on several tiers, the fastest first. Movable, not copyable.
 class heap {
   public:
-    // Copies by a mover. Throws if the options make no sense, or the system refuses what moving pages wants.
+    // A mover makes the copies. Throws if the options are wrong, or the system refuses what moving pages needs.
     heap(const mover &mover, std::span<const memory> tiers, const std::string &options = "") : heap(mover.get(), tiers, options) {}
 
-    // Copies by the CPU.
+    // The CPU makes the copies.
     static heap cpu(std::span<const memory> tiers, const std::string &options = "") { return heap(nullptr, tiers, options); }
 
-    // Moves the pages of a range to a tier, as many as can be.
+    // Moves the pages of a range to a tier, as many as possible.
     telpher_tier_moved migrate(bytes range, std::uint32_t to) const {
         telpher_tier_moved moved;
         detail::check(telpher_tier_migrate(get(), range.data(), range.size(), to, &moved));
         return moved;
     }
 
-    // Pages of a range that are on each tier.
+    // The number of a range's pages on each tier.
     std::vector<std::uint64_t> residency(bytes range) const {
         std::vector<std::uint64_t> pages(tiers_);
         detail::check(telpher_tier_residency(get(), range.data(), range.size(), pages.data(), tiers_));
         return pages;
     }
 
-    // Takes memory over that the program has mapped itself, and lets it go, or a part of it.
+    // Adopts memory that the program has mapped itself, and releases it, or a part of it.
     void adopt(writable range) const { detail::check(telpher_tier_adopt(get(), range.data(), range.size())); }
     void release(writable range) const { detail::check(telpher_tier_release(get(), range.data(), range.size())); }
 
-    // Says what the program knows of a range, for a manager that there is or will be.
+    // Tells a present or later manager what the program knows about a range.
     void hot(bytes range) const { advise(range, TELPHER_TIER_HOT); }
     void cold(bytes range) const { advise(range, TELPHER_TIER_COLD); }
     void pin(bytes range, std::uint32_t to) const { advise(range, TELPHER_TIER_PIN, to); }
     void unpin(bytes range) const { advise(range, TELPHER_TIER_UNPIN); }
 
-    // By which mechanism its pages change their tier.
+    // The mechanism by which its pages change tiers.
     tier::mechanism mechanism() const { return static_cast<tier::mechanism>(detail::check(telpher_tier_mechanism_of(get()))); }
 
-    // How a tier stands, and what it is called.
+    // The state of a tier, and its name.
     telpher_tier_info info(std::uint32_t tier) const {
         telpher_tier_info info;
         detail::check(telpher_tier_info_of(get(), tier, &info));
@@ -777,7 +782,7 @@ class heap {
         return detail::text([&](char *buffer, std::size_t size) { return telpher_tier_name(get(), tier, buffer, size); });
     }
 
-    // What it has done.
+    // The heap's counters.
     telpher_tier_stats stats() const {
         telpher_tier_stats stats;
         detail::check(telpher_tier_stats_of(get(), &stats));
@@ -817,7 +822,7 @@ inline arena::arena(const heap &heap, std::size_t size, pages pages) {
     handle_.reset(raw);
 }
 
-// Looks at a heap's memory and moves it, until it ends. Moves, does not copy.
+// Finds hot and cold pages of a heap and moves them, until it is destroyed. Movable, not copyable.
 class manager {
   public:
     explicit manager(const heap &heap, const std::string &options = "") {
@@ -843,38 +848,39 @@ class manager {
 
 // ---------------------------------------------------------------------------------------------------- virtual machines
 
-// A vhost-user backend: see "virtual machines" in telpher.h. Everything but a burst any thread, any time.
+// A vhost-user backend: see "virtual machines" in telpher.h. Everything except a burst: any thread, any time.
 namespace vhost {
 
-// A packet's bytes, while the caller has it.
+// A packet's bytes, while the caller owns it.
 inline writable bytes_of(const telpher_packet &packet) {
     return {static_cast<std::byte *>(packet.data), packet.len};
 }
 
-// A reason for a drop, an index of telpher_vhost_stats::drops, as a sentence; nullptr for what is none.
+// The text of a drop reason, an index of telpher_vhost_stats::drops; nullptr for an unknown number.
 inline const char *drop_text(std::uint32_t reason) {
     return telpher_vhost_drop_text(reason);
 }
 
-// Memory for packets. Declared before everything that has some: one that is not whole when it ends stays, with its memory.
+// Memory for packets. Declare it before everything that owns packets: if packets are outstanding when it is destroyed,
+// it is leaked with its memory.
 class pool {
   public:
-    // So many buffers for packets of so many bytes, in memory of its own.
+    // A pool with its own memory: the number of buffers, and the longest packet in bytes.
     pool(std::uint32_t buffers, std::uint32_t longest) : pool(buffers, longest, writable()) {}
-    // The same in memory of the caller's, which outlives it: at least size_of.
+    // A pool over the caller's memory, at least size_of bytes, which must outlive it.
     pool(std::uint32_t buffers, std::uint32_t longest, writable memory) {
         telpher_vhost_pool *raw;
         detail::check(telpher_vhost_pool_new(&raw, buffers, longest, memory.data(), memory.size()));
         handle_.reset(raw);
     }
 
-    // Bytes of memory that a pool takes; 0 if there can be no such pool.
+    // The memory in bytes that a pool needs; 0 if no such pool is possible.
     static std::size_t size_of(std::uint32_t buffers, std::uint32_t longest) { return telpher_vhost_pool_size(buffers, longest); }
 
-    // How many buffers are free.
+    // The number of free buffers.
     std::uint32_t available() const { return static_cast<std::uint32_t>(detail::check(telpher_vhost_pool_available(get()))); }
 
-    // Ends it now. Throws if somebody has packets of it; it stays then.
+    // Frees it now. Throws if packets of it are outstanding; then it stays valid.
     void close() {
         detail::check(telpher_vhost_pool_free(get()));
         (void)handle_.release();
@@ -886,8 +892,8 @@ class pool {
     detail::handle<telpher_vhost_pool> handle_;
 };
 
-// Packets that the caller has, up to so many; those left at its end go back to the pool. Moves, does not copy. One thread at a
-// time. Nothing is allocated after its construction.
+// Packets owned by the caller, up to a fixed number; the destructor returns the rest to the pool. Movable, not
+// copyable. One thread at a time. Allocates only in its constructor.
 class burst {
   public:
     burst(const pool &pool, std::uint32_t room)
@@ -907,7 +913,7 @@ class burst {
     }
     ~burst() { clear(); }
 
-    // How many there are, and can be.
+    // The number of packets, and the capacity.
     std::uint32_t size() const noexcept { return size_; }
     std::uint32_t room() const noexcept { return room_; }
     bool empty() const noexcept { return size_ == 0; }
@@ -919,13 +925,13 @@ class burst {
     telpher_packet &operator[](std::uint32_t index) noexcept { return packets_[index]; }
     const telpher_packet &operator[](std::uint32_t index) const noexcept { return packets_[index]; }
 
-    // Lends packets without bytes, at most so many and as many as are free and have room; how many.
+    // Takes empty packets from the pool: at most `wanted`, as many as are free and fit; returns how many.
     std::uint32_t alloc(std::uint32_t most = UINT32_MAX) {
         const std::uint32_t wanted = std::min(most, room_ - size_);
         return add(telpher_vhost_alloc_burst(pool_, packets_.get() + size_, wanted));
     }
 
-    // Gives all back to the pool. What was given away by hand is passed over.
+    // Returns all packets to the pool. Skips packets that were returned with the C functions.
     void clear() noexcept {
         for (std::uint32_t from = 0; from < size_;) {
             const int freed = telpher_vhost_free_burst(pool_, packets_.get() + from, size_ - from);
@@ -946,7 +952,7 @@ class burst {
     std::uint32_t room_, size_ = 0;
 };
 
-// One queue of a device, with room for so many copies in flight, shared by any number of virtqueues.
+// One queue of a device with a limit of copies in flight, shared by any number of virtqueues.
 class lane {
   public:
     lane(const device &device, std::uint32_t queue, std::uint32_t room) {
@@ -955,7 +961,7 @@ class lane {
         handle_.reset(raw);
     }
 
-    // What it has done.
+    // The lane's counters.
     telpher_vhost_lane_stats stats() const {
         telpher_vhost_lane_stats stats;
         detail::check(telpher_vhost_lane_stats_of(get(), &stats));
@@ -968,20 +974,20 @@ class lane {
     detail::handle<telpher_vhost_lane> handle_;
 };
 
-// How one virtqueue works. Without lanes the thread that polls copies everything.
+// The options of one virtqueue. Without lanes the polling thread makes all copies.
 struct queue {
-    // The lanes its copies ride; a port goes on with them when they have ended.
+    // The lanes for its copies; a port keeps using them after these objects are destroyed.
     std::vector<const lane *> lanes{};
-    // Packets of so many bytes or more ride a lane.
+    // Packets of at least this many bytes use a lane.
     std::uint32_t device_from = 0;
-    // Packets in flight at most; 0 is 1024.
+    // The most packets in flight; 0 means 1024.
     std::uint32_t in_flight = 0;
 };
 
-// The virtqueues of one frontend after another.
+// The virtqueues of one frontend at a time.
 class port {
   public:
-    // queues: how each virtqueue works, by its number; the last is for those that follow.
+    // queues: the options of each virtqueue, by its number; the last entry applies to all further ones.
     explicit port(const pool &pool, std::span<const queue> queues = {}, const std::string &options = "") {
         std::vector<std::vector<telpher_vhost_lane *>> lanes;
         std::vector<telpher_vhost_queue> raw_queues;
@@ -1001,10 +1007,10 @@ class port {
         detail::check(telpher_vhost_port_new(&raw, pool.get(), raw_queues.data(), count, options.c_str()));
         handle_.reset(raw);
     }
-    // All virtqueues alike.
+    // The same options for all virtqueues.
     port(const pool &pool, const queue &queue, const std::string &options = "") : port(pool, std::span(&queue, 1), options) {}
 
-    // Begins to copy packets to the guest; those that were taken leave the burst, from its first on. How many.
+    // Starts to copy packets to the guest; taken packets leave the burst, from its first on. Returns how many.
     std::uint32_t submit_enqueue_burst(burst &packets, std::uint32_t pair = 0) const {
         const int answer = telpher_vhost_submit_enqueue_burst(get(), pair, packets.begin(), packets.size_);
         const auto taken = static_cast<std::uint32_t>(detail::check(answer));
@@ -1013,27 +1019,28 @@ class port {
         return taken;
     }
 
-    // Shows the guest what has landed, and appends the packets that it has got to a burst, as many as have room. How many.
+    // Shows the guest completed packets, and appends packets that it has received to a burst, as many as fit. Returns
+    // how many.
     std::uint32_t poll_enqueue_completed(burst &done, std::uint32_t pair = 0) const {
         return done.add(telpher_vhost_poll_enqueue_completed(get(), pair, done.end(), done.room_ - done.size_));
     }
-    // The same; the packets go back to the pool.
+    // The same, but the packets return to the pool.
     std::uint32_t poll_enqueue_completed(std::uint32_t pair = 0) const {
         return static_cast<std::uint32_t>(detail::check(telpher_vhost_poll_enqueue_completed(get(), pair, nullptr, 0)));
     }
 
-    // Appends packets that the guest has sent to a burst, as many as have room. How many.
+    // Appends packets that the guest has sent to a burst, as many as fit. Returns how many.
     std::uint32_t try_dequeue_burst(burst &packets, std::uint32_t pair = 0) const {
         const std::uint32_t room = packets.room_ - packets.size_;
         return packets.add(telpher_vhost_try_dequeue_burst(get(), pair, packets.end(), room));
     }
 
-    // Waits until the driver kicks a virtqueue, at most so long.
+    // Waits until the driver kicks a virtqueue, at most for the given time.
     void wait(std::uint32_t queue, std::chrono::nanoseconds at_most) const {
         detail::check(telpher_vhost_wait(get(), queue, at_most.count()));
     }
 
-    // How a virtqueue stands, what it has done, and why nothing is taken from it any more ("" if it is not so).
+    // A virtqueue's state, its counters, and why nothing is taken from it any more ("" if it is intact).
     telpher_vhost_state state(std::uint32_t queue) const {
         telpher_vhost_state state;
         detail::check(telpher_vhost_state_of(get(), queue, &state));
@@ -1048,7 +1055,7 @@ class port {
         return detail::text([&](char *buffer, std::size_t size) { return telpher_vhost_broken(get(), queue, buffer, size); });
     }
 
-    // The address of a guest that moved here and is to be announced, once.
+    // The MAC address of a guest that migrated here and is to be announced, once.
     std::optional<std::array<std::uint8_t, 6>> announcement() const {
         std::array<std::uint8_t, 6> address;
         return detail::check(telpher_vhost_announcement(get(), address.data())) == 1 ? std::optional(address) : std::nullopt;
@@ -1060,10 +1067,10 @@ class port {
     detail::handle<telpher_vhost_port> handle_;
 };
 
-// Who listens and who connects.
+// Which side listens and which connects.
 enum class role : std::uint32_t { server = TELPHER_VHOST_SERVER, client = TELPHER_VHOST_CLIENT };
 
-// What a port's frontends talk through, served by a thread of its own. Declared after its port, so that it ends before.
+// The socket of a port, served by a thread of its own. Declare it after its port, so that it is destroyed first.
 class socket {
   public:
     socket(const port &port, const std::string &path, role role = role::server) {
@@ -1072,7 +1079,7 @@ class socket {
         handle_.reset(raw);
     }
 
-    // What has become of it, and why the last session ended or the last request was refused ("" if neither was).
+    // Its state, and why the last session ended or the last request was refused ("" if neither happened).
     telpher_vhost_socket_state state() const {
         telpher_vhost_socket_state state;
         detail::check(telpher_vhost_socket_state_of(get(), &state));
@@ -1094,8 +1101,8 @@ class socket {
 
 class loop;
 
-// What a coroutine that awaits jobs returns: lazily started, owned by whoever has it. Give it to a loop, or co_await it in
-// another task.
+// The return type of a coroutine that awaits jobs: lazily started, owned by its holder. Pass it to a loop, or co_await
+// it in another task.
 class [[nodiscard]] task {
   public:
     struct promise_type {
@@ -1121,7 +1128,7 @@ class [[nodiscard]] task {
         std::swap(self_, other.self_);
         return *this;
     }
-    // A task that is dropped half-way destroys its locals; jobs among them are waited for.
+    // Destroying an unfinished task destroys its locals; the destructors of jobs among them wait.
     ~task() {
         if (self_)
             self_.destroy();
@@ -1143,23 +1150,23 @@ class [[nodiscard]] task {
     std::coroutine_handle<promise_type> self_;
 };
 
-// Runs tasks on the calling thread. A mover has no thread of its own, so somebody must look at the jobs: the loop looks at
-// those that its tasks await, in turn, and when none of them goes on it waits for one as the mover's option "wait" says.
+// Runs tasks on the calling thread. A mover has no thread of its own, so the loop polls the jobs that its tasks await,
+// in turn. If none makes progress, it waits for one in the manner of the mover's option "wait".
 class loop {
   public:
     loop() = default;
     loop(const loop &) = delete;
     loop &operator=(const loop &) = delete;
     ~loop() {
-        // Coroutines that are not the loop's own may outlive it; nobody goes on with them.
+        // Coroutines that do not belong to the loop may outlive it; they are not resumed.
         for (waiter *one : waiting_)
             one->in = nullptr;
     }
 
-    // Takes a task; it begins when the loop runs.
+    // Takes a task; it starts when the loop runs.
     void spawn(task task) { fresh_.push_back(std::move(task)); }
 
-    // Runs until every task has ended. Rethrows the first exception that one ended with, after all have ended.
+    // Runs until every task has ended. Then rethrows the first exception that ended a task.
     void run() {
         const outer now(this);
         while (!fresh_.empty() || !waiting_.empty()) {
@@ -1186,9 +1193,9 @@ class loop {
     friend struct entry::awaiter;
     friend struct entry::giver;
 
-    // One who waits. It lies in the frame of the coroutine that does, and takes itself out when that is destroyed.
+    // A suspended coroutine. It lies in the coroutine's frame, and removes itself when the frame is destroyed.
     struct waiter {
-        // What for, and how that is looked at and waited for.
+        // What it awaits, and how to poll and wait for that.
         void *what = nullptr;
         int (*done)(void *what) = nullptr;
         int (*wait)(void *what, std::int64_t at_most_ns) = nullptr;
@@ -1203,7 +1210,7 @@ class loop {
                 std::erase(in->waiting_, this);
         }
 
-        // Waits in the loop that runs here.
+        // Suspends in the loop that runs on this thread.
         template <auto Done, auto Wait, class T> void begin(T *it, std::coroutine_handle<> coroutine) {
             what = it;
             done = [](void *it_is) { return Done(static_cast<T *>(it_is)); };
@@ -1217,7 +1224,7 @@ class loop {
         }
     };
 
-    // A loop may run within a task of another.
+    // A loop may run inside a task of another loop.
     struct outer {
         loop *before;
         explicit outer(loop *self) : before(std::exchange(current(), self)) {}
@@ -1226,17 +1233,17 @@ class loop {
         outer &operator=(const outer &) = delete;
     };
 
-    // How long the loop waits for one before it looks at the others again.
-    // Source: assumed; some descriptors' time, and little beside what a thread's turn takes.
+    // How long the loop waits for one job before it polls the others again. Source: assumed; the time of some
+    // descriptors, and little compared with a thread's time slice.
     static constexpr std::int64_t REST_NS = 20'000;
 
-    // One round: each that waits is looked at once, and goes on if its job has ended; if none has, a rest.
+    // One round: polls every awaited job once and resumes the coroutine if it has ended; if none has, rests.
     void look() {
         bool went_on = false;
         for (std::size_t left = waiting_.size(); left > 0 && !waiting_.empty(); left--) {
             waiter *const one = waiting_.front();
             waiting_.pop_front();
-            // A failed look ends the wait as well: the awaiter finds it again and throws.
+            // A failed poll ends the wait as well: the awaiter repeats it and throws.
             if (one->done(one->what) == 0) {
                 waiting_.push_back(one);
                 continue;
@@ -1249,7 +1256,7 @@ class loop {
             (void)waiting_.front()->wait(waiting_.front()->what, REST_NS);
     }
 
-    // Drops the tasks that have ended, and keeps the first exception.
+    // Removes tasks that have ended, and keeps the first exception.
     void sweep() {
         std::erase_if(running_, [&](task &task) {
             if (!task.self_.done())
@@ -1267,7 +1274,7 @@ class loop {
     std::exception_ptr failure_;
 };
 
-// Awaits a job within a coroutine that a loop runs.
+// Awaits a job in a coroutine that a loop runs.
 struct job::awaiter {
     job *waited;
     std::optional<job> own;
@@ -1294,7 +1301,7 @@ inline job::awaiter job::operator co_await() && {
     return awaiter{nullptr, std::optional<job>(std::move(*this))};
 }
 
-// Awaits a block: of a handle that stays, its bytes.
+// Awaits a block: for an lvalue handle, returns its bytes.
 struct entry::awaiter {
     const entry *waited;
     loop::waiter place{};
@@ -1306,7 +1313,7 @@ struct entry::awaiter {
     bytes await_resume() { return waited->location(); }
 };
 
-// Of a handle that nobody else has, that handle.
+// For an rvalue handle, returns that handle.
 struct entry::giver {
     entry own;
     loop::waiter place{};

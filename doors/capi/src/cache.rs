@@ -1,4 +1,4 @@
-//! Caches over memory that C lends, and handles to their entries.
+//! Caches over memory lent by C, and handles to their entries.
 
 use crate::failure::Failure;
 use crate::raw::{Lent, pointer};
@@ -15,11 +15,11 @@ pub struct Cache(Inner<Lent>);
 #[derive(Debug)]
 pub struct Entry(Handle<Lent>);
 
-/// Something that was asked for ahead of time. Any number of threads may use it at once.
+/// A prefetched block. Any number of threads may use it at once.
 #[derive(Debug)]
 pub struct Prefetch(Ahead<Lent>);
 
-/// What was asked for, or why it cannot be had.
+/// The accessed block, or why it was refused.
 type Answer<T> = Result<T, AccessError>;
 
 impl Cache {
@@ -43,12 +43,12 @@ impl Cache {
         self.0.prefetch(&block, 0..block.size(), priority).map(Prefetch)
     }
 
-    /// Forgets what has any of these bytes, and returns when nobody reads them for the cache any more.
+    /// Removes entries with any of these bytes, and returns when no copy reads them any more.
     pub(crate) fn withdraw(&self, block: Lent) -> Result<usize, Failure> {
         Ok(self.0.withdraw(&block, 0..block.size())?)
     }
 
-    /// Whether a copy would lie on another NUMA node than the block; nothing if that is not known.
+    /// Returns whether a copy would lie on another NUMA node than the block; `None` if unknown.
     pub(crate) fn is_apart(&self, block: Lent) -> Answer<Option<bool>> {
         self.0.is_apart(&block, 0..block.size())
     }
@@ -88,10 +88,11 @@ impl Cache {
 }
 
 impl Entry {
-    /// Where the bytes are at the moment, and whether that is the copy.
+    /// The current address of the bytes, and whether that is the copy.
     #[inline]
     pub(crate) fn location(&self) -> (*const c_void, bool) {
-        // A copy that is there stays: if it is not after the address was taken, that was the source's.
+        // A complete copy stays complete: if it is not complete after the address was read, the address was the
+        // source's.
         let address = self.0.address();
         match self.0.is_fast() {
             true => (pointer(self.0.address()), true),
@@ -111,7 +112,7 @@ impl Entry {
         self.0.is_stale()
     }
 
-    /// Waits until there is nothing to wait for, or a time has passed; true if it was the former.
+    /// Waits until there is nothing left to wait for, or the time has passed; returns true in the first case.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> bool {
         let Some(at_most) = at_most else {
             self.0.settle();

@@ -1,4 +1,4 @@
-//! The poll-mode ring: the mover's channel, and what C's side of it needs to keep.
+//! The poll-mode ring: the mover's channel, and the state that the C side needs.
 
 use crate::failure::Failure;
 use crate::raw::{Raw, Request, dispatch};
@@ -6,16 +6,16 @@ use crate::words::{Completion, OpResult};
 use std::time::{Duration, Instant};
 use telpher_mover::{Channel as MoverChannel, Finished, Rejected, Ticket};
 
-/// One thread's way to one queue. Nothing here allocates after construction.
+/// One thread's access to one queue. Nothing here allocates after construction.
 #[derive(Debug)]
 pub struct Channel {
     inner: MoverChannel<Raw, Raw>,
-    /// What the ring hands out, between two lines of `look`.
+    /// The completions that the ring returned, between two calls of `look`.
     fetched: Vec<Finished<Raw, Raw>>,
-    /// Fetched from the ring and not yet by the caller, last one first. Never more than the ring has places.
+    /// Fetched from the ring and not yet by the caller, in reverse order. Never more than the ring's capacity.
     ready: Vec<Completion>,
-    /// By place: what each operation is to be told with. Places are positions modulo this length, a power of two, and no
-    /// two operations that are not fetched share one (`telpher_mover::Channel`, ring order).
+    /// By slot: what each completion needs. Slots are positions modulo this length, a power of two, and no two
+    /// unfetched operations share one (`telpher_mover::Channel`, ring order).
     user_data: Box<[u64]>,
     linger: Duration,
 }
@@ -28,16 +28,16 @@ impl Channel {
     }
 
     fn place(&self, ticket: Ticket) -> usize {
-        // Masked to the number of places, which is a `usize`.
+        // Masked to the number of slots, which is a `usize`.
         usize::try_from(ticket.number() & (self.user_data.len() as u64 - 1)).unwrap_or(0)
     }
 
-    /// The channel beneath, for descriptors that only an unsafe call takes.
+    /// The underlying channel, for descriptors that only an unsafe call accepts.
     pub(crate) fn inner(&mut self) -> &mut MoverChannel<Raw, Raw> {
         &mut self.inner
     }
 
-    /// Remembers what an operation is to be told with.
+    /// Stores what an operation's completion needs.
     pub(crate) fn taken(&mut self, taken: Result<Ticket, Rejected<Raw, Raw>>, user_data: u64) -> Result<u64, Failure> {
         let ticket = taken.map_err(|rejected| Failure::from(rejected.reason))?;
         let place = self.place(ticket);
@@ -59,18 +59,18 @@ impl Channel {
         self.inner.submit()
     }
 
-    /// The next operation that has ended.
+    /// The next completed operation.
     pub(crate) fn next(&mut self) -> Option<Completion> {
         self.ready.pop()
     }
 
-    /// Looks at the ring, unless something fetched is still here.
+    /// Polls the ring, unless fetched completions are left.
     pub(crate) fn look(&mut self) {
         if !self.ready.is_empty() {
             return;
         }
         self.inner.completed(&mut self.fetched);
-        // At once, because a place that the ring gave up may get another operation's data.
+        // At once, because a slot that the ring released may get another operation's data.
         for finished in self.fetched.iter().rev() {
             self.ready.push(self.completion(finished));
         }
@@ -89,18 +89,18 @@ impl Channel {
         }
     }
 
-    /// Operations whose end the caller was not told yet.
+    /// Operations whose end the caller has not fetched yet.
     pub(crate) fn pending(&self) -> usize {
         self.inner.pending() + self.ready.len()
     }
 
-    /// Operations told as late whose memory the device may still write.
+    /// Timed-out operations whose memory the device may still write.
     pub(crate) fn quarantined(&self) -> usize {
         self.inner.quarantined()
     }
 
-    /// Sends and fetches until no device has anything of it, at most the time it lingers; true if so. What has ended is
-    /// forgotten.
+    /// Sends and fetches until no device has any of its operations, for at most its linger time; returns true if none
+    /// has. Drops the completions.
     pub(crate) fn settle(&mut self) -> bool {
         let end = Instant::now() + self.linger;
         loop {

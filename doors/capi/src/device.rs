@@ -1,4 +1,4 @@
-//! An opened device: its queues, and who has the dedicated ones.
+//! An opened device: its queues, and the owners of the dedicated ones.
 
 use crate::failure::{Failure, chain};
 use crate::options::Options;
@@ -8,14 +8,14 @@ use telpher_device::{DeviceName, Opened, Skipped, open};
 use telpher_mover::{Channel, ChannelPolicy, Mover, Policy, StableBuf, StableBufMut};
 use telpher_portal::{Portal, QueueMode};
 
-/// The queues behind a device's name.
+/// The queues of an opened device.
 ///
-/// A dedicated queue has one client (SPEC §3.3). Here that is seen to: a portal's count of owners tells whether a mover, a
-/// channel or a job of theirs still has it, and the lock lets one claim look at a time.
+/// A dedicated queue has one client (SPEC §3.3). This is enforced here: a portal's reference count shows whether a
+/// mover, a channel or one of their jobs still has it, and the lock serializes the checks.
 #[derive(Debug)]
 pub struct Device {
     opened: Opened,
-    /// Owners that each portal had before anybody claimed it.
+    /// References to each portal before any client claimed it.
     unclaimed: Vec<usize>,
     claiming: Mutex<()>,
 }
@@ -32,12 +32,12 @@ impl Device {
         self.opened.portals.len()
     }
 
-    /// Queues that were passed by.
+    /// Queues that were skipped.
     pub(crate) fn skipped(&self) -> &[Skipped] {
         &self.opened.skipped
     }
 
-    /// What one queue accepts.
+    /// The properties of a queue.
     pub(crate) fn info(&self, index: usize) -> Option<QueueInfo> {
         let info = self.opened.portals.get(index)?.info();
         let mut name = [0; 32];
@@ -63,7 +63,7 @@ impl Device {
         self.opened.portals[index].info().mode == QueueMode::Dedicated
     }
 
-    /// Refuses a dedicated queue that somebody has. To be asked under the lock.
+    /// Refuses a dedicated queue in use. Call it under the lock.
     fn free(&self, index: usize) -> Result<(), Failure> {
         let portal = &self.opened.portals[index];
         if self.is_dedicated(index) && Arc::strong_count(portal) > self.unclaimed[index] {
@@ -106,7 +106,7 @@ impl Device {
         Ok(Channel::new(self.claim(queue)?, capacity, policy)?)
     }
 
-    /// One queue, which is its owner's for as long as that has it.
+    /// One queue, claimed by its owner while the owner has it.
     pub(crate) fn claim(&self, queue: u64) -> Result<Arc<dyn Portal>, Failure> {
         let _one = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = self.index(queue)?;

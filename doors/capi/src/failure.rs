@@ -1,4 +1,4 @@
-//! Why a call failed: an errno, a kind, and a sentence that the calling thread can ask for.
+//! Why a call failed: an errno, a kind, and a message that the calling thread can fetch.
 
 #[cfg(test)]
 mod tests;
@@ -17,18 +17,16 @@ use telpher_tier::TierError;
 use telpher_tier::heat::DamonError;
 use telpher_vhost::{LaneError, LooseError};
 
-/// Why an argument is none.
+/// Why an argument is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("{0} is NULL")]
     Null(&'static str),
-    #[error("{0} has no bytes; an operation of no length is refused, as devices do")]
+    #[error("{0} has no bytes; an operation of length 0 is refused, as by devices")]
     Empty(&'static str),
-    #[error("{what} at {address:#x} with {len} bytes does not lie in the address space")]
+    #[error("{what} at {address:#x} with {len} bytes is outside of the address space")]
     Beyond { what: &'static str, address: u64, len: u64 },
-    #[error(
-        "the ranges at {first:#x} and {second:#x} share bytes; only a move (TELPHER_MOVE, telpher_move) allows that"
-    )]
+    #[error("the ranges at {first:#x} and {second:#x} overlap; only a move (TELPHER_MOVE, telpher_move) allows that")]
     Overlap { first: u64, second: u64 },
     #[error("{what} of {len} bytes is longer than the operation can express")]
     TooLong { what: &'static str, len: u64 },
@@ -36,7 +34,7 @@ pub(crate) enum Refusal {
     Opcode(u32),
     #[error("the flags {0:#x} are unknown or contradict each other; see enum telpher_flag")]
     Flags(u32),
-    #[error("a reserved field of the {0} is not zero; begin with a zeroed structure or a telpher_op_* function")]
+    #[error("a reserved field of the {0} is not zero; start with a zeroed structure or a telpher_op_* function")]
     Reserved(&'static str),
     #[error(
         "DIF settings block {block}, flags {flags:#x}, source {source:#x}, dest {dest:#x} have an unknown bit or block size"
@@ -51,27 +49,25 @@ pub(crate) enum Refusal {
     Index { what: &'static str, index: u64, count: u64 },
     #[error("the flags {0:#x} of a tier are unknown; see enum telpher_tier_flag")]
     TierFlags(u32),
-    #[error(
-        "a tier with functions that obtain and release memory takes no flag but TELPHER_TIER_NEAR; its pages are theirs"
-    )]
+    #[error("a tier with functions that obtain and release memory allows only the flag TELPHER_TIER_NEAR")]
     TierTwice,
     #[error("a tier has no memory; give it a size, or functions that obtain and release memory")]
     TierEmpty,
     #[error(
-        "on which NUMA node the block or its copy would be is not known: its pages are not there yet, or the tier's memory is of \
-         functions; copy it, or place it by what the program knows"
+        "the NUMA node of the block or its copy is unknown: its pages are not allocated yet, or functions allocate the tier's \
+         memory; copy it, or place it explicitly"
     )]
     NodeUnknown,
-    #[error("a priority is from 0 to 255, and {0} was given")]
+    #[error("a priority must be from 0 to 255; {0} was given")]
     Priority(u32),
-    #[error("a pool has from 1 to 2^24 buffers of 1 to 2^20 bytes; {buffers} of {longest} were asked for")]
+    #[error("a pool must have 1 to 2^24 buffers of 1 to 2^20 bytes; {buffers} of {longest} were requested")]
     Pool { buffers: u32, longest: u32 },
     #[error("the pool's memory has {size} bytes, and the pool needs {need}; see telpher_vhost_pool_size")]
     PoolMemory { size: usize, need: usize },
     #[error("there is no role {0}; see enum telpher_vhost_role")]
     Role(u32),
     #[error(
-        "the flags {0:#x} of a heap's tier are unknown or contradict its path; there are TELPHER_TIER_ON_NODE and \
+        "the flags {0:#x} of a heap's tier are unknown or contradict its path; allowed are TELPHER_TIER_ON_NODE and \
          TELPHER_TIER_HUGE_PAGES"
     )]
     HeapTierFlags(u32),
@@ -79,24 +75,24 @@ pub(crate) enum Refusal {
     Advice(u32),
     #[error("the flags {0:#x} of an arena are unknown or contradict each other; see enum telpher_tier_arena_flag")]
     ArenaFlags(u32),
-    #[error("{address:#x} with {len} bytes is not of whole pages of 4 KiB, of which there is one at least")]
+    #[error("{address:#x} with {len} bytes is not one or more whole pages of 4 KiB")]
     Pages { address: u64, len: u64 },
-    #[error("{len} bytes from {offset} on do not lie in an arena of {size} bytes")]
+    #[error("{len} bytes from offset {offset} are not inside the arena of {size} bytes")]
     Outside { offset: u64, len: u64, size: u64 },
     #[error("a timeout must be -1 (no limit) or not negative, in nanoseconds; {0} was given")]
     Timeout(i64),
 }
 
-/// Whatever a call can fail with.
+/// Every failure of a call.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// An argument.
+    /// An invalid argument.
     Refused(Refusal),
     /// A job.
     Job(JobError),
-    /// Anything else: an errno and its sentence.
+    /// Any other error: an errno and its message.
     Told(c_int, String),
-    /// Not a failure of the caller's: what did not end, or has no room, in a word.
+    /// Not an error of the caller: not ended yet, or no room; with a short message.
     Not(c_int, &'static str),
 }
 
@@ -120,7 +116,7 @@ impl From<ChannelError> for Failure {
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
-        // What the machine said, if it said anything; else the caller's words, or no such device.
+        // The system's errno if there is one; otherwise an invalid argument or no such device.
         let errno = machine_said(&error).unwrap_or(match &error {
             OpenError::Config(_) | OpenError::Start { .. } | OpenError::Portal(_) => libc::EINVAL,
             _ => libc::ENODEV,
@@ -161,7 +157,7 @@ impl From<LaneError> for Failure {
 
 impl From<TierError> for Failure {
     fn from(error: TierError) -> Self {
-        // What the machine said, if it said anything; but that it lacks something it says in many ways.
+        // The system's errno if there is one; missing features have several errnos.
         let errno = match &error {
             TierError::Userfault(UserfaultError::Forbidden(_)) => libc::EPERM,
             TierError::Userfault(_) | TierError::Scan(_) => libc::ENOSYS,
@@ -196,7 +192,7 @@ impl From<TierError> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind;
-        // An error that was given a sentence has a kind only.
+        // An error with only a message has only a kind.
         let errno = machine_said(&error).unwrap_or(match error.kind() {
             ErrorKind::AddrInUse => libc::EADDRINUSE,
             ErrorKind::AlreadyExists => libc::EEXIST,
@@ -218,16 +214,14 @@ impl From<TuningError> for Failure {
 impl From<RejectReason> for Failure {
     fn from(reason: RejectReason) -> Self {
         match reason {
-            RejectReason::Full { .. } => {
-                Failure::Not(libc::EAGAIN, "every place of the channel is taken; fetch completions first")
-            }
+            RejectReason::Full { .. } => Failure::Not(libc::EAGAIN, "the channel is full; fetch completions first"),
             RejectReason::Buffers(error) => Failure::Job(error),
             other => Failure::Told(libc::EINVAL, chain(&other)),
         }
     }
 }
 
-/// The errno among an error and its causes.
+/// The errno in an error or one of its causes.
 fn machine_said(error: &(dyn Error + 'static)) -> Option<c_int> {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.filter_map(|error| error.downcast_ref::<std::io::Error>()).find_map(std::io::Error::raw_os_error)
@@ -270,10 +264,11 @@ impl Failure {
         }
     }
 
-    /// Keeps it for [`last_text`] and gives the negative errno.
+    /// Stores it for [`last_text`] and returns the negative errno.
     pub(crate) fn tell(self) -> c_int {
         let errno = self.errno();
-        // Busy or gone only if a signal handler or a thread's last destructor comes by here: then the older sentence stays.
+        // Borrowed or destroyed only if this is called from a signal handler or a thread's last destructor: then the
+        // older message stays.
         let _ = LAST.try_with(|last| {
             if let Ok(mut last) = last.try_borrow_mut() {
                 last.0 = Some(self);
@@ -283,25 +278,25 @@ impl Failure {
     }
 }
 
-/// The errno of a job's error, positive. One reason an arm.
+/// The positive errno of a job's error; one reason per arm.
 fn errno_of(error: &JobError) -> c_int {
     match error {
         // The caller's arguments.
         JobError::Lengths { .. } | JobError::Unit { .. } => libc::EINVAL,
         JobError::TooLong { .. } => libc::EMSGSIZE,
-        // The caller's data.
+        // The caller's data is invalid.
         JobError::BadDelta { .. } => libc::EBADMSG,
         JobError::Fault { .. } => libc::EFAULT,
-        // The device has no time.
+        // The device is busy or too slow.
         JobError::QueueFull { .. } => libc::EBUSY,
         JobError::Deadline { .. } => libc::ETIMEDOUT,
-        // The device is there no more, and what it left cannot be told.
+        // The device is gone, and the state of its work is unknown.
         JobError::Stopped { .. } => libc::ENODEV,
-        // Nobody here can.
+        // Neither a queue nor the CPU supports it.
         JobError::Unsupported { .. } => libc::EOPNOTSUPP,
         // An earlier member's failure.
         JobError::Abandoned { .. } => libc::ECANCELED,
-        // The device's answer contradicts the question.
+        // The device's answer contradicts the descriptor.
         JobError::Nonsense { .. } => libc::EPROTO,
         // The device failed.
         _ => libc::EIO,
@@ -309,11 +304,11 @@ fn errno_of(error: &JobError) -> c_int {
 }
 
 thread_local! {
-    /// The last failure of this thread, and its sentence once somebody asked for it.
+    /// The last failure of this thread, and its text once it was fetched.
     static LAST: RefCell<(Option<Failure>, CString)> = RefCell::new((None, CString::default()));
 }
 
-/// The sentence of this thread's last failure; empty if there was none. Valid until the next call of this thread.
+/// The message of this thread's last failure; empty if there was none. Valid until this thread's next call.
 pub(crate) fn last_text() -> *const c_char {
     const NONE: &CStr = c"";
     let text = LAST.try_with(|last| {
@@ -326,13 +321,13 @@ pub(crate) fn last_text() -> *const c_char {
     text.ok().flatten().unwrap_or(NONE.as_ptr())
 }
 
-/// As C wants it.
+/// The C representation.
 fn sentence(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
 impl OpResult {
-    /// What an operation that was taken came to.
+    /// The result of an accepted operation.
     pub(crate) fn of(result: &Result<Outcome, JobError>, by: Via) -> OpResult {
         let via = match by {
             Via::Cpu => via::TELPHER_VIA_CPU,
@@ -345,7 +340,7 @@ impl OpResult {
         }
     }
 
-    /// What an operation that was refused comes to.
+    /// The result of a refused operation.
     pub(crate) fn refused(failure: &Failure) -> OpResult {
         match failure {
             Failure::Job(error) => OpResult::failed(error),
@@ -378,7 +373,7 @@ impl OpResult {
             Outcome::DifMismatch { at, what } => {
                 OpResult { at: *at, device_status: what.bits().into(), ..of(outcome::TELPHER_DIF_MISMATCH) }
             }
-            // An outcome that has no number here yet: done, and nothing else is known of it.
+            // An outcome without a number here: done, with no more details.
             _ => of(outcome::TELPHER_DONE),
         }
     }
@@ -425,11 +420,11 @@ impl OpResult {
     }
 }
 
-/// What a result has no room for.
+/// What does not fit in a result.
 const ELSEWHERE: &str = "what the machine said is in telpher_last_error() of the call that told of it";
 
 impl OpResult {
-    /// It as a sentence: the outcome, or the failure as [`last_text`] would have told it.
+    /// The result as a sentence: the outcome, or the failure with the text of [`last_text`].
     pub(crate) fn text(&self) -> String {
         match self.outcome {
             outcome::TELPHER_DONE => "done".into(),
@@ -453,7 +448,7 @@ impl OpResult {
         }
     }
 
-    /// The error it was made of, if every field of that fits.
+    /// The error that it was created from, if every field of that error fits.
     fn job_error(&self) -> Option<JobError> {
         let op = || Some(Opcode::from_code(u8::try_from(self.opcode).ok()?));
         let status = || Some(Status::from_code(u8::try_from(self.device_status).ok()?));

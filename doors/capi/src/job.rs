@@ -1,4 +1,4 @@
-//! Jobs without their types: one operation, or a batch of them.
+//! Jobs without their types: one operation, or a batch of operations.
 
 use crate::failure::{Failure, Refusal};
 use crate::raw::{Request, dispatch};
@@ -6,14 +6,14 @@ use crate::words::OpResult;
 use std::time::Duration;
 use telpher_mover::{BatchJob, Job as MoverJob, JobError, Mover, Outcome, Via};
 
-/// What an operation came to, and who did it.
+/// The result of an operation, and what executed it.
 pub(crate) type Ended = (Result<Outcome, JobError>, Via);
 
-/// Something under way that ends once. Its buffers are the caller's, so giving them back is giving nothing.
+/// A job that ends once. Its buffers belong to the caller, so returning them is a no-op.
 trait UnderWay: Send {
-    /// One step; true if it has ended.
+    /// Makes one step; returns true if it has ended.
     fn is_done(&mut self) -> bool;
-    /// Waits for so long; true if it has ended.
+    /// Waits for at most the given time; returns true if it has ended.
     fn wait_for(&mut self, at_most: Duration) -> bool;
     /// The results, once it has ended.
     fn results(self: Box<Self>) -> Vec<Ended>;
@@ -49,9 +49,9 @@ fn ended<B: Send + 'static>(job: MoverJob<B>) -> Ended {
     (done.result, done.via)
 }
 
-/// An operation or a batch under way, or its results.
+/// An operation or a batch in flight, or its results.
 ///
-/// Used by one thread at a time; may be handed from thread to thread.
+/// Used by one thread at a time; may be passed from thread to thread.
 pub struct Job(State);
 
 enum State {
@@ -59,11 +59,11 @@ enum State {
     Ended(Vec<Ended>),
 }
 
-/// How long a wait without a limit looks at a time.
+/// How long one step of an unlimited wait lasts.
 const LONG: Duration = Duration::from_secs(3600);
 
 impl Job {
-    /// Puts one operation on its way.
+    /// Starts one operation.
     pub(crate) fn start(mover: &Mover, request: Request) -> Job {
         fn kept<B: Send + 'static>(job: MoverJob<B>) -> Job {
             Job::of(job)
@@ -71,18 +71,18 @@ impl Job {
         dispatch!(request, mover, kept, { Request::Nop => kept(mover.nop()), Request::Drain => kept(mover.drain()) })
     }
 
-    /// Does one operation and waits for it.
+    /// Executes one operation and waits for it.
     pub(crate) fn run(mover: &Mover, request: Request) -> Ended {
         dispatch!(request, mover, ended, { Request::Nop => ended(mover.nop()), Request::Drain => ended(mover.drain()) })
     }
 
-    /// A batch that was submitted.
+    /// A submitted batch.
     pub(crate) fn batch(job: BatchJob) -> Job {
         Job::of(job)
     }
 
     fn of(mut job: impl UnderWay + 'static) -> Job {
-        // Most operations that the CPU did are there already.
+        // Most operations executed by the CPU have ended already.
         let done = job.is_done();
         let job = Box::new(job);
         Job(if done { State::Ended(job.results()) } else { State::UnderWay(job) })
@@ -99,12 +99,12 @@ impl Job {
         true
     }
 
-    /// One step; true if it has ended.
+    /// Makes one step; returns true if it has ended.
     pub(crate) fn is_done(&mut self) -> bool {
         self.settle(|job| job.is_done())
     }
 
-    /// Waits so long, or without limit; true if it has ended.
+    /// Waits for at most the given time, or without limit; returns true if it has ended.
     pub(crate) fn wait(&mut self, at_most: Option<Duration>) -> bool {
         self.settle(|job| match at_most {
             Some(at_most) => job.wait_for(at_most),
@@ -115,7 +115,7 @@ impl Job {
         })
     }
 
-    /// What its operation of this number came to.
+    /// The result of an operation of a job.
     pub(crate) fn result(&self, index: u64) -> Result<&Ended, Failure> {
         let State::Ended(results) = &self.0 else {
             return Err(Failure::Not(libc::EAGAIN, "the job has not ended; wait for it first"));
@@ -124,7 +124,7 @@ impl Job {
         Ok(found.ok_or(Refusal::Index { what: "result", index, count: results.len() as u64 })?)
     }
 
-    /// How many results it has: none while it is under way.
+    /// The number of results: 0 while it is in flight.
     pub(crate) fn results(&self) -> usize {
         match &self.0 {
             State::Ended(results) => results.len(),
@@ -133,7 +133,7 @@ impl Job {
     }
 }
 
-/// A result for C, and the failure to be told if it is one.
+/// Converts a result for C; also returns the failure to report, if it is one.
 pub(crate) fn told((result, via): &Ended) -> (OpResult, Option<Failure>) {
     (OpResult::of(result, *via), result.as_ref().err().cloned().map(Failure::Job))
 }

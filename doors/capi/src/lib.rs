@@ -1,22 +1,22 @@
 //! telpher for C and C++: the functions behind `telpher.h`.
 //!
 //! ```text
-//! telpher.h ──► exports ──► pointers become handles and operations, panics become errno
+//! telpher.h ──► exports ──► convert pointers to handles and operations, panics to errno
 //!                  │
-//!                  ├─ raw/request   an operation's ranges, checked and promised ──► mover | batch | channel
+//!                  ├─ raw/request   an operation's ranges, checked ──► mover | batch | channel
 //!                  ├─ raw/cache     a block's range, allocators and policies ──► cache
 //!                  ├─ tier          heaps and arenas ──► a heap of telpher-tier
-//!                  ├─ vhost         bursts of packets ──► a port's rows
+//!                  ├─ vhost         bursts of packets ──► a port's packet lists
 //!                  ├─ options       "threshold=64k wait=yield" ──► Policy, ChannelPolicy, OpenOptions
-//!                  └─ failure       Rust's error ──► errno, kind, sentence of this thread
+//!                  └─ failure       Rust's error ──► errno, kind, message of this thread
 //! ```
 //!
-//! The contract (ownership, threads, return values) stands in `include/telpher.h`, which is what a C programmer reads; the
-//! functions here repeat only what their Rust signature adds. Rust programs use `telpher-mover` itself.
+//! The contract (ownership, threads, return values) is in `include/telpher.h`, for C programmers; the functions here
+//! document only what their Rust signature adds. Rust programs use `telpher-mover` directly.
 //!
-//! **Memory.** A mover owns the buffers of Rust programs while a device has them. C's memory cannot be owned, so the promise is
-//! the caller's: from the call that takes an operation until its end was told, the ranges stay mapped, nobody writes the
-//! sources, and nobody touches the destinations. `raw` is where this promise enters the type system.
+//! **Memory.** A mover owns the buffers of Rust programs while a device uses them. C's memory cannot be owned, so the
+//! caller guarantees the rules. From the call that takes an operation until its end is reported, the ranges stay
+//! mapped, no code writes the sources, and no code accesses the destinations. `raw` converts this guarantee into types.
 #![deny(unsafe_code)]
 
 mod cache;

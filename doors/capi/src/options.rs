@@ -1,8 +1,8 @@
-//! Options as text: `key=value` words, one table for parsing, refusing and helping. What decides is the mover's own
-//! list of settings ([`Policy::SETTINGS`]); here stand the few words that belong to this door.
+//! Options as text: `key=value` words, with one table for parsing, errors and help. Most of the table is the mover's
+//! own list of settings ([`Policy::SETTINGS`]); the few keys of this crate are defined here.
 //!
-//! Text and not a structure, because policies grow: a new key is no new ABI, and a program built yesterday can take one from
-//! its user today.
+//! Text and not a structure, because policies grow: a new key is not a new ABI, and an existing program can accept a
+//! new key from its user.
 
 #[cfg(test)]
 mod tests;
@@ -25,9 +25,9 @@ pub(crate) struct Options {
     pub(crate) open: OpenOptions,
     pub(crate) policy: Policy,
     pub(crate) channel: ChannelPolicy,
-    /// The device's queues that a mover uses; all of them if not set.
+    /// The device's queues that a mover uses; all if not set.
     pub(crate) queues: Option<Vec<usize>>,
-    /// What a mover begins with, if there is a tuning file.
+    /// A mover's initial settings, if there is a tuning file.
     pub(crate) tuning: Option<Tuning>,
     pub(crate) cache: CacheOptions,
     pub(crate) port: PortOptions,
@@ -35,16 +35,16 @@ pub(crate) struct Options {
     pub(crate) manager: ManagerWords,
 }
 
-/// What can be set of a cache.
+/// The options of a cache.
 #[derive(Debug, Default)]
 pub(crate) struct CacheOptions {
     pub(crate) placement: Placement,
     pub(crate) eviction: Eviction,
-    /// As the cache has it if not set.
+    /// The cache's default if not set.
     pub(crate) in_flight: Option<usize>,
 }
 
-/// What is made with the options.
+/// What the options are for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Of {
     Device,
@@ -56,15 +56,15 @@ pub(crate) enum Of {
     Manager,
 }
 
-/// One key that the mover's settings do not have.
+/// A key that is not one of the mover's settings.
 struct Key {
     name: &'static str,
     of: Of,
-    /// What it takes.
+    /// The values it takes.
     takes: &'static str,
-    /// What it decides.
+    /// Its effect.
     about: &'static str,
-    /// Sets it; nothing if the value is none.
+    /// Sets it; `None` if the value is invalid.
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
@@ -73,7 +73,7 @@ const KEYS: &[Key] = &[
         name: "runner",
         of: Of::Device,
         takes: "inline or threaded",
-        about: "who executes for a modelled device: the submitting thread, or engines on threads",
+        about: "what runs a modelled device: the submitting thread, or engines on threads of their own",
         set: |o, v| {
             o.open.runner = word(v, &[("inline", Runner::Inline), ("threaded", Runner::Threaded)])?;
             Some(())
@@ -83,7 +83,7 @@ const KEYS: &[Key] = &[
         name: "queues",
         of: Of::Mover,
         takes: "a list of indices (0,2-3)",
-        about: "which of the device's queues are used; all if not given",
+        about: "the device's queues to use; all if not given",
         set: |o, v| {
             o.queues = Some(list(v)?);
             Some(())
@@ -93,7 +93,7 @@ const KEYS: &[Key] = &[
         name: TUNING,
         of: Of::Mover,
         takes: "a file that telpher tune wrote, or none",
-        about: "what the mover begins with, before the other words; if not given, the file that TELPHER_TUNING names",
+        about: "the mover's initial settings, read before the other options; if not given, the file that TELPHER_TUNING names",
         // Read before the others, see `begin`.
         set: |_, _| Some(()),
     },
@@ -101,7 +101,7 @@ const KEYS: &[Key] = &[
         name: "order",
         of: Of::Channel,
         takes: "submitted or arrival",
-        about: "in which order completions come",
+        about: "the order of completions",
         set: |o, v| {
             o.channel.order = word(v, &[("submitted", Order::Submitted), ("arrival", Order::Arrival)])?;
             Some(())
@@ -111,7 +111,7 @@ const KEYS: &[Key] = &[
         name: "bursts",
         of: Of::Channel,
         takes: "on or off",
-        about: "whether waiting operations go as one batch descriptor",
+        about: "whether waiting operations are sent as one batch descriptor",
         set: |o, v| {
             o.channel.bursts = word(v, &[("on", true), ("off", false)])?;
             Some(())
@@ -121,7 +121,7 @@ const KEYS: &[Key] = &[
         name: "deadline",
         of: Of::Channel,
         takes: "a time such as 10ms",
-        about: "how long after its submission an operation is given up",
+        about: "how long after its submission an operation is abandoned",
         set: |o, v| {
             o.channel.deadline = Some(time(v)?);
             Some(())
@@ -131,7 +131,7 @@ const KEYS: &[Key] = &[
         name: "placement",
         of: Of::Cache,
         takes: "near, fixed:TIER or interleaved:SIZE",
-        about: "in which tier a block is: one near the asking thread's node, always the same, or by address in turns",
+        about: "the tier of a block: near the calling thread's node, always the same, or interleaved by address",
         set: |o, v| {
             o.cache.placement = match v.split_once(':') {
                 None => word(v, &[("near", ())]).map(|()| Placement::Near)?,
@@ -146,7 +146,7 @@ const KEYS: &[Key] = &[
         name: "eviction",
         of: Of::Cache,
         takes: "least-recently-used, first-come or largest",
-        about: "which entry that nobody uses goes first when memory is needed",
+        about: "which unused entry is removed first when memory is needed",
         set: |o, v| {
             o.cache.eviction = match v {
                 "least-recently-used" => Eviction::LeastRecentlyUsed,
@@ -161,7 +161,7 @@ const KEYS: &[Key] = &[
         name: "in-flight",
         of: Of::Cache,
         takes: "a number from 1 on",
-        about: "how many copies may be under way at a time; others wait for their turn, the most urgent first",
+        about: "the most copies in flight at a time; others wait, the highest priority first",
         set: |o, v| {
             o.cache.in_flight = Some(v.parse().ok().filter(|most| *most > 0)?);
             Some(())
@@ -171,7 +171,7 @@ const KEYS: &[Key] = &[
         name: "pairs",
         of: Of::Port,
         takes: "a number from 1 to 128",
-        about: "pairs of queues that a frontend can have",
+        about: "the number of queue pairs that a frontend can have",
         set: |o, v| {
             let pairs = v.parse().ok().filter(|pairs| (1..=MOST_RINGS / 2).contains(pairs))?;
             o.port.offer.rings = Offer::of_pairs(pairs).rings;
@@ -182,7 +182,7 @@ const KEYS: &[Key] = &[
         name: "without",
         of: Of::Port,
         takes: "a list of VirtIO features such as ring_packed,event_idx",
-        about: "what frontends are not offered",
+        about: "features that are not offered to frontends",
         set: |o, v| {
             for name in v.split(',') {
                 o.port.offer.features -= Features::from_name(&name.to_ascii_uppercase())?;
@@ -202,7 +202,7 @@ const KEYS: &[Key] = &[
     },
 ];
 
-/// All of them.
+/// All keys.
 fn own_keys() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().chain(tier::KEYS)
 }
@@ -214,7 +214,7 @@ const TUNING: &str = "tuning";
 const SHARED_WITH_CHANNELS: [&str; 5] = ["on-fault", "hint", "patience", "limit", "linger"];
 
 impl Options {
-    /// What there is before the words: a tuning, of the file that the last word about it names or that the environment does.
+    /// The initial settings before the other words: a tuning file named by the last such word or by the environment.
     fn begin(of: Of, text: &str) -> Result<Options, Failure> {
         if of != Of::Mover {
             return Ok(Options::default());
@@ -229,7 +229,7 @@ impl Options {
         Ok(Options { tuning, policy, ..Options::default() })
     }
 
-    /// Reads `key=value` words divided by spaces. Later ones win.
+    /// Parses `key=value` words separated by spaces. Later ones override earlier ones.
     pub(crate) fn parse(of: Of, text: &str) -> Result<Options, Failure> {
         let mut options = Options::begin(of, text)?;
         for word in text.split_ascii_whitespace() {
@@ -271,10 +271,10 @@ impl Of {
     }
 }
 
-/// Name, values and sense of a key.
+/// Name, values and effect of a key.
 type Line = (&'static str, &'static str, &'static str);
 
-/// The mover's settings that something has.
+/// The mover's settings that apply to `of`.
 fn settings(of: Of) -> impl Iterator<Item = Line> {
     let has = move |name: &str| match of {
         Of::Device | Of::Cache | Of::Port | Of::Heap | Of::Manager => false,
@@ -290,11 +290,11 @@ fn keys(of: Of) -> impl Iterator<Item = Line> {
     own.chain(settings(of))
 }
 
-/// Every key with its values, a few lines each.
+/// The help text: every key with its values.
 pub(crate) fn help() -> String {
-    let mut text = String::from("options are key=value words divided by spaces; later ones win\n");
+    let mut text = String::from("options are key=value words separated by spaces; later ones override earlier ones\n");
     for of in Of::ALL {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "\nof a {}:\n", of.name());
         for (name, takes, about) in keys(of) {
             let _ = write!(text, "  {name}: {about}\n      takes {takes}\n");
@@ -307,16 +307,16 @@ fn word<T: Copy>(value: &str, words: &[(&str, T)]) -> Option<T> {
     words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning)
 }
 
-/// A time, read by a setting that takes one.
+/// Parses a time, with a setting that takes one.
 fn time(value: &str) -> Option<Duration> {
     let mut time = Policy::default();
     time.set("linger", value).ok()?;
     Some(time.linger)
 }
 
-/// A size, as the mover's settings have them, from 1 byte on.
+/// Parses a size like the mover's settings, at least 1 byte.
 fn bytes(value: &str) -> Option<u64> {
-    // Read by a setting that takes a size, but not that setting's other words.
+    // Parsed by a setting that takes a size, without that setting's other words.
     let mut size = Policy::default();
     value.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(())?;
     value.bytes().next().filter(u8::is_ascii_digit)?;
@@ -324,9 +324,9 @@ fn bytes(value: &str) -> Option<u64> {
     Some(size.threshold.of(Opcode::MemoryMove)).filter(|size| *size > 0)
 }
 
-/// `0,2-5` as numbers.
+/// Parses `0,2-5` as numbers.
 fn list(value: &str) -> Option<Vec<usize>> {
-    /// More queues than any machine has; keeps a mistyped range from filling the memory.
+    /// More queues than any machine has; prevents a mistyped range from filling the memory.
     const MOST: usize = 4096;
     let mut all = Vec::new();
     for part in value.split(',') {

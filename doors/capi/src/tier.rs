@@ -1,4 +1,4 @@
-//! Memory on several tiers: heaps and arenas, and what of them becomes numbers for C.
+//! Memory on several tiers: heaps and arenas, and their state as numbers for C.
 
 use crate::failure::{Failure, Refusal};
 use crate::words::{TierInfo, TierMoved, TierReport, TierStats, tier_advice, tier_mechanism};
@@ -12,7 +12,7 @@ use telpher_tier::{Advice, Arena, Heap, HeapOptions, Manager, ManagerOptions, Me
 #[derive(Debug)]
 pub struct TierHeap(pub(crate) Heap);
 
-/// Memory of a heap. Any number of threads may use it at once; its bytes are C's.
+/// Memory of a heap. Any number of threads may use it at once; C uses its bytes freely.
 #[derive(Debug)]
 pub struct TierArena {
     range: Range<u64>,
@@ -22,15 +22,15 @@ pub struct TierArena {
 #[derive(Debug)]
 enum Memory {
     Private(Arena),
-    /// Kept for its end only.
+    /// Kept only for its destructor.
     Shared(#[allow(dead_code, reason = "its drop is what it is kept for")] SharedArena),
 }
 
-/// Who looks at a heap's memory and moves it. Any number of threads may use it at once.
+/// The thread that finds hot and cold pages and moves them. Any number of threads may use it at once.
 #[derive(Debug)]
 pub struct TierManager(Manager);
 
-/// Bytes of a page, in which everything here is counted.
+/// Bytes of a page; all counts here are in pages.
 const PAGE: u64 = telpher_mem::PAGE_BYTES;
 
 impl TierHeap {
@@ -90,7 +90,7 @@ impl TierHeap {
         let (options, at) = (self.0.options(), usize::from(tier.0));
         let of_tier = &options.tiers[at];
         let mut name = [0; 32];
-        // Cut where a letter begins.
+        // Truncated at a character boundary.
         let fits = |cut: &usize| of_tier.name.is_char_boundary(*cut);
         let cut = (0..name.len()).rev().find(fits).unwrap_or(0);
         name[..cut].copy_from_slice(&of_tier.name.as_bytes()[..cut]);
@@ -126,7 +126,7 @@ impl TierHeap {
     }
 }
 
-/// As C has it.
+/// The C representation.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -160,11 +160,11 @@ impl TierArena {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        // Nothing in there is halfway at any time.
+        // Its contents are always consistent.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the whole pages of a range of offsets back.
+    /// Discards the whole pages of a range of offsets.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<(), Failure> {
         let size = self.range.end - self.range.start;
         let end = offset.checked_add(len).filter(|end| *end <= size);
@@ -173,14 +173,14 @@ impl TierArena {
         match &mut *self.memory() {
             Memory::Private(arena) => Ok(arena.discard(place(offset)?..place(end)?)?),
             Memory::Shared(_) => {
-                let why = "a shared arena's memory is there as long as the arena is; nothing of it can be discarded";
+                let why = "the memory of a shared arena cannot be discarded; it lives as long as the arena";
                 Err(Failure::Not(libc::EOPNOTSUPP, why))
             }
         }
     }
 }
 
-/// Whole pages, of which there is one at least.
+/// Checks that a range is whole pages, at least one.
 pub(crate) fn whole_pages(range: Range<u64>) -> Result<Range<u64>, Failure> {
     let whole = !range.is_empty() && range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE);
     let (start, len) = (range.start, range.end.saturating_sub(range.start));

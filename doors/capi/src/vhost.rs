@@ -1,4 +1,5 @@
-//! Backends for virtual machines: pools of packets, lanes, ports and their sockets, and what C's side of a port needs to keep.
+//! vhost-user backends: pools of packets, lanes, ports and their sockets, and the state that the C side of a port
+//! needs.
 
 use crate::failure::{Failure, Refusal};
 use crate::words::{VhostLaneStats, VhostSocketState, VhostState, VhostStats, vhost_broken};
@@ -18,7 +19,8 @@ pub struct VhostPool(PacketPool);
 #[derive(Debug)]
 pub struct VhostLane(pub(crate) Arc<Lane>);
 
-/// A port and, for each pair of its queues, the rows that packets of a burst pass through. Any number of threads may use it at once.
+/// A port and, for each of its queue pairs, the packet lists through which a burst passes. Any number of threads may
+/// use it at once.
 #[derive(Debug)]
 pub struct VhostPort {
     inner: Arc<Port>,
@@ -29,7 +31,7 @@ pub struct VhostPort {
 #[derive(Debug)]
 pub struct VhostSocket(Socket);
 
-/// The rows of one pair of queues. A thread that finds another one at work has nothing to do there.
+/// The packet lists of one queue pair. A thread that finds another thread using them does nothing.
 #[derive(Debug)]
 struct Pair {
     receive: Mutex<Rows>,
@@ -38,19 +40,20 @@ struct Pair {
 
 #[derive(Debug)]
 struct Rows {
-    /// Packets of the burst at hand.
+    /// Packets of the current burst.
     burst: Packets,
-    /// For the guest: those that it got and that the caller did not fetch. From the guest: buffers for what comes next.
+    /// To the guest: packets that it has received and that the caller has not fetched. From the guest: buffers for the
+    /// next packets.
     kept: Packets,
 }
 
-/// Packets of one call at most. Source: assumed; what DPDK's programs have is 32.
+/// The most packets of one call. Source: assumed; DPDK programs use 32.
 const BURST: usize = 1024;
-/// The longest packet there can be, in bytes. Source: assumed, many times what a virtio-net device without offloads sends.
+/// The longest packet in bytes. Source: assumed, many times what a virtio-net device without offloads sends.
 const LONGEST: u32 = 1 << 20;
 
 impl VhostPool {
-    /// What a pool of this is made of, if there can be one.
+    /// The options of a pool with these sizes, if they are valid.
     pub(crate) fn options(buffers: u32, longest: u32) -> Result<PoolOptions, Failure> {
         let good = (1..=MOST_LOOSE).contains(&buffers) && (1..=LONGEST).contains(&longest);
         if good { Ok(PoolOptions { buffers, longest }) } else { Err(Refusal::Pool { buffers, longest }.into()) }
@@ -64,7 +67,7 @@ impl VhostPool {
         &self.0
     }
 
-    /// What is wrong with the first packet of a burst.
+    /// Why the first packet of a burst is refused.
     pub(crate) fn objection(&self, burst: &[Loose]) -> Result<(), Failure> {
         burst.first().and_then(|first| self.0.objection(first)).map_or(Ok(()), |why| Err(why.into()))
     }
@@ -109,7 +112,7 @@ impl VhostPort {
         Ok(found.ok_or(Refusal::Index { what: "virtqueue", index: ring.into(), count: count as u64 })?)
     }
 
-    /// Begins to copy those packets of a burst to the guest that `take_in` finds good; how many were taken.
+    /// Starts to copy those packets of a burst to the guest that `take_in` accepts; returns how many were taken.
     #[inline]
     pub(crate) fn submit(
         &self,
@@ -129,7 +132,7 @@ impl VhostPort {
         Ok(taken)
     }
 
-    /// Packets that the guest has got; back to the pool if there is no place for them.
+    /// Packets that the guest has received; without room in the array they return to the pool.
     #[inline]
     pub(crate) fn completed(&self, pair: u32, into: Option<&mut [MaybeUninit<Loose>]>) -> Result<usize, Failure> {
         let (pair, rows) = self.pair(pair)?;
@@ -177,7 +180,7 @@ impl VhostPort {
         })
     }
 
-    /// Why nothing is taken from a virtqueue any more; empty if it is not so.
+    /// Why nothing is taken from a virtqueue any more; empty if it is intact.
     pub(crate) fn broken(&self, ring: u32) -> Result<String, Failure> {
         Ok(self.inner.broken(self.ring(ring)?).map_or(String::new(), |why| why.to_string()))
     }
@@ -233,7 +236,7 @@ fn number_of(broken: Broken) -> u32 {
     }
 }
 
-/// The rows, unless another thread has them.
+/// The packet lists, unless another thread uses them.
 fn try_lock(rows: &Mutex<Rows>) -> Option<MutexGuard<'_, Rows>> {
     match rows.try_lock() {
         Ok(rows) => Some(rows),

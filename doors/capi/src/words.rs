@@ -1,5 +1,5 @@
-//! The structures that C sees, field for field as `telpher.h` has them (`tests/header.rs` compares the two), and their
-//! numbers. What they mean is told in the header. `Op` is `telpher_op` there, `OpResult` `telpher_result`, and so on.
+//! The C structures, field for field as in `telpher.h` (`tests/header.rs` compares the two), and their constants. The
+//! header documents them. `Op` is `telpher_op` there, `OpResult` `telpher_result`, and so on.
 
 use std::ffi::c_void;
 
@@ -13,7 +13,7 @@ pub struct Dif {
     pub flags: u8,
     /// How the source's tuples are checked.
     pub source: u8,
-    /// How the destination's tuples are made.
+    /// How the destination's tuples are created.
     pub dest: u8,
 }
 
@@ -25,11 +25,11 @@ pub struct Tags {
     pub ref_tag: u32,
     /// Application tag.
     pub app_tag: u16,
-    /// Bits of the application tag that are not looked at.
+    /// Bits of the application tag that are not checked.
     pub app_mask: u16,
 }
 
-/// One operation. Which fields it uses its opcode says; the others are not looked at.
+/// One operation. Its opcode determines which fields it uses; the others are ignored.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
@@ -37,7 +37,7 @@ pub struct Op {
     pub opcode: u32,
     /// Bits of [`flag`]; others are refused.
     pub flags: u32,
-    /// Comes back with a channel's completion.
+    /// Returned with a channel's completion.
     pub user_data: u64,
     /// The source, or the first of two.
     pub src: *const c_void,
@@ -47,25 +47,25 @@ pub struct Op {
     pub dst: *mut c_void,
     /// The second destination.
     pub dst2: *mut c_void,
-    /// Bytes of the source, or of each buffer where all are equally long.
+    /// Bytes of the source, or of each buffer if all have the same length.
     pub len: u64,
-    /// Bytes of the destination, where it has a length of its own.
+    /// Bytes of the destination, if it has its own length.
     pub dst_len: u64,
-    /// What a fill repeats.
+    /// The pattern of a fill.
     pub pattern: [u64; 2],
-    /// What a CRC goes on from.
+    /// The CRC to continue from.
     pub seed: u32,
     /// Settings of a DIF operation.
     pub dif: Dif,
-    /// Tags expected in the source, or made where there is only one kind.
+    /// Tags expected in the source, or created if there is only one kind.
     pub tags: Tags,
-    /// Tags made by a DIF update.
+    /// Tags created by a DIF update.
     pub new_tags: Tags,
     /// Zero.
     pub reserved: [u64; 3],
 }
 
-/// What an operation came to.
+/// The result of an operation.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OpResult {
@@ -73,11 +73,11 @@ pub struct OpResult {
     pub status: i32,
     /// One of [`outcome`].
     pub outcome: u32,
-    /// Who did the work: one of [`via`].
+    /// What executed it: one of [`via`].
     pub via: u32,
-    /// What kind of failure: one of [`error`].
+    /// The kind of failure: one of [`error`].
     pub error: u32,
-    /// The device's code of the operation a failure is about.
+    /// The device's code of the operation that a failure is about.
     pub opcode: u32,
     /// The device's status byte, or the DIF bits that do not match.
     pub device_status: u32,
@@ -89,25 +89,25 @@ pub struct OpResult {
     pub at: u64,
     /// A number of bytes, by outcome and error.
     pub bytes: u64,
-    /// Where a page fault was.
+    /// The address of a page fault.
     pub address: u64,
-    /// Source tags that the next block would have.
+    /// Source tags of the next block.
     pub tags: Tags,
-    /// Destination tags that the next block would have.
+    /// Destination tags of the next block.
     pub new_tags: Tags,
     /// Zero.
     pub reserved: [u64; 3],
 }
 
-/// An operation of a channel that has ended.
+/// A completed operation of a channel.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// Its number, as `telpher_channel_put` told.
+    /// Its number from `telpher_channel_put`.
     pub ticket: u64,
-    /// As the operation had it.
+    /// The operation's `user_data`.
     pub user_data: u64,
-    /// What it came to.
+    /// Its result.
     pub result: OpResult,
     /// The device's last completion record, if `has_record` is 1.
     pub record: [u8; 32],
@@ -125,11 +125,11 @@ pub struct QueueInfo {
     pub name: [u8; 32],
     /// 1 if it is dedicated: one mover or channel at a time.
     pub dedicated: u32,
-    /// Operations that may be under way.
+    /// Operations that may be in flight.
     pub size: u32,
-    /// Longest transfer of one descriptor in bytes; longer operations go in pieces.
+    /// Longest transfer of one descriptor in bytes; longer operations are split.
     pub max_transfer: u64,
-    /// Descriptors in a batch; 1 or less if it takes none.
+    /// Descriptors in a batch; 1 or less if batches are not supported.
     pub max_batch: u32,
     /// 1 if the device may wait for a page.
     pub block_on_fault: u32,
@@ -137,33 +137,33 @@ pub struct QueueInfo {
     pub numa_node: i32,
     /// Zero.
     pub reserved: u32,
-    /// Bit *n* is set if the queue does the operation with the device's code *n*.
+    /// Bit *n* is set if the queue supports the operation with the device's code *n*.
     pub operations: u64,
     /// Zero.
     pub reserved2: [u64; 3],
 }
 
-// None of these may let an exception out. Where one does, it meets the `catch_unwind` of the function that C called, which ends the
-// process; hence "C-unwind", from which unwinding is not undefined.
+// No exception may leave these functions. If one does, it reaches the `catch_unwind` of the function that C called,
+// which ends the process. They are "C-unwind" so that this unwinding is defined behaviour.
 
-/// How C gives a tier memory: `len` bytes, or NULL.
+/// Allocates a tier's memory: returns `len` bytes, or NULL.
 pub type Obtain = unsafe extern "C-unwind" fn(user: *mut c_void, len: usize) -> *mut c_void;
-/// How C takes it back.
+/// Releases such memory.
 pub type Release = unsafe extern "C-unwind" fn(user: *mut c_void, start: *mut c_void, len: usize);
-/// How C chooses a tier: by address, length and the asking thread's NUMA node.
+/// Chooses a tier by address, length and the calling thread's NUMA node.
 pub type Place = unsafe extern "C-unwind" fn(user: *mut c_void, start: *const c_void, len: usize, node: i32) -> u32;
-/// How C values an unused entry.
+/// Returns the value of an unused entry.
 pub type Worth = unsafe extern "C-unwind" fn(user: *mut c_void, entry: *const Resident) -> u64;
 
 /// Fast memory of one kind.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Tier {
-    /// Bytes of pages that the cache is to have; of memory of `obtain`, if that is there, at most so many, or 0 for any number.
+    /// Bytes of pages that the cache allocates; with `obtain`, the most bytes it obtains, or 0 for no limit.
     pub size: u64,
     /// Bits of [`tier_flag`]; others are refused.
     pub flags: u32,
-    /// The node its pages are on, if a flag says so.
+    /// The node of its pages, if a flag says so.
     pub node: u32,
     /// The node whose threads it is for, if a flag says so.
     pub near_node: u32,
@@ -171,81 +171,81 @@ pub struct Tier {
     pub reserved: u32,
     /// The caller's allocator, instead of pages.
     pub obtain: Option<Obtain>,
-    /// Takes back what `obtain` gave.
+    /// Takes back memory from `obtain`.
     pub release: Option<Release>,
-    /// Handed to both.
+    /// Passed to both.
     pub user: *mut c_void,
     /// Zero.
     pub reserved2: [u64; 3],
 }
 
-/// The caller's policies; the options' for those that are not there.
+/// The caller's policies; the options decide where a function is NULL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CachePolicy {
-    /// In which tier a block is.
+    /// Returns the tier of a block.
     pub place: Option<Place>,
-    /// What an unused entry is worth: the least goes first.
+    /// Returns the value of an unused entry: the lowest is removed first.
     pub worth: Option<Worth>,
-    /// Handed to both.
+    /// Passed to both.
     pub user: *mut c_void,
     /// Zero.
     pub reserved: [u64; 5],
 }
 
-/// What a policy knows of an unused entry.
+/// What a policy gets to know about an unused entry.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Resident {
-    /// Where its source begins.
+    /// The start of its source.
     pub address: *const c_void,
-    /// Bytes.
+    /// Its length in bytes.
     pub size: u64,
-    /// How many entries came since it was last used.
+    /// How many entries were added since it was last used.
     pub age: u32,
-    /// 1 if it was fetched ahead and not used yet.
+    /// 1 if it was prefetched and not used yet.
     pub unread: u32,
     /// Zero.
     pub reserved: [u64; 2],
 }
 
-/// What a cache has done and has.
+/// The counters and state of a cache.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStats {
     /// Accesses that found an entry.
     pub hits: u64,
-    /// Accesses that found none.
+    /// Accesses that found no entry.
     pub misses: u64,
-    /// Of these, those that asked for nothing to be copied.
+    /// Of these, weak accesses.
     pub weak_misses: u64,
-    /// Blocks asked for ahead of time.
+    /// Blocks prefetched.
     pub prefetches: u64,
-    /// Of these, those called off before their copy began.
+    /// Of these, blocks cancelled before their copy started.
     pub cancelled: u64,
-    /// Copies that ended well.
+    /// Successful copies.
     pub copies: u64,
-    /// Bytes they brought.
+    /// Bytes of these copies.
     pub bytes_copied: u64,
-    /// Blocks that stayed where they were.
+    /// Blocks that stayed in their source.
     pub fallbacks: u64,
-    /// Entries that had to go because memory was needed.
+    /// Entries removed because memory was needed.
     pub evictions: u64,
     /// Entries that were invalidated.
     pub invalidations: u64,
-    /// Entries there are.
+    /// Entries in the cache.
     pub entries: u64,
-    /// Copies under way.
+    /// Copies in flight.
     pub in_flight: u64,
-    /// Blocks whose copy has not begun.
+    /// Blocks whose copy has not started.
     pub waiting: u64,
-    /// Bytes of the tiers' memory that are lent.
+    /// Bytes of the tiers' memory in use.
     pub bytes: u64,
     /// Zero.
     pub reserved: [u64; 4],
 }
 
-/// A family of numbers.
+/// Defines a group of constants.
 macro_rules! numbers {
     ($(#[$doc:meta])* $module:ident: $($(#[$each:meta])* $name:ident = $value:literal;)*) => {
         $(#[$doc])*
@@ -265,9 +265,9 @@ numbers! {
     opcode:
     /// Nothing.
     TELPHER_NOP = 0x00;
-    /// Waits for what the queues took before.
+    /// Waits for everything that the queues accepted before.
     TELPHER_DRAIN = 0x02;
-    /// Copies between ranges that share no byte.
+    /// Copies between ranges that do not overlap.
     TELPHER_COPY = 0x03;
     /// Repeats 8 bytes.
     TELPHER_FILL = 0x04;
@@ -275,7 +275,7 @@ numbers! {
     TELPHER_COMPARE = 0x05;
     /// Compares a range with 8 bytes repeated.
     TELPHER_COMPARE_PATTERN = 0x06;
-    /// Records what differs.
+    /// Records the differences of two ranges.
     TELPHER_CREATE_DELTA = 0x07;
     /// Applies such a record.
     TELPHER_APPLY_DELTA = 0x08;
@@ -287,7 +287,7 @@ numbers! {
     TELPHER_COPY_CRC = 0x11;
     /// Checks integrity tuples.
     TELPHER_DIF_CHECK = 0x12;
-    /// Copies and adds them.
+    /// Copies and inserts integrity tuples.
     TELPHER_DIF_INSERT = 0x13;
     /// Checks, and copies without them.
     TELPHER_DIF_STRIP = 0x14;
@@ -295,7 +295,7 @@ numbers! {
     TELPHER_DIF_UPDATE = 0x15;
     /// Flushes cache lines.
     TELPHER_FLUSH = 0x20;
-    /// Copies between ranges that may share bytes.
+    /// Copies between ranges that may overlap.
     TELPHER_MOVE = 0x103;
     /// Repeats 16 bytes.
     TELPHER_FILL16 = 0x104;
@@ -304,7 +304,7 @@ numbers! {
 numbers! {
     /// Flags of an operation.
     flag:
-    /// In a batch: begins after every member before it has succeeded.
+    /// In a batch: starts after every member before it has succeeded.
     TELPHER_FENCE = 0x1;
     /// In a batch, compare: a difference counts as a failure at the next fence.
     TELPHER_EXPECT_EQUAL = 0x2;
@@ -317,7 +317,7 @@ numbers! {
 }
 
 numbers! {
-    /// What an operation came to.
+    /// The outcome of an operation.
     outcome:
     /// It failed: see `error`.
     TELPHER_FAILED = 0;
@@ -342,13 +342,13 @@ numbers! {
 }
 
 numbers! {
-    /// Who did the work.
+    /// What executed it.
     via:
-    /// The CPU alone.
+    /// The CPU only.
     TELPHER_VIA_CPU = 1;
-    /// A device alone.
+    /// A device only.
     TELPHER_VIA_DEVICE = 2;
-    /// A device began, the CPU finished.
+    /// A device started, the CPU finished.
     TELPHER_VIA_BOTH = 3;
 }
 
@@ -357,33 +357,33 @@ numbers! {
     error:
     /// None.
     TELPHER_ERROR_NONE = 0;
-    /// An argument is none.
+    /// An invalid argument.
     TELPHER_ERROR_ARGUMENT = 1;
     /// Lengths that must agree do not.
     TELPHER_ERROR_LENGTHS = 2;
-    /// A length is no multiple of the unit.
+    /// A length is not a multiple of the unit.
     TELPHER_ERROR_UNIT = 3;
-    /// Longer than the operation can be.
+    /// Longer than the operation supports.
     TELPHER_ERROR_TOO_LONG = 4;
-    /// A delta record that is none.
+    /// An invalid delta record.
     TELPHER_ERROR_BAD_DELTA = 5;
-    /// A page fault that went on.
+    /// A page fault that could not be resolved.
     TELPHER_ERROR_FAULT = 6;
     /// Every queue stayed full.
     TELPHER_ERROR_QUEUE_FULL = 7;
     /// The device refused.
     TELPHER_ERROR_REFUSED = 8;
-    /// Nobody here can do it.
+    /// Neither a queue nor the CPU supports it.
     TELPHER_ERROR_UNSUPPORTED = 9;
-    /// The device's answer makes no sense.
+    /// The device's completion record is contradictory.
     TELPHER_ERROR_NONSENSE = 10;
     /// Abandoned at a fence.
     TELPHER_ERROR_ABANDONED = 11;
     /// The deadline passed.
     TELPHER_ERROR_DEADLINE = 12;
-    /// The queue stopped in the middle of something that cannot be done twice.
+    /// The queue stopped during an operation that cannot be repeated.
     TELPHER_ERROR_STOPPED = 13;
-    /// One that this table has no number for yet.
+    /// An error without a number in this table.
     TELPHER_ERROR_OTHER = 255;
 }
 
@@ -396,6 +396,6 @@ numbers! {
     TELPHER_TIER_NEAR = 0x2;
     /// Pages of 2 MiB where the system has them.
     TELPHER_TIER_HUGE_PAGES = 0x4;
-    /// Its pages come when they are first written.
+    /// Its pages are allocated when first written.
     TELPHER_TIER_ABSENT = 0x8;
 }

@@ -1,5 +1,5 @@
-//! `telpher.h` and the Rust side say the same: every function with each parameter's name and type, every number, every field's
-//! place, and the export map.
+//! Compares `telpher.h` with the Rust side: every function with each parameter's name and type, every number, every
+//! field's offset, and the export map.
 
 #[path = "../../../ci/skip.rs"]
 mod skip;
@@ -18,10 +18,10 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A function's return type, and its parameters as "name: type", all in Rust's words.
+/// A function's return type, and its parameters as "name: type", all as Rust types.
 type Signature = (String, Vec<String>);
 
-/// What Rust calls a C type.
+/// The Rust type of a C type.
 fn rust_type(c: &str) -> String {
     let words: Vec<&str> = c.split_whitespace().collect();
     let stars = words.iter().filter(|word| **word == "*").count();
@@ -121,7 +121,7 @@ fn rust_functions() -> BTreeMap<String, Signature> {
             let (_, front) = front.split_once("extern \"C\" fn ").expect("an exported function");
             let (name, rest) = front.split_once('(').expect("parameters");
             let (parameters, returns) = rest.rsplit_once(')').expect("parameters end");
-            // A path is as good as its last word.
+            // Only the last segment of a path counts.
             let plain = |text: &str| {
                 let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
                 text.replace("crate::device::", "")
@@ -135,7 +135,7 @@ fn rust_functions() -> BTreeMap<String, Signature> {
 }
 
 #[test]
-fn every_function_is_declared_as_it_is_defined() {
+fn every_function_declaration_matches_its_definition() {
     let header = c_functions(&read("include/telpher.h"));
     let rust = rust_functions();
     assert!(rust.len() > 99, "the source was read");
@@ -143,7 +143,7 @@ fn every_function_is_declared_as_it_is_defined() {
 }
 
 #[test]
-fn the_map_names_the_headers_functions() {
+fn the_export_map_lists_the_headers_functions() {
     let map = read("telpher.map");
     let names =
         map.lines().filter_map(|line| line.trim().strip_suffix(';')).filter(|name| name.starts_with("telpher_"));
@@ -153,7 +153,7 @@ fn the_map_names_the_headers_functions() {
     assert_eq!(names, header);
 }
 
-/// `NAME = number` of a text, up to what ends it.
+/// The `NAME = number` pairs of a text, up to the given end.
 fn numbers(text: &str) -> BTreeMap<String, u32> {
     let mut found = BTreeMap::new();
     for line in text.lines() {
@@ -172,7 +172,7 @@ fn numbers(text: &str) -> BTreeMap<String, u32> {
 }
 
 #[test]
-fn every_number_is_the_same() {
+fn every_constant_matches() {
     let header = numbers(&read("include/telpher.h"));
     assert!(header.len() > 65, "the header was read");
     assert_eq!(
@@ -181,7 +181,7 @@ fn every_number_is_the_same() {
     );
 }
 
-/// The variants of an enum in a source file, as rustfmt writes them.
+/// The variants of an enum in a source file, in rustfmt's layout.
 fn variants(path: &str, name: &str) -> Vec<String> {
     let source = read(path);
     let (_, rest) = source.split_once(&format!(" enum {name} {{\n")).unwrap_or_else(|| panic!("{name} in {path}"));
@@ -194,8 +194,8 @@ fn variants(path: &str, name: &str) -> Vec<String> {
 /// A source file, an enum in it, and each of its variants with its constant.
 type Seen = (&'static str, &'static str, &'static [(&'static str, Option<&'static str>)]);
 
-/// Each variant that reaches C, by the constant that C has for it; one that has none has nothing. Which function gives which number is tested where that
-/// function is.
+/// Each variant that reaches C, with its C constant; an empty name if it has none. The unit tests of the functions
+/// check which function returns which number.
 #[rustfmt::skip]
 const SEEN: [Seen; 11] = [
     ("../../uses/tier/src/heat/hints.rs", "Advice", &[
@@ -217,7 +217,7 @@ const SEEN: [Seen; 11] = [
         ("Table", Some("TELPHER_VHOST_DROP_TABLE")),
     ]),
     ("../../uses/vhost/src/stats.rs", "Drop", &[
-        // Each of the chain's own.
+        // One per reason of a dropped chain.
         ("Chain", None),
         ("Runt", Some("TELPHER_VHOST_DROP_RUNT")), ("Long", Some("TELPHER_VHOST_DROP_LONG")),
         ("Short", Some("TELPHER_VHOST_DROP_SHORT")), ("Silent", Some("TELPHER_VHOST_DROP_SILENT")),
@@ -228,7 +228,7 @@ const SEEN: [Seen; 11] = [
     ("../../path/mover/src/api/outcome.rs", "Outcome", &[
         ("Done", Some("TELPHER_DONE")), ("Equal", Some("TELPHER_EQUAL")), ("Different", Some("TELPHER_DIFFERENT")),
         ("Crc", Some("TELPHER_CRC_VALUE")),
-        // Each of the delta's own.
+        // One per outcome of a delta.
         ("Delta", None),
         ("Dif", Some("TELPHER_DIF_DONE")), ("DifMismatch", Some("TELPHER_DIF_MISMATCH")),
     ]),
@@ -273,7 +273,7 @@ fn every_variant_that_c_sees_has_its_constant() {
     }
 }
 
-/// A line of C for the size of a structure and one for the place of each field.
+/// A line of C for the size of a structure and one for the offset of each field.
 macro_rules! layout {
     ($out:ident, $rust:ty, $c:literal: $($field:ident),*) => {
         let size = size_of::<$rust>();
@@ -287,7 +287,7 @@ macro_rules! layout {
 }
 
 #[test]
-fn every_field_lies_where_the_header_has_it() {
+fn every_field_offset_matches_the_header() {
     let mut c = String::from("#include \"telpher.h\"\n");
     layout!(c, Dif, "telpher_dif": block, flags, source, dest);
     layout!(c, Tags, "telpher_tags": ref_tag, app_tag, app_mask);
@@ -355,7 +355,7 @@ fn every_field_lies_where_the_header_has_it() {
         [size_of::<Tier>(), size_of::<CachePolicy>(), size_of::<Resident>(), size_of::<CacheStats>()],
         [72, 64, 40, 144]
     );
-    // The sizes that were published.
+    // The published sizes.
     assert_eq!(
         [size_of::<Op>(), size_of::<OpResult>(), size_of::<Completion>(), size_of::<QueueInfo>()],
         [128, 96, 152, 96]
@@ -370,7 +370,7 @@ fn every_field_lies_where_the_header_has_it() {
         let mut cc = Command::new("cc");
         cc.args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-I"]).arg(&include).arg(&file);
         let Ok(output) = cc.output() else {
-            return skip::skip("every_field_lies_where_the_header_has_it", "no C compiler");
+            return skip::skip("every_field_offset_matches_the_header", "no C compiler");
         };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
@@ -387,7 +387,7 @@ fn the_headers_pass_the_warnings_of_strict_programs() {
         ("c++", "c++", "-std=c++20", cpp, "-Wold-style-cast"),
     ] {
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("strict{standard}"));
-        // Included, because a compiler says other things of a header that it is given itself.
+        // Included, because a compiler warns differently about a header compiled directly.
         let header = Path::new(env!("CARGO_MANIFEST_DIR")).join(header);
         std::fs::write(&file, format!("#include \"{}\"\n", header.display())).expect("a file to compile");
         let mut command = Command::new(compiler);
@@ -400,7 +400,7 @@ fn the_headers_pass_the_warnings_of_strict_programs() {
 }
 
 #[test]
-fn every_line_of_the_header_fits_a_screen() {
+fn header_lines_are_not_too_long() {
     for file in ["include/telpher.h", "include/telpher.hpp"] {
         for (number, line) in read(file).lines().enumerate() {
             assert!(line.chars().count() <= 132, "{file}:{}: {} characters", number + 1, line.chars().count());

@@ -1,6 +1,6 @@
-//! What a newcomer gets: `install.sh` into an empty folder, and programs in C and C++ compiled against what lies there.
+//! What a user gets: `install.sh` into an empty folder, and C and C++ programs compiled against the installed files.
 //!
-//! The library is built with the profile of the tests, whose code is there already; everything else is as installed.
+//! The library is built with the test profile, whose code exists already; everything else is as installed.
 
 #[path = "../../../ci/skip.rs"]
 mod skip;
@@ -14,12 +14,12 @@ use std::sync::OnceLock;
 use telpher_os::{Scan, Userfault, UserfaultFeatures};
 use telpher_vhost::words::Features;
 
-/// Where devices for the programs come from.
+/// The devices for the programs.
 const DEVICES: [&str; 2] = ["model:spr", "model:full"];
-/// What has a compiler watch addresses and what C leaves undefined. The library itself is as it is: what it writes into a program's memory is watched by
-/// valgrind.
+/// Makes the compiler check addresses and undefined behaviour. The library itself is not instrumented; valgrind checks
+/// its writes into a program's memory.
 const SANITIZED: [&str; 3] = ["-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-/// What a hash table or a thread of Rust's keeps is pointed to in the middle, which valgrind calls possibly lost.
+/// Rust's hash tables and threads are referenced by interior pointers, which valgrind calls possibly lost.
 const VALGRIND: [&str; 6] = [
     "valgrind",
     "--quiet",
@@ -43,7 +43,7 @@ fn stage() -> Result<&'static Path, &'static str> {
             }
         }
         let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stage");
-        // Of an earlier run; nothing of it may help this one.
+        // Files of an earlier run must not help this one.
         let _ = std::fs::remove_dir_all(&stage);
         let mut install = Command::new(here().join("install.sh"));
         install.arg("--prefix").arg(&stage).args(["--profile", "dev"]).env("CARGO", env!("CARGO"));
@@ -53,7 +53,7 @@ fn stage() -> Result<&'static Path, &'static str> {
     stage.as_deref().map_err(String::as_str)
 }
 
-/// The standard output of something that went well.
+/// The standard output of a successful program.
 fn ok(what: &str, output: Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{what}: {}\n{out}\n{err}", output.status);
@@ -66,7 +66,8 @@ fn pkg_config(stage: &Path, words: &[&str]) -> Vec<String> {
     ok("pkg-config", command.output().expect("pkg-config runs")).split_whitespace().map(str::to_owned).collect()
 }
 
-/// Compiles a source of this crate against the staged headers, and links it with what pkg-config says or with `libraries`.
+/// Compiles a source of this crate against the staged headers, and links it with pkg-config's flags or with
+/// `libraries`.
 fn compile(stage: &Path, source: &str, name: &str, options: &[&str], libraries: Option<Vec<String>>) -> PathBuf {
     let program = stage.join(name);
     let (compiler, standard) = if source.ends_with(".c") { ("cc", "-std=c11") } else { ("c++", "-std=c++20") };
@@ -78,26 +79,26 @@ fn compile(stage: &Path, source: &str, name: &str, options: &[&str], libraries: 
     program
 }
 
-/// Runs a program with the staged library, a minute at most.
+/// Runs a program with the staged library, for a minute at most; it must succeed.
 fn run(stage: &Path, program: &Path, words: &[&str]) -> String {
     ok(&format!("{} {words:?}", program.display()), ran(stage, program, words))
 }
 
-/// The same, however it ended.
+/// Runs a program with the staged library; returns its output and status.
 fn ran(stage: &Path, program: &Path, words: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command.arg("60").arg(program).args(words).env("LD_LIBRARY_PATH", stage.join("lib"));
     command.output().expect("timeout runs")
 }
 
-/// The same example in Rust, by cargo.
+/// The output of the same example in Rust, run by cargo.
 fn run_rust(example: &str, device: &str) -> String {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(here()).args(["run", "--quiet", "--example", example, "--", device]);
     ok(example, command.output().expect("cargo runs"))
 }
 
-/// An example says the same in every language and on every device.
+/// An example prints the same in every language and on every device.
 fn same_everywhere(example: &str, lines: usize) {
     let stage = match stage() {
         Ok(stage) => stage,
@@ -133,7 +134,7 @@ fn same_everywhere(example: &str, lines: usize) {
     }
 }
 
-/// Says so and is `true` where there is no valgrind.
+/// Returns true, with a message, if there is no valgrind.
 fn no_valgrind(example: &str) -> bool {
     let none = Command::new(VALGRIND[0]).arg("--version").output().is_err();
     if none {
@@ -143,26 +144,26 @@ fn no_valgrind(example: &str) -> bool {
 }
 
 #[test]
-fn the_copy_with_crc_says_the_same_in_three_languages() {
+fn copy_crc_prints_the_same_in_three_languages() {
     same_everywhere("copy_crc", 1);
 }
 
 #[test]
-fn the_batch_with_a_fence_says_the_same_in_three_languages() {
+fn batch_fence_prints_the_same_in_three_languages() {
     same_everywhere("batch_fence", 8);
 }
 
 #[test]
-fn the_poll_mode_ring_says_the_same_in_three_languages() {
+fn poll_ring_prints_the_same_in_three_languages() {
     same_everywhere("poll_ring", 1);
 }
 
 #[test]
-fn the_column_sum_says_the_same_in_three_languages() {
+fn column_sum_prints_the_same_in_three_languages() {
     same_everywhere("column_sum", 1);
 }
 
-/// A program of `tests/programs`, as it is and under the sanitizers, on each device.
+/// Runs a program of `tests/programs`, with and without the sanitizers, on each device.
 fn passes(name: &str, source: &str) {
     let stage = match stage() {
         Ok(stage) => stage,
@@ -179,51 +180,51 @@ fn passes(name: &str, source: &str) {
 }
 
 #[test]
-fn wrong_arguments_are_answered_with_an_errno() {
+fn wrong_arguments_return_an_errno() {
     passes("wrong arguments", "tests/programs/arguments.c");
 }
 
 #[test]
-fn operations_of_random_bytes_change_nothing_but_their_destinations() {
+fn operations_of_random_bytes_change_only_their_destinations() {
     passes("random operations", "tests/programs/random.c");
 }
 
 #[test]
-fn every_operation_gives_the_naive_bytes_through_every_way_in() {
+fn every_operation_matches_the_naive_result_on_every_interface() {
     passes("every operation", "tests/programs/operations.c");
 }
 
 #[test]
-fn handles_jobs_and_threads_live_as_the_header_says() {
+fn handles_jobs_and_threads_follow_the_headers_rules() {
     passes("lifetimes", "tests/programs/lifetimes.c");
 }
 
 #[test]
-fn cpp_handles_exceptions_and_coroutines_do_what_they_say() {
+fn cpp_handles_exceptions_and_coroutines_work() {
     passes("cpp", "tests/programs/coroutines.cpp");
 }
 
 #[test]
-fn a_cache_keeps_what_the_header_says_of_owners_and_threads() {
+fn caches_follow_the_headers_rules() {
     passes("cache", "tests/programs/cache.c");
 }
 
 #[test]
-fn cpp_caches_resources_policies_and_coroutines_do_what_they_say() {
+fn cpp_caches_resources_policies_and_coroutines_work() {
     passes("cpp cache", "tests/programs/cache.cpp");
 }
 
 #[test]
-fn packets_and_ports_are_whose_the_header_says() {
+fn packets_and_ports_follow_the_headers_rules() {
     passes("vhost", "tests/programs/vhost.c");
 }
 
 #[test]
-fn cpp_bursts_give_back_what_is_left_in_them() {
+fn cpp_bursts_return_their_remaining_packets() {
     passes("cpp vhost", "tests/programs/vhost.cpp");
 }
 
-/// What tiers lack here: pages that are moved want a kernel, and a permission.
+/// What this machine lacks for tiers: moving pages needs a recent kernel, and a permission.
 fn no_tiers(test: &str) -> bool {
     let has =
         Scan::open().is_ok() && Userfault::open(UserfaultFeatures::MOVE.and(UserfaultFeatures::PROTECT_SHARED)).is_ok();
@@ -234,28 +235,28 @@ fn no_tiers(test: &str) -> bool {
 }
 
 #[test]
-fn the_pages_on_tiers_say_the_same_in_three_languages() {
-    if !no_tiers("the_pages_on_tiers_say_the_same_in_three_languages") {
+fn page_tiers_prints_the_same_in_three_languages() {
+    if !no_tiers("page_tiers_prints_the_same_in_three_languages") {
         same_everywhere("page_tiers", 1);
     }
 }
 
 #[test]
-fn heaps_and_arenas_do_what_the_header_says() {
-    if !no_tiers("heaps_and_arenas_do_what_the_header_says") {
+fn heaps_and_arenas_follow_the_headers_rules() {
+    if !no_tiers("heaps_and_arenas_follow_the_headers_rules") {
         passes("tier", "tests/programs/tier.c");
     }
 }
 
 #[test]
-fn cpp_heaps_and_arenas_end_themselves_in_any_order() {
-    if !no_tiers("cpp_heaps_and_arenas_end_themselves_in_any_order") {
+fn cpp_heaps_and_arenas_free_themselves_in_any_order() {
+    if !no_tiers("cpp_heaps_and_arenas_free_themselves_in_any_order") {
         passes("cpp tier", "tests/programs/tier.cpp");
     }
 }
 
-/// The switch of the examples between two guests, on a device: what one sends the other receives. It is compiled with these options, and started by
-/// these words.
+/// The example switch between two guests, on a device: each receives what the other sends. It is compiled with these
+/// options, and started with this command.
 fn switches(name: &str, source: &str, options: &[&str], starter: &[&str]) {
     let stage = match stage() {
         Ok(stage) => stage,
@@ -273,7 +274,7 @@ fn switches(name: &str, source: &str, options: &[&str], starter: &[&str]) {
             runs();
         }
         let mut guests = paths.each_ref().map(|path| Guest::connect(path, Features::empty()));
-        // By device and by CPU; what one guest sends the other gets, with the addresses exchanged.
+        // By device and by CPU; each guest receives what the other sends, with the addresses swapped.
         let packet =
             |n: u32| [[1; 6], [2; 6]].concat().into_iter().chain((0..48 + n * 20).map(|_| 7)).collect::<Vec<u8>>();
         for (from, to) in [(0, 1), (1, 0)] {
@@ -289,7 +290,7 @@ fn switches(name: &str, source: &str, options: &[&str], starter: &[&str]) {
             }
         }
         drop(guests);
-        // To timeout(1), which hands it on.
+        // Sent to timeout(1), which forwards it.
         let pid = rustix::process::Pid::from_child(&running);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
         let said = ok(name, running.wait_with_output().expect("it ends"));
@@ -324,10 +325,10 @@ fn the_switch_in_c_forwards_under_valgrind() {
 }
 
 #[test]
-fn the_archive_links_by_itself() {
+fn the_static_archive_links_alone() {
     let stage = match stage() {
         Ok(stage) => stage,
-        Err(why) => return skip::skip("the_archive_links_by_itself", why),
+        Err(why) => return skip::skip("the_static_archive_links_alone", why),
     };
     let beside = [stage.join("lib/libtelpher.a").display().to_string()];
     let beside = [&beside[..], &["-lpthread", "-ldl", "-lm"].map(str::to_owned)].concat();
@@ -342,10 +343,10 @@ fn the_archive_links_by_itself() {
 }
 
 #[test]
-fn the_library_exports_what_the_map_names() {
+fn the_library_exports_the_symbols_of_the_map() {
     let stage = match stage() {
         Ok(stage) => stage,
-        Err(why) => return skip::skip("the_library_exports_what_the_map_names", why),
+        Err(why) => return skip::skip("the_library_exports_the_symbols_of_the_map", why),
     };
     let library = stage.join("lib/libtelpher.so");
     let nm = Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(&library).output();
@@ -371,8 +372,8 @@ fn first_word(line: &str) -> &str {
 }
 
 #[test]
-fn packagers_install_below_another_root() {
-    let Ok(stage) = stage() else { return skip::skip("packagers_install_below_another_root", "no tools") };
+fn install_supports_a_staging_root() {
+    let Ok(stage) = stage() else { return skip::skip("install_supports_a_staging_root", "no tools") };
     let root = stage.join("root");
     let mut install = Command::new(here().join("install.sh"));
     install.args(["--prefix=/usr", "--libdir", "/usr/lib64", "--destdir"]).arg(&root).args(["--profile", "dev"]);

@@ -1,5 +1,5 @@
-//! A port as a C program has it, with a guest at the other end of its socket: who has a packet at each moment, whatever the caller does
-//! wrong.
+//! A port as a C program uses it, with a guest at the other end of its socket: ownership of packets at every moment,
+//! whatever the caller does wrong.
 #![allow(unsafe_code, reason = "calls C's functions as C does")]
 
 mod guest;
@@ -11,7 +11,7 @@ use std::ptr::{null, null_mut};
 use telpher_capi::*;
 use telpher_vhost::words::Features;
 
-/// The negative errno of a packet that is refused.
+/// The negative errno for a refused packet.
 const REFUSED: i32 = -libc::EINVAL;
 const NONE: Packet = Packet { data: null_mut(), len: 0, id: 0 };
 const BUFFERS: u32 = 512;
@@ -42,7 +42,7 @@ impl Switch {
             reserved2: [0; 3],
         };
         let text = CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: places for the handles, and what each function expects.
+        // SAFETY: out pointers for the handles, and what each function expects.
         unsafe {
             assert_eq!(telpher_vhost_pool_new(&raw mut pool, BUFFERS, 2048, null_mut(), 0), 0);
             assert_eq!(telpher_vhost_port_new(&raw mut port, pool, &raw const queue, 1, null()), 0);
@@ -53,27 +53,27 @@ impl Switch {
 
     fn alloc<const N: usize>(&self) -> [Packet; N] {
         let mut packets = [NONE; N];
-        // SAFETY: a pool that lives, room for so many.
+        // SAFETY: a pool that is alive, room for that many.
         let got = unsafe { telpher_vhost_alloc_burst(self.pool, packets.as_mut_ptr(), u32::try_from(N).unwrap()) };
         assert_eq!(got, i32::try_from(N).unwrap());
         packets
     }
 
     fn free(&self, packets: &[Packet]) -> i32 {
-        // SAFETY: a pool that lives, and so many packets.
+        // SAFETY: a pool that is alive, and that many packets.
         unsafe { telpher_vhost_free_burst(self.pool, packets.as_ptr(), u32::try_from(packets.len()).unwrap()) }
     }
 
     fn submit(&self, packets: &[Packet]) -> i32 {
         let count = u32::try_from(packets.len()).unwrap();
-        // SAFETY: a port that lives, and so many packets.
+        // SAFETY: a port that is alive, and that many packets.
         unsafe { telpher_vhost_submit_enqueue_burst(self.port, 0, packets.as_ptr(), count) }
     }
 
-    /// What the guest has got, at most so many.
+    /// The packets that the guest has received, at most `max`.
     fn completed(&self, max: u32) -> Vec<Packet> {
         let mut packets = vec![NONE; max as usize];
-        // SAFETY: a port that lives, and room for so many.
+        // SAFETY: a port that is alive, and room for that many.
         let count = unsafe { telpher_vhost_poll_enqueue_completed(self.port, 0, packets.as_mut_ptr(), max) };
         packets.truncate(usize::try_from(count).unwrap());
         packets
@@ -81,7 +81,7 @@ impl Switch {
 
     fn dequeue(&self, max: u32) -> Vec<Packet> {
         let mut packets = vec![NONE; max as usize];
-        // SAFETY: a port that lives, and room for so many.
+        // SAFETY: a port that is alive, and room for that many.
         let count = unsafe { telpher_vhost_try_dequeue_burst(self.port, 0, packets.as_mut_ptr(), max) };
         packets.truncate(usize::try_from(count).unwrap());
         packets
@@ -89,26 +89,26 @@ impl Switch {
 
     fn state(&self, queue: u32) -> VhostState {
         let mut state = VhostState::default();
-        // SAFETY: a port that lives, and a place for the state.
+        // SAFETY: a port that is alive, and an out pointer for the state.
         assert_eq!(unsafe { telpher_vhost_state_of(self.port, queue, &raw mut state) }, 0);
         state
     }
 
     fn stats(&self, queue: u32) -> VhostStats {
         let mut stats = VhostStats::default();
-        // SAFETY: a port that lives, and a place for the statistics.
+        // SAFETY: a port that is alive, and an out pointer for the statistics.
         assert_eq!(unsafe { telpher_vhost_stats_of(self.port, queue, &raw mut stats) }, 0);
         stats
     }
 
     fn available(&self) -> u32 {
-        // SAFETY: a pool that lives.
+        // SAFETY: a pool that is alive.
         u32::try_from(unsafe { telpher_vhost_pool_available(self.pool) }).unwrap()
     }
 
-    /// Ends everything in an order that leaves the pool whole.
+    /// Frees everything in an order that leaves the pool without outstanding packets.
     fn end(self) {
-        // SAFETY: each handle is ended once, a socket's port is not used by anybody then.
+        // SAFETY: each handle is freed once, and no thread uses a socket's port then.
         unsafe {
             telpher_vhost_socket_free(self.socket);
             telpher_vhost_port_free(self.port);
@@ -118,7 +118,7 @@ impl Switch {
 }
 
 fn write(packet: &mut Packet, bytes: &[u8]) {
-    // SAFETY: the packet is the caller's, with room for so many bytes.
+    // SAFETY: the packet is the caller's, with room for that many bytes.
     unsafe { packet.data.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     packet.len = u32::try_from(bytes.len()).unwrap();
 }
@@ -137,7 +137,7 @@ fn until<T>(mut it: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Packets of different lengths and bytes, sent around through the guest's both queues.
+/// Packets of different lengths and bytes, sent around through both of the guest's queues.
 fn packets_go_round(switch: &Switch, guest: &mut Guest) {
     for round in 0..20_u8 {
         let sent: Vec<Vec<u8>> = (0..32).map(|n| vec![n ^ round; 60 + 47 * usize::from(n)]).collect();
@@ -148,7 +148,7 @@ fn packets_go_round(switch: &Switch, guest: &mut Guest) {
             (burst.len() == 32).then_some(())
         });
         assert!(burst.iter().map(read).eq(sent.iter().cloned()), "round {round}");
-        // Each gets a byte in front and loses its last.
+        // Each packet gets a byte in front and loses its last one.
         for packet in &mut burst {
             packet.data = packet.data.wrapping_sub(1);
             // SAFETY: a byte of the headroom of a packet that is ours.
@@ -164,14 +164,14 @@ fn packets_go_round(switch: &Switch, guest: &mut Guest) {
         });
         let expected = sent.iter().map(|packet| [&[0xee], &packet[..packet.len() - 1]].concat());
         assert!(expected.eq(came), "round {round}");
-        // The same buffers in the same order, under other ids: those given away are used up.
+        // The same buffers in the same order, under other ids: the returned ids are used up.
         assert!(done.iter().zip(&burst).all(|(done, gone)| done.data == gone.data && done.id != gone.id));
         assert_eq!((switch.free(&burst), switch.free(&done)), (REFUSED, 32));
     }
 }
 
 #[test]
-fn a_packet_is_in_one_place_at_each_moment_by_the_cpu() {
+fn a_packet_has_one_owner_with_cpu_copies() {
     let switch = Switch::new("cpu", &[], 0);
     let mut guest = Guest::connect(&switch.path, Features::empty());
     packets_go_round(&switch, &mut guest);
@@ -184,10 +184,10 @@ fn a_packet_is_in_one_place_at_each_moment_by_the_cpu() {
 }
 
 #[test]
-fn a_packet_is_in_one_place_at_each_moment_by_lanes() {
+fn a_packet_has_one_owner_with_lanes() {
     for options in [c"runner=inline", c"runner=threaded"] {
         let (mut device, mut lanes) = (null_mut(), [null_mut(); 2]);
-        // SAFETY: places for the handles, and texts.
+        // SAFETY: out pointers for the handles, and texts.
         unsafe {
             assert_eq!(telpher_device_open(&raw mut device, c"model:full".as_ptr(), options.as_ptr()), 0);
             for (lane, queue) in lanes.iter_mut().zip(0..) {
@@ -202,7 +202,7 @@ fn a_packet_is_in_one_place_at_each_moment_by_lanes() {
         assert!(stats.iter().all(|stats| stats.by_lane > 0 && stats.by_lane < stats.packets), "{stats:?}");
         let copies = lanes.map(|lane| {
             let mut stats = VhostLaneStats::default();
-            // SAFETY: a lane that lives, and a place for the statistics; its handle is ended once.
+            // SAFETY: a lane that is alive, and an out pointer for the statistics; its handle is freed once.
             unsafe {
                 assert_eq!(telpher_vhost_lane_stats_of(lane, &raw mut stats), 0);
                 telpher_vhost_lane_free(lane);
@@ -210,7 +210,7 @@ fn a_packet_is_in_one_place_at_each_moment_by_lanes() {
             assert_eq!(stats.in_flight, 0);
             stats.copies + stats.redone
         });
-        // What no lane had room for, the CPU copied.
+        // The CPU copied packets for which no lane had room.
         assert!(copies.iter().sum::<u64>() > 0 && copies.iter().sum::<u64>() <= stats.iter().map(|s| s.by_lane).sum());
         drop(guest);
         switch.end();
@@ -218,7 +218,7 @@ fn a_packet_is_in_one_place_at_each_moment_by_lanes() {
 }
 
 #[test]
-fn a_burst_stops_before_what_is_no_packet() {
+fn a_burst_stops_before_a_refused_packet() {
     let switch = Switch::new("wrong", &[], 0);
     let mut guest = Guest::connect(&switch.path, Features::empty());
     until(|| (switch.state(0).running == 1).then_some(()));
@@ -234,7 +234,7 @@ fn a_burst_stops_before_what_is_no_packet() {
         ("given before", given),
         ("of another pool", strange[199]),
         ("another's number", Packet { id: mine[0].id, ..mine[1] }),
-        ("a number that nobody has", Packet { id: u32::MAX, ..mine[1] }),
+        ("an unknown id", Packet { id: u32::MAX, ..mine[1] }),
         ("before its headroom", far(-129)),
         ("behind its buffer", far(2048)),
         ("longer than its buffer", Packet { len: 2049, ..mine[1] }),
@@ -245,7 +245,7 @@ fn a_burst_stops_before_what_is_no_packet() {
         assert!(last().contains("packet"), "{what}: {}", last());
     }
     let before = switch.available();
-    // What is in front of it goes its way.
+    // The packets in front of it are taken.
     assert_eq!(switch.free(&[mine[3], mine[3], mine[2]]), 1);
     assert_eq!(switch.submit(&[mine[0], NONE, mine[1]]), 1);
     assert_eq!(
@@ -255,14 +255,14 @@ fn a_burst_stops_before_what_is_no_packet() {
     let mut came = Vec::new();
     until(|| {
         // To the pool, at once.
-        // SAFETY: a port that lives.
+        // SAFETY: a port that is alive.
         assert!(unsafe { telpher_vhost_poll_enqueue_completed(switch.port, 0, null_mut(), 0) } >= 0);
         came.extend(guest.received());
         (came.len() == 2).then_some(())
     });
     assert_eq!((came, switch.available()), (vec![vec![0; 60], vec![1; 60]], before + 3));
-    // The pool stays as long as somebody has packets.
-    // SAFETY: the handle stays when it says so.
+    // The pool stays valid while packets are outstanding.
+    // SAFETY: the handle stays valid when the call says so.
     assert_eq!(unsafe { telpher_vhost_pool_free(switch.pool) }, -libc::EBUSY);
     assert_eq!((switch.free(&mine[2..3]), other.free(&strange)), (1, 200));
     drop(guest);
@@ -271,10 +271,10 @@ fn a_burst_stops_before_what_is_no_packet() {
 }
 
 #[test]
-fn what_nobody_takes_stays_the_callers() {
-    let switch = Switch::new("nobody", &[], 0);
+fn packets_not_taken_stay_with_the_caller() {
+    let switch = Switch::new("no-frontend", &[], 0);
     let mine = switch.alloc::<300>();
-    // No frontend: nothing is taken, over and over.
+    // No frontend: no packet is taken, repeatedly.
     for _ in 0..300 {
         assert_eq!((switch.submit(&mine), switch.completed(8).len(), switch.dequeue(8).len()), (0, 0, 0));
     }
@@ -286,7 +286,7 @@ fn what_nobody_takes_stays_the_callers() {
         (taken == 256).then_some(())
     });
     assert_eq!((switch.submit(&mine[256..]), switch.free(&mine[256..]), switch.free(&mine[..256])), (0, 44, REFUSED));
-    // Those that the guest has got, a few at a time, and the rest to the pool when the port goes.
+    // Packets that the guest has received, a few at a time; the rest return to the pool when the port is freed.
     assert_eq!(switch.completed(10).iter().map(|packet| switch.free(&[*packet])).sum::<i32>(), 10);
     drop(guest);
     until(|| (switch.state(0).frontend == 0).then_some(()));
@@ -294,7 +294,7 @@ fn what_nobody_takes_stays_the_callers() {
 }
 
 #[test]
-fn a_virtqueue_tells_how_it_stands() {
+fn a_virtqueue_reports_its_state() {
     let switch = Switch::new("state", &[], 0);
     assert_eq!(switch.state(0), VhostState::default());
     let mut guest = Guest::connect(&switch.path, Features::IN_ORDER);
@@ -302,7 +302,7 @@ fn a_virtqueue_tells_how_it_stands() {
     let state = switch.state(1);
     assert_eq!((state.frontend, state.size, state.broken), (1, 256, vhost_broken::TELPHER_VHOST_WHOLE));
     assert_eq!(Features::from_bits_retain(state.features) & Features::IN_ORDER, Features::IN_ORDER);
-    // A packet longer than the pool's buffers has a reason, and a sentence.
+    // A packet longer than the pool's buffers has a reason, and a text.
     assert!(guest.send(&[]) && guest.send(&[1; 60]));
     until(|| {
         let came = switch.dequeue(8);
@@ -312,19 +312,19 @@ fn a_virtqueue_tells_how_it_stands() {
     // SAFETY: a C string for ever.
     let text = unsafe { CStr::from_ptr(telpher_vhost_drop_text(vhost_drop::TELPHER_VHOST_DROP_RUNT)) };
     assert!(text.to_str().unwrap().contains("shorter than the header") && telpher_vhost_drop_text(11).is_null());
-    // A driver that makes more available than there is has broken its ring.
+    // A driver that makes more chains available than its ring can hold has broken its ring.
     guest.jump();
     until(|| {
         assert!(switch.dequeue(8).is_empty());
         (switch.state(1).broken == vhost_broken::TELPHER_VHOST_AHEAD).then_some(())
     });
     let mut buffer = [0_u8; 200];
-    // SAFETY: a port that lives, and so many bytes.
+    // SAFETY: a port that is alive, and that many bytes.
     let whole = unsafe { telpher_vhost_broken(switch.port, 1, buffer.as_mut_ptr().cast(), buffer.len()) };
     let text = CStr::from_bytes_until_nul(&buffer).unwrap().to_str().unwrap();
     assert!(text.len() == usize::try_from(whole).unwrap() && text.contains("in a ring of 256"), "{text}");
     let mut state = VhostSocketState::default();
-    // SAFETY: a socket that lives, and a place for the state.
+    // SAFETY: a socket that is alive, and an out pointer for the state.
     assert_eq!(unsafe { telpher_vhost_socket_state_of(switch.socket, &raw mut state) }, 0);
     assert_eq!((state.connected, state.sessions, state.refused), (1, 1, 0));
     drop(guest);

@@ -1,12 +1,12 @@
 //! `telpher vhost` between unmodified guests: what one sends the other gets, and the summary adds up.
 
-#[path = "../../../uses/vhost/tests/peers/room.rs"]
-#[allow(dead_code, reason = "of the rooms of telpher-vhost's tests, which come in turn with these")]
-mod room;
+#[path = "../../../uses/vhost/tests/peers/peer_slot.rs"]
+#[allow(dead_code, reason = "of the lock of telpher-vhost's peer tests, with which these take turns")]
+mod peer_slot;
 #[path = "../../../ci/skip.rs"]
 mod skip;
 
-use room::Room;
+use peer_slot::PeerSlot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::Path;
@@ -25,7 +25,7 @@ const LENGTHS: [u32; 2] = [128, 1514];
 struct Switch(Child);
 
 impl Switch {
-    fn start(room: &Room, sockets: [&Path; 2], capture: &Path) -> Switch {
+    fn start(room: &PeerSlot, sockets: [&Path; 2], capture: &Path) -> Switch {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "taskset", "-c", &room.cpus()[0].to_string()]);
         command.args([env!("CARGO_BIN_EXE_telpher"), "vhost", "--retry", "--quiet", "--format", "json"]);
@@ -87,7 +87,7 @@ fn send(from: &mut Testpmd, to: &mut Testpmd, len: u32) -> Counts {
 #[test]
 fn telpher_vhost_forwards_between_guests_and_its_summary_adds_up() {
     let test = "telpher_vhost_forwards_between_guests_and_its_summary_adds_up";
-    let room = Room::take();
+    let room = PeerSlot::take();
     if let Some(why) = peers::missing() {
         return skip::skip(test, &why);
     }

@@ -528,10 +528,10 @@ fn every_refusal_is_counted_and_its_reason_is_told() {
     let ends: [(&str, Deed); 6] = [
         ("the frontend took features", |wire, _, _| say(wire, 2, &u64s(&[u64::MAX]), &[])),
         ("ring 9 of 2", |wire, _, _| say(wire, 8, &u32s(&[9, 64]), &[])),
-        ("request 1 came with 1 files, and takes 0 at most", |wire, guest, _| {
+        ("request 1 came with 1 files and takes at most 0", |wire, guest, _| {
             say(wire, 1, &[], &[guest.file().as_fd()])
         }),
-        ("takes 1 at most", |wire, guest, _| say(wire, 5, &table(guest, 0), &[guest.file().as_fd(); 9])),
+        ("takes at most 1", |wire, guest, _| say(wire, 5, &table(guest, 0), &[guest.file().as_fd(); 9])),
         ("exceed a file of 4194304 bytes", |wire, guest, _| {
             say(wire, 5, &table(guest, 1 << 20), &[guest.file().as_fd()]);
         }),
@@ -578,7 +578,7 @@ fn every_refusal_is_counted_and_its_reason_is_told() {
     let summary = running.summary();
     assert_eq!(number(&summary, "/ports/0/refused_requests"), 1, "{summary:#}");
     let told = summary["ports"][0]["last_remark"].as_str().unwrap_or_default().to_owned();
-    assert!(told.contains("ring 1 was refused") && told.contains("not whole in one region"), "{told}");
+    assert!(told.contains("ring 1 was refused") && told.contains("not inside one region"), "{told}");
     // A file that is cut off while it is the guest's memory breaks the rings in it.
     let running = switch();
     let wire = dial(path.as_ref());
@@ -599,7 +599,7 @@ fn every_refusal_is_counted_and_its_reason_is_told() {
     drop(wire);
     let summary = running.summary();
     let told = summary["ports"][0]["broken_rings"]["1"].as_str().unwrap_or_default();
-    assert!(told.contains("a file of the guest's memory became shorter than it was announced"), "{summary:#}");
+    assert!(told.contains("a file of the guest's memory became shorter than announced"), "{summary:#}");
 }
 
 /// This program again, as the hostile frontend: the socket, the seed, and milliseconds.
@@ -1192,8 +1192,8 @@ fn what_cannot_be_is_refused_in_a_sentence_that_says_what_to_do() {
         (&["--socket", "a,queues=0"], "queues=1 to queues=128"),
         (&["--socket", "no/such/folder/a"], "give another path with --socket"),
         (&["--socket", &long], "cannot name a socket at"),
-        (&["--socket", &file], "no socket, and it is left as it is; remove it, or give another path"),
-        (&["--socket", &living], "another process listens there; end it, or give another path"),
+        (&["--socket", &file], "a file that is not a socket; remove it, or give another path"),
+        (&["--socket", &living], "another process listens there; stop it, or give another path"),
         (&["--socket", &path, "--forward", "route"], "io or mac or rxonly"),
         (&["--socket", &path, "--device", "gpu"], "accepted: cpu, model:spr"),
         (&["--socket", &path, "--device", "model:spr", "--map", "txq0@wq7.7"], "model:spr has wq0.0, wq0.1"),

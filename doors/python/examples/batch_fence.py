@@ -1,5 +1,5 @@
-"""Several operations submitted together: a fence holds back what must come later, and abandons it if something before it went
-wrong."""
+"""Several operations submitted together. The members after a fence wait for those before it, and are abandoned if one of those
+failed."""
 
 import sys
 
@@ -9,10 +9,10 @@ LEN = 65536
 
 
 def round_of(mover, seen, following, place):
-    """Overwrites a place if what was seen is what was expected, and clears some scratch memory beside it."""
+    """Overwrites `place` if `seen` is as expected, and clears some scratch memory."""
     batch = mover.batch()
     batch.fill(bytearray(b"\x01") * LEN, 0)
-    # A difference is a failure for the fence.
+    # A difference counts as a failure at the fence.
     differs = batch.compare_expecting(seen, bytes(LEN), difference=False)
     batch.fence()
     batch.copy(following, place)

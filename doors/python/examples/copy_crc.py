@@ -1,4 +1,4 @@
-"""Copies an array and computes its CRC32C in the same pass, while the program does something else."""
+"""Copies an array and computes its CRC32C in the same pass, while the program does other work."""
 
 import sys
 
@@ -10,7 +10,7 @@ with telpher.Mover(sys.argv[1] if len(sys.argv) > 1 else "model:spr", threshold=
     dst = np.zeros_like(src)
     job = mover.copy_crc_async(src, dst)
 
-    # The job holds both arrays until it has ended. Something else can be done meanwhile.
+    # The job holds both arrays until it has ended. The program can do other work meanwhile.
     while not job.done():
         pass
 

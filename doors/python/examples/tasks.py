@@ -1,4 +1,4 @@
-"""Many tasks, each awaiting its own copy, while the loop goes on."""
+"""Many tasks, each awaiting its own copy, while the event loop keeps running."""
 
 import asyncio
 import sys
@@ -7,9 +7,9 @@ import telpher
 
 
 async def move(mover, block):
-    room = bytearray(len(block))
-    await mover.copy_async(block, room)
-    return room == block
+    copy = bytearray(len(block))
+    await mover.copy_async(block, copy)
+    return copy == block
 
 
 async def main(device):

@@ -11,9 +11,9 @@ use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telpher_mover::CrcMode;
 
-/// A list of operations that are submitted together: one descriptor to the device, one wait for all. Each method adds one and
-/// returns its index; `submit()` sends them and returns a `Job` whose result is the list of theirs, with the exception in place of
-/// the result where one failed.
+/// A list of operations that are submitted together: one descriptor to the device, one wait for all. Each method adds
+/// an operation and returns its index. `submit()` sends them and returns a `Job`, whose result is the list of their
+/// results; a failed operation has its exception there.
 #[pyclass(frozen, module = "telpher", name = "Batch")]
 pub(crate) struct Batch(Mutex<Option<Begun>>);
 
@@ -36,7 +36,7 @@ impl Batch {
         add: impl FnOnce(&mut telpher_mover::Batch) -> telpher_mover::Key<B>,
     ) -> PyResult<usize> {
         let mut begun = self.lock();
-        let begun = begun.as_mut().ok_or_else(|| PyValueError::new_err("this batch was submitted"))?;
+        let begun = begun.as_mut().ok_or_else(|| PyValueError::new_err("this batch was already submitted"))?;
         let key = add(&mut begun.batch);
         begun.takers.push(taker(key));
         Ok(begun.takers.len() - 1)
@@ -51,7 +51,7 @@ macro_rules! batch_methods {
     )*) => {
         #[pymethods]
         impl Batch {
-            /// Adds a copy of `src` to `dst`, which is equally long; the two may overlap.
+            /// Adds a copy of `src` to `dst`, which must have the same length; the two may overlap.
             fn copy(&self, src: View, dst: ViewMut) -> PyResult<usize> {
                 match lie(src, dst) {
                     Lie::Apart(src, dst) => self.add(|batch| batch.copy(src, dst)),
@@ -62,7 +62,8 @@ macro_rules! batch_methods {
                 }
             }
 
-            /// Applies the first `size` bytes of a delta record (all of them, if left out) to `dst`. The record is read now.
+            /// Applies the first `size` bytes of a delta record (all of them by default) to `dst`. The record is read
+            /// during this call.
             #[pyo3(signature = (delta, dst, size=None))]
             #[allow(clippy::needless_pass_by_value, reason = "a view is held for the call")]
             fn apply_delta(&self, delta: View, dst: ViewMut, size: Option<u32>) -> PyResult<usize> {
@@ -70,25 +71,26 @@ macro_rules! batch_methods {
                 self.add(|batch| batch.apply_delta(record, dst, size))
             }
 
-            /// Adds a comparison whose unexpected outcome counts as a failure at the next fence: `difference` tells whether the
-            /// buffers are expected to differ. Its result is the comparison's all the same.
+            /// Adds a comparison whose unexpected outcome counts as a failure at the next fence. `difference` states
+            /// whether the buffers are expected to differ. Its own result is that of the comparison.
             #[pyo3(signature = (a, b, *, difference=false))]
             fn compare_expecting(&self, a: View, b: View, difference: bool) -> PyResult<usize> {
                 self.add(|batch| batch.compare_expecting(a, b, difference))
             }
 
-            /// The next operation, and so everything after it, begins only when every one before has succeeded; if one did not
-            /// (a failure, an outcome that `compare_expecting` did not expect, a DIF mismatch), the rest fails as abandoned.
+            /// The operations after the fence start only when all operations before it have succeeded. If one of them
+            /// failed, had an outcome that `compare_expecting` did not expect, or had a DIF mismatch, the operations
+            /// after the fence fail as abandoned.
             fn fence(&self) -> PyResult<()> {
                 let mut begun = self.lock();
-                let begun = begun.as_mut().ok_or_else(|| PyValueError::new_err("this batch was submitted"))?;
+                let begun = begun.as_mut().ok_or_else(|| PyValueError::new_err("this batch was already submitted"))?;
                 begun.batch.fence();
                 Ok(())
             }
 
-            /// Sends the list; afterwards it takes nothing more.
+            /// Submits the list; afterwards it accepts no more operations.
             fn submit(&self, py: Python<'_>) -> PyResult<Job> {
-                let begun = self.lock().take().ok_or_else(|| PyValueError::new_err("this batch was submitted"))?;
+                let begun = self.lock().take().ok_or_else(|| PyValueError::new_err("this batch was already submitted"))?;
                 let Begun { batch, takers } = begun;
                 let job = py.detach(|| batch.submit());
                 Ok(Job::new(Box::new(Members { job, takers }), true))

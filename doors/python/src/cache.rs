@@ -22,22 +22,23 @@ static OPEN: Mutex<Vec<Weak<Opening>>> = Mutex::new(Vec::new());
 
 /// Copies of blocks in fast memory, made by a mover, lent to many threads.
 ///
-/// `size` is how many bytes of memory it has for copies, on NUMA node `node` if that is given (HBM has one of its own), in huge pages
-/// where the system has them if `huge_pages`. At most `in_flight` copies are under way at a time. `eviction` says which entry that
-/// nobody uses goes first when memory is needed: "least-recently-used", "first-come" or "largest".
+/// `size` is the number of bytes of memory for copies, on NUMA node `node` if given (HBM has a node of its own), in
+/// huge pages where the system has them if `huge_pages`. At most `in_flight` copies are in flight at a time. `eviction`
+/// says which unused entry is removed first when memory is needed: "least-recently-used", "first-come" or "largest".
 ///
-/// The objects whose blocks it has are held: a `bytearray` does not grow while the cache or a `Block` has any of it. Their bytes do not
-/// change until `invalidate` has returned for them. Any thread may use it. It is a context manager: at its end it is closed.
+/// The cache holds the objects of its blocks: a `bytearray` cannot grow while the cache or a `Block` uses any of it.
+/// Their bytes must not change until `invalidate` has returned for them. Any thread may use it. It is a context
+/// manager, which closes it.
 #[pyclass(frozen, weakref, module = "telpher", name = "Cache")]
 pub(crate) struct Cache(Arc<Opening>);
 
-/// Forgets all that all caches have while the interpreter is whole, which lent it.
+/// Clears all caches while the interpreter, which owns the buffers, still exists.
 pub(crate) fn close_all(py: Python<'_>) {
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     open.iter().filter_map(Weak::upgrade).for_each(|cache| close(py, &cache));
 }
 
-/// As with a mover: the interpreter is let go for the end, but not for the lock.
+/// As in a mover: releases the interpreter lock while it closes, but not while it takes the mutex.
 fn close(py: Python<'_>, cache: &Opening) {
     let open = cache.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(cache) = open {
@@ -55,13 +56,13 @@ impl Drop for Cache {
 }
 
 impl Cache {
-    /// A handle of its own, so that nobody holds the lock while something is done.
+    /// A handle of its own, so that the mutex is not held during an operation.
     fn open(&self) -> PyResult<Inner> {
         let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         cache.clone().ok_or_else(|| PyValueError::new_err("this cache is closed"))
     }
 
-    /// Does something with a block while other threads run: the CPU may copy there and then.
+    /// Uses a block while other threads run: the CPU may copy at once.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -97,11 +98,11 @@ impl Cache {
             "largest" => Eviction::Largest,
             other => {
                 let wanted = "least-recently-used, first-come or largest";
-                return Err(PyValueError::new_err(format!("eviction is {wanted}, not '{other}'")));
+                return Err(PyValueError::new_err(format!("eviction must be {wanted}, not '{other}'")));
             }
         };
         if in_flight == Some(0) {
-            return Err(PyValueError::new_err("in_flight is 1 or more: with 0 nothing would ever be copied"));
+            return Err(PyValueError::new_err("in_flight must be 1 or more: with 0 nothing would be copied"));
         }
         config.in_flight = in_flight.unwrap_or(config.in_flight);
         let inner = Inner::new(mover.open()?, config).map_err(|error| PyValueError::new_err(told(&error)))?;
@@ -112,50 +113,51 @@ impl Cache {
         Ok(Cache(cache))
     }
 
-    /// The block, as a `Block`: if an entry has all of it, of that one, else of a new one, whose copy begins. Waits for nothing.
+    /// Accesses a block and returns it as a `Block`: of the entry that contains all of it, otherwise of a new entry,
+    /// whose copy starts. Does not wait.
     fn access(&self, py: Python<'_>, block: View) -> PyResult<Block> {
         self.with(py, block, |cache, source, len| cache.access(source, 0..len)).map(Block)
     }
 
-    /// The block if an entry has it, `None` otherwise; nothing is copied.
+    /// Returns the block if an entry contains it, otherwise `None`; copies nothing.
     fn peek(&self, py: Python<'_>, block: View) -> PyResult<Option<Block>> {
         Ok(self.with(py, block, |cache, source, len| cache.peek(source, 0..len))?.map(Block))
     }
 
-    /// Says that a block will be asked for: the higher the priority (0 to 255), the sooner it is copied. Returns a `Prefetch`, by which
-    /// it can be called off.
+    /// Announces that a block will be accessed: the higher the priority (0 to 255), the sooner it is copied. Returns a
+    /// `Prefetch`, which can cancel it.
     #[pyo3(signature = (block, priority=0))]
     fn prefetch(&self, py: Python<'_>, block: View, priority: u8) -> PyResult<Prefetch> {
         let ahead = self.with(py, block, |cache, source, len| cache.prefetch(source, 0..len, Priority(priority)))?;
         Ok(Prefetch(ahead))
     }
 
-    /// Says that bytes are about to change: entries with any of them are forgotten, and their `Block`s stale. Waits for copies of them
-    /// that are under way. Returns how many entries are gone.
+    /// Announces that bytes are about to change: entries that contain any of them are removed, and their `Block`s
+    /// become stale. Waits for copies of them in flight. Returns how many entries were removed.
     fn invalidate(&self, py: Python<'_>, block: View) -> PyResult<usize> {
         self.with(py, block, |cache, source, len| cache.withdraw(source, 0..len))
     }
 
-    /// Forgets the entries nobody uses, and returns how many.
+    /// Removes the unused entries, and returns how many.
     fn flush(&self, py: Python<'_>) -> PyResult<usize> {
         let cache = self.open()?;
         Ok(py.detach(|| cache.flush()))
     }
 
-    /// Forgets all entries, and returns how many; `Block`s keep theirs.
+    /// Removes all entries, and returns how many; `Block`s stay valid.
     fn clear(&self, py: Python<'_>) -> PyResult<usize> {
         let cache = self.open()?;
         Ok(py.detach(|| cache.clear()))
     }
 
-    /// Begins copies that may begin. A program that only prefetches and peeks calls it now and then.
+    /// Starts copies that may start. A program that only prefetches and peeks calls it from time to time.
     fn drive(&self, py: Python<'_>) -> PyResult<()> {
         let cache = self.open()?;
         py.detach(|| cache.drive());
         Ok(())
     }
 
-    /// What it has done and has, by name.
+    /// The cache's counters and state, by name.
     #[getter]
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (stats, dict) = (self.open()?.stats(), PyDict::new(py));
@@ -180,12 +182,12 @@ impl Cache {
         Ok(dict)
     }
 
-    /// Forgets all entries and lets go of the mover. `Block`s stay good.
+    /// Removes all entries and releases the mover. `Block`s stay valid.
     fn close(&self, py: Python<'_>) {
         close(py, &self.0);
     }
 
-    /// True once it is closed.
+    /// True if it is closed.
     #[getter]
     fn closed(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_none()
@@ -201,52 +203,53 @@ impl Cache {
     }
 }
 
-/// A block of a cache, wherever it is. `await` it, or call `result()`, for its bytes once there is nothing left to wait for; or
-/// `location()` for where they are now. Any thread may use it, several at once.
+/// A block of a cache, with or without its copy. `await` it or call `result()` to wait until there is nothing left to
+/// wait for and get its bytes; `location()` returns them at once. Any thread may use it, several at the same time.
 #[pyclass(frozen, weakref, module = "telpher", name = "Block")]
 pub(crate) struct Block(Handle<Source>);
 
 #[pymethods]
 impl Block {
-    /// True if there is nothing left to wait for, be the copy there or the bytes where they were; lets it take one step otherwise.
+    /// True if there is nothing left to wait for, because the copy is complete or the bytes stay in their source;
+    /// otherwise makes one step of progress.
     fn done(&self, py: Python<'_>) -> bool {
         self.0.is_fast() || py.detach(|| self.0.is_settled())
     }
 
-    /// Waits until there is nothing left to wait for, at most `timeout` seconds if given, and returns `location()`. Other threads run
-    /// meanwhile, and signals are heard. After a `TimeoutError` its copy is still under way.
+    /// Waits until there is nothing left to wait for, at most `timeout` seconds if given, and returns `location()`.
+    /// Other threads run meanwhile, and signals are handled. After a `TimeoutError` its copy is still in flight.
     #[pyo3(signature = (timeout=None))]
     fn result<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyMemoryView>> {
         let timeout = timeout
             .map(Duration::try_from_secs_f64)
             .transpose()
-            .map_err(|_| PyValueError::new_err("a timeout is a number of seconds, 0 or more"))?;
+            .map_err(|_| PyValueError::new_err("a timeout must be a number of seconds, 0 or more"))?;
         let begun = Instant::now();
         let mut left = timeout;
         while !self.0.is_fast() && !py.detach(|| self.0.settle_for(left.map_or(SLICE, |left| left.min(SLICE)))) {
             py.check_signals()?;
             left = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
             if let (Some(Duration::ZERO), Some(after)) = (left, timeout) {
-                return Err(PyTimeoutError::new_err(format!("not done within {after:?}; the copy is still under way")));
+                return Err(PyTimeoutError::new_err(format!("not done within {after:?}; the copy is still in flight")));
             }
         }
         self.location(py)
     }
 
-    /// Its bytes where they are at the moment, as a `memoryview` that cannot be written: of the copy if it is there, of the source
-    /// otherwise. It stays good, whatever becomes of the block.
+    /// The block's bytes as a read-only `memoryview`: of the copy if it is complete, otherwise of the source. It stays
+    /// valid even if the block is removed.
     fn location<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let lent = Bound::new(py, Lent::new(self.0.clone()))?;
         PyMemoryView::from(lent.as_any())
     }
 
-    /// True if the copy is there.
+    /// True if the copy is complete.
     #[getter]
     fn fast(&self) -> bool {
         self.0.is_fast()
     }
 
-    /// True if `invalidate` was called for any byte of the entry since: the copy may be of before.
+    /// True if `invalidate` was called for any byte of the entry since: the copy may be outdated.
     #[getter]
     fn stale(&self) -> bool {
         self.0.is_stale()
@@ -262,18 +265,18 @@ impl Block {
     }
 }
 
-/// A block that was asked for ahead of time. Dropping it changes nothing.
+/// A prefetched block. Dropping this object has no effect on the prefetch.
 #[pyclass(frozen, weakref, module = "telpher", name = "Prefetch")]
 pub(crate) struct Prefetch(telpher_cache::Prefetch<Source>);
 
 #[pymethods]
 impl Prefetch {
-    /// True if the copy is there; lets it take one step otherwise.
+    /// True if the copy is complete; otherwise makes one step of progress.
     fn done(&self, py: Python<'_>) -> bool {
         py.detach(|| self.0.is_there())
     }
 
-    /// Calls it off; true if its copy had not begun.
+    /// Cancels the prefetch; true if its copy had not started.
     fn cancel(&self, py: Python<'_>) -> bool {
         py.detach(|| self.0.cancel())
     }

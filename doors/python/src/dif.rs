@@ -1,16 +1,16 @@
-//! What a DIF operation does, as a Python value.
+//! The parameters of a DIF operation as Python values.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use telpher_abi::{DestDifFlags, DifBlock, DifFlags, SourceDifFlags};
 use telpher_mover::DifConfig;
 
-/// Block size and flags of a DIF operation. The flags are the specification's, each off unless named.
+/// Block size and flags of a DIF operation. The flags are those of the specification, all off by default.
 #[pyclass(frozen, eq, from_py_object, module = "telpher", name = "DifConfig")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Dif(pub(crate) DifConfig);
 
-/// The flags named, or what is accepted.
+/// Parses the named flags; the error lists the accepted names.
 fn flags<F: bitflags::Flags>(side: &str, names: &[String]) -> PyResult<F> {
     names.iter().try_fold(F::empty(), |set, name| match F::from_name(&name.to_uppercase()) {
         Some(flag) => Ok(set.union(flag)),
@@ -30,7 +30,7 @@ impl Dif {
     fn new(block: u32, guard: Vec<String>, source: Vec<String>, dest: Vec<String>) -> PyResult<Self> {
         let found = DifBlock::ALL.into_iter().find(|candidate| candidate.bytes() == block);
         let block = found.ok_or_else(|| {
-            PyValueError::new_err(format!("a block has 512, 520, 4096 or 4104 bytes of data, not {block}"))
+            PyValueError::new_err(format!("a block must have 512, 520, 4096 or 4104 bytes of data, not {block}"))
         })?;
         Ok(Dif(DifConfig {
             block,
@@ -40,7 +40,7 @@ impl Dif {
         }))
     }
 
-    /// Bytes of data in a block; each is followed by 8 bytes of integrity field where it is protected.
+    /// Bytes of data in a block; in protected data each block is followed by an 8-byte integrity field.
     #[getter]
     const fn block(&self) -> u32 {
         self.0.block.bytes()

@@ -1,4 +1,4 @@
-//! From errors to exceptions: what was attempted, what the machine said.
+//! Converts errors to exceptions: what was attempted, and what the machine reported.
 
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyTimeoutError, PyValueError};
@@ -9,13 +9,14 @@ create_exception!(telpher, Error, PyException, "What telpher could not do; the b
 create_exception!(telpher, OpenError, Error, "A device or its queue could not be opened; the sentence says why.");
 create_exception!(telpher, JobFailed, Error, "An operation ended without a result; the sentence says why.");
 
-/// The error and what led to it, in one sentence.
+/// The error and its sources, in one sentence.
 pub(crate) fn told(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// A job's error: `ValueError` for buffers that do not fit the operation, [`JobFailed`] for what happened to it.
+/// Converts a job's error: `ValueError` for buffers that do not fit the operation, [`JobFailed`] for failures of the
+/// operation.
 pub(crate) fn raised(error: &JobError) -> PyErr {
     let sentence = told(error);
     match error {

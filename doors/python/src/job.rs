@@ -1,4 +1,4 @@
-//! An operation under way, and how a Python thread or task waits for it.
+//! An operation in flight, and how a Python thread or task waits for it.
 
 use crate::error::{Error, raised, told};
 use crate::result::{Ended, via};
@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use telpher_mover::{BatchDone, BatchJob, Done, Key};
 
-/// How long a wait goes on before it looks whether a signal has come, so that Ctrl-C is heard.
-/// Source: assumed; shorter than anybody notices, longer than nearly every job.
+/// How long a wait lasts before it checks for signals such as Ctrl-C. Source: assumed; too short to notice, longer than
+/// nearly every job.
 pub(crate) const SLICE: Duration = Duration::from_millis(20);
 
 /// A job of any operation.
 pub(crate) trait Flying: Send {
-    /// Takes a step, without waiting; true if it has ended.
+    /// Makes one step, without waiting; returns true if it has ended.
     fn step(&mut self) -> bool;
 
-    /// Waits for at most so long; true if it has ended.
+    /// Waits for at most the given time; returns true if it has ended.
     fn within(&mut self, at_most: Duration) -> bool;
 
-    /// What it came to; only after it has ended.
+    /// The job's result; only after it has ended.
     fn ended(self: Box<Self>) -> Arc<[Ended]>;
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn taker<B: Send + 'static>(key: Key<B>) -> Taker {
     })
 }
 
-/// A batch and who takes its members' results.
+/// A batch and the functions that take its members' results.
 pub(crate) struct Members {
     pub(crate) job: BatchJob,
     pub(crate) takers: Vec<Taker>,
@@ -74,13 +74,14 @@ impl Flying for Members {
 
 enum State {
     Flying(Box<dyn Flying>),
-    /// Shared, so that nobody holds the lock while Python objects are made of it: that may run any code, this job's methods too.
+    /// Shared, so that the mutex is not held while Python objects are created from the result: that may run any code,
+    /// including this job's methods.
     Ended(Arc<[Ended]>),
     /// Another thread waits for it.
     Lent,
 }
 
-/// What a look at a job found.
+/// The result of polling a job.
 enum Look {
     UnderWay,
     Ended(Arc<[Ended]>),
@@ -88,9 +89,9 @@ enum Look {
     Lent,
 }
 
-/// An operation under way. `await` it, or call `result()`; until it is done nobody may write its buffers, nor read those it
-/// writes. Dropping it does not stop what the device has in hand, and its buffers are kept until that is done; what had not been
-/// begun (a long operation goes in pieces) is not done any more.
+/// An operation in flight. `await` it or call `result()`. Until it is done the program must not write its buffers, nor
+/// read those it writes. Dropping it does not stop the device, and its buffers are kept until the device is done; parts
+/// that have not started (a long operation is split) are cancelled.
 #[pyclass(frozen, generic, weakref, module = "telpher", name = "Job")]
 pub(crate) struct Job {
     state: Mutex<State>,
@@ -104,14 +105,14 @@ impl Job {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic while it was locked left it `Lent`, which is answered with an exception.
+        // A panic while the mutex was held left it `Lent`, which raises an exception.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks for at most so long, or takes a step; what it came to, if it has ended. Nobody holds the lock while the interpreter is
-    /// let go.
+    /// Waits for at most the given time, or makes one step; returns the result if the job has ended. The mutex is not
+    /// held while the interpreter lock is released.
     fn look(&self, py: Python<'_>, at_most: Option<Duration>) -> Look {
-        // A statement of its own: in the match the guard would live on.
+        // A statement of its own: inside the match the guard would live longer.
         let state = std::mem::replace(&mut *self.lock(), State::Lent);
         let mut flying = match state {
             State::Flying(flying) => flying,
@@ -134,7 +135,7 @@ impl Job {
         Look::Ended(ended)
     }
 
-    /// What it came to, if it has ended; one step otherwise.
+    /// Makes one step; returns the result if the job has ended.
     fn peek(&self, py: Python<'_>) -> Option<Arc<[Ended]>> {
         match self.look(py, None) {
             Look::Ended(ended) => Some(ended),
@@ -142,7 +143,7 @@ impl Job {
         }
     }
 
-    /// Waits, hearing signals, until it has ended or the time is over.
+    /// Waits, handling signals, until it has ended or the time is over.
     fn wait(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Arc<[Ended]>>> {
         let (mut at_most, mut begun) = (None, None);
         loop {
@@ -150,7 +151,9 @@ impl Job {
                 Look::Ended(ended) => return Ok(Some(ended)),
                 Look::UnderWay => {}
                 Look::Lent => {
-                    return Err(Error::new_err("another thread waits for this job; a job has one waiter at a time"));
+                    return Err(Error::new_err(
+                        "another thread is waiting for this job; only one thread may wait at a time",
+                    ));
                 }
             }
             py.check_signals()?;
@@ -163,9 +166,9 @@ impl Job {
         }
     }
 
-    /// Waits to the end and gives the value.
+    /// Waits for the end and returns the value.
     pub(crate) fn finish(mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        // Nobody else has it, so what is done at once needs no lock.
+        // No other thread has it, so a result that is ready at once needs no mutex.
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let State::Flying(flying) = state
             && flying.step()
@@ -182,7 +185,7 @@ impl Job {
             ([one], false) => one.value(py),
             (members, _) => {
                 let values = members.iter().map(|member| match &member.result {
-                    // A batch's failures stand in its list beside the rest.
+                    // A batch's failures are elements of its list.
                     Err(error) => Ok(raised(error).into_value(py).into_any()),
                     Ok(_) => member.value(py),
                 });
@@ -194,28 +197,28 @@ impl Job {
 
 #[pymethods]
 impl Job {
-    /// True if it has ended; lets it take one step otherwise. Never blocks.
+    /// True if it has ended; otherwise makes one step of progress. Never blocks.
     fn done(&self, py: Python<'_>) -> bool {
         self.peek(py).is_some()
     }
 
-    /// Waits for the result, at most `timeout` seconds if given, and returns or raises it. Other threads run meanwhile, and
-    /// signals are heard. After a `TimeoutError` the job is still under way and may be waited for again. One thread at a time
-    /// may wait; a second is told so by `Error`.
+    /// Waits for the result, at most `timeout` seconds if given, and returns or raises it. Other threads run meanwhile,
+    /// and signals are handled. After a `TimeoutError` the job is still in flight and may be waited for again. One
+    /// thread at a time may wait; a second one gets `Error`.
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let timeout = timeout
             .map(Duration::try_from_secs_f64)
             .transpose()
-            .map_err(|_| PyValueError::new_err("a timeout is a number of seconds, 0 or more"))?;
+            .map_err(|_| PyValueError::new_err("a timeout must be a number of seconds, 0 or more"))?;
         if let Some(ended) = self.wait(py, timeout)? {
             return self.value(py, &ended);
         }
         let after = timeout.unwrap_or_default();
-        Err(PyTimeoutError::new_err(format!("not done within {after:?}; the job is still under way")))
+        Err(PyTimeoutError::new_err(format!("not done within {after:?}; the job is still in flight")))
     }
 
-    /// Who did the work: "cpu", "device", or "both"; `None` while it is under way; of a batch, a tuple.
+    /// What executed it: "cpu", "device", or "both"; `None` while it is in flight; for a batch, a tuple.
     #[getter]
     fn via(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let Some(ended) = self.peek(py) else { return Ok(py.None()) };

@@ -1,7 +1,8 @@
-//! telpher for Python: the module `telpher._telpher`, which the package `telpher` shows.
+//! telpher for Python: the module `telpher._telpher`, which the package `telpher` re-exports.
 //!
 //! ```text
-//! Mover.copy(src, dst) ──► view (buffer protocol) ──► mover ──► Job ──► result(), await ──► a Python value or an exception
+//! Mover.copy(src, dst) ──► view (buffer protocol) ──► mover ──► Job ──► result(), await ──► a Python value or an
+//! exception
 //! ```
 #![deny(unsafe_code)]
 
@@ -19,17 +20,17 @@ use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use std::sync::OnceLock;
 
-/// The first interpreter's `sys` module, by which it is known again.
+/// The first interpreter's `sys` module, which identifies the interpreter.
 static HOME: OnceLock<usize> = OnceLock::new();
 
-/// Refuses every interpreter of the process but the first. Buffers are given back by whichever thread sees their jobs end, and such a
-/// thread attaches to the main interpreter, whoever lent them.
+/// Refuses all interpreters of the process but the first. The thread that sees a job end releases its buffers, and it
+/// attaches to the main interpreter, whichever interpreter the buffers belong to.
 fn stay_at_home(py: Python<'_>) -> PyResult<()> {
     let here = py.import("sys")?.as_ptr().addr();
     if *HOME.get_or_init(|| here) == here {
         return Ok(());
     }
-    Err(PyImportError::new_err("telpher serves one interpreter of a process, and another one has imported it already"))
+    Err(PyImportError::new_err("telpher supports one interpreter per process, and another one has already imported it"))
 }
 
 /// Move and transform memory without the CPU.

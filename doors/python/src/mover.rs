@@ -17,18 +17,18 @@ use telpher_mem::StableBuf;
 use telpher_mover::{CrcMode, Policy, Tuning};
 use telpher_portal::QueueMode;
 
-/// From here on the interpreter is let go while an operation is begun, because the CPU may do it there and then.
-/// Source: assumed; at 10 GB/s this much takes several microseconds, many times what letting go costs.
+/// The length from which on the interpreter lock is released while an operation starts, because the CPU may execute it
+/// at once. Source: assumed; at 10 GB/s this takes several microseconds, many times the cost of releasing the lock.
 const LET_GO: usize = 64 << 10;
 
-/// Moves and transforms memory, by devices where that is worth it and by the CPU elsewhere.
+/// Moves and transforms memory, with devices where that is faster and with the CPU otherwise.
 ///
-/// `device` is "all" (every hardware queue this process may use, the CPU if there is none), "cpu", "model:spr" or another model,
-/// "model:FILE", or "hw:wq0.1". `threaded` lets a modelled device execute on threads of its own. Every other keyword is a setting
-/// of its policy, as text or number: `threshold="64k"`, `wait="spin"`; `telpher.SETTINGS` tells them all. A tuning file named by
-/// the environment variable TELPHER_TUNING is read first.
+/// `device` is "all" (every hardware queue this process may use, the CPU if there is none), "cpu", "model:spr" or
+/// another model, "model:FILE", or "hw:wq0.1". `threaded` makes a modelled device run on threads of its own. Every
+/// other keyword is a setting of its policy, as text or number: `threshold="64k"`, `wait="spin"`; `telpher.SETTINGS`
+/// lists them all. A tuning file named by the environment variable TELPHER_TUNING is read first.
 ///
-/// A mover may be used by any number of threads. It is a context manager: at its end it is closed.
+/// Any number of threads may use a mover. It is a context manager, which closes it.
 #[pyclass(frozen, weakref, module = "telpher", name = "Mover")]
 pub(crate) struct Mover {
     mover: Arc<Opening>,
@@ -42,8 +42,8 @@ type Opening = Mutex<Option<telpher_mover::Mover>>;
 /// Every mover that may still be open.
 static OPEN: Mutex<Vec<Weak<Opening>>> = Mutex::new(Vec::new());
 
-/// Closes every cache and every mover while the interpreter is whole: buffers of jobs nobody waits for are given back to it, and no device writes
-/// them after it is gone.
+/// Closes every cache and every mover while the interpreter still exists: the buffers of abandoned jobs are returned to
+/// it, and no device writes them after it is gone.
 #[pyfunction]
 pub(crate) fn _close_all(py: Python<'_>) {
     crate::cache::close_all(py);
@@ -51,7 +51,8 @@ pub(crate) fn _close_all(py: Python<'_>) {
     open.iter().filter_map(Weak::upgrade).for_each(|mover| close(py, &mover));
 }
 
-/// Lets the interpreter go for the end, which waits for jobs that were dropped, but not for the lock: a fork would find it held.
+/// Releases the interpreter lock while it closes, which waits for dropped jobs, but not while it takes the mutex: a
+/// fork could copy it locked.
 fn close(py: Python<'_>, mover: &Opening) {
     let open = mover.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(mover) = open {
@@ -66,7 +67,7 @@ impl Drop for Mover {
 }
 
 impl Mover {
-    /// A handle of its own, so that nobody holds the lock while an operation runs.
+    /// A handle of its own, so that the mutex is not held while an operation runs.
     pub(crate) fn open(&self) -> PyResult<telpher_mover::Mover> {
         let mover = self.mover.lock().unwrap_or_else(PoisonError::into_inner);
         mover.clone().ok_or_else(|| PyValueError::new_err("this mover is closed"))
@@ -100,15 +101,15 @@ impl Mover {
     }
 }
 
-/// A delta record of one's own: the kernels decide by its bytes, so nobody may write them meanwhile.
+/// A private copy of a delta record: the kernels make decisions based on its bytes, so they must not change meanwhile.
 pub(crate) fn record(delta: &View, size: Option<u32>) -> PyResult<(Vec<u8>, u32)> {
     let record = delta.to_vec();
     let size = size.map_or_else(|| u32::try_from(record.len()), Ok);
-    let size = size.map_err(|_| PyValueError::new_err("a delta record of 4 GiB or more is none"))?;
+    let size = size.map_err(|_| PyValueError::new_err("a delta record must be shorter than 4 GiB"))?;
     Ok((record, size))
 }
 
-/// The tuning file's policy, if there is one, with these settings over it.
+/// The tuning file's policy, if there is one, overridden by these settings.
 fn policy(tuning: Option<&Tuning>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Policy> {
     let mut policy = tuning.map(Tuning::policy).unwrap_or_default();
     for (name, value) in settings.into_iter().flatten() {
@@ -148,30 +149,30 @@ macro_rules! mover_methods {
                 Ok(Mover { mover, device: device.to_owned(), skipped })
             }
 
-            /// Copies `src` to `dst`, which is equally long; the two may overlap.
+            /// Copies `src` to `dst`, which must have the same length; the two may overlap.
             fn copy(&self, py: Python<'_>, src: View, dst: ViewMut) -> PyResult<Py<PyAny>> {
                 self.begin_copy(py, src, dst)?.finish(py)
             }
 
-            /// Begins `copy` and returns its `Job`.
+            /// Starts `copy` and returns its `Job`.
             fn copy_async(&self, py: Python<'_>, src: View, dst: ViewMut) -> PyResult<Job> {
                 self.begin_copy(py, src, dst)
             }
 
-            /// True if two equally long buffers have the same bytes.
+            /// True if two buffers of the same length have the same bytes.
             fn equal(&self, py: Python<'_>, a: View, b: View) -> PyResult<bool> {
                 let job = self.begin(py, a.len(), |mover| mover.compare(a, b))?;
                 Ok(job.finish(py)?.is_none(py))
             }
 
-            /// Applies the first `size` bytes of a delta record (all of them, if left out) to `dst`.
+            /// Applies the first `size` bytes of a delta record (all of them by default) to `dst`.
             #[pyo3(signature = (delta, dst, size=None))]
             #[allow(clippy::needless_pass_by_value, reason = "a view is held for the call")]
             fn apply_delta(&self, py: Python<'_>, delta: View, dst: ViewMut, size: Option<u32>) -> PyResult<Py<PyAny>> {
                 self.begin_apply(py, &delta, dst, size)?.finish(py)
             }
 
-            /// Begins `apply_delta` and returns its `Job`.
+            /// Starts `apply_delta` and returns its `Job`.
             #[pyo3(signature = (delta, dst, size=None))]
             #[allow(clippy::needless_pass_by_value, reason = "a view is held for the call")]
             fn apply_delta_async(&self, py: Python<'_>, delta: View, dst: ViewMut, size: Option<u32>) -> PyResult<Job> {
@@ -183,18 +184,18 @@ macro_rules! mover_methods {
                 Ok(Batch::new(&self.open()?))
             }
 
-            /// Ends when everything the queues took before has ended.
+            /// Returns when everything that the queues accepted before has ended.
             fn drain(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
                 self.begin(py, 0, telpher_mover::Mover::drain)?.finish(py)
             }
 
-            /// Lets go of the queues. Jobs under way end by themselves; those nobody waits for any more are waited for, as long as
-            /// the setting `linger` says. A closed mover begins nothing.
+            /// Releases the queues. Jobs in flight end normally; abandoned jobs are waited for, up to the setting
+            /// `linger`. A closed mover starts no operations.
             fn close(&self, py: Python<'_>) {
                 close(py, &self.mover);
             }
 
-            /// True once it is closed.
+            /// True if it is closed.
             #[getter]
             fn closed(&self) -> bool {
                 self.mover.lock().unwrap_or_else(PoisonError::into_inner).is_none()
@@ -206,13 +207,14 @@ macro_rules! mover_methods {
                 &self.device
             }
 
-            /// Queues that were looked at and cannot be used, each with the reason.
+            /// Queues that were found and cannot be used, each with the reason.
             #[getter]
             fn skipped(&self) -> Vec<(String, String)> {
                 self.skipped.clone()
             }
 
-            /// Its queues, a dict each: name, mode, size, limits, operations, NUMA node. None means the CPU does everything.
+            /// Its queues, one dict each: name, mode, size, limits, operations, NUMA node. With no queue the CPU
+            /// executes everything.
             #[getter]
             fn queues<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
                 let list = PyList::empty(py);
@@ -236,8 +238,8 @@ macro_rules! mover_methods {
                 Ok(list)
             }
 
-            /// Jobs whose buffers are kept although nobody waits for them, because the device may still write: dropped ones and
-            /// ones whose deadline passed.
+            /// Abandoned jobs whose buffers are kept because the device may still write them: dropped jobs, and jobs
+            /// whose deadline passed.
             #[getter]
             fn kept(&self) -> PyResult<usize> {
                 let mover = self.open()?;
@@ -278,7 +280,7 @@ macro_rules! mover_methods {
 }
 operations!(mover_methods);
 
-/// The settings a mover takes, each with what it accepts and decides.
+/// The settings a mover takes, each with its values and its effect.
 pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let settings = PyDict::new(py);
     for setting in Policy::SETTINGS {

@@ -1,13 +1,13 @@
-//! The operations: one list for the three fronts, `Mover.crc`, `Mover.crc_async` and `Batch.crc`. Copy stands apart, because its
-//! buffers may overlap.
+//! The operations: one list for the three interfaces, `Mover.crc`, `Mover.crc_async` and `Batch.crc`. Copy is separate,
+//! because its buffers may overlap.
 
 use crate::view::View;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use telpher_mem::StableBuf;
 
-/// Calls a macro with the list: names, arguments, their signature in Python, what is read and written, and the call in Rust,
-/// which a mover and a batch understand alike.
+/// Calls a macro with the list: names, arguments, their Python signature, the buffers read and written, and the Rust
+/// call, which is the same for a mover and a batch.
 macro_rules! operations {
     ($with:ident) => {
         $with! {
@@ -15,28 +15,28 @@ macro_rules! operations {
             copy_within, copy_within_async (dst: ViewMut, start: usize, length: usize, to: usize)
                 = (dst, start, length, to), reads [], writes [dst],
                 |front| front.copy_within(dst, start..start.saturating_add(length), to);
-            /// Fills the buffer with a pattern: a byte from 0 to 255 as in `memset`, or 1, 2, 4, 8 or 16 bytes (anything that has
-            /// a buffer) repeated, the last time cut off where the buffer ends. Zero, if left out.
+            /// Fills the buffer with a pattern: a byte from 0 to 255 as in `memset`, or 1, 2, 4, 8 or 16 bytes (any
+            /// object with a buffer) repeated, truncated at the end of the buffer. Zero by default.
             fill, fill_async (dst: ViewMut, pattern: Pattern)
                 = (dst, pattern=Pattern([0; 2])), reads [], writes [dst],
                 |front| front.fill16(dst, pattern.0);
-            /// The offset of the first byte in which two equally long buffers differ, or `None` if they are equal. Mind that a
-            /// difference at offset 0 is `0`: ask `is None`, or use `equal`.
+            /// The offset of the first byte in which two buffers of the same length differ, or `None` if they are
+            /// equal. A difference at offset 0 is `0`: test with `is None`, or use `equal`.
             compare, compare_async (a: View, b: View)
                 = (a, b), reads [a, b], writes [],
                 |front| front.compare(a, b);
-            /// The offset of the first byte that differs from the repeated pattern (a byte, or 1, 2, 4 or 8 bytes; zero, if left
-            /// out), or `None`.
+            /// The offset of the first byte that differs from the repeated pattern (a byte, or 1, 2, 4 or 8 bytes; zero
+            /// by default), or `None`.
             compare_pattern, compare_pattern_async (src: View, pattern: ShortPattern)
                 = (src, pattern=ShortPattern(0)), reads [src], writes [],
                 |front| front.compare_pattern(src, pattern.0);
-            /// Writes to `delta` what to change in `old` to get `new`: 10-byte entries. `old` and `new` are equally long, a
-            /// multiple of 8 bytes, at most 512 KiB. Returns a `Delta`.
+            /// Writes to `delta` the changes from `old` to `new`, in 10-byte entries. `old` and `new` have the same
+            /// length, a multiple of 8 bytes, at most 512 KiB. Returns a `Delta`.
             create_delta, create_delta_async (old: View, new: View, delta: ViewMut)
                 = (old, new, delta), reads [old, new], writes [delta],
                 |front| front.create_delta(old, new, delta);
-            /// Copies `src` to two equally long destinations. Devices take only destinations whose addresses agree in their low
-            /// 12 bits; others are done by the CPU.
+            /// Copies `src` to two destinations of the same length. Devices only accept destinations whose addresses
+            /// agree in their low 12 bits; the CPU handles others.
             dualcast, dualcast_async (src: View, dst: ViewMut, dst2: ViewMut)
                 = (src, dst, dst2), reads [src], writes [dst, dst2],
                 |front| front.dualcast(src, dst, dst2);
@@ -48,22 +48,22 @@ macro_rules! operations {
             copy_crc, copy_crc_async (src: View, dst: ViewMut, seed: u32)
                 = (src, dst, seed=0), reads [src], writes [dst],
                 |front| front.copy_crc(src, dst, seed, CrcMode::default());
-            /// Checks blocks that are each followed by their 8-byte integrity field. Returns a `DifResult`.
+            /// Checks blocks that are each followed by an 8-byte integrity field. Returns a `DifResult`.
             dif_check, dif_check_async (src: View, config: Dif, tags: DifTags)
                 = (src, config, tags), reads [src], writes [],
                 |front| front.dif_check(src, config.0, tags.into());
-            /// Copies blocks and appends an integrity field to each; `dst` is longer by 8 bytes for each block. Returns a
+            /// Copies blocks and appends an integrity field to each; `dst` is 8 bytes longer per block. Returns a
             /// `DifResult`.
             dif_insert, dif_insert_async (src: View, dst: ViewMut, config: Dif, tags: DifTags)
                 = (src, dst, config, tags), reads [src], writes [dst],
                 |front| front.dif_insert(src, dst, config.0, tags.into());
-            /// Checks blocks and copies them without their integrity fields; `dst` is shorter by 8 bytes for each block. Returns
-            /// a `DifResult`.
+            /// Checks blocks and copies them without their integrity fields; `dst` is 8 bytes shorter per block.
+            /// Returns a `DifResult`.
             dif_strip, dif_strip_async (src: View, dst: ViewMut, config: Dif, tags: DifTags)
                 = (src, dst, config, tags), reads [src], writes [dst],
                 |front| front.dif_strip(src, dst, config.0, tags.into());
-            /// Checks blocks and copies them with new integrity fields; `source` are the tags expected, `dest` the new ones.
-            /// Returns a `DifResult`.
+            /// Checks blocks and copies them with new integrity fields; `source` has the expected tags, `dest` the new
+            /// ones. Returns a `DifResult`.
             dif_update, dif_update_async (src: View, dst: ViewMut, config: Dif, source: DifTags, dest: DifTags)
                 = (src, dst, config, source, dest), reads [src], writes [dst],
                 |front| front.dif_update(src, dst, config.0, source.into(), dest.into());
@@ -76,24 +76,24 @@ macro_rules! operations {
 }
 pub(crate) use operations;
 
-/// What to repeat over a buffer, as 16 bytes.
+/// The pattern to repeat over a buffer, as 16 bytes.
 #[derive(Debug)]
 pub(crate) struct Pattern(pub(crate) [u64; 2]);
 
-/// What to compare a buffer with, as 8 bytes: the longest that the operation has.
+/// The pattern to compare a buffer with, as 8 bytes: the longest that the operation supports.
 #[derive(Debug)]
 pub(crate) struct ShortPattern(pub(crate) u64);
 
-/// A byte as in `memset`, or so many bytes repeated.
+/// Parses a byte as in `memset`, or one of `lengths` bytes, repeated.
 fn repeated<const N: usize>(object: &Borrowed<'_, '_, PyAny>) -> PyResult<[u8; N]> {
     let accepted = || {
         let lengths: Vec<String> = (0..=N.ilog2()).map(|power| (1_u32 << power).to_string()).collect();
         let (last, first) = lengths.split_last().expect("there is a length of 1");
-        format!("a pattern is an int from 0 to 255, or {} or {last} bytes", first.join(", "))
+        format!("a pattern must be an int from 0 to 255, or {} or {last} bytes", first.join(", "))
     };
     match object.extract::<u8>() {
         Ok(byte) => return Ok([byte; N]),
-        // An int, NumPy's too, which otherwise has bytes.
+        // An int, also one of NumPy's, which would otherwise count as a buffer.
         Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
             return Err(PyValueError::new_err(accepted()));
         }

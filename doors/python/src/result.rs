@@ -1,4 +1,4 @@
-//! What an operation came to, as Python objects.
+//! The results of operations as Python objects.
 
 use crate::error::raised;
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ pub(crate) struct Ended {
     pub(crate) via: Via,
 }
 
-/// Who did the work: "cpu", "device", or "both" if a device began and the CPU finished.
+/// What executed it: "cpu", "device", or "both" if a device started and the CPU finished.
 pub(crate) const fn via(via: Via) -> &'static str {
     match via {
         Via::Cpu => "cpu",
@@ -20,14 +20,14 @@ pub(crate) const fn via(via: Via) -> &'static str {
     }
 }
 
-/// What `create_delta` found. `kind` is "identical" (nothing was written), "complete" (the first `size` bytes of the record tell
-/// every difference) or "overflow" (the record was too short and must not be applied).
+/// The result of `create_delta`. `kind` is "identical" (nothing was written), "complete" (the first `size` bytes of the
+/// record contain every difference) or "overflow" (the record was too short and must not be applied).
 #[pyclass(frozen, eq, get_all, module = "telpher", name = "Delta")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DeltaFound {
     /// "identical", "complete" or "overflow".
     kind: &'static str,
-    /// Bytes of the delta record.
+    /// Length of the delta record in bytes.
     size: u32,
 }
 
@@ -38,19 +38,19 @@ impl DeltaFound {
     }
 }
 
-/// What a DIF operation found: true if every block's integrity field matched.
+/// The result of a DIF operation: true if every block's integrity field matched.
 #[pyclass(frozen, eq, get_all, module = "telpher", name = "DifResult")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DifFound {
     /// True if no block failed.
     ok: bool,
-    /// Offset in the source of the block that failed; it and what follows was not processed.
+    /// Offset in the source of the failed block; that block and the rest were not processed.
     at: Option<u64>,
-    /// What did not match there: "guard", "app_tag", "ref_tag", "all_f".
+    /// What did not match in it: "guard", "app_tag", "ref_tag", "all_f".
     what: Vec<&'static str>,
-    /// Tags that the source's next block would have.
+    /// The tags of the source's next block.
     source: Option<DifTags>,
-    /// Tags that the destination's next block would have.
+    /// The tags of the destination's next block.
     dest: Option<DifTags>,
 }
 
@@ -132,14 +132,14 @@ impl Ended {
                 found.into_pyobject(py)?.into_any().unbind()
             }
             ref other => {
-                return Err(crate::error::Error::new_err(format!("a result this version cannot tell: {other:?}")));
+                return Err(crate::error::Error::new_err(format!("this version does not know the result {other:?}")));
             }
         };
         Ok(value)
     }
 }
 
-/// The words of [`DifFound::what`].
+/// The names in [`DifFound::what`].
 fn lower(name: &str) -> &'static str {
     match name {
         "GUARD" => "guard",

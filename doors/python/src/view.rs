@@ -1,4 +1,4 @@
-//! A Python object's bytes for the time of an operation: the buffer protocol's own lock holds them in place.
+//! A Python object's bytes during an operation: the buffer protocol's own lock keeps them at their address.
 #![allow(unsafe_code, reason = "promises what the buffer protocol guarantees: bytes that stay while the view is held")]
 
 use pyo3::exceptions::{PyBufferError, PyException, PyTypeError, PyValueError};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use telpher_cache::Handle;
 use telpher_mem::{StableBuf, StableBufMut};
 
-/// A buffer that an exporter holds in place: it neither moves, resizes nor frees the bytes until this is dropped (PEP 3118).
-/// The words stay where they were filled in, because an exporter may point into them.
+/// A buffer that its exporter keeps at its address: the exporter does not move, resize or free the bytes until this is
+/// dropped (PEP 3118). The `Py_buffer` stays where it was filled in, because an exporter may point into it.
 struct Held(Box<ffi::Py_buffer>);
 
-// SAFETY: elsewhere only address and length are read; the release attaches to the interpreter first.
+// SAFETY: other threads only read address and length; the release attaches to the interpreter first.
 unsafe impl Send for Held {}
-// SAFETY: as above; shared, nothing but the two numbers is read.
+// SAFETY: as above; through a shared reference only the two numbers are read.
 unsafe impl Sync for Held {}
 
 impl Held {
@@ -30,11 +30,11 @@ impl Held {
             )));
         }
         let mut words = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
-        // SAFETY: the object has a buffer; the words are ours and writable.
+        // SAFETY: the object has a buffer; the `Py_buffer` is ours and writable.
         if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), words.as_mut_ptr(), flags) } != 0 {
             return Err(PyErr::fetch(object.py()));
         }
-        // SAFETY: the exporter has filled them in. From here on they are released however this ends.
+        // SAFETY: the exporter has filled it in. From here on it is released on every path.
         let held = Held(unsafe { words.assume_init() });
         // SAFETY: filled in and not released.
         if unsafe { ffi::PyBuffer_IsContiguous(&raw const *held.0, b'C' as c_char) } == 0 {
@@ -46,7 +46,7 @@ impl Held {
         // SAFETY: null, or a string that lives as long as the buffer is held.
         if !held.0.format.is_null() && has_references(unsafe { CStr::from_ptr(held.0.format) }) {
             return Err(PyTypeError::new_err(
-                "the array's elements are references to Python objects, which must not be moved as bytes",
+                "the array contains references to Python objects, which cannot be moved as bytes",
             ));
         }
         Ok(held)
@@ -57,37 +57,38 @@ impl Held {
     }
 
     fn address(&self) -> u64 {
-        // An exporter may give any pointer for no bytes, null too; the traits ask for an aligned number.
+        // For zero bytes an exporter may return any pointer, even null; the traits require an aligned address.
         if self.len() == 0 { 64 } else { self.0.buf.expose_provenance() as u64 }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Without an interpreter nobody is left to whom it could be given back.
+        // Without an interpreter there is no exporter to return the buffer to.
         // SAFETY: filled in by an exporter and released once.
         Python::try_attach(|_| unsafe { ffi::PyBuffer_Release(&raw mut *self.0) });
     }
 }
 
-/// True if a format of PEP 3118 has an element `O`; the names of fields stand between colons.
+/// Returns whether a format of PEP 3118 has an element `O`; field names are enclosed in colons.
 fn has_references(format: &CStr) -> bool {
     let format = format.to_bytes();
     format.contains(&b'O') && format.split(|&byte| byte == b':').step_by(2).any(|types| types.contains(&b'O'))
 }
 
-/// Bytes to read.
+/// Readable bytes.
 pub(crate) struct View(Held);
 
-/// Bytes to write.
+/// Writable bytes.
 pub(crate) struct ViewMut(Held);
 
 impl View {
-    /// A copy of the bytes as they are now.
+    /// A copy of the current bytes.
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len()];
         if !bytes.is_empty() {
-            // SAFETY: the buffer is held and `len` long, the vector is as long and fresh, so the two are disjoint.
+            // SAFETY: the buffer is held and `len` long; the vector has the same length and is new, so the two are
+            // disjoint.
             unsafe { self.0.0.buf.cast::<u8>().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
         }
         bytes
@@ -111,18 +112,15 @@ impl<'py> FromPyObject<'_, 'py> for ViewMut {
             if !error.is_instance_of::<PyException>(py) || Held::get(&object, ffi::PyBUF_FULL_RO).is_err() {
                 return error;
             }
-            PyBufferError::new_err(format!(
-                "the destination cannot be written, its buffer is read-only: {}",
-                error.value(py)
-            ))
+            PyBufferError::new_err(format!("the destination has a read-only buffer: {}", error.value(py)))
         })
     }
 }
 
-/// A buffer of which a cache has blocks: held as long as any of its entries or handles needs it.
+/// A buffer that contains blocks of a cache: held as long as any entry or handle needs it.
 pub(crate) type Source = Arc<View>;
 
-/// A cached block's bytes as Python sees them: an exporter of a buffer that is only read.
+/// A cached block's bytes as Python sees them: exports a read-only buffer.
 #[pyclass(frozen, module = "telpher", name = "Lent")]
 pub(crate) struct Lent(Handle<Source>);
 
@@ -136,17 +134,18 @@ impl Lent {
 impl Lent {
     /// # Safety
     ///
-    /// The interpreter's: `buffer` is null or may be written.
+    /// As for the interpreter: `buffer` is null or writable.
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if buffer.is_null() {
-            return Err(PyBufferError::new_err("there is no place for the buffer"));
+            return Err(PyBufferError::new_err("the buffer structure is null"));
         }
         let handle = &slf.get().0;
         let address = usize::try_from(handle.address()).unwrap_or(usize::MAX);
         let start = std::ptr::with_exposed_provenance_mut::<c_void>(address);
         let len = isize::try_from(handle.len()).map_err(|_| PyBufferError::new_err("the block is too long"))?;
-        // SAFETY: not null, and our caller's promise; `len` bytes from `start` on are there as long as the handle, which is as long as
-        // this object, to which the buffer gets a reference; it is marked as read-only.
+        // SAFETY: not null, and writable as our caller guarantees. `len` bytes from `start` on are valid as long as the
+        // handle, which lives as long as this object; the buffer gets a reference to the object. It is marked
+        // read-only.
         match unsafe { ffi::PyBuffer_FillInfo(buffer, slf.as_ptr(), start, len, 1, flags) } {
             0 => Ok(()),
             _ => Err(PyErr::fetch(slf.py())),
@@ -154,7 +153,7 @@ impl Lent {
     }
 }
 
-/// Where a buffer lies.
+/// The address range of a buffer.
 pub(crate) trait Place {
     /// Its addresses.
     fn range(&self) -> Range<u64>;
@@ -162,10 +161,11 @@ pub(crate) trait Place {
 
 macro_rules! stable {
     ($($view:ty),*) => {$(
-        // SAFETY: the exporter keeps address and length while the buffer is held, which is as long as this value lives, and the
-        // bytes are mapped and initialised (PEP 3118). That nobody writes them meanwhile no Python object can promise; as for
-        // every extension that lets the interpreter go on, bytes that are written under an operation come out mixed: the
-        // kernels that read them take no decision from a byte they read twice (`apply_delta` is given a copy of its record).
+        // SAFETY: the exporter keeps address and length while the buffer is held, which is as long as this value lives,
+        // and the bytes are mapped and initialised (PEP 3118). No Python object can guarantee that the bytes are not
+        // written meanwhile. As in every extension that releases the interpreter lock, bytes written during an
+        // operation give mixed results. The kernels make no decision from a byte that they read twice (`apply_delta`
+        // gets a copy of its record).
         unsafe impl StableBuf for $view {
             fn address(&self) -> u64 {
                 self.0.address()
@@ -183,14 +183,14 @@ macro_rules! stable {
 }
 stable!(View, ViewMut);
 
-// SAFETY: as above; the exporter said that the bytes may be written.
+// SAFETY: as above; the exporter stated that the bytes may be written.
 unsafe impl StableBufMut for ViewMut {
     fn address_mut(&mut self) -> u64 {
         self.0.address()
     }
 }
 
-/// A source and a destination that overlap, as the one piece of memory they are.
+/// A source and a destination that overlap, as one block of memory.
 pub(crate) struct Overlap {
     src: View,
     dst: ViewMut,
@@ -202,7 +202,7 @@ impl Overlap {
         src.start.min(dst.start)..src.end.max(dst.end)
     }
 
-    /// The bytes to copy and where to, within the piece.
+    /// The range to copy and its destination, within the block.
     pub(crate) fn course(&self) -> (Range<usize>, usize) {
         let base = self.union().start;
         let offset = |address: u64| usize::try_from(address - base).expect("an offset in memory of this process");
@@ -211,7 +211,8 @@ impl Overlap {
     }
 }
 
-// SAFETY: both buffers are held; two ranges that overlap have no gap between them, so every byte of the union belongs to one.
+// SAFETY: both buffers are held; overlapping ranges have no gap between them, so every byte of the union belongs to one
+// of them.
 unsafe impl StableBuf for Overlap {
     fn address(&self) -> u64 {
         self.union().start
@@ -222,18 +223,18 @@ unsafe impl StableBuf for Overlap {
     }
 }
 
-// SAFETY: only `copy_within(course())` is ever asked of it, which writes the destination's bytes alone.
+// SAFETY: it is only used for `copy_within(course())`, which writes only the destination's bytes.
 unsafe impl StableBufMut for Overlap {
     fn address_mut(&mut self) -> u64 {
         self.address()
     }
 }
 
-/// How a copy lies.
+/// The buffers of a copy.
 pub(crate) enum Lie {
-    /// Two places.
+    /// Disjoint.
     Apart(View, ViewMut),
-    /// One.
+    /// Overlapping.
     Over(Overlap),
 }
 
@@ -241,7 +242,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Sorts a copy by whether its buffers overlap.
+/// Distinguishes copies by whether their buffers overlap.
 pub(crate) fn lie(src: View, dst: ViewMut) -> Lie {
     if src.len() == dst.len() && overlap(&src.range(), &dst.range()) {
         Lie::Over(Overlap { src, dst })
@@ -250,7 +251,7 @@ pub(crate) fn lie(src: View, dst: ViewMut) -> Lie {
     }
 }
 
-/// Refuses a destination that overlaps any other buffer of its operation.
+/// Refuses a destination that overlaps another buffer of its operation.
 pub(crate) fn disjoint(reads: &[&dyn Place], writes: &[&dyn Place]) -> PyResult<()> {
     for (index, write) in writes.iter().enumerate() {
         let others = reads.iter().chain(&writes[index + 1..]);

@@ -1,5 +1,5 @@
-"""Runs every test beside it and the examples in the documentation; the last line is worded as Rust's test programs word theirs, so
-that one script counts them all."""
+"""Runs all tests of this folder and the examples in the documentation. The last line has the format of Rust test programs, so
+that one script can count both."""
 
 import doctest
 import pathlib

@@ -1,4 +1,4 @@
-"""Caches: blocks that are shared, awaited, fetched ahead, invalidated; what holds which object until when."""
+"""Caches: shared, awaited, prefetched and invalidated blocks, and how long objects are held."""
 
 import asyncio
 import gc
@@ -45,7 +45,7 @@ class Caches(unittest.TestCase):
                 self.assertEqual(cache.peek(part(source, 0)).location(), part(source, 0))
                 self.assertEqual(cache.stats["weak_misses"], 1)
             self.assertTrue(cache.closed)
-            # Bytes outlive the block, which outlives the cache.
+            # The bytes outlive the block, and the block outlives the cache.
             del block, cache
             gc.collect()
             self.assertEqual(copy, part(source, 0))
@@ -76,14 +76,14 @@ class Caches(unittest.TestCase):
                 self.assertTrue(all(asyncio.run(main(cache, source))))
                 self.assertEqual(cache.stats["hits"] + cache.stats["misses"], 40)
 
-    def test_what_is_fetched_ahead_is_found_and_can_be_called_off(self):
+    def test_prefetched_blocks_are_found_and_can_be_cancelled(self):
         for mover in movers():
             source = some(3)
             with telpher.Cache(mover, 2 * BLOCK) as cache:
                 first, second, third = (cache.prefetch(part(source, number), 9 - number) for number in range(3))
                 while not (first.done() and second.done()):
                     cache.drive()
-                # There is memory for two, and neither was used.
+                # There is memory for two blocks, and neither was used.
                 self.assertFalse(third.done())
                 self.assertTrue(third.cancel())
                 self.assertFalse(third.cancel() or first.cancel() or third.done())
@@ -91,7 +91,7 @@ class Caches(unittest.TestCase):
                 self.assertEqual((block.location(), block.fast), (part(source, 1), True))
                 self.assertEqual([cache.stats[name] for name in ("prefetches", "cancelled", "hits", "misses")], [3, 1, 1, 0])
 
-    def test_what_is_written_was_invalidated(self):
+    def test_blocks_are_invalidated_before_they_are_written(self):
         for mover in movers():
             source = some(2)
             with telpher.Cache(mover, 4 * BLOCK) as cache:
@@ -103,7 +103,7 @@ class Caches(unittest.TestCase):
                 self.assertEqual(cache.access(part(source, 0)).result(), bytes(BLOCK))
                 self.assertEqual((cache.flush() + cache.clear(), cache.stats["entries"]), (2, 0))
 
-    def test_an_object_is_held_as_long_as_it_is_needed(self):
+    def test_an_object_is_held_while_the_cache_needs_it(self):
         with telpher.Mover("model:spr", threshold=0) as mover, telpher.Cache(mover, 4 * BLOCK) as cache:
             source = some(1)
             block = cache.access(source)
@@ -123,7 +123,7 @@ class Caches(unittest.TestCase):
             gc.collect()
             self.assertIsNone(gone())
 
-    def test_no_memory_is_no_failure(self):
+    def test_lack_of_cache_memory_is_not_an_error(self):
         source = some(2)
         with telpher.Mover("model:spr") as mover, telpher.Cache(mover, BLOCK) as cache:
             whole = cache.access(source)
@@ -156,7 +156,7 @@ class Caches(unittest.TestCase):
                     thread.join()
                 self.assertEqual((wrong, sorted(ended)), ([], [0, 1, 2, 3]))
 
-    def test_what_does_not_fit_is_an_exception(self):
+    def test_invalid_arguments_raise_exceptions(self):
         with telpher.Mover("cpu") as mover:
             for words in ({"eviction": "lru"}, {"in_flight": 0}):
                 with self.assertRaises(ValueError):
@@ -186,7 +186,7 @@ class Caches(unittest.TestCase):
         with self.assertRaises(ValueError):
             telpher.Cache(mover, BLOCK)
 
-    def test_the_interpreter_ends_with_blocks_under_way(self):
+    def test_the_interpreter_can_end_with_blocks_in_flight(self):
         program = """
             import telpher
             mover = telpher.Mover("model:spr", threaded=True, threshold=0)

@@ -1,4 +1,4 @@
-"""The examples say the same on every device; the first two as their twins in Rust, C and C++ (doors/capi/examples)."""
+"""The examples print the same on every device; the first two match their Rust, C and C++ counterparts (doors/capi/examples)."""
 
 import pathlib
 import subprocess
@@ -16,10 +16,10 @@ class Examples(unittest.TestCase):
                 ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
                 self.assertEqual((ended.returncode, ended.stdout), (0, expected.format(device=device)), ended.stderr)
 
-    def test_the_copy_with_crc(self):
+    def test_copy_crc_example(self):
         self.says("copy_crc", "1048576 bytes, CRC32C 871701bf, equal\n")
 
-    def test_the_batch_with_a_fence(self):
+    def test_batch_fence_example(self):
         self.says(
             "batch_fence",
             "member 0: done\nmember 1: equal\nmember 2: done\nthe place has 7\n"
@@ -27,7 +27,7 @@ class Examples(unittest.TestCase):
             "member 2: abandoned at a fence because member 1 did not succeed\nthe place has 7\n",
         )
 
-    def test_the_many_tasks(self):
+    def test_tasks_example(self):
         self.says("tasks", "64 tasks copied 6400000 bytes on {device}\n")
 
 

@@ -1,4 +1,4 @@
-"""What careless and hostile callers do: odd buffers, finalizers, subinterpreters; and that nothing is left behind."""
+"""Careless and hostile callers: unusual buffers, finalizers, subinterpreters; and that nothing leaks."""
 
 import array
 import asyncio
@@ -36,8 +36,8 @@ class OddBuffers(unittest.TestCase):
         self.mover.copy(np.float64(1.5), zero_d)
         self.assertEqual(zero_d, 1.5)
 
-    def test_references_to_objects_are_not_moved(self):
-        # Written over, or copied without being counted, they end the interpreter.
+    def test_object_references_are_refused(self):
+        # Overwriting them, or copying them without counting, crashes the interpreter.
         objects = np.array([object(), object()], dtype=object)
         record = np.zeros(2, dtype=[("name", object), ("size", "i8")])
         pointers = (ctypes.py_object * 2)()
@@ -50,7 +50,7 @@ class OddBuffers(unittest.TestCase):
         self.mover.fill(prices, 0xFF)
         self.assertEqual(prices.tobytes(), b"\xff" * 48)
 
-    def test_fortran_order_is_told_and_its_transpose_is_moved(self):
+    def test_fortran_order_is_refused_and_its_transpose_works(self):
         fortran = np.asfortranarray(np.arange(12.0).reshape(3, 4))
         with self.assertRaisesRegex(BufferError, "C order.*ascontiguousarray.*transpose"):
             self.mover.crc(fortran)
@@ -61,7 +61,7 @@ class OddBuffers(unittest.TestCase):
             with self.assertRaisesRegex(BufferError, "C order"):
                 self.mover.crc(view)
 
-    def test_what_cannot_be_written_is_refused_for_that_reason(self):
+    def test_read_only_destinations_are_refused(self):
         page = mmap.mmap(-1, mmap.PAGESIZE, access=mmap.ACCESS_READ)
         for frozen in [bytes(8), memoryview(bytearray(8)).toreadonly(), page, np.float64(0)]:
             with self.assertRaisesRegex(BufferError, "read-only"):
@@ -71,7 +71,7 @@ class OddBuffers(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "released"):
             self.mover.fill(released)
 
-    def test_a_pattern_in_an_array_is_its_bytes(self):
+    def test_an_array_pattern_is_its_bytes(self):
         data = bytearray(8)
         for pattern, bytes_ in [
             (np.array([1, 2], np.uint16), b"\x01\0\x02\0" * 2),
@@ -83,52 +83,52 @@ class OddBuffers(unittest.TestCase):
             self.mover.fill(data, pattern)
             self.assertEqual(data, bytes_)
         for pattern in [-1, 256, np.int64(256), b"", b"abc", bytes(32)]:
-            with self.assertRaisesRegex(ValueError, "a pattern is"):
+            with self.assertRaisesRegex(ValueError, "a pattern must be"):
                 self.mover.fill(data, pattern)
         for pattern in ["a", None, 1.5, [1, 2]]:
-            with self.assertRaisesRegex(TypeError, "a pattern is"):
+            with self.assertRaisesRegex(TypeError, "a pattern must be"):
                 self.mover.fill(data, pattern)
 
     @unittest.skipIf(sys.version_info < (3, 12), "classes of Python's own have no buffers before 3.12")
-    def test_a_buffer_made_by_python_code_is_asked_for_properly_and_given_back(self):
-        class Room:
+    def test_a_python_buffer_exporter_is_called_correctly_and_released(self):
+        class Exporter:
             def __init__(self):
-                self.room, self.released = bytearray(100_000), 0
+                self.buffer, self.released = bytearray(100_000), 0
 
             def __buffer__(self, flags):
                 if not flags & inspect.BufferFlags.WRITABLE:
                     raise BufferError("for reading only")
-                return memoryview(self.room)
+                return memoryview(self.buffer)
 
             def __release_buffer__(self, view):
-                # Anything may happen here, a look at the job whose end it is too.
+                # Any code may run here, even a poll of the job that is ending.
                 self.released += 1
                 job.done()
 
         with mover() as m:
-            room = Room()
+            buffer = Exporter()
             job = m.crc_async(b"")
-            job = m.fill_async(room, 7)
+            job = m.fill_async(buffer, 7)
             job.result()
-            self.assertEqual((room.room.count(7), room.released), (100_000, 1))
+            self.assertEqual((buffer.buffer.count(7), buffer.released), (100_000, 1))
             with self.assertRaisesRegex(BufferError, "for reading only"):
-                m.crc(room)
+                m.crc(buffer)
 
-    def test_nothing_in_flight_is_resized_closed_or_released(self):
+    def test_buffers_in_flight_cannot_be_resized_closed_or_released(self):
         with mover() as m:
-            for room, ask in [
-                (array.array("B", bytes(64 << 20)), lambda room: room.append(1)),
-                (mmap.mmap(-1, 64 << 20), lambda room: room.close()),
-                (memoryview(bytearray(64 << 20)), lambda room: room.release()),
+            for buffer, ask in [
+                (array.array("B", bytes(64 << 20)), lambda buffer: buffer.append(1)),
+                (mmap.mmap(-1, 64 << 20), lambda buffer: buffer.close()),
+                (memoryview(bytearray(64 << 20)), lambda buffer: buffer.release()),
             ]:
-                job = m.fill_async(room, 1)
+                job = m.fill_async(buffer, 1)
                 if not job.done():
                     with self.assertRaises(BufferError):
-                        ask(room)
+                        ask(buffer)
                 job.result()
-                ask(room)
+                ask(buffer)
 
-    def test_an_array_nobody_else_refers_to_lives_as_long_as_its_job(self):
+    def test_an_unreferenced_array_lives_as_long_as_its_job(self):
         with mover() as m:
             for i in range(50):
                 job = m.copy_async(np.full(1 << 18, i, np.uint8), dst := np.zeros(1 << 18, np.uint8))
@@ -138,7 +138,7 @@ class OddBuffers(unittest.TestCase):
 
 
 class LeftBehind(unittest.TestCase):
-    def test_buffers_are_given_back_however_it_ends(self):
+    def test_buffers_are_released_on_every_outcome(self):
         with mover() as m:
             src, dst = bytes(100_000), bytearray(100_000)
             counts = sys.getrefcount(src), sys.getrefcount(dst)
@@ -155,7 +155,7 @@ class LeftBehind(unittest.TestCase):
             self.assertEqual((sys.getrefcount(src), sys.getrefcount(dst)), counts)
             dst.append(1)
 
-    def test_nothing_grows_over_a_hundred_thousand_operations(self):
+    def test_memory_does_not_grow_over_a_hundred_thousand_operations(self):
         def resident():
             with open("/proc/self/statm") as statm:
                 return int(statm.read().split()[1]) * mmap.PAGESIZE
@@ -183,7 +183,7 @@ class LeftBehind(unittest.TestCase):
             # 16 bytes lost each time would be 1.6 MB.
             self.assertLess(resident() - before, 1 << 20)
 
-    def test_a_job_and_its_mover_can_be_referred_to_weakly_and_go(self):
+    def test_jobs_and_movers_support_weak_references(self):
         m = mover()
         job = m.crc_async(b"123456789")
         job.result()
@@ -191,7 +191,7 @@ class LeftBehind(unittest.TestCase):
         del m, job
         self.assertEqual([ref() for ref in refs], [None, None])
 
-    def test_what_has_a_queue_is_not_pickled(self):
+    def test_objects_with_queues_cannot_be_pickled(self):
         with mover() as m:
             for value in [m, m.batch(), m.crc_async(b"")]:
                 with self.assertRaisesRegex(TypeError, "cannot pickle 'telpher"):
@@ -199,8 +199,8 @@ class LeftBehind(unittest.TestCase):
 
 
 class Waiting(unittest.TestCase):
-    def test_a_finalizer_may_use_the_job_whose_result_is_made(self):
-        # The garbage collector runs while the result's list is made; this was a deadlock.
+    def test_a_finalizer_may_use_the_job_whose_result_is_being_created(self):
+        # The garbage collector runs while the result list is created; this was a deadlock.
         ended = python(
             """
             import gc, telpher
@@ -214,7 +214,7 @@ class Waiting(unittest.TestCase):
         )
         self.assertEqual((ended.returncode, ended.stdout), (0, f"[{0xE3069283}]\n"), ended.stderr)
 
-    def test_who_only_looks_does_not_mind_that_another_thread_waits(self):
+    def test_done_works_while_another_thread_waits(self):
         with mover() as m:
             for _ in range(10):
                 job = m.fill_async(bytearray(64 << 20), 1)
@@ -226,7 +226,7 @@ class Waiting(unittest.TestCase):
                 self.assertEqual(repr(job), "<telpher.Job: done>")
 
     def lets_others_run(self, work):
-        """True if another thread got the interpreter during `work`; nothing else makes this one give it up."""
+        """True if another thread got the interpreter lock during `work`; nothing else makes this thread release it."""
         go, seen = threading.Lock(), []
         go.acquire()
 
@@ -246,21 +246,21 @@ class Waiting(unittest.TestCase):
             sys.setswitchinterval(interval)
             thread.join()
 
-    def test_others_run_while_the_cpu_or_a_device_works(self):
+    def test_other_threads_run_while_the_cpu_or_a_device_works(self):
         src, dst = np.ones(16 << 20, np.uint8), np.zeros(16 << 20, np.uint8)
         for device in ["cpu", "model:spr"]:
             with telpher.Mover(device, threaded=True) as m:
-                # Until it got its turn in time: what is let go must also be taken.
+                # Retried until the other thread is scheduled in time: a released lock must also be taken.
                 self.assertTrue(any(self.lets_others_run(lambda: m.copy(src, dst)) for _ in range(100)))
 
-    def test_others_run_while_a_mover_that_goes_waits_for_dropped_jobs(self):
+    def test_other_threads_run_while_a_closing_mover_waits_for_dropped_jobs(self):
         def goes():
             only = [mover()]
             for _ in range(4):
-                only[0].crc_async(room)
+                only[0].crc_async(buffer)
             return self.lets_others_run(only.clear)
 
-        room = np.zeros(64 << 20, np.uint8)
+        buffer = np.zeros(64 << 20, np.uint8)
         self.assertTrue(any(goes() for _ in range(50)))
 
 
@@ -276,11 +276,11 @@ class Tasks(unittest.TestCase):
             with telpher.Mover("model:spr", threshold=0, threaded=threaded) as m:
                 asyncio.run(main(m))
 
-    def test_looks_do_not_grow_with_the_square_of_the_jobs(self):
+    def test_polls_do_not_grow_quadratically_with_jobs(self):
         looks, in_hand = 0, collections.deque()
 
         class Job:
-            """Of a device that takes 16 at a time and has done them at the next look."""
+            """A job of a device that takes 16 at a time and has finished them at the next poll."""
 
             begun = False
 
@@ -302,10 +302,10 @@ class Tasks(unittest.TestCase):
             return sum(await asyncio.gather(*(_await.drive(Job()) for _ in range(5_000))))
 
         self.assertEqual(asyncio.run(main()), 5_000)
-        # All at every turn would be 200 to 800 for each.
+        # Polling all jobs in every turn would be 200 to 800 polls per job.
         self.assertLess(looks, 100 * 5_000)
 
-    def test_a_job_behind_many_that_do_not_end_is_seen_to_end(self):
+    def test_a_job_behind_many_unfinished_ones_is_noticed(self):
         class Job:
             def __init__(self, end):
                 self.done = lambda: end
@@ -323,7 +323,7 @@ class Tasks(unittest.TestCase):
 
         asyncio.run(main())
 
-    def test_a_timeout_ends_the_wait_and_lets_go_of_the_job(self):
+    def test_a_timeout_ends_the_wait_and_releases_the_job(self):
         async def main():
             with mover() as m:
                 job = m.fill_async(bytearray(64 << 20), 1)
@@ -336,13 +336,13 @@ class Tasks(unittest.TestCase):
 
         asyncio.run(main())
 
-    def test_a_closed_loop_lets_go_of_its_jobs(self):
+    def test_a_closed_loop_releases_its_jobs(self):
         with mover() as m:
             loop = asyncio.new_event_loop()
             job = m.fill_async(bytearray(64 << 20), 1)
             ref = weakref.ref(job)
             coroutine = _await.drive(job)
-            # Not a task, which would say that it was destroyed.
+            # Not a task, which would print that it was destroyed.
             loop.run_until_complete(self.begin(coroutine))
             loop.close()
             del coroutine, job, loop
@@ -381,7 +381,7 @@ class Tasks(unittest.TestCase):
 
 
 class Processes(unittest.TestCase):
-    def test_another_interpreter_of_the_process_is_refused_and_closes_nothing(self):
+    def test_a_second_interpreter_is_refused_and_closes_nothing(self):
         ended = python(
             """
             import sys, telpher
@@ -402,9 +402,9 @@ class Processes(unittest.TestCase):
             """
         )
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertRegex(ended.stdout, "ImportError.*one interpreter of a process")
+        self.assertRegex(ended.stdout, "ImportError.*one interpreter per process")
 
-    def test_a_pool_of_forked_processes_goes_on_while_jobs_are_in_flight(self):
+    def test_a_pool_of_forked_processes_works_while_jobs_are_in_flight(self):
         ended = python(
             """
             import multiprocessing, telpher
@@ -427,7 +427,7 @@ class Processes(unittest.TestCase):
             """
             import os, signal, telpher, threading
             m = telpher.Mover("model:spr", threaded=True, threshold=0)
-            room = bytearray(256 << 20)
+            buffer = bytearray(256 << 20)
             held = False
             while not held:
                 begun = threading.Event()
@@ -439,17 +439,17 @@ class Processes(unittest.TestCase):
                 try:
                     begun.set()
                     while True:
-                        m.fill(room, 1)
+                        m.fill(buffer, 1)
                 except KeyboardInterrupt:
-                    # None is kept if it came between two.
+                    # No job is kept if the signal came between two.
                     if m.kept:
                         try:
-                            room.append(1)
+                            buffer.append(1)
                         except BufferError:
                             held = True
                 thread.join()
             m.close()
-            room.append(1)
+            buffer.append(1)
             print("given back")
             """
         )

@@ -20,7 +20,7 @@ def mover(**settings):
 
 
 class Jobs(unittest.TestCase):
-    def test_a_job_ends_and_tells_who_did_it(self):
+    def test_a_job_ends_and_reports_what_executed_it(self):
         with mover() as m:
             job = m.copy_async(bytes([7]) * 100_000, dst := bytearray(100_000))
             self.assertIsNone(job.result(timeout=10))
@@ -30,7 +30,7 @@ class Jobs(unittest.TestCase):
         with telpher.Mover("cpu") as m:
             self.assertEqual(m.crc_async(b"1").via, "cpu")
 
-    def test_a_result_can_be_asked_for_again(self):
+    def test_a_result_can_be_fetched_again(self):
         with mover() as m:
             job = m.crc_async(b"123456789")
             self.assertEqual([job.result(), job.result()], [0xE3069283] * 2)
@@ -53,9 +53,9 @@ class Jobs(unittest.TestCase):
             dst.extend(b"more")
             self.assertEqual((dst[:64 << 20].count(1), dst[-4:]), (64 << 20, b"more"))
 
-    def test_a_dropped_job_goes_on_and_its_buffer_is_given_back(self):
+    def test_a_dropped_job_continues_and_its_buffer_is_released(self):
         with mover() as m:
-            # One descriptor: a longer one's other pieces would not be begun.
+            # One descriptor: further pieces of a longer operation would not start.
             dst = bytearray(60_000)
             m.fill_async(dst, 1)
             gc.collect()
@@ -93,10 +93,10 @@ class Jobs(unittest.TestCase):
     async def awaited(job):
         return await job
 
-    def test_a_cancelled_task_leaves_the_job_to_end_by_itself(self):
+    def test_a_cancelled_tasks_job_continues(self):
         async def main():
             with mover() as m:
-                # Until one was cancelled in time; others are done before. As long as goes in one piece.
+                # Retried until a job was cancelled in time; others end before. The longest length of one descriptor.
                 for _ in range(300):
                     dst = bytearray(1_000_000)
                     task = asyncio.create_task(self.awaited(m.fill_async(dst, 5)))
@@ -130,7 +130,7 @@ class Jobs(unittest.TestCase):
             [thread.join() for thread in threads]
             self.assertEqual(failures, [])
 
-    def test_a_batch_gives_each_result_in_its_place(self):
+    def test_a_batch_returns_results_in_order(self):
         with mover() as m:
             batch = m.batch()
             src, dst = bytes([9]) * 5000, bytearray(5000)
@@ -152,7 +152,7 @@ class Jobs(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "submitted"):
                 batch.fence()
 
-    def test_a_closed_mover_begins_nothing_but_ends_what_it_began(self):
+    def test_a_closed_mover_finishes_its_jobs_and_starts_none(self):
         m = mover()
         job = m.copy_async(bytes([1]) * (1 << 20), dst := bytearray(1 << 20))
         m.close()
@@ -163,34 +163,34 @@ class Jobs(unittest.TestCase):
             m.copy(b"", bytearray())
         m.close()
 
-    def test_a_bad_timeout_is_told(self):
+    def test_a_bad_timeout_is_refused(self):
         with mover() as m:
             with self.assertRaisesRegex(ValueError, "seconds"):
                 m.crc_async(b"").result(timeout=-1)
 
 
 class Opening(unittest.TestCase):
-    def test_an_unknown_device_is_told_what_there_is(self):
+    def test_an_unknown_device_lists_the_accepted_ones(self):
         with self.assertRaisesRegex(ValueError, "accepted: cpu, model:spr"):
             telpher.Mover("gpu")
 
-    def test_a_device_that_is_not_there_is_an_open_error(self):
+    def test_a_missing_device_is_an_open_error(self):
         with self.assertRaises(telpher.OpenError) as caught:
             telpher.Mover("hw:wq97.3")
         self.assertGreater(len(str(caught.exception)), 20)
 
-    def test_all_works_where_there_is_no_device(self):
+    def test_all_works_without_a_device(self):
         with telpher.Mover() as m:
             self.assertEqual(m.crc(b"123456789"), 0xE3069283)
 
-    def test_an_unknown_setting_is_told_what_there_is(self):
+    def test_an_unknown_setting_lists_the_accepted_ones(self):
         with self.assertRaisesRegex(ValueError, "threshold"):
             telpher.Mover("cpu", treshold=1)
         with self.assertRaises(ValueError):
             telpher.Mover("cpu", threshold="much")
         self.assertIn("threshold", telpher.SETTINGS)
 
-    def test_the_queues_of_a_device_are_told(self):
+    def test_the_queues_of_a_device_are_listed(self):
         with telpher.Mover("model:spr") as m:
             queue = m.queues[0]
             self.assertEqual(queue["name"], "wq0.0")
@@ -204,7 +204,7 @@ def python(program, **options):
 
 
 class Ends(unittest.TestCase):
-    def test_an_interpreter_ends_well_with_jobs_in_flight(self):
+    def test_the_interpreter_can_end_with_jobs_in_flight(self):
         for _ in range(5):
             ended = python(
                 """
@@ -217,7 +217,7 @@ class Ends(unittest.TestCase):
             )
             self.assertEqual((ended.returncode, ended.stdout), (0, "end\n"), ended.stderr)
 
-    def test_a_thread_that_waits_does_not_keep_the_interpreter_from_ending(self):
+    def test_a_waiting_thread_does_not_block_the_interpreters_end(self):
         ended = python(
             """
             import telpher, threading
@@ -231,7 +231,7 @@ class Ends(unittest.TestCase):
         )
         self.assertEqual(ended.returncode, 0, ended.stderr)
 
-    def test_a_forked_child_moves_bytes_too(self):
+    def test_a_forked_child_can_move_bytes(self):
         ended = python(
             """
             import os, telpher
@@ -251,16 +251,16 @@ class Ends(unittest.TestCase):
         )
         self.assertEqual((ended.returncode, ended.stdout), (0, "0\n"), ended.stderr)
 
-    def test_ctrl_c_is_heard_while_a_thread_waits(self):
+    def test_ctrl_c_is_handled_while_a_thread_waits(self):
         ended = python(
             """
             import os, signal, telpher, threading
             m = telpher.Mover("model:spr", threaded=True, threshold=0)
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-            room = bytearray(64 << 20)
+            buffer = bytearray(64 << 20)
             try:
                 while True:
-                    m.fill(room, 1)
+                    m.fill(buffer, 1)
             except KeyboardInterrupt:
                 print("heard")
             """

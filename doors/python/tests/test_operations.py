@@ -1,4 +1,4 @@
-"""Every operation against an oracle in plain Python, on the CPU and on the model, over everything that has the buffer protocol."""
+"""Every operation against an oracle in plain Python, on the CPU and on the model, over every kind of buffer."""
 
 import array
 import mmap
@@ -78,7 +78,7 @@ class Operations(unittest.TestCase):
                     dst[99_999] ^= 1
                     self.assertEqual(mover.compare_pattern(dst, pattern), 99_999)
 
-    def test_compare_tells_the_first_difference(self):
+    def test_compare_returns_the_first_difference(self):
         for mover in self.each():
             a = noise(80_000)
             b = bytearray(a)
@@ -119,8 +119,8 @@ class Operations(unittest.TestCase):
 
     def test_one_source_reaches_two_destinations(self):
         for mover in self.each():
-            room = mmap.mmap(-1, 1 << 18)
-            with memoryview(room) as view:
+            buffer = mmap.mmap(-1, 1 << 18)
+            with memoryview(buffer) as view:
                 src = noise(70_000)
                 a, b = view[: 70_000], view[131_072 : 131_072 + 70_000]
                 mover.dualcast(src, a, b)
@@ -128,9 +128,9 @@ class Operations(unittest.TestCase):
                 self.assertEqual(b, src)
                 a.release()
                 b.release()
-            room.close()
+            buffer.close()
 
-    def test_integrity_fields_are_made_checked_renewed_and_taken_off(self):
+    def test_integrity_fields_are_inserted_checked_updated_and_stripped(self):
         for mover in self.each():
             for block in [512, 520, 4096, 4104]:
                 config, tags = telpher.DifConfig(block), telpher.Tags(ref_tag=7, app_tag=3)
@@ -163,7 +163,7 @@ class Buffers(unittest.TestCase):
         self.mover = telpher.Mover("model:spr", threshold=0)
         self.addCleanup(self.mover.close)
 
-    def test_arrays_of_any_type_and_shape_go_in_and_out(self):
+    def test_arrays_of_any_type_and_shape_work(self):
         src = np.random.default_rng(1).standard_normal((300, 70))
         dst = np.empty_like(src)
         self.mover.copy(src, dst)
@@ -173,7 +173,7 @@ class Buffers(unittest.TestCase):
         self.assertEqual(structured.tobytes(), b"\x01" * structured.nbytes)
         self.mover.copy(array.array("d", [1.5] * 100), memoryview(bytearray(800)))
 
-    def test_what_is_not_contiguous_read_only_or_no_buffer_is_told_so(self):
+    def test_unsuitable_buffers_are_refused_with_the_reason(self):
         wide = np.zeros((100, 100), dtype=np.uint8)
         with self.assertRaisesRegex(BufferError, "ascontiguousarray"):
             self.mover.copy(wide[:, :50], bytearray(5000))
@@ -186,7 +186,7 @@ class Buffers(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "not str"):
             self.mover.crc("text")
 
-    def test_lengths_units_and_overlaps_that_do_not_fit_are_value_errors(self):
+    def test_invalid_lengths_units_and_overlaps_are_value_errors(self):
         data = bytearray(100_000)
         view = memoryview(data)
         for call in [
@@ -211,17 +211,17 @@ class Buffers(unittest.TestCase):
             self.assertGreater(len(str(caught.exception)), 20)
         self.assertFalse(any(data))
 
-    def test_a_record_that_is_no_delta_fails_and_says_where(self):
+    def test_an_invalid_delta_fails_and_says_where(self):
         with self.assertRaisesRegex(telpher.JobFailed, "not valid from byte"):
             self.mover.apply_delta(b"\xff\xff" + bytes(8), bytearray(64))
 
-    def test_numbers_that_do_not_fit_are_overflow_errors(self):
+    def test_numbers_out_of_range_are_overflow_errors(self):
         for seed in [-1, 1 << 32]:
             with self.assertRaises(OverflowError):
                 self.mover.crc(b"", seed)
 
-    def test_a_checksum_of_other_libraries_is_another_one(self):
-        # zlib's CRC32 has another polynomial; a mix-up would pass a test that only compares us with ourselves.
+    def test_the_checksum_differs_from_zlibs(self):
+        # zlib's CRC32 has another polynomial; a test that only compares telpher with itself would not notice a mix-up.
         self.assertNotEqual(self.mover.crc(b"123456789"), zlib.crc32(b"123456789"))
 
 

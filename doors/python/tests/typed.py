@@ -1,4 +1,4 @@
-"""A program that uses the types of all there is; mypy --strict reads it."""
+"""A program that uses all types; checked by mypy --strict."""
 
 import asyncio
 import mmap

@@ -1,23 +1,23 @@
-//! What a packet costs on its way into a guest and out of it, by stage, all on one thread, copied by the CPU, a burst of 32 at a time.
+//! The cost of a packet into a guest and out of it, by stage: one thread, copies by the CPU, bursts of 32.
 //!
 //! `cargo run --release -p telpher-vhost --example packets --features test-util`
 //!
-//! The driver is a quick one on the same thread: *driver* is what it takes to make buffers available and to collect them. A look at the
-//! clock between stages is measured and taken off.
+//! A fast driver runs on the same thread: *driver* is the time to make buffers available and to collect them. The cost
+//! of reading the clock between stages is measured and subtracted.
 
 use std::time::Instant;
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest, Ring};
 use telpher_vhost::words::Features;
 use telpher_vhost::{PacketPool, PoolOptions, QueueOptions, Virtqueue};
 
-/// Source: what testpmd's virtio-user has by default.
+/// Source: the default of testpmd's virtio-user.
 const SIZE: u16 = 256;
 const BURST: usize = 32;
 const BURSTS: u32 = 1_000;
 const ROUNDS: usize = 41;
 const HEADER: u32 = 12;
 
-/// Nanoseconds of one packet's stages.
+/// Nanoseconds per packet of each stage.
 #[derive(Clone, Copy, Default)]
 struct Stages {
     driver: f64,
@@ -52,7 +52,7 @@ fn main() {
     }
 }
 
-/// A guest of so many buffers, its driver, and the virtqueue.
+/// A guest with its driver and buffers, and the virtqueue.
 struct Scene {
     driver: MockDriver,
     queue: Virtqueue,
@@ -70,7 +70,7 @@ impl Scene {
         let ring = Ring::new(guest.memory(), driver.setup()).expect("the ring lies in the guest");
         let pool = PacketPool::new(PoolOptions { buffers: 1024, longest: 2048 }).expect("memory for packets");
         let queue = Virtqueue::new(ring, &pool, &QueueOptions::default());
-        // As DPDK's buffers lie: not a power of two apart.
+        // Like DPDK's buffers: not a power of two apart.
         let buffers = (0..SIZE).map(|_| guest.lend(2176)).collect();
         Scene { driver, queue, pool, buffers, next: 0, back: Vec::with_capacity(SIZE.into()), _guest: guest }
     }
@@ -127,7 +127,7 @@ fn dequeue(features: Features, len: u32, clock: f64) -> Stages {
     })
 }
 
-/// Medians over rounds; `burst` gives the moments between driver, begin, land and driver.
+/// Medians over rounds; `burst` returns the times between driver, begin, land and driver.
 fn measure(clock: f64, mut burst: impl FnMut() -> [Instant; 5]) -> Stages {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {

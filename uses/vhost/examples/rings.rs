@@ -1,9 +1,9 @@
-//! What a chain costs on its way through a ring, all caches warm, on one thread: taken, translated, put back, a burst of 32 at a time.
+//! The cost of a chain through a ring, with warm caches, on one thread: taken, translated, returned, in bursts of 32.
 //!
 //! `cargo run --release -p telpher-vhost --example rings --features test-util`
 //!
-//! The driver fills the whole ring before the clock starts and collects it after it has stopped, so that a look at the clock is shared by
-//! all chains of a ring; what an empty interval measures is taken off all the same.
+//! The driver fills the whole ring before the clock starts and collects it after the clock has stopped, so all chains
+//! of a ring share one clock read. The time of an empty interval is subtracted.
 
 use std::time::Instant;
 use telpher_vhost::ring::{Burst, Direction, MockDriver, MockGuest, Ring, Used};

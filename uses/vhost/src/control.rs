@@ -1,14 +1,14 @@
-//! The control plane of one connection: what its frontend asks for is done to the port.
+//! The control plane of one connection: carries out its frontend's requests on the port.
 //!
-//! A ring that runs is changed only with its slot locked, after its copies have landed. So no byte is written to memory that a frontend
-//! was told is its own again. If copies do not land, the session ends, and its memory is taken from whoever still writes there before
-//! the frontend hears of it.
+//! A running ring is changed only with its slot locked and after its copies have completed. So no byte is written to
+//! memory after the frontend was told that it may reuse it. If copies do not complete, the session ends, and its memory
+//! is revoked from the device before the frontend gets an answer.
 
 use crate::error::{RequestError, SessionError};
-use crate::inflight::{Record, RingRecord};
+use crate::inflight_fd::{Record, RingRecord};
 use crate::log::{DirtyLog, LogError, RingLog};
 use crate::message::{Header, Reply, parse};
-use crate::port::{Port, ring_bell};
+use crate::port::{Port, signal_eventfd};
 use crate::ring::{Base, Ring, RingError, RingSetup};
 use crate::session::{Change, Outcome, Session};
 use crate::virtqueue::Virtqueue;
@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-/// One frontend's hold on a port, from its connection to its end; then its rings stop.
+/// One frontend's hold on a port, from connection to disconnection. Dropping it stops the rings.
 #[derive(Debug)]
 pub struct Control {
     port: Arc<Port>,
@@ -27,16 +27,16 @@ pub struct Control {
     memory: Arc<GuestMemory>,
     log: Option<Arc<DirtyLog>>,
     record: Option<Arc<Record>>,
-    /// How many refusals there were that the session outlived, and the last of them.
+    /// How many refusals the session survived, and the last of them.
     refused: (u64, Option<RequestError>),
-    /// How long this request waits for copies.
-    until: Instant,
-    /// Rings that stopped before copies into the guest had landed, and the memory that those are to.
-    late: Vec<(usize, Arc<GuestMemory>)>,
+    /// The time limit for copies in this request.
+    deadline: Instant,
+    /// Rings that stopped before their copies into the guest had completed, and the memory that these copies write.
+    unfinished: Vec<(usize, Arc<GuestMemory>)>,
 }
 
 impl Control {
-    /// Takes the port for a new frontend. `None` while another has it.
+    /// Takes the port for a new frontend. Returns `None` while another frontend has it.
     #[must_use]
     pub fn take(port: &Arc<Port>) -> Option<Control> {
         let mut taken = port.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,75 +51,76 @@ impl Control {
             log: None,
             record: None,
             refused: (0, None),
-            until: Instant::now(),
-            late: Vec::new(),
+            deadline: Instant::now(),
+            unfinished: Vec::new(),
         })
     }
 
-    /// What the frontend has said so far.
+    /// The state of the frontend's requests so far.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Its memory.
+    /// The frontend's memory.
     #[must_use]
     pub fn memory(&self) -> &Arc<GuestMemory> {
         &self.memory
     }
 
-    /// How many refusals the session has outlived, and the last of them: requests that were answered with "refused", and rings that could not start in
-    /// the memory that a request gave them. A refusal that ends the session is in the error of [`hear`](Control::hear).
+    /// Returns how many refusals the session survived, and the last of them: requests answered with "refused", and
+    /// rings that could not start in the memory that a request set. A refusal that ends the session is in the error of
+    /// [`hear`](Control::hear).
     #[must_use]
     pub fn refused(&self) -> (u64, Option<&RequestError>) {
         (self.refused.0, self.refused.1.as_ref())
     }
 
-    /// Times that a write could not be marked in the dirty log, which ends before it.
+    /// How often a write could not be marked because it lies beyond the end of the dirty log.
     #[must_use]
     pub fn unmarked(&self) -> u64 {
         self.log.as_ref().map_or(0, |log| log.missed())
     }
 
-    /// Does what a message asks for. Returns what it is answered with, if at all. Waits for copies in flight, for as long as the port's patience,
-    /// if they are in the request's way.
+    /// Carries out a message and returns the reply, if it has one. If copies in flight block the request, waits for
+    /// them, at most for the port's `patience`.
     ///
     /// # Errors
-    /// [`SessionError`]: the session is at its end.
+    /// [`SessionError`]: the session has ended.
     pub fn hear(
         &mut self,
         header: &Header,
         payload: &[u8],
         files: Vec<OwnedFd>,
     ) -> Result<Option<Reply>, SessionError> {
-        self.until = Instant::now() + self.port.options.patience;
-        let heard = self.hear_all(header, payload, files);
-        match self.late.first() {
+        self.deadline = Instant::now() + self.port.options.patience;
+        let handled = self.handle_request(header, payload, files);
+        match self.unfinished.first() {
             Some(&(ring, _)) => {
-                self.until = Instant::now() + self.port.options.patience;
-                self.leave();
-                Err(SessionError::Late { ring, source: self.take_away().err() })
+                self.deadline = Instant::now() + self.port.options.patience;
+                self.stop_all_rings();
+                Err(SessionError::Late { ring, source: self.revoke_memory().err() })
             }
-            None => heard,
+            None => handled,
         }
     }
 
-    fn hear_all(
+    fn handle_request(
         &mut self,
         header: &Header,
         payload: &[u8],
         files: Vec<OwnedFd>,
     ) -> Result<Option<Reply>, SessionError> {
         let request = parse(header, payload, files)?;
-        // Whoever asks for a number takes any for it.
-        let told = self.session.acknowledges(header.wants_reply()) && !request.asks();
+        // A request that asks for a number cannot be refused by number: the frontend would take it for the answer.
+        let gets_refusal = self.session.acknowledges(header.wants_reply()) && !request.asks();
         let done = match self.session.accept(request) {
             Ok(step) => self.change(step.change).map(|outcome| (step.answer, outcome)),
             Err(refusal) => Err(refusal.into()),
         };
         match done {
             Ok((answer, outcome)) => Ok(self.session.reply(answer, outcome, header.wants_reply())),
-            Err(error) if told => {
+            Err(error) if gets_refusal => {
                 self.refuse(error);
                 Ok(Some(Reply::Number(1)))
             }
@@ -134,8 +135,8 @@ impl Control {
                 let regions: Vec<_> = regions.iter().map(|(region, file)| (*region, file.as_fd())).collect();
                 self.move_to(self.memory.replaced(&regions))?;
             }
-            // A frontend may say both again: QEMU before 8.1 does so for each pair of its queues, where one message is for all of them. What is there stays
-            // there, and what is not there is gone.
+            // A frontend may send both twice: QEMU before 8.1 does so for each of its queue pairs, although one message
+            // covers all. A region already added stays; a region already removed stays removed.
             Change::AddRegion(region, file) if self.memory.has(region, file.as_fd()) => {}
             Change::AddRegion(region, file) => self.move_to(self.memory.with(region, file.as_fd()))?,
             Change::RemoveRegion(region) if !self.memory.meets(region) => {}
@@ -151,26 +152,26 @@ impl Control {
                 self.refresh_all()?;
             }
             Change::Kick(ring, file) => {
-                self.port.slot(ring).kick = event(file)?.map(Arc::new);
+                self.port.slot(ring).kick = checked_eventfd(file)?.map(Arc::new);
                 self.refresh(ring)?;
             }
             Change::Call(ring, file) => {
-                let call = event(file)?;
+                let call = checked_eventfd(file)?;
                 let mut slot = self.port.slot(ring);
                 if let (Some(call), true) = (&call, slot.virtqueue.is_some()) {
-                    // A call may have gone to the one before, which nobody heard any more.
-                    ring_bell(call);
+                    // An earlier call may have gone to the previous eventfd, which no thread reads any more.
+                    signal_eventfd(call);
                 }
                 slot.call = call;
             }
-            Change::Error(ring, file) => self.port.slot(ring).error = event(file)?,
+            Change::Error(ring, file) => self.port.slot(ring).error = checked_eventfd(file)?,
             Change::Stop(ring) => {
                 self.stop(ring);
                 return Ok(Outcome::Stopped(ring, self.session.base_of(ring)));
             }
             Change::Announce(address) => self.port.announce(address),
             Change::Reset => {
-                self.leave();
+                self.stop_all_rings();
                 (self.log, self.record) = (None, None);
             }
             Change::NewRecord(asked) => {
@@ -178,21 +179,21 @@ impl Control {
                 return Ok(Outcome::Record(place, file));
             }
             Change::Record(place, file) => {
-                // For rings that start from now on; those that run have theirs.
+                // For rings that start from now on; running rings keep theirs.
                 self.record = Some(Arc::new(Record::open(place, &file, self.session.features())?));
             }
         }
         Ok(Outcome::Done)
     }
 
-    /// All rings go on in the next table of memory; those that do not lie in it wait for one that has them.
+    /// Moves all rings to the next memory table. Rings that do not lie in it wait for a table that contains them.
     fn move_to(&mut self, next: Result<GuestMemory, RegionError>) -> Result<(), RequestError> {
         let next = Arc::new(next?);
         self.log_covers(&next)?;
         for ring in 0..self.session.rings() {
             let mut slot = self.port.slot(ring);
-            let landed = slot.drain(self.until);
-            let moved = slot.virtqueue.as_mut().is_none_or(|virtqueue| landed && virtqueue.move_to(&next).is_ok());
+            let completed = slot.drain(self.deadline);
+            let moved = slot.virtqueue.as_mut().is_none_or(|virtqueue| completed && virtqueue.move_to(&next).is_ok());
             drop(slot);
             if !moved {
                 self.stop(ring);
@@ -200,7 +201,7 @@ impl Control {
         }
         self.memory = next;
         for ring in 0..self.session.rings() {
-            // The memory is as it was asked for, so the request succeeds. A ring that does not lie in it waits for another table.
+            // The memory is set as requested, so the request succeeds. A ring outside it waits for another table.
             if let Err(error) = self.refresh(ring) {
                 self.refuse(error);
             }
@@ -212,8 +213,8 @@ impl Control {
         self.refused = (self.refused.0 + 1, Some(error));
     }
 
-    /// What is marked in the log, if anything is, has a bit there; or a migrated guest would miss what was written to memory that came later
-    /// (CVE-2026-86563). A frontend that adds memory announces a longer log before.
+    /// Checks that the log, if logging is on, has a bit for all memory. Otherwise a migrated guest would miss writes to
+    /// memory added later (CVE-2026-86563). A frontend that adds memory announces a longer log first.
     fn log_covers(&self, memory: &GuestMemory) -> Result<(), LogError> {
         match &self.log {
             Some(log) if self.session.features().contains(Features::LOG_ALL) => log.covers(memory.end()),
@@ -225,7 +226,7 @@ impl Control {
         (0..self.session.rings()).try_for_each(|ring| self.refresh(ring))
     }
 
-    /// Makes a ring what the session says it is.
+    /// Brings a ring into the state that the session describes.
     fn refresh(&mut self, ring: usize) -> Result<(), RequestError> {
         let wanted = self.session.ring(ring).filter(|_| self.memory.regions() > 0);
         let now = self.port.slot(ring).virtqueue.as_ref().map(|virtqueue| *virtqueue.ring().setup());
@@ -237,12 +238,12 @@ impl Control {
         let mut slot = self.port.slot(ring);
         let enabled = self.session.is_enabled(ring);
         if std::mem::replace(&mut slot.enabled, enabled) && !enabled {
-            // What the guest is to see, it sees before; what has not landed by then goes on landing.
-            slot.drain(self.until);
+            // What the guest is to see becomes visible before; copies that are late complete afterwards.
+            slot.drain(self.deadline);
         }
         if let (Some(setup), None) = (wanted, &slot.virtqueue) {
             let refused = |source| RequestError::Ring { ring, source };
-            let mut made = begin(&self.memory, setup).map_err(refused)?;
+            let mut made = open_ring(&self.memory, setup).map_err(refused)?;
             let record = match &self.record {
                 Some(record) => {
                     let (record, resumed) = RingRecord::begin(record, ring, &made)?;
@@ -260,9 +261,9 @@ impl Control {
         }
         let log = self.log.as_ref().zip(self.session.log(ring));
         let log = log.map(|(log, used)| RingLog { log: Arc::clone(log), used });
-        // What is in flight was not noted, or is to be marked yet.
+        // Writes in flight were not recorded for the new log, or are still to be marked in the old one.
         if slot.needs_log(log.as_ref()) {
-            if !slot.drain(self.until) {
+            if !slot.drain(self.deadline) {
                 return Err(RequestError::Busy { ring });
             }
             slot.set_log(log);
@@ -270,16 +271,16 @@ impl Control {
         Ok(())
     }
 
-    /// The ring stands still, and its copies have landed, or nobody waits for them any more.
+    /// Stops the ring: waits for its copies until the deadline.
     fn stop(&mut self, ring: usize) {
-        if let Some(stopped) = self.port.slot(ring).stop(self.until) {
+        if let Some(stopped) = self.port.slot(ring).stop(self.deadline) {
             self.session.stopped_at(ring, stopped.base);
-            self.late.extend(stopped.late.map(|memory| (ring, memory)));
+            self.unfinished.extend(stopped.unfinished.map(|memory| (ring, memory)));
         }
     }
 
-    /// All rings stop, and nobody is called any more.
-    fn leave(&mut self) {
+    /// Stops all rings and drops their eventfds.
+    fn stop_all_rings(&mut self) {
         for ring in 0..self.session.rings() {
             self.stop(ring);
             let mut slot = self.port.slot(ring);
@@ -287,25 +288,25 @@ impl Control {
         }
     }
 
-    /// Whoever is late writes to no memory of the guest's any more.
-    fn take_away(&mut self) -> Result<(), RegionError> {
-        self.late.drain(..).map(|(_, memory)| memory.revoke()).fold(Ok(()), Result::and)
+    /// Revokes the memory that late copies could still write.
+    fn revoke_memory(&mut self) -> Result<(), RegionError> {
+        self.unfinished.drain(..).map(|(_, memory)| memory.revoke()).fold(Ok(()), Result::and)
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.until = Instant::now() + self.port.options.patience;
-        self.leave();
-        // Nobody is there to be told of a refusal.
-        let _ = self.take_away();
+        self.deadline = Instant::now() + self.port.options.patience;
+        self.stop_all_rings();
+        // The frontend is gone, so there is no one to send an error to.
+        let _ = self.revoke_memory();
         *self.port.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 }
 
-/// The ring that a frontend described. What a backend before this one took and did not put back is taken again: this one puts back in order,
-/// and so nothing that the driver waits for lies behind what it has got back.
-fn begin(memory: &Arc<GuestMemory>, setup: RingSetup) -> Result<Ring, RingError> {
+/// Creates the ring that the frontend described. Chains that a previous backend took and did not return are taken
+/// again. This backend returns chains in order, so every chain the driver waits for lies after the used index.
+fn open_ring(memory: &Arc<GuestMemory>, setup: RingSetup) -> Result<Ring, RingError> {
     let ring = Ring::new(memory, setup)?;
     if ring.outstanding() == 0 {
         return Ok(ring);
@@ -314,10 +315,10 @@ fn begin(memory: &Arc<GuestMemory>, setup: RingSetup) -> Result<Ring, RingError>
     Ring::new(memory, RingSetup { base: Base { available: used, used }, ..setup })
 }
 
-/// A file that counts events, which nobody waits for who writes to it.
-fn event(file: Option<OwnedFd>) -> Result<Option<OwnedFd>, RequestError> {
+/// Checks that the file is an eventfd and makes writes to it non-blocking.
+fn checked_eventfd(file: Option<OwnedFd>) -> Result<Option<OwnedFd>, RequestError> {
     let Some(file) = file else { return Ok(None) };
-    // Anything else could make a write wait, or signal that nobody reads. Source: proc(5), /proc/pid/fd.
+    // Any other file could block the writer or raise a signal. Source: proc(5), /proc/pid/fd.
     let name = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
     if !name.is_ok_and(|name| name.as_bytes() == b"anon_inode:[eventfd]") {
         return Err(RequestError::Event);

@@ -1,4 +1,5 @@
-//! What the control plane does to a virtqueue between two bursts: lets its copies land, moves it, has it logged.
+//! What the control plane does to a virtqueue between two bursts: drain its copies, move it to other memory, switch its
+//! log.
 
 use crate::GuestMemory;
 use crate::log::RingLog;
@@ -10,43 +11,44 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl Virtqueue {
-    /// Lets all copies land, shows the driver what went back, and appends the packets to `landed`, `until` then at most. What the guest sent and has
-    /// not landed by then is redone. True if nothing is in flight any more.
-    pub(crate) fn drain(&mut self, landed: &mut Packets, until: Instant) -> bool {
-        let mut late = false;
-        self.landed.move_to(usize::MAX, landed);
+    /// Waits until all copies are complete, at most until `deadline`; publishes the used chains and appends the packets
+    /// to `completed`. After the deadline the CPU redoes incomplete packets from the guest. Returns true if no copy is
+    /// in flight any more.
+    pub(crate) fn drain(&mut self, completed: &mut Packets, deadline: Instant) -> bool {
+        let mut timed_out = false;
+        self.completed.move_to(usize::MAX, completed);
         loop {
-            self.look();
-            while let Some((held, note)) = self.flights.land() {
+            self.poll_copies();
+            while let Some((held, note)) = self.in_flight.pop_completed() {
                 self.mark_writes(note.ranges);
-                self.go_back(note.chains);
-                landed.put_in(held);
+                self.queue_used(note.chains);
+                completed.put_in(held);
             }
-            self.show();
-            if self.flights.len() == 0 {
+            self.publish_used();
+            if self.in_flight.len() == 0 {
                 return true;
             }
-            if late {
+            if timed_out {
                 return false;
             }
-            late = Instant::now() >= until;
-            if !late {
+            timed_out = Instant::now() >= deadline;
+            if !timed_out {
                 std::thread::yield_now();
             } else if self.ring.setup().direction == Direction::Transmit {
-                self.flights.redo(true);
+                self.in_flight.redo(true);
             }
         }
     }
 
-    /// Goes on in the memory of another table, and lets the one before go. Nothing is in flight.
+    /// Continues in the memory of another table and releases the previous one. Nothing may be in flight.
     ///
     /// # Errors
-    /// [`RingError`]: the ring is not in that memory; the virtqueue is where it was.
+    /// [`RingError`]: the ring does not lie in that memory; the virtqueue is unchanged.
     pub(crate) fn move_to(&mut self, memory: &Arc<GuestMemory>) -> Result<(), RingError> {
-        debug_assert_eq!(self.flights.len(), 0, "callers drain first");
+        debug_assert_eq!(self.in_flight.len(), 0, "callers drain first");
         self.ring = self.ring.moved_to(memory)?;
         self.burst = Some(Box::new(Burst::with_capacity(self.ring.setup().size.into())));
-        self.flights.leave();
+        self.in_flight.close_tenancy();
         Ok(())
     }
 
@@ -55,7 +57,8 @@ impl Virtqueue {
         self.ring.want_kicks(wanted);
         let RingSetup { size, features, addresses, .. } = *self.ring.setup();
         if let Some(RingLog { log, used: Some(_) }) = &self.log {
-            // The device's words beside the ring: of a packed one its events, of a split one its flags and, last, its event.
+            // The words that the device writes: in a packed ring its event structure, in a split ring its flags and, at
+            // the end, its event index.
             let elements = u64::from(USED_ELEMENT_BYTES) * u64::from(size);
             let event = if features.contains(Features::RING_PACKED) { 2 } else { 4 + elements };
             for address in [addresses.device, addresses.device.saturating_add(event)] {
@@ -66,13 +69,14 @@ impl Virtqueue {
         }
     }
 
-    /// Marks what is written from now on, or does not. Nothing is in flight.
+    /// Sets the log in which later writes are marked, or none. Nothing may be in flight.
     pub(crate) fn set_log(&mut self, log: Option<RingLog>) {
-        debug_assert_eq!(self.flights.len(), 0, "callers drain first");
+        debug_assert_eq!(self.in_flight.len(), 0, "callers drain first");
         self.log = log;
     }
 
-    /// Notes what a packet of `len` bytes, header and all, writes into these chains. Returns in how many ranges.
+    /// Records the ranges that a packet of `len` bytes (with header) writes in these chains. Returns the number of
+    /// ranges.
     #[cold]
     pub(crate) fn expect_writes(&mut self, burst: &Burst, chains: &[Chain], len: u32) -> usize {
         let (before, mut left) = (self.writes.len(), len);
@@ -84,7 +88,8 @@ impl Virtqueue {
         self.writes.len() - before
     }
 
-    /// Marks what the oldest packet in flight has written: its copies have landed, and the driver does not know yet.
+    /// Marks the ranges that the oldest packet in flight has written. Its copies are complete, and the driver has not
+    /// been told yet.
     #[inline]
     pub(crate) fn mark_writes(&mut self, ranges: usize) {
         if ranges > 0 {
@@ -102,7 +107,8 @@ impl Virtqueue {
         if let Some(RingLog { log, used: Some(used) }) = &self.log {
             let setup = self.ring.setup();
             self.ring.written(|address, len| {
-                // A split ring's used part is named by the frontend; a packed ring is one with its descriptors.
+                // The frontend names the log address of a split ring's used part. A packed ring's used part is its
+                // descriptor table.
                 let guest = match address.checked_sub(setup.addresses.device) {
                     Some(at) if !setup.features.contains(Features::RING_PACKED) => used.checked_add(at),
                     _ => self.ring.memory().guest_of_user(address),

@@ -1,50 +1,51 @@
-//! Why something of a backend could not be made, or was refused to a frontend.
+//! Why a part of the backend could not be created, or why a frontend's request was refused.
 
 use crate::RegionError;
-use crate::inflight::RecordError;
+use crate::inflight_fd::RecordError;
 use crate::log::LogError;
 use crate::message::MessageError;
 use crate::ring::RingError;
 use crate::session::Refusal;
 use telpher_mover::ChannelError;
 
-/// Why a lane could not be made.
+/// Why a [`Lane`](crate::Lane) could not be created.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a DMA queue cannot be given a lane")]
+#[error("the DMA queue cannot be used for packets")]
 pub struct LaneError(#[source] pub ChannelError);
 
-/// Why a frontend's request was not done. The session goes on if the frontend asked to be told, and ends if not: it would go on as if it were.
+/// Why a frontend's request was not carried out. If the frontend asked for a reply, it is told and the session
+/// continues. Otherwise the session ends, because the frontend would continue as if the request had succeeded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// It is not among what there is.
+    /// The session refused it.
     #[error("a frontend's request was refused")]
     Refused(#[from] Refusal),
-    /// Memory that cannot be.
+    /// Invalid memory.
     #[error("a frontend's memory was refused")]
     Memory(#[from] RegionError),
-    /// A ring that cannot be.
+    /// An invalid ring.
     #[error("a frontend's ring {ring} was refused")]
     Ring {
-        /// Which.
+        /// The ring's index.
         ring: usize,
-        /// Why.
+        /// The reason.
         #[source]
         source: RingError,
     },
-    /// A log that cannot be.
+    /// An invalid dirty log.
     #[error("a frontend's dirty log was refused")]
     Log(#[from] LogError),
-    /// A record of what is in flight that cannot be.
-    #[error("a frontend's record of what is in flight was refused")]
+    /// An invalid inflight record.
+    #[error("a frontend's inflight record was refused")]
     Record(#[from] RecordError),
-    /// A file that counts no events.
-    #[error("a frontend sent something else than an eventfd to be called through")]
+    /// A file that is not an eventfd.
+    #[error("a frontend sent a file that is not an eventfd for its notifications")]
     Event,
-    /// Copies that do not land.
-    #[error("copies of ring {ring} had not landed when its log was to begin; is its DMA queue at work?")]
+    /// Copies did not complete in time.
+    #[error("copies of ring {ring} were not complete in time to start its log; check that its DMA queue works")]
     Busy {
-        /// Which.
+        /// The ring's index.
         ring: usize,
     },
 }
@@ -53,24 +54,26 @@ pub enum RequestError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// The frontend said something that makes no sense.
-    #[error("a frontend does not keep to the protocol")]
+    /// The frontend sent an invalid message.
+    #[error("a frontend violated the protocol")]
     Message(#[from] MessageError),
-    /// It asked for what cannot be, and not for an answer.
-    #[error("a frontend goes on as if a request were done that was refused")]
+    /// A request was refused for which the frontend did not ask for a reply.
+    #[error("a request was refused, and the frontend asked for no reply to it")]
     Request(#[from] RequestError),
-    /// Copies that do not land: what their DMA queue may still write is not the guest's memory any more. The frontend may come again.
+    /// Copies did not complete in time. Their DMA queue may still write, so the guest's memory was revoked from it. The
+    /// frontend may reconnect.
     #[error(
-        "copies into the guest through ring {ring} had not landed when it was to stop; is its DMA queue at work? The session ends with the memory that they are to"
+        "copies into the guest through ring {ring} were not complete when it had to stop; check that its DMA queue works. \
+         The session ends, and the guest's memory is revoked"
     )]
     Late {
-        /// Which.
+        /// The ring's index.
         ring: usize,
-        /// Why the memory could not be taken away, if so.
+        /// Why the memory could not be revoked, if that failed.
         #[source]
         source: Option<RegionError>,
     },
-    /// The connection is at its end.
+    /// The connection ended.
     #[error("the connection to a frontend ended")]
     Socket(#[source] std::io::Error),
 }
@@ -83,36 +86,36 @@ impl SessionError {
     }
 }
 
-/// Why something is no packet that is outside of its pool's rows.
+/// Why a [`Loose`](crate::Loose) packet was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LooseError {
-    /// Zero, or a number that no packet of this pool can have.
-    #[error("no packet of this pool has the number {id:#x}")]
+    /// Zero, or an id that no packet of this pool can have.
+    #[error("no packet of this pool has the id {id:#x}")]
     Unknown {
-        /// The number.
+        /// The id.
         id: u32,
     },
-    /// It came back before, and may be somebody else's by now.
-    #[error("the packet of buffer {index} was given back before, or is of another pool; each is given back once")]
+    /// It was returned before, and its buffer may be in use elsewhere by now.
+    #[error("the packet of buffer {index} was returned before, or is of another pool; return each packet once")]
     Returned {
-        /// Which buffer.
+        /// The buffer's index.
         index: u32,
     },
-    /// Its bytes are not in its buffer.
+    /// Its bytes are not inside its buffer.
     #[error(
-        "the packet at {at:#x} with {len} bytes is not in its buffer {index}, which has room from {from:#x} to {end:#x}; or it is of another pool"
+        "the packet at {at:#x} with {len} bytes is not inside its buffer {index}, from {from:#x} to {end:#x}, or is of another pool"
     )]
     Place {
-        /// Which buffer.
+        /// The buffer's index.
         index: u32,
-        /// Where the packet begins.
+        /// Address of the packet's first byte.
         at: u64,
-        /// Its bytes.
+        /// The packet's length in bytes.
         len: u32,
-        /// Where it may begin at the earliest.
+        /// The lowest address allowed.
         from: u64,
-        /// Where it may end at the latest.
+        /// The end of the buffer.
         end: u64,
     },
 }

@@ -1,15 +1,16 @@
 //! One DMA queue, shared by the virtqueues that are mapped to it.
 //!
-//! A lane takes copies between packets and guest memory, hands them to its queue as one batch, and marks them on their virtqueue's
-//! [`Board`] when they have landed, whichever thread looks. What the queue leaves undone, the CPU redoes here, so that every copy that a
-//! lane took lands exactly once.
+//! A [`Lane`] takes copies between packets and guest memory and hands them to its queue as one batch. Any thread that
+//! polls marks completed copies in their virtqueue's [`ReorderArray`]. The CPU redoes here whatever the queue leaves
+//! undone, so every copy that a lane took completes exactly once.
 //!
-//! The lane itself keeps what its copies touch: for each virtqueue, and each table of guest memory, a tenant with a count of the
-//! memory and of the packets' pool, let go when its last copy has landed and nobody will come with more. So no copy has a count.
-#![allow(unsafe_code, reason = "copies between memory that is known by address only")]
+//! The lane keeps alive what its copies touch. For each virtqueue and each table of guest memory it has a tenant, with
+//! one reference to the memory and one to the packets' pool. A tenant is removed when it is closed and its last copy
+//! has completed. So the copies themselves need no reference counts.
+#![allow(unsafe_code, reason = "copies memory that is known by address only")]
 
-use crate::board::Board;
-use crate::packets::{Held, PoolMemory};
+use crate::packets::{OwnedBuffer, PoolMemory};
+use crate::reorder_array::ReorderArray;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::{GuestMemory, LaneError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -18,60 +19,62 @@ use telpher_mem::{Local, Space, WriteHint};
 use telpher_mover::{Clock, Copies, CopiesPolicy, Ended, Hint, Moment, SystemClock};
 use telpher_portal::Portal;
 
-/// How long whoever goes waits for copies that are out, if nothing lands. Source: as [`CopiesPolicy::linger`].
+/// How long a `drop` waits for copies in flight while none completes. Source: as [`CopiesPolicy::linger`].
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
-/// How long a queue that has copies may finish none before it is given up, if its portal can make sure that it does no more
-/// ([`CopiesPolicy::limit`]); and after as long again the lane does without being sure.
-/// Source: assumed: a thousand times what a device needs for all it can have in flight, and what guests sit out.
+/// How long a queue with copies may complete none before it is abandoned, if its portal can guarantee that it stops
+/// ([`CopiesPolicy::limit`]). After as long again the lane stops using it without that guarantee. Source: assumed: a
+/// thousand times what a device needs for everything it can have in flight, and within what guests tolerate.
 pub(crate) const SILENCE: Duration = Duration::from_secs(2);
-/// What passes between two looks counts as so much silence at most: a process that stands still hears nothing.
-const MOST_GAP: Duration = Duration::from_millis(250);
-/// Looks in vain between two looks at the clock. Source: as the mover's, a read of the clock is 1 % of so many pauses.
-const LOOKS: u32 = 64;
+/// The most that the time between two polls counts as silence: a suspended process polls nothing.
+const MAX_GAP: Duration = Duration::from_millis(250);
+/// Fruitless polls between two reads of the clock. Source: as the mover's; a read of the clock costs 1 % of this many
+/// pauses.
+const POLLS_PER_CLOCK_READ: u32 = 64;
 
-/// The pool of a virtqueue's packets, and those that were still in flight when it went: they are free again when its last tenant goes.
+/// The pool of a virtqueue's packets, and the packets still in flight when the virtqueue was dropped. They return to
+/// the pool when the last tenant goes.
 #[derive(Debug)]
-pub(crate) struct Wards {
+pub(crate) struct DeferredFree {
     pool: Arc<PoolMemory>,
-    held: Mutex<Vec<Held>>,
+    held: Mutex<Vec<OwnedBuffer>>,
 }
 
-impl Wards {
-    pub(crate) fn new(pool: &Arc<PoolMemory>) -> Wards {
-        Wards { pool: Arc::clone(pool), held: Mutex::default() }
+impl DeferredFree {
+    pub(crate) fn new(pool: &Arc<PoolMemory>) -> DeferredFree {
+        DeferredFree { pool: Arc::clone(pool), held: Mutex::default() }
     }
 
-    /// Takes over packets that copies are still out for.
-    pub(crate) fn keep(&self, packets: impl Iterator<Item = Held>) {
+    /// Takes over packets that still have copies in flight.
+    pub(crate) fn keep(&self, packets: impl Iterator<Item = OwnedBuffer>) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).extend(packets);
     }
 
-    /// True if it took over any.
+    /// Returns whether it took over any packet.
     pub(crate) fn has_any(&self) -> bool {
         !self.held.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 }
 
-impl Drop for Wards {
+impl Drop for DeferredFree {
     fn drop(&mut self) {
         let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.pool.give_back(held.drain(..));
     }
 }
 
-/// What a lane has done.
+/// Counters of one lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LaneStats {
-    /// Copies that the queue did.
+    /// Copies that the queue made.
     pub copies: u64,
-    /// Bytes of them.
+    /// Bytes of these copies.
     pub bytes: u64,
-    /// Copies that the queue took and left undone, in part or whole, and that the CPU redid.
+    /// Copies that the queue accepted and left undone, in part or completely; the CPU redid them.
     pub redone: u64,
-    /// Times somebody found the lane taken by another thread.
+    /// How often a thread found the lane held by another thread.
     pub contended: u64,
-    /// Its queue said that it worked, had copies, and finished none for four seconds: it gets no more.
+    /// The queue reported that it works, but completed none of its copies for four seconds: it gets no more.
     pub silent: bool,
 }
 
@@ -85,7 +88,7 @@ pub struct Lane {
     name: Box<str>,
 }
 
-/// A copy: from where, to where, how much, and whose.
+/// A copy: addresses, length, and the packet it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copy {
     pub(crate) src: u64,
@@ -97,94 +100,96 @@ pub(crate) struct Copy {
     pub(crate) only: bool,
 }
 
-/// Whose a copy in flight is.
+/// A copy in flight and the tenant that owns it.
 #[derive(Clone, Copy, Debug)]
-struct Owner {
+struct InFlightCopy {
     tenant: TenantId,
     copy: Copy,
-    /// It is out.
-    aloft: bool,
-    /// Its virtqueue has redone it, and is not told when it lands.
+    /// The slot is in use.
+    in_flight: bool,
+    /// Its virtqueue has redone it, and is not notified when it completes.
     withdrawn: bool,
 }
 
-/// Which tenant of its lane a copy is of.
+/// Identifies a tenant of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TenantId(usize);
 
 #[derive(Debug)]
 struct Tenant {
-    board: Arc<Board>,
+    order: Arc<ReorderArray>,
     /// Keeps the guest's side of its copies mapped.
     _memory: Arc<GuestMemory>,
-    /// Keeps the packets' side.
-    _wards: Arc<Wards>,
+    /// Keeps the packets' buffers.
+    _deferred: Arc<DeferredFree>,
     /// Copies in flight.
-    aloft: u64,
-    /// Nobody comes with more.
+    in_flight: u64,
+    /// No more copies will come.
     closed: bool,
 }
 
 #[derive(Debug)]
 struct Inner {
     copies: Copies,
-    /// By the copies' places.
-    owners: Box<[Owner]>,
+    /// Indexed by the copies' slots.
+    slots: Box<[InFlightCopy]>,
     tenants: Vec<Option<Tenant>>,
     local: Local,
     stats: LaneStats,
-    vigil: Vigil,
+    stall_timer: StallTimer,
 }
 
-/// How long nothing has come from a queue that has something.
+/// How long a queue that has copies has completed none.
 #[derive(Debug)]
-struct Vigil {
+struct StallTimer {
     clock: Arc<dyn Clock>,
-    /// Looks in vain.
-    looks: u32,
-    /// When the clock was looked at last.
+    /// Polls without a completion.
+    idle_polls: u32,
+    /// When the clock was read last.
     last: Option<Moment>,
     silence: Duration,
 }
 
-impl Vigil {
-    /// Something came, or nothing is out.
-    fn begin_again(&mut self) {
-        (self.looks, self.last, self.silence) = (0, None, Duration::ZERO);
+impl StallTimer {
+    /// A copy completed, or none is in flight.
+    fn reset(&mut self) {
+        (self.idle_polls, self.last, self.silence) = (0, None, Duration::ZERO);
     }
 
-    /// One more look in vain; true if it was for too long.
-    fn look(&mut self) -> bool {
-        self.looks = self.looks.wrapping_add(1);
-        if !self.looks.is_multiple_of(LOOKS) {
+    /// Counts a poll without completion; returns true if the queue has been silent for too long.
+    fn idle_poll(&mut self) -> bool {
+        self.idle_polls = self.idle_polls.wrapping_add(1);
+        if !self.idle_polls.is_multiple_of(POLLS_PER_CLOCK_READ) {
             return false;
         }
         let now = self.clock.now();
         let gap = self.last.replace(now).map_or(0, |last| now.nanos.saturating_sub(last.nanos));
-        self.silence += Duration::from_nanos(gap).min(MOST_GAP);
+        self.silence += Duration::from_nanos(gap).min(MAX_GAP);
         self.silence >= 2 * SILENCE
     }
 }
 
-impl Owner {
-    /// The tenant waits for it.
-    fn awaits(&self, tenant: TenantId) -> bool {
-        self.tenant == tenant && self.aloft && !self.withdrawn
+impl InFlightCopy {
+    /// Returns whether the tenant waits for it.
+    fn is_awaited_by(&self, tenant: TenantId) -> bool {
+        self.tenant == tenant && self.in_flight && !self.withdrawn
     }
 }
 
 impl Lane {
-    /// A lane over a queue, with room for so many copies in flight.
+    /// Creates a lane over a queue, for at most `room` copies in flight.
     ///
-    /// The queue's results go to the cache: the guest, or the switch, reads them at once (KUPER §6.4, guideline G3).
+    /// The queue writes its results to the cache: the guest, or the switch, reads them at once (KUPER §6.4, guideline
+    /// G3).
     ///
     /// # Errors
-    /// [`LaneError`]: a room of 0 or beyond what a channel can have.
+    /// [`LaneError`]: `room` is 0 or more than a channel supports.
     pub fn new(portal: Arc<dyn Portal>, room: u32) -> Result<Lane, LaneError> {
         Lane::with_clock(portal, room, Arc::new(SystemClock::default()))
     }
 
-    /// The same with a clock of one's own, by which it tells that its queue has been silent for too long: a simulator's stands still.
+    /// Like [`Lane::new`], with the given clock, which measures how long the queue is silent: a simulator's clock
+    /// stands still.
     ///
     /// # Errors
     /// As for [`Lane::new`].
@@ -193,70 +198,71 @@ impl Lane {
         let name = portal.info().name.to_string().into();
         let copies = Copies::with_clock(portal, room, policy, Arc::clone(&clock)).map_err(LaneError)?;
         let none = Copy { src: 0, dst: 0, len: 0, packet: 0, only: false };
-        let nobody = Owner { tenant: TenantId(0), copy: none, aloft: false, withdrawn: false };
-        // SAFETY: it copies only what tenants vouch for (see `finish`), between memory to which no Rust reference exists: packets in
-        // flight, and guest memory. This crate replaces no signal handler.
+        let unused = InFlightCopy { tenant: TenantId(0), copy: none, in_flight: false, withdrawn: false };
+        // SAFETY: it makes only copies that tenants guarantee (see `take`), between memory to which no Rust reference
+        // exists: packets in flight, and guest memory. This crate replaces no signal handler.
         let local = unsafe { Local::new() };
         let inner = Inner {
-            owners: vec![nobody; copies.slots()].into(),
+            slots: vec![unused; copies.slots()].into(),
             copies,
             tenants: Vec::new(),
             local,
             stats: LaneStats::default(),
-            vigil: Vigil { clock, looks: 0, last: None, silence: Duration::ZERO },
+            stall_timer: StallTimer { clock, idle_polls: 0, last: None, silence: Duration::ZERO },
         };
         let (contended, silent) = (AtomicU64::new(0), AtomicBool::new(false));
         Ok(Lane { inner: Mutex::new(inner), contended, silent, name })
     }
 
-    /// Its queue's name.
+    /// The queue's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it has done.
+    /// The lane's counters.
     #[must_use]
     pub fn stats(&self) -> LaneStats {
-        // Relaxed: a count, by which nothing is published.
+        // Relaxed: a counter that publishes nothing.
         LaneStats { contended: self.contended.load(Ordering::Relaxed), silent: self.is_silent(), ..self.lock().stats }
     }
 
     /// See [`LaneStats::silent`].
     #[inline]
     pub(crate) fn is_silent(&self) -> bool {
-        // Relaxed: what it says is looked at again under the lock.
+        // Relaxed: it is checked again under the lock.
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// The tenant's copies that are out and that it has not [withdrawn](Lane::withdraw).
-    pub(crate) fn out(&self, tenant: TenantId) -> Vec<Copy> {
-        let owners = &self.lock().owners;
-        owners.iter().filter(|owner| owner.awaits(tenant)).map(|owner| owner.copy).collect()
+    /// The tenant's copies that are in flight and not [withdrawn](Lane::withdraw).
+    pub(crate) fn copies_of(&self, tenant: TenantId) -> Vec<Copy> {
+        let slots = &self.lock().slots;
+        slots.iter().filter(|slot| slot.is_awaited_by(tenant)).map(|slot| slot.copy).collect()
     }
 
-    /// Those of them that are a packet's, which are not marked any more from now on: whoever asks has the packet's marks.
+    /// Withdraws a packet's copies and returns them. They are not marked from now on; the caller marks the packet
+    /// instead.
     pub(crate) fn withdraw(&self, tenant: TenantId, packet: u64) -> Vec<Copy> {
-        let owners = &mut self.lock().owners;
-        let out = owners.iter_mut().filter(|owner| owner.awaits(tenant) && owner.copy.packet == packet);
-        out.map(|owner| {
-            owner.withdrawn = true;
-            owner.copy
+        let slots = &mut self.lock().slots;
+        let out = slots.iter_mut().filter(|slot| slot.is_awaited_by(tenant) && slot.copy.packet == packet);
+        out.map(|slot| {
+            slot.withdrawn = true;
+            slot.copy
         })
         .collect()
     }
 
-    /// Copies in flight.
+    /// The number of copies in flight.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        self.lock().aloft()
+        self.lock().in_flight()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lane, unless another thread has it.
+    /// Locks the lane, unless another thread holds it.
     fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
         match self.inner.try_lock() {
             Ok(inner) => Some(inner),
@@ -268,10 +274,15 @@ impl Lane {
         }
     }
 
-    /// A tenant whose copies lie in this memory and this pool, marked on this board.
-    pub(crate) fn admit(&self, board: &Arc<Board>, memory: &Arc<GuestMemory>, wards: &Arc<Wards>) -> TenantId {
-        let (board, memory, wards) = (Arc::clone(board), Arc::clone(memory), Arc::clone(wards));
-        let tenant = Tenant { board, _memory: memory, _wards: wards, aloft: 0, closed: false };
+    /// Registers a tenant whose copies lie in this memory and this pool, and are marked in this array.
+    pub(crate) fn admit(
+        &self,
+        order: &Arc<ReorderArray>,
+        memory: &Arc<GuestMemory>,
+        deferred: &Arc<DeferredFree>,
+    ) -> TenantId {
+        let (order, memory, deferred) = (Arc::clone(order), Arc::clone(memory), Arc::clone(deferred));
+        let tenant = Tenant { order, _memory: memory, _deferred: deferred, in_flight: 0, closed: false };
         let mut inner = self.lock();
         let free = inner.tenants.iter().position(Option::is_none);
         match free {
@@ -281,22 +292,24 @@ impl Lane {
         TenantId(free.unwrap_or(inner.tenants.len() - 1))
     }
 
-    /// The tenant comes with no more copies.
+    /// The tenant will send no more copies.
     pub(crate) fn close(&self, tenant: TenantId) {
         let mut inner = self.lock();
         if let Some(closing) = &mut inner.tenants[tenant.0] {
             closing.closed = true;
         }
-        inner.let_go(tenant);
+        inner.remove_if_idle(tenant);
     }
 
-    /// Hands copies to the queue, from the first on, as one batch if it takes batches. Returns how many it took; 0 if another thread has the
-    /// lane and `wait` is false. Those that were taken are marked when they have landed, by whoever looks.
+    /// Hands copies to the queue, from the first on, as one batch if it supports batches. Returns how many it took: 0
+    /// if another thread holds the lane and `wait` is false. Taken copies are marked when they complete, by the thread
+    /// that polls.
     ///
     /// # Safety
     /// - The tenant was [admitted](Lane::admit) here and is not closed.
-    /// - Each copy has one side in the memory it was admitted with, and the other in a buffer of its pool whose [`Held`] stays with the
-    ///   caller, or goes to its [`Wards`], until the copy's packet has landed on the board: nobody else touches it.
+    /// - Each copy has one side in the memory it was admitted with, and the other in a buffer of its pool. That
+    ///   buffer's [`OwnedBuffer`] stays with the caller, or goes to its [`DeferredFree`], until the copy's packet is
+    ///   complete in the array. No other code touches the buffer.
     pub(crate) unsafe fn take(&self, tenant: TenantId, copies: &[Copy], wait: bool) -> usize {
         let inner = if wait { Some(self.lock()) } else { self.try_lock() };
         let Some(mut inner) = inner else { return 0 };
@@ -306,35 +319,37 @@ impl Lane {
         let inner = &mut *inner;
         let mut taken = 0;
         for copy in copies {
-            // SAFETY: both sides stay mapped until it has ended: the tenant keeps them, and lives as long as it has copies aloft. No
-            // reference to either exists: the packet is the caller's, who does not touch it, and guest memory is only touched by address.
+            // SAFETY: both sides stay mapped until the copy ends: the tenant keeps them, and lives as long as it has
+            // copies in flight. No reference to either exists: the packet belongs to the caller, which does not touch
+            // it, and guest memory is accessed by address only.
             let Some(place) = (unsafe { inner.copies.put(copy.src, copy.dst, copy.len) }) else { break };
-            inner.owners[place] = Owner { tenant, copy: *copy, aloft: true, withdrawn: false };
+            inner.slots[place] = InFlightCopy { tenant, copy: *copy, in_flight: true, withdrawn: false };
             taken += 1;
         }
         if let Some(tenant) = &mut inner.tenants[tenant.0] {
-            tenant.aloft += taken as u64;
+            tenant.in_flight += taken as u64;
         }
         inner.copies.submit();
         taken
     }
 
-    /// Marks what has landed, of all tenants; nothing if another thread is at it, which marks ours, too. Lends the queue a thread, if it has none.
+    /// Marks completed copies of all tenants. Does nothing if another thread is polling, which marks ours too. Lends
+    /// the queue this thread if it has none of its own.
     pub(crate) fn poll(&self) {
         if let Some(mut inner) = self.try_lock() {
-            self.listen(&mut inner);
+            self.poll_locked(&mut inner);
         }
     }
 
-    /// The same, after the thread that is at it.
+    /// Like `poll`, but waits for a thread that is polling.
     pub(crate) fn poll_now(&self) {
-        self.listen(&mut self.lock());
+        self.poll_locked(&mut self.lock());
     }
 
-    fn listen(&self, inner: &mut Inner) {
+    fn poll_locked(&self, inner: &mut Inner) {
         if inner.poll() || inner.copies.pending() == 0 {
-            inner.vigil.begin_again();
-        } else if inner.vigil.look() {
+            inner.stall_timer.reset();
+        } else if inner.stall_timer.idle_poll() {
             // Relaxed: see `is_silent`.
             self.silent.store(true, Ordering::Relaxed);
         }
@@ -342,41 +357,41 @@ impl Lane {
 }
 
 impl Inner {
-    fn aloft(&self) -> u64 {
-        self.tenants.iter().flatten().map(|tenant| tenant.aloft).sum()
+    fn in_flight(&self) -> u64 {
+        self.tenants.iter().flatten().map(|tenant| tenant.in_flight).sum()
     }
 
-    /// True if something has landed.
+    /// Returns whether any copy completed.
     fn poll(&mut self) -> bool {
-        let Inner { copies, owners, tenants, local, stats, .. } = self;
+        let Inner { copies, slots, tenants, local, stats, .. } = self;
         let landed = copies.completed(|place, ended| {
-            let Owner { tenant: id, copy, withdrawn, .. } = owners[place];
-            owners[place].aloft = false;
-            let tenant = tenants[id.0].as_mut().expect("a tenant stays while it has copies aloft");
+            let InFlightCopy { tenant: id, copy, withdrawn, .. } = slots[place];
+            slots[place].in_flight = false;
+            let tenant = tenants[id.0].as_mut().expect("a tenant stays while it has copies in flight");
             if ended == Ended::Done {
                 stats.copies += 1;
                 stats.bytes += u64::from(copy.len);
             } else {
                 stats.redone += 1;
                 if !withdrawn {
-                    // SAFETY: the tenant keeps both sides mapped, and the copy's packet has not landed, so that nobody touches it; the queue has done
-                    // with it, or stopped for good, which is what its end means.
+                    // SAFETY: the tenant keeps both sides mapped. The copy's packet is not complete, so no other code
+                    // touches it. The queue is done with the copy or has stopped for good; that is what its end means.
                     unsafe { copy_now(local, copy) };
                 }
             }
             if !withdrawn {
-                tenant.board.mark(copy.packet, copy.only);
+                tenant.order.mark(copy.packet, copy.only);
             }
-            tenant.aloft -= 1;
-            if tenant.aloft == 0 && tenant.closed {
+            tenant.in_flight -= 1;
+            if tenant.in_flight == 0 && tenant.closed {
                 tenants[id.0] = None;
             }
         });
         landed > 0
     }
 
-    fn let_go(&mut self, id: TenantId) {
-        if self.tenants[id.0].as_ref().is_some_and(|tenant| tenant.closed && tenant.aloft == 0) {
+    fn remove_if_idle(&mut self, id: TenantId) {
+        if self.tenants[id.0].as_ref().is_some_and(|tenant| tenant.closed && tenant.in_flight == 0) {
             self.tenants[id.0] = None;
         }
     }
@@ -385,21 +400,24 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let end = Instant::now() + LINGER;
-        while self.aloft() > 0 && Instant::now() < end {
+        while self.in_flight() > 0 && Instant::now() < end {
             self.poll();
             std::thread::yield_now();
         }
-        // A queue that never answers may still write: what its copies touch stays mapped, and nobody gets those packets.
-        self.tenants.drain(..).flatten().filter(|tenant| tenant.aloft > 0).for_each(std::mem::forget);
+        // A queue that never completes may still write: what its copies touch stays mapped, and these packets are never
+        // reused.
+        self.tenants.drain(..).flatten().filter(|tenant| tenant.in_flight > 0).for_each(std::mem::forget);
     }
 }
 
-/// Copies by this thread. A page that is gone is replaced under it (see [`Shared`](telpher_mem::Shared)), so that it always ends.
+/// Makes the copy on this thread. A page that is gone is replaced under it (see [`Shared`](telpher_mem::Shared)), so it
+/// always ends.
 ///
 /// # Safety
-/// Both sides are mapped, and no reference to either exists; nobody but a guest, or a queue that is late, touches them meanwhile.
+/// Both sides are mapped, and no reference to either exists. Meanwhile only a guest or a stalled queue touches them.
 #[inline]
 pub(crate) unsafe fn copy_now(local: &Local, copy: Copy) {
-    // A fault cannot be: both sides are mapped for reading and writing. If it were, the bytes would be what the guest had there before.
+    // A fault cannot occur: both sides are mapped for reading and writing. If it did, the bytes would be the guest's
+    // previous ones.
     let _ = local.move_forward(copy.dst, copy.src, copy.len.into(), WriteHint::Cache);
 }

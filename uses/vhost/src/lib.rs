@@ -3,29 +3,29 @@
 //! # Map
 //!
 //! ```text
-//! Socket        a port's socket: listens or connects, one frontend after another
-//! Port          the virtqueues of one frontend after another; what a switch polls
-//! Control       one frontend's hold on a port: does what its messages ask for
-//! Session       what a frontend said, and what follows from the next it says; pure
-//! message       what it says: words of the protocol, and what they mean
-//! Virtqueue     one virtqueue's data path: enqueue, dequeue, in order whatever order copies land in
+//! Socket        a port's socket: listens or connects, serves one frontend after another
+//! Port          the virtqueues of one frontend after another; polled by a switch
+//! Control       one frontend's connection to a port: carries out its requests
+//! Session       the state of one frontend's requests, and what the next request changes; no side effects
+//! message       the protocol's messages: byte layout, and parsing into requests
+//! Virtqueue     one virtqueue's data path: enqueue and dequeue, in order even if copies complete out of order
 //! Lane          one DMA queue, shared by virtqueues
-//! GuestMemory   a frontend's memory: one table of regions, never changed, followed by the next
-//! ring          virtqueues from the device's side, split and packed: take chains, put them back
-//! packets       buffers handed around by the burst, without counts; or outside of rows as plain words, for programs in other languages
-//! peers         unmodified programs at the other end, typed at (feature `peers`)
+//! GuestMemory   a frontend's memory: an immutable table of regions, replaced by the next table
+//! ring          virtqueues from the device's side, split and packed: take chains, return them
+//! packets       packet buffers, moved in bursts without reference counts; or as plain handles, for programs in other
+//! languages
+//! peers         unmodified programs at the other end of the socket (feature `peers`)
 //! words         the layouts of rings and net headers, and the feature bits
 //! ```
 #![deny(unsafe_code)]
 
-mod board;
 mod control;
 mod dequeue;
 mod drain;
 mod enqueue;
 mod error;
-mod flight;
-mod inflight;
+mod in_flight;
+mod inflight_fd;
 mod lane;
 mod learn;
 mod log;
@@ -35,6 +35,7 @@ mod packets;
 #[cfg(feature = "peers")]
 pub mod peers;
 mod port;
+mod reorder_array;
 pub mod ring;
 mod session;
 mod socket;
@@ -45,7 +46,7 @@ pub mod words;
 
 pub use control::Control;
 pub use error::{LaneError, LooseError, RequestError, SessionError};
-pub use inflight::RecordError;
+pub use inflight_fd::RecordError;
 pub use lane::{Lane, LaneStats};
 pub use log::LogError;
 pub use memory::{GuestMemory, MOST_REGIONS, MemoryError, Piece, Region, RegionError};

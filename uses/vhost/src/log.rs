@@ -1,7 +1,8 @@
-//! The dirty log: which pages of the guest were written, for a migration that sends them again.
+//! The dirty log: which guest pages were written, so that a migration sends them again.
 //!
-//! A bit a page, in a file of the frontend's. Whoever writes guest memory marks it *after* the bytes are there and before the driver is told:
-//! the frontend clears a bit and then reads the page, so that a mark made early would be lost with the bytes that come late.
+//! One bit per page, in a file of the frontend's. A writer of guest memory marks a page *after* the bytes are written
+//! and before the driver is told. The frontend clears a bit and then reads the page, so a page marked too early would
+//! miss bytes written later.
 //!
 //! Source: vhost-user, "Migration".
 
@@ -11,32 +12,33 @@ use crate::{GuestMemory, Region, RegionError};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Bytes of guest memory that a bit stands for. Source: vhost-user, `VHOST_LOG_PAGE`.
+/// Bytes of guest memory per bit. Source: vhost-user, `VHOST_LOG_PAGE`.
 const PAGE: u64 = 0x1000;
-/// The longest log, in bytes: of a guest with 2⁵² bytes. Source: x86-64, physical addresses at most.
+/// The longest log, in bytes: for a guest with 2⁵² bytes. Source: x86-64, the largest physical address.
 const MOST_BYTES: u64 = (1 << 52) / PAGE / 8;
 
-/// Why a file cannot be the log.
+/// Why a file cannot be used as the log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// It cannot be mapped: it is shorter than it was announced, or ends beyond all addresses (CVE-2020-10722).
+    /// It cannot be mapped: it is shorter than announced, or ends beyond the address space (CVE-2020-10722).
     #[error("the dirty log cannot be mapped")]
     Map(#[source] RegionError),
-    /// It is too short for the guest (CVE-2026-86563): pages would go unmarked, and a migrated guest would miss their bytes.
+    /// It is too short for the guest (CVE-2026-86563): pages would not be marked, and a migrated guest would lack their
+    /// bytes.
     #[error(
-        "a dirty log of {len} bytes for a guest whose memory ends at {end:#x}: it takes a bit for each 4 KiB below that"
+        "the dirty log has {len} bytes; the guest's memory ends at {end:#x}, and each 4 KiB below that needs a bit"
     )]
     Short {
-        /// Its bytes.
+        /// Its length in bytes.
         len: u64,
-        /// Where the guest's memory ends.
+        /// The end of the guest's memory.
         end: u64,
     },
-    /// It is longer than any guest's.
-    #[error("a dirty log of {len} bytes: no guest has so much memory")]
+    /// It is longer than any guest needs.
+    #[error("the dirty log has {len} bytes, more than any guest's memory needs")]
     Long {
-        /// Its bytes.
+        /// Its length in bytes.
         len: u64,
     },
 }
@@ -45,17 +47,18 @@ pub enum LogError {
 #[derive(Debug)]
 pub(crate) struct DirtyLog {
     bits: Area<u8>,
-    /// Pages it has bits for.
+    /// The number of pages it has bits for.
     pages: u64,
-    /// Marks beyond its end: addresses that the frontend made up, since its memory lies below.
+    /// Marks beyond its end: addresses that the frontend invented, since its memory lies below.
     missed: AtomicU64,
 }
 
 impl DirtyLog {
-    /// `len` bytes of the file from `offset` on, for a guest whose memory ends at `end`.
+    /// Opens `len` bytes of the file from `offset` on, for a guest whose memory ends at `end`.
     pub(crate) fn new(len: u64, offset: u64, file: &OwnedFd, end: u64) -> Result<DirtyLog, LogError> {
         let count = usize::try_from(len).ok().filter(|_| len <= MOST_BYTES).ok_or(LogError::Long { len })?;
-        // The file's bytes are mapped, checked and guarded as a guest's are; what is here the address is the byte's place.
+        // The file is mapped, checked and guarded like guest memory. The "guest address" of a byte is its position in
+        // the log.
         let region = Region { guest: 0, len, user: 0, offset };
         let file = GuestMemory::new().with(region, file.as_fd()).map_err(LogError::Map)?;
         let Some(bits) = Area::of_user(Arc::new(file), 0, count) else { unreachable!("bytes are aligned") };
@@ -63,37 +66,37 @@ impl DirtyLog {
         log.covers(end).map(|()| log)
     }
 
-    /// It has a bit for each page of a guest whose memory ends at `end`.
+    /// Checks that it has a bit for each page of a guest whose memory ends at `end`.
     pub(crate) fn covers(&self, end: u64) -> Result<(), LogError> {
         if self.pages >= end.div_ceil(PAGE) { Ok(()) } else { Err(LogError::Short { len: self.pages / 8, end }) }
     }
 
-    /// Marks the pages of `len` bytes from a guest address on. They are written already.
+    /// Marks the pages of `len` bytes from a guest address on. The bytes are already written.
     pub(crate) fn mark(&self, guest: u64, len: u64) {
         let Some(last) = len.checked_sub(1) else { return };
         for page in guest / PAGE..=guest.saturating_add(last) / PAGE {
             if page >= self.pages {
-                // Relaxed: a count, by which nothing is published.
+                // Relaxed: a counter that publishes nothing.
                 self.missed.fetch_add(1, Ordering::Relaxed);
                 return;
             }
-            // Cannot be cut: less than the bytes, which are a `usize`.
+            // Cannot be truncated: less than the number of bytes, which is a `usize`.
             self.bits.set_bits(usize::try_from(page / 8).unwrap_or(usize::MAX), 1 << (page % 8));
         }
     }
 
-    /// Times that a mark lay beyond the log.
+    /// How many marks lay beyond the log.
     pub(crate) fn missed(&self) -> u64 {
-        // Relaxed: a count.
+        // Relaxed: a counter.
         self.missed.load(Ordering::Relaxed)
     }
 }
 
-/// What of one virtqueue is marked.
+/// What is marked for one virtqueue.
 #[derive(Clone, Debug)]
 pub(crate) struct RingLog {
     pub(crate) log: Arc<DirtyLog>,
-    /// Guest address by which the used ring is marked, if it is.
+    /// The guest address under which the used ring is marked, if it is logged.
     pub(crate) used: Option<u64>,
 }
 
@@ -122,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_marked_by_their_bit_from_the_logs_offset_on() {
+    fn pages_are_marked_by_bit_starting_at_the_logs_offset() {
         // CVE-2020-10722: the offset was added twice.
         let file = file(3 * 4096);
         let log = DirtyLog::new(4096, 5000, &file, 0).unwrap();
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beyond_is_counted_and_marks_nothing() {
+    fn marks_beyond_the_log_are_counted_and_set_no_bit() {
         let file = file(8192);
         let log = DirtyLog::new(1, 0, &file, 8 * PAGE).unwrap();
         for (guest, len) in [(8 * PAGE, 1), (u64::MAX, u64::MAX), (7 * PAGE, u64::MAX)] {
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_that_cannot_be_are_refused() {
+    fn invalid_logs_are_refused() {
         let file = file(8192);
         let log = |len, offset, end| DirtyLog::new(len, offset, &file, end);
         assert!(matches!(log(8192, 1, 0), Err(LogError::Map(_))));
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_many_threads_are_all_there() {
+    fn concurrent_marks_are_all_kept() {
         let file = file(4096);
         let log = DirtyLog::new(4096, 0, &file, 0).unwrap();
         std::thread::scope(|scope| {

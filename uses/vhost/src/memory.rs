@@ -1,42 +1,43 @@
 //! A frontend's memory as the backend sees it: regions of files, by guest address.
 //!
-//! A table never changes. When the frontend adds or removes a region the next table is made, a generation later, and shares with this
-//! one the mappings of the regions that stay; a mapping goes when the last table that has it goes, that is when the last copy under it
-//! has landed.
+//! A table is immutable. When the frontend adds or removes a region, the next table is created with the next generation
+//! number. It shares the mappings of unchanged regions with this one. A mapping is removed when the last table that
+//! contains it is dropped, which happens when the last copy under it is complete.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use telpher_mem::{Shared, SharedError};
 
-/// Regions one frontend may have. Source: vhost-user, `VHOST_USER_GET_MAX_MEM_SLOTS`, what QEMU asks for at most.
+/// The most regions of one frontend. Source: vhost-user, `VHOST_USER_GET_MAX_MEM_SLOTS`; QEMU asks for no more.
 pub const MOST_REGIONS: usize = 509;
 
-/// A region as the frontend announces it. Source: vhost-user, "A region is", all in bytes.
+/// A region as the frontend announces it; all fields in bytes. Source: vhost-user, "A region is".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Region {
     /// Guest address of its first byte.
     pub guest: u64,
-    /// How long it is.
+    /// Its length.
     pub len: u64,
-    /// Address of its first byte in the frontend, by which rings are named.
+    /// The frontend's virtual address of its first byte; rings are described by these addresses.
     pub user: u64,
-    /// Where it begins in its file.
+    /// Its offset in its file.
     pub offset: u64,
 }
 
 impl Region {
-    /// How far into the region a range of `len` bytes at `address` begins, if it lies in it whole; `start` is the region's own.
+    /// Returns the offset of `address` in the region, if all `len` bytes lie in it; `start` is the region's own
+    /// address.
     fn at(&self, start: u64, address: u64, len: u64) -> Option<u64> {
         let at = address.checked_sub(start)?;
         (at <= self.len && len <= self.len - at).then_some(at)
     }
 }
 
-/// Why a region is refused.
+/// Why a region was refused.
 #[derive(Debug, thiserror::Error)]
 #[error("region of {} bytes at guest address {:#x}", region.len, region.guest)]
 pub struct RegionError {
-    /// What was announced.
+    /// The region as announced.
     pub region: Region,
     /// What is wrong with it.
     #[source]
@@ -47,27 +48,28 @@ pub struct RegionError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// It ends beyond all addresses.
+    /// It ends beyond the address space.
     #[error("it wraps around the end of the address space")]
     Wraps,
-    /// It has guest addresses of another.
+    /// Its guest addresses overlap another region's.
     #[error("it overlaps the region of {} bytes at guest address {:#x}", other.len, other.guest)]
     Overlaps {
-        /// The other.
+        /// The other region.
         other: Region,
     },
-    /// There are too many.
-    #[error("the frontend has {MOST_REGIONS} regions already; let it use larger files (DPDK: --single-file-segments)")]
+    /// There are too many regions.
+    #[error("the frontend already has {MOST_REGIONS} regions; make it use larger files (DPDK: --single-file-segments)")]
     Many,
-    /// It is none of the table's.
+    /// The table has no such region.
     #[error("there is no such region")]
     Unknown,
-    /// Its file lies where a program may be asked for each page, which may let the thread that polls wait for ever.
+    /// Another program may have to supply each page of its file, and could make the polling thread wait for ever.
     #[error(
-        "its file lies on a file system of type {magic:#x}, whose pages may never come; use a memory file (memfd), or one on tmpfs, hugetlbfs, ext4, xfs or btrfs"
+        "its file is on a file system of type {magic:#x}, which may never supply its pages; use a memory file (memfd), or a \
+         file on tmpfs, hugetlbfs, ext4, xfs or btrfs"
     )]
     FileSystem {
-        /// Its number in linux/magic.h.
+        /// The file system's number in linux/magic.h.
         magic: u64,
     },
     /// Its file cannot be mapped.
@@ -75,13 +77,14 @@ pub enum MemoryError {
     Map(#[from] SharedError),
 }
 
-/// File systems whose pages the kernel brings by itself: tmpfs, where memory files are as well; hugetlbfs; ramfs; ext2 to ext4; xfs; btrfs. Any user may
-/// mount FUSE and answer for its pages whenever that user likes, or never. Source: UAPI, linux/magic.h, `*_SUPER_MAGIC` and `*_MAGIC`.
+/// File systems whose pages the kernel supplies itself: tmpfs (also used for memory files), hugetlbfs, ramfs, ext2 to
+/// ext4, xfs and btrfs. Any user may mount FUSE and supply its pages late or never. Source: UAPI, linux/magic.h,
+/// `*_SUPER_MAGIC` and `*_MAGIC`.
 const FILE_SYSTEMS: [u32; 6] = [0x0102_1994, 0x9584_58f6, 0x8584_58f6, 0xef53, 0x5846_5342, 0x9123_683e];
 
-/// Refuses a file whose pages may never come.
+/// Refuses a file whose pages another program may have to supply.
 fn check_file_system(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
-    // What the system does not tell of, it does not map.
+    // A file that cannot be examined cannot be mapped either.
     let Ok(stat) = rustix::fs::fstatfs(file) else { return Ok(()) };
     // The field is signed, and as wide as a register.
     let magic = stat.f_type.cast_unsigned();
@@ -96,14 +99,14 @@ fn check_file_system(file: BorrowedFd<'_>) -> Result<(), MemoryError> {
 #[derive(Clone, Debug)]
 struct Mapped {
     region: Region,
-    /// Which file its bytes are of.
+    /// The file that holds its bytes.
     file: Option<FileId>,
-    /// Address of its first byte here.
+    /// The address of its first byte in this process.
     host: u64,
     shared: Arc<Shared>,
 }
 
-/// Which file a descriptor is of; nothing if the system does not say.
+/// Identifies a file; `None` from `of` if the system does not report it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct FileId {
     device: u64,
@@ -116,7 +119,8 @@ impl FileId {
     }
 }
 
-/// Guest memory that lies in one region. Only a [`GuestMemory`] makes them; the bytes are there as long as it is.
+/// Guest memory that lies in one region. Only [`GuestMemory`] creates pieces; their addresses are valid as long as it
+/// lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Piece {
     pub(crate) host: u64,
@@ -125,32 +129,32 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Address of its first byte in this process.
+    /// The address of its first byte in this process.
     #[must_use]
     pub fn host(&self) -> u64 {
         self.host
     }
 
-    /// Guest address of its first byte, for the dirty log.
+    /// The guest address of its first byte, for the dirty log.
     #[must_use]
     pub fn guest(&self) -> u64 {
         self.guest
     }
 
-    /// Bytes.
+    /// Its length in bytes.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// True if there are none.
+    /// Returns whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
-/// One region's addresses, kept at hand: a guest's buffers lie mostly where the one before lay.
+/// One region's addresses, cached: a guest's buffers mostly lie in the same region as the previous one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Window {
     guest: u64,
@@ -159,15 +163,15 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The host address of guest memory that lies whole in it.
+    /// The host address of guest memory that lies completely in the window.
     #[inline]
     pub(crate) fn host(&self, guest: u64, len: u32) -> Option<u64> {
-        // An address below wraps to one far beyond.
+        // An address below the window wraps to one far beyond it.
         let at = guest.wrapping_sub(self.guest);
         (at < self.len && u64::from(len) <= self.len - at).then(|| self.host + at)
     }
 
-    /// The same, in the window around the address if that is another.
+    /// Like `host`, but first moves the window to the region of the address if it lies in another one.
     #[inline]
     pub(crate) fn host_or_look(&mut self, memory: &GuestMemory, guest: u64, len: u32) -> Option<u64> {
         self.host(guest, len).or_else(|| {
@@ -177,40 +181,41 @@ impl Window {
     }
 }
 
-/// A frontend's memory at one time: what a table of regions says.
+/// A frontend's memory at one time: one table of regions.
 ///
-/// Guest memory is only ever touched by address: others write it at any time. Addresses are valid as long as the table lives.
+/// Guest memory is accessed by address only, because the guest writes it at any time. Addresses are valid as long as
+/// the table lives.
 #[derive(Clone, Debug, Default)]
 pub struct GuestMemory {
     generation: u64,
-    /// By guest address; they do not overlap.
+    /// Sorted by guest address; they do not overlap.
     regions: Box<[Mapped]>,
 }
 
 impl GuestMemory {
-    /// No memory; generation 0.
+    /// Creates a table without memory, generation 0.
     #[must_use]
     pub fn new() -> GuestMemory {
         GuestMemory::default()
     }
 
-    /// Which table it is; counts up.
+    /// The table's generation number, which counts up.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// How many regions.
+    /// The number of regions.
     #[must_use]
     pub fn regions(&self) -> usize {
         self.regions.len()
     }
 
-    /// The next table, of these regions only; `SET_MEM_TABLE`. A region of the same words and file as one of this table is mapped anew:
-    /// the descriptor may be of another file.
+    /// Creates the next table, with exactly these regions (`SET_MEM_TABLE`). A region with the same fields as one of
+    /// this table is mapped again: the descriptor may be of another file.
     ///
     /// # Errors
-    /// [`RegionError`]; this table stays as it is.
+    /// [`RegionError`]; this table is unchanged.
     pub fn replaced(&self, regions: &[(Region, BorrowedFd<'_>)]) -> Result<GuestMemory, RegionError> {
         let empty = GuestMemory { generation: self.generation, regions: Box::default() };
         let mut next = regions.iter().try_fold(empty, |memory, (region, file)| memory.with(*region, *file))?;
@@ -219,9 +224,9 @@ impl GuestMemory {
     }
 
     /// The next table, with one region more; `ADD_MEM_REG`.
-    ///
+    /// Creates the next table, with one more region (`ADD_MEM_REG`).
     /// # Errors
-    /// [`RegionError`]; this table stays as it is.
+    /// [`RegionError`]; this table is unchanged.
     pub fn with(&self, region: Region, file: BorrowedFd<'_>) -> Result<GuestMemory, RegionError> {
         let refused = |source| RegionError { region, source };
         if self.regions.len() == MOST_REGIONS {
@@ -231,7 +236,7 @@ impl GuestMemory {
         if ends.contains(&None) {
             return Err(refused(MemoryError::Wraps));
         }
-        if let Some(other) = self.meeting(region) {
+        if let Some(other) = self.overlapping(region) {
             return Err(refused(MemoryError::Overlaps { other: other.region }));
         }
         check_file_system(file).map_err(refused)?;
@@ -243,29 +248,30 @@ impl GuestMemory {
         Ok(GuestMemory { generation: self.generation + 1, regions })
     }
 
-    /// Whether it has this very region already: the same words, of the same file.
+    /// Returns whether it already has this region, with the same fields and the same file.
     #[must_use]
     pub fn has(&self, region: Region, file: BorrowedFd<'_>) -> bool {
         let mapped = self.regions.iter().find(|mapped| mapped.region == region);
         mapped.and_then(|mapped| mapped.file).is_some_and(|known| FileId::of(file) == Some(known))
     }
 
-    /// Whether a region has guest addresses that this table has, too.
+    /// Returns whether the region's guest addresses overlap this table's.
     #[must_use]
     pub fn meets(&self, region: Region) -> bool {
-        self.meeting(region).is_some()
+        self.overlapping(region).is_some()
     }
 
-    /// The first region that has guest addresses of another.
-    fn meeting(&self, region: Region) -> Option<&Mapped> {
+    /// The first region that overlaps `region`.
+    fn overlapping(&self, region: Region) -> Option<&Mapped> {
         let ends = |region: Region| region.guest.saturating_add(region.len);
         self.regions.iter().find(|other| other.region.guest < ends(region) && region.guest < ends(other.region))
     }
 
-    /// The next table, without one region; `REM_MEM_REG`. Its file and offset are not compared: the message does not have to name them.
+    /// Creates the next table, without one region (`REM_MEM_REG`). File and offset are not compared: the message need
+    /// not contain them.
     ///
     /// # Errors
-    /// [`RegionError`], of [`MemoryError::Unknown`]; this table stays as it is.
+    /// [`RegionError`] with [`MemoryError::Unknown`]; this table is unchanged.
     pub fn without(&self, region: Region) -> Result<GuestMemory, RegionError> {
         let words = |region: &Region| (region.guest, region.len, region.user);
         let kept: Box<[Mapped]> =
@@ -276,14 +282,14 @@ impl GuestMemory {
         Ok(GuestMemory { generation: self.generation + 1, regions: kept })
     }
 
-    /// The guest address behind its last region's last byte; 0 without regions.
+    /// The guest address after the last byte of its last region; 0 without regions.
     #[must_use]
     pub fn end(&self) -> u64 {
-        // Cannot overflow: checked when it was made.
+        // Cannot overflow: checked when the region was added.
         self.regions.last().map_or(0, |mapped| mapped.region.guest + mapped.region.len)
     }
 
-    /// The host address of guest memory that lies whole in one region; the way of nearly all buffers.
+    /// The host address of guest memory that lies completely in one region; the common case.
     #[inline]
     #[must_use]
     pub fn host(&self, guest: u64, len: u32) -> Option<u64> {
@@ -291,15 +297,15 @@ impl GuestMemory {
         mapped.region.at(mapped.region.guest, guest, len.into()).map(|at| mapped.host + at)
     }
 
-    /// The window around a guest address; an empty one if it lies in no region.
+    /// The window of the region that contains a guest address; an empty window if no region does.
     #[inline(never)]
     pub(crate) fn window(&self, guest: u64) -> Window {
         let of = |mapped: &Mapped| Window { guest: mapped.region.guest, len: mapped.region.len, host: mapped.host };
         self.region_of(guest).map(of).unwrap_or_default()
     }
 
-    /// The pieces of guest memory that may lie across neighbouring regions, in their order; false, and perhaps some pieces given
-    /// already, if a byte of it lies in none.
+    /// Calls `each` with the pieces of guest memory that may span adjacent regions, in order. Returns false if a byte
+    /// lies in no region; some pieces may have been passed to `each` by then.
     pub fn pieces(&self, mut guest: u64, mut len: u32, mut each: impl FnMut(Piece)) -> bool {
         loop {
             let Some(mapped) = self.region_of(guest) else { return false };
@@ -311,18 +317,19 @@ impl GuestMemory {
             if len == 0 {
                 return true;
             }
-            // Cannot overflow: a region ends at most where the address space does, checked when it was made.
+            // Cannot overflow: a region ends within the address space, checked when it was added.
             guest += u64::from(here);
         }
     }
 
-    /// The host address of memory that the frontend names by its own addresses, as it does for rings; it must lie whole in one region.
+    /// The host address of memory that the frontend names by its own virtual address, as it does for rings. The memory
+    /// must lie completely in one region.
     #[must_use]
     pub fn of_user(&self, user: u64, len: u64) -> Option<u64> {
         self.regions.iter().find_map(|mapped| Some(mapped.host + mapped.region.at(mapped.region.user, user, len)?))
     }
 
-    /// The guest address of what the frontend names by its own.
+    /// The guest address of a byte that the frontend names by its own virtual address.
     #[must_use]
     pub fn guest_of_user(&self, user: u64) -> Option<u64> {
         self.regions
@@ -330,20 +337,20 @@ impl GuestMemory {
             .find_map(|mapped| Some(mapped.region.guest + mapped.region.at(mapped.region.user, user, 1)?))
     }
 
-    /// No file has been found shorter than it was announced; see [`Shared::is_whole`].
+    /// Returns whether no file has been found shorter than announced; see [`Shared::is_whole`].
     #[inline]
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.regions.iter().all(|mapped| mapped.shared.is_whole())
     }
 
-    /// Takes the guest's files away from whoever still touches this memory, a device that is late above all: what is written there from now on
-    /// reaches nobody. Neighbours in time that share regions with this table lose them, too.
+    /// Detaches this memory from the guest's files, mainly against a device that is late: later writes to it reach no
+    /// guest. Other tables that share regions with this one lose them too.
     ///
     /// # Errors
-    /// The system's refusal, for the first region that it kept.
+    /// The system's error, for the first region that could not be detached.
     pub fn revoke(&self) -> Result<(), RegionError> {
-        // All that can be, whatever becomes of one.
+        // Detach every region, even if one fails.
         let tried = self.regions.iter().map(|mapped| {
             let refused = |error: telpher_mem::MapError| MemoryError::Map(error.into());
             mapped.shared.revoke().map_err(|error| RegionError { region: mapped.region, source: refused(error) })
@@ -351,10 +358,10 @@ impl GuestMemory {
         tried.fold(Ok(()), Result::and)
     }
 
-    /// The region with this byte.
+    /// The region that contains this byte.
     #[inline]
     fn region_of(&self, guest: u64) -> Option<&Mapped> {
-        // Few: one for most guests, two where there is memory above 4 GiB.
+        // There are few: one for most guests, two for guests with memory above 4 GiB.
         let index = match &*self.regions {
             [only] => usize::from(only.region.guest <= guest),
             regions => regions.partition_point(|mapped| mapped.region.guest <= guest),

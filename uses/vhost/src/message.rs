@@ -1,6 +1,7 @@
-//! vhost-user's messages: words on a socket become what a frontend asks for, once, and answers become words.
+//! vhost-user's messages: parses the bytes on a socket into requests, and encodes replies.
 //!
-//! Every length is compared before a word is read. A message that comes with more files than its request takes is refused, and all are closed.
+//! Every length is checked before a field is read. A message with more files than its request takes is refused, and all
+//! its files are closed.
 //!
 //! Source: vhost-user, "Message Specification", "Front-end message types", "Protocol features".
 
@@ -11,71 +12,71 @@ use bitflags::bitflags;
 use std::os::fd::OwnedFd;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of a message before its payload. Source: vhost-user, "Header".
+/// Bytes of a message's header. Source: vhost-user, "Header".
 pub const HEADER_BYTES: usize = size_of::<Header>();
-/// Regions one `SET_MEM_TABLE` can name. Source: vhost-user, "Memory regions description".
+/// The most regions in one `SET_MEM_TABLE`. Source: vhost-user, "Memory regions description".
 pub const MOST_TABLE_REGIONS: usize = 8;
-/// Files that come with one message. Source: vhost-user, `SET_MEM_TABLE`: one a region.
+/// The most files with one message. Source: vhost-user, `SET_MEM_TABLE`: one per region.
 pub const MOST_FILES: usize = MOST_TABLE_REGIONS;
 /// The longest payload, in bytes: a full table of regions.
 pub const MOST_PAYLOAD: usize = size_of::<[u32; 2]>() + MOST_TABLE_REGIONS * size_of::<RegionWords>();
 
-/// The version that messages name. Source: vhost-user, "Header".
+/// The protocol version in messages. Source: vhost-user, "Header".
 const VERSION: u32 = 1;
 const VERSION_MASK: u32 = 0b11;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
-/// No file comes with the message: the ring is polled. Source: vhost-user, `SET_VRING_KICK`.
+/// Set if no file comes with the message: the ring is polled. Source: vhost-user, `SET_VRING_KICK`.
 const NO_FILE: u64 = 1 << 8;
 /// The used ring is logged. Source: vhost-user, "Migration", `VHOST_VRING_F_LOG`.
 const LOG_RING: u32 = 1;
 
 bitflags! {
-    /// What of the protocol both sides know. Source: vhost-user, "Protocol features".
+    /// Features of the protocol itself. Source: vhost-user, "Protocol features".
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
     pub struct ProtocolFeatures: u64 {
-        /// `MQ`: how many rings there are can be asked for.
+        /// `MQ`: the frontend can ask for the number of rings.
         const MQ = 1 << 0;
         /// `LOG_SHMFD`: the dirty log is a file.
         const LOG_SHMFD = 1 << 1;
-        /// `RARP`: the guest is announced by the backend after a migration.
+        /// `RARP`: the backend announces the guest after a migration.
         const RARP = 1 << 2;
-        /// `REPLY_ACK`: every request can ask for an answer.
+        /// `REPLY_ACK`: every request can ask for a reply.
         const REPLY_ACK = 1 << 3;
-        /// `INFLIGHT_SHMFD`: what is in flight is recorded in a file that outlives the backend.
+        /// `INFLIGHT_SHMFD`: the chains in flight are recorded in a file that outlives the backend.
         const INFLIGHT_SHMFD = 1 << 12;
         /// `RESET_DEVICE`: the device can be reset.
         const RESET_DEVICE = 1 << 13;
         /// `CONFIGURE_MEM_SLOTS`: regions come and go one by one.
         const CONFIGURE_MEM_SLOTS = 1 << 15;
-        /// `STATUS`: the device's status is told.
+        /// `STATUS`: the device's status is reported.
         const STATUS = 1 << 16;
     }
 }
 
-/// What every message begins with. Source: vhost-user, "Header".
+/// The header of every message. Source: vhost-user, "Header".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Header {
-    /// Which request.
+    /// The request's number.
     pub request: u32,
-    /// Version, and whether it is, or wants, a reply.
+    /// The version, and whether it is a reply or asks for one.
     pub flags: u32,
-    /// Bytes of the payload.
+    /// Length of the payload in bytes.
     pub size: u32,
 }
 
 impl Header {
-    /// Whether the frontend asks for an answer, if that was agreed on.
+    /// Returns whether the frontend asks for a reply, provided that this was negotiated.
     #[must_use]
     pub fn wants_reply(&self) -> bool {
         self.flags & NEED_REPLY != 0
     }
 
-    /// Bytes of the payload that follows.
+    /// Returns the length of the payload that follows.
     ///
     /// # Errors
-    /// [`MessageError`]: it is none of a frontend's requests, or longer than any.
+    /// [`MessageError`]: it is not a frontend's request, or is longer than any request.
     pub fn payload(&self) -> Result<usize, MessageError> {
         if self.flags & VERSION_MASK != VERSION || self.flags & REPLY != 0 {
             return Err(MessageError::Flags { flags: self.flags });
@@ -87,44 +88,44 @@ impl Header {
     }
 }
 
-/// Why a message makes no sense. Whoever sent it is not listened to any more.
+/// Why a message is invalid. The session with its sender ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// Another version, or an answer to what nobody asked.
+    /// Another version, or a reply to nothing.
     #[error("a message has the flags {flags:#x}, which no request of version {VERSION} has")]
     Flags {
-        /// Its flags.
+        /// The message's flags.
         flags: u32,
     },
     /// Its payload is longer than any request's.
-    #[error("a message announces {size} bytes, more than the {MOST_PAYLOAD} that any request has")]
+    #[error("a message announces {size} bytes; no request has more than {MOST_PAYLOAD}")]
     Long {
-        /// Bytes it announces.
+        /// The announced length.
         size: u32,
     },
-    /// A request that is not known here, and was not offered.
-    #[error("request {number} is none that this backend offered")]
+    /// An unknown request, which was not offered.
+    #[error("request {number} was not offered by this backend")]
     Unknown {
-        /// Its number.
+        /// The request's number.
         number: u32,
     },
-    /// Its payload is not as long as its request's.
-    #[error("request {number} has {size} bytes, which is not what it has to say")]
+    /// Its payload does not have the length of its request.
+    #[error("request {number} has {size} bytes, which is the wrong length")]
     Size {
-        /// Its number.
+        /// The request's number.
         number: u32,
-        /// Bytes it has.
+        /// Its length in bytes.
         size: usize,
     },
-    /// It names more regions than a message has room for.
-    #[error("a table of {count} regions: there are {MOST_TABLE_REGIONS} at most in one message")]
+    /// It names more regions than fit in a message.
+    #[error("a memory table has {count} regions; one message may have {MOST_TABLE_REGIONS}")]
     Regions {
-        /// How many.
+        /// The number of regions.
         count: u32,
     },
-    /// There are more files than it takes. Source: DPDK's backend, `validate_msg_fds`, refuses them as well.
-    #[error("request {number} came with {found} files, and takes {most} at most; all of them were closed")]
+    /// It came with too many files. Source: DPDK's backend refuses them as well (`validate_msg_fds`).
+    #[error("request {number} came with {found} files and takes at most {most}; all of them were closed")]
     Surplus {
         /// Its number.
         number: u32,
@@ -133,8 +134,8 @@ pub enum MessageError {
         /// How many it takes.
         most: usize,
     },
-    /// Files are missing.
-    #[error("request {number} came with {found} files, and needs {needed}")]
+    /// It came with too few files.
+    #[error("request {number} came with {found} files and needs {needed}")]
     Files {
         /// Its number.
         number: u32,
@@ -145,20 +146,20 @@ pub enum MessageError {
     },
 }
 
-/// Where a record of what is in flight lies in its file, and for what. Source: vhost-user, "Inflight description".
+/// Where an inflight record lies in its file, and which rings it is for. Source: vhost-user, "Inflight description".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RecordPlace {
-    /// Bytes of it.
+    /// Its length in bytes.
     pub len: u64,
-    /// Where it begins.
+    /// Its offset in the file.
     pub offset: u64,
-    /// Rings.
+    /// Number of rings.
     pub rings: u16,
     /// Descriptors of each ring.
     pub size: u16,
 }
 
-/// What a frontend asks for. `ring` is a virtqueue's number, as the frontend says it: nobody has looked yet whether there is one.
+/// A frontend's request. `ring` is a virtqueue's number as sent by the frontend, not yet checked.
 #[derive(Debug)]
 pub enum Request {
     /// `GET_FEATURES`
@@ -171,15 +172,15 @@ pub enum Request {
     ResetOwner,
     /// `SET_MEM_TABLE`
     SetMemory(Vec<(Region, OwnedFd)>),
-    /// `SET_LOG_BASE`: bytes, where they begin in the file, and the file.
+    /// `SET_LOG_BASE`: length, offset in the file, and the file.
     SetLog(u64, u64, OwnedFd),
-    /// `SET_LOG_FD`: to be told of marks; nobody needs to.
+    /// `SET_LOG_FD`: a file for notifications of marks; not needed here.
     SetLogEvent,
-    /// `SET_VRING_NUM`: descriptors.
+    /// `SET_VRING_NUM`: the number of descriptors.
     SetRingSize(u32, u32),
-    /// `SET_VRING_ADDR`: where its parts are, and, if it is logged, the guest address of its used ring.
+    /// `SET_VRING_ADDR`: the addresses of its parts, and the guest address of its used ring if that is logged.
     SetRingAddresses(u32, RingAddresses, Option<u64>),
-    /// `SET_VRING_BASE`: where it goes on.
+    /// `SET_VRING_BASE`: where it resumes.
     SetRingBase(u32, u32),
     /// `GET_VRING_BASE`: it stops.
     GetRingBase(u32),
@@ -197,9 +198,9 @@ pub enum Request {
     GetQueues,
     /// `SET_VRING_ENABLE`
     EnableRing(u32, bool),
-    /// `SEND_RARP`: the guest's address.
+    /// `SEND_RARP`: the guest's MAC address.
     Announce([u8; 6]),
-    /// `GET_INFLIGHT_FD`: a new record.
+    /// `GET_INFLIGHT_FD`: creates a record.
     GetRecord(RecordPlace),
     /// `SET_INFLIGHT_FD`
     SetRecord(RecordPlace, OwnedFd),
@@ -218,7 +219,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether its answer is more than "done" or "refused".
+    /// Returns whether its reply is more than "done" or "refused".
     #[must_use]
     pub fn asks(&self) -> bool {
         matches!(
@@ -274,7 +275,8 @@ struct RecordWords {
     size: u16,
 }
 
-/// Bytes of a record's description from frontends that pad it, as QEMU does. Source: vhost-user, "Inflight description", in C.
+/// Length of a record's description from frontends that pad it, as QEMU does. Source: vhost-user, "Inflight
+/// description", in C.
 const PADDED_RECORD: usize = size_of::<RecordWords>().next_multiple_of(size_of::<u64>());
 
 impl RegionWords {
@@ -284,7 +286,7 @@ impl RegionWords {
     }
 }
 
-/// A request's number, payload and files, before they mean anything.
+/// A request's number, payload and files, before parsing.
 struct Raw<'a> {
     number: u32,
     payload: &'a [u8],
@@ -296,17 +298,17 @@ impl Raw<'_> {
         MessageError::Size { number: self.number, size: self.payload.len() }
     }
 
-    /// The payload, which is one `T`.
+    /// Parses the payload, which is one `T`.
     fn words<T: FromBytes>(&self) -> Result<T, MessageError> {
         T::read_from_bytes(self.payload).map_err(|_| self.size())
     }
 
-    /// The first file.
+    /// Takes the first file.
     fn file(&mut self) -> Result<OwnedFd, MessageError> {
         self.files(1).map(|mut files| files.swap_remove(0))
     }
 
-    /// So many files, the first that came.
+    /// Takes the first `needed` files.
     fn files(&mut self, needed: usize) -> Result<Vec<OwnedFd>, MessageError> {
         let found = self.files.len();
         if found < needed {
@@ -315,12 +317,12 @@ impl Raw<'_> {
         Ok(self.files.drain(..needed).collect())
     }
 
-    /// One file that the request has no use for is closed, if there is one.
+    /// Closes one file that the request does not need, if it came with one.
     fn close_file(&mut self) {
         self.files.pop();
     }
 
-    /// A ring's number, and the file that its events go through, if there is one.
+    /// Parses a ring's number, and takes the file for its events if there is one.
     fn event(&mut self) -> Result<(u32, Option<OwnedFd>), MessageError> {
         let word: u64 = self.words()?;
         let file = if word & NO_FILE == 0 { Some(self.file()?) } else { None };
@@ -363,7 +365,7 @@ impl Raw<'_> {
     }
 }
 
-/// What a message asks for. Its files are in the request, or closed.
+/// Parses a message into a request. Its files are in the request, or closed.
 ///
 /// # Errors
 /// [`MessageError`]; the files are closed.
@@ -377,7 +379,7 @@ pub fn parse(header: &Header, payload: &[u8], files: Vec<OwnedFd>) -> Result<Req
     }
 }
 
-/// What the words ask for, with the files that it takes; the others stay.
+/// Parses the request and takes its files; surplus files stay in `raw`.
 fn request_of(raw: &mut Raw<'_>) -> Result<Request, MessageError> {
     let state = |raw: &Raw<'_>| raw.words().map(|words: StateWords| (words.ring, words.number));
     match raw.number {
@@ -421,7 +423,8 @@ fn request_of(raw: &mut Raw<'_>) -> Result<Request, MessageError> {
         36 => raw.nothing(Request::GetMemorySlots),
         37 => Ok(Request::AddRegion(raw.region()?, raw.file()?)),
         38 => {
-            // QEMU sends the region's file. Source: vhost-user, `REM_MEM_REG`: a backend may accept one file, and closes it.
+            // QEMU sends the region's file. Source: vhost-user, `REM_MEM_REG`: a backend may accept one file, and
+            // closes it.
             raw.close_file();
             raw.region().map(Request::RemoveRegion)
         }
@@ -431,29 +434,29 @@ fn request_of(raw: &mut Raw<'_>) -> Result<Request, MessageError> {
     }
 }
 
-/// What a request is answered with.
+/// The reply to a request.
 #[derive(Debug)]
 pub enum Reply {
-    /// A number: what was asked for, or 0 for "done" and anything else for "refused".
+    /// A number: the requested value, or 0 for "done" and any other value for "refused".
     Number(u64),
-    /// The dirty log, as it was announced. The document leaves open what is answered to `SET_LOG_BASE`: QEMU reads an answer of any length,
-    /// and rust-vmm's frontend (Cloud Hypervisor's) waits for this one.
+    /// The dirty log, as it was announced. The specification does not define the reply to `SET_LOG_BASE`. QEMU accepts
+    /// a reply of any length, and rust-vmm's frontend (Cloud Hypervisor's) waits for this one.
     Log {
-        /// Bytes.
+        /// Its length in bytes.
         len: u64,
-        /// Where they begin.
+        /// Its offset in the file.
         offset: u64,
     },
-    /// Where a ring went on to.
+    /// Where a stopped ring resumes.
     State {
-        /// Which.
+        /// The ring's index.
         ring: u32,
-        /// Where.
+        /// Its base.
         base: u32,
     },
-    /// A record of what is in flight.
+    /// An inflight record.
     Record {
-        /// Where it lies in the file.
+        /// Its position in the file.
         place: RecordPlace,
         /// The file.
         file: OwnedFd,
@@ -461,7 +464,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// The message that answers a request, whose header it is; and the file that goes with it.
+    /// Encodes the reply to the request with header `to`. Returns the bytes, and the file to send with them.
     #[must_use]
     pub fn message(self, to: &Header) -> (Vec<u8>, Option<OwnedFd>) {
         let (payload, file) = match self {
@@ -470,7 +473,7 @@ impl Reply {
             Reply::State { ring, base } => (StateWords { ring, number: base }.as_bytes().to_vec(), None),
             Reply::Record { place: RecordPlace { len, offset, rings, size }, file } => {
                 let mut words = RecordWords { len, offset, rings, size }.as_bytes().to_vec();
-                // As long as the frontend's own: those that pad it compare lengths.
+                // As long as the frontend's own description: frontends that pad it compare lengths.
                 words.resize((to.size as usize).clamp(words.len(), PADDED_RECORD), 0);
                 (words, Some(file))
             }
@@ -481,7 +484,7 @@ impl Reply {
     }
 }
 
-/// What a device for networks offers here.
+/// The features that a network device offers here.
 pub const FEATURES: Features = Features::MRG_RXBUF
     .union(Features::MQ)
     .union(Features::CTRL_VQ)
@@ -519,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_another_version_or_too_long_is_refused() {
+    fn a_header_with_a_wrong_version_or_length_is_refused() {
         let sane = Header { request: 1, flags: 1, size: 264 };
         assert_eq!((sane.payload(), MOST_PAYLOAD), (Ok(264), 264));
         for flags in [0, 2, 3, 5] {
@@ -532,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_has_the_length_of_its_request_or_is_refused() {
+    fn a_payload_of_the_wrong_length_is_refused() {
         for request in 0..=64 {
             // Of the right length, all have more files than they take.
             let files = || (0..=MOST_FILES).map(|_| file()).collect();
@@ -558,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_as_many_regions_as_it_says_and_a_file_each() {
+    fn a_memory_table_needs_the_announced_regions_and_a_file_each() {
         let table = |count: usize, regions: usize| words(&[&[count as u64][..], &vec![7; 4 * regions]].concat());
         let files = |count| (0..count).map(|_| file()).collect::<Vec<_>>();
         for count in 0..=8 {
@@ -578,9 +581,9 @@ mod tests {
         }
     }
 
-    /// CVE-2019-14818: files that no request had asked for stayed open for ever. Then they were closed here and nothing was said of it.
+    /// CVE-2019-14818: unexpected files stayed open for ever. A first fix here closed them without an error.
     #[test]
-    fn a_message_with_more_files_than_its_request_takes_is_refused_and_all_are_closed() {
+    fn a_message_with_surplus_files_is_refused_and_all_are_closed() {
         // Request, payload, and how many files it takes.
         let cases: [(u32, Vec<u8>, usize); 9] = [
             (1, vec![], 0),
@@ -607,20 +610,20 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_without_a_file_says_so() {
+    fn a_ring_without_a_file_is_recognised() {
         assert!(matches!(ask(13, &words(&[0x105]), Vec::new()), Ok(Request::SetRingCall(5, None))));
         assert!(matches!(ask(13, &words(&[5]), Vec::new()), Err(MessageError::Files { found: 0, needed: 1, .. })));
     }
 
     /// CVE-2020-10723: an index was cut to 16 bits before it was compared.
     #[test]
-    fn a_rings_number_is_kept_whole() {
+    fn a_rings_number_is_not_truncated() {
         let state = [0x0001_0000_u32.to_le_bytes(), 256_u32.to_le_bytes()].concat();
         assert!(matches!(ask(8, &state, Vec::new()), Ok(Request::SetRingSize(0x1_0000, 256))));
     }
 
     #[test]
-    fn a_record_is_answered_in_the_frontends_length() {
+    fn a_record_reply_has_the_frontends_length() {
         for size in [20, 24] {
             let to = Header { request: 31, flags: 1, size };
             let place = RecordPlace { len: 4096, offset: 0, rings: 2, size: 256 };
@@ -634,7 +637,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(request in 0_u32..50, payload in prop::collection::vec(any::<u8>(), 0..300), files in 0_usize..9) {
+        fn no_input_makes_the_parser_panic(request in 0_u32..50, payload in prop::collection::vec(any::<u8>(), 0..300), files in 0_usize..9) {
             let _ = ask(request, &payload, (0..files).map(|_| file()).collect());
         }
     }

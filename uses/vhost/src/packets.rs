@@ -1,26 +1,26 @@
-//! Packets in this process: buffers of one size in one piece of memory, handed around by the burst.
+//! Packets in this process: buffers of one size in one block of memory, passed around in bursts.
 //!
-//! A [`Packets`] is a row of packets that share one count of their pool's memory, so that a packet on its way through a switch costs no
-//! reference count, no lock and no allocation: it is an index, where it begins, and how long it is. A buffer is in one row at a time, or
-//! with the copies that a virtqueue has in flight, or free; what is dropped is free again.
-#![allow(unsafe_code, reason = "makes slices of buffers that devices write, too")]
+//! A [`Packets`] is a list of packets that share one reference to their pool's memory. A packet moving through a switch
+//! therefore needs no reference count, no lock and no allocation: it is a buffer index, a start offset and a length. A
+//! buffer is in one list at a time, or held by a virtqueue for copies in flight, or free. Dropped packets become free.
+#![allow(unsafe_code, reason = "makes slices of buffers that devices also write")]
 
 mod loose;
 
 pub use loose::{Loose, MOST_LOOSE};
 
-use loose::Turns;
+use loose::Generations;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_mem::{MapError, PageSize, Region, StableBufMut};
 
-/// Bytes before a packet that are kept free for headers. Source: DPDK's `RTE_PKTMBUF_HEADROOM`, which switches are used to.
+/// Bytes before a packet that are kept free for headers. Source: DPDK's `RTE_PKTMBUF_HEADROOM`, which switches expect.
 pub const HEADROOM: u32 = 128;
 
-/// What a pool is made of.
+/// The size of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolOptions {
-    /// How many buffers.
+    /// The number of buffers.
     pub buffers: u32,
     /// The longest packet, in bytes.
     pub longest: u32,
@@ -36,7 +36,7 @@ impl Default for PoolOptions {
 impl PoolOptions {
     /// Bytes from one buffer to the next.
     fn stride(self) -> u32 {
-        // A line more, so that buffers do not begin in the same sets of the caches.
+        // One more cache line, so that buffers do not all start in the same cache sets.
         (HEADROOM.saturating_add(self.longest)).next_multiple_of(LINE_BYTES).saturating_add(LINE_BYTES)
     }
 }
@@ -47,7 +47,7 @@ pub struct PacketPool {
     memory: Arc<PoolMemory>,
 }
 
-/// The buffers themselves.
+/// The pool's buffers.
 #[derive(Debug)]
 pub(crate) struct PoolMemory {
     base: u64,
@@ -55,65 +55,68 @@ pub(crate) struct PoolMemory {
     stride: u32,
     options: PoolOptions,
     free: Mutex<Vec<u32>>,
-    turns: Turns,
-    /// Owns the bytes, unless somebody else does; never borrowed again.
+    generations: Generations,
+    /// Owns the bytes, unless the caller does; never borrowed again.
     _region: Option<Region>,
 }
 
-/// One packet: which buffer, from where, how long. There is one of each buffer: who has it has the buffer's bytes, and nobody else.
+/// Ownership of one packet: buffer index, start offset, length. There is exactly one per buffer, and only its owner may
+/// access the buffer's bytes.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Held {
+pub(crate) struct OwnedBuffer {
     index: u32,
     start: u32,
     len: u32,
 }
 
-/// A row of packets of one pool, in their order. Dropped, it gives its buffers back.
+/// A list of packets of one pool, in order. Dropping it returns its buffers.
 #[derive(Debug)]
 pub struct Packets {
     memory: Arc<PoolMemory>,
-    held: VecDeque<Held>,
+    held: VecDeque<OwnedBuffer>,
 }
 
 /// Bytes of a cache line. Source: every x86-64 processor with CLFLUSH reports 64 in CPUID leaf 1.
 const LINE_BYTES: u32 = 64;
 
 impl PacketPool {
-    /// So much memory, present from now on, on huge pages if the system has them.
+    /// Creates a pool with its memory already populated, on huge pages if the system has them.
     ///
     /// # Errors
-    /// The system's refusal.
+    /// The system's error.
     pub fn new(options: PoolOptions) -> Result<PacketPool, MapError> {
         let mut region = Region::new(options.bytes(), PageSize::Huge)?;
         region.populate()?;
         Ok(PacketPool::at(region.address_mut(), options, Some(region)))
     }
 
-    /// The same over memory of the caller's: [`PoolOptions::bytes`] from `start` on. A start at a multiple of 64 is the quickest.
+    /// Creates a pool over the caller's memory: [`PoolOptions::bytes`] from `start` on. A start aligned to 64 bytes is
+    /// fastest.
     ///
     /// # Safety
-    /// So many bytes are mapped there for reading and writing, and nobody else touches them, until the pool [is whole](PacketPool::is_whole) for the
-    /// last time before it is dropped, or the process ends.
+    /// That many bytes are mapped there for reading and writing. No other code touches them until the pool [is
+    /// whole](PacketPool::is_whole) for the last time before it is dropped, or the process ends.
     #[must_use]
     pub unsafe fn over(start: *mut u8, options: PoolOptions) -> PacketPool {
         PacketPool::at(start.expose_provenance() as u64, options, None)
     }
 
     fn at(base: u64, options: PoolOptions, region: Option<Region>) -> PacketPool {
-        // The last is lent first, and what was given back last: it is the warmest.
+        // The buffer returned last is lent first: it is most likely in the cache.
         let free = Mutex::new((0..options.buffers).rev().collect());
-        let (stride, turns) = (options.stride(), Turns::of(options.buffers));
-        PacketPool { memory: Arc::new(PoolMemory { base, stride, options, free, turns, _region: region }) }
+        let (stride, generations) = (options.stride(), Generations::of(options.buffers));
+        PacketPool { memory: Arc::new(PoolMemory { base, stride, options, free, generations, _region: region }) }
     }
 
-    /// True if nobody else has any of it: no row, no port, no lane, and no packet is outside of rows.
+    /// Returns whether all buffers are free and nothing else refers to the pool: no packet list, no port, no lane, and
+    /// no detached packet.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        // In this order: whoever has the memory may give buffers back as its last act.
+        // In this order: the last action of another owner may be to return buffers.
         Arc::strong_count(&self.memory) == 1 && self.free() == self.memory.options.buffers as usize
     }
 
-    /// Up to `count` packets without bytes, as many as are free. One lock.
+    /// Returns up to `count` empty packets, as many as are free. Takes one lock.
     #[must_use]
     pub fn lend(&self, count: usize) -> Packets {
         let mut packets = self.row(count);
@@ -121,19 +124,19 @@ impl PacketPool {
         packets
     }
 
-    /// A row without packets, with room for so many.
+    /// Returns an empty list with capacity for `room` packets.
     #[must_use]
     pub fn row(&self, room: usize) -> Packets {
         Packets { memory: Arc::clone(&self.memory), held: VecDeque::with_capacity(room) }
     }
 
-    /// Buffers that nobody has.
+    /// The number of free buffers.
     #[must_use]
     pub fn free(&self) -> usize {
         self.memory.free.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// What it was made of.
+    /// The options it was created with.
     #[must_use]
     pub fn options(&self) -> PoolOptions {
         self.memory.options
@@ -147,22 +150,22 @@ impl PacketPool {
 impl PoolMemory {
     /// Address of a packet's first byte.
     #[inline]
-    pub(crate) fn address(&self, held: &Held) -> u64 {
+    pub(crate) fn address(&self, held: &OwnedBuffer) -> u64 {
         // Cannot overflow: within the region.
         self.base + u64::from(self.stride) * u64::from(held.index) + u64::from(held.start)
     }
 
-    /// The longest packet a buffer has room for.
+    /// The longest packet that fits a buffer.
     pub(crate) fn longest(&self) -> u32 {
         self.options.longest
     }
 
-    /// A packet without bytes, if one is free.
-    pub(crate) fn lend_one(&self) -> Option<Held> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().map(Held::empty)
+    /// Returns an empty packet, if a buffer is free.
+    pub(crate) fn lend_one(&self) -> Option<OwnedBuffer> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().map(OwnedBuffer::empty)
     }
 
-    pub(crate) fn give_back(&self, held: impl ExactSizeIterator<Item = Held>) {
+    pub(crate) fn give_back(&self, held: impl ExactSizeIterator<Item = OwnedBuffer>) {
         if held.len() > 0 {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             free.extend(held.map(|held| held.index));
@@ -170,21 +173,21 @@ impl PoolMemory {
     }
 }
 
-impl Held {
-    fn empty(index: u32) -> Held {
-        Held { index, start: HEADROOM, len: 0 }
+impl OwnedBuffer {
+    fn empty(index: u32) -> OwnedBuffer {
+        OwnedBuffer { index, start: HEADROOM, len: 0 }
     }
 
-    /// Its bytes.
+    /// Its length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
-    /// A packet of so many bytes at its usual place.
+    /// Gives the packet `len` bytes, at the default start offset.
     ///
     /// # Panics
-    /// If it has no room for them.
+    /// If the buffer is too small.
     #[inline]
     pub(crate) fn resize(&mut self, pool: &PoolMemory, len: u32) {
         assert!(len <= pool.longest(), "{len} bytes in a buffer of {}", pool.longest());
@@ -193,22 +196,22 @@ impl Held {
 }
 
 impl Packets {
-    /// How many.
+    /// The number of packets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// True if there are none.
+    /// Returns whether there are no packets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// How many bytes they have together.
+    /// The total length of all packets in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let sum = |held: &[Held]| held.iter().map(|held| u64::from(held.len)).sum::<u64>();
+        let sum = |held: &[OwnedBuffer]| held.iter().map(|held| u64::from(held.len)).sum::<u64>();
         let (front, back) = self.held.as_slices();
         sum(front) + sum(back)
     }
@@ -218,75 +221,76 @@ impl Packets {
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let held = self.held.get(index)?;
-        // SAFETY: the buffer lies in the region, which lives. Nobody writes it while the row is borrowed: there is one `Held` of it, which
-        // lies in this row, and devices write only buffers whose `Held` is in flight.
+        // SAFETY: the buffer lies in the region, which lives. No code writes it while the list is borrowed: its only
+        // `OwnedBuffer` lies in this list, and devices write only buffers whose `OwnedBuffer` is in flight.
         Some(unsafe { std::slice::from_raw_parts(pointer(self.memory.address(held)), held.len as usize) })
     }
 
-    /// The same, to be changed.
+    /// The bytes of packet `index`, mutable.
     #[inline]
     #[must_use]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut [u8]> {
         let held = self.held.get(index)?;
-        // SAFETY: as in `get`; the row is borrowed mutably, so that this is the only slice of it.
+        // SAFETY: as in `get`; the list is borrowed mutably, so this is the only slice of the buffer.
         Some(unsafe { std::slice::from_raw_parts_mut(pointer(self.memory.address(held)), held.len as usize) })
     }
 
     /// The bytes of each packet.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        (0..self.len()).map(|index| self.get(index).expect("an index of the row"))
+        (0..self.len()).map(|index| self.get(index).expect("an index of the list"))
     }
 
-    /// Calls `each` with the bytes of each packet, to be changed.
+    /// Calls `each` with the bytes of each packet, mutable.
     #[inline]
     pub fn for_each_mut(&mut self, mut each: impl FnMut(&mut [u8])) {
         for index in 0..self.len() {
-            each(self.get_mut(index).expect("an index of the row"));
+            each(self.get_mut(index).expect("an index of the list"));
         }
     }
 
-    /// Gives packet `index` so many bytes; what they are is what lay there.
+    /// Sets the length of packet `index`; its bytes are whatever the buffer contains.
     ///
     /// # Panics
-    /// If there is no such packet, or its buffer is not so long.
+    /// If there is no such packet, or its buffer is too small.
     pub fn resize(&mut self, index: usize, len: u32) {
         let held = &mut self.held[index];
         held.resize(&self.memory, len);
     }
 
-    /// Moves the first `count` packets, or all if there are fewer, to the end of another row of the same pool.
+    /// Moves the first `count` packets, or all if there are fewer, to the end of another list of the same pool.
     ///
     /// # Panics
-    /// If the rows are of different pools.
+    /// If the lists are of different pools.
     pub fn move_to(&mut self, count: usize, to: &mut Packets) {
-        assert!(Arc::ptr_eq(&self.memory, &to.memory), "packets stay in their pool; copy them to the other");
+        assert!(Arc::ptr_eq(&self.memory, &to.memory), "packets stay in their pool; copy them to the other pool");
         if count < self.held.len() {
             to.held.extend(self.held.drain(..count));
         } else if to.held.is_empty() {
-            // A burst's way through a switch is mostly whole, into a row that is empty: then no packet need be touched.
+            // A burst usually moves completely into an empty list: then no packet needs to be touched.
             std::mem::swap(&mut self.held, &mut to.held);
         } else {
             to.held.append(&mut self.held);
         }
     }
 
-    /// Gives back all but the first `keep`. One lock.
+    /// Returns all but the first `keep` packets to the pool. Takes one lock.
     pub fn truncate(&mut self, keep: usize) {
         if keep < self.held.len() {
             self.memory.give_back(self.held.drain(keep..));
         }
     }
 
-    /// Lends packets without bytes from the pool until the row has `count`, as many as are free. One lock, none if it has them.
+    /// Takes empty packets from the pool until the list has `count`, as many as are free. Takes one lock, or none if
+    /// the list already has them.
     pub fn fetch(&mut self, count: usize) {
         if self.held.len() < count {
             let mut free = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner);
             let from = free.len() - (count - self.held.len()).min(free.len());
-            self.held.extend(free.drain(from..).rev().map(Held::empty));
+            self.held.extend(free.drain(from..).rev().map(OwnedBuffer::empty));
         }
     }
 
-    /// A row of the same pool without packets.
+    /// Returns an empty list of the same pool.
     pub(crate) fn like(&self) -> Packets {
         Packets { memory: Arc::clone(&self.memory), held: VecDeque::new() }
     }
@@ -296,38 +300,38 @@ impl Packets {
         &self.memory
     }
 
-    /// Bytes of packet `index`.
+    /// The length of packet `index`.
     #[inline]
     pub(crate) fn len_of(&self, index: usize) -> Option<u32> {
-        self.held.get(index).map(Held::len)
+        self.held.get(index).map(OwnedBuffer::len)
     }
 
-    /// The packets themselves, in their order, in one piece.
+    /// The packets' buffers, in order, contiguous.
     #[inline]
-    pub(crate) fn held(&mut self) -> &[Held] {
+    pub(crate) fn held(&mut self) -> &[OwnedBuffer] {
         self.held.make_contiguous()
     }
 
-    /// The first packet leaves the row.
+    /// Removes and returns the first packet.
     #[inline]
-    pub(crate) fn take_first(&mut self) -> Option<Held> {
+    pub(crate) fn take_first(&mut self) -> Option<OwnedBuffer> {
         self.held.pop_front()
     }
 
-    /// The first packet goes back to the pool.
+    /// Returns the first packet to the pool.
     pub(crate) fn drop_first(&mut self) {
         self.memory.give_back(self.held.drain(..1));
     }
 
-    /// The last packet leaves the row.
+    /// Removes and returns the last packet.
     #[inline]
-    pub(crate) fn take_last(&mut self) -> Option<Held> {
+    pub(crate) fn take_last(&mut self) -> Option<OwnedBuffer> {
         self.held.pop_back()
     }
 
-    /// A packet of this pool joins the row.
+    /// Appends a packet of this pool.
     #[inline]
-    pub(crate) fn put_in(&mut self, held: Held) {
+    pub(crate) fn put_in(&mut self, held: OwnedBuffer) {
         self.held.push_back(held);
     }
 }
@@ -353,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_comes_back_when_it_is_dropped() {
+    fn dropped_packets_return_to_the_pool() {
         let pool = pool(10, 2048);
         let mut some = pool.lend(7);
         let more = pool.lend(7);
@@ -369,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_keep_their_bytes_on_their_way() {
+    fn packets_keep_their_bytes_when_they_move() {
         let pool = pool(4, 100);
         let (mut row, mut other) = (pool.lend(4), pool.row(4));
         for index in 0..4 {
@@ -400,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_lives_as_long_as_a_row() {
+    fn the_memory_lives_as_long_as_its_packets() {
         let mut row = pool(1, 4000).lend(1);
         row.resize(0, 4000);
         row.get_mut(0).unwrap().fill(1);

@@ -1,12 +1,12 @@
-//! A port: the virtqueues of one frontend, which comes and goes.
+//! A port: the virtqueues of one frontend at a time.
 //!
 //! ```text
 //! switch's threads ─ receive, transmit ─► Mutex<Slot> × n ◄─ start, stop, move, log ─ Control ◄─ requests
 //! ```
 //!
-//! The data path locks a slot once a burst and never waits for it: while the control plane has it there is nothing to do there. The control
-//! plane waits for a burst to end, and for copies in flight to land, for as long as its bound. A switch that polls a port without a
-//! frontend moves nothing.
+//! The data path locks a slot once per burst and never waits for the lock: while the control plane holds the slot, the
+//! data path does nothing on that ring. The control plane waits for a burst to end, and for copies in flight to
+//! complete, up to its deadline. A switch that polls a port without a frontend moves nothing.
 
 use crate::log::RingLog;
 use crate::ring::{Base, Broken, Direction, RingSetup};
@@ -19,20 +19,22 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How a port works.
+/// The options of a port.
 #[derive(Clone, Debug)]
 pub struct PortOptions {
-    /// What its frontends are offered.
+    /// The features offered to frontends.
     pub offer: Offer,
-    /// How its virtqueues work, by ring; the last is for those that follow.
+    /// The options of its virtqueues, by ring; the last entry applies to all further rings.
     pub rings: Vec<QueueOptions>,
-    /// How long a request of the frontend's waits for copies in flight, if rings stop or memory changes. If copies into the guest have not landed by
-    /// then the session ends: the guest's memory is taken away from the DMA queue, which may still write, and the frontend comes again.
+    /// How long a request of the frontend waits for copies in flight when rings stop or memory changes. If copies into
+    /// the guest are still incomplete then, the session ends: the guest's memory is revoked from the DMA queue, which
+    /// may still write, and the frontend reconnects.
     pub patience: Duration,
 }
 
 impl Default for PortOptions {
-    /// One pair of queues, copied by the CPU. Half a second: assumed, a hundred times what a device needs for all it can have in flight.
+    /// One pair of queues, copied by the CPU. Half a second: assumed, a hundred times what a device needs for
+    /// everything it can have in flight.
     fn default() -> Self {
         let rings = vec![QueueOptions::default()];
         PortOptions { offer: Offer::of_pairs(1), rings, patience: Duration::from_millis(500) }
@@ -42,47 +44,48 @@ impl Default for PortOptions {
 /// The virtqueues of one frontend after another.
 #[derive(Debug)]
 pub struct Port {
-    places: Box<[Place]>,
+    ring_slots: Box<[RingSlot]>,
     pub(crate) pool: PacketPool,
     pub(crate) options: PortOptions,
     pub(crate) taken: Mutex<bool>,
-    /// The address of a guest that has moved here and is to be announced, with [`MOVED`] above its six bytes; 0 if there is none.
+    /// The MAC address of a guest that migrated here and is to be announced, with [`HAS_ADDRESS`] above its six bytes;
+    /// 0 if there is none.
     announced: AtomicU64,
 }
 
-/// There is an address below.
-const MOVED: u64 = 1 << 48;
+/// Set if the word contains an address.
+const HAS_ADDRESS: u64 = 1 << 48;
 
-/// One ring's place.
+/// One ring's slot and its waiters.
 #[derive(Debug)]
-struct Place {
+struct RingSlot {
     slot: Mutex<Slot>,
-    /// How many of the control plane wait for the slot. Who polls leaves it to them: without this, one that polls without a pause has taken it again
-    /// before another has woken up.
-    wanted: AtomicU64,
+    /// How many control plane threads wait for the slot. The polling thread leaves it to them. Without this, a thread
+    /// that polls without a pause would take the lock again before a waiter wakes up.
+    waiters: AtomicU64,
 }
 
-/// One ring, and whom to call.
+/// One ring and its eventfds.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) virtqueue: Option<Virtqueue>,
-    /// It may do what is seen outside.
+    /// The ring may have effects visible to the guest (vhost-user, "Ring states").
     pub(crate) enabled: bool,
     pub(crate) call: Option<OwnedFd>,
     pub(crate) kick: Option<Arc<OwnedFd>>,
     pub(crate) error: Option<OwnedFd>,
-    /// Packets of the guest whose copies landed while it was not polled.
+    /// Packets from the guest whose copies completed while the ring was not polled.
     pub(crate) kept: Packets,
-    /// What virtqueues that were here before have done.
+    /// The counters of virtqueues that used this slot before.
     pub(crate) past: Stats,
-    /// Why the last of them that broke did.
+    /// Why the last broken virtqueue broke.
     last_broken: Option<Broken>,
-    /// The frontend was told that its ring is broken.
-    told: bool,
+    /// The frontend was notified that its ring is broken.
+    error_sent: bool,
 }
 
 impl Port {
-    /// A port whose packets are of this pool. Nobody is connected.
+    /// Creates a port whose packets are of this pool, without a frontend.
     #[must_use]
     pub fn new(pool: &PacketPool, options: PortOptions) -> Arc<Port> {
         let slot = || Slot {
@@ -94,32 +97,33 @@ impl Port {
             kept: pool.row(0),
             past: Stats::default(),
             last_broken: None,
-            told: false,
+            error_sent: false,
         };
-        let place = |_| Place { slot: Mutex::new(slot()), wanted: AtomicU64::new(0) };
-        let places = (0..options.offer.rings.min(MOST_RINGS)).map(place).collect();
+        let ring_slot = |_| RingSlot { slot: Mutex::new(slot()), waiters: AtomicU64::new(0) };
+        let ring_slots = (0..options.offer.rings.min(MOST_RINGS)).map(ring_slot).collect();
         let (taken, announced) = (Mutex::new(false), AtomicU64::new(0));
-        Arc::new(Port { places, pool: pool.clone(), options, taken, announced })
+        Arc::new(Port { ring_slots, pool: pool.clone(), options, taken, announced })
     }
 
-    /// Pairs of queues that a frontend can have.
+    /// The number of queue pairs that a frontend can have.
     #[must_use]
     pub fn pairs(&self) -> usize {
-        self.places.len() / 2
+        self.ring_slots.len() / 2
     }
 
-    /// The pool its packets are of.
+    /// The pool of its packets.
     #[must_use]
     pub fn pool(&self) -> &PacketPool {
         &self.pool
     }
 
-    /// Begins to copy packets to the guest, from the first of `packets` on, and appends those that it has got to `done`; see
-    /// [`Virtqueue::submit_enqueue_burst`] and [`Virtqueue::poll_enqueue_completed`]. Calls the driver if it wants to be. Returns how many left
-    /// `packets`. A queue that does not run, or that another thread polls, takes none.
+    /// Starts to copy packets to the guest, from the first of `packets` on, and appends the packets that the guest has
+    /// received to `done`; see [`Virtqueue::submit_enqueue_burst`] and [`Virtqueue::poll_enqueue_completed`]. Calls the
+    /// driver if it wants calls. Returns how many left `packets`. A queue that does not run, or that another thread
+    /// polls, takes none.
     ///
     /// # Panics
-    /// If there is no such pair, or a row is of another pool.
+    /// If there is no such pair, or a `Packets` is of another pool.
     pub fn receive(&self, pair: usize, packets: &mut Packets, done: &mut Packets) -> usize {
         let Some(mut slot) = self.try_slot(2 * pair) else { return 0 };
         let slot = &mut *slot;
@@ -133,7 +137,8 @@ impl Port {
         taken
     }
 
-    /// The first half of [`receive`](Port::receive): begins to copy packets to the guest. Returns how many left `packets`.
+    /// The first half of [`receive`](Port::receive): starts to copy packets to the guest. Returns how many left
+    /// `packets`.
     ///
     /// # Panics
     /// As for [`receive`](Port::receive).
@@ -145,25 +150,26 @@ impl Port {
         }
     }
 
-    /// The second half of [`receive`](Port::receive): appends packets that the guest has got to `done`, and calls the driver if it wants to be.
-    /// Returns how many.
+    /// The second half of [`receive`](Port::receive): appends packets that the guest has received to `done`, and calls
+    /// the driver if it wants calls. Returns how many.
     ///
     /// # Panics
     /// As for [`receive`](Port::receive).
     pub fn poll_enqueue_completed(&self, pair: usize, done: &mut Packets) -> usize {
         let Some(mut slot) = self.try_slot(2 * pair) else { return 0 };
         let Some(virtqueue) = &mut slot.virtqueue else { return 0 };
-        let landed = virtqueue.poll_enqueue_completed(done);
+        let completed = virtqueue.poll_enqueue_completed(done);
         slot.after_burst();
-        landed
+        completed
     }
 
-    /// Appends packets that the guest has sent to `into`, at most `most`, copied into buffers of `spare`; see
-    /// [`Virtqueue::try_dequeue_burst`]. Calls the driver if it wants to be. Returns how many. A queue that does not run, or that another thread
-    /// polls, gives none; what a queue sends that is not enabled is discarded (vhost-user, "Ring states").
+    /// Appends up to `most` packets that the guest has sent to `into`, copied into buffers of `spare`; see
+    /// [`Virtqueue::try_dequeue_burst`]. Calls the driver if it wants calls. Returns how many. A queue that does not
+    /// run, or that another thread polls, gives none. Packets from a disabled queue are discarded (vhost-user, "Ring
+    /// states").
     ///
     /// # Panics
-    /// If there is no such pair, or a row is of another pool.
+    /// If there is no such pair, or a `Packets` is of another pool.
     pub fn transmit(&self, pair: usize, into: &mut Packets, spare: &mut Packets, most: usize) -> usize {
         let Some(mut slot) = self.try_slot(2 * pair + 1) else { return 0 };
         let slot = &mut *slot;
@@ -181,8 +187,8 @@ impl Port {
         into.len() - before
     }
 
-    /// Waits until the guest has kicked for more to take from a ring, at most for `timeout`; not at all if there is more already, copies are in flight,
-    /// or the ring does not run or has no kicks. For threads that have nothing else to do.
+    /// Waits until the guest kicks the ring, at most for `timeout`. Returns at once if chains are available, copies are
+    /// in flight, the ring does not run, or it has no kick eventfd. For threads that have nothing else to do.
     ///
     /// # Panics
     /// If there is no such ring.
@@ -206,7 +212,7 @@ impl Port {
             let timeout = Timespec::try_from(timeout).ok();
             let ready = poll(&mut [PollFd::new(&*kick, PollFlags::IN)], timeout.as_ref());
             if ready.is_ok_and(|ready| ready > 0) {
-                // Taken up, so that the next is heard; whether there was one does not matter.
+                // Read so that the next kick is noticed; it does not matter whether there was one.
                 let _ = rustix::io::read(&*kick, &mut [0; 8]);
             }
         }
@@ -215,7 +221,7 @@ impl Port {
         }
     }
 
-    /// Whether a ring runs and may do what is seen outside.
+    /// Returns whether a ring runs and is enabled.
     ///
     /// # Panics
     /// If there is no such ring.
@@ -225,13 +231,13 @@ impl Port {
         slot.enabled && slot.virtqueue.is_some()
     }
 
-    /// Whether a frontend has the port.
+    /// Returns whether a frontend is connected to the port.
     #[must_use]
     pub fn has_frontend(&self) -> bool {
         *self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a ring was set up with when it began, its features among it; nothing if it stands still.
+    /// The setup with which a ring started, including its features; `None` if it does not run.
     ///
     /// # Panics
     /// If there is no such ring.
@@ -240,7 +246,7 @@ impl Port {
         self.slot(ring).virtqueue.as_ref().map(|virtqueue| *virtqueue.ring().setup())
     }
 
-    /// A ring's packets in flight.
+    /// The number of a ring's packets in flight.
     ///
     /// # Panics
     /// If there is no such ring.
@@ -249,7 +255,7 @@ impl Port {
         self.slot(ring).virtqueue.as_ref().map_or(0, Virtqueue::in_flight)
     }
 
-    /// Why nothing is taken from a ring any more, if so.
+    /// Why nothing is taken from a ring any more; `None` if it is not broken.
     ///
     /// # Panics
     /// If there is no such ring.
@@ -258,7 +264,7 @@ impl Port {
         self.slot(ring).virtqueue.as_ref().and_then(Virtqueue::broken)
     }
 
-    /// Why the ring broke last, whether it was set up again since or not, over all frontends.
+    /// Why the ring broke last, over all frontends, even if it was set up again since.
     ///
     /// # Panics
     /// If there is no such ring.
@@ -267,7 +273,7 @@ impl Port {
         self.slot(ring).last_broken
     }
 
-    /// What a ring has done, over all frontends.
+    /// A ring's counters, over all frontends.
     ///
     /// # Panics
     /// If there is no such ring.
@@ -278,12 +284,13 @@ impl Port {
         slot.past + now
     }
 
-    /// The address of a guest that has moved here and cannot announce itself, once, whoever asks: that one announces it to the others with a frame in its
-    /// name (vhost-user, `SEND_RARP`). For who polls: one load as long as there is none.
+    /// Returns, once, the MAC address of a guest that migrated here and cannot announce itself. The thread that gets it
+    /// announces it to the network with a frame in the guest's name (vhost-user, `SEND_RARP`). Cheap to poll: one load
+    /// while there is none.
     #[inline]
     #[must_use]
     pub fn take_announcement(&self) -> Option<[u8; 6]> {
-        // Relaxed, as below: the word is all there is to it.
+        // Relaxed, as below: the word is the only data.
         if self.announced.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -292,28 +299,28 @@ impl Port {
         (word != 0).then_some(address)
     }
 
-    /// The one before, if nobody has asked for it, was of the same frontend, which has one guest.
+    /// Overwrites a previous address that was not taken: it was of the same frontend, which has one guest.
     pub(crate) fn announce(&self, address: [u8; 6]) {
         let [a, b, c, d, e, f] = address;
-        self.announced.store(MOVED | u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), Ordering::Relaxed);
+        self.announced.store(HAS_ADDRESS | u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), Ordering::Relaxed);
     }
 
     pub(crate) fn slot(&self, ring: usize) -> MutexGuard<'_, Slot> {
-        let place = &self.places[ring];
-        // Relaxed: it says who is next, and nothing about the slot.
-        place.wanted.fetch_add(1, Ordering::Relaxed);
-        let slot = place.slot.lock().unwrap_or_else(PoisonError::into_inner);
-        place.wanted.fetch_sub(1, Ordering::Relaxed);
+        let ring_slot = &self.ring_slots[ring];
+        // Relaxed: it only says who is next, and nothing about the slot.
+        ring_slot.waiters.fetch_add(1, Ordering::Relaxed);
+        let slot = ring_slot.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        ring_slot.waiters.fetch_sub(1, Ordering::Relaxed);
         slot
     }
 
     #[inline]
     fn try_slot(&self, ring: usize) -> Option<MutexGuard<'_, Slot>> {
-        let place = &self.places[ring];
-        if place.wanted.load(Ordering::Relaxed) > 0 {
+        let ring_slot = &self.ring_slots[ring];
+        if ring_slot.waiters.load(Ordering::Relaxed) > 0 {
             return None;
         }
-        match place.slot.try_lock() {
+        match ring_slot.slot.try_lock() {
             Ok(slot) => Some(slot),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
@@ -326,55 +333,56 @@ impl Port {
     }
 }
 
-/// A ring that stands still.
+/// A ring that has stopped.
 pub(crate) struct Stopped {
-    /// Where it goes on: with what had not landed, if anything.
+    /// Where it resumes: before incomplete chains, if there are any.
     pub(crate) base: Base,
-    /// The memory that its copies may still be written to.
-    pub(crate) late: Option<Arc<GuestMemory>>,
+    /// The memory that its copies may still write.
+    pub(crate) unfinished: Option<Arc<GuestMemory>>,
 }
 
 impl Slot {
-    /// The ring runs from now on, and is polled: its driver need not kick before somebody [waits](Port::wait).
+    /// Starts the ring. It is polled: its driver need not kick before a thread [waits](Port::wait).
     pub(crate) fn run(&mut self, mut virtqueue: Virtqueue) {
         virtqueue.want_kicks(false);
         self.virtqueue = Some(virtqueue);
-        self.told = false;
+        self.error_sent = false;
     }
 
-    /// Lets copies in flight land, `until` then at most; true if all have, or nothing runs. What the guest received goes back to the pool, what it sent
-    /// is kept for who polls next.
-    pub(crate) fn drain(&mut self, until: Instant) -> bool {
+    /// Waits for copies in flight, at most until `deadline`. Returns true if all are complete, or the ring does not
+    /// run. Packets that the guest received go back to the pool; packets that it sent are kept for the next poll.
+    pub(crate) fn drain(&mut self, deadline: Instant) -> bool {
         let Some(virtqueue) = &mut self.virtqueue else { return true };
-        let landed = match virtqueue.ring().setup().direction {
-            Direction::Transmit => virtqueue.drain(&mut self.kept, until),
-            Direction::Receive => virtqueue.drain(&mut self.kept.like(), until),
+        let completed = match virtqueue.ring().setup().direction {
+            Direction::Transmit => virtqueue.drain(&mut self.kept, deadline),
+            Direction::Receive => virtqueue.drain(&mut self.kept.like(), deadline),
         };
         self.after_burst();
-        landed
+        completed
     }
 
-    /// The ring stands still, if it ran, `until` then at the latest.
-    pub(crate) fn stop(&mut self, until: Instant) -> Option<Stopped> {
-        let landed = self.drain(until);
+    /// Stops the ring, if it runs, by `deadline` at the latest.
+    pub(crate) fn stop(&mut self, deadline: Instant) -> Option<Stopped> {
+        let completed = self.drain(deadline);
         let mut virtqueue = self.virtqueue.take()?;
         virtqueue.stats.drop_some(Drop::Silent, virtqueue.in_flight() as u64);
         self.past = self.past + *virtqueue.stats();
         let base = virtqueue.ring().base();
-        // Of packets out of the guest only our own buffers are written.
-        let writes = !landed && virtqueue.ring().setup().direction == Direction::Receive;
-        let late = writes.then(|| Arc::clone(virtqueue.ring().memory()));
-        if !landed || virtqueue.flights.has_redone() {
-            // They end when their lanes have done with them, which keep the guest's memory until then; nobody waits for that.
-            let mut flights = virtqueue.flights;
-            flights.leave();
-            std::thread::spawn(move || drop(flights));
+        // Packets from the guest only write our own buffers.
+        let writes = !completed && virtqueue.ring().setup().direction == Direction::Receive;
+        let unfinished = writes.then(|| Arc::clone(virtqueue.ring().memory()));
+        if !completed || virtqueue.in_flight.has_redone() {
+            // They end when their DMA queues are done with them; the queues keep the guest's memory mapped until then.
+            // No thread waits for that here.
+            let mut in_flight = virtqueue.in_flight;
+            in_flight.close_tenancy();
+            std::thread::spawn(move || drop(in_flight));
         }
-        let available = if landed { base.available } else { base.used };
-        Some(Stopped { base: Base { available, ..base }, late })
+        let available = if completed { base.available } else { base.used };
+        Some(Stopped { base: Base { available, ..base }, unfinished })
     }
 
-    /// Whether it is logged otherwise than it shall be.
+    /// Returns whether its log must change.
     pub(crate) fn needs_log(&self, log: Option<&RingLog>) -> bool {
         self.virtqueue.as_ref().is_some_and(|virtqueue| virtqueue.log.as_ref() != log)
     }
@@ -386,29 +394,29 @@ impl Slot {
         }
     }
 
-    /// Calls the driver if it wants to be, and tells the frontend if its ring is broken.
+    /// Calls the driver if it wants calls, and notifies the frontend if its ring is broken.
     #[inline]
     fn after_burst(&mut self) {
         let Some(virtqueue) = &mut self.virtqueue else { return };
         if virtqueue.wants_call()
             && let Some(call) = &self.call
         {
-            ring_bell(call);
+            signal_eventfd(call);
         }
         if let Some(broken) = virtqueue.broken()
-            && !self.told
+            && !self.error_sent
         {
-            self.told = true;
+            self.error_sent = true;
             self.last_broken = Some(broken);
             if let Some(error) = &self.error {
-                ring_bell(error);
+                signal_eventfd(error);
             }
         }
     }
 }
 
-/// Counts an event up. What cannot be counted up was heard of already.
-pub(crate) fn ring_bell(event: &OwnedFd) {
+/// Increments an eventfd. If its counter is full, the reader has been notified already.
+pub(crate) fn signal_eventfd(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
@@ -418,25 +426,25 @@ mod tests {
     use crate::PoolOptions;
 
     #[test]
-    fn who_polls_leaves_a_ring_to_who_waits_for_it() {
+    fn the_polling_thread_yields_a_ring_to_waiting_threads() {
         let pool = PacketPool::new(PoolOptions { buffers: 64, longest: 2048 }).unwrap();
         let port = Port::new(&pool, PortOptions::default());
         for _ in 0..100 {
-            let polls = port.try_slot(0).expect("nobody else is there");
+            let polls = port.try_slot(0).expect("no other thread holds the slot");
             let waits = std::thread::spawn({
                 let port = Arc::clone(&port);
-                move || port.slot(0).told = true
+                move || port.slot(0).error_sent = true
             });
-            while port.places[0].wanted.load(Ordering::Relaxed) == 0 {
+            while port.ring_slots[0].waiters.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();
             }
             drop(polls);
-            // It has not got it yet, or has had it.
+            // The waiter has not got the slot yet, or is done with it.
             while !waits.is_finished() {
-                assert!(port.try_slot(0).is_none_or(|slot| slot.told));
+                assert!(port.try_slot(0).is_none_or(|slot| slot.error_sent));
             }
             waits.join().unwrap();
-            port.slot(0).told = false;
+            port.slot(0).error_sent = false;
         }
     }
 }

@@ -1,12 +1,12 @@
-//! What one frontend has said so far, and what follows from the next thing it says.
+//! The state that one frontend's requests have set, and what the next request changes.
 //!
 //! ```text
 //! request ─► Session::accept ─► change ─► port ─► outcome ─► Session::reply ─► answer
 //!                  └ refusal ─────────────────────────────────────┘
 //! ```
 //!
-//! A session does nothing itself: no memory is mapped, no ring touched, no file written to. So every order of requests that a frontend can
-//! think of can be tried on it.
+//! A session has no side effects: it maps no memory, touches no ring and writes no file. So tests can try every order
+//! of requests that a frontend could send.
 //!
 //! Source: vhost-user, "Communication", "Ring states", "Migration", "Front-end message types".
 
@@ -16,22 +16,23 @@ use crate::words::{Features, MOST_DESCRIPTORS};
 use crate::{MOST_REGIONS, Region};
 use std::os::fd::OwnedFd;
 
-/// What a backend offers to its frontend. The same after a restart, or a guest that reconnects has agreed on what is not there any more.
+/// What a backend offers to its frontends. It must be the same after a restart: a guest that reconnects keeps using the
+/// features that it negotiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offer {
     /// Features of the device.
     pub features: Features,
     /// Features of the protocol.
     pub protocol: ProtocolFeatures,
-    /// Rings: two for each pair of queues.
+    /// Rings: two per queue pair.
     pub rings: u16,
 }
 
-/// The most rings a device can have here. Source: vhost-user, `SET_VRING_KICK`: a ring's number has eight bits.
+/// The most rings of a device. Source: vhost-user, `SET_VRING_KICK`: a ring's number has eight bits.
 pub const MOST_RINGS: u16 = 256;
 
 impl Offer {
-    /// All that this backend can do, with so many pairs of queues; 128 at most.
+    /// Everything that this backend supports, with `pairs` queue pairs; at most 128.
     #[must_use]
     pub fn of_pairs(pairs: u16) -> Offer {
         let rings = pairs.clamp(1, MOST_RINGS / 2) * 2;
@@ -39,13 +40,13 @@ impl Offer {
     }
 }
 
-/// What a frontend said of one ring.
+/// What a frontend has set for one ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct RingState {
-    /// Descriptors; 0 as long as nobody said.
+    /// Descriptors; 0 until set.
     size: u16,
     addresses: Option<RingAddresses>,
-    /// Guest address of what is marked when the ring is written, if it is.
+    /// The guest address under which writes to the used ring are marked, if they are logged.
     log: Option<u64>,
     base: Base,
     /// Between `SET_VRING_KICK` and `GET_VRING_BASE`.
@@ -63,142 +64,145 @@ pub struct Session {
     rings: Box<[RingState]>,
 }
 
-/// What is to be done after a request.
+/// What a request changes.
 #[derive(Debug)]
 pub enum Change {
     /// Nothing.
     Nothing,
-    /// The guest's memory is these regions.
+    /// The guest's memory is exactly these regions.
     Memory(Vec<(Region, OwnedFd)>),
-    /// It has one more.
+    /// The guest's memory has one more region.
     AddRegion(Region, OwnedFd),
-    /// It has one less.
+    /// The guest's memory has one region less.
     RemoveRegion(Region),
-    /// Marks go to so many bytes of a file, from an offset on.
+    /// The dirty log is this part of a file.
     Log {
-        /// Bytes.
+        /// Its length in bytes.
         len: u64,
-        /// Where they begin.
+        /// Its offset in the file.
         offset: u64,
         /// The file.
         file: OwnedFd,
     },
-    /// [`Session::ring`], [`Session::is_enabled`] or [`Session::log`] say something else of this ring.
+    /// [`Session::ring`], [`Session::is_enabled`] or [`Session::log`] changed for this ring.
     Ring(usize),
-    /// The same, of all.
+    /// The same changed for all rings.
     Rings,
-    /// A ring's kicks come through this file, or none do; it may start.
+    /// A ring's kicks come through this eventfd, or it has none; the ring may start.
     Kick(usize, Option<OwnedFd>),
-    /// A ring's driver is called through this file, or not at all.
+    /// A ring's driver is called through this eventfd, or not at all.
     Call(usize, Option<OwnedFd>),
-    /// A ring's driver is told of errors through this file, or not at all.
+    /// The frontend is notified of a ring's errors through this eventfd, or not at all.
     Error(usize, Option<OwnedFd>),
-    /// A ring stops, and its base is told.
+    /// A ring stops, and its base is reported.
     Stop(usize),
-    /// A record of what is in flight is made and given away.
+    /// An inflight record is created and sent to the frontend.
     NewRecord(RecordPlace),
-    /// What is in flight is recorded there, and perhaps was by somebody before.
+    /// The chains in flight are recorded in this file, which may contain a previous backend's record.
     Record(RecordPlace, OwnedFd),
-    /// The guest has moved here: its address is announced to the network.
+    /// The guest has migrated here: announce its MAC address to the network.
     Announce([u8; 6]),
-    /// Rings stop, and logs and records are let go.
+    /// Rings stop; log and record are released.
     Reset,
 }
 
-/// What has become of a change.
+/// The result of a change.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It is done.
+    /// It was carried out.
     Done,
-    /// The ring has stopped, and goes on here.
+    /// The ring has stopped, and resumes here.
     Stopped(usize, Base),
-    /// The record that was made.
+    /// The record that was created.
     Record(RecordPlace, OwnedFd),
-    /// Marks go to so many bytes, from an offset on.
+    /// The log's length and offset in bytes.
     Logs(u64, u64),
 }
 
-/// A request's change, and the number it is answered with, if it asked for one.
+/// A request's change, and the number in the reply if the request asked for one.
 #[derive(Debug)]
 pub struct Step {
-    /// What is to be done.
+    /// The change to carry out.
     pub change: Change,
-    /// The number that was asked for.
+    /// The requested number.
     pub answer: Option<u64>,
 }
 
-/// Why a request is not done. The session goes on if the frontend asked to be told, and ends if not: it would go on as if it were.
+/// Why a request is refused. If the frontend asked for a reply, it is told and the session continues. Otherwise the
+/// session ends, because the frontend would continue as if the request had succeeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// Features that were not offered.
-    #[error("the frontend took features {bits:#x}, of which {offered:#x} were offered")]
+    #[error("the frontend took features {bits:#x}; only {offered:#x} were offered")]
     Features {
-        /// What it took.
+        /// The requested features.
         bits: u64,
-        /// What there was.
+        /// The offered features.
         offered: u64,
     },
-    /// Features that change how rings look, under rings that run.
+    /// Features that affect the rings changed while rings run.
     #[error("features change from {from:?} to {to:?} while rings run")]
     WhileRunning {
-        /// What was agreed on.
+        /// The features negotiated before.
         from: Features,
-        /// What was asked for.
+        /// The requested features.
         to: Features,
     },
-    /// A request of a protocol feature that was not offered.
+    /// A request that belongs to a protocol feature that was not offered.
     #[error("a request needs {needed:?}, which was not offered")]
     NotOffered {
-        /// Which feature.
+        /// The feature.
         needed: ProtocolFeatures,
     },
     /// There is no such ring.
     #[error("ring {ring} of {rings}: the frontend has more queues than this backend")]
     NoRing {
-        /// What was named.
+        /// The requested ring.
         ring: u32,
-        /// How many there are.
+        /// The number of rings.
         rings: u16,
     },
-    /// A size that rings do not have.
+    /// An invalid ring size.
     #[error(
-        "ring {ring} of {size} descriptors: a split ring has a power of two, and none more than {MOST_DESCRIPTORS}"
+        "ring {ring} has {size} descriptors; a split ring needs a power of two, and any at most {MOST_DESCRIPTORS}"
     )]
     RingSize {
-        /// Which.
+        /// The ring's index.
         ring: usize,
-        /// What was asked for.
+        /// The requested size.
         size: u32,
     },
-    /// A place that rings do not have.
-    #[error("ring {ring} goes on at {base:#x}, which does not fit 16 bits")]
+    /// An invalid ring base.
+    #[error("the base {base:#x} of ring {ring} does not fit 16 bits")]
     RingBase {
-        /// Which.
+        /// The ring's index.
         ring: usize,
-        /// What was asked for.
+        /// The requested base.
         base: u32,
     },
-    /// A ring that runs has its size and place.
-    #[error("ring {ring} runs; stop it before it is set up")]
+    /// Size and base of a running ring cannot change.
+    #[error("ring {ring} is running; stop it before setting it up")]
     Runs {
-        /// Which.
+        /// The ring's index.
         ring: usize,
     },
-    /// A record of more than there is.
-    #[error("a record of {rings} rings with {size} descriptors; this backend has {most} of {MOST_DESCRIPTORS} at most")]
+    /// A record for more rings or descriptors than there are.
+    #[error(
+        "a record of {rings} rings with {size} descriptors; this backend has at most {most} rings of {MOST_DESCRIPTORS}"
+    )]
     Record {
         /// Rings asked for.
         rings: u16,
         /// Descriptors asked for.
         size: u16,
-        /// Rings there are.
+        /// The number of rings.
         most: u16,
     },
 }
 
 impl Session {
-    /// A session in which nobody said anything yet.
+    /// Creates a session before its first request.
     #[must_use]
     pub fn new(offer: Offer) -> Session {
         let rings = vec![RingState::default(); offer.rings.into()].into();
@@ -206,37 +210,37 @@ impl Session {
         Session { offer, features, protocol, status: 0, rings }
     }
 
-    /// What was offered.
+    /// The offer of this backend.
     #[must_use]
     pub fn offer(&self) -> &Offer {
         &self.offer
     }
 
-    /// What was agreed on.
+    /// The negotiated features.
     #[must_use]
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// What of the protocol was agreed on.
+    /// The negotiated protocol features.
     #[must_use]
     pub fn protocol(&self) -> ProtocolFeatures {
         self.protocol
     }
 
-    /// The device's status as its driver set it. Source: VirtIO 1.2 §2.1.
+    /// The device's status as set by its driver. Source: VirtIO 1.2 §2.1.
     #[must_use]
     pub fn status(&self) -> u64 {
         self.status
     }
 
-    /// How many rings.
+    /// The number of rings.
     #[must_use]
     pub fn rings(&self) -> usize {
         self.rings.len()
     }
 
-    /// What a ring is set up with, if it is to run. Even rings are those that the guest receives on (VirtIO 1.2 §5.1.2).
+    /// The setup of a ring that is to run, otherwise `None`. The guest receives on even rings (VirtIO 1.2 §5.1.2).
     ///
     /// # Panics
     /// If there is no such ring.
@@ -246,22 +250,23 @@ impl Session {
         let direction = if ring.is_multiple_of(2) { Direction::Receive } else { Direction::Transmit };
         let addresses = state.addresses?;
         let RingState { size, base, .. } = *state;
-        // What is agreed on for the log does not change how a ring looks.
+        // The log feature does not affect the ring's layout.
         let features = self.features - Features::LOG_ALL;
         (state.started && size > 0).then_some(RingSetup { size, features, direction, addresses, base })
     }
 
-    /// Whether a ring may do what is seen outside.
+    /// Returns whether a ring is enabled: it may have effects visible to the guest.
     ///
     /// # Panics
     /// If there is no such ring.
     #[must_use]
     pub fn is_enabled(&self, ring: usize) -> bool {
-        // Who does not know how to enable rings wants them enabled.
+        // A frontend without protocol features cannot enable rings; its rings are always enabled.
         self.rings[ring].enabled || !self.features.contains(Features::PROTOCOL_FEATURES)
     }
 
-    /// Whether what is written for this ring is marked, and if so, the guest address by which its used ring is, if that is.
+    /// Returns whether writes of this ring are logged, and if so, the guest address under which its used ring is
+    /// marked, if that is logged too.
     ///
     /// # Panics
     /// If there is no such ring.
@@ -270,15 +275,15 @@ impl Session {
         self.features.contains(Features::LOG_ALL).then_some(self.rings[ring].log)
     }
 
-    /// Hears a request.
+    /// Applies a request to the session.
     ///
     /// # Errors
-    /// [`Refusal`]; nothing has changed.
+    /// [`Refusal`]; the session is unchanged.
     pub fn accept(&mut self, request: Request) -> Result<Step, Refusal> {
         let done = |change| Ok(Step { change, answer: None });
-        let tell = |answer| Ok(Step { change: Change::Nothing, answer: Some(answer) });
+        let answer_with = |answer| Ok(Step { change: Change::Nothing, answer: Some(answer) });
         match request {
-            Request::GetFeatures => tell(self.offer.features.bits()),
+            Request::GetFeatures => answer_with(self.offer.features.bits()),
             Request::SetFeatures(bits) => self.set_features(bits).and_then(done),
             Request::SetOwner | Request::SetLogEvent => done(Change::Nothing),
             Request::ResetOwner => {
@@ -292,7 +297,7 @@ impl Session {
             }
             Request::SetRingSize(ring, size) => {
                 let ring = self.stopped_ring(ring)?;
-                // A packed ring has any size; which it is may not be agreed on yet.
+                // A packed ring may have any size; the layout may not be negotiated yet.
                 match u16::try_from(size) {
                     Ok(descriptors) if (1..=MOST_DESCRIPTORS).contains(&descriptors) => {
                         self.rings[ring].size = descriptors;
@@ -323,7 +328,7 @@ impl Session {
             }
             Request::SetRingCall(ring, file) => done(Change::Call(self.index(ring)?, file)),
             Request::SetRingError(ring, file) => done(Change::Error(self.index(ring)?, file)),
-            Request::GetProtocolFeatures => tell(self.offer.protocol.bits()),
+            Request::GetProtocolFeatures => answer_with(self.offer.protocol.bits()),
             Request::SetProtocolFeatures(bits) => {
                 let offered = self.offer.protocol.bits();
                 if bits & !offered != 0 {
@@ -334,7 +339,7 @@ impl Session {
             }
             Request::GetQueues => {
                 self.expect(ProtocolFeatures::MQ)?;
-                tell((self.offer.rings / 2).into())
+                answer_with((self.offer.rings / 2).into())
             }
             Request::EnableRing(ring, on) => {
                 let ring = self.index(ring)?;
@@ -355,14 +360,14 @@ impl Session {
             }
             Request::Reset => {
                 self.expect(ProtocolFeatures::RESET_DEVICE)?;
-                // Memory stays: frontends do not send it again.
+                // Memory is kept: frontends do not send it again.
                 self.rings.fill(RingState::default());
                 (self.features, self.status) = (Features::empty(), 0);
                 done(Change::Reset)
             }
             Request::GetMemorySlots => {
                 self.expect(ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
-                tell(MOST_REGIONS as u64)
+                answer_with(MOST_REGIONS as u64)
             }
             Request::AddRegion(region, file) => {
                 self.expect(ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
@@ -379,12 +384,12 @@ impl Session {
             }
             Request::GetStatus => {
                 self.expect(ProtocolFeatures::STATUS)?;
-                tell(self.status)
+                answer_with(self.status)
             }
         }
     }
 
-    /// What a request is answered with, if at all, once its change is an outcome. `asked`: the frontend wants to be told.
+    /// The reply to a request after its change was carried out, if it has one. `asked`: the frontend asked for a reply.
     pub fn reply(&mut self, answer: Option<u64>, outcome: Outcome, asked: bool) -> Option<Reply> {
         match outcome {
             Outcome::Done => answer.or(self.acknowledges(asked).then_some(0)).map(Reply::Number),
@@ -395,23 +400,23 @@ impl Session {
                 Some(Reply::State { ring: number, base: u32::from(base.available) | u32::from(upper) << 16 })
             }
             Outcome::Record(place, file) => Some(Reply::Record { place, file }),
-            // The one request that is answered without being asked to (rust-vmm/vhost #217).
+            // The one request that gets a reply without asking for it (rust-vmm/vhost #217).
             Outcome::Logs(len, offset) => Some(Reply::Log { len, offset }),
         }
     }
 
-    /// Whether the frontend is told when it wants to be.
+    /// Returns whether the frontend gets a reply when it asks for one.
     #[must_use]
     pub fn acknowledges(&self, asked: bool) -> bool {
         asked && self.protocol.contains(ProtocolFeatures::REPLY_ACK)
     }
 
-    /// A ring that stood still goes on here when it starts again.
+    /// Sets where a stopped ring resumes when it starts again.
     pub(crate) fn stopped_at(&mut self, ring: usize, base: Base) {
         self.rings[ring].base = base;
     }
 
-    /// Where a ring goes on that did not run since.
+    /// Where a stopped ring resumes.
     pub(crate) fn base_of(&self, ring: usize) -> Base {
         self.rings[ring].base
     }
@@ -428,8 +433,9 @@ impl Session {
         Ok(Change::Rings)
     }
 
-    /// Where a ring goes on, as the frontend says it. Of a packed ring only where it takes: what is in flight has landed before a base is
-    /// told, so that it puts there, too, and not every frontend says both (DPDK's virtio-user says one).
+    /// Parses a ring's base. For a packed ring only the available index counts: all chains in flight have completed
+    /// before a base is reported, so the used index is the same. Not every frontend sends both (DPDK's virtio-user
+    /// sends one).
     fn base(&self, ring: usize, word: u32) -> Result<Base, Refusal> {
         let [a0, a1, rest @ ..] = word.to_le_bytes();
         let place = u16::from_le_bytes([a0, a1]);

@@ -1,7 +1,7 @@
-//! The socket that a frontend talks through: messages and files in, answers out, one frontend after another.
+//! The socket to a frontend: receives messages and files, sends replies, serves one frontend after another.
 //!
-//! A frontend that sends garbage, half a message, or dies, is a closed session and nothing more: its rings stop, and the next may come at any
-//! time. Whoever listens listens again; whoever connects tries again.
+//! A frontend that sends garbage or half a message, or dies, only ends its session: its rings stop, and the next
+//! frontend may connect at any time. A server listens again; a client reconnects.
 //!
 //! Source: vhost-user, "Communication"; unix(7), `SCM_RIGHTS`.
 
@@ -27,46 +27,47 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-/// Who listens and who connects.
+/// Which side listens and which connects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Role {
     /// This side listens; the frontend connects.
     Server,
-    /// The frontend listens; this side connects, and again when it loses it.
+    /// The frontend listens; this side connects, and reconnects when the connection is lost.
     Client,
 }
 
-/// How long a frontend that is not there is left alone before it is tried again.
+/// Pause before the next attempt to connect to a frontend.
 /// Source: assumed; a frontend that restarts takes seconds.
 const RETRY: Duration = Duration::from_millis(100);
-/// Files that are kept of one message: one more than any request takes, so that too many are noticed. The rest is closed.
+/// Files kept per message: one more than any request takes, so that surplus files are noticed. The rest is closed.
 const SEEN_FILES: usize = MOST_FILES + 1;
-/// Frontends that may wait for the one that is served. Source: assumed: one that restarts before its end was noticed, and some that are wrong here.
+/// Frontends that may wait while one is served. Source: assumed: one that restarts before its end was noticed, and some
+/// that connect by mistake.
 const BACKLOG: i32 = 8;
 
-/// What has become of a socket so far.
+/// The state of a socket.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SocketState {
     /// A frontend is connected.
     pub connected: bool,
-    /// Sessions that began.
+    /// The number of sessions that started.
     pub sessions: u64,
-    /// Refusals in all sessions: messages that do not keep to the protocol, requests that were refused, whether the frontend was told or its session
-    /// ended, and rings that could not start in the memory that a request gave them.
+    /// Refusals in all sessions: messages that violate the protocol, refused requests (whether the frontend was told or
+    /// its session ended), and rings that could not start in the memory that a request set.
     pub refused: u64,
-    /// Why the last session ended, or the last request was refused.
+    /// Why the last session ended, or why the last request was refused.
     pub last: Option<String>,
-    /// What the frontend, or the last one, has agreed on.
+    /// The features negotiated with the current or last frontend.
     pub features: Features,
-    /// What of the protocol.
+    /// The protocol features negotiated with it.
     pub protocol: ProtocolFeatures,
 }
 
-/// A port's socket, served by a thread of its own until this is dropped.
+/// A port's socket, served by its own thread until this is dropped.
 #[derive(Debug)]
 pub struct Socket {
     path: PathBuf,
-    /// The file at the path, if it is this side's.
+    /// The file at the path, if this side created it.
     file: Option<FileId>,
     stop: Arc<OwnedFd>,
     state: Arc<Mutex<SocketState>>,
@@ -74,11 +75,12 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Serves the port through the socket at `path`. A socket file that nobody listens on any more is replaced.
+    /// Serves the port through the socket at `path`. Replaces a socket file that no process listens on.
     ///
     /// # Errors
-    /// With what was attempted: [`AddrInUse`](io::ErrorKind::AddrInUse) if somebody listens there, [`AlreadyExists`](io::ErrorKind::AlreadyExists) if
-    /// a file is there that is no socket, neither of which is touched; else the system's: the path is too long, or not to be written.
+    /// The error names what was attempted. [`AddrInUse`](io::ErrorKind::AddrInUse): another process listens there.
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists): there is a file that is not a socket. Neither is touched.
+    /// Otherwise the system's error: the path is too long, or not writable.
     pub fn serve(port: &Arc<Port>, path: impl Into<PathBuf>, role: Role) -> io::Result<Socket> {
         let path = path.into();
         let (listener, file) = match role {
@@ -96,13 +98,13 @@ impl Socket {
         Ok(Socket { path, file, stop, state, thread: Some(thread) })
     }
 
-    /// Where it is.
+    /// The socket's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What has become of it so far.
+    /// The socket's current state.
     #[must_use]
     pub fn state(&self) -> SocketState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -110,7 +112,7 @@ impl Socket {
 }
 
 impl Drop for Socket {
-    /// Ends the session, if there is one, and the thread. The socket's file goes, unless another has taken its place.
+    /// Ends the session, if there is one, and the thread. Removes the socket's file unless it was replaced by another.
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
@@ -122,7 +124,7 @@ impl Drop for Socket {
     }
 }
 
-/// What the thread has.
+/// The state of the socket's thread.
 struct Server {
     port: Arc<Port>,
     stop: Arc<OwnedFd>,
@@ -134,9 +136,9 @@ impl Server {
         while self.wait(listener, PollFlags::IN, None) {
             match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(stream) => self.session(&stream),
-                // It went before it was heard.
+                // The frontend disconnected before it was accepted.
                 Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
-                // No descriptors or no memory: perhaps later.
+                // No descriptors or no memory; retry later.
                 Err(_) => self.pause(),
             }
         }
@@ -151,13 +153,13 @@ impl Server {
         }
     }
 
-    /// One frontend, to its end.
+    /// Serves one frontend until its session ends.
     fn session(&self, stream: &OwnedFd) {
         let Some(mut control) = Control::take(&self.port) else {
             // Another socket of the same port has a frontend.
             return self.pause();
         };
-        self.tell(|state| {
+        self.update_state(|state| {
             state.connected = true;
             state.sessions += 1;
             (state.features, state.protocol) = Default::default();
@@ -172,26 +174,26 @@ impl Server {
             let agreed = (control.session().features(), control.session().protocol());
             if agreed != known {
                 known = agreed;
-                self.tell(|state| (state.features, state.protocol) = agreed);
+                self.update_state(|state| (state.features, state.protocol) = agreed);
             }
             let (count, last) = control.refused();
             if count > refused {
                 let more = count - std::mem::replace(&mut refused, count);
-                self.tell(|state| {
+                self.update_state(|state| {
                     state.refused += more;
-                    state.last = last.map(|error| text(error));
+                    state.last = last.map(|error| error_chain_text(error));
                 });
             }
         };
         drop(control);
-        self.tell(|state| {
+        self.update_state(|state| {
             state.connected = false;
             state.refused += u64::from(end.as_ref().is_some_and(SessionError::is_refusal));
-            state.last = end.as_ref().map(|error| text(error)).or(state.last.take());
+            state.last = end.as_ref().map(|error| error_chain_text(error)).or(state.last.take());
         });
     }
 
-    /// One message and its answer. False when nobody is there any more.
+    /// Receives one message and sends its reply. Returns false when the frontend has disconnected.
     fn exchange(&self, stream: &OwnedFd, control: &mut Control) -> Result<bool, SessionError> {
         let mut files = Vec::new();
         let mut header = Header::default();
@@ -208,7 +210,7 @@ impl Server {
         Ok(true)
     }
 
-    /// Fills `bytes`, and takes the files that come with them. False if the frontend, or this side, ends before.
+    /// Fills `bytes`, and takes the files that come with them. Returns false if the frontend, or this side, ends first.
     fn receive(&self, stream: &OwnedFd, bytes: &mut [u8], files: &mut Vec<OwnedFd>) -> Result<bool, SessionError> {
         let mut got = 0;
         while got < bytes.len() {
@@ -228,7 +230,7 @@ impl Server {
             }
             for message in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(sent) = message {
-                    // Each is closed that there is no room for.
+                    // Files beyond the limit are closed.
                     for file in sent {
                         if files.len() < SEEN_FILES {
                             files.push(file);
@@ -240,10 +242,10 @@ impl Server {
         Ok(true)
     }
 
-    /// Waits for a file; false when this side is to end.
+    /// Waits for a file; returns false when this side is to end.
     fn wait(&self, file: impl AsFd, events: PollFlags, timeout: Option<&Timespec>) -> bool {
         let mut waited = [PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&file, events)];
-        // Interrupted, or out of memory: whoever waits looks again.
+        // Interrupted, or out of memory: the caller retries.
         let _ = poll(&mut waited, timeout);
         waited[0].revents().is_empty()
     }
@@ -257,12 +259,12 @@ impl Server {
         !self.wait(&*self.stop, PollFlags::IN, Some(&Timespec::default()))
     }
 
-    fn tell(&self, change: impl FnOnce(&mut SocketState)) {
+    fn update_state(&self, change: impl FnOnce(&mut SocketState)) {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-/// Sends an answer, whole or not at all: whoever leaves no room for so few bytes does not read.
+/// Sends a reply, completely or not at all: a frontend without buffer space for so few bytes does not read.
 fn send(stream: &OwnedFd, reply: Reply, to: &Header) -> Result<(), SessionError> {
     let (bytes, file) = reply.message(to);
     let files = file.as_ref().map(|file| [file.as_fd()]);
@@ -279,14 +281,14 @@ fn send(stream: &OwnedFd, reply: Reply, to: &Header) -> Result<(), SessionError>
     }
 }
 
-/// A socket that listens at `path`, also where one was that nobody listens on any more; and which file that is.
+/// Listens at `path`, also if a stale socket is there. Returns the listener and the identity of its file.
 fn listen_at(path: &Path) -> io::Result<(OwnedFd, FileId)> {
     let address = address_of(path)?;
     let listener = stream()?;
     let refused = |error| at(path, "listen on", error);
     match bind(&listener, &address) {
         Err(Errno::ADDRINUSE) => {
-            make_way(path, &address).map_err(refused)?;
+            remove_stale_socket(path, &address).map_err(refused)?;
             bind(&listener, &address)
         }
         bound => bound,
@@ -297,26 +299,26 @@ fn listen_at(path: &Path) -> io::Result<(OwnedFd, FileId)> {
     Ok((listener, id))
 }
 
-/// Removes the socket at `path` if nobody listens on it any more. Anything else is somebody's.
-fn make_way(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
+/// Removes the socket at `path` if no process listens on it. Leaves anything else alone.
+fn remove_stale_socket(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
     let there = lstat(path)?;
     if FileType::from_raw_mode(there.st_mode) != FileType::Socket {
-        // Whoever connects to such a file is refused as well, unix(7), so that it has to be asked what it is.
-        let why = "there is a file that is no socket, and it is left as it is; remove it, or give another path";
+        // Connecting to such a file is refused as well (unix(7)), so its type has to be checked.
+        let why = "there is a file that is not a socket; remove it, or give another path";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
     }
     match connect(stream()?, address) {
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-        // Somebody who listens, whether there is room for one more or not.
+        // A process listens there, even if its backlog is full.
         Ok(()) | Err(Errno::AGAIN) => {
-            let why = "another process listens there; end it, or give another path";
+            let why = "another process listens there; stop it, or give another path";
             Err(io::Error::new(io::ErrorKind::AddrInUse, why))
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Which file a path leads to.
+/// Identifies the file at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct FileId {
     device: u64,
@@ -342,8 +344,8 @@ fn at(path: &Path, attempt: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {attempt} a socket at {}: {error}", path.display()))
 }
 
-/// An error and its sources, in one line.
-fn text(error: &dyn std::error::Error) -> String {
+/// An error and its sources, on one line.
+fn error_chain_text(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(error.source(), |error| error.source());
     sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
 }

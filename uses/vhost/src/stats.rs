@@ -1,9 +1,9 @@
-//! What a virtqueue has done, and why it did not do the rest.
+//! A virtqueue's counters, and the reasons for dropped packets.
 
 use crate::ring::Dropped;
 use std::fmt;
 
-/// Why a packet did not get through. Each is counted; nothing is lost silently.
+/// Why a packet was dropped. Every drop is counted; no packet is lost silently.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Drop {
     /// The guest's chain could not be followed.
@@ -12,9 +12,9 @@ pub enum Drop {
     Runt,
     /// The guest's packet is longer than the pool's buffers.
     Long,
-    /// The guest, which does not merge buffers, made one available that the packet does not fit in.
+    /// The guest does not merge buffers, and its buffer is too short for the packet.
     Short,
-    /// It was in flight when its ring stopped, and its DMA queue did not answer.
+    /// It was in flight when its ring stopped, and its DMA queue did not complete it.
     Silent,
 }
 
@@ -57,35 +57,35 @@ impl fmt::Display for Drop {
     }
 }
 
-/// What one virtqueue has done since it was made.
+/// The counters of one virtqueue since it was created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Packets that got through.
     pub packets: u64,
-    /// Bytes of them, without headers.
+    /// Their bytes, without headers.
     pub bytes: u64,
-    /// Packets whose copies were handed to a lane.
+    /// Packets whose copies were handed to a DMA queue.
     pub by_lane: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub bytes_by_lane: u64,
-    /// Times the driver was called.
+    /// How often the driver was called.
     pub calls: u64,
-    /// What copies cost the thread that polls.
+    /// The time that copies cost the polling thread.
     pub clocked: Clocked,
     drops: [u64; 11],
 }
 
-/// What copies cost the thread that polls, in ticks of its time stamp counter.
+/// The time that copies cost the polling thread, in ticks of its time stamp counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Clocked {
-    /// Packets copied by the CPU whose copies were clocked: one of some dozens.
+    /// Packets copied by the CPU whose copies were timed: one in some dozens.
     pub packets: u64,
-    /// How often the counter was looked at twice for them.
+    /// The number of measurements for them; each reads the counter twice.
     pub times: u64,
-    /// What they took, those looks included.
+    /// The ticks that they took, including those two reads.
     pub ticks: u64,
-    /// What it took to hand copies to lanes and to find those that have landed; with a modelled device that is executed inline, the copies
-    /// themselves.
+    /// The ticks for handing copies to DMA queues and polling for completed ones. With a modelled device that runs
+    /// inline, they include the copies themselves.
     pub lane_ticks: u64,
 }
 
@@ -103,13 +103,13 @@ impl std::ops::Add for Clocked {
 }
 
 impl Stats {
-    /// How many packets, or chains, were dropped for this reason.
+    /// The number of packets, or chains, dropped for this reason.
     #[must_use]
     pub fn drops(&self, reason: Drop) -> u64 {
         self.drops[reason.index()]
     }
 
-    /// How many were dropped.
+    /// The number of packets, or chains, dropped for any reason.
     #[must_use]
     pub fn all_drops(&self) -> u64 {
         self.drops.iter().sum()
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_is_counted_by_itself() {
+    fn every_drop_reason_is_counted_separately() {
         let mut stats = Stats::default();
         for (count, reason) in Drop::ALL.into_iter().enumerate() {
             (0..=count).for_each(|_| stats.drop_one(reason));

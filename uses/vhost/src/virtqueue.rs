@@ -1,16 +1,17 @@
-//! One virtqueue's data path: its ring, its packets in flight, and what goes back to the driver in which order.
+//! One virtqueue's data path: its ring, its packets in flight, and the order in which chains return to the driver.
 //!
 //! ```text
-//! enqueue   take chains ─► begin: copy now, or hand to a lane ─► … ─► land in order ─► log, put used, publish, call
-//! dequeue   take chains ─► begin ─► … ─► land in order ─► put used, publish ─► packets to the caller
+//! enqueue   take chains ─► begin: copy now, or hand to a DMA queue ─► … ─► complete in order ─► log, put used,
+//! publish, call
+//! dequeue   take chains ─► begin ─► … ─► complete in order ─► put used, publish ─► packets to the caller
 //! ```
 //!
-//! A virtqueue is polled by one thread at a time and never waits. The driver sees its buffers used in the order it made them available,
-//! whatever order copies land in, whoever makes them, over however many lanes.
+//! A virtqueue is polled by one thread at a time and never waits. The driver sees its buffers used in the order in
+//! which it made them available, whatever the order of completions, over any number of DMA queues.
 
-use crate::flight::{Flights, Who};
-use crate::inflight::RingRecord;
-use crate::learn::Learned;
+use crate::in_flight::{CopyBy, InFlight};
+use crate::inflight_fd::RingRecord;
+use crate::learn::LearnedThreshold;
 use crate::log::RingLog;
 use crate::ring::{Broken, Burst, Ring, Used};
 use crate::stats::Stats;
@@ -19,28 +20,29 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Which packets' copies are handed to a lane.
+/// Which packets' copies are handed to a DMA queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Hybrid {
-    /// None: the polling thread copies all.
+    /// None: the polling thread makes all copies.
     Cpu,
-    /// Those of so many bytes or more.
+    /// Packets of at least this many bytes.
     From(u32),
-    /// All.
+    /// All packets.
     Device,
-    /// Those for which it costs the polling thread less than to copy them itself, as it finds out while they flow: by bursts that go one way
-    /// whole, now and then, ever more seldom as long as they tell the same. With an engine that the thread lends its time to that is none.
+    /// Packets for which a DMA queue costs the polling thread less than copying them itself. This is learned while
+    /// packets flow: from time to time a whole burst takes one path, less and less often while the results agree. With
+    /// an engine that the polling thread itself runs, no packet goes to the queue.
     Learned,
 }
 
-/// How a virtqueue works.
+/// The options of a virtqueue.
 #[derive(Clone, Debug)]
 pub struct QueueOptions {
-    /// Which packets ride a lane.
+    /// Which packets go to a DMA queue.
     pub hybrid: Hybrid,
-    /// The lanes they ride.
+    /// The DMA queues to use.
     pub lanes: Vec<Arc<Lane>>,
-    /// Packets in flight at most.
+    /// The most packets in flight.
     pub in_flight: usize,
 }
 
@@ -50,10 +52,10 @@ impl Default for QueueOptions {
     }
 }
 
-/// What a packet in flight has to tell when it has landed.
+/// What is needed when a packet in flight completes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note {
-    /// How many chains go back with it, those that were dropped before it among them.
+    /// How many chains are returned with it, including chains dropped before it.
     pub(crate) chains: usize,
     /// How many ranges of guest memory it wrote, while they are logged.
     pub(crate) ranges: usize,
@@ -63,38 +65,38 @@ pub(crate) struct Note {
 #[derive(Debug)]
 pub struct Virtqueue {
     pub(crate) ring: Ring,
-    pub(crate) flights: Flights<Note>,
-    /// Packets of so many bytes or more ride a lane, unless that is learned.
+    pub(crate) in_flight: InFlight<Note>,
+    /// Packets of at least this many bytes go to a DMA queue, unless the threshold is learned.
     from: u32,
-    /// What is known, if it is.
-    learned: Option<Box<Learned>>,
+    /// The learned threshold, if it is learned.
+    learned: Option<Box<LearnedThreshold>>,
     /// Bytes of the header before each packet.
     pub(crate) header: u32,
-    /// What was taken last; in a box, which is moved out of here and back without its words being touched, as they were just written.
+    /// The chains taken last. Boxed, so that it can be moved out of here and back without touching its contents.
     pub(crate) burst: Option<Box<Burst>>,
-    /// Chains that go back, in the ring's order: those of packets in flight, then those that were dropped since.
-    pub(crate) owed: VecDeque<Used>,
-    /// How many at the end of `owed` are no packet's yet.
-    pub(crate) unclaimed: usize,
+    /// Used chains in the ring's order: those of packets in flight, then chains dropped since.
+    pub(crate) used_in_order: VecDeque<Used>,
+    /// How many chains at the end of `used_in_order` belong to no packet yet.
+    pub(crate) dropped_chains: usize,
     /// The guest had fewer chains than the last burst had packets.
-    pub(crate) waited: bool,
-    /// Packets that have landed and were not polled for: older than those in flight.
-    pub(crate) landed: Packets,
-    /// What goes back now.
-    pub(crate) back: Vec<Used>,
+    pub(crate) guest_was_short: bool,
+    /// Completed packets that were not polled for yet: older than those in flight.
+    pub(crate) completed: Packets,
+    /// The chains that the next `publish_used` returns.
+    pub(crate) used_now: Vec<Used>,
     pub(crate) stats: Stats,
-    /// The driver wants to be called, and was not yet.
+    /// The driver wants a call and has not been called yet.
     pub(crate) call: bool,
-    /// Where what is written is marked, if it is.
+    /// The log in which writes are marked, if any.
     pub(crate) log: Option<RingLog>,
-    /// What packets in flight write, in their order, while it is logged: guest addresses and bytes.
+    /// The ranges that packets in flight write, in order, while writes are logged: guest addresses and bytes.
     pub(crate) writes: VecDeque<(u64, u32)>,
-    /// Where what is in flight is recorded, if it is.
+    /// The inflight record, if there is one.
     pub(crate) record: Option<RingRecord>,
 }
 
 impl Virtqueue {
-    /// A virtqueue over its ring, whose packets are of this pool.
+    /// Creates a virtqueue over its ring, with packets of this pool.
     #[must_use]
     pub fn new(ring: Ring, pool: &PacketPool, options: &QueueOptions) -> Virtqueue {
         let header = ring.setup().features.header_bytes();
@@ -106,18 +108,18 @@ impl Virtqueue {
             Hybrid::Device => 0,
         };
         let learns = options.hybrid == Hybrid::Learned && !options.lanes.is_empty();
-        let learned = learns.then(|| Box::new(Learned::new(pool.options().longest)));
+        let learned = learns.then(|| Box::new(LearnedThreshold::new(pool.options().longest)));
         Virtqueue {
-            flights: Flights::new(options.in_flight.max(1), pool.memory(), &options.lanes),
+            in_flight: InFlight::new(options.in_flight.max(1), pool.memory(), &options.lanes),
             from,
             learned,
             header,
             burst: Some(Box::new(Burst::with_capacity(size))),
-            owed: VecDeque::with_capacity(size),
-            unclaimed: 0,
-            waited: false,
-            landed: pool.row(size),
-            back: Vec::with_capacity(size),
+            used_in_order: VecDeque::with_capacity(size),
+            dropped_chains: 0,
+            guest_was_short: false,
+            completed: pool.row(size),
+            used_now: Vec::with_capacity(size),
             stats: Stats::default(),
             call: false,
             log: None,
@@ -127,139 +129,140 @@ impl Virtqueue {
         }
     }
 
-    /// Its ring.
+    /// The virtqueue's ring.
     #[must_use]
     pub fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// What it has done.
+    /// The virtqueue's counters.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Packets in flight.
+    /// The number of packets in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.flights.len() + self.landed.len()
+        self.in_flight.len() + self.completed.len()
     }
 
-    /// Packets that may begin.
+    /// How many more packets may start.
     #[inline]
     pub(crate) fn room(&self) -> usize {
-        self.flights.room().saturating_sub(self.landed.len())
+        self.in_flight.room().saturating_sub(self.completed.len())
     }
 
-    /// Why nothing is taken any more, if so; see [`Ring::broken`].
+    /// Why nothing is taken any more; `None` if it is not broken. See [`Ring::broken`].
     #[must_use]
     pub fn broken(&self) -> Option<Broken> {
         self.ring.broken()
     }
 
-    /// Whether the driver wants to be called for what went back since this was asked last: whoever polls writes to its `callfd` then.
+    /// Returns whether the driver wants a call for the chains returned since the last query. If so, the caller writes
+    /// to its `callfd`.
     pub fn wants_call(&mut self) -> bool {
         let call = std::mem::take(&mut self.call);
         self.stats.calls += u64::from(call);
         call
     }
 
-    /// From how many bytes on packets of the burst at hand ride a lane. No packet has as many as the most of them.
+    /// Packets of at least this many bytes in the current burst go to a DMA queue; no packet is `u32::MAX` bytes long.
     #[inline]
     pub(crate) fn rides_from(&self) -> u32 {
         self.learned.as_ref().map_or(self.from, |learned| learned.from())
     }
 
-    /// Who copies a packet of so many bytes; counts it.
+    /// What copies a packet of `len` bytes; also counts the packet.
     #[inline]
-    pub(crate) fn who(&mut self, len: u32) -> Who {
-        let who = if len >= self.rides_from() { Who::Lane } else { Who::Cpu };
+    pub(crate) fn copy_by(&mut self, len: u32) -> CopyBy {
+        let copy_by = if len >= self.rides_from() { CopyBy::DmaQueue } else { CopyBy::Cpu };
         self.stats.packets += 1;
         self.stats.bytes += u64::from(len);
-        if who == Who::Lane {
+        if copy_by == CopyBy::DmaQueue {
             self.stats.by_lane += 1;
             self.stats.bytes_by_lane += u64::from(len);
         }
-        who
+        copy_by
     }
 
-    /// A burst's packets begin: since when that is, and what had been counted by then, if it is timed.
+    /// Starts a burst. If it is timed, returns the start time and the counters so far.
     #[inline]
     pub(crate) fn begin_trial(&mut self) -> Option<(Instant, Stats)> {
         self.learned.as_mut()?.begin().then(|| (Instant::now(), self.stats))
     }
 
-    /// They were submitted.
+    /// Ends the submission of the burst.
     #[inline]
     pub(crate) fn end_trial(&mut self, trial: Option<(Instant, Stats)>) {
         if let (Some((begun, before)), Some(learned)) = (trial, &mut self.learned) {
             let (packets, bytes) = (self.stats.packets - before.packets, self.stats.bytes - before.bytes);
-            learned.submitted(packets, bytes, begun.elapsed(), self.flights.next());
+            learned.submitted(packets, bytes, begun.elapsed(), self.in_flight.next());
         }
     }
 
-    /// Looks which copies have landed.
+    /// Polls for completed copies.
     #[inline]
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn poll_copies(&mut self) {
         match &mut self.learned {
-            Some(learned) if learned.is_out() => {
+            Some(learned) if learned.trial_in_flight() => {
                 let begun = Instant::now();
-                self.flights.poll();
-                learned.looked(begun.elapsed(), self.flights.landed());
+                self.in_flight.poll();
+                learned.polled(begun.elapsed(), self.in_flight.first_incomplete());
             }
-            _ => self.flights.poll(),
+            _ => self.in_flight.poll(),
         }
     }
 
-    /// The note of a packet that begins now, whose chains were just appended to `owed`.
+    /// The note of a packet that starts now, whose chains were just appended to `used_in_order`.
     #[inline]
     pub(crate) fn note(&mut self, chains: usize) -> Note {
-        Note { chains: chains + std::mem::take(&mut self.unclaimed), ranges: 0 }
+        Note { chains: chains + std::mem::take(&mut self.dropped_chains), ranges: 0 }
     }
 
-    /// So many chains go back with the next [`show`](Virtqueue::show).
+    /// Moves the first `chains` chains to the next [`publish_used`](Virtqueue::publish_used).
     #[inline]
-    pub(crate) fn go_back(&mut self, chains: usize) {
-        self.back.extend(self.owed.drain(..chains));
+    pub(crate) fn queue_used(&mut self, chains: usize) {
+        self.used_now.extend(self.used_in_order.drain(..chains));
     }
 
-    /// A packet that this thread copies lands at once, and need not wait for its turn: nothing is in flight before it. What was dropped goes
-    /// back before it.
+    /// Returns whether a packet copied by this thread completes at once, because nothing is in flight before it. Chains
+    /// dropped before it are returned first.
     #[inline]
-    pub(crate) fn lands_at_once(&mut self, who: Who) -> bool {
-        who == Who::Cpu && self.nothing_flies()
+    pub(crate) fn completes_at_once(&mut self, copy_by: CopyBy) -> bool {
+        copy_by == CopyBy::Cpu && self.is_idle()
     }
 
-    /// Nothing is in flight, and what was dropped so far goes back.
+    /// Returns whether nothing is in flight. If so, chains dropped so far are returned.
     #[inline]
-    pub(crate) fn nothing_flies(&mut self) -> bool {
-        let nothing = self.flights.len() == 0;
-        if nothing && !self.owed.is_empty() {
-            self.unclaimed = 0;
-            self.go_back(self.owed.len());
+    pub(crate) fn is_idle(&mut self) -> bool {
+        let nothing = self.in_flight.len() == 0;
+        if nothing && !self.used_in_order.is_empty() {
+            self.dropped_chains = 0;
+            self.queue_used(self.used_in_order.len());
         }
         nothing
     }
 
-    /// Gives the driver what goes back.
+    /// Returns the used chains to the driver.
     #[inline]
-    pub(crate) fn show(&mut self) {
-        self.stats.clocked = self.flights.clocked();
-        if self.flights.len() == 0 {
-            // Nothing is in flight that those without a packet would have to wait for.
-            self.unclaimed = 0;
-            self.go_back(self.owed.len());
+    pub(crate) fn publish_used(&mut self) {
+        self.stats.clocked = self.in_flight.clocked();
+        if self.in_flight.len() == 0 {
+            // No packet is in flight that the dropped chains would have to wait for.
+            self.dropped_chains = 0;
+            self.queue_used(self.used_in_order.len());
         }
-        if !self.back.is_empty() {
+        if !self.used_now.is_empty() {
             if let Some(record) = &mut self.record {
-                record.goes_back(&self.back, self.ring.base());
+                record.goes_back(&self.used_now, self.ring.base());
             }
-            self.ring.put(&self.back);
+            self.ring.put(&self.used_now);
             self.call |= self.ring.publish();
             if let Some(record) = &mut self.record {
-                record.went_back(&self.back, self.ring.base());
+                record.went_back(&self.used_now, self.ring.base());
             }
-            self.back.clear();
+            self.used_now.clear();
             self.mark_ring();
         }
     }

@@ -1,4 +1,5 @@
-//! rust-vmm's frontend, which Cloud Hypervisor speaks through, and which read the document without us: what it asks for is done.
+//! rust-vmm's frontend, which Cloud Hypervisor uses and which was written independently of this crate: its requests are
+//! carried out.
 #![cfg(not(loom))]
 
 mod frontend;
@@ -29,7 +30,7 @@ fn region(region: Region, file: &OwnedFd) -> VhostUserMemoryRegionInfo {
     }
 }
 
-/// A client that has said hello.
+/// A client that has finished the handshake.
 fn hello(place: &Place, features: u64) -> Frontend {
     let mut client = Frontend::connect(&place.0, 2).unwrap();
     client.set_owner().unwrap();
@@ -45,13 +46,13 @@ fn hello(place: &Place, features: u64) -> Frontend {
         | VhostUserProtocolFeatures::STATUS;
     assert!(protocol.contains(wanted), "{protocol:?}");
     client.set_protocol_features(wanted).unwrap();
-    // From now on each request says whether it was done.
+    // From now on each request is acknowledged.
     client.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
     client.set_features(features).unwrap();
     client
 }
 
-/// Sets a ring up and starts it; the event through which its driver is called.
+/// Sets a ring up and starts it; returns the eventfd for calls to its driver.
 fn start(client: &mut Frontend, ring: usize, driver: &MockDriver, log: Option<u64>) -> EventFd {
     let setup = driver.setup();
     client.set_vring_num(ring, setup.size).unwrap();
@@ -103,7 +104,7 @@ fn an_independent_frontend_is_served() {
         assert_eq!(guest.heard(at), b"to the guest");
         assert!(call.read().is_ok_and(|calls| calls > 0));
 
-        // Memory that comes and goes.
+        // Memory that is added and removed.
         let more = MockGuest::new(1 << 20);
         let far = Region { guest: 1 << 40, user: 1 << 50, ..more.region() };
         let buffer = more.region().guest + 4096;
@@ -111,7 +112,7 @@ fn an_independent_frontend_is_served() {
         client.add_mem_region(&region(far, more.file())).unwrap();
         guest.transmit.offer(&[(far.guest + 4096, u32::try_from(HEADER).unwrap() + 9)]).unwrap();
         assert_eq!(switch.packets(), [b"from afar"]);
-        // It is there already, and there once; of another file it could not be.
+        // It is there already, and stays there once; the same region of another file is refused.
         client.add_mem_region(&region(far, more.file())).unwrap();
         assert!(client.add_mem_region(&region(far, guest.memory.file())).is_err());
         client.remove_mem_region(&region(far, more.file())).unwrap();
@@ -119,10 +120,10 @@ fn an_independent_frontend_is_served() {
         assert!(switch.packets().is_empty());
         client.remove_mem_region(&region(far, more.file())).unwrap();
 
-        // A queue that is disabled, and one that stops.
+        // A disabled queue, and a stopped one.
         client.set_vring_enable(0, false).unwrap();
         guest.listen();
-        assert_eq!(switch.send(&[b"nobody hears"]), 0);
+        assert_eq!(switch.send(&[b"no call"]), 0);
         client.set_vring_enable(0, true).unwrap();
         assert_eq!(switch.send(&[b"heard"]), 1);
         let packed = features & Features::RING_PACKED.bits() != 0;
@@ -134,7 +135,7 @@ fn an_independent_frontend_is_served() {
 }
 
 #[test]
-fn the_record_of_what_is_in_flight_outlives_its_backend() {
+fn the_inflight_record_outlives_its_backend() {
     for features in LAYOUTS {
         let mut guest = Guest::new(features);
         let asked = VhostUserInflight { num_queues: 2, queue_size: 64, ..VhostUserInflight::default() };
@@ -154,7 +155,7 @@ fn the_record_of_what_is_in_flight_outlives_its_backend() {
                 assert_eq!(guest.transmit.collect().len(), 1);
             }
         }
-        // More than this backend has is refused.
+        // More rings than this backend has are refused.
         let (place, switch) = (Place::new("record"), Switch::new());
         let _socket = Socket::serve(&switch.port, &place.0, Role::Server).unwrap();
         let mut client = hello(&place, features);
@@ -164,7 +165,7 @@ fn the_record_of_what_is_in_flight_outlives_its_backend() {
 }
 
 #[test]
-fn what_is_written_while_an_independent_frontend_logs_is_marked() {
+fn writes_are_marked_in_an_independent_frontends_log() {
     for features in LAYOUTS {
         let (place, switch) = (Place::new("log"), Switch::new());
         let socket = Socket::serve(&switch.port, &place.0, Role::Server).unwrap();
@@ -177,7 +178,7 @@ fn what_is_written_while_an_independent_frontend_logs_is_marked() {
         let log = rustix::fs::memfd_create("log", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&log, bytes + 100).unwrap();
         let region = VhostUserDirtyLogRegion { mmap_size: bytes, mmap_offset: 100, mmap_handle: log.as_raw_fd() };
-        // It waits for an answer with the log's own words, and hangs without.
+        // This frontend waits for a reply with the log's own fields, and hangs without it.
         client.set_log_base(0, Some(region)).unwrap();
         client.set_features(features | Features::LOG_ALL.bits()).unwrap();
         let used = guest.receive.parts().device;

@@ -1,4 +1,4 @@
-//! What a frontend asks for is done to rings that run, and what it does wrong is its own loss.
+//! Requests on running rings, and invalid requests, which affect only their sender.
 #![cfg(not(loom))]
 
 mod frontend;
@@ -14,7 +14,7 @@ use telpher_vhost::{Control, Packets};
 const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
 
 #[test]
-fn packets_go_both_ways_as_soon_as_rings_are_set_up() {
+fn packets_flow_both_ways_once_rings_are_set_up() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         assert!(!switch.port.is_running(0));
@@ -28,21 +28,21 @@ fn packets_go_both_ways_as_soon_as_rings_are_set_up() {
         let one = if features & Features::RING_PACKED.bits() == 0 { 1 } else { 0x8001_8001 };
         assert_eq!((frontend.stop(0), frontend.stop(1)), (one, one));
         assert!(!switch.port.is_running(0));
-        guest.say(b"nobody hears");
+        guest.say(b"no call");
         assert!(switch.packets().is_empty());
-        // It goes on where it stood.
+        // It resumes where it stopped.
         frontend.ring_at(1, &guest.transmit, one);
-        assert_eq!(switch.packets(), [b"nobody hears"]);
+        assert_eq!(switch.packets(), [b"no call"]);
     }
 }
 
 #[test]
-fn the_driver_is_called_through_its_event_if_it_wants_to_be() {
+fn the_driver_is_called_through_its_eventfd_on_request() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     let call = event();
     frontend.tell(13, &u64s(&[1]), vec![same(&call)]);
-    // A call may have gone to the event before.
+    // A call may have gone to the previous eventfd.
     assert_eq!(count(&call), 1);
     guest.say(b"one");
     switch.packets();
@@ -51,7 +51,7 @@ fn the_driver_is_called_through_its_event_if_it_wants_to_be() {
     guest.say(b"two");
     switch.packets();
     assert_eq!(count(&call), 0);
-    // Without an event nobody is called.
+    // Without an eventfd no driver is called.
     guest.transmit.want_calls(true);
     frontend.tell(13, &u64s(&[0x101]), Vec::new());
     guest.say(b"three");
@@ -59,20 +59,20 @@ fn the_driver_is_called_through_its_event_if_it_wants_to_be() {
 }
 
 #[test]
-fn a_driver_is_not_called_before_its_ring_runs_and_never_waited_for() {
+fn a_driver_is_never_called_before_its_ring_runs_nor_waited_for() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = Frontend::new(&switch.port);
     frontend.agree(MRG);
     frontend.memory(&guest.memory);
     assert_eq!(count(&frontend.ring(1, &guest.transmit)), 0);
-    // One that would make who calls wait, counted up to its end, does not any more.
+    // A blocking eventfd with a full counter would block its writer; it is made non-blocking.
     let waits = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     frontend.tell(13, &u64s(&[1]), vec![same(&waits)]);
     assert!(rustix::fs::fcntl_getfl(&waits).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
 }
 
 #[test]
-fn a_frontends_events_go_with_it() {
+fn a_frontends_eventfds_are_closed_with_its_session() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     let events = [12, 13, 14].map(|request| {
@@ -86,7 +86,7 @@ fn a_frontends_events_go_with_it() {
 }
 
 #[test]
-fn a_ring_may_be_described_before_its_memory() {
+fn a_ring_may_be_set_up_before_its_memory() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = Frontend::new(&switch.port);
@@ -100,7 +100,7 @@ fn a_ring_may_be_described_before_its_memory() {
 }
 
 #[test]
-fn a_ring_that_is_put_elsewhere_is_followed() {
+fn a_ring_whose_address_changes_is_followed() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
@@ -110,13 +110,13 @@ fn a_ring_that_is_put_elsewhere_is_followed() {
         let at = guest.memory.lend(2048);
         guest.memory.write(at + HEADER as u64, b"there");
         second.offer(&[(at, u32::try_from(HEADER).unwrap() + 5)]).unwrap();
-        guest.say(b"nobody hears");
+        guest.say(b"no call");
         assert_eq!(switch.packets(), [b"there"]);
     }
 }
 
 #[test]
-fn only_an_eventfd_counts_events() {
+fn only_an_eventfd_is_accepted_for_events() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     for request in [12, 13, 14] {
@@ -129,7 +129,7 @@ fn only_an_eventfd_counts_events() {
 }
 
 #[test]
-fn what_a_disabled_ring_sends_is_discarded_and_it_receives_nothing() {
+fn a_disabled_rings_packets_are_discarded_and_it_receives_none() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     for ring in [0, 1] {
@@ -148,13 +148,13 @@ fn what_a_disabled_ring_sends_is_discarded_and_it_receives_nothing() {
 }
 
 #[test]
-fn memory_comes_and_goes_under_rings_that_run() {
+fn memory_changes_while_rings_run() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
         let more = MockGuest::new(1 << 20);
         let far = |offset| u64s(&[0, 1 << 40, 1 << 20, 1 << 50, offset]);
-        // A buffer that is in no region yet: dropped and counted. Then it is, and then no more.
+        // First a buffer outside all regions: dropped and counted. Then the region is added, and later removed.
         let stats = |switch: &Switch| (switch.port.stats(1).packets, switch.port.stats(1).all_drops());
         let offer = |guest: &mut Guest| guest.transmit.offer(&[((1 << 40) + 64, 100)]).unwrap();
         offer(&mut guest);
@@ -164,18 +164,18 @@ fn memory_comes_and_goes_under_rings_that_run() {
         assert_eq!(frontend.control.memory().regions(), 2);
         offer(&mut guest);
         assert_eq!(switch.packets().len(), 1);
-        // Its file and offset need not be named, and a file is closed; CVE-free, but QEMU did it.
+        // Its file and offset are not needed, and a file sent with it is closed; QEMU sends one.
         frontend.tell(38, &far(77), vec![same(more.file())]);
         offer(&mut guest);
         assert!(switch.packets().is_empty());
         assert_eq!(stats(&switch), (1, 2));
-        // A whole new table, again and again, under traffic.
+        // A new memory table, repeatedly, under traffic.
         for _ in 0..50 {
             frontend.memory(&guest.memory);
             guest.say(b"still there");
             assert_eq!(switch.packets(), [b"still there"]);
         }
-        // The ring's own memory goes: it stands still, and goes on when it is back.
+        // The ring's own memory is removed: the ring stops, and resumes when the memory is back.
         frontend.tell(5, &u64s(&[0]), Vec::new());
         guest.say(b"later");
         assert!(switch.packets().is_empty() && !switch.port.is_running(1));
@@ -184,9 +184,10 @@ fn memory_comes_and_goes_under_rings_that_run() {
     }
 }
 
-/// What broke: QEMU before 8.1 says for each pair of its queues what is meant once for all, and its second pair was refused.
+/// What broke: QEMU before 8.1 sends a request per queue pair that applies to all pairs, and the second one was
+/// refused.
 #[test]
-fn a_region_said_again_is_there_once_and_one_gone_is_gone() {
+fn regions_added_or_removed_twice_count_once() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
@@ -199,7 +200,7 @@ fn a_region_said_again_is_there_once_and_one_gone_is_gone() {
             guest.transmit.offer(&[((1 << 40) + 64, 100)]).unwrap();
             assert_eq!(switch.packets().len(), 1);
         }
-        // The same words and another file, or a part of it: not the same.
+        // The same fields with another file, or a part of it: a different region.
         assert!(!frontend.ask(37, &far(1 << 20), vec![same(other.file())]));
         assert!(!frontend.ask(37, &far(1 << 12), vec![same(more.file())]));
         assert!(!frontend.ask(38, &far(1 << 12), Vec::new()));
@@ -213,15 +214,16 @@ fn a_region_said_again_is_there_once_and_one_gone_is_gone() {
         guest.say(b"alive");
         assert_eq!(switch.packets(), [b"alive"]);
         assert_eq!((switch.port.stats(1).packets, switch.port.stats(1).all_drops()), (4, 1));
-        // It comes again as another file's.
+        // Added again, with another file.
         frontend.tell(37, &far(1 << 20), vec![same(other.file())]);
         assert_eq!(table(&frontend), (2, 4));
     }
 }
 
-/// CVE-2026-86561 and kin: a region that wraps, overlaps, is longer than its file, or is one too many.
+/// CVE-2026-86561 and similar: a region that wraps, overlaps, is longer than its file, or exceeds the number of
+/// regions.
 #[test]
-fn memory_that_cannot_be_is_refused_and_the_rest_runs_on() {
+fn invalid_memory_is_refused_and_the_rest_keeps_running() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     let file = guest.memory.file();
@@ -250,17 +252,17 @@ fn memory_that_cannot_be_is_refused_and_the_rest_runs_on() {
 }
 
 #[test]
-fn a_request_that_is_refused_ends_the_session_of_who_does_not_ask() {
+fn a_refusal_without_reply_ends_the_session() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     assert!(frontend.say(8, ASK, &u32s(&[9, 9]), Vec::new()).is_ok());
     assert!(frontend.say(8, 0, &u32s(&[9, 9]), Vec::new()).is_err());
-    // Whoever asks for a number would take "refused" for it.
+    // A frontend that asks for a number would take "refused" for it.
     assert!(frontend.say(11, ASK, &u32s(&[9, 9]), Vec::new()).is_err());
 }
 
 #[test]
-fn rings_that_cannot_be_are_refused() {
+fn invalid_rings_are_refused() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = Frontend::new(&switch.port);
     frontend.agree(MRG);
@@ -282,14 +284,14 @@ fn rings_that_cannot_be_are_refused() {
         assert!(!switch.port.is_running(1));
         frontend.stop(1);
     }
-    // A split ring has a power of two.
+    // A split ring needs a power of two.
     frontend.tell(8, &u32s(&[1, 255]), Vec::new());
     frontend.tell(9, &place([user, user + 8192, user + 16384]), Vec::new());
     assert!(!frontend.ask(12, &u64s(&[0x101]), Vec::new()));
 }
 
 #[test]
-fn a_broken_ring_is_told_of_once_and_others_run_on() {
+fn a_broken_ring_is_reported_once_and_others_keep_running() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     let error = event();
@@ -301,7 +303,7 @@ fn a_broken_ring_is_told_of_once_and_others_run_on() {
     }
     assert_eq!(count(&error), 1);
     assert!(matches!(switch.port.broken(1), Some(Broken::Ahead { .. })));
-    // Set up anew it can break anew, which is told anew.
+    // Set up again it can break again, which is reported again.
     let features = guest.transmit.setup().features;
     let second = MockDriver::new(&mut guest.memory, 64, features, Direction::Transmit);
     frontend.stop(1);
@@ -315,7 +317,7 @@ fn a_broken_ring_is_told_of_once_and_others_run_on() {
 }
 
 #[test]
-fn a_port_has_one_frontend_at_a_time_and_the_next_at_any_time() {
+fn a_port_has_one_frontend_at_a_time() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let frontend = guest.connect(&switch.port);
     assert!(Control::take(&switch.port).is_none());
@@ -325,15 +327,15 @@ fn a_port_has_one_frontend_at_a_time_and_the_next_at_any_time() {
     assert!(!switch.port.is_running(0));
     guest.say(b"two");
     assert!(switch.packets().is_empty());
-    // A frontend that does not know how far the one before had come: nothing twice, nothing lost.
+    // A frontend that does not know how far the previous backend got: no chain twice, none lost.
     let _frontend = guest.connect(&switch.port);
     assert_eq!(switch.packets(), [b"two"]);
     assert_eq!(switch.port.stats(1).packets, 2);
 }
 
-/// The frontend knows how far a dead backend had *taken*; what it had not put back is in the ring still.
+/// The frontend knows how many chains a dead backend had *taken*; the ring still holds those it had not returned.
 #[test]
-fn what_a_dead_backend_took_and_did_not_put_back_is_taken_again() {
+fn chains_a_dead_backend_did_not_return_are_retaken() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     guest.say(b"one");
     guest.say(b"two");
@@ -345,7 +347,7 @@ fn what_a_dead_backend_took_and_did_not_put_back_is_taken_again() {
 }
 
 #[test]
-fn a_reset_stops_all_and_keeps_the_memory() {
+fn a_reset_stops_all_rings_and_keeps_the_memory() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     frontend.tell(34, &[], Vec::new());
@@ -357,7 +359,7 @@ fn a_reset_stops_all_and_keeps_the_memory() {
 }
 
 #[test]
-fn a_guest_that_has_moved_is_announced_once() {
+fn a_migrated_guest_is_announced_once() {
     let (switch, guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     frontend.tell(19, &[0x52, 0x54, 0, 1, 2, 3, 0, 0], Vec::new());
@@ -366,7 +368,7 @@ fn a_guest_that_has_moved_is_announced_once() {
 }
 
 #[test]
-fn what_is_written_while_it_is_logged_is_marked_buffers_and_rings() {
+fn writes_to_buffers_and_rings_are_marked_while_logging() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
@@ -388,7 +390,7 @@ fn what_is_written_while_it_is_logged_is_marked_buffers_and_rings() {
         assert_eq!(switch.send(&[b"logged"]), 1);
         assert_eq!(guest.heard(at), b"logged");
         assert_eq!(dirty(&log, pages), [at / 4096]);
-        // The ring as well, when the frontend says so.
+        // The ring as well, if the frontend asks for it.
         let used = guest.receive.parts().device;
         frontend.tell(9, &addresses(0, &guest.receive, 1, used), Vec::new());
         let at = guest.listen();
@@ -398,18 +400,18 @@ fn what_is_written_while_it_is_logged_is_marked_buffers_and_rings() {
         let mut expected = [at / 4096, ring / 4096];
         expected.sort_unstable();
         assert_eq!(dirty(&log, pages), expected);
-        // What is read is not written.
+        // Reads are not marked.
         guest.say(b"read");
         assert_eq!(switch.packets().len(), 1);
         assert_eq!(dirty(&log, pages), []);
-        // A migration that failed: no marks any more.
+        // After a failed migration there are no more marks.
         frontend.tell(2, &u64s(&[features]), Vec::new());
         guest.listen();
         assert_eq!((switch.send(&[b"not logged"]), dirty(&log, pages)), (1, vec![]));
     }
 }
 
-/// A log for a guest, and what announces it; its bits.
+/// A log for a guest, the message that announces it, and its bits.
 fn log_of(guest: &Guest) -> (OwnedFd, Vec<u8>, u64) {
     let region = guest.memory.region();
     let pages = ((region.guest + region.len) / 4096).next_multiple_of(8);
@@ -419,7 +421,7 @@ fn log_of(guest: &Guest) -> (OwnedFd, Vec<u8>, u64) {
 }
 
 #[test]
-fn the_log_is_the_one_that_was_announced_last_until_the_device_is_reset() {
+fn the_last_announced_log_is_used_until_a_reset() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
@@ -444,7 +446,7 @@ fn the_log_is_the_one_that_was_announced_last_until_the_device_is_reset() {
 }
 
 #[test]
-fn a_used_ring_is_marked_where_the_frontend_says_and_beyond_the_log_it_is_counted() {
+fn used_ring_marks_follow_the_frontends_address_and_misses_are_counted() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     let (log, words, pages) = log_of(&guest);
@@ -460,13 +462,13 @@ fn a_used_ring_is_marked_where_the_frontend_says_and_beyond_the_log_it_is_counte
     }
 }
 
-/// The device's words beside a ring, by which it says whether it wants to be kicked, are written as its used ring is.
+/// The device's notification fields beside a ring are written like its used ring.
 #[test]
-fn asking_for_kicks_is_marked_as_well() {
+fn kick_suppression_writes_are_marked() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let agreed = Features::from_bits_retain(features);
-        // So many that a split ring's last word lies on another page than its first.
+        // Large enough that a split ring's last field lies on another page than its first.
         let ring = MockDriver::new(&mut guest.memory, 1024, agreed, Direction::Receive);
         let mut frontend = Frontend::new(&switch.port);
         frontend.agree(features);
@@ -487,16 +489,16 @@ fn asking_for_kicks_is_marked_as_well() {
     }
 }
 
-/// CVE-2026-86563: the log was compared with the memory of the moment it was announced, not with what came later.
+/// CVE-2026-86563: the log was checked against the memory at its announcement, not against memory added later.
 #[test]
-fn memory_that_the_log_has_no_bits_for_does_not_come_while_it_is_logged() {
+fn memory_the_log_does_not_cover_is_refused_while_logging() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
         let more = MockGuest::new(1 << 20);
         let end = guest.memory.region().guest + guest.memory.region().len;
         let (pages, more_pages) = ((end / 4096).next_multiple_of(8), (1 << 20) / 4096);
-        // Right behind the last page of the log.
+        // Directly after the last page covered by the log.
         let behind = |file| (u64s(&[0, pages * 4096, 1 << 20, 1 << 50, 0]), vec![same(file)]);
         let table = |file: &std::os::fd::OwnedFd| {
             let region = guest.memory.region();
@@ -516,13 +518,13 @@ fn memory_that_the_log_has_no_bits_for_does_not_come_while_it_is_logged() {
             assert!(!frontend.ask(request, &words, files));
             assert_eq!(frontend.control.memory().regions(), 1);
         }
-        // While nothing is logged it may come; and then nothing may be logged.
+        // Without logging the memory may be added; then logging may not start.
         frontend.tell(2, &logging(false), Vec::new());
         let (words, files) = behind(more.file());
         frontend.tell(37, &words, files);
         assert!(!frontend.ask(2, &logging(true), Vec::new()));
         frontend.tell(2, &logging(false), Vec::new());
-        // With a longer log all is marked, what came later as well.
+        // With a longer log everything is marked, including memory added later.
         announce(&mut frontend, pages + more_pages);
         frontend.tell(2, &logging(true), Vec::new());
         guest.receive.offer(&[(pages * 4096 + 5 * 4096, 2048)]).unwrap();
@@ -532,25 +534,25 @@ fn memory_that_the_log_has_no_bits_for_does_not_come_while_it_is_logged() {
     }
 }
 
-/// It was not so: testpmd wrote to the eventfd for each burst, which took it a third of its time.
+/// What broke: testpmd wrote to the eventfd for each burst, which cost it a third of its time.
 #[test]
-fn a_driver_need_not_kick_while_it_is_polled() {
+fn a_polled_driver_need_not_kick() {
     for features in LAYOUTS {
         let (switch, guest) = (Switch::new(), Guest::new(features));
-        assert!(guest.receive.kicks_are_wanted() && guest.transmit.kicks_are_wanted(), "nobody has said otherwise yet");
+        assert!(guest.receive.kicks_are_wanted() && guest.transmit.kicks_are_wanted(), "the default");
         let _frontend = guest.connect(&switch.port);
         assert!(!guest.receive.kicks_are_wanted() && !guest.transmit.kicks_are_wanted());
     }
 }
 
 #[test]
-fn whoever_waits_is_woken_by_a_kick_or_by_what_is_there() {
+fn a_waiting_thread_is_woken_by_a_kick_or_by_available_chains() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = guest.connect(&switch.port);
     let kick = event();
     frontend.tell(12, &u64s(&[1]), vec![same(&kick)]);
     let hour = Duration::from_secs(3600);
-    // A ring that is polled needs no kicks, but while somebody waits for them.
+    // A polled ring needs no kicks, except while a thread waits for them.
     assert!(!guest.transmit.kicks_are_wanted());
     guest.say(b"there");
     switch.port.wait(1, hour);
@@ -565,13 +567,13 @@ fn whoever_waits_is_woken_by_a_kick_or_by_what_is_there() {
         rustix::io::write(&kick, &1_u64.to_ne_bytes()).unwrap();
     });
     assert_eq!((count(&kick), guest.transmit.kicks_are_wanted()), (0, false));
-    // A ring that does not run is not waited for.
+    // Waiting for a ring that does not run returns at once.
     switch.port.wait(2, hour);
     let rows: Packets = switch.pool.row(0);
     assert!(rows.is_empty());
 }
 
-/// A new record of four rings with 64 descriptors each, and what hands it over again.
+/// A new record of four rings with 64 descriptors each, and the message that hands it over again.
 fn record_of(frontend: &mut Frontend) -> (OwnedFd, Vec<u8>) {
     let asked = |len: u64| [u64s(&[len, 0]), [4_u16, 64].map(u16::to_le_bytes).concat()].concat();
     let Ok(Some(Reply::Record { place, file })) = frontend.say(31, 0, &asked(0), Vec::new()) else {
@@ -588,7 +590,7 @@ fn bytes_of(file: &OwnedFd) -> Vec<u8> {
 }
 
 #[test]
-fn the_record_is_the_one_that_was_handed_over_last_until_the_device_is_reset() {
+fn the_last_record_handed_over_is_used_until_a_reset() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = Frontend::new(&switch.port);
@@ -610,13 +612,13 @@ fn the_record_is_the_one_that_was_handed_over_last_until_the_device_is_reset() {
         frontend.ring_at(1, &guest.transmit, base);
         guest.say(b"two");
         assert_eq!(switch.packets(), [b"two"]);
-        assert!(before == bytes_of(&second), "nobody asked for it any more");
+        assert!(before == bytes_of(&second), "the first record is not used any more");
     }
 }
 
-/// Source of the words: vhost-user, "Inflight I/O tracking", `QueueRegionSplit`, `DescStateSplit`.
+/// Source of the layout: vhost-user, "Inflight I/O tracking", `QueueRegionSplit`, `DescStateSplit`.
 #[test]
-fn what_another_backend_took_in_its_own_order_is_taken_again_in_that() {
+fn chains_another_backend_took_out_of_order_are_retaken_in_its_order() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let mut frontend = Frontend::new(&switch.port);
     frontend.agree(MRG);
@@ -627,7 +629,8 @@ fn what_another_backend_took_in_its_own_order_is_taken_again_in_that() {
         guest.memory.write(at + HEADER as u64, packet);
         guest.transmit.offer(&[(at, u32::try_from(HEADER).unwrap() + 3)]).unwrap()
     });
-    // Ring 1 of a record whose parts take 136 words: version 1, 64 descriptors, nothing used; both are in flight, the second was taken first.
+    // Ring 1 of a record with parts of 136 words: version 1, 64 descriptors, nothing used; two in flight, the second
+    // taken first.
     let part = 8 * 136;
     rustix::io::pwrite(&file, &[1, 0, 64, 0, 0, 0, 0, 0], part + 8).unwrap();
     for (head, counter) in heads.into_iter().zip([2, 1]) {
@@ -639,7 +642,7 @@ fn what_another_backend_took_in_its_own_order_is_taken_again_in_that() {
 }
 
 #[test]
-fn after_a_crash_a_ring_goes_on_where_its_record_says() {
+fn after_a_crash_a_ring_resumes_from_its_record() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let asked = |len, offset| [u64s(&[len, offset]), [4_u16, 64].map(u16::to_le_bytes).concat()].concat();
@@ -657,7 +660,7 @@ fn after_a_crash_a_ring_goes_on_where_its_record_says() {
             assert_eq!(switch.packets(), [b"before"]);
             guest.transmit.collect();
         }
-        // The backend is gone without a word, and the frontend knows of no base but the first.
+        // The backend has disappeared without notice, and the frontend knows only the first base.
         std::mem::forget(frontend);
         guest.say(b"meanwhile");
         let next = Switch::new();
@@ -667,7 +670,7 @@ fn after_a_crash_a_ring_goes_on_where_its_record_says() {
         frontend.tell(32, &asked(place.len, 0), vec![same(&file)]);
         frontend.ring(1, &guest.transmit);
         assert_eq!(next.packets(), [b"meanwhile"]);
-        // A record that is none of this ring's is refused, and so is the ring.
+        // A record that is not this ring's is refused, and so is the ring.
         frontend.stop(1);
         rustix::io::pwrite(&file, &[9; 4096], 0).unwrap();
         assert!(!frontend.ask(12, &u64s(&[0x101]), Vec::new()));

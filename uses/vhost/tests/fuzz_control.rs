@@ -1,5 +1,5 @@
-//! A frontend that says anything, with any files, between any bursts, bounded: seeded inputs for as long as
-//! `TELPHER_SOAK_SECONDS` says.
+//! A frontend that sends anything, with any files, between any bursts, bounded: seeded inputs for
+//! `TELPHER_SOAK_SECONDS`.
 #![cfg(not(loom))]
 
 #[path = "../../../fuzz/control.rs"]
@@ -8,7 +8,7 @@ mod control;
 mod inputs;
 
 #[test]
-fn whatever_a_frontend_says_the_backend_lives_and_keeps_nothing_of_it() {
+fn no_frontend_input_crashes_the_backend_or_leaks() {
     // A few steps, or as many as an input may have.
     inputs::play_all([60, 400], control::play);
 }

@@ -1,5 +1,5 @@
-//! A guest that writes anything, between any calls, over a device that misbehaves, bounded: seeded inputs for as long as
-//! `TELPHER_SOAK_SECONDS` says.
+//! A guest that writes anything, between any calls, over a device that misbehaves, bounded: seeded inputs for
+//! `TELPHER_SOAK_SECONDS`.
 #![cfg(not(loom))]
 
 #[path = "../../../fuzz/inputs.rs"]
@@ -8,7 +8,7 @@ mod inputs;
 mod vhost;
 
 #[test]
-fn whatever_a_guest_writes_the_backend_lives_and_writes_only_to_the_guest() {
+fn no_guest_input_crashes_the_backend_or_misdirects_writes() {
     // A few steps, or as many as an input may have.
     inputs::play_all([60, 400], vhost::play);
 }

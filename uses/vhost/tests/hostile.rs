@@ -1,4 +1,5 @@
-//! What hostile guests and frontends do, and what others fell for: each is dropped and counted, or breaks its ring, and nothing else happens.
+//! Hostile guests and frontends, including attacks that other implementations fell for: each is dropped and counted, or
+//! breaks its ring, without any other effect.
 #![cfg(not(loom))]
 
 mod frontend;
@@ -13,7 +14,7 @@ use telpher_vhost::{Drop, Role, Socket};
 
 const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
 
-/// Sets it when it goes.
+/// Sets the flag when it is dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl std::ops::Drop for End<'_> {
@@ -22,15 +23,15 @@ impl std::ops::Drop for End<'_> {
     }
 }
 
-/// CVE-2026-93683, CVE-2026-86847, CVE-2026-86848: a length was read, compared, and read again.
+/// CVE-2026-93683, CVE-2026-86847, CVE-2026-86848: a length was read, checked, and read again.
 #[test]
-fn a_length_that_changes_while_it_is_looked_at_is_one_that_was_compared() {
+fn a_length_changed_concurrently_is_used_as_it_was_checked() {
     for (layout, flags) in LAYOUTS.into_iter().flat_map(|it| [(it, 0), (it, DescriptorFlags::INDIRECT.bits())]) {
         let mut guest = MockGuest::new(1 << 20);
         let features = Features::from_bits_retain(layout) | Features::INDIRECT_DESC;
         let mut driver = MockDriver::new(&mut guest, 64, features, Direction::Transmit);
         let mut ring = Ring::new(guest.memory(), driver.setup()).unwrap();
-        // At the end of memory: tables and buffers longer than a page reach beyond.
+        // At the end of memory: tables and buffers longer than a page extend beyond it.
         let end = guest.region().guest + guest.region().len;
         let at = end - 4096;
         for entry in 0..256 {
@@ -67,15 +68,15 @@ fn a_length_that_changes_while_it_is_looked_at_is_one_that_was_compared() {
     }
 }
 
-/// CVE-2026-86566: a header was written to buffers that it does not fit in, and the rest of a packet to where its length had wrapped to; at the
-/// end of a region, beyond it.
+/// CVE-2026-86566: a header was written to buffers too short for it, and the rest of the packet to where its wrapped
+/// length pointed; at the end of a region, beyond it.
 #[test]
-fn runts_at_the_end_of_memory_are_given_back_untouched() {
+fn runts_at_the_end_of_memory_are_returned_untouched() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let mut frontend = Frontend::new(&switch.port);
         frontend.agree(features);
-        // The last page of the file is not the guest's.
+        // The last page of the file does not belong to the guest.
         let region = guest.memory.region();
         let end = region.guest + region.len - 4096;
         let table = u64s(&[1, region.guest, region.len - 4096, region.user, region.offset]);
@@ -90,7 +91,7 @@ fn runts_at_the_end_of_memory_are_given_back_untouched() {
         }
         assert_eq!(switch.port.stats(0).drops(Drop::Runt), 4);
         assert_eq!(guest.memory.read(end - 64, 64 + 4096), [0xc5; 64 + 4096]);
-        // Room for the header and a byte, and for the rest elsewhere.
+        // Room for the header and one byte, and for the rest in another buffer.
         guest.receive.offer(&[(end - 13, 13)]).unwrap();
         guest.listen();
         assert_eq!((switch.send(&[&[7; 64]]), guest.receive.collect().len()), (1, 2));
@@ -99,7 +100,7 @@ fn runts_at_the_end_of_memory_are_given_back_untouched() {
 }
 
 #[test]
-fn buffers_to_receive_into_that_are_not_for_writing_are_not_written_to() {
+fn receive_buffers_without_the_write_flag_are_not_written() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let _frontend = guest.connect(&switch.port);
@@ -115,9 +116,9 @@ fn buffers_to_receive_into_that_are_not_for_writing_are_not_written_to() {
     }
 }
 
-/// CVE-2020-10725: a buffer of no bytes at an address that is nobody's was looked at all the same.
+/// CVE-2020-10725: the invalid address of an empty buffer was looked up.
 #[test]
-fn buffers_of_no_bytes_may_lie_anywhere() {
+fn empty_buffers_may_have_any_address() {
     for features in LAYOUTS {
         let (switch, mut guest) = (Switch::new(), Guest::new(features));
         let _frontend = guest.connect(&switch.port);
@@ -132,9 +133,10 @@ fn buffers_of_no_bytes_may_lie_anywhere() {
     }
 }
 
-/// CVE-2024-11614 and what came after it: offsets in the header were followed beyond the packet, then read twice. Here nobody reads it.
+/// CVE-2024-11614 and later ones: offsets in the header were followed beyond the packet, then read twice. This crate
+/// does not read it.
 #[test]
-fn what_stands_in_a_packets_header_changes_nothing() {
+fn a_packets_header_is_ignored() {
     let offered = telpher_vhost::message::FEATURES.bits();
     // CSUM, GUEST_CSUM, GSO and the segmentation offloads: VirtIO 1.2 §5.1.3, bits 0, 1, 6 to 14 and 54 to 57.
     let offloads = 0b11 | 0b1_1111_1111 << 6 | 0b1111 << 54;
@@ -144,7 +146,7 @@ fn what_stands_in_a_packets_header_changes_nothing() {
         let _frontend = guest.connect(&switch.port);
         for byte in [0, 1, 0x7f, 0xff] {
             let at = guest.say(b"a packet");
-            // The driver has shown it already; nobody has looked.
+            // The driver has published it already; the device has not looked yet.
             guest.memory.write(at, &[byte; HEADER]);
             assert_eq!(switch.packets(), [b"a packet"]);
         }
@@ -153,7 +155,7 @@ fn what_stands_in_a_packets_header_changes_nothing() {
 }
 
 #[test]
-fn what_a_guest_writes_into_the_used_ring_is_not_believed() {
+fn guest_writes_to_the_used_ring_are_ignored() {
     let (switch, mut guest) = (Switch::new(), Guest::new(MRG));
     let _frontend = guest.connect(&switch.port);
     let device = guest.transmit.parts().device;
@@ -166,9 +168,10 @@ fn what_a_guest_writes_into_the_used_ring_is_not_believed() {
     assert_eq!((guest.transmit.collect().len(), switch.port.broken(1)), (4, None));
 }
 
-/// Packed: the guest turns its descriptors' wrap counters back and forth. Each is taken once, until it was put back.
+/// Packed: the guest flips its descriptors' wrap counters back and forth. Each descriptor is taken once until it was
+/// returned.
 #[test]
-fn wrap_counters_that_are_flipped_lend_nothing_twice() {
+fn flipped_wrap_counters_make_no_chain_taken_twice() {
     let mut guest = MockGuest::new(1 << 20);
     let features = Features::from_bits_retain(LAYOUTS[1]);
     let driver = MockDriver::new(&mut guest, 16, features, Direction::Transmit);
@@ -176,7 +179,7 @@ fn wrap_counters_that_are_flipped_lend_nothing_twice() {
     let mut ring = Ring::new(guest.memory(), driver.setup()).unwrap();
     let (available, used) = (DescriptorFlags::AVAIL.bits(), DescriptorFlags::USED.bits());
     let mut taken = 0;
-    // Often enough to come around more than once.
+    // Often enough to go around more than once.
     for flags in [available, used, available | used, 0].into_iter().cycle().take(60) {
         for place in 0..16 {
             let descriptor = [u64s(&[buffer]), u32s(&[64, u32::from(flags) << 16])].concat();
@@ -190,9 +193,9 @@ fn wrap_counters_that_are_flipped_lend_nothing_twice() {
     assert!(matches!(ring.broken(), Some(Broken::Ahead { .. })));
 }
 
-/// CVE-2020-10726: each record that was asked for stayed mapped and open.
+/// CVE-2020-10726: every requested record stayed mapped and open.
 #[test]
-fn records_asked_for_again_and_again_are_not_kept() {
+fn repeated_record_requests_keep_no_record() {
     let (place, switch) = (Place::new("records"), Switch::new());
     let _socket = Socket::serve(&switch.port, &place.0, Role::Server).unwrap();
     let wire = Wire(UnixStream::connect(&place.0).unwrap());
@@ -210,7 +213,7 @@ fn records_asked_for_again_and_again_are_not_kept() {
         (record, file) = wire.ask(31, &asked).unwrap();
         wire.tell(32, &record, &[std::os::fd::AsFd::as_fd(file.as_ref().unwrap())]).unwrap();
     }
-    // Ours; and the mapping of the last.
+    // The test's own file, and the mapping of the last record.
     assert_eq!((kept(), record.len()), ((1, 1), 20));
     drop(file);
 }

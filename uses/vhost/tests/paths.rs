@@ -1,4 +1,4 @@
-//! Packets into a guest and out of it: whoever copies, in whatever order copies land, the guest sees the same.
+//! Packets into a guest and out of it: the guest sees the same with every copy path and every order of completions.
 #![cfg(not(loom))]
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of a test")]
 
@@ -19,13 +19,13 @@ use telpher_vhost::{Drop, Hybrid, Lane, PacketPool, Packets, PoolOptions, QueueO
 
 const HEADER: usize = 12;
 
-/// A guest with one virtqueue, and what its driver knows of the buffers out there.
+/// A guest with one virtqueue, and its driver's list of the buffers in the ring.
 struct Guest {
     memory: MockGuest,
     driver: MockDriver,
-    /// Buffers of each identifier.
+    /// The buffers of each identifier.
     lent: std::collections::HashMap<u16, Vec<(u64, u32)>>,
-    /// Where the next buffer lies; buffers are used again when the ring has come around.
+    /// The address of the next buffer; buffers are reused after one round of the ring.
     slots: VecDeque<u64>,
     merge: bool,
 }
@@ -55,7 +55,7 @@ impl Guest {
         true
     }
 
-    /// Makes a packet available in pieces of these lengths, which cover header and packet.
+    /// Makes a packet available in pieces of these lengths, which hold header and packet.
     fn send(&mut self, packet: &[u8], lens: &[u32]) -> bool {
         let mut bytes = vec![0xee; HEADER];
         bytes.extend(packet);
@@ -69,7 +69,7 @@ impl Guest {
         self.offer(lens)
     }
 
-    /// The packets that the driver finds, as a driver does: the number of buffers from the header.
+    /// The packets that the driver finds, using the number of buffers in the header as a driver does.
     fn receive(&mut self) -> Vec<Vec<u8>> {
         let mut used: VecDeque<_> = self.driver.collect().into();
         let mut packets = Vec::new();
@@ -123,7 +123,7 @@ fn layouts() -> [Features; 4] {
     [Features::empty(), packed, Features::IN_ORDER, packed | Features::IN_ORDER | Features::EVENT_IDX]
 }
 
-/// Every way to have packets copied.
+/// Every copy policy.
 fn ways() -> Vec<(&'static str, QueueOptions)> {
     let mut ways = vec![("cpu", QueueOptions::default())];
     for (name, runner) in [("inline", Runner::Inline), ("threaded", Runner::Threaded)] {
@@ -141,7 +141,7 @@ fn ways() -> Vec<(&'static str, QueueOptions)> {
 }
 
 #[test]
-fn the_guest_receives_what_was_sent_in_its_order() {
+fn the_guest_receives_packets_in_order() {
     let mut chance = Chance::new(3);
     for (way, options) in ways() {
         for features in layouts() {
@@ -176,7 +176,7 @@ fn the_guest_receives_what_was_sent_in_its_order() {
 }
 
 #[test]
-fn what_the_guest_sends_comes_out_in_its_order() {
+fn packets_from_the_guest_come_out_in_order() {
     let mut chance = Chance::new(4);
     for (way, options) in ways() {
         for features in layouts() {
@@ -189,7 +189,7 @@ fn what_the_guest_sends_comes_out_in_its_order() {
                 loop {
                     let len = 1 + chance.below(1800) as u32;
                     let bytes = chance.bytes(len as usize);
-                    // The header alone, with the packet, or the packet cut anywhere.
+                    // The header alone, with the packet, or the packet split anywhere.
                     let cut = 1 + chance.below(u64::from(len) + 11) as u32;
                     let lens = [cut, len + 12 - cut];
                     let lens = &lens[..2 - usize::from(lens[1] == 0)];
@@ -216,7 +216,7 @@ fn what_the_guest_sends_comes_out_in_its_order() {
 }
 
 #[test]
-fn a_packet_spreads_over_chains_where_the_guest_merges() {
+fn a_packet_spans_several_chains_with_mergeable_buffers() {
     for features in layouts() {
         for (way, options) in ways() {
             let (mut guest, ring) = Guest::new(64, features | Features::MRG_RXBUF, Direction::Receive);
@@ -228,7 +228,7 @@ fn a_packet_spreads_over_chains_where_the_guest_merges() {
                 let bytes = chance.bytes(len);
                 put(&mut row, &bytes);
                 assert_eq!(queue.submit_enqueue_burst(&mut row), 0, "no buffers yet");
-                // One less than it takes.
+                // One less than it needs.
                 let chains = (len + HEADER).div_ceil(100);
                 (1..chains).for_each(|_| assert!(guest.offer(&[30, 70])));
                 assert_eq!(queue.submit_enqueue_burst(&mut row), 0, "not enough buffers yet");
@@ -244,14 +244,14 @@ fn a_packet_spreads_over_chains_where_the_guest_merges() {
 }
 
 #[test]
-fn chains_that_cannot_be_used_never_wedge_a_queue() {
+fn invalid_chains_never_block_a_queue() {
     for features in layouts() {
         for merge in [Features::empty(), Features::MRG_RXBUF] {
             let (mut guest, ring) = Guest::new(32, features | merge, Direction::Receive);
             let pool = pool();
             let mut queue = Virtqueue::new(ring, &pool, &QueueOptions::default());
             let (mut row, mut done) = (pool.row(4), pool.row(4));
-            // Runts, what lies nowhere, and between them chains that are too short alone.
+            // Runts, invalid addresses, and between them chains that are too short alone.
             assert!(guest.offer(&[1, 1]));
             let id = guest.driver.offer(&[(0, 2000)]).unwrap();
             guest.lent.insert(id, Vec::new());
@@ -269,7 +269,7 @@ fn chains_that_cannot_be_used_never_wedge_a_queue() {
             assert_eq!(guest.receive(), [one, two]);
             assert_eq!((queue.stats().drops(Drop::Runt), queue.stats().all_drops()), (2, 3));
             assert_eq!(guest.driver.lent(), 0, "every chain is back");
-            // And when no packet follows them.
+            // Also when no packet follows them.
             assert!(guest.offer(&[5]));
             put(&mut row, &[1]);
             assert_eq!(queue.submit_enqueue_burst(&mut row), 0);
@@ -280,7 +280,7 @@ fn chains_that_cannot_be_used_never_wedge_a_queue() {
 }
 
 #[test]
-fn a_packet_that_fits_no_buffer_is_dropped_and_the_next_gets_it() {
+fn a_packet_too_long_for_its_buffer_is_dropped_and_the_next_uses_it() {
     let (mut guest, ring) = Guest::new(8, Features::empty(), Direction::Receive);
     let pool = pool();
     let mut queue = Virtqueue::new(ring, &pool, &QueueOptions::default());
@@ -295,7 +295,7 @@ fn a_packet_that_fits_no_buffer_is_dropped_and_the_next_gets_it() {
 }
 
 #[test]
-fn packets_that_the_switch_cannot_hold_are_dropped_and_counted() {
+fn packets_longer_than_pool_buffers_are_dropped_and_counted() {
     for features in layouts() {
         let (mut guest, ring) = Guest::new(16, features, Direction::Transmit);
         let pool = PacketPool::new(PoolOptions { buffers: 8, longest: 1000 }).unwrap();
@@ -313,7 +313,7 @@ fn packets_that_the_switch_cannot_hold_are_dropped_and_counted() {
     }
 }
 
-/// A queue over devices that do nothing by themselves.
+/// A queue over devices that do nothing until the test lets them.
 struct Adversary {
     devices: Vec<Arc<TestDevice>>,
     options: QueueOptions,
@@ -330,9 +330,9 @@ fn adversary(lanes: usize, hybrid: Hybrid) -> Adversary {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Devices finish in any order, in part, with faults, or stop: the guest sees each packet once, whole, in order.
+    /// Devices complete in any order, in part, with faults, or stop: the guest sees each packet once, intact, in order.
     #[test]
-    fn the_order_of_completions_does_not_show(
+    fn the_order_of_completions_is_not_visible(
         layout in 0_usize..4,
         merge: bool,
         lanes in 1_usize..4,
@@ -369,7 +369,7 @@ proptest! {
                 }
                 3 => drop(device.run(usize::from(number % 5))),
                 4 => {
-                    // The queue's next descriptors end with an error, nothing moved.
+                    // The queue's next descriptors end with an error, without moving any byte.
                     let failing = [Status::PageFault, Status::from_code(0x10), Status::from_code(0x1f)];
                     device.state().answers.push_back(failing[usize::from(number) % 3]);
                 }
@@ -381,7 +381,7 @@ proptest! {
                 }
             }
         }
-        // And in the end all is there.
+        // Finally all packets have arrived.
         adversary.devices.iter().for_each(|device| device.state().manual = false);
         let mut looks = 0;
         while !expected.is_empty() {
@@ -399,7 +399,7 @@ proptest! {
     }
 }
 
-/// A queue of a device that holds its tongue, with four packets in flight.
+/// A queue of a device that never completes, with four packets in flight.
 fn four_in_flight(pool: &PacketPool) -> (Adversary, Guest, Virtqueue) {
     let adversary = adversary(1, Hybrid::Device);
     let (mut guest, ring) = Guest::new(8, Features::empty(), Direction::Receive);
@@ -414,11 +414,11 @@ fn four_in_flight(pool: &PacketPool) -> (Adversary, Guest, Virtqueue) {
 }
 
 #[test]
-fn a_virtqueue_goes_from_a_device_that_is_late_and_its_packets_come_back_then() {
+fn packets_return_to_the_pool_when_a_late_device_completes() {
     let pool = pool();
     let (mut adversary, guest, queue) = four_in_flight(&pool);
     drop(queue);
-    assert_eq!(pool.free(), 508, "what the device may still read is nobody's");
+    assert_eq!(pool.free(), 508, "buffers that the device may still read are not reused");
     let counts = Arc::strong_count(guest.memory.memory());
     adversary.devices.iter().for_each(|device| device.state().manual = false);
     adversary.options.lanes.clear();
@@ -427,7 +427,7 @@ fn a_virtqueue_goes_from_a_device_that_is_late_and_its_packets_come_back_then() 
 }
 
 #[test]
-fn what_a_device_that_never_answers_may_touch_stays_for_good() {
+fn memory_of_a_device_that_never_completes_is_kept() {
     let pool = pool();
     let (mut adversary, guest, queue) = four_in_flight(&pool);
     let base = guest.memory.memory().host(guest.memory.region().guest, 1).unwrap();

@@ -1,8 +1,8 @@
-//! Killed at any moment, again and again: a backend whose frontend keeps the record of what is in flight loses no descriptor and uses none
-//! twice, and a frontend that is killed is a closed session. As long as `TELPHER_SOAK_SECONDS` says, for each layout of rings.
+//! Kills at any moment, repeatedly. A backend whose frontend keeps the inflight record loses no descriptor and uses
+//! none twice. A killed frontend only ends its session. Runs for `TELPHER_SOAK_SECONDS` per ring layout.
 //!
-//! The processes that are killed are this program again. Packets are numbered, and each byte follows from the number: what comes back is what
-//! was sent, once, in order; what was inside the switch when it was killed is lost.
+//! The killed processes are further instances of this program. Packets are numbered, and every byte follows from the
+//! number. Packets come back as sent, once, in order; packets inside the switch when it was killed are lost.
 #![cfg(not(loom))]
 
 #[path = "../../../path/mover/tests/common/mod.rs"]
@@ -27,19 +27,19 @@ use telpher_vhost::{
     Hybrid, Lane, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions, QueueOptions, Role, Socket,
 };
 
-/// What this program is when it is started by itself: a word, and the socket.
+/// The environment variable that makes an instance of this program a child: a role and the socket.
 const ROLE: &str = "TELPHER_TEST_KILLED";
 const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
-/// How a backend copies.
+/// A backend's copy policy.
 const WAYS: [&str; 3] = ["cpu", "inline", "threaded"];
-/// Buffers of a switch, and so the most packets that a kill can lose.
+/// Buffers of a switch, and so the most packets that one kill can lose.
 const BUFFERS: u32 = 128;
-/// Bytes of the longest packet.
+/// The longest packet in bytes.
 const LONGEST: usize = 1500;
-/// Without a sign of life for so long something hangs.
+/// After this time without progress something hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A packet by its sender and number.
+/// Creates a packet from its sender and number.
 fn packet(sender: u32, number: u32) -> Vec<u8> {
     let seed = u64::from(sender) << 32 | u64::from(number);
     let mut chance = Chance::new(seed);
@@ -49,7 +49,7 @@ fn packet(sender: u32, number: u32) -> Vec<u8> {
     bytes
 }
 
-/// Whose packet it is, and its number; panics if it is not just as it was sent.
+/// Returns a packet's sender and number; panics if it is not exactly as sent.
 fn read(bytes: &[u8]) -> (u32, u32) {
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let (number, sender) = (word(0), word(4));
@@ -57,19 +57,19 @@ fn read(bytes: &[u8]) -> (u32, u32) {
     (sender, number)
 }
 
-/// A guest that talks to itself through a switch.
+/// A guest that sends packets to itself through a switch.
 struct Talk {
     guest: Guest,
     features: u64,
     sender: u32,
-    /// Buffers of chains that are out, and those that are free.
+    /// Buffers of chains in the ring, and free buffers.
     lent: [HashMap<u16, u64>; 2],
     free: [Vec<u64>; 2],
-    /// The next number to send, the last that came back, and how many have.
+    /// The next number to send, the last that came back, and how many came back.
     next: u32,
     last: Option<u32>,
     back: u32,
-    /// The record of what is in flight, and what the backend said of it.
+    /// The inflight record, and the backend's description of it.
     record: Option<(Vec<u8>, OwnedFd)>,
 }
 
@@ -81,7 +81,7 @@ impl Talk {
         Talk { guest, features, sender, lent, free, next: 0, last: None, back: 0, record: None }
     }
 
-    /// Sets all up with a backend that has just come.
+    /// Sets everything up with a newly connected backend.
     fn connect(&mut self, wire: &Wire) -> std::io::Result<()> {
         wire.agree(self.features)?;
         if self.record.is_none() {
@@ -95,7 +95,8 @@ impl Talk {
         wire.ring(1, &self.guest.transmit)
     }
 
-    /// One turn of a driver: more to send and to receive into, if asked for, and a look at what came back. True if anything did.
+    /// One round of the driver: offers more buffers if requested, and collects used ones. Returns true if there were
+    /// any.
     fn turn(&mut self, send: bool, listen: bool) -> bool {
         let Guest { memory, receive, transmit } = &mut self.guest;
         while listen && let Some(at) = self.free[0].pop() {
@@ -108,7 +109,7 @@ impl Talk {
             let len = u32::try_from(HEADER + bytes.len()).unwrap();
             self.lent[1].insert(transmit.offer(&[(at, len)]).expect("as many buffers as descriptors"), at);
         }
-        // The driver panics if it gets back what it has not lent.
+        // The driver panics if it gets back a chain that the device does not have.
         let sent = transmit.collect();
         for (id, len) in &sent {
             assert_eq!(*len, 0);
@@ -121,7 +122,7 @@ impl Talk {
             let (sender, number) = read(&bytes[HEADER..]);
             self.free[0].push(at);
             if sender != self.sender {
-                // Of a guest that was killed, and still in the switch.
+                // From a killed guest, and still in the switch.
                 assert_eq!(self.last, None, "a stranger's packet came late");
                 continue;
             }
@@ -138,18 +139,18 @@ impl Talk {
     }
 }
 
-/// This program once more, to be killed; killed in the end whatever happens.
+/// Another instance of this program, to be killed; killed on drop in any case.
 struct Victim(Child);
 
 impl Victim {
     fn start(role: &str, socket: &Path) -> Victim {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "the_other_side", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "child_process", "--nocapture", "--test-threads=1"]);
         command.env(ROLE, format!("{role} {}", socket.display())).stdin(Stdio::null()).stdout(Stdio::null());
         Victim(command.spawn().unwrap())
     }
 
-    /// Kills it, and hears that it was alive.
+    /// Kills it, and checks that it was alive.
     fn kill(mut self) {
         self.0.kill().unwrap();
         let status = self.0.wait().unwrap();
@@ -169,9 +170,9 @@ fn seconds() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What is started by the others; nothing by itself.
+/// Started by the other tests; does nothing on its own.
 #[test]
-fn the_other_side() {
+fn child_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
     let (role, socket) = role.split_once(' ').unwrap();
@@ -181,12 +182,12 @@ fn the_other_side() {
     }
 }
 
-/// A switch with one port that gives the guest back what it sends.
+/// A switch with one port that returns the guest's packets.
 struct Echo {
     port: Arc<Port>,
     pool: PacketPool,
     rows: [Packets; 2],
-    /// Keeps its engines.
+    /// Keeps its engines running.
     _device: Option<ModelDevice>,
 }
 
@@ -207,7 +208,7 @@ impl Echo {
         Echo { port: Port::new(&pool, options), pool, rows, _device: device }
     }
 
-    /// One round; what came goes through `look` on its way.
+    /// One round; received packets pass through `look`.
     fn turn(&mut self, mut look: impl FnMut(&[u8])) {
         let [packets, spare] = &mut self.rows;
         let before = packets.len();
@@ -239,7 +240,7 @@ fn frontend_until_killed(features: u64, socket: &Path) -> ! {
     }
 }
 
-/// A backend that has come, unless it was killed on the way; which it is now and then.
+/// A connected backend, unless it was killed before, which happens occasionally.
 fn meet(
     talk: &mut Talk,
     listener: &UnixListener,
@@ -252,7 +253,7 @@ fn meet(
     let early = chance.below(4) == 0;
     let wire = Wire(stream.try_clone().unwrap());
     if !early {
-        talk.connect(&wire).expect("nobody killed it");
+        talk.connect(&wire).expect("it is still alive");
         return Some((victim, stream));
     }
     let pause = Duration::from_micros(chance.below(3000));
@@ -261,7 +262,8 @@ fn meet(
             std::thread::sleep(pause);
             victim.kill();
         });
-        // It may be all set up by then. The connection stays until it is dead, or it would come again.
+        // It may have finished the setup by then. The connection stays until the process is dead, or it would
+        // reconnect.
         let _ = talk.connect(&wire);
     });
     None
@@ -287,15 +289,15 @@ fn backends_are_killed(features: u64, seed: u64) {
                 }
             }
             victim.kill();
-            // What it showed it showed; the driver looks now or when another backend is there.
+            // Published chains stay published; the driver reads them now or when another backend is there.
             if chance.below(2) == 0 {
                 talk.turn(false, false);
             }
         }
-        // The last lives until each descriptor of both rings has come back.
+        // The last backend lives until every descriptor of both rings has come back.
         let victim = Victim::start(way, &place.0);
         let (stream, _) = listener.accept().unwrap();
-        talk.connect(&Wire(stream.try_clone().unwrap())).expect("nobody killed it");
+        talk.connect(&Wire(stream.try_clone().unwrap())).expect("it is still alive");
         let since = Instant::now();
         while talk.lent()[0] > 0 {
             assert!(since.elapsed() < PATIENCE, "{way}: {:?} descriptors are lost", talk.lent());
@@ -316,16 +318,16 @@ fn backends_are_killed(features: u64, seed: u64) {
 }
 
 #[test]
-fn killed_backends_of_split_rings_lose_no_descriptor_and_use_none_twice() {
+fn killed_split_ring_backends_lose_and_duplicate_no_descriptor() {
     backends_are_killed(LAYOUTS[0], 1);
 }
 
 #[test]
-fn killed_backends_of_packed_rings_lose_no_descriptor_and_use_none_twice() {
+fn killed_packed_ring_backends_lose_and_duplicate_no_descriptor() {
     backends_are_killed(LAYOUTS[1], 2);
 }
 
-/// A port whose guest talks to itself in this process.
+/// A port whose guest sends packets to itself in this process.
 struct Neighbour {
     echo: Echo,
     talk: Talk,
@@ -346,14 +348,14 @@ impl Neighbour {
 }
 
 #[test]
-fn a_frontend_that_is_killed_is_a_closed_session_and_other_ports_run_on() {
+fn a_killed_frontend_ends_its_session_and_other_ports_keep_running() {
     let place = Place::new("frontends");
     let mut chance = Chance::new(3);
     for way in WAYS {
         let mut neighbour = Neighbour::new(way);
         let mut echo = Echo::new(way);
         let socket = Socket::serve(&echo.port, &place.0, Role::Server).unwrap();
-        // Of each frontend, the last number that came.
+        // The last number that came back, per frontend.
         let mut last: HashMap<u32, u32> = HashMap::new();
         let mut look = |bytes: &[u8]| {
             let (sender, number) = read(bytes);
@@ -376,7 +378,7 @@ fn a_frontend_that_is_killed_is_a_closed_session_and_other_ports_run_on() {
             victim.kill();
             kills += 1;
         }
-        // One that lives is served as ever.
+        // A live frontend is still served.
         let victim = Victim::start("packed", &place.0);
         let (pid, since) = (victim.0.id(), Instant::now());
         let mut came = false;
@@ -385,7 +387,7 @@ fn a_frontend_that_is_killed_is_a_closed_session_and_other_ports_run_on() {
                 look(bytes);
                 came |= read(bytes).0 == pid;
             });
-            assert!(since.elapsed() < PATIENCE, "{way}: nobody is served any more: {:?}", socket.state());
+            assert!(since.elapsed() < PATIENCE, "{way}: no frontend is served any more: {:?}", socket.state());
             std::thread::yield_now();
         }
         victim.kill();
@@ -394,7 +396,8 @@ fn a_frontend_that_is_killed_is_a_closed_session_and_other_ports_run_on() {
             std::thread::yield_now();
         }
         assert!(!echo.port.is_running(0) && !echo.port.is_running(1));
-        // What was in flight when it went is with the port, which gives a burst of it a turn, or with a thread that waits for its copies.
+        // Packets in flight at the end are with the port, which completes a burst of them, or with a thread that waits
+        // for their copies.
         let since = Instant::now();
         while echo.pool.free() < BUFFERS as usize {
             assert!(since.elapsed() < PATIENCE, "{way}: {} of {BUFFERS} buffers are back", echo.pool.free());

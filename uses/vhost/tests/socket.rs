@@ -1,4 +1,4 @@
-//! A frontend that sends garbage, half a message, or dies is a closed session, and the next is served as if nothing had been.
+//! A frontend that sends garbage or half a message, or dies, only ends its session; the next one is served normally.
 #![cfg(not(loom))]
 
 mod frontend;
@@ -32,7 +32,7 @@ fn reply(stream: &UnixStream) -> Vec<u8> {
     payload
 }
 
-/// A frontend that keeps to the rules, and one packet from its guest.
+/// A well-behaved frontend, and one packet from its guest.
 fn one_packet(stream: &UnixStream, port: &Port, pool: &PacketPool) {
     let mut guest = MockGuest::new(1 << 20);
     let mut driver = MockDriver::new(&mut guest, 64, Features::from_bits_retain(MRG), Direction::Transmit);
@@ -58,7 +58,7 @@ fn one_packet(stream: &UnixStream, port: &Port, pool: &PacketPool) {
 }
 
 #[test]
-fn whatever_a_frontend_does_wrong_the_next_is_served() {
+fn after_any_frontend_error_the_next_frontend_is_served() {
     let place = Place::new("wrong");
     let (port, pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
@@ -76,7 +76,7 @@ fn whatever_a_frontend_does_wrong_the_next_is_served() {
         ("a giant payload", header(5, 1, u32::MAX), 1),
         ("a payload one byte too long", header(5, 1, 265), 1),
         ("another version", header(1, 2, 0), 0),
-        ("a reply nobody asked for", header(1, 5, 0), 0),
+        ("an unexpected reply", header(1, 5, 0), 0),
         ("an unknown request", message(99, 0, &[]), 0),
         ("post-copy", message(28, 0, &[]), 0),
         ("an IOTLB message", message(22, 0, &[0; 32]), 0),
@@ -88,7 +88,7 @@ fn whatever_a_frontend_does_wrong_the_next_is_served() {
         ("a ring too many", message(8, 0, &u32s(&[2, 64])), 0),
         ("a base of a ring too many", message(11, 0, &u32s(&[u32::MAX, 0])), 0),
         ("a log of a file that is none", message(6, 0, &u64s(&[4096, 0])), 1),
-        ("features that nobody offered", message(2, 0, &u64s(&[u64::MAX])), 0),
+        ("features that were not offered", message(2, 0, &u64s(&[u64::MAX])), 0),
         ("a record of all there could be", message(31, 0, &[0xff; 20]), 0),
     ];
     for (what, bytes, files) in hostile {
@@ -105,7 +105,7 @@ fn whatever_a_frontend_does_wrong_the_next_is_served() {
 }
 
 #[test]
-fn a_frontend_that_sends_half_a_message_is_left_when_this_side_ends() {
+fn a_half_sent_message_does_not_delay_shutdown() {
     let place = Place::new("half");
     let (port, _pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
@@ -118,12 +118,12 @@ fn a_frontend_that_sends_half_a_message_is_left_when_this_side_ends() {
 }
 
 #[test]
-fn whoever_does_not_read_answers_is_left() {
+fn a_frontend_that_does_not_read_replies_is_disconnected() {
     let place = Place::new("deaf");
     let (port, pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     let stream = UnixStream::connect(&place.0).unwrap();
-    // Until the answers have no room and this side has gone.
+    // Until the replies do not fit any more and this side has disconnected.
     while send(&stream, &message(1, 0, &[]), &[]) {}
     drop(stream);
     until(|| !socket.state().connected);
@@ -132,29 +132,29 @@ fn whoever_does_not_read_answers_is_left() {
 }
 
 #[test]
-fn a_client_connects_whenever_there_is_somebody() {
+fn a_client_connects_whenever_a_frontend_listens() {
     let place = Place::new("client");
     let (port, pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Client).unwrap();
     for _ in 0..2 {
-        // Gone and there again, as a frontend that is restarted.
+        // Gone and back again, like a restarted frontend.
         let listener = UnixListener::bind(&place.0).unwrap();
         let (stream, _) = listener.accept().unwrap();
         one_packet(&stream, &port, &pool);
-        // The listener first, or the client finds it once more.
+        // The listener goes first, or the client finds it once more.
         drop((listener, stream));
         std::fs::remove_file(&place.0).unwrap();
         until(|| !socket.state().connected);
     }
     assert_eq!(socket.state().sessions, 2);
-    // The file is the frontend's.
+    // The file belongs to the frontend.
     let _listener = UnixListener::bind(&place.0).unwrap();
     drop(socket);
     assert!(place.0.exists());
 }
 
 #[test]
-fn what_became_of_a_session_is_told_and_the_next_begins_with_nothing() {
+fn a_sessions_outcome_is_reported_and_the_next_starts_fresh() {
     let place = Place::new("told");
     let (port, _pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
@@ -181,9 +181,9 @@ fn what_became_of_a_session_is_told_and_the_next_begins_with_nothing() {
     assert_eq!((state.features.bits(), state.protocol.bits(), state.refused), (0, 0, 1));
 }
 
-/// A program that the switch starts has no business with a guest's files.
+/// A program that the switch starts must not inherit a guest's files.
 #[test]
-fn what_a_frontend_sends_is_closed_by_exec() {
+fn received_files_are_closed_on_exec() {
     let place = Place::new("exec");
     let (port, _pool) = port();
     let _socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
@@ -202,7 +202,7 @@ fn what_a_frontend_sends_is_closed_by_exec() {
 }
 
 #[test]
-fn a_socket_that_nobody_listens_on_is_replaced_and_a_living_one_is_not() {
+fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let place = Place::new("stale");
     drop(UnixListener::bind(&place.0).unwrap());
     assert!(place.0.exists());
@@ -210,16 +210,16 @@ fn a_socket_that_nobody_listens_on_is_replaced_and_a_living_one_is_not() {
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     let error = Socket::serve(&port, &place.0, Role::Server).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
-    assert!(error.to_string().ends_with("another process listens there; end it, or give another path"), "{error}");
+    assert!(error.to_string().ends_with("another process listens there; stop it, or give another path"), "{error}");
     one_packet(&UnixStream::connect(&place.0).unwrap(), &port, &pool);
     drop(socket);
     let long = Socket::serve(&port, "x".repeat(200), Role::Server).unwrap_err();
     assert!(long.to_string().contains("cannot name a socket"), "{long}");
 }
 
-/// One that listens and has no room for another who waits is no dead one.
+/// A listener with a full backlog is alive.
 #[test]
-fn a_living_socket_with_a_full_backlog_is_left_alone() {
+fn a_live_socket_with_a_full_backlog_is_left_alone() {
     let place = Place::new("full");
     let listener = UnixListener::bind(&place.0).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
@@ -230,25 +230,26 @@ fn a_living_socket_with_a_full_backlog_is_left_alone() {
     drop(listener);
 }
 
-/// What broke: who connects to an ordinary file is refused as if a socket had nobody behind it, and the file was taken for one and removed.
+/// What broke: connecting to an ordinary file is refused like connecting to a stale socket, and the file was removed as
+/// one.
 #[test]
-fn a_file_that_is_no_socket_is_left_as_it_is() {
+fn a_file_that_is_not_a_socket_is_left_alone() {
     let place = Place::new("file");
     let (port, _pool) = port();
     let refused = || {
         let error = Socket::serve(&port, &place.0, Role::Server).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
-        let words = "there is a file that is no socket, and it is left as it is; remove it, or give another path";
+        let words = "there is a file that is not a socket; remove it, or give another path";
         assert!(error.to_string().ends_with(words), "{error}");
     };
-    std::fs::write(&place.0, "somebody's").unwrap();
+    std::fs::write(&place.0, "other data").unwrap();
     refused();
-    assert_eq!(std::fs::read(&place.0).unwrap(), b"somebody's");
+    assert_eq!(std::fs::read(&place.0).unwrap(), b"other data");
     std::fs::remove_file(&place.0).unwrap();
     std::fs::create_dir(&place.0).unwrap();
     refused();
     std::fs::remove_dir(&place.0).unwrap();
-    // Not what a link leads to either.
+    // Nor the target of a link.
     let behind = Place::new("behind");
     drop(UnixListener::bind(&behind.0).unwrap());
     std::os::unix::fs::symlink(&behind.0, &place.0).unwrap();
@@ -257,12 +258,12 @@ fn a_file_that_is_no_socket_is_left_as_it_is() {
 }
 
 #[test]
-fn a_file_that_took_the_sockets_place_stays() {
+fn a_file_that_replaced_the_socket_is_kept() {
     let place = Place::new("taken");
     let (port, _pool) = port();
     let socket = Socket::serve(&port, &place.0, Role::Server).unwrap();
     std::fs::remove_file(&place.0).unwrap();
-    std::fs::write(&place.0, "somebody's").unwrap();
+    std::fs::write(&place.0, "other data").unwrap();
     drop(socket);
-    assert_eq!(std::fs::read(&place.0).unwrap(), b"somebody's");
+    assert_eq!(std::fs::read(&place.0).unwrap(), b"other data");
 }

@@ -1,4 +1,4 @@
-//! What this library is, what went wrong, and texts for people.
+//! About the library: version, features, and texts for people.
 
 use super::{answer, copy_text, look, text};
 use crate::words::OpResult;
@@ -34,18 +34,18 @@ pub extern "C" fn telpher_version_number() -> u32 {
     NUMBER
 }
 
-/// 1 if the library has what the name says, 0 if not or if it does not know the name.
+/// Returns 1 if the library has the feature, 0 if not or if the name is unknown.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate): a text.
+/// See the [module's rules](crate) for texts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_has(feature: *const c_char) -> c_int {
-    // SAFETY: our caller's promise. Never an errno, which `if` would take for a yes.
+    // SAFETY: guaranteed by our caller. Never an errno, which `if` would take for a yes.
     unsafe { text("the feature", feature) }.is_ok_and(|feature| FEATURES.contains(&feature)).into()
 }
 
-/// Why the last call of this thread failed; `""` if none has.
+/// The message of this thread's last failed call; `""` if there was none.
 #[unsafe(no_mangle)]
 pub extern "C" fn telpher_last_error() -> *const c_char {
     crate::failure::last_text()
@@ -62,13 +62,13 @@ pub extern "C" fn telpher_options_help() -> *const c_char {
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate): a structure; and `buffer` is valid for `size` bytes.
+/// See the [module's rules](crate) for structures; and `buffer` is valid for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_result_text(result: *const OpResult, buffer: *mut c_char, size: usize) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let result = unsafe { look("the result", result) }?;
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         unsafe { copy_text(&result.text(), buffer, size) }
     })
 }

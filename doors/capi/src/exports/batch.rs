@@ -15,20 +15,20 @@ pub struct Batch {
     inner: Inner,
 }
 
-/// An empty list.
+/// Creates an empty list.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_batch_new(mover: *const Mover, batch: *mut *mut Batch) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     let make = || Ok(Batch { inner: unsafe { look("the mover", mover) }?.inner.batch() });
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(batch, make) })
 }
 
-/// Adds an operation and gives its number.
+/// Adds an operation and returns its number.
 ///
 /// # Safety
 ///
@@ -39,12 +39,12 @@ pub unsafe extern "C" fn telpher_batch_add(batch: *mut Batch, op: *const Op) -> 
         key.index()
     }
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let (batch, op) = unsafe { (change("the batch", batch)?, look("the operation", op)?) };
-        // SAFETY: lent by our caller's promise until the batch or its job drops the request.
+        // SAFETY: lent as our caller guarantees until the batch or its job drops the request.
         let request = unsafe { Request::of(op) }?;
         if matches!(request, Request::Drain) {
-            let why = "a drain is no member of a batch; submit the batch, then drain";
+            let why = "a drain cannot be a member of a batch; submit the batch, then drain";
             return Err(Failure::Told(libc::EOPNOTSUPP, why.into()));
         }
         if op.flags & flag::TELPHER_FENCE != 0 {
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn telpher_batch_add(batch: *mut Batch, op: *const Op) -> 
     })
 }
 
-/// Submits a list, whose handle ends here, and gives the job.
+/// Submits a list and frees its handle; creates the job.
 ///
 /// # Safety
 ///
@@ -69,21 +69,21 @@ pub unsafe extern "C" fn telpher_batch_submit(batch: *mut Batch, job: *mut *mut 
         if batch.is_null() {
             return Err(Refusal::Null("the batch").into());
         }
-        // SAFETY: came from `telpher_batch_new` and is used no more (our caller's promise).
+        // SAFETY: came from `telpher_batch_new` and is not used any more (guaranteed by our caller).
         let Batch { inner } = *unsafe { Box::from_raw(batch) };
         Ok(Job::batch(inner.submit()))
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(job, submit) })
 }
 
-/// Ends a list that was not submitted.
+/// Frees a list that was not submitted.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_batch_free(batch: *mut Batch) {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     unsafe { end(batch) }
 }

@@ -11,12 +11,13 @@ use std::ffi::{c_char, c_int, c_void};
 use telpher_cache::{Cache as Inner, Config, Priority, TierConfig};
 use telpher_mem::{PageSize, Pool, PoolOptions};
 
-/// A cache whose copies a mover makes, with its tiers and the caller's policies.
+/// Creates a cache with its tiers and the caller's policies; a mover makes its copies.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); `tiers` is valid for `count` structures, and the functions of tiers and policy keep the
-/// header's contract as long as the cache or any of its entries is there, or the mover has anything outstanding.
+/// See the [module's rules](crate); `tiers` is valid for `count` structures, and the functions of tiers and policy
+/// follow the header's contract as long as the cache or any of its entries exists, or the mover has anything
+/// outstanding.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_cache_new(
     cache: *mut *mut Cache,
@@ -27,43 +28,43 @@ pub unsafe extern "C" fn telpher_cache_new(
     options: *const c_char,
 ) -> c_int {
     let make = || {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let mover = unsafe { look("the mover", mover) }?;
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let Options { cache: options, .. } = Options::parse(Of::Cache, unsafe { super::options(options) }?)?;
         if tiers.is_null() && count > 0 {
             return Err(Refusal::Null("the list of tiers").into());
         }
         let mut config = Config::new(Vec::<TierConfig>::new());
         for index in 0..count as usize {
-            // SAFETY: `index < count`, and valid for so many by our caller's promise.
+            // SAFETY: `index < count`, and valid for that many as our caller guarantees.
             let tier = unsafe { look("the tier", tiers.add(index)) }?;
-            // SAFETY: our caller's promise.
+            // SAFETY: guaranteed by our caller.
             config.tiers.push(unsafe { tier_of(tier) }?);
         }
         (config.placement, config.eviction) = (options.placement, options.eviction);
         config.in_flight = options.in_flight.unwrap_or(config.in_flight);
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         if let Some(policy) = unsafe { policy.as_ref() } {
             if policy.reserved != [0; 5] {
                 return Err(Refusal::Reserved("cache's policy").into());
             }
-            // SAFETY: our caller's promise.
+            // SAFETY: guaranteed by our caller.
             let (placement, eviction) = unsafe { policies(policy) };
             config.placement = placement.unwrap_or(config.placement);
             config.eviction = eviction.unwrap_or(config.eviction);
         }
         Ok(Cache::new(Inner::new(mover.inner.clone(), config)?))
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(cache, make) })
 }
 
-/// Memory as a tier has it.
+/// Converts a tier's memory.
 ///
 /// # Safety
 ///
-/// The tier's functions keep the header's contract as long as the pool lives.
+/// The tier's functions follow the header's contract as long as the pool lives.
 unsafe fn tier_of(tier: &Tier) -> Result<TierConfig, Failure> {
     use tier_flag::{TELPHER_TIER_ABSENT, TELPHER_TIER_HUGE_PAGES, TELPHER_TIER_NEAR, TELPHER_TIER_ON_NODE};
     let has = |flag| tier.flags & flag != 0;
@@ -75,7 +76,7 @@ unsafe fn tier_of(tier: &Tier) -> Result<TierConfig, Failure> {
         return Err(Refusal::TierFlags(tier.flags & !known).into());
     }
     let size = usize::try_from(tier.size).map_err(|_| Refusal::TooLong { what: "the tier", len: tier.size })?;
-    // SAFETY: our caller's promise is the callee's.
+    // SAFETY: our caller's guarantee is the callee's.
     let pool = match unsafe { Allocator::of(tier) }? {
         Some(_) if tier.flags & !TELPHER_TIER_NEAR != 0 => return Err(Refusal::TierTwice.into()),
         Some(allocator) if tier.size == 0 => Pool::supplied(allocator),
@@ -91,7 +92,7 @@ unsafe fn tier_of(tier: &Tier) -> Result<TierConfig, Failure> {
     Ok(TierConfig { pool, near: has(TELPHER_TIER_NEAR).then_some(tier.near_node) })
 }
 
-/// Ends a cache's handle, once nobody reads memory of the caller's for it.
+/// Frees a cache's handle, after the last read of the caller's memory for it.
 ///
 /// # Safety
 ///
@@ -102,19 +103,19 @@ pub unsafe extern "C" fn telpher_cache_free(cache: *mut Cache) -> c_int {
         return 0;
     }
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         unsafe { look("the cache", cache) }?.withdraw(Lent::everything())?;
-        // SAFETY: came from `telpher_cache_new` and is used no more (our caller's promise).
+        // SAFETY: came from `telpher_cache_new` and is not used any more (guaranteed by our caller).
         drop(unsafe { Box::from_raw(cache) });
         Ok(0)
     })
 }
 
-/// The entry that has a block, or a new one whose copy begins.
+/// Returns the entry that contains a block, or a new one whose copy starts.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and the block is lent until it was withdrawn and its entries' handles have ended.
+/// See the [module's rules](crate); and the block is lent until it was withdrawn and its entries' handles were freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_cache_access(
     cache: *const Cache,
@@ -122,11 +123,11 @@ pub unsafe extern "C" fn telpher_cache_access(
     len: usize,
     entry: *mut *mut Entry,
 ) -> c_int {
-    // SAFETY: our caller's promise, for all three.
+    // SAFETY: guaranteed by our caller, for all three.
     answer(|| unsafe { hand_out(entry, || Ok(look("the cache", cache)?.access(Lent::new(start, len)?)?)) })
 }
 
-/// The same in a tier of the caller's choice.
+/// Like [`telpher_cache_access`], in a tier chosen by the caller.
 ///
 /// # Safety
 ///
@@ -139,13 +140,13 @@ pub unsafe extern "C" fn telpher_cache_access_in(
     len: usize,
     entry: *mut *mut Entry,
 ) -> c_int {
-    // SAFETY: our caller's promise, for all three.
+    // SAFETY: guaranteed by our caller, for all three.
     let access = || unsafe { Ok(look("the cache", cache)?.access_in(tier as usize, Lent::new(start, len)?)?) };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(entry, access) })
 }
 
-/// The entry that has a block, if there is one; 1 if so, 0 if not.
+/// Returns the entry that contains a block and 1, or 0 if there is none.
 ///
 /// # Safety
 ///
@@ -158,21 +159,21 @@ pub unsafe extern "C" fn telpher_cache_peek(
     entry: *mut *mut Entry,
 ) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
-        let place = unsafe { change("the place for the handle", entry) }?;
+        // SAFETY: guaranteed by our caller.
+        let place = unsafe { change("the output pointer for the handle", entry) }?;
         *place = std::ptr::null_mut();
-        // SAFETY: our caller's promise, for both.
+        // SAFETY: guaranteed by our caller, for both.
         let Some(found) = (unsafe { look("the cache", cache)?.peek(Lent::new(start, len)?)? }) else { return Ok(0) };
         *place = Box::into_raw(Box::new(found));
         Ok(1)
     })
 }
 
-/// Says that a block will be asked for.
+/// Announces that a block will be accessed.
 ///
 /// # Safety
 ///
-/// As for [`telpher_cache_access`]; and `prefetch` is NULL or may be written.
+/// As for [`telpher_cache_access`]; and `prefetch` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_cache_prefetch(
     cache: *const Cache,
@@ -182,28 +183,28 @@ pub unsafe extern "C" fn telpher_cache_prefetch(
     prefetch: *mut *mut Prefetch,
 ) -> c_int {
     let ask = || {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let cache = unsafe { look("the cache", cache) }?;
         let priority = u8::try_from(priority).map_err(|_| Refusal::Priority(priority))?;
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         Ok(cache.prefetch(unsafe { Lent::new(start, len) }?, Priority(priority))?)
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| if prefetch.is_null() { ask().map(|_| 0) } else { unsafe { hand_out(prefetch, ask) } })
 }
 
-/// Forgets what has any of these bytes; how many. Nobody reads them for the cache any more then.
+/// Removes the entries with any of these bytes and returns how many. Afterwards no copy reads them.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_cache_invalidate(cache: *const Cache, start: *const c_void, len: usize) -> c_int {
-    // SAFETY: our caller's promise, for both.
+    // SAFETY: guaranteed by our caller, for both.
     answer(|| Ok(count(unsafe { look("the cache", cache)?.withdraw(Lent::new(start, len)?) }?)))
 }
 
-/// 1 if a copy of a block would lie on another NUMA node than the block, 0 if not.
+/// Returns 1 if a copy of a block would lie on another NUMA node than the block, 0 if not.
 ///
 /// # Safety
 ///
@@ -211,35 +212,35 @@ pub unsafe extern "C" fn telpher_cache_invalidate(cache: *const Cache, start: *c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_cache_apart(cache: *const Cache, start: *const c_void, len: usize) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise, for both.
+        // SAFETY: guaranteed by our caller, for both.
         let apart = unsafe { look("the cache", cache)?.is_apart(Lent::new(start, len)?) }?;
         Ok(apart.ok_or(Refusal::NodeUnknown)?.into())
     })
 }
 
-/// Forgets the entries nobody uses; how many.
+/// Removes the unused entries; returns how many.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_cache_flush(cache: *const Cache) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(count(unsafe { look("the cache", cache) }?.flush())))
 }
 
-/// Forgets all entries; how many.
+/// Removes all entries; returns how many.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_cache_clear(cache: *const Cache) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(count(unsafe { look("the cache", cache) }?.clear())))
 }
 
-/// Begins copies that may begin, and lets devices without a thread work.
+/// Starts copies that may start, and runs devices without a thread of their own.
 ///
 /// # Safety
 ///
@@ -247,13 +248,13 @@ pub unsafe extern "C" fn telpher_cache_clear(cache: *const Cache) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_cache_drive(cache: *const Cache) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         unsafe { look("the cache", cache) }?.drive();
         Ok(0)
     })
 }
 
-/// What a cache has done and has.
+/// Returns a cache's counters and state.
 ///
 /// # Safety
 ///
@@ -261,52 +262,52 @@ pub unsafe extern "C" fn telpher_cache_drive(cache: *const Cache) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_cache_stats(cache: *const Cache, stats: *mut CacheStats) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let cache = unsafe { look("the cache", cache) }?;
         if stats.is_null() {
-            return Err(Refusal::Null("the place for the statistics").into());
+            return Err(Refusal::Null("the output pointer for the statistics").into());
         }
-        // SAFETY: not null, valid for a write by our caller's promise.
+        // SAFETY: not null, valid for a write as our caller guarantees.
         unsafe { stats.write(cache.stats()) };
         Ok(0)
     })
 }
 
-/// Where an entry's bytes are at the moment; NULL for NULL.
+/// Returns the current address of an entry's bytes; NULL for NULL.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and `fast` is NULL or may be written.
+/// See the [module's rules](crate); and `fast` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_entry_location(entry: *const Entry, fast: *mut c_int) -> *const c_void {
-    // SAFETY: our caller's promise. Nothing here panics.
+    // SAFETY: guaranteed by our caller. Nothing here panics.
     let (at, is_fast) = unsafe { entry.as_ref() }.map_or((std::ptr::null(), false), Entry::location);
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     if let Some(fast) = unsafe { fast.as_mut() } {
         *fast = is_fast.into();
     }
     at
 }
 
-/// How many bytes an entry's handle is about; 0 for NULL.
+/// Returns the size of an entry's block in bytes; 0 for NULL.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_entry_size(entry: *const Entry) -> usize {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     unsafe { entry.as_ref() }.map_or(0, Entry::size)
 }
 
-/// 1 if there is nothing left to wait for, 0 if there is; takes one step.
+/// Returns 1 if there is nothing left to wait for, otherwise 0; makes one step of progress.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_entry_done(entry: *const Entry) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(unsafe { look("the entry", entry) }?.is_settled().into()))
 }
 
@@ -317,55 +318,55 @@ pub unsafe extern "C" fn telpher_entry_done(entry: *const Entry) -> c_int {
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_entry_wait(entry: *const Entry, timeout_ns: i64) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(unsafe { look("the entry", entry) }?.wait(timeout(timeout_ns)?).into()))
 }
 
-/// 1 if the block was said to have changed since, 0 if not.
+/// Returns 1 if the block was invalidated since, otherwise 0.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_entry_stale(entry: *const Entry) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(unsafe { look("the entry", entry) }?.is_stale().into()))
 }
 
-/// Another handle to the same.
+/// Creates another handle to the same entry.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_entry_share(entry: *const Entry, other: *mut *mut Entry) -> c_int {
-    // SAFETY: our caller's promise, for both.
+    // SAFETY: guaranteed by our caller, for both.
     answer(|| unsafe { hand_out(other, || Ok(look("the entry", entry)?.share())) })
 }
 
-/// Ends a handle to an entry.
+/// Frees a handle to an entry.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_entry_free(entry: *mut Entry) {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     unsafe { end(entry) }
 }
 
-/// 1 if the copy is there, 0 if not; takes one step.
+/// Returns 1 if the copy is complete, 0 if not; makes one step of progress.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_prefetch_done(prefetch: *const Prefetch) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(unsafe { look("the prefetch", prefetch) }?.is_there().into()))
 }
 
-/// Calls off what was asked for and ends the handle; 1 if its copy had not begun, 0 if it goes on.
+/// Cancels a prefetch and frees the handle; returns 1 if its copy had not started, 0 if it continues.
 ///
 /// # Safety
 ///
@@ -375,17 +376,17 @@ pub unsafe extern "C" fn telpher_prefetch_cancel(prefetch: *mut Prefetch) -> c_i
     if prefetch.is_null() {
         return 0;
     }
-    // SAFETY: came from `telpher_cache_prefetch` and is used no more (our caller's promise).
+    // SAFETY: came from `telpher_cache_prefetch` and is not used any more (guaranteed by our caller).
     answer(|| Ok(unsafe { Box::from_raw(prefetch) }.cancel().into()))
 }
 
-/// Ends a handle; what was asked for goes on.
+/// Frees a handle; the prefetch continues.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_prefetch_free(prefetch: *mut Prefetch) {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     unsafe { end(prefetch) }
 }

@@ -10,7 +10,7 @@ use crate::words::{Completion, Op};
 use std::ffi::{c_char, c_int};
 use telpher_abi::Descriptor;
 
-/// A channel to one queue of a device.
+/// Creates a channel to one queue of a device.
 ///
 /// # Safety
 ///
@@ -24,12 +24,12 @@ pub unsafe extern "C" fn telpher_channel_new(
     options: *const c_char,
 ) -> c_int {
     let make = || {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let (device, options) = unsafe { (look("the device", device)?, super::options(options)?) };
         let policy = Options::parse(Of::Channel, options)?.channel;
         Ok(Channel::new(device.channel(queue.into(), capacity, policy)?, capacity, policy.linger))
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(channel, make) })
 }
 
@@ -37,28 +37,28 @@ pub unsafe extern "C" fn telpher_channel_new(
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and the operation's ranges are lent until its completion was fetched, or, if that says
-/// that the deadline passed, until nothing is quarantined.
+/// See the [module's rules](crate); and the operation's ranges are lent until its completion was fetched, or, if it
+/// timed out, until no operation is quarantined.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_channel_put(channel: *mut Channel, op: *const Op, ticket: *mut u64) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let (channel, op) = unsafe { (change("the channel", channel)?, look("the operation", op)?) };
-        // SAFETY: lent by our caller's promise until the ring drops the request.
+        // SAFETY: lent as our caller guarantees until the ring drops the request.
         let taken = channel.put(unsafe { Request::of(op) }?, op.user_data)?;
-        // SAFETY: our caller's promise.
-        if let Ok(ticket) = unsafe { change("the place for the ticket", ticket) } {
+        // SAFETY: guaranteed by our caller.
+        if let Ok(ticket) = unsafe { change("the output pointer for the ticket", ticket) } {
             *ticket = taken;
         }
         Ok(0)
     })
 }
 
-/// Prepares a descriptor as it is.
+/// Prepares a raw descriptor.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and what [`telpher_mover::Channel::raw`] asks.
+/// See the [module's rules](crate); and the requirements of [`telpher_mover::Channel::raw`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_channel_raw(
     channel: *mut Channel,
@@ -67,32 +67,32 @@ pub unsafe extern "C" fn telpher_channel_raw(
     ticket: *mut u64,
 ) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise. 64 bytes of any alignment.
+        // SAFETY: guaranteed by our caller. 64 bytes of any alignment.
         let (channel, descriptor) = unsafe { (change("the channel", channel)?, look("the descriptor", descriptor)?) };
         let descriptor = Descriptor::from_bytes(descriptor);
-        // SAFETY: our caller's promise is the callee's.
+        // SAFETY: our caller's guarantee is the callee's.
         let taken = unsafe { channel.inner().raw(descriptor) };
         let taken = channel.taken(taken, user_data)?;
-        // SAFETY: our caller's promise.
-        if let Ok(ticket) = unsafe { change("the place for the ticket", ticket) } {
+        // SAFETY: guaranteed by our caller.
+        if let Ok(ticket) = unsafe { change("the output pointer for the ticket", ticket) } {
             *ticket = taken;
         }
         Ok(0)
     })
 }
 
-/// Sends what was prepared and gives how many operations left.
+/// Sends the prepared operations; returns how many were sent.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_channel_submit(channel: *mut Channel) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(count(unsafe { change("the channel", channel) }?.submit())))
 }
 
-/// Fetches operations that have ended, at most `max`, and gives how many.
+/// Fetches completed operations, at most `max`; returns how many.
 ///
 /// # Safety
 ///
@@ -104,17 +104,17 @@ pub unsafe extern "C" fn telpher_channel_completed(
     max: u32,
 ) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let channel = unsafe { change("the channel", channel) }?;
         if completions.is_null() && max > 0 {
-            return Err(Refusal::Null("the place for completions").into());
+            return Err(Refusal::Null("the output pointer for completions").into());
         }
         channel.look();
         let mut fetched = 0;
         while fetched < max as usize
             && let Some(completion) = channel.next()
         {
-            // SAFETY: `fetched < max`, and valid for so many by our caller's promise.
+            // SAFETY: `fetched < max`, and valid for that many as our caller guarantees.
             unsafe { completions.add(fetched).write(completion) };
             fetched += 1;
         }
@@ -122,29 +122,29 @@ pub unsafe extern "C" fn telpher_channel_completed(
     })
 }
 
-/// Operations prepared whose completion was not fetched.
+/// The number of prepared operations whose completion was not fetched.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_channel_pending(channel: *const Channel) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(count(unsafe { look("the channel", channel) }?.pending())))
 }
 
-/// Operations fetched as past their deadline whose memory the device may still use.
+/// The number of timed-out operations whose memory the device may still use.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_channel_quarantined(channel: *const Channel) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(count(unsafe { look("the channel", channel) }?.quarantined())))
 }
 
-/// Ends a channel, once no device has memory of its operations.
+/// Frees a channel, after no device uses memory of its operations.
 ///
 /// # Safety
 ///
@@ -155,12 +155,12 @@ pub unsafe extern "C" fn telpher_channel_free(channel: *mut Channel) -> c_int {
         return 0;
     }
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         if !unsafe { change("the channel", channel) }?.settle() {
-            let why = "operations have no completion record yet; the channel stays, free it later";
+            let why = "operations have no completion record yet; the channel stays valid, free it later";
             return Err(Failure::Not(libc::EBUSY, why));
         }
-        // SAFETY: came from `telpher_channel_new` and is used no more (our caller's promise).
+        // SAFETY: came from `telpher_channel_new` and is not used any more (guaranteed by our caller).
         drop(unsafe { Box::from_raw(channel) });
         Ok(0)
     })

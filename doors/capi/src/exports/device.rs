@@ -1,4 +1,4 @@
-//! Devices: from a name to queues.
+//! Devices: opened by name; their queues.
 
 use super::{answer, copy_text, count, end, hand_out, look, text};
 use crate::device::Device;
@@ -7,7 +7,7 @@ use crate::options::{Of, Options};
 use crate::words::QueueInfo;
 use std::ffi::{c_char, c_int};
 
-/// Opens what a name names.
+/// Opens a device by name.
 ///
 /// # Safety
 ///
@@ -19,37 +19,37 @@ pub unsafe extern "C" fn telpher_device_open(
     options: *const c_char,
 ) -> c_int {
     let open = || {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let (name, options) = unsafe { (text("the device's name", name)?, super::options(options)?) };
         Device::open(name, &Options::parse(Of::Device, options)?)
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(device, open) })
 }
 
-/// Ends a device's handle. Movers and channels made of it go on.
+/// Frees a device's handle. Movers and channels created from it stay valid.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_device_close(device: *mut Device) {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     unsafe { end(device) }
 }
 
-/// How many queues it has.
+/// Returns the number of queues.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_device_queues(device: *const Device) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(count(unsafe { look("the device", device) }?.queues())))
 }
 
-/// What one of its queues accepts.
+/// Returns the properties of one of its queues.
 ///
 /// # Safety
 ///
@@ -57,21 +57,21 @@ pub unsafe extern "C" fn telpher_device_queues(device: *const Device) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_device_queue(device: *const Device, index: u32, info: *mut QueueInfo) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let device = unsafe { look("the device", device) }?;
         if info.is_null() {
-            return Err(Refusal::Null("the place for the queue's description").into());
+            return Err(Refusal::Null("the output pointer for the queue's description").into());
         }
         let count = device.queues() as u64;
         let found = device.info(index as usize);
         let found = found.ok_or(Refusal::Index { what: "queue", index: index.into(), count })?;
-        // SAFETY: not null, valid for a write by our caller's promise.
+        // SAFETY: not null, valid for a write as our caller guarantees.
         unsafe { info.write(found) };
         Ok(0)
     })
 }
 
-/// Which queue was passed by when the device was opened, and why, as a text.
+/// Returns, as a text, which queue was skipped when the device was opened, and why.
 ///
 /// # Safety
 ///
@@ -84,12 +84,12 @@ pub unsafe extern "C" fn telpher_device_skipped(
     size: usize,
 ) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let skipped = unsafe { look("the device", device) }?.skipped();
         let count = skipped.len() as u64;
         let found = skipped.get(index as usize);
         let found = found.ok_or(Refusal::Index { what: "skipped queue", index: index.into(), count })?;
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         unsafe { copy_text(&format!("{}: {}", found.queue, found.why), buffer, size) }
     })
 }

@@ -1,9 +1,10 @@
-//! The functions of `telpher.h`. Each turns pointers into handles and operations, and nothing else.
+//! The functions of `telpher.h`. Each only converts pointers to handles and operations.
 //!
-//! What holds for every one of them, so that the proofs below need not repeat it: **a pointer to a handle** is NULL or came from
-//! the function that makes such handles and was not given to one that ends it; **a pointer to a structure** is NULL or
-//! aligned and valid for its size; **a text** is NULL or ends in a zero byte; an *out* pointer may be written. These are the
-//! callers' promises (`telpher.h`, "What every function expects"), and NULL is looked for before anything else.
+//! These rules apply to all of them and are not repeated below: **a pointer to a handle** is NULL or
+//! came from the function that creates such handles and was not passed to one that frees it; **a pointer to a
+//! structure** is NULL or aligned and valid for its size; **a text** is NULL or ends in a zero byte; an *out* pointer
+//! may be written. The callers guarantee this (`telpher.h`, "Rules for all functions"); NULL is checked before anything
+//! else.
 #![allow(unsafe_code, reason = "the C ABI: exported symbols, and pointers that C vouches for")]
 
 mod about;
@@ -38,7 +39,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// What the header says of threads, to be found wrong when this is compiled.
+/// Checks the header's thread rules at compile time.
 const _: () = {
     const fn any_thread<T: Send + Sync>() {}
     const fn one_thread_at_a_time<T: Send>() {}
@@ -59,7 +60,7 @@ const _: () = {
     one_thread_at_a_time::<Channel>();
 };
 
-/// Runs a function's body: its failure is told, and a panic, which is our bug, does not unwind into C.
+/// Runs a function's body: stores its failure, and stops a panic (our bug) from unwinding into C.
 fn answer(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(answer)) => answer,
@@ -72,50 +73,50 @@ fn answer(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     }
 }
 
-/// What a pointer points to.
+/// Converts a pointer to a reference.
 ///
 /// # Safety
 ///
-/// NULL, or valid for reads for `'a` while nobody writes it.
+/// NULL, or valid for reads for `'a` while no code writes it.
 unsafe fn look<'a, T>(what: &'static str, pointer: *const T) -> Result<&'a T, Failure> {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     Ok(unsafe { pointer.as_ref() }.ok_or(Refusal::Null(what))?)
 }
 
-/// The same to change it.
+/// Converts a pointer to a mutable reference.
 ///
 /// # Safety
 ///
-/// NULL, or valid for reads and writes for `'a` while nobody else touches it.
+/// NULL, or valid for reads and writes for `'a` while no other code accesses it.
 unsafe fn change<'a, T>(what: &'static str, pointer: *mut T) -> Result<&'a mut T, Failure> {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     Ok(unsafe { pointer.as_mut() }.ok_or(Refusal::Null(what))?)
 }
 
-/// A text.
+/// Converts a text.
 ///
 /// # Safety
 ///
-/// NULL, or ends in a zero byte and stays as it is for `'a`.
+/// NULL, or ends in a zero byte and does not change for `'a`.
 unsafe fn text<'a>(what: &'static str, pointer: *const c_char) -> Result<&'a str, Failure> {
     if pointer.is_null() {
         return Err(Refusal::Null(what).into());
     }
-    // SAFETY: not null, and our caller's promise.
+    // SAFETY: not null, and guaranteed by our caller.
     Ok(unsafe { CStr::from_ptr(pointer) }.to_str().map_err(|_| Refusal::Text)?)
 }
 
-/// Options: a text, or none for NULL.
+/// Converts options: a text, or none for NULL.
 ///
 /// # Safety
 ///
 /// As for [`text`].
 unsafe fn options<'a>(pointer: *const c_char) -> Result<&'a str, Failure> {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     if pointer.is_null() { Ok("") } else { unsafe { text("the options", pointer) } }
 }
 
-/// Writes to a place for a structure.
+/// Writes a structure.
 ///
 /// # Safety
 ///
@@ -124,22 +125,22 @@ unsafe fn put<T>(what: &'static str, place: *mut T, value: T) -> Result<c_int, F
     if place.is_null() {
         return Err(Refusal::Null(what).into());
     }
-    // SAFETY: not null, and our caller's promise.
+    // SAFETY: not null, and guaranteed by our caller.
     unsafe { place.write(value) };
     Ok(0)
 }
 
-/// Makes a handle and writes it to `out`, which is looked at before anything is made.
+/// Creates a handle and writes it to `out`, which is checked first.
 ///
 /// # Safety
 ///
 /// `out` is NULL or valid for a write.
 unsafe fn hand_out<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, Failure>) -> Result<c_int, Failure> {
     if out.is_null() {
-        return Err(Refusal::Null("the place for the handle").into());
+        return Err(Refusal::Null("the output pointer for the handle").into());
     }
-    // SAFETY: not null, and our caller's promise. NULL until there is a handle, so that a caller who forgets to look at
-    // the return value holds nothing wild.
+    // SAFETY: not null, and guaranteed by our caller. NULL until there is a handle, so that a caller that ignores
+    // the return value has no dangling pointer.
     unsafe { out.write(std::ptr::null_mut()) };
     let handle = Box::into_raw(Box::new(make()?));
     // SAFETY: as above.
@@ -147,22 +148,23 @@ unsafe fn hand_out<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, Failure
     Ok(0)
 }
 
-/// Ends a handle, if it is one.
+/// Frees a handle, if it is not NULL.
 ///
 /// # Safety
 ///
-/// NULL, or came from [`hand_out`] and is used no more.
+/// NULL, or came from [`hand_out`] and is not used any more.
 unsafe fn end<T>(handle: *mut T) {
     if !handle.is_null() {
         answer(|| {
-            // SAFETY: our caller's promise: a box that nobody else has.
+            // SAFETY: guaranteed by our caller: a box with no other owner.
             drop(unsafe { Box::from_raw(handle) });
             Ok(0)
         });
     }
 }
 
-/// Writes a text with its zero byte to a buffer, cut to its size, and gives the length it has whole, as `snprintf` does.
+/// Writes a text with its zero byte to a buffer, truncated to its size, and returns the full length, like `snprintf`
+/// does.
 ///
 /// # Safety
 ///
@@ -173,7 +175,7 @@ unsafe fn copy_text(text: &str, buffer: *mut c_char, size: usize) -> Result<c_in
             return Err(Refusal::Null("the text buffer").into());
         }
         let n = text.len().min(size - 1);
-        // SAFETY: `n + 1 <= size` bytes by our caller; a fresh text overlaps nothing of C's.
+        // SAFETY: `n + 1 <= size` bytes by our caller; a new text does not overlap C's memory.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), n);
             buffer.add(n).write(0);
@@ -182,7 +184,7 @@ unsafe fn copy_text(text: &str, buffer: *mut c_char, size: usize) -> Result<c_in
     Ok(count(text.len()))
 }
 
-/// A time limit in nanoseconds; nothing for -1, which is none.
+/// Converts a time limit in nanoseconds; `None` for -1, which is no limit.
 fn timeout(nanos: i64) -> Result<Option<Duration>, Failure> {
     match u64::try_from(nanos) {
         Ok(nanos) => Ok(Some(Duration::from_nanos(nanos))),
@@ -191,7 +193,7 @@ fn timeout(nanos: i64) -> Result<Option<Duration>, Failure> {
     }
 }
 
-/// A number as C's functions return it.
+/// Converts a number to the return type of C functions.
 fn count(n: usize) -> c_int {
     c_int::try_from(n).unwrap_or(c_int::MAX)
 }

@@ -1,4 +1,4 @@
-//! Movers, and operations that are waited for.
+//! Movers, and synchronous operations.
 
 use super::{answer, change, copy_text, count, hand_out, look, text};
 use crate::failure::{Failure, Refusal};
@@ -10,15 +10,15 @@ use std::ffi::{c_char, c_int, c_void};
 use std::time::Instant;
 use telpher_mover::{Learning, Mover as Inner, Opcode, Outcome};
 
-/// A mover and what its functions look at on every call. Any number of threads may use it at once.
+/// A mover, and a value that its functions check on every call. Any number of threads may use it at once.
 #[derive(Debug)]
 pub struct Mover {
     pub(super) inner: Inner,
-    /// Copies of fewer bytes are always the CPU's, so that nothing that could unwind is on their way.
+    /// Shorter copies always use the CPU, on a path without code that could unwind.
     small: u64,
 }
 
-/// A mover over a device's queues; over none for `device` NULL.
+/// Creates a mover over a device's queues; over none for `device` NULL.
 ///
 /// # Safety
 ///
@@ -30,9 +30,9 @@ pub unsafe extern "C" fn telpher_mover_new(
     options: *const c_char,
 ) -> c_int {
     let make = || {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let Options { policy, queues, tuning, .. } = Options::parse(Of::Mover, unsafe { super::options(options) }?)?;
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let inner = match unsafe { device.as_ref() } {
             Some(device) => device.mover(queues.as_deref(), policy)?,
             None => Inner::new([], policy),
@@ -44,16 +44,16 @@ pub unsafe extern "C" fn telpher_mover_new(
         let small = match policy.learning {
             _ if alone => u64::MAX,
             Learning::Off => policy.threshold.of(Opcode::MemoryMove),
-            // What was learned may send any copy to a device.
+            // A learned policy may send any copy to a device.
             Learning::On => 0,
         };
         Ok(Mover { inner, small })
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(mover, make) })
 }
 
-/// Ends a mover's handle, once no device has memory of operations nobody waits for any more.
+/// Frees a mover's handle, after no device uses memory of abandoned operations.
 ///
 /// # Safety
 ///
@@ -64,19 +64,18 @@ pub unsafe extern "C" fn telpher_mover_free(mover: *mut Mover) -> c_int {
         return 0;
     }
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let inner = &unsafe { look("the mover", mover) }?.inner;
         let end = Instant::now() + inner.policy().linger;
         while outstanding(inner) > 0 {
             inner.drive();
             if Instant::now() >= end {
-                let why =
-                    "operations that were abandoned have no completion record yet; the mover stays, free it later";
+                let why = "abandoned operations have no completion record yet; the mover stays valid, free it later";
                 return Err(Failure::Not(libc::EBUSY, why));
             }
             std::thread::yield_now();
         }
-        // SAFETY: came from `telpher_mover_new` and is used no more (our caller's promise).
+        // SAFETY: came from `telpher_mover_new` and is not used any more (guaranteed by our caller).
         drop(unsafe { Box::from_raw(mover) });
         Ok(0)
     })
@@ -86,7 +85,7 @@ fn outstanding(inner: &Inner) -> usize {
     inner.orphaned() + inner.quarantined()
 }
 
-/// A setting as it is in words.
+/// Returns the current value of an option as text.
 ///
 /// # Safety
 ///
@@ -99,27 +98,27 @@ pub unsafe extern "C" fn telpher_mover_option(
     size: usize,
 ) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let (mover, key) = unsafe { (look("the mover", mover)?, text("the option", key)?) };
         let value = mover.inner.policy().get(key);
         let value = value.ok_or_else(|| Refusal::Option(format!("a mover has no setting '{key}'")))?;
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         unsafe { copy_text(&value, buffer, size) }
     })
 }
 
-/// Operations that were abandoned or given up and whose memory a device may still use.
+/// The number of operations that were abandoned or timed out and whose memory a device may still use.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_mover_outstanding(mover: *const Mover) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(count(outstanding(&unsafe { look("the mover", mover) }?.inner))))
 }
 
-/// Lets devices without a thread work, and notices what has ended of abandoned operations.
+/// Runs devices without a thread of their own, and detects the end of abandoned operations.
 ///
 /// # Safety
 ///
@@ -127,13 +126,13 @@ pub unsafe extern "C" fn telpher_mover_outstanding(mover: *const Mover) -> c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_mover_drive(mover: *const Mover) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         unsafe { look("the mover", mover) }?.inner.drive();
         Ok(0)
     })
 }
 
-/// Does one operation and waits for it.
+/// Executes one operation and waits for it.
 ///
 /// # Safety
 ///
@@ -142,7 +141,7 @@ pub unsafe extern "C" fn telpher_mover_drive(mover: *const Mover) -> c_int {
 pub unsafe extern "C" fn telpher_run(mover: *const Mover, op: *const Op, result: *mut OpResult) -> c_int {
     answer(|| {
         let run = || {
-            // SAFETY: our caller's promise.
+            // SAFETY: guaranteed by our caller.
             let (mover, op) = unsafe { (look("the mover", mover)?, look("the operation", op)?) };
             // SAFETY: lent until this returns, and then the request has ended or the mover counts it as outstanding,
             // for which the header has its own rule.
@@ -152,7 +151,7 @@ pub unsafe extern "C" fn telpher_run(mover: *const Mover, op: *const Op, result:
             Ok(ended) => told(&ended),
             Err(failure) => (OpResult::refused(&failure), Some(failure)),
         };
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         if let Ok(result) = unsafe { change("the result", result) } {
             *result = words;
         }
@@ -160,20 +159,20 @@ pub unsafe extern "C" fn telpher_run(mover: *const Mover, op: *const Op, result:
     })
 }
 
-/// One operation of the short functions below.
+/// Executes one operation of the short functions below.
 ///
 /// # Safety
 ///
 /// As for [`telpher_run`].
 unsafe fn simply(mover: *const Mover, op: &Op) -> Result<Outcome, Failure> {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     let mover = unsafe { look("the mover", mover) }?;
     // SAFETY: as in `telpher_run`.
     let (result, _): Ended = Job::run(&mover.inner, unsafe { Request::of(op) }?);
     Ok(result?)
 }
 
-/// An operation with nothing in it.
+/// An operation with all fields zero.
 const NOTHING: Op = Op {
     opcode: opcode::TELPHER_NOP,
     flags: 0,
@@ -192,30 +191,30 @@ const NOTHING: Op = Op {
     reserved: [0; 3],
 };
 
-/// Copies `len` bytes between ranges that share none.
+/// Copies `len` bytes between ranges that do not overlap.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate); and both ranges are lent until this returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_copy(mover: *const Mover, dst: *mut c_void, src: *const c_void, len: usize) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     if let Some(handle) = unsafe { mover.as_ref() }
         && (len as u64) < handle.small
         // SAFETY: lent by our caller until we return.
         && let Some((src, dst)) = unsafe { Raw::pair(src, dst, len) }
     {
-        // SAFETY: lent by our caller until we return, and `pair` looked that they are two ranges.
+        // SAFETY: lent by our caller until we return, and `pair` checked that they are two ranges.
         return match handle.inner.copy_slices(unsafe { src.bytes() }, unsafe { dst.bytes_mut() }) {
             Ok(_) => 0,
             Err(error) => Failure::Job(error).tell(),
         };
     }
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     unsafe { copy_far(mover, dst, src, len) }
 }
 
-/// A copy that is large, or none at all.
+/// A copy that is large or invalid.
 ///
 /// # Safety
 ///
@@ -224,17 +223,17 @@ pub unsafe extern "C" fn telpher_copy(mover: *const Mover, dst: *mut c_void, src
 #[inline(never)]
 unsafe fn copy_far(mover: *const Mover, dst: *mut c_void, src: *const c_void, len: usize) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let mover = unsafe { look("the mover", mover) }?;
         // SAFETY: lent by our caller until we return; a scope has ended by then.
         let (from, to) = unsafe { Raw::two(src, dst, len as u64) }?;
-        // SAFETY: as above, and `two` looked that they share no byte.
+        // SAFETY: as above, and `two` checked that they do not overlap.
         mover.inner.copy_slices(unsafe { from.bytes() }, unsafe { to.bytes_mut() })?;
         Ok(0)
     })
 }
 
-/// Copies `len` bytes between ranges that may share some.
+/// Copies `len` bytes between ranges that may overlap.
 ///
 /// # Safety
 ///
@@ -242,7 +241,7 @@ unsafe fn copy_far(mover: *const Mover, dst: *mut c_void, src: *const c_void, le
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_move(mover: *const Mover, dst: *mut c_void, src: *const c_void, len: usize) -> c_int {
     let op = Op { opcode: opcode::TELPHER_MOVE, src, dst, len: len as u64, ..NOTHING };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { simply(mover, &op) }.map(|_| 0))
 }
 
@@ -254,15 +253,15 @@ pub unsafe extern "C" fn telpher_move(mover: *const Mover, dst: *mut c_void, src
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_fill(mover: *const Mover, dst: *mut c_void, pattern: u64, len: usize) -> c_int {
     let op = Op { opcode: opcode::TELPHER_FILL, dst, pattern: [pattern, 0], len: len as u64, ..NOTHING };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { simply(mover, &op) }.map(|_| 0))
 }
 
-/// Compares two ranges: 0 if equal, 1 if not, and then where.
+/// Compares two ranges: returns 0 if equal, or 1 and the offset of the first difference.
 ///
 /// # Safety
 ///
-/// As for [`telpher_copy`]; and `at` is NULL or may be written.
+/// As for [`telpher_copy`]; and `at` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_compare(
     mover: *const Mover,
@@ -273,10 +272,10 @@ pub unsafe extern "C" fn telpher_compare(
 ) -> c_int {
     let op = Op { opcode: opcode::TELPHER_COMPARE, src: a, src2: b, len: len as u64, ..NOTHING };
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let Some(difference) = unsafe { simply(mover, &op) }?.difference() else { return Ok(0) };
-        // SAFETY: our caller's promise.
-        if let Ok(at) = unsafe { change("the place for the offset", at) } {
+        // SAFETY: guaranteed by our caller.
+        if let Ok(at) = unsafe { change("the output pointer for the offset", at) } {
             *at = difference;
         }
         Ok(1)
@@ -287,7 +286,7 @@ pub unsafe extern "C" fn telpher_compare(
 ///
 /// # Safety
 ///
-/// As for [`telpher_copy`]; and `crc` is NULL or may be written.
+/// As for [`telpher_copy`]; and `crc` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_crc32c(
     mover: *const Mover,
@@ -297,7 +296,7 @@ pub unsafe extern "C" fn telpher_crc32c(
     crc: *mut u32,
 ) -> c_int {
     let op = Op { opcode: opcode::TELPHER_CRC, src, len: len as u64, seed, ..NOTHING };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { checksum(mover, &op, crc) })
 }
 
@@ -305,7 +304,7 @@ pub unsafe extern "C" fn telpher_crc32c(
 ///
 /// # Safety
 ///
-/// As for [`telpher_copy`]; and `crc` is NULL or may be written.
+/// As for [`telpher_copy`]; and `crc` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_copy_crc32c(
     mover: *const Mover,
@@ -316,7 +315,7 @@ pub unsafe extern "C" fn telpher_copy_crc32c(
     crc: *mut u32,
 ) -> c_int {
     let op = Op { opcode: opcode::TELPHER_COPY_CRC, src, dst, len: len as u64, seed, ..NOTHING };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { checksum(mover, &op, crc) })
 }
 
@@ -324,10 +323,10 @@ pub unsafe extern "C" fn telpher_copy_crc32c(
 ///
 /// As for [`telpher_crc32c`].
 unsafe fn checksum(mover: *const Mover, op: &Op, crc: *mut u32) -> Result<c_int, Failure> {
-    // SAFETY: our caller's promise. Looked at first: a checksum that nobody gets is a mistake.
-    let place = unsafe { change("the place for the checksum", crc) }?;
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller. Checked first: a checksum without an output pointer is a mistake.
+    let place = unsafe { change("the output pointer for the checksum", crc) }?;
+    // SAFETY: guaranteed by our caller.
     let outcome = unsafe { simply(mover, op) }?;
-    *place = outcome.crc().ok_or(Refusal::Option(format!("a checksum operation came to {outcome:?}")))?;
+    *place = outcome.crc().ok_or(Refusal::Option(format!("a checksum operation gave {outcome:?}")))?;
     Ok(0)
 }

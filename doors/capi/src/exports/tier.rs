@@ -1,4 +1,4 @@
-//! Memory on several tiers, whose pages change theirs while the program goes on.
+//! Memory on several tiers; pages move between them while the program runs.
 
 use super::{Mover, answer, copy_text, end, hand_out, look, put, text};
 use crate::failure::{Failure, Refusal};
@@ -12,14 +12,14 @@ use telpher_mem::PageSize;
 use telpher_mover::Mover as Inner;
 use telpher_tier::{HeapOptions, TierMemory, TierOptions as Inside};
 
-/// A range of addresses. Its bytes are not lent: a heap moves pages, and reads and writes none that somebody sees.
+/// A range of addresses. Its bytes are not lent: a heap moves pages, without any visible read or write.
 fn range_of(start: *const c_void, len: usize) -> Result<Range<u64>, Failure> {
     let (address, len) = Raw::place("the range", start, len as u64)?;
     // Cannot overflow: it lies in the address space.
     Ok(address..address + len as u64)
 }
 
-/// A heap without memory, whose copies a mover makes; the CPU for `mover` NULL.
+/// Creates a heap without memory; a mover makes its copies, or the CPU if `mover` is NULL.
 ///
 /// # Safety
 ///
@@ -33,30 +33,30 @@ pub unsafe extern "C" fn telpher_tier_heap_new(
     options: *const c_char,
 ) -> c_int {
     let make = || {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let Options { heap: words, .. } = Options::parse(Of::Heap, unsafe { super::options(options) }?)?;
         if tiers.is_null() && count > 0 {
             return Err(Refusal::Null("the list of tiers").into());
         }
         let (mut all, mut shared) = (Vec::new(), Vec::new());
         for index in 0..count as usize {
-            // SAFETY: `index < count`, and valid for so many by our caller's promise, as its texts.
+            // SAFETY: `index < count`, and valid for that many as our caller guarantees, and so are its texts.
             let (tier, memory) = unsafe { tier_of(index, look("the tier", tiers.add(index))?) }?;
             all.push(tier);
             shared.push(memory);
         }
         let mut options = HeapOptions::new(all);
         options.shared_memory = shared;
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         options.mover = unsafe { mover.as_ref() }.map_or_else(Inner::cpu, |mover| mover.inner.clone());
         words.change(&mut options);
         TierHeap::new(options)
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(heap, make) })
 }
 
-/// A tier as the library has it, and what shared arenas have of it.
+/// Converts a tier, and its file for shared arenas.
 ///
 /// # Safety
 ///
@@ -72,49 +72,49 @@ unsafe fn tier_of(index: usize, tier: &TierOptions) -> Result<(Inside, TierMemor
         _ if unknown != 0 => return Err(Refusal::HeapTierFlags(unknown).into()),
         (true, 0) => TierMemory::Pages,
         (true, _) => TierMemory::HugePages,
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         (false, 0) => TierMemory::File(unsafe { text("the tier's path", path) }?.into()),
         (false, both) => return Err(Refusal::HeapTierFlags(both).into()),
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     let name = if name.is_null() { index.to_string() } else { unsafe { text("the tier's name", name) }?.to_owned() };
     Ok((Inside { name, node: (flags & TELPHER_TIER_ON_NODE != 0).then_some(node), bytes: size }, memory))
 }
 
-/// Ends a heap's handle. Its arenas go on.
+/// Frees a heap's handle. Its arenas stay valid.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and memory that the heap took over was let go.
+/// See the [module's rules](crate); and memory that the heap adopted was released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_heap_free(heap: *mut TierHeap) {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     unsafe { end(heap) }
 }
 
-/// By which mechanism its pages change their tier.
+/// Returns the mechanism by which its pages change tiers.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_mechanism_of(heap: *const TierHeap) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(unsafe { look("the heap", heap) }?.mechanism().cast_signed()))
 }
 
-/// How a tier stands.
+/// Returns the state of a tier.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_info_of(heap: *const TierHeap, tier: u32, info: *mut TierInfo) -> c_int {
-    // SAFETY: our caller's promise, for both.
-    answer(|| unsafe { put("the place for the tier", info, look("the heap", heap)?.info(tier)?) })
+    // SAFETY: guaranteed by our caller, for both.
+    answer(|| unsafe { put("the output pointer for the tier", info, look("the heap", heap)?.info(tier)?) })
 }
 
-/// A tier's name, whole.
+/// Returns a tier's full name.
 ///
 /// # Safety
 ///
@@ -127,23 +127,23 @@ pub unsafe extern "C" fn telpher_tier_name(
     size: usize,
 ) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let heap = unsafe { look("the heap", heap) }?;
         heap.info(tier)?;
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         unsafe { copy_text(&heap.0.options().tiers[tier as usize].name, buffer, size) }
     })
 }
 
-/// What a heap has done.
+/// Returns a heap's counters.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_stats_of(heap: *const TierHeap, stats: *mut TierStats) -> c_int {
-    // SAFETY: our caller's promise, for both.
-    answer(|| unsafe { put("the place for the statistics", stats, look("the heap", heap)?.stats()) })
+    // SAFETY: guaranteed by our caller, for both.
+    answer(|| unsafe { put("the output pointer for the statistics", stats, look("the heap", heap)?.stats()) })
 }
 
 /// Moves pages to a tier.
@@ -160,18 +160,18 @@ pub unsafe extern "C" fn telpher_tier_migrate(
     moved: *mut TierMoved,
 ) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let heap = unsafe { look("the heap", heap) }?;
         let answer = heap.migrate(range_of(start, len)?, tier)?;
         if !moved.is_null() {
-            // SAFETY: not null, and our caller's promise.
+            // SAFETY: not null, and guaranteed by our caller.
             unsafe { moved.write(answer) };
         }
         Ok(0)
     })
 }
 
-/// Pages of a range that are on each tier.
+/// Returns the number of a range's pages on each tier.
 ///
 /// # Safety
 ///
@@ -185,21 +185,21 @@ pub unsafe extern "C" fn telpher_tier_residency(
     count: u32,
 ) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let heap = unsafe { look("the heap", heap) }?;
         if pages.is_null() && count > 0 {
-            return Err(Refusal::Null("the place for numbers of pages").into());
+            return Err(Refusal::Null("the output pointer for numbers of pages").into());
         }
         let on = heap.0.residency(range_of(start, len)?)?;
         for (index, on) in on.iter().take(count as usize).enumerate() {
-            // SAFETY: not null, `index < count`, and our caller's promise.
+            // SAFETY: not null, `index < count`, and guaranteed by our caller.
             unsafe { pages.add(index).write(*on) };
         }
         Ok(super::count(on.len()))
     })
 }
 
-/// Says what the caller knows of some memory.
+/// Tells a manager what the caller knows about some memory.
 ///
 /// # Safety
 ///
@@ -213,13 +213,13 @@ pub unsafe extern "C" fn telpher_tier_advise(
     tier: u32,
 ) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         unsafe { look("the heap", heap) }?.advise(range_of(start, len)?, advice, tier)?;
         Ok(0)
     })
 }
 
-/// Has somebody look at the heap's memory, and move it.
+/// Starts a manager, which finds hot and cold pages and moves them.
 ///
 /// # Safety
 ///
@@ -231,71 +231,72 @@ pub unsafe extern "C" fn telpher_tier_manager_new(
     options: *const c_char,
 ) -> c_int {
     let make = || {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let heap = unsafe { look("the heap", heap) }?;
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let Options { manager: words, .. } = Options::parse(Of::Manager, unsafe { super::options(options) }?)?;
         heap.manage(|options| words.change(options))
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(manager, make) })
 }
 
-/// What a manager has found and done.
+/// Returns what a manager has found and done.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_report_of(manager: *const TierManager, report: *mut TierReport) -> c_int {
-    // SAFETY: our caller's promise, for both.
-    answer(|| unsafe { put("the place for the report", report, look("the manager", manager)?.report()?) })
+    // SAFETY: guaranteed by our caller, for both.
+    answer(|| unsafe { put("the output pointer for the report", report, look("the manager", manager)?.report()?) })
 }
 
-/// Ends a manager. What has moved stays where it is.
+/// Stops a manager. Pages stay where they are.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_manager_free(manager: *mut TierManager) {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     unsafe { end(manager) }
 }
 
-/// Takes memory over that the caller has mapped.
+/// Adopts memory that the caller has mapped.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and what the header says of such memory.
+/// See the [module's rules](crate); and the header's rules for such memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_adopt(heap: *const TierHeap, start: *mut c_void, len: usize) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let heap = unsafe { look("the heap", heap) }?;
-        // SAFETY: private anonymous memory that outlives its being the heap's, and the heap what it does with it: our caller's promise.
+        // SAFETY: private anonymous memory that stays mapped as long as the heap uses it, as our
+        // caller guarantees.
         unsafe { heap.0.adopt(whole_pages(range_of(start, len)?)?) }?;
         Ok(0)
     })
 }
 
-/// Lets such memory go.
+/// Releases adopted memory.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and the range is of no arena.
+/// See the [module's rules](crate); and the range belongs to no arena.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_release(heap: *const TierHeap, start: *mut c_void, len: usize) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let heap = unsafe { look("the heap", heap) }?;
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         unsafe { heap.0.release(&whole_pages(range_of(start, len)?)?) }?;
         Ok(0)
     })
 }
 
-/// Memory of a heap.
+/// Creates an arena: memory of a heap.
 ///
 /// # Safety
 ///
@@ -308,7 +309,7 @@ pub unsafe extern "C" fn telpher_tier_arena_new(
     flags: u32,
 ) -> c_int {
     let make = || {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let heap = unsafe { look("the heap", heap) }?;
         match flags {
             _ if size == 0 => Err(Refusal::Empty("the arena").into()),
@@ -318,24 +319,24 @@ pub unsafe extern "C" fn telpher_tier_arena_new(
             flags => Err(Refusal::ArenaFlags(flags).into()),
         }
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(arena, make) })
 }
 
-/// Where an arena's memory is; NULL for no arena.
+/// Returns the address of an arena's memory; NULL for NULL.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); `size` is NULL or may be written.
+/// See the [module's rules](crate); `size` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_arena_memory(arena: *const TierArena, size: *mut usize) -> *mut c_void {
     let mut start = std::ptr::null_mut();
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let range = unsafe { look("the arena", arena) }?.range();
         let whole = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         if !size.is_null() {
-            // SAFETY: not null, and our caller's promise.
+            // SAFETY: not null, and guaranteed by our caller.
             unsafe { size.write(whole(range.end - range.start)) };
         }
         start = std::ptr::with_exposed_provenance_mut(whole(range.start));
@@ -344,7 +345,7 @@ pub unsafe extern "C" fn telpher_tier_arena_memory(arena: *const TierArena, size
     start
 }
 
-/// Gives pages of an arena back.
+/// Discards pages of an arena.
 ///
 /// # Safety
 ///
@@ -352,19 +353,19 @@ pub unsafe extern "C" fn telpher_tier_arena_memory(arena: *const TierArena, size
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_arena_discard(arena: *const TierArena, offset: usize, len: usize) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         unsafe { look("the arena", arena) }?.discard(offset as u64, len as u64)?;
         Ok(0)
     })
 }
 
-/// Ends an arena, with its memory.
+/// Frees an arena and its memory.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and nobody uses its memory any more.
+/// See the [module's rules](crate); and its memory is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_tier_arena_free(arena: *mut TierArena) {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     unsafe { end(arena) }
 }

@@ -1,4 +1,4 @@
-//! Backends for virtual machines: packets in and out of guests, copied by a device's queues or by the CPU.
+//! vhost-user backends: packets into and out of guests, copied by a device's queues or by the CPU.
 
 use super::{answer, change, copy_text, count, end, hand_out, look, put, text, timeout};
 use crate::device::Device;
@@ -12,11 +12,11 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock};
 use telpher_vhost::{Drop as Dropped, Hybrid, Lane, PacketPool, QueueOptions, Role};
 
-/// A burst of packets to read.
+/// Converts a burst of packets for reading.
 ///
 /// # Safety
 ///
-/// NULL, or valid for `count` packets that nobody writes for `'a`.
+/// NULL, or valid for `count` packets that no code writes for `'a`.
 unsafe fn burst<'a>(packets: *const Packet, count: u32) -> Result<&'a [Packet], Failure> {
     if count == 0 {
         return Ok(&[]);
@@ -24,37 +24,37 @@ unsafe fn burst<'a>(packets: *const Packet, count: u32) -> Result<&'a [Packet], 
     if packets.is_null() {
         return Err(Refusal::Null("the list of packets").into());
     }
-    // SAFETY: not null, and our caller's promise.
+    // SAFETY: not null, and guaranteed by our caller.
     Ok(unsafe { std::slice::from_raw_parts(packets, count as usize) })
 }
 
-/// A place for a burst of packets.
+/// Converts an array for a burst of packets.
 ///
 /// # Safety
 ///
-/// NULL, or valid for `count` packets that nobody else touches for `'a`.
+/// NULL, or valid for `count` packets that no other code accesses for `'a`.
 unsafe fn place<'a>(packets: *mut Packet, count: u32) -> Result<&'a mut [MaybeUninit<Packet>], Failure> {
     if count == 0 {
         return Ok(&mut []);
     }
     if packets.is_null() {
-        return Err(Refusal::Null("the place for packets").into());
+        return Err(Refusal::Null("the output pointer for packets").into());
     }
-    // SAFETY: not null, and our caller's promise; what is written needs not be there before.
+    // SAFETY: not null, and guaranteed by our caller; the elements need not be initialised.
     Ok(unsafe { std::slice::from_raw_parts_mut(packets.cast(), count as usize) })
 }
 
-/// How many bytes of memory a pool takes; 0 if there can be no such pool.
+/// Returns the memory in bytes that a pool needs; 0 if no such pool is possible.
 #[unsafe(no_mangle)]
 pub extern "C" fn telpher_vhost_pool_size(buffers: u32, longest: u32) -> usize {
     VhostPool::options(buffers, longest).map_or(0, |options| options.bytes())
 }
 
-/// A pool of packets, in memory of its own or of the caller's.
+/// Creates a pool of packets, in its own or the caller's memory.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and memory of the caller's is lent until `telpher_vhost_pool_free` has returned 0.
+/// See the [module's rules](crate); and the caller's memory is lent until `telpher_vhost_pool_free` has returned 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_pool_new(
     pool: *mut *mut VhostPool,
@@ -71,19 +71,20 @@ pub unsafe extern "C" fn telpher_vhost_pool_new(
                 _ => Err(Refusal::Null("the pool's memory").into()),
             };
         }
-        // SAFETY: our caller's promise; only looked at whether it is a range.
+        // SAFETY: guaranteed by our caller; only checked for being a valid range.
         unsafe { Raw::new("the pool's memory", memory, size as u64) }?;
         if size < options.bytes() {
             return Err(Refusal::PoolMemory { size, need: options.bytes() }.into());
         }
-        // SAFETY: so many bytes, lent until the pool is whole and ends (our caller's promise, and `telpher_vhost_pool_free`).
+        // SAFETY: that many bytes, lent until the pool is whole and freed (guaranteed by our caller and
+        // `telpher_vhost_pool_free`).
         Ok(VhostPool::new(unsafe { PacketPool::over(memory.cast(), options) }))
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(pool, make) })
 }
 
-/// Ends a pool that nobody else has anything of.
+/// Frees a pool without outstanding packets.
 ///
 /// # Safety
 ///
@@ -94,29 +95,29 @@ pub unsafe extern "C" fn telpher_vhost_pool_free(pool: *mut VhostPool) -> c_int 
         return 0;
     }
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         if !unsafe { look("the pool", pool) }?.inner().is_whole() {
-            let why = "packets of the pool are outside, or a port or a lane has some; free those first, then the pool";
+            let why = "packets of the pool are outstanding, or a port or a lane has some; return those first, then free the pool";
             return Err(Failure::Not(libc::EBUSY, why));
         }
-        // SAFETY: came from `telpher_vhost_pool_new` and is used no more (our caller's promise).
+        // SAFETY: came from `telpher_vhost_pool_new` and is not used any more (guaranteed by our caller).
         drop(unsafe { Box::from_raw(pool) });
         Ok(0)
     })
 }
 
-/// How many packets a pool could lend.
+/// Returns the number of free packets of a pool.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_pool_available(pool: *const VhostPool) -> c_int {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| Ok(count(unsafe { look("the pool", pool) }?.inner().free())))
 }
 
-/// Lends packets; how many.
+/// Takes packets from the pool; returns how many.
 ///
 /// # Safety
 ///
@@ -124,23 +125,24 @@ pub unsafe extern "C" fn telpher_vhost_pool_available(pool: *const VhostPool) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_alloc_burst(pool: *const VhostPool, packets: *mut Packet, wanted: u32) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise, for both.
+        // SAFETY: guaranteed by our caller, for both.
         let (pool, packets) = unsafe { (look("the pool", pool)?, place(packets, wanted)?) };
         Ok(count(pool.inner().lend_out(packets)))
     })
 }
 
-/// Takes packets back; how many.
+/// Returns packets to the pool; returns how many.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and `packets` is valid for `given` packets, none of which another thread gives away meanwhile.
+/// See the [module's rules](crate); and `packets` is valid for `given` packets, none of which another thread returns
+/// meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_free_burst(pool: *const VhostPool, packets: *const Packet, given: u32) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise, for both.
+        // SAFETY: guaranteed by our caller, for both.
         let (pool, packets) = unsafe { (look("the pool", pool)?, burst(packets, given)?) };
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let freed = unsafe { pool.inner().free_from(packets) };
         if freed == 0 {
             pool.objection(packets)?;
@@ -149,7 +151,7 @@ pub unsafe extern "C" fn telpher_vhost_free_burst(pool: *const VhostPool, packet
     })
 }
 
-/// A lane over one queue of a device.
+/// Creates a lane over one queue of a device.
 ///
 /// # Safety
 ///
@@ -162,41 +164,42 @@ pub unsafe extern "C" fn telpher_vhost_lane_new(
     room: u32,
 ) -> c_int {
     let make = || {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let portal = unsafe { look("the device", device) }?.claim(queue.into())?;
         Ok(VhostLane(Arc::new(Lane::new(portal, room)?)))
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(lane, make) })
 }
 
-/// What a lane has done.
+/// Returns a lane's counters.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_lane_stats_of(lane: *const VhostLane, stats: *mut VhostLaneStats) -> c_int {
-    // SAFETY: our caller's promise, for both.
-    answer(|| unsafe { put("the place for the statistics", stats, look("the lane", lane)?.stats()) })
+    // SAFETY: guaranteed by our caller, for both.
+    answer(|| unsafe { put("the output pointer for the statistics", stats, look("the lane", lane)?.stats()) })
 }
 
-/// Ends a lane's handle. Ports made with it go on.
+/// Frees a lane's handle. Ports created with it stay valid.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_lane_free(lane: *mut VhostLane) {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     unsafe { end(lane) }
 }
 
-/// A port whose packets are of a pool, with what its virtqueues do.
+/// Creates a port with packets of a pool, and the options of its virtqueues.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); `queues` is valid for `queue_count` structures, and the lanes of each for their number.
+/// See the [module's rules](crate); `queues` is valid for `queue_count` structures, and the lanes of each for their
+/// number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_port_new(
     port: *mut *mut VhostPort,
@@ -206,9 +209,9 @@ pub unsafe extern "C" fn telpher_vhost_port_new(
     options: *const c_char,
 ) -> c_int {
     let make = || {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let pool = unsafe { look("the pool", pool) }?;
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let Options { mut port, .. } = Options::parse(Of::Port, unsafe { super::options(options) }?)?;
         if queues.is_null() && queue_count > 0 {
             return Err(Refusal::Null("the list of virtqueues").into());
@@ -217,18 +220,18 @@ pub unsafe extern "C" fn telpher_vhost_port_new(
             port.rings.clear();
         }
         for index in 0..queue_count as usize {
-            // SAFETY: `index < queue_count`, and valid for so many by our caller's promise.
+            // SAFETY: `index < queue_count`, and valid for that many as our caller guarantees.
             let queue = unsafe { look("the virtqueue", queues.add(index)) }?;
-            // SAFETY: our caller's promise.
+            // SAFETY: guaranteed by our caller.
             port.rings.push(unsafe { queue_of(queue) }?);
         }
         Ok(VhostPort::new(pool, port))
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(port, make) })
 }
 
-/// A virtqueue as the library has it.
+/// Converts a virtqueue's options.
 ///
 /// # Safety
 ///
@@ -251,30 +254,30 @@ unsafe fn queue_of(queue: &VhostQueue) -> Result<QueueOptions, Failure> {
         options.in_flight = in_flight as usize;
     }
     for index in 0..lane_count as usize {
-        // SAFETY: `index < lane_count`, and valid for so many by our caller's promise; each is NULL or a handle.
+        // SAFETY: `index < lane_count`, and valid for that many as our caller guarantees; each is NULL or a handle.
         let lane = unsafe { look("the lane", lanes.add(index).read()) }?;
         options.lanes.push(Arc::clone(&lane.0));
     }
     Ok(options)
 }
 
-/// Ends a port's handle. Its socket, if it has one, goes on.
+/// Frees a port's handle. Its socket, if it has one, stays valid.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_port_free(port: *mut VhostPort) {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     unsafe { end(port) }
 }
 
-/// Begins to copy packets to the guest; how many were taken.
+/// Starts to copy packets to the guest; returns how many were taken.
 ///
 /// # Safety
 ///
-/// See the [module's rules](crate); and `packets` is valid for `given` packets, none of which another thread gives away meanwhile. Those
-/// taken are nobody's to touch until they come back.
+/// See the [module's rules](crate); and `packets` is valid for `given` packets, none of which another thread returns
+/// meanwhile. No code accesses the taken packets until they come back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_submit_enqueue_burst(
     port: *const VhostPort,
@@ -283,14 +286,14 @@ pub unsafe extern "C" fn telpher_vhost_submit_enqueue_burst(
     given: u32,
 ) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise, for both.
+        // SAFETY: guaranteed by our caller, for both.
         let (port, packets) = unsafe { (look("the port", port)?, burst(packets, given)?) };
-        // SAFETY: our caller's promise is the callee's.
+        // SAFETY: our caller's guarantee is the callee's.
         Ok(count(port.submit(pair, packets, |row, packets| unsafe { row.take_in(packets) })?))
     })
 }
 
-/// Gives packets back that the guest has got, or to their pool; how many.
+/// Returns packets that the guest has received to the caller, or to their pool; returns how many.
 ///
 /// # Safety
 ///
@@ -303,15 +306,15 @@ pub unsafe extern "C" fn telpher_vhost_poll_enqueue_completed(
     max: u32,
 ) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let port = unsafe { look("the port", port) }?;
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         let packets = if packets.is_null() { None } else { Some(unsafe { place(packets, max) }?) };
         Ok(count(port.completed(pair, packets)?))
     })
 }
 
-/// Gives packets that the guest has sent; how many.
+/// Returns packets that the guest has sent; returns how many.
 ///
 /// # Safety
 ///
@@ -324,13 +327,13 @@ pub unsafe extern "C" fn telpher_vhost_try_dequeue_burst(
     max: u32,
 ) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise, for both.
+        // SAFETY: guaranteed by our caller, for both.
         let (port, packets) = unsafe { (look("the port", port)?, place(packets, max)?) };
         Ok(count(port.dequeue(pair, packets)?))
     })
 }
 
-/// Waits until a driver has kicked, or a time has passed.
+/// Waits until a driver kicks, or a time has passed.
 ///
 /// # Safety
 ///
@@ -338,21 +341,21 @@ pub unsafe extern "C" fn telpher_vhost_try_dequeue_burst(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_wait(port: *const VhostPort, queue: u32, timeout_ns: i64) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise.
+        // SAFETY: guaranteed by our caller.
         unsafe { look("the port", port) }?.wait(queue, timeout(timeout_ns)?)?;
         Ok(0)
     })
 }
 
-/// How a virtqueue stands.
+/// Returns the state of a virtqueue.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_state_of(port: *const VhostPort, queue: u32, state: *mut VhostState) -> c_int {
-    // SAFETY: our caller's promise, for both.
-    answer(|| unsafe { put("the place for the state", state, look("the port", port)?.state(queue)?) })
+    // SAFETY: guaranteed by our caller, for both.
+    answer(|| unsafe { put("the output pointer for the state", state, look("the port", port)?.state(queue)?) })
 }
 
 /// Why a virtqueue is broken, as a sentence.
@@ -367,22 +370,22 @@ pub unsafe extern "C" fn telpher_vhost_broken(
     buffer: *mut c_char,
     size: usize,
 ) -> c_int {
-    // SAFETY: our caller's promise, for both.
+    // SAFETY: guaranteed by our caller, for both.
     answer(|| unsafe { copy_text(&look("the port", port)?.broken(queue)?, buffer, size) })
 }
 
-/// What a virtqueue has done.
+/// Returns the counters of a virtqueue.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_stats_of(port: *const VhostPort, queue: u32, stats: *mut VhostStats) -> c_int {
-    // SAFETY: our caller's promise, for both.
-    answer(|| unsafe { put("the place for the statistics", stats, look("the port", port)?.stats(queue)?) })
+    // SAFETY: guaranteed by our caller, for both.
+    answer(|| unsafe { put("the output pointer for the statistics", stats, look("the port", port)?.stats(queue)?) })
 }
 
-/// Why packets are dropped, as a sentence; NULL for what is no reason.
+/// Returns the text of a drop reason; NULL for an unknown number.
 #[unsafe(no_mangle)]
 pub extern "C" fn telpher_vhost_drop_text(reason: u32) -> *const c_char {
     static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();
@@ -393,7 +396,7 @@ pub extern "C" fn telpher_vhost_drop_text(reason: u32) -> *const c_char {
     texts.get(reason as usize).map_or(std::ptr::null(), |text| text.as_ptr())
 }
 
-/// The address of a guest that moved here and is to be announced: 1 if there is one, 0 if not.
+/// Writes the MAC address of a migrated guest that is to be announced: returns 1 if there is one, 0 if not.
 ///
 /// # Safety
 ///
@@ -401,8 +404,9 @@ pub extern "C" fn telpher_vhost_drop_text(reason: u32) -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_announcement(port: *const VhostPort, address: *mut u8) -> c_int {
     answer(|| {
-        // SAFETY: our caller's promise, for both; bytes need no alignment.
-        let (port, place) = unsafe { (look("the port", port)?, change("the place for the address", address.cast())?) };
+        // SAFETY: guaranteed by our caller, for both; bytes need no alignment.
+        let (port, place) =
+            unsafe { (look("the port", port)?, change("the output pointer for the address", address.cast())?) };
         let Some(announced) = port.announcement() else { return Ok(0) };
         *place = announced;
         Ok(1)
@@ -422,7 +426,7 @@ pub unsafe extern "C" fn telpher_vhost_socket_new(
     role: u32,
 ) -> c_int {
     let make = || {
-        // SAFETY: our caller's promise, for both.
+        // SAFETY: guaranteed by our caller, for both.
         let (port, path) = unsafe { (look("the port", port)?, text("the socket's path", path)?) };
         let role = match role {
             vhost_role::TELPHER_VHOST_SERVER => Role::Server,
@@ -431,11 +435,11 @@ pub unsafe extern "C" fn telpher_vhost_socket_new(
         };
         port.serve(path, role)
     };
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(socket, make) })
 }
 
-/// What has become of a socket.
+/// Returns the state of a socket.
 ///
 /// # Safety
 ///
@@ -445,8 +449,8 @@ pub unsafe extern "C" fn telpher_vhost_socket_state_of(
     socket: *const VhostSocket,
     state: *mut VhostSocketState,
 ) -> c_int {
-    // SAFETY: our caller's promise, for both.
-    answer(|| unsafe { put("the place for the state", state, look("the socket", socket)?.state()) })
+    // SAFETY: guaranteed by our caller, for both.
+    answer(|| unsafe { put("the output pointer for the state", state, look("the socket", socket)?.state()) })
 }
 
 /// Why the last session ended, or the last request was refused.
@@ -460,17 +464,17 @@ pub unsafe extern "C" fn telpher_vhost_socket_last(
     buffer: *mut c_char,
     size: usize,
 ) -> c_int {
-    // SAFETY: our caller's promise, for both.
+    // SAFETY: guaranteed by our caller, for both.
     answer(|| unsafe { copy_text(&look("the socket", socket)?.last(), buffer, size) })
 }
 
-/// Ends a session, if there is one, and the socket.
+/// Ends the session, if there is one, and frees the socket.
 ///
 /// # Safety
 ///
 /// See the [module's rules](crate).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_vhost_socket_free(socket: *mut VhostSocket) {
-    // SAFETY: our caller's promise.
+    // SAFETY: guaranteed by our caller.
     unsafe { end(socket) }
 }

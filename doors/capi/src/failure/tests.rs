@@ -1,4 +1,4 @@
-//! Errors keep what they know on their way to C.
+//! Errors keep their details when they are converted for C.
 
 use super::*;
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! What can be set of memory on several tiers.
+//! Options of memory on several tiers.
 
 use super::{Key, Of, bytes, time, word};
 use std::time::Duration;
 use telpher_tier::{HeapOptions, ManagerOptions, Mechanism, SourceKind, TierId};
 
-/// What can be set of a heap; as the heap has it if not set.
+/// The options of a heap; the heap's default if not set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeapWords {
     home: Option<TierId>,
@@ -26,7 +26,7 @@ impl HeapWords {
     }
 }
 
-/// What can be set of a manager; as the manager has it if not set.
+/// The options of a manager; the manager's default if not set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ManagerWords {
     source: Option<SourceKind>,
@@ -53,7 +53,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "home",
         of: Of::Heap,
         takes: "a tier's number",
-        about: "the tier whose memory pages have when they are touched first; the last if not given",
+        about: "the tier on which pages are allocated when first touched; the last if not given",
         set: |o, v| {
             o.heap.home = Some(TierId(v.parse().ok()?));
             Some(())
@@ -63,7 +63,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "batch",
         of: Of::Heap,
         takes: "a number from 1 to 65536",
-        about: "pages of 4 KiB that are on their way at once at most; the first of them has to wait for the others",
+        about: "the most pages of 4 KiB that are moved at once; the first one waits for the last",
         set: |o, v| {
             o.heap.batch = Some(v.parse().ok().filter(|pages| (1..=65_536).contains(pages))?);
             Some(())
@@ -73,7 +73,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "spare",
         of: Of::Heap,
         takes: "a size such as 64m, or 0",
-        about: "free memory of the home tier that is kept for pages that come back",
+        about: "free memory of the home tier that is kept for pages that move back",
         set: |o, v| {
             o.heap.spare_bytes = Some(bytes_or_none(v)?);
             Some(())
@@ -83,7 +83,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "shadow",
         of: Of::Heap,
         takes: "a size such as 64m, or 0",
-        about: "memory that keeps what pages were copied from, so that those not written since go back without a copy",
+        about: "memory that keeps the old copies of moved pages, so that unwritten pages move back without a copy",
         set: |o, v| {
             o.heap.shadow_bytes = Some(bytes_or_none(v)?);
             Some(())
@@ -93,7 +93,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "mechanism",
         of: Of::Heap,
         takes: "exchange or move-pages",
-        about: "by which pages change their tier; the best that the kernel has if not given",
+        about: "how pages change tiers; the best mechanism of the kernel if not given",
         set: |o, v| {
             let words = [("exchange", Mechanism::Exchange), ("move-pages", Mechanism::MovePages)];
             o.heap.mechanism = Some(word(v, &words)?);
@@ -104,7 +104,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "patience",
         of: Of::Heap,
         takes: "a time such as 5s",
-        about: "how long a page that the kernel does not let back to its place is tried again",
+        about: "how long to retry when the kernel refuses to put a page back at its address",
         set: |o, v| {
             o.heap.patience = Some(time(v)?);
             Some(())
@@ -114,9 +114,9 @@ pub(super) const KEYS: &[Key] = &[
         name: "source",
         of: Of::Manager,
         takes: "auto, damon, traps, windows or perf",
-        about: "who looks: the kernel's monitor (one a machine, for root), windows in which writes are tracked, traps, pages that are taken out \
-                until they are touched, or perf, the processor's own unit (unverified); auto if not given, the first if it is to be had, once \
-                there is memory of 64 MiB, and else the next two",
+        about: "how used pages are found: damon (the kernel's monitor, one per machine, for root), windows (write tracking in time windows), \
+                traps (pages taken out until they are touched), perf (the processor's own unit, unverified). auto: damon if it is available \
+                and the memory is at least 64 MiB, otherwise windows and traps",
         set: |o, v| {
             let words = [
                 ("auto", None),
@@ -133,7 +133,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "moves",
         of: Of::Manager,
         takes: "on or off",
-        about: "whether what is decided is done, or pages are only looked at",
+        about: "whether decided moves are made, or pages are only observed",
         set: |o, v| {
             o.manager.moves = Some(word(v, &[("on", true), ("off", false)])?);
             Some(())
@@ -153,7 +153,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "window",
         of: Of::Manager,
         takes: "a time such as 10ms",
-        about: "for how long a part of the memory is looked at before the next is",
+        about: "how long each part of the memory is observed before the next",
         set: |o, v| {
             o.manager.window = Some(time(v)?);
             Some(())
@@ -163,7 +163,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "residence",
         of: Of::Manager,
         takes: "a time such as 2s",
-        about: "how long a page stays at least where it was moved to",
+        about: "the shortest time a page stays where it was moved to",
         set: |o, v| {
             o.manager.residence = Some(time(v)?);
             Some(())
@@ -173,7 +173,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "rate",
         of: Of::Manager,
         takes: "a size such as 512m",
-        about: "the most bytes a second that move",
+        about: "the most bytes moved per second",
         set: |o, v| {
             o.manager.bytes_per_second = Some(bytes(v)?);
             Some(())
@@ -181,7 +181,7 @@ pub(super) const KEYS: &[Key] = &[
     },
 ];
 
-/// A size, also of no bytes.
+/// A size, which may be 0.
 fn bytes_or_none(value: &str) -> Option<u64> {
     if value == "0" { Some(0) } else { bytes(value) }
 }

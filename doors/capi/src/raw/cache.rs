@@ -1,4 +1,4 @@
-//! A cache's dealings with C: memory to make copies of, memory to make them in, and functions that decide.
+//! A cache's interface to C: the source memory, the memory for copies, and policy functions.
 
 use super::Raw;
 use crate::failure::Refusal;
@@ -9,10 +9,11 @@ use std::sync::Arc;
 use telpher_cache::{Asked, Eviction, Placement};
 use telpher_mem::{StableBuf, Supply};
 
-/// A range of the caller's memory that blocks are copied of.
+/// A range of the caller's memory from which blocks are copied.
 ///
-/// Whoever makes one has been promised that until all clones of it are dropped the range stays mapped and initialised, and nobody
-/// writes it while a copy of it is made. A cache drops the clones of a block when it was withdrawn and its handles are gone.
+/// Its creator was guaranteed that the range stays mapped and initialised until all clones are dropped, and that no
+/// code writes it while it is being copied. A cache drops the clones of a block when it was withdrawn and its handles
+/// are gone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lent {
     address: u64,
@@ -20,18 +21,18 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    /// A range, if it is one.
+    /// Creates a range, if it is valid.
     ///
     /// # Safety
     ///
-    /// The promise of [`Lent`], if the range is one at all.
+    /// The guarantee of [`Lent`], if the range is valid.
     pub(crate) unsafe fn new(start: *const c_void, len: usize) -> Result<Lent, Refusal> {
-        // SAFETY: our caller's promise says more than that of a range that is only read.
+        // SAFETY: the caller's guarantee is stronger than what a read-only range needs.
         let Raw { address, len } = unsafe { Raw::new("the block", start, len as u64) }?;
         Ok(Lent { address, len })
     }
 
-    /// All addresses there are: to name blocks by, not to read.
+    /// All addresses: to name blocks, not to read.
     pub(crate) fn everything() -> Lent {
         Lent { address: 0, len: usize::try_from(super::LIMIT).unwrap_or(usize::MAX) }
     }
@@ -42,8 +43,8 @@ impl Lent {
     }
 }
 
-// SAFETY: the two numbers never change, and the bytes behind them are what the promise says; a cache reads only blocks that somebody
-// made a `Lent` of by `new`.
+// SAFETY: the two numbers never change, and the bytes behind them are as guaranteed; a cache reads only blocks for
+// which a `Lent` was created by `new`.
 unsafe impl StableBuf for Lent {
     fn address(&self) -> u64 {
         self.address
@@ -53,11 +54,11 @@ unsafe impl StableBuf for Lent {
     }
 }
 
-/// What C's functions are called with.
+/// The argument for C's functions.
 #[derive(Clone, Copy, Debug)]
 struct User(*mut c_void);
 
-// SAFETY: not looked at here; C's functions may be called by any thread (`telpher.h`), with this argument.
+// SAFETY: not dereferenced here; any thread may call C's functions with this argument (`telpher.h`).
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
@@ -71,11 +72,11 @@ pub(crate) struct Allocator {
 }
 
 impl Allocator {
-    /// The functions of a tier that has both; nothing if it has none.
+    /// The functions of a tier that has both; `None` if it has none.
     ///
     /// # Safety
     ///
-    /// The functions keep the contract that `telpher.h` has for them, as long as the allocator lives.
+    /// The functions follow the contract in `telpher.h` as long as the allocator lives.
     pub(crate) unsafe fn of(tier: &Tier) -> Result<Option<Allocator>, Refusal> {
         match (tier.obtain, tier.release) {
             (Some(obtain), Some(release)) => Ok(Some(Allocator { obtain, release, user: User(tier.user) })),
@@ -86,12 +87,12 @@ impl Allocator {
     }
 }
 
-// SAFETY: by the contract of the header that `Allocator::of` was promised, what `obtain` returns is the caller's alone, mapped and
-// writable for `len` bytes until `release`, and both may be called by any thread. Whatever lies in memory of a foreign allocator is
-// initialised as far as Rust can know: bytes that somebody else left.
+// SAFETY: by the header's contract, guaranteed to `Allocator::of`, memory from `obtain` belongs to the caller alone,
+// mapped and writable for `len` bytes until `release`, and any thread may call both. For Rust the contents of foreign
+// memory are initialised: bytes that other code left there.
 unsafe impl Supply for Allocator {
     fn obtain(&self, len: usize) -> Option<NonNull<u8>> {
-        // SAFETY: the promise of `Allocator::of`.
+        // SAFETY: guaranteed to `Allocator::of`.
         NonNull::new(unsafe { (self.obtain)(self.user.0, len) }.cast())
     }
 
@@ -101,14 +102,14 @@ unsafe impl Supply for Allocator {
     }
 }
 
-/// C's functions as policies, where there are any.
+/// C's functions as policies, where they are given.
 ///
 /// # Safety
 ///
-/// The functions keep the contract that `telpher.h` has for them, as long as the policies live.
+/// The functions follow the contract in `telpher.h` as long as the policies live.
 pub(crate) unsafe fn policies(policy: &CachePolicy) -> (Option<Placement>, Option<Eviction>) {
     let user = User(policy.user);
-    // SAFETY: our caller's promise is the callee's, for both.
+    // SAFETY: our caller's guarantee is the callee's, for both.
     let place =
         policy.place.map(|place| Placement::Chosen(Arc::new(move |asked| unsafe { placed(place, user, asked) })));
     // SAFETY: as above.
@@ -121,7 +122,7 @@ pub(crate) unsafe fn policies(policy: &CachePolicy) -> (Option<Placement>, Optio
 /// As for [`policies`].
 unsafe fn placed(place: Place, user: User, asked: &Asked) -> usize {
     let node = asked.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1);
-    // SAFETY: our caller's promise; the address is one that C passed in, and is not looked at.
+    // SAFETY: guaranteed by our caller; the address came from C, and is not dereferenced.
     unsafe { place(user.0, pointer(asked.address), size(asked.len), node) as usize }
 }
 
@@ -136,16 +137,16 @@ unsafe fn valued(worth: Worth, user: User, entry: &telpher_cache::Resident) -> u
         unread: entry.unread.into(),
         reserved: [0; 2],
     };
-    // SAFETY: our caller's promise; the structure lives until the function returns.
+    // SAFETY: guaranteed by our caller; the structure lives until the function returns.
     unsafe { worth(user.0, &raw const entry) }
 }
 
-/// An address as C has it.
+/// An address as a C pointer.
 pub(crate) fn pointer(address: u64) -> *const c_void {
     with_exposed_provenance(size(address))
 }
 
 fn size(value: u64) -> usize {
-    // Came from a pointer or a length.
+    // It came from a pointer or a length.
     usize::try_from(value).unwrap_or(usize::MAX)
 }

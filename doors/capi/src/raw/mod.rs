@@ -1,5 +1,5 @@
 //! Memory of a C caller as the mover's buffers.
-#![allow(unsafe_code, reason = "C's pointers become buffers on the promise of whoever passed them")]
+#![allow(unsafe_code, reason = "C's pointers become buffers, as the caller guarantees")]
 
 mod cache;
 mod request;
@@ -13,31 +13,31 @@ use telpher_mem::{StableBuf, StableBufMut};
 
 /// A range of the caller's memory, lent for one operation.
 ///
-/// Whoever makes one has been promised that until it is dropped the range stays mapped and initialised, nobody else writes
-/// it, and, if the operation writes it, nobody else reads it either. The mover drops it after the device's record was seen
-/// (or never), so the promise ends where the header says that it ends.
+/// Its creator was guaranteed that until it is dropped the range stays mapped and initialised, no other code writes it,
+/// and, if the operation writes it, no other code reads it either. The mover drops it after it has seen the device's
+/// record (or never), so the guarantee ends when the header says so.
 #[derive(Debug)]
 pub(crate) struct Raw {
     address: u64,
     len: usize,
 }
 
-/// Where a user-space address ends at the latest: the lower half of the address space.
-/// Source: x86-64, canonical addresses of at most 57 bits; everything above belongs to the kernel.
+/// The upper end of user-space addresses: the lower half of the address space. Source: x86-64, canonical addresses of
+/// at most 57 bits; everything above belongs to the kernel.
 const LIMIT: u64 = 1 << 56;
 
 impl Raw {
-    /// A range, if it is one: not null, not empty, and within the address space.
+    /// Creates a range, if it is valid: not null, not empty, and within the address space.
     ///
     /// # Safety
     ///
-    /// The promise of [`Raw`], for as long as the value lives, if the range is one at all.
+    /// The guarantee of [`Raw`], as long as the value lives, if the range is valid.
     pub(crate) unsafe fn new(what: &'static str, start: *const c_void, len: u64) -> Result<Raw, Refusal> {
         let (address, len) = Raw::place(what, start, len)?;
         Ok(Raw { address, len })
     }
 
-    /// Where a range is, if it is one; nothing is said of its bytes.
+    /// The address of a range, if it is valid; without any guarantee about its bytes.
     pub(crate) fn place(what: &'static str, start: *const c_void, len: u64) -> Result<(u64, usize), Refusal> {
         if start.is_null() {
             return Err(Refusal::Null(what));
@@ -63,7 +63,7 @@ impl Raw {
         Ok((request::apart(src, &[&dst])?, dst))
     }
 
-    /// The same without a word on what is wrong, because it is on the way of the smallest copies.
+    /// Like `two`, without an error message, for the fast path of the smallest copies.
     ///
     /// # Safety
     ///
@@ -81,7 +81,7 @@ impl Raw {
         good.then_some((Raw { address: from, len }, Raw { address: to, len }))
     }
 
-    /// The smallest range that has both in it. They touch or overlap, so that nothing foreign is in it.
+    /// The smallest range that contains both. They touch or overlap, so it contains no other bytes.
     fn covering(self, other: &Raw) -> Raw {
         let start = self.address.min(other.address);
         let end = self.end().max(other.end());
@@ -93,43 +93,43 @@ impl Raw {
         self.address + self.len as u64
     }
 
-    /// True if they share a byte.
+    /// Returns whether they overlap.
     pub(crate) fn overlaps(&self, other: &Raw) -> bool {
         self.address < other.end() && other.address < self.end()
     }
 
-    /// How far it begins behind an earlier range's begin.
+    /// The distance from an earlier range's start to its start.
     fn behind(&self, earlier: &Raw) -> usize {
         usize::try_from(self.address - earlier.address).unwrap_or(usize::MAX)
     }
 
-    /// The bytes, for the time of one call.
+    /// The bytes, during one call.
     ///
     /// # Safety
     ///
-    /// Nobody writes them while the slice lives.
+    /// No code writes them while the slice lives.
     pub(crate) unsafe fn bytes<'a>(&self) -> &'a [u8] {
-        // SAFETY: mapped and initialised by the promise of `Raw`, not null, and no longer than the address space.
+        // SAFETY: mapped and initialised as guaranteed for `Raw`, not null, and no longer than the address space.
         unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(self.start()), self.len) }
     }
 
-    /// The bytes, for the time of one call, to be written.
+    /// The bytes, mutable, during one call.
     ///
     /// # Safety
     ///
-    /// Nobody else touches them while the slice lives.
+    /// No other code accesses them while the slice lives.
     pub(crate) unsafe fn bytes_mut<'a>(&self) -> &'a mut [u8] {
-        // SAFETY: as in `bytes`, and exclusive by our caller.
+        // SAFETY: as in `bytes`, and exclusive as our caller guarantees.
         unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(self.start()), self.len) }
     }
 
     fn start(&self) -> usize {
-        // Came from a pointer.
+        // It came from a pointer.
         usize::try_from(self.address).unwrap_or(usize::MAX)
     }
 }
 
-// SAFETY: the two numbers never change, and the bytes behind them are what the promise of `Raw` says.
+// SAFETY: the two numbers never change, and the bytes behind them are as guaranteed for `Raw`.
 unsafe impl StableBuf for Raw {
     fn address(&self) -> u64 {
         self.address
@@ -138,7 +138,7 @@ unsafe impl StableBuf for Raw {
         self.len
     }
 }
-// SAFETY: a `Raw` is used as a destination only where the request says so, and for those the promise is exclusive.
+// SAFETY: a `Raw` is a destination only where the request says so, and for destinations the guarantee is exclusive.
 unsafe impl StableBufMut for Raw {
     fn address_mut(&mut self) -> u64 {
         self.address
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     fn raw(address: usize, len: u64) -> Result<Raw, Refusal> {
-        // SAFETY: nobody makes bytes of it.
+        // SAFETY: the bytes are never accessed.
         unsafe { Raw::new("the source", std::ptr::without_provenance(address), len) }
     }
 
@@ -172,7 +172,7 @@ mod tests {
             let (a, b) = (at(a.0, a.1), at(b.0, b.1));
             assert_eq!((a.overlaps(&b), b.overlaps(&a)), (shared, shared));
         }
-        // The short way of looking agrees with the long one.
+        // The fast check agrees with the full one.
         let at_pointer = |address| std::ptr::without_provenance_mut::<c_void>(address);
         for (src, dst, len) in [
             (100, 110, 10),
@@ -190,7 +190,7 @@ mod tests {
             ((1 << 56) - 8, 8, 8),
             ((1 << 56) - 7, 8, 8),
         ] {
-            // SAFETY: nobody makes bytes of them.
+            // SAFETY: the bytes are never accessed.
             let long = unsafe { Raw::two(at_pointer(src), at_pointer(dst), len as u64) };
             // SAFETY: as above.
             let short = unsafe { Raw::pair(at_pointer(src), at_pointer(dst), len) };

@@ -1,4 +1,4 @@
-//! From a C operation to a checked one: every range looked at, every number read, once for all fronts.
+//! Converts a C operation to a checked one: checks every range and reads every number once, for all interfaces.
 
 use super::Raw;
 use crate::failure::Refusal;
@@ -7,17 +7,17 @@ use std::ops::Range;
 use telpher_abi::{DestDifFlags, DifBlock, DifFlags, SourceDifFlags};
 use telpher_mover::{CrcMode, DifConfig, Tags};
 
-/// An operation whose ranges are promised: buffers in the order of the mover's method of that name.
+/// An operation whose ranges are guaranteed: buffers in the order of the mover's method of that name.
 #[derive(Debug)]
 pub(crate) enum Request {
     Nop,
     Drain,
     Copy(Raw, Raw),
-    /// A copy whose ranges share bytes, within the range that has both.
+    /// A copy whose ranges overlap, within the range that contains both.
     CopyWithin(Raw, Range<usize>, usize),
     Fill(Raw, u64),
     Fill16(Raw, [u64; 2]),
-    /// With the outcome that is expected, if one is: true for a difference.
+    /// With the expected outcome, if there is one: true for a difference.
     Compare(Raw, Raw, Option<bool>),
     ComparePattern(Raw, u64),
     CreateDelta(Raw, Raw, Raw),
@@ -32,8 +32,8 @@ pub(crate) enum Request {
     Flush(Raw),
 }
 
-/// Calls the method of a front (`Mover`, `Batch`, `Channel`) that a request asks for, and hands its answer to `$then`; nop,
-/// drain and an expected comparison are the caller's, because fronts differ there.
+/// Calls the method of an interface (`Mover`, `Batch`, `Channel`) for a request, and passes its result to `$then`. The
+/// caller handles nop, drain and an expected comparison, because the interfaces differ there.
 macro_rules! dispatch {
     ($request:expr, $front:expr, $then:path, { $($own:pat => $answer:expr),* $(,)? }) => {{
         use $crate::raw::Request;
@@ -60,14 +60,14 @@ macro_rules! dispatch {
 }
 pub(crate) use dispatch;
 
-/// Every flag there is.
+/// All flags.
 const FLAGS: u32 = flag::TELPHER_FENCE
     | flag::TELPHER_EXPECT_EQUAL
     | flag::TELPHER_EXPECT_DIFFERENT
     | flag::TELPHER_CRC_BYPASS_INVERT_REFLECT
     | flag::TELPHER_CRC_BYPASS_DATA_REFLECT;
 
-/// The DIF flags that have a meaning; the words keep others too. A source's flags are all eight named.
+/// The DIF flags that have a meaning; the fields keep others too. All eight flags of a source have names.
 const DIF_FLAGS: DifFlags = DifFlags::INVERT_CRC_SEED.union(DifFlags::INVERT_CRC_RESULT);
 const DEST_FLAGS: DestDifFlags = DestDifFlags::APP_TAG_PASS
     .union(DestDifFlags::APP_TAG_INCREMENTS)
@@ -76,12 +76,13 @@ const DEST_FLAGS: DestDifFlags = DestDifFlags::APP_TAG_PASS
     .union(DestDifFlags::REF_TAG_FIXED);
 
 impl Request {
-    /// Reads an operation.
+    /// Checks and converts an operation.
     ///
     /// # Safety
     ///
-    /// The ranges that the operation names (which ones, and how long, its opcode says) are lent as [`Raw`] promises, until
-    /// the request or what is made of it has been dropped: read for `src` and `src2`, written for `dst` and `dst2`.
+    /// The ranges that the operation names (which ones, and how long, depends on its opcode) are lent as for [`Raw`],
+    /// until the request or what is created from it has been dropped: read for `src` and `src2`, written for `dst` and
+    /// `dst2`.
     pub(crate) unsafe fn of(op: &Op) -> Result<Request, Refusal> {
         if op.reserved != [0; 3] {
             return Err(Refusal::Reserved("operation"));
@@ -89,7 +90,7 @@ impl Request {
         if op.flags & !FLAGS != 0 {
             return Err(Refusal::Flags(op.flags & !FLAGS));
         }
-        // SAFETY: our caller's promise is the callee's.
+        // SAFETY: our caller's guarantee is the callee's.
         let src = || unsafe { Raw::new("the source", op.src, op.len) };
         // SAFETY: as above.
         let src2 = || unsafe { Raw::new("the second source", op.src2, op.len) };
@@ -140,7 +141,7 @@ impl Request {
     }
 }
 
-/// The range, if it shares no byte with the others.
+/// Returns the range, if it overlaps none of the others.
 pub(super) fn apart(range: Raw, others: &[&Raw]) -> Result<Raw, Refusal> {
     match others.iter().find(|other| range.overlaps(other)) {
         None => Ok(range),
@@ -148,7 +149,7 @@ pub(super) fn apart(range: Raw, others: &[&Raw]) -> Result<Raw, Refusal> {
     }
 }
 
-/// A copy as `memmove` does it.
+/// A copy like `memmove`.
 fn within(src: Raw, dst: Raw) -> Request {
     if !src.overlaps(&dst) {
         return Request::Copy(src, dst);

@@ -1,4 +1,4 @@
-//! What memory on several tiers shows of itself. `TierOptions` is `telpher_tier_options` in the header, and so on.
+//! The C structures of memory on several tiers. `TierOptions` is `telpher_tier_options` in the header, and so on.
 
 use std::ffi::c_char;
 
@@ -6,55 +6,55 @@ use std::ffi::c_char;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TierOptions {
-    /// What people call it; NULL for its number.
+    /// A name for people; NULL for its number.
     pub name: *const c_char,
-    /// The most memory the heap takes of it.
+    /// The most bytes that the heap uses of it.
     pub size: u64,
-    /// Bits of [`tier_flag`](super::tier_flag): those of a node and of huge pages.
+    /// Bits of [`tier_flag`](super::tier_flag): node and huge pages only.
     pub flags: u32,
     /// Its node, with that flag.
     pub node: u32,
-    /// A file that shared arenas have there; NULL for none.
+    /// A file for shared arenas; NULL for none.
     pub path: *const c_char,
     /// Zero.
     pub reserved: [u64; 4],
 }
 
-/// How a tier stands.
+/// The state of a tier.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TierInfo {
-    /// Its name, cut to 31 bytes, ended by a zero byte.
+    /// Its name, truncated to 31 bytes, ended by a zero byte.
     pub name: [u8; 32],
-    /// The most memory the heap takes of it.
+    /// The most bytes that the heap uses of it.
     pub size: u64,
     /// Free pages that are kept.
     pub free_pages: u64,
-    /// Pages that are old copies.
+    /// Pages kept as old copies.
     pub old_copies: u64,
-    /// Its node; -1 for wherever the system has some.
+    /// Its node; -1 if the system chooses.
     pub node: i32,
-    /// 1 if pages are there when they are touched first.
+    /// 1 if pages are here when first touched.
     pub home: u32,
     /// Zero.
     pub reserved: [u64; 4],
 }
 
-/// What became of pages that were to be moved.
+/// The result of moving pages.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TierMoved {
     /// Moved.
     pub pages: u64,
-    /// Of these, parts of huge pages that were moved whole.
+    /// Of these, parts of huge pages that were moved as a whole.
     pub huge: u64,
-    /// Stayed: they are there already.
+    /// Stayed: on the tier already.
     pub already: u64,
-    /// Stayed: somebody has pinned them.
+    /// Stayed: pinned.
     pub pinned: u64,
-    /// Stayed: of a kind that is not moved.
+    /// Stayed: not movable.
     pub unsupported: u64,
-    /// Went while they were looked at.
+    /// Unmapped during the call.
     pub gone: u64,
     /// Stayed: the tier is full.
     pub no_room: u64,
@@ -66,35 +66,35 @@ pub struct TierMoved {
     pub reserved: [u64; 3],
 }
 
-/// What a heap has done.
+/// The counters of a heap.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TierStats {
-    /// What became of pages that were to be moved.
+    /// The sum over all moves.
     pub moved: TierMoved,
     /// Pages that went back to their old copy.
     pub not_copied: u64,
-    /// Times pages were taken out and brought back.
+    /// How often pages were taken out and brought back.
     pub exchanges: u64,
-    /// Pages that were discarded or unmapped on their way.
+    /// Pages discarded or unmapped while being moved.
     pub dropped: u64,
-    /// Pages that came back by a copy of the kernel's.
+    /// Pages that the kernel copied back.
     pub returned: u64,
     /// Page faults that were answered with empty pages.
     pub fills: u64,
-    /// Forks that were seen.
+    /// Forks noticed.
     pub forks: u64,
-    /// Pages on their way that were given to children.
+    /// Pages being moved that were copied to children.
     pub given: u64,
-    /// Times the kernel said that pages were not moved, and they were.
+    /// How often the kernel reported pages as not moved that had moved.
     pub lies: u64,
-    /// Pages that were brought back because the thread that moved them touched them.
+    /// Pages brought back because the moving thread touched them.
     pub rescued: u64,
     /// Pages whose bytes were lost.
     pub lost: u64,
-    /// Time that moving has taken, in nanoseconds, but for shared arenas' moves.
+    /// Nanoseconds spent moving, without shared arenas.
     pub moving_ns: u64,
-    /// Of that, copies.
+    /// Of that, nanoseconds spent copying.
     pub copying_ns: u64,
     /// Zero.
     pub reserved: [u64; 4],
@@ -104,23 +104,23 @@ pub struct TierStats {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TierReport {
-    /// Since it was started.
+    /// Nanoseconds since its start.
     pub time_ns: u64,
-    /// Pages that went to a faster tier.
+    /// Pages moved to a faster tier.
     pub promoted: u64,
-    /// Pages that went to a slower tier.
+    /// Pages moved to a slower tier.
     pub demoted: u64,
-    /// Pages that were to move and stayed.
+    /// Pages that should have moved and stayed.
     pub stayed: u64,
-    /// Moves that are decided and not made yet.
+    /// Moves decided and not made yet.
     pub waiting: u64,
-    /// Time of a core that looking and deciding took.
+    /// Core time for finding hot pages and deciding.
     pub looking_ns: u64,
-    /// Time of a core that moving took.
+    /// Core time for moving.
     pub moving_ns: u64,
-    /// 1 while nothing moves, as moving did not pay.
+    /// 1 while moves are paused, because they did not pay off.
     pub resting: u32,
-    /// 1 if its thread has ended by a bug.
+    /// 1 if its thread has ended because of a bug.
     pub failed: u32,
     /// Pages on each tier.
     pub pages: [u64; 8],
@@ -131,7 +131,7 @@ pub struct TierReport {
 }
 
 numbers! {
-    /// What a program knows of its memory.
+    /// Hints about the use of memory.
     tier_advice:
     /// It will be used a lot.
     TELPHER_TIER_HOT = 1;
@@ -139,28 +139,28 @@ numbers! {
     TELPHER_TIER_COLD = 2;
     /// It belongs on a tier.
     TELPHER_TIER_PIN = 3;
-    /// It belongs nowhere any more.
+    /// It is no longer pinned to a tier.
     TELPHER_TIER_UNPIN = 4;
 }
 
 numbers! {
     /// Flags of an arena.
     tier_arena_flag:
-    /// Pages of 2 MiB, as far as the system has any.
+    /// Pages of 2 MiB, if the system has them.
     TELPHER_TIER_ARENA_HUGE_PAGES = 0x1;
-    /// Memory of files.
+    /// Shared file mappings.
     TELPHER_TIER_ARENA_SHARED = 0x2;
 }
 
 numbers! {
-    /// By which mechanism pages change their tier.
+    /// The mechanism by which pages change tiers.
     tier_mechanism:
     /// `UFFDIO_MOVE` out, a copy, and in.
     TELPHER_TIER_EXCHANGE = 1;
     /// `move_pages(2)`.
     TELPHER_TIER_MOVE_PAGES = 2;
-    /// Protection from writes, a copy, and another mapping.
+    /// Write protection, a copy, and another mapping.
     TELPHER_TIER_REMAP = 3;
-    /// One that has no number yet.
+    /// A mechanism without a number in this table.
     TELPHER_TIER_OTHER_WAY = 255;
 }

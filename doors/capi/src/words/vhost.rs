@@ -1,20 +1,20 @@
-//! What a vhost-user backend shows of itself. `VhostQueue` is `telpher_vhost_queue` in the header, and so on; a packet is the library's own
-//! [`Loose`](telpher_vhost::Loose), so that a burst is nothing to translate.
+//! The C structures of a vhost-user backend. `VhostQueue` is `telpher_vhost_queue` in the header, and so on. A packet
+//! is the library's own [`Loose`](telpher_vhost::Loose), so a burst needs no conversion.
 
 use crate::vhost::VhostLane;
 pub use telpher_vhost::Loose as Packet;
 
-/// How one virtqueue works.
+/// The options of one virtqueue.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct VhostQueue {
-    /// The lanes its copies ride.
+    /// The lanes for its copies.
     pub lanes: *const *const VhostLane,
-    /// How many.
+    /// The number of lanes.
     pub lane_count: u32,
-    /// Packets of so many bytes or more ride a lane.
+    /// Packets of at least this many bytes use a lane.
     pub device_from: u32,
-    /// Packets in flight at most; 0 for what the library takes.
+    /// The most packets in flight; 0 for the default.
     pub in_flight: u32,
     /// Zero.
     pub reserved: u32,
@@ -22,19 +22,19 @@ pub struct VhostQueue {
     pub reserved2: [u64; 3],
 }
 
-/// How a virtqueue stands.
+/// The state of a virtqueue.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VhostState {
-    /// 1 if a frontend has the port.
+    /// 1 if a frontend is connected.
     pub frontend: u32,
-    /// 1 if the virtqueue runs and may do what is seen outside.
+    /// 1 if the virtqueue runs and is enabled.
     pub running: u32,
     /// Why nothing is taken from it any more: one of [`vhost_broken`].
     pub broken: u32,
-    /// Its descriptors; 0 if it stands still.
+    /// Its descriptors; 0 if it does not run.
     pub size: u32,
-    /// What the driver agreed on; 0 if it stands still.
+    /// The negotiated features; 0 if it does not run.
     pub features: u64,
     /// Packets in flight.
     pub in_flight: u64,
@@ -42,47 +42,47 @@ pub struct VhostState {
     pub reserved: [u64; 4],
 }
 
-/// What a virtqueue has done, over all frontends.
+/// The counters of a virtqueue, over all frontends.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VhostStats {
     /// Packets that got through.
     pub packets: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub bytes: u64,
     /// Packets whose copies were handed to a lane.
     pub by_lane: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub bytes_by_lane: u64,
-    /// Times the driver was called.
+    /// How often the driver was called.
     pub calls: u64,
-    /// What was dropped, by reason: one of [`vhost_drop`].
+    /// Dropped packets, by reason: one of [`vhost_drop`].
     pub drops: [u64; 16],
     /// Zero.
     pub reserved: [u64; 3],
 }
 
-/// What a lane has done.
+/// The counters of a lane.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VhostLaneStats {
-    /// Copies that the queue did.
+    /// Copies that the queue made.
     pub copies: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub bytes: u64,
     /// Copies that the CPU redid.
     pub redone: u64,
-    /// Times the lane was found taken.
+    /// How often a thread found the lane held by another thread.
     pub contended: u64,
     /// Copies in flight.
     pub in_flight: u64,
-    /// 1 if the queue gets no more.
+    /// 1 if the queue is stalled and gets no more copies.
     pub silent: u64,
     /// Zero.
     pub reserved: [u64; 2],
 }
 
-/// What has become of a socket.
+/// The state of a socket.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VhostSocketState {
@@ -90,7 +90,7 @@ pub struct VhostSocketState {
     pub connected: u32,
     /// Zero.
     pub reserved: u32,
-    /// Sessions that began.
+    /// Sessions that started.
     pub sessions: u64,
     /// Requests that were refused.
     pub refused: u64,
@@ -99,7 +99,7 @@ pub struct VhostSocketState {
 }
 
 numbers! {
-    /// Who listens and who connects.
+    /// Which side listens and which connects.
     vhost_role:
     /// This side listens.
     TELPHER_VHOST_SERVER = 0;
@@ -110,36 +110,36 @@ numbers! {
 numbers! {
     /// Why a virtqueue is broken.
     vhost_broken:
-    /// It is not.
+    /// It is not broken.
     TELPHER_VHOST_WHOLE = 0;
-    /// More is available than the ring has.
+    /// More chains are available than the ring can hold.
     TELPHER_VHOST_AHEAD = 1;
-    /// A chain begins nowhere.
+    /// A chain starts outside the descriptor table.
     TELPHER_VHOST_HEAD = 2;
-    /// Guest memory went away.
+    /// Guest memory disappeared.
     TELPHER_VHOST_TORN = 3;
-    /// Its DMA queue answers no more.
+    /// Its DMA queue completes no copies.
     TELPHER_VHOST_SILENT = 4;
-    /// For a reason that has no number yet.
+    /// A reason without a number in this table.
     TELPHER_VHOST_BROKEN = 255;
 }
 
 numbers! {
     /// Why a packet, or a chain, was dropped: the index of its count.
     vhost_drop:
-    /// A descriptor names a next one beyond its table.
+    /// A descriptor's next index is beyond its table.
     TELPHER_VHOST_DROP_NEXT = 0;
-    /// A chain goes on for too long.
+    /// A chain is too long.
     TELPHER_VHOST_DROP_LOOP = 1;
-    /// A buffer of the wrong direction.
+    /// A buffer has the wrong direction.
     TELPHER_VHOST_DROP_DIRECTION = 2;
-    /// A buffer that is not in the guest's memory.
+    /// A buffer is not in the guest's memory.
     TELPHER_VHOST_DROP_ADDRESS = 3;
-    /// More bytes than 32 bits count.
+    /// A chain's length does not fit in 32 bits.
     TELPHER_VHOST_DROP_LENGTH = 4;
-    /// An indirect table where none may be.
+    /// An indirect table is not allowed there.
     TELPHER_VHOST_DROP_INDIRECT = 5;
-    /// An indirect table that is none.
+    /// An indirect table has an invalid length or address.
     TELPHER_VHOST_DROP_TABLE = 6;
     /// Shorter than the header.
     TELPHER_VHOST_DROP_RUNT = 7;
@@ -147,6 +147,6 @@ numbers! {
     TELPHER_VHOST_DROP_LONG = 8;
     /// The guest's buffer is too short.
     TELPHER_VHOST_DROP_SHORT = 9;
-    /// Its DMA queue did not answer.
+    /// Its DMA queue did not complete it.
     TELPHER_VHOST_DROP_SILENT = 10;
 }

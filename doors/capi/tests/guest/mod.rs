@@ -1,4 +1,5 @@
-//! A guest at the other end of a port's socket: a frontend that says what it must, and one pair of queues whose driver keeps to the rules.
+//! A guest at the other end of a port's socket: a frontend that sends the required requests, and one queue pair with a
+//! correct driver.
 
 #![allow(dead_code, reason = "each test needs some of it")]
 
@@ -13,7 +14,7 @@ use std::path::Path;
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest};
 use telpher_vhost::words::{Features, HEADER_BYTES};
 
-/// Descriptors of a ring, and bytes of a buffer.
+/// The number of descriptors of a ring, and the size of a buffer in bytes.
 const SIZE: u16 = 256;
 const BUFFER: u64 = 2048;
 
@@ -22,17 +23,17 @@ pub(crate) struct Guest {
     memory: MockGuest,
     receive: MockDriver,
     transmit: MockDriver,
-    /// Where the buffer of each identifier lies.
+    /// The buffer address of each identifier.
     to_fill: HashMap<u16, u64>,
-    on_their_way: HashMap<u16, u64>,
-    /// Buffers that are not on their way.
+    in_flight: HashMap<u16, u64>,
+    /// Buffers that are not in flight.
     idle: Vec<u64>,
-    /// The driver is called through it.
+    /// The eventfd for calls to the driver.
     _call: OwnedFd,
 }
 
 impl Guest {
-    /// Connects when there is somebody, and starts both queues. All buffers to receive in are made available.
+    /// Connects when a backend listens, and starts both queues. All receive buffers are made available.
     pub(crate) fn connect(path: &Path, more: Features) -> Guest {
         let stream = loop {
             match UnixStream::connect(path) {
@@ -46,8 +47,8 @@ impl Guest {
         let transmit = MockDriver::new(&mut memory, SIZE, agreed, Direction::Transmit);
         let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         let idle = (0..SIZE).map(|_| memory.lend(BUFFER)).collect();
-        let (to_fill, on_their_way) = (HashMap::new(), HashMap::new());
-        let mut guest = Guest { stream, memory, receive, transmit, to_fill, on_their_way, idle, _call: call };
+        let (to_fill, in_flight) = (HashMap::new(), HashMap::new());
+        let mut guest = Guest { stream, memory, receive, transmit, to_fill, in_flight, idle, _call: call };
         guest.introduce(agreed);
         for _ in 0..SIZE {
             let at = guest.memory.lend(BUFFER);
@@ -77,12 +78,12 @@ impl Guest {
         }
     }
 
-    /// Says something that is not answered, or asks a question.
+    /// Sends a request without reply, or one that returns a value.
     fn say(&self, request: u32, words: &[u64], files: &[BorrowedFd<'_>]) {
         self.send_message(request, 1, words, files);
     }
 
-    /// Says something, and hears that it is done.
+    /// Sends a request, and checks that it succeeded.
     fn ask(&self, request: u32, words: &[u64], files: &[BorrowedFd<'_>]) {
         self.send_message(request, 1 | 8, words, files);
         assert_eq!(self.answer(), 0, "request {request} was refused");
@@ -107,7 +108,7 @@ impl Guest {
         u64::from_le_bytes(*bytes.last_chunk().expect("20 are more than 8"))
     }
 
-    /// Its driver says that more is available to transmit than its ring has.
+    /// Makes its driver announce more transmit chains than its ring can hold.
     pub(crate) fn jump(&mut self) {
         // The index of a split ring's driver area. Source: VirtIO 1.2 §2.7.6.
         self.memory.write(self.transmit.parts().driver + 2, &40_000_u16.to_le_bytes());
@@ -119,21 +120,21 @@ impl Guest {
         self.to_fill.insert(id, at);
     }
 
-    /// Sends a packet; false if all buffers are on their way.
+    /// Sends a packet; returns false if all buffers are in flight.
     pub(crate) fn send(&mut self, packet: &[u8]) -> bool {
         for (id, _) in self.transmit.collect() {
-            self.idle.push(self.on_their_way.remove(&id).expect("what comes back was on its way"));
+            self.idle.push(self.in_flight.remove(&id).expect("a returned buffer was in flight"));
         }
         let Some(at) = self.idle.pop() else { return false };
         self.memory.write(at, &[0; HEADER_BYTES as usize]);
         self.memory.write(at + u64::from(HEADER_BYTES), packet);
         let length = u32::try_from(packet.len()).expect("a short packet");
         let id = self.transmit.offer(&[(at, HEADER_BYTES + length)]).expect("as many buffers as descriptors");
-        self.on_their_way.insert(id, at);
+        self.in_flight.insert(id, at);
         true
     }
 
-    /// Packets that came since the last call, in their order; their buffers are made available again.
+    /// Packets received since the last call, in order; their buffers are made available again.
     pub(crate) fn received(&mut self) -> Vec<Vec<u8>> {
         let mut filled = Vec::new();
         for (id, written) in self.receive.collect() {
@@ -142,7 +143,7 @@ impl Guest {
         let read =
             |(at, written): &(u64, u32)| self.memory.read(*at, *written as usize).split_off(HEADER_BYTES as usize);
         let packets = filled.iter().map(read).collect();
-        // Only now, because identifiers are used again.
+        // Only now, because identifiers are reused.
         filled.into_iter().for_each(|(at, _)| self.offer(at));
         packets
     }

@@ -1,4 +1,4 @@
-/* Wrong arguments: each line of the table is a call that must return an errno, with a sentence, and crash nothing. */
+/* Wrong arguments: each line of the table is a call that must return an errno with a message, without a crash. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static telpher_mover *mover;
 static telpher_channel *channel;
 static telpher_batch *batch;
 
-/* The same operation through every way in. */
+/* The same operation through every interface. */
 static void everywhere(int line, const char *what, telpher_op op, int wanted) {
     telpher_result result = {.status = 1};
     telpher_job *job = (telpher_job *)1;
@@ -36,7 +36,7 @@ static void everywhere(int line, const char *what, telpher_op op, int wanted) {
     expect(line, what, telpher_run(mover, &op, NULL), wanted);
     int started = telpher_start(mover, &op, &job);
     if (started == 0) {
-        /* What the mover finds out by itself is the job's result. */
+        /* Errors that only the mover detects are in the job's result. */
         telpher_job_wait(job, -1);
         started = telpher_job_result(job, 0, NULL);
         telpher_job_free(job);
@@ -112,7 +112,7 @@ static void operations(void) {
     EVERYWHERE(-EOVERFLOW, telpher_op_create_delta(c, UINT64_MAX, a, b, 64));
     EVERYWHERE(-EOVERFLOW, telpher_op_apply_delta(a, UINT64_MAX, b, 10));
     EVERYWHERE(-EOVERFLOW, telpher_op_dif_strip(b, UINT64_MAX, a, 520, DIF, TAGS));
-    /* Ranges that share bytes. */
+    /* Overlapping ranges. */
     EVERYWHERE(-EINVAL, telpher_op_copy(a + 63, a, 64));
     EVERYWHERE(-EINVAL, telpher_op_copy(a, a + 63, 64));
     EVERYWHERE(-EINVAL, telpher_op_copy(a, a, 64));
@@ -133,9 +133,9 @@ static void operations(void) {
     EVERYWHERE(-EINVAL, telpher_op_dif_insert(b, 519, a, 512, DIF, TAGS));
     EVERYWHERE(-EINVAL, telpher_op_dif_strip(b, 513, a, 520, DIF, TAGS));
     EVERYWHERE(-EINVAL, telpher_op_dif_update(b, 1040, a, 520, DIF, TAGS, TAGS));
-    /* Longer than the operation can express: told before a byte is looked at. */
+    /* Longer than the operation supports: refused before any byte is read. */
     EVERYWHERE(-EMSGSIZE, telpher_op_apply_delta((void *)4096, 64, (void *)((uintptr_t)1 << 33), (uint64_t)10 << 32));
-    /* What is no operation. */
+    /* Invalid operations. */
     EVERYWHERE(-EINVAL, telpher_op_of(0x01));
     EVERYWHERE(-EINVAL, telpher_op_of(0x99));
     EVERYWHERE(-EINVAL, telpher_op_of(UINT32_MAX));
@@ -183,7 +183,7 @@ static void handles(void) {
     EXPECT(-EINVAL, telpher_mover_option(mover, "colour", text, sizeof text));
     EXPECT(-EFAULT, telpher_mover_option(mover, NULL, text, sizeof text));
     EXPECT(-EFAULT, telpher_mover_option(mover, "wait", NULL, 1));
-    EXPECT(6, telpher_mover_option(mover, "threshold", text, 4)); /* "always", cut to "alw" */
+    EXPECT(6, telpher_mover_option(mover, "threshold", text, 4)); /* "always", truncated to "alw" */
     EXPECT(0, strcmp(text, "alw"));
     EXPECT(-EFAULT, telpher_mover_outstanding(NULL));
     EXPECT(-EFAULT, telpher_mover_drive(NULL));
@@ -231,7 +231,7 @@ static void handles(void) {
     EXPECT(-EFAULT, telpher_batch_add(batch, NULL));
     EXPECT(-EOPNOTSUPP, telpher_batch_add(batch, &drain));
     EXPECT(-EFAULT, telpher_batch_submit(NULL, &job));
-    EXPECT(-EFAULT, telpher_batch_submit(batch, NULL)); /* and the batch is still there */
+    EXPECT(-EFAULT, telpher_batch_submit(batch, NULL)); /* and the batch stays valid */
     EXPECT(0, telpher_batch_add(batch, &op));
     telpher_batch_free(batch);
     telpher_batch_free(NULL);
@@ -258,7 +258,7 @@ static void handles(void) {
     EXPECT(0, telpher_has("\xff"));
     EXPECT(1, telpher_has("channel"));
 
-    /* A ring that is full says so, and nothing else. */
+    /* A full ring returns -EAGAIN, without other effects. */
     int put = 0;
     while ((put = telpher_channel_put(channel, &op, NULL)) == 0)
         ;
@@ -267,7 +267,7 @@ static void handles(void) {
 
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "model:spr";
-    /* Every operation goes to the device, so that nothing is refused only because the CPU would do it. */
+    /* Every operation goes to the device, so that no refusal is hidden by the CPU. */
     telpher_device *second;
     if (telpher_device_open(&device, name, NULL) || telpher_mover_new(&mover, device, "threshold=always") ||
         telpher_device_open(&second, name, NULL) || telpher_channel_new(&channel, second, 0, 8, NULL)) {

@@ -1,5 +1,5 @@
-/* The cache as the header has it: sharing, weak looks, fetching ahead, allocators and policies of the caller's, invalidation, who owns
- * what until when, threads, and wrong arguments. */
+/* The cache as documented: sharing, weak access, prefetching, the caller's allocators and policies, invalidation,
+ * ownership, threads, and wrong arguments. */
 #include "check.h"
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 static telpher_device *device;
 static telpher_mover *mover;
 
-/* Blocks of which each has bytes of its own. */
+/* Blocks with different bytes. */
 static unsigned char *some(size_t blocks) {
     unsigned char *bytes = malloc(blocks * BLOCK);
     for (size_t i = 0; i < blocks * BLOCK; i++)
@@ -45,15 +45,15 @@ static void a_block_is_copied_once_and_shared(void) {
     telpher_cache *cache = cache_of(4, NULL);
     int fast = 7;
     telpher_entry *whole = access(cache, source, BLOCK), *other;
-    CHECK(memcmp(telpher_entry_location(whole, NULL), source, BLOCK) == 0); /* wherever it is */
+    CHECK(memcmp(telpher_entry_location(whole, NULL), source, BLOCK) == 0); /* in the copy or the source */
     CHECK(telpher_entry_wait(whole, -1) == 1 && telpher_entry_done(whole) == 1 && telpher_entry_stale(whole) == 0);
     const unsigned char *copy = telpher_entry_location(whole, &fast);
     CHECK(fast == 1 && copy != source && (uintptr_t)copy % 64 == 0 && memcmp(copy, source, BLOCK) == 0);
-    /* A part is of the same copy. */
+    /* A part uses the same copy. */
     telpher_entry *part = access(cache, source + 100, 200);
     CHECK(telpher_entry_location(part, &fast) == copy + 100 && fast == 1);
     CHECK(telpher_entry_size(part) == 200 && telpher_entry_size(whole) == BLOCK);
-    /* A range that reaches further is another entry. */
+    /* A range that extends further is another entry. */
     telpher_entry *further = access(cache, source + BLOCK / 2, BLOCK);
     CHECK(telpher_entry_wait(further, -1) == 1);
     CHECK(memcmp(telpher_entry_location(further, &fast), source + BLOCK / 2, BLOCK) == 0 && fast == 1);
@@ -62,7 +62,7 @@ static void a_block_is_copied_once_and_shared(void) {
     telpher_stats stats = stats_of(cache);
     CHECK(stats.hits == 1 && stats.misses == 2 && stats.copies == 2 && stats.bytes_copied == 2 * BLOCK);
     CHECK(stats.entries == 2 && stats.in_flight == 0 && stats.bytes == 2 * BLOCK && stats.fallbacks == 0);
-    CHECK(telpher_cache_flush(cache) == 0); /* both are in use */
+    CHECK(telpher_cache_flush(cache) == 0); /* both entries are in use */
     telpher_entry_free(further);
     CHECK(telpher_cache_flush(cache) == 1);
     telpher_entry_free(part);
@@ -99,7 +99,7 @@ static void what_is_fetched_ahead_is_found_and_can_be_called_off(void) {
         CHECK(telpher_cache_prefetch(cache, source + i * BLOCK, BLOCK, 3 - i, &ahead[i]) == 0);
     while (telpher_prefetch_done(ahead[0]) == 0 || telpher_prefetch_done(ahead[1]) == 0)
         ;
-    /* There is memory for two; what was fetched ahead does not push out what was fetched ahead. */
+    /* There is memory for two; a prefetched block does not evict another prefetched block. */
     CHECK(telpher_prefetch_done(ahead[2]) == 0 && stats_of(cache).waiting == 1);
     CHECK(telpher_prefetch_cancel(ahead[2]) == 1 && telpher_prefetch_cancel(ahead[1]) == 0);
     telpher_prefetch_free(ahead[0]);
@@ -109,19 +109,19 @@ static void what_is_fetched_ahead_is_found_and_can_be_called_off(void) {
     telpher_entry_free(entry);
     telpher_stats stats = stats_of(cache);
     CHECK(stats.prefetches == 3 && stats.cancelled == 1 && stats.hits == 1 && stats.misses == 0 && stats.copies == 2);
-    /* Without a handle, over what was used. */
+    /* Without a handle; it evicts a used block. */
     CHECK(telpher_cache_prefetch(cache, source + 3 * BLOCK, BLOCK, 255, NULL) == 0);
     entry = access(cache, source + 3 * BLOCK, BLOCK);
     CHECK(telpher_entry_wait(entry, -1) == 1 && stats_of(cache).evictions == 1 && stats_of(cache).hits == 2);
     telpher_entry_free(entry);
-    /* One that is under way, or not begun, when everything goes. */
+    /* One that is in flight, or not started, when everything is freed. */
     CHECK(telpher_cache_prefetch(cache, source + 2 * BLOCK, BLOCK, 0, &ahead[0]) == 0);
     CHECK(telpher_cache_free(cache) == 0);
     CHECK(telpher_prefetch_done(ahead[0]) == 0 && telpher_prefetch_cancel(ahead[0]) == 0);
     free(source);
 }
 
-/* An allocator of so many blocks that counts, and poisons what came back. */
+/* An allocator with a limited number of blocks that counts, and poisons released memory. */
 struct heap {
     pthread_mutex_t lock;
     int left, obtained, released;
@@ -170,10 +170,10 @@ static void memory_may_be_the_callers_own(void) {
         CHECK(telpher_entry_wait(entries[i], -1) == 1);
         CHECK(memcmp(telpher_entry_location(entries[i], &fast[i]), source + i * BLOCK, BLOCK) == 0);
     }
-    /* All of it is in use: the third stays where it is. */
+    /* All memory is in use: the third block stays in its source. */
     CHECK(fast[0] == 1 && fast[1] == 1 && fast[2] == 0 && stats_of(cache).fallbacks == 1);
     CHECK(telpher_entry_location(entries[2], NULL) == source + 2 * BLOCK);
-    /* What nobody uses goes for another. */
+    /* An unused entry is evicted for another one. */
     telpher_entry_free(entries[0]);
     entries[0] = access(cache, source + 3 * BLOCK, BLOCK);
     CHECK(telpher_entry_wait(entries[0], -1) == 1 && stats_of(cache).evictions == 1 && heap.obtained == 3 && heap.released == 1);
@@ -185,7 +185,7 @@ static void memory_may_be_the_callers_own(void) {
     free(source);
 }
 
-/* Memory that lies anywhere: behind the length of a header of one's own. */
+/* Memory at any alignment: after a header of the allocator. */
 static void *obtain_odd(void *user, size_t len) {
     unsigned char *start = obtain(user, len + 3);
     return start == NULL ? NULL : start + 3;
@@ -210,13 +210,13 @@ static void memory_of_the_callers_may_lie_anywhere_and_end_anytime(void) {
         CHECK(fast == 1 && copy != source + i * BLOCK && memcmp(copy, source + i * BLOCK, BLOCK) == 0);
         telpher_entry_free(entry);
     }
-    /* There is memory for a hundred, of which it may have two. */
+    /* There is memory for a hundred blocks, of which the cache may use two. */
     CHECK(heap.obtained == 4 && heap.released == 2 && stats_of(cache).evictions == 2 && stats_of(cache).bytes == 2 * BLOCK);
     CHECK(telpher_cache_apart(cache, source, BLOCK) == -ENODATA);
     telpher_prefetch *ahead;
     CHECK(telpher_cache_clear(cache) == 2 && heap.released == 4);
     heap.left = 0;
-    /* None at all: nobody waits for memory that does not come. */
+    /* No memory at all: no thread waits for it. */
     CHECK(telpher_cache_prefetch(cache, source, BLOCK, 9, &ahead) == 0 && telpher_prefetch_done(ahead) == 0);
     entry = access(cache, source, BLOCK);
     CHECK(telpher_entry_wait(entry, -1) == 1 && telpher_entry_location(entry, &fast) == source && fast == 0);
@@ -289,7 +289,7 @@ static uint32_t by_parity(void *user, const void *start, size_t len, int32_t nod
 static uint64_t by_address(void *user, const telpher_resident *entry) {
     struct policy *policy = user;
     policy->valued += entry->size == BLOCK && entry->unread == 0;
-    /* The further behind, the more it is worth. */
+    /* A higher address has a higher value. */
     return (uint64_t)((const unsigned char *)entry->address - policy->source);
 }
 
@@ -308,7 +308,7 @@ static void policies_may_be_the_callers_own(void) {
         CHECK(telpher_entry_wait(entry, -1) == 1);
         telpher_entry_free(entry);
     }
-    /* Three blocks are even and fit; of the odd ones the first in memory went, although 3 was used later than it. */
+    /* Three even blocks fit; of the odd ones the lowest address was evicted, whatever was used last. */
     CHECK(own.placed == 6 && own.valued == 2 && heaps[0].obtained == 3 && heaps[1].obtained == 3 && heaps[1].released == 1);
     const int there[] = {1, 0, 1, 1, 1, 1};
     for (size_t i = 0; i < 6; i++) {
@@ -337,7 +337,7 @@ static void options_place_and_evict(void) {
             CHECK(telpher_entry_wait(entry, -1) == 1);
             telpher_entry_free(entry);
         }
-        /* In one and so with two that had to go, or in turns. */
+        /* In one tier, with two evictions, or alternating. */
         CHECK(heaps[0].obtained == (fixed ? 0 : 2) && heaps[1].obtained == (fixed ? 4 : 2));
         CHECK(stats_of(cache).evictions == (fixed ? 2 : 0));
         CHECK(telpher_cache_clear(cache) == (fixed ? 2 : 4));
@@ -354,7 +354,7 @@ static void what_was_invalidated_is_the_callers_again(void) {
     CHECK(telpher_entry_wait(old, -1) == 1);
     int fast;
     CHECK(telpher_entry_location(old, &fast) != source && fast == 1);
-    /* Of a byte that two entries have; the copies of all three are under way, there, or have not begun. */
+    /* Of a byte in two entries; the copies of all three are in flight, complete, or not started. */
     CHECK(telpher_cache_invalidate(cache, source + BLOCK - 1, 1) == 2);
     memset(source, 0x11, 2 * BLOCK);
     CHECK(telpher_entry_stale(old) == 1 && telpher_entry_stale(wide) == 1 && telpher_entry_stale(untouched) == 0);
@@ -365,7 +365,7 @@ static void what_was_invalidated_is_the_callers_again(void) {
     CHECK(telpher_entry_wait(untouched, -1) == 1);
     CHECK(memcmp(telpher_entry_location(untouched, NULL), before + 2 * BLOCK, BLOCK) == 0);
     CHECK(telpher_cache_invalidate(cache, source, 3 * BLOCK) == 2 && telpher_cache_invalidate(cache, source, 3 * BLOCK) == 0);
-    /* Handles that have their copy need the source no more. */
+    /* Handles with a complete copy do not need the source any more. */
     const int has = telpher_entry_location(old, &fast) != NULL && fast;
     telpher_entry_free(anew);
     telpher_entry_free(untouched);
@@ -377,7 +377,7 @@ static void what_was_invalidated_is_the_callers_again(void) {
     free(before);
 }
 
-/* Blocks that come, are fetched ahead, and are freed at once: nobody reads them after telpher_cache_invalidate. */
+/* Blocks that are allocated, prefetched and freed at once: no copy reads them after telpher_cache_invalidate. */
 static void a_block_is_freed_as_soon_as_it_was_invalidated(void) {
     telpher_cache *cache = cache_of(4, "in-flight=2");
     for (int round = 0; round < 50; round++) {
@@ -421,7 +421,7 @@ static void *work(void *argument) {
         worker->wrong += telpher_entry_wait(entry, round % 2 ? -1 : 10 * 1000) < 0;
         worker->wrong += memcmp(telpher_entry_location(entry, NULL), worker->expected + at, len) != 0;
         telpher_entry_free(entry);
-        /* A block that this thread alone writes, between invalidations. */
+        /* A block that only this thread writes, between invalidations. */
         memset(own, (int)(round % 251), BLOCK);
         worker->wrong += telpher_cache_access(worker->cache, own, BLOCK, &entry) != 0;
         worker->wrong += telpher_entry_wait(entry, -1) != 1;
@@ -454,7 +454,7 @@ static void threads_share_a_cache(void) {
     free(expected);
 }
 
-static void wrong_arguments_are_answered_with_an_errno(void) {
+static void wrong_arguments_return_an_errno(void) {
     unsigned char *source = some(1);
     telpher_cache *cache = (telpher_cache *)1;
     telpher_entry *entry = (telpher_entry *)1;
@@ -486,7 +486,7 @@ static void wrong_arguments_are_answered_with_an_errno(void) {
     NEW(-EFAULT, "obtain is NULL");
     tier = tier_of(&heap);
     tier.flags = TELPHER_TIER_HUGE_PAGES;
-    NEW(-EINVAL, "no flag but TELPHER_TIER_NEAR");
+    NEW(-EINVAL, "allows only the flag TELPHER_TIER_NEAR");
     tier.size = (uint64_t)1 << 62;
     CHECK(telpher_cache_new(&cache, mover, &tier, 1, NULL, NULL) < 0 && cache == NULL && says("cannot"));
     tier = good;
@@ -547,8 +547,8 @@ int main(int argc, char **argv) {
         what_was_invalidated_is_the_callers_again();
         a_block_is_freed_as_soon_as_it_was_invalidated();
         threads_share_a_cache();
-        wrong_arguments_are_answered_with_an_errno();
-        /* A cache goes on when its mover and its device are gone. */
+        wrong_arguments_return_an_errno();
+        /* A cache stays valid when its mover and its device are gone. */
         unsigned char *source = some(1);
         telpher_cache *cache = cache_of(1, NULL);
         telpher_device_close(device);

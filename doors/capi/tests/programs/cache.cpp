@@ -1,4 +1,4 @@
-// Caches in C++: handles that end themselves, also when an exception passes by, memory resources, policies that are lambdas, and
+// Caches in C++: handles that free themselves, also when an exception is thrown, memory resources, policies that are lambdas, and
 // coroutines that await blocks.
 
 #include "check.hpp"
@@ -31,7 +31,7 @@ telpher::bytes part(const std::vector<unsigned char> &source, std::size_t block)
 
 bool same(telpher::bytes a, telpher::bytes b) { return std::ranges::equal(a, b); }
 
-// Counts, and has so much.
+// Counts, and has a limit.
 class counting : public std::pmr::memory_resource {
   public:
     explicit counting(std::size_t most) : most_(most) {}
@@ -69,7 +69,7 @@ void handles_end_themselves(const telpher::mover &mover) {
         survivor = copy;
         moved = first;
         CHECK(same(moved.location(), part(source, 0)));
-        // Nobody has the second block any more: it goes for the fourth. More than the resource has is found in its source.
+        // The second block is unused: it is evicted for the fourth. Blocks beyond the resource's limit stay in their source.
         const telpher::entry third = cache.access(part(source, 2)).wait(), fourth = cache.access(part(source, 3)).wait();
         CHECK(fourth.fast() && cache.stats().evictions == 1);
         const telpher::entry second = cache.access(part(source, 1)).wait();
@@ -121,7 +121,7 @@ void policies_are_lambdas(const telpher::mover &mover) {
     CHECK(throws(EINVAL, [&] { other.access({}); }) || throws(EFAULT, [&] { other.access({}); }));
 }
 
-// A resource that always has more is given a bound.
+// An unbounded resource is given a limit.
 void a_resource_without_an_end_gets_one(const telpher::mover &mover) {
     counting heap(100 * BLOCK);
     const auto source = some(4);
@@ -136,7 +136,7 @@ void a_resource_without_an_end_gets_one(const telpher::mover &mover) {
     CHECK(pages.apart(part(source, 0)).has_value() && throws(EINVAL, [&] { (void)pages.apart(part(source, 0).first(0)); }));
 }
 
-// Handles hold memory; a location of one that is about to end would not be there any more.
+// Handles hold memory; the location of an expiring handle would dangle.
 template <class E> constexpr bool gives_location = requires(E &&entry) { std::forward<E>(entry).location(); };
 template <class E> constexpr bool gives_values = requires(E &&entry) { std::forward<E>(entry).template as<int>(); };
 static_assert(gives_location<const telpher::entry &> && !gives_location<telpher::entry> && !gives_location<const telpher::entry>);
@@ -145,11 +145,11 @@ static_assert(std::is_copy_constructible_v<telpher::entry> && std::is_nothrow_mo
 static_assert(!std::is_copy_constructible_v<telpher::cache> && std::is_nothrow_move_assignable_v<telpher::cache>);
 static_assert(!std::is_copy_constructible_v<telpher::prefetched> && std::is_nothrow_move_assignable_v<telpher::prefetched>);
 
-// Of functions given to the C interface; those of a telpher::cache_policy end the program by themselves.
+// For functions given to the C interface; those of a telpher::cache_policy terminate the program themselves.
 void an_exception_in_a_policy_ends_the_program() {
     const pid_t child = fork();
     if (child == 0) {
-        std::fclose(stderr); // where it says so
+        std::fclose(stderr); // where the message goes
         const telpher::device cpu("cpu");
         const telpher::mover mover(cpu);
         telpher_cache_policy policy{};
@@ -190,7 +190,7 @@ void what_is_written_was_invalidated(const telpher::mover &mover) {
 
 telpher::task read_all(const telpher::cache &cache, const std::vector<unsigned char> &source, int &right) {
     for (std::size_t block = 0; block < source.size() / BLOCK; block++) {
-        // A handle that nobody else has is given back; of another one, the bytes.
+        // An rvalue handle is returned; for an lvalue, the bytes.
         const telpher::entry entry = co_await cache.access(part(source, block));
         right += same(entry.location(), part(source, block));
         right += same(co_await entry, part(source, block)) && entry.done();
@@ -208,8 +208,8 @@ void coroutines_await_blocks(const telpher::mover &mover) {
     CHECK(right[0] == 40 && right[1] == 40 && right[2] == 40 && cache.stats().evictions > 0);
 }
 
-// An await outside of a loop throws, if there is anything to wait for.
-void nobody_waits_where_no_loop_runs(const telpher::mover &mover) {
+// An await outside of a loop throws if there is anything to wait for.
+void an_await_outside_of_a_loop_throws(const telpher::mover &mover) {
     const auto source = some(64);
     const telpher::cache cache(mover, telpher::tiers::pages(64 * BLOCK));
     bool ended = false;
@@ -275,7 +275,7 @@ int main(int argc, char **argv) try {
         what_is_fetched_ahead_can_be_called_off(mover);
         what_is_written_was_invalidated(mover);
         coroutines_await_blocks(mover);
-        nobody_waits_where_no_loop_runs(mover);
+        an_await_outside_of_a_loop_throws(mover);
         threads_share_a_cache(mover);
     }
     std::printf("%d checks, %d failed\n", checks, failures);

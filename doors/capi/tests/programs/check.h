@@ -1,4 +1,4 @@
-/* What C programs check with: each check that fails is told of, with what the library last said, and counted. */
+/* Checks for C programs: each failed check is printed with the library's last message, and counted. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -14,7 +14,7 @@ static void fail(int line, const char *what) {
 }
 #define CHECK(condition) (checks++, (condition) ? (void)0 : fail(__LINE__, #condition))
 
-/* The last error has these words in it. */
+/* Returns whether the last error contains these words. */
 static inline int says(const char *words) {
     return strstr(telpher_last_error(), words) != NULL;
 }

@@ -1,4 +1,4 @@
-// What C++ programs check with: each check that fails is told of, and counted.
+// Checks for C++ programs: each failed check is printed and counted.
 #pragma once
 
 #include <cstdio>
@@ -18,7 +18,7 @@ void check(bool condition, const char *what, int line) {
 }
 #define CHECK(condition) check((condition), #condition, __LINE__)
 
-// The call throws an error with this number, and says something of it.
+// Checks that the call throws an error with this number and a message.
 template <class F> bool throws(int errno_, F call) {
     try {
         call();

@@ -1,4 +1,4 @@
-// The C++ side: handles that end themselves, exceptions with errno and sentence, and coroutines that await jobs.
+// The C++ interface: handles that free themselves, exceptions with errno and message, and coroutines that await jobs.
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -69,7 +69,7 @@ void functions(const telpher::mover &mover) {
     CHECK(thrown([&] { mover.copy(telpher::write(dst).first(1), telpher::read(src)); }, &said) == EINVAL);
     CHECK(said.find("must be equally long") != std::string::npos);
     CHECK(thrown([&] { mover.copy(telpher::write(dst), telpher::read(dst)); }, &said) == EINVAL);
-    CHECK(said.find("share bytes") != std::string::npos);
+    CHECK(said.find("overlap") != std::string::npos);
     CHECK(thrown([&] { mover.run(telpher_op_of(0x99)); }) == EINVAL);
     CHECK(thrown([&] { telpher::device("gpu"); }) == EINVAL);
     CHECK(thrown([&] { telpher::mover::cpu("colour=red"); }) == EINVAL);
@@ -81,7 +81,7 @@ void jobs(const telpher::mover &mover) {
     buffer dst(100000);
     {
         telpher::job job = mover.start(telpher::ops::copy(telpher::write(dst), telpher::read(src)));
-        // Its end waits.
+        // Its destructor waits.
     }
     CHECK(src == dst);
     telpher::job job = mover.start(telpher::ops::compare(telpher::read(src), telpher::read(dst)));
@@ -89,7 +89,7 @@ void jobs(const telpher::mover &mover) {
         ;
     CHECK(job.done() && job.size() == 1 && job.result().outcome == TELPHER_EQUAL);
     CHECK(thrown([&] { (void)job.result(1); }) == EINVAL);
-    // Moved from and to.
+    // Move construction and assignment.
     telpher::job moved = std::move(job);
     job = mover.start(telpher::ops::nop());
     CHECK(job.wait().result().status == 0 && moved.result().status == 0);
@@ -161,19 +161,19 @@ void coroutines(const telpher::mover &mover) {
     loop.run();
     CHECK(order.size() == 12 && caught == EBADMSG);
 
-    // An exception that nobody catches comes out of the loop, after the others have ended.
+    // An uncaught exception leaves the loop, after the other tasks have ended.
     order.clear();
     loop.spawn(failing(mover));
     loop.spawn(copies(mover, 7, 3, order));
     CHECK(thrown([&] { loop.run(); }) == EBADMSG && order == std::vector<int>{7});
     loop.run(); // nothing left
 
-    // Never begun, never ended: nothing leaks.
+    // Never started, never finished: nothing leaks.
     loop.spawn(copies(mover, 1, 1, order));
     const telpher::task unused = copies(mover, 1, 1, order);
 }
 
-// A coroutine of another kind, which begins at once and ends when its owner wants.
+// Another kind of coroutine, which starts at once and is destroyed by its owner.
 struct foreign {
     struct promise_type {
         foreign get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
@@ -209,7 +209,7 @@ telpher::task batches(const telpher::mover &mover) {
     good.add(telpher::ops::copy(telpher::write(dst), telpher::read(src)));
     good.add(telpher::ops::nop());
     CHECK((co_await std::move(good).submit()).outcome == TELPHER_DONE && src == dst);
-    // A member that fails is not passed over because another has not.
+    // A failed member is reported although another one succeeded.
     telpher::batch half(mover);
     half.add(telpher::ops::nop());
     half.add(telpher::ops::apply_delta(telpher::write(other), telpher::read(bad)));

@@ -1,5 +1,5 @@
-/* What holds between submit and complete: abandoned jobs, time limits, handles that outlive each other, threads on one mover,
- * descriptors as they are. */
+/* The rules between submit and complete: abandoned jobs, time limits, handles that outlive each other, threads on one mover,
+ * raw descriptors. */
 #include "check.h"
 
 #include <pthread.h>
@@ -39,7 +39,7 @@ static void a_job_outlives_its_mover_and_its_device(void) {
     free(dst);
 }
 
-/* Each byte is the old or the new one, and stays so: what was abandoned is done, or never will be. */
+/* Each byte is old or new, and does not change: an abandoned operation is done, or never will be. */
 static int is_settled(const unsigned char *src, unsigned char *dst, const unsigned char *before, size_t len) {
     for (size_t i = 0; i < len; i++)
         if (dst[i] != src[i] && dst[i] != before[i])
@@ -66,7 +66,7 @@ static void abandoned_jobs_are_counted_until_the_device_has_answered(void) {
     while (telpher_mover_outstanding(mover) > 0)
         CHECK(telpher_mover_drive(mover) == 0);
     CHECK(is_settled(src, dst, before, 10 * 4096));
-    /* A batch likewise. */
+    /* The same for a batch. */
     memcpy(dst, before, LEN);
     telpher_batch *batch;
     telpher_job *job;
@@ -94,7 +94,7 @@ static void a_batch_keeps_its_order_at_fences(void) {
     telpher_batch *batch;
     telpher_job *job;
     CHECK(telpher_batch_new(mover, &batch) == 0);
-    /* Each member copies what the one before it made; longer than one descriptor list of the queue. */
+    /* Each member copies the previous one's result; longer than one descriptor list of the queue. */
     for (int i = 1; i < 40; i++) {
         telpher_op op = telpher_op_copy(bytes[i], bytes[i - 1], LEN);
         op.flags = TELPHER_FENCE;
@@ -177,10 +177,10 @@ static void a_channel_takes_descriptors_as_they_are(void) {
     CHECK(telpher_channel_raw(channel, descriptor, 1234, &ticket) == 0 && ticket == 0);
     CHECK(telpher_channel_submit(channel) <= 1 && telpher_channel_pending(channel) == 1);
     while (telpher_channel_completed(channel, &done, 1) == 0)
-        ; /* which sends it if the queue had no room */
+        ; /* which sends it if the queue was full */
     CHECK(done.user_data == 1234 && done.ticket == 0 && done.has_record == 1 && done.record[0] == 1);
     CHECK(memcmp(src, dst, 4096) == 0 && memcmp(src, dst, 4097) != 0);
-    /* A source that nobody has mapped is the device's to report, not the CPU's to touch. */
+    /* An unmapped source is reported by the device; the CPU does not access it. */
     const uint64_t nowhere = 0x10000;
     memcpy(descriptor + 16, &nowhere, 8);
     CHECK(telpher_channel_raw(channel, descriptor, 5, NULL) == 0 && telpher_channel_submit(channel) >= 0);
@@ -214,7 +214,7 @@ static void a_channel_ends_what_was_prepared(void) {
     free(dst);
 }
 
-/* More completions than the caller takes at once keep their own data, also when their places have new operations. */
+/* More completions than the caller fetches at once keep their own data, also when their slots have new operations. */
 static void completions_are_told_apart(void) {
     telpher_device *device;
     telpher_channel *channel;

@@ -1,4 +1,4 @@
-/* Every operation through every way in, by a device and by the CPU, compared with naive loops. */
+/* Every operation through every interface, by a device and by the CPU, compared with naive loops. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void fail(int line, const char *what) {
 }
 #define CHECK(condition) (checks++, (condition) ? (void)0 : fail(__LINE__, #condition))
 
-/* Does one operation the present way and gives what it came to. */
+/* Executes one operation through the current interface and returns its result. */
 static telpher_result go(telpher_op op) {
     telpher_result result;
     memset(&result, 0x55, sizeof result);
@@ -115,7 +115,7 @@ static void moving(void) {
         CHECK(go(telpher_op_move(a + to, a + from, 30000)).outcome == TELPHER_DONE);
         CHECK(memcmp(a, wanted, LEN) == 0);
     }
-    /* Apart, it is a copy. */
+    /* Without overlap it is a copy. */
     scramble();
     CHECK(go(telpher_op_move(b, a, LEN)).outcome == TELPHER_DONE && memcmp(a, b, LEN) == 0);
 
@@ -136,7 +136,7 @@ static void moving(void) {
             break;
         }
 
-    /* Destinations whose addresses agree in their low 12 bits, and others, which are the CPU's. */
+    /* Destinations whose addresses agree in their low 12 bits, and others, which the CPU handles. */
     scramble();
     CHECK(go(telpher_op_dualcast(pages, pages + 8192, a, 8000)).outcome == TELPHER_DONE);
     CHECK(memcmp(pages, a, 8000) == 0 && memcmp(pages + 8192, a, 8000) == 0);
@@ -217,7 +217,7 @@ static void integrity(void) {
     CHECK(result.outcome == TELPHER_DIF_MISMATCH && result.at == 4 * 520 && result.device_status != 0 && result.status == 0);
 }
 
-/* The short functions, which are waited for. */
+/* The synchronous functions. */
 static void briefly(void) {
     uint64_t at = 0;
     uint32_t crc = 0;

@@ -1,5 +1,5 @@
-/* Operations of random bytes: whatever the fields say, the answer is 0 or an errno, and no byte outside the destinations that were
- * named changes. Pointers are NULL, wild with lengths that must be refused, or into one arena, where they overlap as they come. */
+/* Operations of random bytes: for any fields the result is 0 or an errno, and no byte outside of the named destinations
+ * changes. Pointers are NULL, wild with lengths that must be refused, or into one arena, where they may overlap. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static uint64_t below(uint64_t n) {
     return next() % n;
 }
 
-/* A pointer such that len bytes are in the arena; or NULL now and then. */
+/* A pointer such that len bytes are in the arena; or NULL sometimes. */
 static unsigned char *pointer(uint64_t len) {
     return below(40) == 0 ? NULL : arena + below(ARENA - len + 1);
 }
@@ -40,7 +40,7 @@ static telpher_op some(void) {
     op.dif.block = (uint8_t)below(5);
     op.dif.flags &= 0xc;
     op.dif.dest &= 0xf8;
-    /* Lengths that fit something, and lengths that fit nothing. */
+    /* Valid lengths, and invalid lengths. */
     static const uint64_t units[] = {1, 8, 10, 512, 520, 528, 64};
     uint64_t unit = units[below(7)];
     op.len = unit * below(2048 / unit + 1);

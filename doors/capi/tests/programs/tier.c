@@ -1,4 +1,4 @@
-/* Heaps and arenas as the header has them: pages that move under threads that write, what ends before what, memory of the program's own, a
+/* Heaps and arenas as documented: pages that move under writing threads, orders of freeing, adopted memory, a
  * forked child, and wrong arguments. */
 #define _GNU_SOURCE
 #include "check.h"
@@ -72,7 +72,7 @@ static void pages_go_and_come_back_with_their_bytes(uint32_t flags, size_t step)
     CHECK(telpher_tier_migrate(heap, bytes, step, 0, &moved) == 0 && moved.pages == 0 && moved.already == step / PAGE);
     CHECK(telpher_tier_migrate(heap, bytes, PAGES * PAGE, 1, NULL) == 0 && is_numbered(bytes, PAGES));
     CHECK(pages_on(heap, bytes, PAGES * PAGE, 1) == PAGES);
-    /* Zeros above all, for a page that ends in the middle is not moved. */
+    /* All zeros elsewhere, because a page that is only partly in the range is not moved. */
     if (flags == 0) {
         CHECK(telpher_tier_migrate(heap, bytes + 1, 2 * PAGE, 0, &moved) == 0 && moved.pages == 1);
         CHECK(pages_on(heap, bytes + PAGE, PAGE, 0) == 1 && pages_on(heap, bytes, PAGE, 0) == 0);
@@ -80,7 +80,7 @@ static void pages_go_and_come_back_with_their_bytes(uint32_t flags, size_t step)
     telpher_tier_stats stats;
     memset(&stats, 0xff, sizeof stats);
     CHECK(telpher_tier_stats_of(heap, &stats) == 0 && stats.lost == 0 && stats.reserved[3] == 0);
-    /* Of shared arenas no time is told. */
+    /* Times do not include shared arenas. */
     CHECK((stats.moving_ns > 0) == (flags != TELPHER_TIER_ARENA_SHARED) && stats.copying_ns <= stats.moving_ns);
     CHECK(stats.moved.pages == 2 * step / PAGE + (flags == 0) && stats.moved.already >= step / PAGE);
     telpher_tier_arena_free(arena);
@@ -99,12 +99,12 @@ static void a_tier_takes_as_much_as_it_has_and_says_how_it_stands(void) {
     CHECK(telpher_tier_info_of(heap, 0, &info) == 0 && strcmp(info.name, "fast") == 0 && info.node == -1);
     CHECK(info.size == 4 * MIB && info.home == 0 && info.reserved[3] == 0);
     CHECK(telpher_tier_info_of(heap, 1, &info) == 0 && strcmp(info.name, "1") == 0 && info.home == 1);
-    /* Old copies are kept of what went to the faster tier, as much as they may. */
+    /* Old copies of pages that moved to the faster tier are kept, up to the limit. */
     CHECK(info.old_copies == 256);
     char name[3];
     CHECK(telpher_tier_name(heap, 0, name, sizeof name) == 4 && strcmp(name, "fa") == 0);
     CHECK(telpher_tier_mechanism_of(heap) == TELPHER_TIER_EXCHANGE);
-    /* What is discarded is on no tier, and makes room. */
+    /* Discarded pages are on no tier, and free memory. */
     CHECK(telpher_tier_arena_discard(arena, 0, 100 * PAGE) == 0 && pages_on(heap, bytes, 100 * PAGE, 0) == 0);
     CHECK(bytes[0] == 0 && bytes[100 * PAGE - 1] == 0 && bytes[100 * PAGE] == 101);
     CHECK(telpher_tier_migrate(heap, bytes + 4 * MIB, 2 * MIB, 0, &moved) == 0 && moved.pages == 100);
@@ -114,7 +114,7 @@ static void a_tier_takes_as_much_as_it_has_and_says_how_it_stands(void) {
 
 static atomic_int over;
 
-/* Words that one thread has of each page; it knows what it has written. */
+/* The words of each page that one thread owns; it knows their values. */
 static void *writer(void *memory) {
     uint64_t *words = memory, own[PAGES] = {0}, lost = 0, state = 88172645463325252;
     for (uint64_t count = 1; !over; count++) {
@@ -127,7 +127,7 @@ static void *writer(void *memory) {
     return (void *)(uintptr_t)lost;
 }
 
-/* The kernel writes half of a page, again and again, whether it is on its way or not. */
+/* The kernel writes half of a page repeatedly, while it is moved and while not. */
 static void *reader(void *memory) {
     unsigned char *half = (unsigned char *)memory + 17 * PAGE + 2048, head[2048];
     FILE *source = fopen("/proc/self/exe", "rb");
@@ -181,7 +181,7 @@ static void memory_of_the_programs_own_is_taken_over_and_let_go(void) {
     CHECK(munmap(bytes, size) == 0);
 }
 
-/* What is pinned goes where it belongs, what is advised hot is promoted, and what was said of it is heard. */
+/* Pinned pages move to their tier, pages advised as hot are promoted, and the advice is reported. */
 static void a_manager_moves_what_is_hot_and_what_is_pinned(void) {
     telpher_tier_heap *heap = heap_of(NULL);
     unsigned char *bytes;
@@ -197,7 +197,7 @@ static void a_manager_moves_what_is_hot_and_what_is_pinned(void) {
     for (int tries = 0; tries < 3000 && pages_on(heap, bytes, 50 * PAGE, 0) < 50; tries++)
         usleep(10000);
     CHECK(pages_on(heap, bytes, 50 * PAGE, 0) == 50 && pages_on(heap, bytes + 50 * PAGE, 50 * PAGE, 0) == 0);
-    /* What has moved is told of a moment later. */
+    /* Moves are reported a moment later. */
     for (int tries = 0; tries < 3000; tries++) {
         memset(&report, 0xff, sizeof report);
         CHECK(telpher_tier_report_of(manager, &report) == 0 && report.failed == 0 && report.reserved[7] == 0);
@@ -207,7 +207,7 @@ static void a_manager_moves_what_is_hot_and_what_is_pinned(void) {
     }
     CHECK(report.promoted >= 50 && report.time_ns > 0 && report.pages[0] >= 50 && report.pages[2] == 0 && report.looking_ns > 0);
     telpher_tier_manager_free(manager);
-    /* Without moving: what is said is heard, and nothing goes. */
+    /* Without moves: advice is accepted, and no page moves. */
     CHECK(telpher_tier_migrate(heap, bytes, PAGES * PAGE, 1, NULL) == 0);
     CHECK(telpher_tier_advise(heap, bytes + 200 * PAGE, 300 * PAGE, TELPHER_TIER_HOT, 0) == 0);
     CHECK(telpher_tier_manager_new(&manager, heap, "moves=off pass=10ms") == 0);
@@ -224,7 +224,7 @@ static void a_manager_moves_what_is_hot_and_what_is_pinned(void) {
     telpher_tier_arena_free(arena);
 }
 
-/* Shared arenas that are of a file there is. */
+/* Shared arenas over an existing file. */
 static void a_tier_is_made_of_what_its_options_say(void) {
     char path[] = "/tmp/telpher-tier-XXXXXX";
     const int file = mkstemp(path);
@@ -308,7 +308,7 @@ static void what_is_wrong_is_answered_with_an_errno(void) {
     CHECK(telpher_tier_arena_memory(NULL, &size) == NULL && size == 7);
     unsigned char *bytes;
     arena = arena_of(heap, MIB, 0, &bytes);
-    CHECK(telpher_tier_arena_discard(arena, 2 * MIB, 1) == -EINVAL && says("do not lie"));
+    CHECK(telpher_tier_arena_discard(arena, 2 * MIB, 1) == -EINVAL && says("are not inside"));
     CHECK(telpher_tier_arena_discard(arena, SIZE_MAX, 2) == -EINVAL && telpher_tier_arena_discard(arena, 2 * MIB, 0) == 0);
     CHECK(telpher_tier_arena_discard(NULL, 0, 1) == -EFAULT);
     CHECK(telpher_tier_migrate(heap, bytes, PAGE, 2, NULL) == -EINVAL && says("there are 2"));

@@ -1,4 +1,4 @@
-// Heaps and arenas in C++: handles that end themselves in any order, spans that stay where they are, and errors as exceptions.
+// Heaps and arenas in C++: handles that free themselves in any order, spans with stable addresses, and errors as exceptions.
 
 #include "check.hpp"
 
@@ -98,7 +98,7 @@ void a_manager_hears_what_is_said(const telpher::mover &mover) {
     std::optional<telpher::tier::manager> first(std::in_place, tiers, "pass=10ms window=2ms residence=1ms");
     telpher::tier::manager manager = std::move(*first);
     first.reset();
-    // It counts pages when they have moved, which is seen sooner.
+    // It counts pages after they have moved; the move is visible earlier.
     telpher_tier_report report = manager.report();
     for (int tries = 0; tries < 3000 && (tiers.residency(part)[0] < 256 || report.promoted < 256); tries++) {
         usleep(10000);

@@ -1,5 +1,5 @@
-/* A queue that takes everything and never answers (telpher run --inject lose=100%): waits end, nothing is given back that a device
- * may still write, and the handles that know of it stay. */
+/* A queue that accepts everything and never completes (telpher run --inject lose=100%): waits end, no memory is returned that a device
+ * may still write, and the handles that refer to it stay valid. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void fail(int line, const char *what) {
 #define CHECK(condition) ((condition) ? (void)0 : fail(__LINE__, #condition))
 
 int main(int argc, char **argv) {
-    /* Never freed: a device may write them for ever. */
+    /* Never freed: a device may still write them. */
     static unsigned char src[LEN], dst[LEN], other[LEN];
     telpher_device *device;
     telpher_mover *mover;
@@ -38,10 +38,10 @@ int main(int argc, char **argv) {
     CHECK(done.result.at == 5000000);
     CHECK(telpher_channel_pending(channel) == 0 && telpher_channel_quarantined(channel) == 1);
     CHECK(telpher_channel_free(channel) == -EBUSY && *telpher_last_error() != 0);
-    /* The handle is still good. */
+    /* The handle is still valid. */
     CHECK(telpher_channel_quarantined(channel) == 1 && telpher_channel_put(channel, &op, NULL) == 0);
 
-    /* Whoever must have the memory back frees it until that is done: the limit ends it. */
+    /* To get the memory back the caller retries the free: the limit ends it. */
     telpher_channel *given_up;
     telpher_device *again;
     int busy = 0, freed;
@@ -60,10 +60,10 @@ int main(int argc, char **argv) {
     CHECK(telpher_job_abandon(job) == 0 && telpher_mover_outstanding(mover) == 1);
     CHECK(telpher_mover_free(mover) == -EBUSY);
     CHECK(telpher_mover_outstanding(mover) == 1 && telpher_mover_drive(mover) == 0);
-    /* What the CPU does goes on. */
+    /* Work of the CPU continues. */
     CHECK(telpher_fill(mover, other, 0x0505050505050505, 1000) == 0 && other[999] == 5);
 
-    /* A cache's waits end as well: at the limit its queue is given up, and the CPU goes on. */
+    /* A cache's waits end as well: at the limit its queue is abandoned, and the CPU continues. */
     telpher_mover *late;
     telpher_cache *cache;
     telpher_entry *kept, *dropped;

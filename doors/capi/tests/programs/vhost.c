@@ -1,4 +1,4 @@
-/* Packets, lanes, ports and sockets as the header has them, without a guest at the other end: who has a packet, memory of the caller's,
+/* Packets, lanes, ports and sockets as documented, without a guest at the other end: ownership of packets, the caller's memory,
  * threads, and wrong arguments. With a guest: tests/vhost.rs. */
 #include "check.h"
 
@@ -27,20 +27,20 @@ static void a_packet_is_the_callers_until_it_is_given_back(void) {
         CHECK(packets[i].len == 0 && packets[i].id != 0);
         packets[i].len = LONGEST;
         memset(packets[i].data, (int)i, LONGEST);
-        /* All of its room, from the first byte of the headroom to the last of the buffer. */
+        /* Its whole buffer, from the first byte of the headroom on. */
         memset((unsigned char *)packets[i].data - 128, (int)i, 128);
     }
     for (uint32_t i = 0; i < BUFFERS; i++) {
         const unsigned char *bytes = (const unsigned char *)packets[i].data - 128;
         CHECK(bytes[0] == (i & 0xff) && memcmp(bytes, bytes + 1, LONGEST + 127) == 0);
     }
-    CHECK(telpher_vhost_pool_free(pool) == -EBUSY && says("outside"));
+    CHECK(telpher_vhost_pool_free(pool) == -EBUSY && says("outstanding"));
     CHECK(telpher_vhost_free_burst(pool, packets, 100) == 100 && telpher_vhost_pool_available(pool) == 100);
-    /* A copy of what was given back is no packet, also when its buffer is out again. */
-    CHECK(telpher_vhost_free_burst(pool, packets, 1) == -EINVAL && says("given back before"));
+    /* A copy of a returned packet is refused, also when its buffer is in use again. */
+    CHECK(telpher_vhost_free_burst(pool, packets, 1) == -EINVAL && says("returned before"));
     CHECK(telpher_vhost_alloc_burst(pool, &more, 1) == 1 && more.data == packets[99].data && more.id != packets[99].id);
     CHECK(telpher_vhost_free_burst(pool, &packets[99], 1) == -EINVAL && telpher_vhost_free_burst(pool, &more, 1) == 1);
-    /* In the middle of a burst: what stands in front goes. */
+    /* In the middle of a burst: the packets in front are taken. */
     packets[50] = packets[200];
     telpher_packet row[3] = {packets[101], packets[101], packets[102]};
     CHECK(telpher_vhost_free_burst(pool, row, 3) == 1 && telpher_vhost_free_burst(pool, row + 1, 2) == -EINVAL);
@@ -83,7 +83,7 @@ static void *work(void *argument) {
         worker->wrong += count < 0;
         for (int i = 0; i < count; i++)
             memset(burst[i].data, worker->mark, burst[i].len = 64);
-        /* Nobody is at the other end: they stay the caller's. */
+        /* No frontend is connected: they stay with the caller. */
         worker->wrong += telpher_vhost_submit_enqueue_burst(worker->port, 0, burst, (uint32_t)count) != 0;
         worker->wrong += telpher_vhost_try_dequeue_burst(worker->port, 0, other, 16) != 0;
         worker->wrong += telpher_vhost_poll_enqueue_completed(worker->port, 0, round % 2 ? other : NULL, 16) != 0;
@@ -110,7 +110,7 @@ static void threads_share_a_pool_and_a_port(void) {
         pthread_join(threads[i], NULL);
         CHECK(workers[i].wrong == 0);
     }
-    /* What the port keeps for what comes next. */
+    /* The buffers that the port keeps in reserve. */
     CHECK(telpher_vhost_pool_available(pool) == 48 - 16 && telpher_vhost_pool_free(pool) == -EBUSY);
     telpher_vhost_port_free(port);
     CHECK(telpher_vhost_pool_free(pool) == 0);
@@ -129,7 +129,7 @@ static void handles_are_independent(telpher_device *device) {
     const telpher_vhost_queue queues[2] = {{.lanes = &lane, .lane_count = 1, .device_from = 64}, {.device_from = UINT32_MAX}};
     CHECK(telpher_vhost_port_new(&port, pool, queues, 2, "pairs=2 without=ring_packed patience=10ms") == 0);
     CHECK(telpher_vhost_lane_stats_of(lane, &stats) == 0 && stats.copies == 0 && stats.in_flight == 0);
-    /* The port goes on with its lane. A dedicated queue is its own, until both have ended. */
+    /* The port keeps using its lane. A dedicated queue belongs to the lane until both are freed. */
     telpher_queue_info info;
     telpher_channel *channel;
     CHECK(telpher_device_queue(device, 0, &info) == 0);
@@ -139,15 +139,15 @@ static void handles_are_independent(telpher_device *device) {
     CHECK(telpher_vhost_socket_new(&socket, port, path, TELPHER_VHOST_SERVER) == 0 && access(path, F_OK) == 0);
     CHECK(telpher_vhost_socket_state_of(socket, &state) == 0 && state.connected == 0 && state.sessions == 0);
     CHECK(telpher_vhost_socket_last(socket, text, sizeof text) == 0 && text[0] == 0);
-    /* It tries whether the first one listens, which that one may count as a session. */
+    /* It checks whether the first one listens, which the first may count as a session. */
     CHECK(telpher_vhost_socket_new(&other, port, path, TELPHER_VHOST_SERVER) == -EADDRINUSE && other == NULL && says(path));
-    /* The port is held by its socket. */
+    /* The socket keeps the port alive. */
     telpher_vhost_port_free(port);
     CHECK(telpher_vhost_pool_free(pool) == -EBUSY && access(path, F_OK) == 0);
     telpher_vhost_socket_free(socket);
     CHECK(access(path, F_OK) != 0 && telpher_vhost_pool_free(pool) == 0);
     CHECK(telpher_channel_new(&channel, device, 0, 4, NULL) == 0 && telpher_channel_free(channel) == 0);
-    /* A frontend that is not there is waited for in the background. */
+    /* The socket waits for a missing frontend in the background. */
     pool = pool_of(16);
     CHECK(telpher_vhost_port_new(&port, pool, NULL, 0, NULL) == 0);
     CHECK(telpher_vhost_socket_new(&socket, port, path, TELPHER_VHOST_CLIENT) == 0);
@@ -156,7 +156,7 @@ static void handles_are_independent(telpher_device *device) {
     CHECK(telpher_vhost_pool_free(pool) == 0);
 }
 
-static void wrong_arguments_are_answered_with_an_errno(telpher_device *device) {
+static void wrong_arguments_return_an_errno(telpher_device *device) {
     telpher_vhost_pool *pool = (telpher_vhost_pool *)1;
     telpher_vhost_lane *lane = (telpher_vhost_lane *)1;
     telpher_vhost_port *port = (telpher_vhost_port *)1;
@@ -183,11 +183,11 @@ static void wrong_arguments_are_answered_with_an_errno(telpher_device *device) {
     CHECK(telpher_vhost_alloc_burst(NULL, &packet, 1) == -EFAULT && telpher_vhost_alloc_burst(pool, NULL, 1) == -EFAULT);
     CHECK(telpher_vhost_alloc_burst(pool, NULL, 0) == 0 && telpher_vhost_free_burst(pool, NULL, 0) == 0);
     CHECK(telpher_vhost_free_burst(NULL, &packet, 1) == -EFAULT && telpher_vhost_free_burst(pool, NULL, 1) == -EFAULT);
-    CHECK(telpher_vhost_free_burst(pool, &packet, 1) == -EINVAL && says("number 0x0"));
+    CHECK(telpher_vhost_free_burst(pool, &packet, 1) == -EINVAL && says("id 0x0"));
 
     CHECK(telpher_vhost_lane_new(NULL, device, 0, 1) == -EFAULT && telpher_vhost_lane_new(&lane, NULL, 0, 1) == -EFAULT);
     CHECK(lane == NULL && telpher_vhost_lane_new(&lane, device, 999, 1) == -EINVAL && says("no queue 999"));
-    CHECK(telpher_vhost_lane_new(&lane, device, 0, 0) == -EINVAL && says("lane") && lane == NULL);
+    CHECK(telpher_vhost_lane_new(&lane, device, 0, 0) == -EINVAL && says("DMA queue") && lane == NULL);
     CHECK(telpher_vhost_lane_new(&lane, device, 0, UINT32_MAX) == -EINVAL && lane == NULL);
     CHECK(telpher_vhost_lane_new(&lane, device, 0, 1) == 0 && telpher_vhost_lane_stats_of(lane, NULL) == -EFAULT);
     CHECK(telpher_vhost_lane_stats_of(NULL, &lane_stats) == -EFAULT);
@@ -215,13 +215,13 @@ static void wrong_arguments_are_answered_with_an_errno(telpher_device *device) {
     CHECK(telpher_vhost_submit_enqueue_burst(NULL, 0, &packet, 1) == -EFAULT);
     CHECK(telpher_vhost_submit_enqueue_burst(port, 0, NULL, 1) == -EFAULT && telpher_vhost_submit_enqueue_burst(port, 0, NULL, 0) == 0);
     CHECK(telpher_vhost_submit_enqueue_burst(port, 2, &packet, 1) == -EINVAL && says("no pair of queues 2; there are 2"));
-    CHECK(telpher_vhost_submit_enqueue_burst(port, 1, &packet, 1) == -EINVAL && says("number 0x0"));
+    CHECK(telpher_vhost_submit_enqueue_burst(port, 1, &packet, 1) == -EINVAL && says("id 0x0"));
     CHECK(telpher_vhost_poll_enqueue_completed(NULL, 0, &packet, 1) == -EFAULT);
     CHECK(telpher_vhost_poll_enqueue_completed(port, UINT32_MAX, NULL, 0) == -EINVAL && telpher_vhost_poll_enqueue_completed(port, 0, NULL, 9) == 0);
     CHECK(telpher_vhost_try_dequeue_burst(NULL, 0, &packet, 1) == -EFAULT && telpher_vhost_try_dequeue_burst(port, 0, NULL, 1) == -EFAULT);
     CHECK(telpher_vhost_try_dequeue_burst(port, 9, &packet, 1) == -EINVAL && telpher_vhost_try_dequeue_burst(port, 0, NULL, 0) == 0);
     CHECK(telpher_vhost_wait(NULL, 0, 0) == -EFAULT && telpher_vhost_wait(port, 4, 0) == -EINVAL && says("no virtqueue 4"));
-    CHECK(telpher_vhost_wait(port, 0, -2) == -EINVAL && telpher_vhost_wait(port, 1, -1) == 0); /* it stands still */
+    CHECK(telpher_vhost_wait(port, 0, -2) == -EINVAL && telpher_vhost_wait(port, 1, -1) == 0); /* it does not run */
     CHECK(telpher_vhost_state_of(NULL, 0, &state) == -EFAULT && telpher_vhost_state_of(port, 0, NULL) == -EFAULT);
     CHECK(telpher_vhost_state_of(port, 4, &state) == -EINVAL && telpher_vhost_state_of(port, 3, &state) == 0 && state.size == 0);
     CHECK(telpher_vhost_stats_of(NULL, 0, &stats) == -EFAULT && telpher_vhost_stats_of(port, 0, NULL) == -EFAULT);
@@ -258,7 +258,7 @@ int main(int argc, char **argv) {
         a_pool_may_lie_in_memory_of_the_callers();
         threads_share_a_pool_and_a_port();
         handles_are_independent(device);
-        wrong_arguments_are_answered_with_an_errno(device);
+        wrong_arguments_return_an_errno(device);
         telpher_device_close(device);
     }
     printf("%d checks, %d failed\n", checks, failures);

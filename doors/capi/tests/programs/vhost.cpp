@@ -1,4 +1,4 @@
-// Packets and ports in C++: handles that end themselves, also when an exception passes by, and bursts that give back what is left in them.
+// Packets and ports in C++: handles that free themselves, also when an exception is thrown, and bursts that return their remaining packets.
 
 #include "check.hpp"
 
@@ -28,7 +28,7 @@ void bursts_give_back_what_is_left_in_them() {
         CHECK(first.empty() && third.size() == 40 && third[39].len == 1500);
         third = std::move(second);
         CHECK(third.size() == 24 && packets.available() == 40);
-        // One that was given away by hand is passed over.
+        // A packet that was returned with the C function is skipped.
         CHECK(telpher_vhost_free_burst(packets.get(), third.begin() + 5, 1) == 1);
         throw 7;
     } catch (int) {
@@ -59,7 +59,7 @@ void a_port_without_a_frontend_moves_nothing(const telpher::device &device) {
     CHECK(two.poll_enqueue_completed(mine, 1) == 0 && two.try_dequeue_burst(mine, 1) == 0 && mine.empty());
     CHECK(throws(EINVAL, [&] { two.try_dequeue_burst(mine, 2); }) && throws(EINVAL, [&] { (void)two.stats(4); }));
     CHECK(two.state(3).running == 0 && two.broken(3).empty() && two.stats(0).packets == 0 && !two.announcement());
-    two.wait(1, std::chrono::hours(1)); // it stands still
+    two.wait(1, std::chrono::hours(1)); // it does not run
     const queue none{.lanes = {nullptr}};
     CHECK(throws(EFAULT, [&] { port(packets, none); }) && throws(EINVAL, [&] { port(packets, queue{}, "pairs=999"); }));
     const std::string path = "/tmp/telpher-vhost-cpp-" + std::to_string(getpid()) + ".sock";

@@ -120,7 +120,7 @@ const ROOMS: &[&str] = &[
     "uses/switch/src/interface.rs",
     "uses/tier/src/arena.rs",
     "uses/tier/src/exchange.rs",
-    "uses/vhost/src/flight.rs",
+    "uses/vhost/src/in_flight.rs",
     "uses/vhost/src/lane.rs",
     "uses/vhost/src/packets.rs",
     "uses/vhost/src/ring/mod.rs",

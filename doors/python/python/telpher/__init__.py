@@ -1,7 +1,7 @@
 """Move and transform memory without the CPU.
 
-Intel's Data Streaming Accelerator where there is one, a complete software model of it anywhere, and the CPU for what is not worth
-a descriptor:
+Uses Intel's Data Streaming Accelerator where the machine has one, a complete software model of it anywhere else, and the CPU for
+operations too short for a descriptor:
 
 >>> import telpher
 >>> with telpher.Mover("model:spr") as mover:
@@ -10,9 +10,9 @@ a descriptor:
 >>> dst == src
 True
 
-Every operation takes anything with the buffer protocol whose bytes lie in one piece: ``bytes``, ``bytearray``, ``memoryview``,
-``array.array``, ``mmap``, NumPy arrays of any type. While an operation runs, other Python threads do too. Each has a twin whose
-name ends in ``_async``; it returns a ``Job``, which can be awaited, or asked for its ``result()``.
+Every operation takes any object with the buffer protocol and contiguous bytes: ``bytes``, ``bytearray``, ``memoryview``,
+``array.array``, ``mmap``, NumPy arrays of any type. While an operation runs, other Python threads run too. Each operation has a
+variant whose name ends in ``_async``; it returns a ``Job``, which can be awaited, or waited for with its ``result()``.
 """
 
 from ._telpher import (

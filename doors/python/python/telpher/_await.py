@@ -1,47 +1,47 @@
-"""How tasks wait for jobs: a device tells nobody that it is done, so somebody has to look, for all tasks of a loop at once."""
+"""Lets tasks wait for jobs. A device does not notify a loop, so one poller per event loop polls the jobs of all its tasks."""
 
 import asyncio
 import threading
 import weakref
 from itertools import islice
 
-# Pauses between looks that find nothing new, in seconds: in turn with the loop's other tasks at first, because most jobs are done
-# by then. Source: assumed; a turn of an idle loop takes some ten microseconds, a loop's timer is not much finer than the first
-# pause, and the last costs a thousand looks a second.
+# Pauses between fruitless polls, in seconds. At first the poller only yields to the loop's other tasks, because most jobs end that
+# soon. Source: assumed; a turn of an idle loop takes some ten microseconds, a loop's timer is not much finer than the first
+# non-zero pause, and the last pause costs a thousand polls per second.
 _PAUSES = (0,) * 16 + (50e-6, 100e-6, 200e-6, 400e-6, 800e-6, 1e-3)
 
-# The oldest jobs are looked at every turn, all only every so many turns: jobs are begun in their order, so what devices have in hand
-# is nearly always in front, and a look at ten thousand costs milliseconds. Source: assumed; more than most devices take.
+# The oldest jobs are polled every turn, all jobs only every `_ALL` turns. Jobs start in order, so those in the devices are nearly
+# always the oldest, and polling ten thousand costs milliseconds. Source: assumed; more than most devices hold.
 _OLDEST, _ALL = 256, 16
 
 _here = threading.local()
 
 
-class _Watch:
-    """The jobs that tasks of one loop await, each with the future its task sleeps on."""
+class _Poller:
+    """Polls the jobs that tasks of one event loop await; each job has the future on which its task sleeps."""
 
     def __init__(self, loop):
         self.loop = loop
         self.jobs = {}
-        self.futile = self.turn = 0
+        self.idle_polls = self.turn = 0
         self.next = self.pause = None
 
     def add(self, job):
         future = self.loop.create_future()
         self.jobs[future] = job
-        self.futile = 0
+        self.idle_polls = 0
         if self.next is not None and self.pause:
             self.next.cancel()
             self.next = None
         if self.next is None:
-            self.plan()
+            self.schedule()
         return future
 
-    def plan(self):
-        self.pause = _PAUSES[min(self.futile, len(_PAUSES) - 1)]
-        self.next = self.loop.call_later(self.pause, self.look) if self.pause else self.loop.call_soon(self.look)
+    def schedule(self):
+        self.pause = _PAUSES[min(self.idle_polls, len(_PAUSES) - 1)]
+        self.next = self.loop.call_later(self.pause, self.poll) if self.pause else self.loop.call_soon(self.poll)
 
-    def look(self):
+    def poll(self):
         self.turn += 1
         jobs = list(islice(self.jobs.items(), _OLDEST if self.turn % _ALL else None))
         ended = [future for future, job in jobs if job.done()]
@@ -49,29 +49,29 @@ class _Watch:
             self.jobs.pop(future, None)
             if not future.done():
                 future.set_result(None)
-        self.futile = 0 if ended else self.futile + 1
+        self.idle_polls = 0 if ended else self.idle_polls + 1
         self.next = None
         if self.jobs:
-            self.plan()
+            self.schedule()
 
 
-def _watch():
-    """The watch of the loop that runs here. Only what it has planned keeps it, so a closed loop lets go of it and its jobs."""
+def _poller():
+    """The poller of the running loop. Only its scheduled call keeps it alive, so a closed loop releases it and its jobs."""
     loop = asyncio.get_running_loop()
-    watch = getattr(_here, "watch", lambda: None)()
-    if watch is None or watch.loop is not loop:
-        watch = _Watch(loop)
-        _here.watch = weakref.ref(watch)
-    return watch
+    poller = getattr(_here, "poller", lambda: None)()
+    if poller is None or poller.loop is not loop:
+        poller = _Poller(loop)
+        _here.poller = weakref.ref(poller)
+    return poller
 
 
 async def drive(job):
-    """Awaits the job and returns or raises its result. If the task is cancelled, the job goes on."""
+    """Awaits the job and returns or raises its result. If the task is cancelled, the job continues."""
     if not job.done():
-        watch = _watch()
-        future = watch.add(job)
+        poller = _poller()
+        future = poller.add(job)
         try:
             await future
         finally:
-            watch.jobs.pop(future, None)
+            poller.jobs.pop(future, None)
     return job.result()

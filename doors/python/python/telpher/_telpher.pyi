@@ -7,7 +7,7 @@ from typing_extensions import Buffer
 _T_co = TypeVar("_T_co", covariant=True)
 _Via = Literal["cpu", "device", "both"]
 
-# NumPy's stubs tell of the buffer protocol from Python 3.12 on only.
+# NumPy's stubs declare the buffer protocol only for Python 3.12 and later.
 class _Array(Protocol):
     @property
     def __array_interface__(self) -> dict[str, Any]: ...

@@ -551,7 +551,7 @@ pub(crate) mod tests {
             [(64, 1), (1518, 1)]
         );
         let told = found.remarks.last().unwrap();
-        assert!(told.starts_with("Not measured to its end: copies, split; guest did not say"), "{told}");
+        assert!(told.starts_with("Not measured to its end: copies, split; guest did not print"), "{told}");
         // What is not there at all is an error, as is what is no peer's.
         let missing = found.bear(COPIES, VhostRing::Split, Err(PeerError::Missing("nothing".into()).into()));
         assert!(

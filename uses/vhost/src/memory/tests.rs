@@ -12,7 +12,7 @@ fn region(guest: u64, len: u64, user: u64, offset: u64) -> Region {
     Region { guest, len, user, offset }
 }
 
-/// Guest pages 1–2, 3 (a neighbour, elsewhere in the file) and 5.
+/// Guest pages 1–2, 3 (adjacent, elsewhere in the file) and 5.
 fn three() -> (GuestMemory, OwnedFd) {
     let file = file(0x8000);
     let table = [
@@ -35,7 +35,7 @@ fn an_address_is_found_where_its_region_is_mapped() {
 }
 
 #[test]
-fn no_byte_outside_a_region_has_an_address() {
+fn a_byte_outside_all_regions_has_no_address() {
     let (memory, _) = three();
     for (guest, len) in [(0, 1), (0xfff, 1), (0xfff, 2), (0x1000, 0x2001), (0x4000, 1), (0x5800, 1), (0x57ff, 2)] {
         assert_eq!(memory.host(guest, len), None, "{len} bytes at {guest:#x}");
@@ -49,9 +49,9 @@ fn no_byte_outside_a_region_has_an_address() {
     assert_eq!(GuestMemory::new().host(0, 0), None);
 }
 
-/// What broke: two frontends with all the regions that they may have left no mapping for a third.
+/// What broke: two frontends with the most regions allowed left no mapping for a third.
 #[test]
-fn frontends_with_all_the_regions_that_they_may_have_leave_mappings_for_others() {
+fn frontends_with_the_most_regions_leave_mappings_for_others() {
     let file = file(0x1000);
     let all = || {
         (0..MOST_REGIONS as u64).fold(GuestMemory::new(), |memory, index| {
@@ -62,23 +62,23 @@ fn frontends_with_all_the_regions_that_they_may_have_leave_mappings_for_others()
     assert!(frontends.iter().all(|memory| memory.regions() == MOST_REGIONS));
 }
 
-/// Any user can mount FUSE and let a touch of a page wait for ever, with the thread that polls all ports.
+/// Any user can mount FUSE and make an access wait for ever, and with it the thread that polls all ports.
 #[test]
-fn a_file_whose_pages_another_process_brings_is_refused() {
-    // There is no FUSE here; proc is no file system for memory either.
+fn a_file_whose_pages_another_process_supplies_is_refused() {
+    // There is no FUSE here; proc is not a file system for memory either.
     let file = std::fs::File::open("/proc/self/status").unwrap();
     let refused = GuestMemory::new().with(region(0x1000, 0x1000, 0, 0), file.as_fd()).unwrap_err();
     assert!(matches!(refused.source, MemoryError::FileSystem { magic: 0x9fa0 }), "{refused:?}");
 }
 
 #[test]
-fn a_range_across_neighbours_comes_in_pieces() {
+fn a_range_across_adjacent_regions_is_split() {
     let (memory, _) = three();
     let mut pieces = Vec::new();
     assert!(memory.pieces(0x2f00, 0x200, |piece| pieces.push(piece)));
     let piece = |guest, len| Piece { host: memory.host(guest, len).unwrap(), guest, len };
     assert_eq!(pieces, [piece(0x2f00, 0x100), piece(0x3000, 0x100)]);
-    // Page 4 is nobody's.
+    // Page 4 belongs to no region.
     assert!(!memory.pieces(0x3f00, 0x101, |_| ()));
     assert!(!memory.pieces(0x4000, 0, |_| ()));
     pieces.clear();
@@ -87,7 +87,7 @@ fn a_range_across_neighbours_comes_in_pieces() {
 }
 
 #[test]
-fn what_overlaps_wraps_or_is_not_in_its_file_is_refused() {
+fn regions_that_overlap_wrap_or_exceed_their_file_are_refused() {
     let (memory, file) = three();
     let refused = |region| memory.with(region, file.as_fd()).unwrap_err().source;
     assert!(matches!(refused(region(0x2fff, 1, 0, 0)), MemoryError::Overlaps { other } if other.guest == 0x1000));
@@ -100,7 +100,7 @@ fn what_overlaps_wraps_or_is_not_in_its_file_is_refused() {
 }
 
 #[test]
-fn there_are_so_many_regions_and_no_more() {
+fn the_number_of_regions_is_bounded() {
     let file = file(0x1000);
     let many: Vec<_> = (0..509).map(|n| (region(n << 12, 0x1000, n << 12, 0), file.as_fd())).collect();
     let memory = GuestMemory::new().replaced(&many).unwrap();
@@ -110,19 +110,19 @@ fn there_are_so_many_regions_and_no_more() {
 }
 
 #[test]
-fn a_region_that_goes_takes_its_addresses_and_no_others() {
+fn a_removed_region_takes_only_its_own_addresses() {
     let (memory, _) = three();
     let next = memory.without(region(0x1000, 0x2000, 0x9_0000, 0)).unwrap();
     assert_eq!((next.host(0x1000, 1), next.host(0x3000, 1)), (None, memory.host(0x3000, 1)));
     assert_eq!((next.generation(), next.regions()), (2, 2));
     let unknown = next.without(region(0x1000, 0x2000, 0x9_0000, 0)).unwrap_err();
     assert!(matches!(unknown.source, MemoryError::Unknown));
-    // The old table has it as long as it lives.
+    // The old table maps it as long as it lives.
     assert!(memory.host(0x1000, 1).is_some());
 }
 
 #[test]
-fn a_region_is_known_by_its_words_and_its_file() {
+fn a_region_is_identified_by_its_fields_and_its_file() {
     let (memory, same) = three();
     let (other, known) = (file(0x8000), region(0x1000, 0x2000, 0x9_0000, 0x4000));
     assert!(memory.has(known, same.as_fd()) && memory.has(known, same.try_clone().unwrap().as_fd()));
@@ -149,7 +149,7 @@ fn a_region_is_known_by_its_words_and_its_file() {
 }
 
 #[test]
-fn a_file_that_shrank_is_told_of_by_the_table_that_has_it() {
+fn a_shrunken_file_is_reported_by_the_tables_that_map_it() {
     let (memory, file) = three();
     rustix::fs::ftruncate(&file, 0).unwrap();
     assert!(memory.is_whole());
@@ -162,13 +162,13 @@ fn a_file_that_shrank_is_told_of_by_the_table_that_has_it() {
 }
 
 #[test]
-fn what_is_taken_away_is_so_for_all_tables_that_share_it() {
+fn revoked_memory_is_revoked_in_all_tables_that_share_it() {
     let (memory, file) = three();
     rustix::io::pwrite(&file, &[7; 0x8000], 0).unwrap();
     let next = memory.without(region(0x5000, 0x800, 0x8_0000, 0)).unwrap();
     next.revoke().unwrap();
     assert!(!memory.is_whole() && !next.is_whole());
-    // The region that stayed in the first table only is still the file's.
+    // The region that only the first table has is still backed by the file.
     let left = memory.without(region(0x1000, 0x2000, 0x9_0000, 0)).unwrap();
     let left = left.without(region(0x3000, 0x1000, 0x7_0000, 0)).unwrap();
     assert!(left.is_whole());
@@ -177,6 +177,6 @@ fn what_is_taken_away_is_so_for_all_tables_that_share_it() {
 #[allow(unsafe_code, reason = "reads a byte of guest memory by its address")]
 fn touch(address: u64) {
     let pointer = std::ptr::with_exposed_provenance::<u8>(usize::try_from(address).unwrap());
-    // SAFETY: within a mapping that lives; volatile, since others write it.
+    // SAFETY: inside a live mapping; volatile, because other processes write it.
     unsafe { pointer.read_volatile() };
 }

@@ -1,48 +1,49 @@
-//! Packets outside of rows: plain words, for programs that have no types to keep them by.
+//! Detached packets: plain data, for programs in languages without ownership types.
 //!
-//! A row knows by its type that each buffer is in one place. A [`Loose`] packet is a number and an address that anybody can copy, or make up,
-//! so the pool notes for each buffer whether it is outside, and under which number: what comes back under another is refused. Each time
-//! that a buffer goes out or comes in its number changes, and odd ones are outside, so that a handle is good for one way back.
+//! The type system guarantees that a buffer is in one [`Packets`] list at a time. A [`Loose`] packet is a number and an
+//! address that any program can copy or invent. So the pool records for each buffer whether it is detached, and under
+//! which id; a packet with any other id is refused. The buffer's generation changes each time it is detached or
+//! returned, and is odd while it is detached. So a handle can be returned only once.
 
-use super::{Held, PacketPool, Packets, PoolMemory};
+use super::{OwnedBuffer, PacketPool, Packets, PoolMemory};
 use crate::error::LooseError;
 use crate::sync::{AtomicU8, Ordering};
 use crate::{HEADROOM, PoolOptions};
 use std::mem::MaybeUninit;
 use std::sync::PoisonError;
 
-/// A packet outside of rows. Whoever has it has its bytes, and may move its begin and end within its buffer.
+/// A detached packet. Its owner may access its bytes, and move its start and end within its buffer.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loose {
-    /// Its first byte.
+    /// The address of its first byte.
     pub data: *mut u8,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub len: u32,
-    /// Which buffer, and which time that it is outside; never 0.
+    /// The buffer's index and its generation; never 0.
     pub id: u32,
 }
 
-/// The most buffers of a pool whose packets can all be outside: an [id](Loose::id) has 24 bits for the buffer.
+/// The most buffers of a pool whose packets can all be detached: an [id](Loose::id) has 24 bits for the buffer.
 pub const MOST_LOOSE: u32 = 1 << 24;
 
-/// The buffer in an id.
+/// The id's bits for the buffer's index.
 const INDEX: u32 = MOST_LOOSE - 1;
-/// Which times that its buffer was outside or not, in the upper bits of an id.
-const TURN_SHIFT: u32 = 24;
+/// The position of the buffer's generation in an id.
+const GENERATION_SHIFT: u32 = 24;
 
-/// For each buffer of a pool, the turn that it is in: odd while it is outside.
+/// The generation of each buffer of a pool: odd while it is detached.
 #[derive(Debug)]
-pub(super) struct Turns(Box<[AtomicU8]>);
+pub(super) struct Generations(Box<[AtomicU8]>);
 
-impl Turns {
-    pub(super) fn of(buffers: u32) -> Turns {
-        Turns((0..buffers.min(MOST_LOOSE)).map(|_| AtomicU8::new(0)).collect())
+impl Generations {
+    pub(super) fn of(buffers: u32) -> Generations {
+        Generations((0..buffers.min(MOST_LOOSE)).map(|_| AtomicU8::new(0)).collect())
     }
 }
 
 impl PoolOptions {
-    /// Bytes that [`PacketPool::over`] needs for this.
+    /// The number of bytes that [`PacketPool::over`] needs for these options.
     #[must_use]
     pub fn bytes(&self) -> usize {
         usize::try_from(self.stride()).unwrap_or(usize::MAX).saturating_mul(self.buffers as usize).max(1)
@@ -50,7 +51,7 @@ impl PoolOptions {
 }
 
 impl PacketPool {
-    /// Lends packets without bytes to outside, as many as are free and as have room in `into`. Returns how many. One lock.
+    /// Detaches empty packets: as many as are free and fit `into`. Returns how many. Takes one lock.
     #[inline]
     pub fn lend_out(&self, into: &mut [MaybeUninit<Loose>]) -> usize {
         let mut free = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,14 +59,14 @@ impl PacketPool {
         let sure = self.memory.nameable(free[from..].iter().rev().copied());
         let from = free.len() - sure;
         for (index, place) in free[from..].iter().rev().zip(into) {
-            place.write(self.memory.let_out(&Held::empty(*index)));
+            place.write(self.memory.let_out(&OwnedBuffer::empty(*index)));
         }
         free.truncate(from);
         sure
     }
 
-    /// Takes packets from outside that are to be free again, from the first on, up to the first that is none of this pool's that are outside;
-    /// [`objection`](PacketPool::objection) tells what is wrong with that. Returns how many. One lock.
+    /// Frees detached packets, from the first on, up to the first that is not a detached packet of this pool;
+    /// [`objection`](PacketPool::objection) says what is wrong with that one. Returns how many. Takes one lock.
     ///
     /// # Safety
     /// As for [`Packets::take_in`].
@@ -77,15 +78,15 @@ impl PacketPool {
         taken
     }
 
-    /// What is wrong with a packet that [`Packets::take_in`] refuses; nothing if it does not.
+    /// Says why [`Packets::take_in`] refuses a packet; `None` if it does not.
     #[must_use]
     pub fn objection(&self, packet: &Loose) -> Option<LooseError> {
-        let PoolMemory { turns, options, stride, base, .. } = &*self.memory;
-        let (id, index, turn) = (packet.id, packet.id & INDEX, packet.id >> TURN_SHIFT);
-        let (Some(word), true) = (turns.0.get(index as usize), turn % 2 == 1) else {
+        let PoolMemory { generations, options, stride, base, .. } = &*self.memory;
+        let (id, index, generation) = (packet.id, packet.id & INDEX, packet.id >> GENERATION_SHIFT);
+        let (Some(word), true) = (generations.0.get(index as usize), generation % 2 == 1) else {
             return Some(LooseError::Unknown { id });
         };
-        if u32::from(word.load(Ordering::Relaxed)) != turn {
+        if u32::from(word.load(Ordering::Relaxed)) != generation {
             return Some(LooseError::Returned { index });
         }
         let from = base + u64::from(*stride) * u64::from(index);
@@ -97,47 +98,48 @@ impl PacketPool {
 }
 
 impl PoolMemory {
-    /// The packet is outside from now on.
+    /// Detaches the packet.
     #[inline]
-    fn let_out(&self, held: &Held) -> Loose {
-        // Relaxed, and no exchange: who has the `Held` has this word, and whoever hands packets from thread to thread orders both.
-        let turn = &self.turns.0[held.index as usize];
-        let now = turn.load(Ordering::Relaxed).wrapping_add(1);
-        turn.store(now, Ordering::Relaxed);
+    fn let_out(&self, held: &OwnedBuffer) -> Loose {
+        // Relaxed, and no exchange: the owner of the `OwnedBuffer` owns this word, and handing packets from thread to
+        // thread orders both.
+        let generation = &self.generations.0[held.index as usize];
+        let now = generation.load(Ordering::Relaxed).wrapping_add(1);
+        generation.store(now, Ordering::Relaxed);
         let data = super::pointer(self.address(held));
-        Loose { data, len: held.len, id: u32::from(now) << TURN_SHIFT | held.index }
+        Loose { data, len: held.len, id: u32::from(now) << GENERATION_SHIFT | held.index }
     }
 
-    /// The packets are outside no more, from the first on, up to the first that was not. How many.
+    /// Takes back detached packets, from the first on, up to the first that is not detached. Returns how many.
     #[inline]
     fn take_in(&self, loose: &[Loose]) -> usize {
         for (taken, packet) in loose.iter().enumerate() {
             let Some((word, now)) = self.recognise(packet) else { return taken };
-            // Nobody else writes it: the packet was outside, and our caller is the one who takes it in.
+            // No other thread writes it: the packet was detached, and only our caller takes it back.
             word.store(now.wrapping_add(1), Ordering::Relaxed);
         }
         loose.len()
     }
 
-    /// The turn of a packet that is outside, and where that is kept.
+    /// The generation of a detached packet, and the word that holds it.
     #[inline]
     fn recognise(&self, packet: &Loose) -> Option<(&AtomicU8, u8)> {
-        let word = self.turns.0.get((packet.id & INDEX) as usize)?;
+        let word = self.generations.0.get((packet.id & INDEX) as usize)?;
         let now = word.load(Ordering::Relaxed);
-        // A packet before its buffer is far behind it; no more than 33 bits are added.
+        // A packet before its buffer has a huge offset; no more than 33 bits are added.
         let start = self.start_of(packet).min(1 << 40);
         let fits = start + u64::from(packet.len) <= u64::from(HEADROOM) + u64::from(self.options.longest);
-        (now % 2 == 1 && u32::from(now) == packet.id >> TURN_SHIFT && fits).then_some((word, now))
+        (now % 2 == 1 && u32::from(now) == packet.id >> GENERATION_SHIFT && fits).then_some((word, now))
     }
 
-    /// Where a packet begins in its buffer, modulo 2⁶⁴.
+    /// A packet's offset in its buffer, modulo 2⁶⁴.
     #[inline]
     fn start_of(&self, packet: &Loose) -> u64 {
         let buffer = self.base + u64::from(self.stride) * u64::from(packet.id & INDEX);
         (packet.data.expose_provenance() as u64).wrapping_sub(buffer)
     }
 
-    /// How many of these buffers have a number to be outside under, before the first that has none.
+    /// How many of these buffers fit an id, before the first that does not.
     #[inline]
     fn nameable(&self, mut buffers: impl ExactSizeIterator<Item = u32>) -> usize {
         let count = buffers.len();
@@ -147,27 +149,27 @@ impl PoolMemory {
 }
 
 impl Packets {
-    /// Moves packets from outside to the end of this row, from the first on, up to the first that is none of this pool's that are outside;
-    /// [`PacketPool::objection`] tells what is wrong with that. Returns how many.
+    /// Moves detached packets to the end of this list, from the first on, up to the first that is not a detached packet
+    /// of this pool; [`PacketPool::objection`] says what is wrong with that one. Returns how many.
     ///
     /// # Safety
-    /// No other thread moves one of these packets in at the same time. (One after the other, the second is refused.)
+    /// No other thread takes in one of these packets at the same time. (If one does so afterwards, it is refused.)
     #[inline]
     pub unsafe fn take_in(&mut self, loose: &[Loose]) -> usize {
         let memory = &*self.memory;
         let taken = memory.take_in(loose);
         self.held.extend(loose[..taken].iter().map(|packet| {
-            // Recognised: within its buffer, whose size is a `u32`.
+            // Checked: within its buffer, whose size is a `u32`.
             let start = u32::try_from(memory.start_of(packet)).unwrap_or(HEADROOM);
-            Held { index: packet.id & INDEX, start, len: packet.len }
+            OwnedBuffer { index: packet.id & INDEX, start, len: packet.len }
         }));
         taken
     }
 
-    /// Moves the first packets of this row outside, as many as there are and as have room in `into`. Returns how many.
+    /// Detaches the first packets of this list, as many as fit `into`. Returns how many.
     ///
-    /// Their buffers are nobody's until they are [taken in](Packets::take_in) again. Of a pool of more than [`MOST_LOOSE`] buffers some
-    /// have no number to be outside under; they stay, and what is behind them.
+    /// No list or queue has their buffers until they are [taken in](Packets::take_in) again. In a pool of more than
+    /// [`MOST_LOOSE`] buffers, some cannot be detached; they stay, with all packets after them.
     #[inline]
     pub fn let_out(&mut self, into: &mut [MaybeUninit<Loose>]) -> usize {
         let sure = self.memory.nameable(self.held.iter().take(into.len()).map(|held| held.index));
@@ -179,12 +181,12 @@ impl Packets {
         sure
     }
 
-    /// Moves all packets outside again under the handles that they were [taken in](Packets::take_in) with, which are good again: for those
-    /// that nobody wanted. The row has no others.
+    /// Detaches all packets again under the handles that they were [taken in](Packets::take_in) with, which become
+    /// valid again: for packets that were not accepted. The list must contain no other packets.
     pub fn refuse(&mut self) {
         for held in self.held.drain(..) {
-            if let Some(turn) = self.memory.turns.0.get(held.index as usize) {
-                turn.store(turn.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+            if let Some(generation) = self.memory.generations.0.get(held.index as usize) {
+                generation.store(generation.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
             }
         }
     }
@@ -203,7 +205,7 @@ mod tests {
     fn out(row: &mut Packets) -> Vec<Loose> {
         let mut into = [MaybeUninit::uninit(); 8];
         let count = row.let_out(&mut into);
-        // SAFETY: so many were written.
+        // SAFETY: `count` elements were written.
         into[..count].iter().map(|place| unsafe { place.assume_init() }).collect()
     }
 
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_good_for_one_way_back() {
+    fn a_handle_can_be_returned_once() {
         let pool = pool();
         let mut row = pool.lend(3);
         row.resize(1, 7);
@@ -221,23 +223,23 @@ mod tests {
         let loose = out(&mut row);
         assert_eq!((loose.len(), row.len(), pool.free()), (3, 0, 1));
         assert_eq!(loose.iter().map(|packet| packet.len).collect::<Vec<_>>(), [0, 7, 0]);
-        // Twice in one burst, then twice one after the other.
+        // The same packet twice in one call, then again in a second call.
         assert_eq!(take(&mut row, &[loose[1], loose[1]]), 1);
         assert_eq!(row.get(0).unwrap(), [5; 7]);
         assert_eq!(take(&mut row, &loose[1..]), 0);
         let index = loose[1].id & INDEX;
         assert_eq!(pool.objection(&loose[1]), Some(LooseError::Returned { index }));
         row.truncate(0);
-        // The turn that it is in while it is free is nobody's.
-        assert_eq!(take(&mut row, &[Loose { id: loose[1].id + (1 << TURN_SHIFT), ..loose[1] }]), 0);
-        // The same buffer, outside again, is another packet.
+        // The generation of a free buffer is not a valid handle.
+        assert_eq!(take(&mut row, &[Loose { id: loose[1].id + (1 << GENERATION_SHIFT), ..loose[1] }]), 0);
+        // The same buffer, detached again, is another packet.
         let again = out(&mut pool.lend(1));
         assert_eq!((again[0].data, again[0].id == loose[1].id), (loose[1].data, false));
         assert_eq!((take(&mut row, &loose[1..2]), take(&mut row, &again)), (0, 1));
     }
 
     #[test]
-    fn what_is_lent_to_outside_at_once_comes_back_at_once() {
+    fn packets_are_detached_and_freed_in_bulk() {
         let pool = pool();
         let mut into = [MaybeUninit::uninit(); 3];
         assert_eq!((pool.lend_out(&mut into), pool.free()), (3, 1));
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_ends_and_begins_again_without_a_handle_of_no_turn() {
+    fn a_generation_wraps_without_a_zero_handle() {
         let pool = pool();
         let mut row = pool.lend(1);
         for _ in 0..1000 {
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_of_this_pool_that_is_outside_is_refused() {
+    fn handles_of_no_detached_packet_are_refused() {
         let (pool, other) = (pool(), pool());
         let (mut row, loose, strange) = (pool.row(4), out(&mut pool.lend(2)), out(&mut other.lend(4)));
         let null = Loose { data: std::ptr::null_mut(), len: 0, id: 0 };
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_may_move_within_its_buffer_and_no_further() {
+    fn a_packet_may_move_only_within_its_buffer() {
         let pool = pool();
         let (mut row, loose) = (pool.row(1), out(&mut pool.lend(1)));
         let moved = |by: isize, len: u32| Loose { data: loose[0].data.wrapping_offset(by), len, ..loose[0] };
@@ -293,14 +295,14 @@ mod tests {
             assert_eq!(pool.objection(&right), None);
         }
         let whole = moved(first, 100 + HEADROOM);
-        // SAFETY: the packet is ours, and its buffer has so many bytes.
+        // SAFETY: the packet is ours, and its buffer has that many bytes.
         unsafe { whole.data.write_bytes(9, whole.len as usize) };
         assert_eq!(take(&mut row, &[whole]), 1);
         assert_eq!(row.get(0).unwrap(), [9; 100 + HEADROOM as usize]);
     }
 
     #[test]
-    fn those_that_nobody_wanted_keep_their_handles() {
+    fn refused_packets_keep_their_handles() {
         let pool = pool();
         let (mut row, loose) = (pool.row(4), out(&mut pool.lend(4)));
         assert_eq!(take(&mut row, &loose), 4);
@@ -313,10 +315,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_over_memory_of_the_callers_lies_there_and_nowhere_else() {
+    fn a_pool_over_the_callers_memory_touches_nothing_else() {
         let mut memory = vec![0x55_u8; OPTIONS.bytes() + 64];
         let start = memory.as_mut_ptr().wrapping_add(3);
-        // SAFETY: so many bytes, which outlive the pool and everything of it, and are not touched until then.
+        // SAFETY: the memory has that many bytes and outlives the pool and its packets; it is not touched until then.
         let pool = unsafe { PacketPool::over(start, OPTIONS) };
         assert!(pool.is_whole());
         let mut row = pool.lend(4);

@@ -1,12 +1,13 @@
-//! Peers: unmodified programs at the other end of a socket, started and typed at by tests and benches.
+//! Peers: unmodified programs at the other end of a socket, started and controlled by tests and benches.
 //!
 //! ```text
-//! Testpmd       DPDK's testpmd, as a guest with DPDK's virtio driver or as the rival backend; its commands and its statistics
-//! Terminal      any program at a terminal of its own: typed at, listened to, gone when it is dropped
-//! HugePages     pages of 2 MiB, reserved until they are dropped, also when this process is killed
+//! Testpmd       DPDK's testpmd, as a guest with DPDK's virtio driver or as the competing backend; its commands and its
+//! statistics
+//! Terminal      a program on its own terminal: input, output, killed on drop
+//! HugePages     pages of 2 MiB, reserved until dropped, released even if this process is killed
 //! ```
 //!
-//! They are killed when they are dropped, and by the kernel should the thread that started them end before.
+//! Peers are killed when they are dropped. The kernel kills them if the thread that started them ends earlier.
 
 mod pages;
 mod terminal;
@@ -19,7 +20,7 @@ pub use testpmd::{Counts, LOOPING, Memory, Seat, Testpmd, VhostPort, Virtio, WOR
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a peer is of no use.
+/// Why a peer cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerError {
@@ -35,51 +36,52 @@ pub enum PeerError {
         #[source]
         source: std::io::Error,
     },
-    /// It takes no commands any more.
-    #[error("{name} took no {line:?}; it said: {said}")]
+    /// It accepts no more commands.
+    #[error("{name} did not accept {line:?}; its output: {said}")]
     Deaf {
         /// Its name.
         name: String,
-        /// What was typed.
+        /// The line that was typed.
         line: String,
-        /// The end of what it had said.
+        /// The end of its output.
         said: String,
         /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// It ended, or has not said what was waited for in time.
-    #[error("{name} did not say {wanted:?} within {within:?}; it said: {said}")]
+    /// It ended, or did not print the expected text in time.
+    #[error("{name} did not print {wanted:?} within {within:?}; its output: {said}")]
     Silent {
         /// Its name.
         name: String,
-        /// What was waited for.
+        /// The expected text.
         wanted: String,
-        /// For how long.
+        /// The time limit.
         within: Duration,
-        /// The end of what it had said.
+        /// The end of its output.
         said: String,
     },
-    /// It answered a command otherwise than its guide says.
+    /// Its answer to a command differs from its documentation.
     #[error("{name} answered {command:?} with: {answer}")]
     Answer {
         /// Its name.
         name: String,
-        /// What was typed.
+        /// The command.
         command: String,
-        /// What it answered.
+        /// The answer.
         answer: String,
     },
 }
 
-/// True if PATH leads to the program.
+/// Returns whether PATH contains the program.
 fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(system).any(|folder| folder.join(program).is_file())
 }
 
-/// The first of these programs that this machine lacks, by what it is needed for: each comes with the name of its Debian package.
+/// The first of these programs that this machine lacks, as a message; each program comes with the name of its Debian
+/// package.
 #[must_use]
 pub fn lacking(programs: &[(&str, &str)]) -> Option<String> {
     let (program, package) = programs.iter().find(|(program, _)| !have(program))?;
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lacking_is_named_with_its_package() {
+    fn a_missing_program_is_named_with_its_package() {
         assert_eq!(lacking(&[("sh", "dash")]), None);
         let lacks = lacking(&[("sh", "dash"), ("no-such-program", "no-such-package")]);
         assert_eq!(lacks.as_deref(), Some("no no-such-program (Debian package no-such-package)"));

@@ -1,14 +1,14 @@
-//! Huge pages for a while.
+//! Temporarily reserved huge pages.
 
 use super::PeerError;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// Huge pages of 2 MiB, reserved until this is dropped, or this process ends in whatever way.
+/// Huge pages of 2 MiB, reserved until this is dropped or the process ends in any way.
 #[derive(Debug)]
 pub struct HugePages {
-    /// Waits for its input to end, then sets the number back.
+    /// A shell that waits for the end of its input, then restores the previous number.
     keeper: Child,
     _said: BufReader<ChildStdout>,
 }
@@ -18,18 +18,19 @@ const RESERVED: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 
 impl HugePages {
-    /// Sees to it that so many are free. When this ends the machine has as many as before; one that reserves and one that gives back at the same
-    /// time disturb each other, so that whoever calls this has to see to it that they come in turn.
+    /// Makes sure that `count` pages are free. On drop the machine has as many as before. Concurrent reservations
+    /// disturb each other, so callers must take turns.
     ///
     /// # Errors
-    /// [`PeerError::Missing`], with the reason, if the machine has none to spare or the user may not ask; [`PeerError::Start`] if there is no shell.
+    /// [`PeerError::Missing`], with the reason, if the machine has not enough memory or the user lacks permission;
+    /// [`PeerError::Start`] if there is no shell.
     pub fn reserve(count: u64) -> Result<HugePages, PeerError> {
         let missing = |why: &str| PeerError::Missing(why.to_owned());
         let number = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
         let numbers = number(RESERVED).zip(number(FREE));
         let (reserved, free) = numbers.ok_or_else(|| missing("this kernel has no huge pages of 2 MiB"))?;
         let wanted = reserved + count.saturating_sub(free);
-        // Not this process: whoever kills it would leave the machine without the memory.
+        // In a separate process: if this process were killed, the machine would lose the memory.
         let script = format!(
             "trap '' INT TERM\nif echo {wanted} >{RESERVED}; then echo done; else echo refused; fi\n\
              read -r end\necho {reserved} >{RESERVED}"

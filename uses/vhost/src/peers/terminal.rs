@@ -1,10 +1,11 @@
-//! A program at a terminal of its own: typed at, listened to, and gone when the test is.
+//! A program on its own terminal: tests type lines, read the output, and kill it on drop.
 //!
-//! A terminal rather than a pipe: a program whose output is a pipe keeps back what it says until a block is full, and testpmd then answers
-//! nothing. What it writes to its standard error is kept apart ([`Terminal::log`]): other threads write there, in the midst of an answer.
+//! A terminal and not a pipe: with a pipe a program holds output back until a block is full, and testpmd would seem not
+//! to answer. Standard error is kept separately ([`Terminal::log`]), because other threads write there in the middle of
+//! an answer.
 //!
-//! The program is the first of a process group, which is killed when the [`Terminal`] is dropped; and should the test itself be
-//! killed, the kernel kills the program (`setpriv --pdeathsig`).
+//! The program leads a process group, which is killed when the [`Terminal`] is dropped. If the test itself is killed,
+//! the kernel kills the program (`setpriv --pdeathsig`).
 
 use super::PeerError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,11 +22,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How long a program that was killed has to end. Source: assumed; the kernel takes its memory apart, a GiB of huge pages in some 100 ms, and a
-/// machine with much else to do takes many times as long.
-const ENDS: Duration = Duration::from_secs(30);
+/// How long a killed program may take to end. Source: assumed; the kernel frees a GiB of huge pages in some 100 ms, and
+/// a busy machine takes many times as long.
+const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A program that runs.
+/// A running program.
 #[derive(Debug)]
 pub struct Terminal {
     name: String,
@@ -34,14 +35,14 @@ pub struct Terminal {
     ours: File,
     /// Its standard error.
     log: File,
-    /// All it has said.
+    /// All its output.
     said: String,
-    /// How much of that has been an answer already.
+    /// How much of the output was returned as an answer already.
     answered: usize,
 }
 
 impl Terminal {
-    /// Starts a program, which errors call `name`. It dies with the thread that calls this.
+    /// Starts a program; errors call it `name`. It dies with the thread that calls this.
     ///
     /// # Errors
     /// [`PeerError::Start`]
@@ -72,10 +73,10 @@ impl Terminal {
         })
     }
 
-    /// Waits until the program has said this, and answers what it said since the last answer, without it.
+    /// Waits until the program prints `wanted`. Returns its output since the last answer, without `wanted`.
     ///
     /// # Errors
-    /// [`PeerError::Silent`] if it ends or has not said it in time, whatever else it says.
+    /// [`PeerError::Silent`] if it ends, or has not printed `wanted` in time.
     pub fn until(&mut self, wanted: &str, within: Duration) -> Result<String, PeerError> {
         let deadline = Instant::now() + within;
         loop {
@@ -85,48 +86,48 @@ impl Terminal {
                 return Ok(answer);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || !self.hear(left) {
+            if left.is_zero() || !self.read_more(left) {
                 let (name, wanted, said) = (self.name.clone(), wanted.to_owned(), self.last());
                 return Err(PeerError::Silent { name, wanted, within, said });
             }
         }
     }
 
-    /// What the program has written to its standard error.
+    /// What the program has written to standard error.
     #[must_use]
     pub fn log(&self) -> String {
         let (mut log, mut bytes) = (Vec::new(), [0; 4096]);
-        // Read from where it lies, as the program goes on writing at the end.
+        // `read_at` does not move the file position, at which the program keeps writing.
         while let Ok(count @ 1..) = self.log.read_at(&mut bytes, log.len() as u64) {
             log.extend_from_slice(&bytes[..count]);
         }
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// Its process.
+    /// The program's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// True if it still runs.
+    /// Returns whether it is still running.
     pub fn runs(&mut self) -> bool {
         self.child.try_wait().is_ok_and(|status| status.is_none())
     }
 
-    /// Kills it and all it has started as SIGKILL does, without time for a farewell, and waits until it is gone. `None` if it is not within half a
-    /// minute: it sleeps in the kernel, where no signal reaches it (state D of ps(1)).
+    /// Kills it and all its child processes with SIGKILL, and waits until it has ended. Returns `None` if it has not
+    /// ended within half a minute: it sleeps in the kernel, where no signal reaches it (state D of ps(1)).
     pub fn kill(&mut self) -> Option<ExitStatus> {
-        // The pid of a child that was not waited for is nobody else's. An error means that it is gone.
+        // The pid of a child that was not waited for cannot be reused. An error means that it has ended.
         let group = Pid::from_child(&self.child);
         if self.runs() {
             let _ = kill_process_group(group, Signal::KILL);
         }
-        self.ended(ENDS)
+        self.wait_for_exit(KILL_TIMEOUT)
     }
 
-    /// How it ended, if it does so within this time.
-    fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
+    /// Its exit status, if it ends within this time.
+    fn wait_for_exit(&mut self, within: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + within;
         // Readable when it has ended, pidfd_open(2).
         let ends = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok();
@@ -140,25 +141,25 @@ impl Terminal {
                 Some(ends) => {
                     let _ = poll(&mut [PollFd::new(ends, PollFlags::IN)], Timespec::try_from(left).ok().as_ref());
                 }
-                // No descriptors left: now and then.
+                // No descriptors left: poll.
                 None => std::thread::sleep(left.min(Duration::from_millis(1))),
             }
         }
     }
 
-    /// What errors call it.
+    /// The name that errors use.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// All it has said.
+    /// All its output.
     #[must_use]
     pub fn said(&self) -> &str {
         &self.said
     }
 
-    /// The end of what it has said, and of what it has written to its standard error: enough to see why it says no more.
+    /// The end of its output and of its standard error, for error messages.
     fn last(&self) -> String {
         const BYTES: usize = 2000;
         let end =
@@ -166,22 +167,22 @@ impl Terminal {
         format!("{}\n{}", end(&self.said), end(&self.log()))
     }
 
-    /// Listens for so long at most; false if nothing more was said.
-    fn hear(&mut self, within: Duration) -> bool {
+    /// Reads more output, waiting at most `within`; returns false if there was none.
+    fn read_more(&mut self, within: Duration) -> bool {
         let within = Timespec::try_from(within).ok();
         let mut polled = [PollFd::new(&self.ours, PollFlags::IN)];
         let readable = match poll(&mut polled, within.as_ref()) {
             Ok(count) => count > 0,
-            // Who waits looks again.
+            // The caller retries.
             Err(rustix::io::Errno::INTR) => return true,
             Err(_) => false,
         };
         let mut bytes = [0; 4096];
-        // A terminal nobody has open any more answers with an error: its program ended.
+        // Reading a terminal that no process has open fails: its program has ended.
         match if readable { self.ours.read(&mut bytes).unwrap_or(0) } else { 0 } {
             0 => false,
             heard => {
-                // What testpmd and a guest say is ASCII; anything else need not be whole.
+                // The output of testpmd and of a guest is ASCII; other characters may be damaged.
                 self.said += &String::from_utf8_lossy(&bytes[..heard]).replace('\r', "");
                 true
             }
@@ -193,21 +194,22 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         let gone = self.kill().is_some();
         if !gone {
-            eprintln!("--- {} was killed and has not ended within {ENDS:?}; it is left where it is", self.name);
+            eprintln!("--- {} was killed and has not ended within {KILL_TIMEOUT:?}; it is left running", self.name);
         }
         if std::thread::panicking() {
-            // What there is; one that is not gone may say more for ever.
-            let most = self.said.len() + LAST_WORDS;
-            while self.said.len() < most && self.hear(Duration::ZERO) {}
-            eprintln!("--- {} said:\n{}\n--- and to its standard error:\n{}\n---", self.name, self.said, self.log());
+            // What is left to read; a program that has not ended could print for ever.
+            let most = self.said.len() + MAX_FINAL_OUTPUT;
+            while self.said.len() < most && self.read_more(Duration::ZERO) {}
+            eprintln!("--- {} printed:\n{}\n--- and to standard error:\n{}\n---", self.name, self.said, self.log());
         }
     }
 }
 
-/// Bytes of what a program said last that are heard when it is gone. Source: what a terminal holds, 64 KiB (N_TTY and its flip buffers), and some.
-const LAST_WORDS: usize = 1 << 20;
+/// The most output that is read after a program has ended. Source: what a terminal holds, 64 KiB (N_TTY and its flip
+/// buffers), and some.
+const MAX_FINAL_OUTPUT: usize = 1 << 20;
 
-/// Both ends of a new terminal, which changes and echoes nothing.
+/// Creates a terminal in raw mode and returns both ends.
 fn pair() -> rustix::io::Result<(File, OwnedFd)> {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&ours)?;
@@ -239,43 +241,43 @@ mod tests {
     }
 
     #[test]
-    fn what_it_logs_is_not_in_its_answers() {
+    fn standard_error_is_not_part_of_the_answers() {
         let mut shell =
             Terminal::start("shell", "sh", &["-c", "echo log >&2; echo answer; echo more >&2; read -r line"]).unwrap();
         assert_eq!(shell.until("\n", SOON).unwrap(), "answer");
         shell.line("end").unwrap();
-        let status = shell.ended(SOON).expect("it ends");
+        let status = shell.wait_for_exit(SOON).expect("it ends");
         assert_eq!((shell.log().as_str(), status.success()), ("log\nmore\n", true));
     }
 
     #[test]
-    fn one_that_says_nothing_is_not_waited_for() {
+    fn a_silent_program_times_out() {
         let mut sleeper = Terminal::start("sleeper", "sleep", &["60"]).unwrap();
         let error = sleeper.until("anything", Duration::from_millis(10)).unwrap_err().to_string();
-        assert!(error.starts_with("sleeper did not say \"anything\" within 10ms"), "{error}");
+        assert!(error.starts_with("sleeper did not print \"anything\" within 10ms"), "{error}");
     }
 
     #[test]
-    fn one_that_has_ended_is_not_waited_for() {
+    fn an_ended_program_is_noticed_at_once() {
         let mut brief = Terminal::start("brief", "echo", &["less"]).unwrap();
         let error = brief.until("more", Duration::from_secs(3600)).unwrap_err().to_string();
-        assert!(error.starts_with("brief did not say \"more\"") && error.contains("less"), "{error}");
+        assert!(error.starts_with("brief did not print \"more\"") && error.contains("less"), "{error}");
     }
 
-    /// One in state D ends as little as one that nobody has killed.
+    /// A process in state D ends as little as one that was not killed.
     #[test]
-    fn one_that_does_not_end_is_not_waited_for() {
+    fn waiting_for_an_exit_times_out() {
         let mut sleeper = Terminal::start("sleeper", "sleep", &["3600"]).unwrap();
         let began = Instant::now();
-        assert_eq!(sleeper.ended(Duration::from_millis(20)), None);
+        assert_eq!(sleeper.wait_for_exit(Duration::from_millis(20)), None);
         assert!(began.elapsed() >= Duration::from_millis(20) && sleeper.runs());
         assert_eq!(sleeper.kill().and_then(|status| std::os::unix::process::ExitStatusExt::signal(&status)), Some(9));
-        // As often as it is asked.
+        // `kill` may be called repeatedly.
         assert!(sleeper.kill().is_some() && !sleeper.runs());
     }
 
     #[test]
-    fn one_that_says_something_else_for_ever_is_not_listened_to_for_ever() {
+    fn a_program_with_endless_output_times_out() {
         let mut chatter = Terminal::start("chatter", "yes", &[] as &[&str]).unwrap();
         let began = Instant::now();
         assert!(chatter.until("no", Duration::from_millis(20)).is_err());
@@ -284,23 +286,23 @@ mod tests {
     }
 
     #[test]
-    fn waiting_takes_no_turns() {
+    fn waiting_uses_no_cpu_time() {
         let mut sleeper = Terminal::start("sleeper", "sleep", &["3600"]).unwrap();
         let used = || Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime)).unwrap();
         let before = used();
         assert!(sleeper.until("anything", Duration::from_millis(300)).is_err());
-        assert_eq!(sleeper.ended(Duration::from_millis(300)), None);
+        assert_eq!(sleeper.wait_for_exit(Duration::from_millis(300)), None);
         assert!(used() - before < Duration::from_millis(100), "{:?} of 600 ms", used() - before);
     }
 
     #[test]
-    fn what_it_started_goes_with_it() {
+    fn its_child_processes_are_killed_with_it() {
         let mut shell = Terminal::start("shell", "sh", &["-c", "sleep 3600 & echo $!; wait"]).unwrap();
         let pid = shell.until("\n", SOON).unwrap();
         let status = format!("/proc/{pid}/status");
         assert!(std::fs::read_to_string(&status).is_ok_and(|status| status.contains("sleep") || status.contains("sh")));
         drop(shell);
-        // Killed, but the one who inherited it may not have taken note yet.
+        // Killed, but its new parent may not have reaped it yet.
         let deadline = Instant::now() + SOON;
         while std::fs::read_to_string(&status).is_ok_and(|status| !status.contains("State:\tZ")) {
             assert!(Instant::now() < deadline, "{pid} still runs");
@@ -309,10 +311,10 @@ mod tests {
     }
 
     #[test]
-    fn it_dies_with_the_thread_that_started_it() {
+    fn the_program_dies_with_the_thread_that_started_it() {
         let start = || {
             let mut shell = Terminal::start("shell", "sh", &["-c", "echo here; exec sleep 3600"]).unwrap();
-            // The kernel has been told by now.
+            // By now the kernel knows the parent-death signal.
             shell.until("here", SOON).unwrap();
             shell
         };

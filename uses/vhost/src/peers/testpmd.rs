@@ -1,41 +1,43 @@
-//! DPDK's testpmd, unmodified, typed at: as a guest whose driver is `net_virtio_user`, or as the backend, by `net_vhost`.
+//! DPDK's testpmd, unmodified, controlled by its command line: as a guest whose driver is `net_virtio_user`, or as the
+//! backend with `net_vhost`.
 //!
-//! Source of options and commands: the DPDK 22.11 guides "Testpmd Application User Guide", "Poll Mode Driver for Emulated Virtio NIC" and
-//! "Vhost Poll Mode Driver".
+//! Source of options and commands: the DPDK 22.11 guides "Testpmd Application User Guide", "Poll Mode Driver for
+//! Emulated Virtio NIC" and "Vhost Poll Mode Driver".
 
 use super::{PeerError, Terminal, lacking};
 use std::ops::{Add, Sub};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Far more than any command needs, also on a machine with ten times as much to do as it has processors.
+/// The time limit of commands: far more than any needs, even on a machine with ten times as many threads as processors.
 const SOON: Duration = Duration::from_secs(60);
 const PROMPT: &str = "testpmd> ";
-/// Packets on their way in a loop ([`Work::Begin`]): 16 bursts of 32. Source: measured; with twice as many, whoever does not get its turn for a while
-/// loses some for good.
+/// Packets in flight in a loop ([`Work::Begin`]): 16 bursts of 32. Source: measured; with twice as many, packets are
+/// lost for good when a side is not scheduled for a while.
 pub const LOOPING: u64 = 512;
 const LOOPING_BURSTS: u64 = LOOPING / 32;
 
-/// How the name of the thread that polls begins. Source: DPDK 22.11, `eal_thread.c`: "rte-worker-", and its lcore.
+/// The prefix of the polling thread's name. Source: DPDK 22.11, `eal_thread.c`: "rte-worker-", and its lcore.
 pub const WORKER: &str = "rte-worker-";
 
-/// What keeps testpmd from running here, if anything.
+/// What this machine lacks to run testpmd; `None` if nothing.
 #[must_use]
 pub fn missing() -> Option<String> {
     lacking(&[("dpdk-testpmd", "dpdk"), ("setpriv", "util-linux"), ("taskset", "util-linux")])
 }
 
-/// The memory of a testpmd, which as a guest it shares with the backend.
+/// A testpmd's memory; as a guest it shares it with the backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Memory {
     /// Pages of 4 KiB, which every machine has.
     Small,
-    /// Pages of 2 MiB, which have to be free; see [`HugePages`](super::HugePages).
+    /// Pages of 2 MiB, which must be free; see [`HugePages`](super::HugePages).
     Huge,
 }
 
 impl Memory {
-    /// Without a single file for the whole memory every huge page is a region of its own, more than a backend takes.
+    /// Without a single file for the whole memory every huge page is a region of its own: more regions than a backend
+    /// accepts.
     fn options(self) -> &'static [&'static str] {
         match self {
             Memory::Small => &["--no-huge", "--no-shconf"],
@@ -44,31 +46,31 @@ impl Memory {
     }
 }
 
-/// Where a testpmd runs, and what it has.
+/// The CPU, memory and files of a testpmd.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seat<'a> {
-    /// What errors call it.
+    /// The name that errors use.
     pub name: &'a str,
     /// The CPU that all its threads run on: one polls, the others sleep.
     pub cpu: usize,
-    /// For what it writes while it runs; whoever made the folder removes it.
+    /// The folder for files that it writes while it runs; its creator removes it.
     pub folder: &'a Path,
     /// Its memory.
     pub memory: Memory,
-    /// How much of it, in MiB: a buffer takes 2.4 KiB, and rings of 32 768 entries take 2 MiB.
+    /// Its memory in MiB: a buffer takes 2.4 KiB, and rings of 32 768 entries take 2 MiB.
     pub mib: u64,
-    /// Buffers for packets. Each receive queue has as many as its ring has entries; the rest is for what is sent.
+    /// Packet buffers. Each receive queue holds as many as its ring has entries; the rest is for sending.
     pub buffers: u32,
 }
 
 impl<'a> Seat<'a> {
-    /// A seat with memory of small pages for 8192 packets.
+    /// Memory of small pages for 8192 packets.
     #[must_use]
     pub fn new(name: &'a str, cpu: usize, folder: &'a Path) -> Seat<'a> {
         Seat { name, cpu, folder, memory: Memory::Small, mib: 128, buffers: 8192 }
     }
 
-    /// Huge pages of 2 MiB that have to be free for it.
+    /// The number of free 2 MiB huge pages that it needs.
     #[must_use]
     pub fn pages(&self) -> u64 {
         match self.memory {
@@ -78,7 +80,7 @@ impl<'a> Seat<'a> {
     }
 }
 
-/// The virtio device that a testpmd is the driver of.
+/// The virtio device that a testpmd drives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Virtio {
     /// A packed ring rather than a split one.
@@ -87,19 +89,19 @@ pub struct Virtio {
     pub mergeable: bool,
     /// `VIRTIO_F_IN_ORDER`.
     pub in_order: bool,
-    /// The driver's code with vector instructions: split rings that are neither mergeable nor in order, or packed ones that are in order and not
-    /// mergeable, on a processor with AVX-512.
+    /// Uses the driver's vector code: for split rings that are neither mergeable nor in order, or packed rings that are
+    /// in order and not mergeable, on a processor with AVX-512.
     pub vectorised: bool,
     /// Entries of each ring.
     pub ring: u16,
     /// Pairs of queues.
     pub queues: u16,
-    /// The guest waits at the socket, and the backend comes.
+    /// The guest listens at the socket, and the backend connects.
     pub server: bool,
 }
 
 impl Virtio {
-    /// What Linux and QEMU agree on with most backends: a split ring with mergeable buffers.
+    /// What Linux and QEMU negotiate with most backends: a split ring with mergeable buffers.
     pub const SPLIT: Virtio = Virtio {
         packed: false,
         mergeable: true,
@@ -112,7 +114,7 @@ impl Virtio {
     /// The same with a packed ring.
     pub const PACKED: Virtio = Virtio { packed: true, ..Virtio::SPLIT };
 
-    /// What DPDK's `net_virtio_user` is told to be this device at a socket.
+    /// The device arguments of DPDK's `net_virtio_user` for this device at a socket.
     #[must_use]
     pub fn arguments(&self, socket: &Path) -> String {
         let Virtio { ring, queues, .. } = self;
@@ -130,7 +132,7 @@ impl Virtio {
         device
     }
 
-    /// The driver's name for the code it receives with, which tells what was agreed on.
+    /// The driver's name for its receive code, which shows what was negotiated.
     fn receives_by(&self) -> &'static str {
         match (self.packed, self.vectorised, self.mergeable, self.in_order) {
             (true, true, ..) => "packed ring vectorized Rx path",
@@ -149,43 +151,45 @@ impl Virtio {
 pub struct VhostPort {
     /// Its socket.
     pub socket: PathBuf,
-    /// Pairs of queues it offers.
+    /// The queue pairs that it offers.
     pub queues: u16,
-    /// It goes to the guest, and again when it is gone.
+    /// It connects to the guest, and reconnects.
     pub client: bool,
 }
 
-/// What a testpmd does with packets, on all its ports. Lengths are without the checksum of an Ethernet frame.
+/// What a testpmd does with packets on all its ports. Lengths exclude the Ethernet frame check sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// Sends packets of so many bytes, as many as are taken: IPv4 and UDP of two fixed addresses (`txonly`).
+    /// Sends packets of this length, as many as are accepted: IPv4 and UDP with two fixed addresses (`txonly`).
     Source(u32),
-    /// The same, but numbered: the last bytes of the destination's IPv4 address count 0 to 1023, over and over (`flowgen`).
+    /// Like `Source`, but numbered: the last bytes of the destination's IPv4 address count from 0 to 1023, repeatedly
+    /// (`flowgen`).
     Numbered(u32),
-    /// Takes packets (`rxonly`).
+    /// Receives packets and drops them (`rxonly`).
     Sink,
-    /// Sends [`LOOPING`] packets of so many bytes, and each again when it comes back, with its addresses changed (`mac retry`).
+    /// Sends [`LOOPING`] packets of this length, and sends each again when it comes back, with its addresses changed
+    /// (`mac retry`).
     Begin(u32),
-    /// Sends back what comes, with its addresses changed (`mac retry`).
+    /// Sends received packets back, with their addresses changed (`mac retry`).
     Return,
     /// Answers ARP requests and pings (`icmpecho`).
     Echo,
-    /// Hands what comes at one port to the next, as it is (`io`).
+    /// Forwards packets from each port to the next, unchanged (`io`).
     Hand,
 }
 
-/// What went through a side's ports.
+/// Packet counters of one side's ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Packets it has received.
+    /// Packets received.
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// Packets it has sent.
+    /// Packets sent.
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// What went wrong, by packet.
+    /// Errors, in packets.
     pub errors: u64,
 }
 
@@ -217,10 +221,10 @@ impl Sub for Counts {
     }
 }
 
-/// One testpmd with its ports, killed when it is dropped.
+/// One testpmd with its ports, killed on drop.
 ///
-/// Every method that gives it a command has these errors: [`PeerError::Deaf`] and [`PeerError::Silent`] if it ended, or does not answer within a
-/// minute; [`PeerError::Answer`] if it answers otherwise than its guide says.
+/// Every method that sends it a command has these errors: [`PeerError::Deaf`] and [`PeerError::Silent`] if it ended, or
+/// does not answer within a minute; [`PeerError::Answer`] if its answer differs from its documentation.
 #[derive(Debug)]
 pub struct Testpmd {
     terminal: Terminal,
@@ -229,14 +233,15 @@ pub struct Testpmd {
 }
 
 impl Testpmd {
-    /// A guest with a device at each socket. Where the backend comes to it ([`Virtio::server`]), it is there when the backend has come:
-    /// see [`ready`](Testpmd::ready).
+    /// Starts a guest with a device at each socket. With [`Virtio::server`] it is only ready after the backend has
+    /// connected: see [`ready`](Testpmd::ready).
     ///
     /// # Errors
-    /// [`PeerError::Missing`], [`PeerError::Start`], and [`PeerError::Silent`] if there is no backend at a socket, or no memory; [`PeerError::Answer`] if
-    /// driver and backend did not agree on what `virtio` says.
+    /// [`PeerError::Missing`], [`PeerError::Start`]; [`PeerError::Silent`] if there is no backend at a socket, or no
+    /// memory; [`PeerError::Answer`] if driver and backend negotiated something else than `virtio`.
     pub fn guest(seat: &Seat<'_>, virtio: &Virtio, sockets: &[&Path]) -> Result<Testpmd, PeerError> {
-        // Without more the driver takes no vectors of 64 bytes, without which it has no code with vectors for packed rings.
+        // Without the first option the driver uses no vectors of 64 bytes, which its vector code for packed rings
+        // needs.
         let more = ["--force-max-simd-bitwidth=512", "--log-level=pmd.net.virtio.init:info"].map(str::to_owned);
         let devices: Vec<String> = sockets
             .iter()
@@ -253,10 +258,11 @@ impl Testpmd {
         Ok(testpmd)
     }
 
-    /// A backend with these ports.
+    /// Starts a backend with these ports.
     ///
     /// # Errors
-    /// [`PeerError::Missing`], [`PeerError::Start`], and [`PeerError::Silent`] if a socket cannot be made, or there is no memory.
+    /// [`PeerError::Missing`], [`PeerError::Start`], and [`PeerError::Silent`] if a socket cannot be made, or there is
+    /// no memory.
     pub fn backend(seat: &Seat<'_>, ports: &[VhostPort]) -> Result<Testpmd, PeerError> {
         let device = |(number, port): (usize, &VhostPort)| {
             let VhostPort { socket, queues, client } = port;
@@ -279,10 +285,11 @@ impl Testpmd {
         missing().map_or(Ok(()), |why| Err(PeerError::Missing(why)))?;
         let Seat { name, cpu, folder, memory, mib, buffers } = *seat;
         let of = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        // Its files of run time go where they are removed with the rest.
+        // Its runtime files go into the folder that the test removes.
         let mut words = vec!["-c".to_owned(), cpu.to_string(), "env".to_owned()];
         words.push(format!("RUNTIME_DIRECTORY={}", folder.display()));
-        // Thread 0 reads the commands, and sleeps; thread 1 polls. Of all devices none is a real one: it would take the machine's own network card.
+        // Thread 0 reads commands and sleeps; thread 1 polls. `--no-pci`: it must not take over the machine's own
+        // network card.
         words.extend(of(format!("dpdk-testpmd --lcores 0@{cpu},1@{cpu} -m {mib} --no-pci --no-telemetry")));
         words.extend(of(format!("--iova-mode=va --file-prefix={name}-{}", std::process::id())));
         words.extend(memory.options().iter().map(|&option| option.to_owned()));
@@ -303,7 +310,7 @@ impl Testpmd {
         Err(PeerError::Answer { name: self.terminal.name().to_owned(), command: path, answer })
     }
 
-    /// Waits until it takes commands.
+    /// Waits until it accepts commands.
     ///
     /// # Errors
     /// [`PeerError::Silent`]
@@ -311,16 +318,16 @@ impl Testpmd {
         self.terminal.until(PROMPT, within).map(drop)
     }
 
-    /// Gives a command, and answers what it says to that.
+    /// Sends a command and returns the answer.
     ///
     /// # Errors
-    /// As all methods have.
+    /// As for all methods.
     pub fn command(&mut self, command: &str) -> Result<String, PeerError> {
         self.terminal.line(command)?;
         self.terminal.until(PROMPT, SOON)
     }
 
-    /// Gives a command whose answer contains `wanted` if it was done.
+    /// Sends a command whose answer must contain `wanted`.
     fn expect(&mut self, command: &str, wanted: &str) -> Result<(), PeerError> {
         let answer = self.command(command)?;
         if answer.contains(wanted) {
@@ -329,15 +336,15 @@ impl Testpmd {
         Err(PeerError::Answer { name: self.terminal.name().to_owned(), command: command.to_owned(), answer })
     }
 
-    /// Begins to do something with packets, and stops what it did before.
+    /// Stops the current work and starts another.
     ///
     /// # Errors
-    /// As all methods have.
+    /// As for all methods.
     pub fn work(&mut self, work: Work) -> Result<(), PeerError> {
         self.rest()?;
         let (mode, len) = match work {
             Work::Source(len) => ("txonly", Some(len)),
-            // It takes off four bytes, for a checksum that is not there.
+            // It subtracts four bytes for a frame check sequence that is not there.
             Work::Numbered(len) => ("flowgen", Some(len + 4)),
             Work::Sink => ("rxonly", None),
             Work::Begin(len) => ("mac retry", Some(len)),
@@ -355,10 +362,10 @@ impl Testpmd {
         Ok(())
     }
 
-    /// Stops doing it; what it has received and sent by then is counted.
+    /// Stops forwarding; all packets received and sent by then are counted.
     ///
     /// # Errors
-    /// As all methods have.
+    /// As for all methods.
     pub fn rest(&mut self) -> Result<(), PeerError> {
         if std::mem::take(&mut self.works) {
             self.expect("stop", "Done.")?;
@@ -366,18 +373,18 @@ impl Testpmd {
         Ok(())
     }
 
-    /// What went through its ports since it was started, all together.
+    /// The counters of all its ports together since it was started.
     ///
     /// # Errors
-    /// As all methods have.
+    /// As for all methods.
     pub fn counts(&mut self) -> Result<Counts, PeerError> {
         (0..self.ports).try_fold(Counts::default(), |sum, port| Ok(sum + self.counts_of(port)?))
     }
 
-    /// What went through one port since it was started.
+    /// The counters of one port since it was started.
     ///
     /// # Errors
-    /// As all methods have.
+    /// As for all methods.
     pub fn counts_of(&mut self, port: usize) -> Result<Counts, PeerError> {
         let command = format!("show port stats {port}");
         let answer = self.command(&command)?;
@@ -385,39 +392,40 @@ impl Testpmd {
         counts.ok_or_else(|| PeerError::Answer { name: self.terminal.name().to_owned(), command, answer })
     }
 
-    /// Over how many pairs of queues of port 0 packets went when it worked last.
+    /// How many queue pairs of port 0 carried packets during its last work.
     #[must_use]
     pub fn queues_used(&self) -> usize {
         let last = self.terminal.said().rsplit("testpmd> stop\n").next().unwrap_or_default();
         last.matches("------- Forward Stats for RX Port= 0/Queue=").count()
     }
 
-    /// How often a guest at whose socket the backend was lost has come to terms with another one, as its driver tells: all that it does to its rings on
-    /// such an occasion it has done by then.
+    /// How often a guest whose backend was lost has reconnected to another one, as its driver reports. By then the
+    /// driver has finished its changes to the rings.
     #[must_use]
     pub fn reconnections(&self) -> usize {
-        // Source: drivers/net/virtio/virtio_user/virtio_user_dev.c of DPDK 22.11, the last that virtio_user_dev_server_reconnect does.
+        // Source: drivers/net/virtio/virtio_user/virtio_user_dev.c of DPDK 22.11, the last action of
+        // virtio_user_dev_server_reconnect.
         self.terminal.log().matches("server mode virtio-user reconnection succeeds!").count()
     }
 
-    /// SIGKILL.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         self.terminal.kill();
     }
 
-    /// Its process, whose thread that polls has a name that begins with [`WORKER`].
+    /// Its process id; its polling thread has a name that starts with [`WORKER`].
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.terminal.pid()
     }
 
-    /// True if it has not ended.
+    /// Returns whether it is still running.
     pub fn runs(&mut self) -> bool {
         self.terminal.runs()
     }
 }
 
-/// Reads the table of `show port stats`.
+/// Parses the output of `show port stats`.
 fn counts_in(table: &str) -> Option<Counts> {
     let value = |name: &str| table.split_once(name)?.1.split_whitespace().next()?.parse::<u64>().ok();
     Some(Counts {

@@ -1,4 +1,4 @@
-//! One chain, followed descriptor by descriptor, the same for both layouts.
+//! Follows one chain descriptor by descriptor, for both layouts.
 
 use super::area::Area;
 use super::{Direction, Pieces};
@@ -6,34 +6,35 @@ use crate::words::{DESCRIPTOR_BYTES, DescriptorFlags, Features};
 use crate::{GuestMemory, Piece};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Why a chain was not followed. It goes back with length 0, and is counted.
+/// Why a chain was not followed. It is returned with length 0, and counted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, thiserror::Error)]
 pub enum Dropped {
-    /// A descriptor names a next one that the table has not.
+    /// A descriptor's `next` is beyond its table.
     #[error("a descriptor names a next one beyond its table")]
     Next,
-    /// It has more descriptors than the ring, or more pieces than anybody follows: a loop, or meant to cost time.
+    /// It has more descriptors than the ring, or more pieces than are followed: a loop, or an attempt to cost time.
     #[error("a chain goes on for longer than its ring, or in more pieces than are followed")]
     Loop,
-    /// A buffer to read where the device writes, or the other way round.
+    /// A readable buffer where the device writes, or a writable one where it reads.
     #[error("a buffer is of the wrong direction")]
     Direction,
-    /// A buffer lies, in part, in no region.
+    /// A buffer lies outside all regions, at least in part.
     #[error("a buffer is not in the guest's memory")]
     Address,
-    /// Its bytes are more than 32 bits count.
+    /// Its length does not fit in 32 bits.
     #[error("a chain has more bytes than 32 bits count")]
     Length,
-    /// An indirect table where none was agreed on, within another, or followed by a next descriptor.
+    /// An indirect table that was not negotiated, is nested, or is followed by a next descriptor.
     #[error("an indirect table stands where none may")]
     Indirect,
-    /// An indirect table of a length that is none: nothing, not of whole descriptors, more than the ring has, or not in memory.
+    /// An indirect table with an invalid length (zero, not a multiple of a descriptor, more than the ring) or outside
+    /// memory.
     #[error("an indirect table has a length, or a place, that it cannot have")]
     Table,
 }
 
 impl Dropped {
-    /// All reasons, in their order.
+    /// All reasons in order.
     pub const ALL: [Dropped; 7] = [
         Dropped::Next,
         Dropped::Loop,
@@ -45,7 +46,7 @@ impl Dropped {
     ];
 }
 
-/// A descriptor's words, of whichever layout.
+/// A descriptor's fields, in either layout.
 #[derive(Clone, Copy)]
 pub(super) struct Link {
     pub(super) address: u64,
@@ -53,16 +54,16 @@ pub(super) struct Link {
     pub(super) flags: DescriptorFlags,
 }
 
-/// Pieces of one chain at most. A chain of as many descriptors as a large ring has, each across many small regions, would take gigabytes
-/// and seconds to follow, and the same one may be made available many times over. Source: what Linux' vhost (`UIO_MAXIOV`) and QEMU
-/// (`VIRTQUEUE_MAX_SIZE`) follow, so that drivers do not send more.
+/// The most pieces of one chain. A chain with as many descriptors as a large ring, each across many small regions,
+/// would take gigabytes and seconds to follow, and could be made available many times. Source: the limits of Linux'
+/// vhost (`UIO_MAXIOV`) and QEMU (`VIRTQUEUE_MAX_SIZE`), so drivers do not send more.
 pub(super) const MOST_PIECES: u16 = 1024;
 
-/// What a chain may be.
+/// The rules for a ring's chains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) size: u16,
-    /// Descriptors that are followed.
+    /// The most descriptors that are followed.
     pub(super) links: u16,
     /// The device writes to buffers, and does not read them.
     pub(super) writes: bool,
@@ -75,34 +76,34 @@ impl Rules {
         Rules { size, links: size.min(MOST_PIECES), writes: direction == Direction::Receive, indirect }
     }
 
-    /// What [`PLAIN`] says of a descriptor of the right direction that is a buffer: nearly all are.
+    /// The [`PLAIN`] flags of a buffer of the right direction; nearly all descriptors have them.
     pub(super) fn plain(self) -> DescriptorFlags {
         if self.writes { DescriptorFlags::WRITE } else { DescriptorFlags::empty() }
     }
 }
 
-/// The flags that say what a descriptor is.
+/// The flags that determine a descriptor's kind.
 pub(super) const PLAIN: DescriptorFlags = DescriptorFlags::WRITE.union(DescriptorFlags::INDIRECT);
 
-/// A chain's pieces as they are gathered.
+/// Collects a chain's pieces.
 pub(super) struct Gather<'a> {
     pub(super) rules: Rules,
     pub(super) memory: &'a GuestMemory,
     pub(super) pieces: &'a mut Pieces,
-    /// Pieces of the chains before.
+    /// The number of pieces of earlier chains.
     pub(super) start: usize,
     pub(super) len: u32,
 }
 
 impl Gather<'_> {
-    /// One buffer.
+    /// Adds one buffer.
     #[inline]
     pub(super) fn buffer(&mut self, link: Link) -> Result<(), Dropped> {
         if link.flags.contains(DescriptorFlags::WRITE) != self.rules.writes {
             return Err(Dropped::Direction);
         }
         if link.len == 0 {
-            // Nothing is copied there, so it does not matter where it is (CVE-2020-10725 was about looking).
+            // No byte is copied, so its address does not matter (CVE-2020-10725 came from looking it up).
             return Ok(());
         }
         self.len = self.len.checked_add(link.len).ok_or(Dropped::Length)?;
@@ -120,7 +121,8 @@ impl Gather<'_> {
         }
     }
 
-    /// The table that a descriptor names: as many links as `T`s in it, followed in the order `next` says, until it says `None`.
+    /// Adds the buffers of an indirect table: follows its descriptors in the order given by `next`, until that returns
+    /// `None`.
     #[inline(never)]
     pub(super) fn table<T: FromBytes + IntoBytes + Copy>(
         &mut self,

@@ -1,5 +1,5 @@
-//! A guest and its driver, in this process: the other side of a ring, for tests and benches. It keeps to the rules; whoever wants it
-//! hostile writes into its memory.
+//! A mock guest and driver in this process: the other side of a ring, for tests and benches. It follows the rules;
+//! hostile tests write into its memory.
 
 use super::area::Area;
 use super::packed::{Cursor, Tail, WORDS};
@@ -10,12 +10,12 @@ use rustix::fs::MemfdFlags;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// What a guest address and the frontend's address of the same byte differ by: nobody shall mix them up.
+/// The difference between the frontend's address and the guest address of a byte: large, so that tests detect a mix-up.
 const USER_OFFSET: u64 = 0x7f00_0000_0000;
 /// Guest address of a mock guest's first byte.
 const FIRST: u64 = 0x10_0000;
 
-/// A guest's memory: one region of a file, lent out from its beginning.
+/// A guest's memory: one region of a file, allocated from its start.
 #[derive(Debug)]
 pub struct MockGuest {
     file: OwnedFd,
@@ -25,10 +25,10 @@ pub struct MockGuest {
 }
 
 impl MockGuest {
-    /// So many bytes, zero.
+    /// Creates a guest with `len` bytes, all zero.
     ///
     /// # Panics
-    /// If the system has no room for them.
+    /// If the system has not enough memory.
     #[must_use]
     pub fn new(len: u64) -> MockGuest {
         let file = rustix::fs::memfd_create("telpher-guest", MemfdFlags::CLOEXEC).expect("a file in memory");
@@ -38,28 +38,29 @@ impl MockGuest {
         MockGuest { file, memory: Arc::new(memory), region, lent: 0 }
     }
 
-    /// Its memory as a backend has it.
+    /// The guest's memory as a backend sees it.
     #[must_use]
     pub fn memory(&self) -> &Arc<GuestMemory> {
         &self.memory
     }
 
-    /// Its file.
+    /// The guest's memory file.
     #[must_use]
     pub fn file(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// Its region.
+    /// The guest's only region.
     #[must_use]
     pub fn region(&self) -> Region {
         self.region
     }
 
-    /// Guest address of `len` bytes that nobody was lent yet, aligned to a page if they are as many, else to 16 bytes.
+    /// Allocates `len` bytes of guest memory and returns their guest address, aligned to a page if they fill one,
+    /// otherwise to 16 bytes.
     ///
     /// # Panics
-    /// If there are not so many left.
+    /// If the memory is used up.
     pub fn lend(&mut self, len: u64) -> u64 {
         let align = if len >= 4096 { 4096 } else { 16 };
         let at = self.lent.next_multiple_of(align);
@@ -71,7 +72,7 @@ impl MockGuest {
     /// Reads guest memory.
     ///
     /// # Panics
-    /// If it is not the guest's.
+    /// If the address is not the guest's.
     #[must_use]
     pub fn read(&self, guest: u64, len: usize) -> Vec<u8> {
         let area = Area::<u8, &GuestMemory>::of_guest(&self.memory, guest, len).expect("memory of the guest");
@@ -81,7 +82,7 @@ impl MockGuest {
     /// Writes guest memory.
     ///
     /// # Panics
-    /// If it is not the guest's.
+    /// If the address is not the guest's.
     pub fn write(&self, guest: u64, bytes: &[u8]) {
         let area = Area::<u8, &GuestMemory>::of_guest(&self.memory, guest, bytes.len()).expect("memory of the guest");
         bytes.iter().enumerate().for_each(|(at, byte)| area.write(at, *byte));
@@ -94,33 +95,33 @@ pub struct MockDriver {
     setup: RingSetup,
     /// Guest addresses of the ring's parts.
     parts: RingAddresses,
-    side: Side,
-    /// How many descriptors each identifier out there has; none if it is here.
+    side: DriverSide,
+    /// The number of descriptors of each identifier that the device has; 0 if it has none.
     out: Vec<u16>,
     lent: usize,
 }
 
 #[derive(Debug)]
-enum Side {
-    Split(SplitSide),
-    Packed(PackedSide),
+enum DriverSide {
+    Split(SplitDriver),
+    Packed(PackedDriver),
 }
 
 #[derive(Debug)]
-struct SplitSide {
+struct SplitDriver {
     descriptors: Area<SplitDescriptor>,
     available: Area<u16>,
     used: Area<u16>,
     elements: Area<[u32; 2]>,
     free: Vec<u16>,
-    /// The descriptor after each in its chain, as the driver wrote it: what stands in memory is not to be relied on.
+    /// The descriptor after each one in its chain, as the driver wrote it: the guest's memory is not reliable.
     next: Vec<u16>,
     index: u16,
     seen: u16,
 }
 
 #[derive(Debug)]
-struct PackedSide {
+struct PackedDriver {
     descriptors: Area<u64>,
     driver_event: Area<u16>,
     device_event: Area<u16>,
@@ -131,10 +132,10 @@ struct PackedSide {
 }
 
 impl MockDriver {
-    /// A ring in the guest's memory.
+    /// Creates a ring in the guest's memory.
     ///
     /// # Panics
-    /// If there is no room for it.
+    /// If the guest's memory is used up.
     #[must_use]
     pub fn new(guest: &mut MockGuest, size: u16, features: Features, direction: Direction) -> MockDriver {
         let count = u64::from(size);
@@ -151,7 +152,7 @@ impl MockDriver {
         let count = usize::from(size);
         let side = if packed {
             let start = Cursor::from_word(1 << 15, size).expect("the first place");
-            Side::Packed(PackedSide {
+            DriverSide::Packed(PackedDriver {
                 descriptors: Area::of_guest(Arc::clone(memory), descriptors, WORDS * count)
                     .expect("memory of the guest"),
                 driver_event: words(driver, 2),
@@ -162,7 +163,7 @@ impl MockDriver {
                 used: start,
             })
         } else {
-            Side::Split(SplitSide {
+            DriverSide::Split(SplitDriver {
                 descriptors: Area::of_guest(Arc::clone(memory), descriptors, count).expect("memory of the guest"),
                 available: words(driver, 3 + count),
                 used: words(device, 2),
@@ -176,7 +177,7 @@ impl MockDriver {
         MockDriver { setup, parts, side, out: vec![0; count], lent: 0 }
     }
 
-    /// What the backend sets its ring up with.
+    /// The setup for the backend's ring.
     #[must_use]
     pub fn setup(&self) -> RingSetup {
         self.setup
@@ -188,8 +189,8 @@ impl MockDriver {
         self.parts
     }
 
-    /// Makes a chain of buffers (guest address, bytes) available, all of the ring's direction. Its identifier, or `None` if the ring has not
-    /// so many free descriptors.
+    /// Makes a chain of buffers (guest address, bytes) available, all in the ring's direction. Returns its identifier,
+    /// or `None` if the ring has not enough free descriptors.
     #[inline]
     pub fn offer(&mut self, buffers: &[(u64, u32)]) -> Option<u16> {
         let write = match self.setup.direction {
@@ -199,10 +200,10 @@ impl MockDriver {
         self.offer_any(buffers.iter().map(|&(address, len)| (address, len, write)))
     }
 
-    /// The same through an indirect table at `table`, which has room for it.
+    /// Like [`offer`](MockDriver::offer), through an indirect table at `table`, which must have room for it.
     pub fn offer_indirect(&mut self, guest: &MockGuest, table: u64, buffers: &[(u64, u32)]) -> Option<u16> {
         let write = u16::from(self.setup.direction == Direction::Receive) * DescriptorFlags::WRITE.bits();
-        let packed = matches!(self.side, Side::Packed(_));
+        let packed = matches!(self.side, DriverSide::Packed(_));
         for (index, &(address, len)) in (0_u16..).zip(buffers) {
             let more = usize::from(index) + 1 < buffers.len();
             let next = u16::from(more) * DescriptorFlags::NEXT.bits();
@@ -216,7 +217,7 @@ impl MockDriver {
         self.offer_links(&[(table, len, DescriptorFlags::INDIRECT)])
     }
 
-    /// Makes a chain of any descriptors (guest address, bytes, flags besides those that chain them) available.
+    /// Makes a chain of any descriptors available (guest address, bytes, flags without those that chain them).
     pub fn offer_links(&mut self, links: &[(u64, u32, DescriptorFlags)]) -> Option<u16> {
         self.offer_any(links.iter().copied())
     }
@@ -224,24 +225,24 @@ impl MockDriver {
     #[inline]
     fn offer_any(&mut self, links: impl ExactSizeIterator<Item = (u64, u32, DescriptorFlags)>) -> Option<u16> {
         let id = match &mut self.side {
-            Side::Split(side) => side.offer(links, self.setup.size, &mut self.out)?,
-            Side::Packed(side) => side.offer(links, self.setup.size, &mut self.out)?,
+            DriverSide::Split(side) => side.offer(links, self.setup.size, &mut self.out)?,
+            DriverSide::Packed(side) => side.offer(links, self.setup.size, &mut self.out)?,
         };
         self.lent += 1;
         Some(id)
     }
 
-    /// What came back since the last call: identifiers and bytes written, in the device's order.
+    /// The chains returned since the last call: identifiers and bytes written, in the device's order.
     ///
     /// # Panics
-    /// If the device uses what it was not lent.
+    /// If the device returns a chain that it does not have.
     pub fn collect(&mut self) -> Vec<(u16, u32)> {
         let mut back = Vec::new();
         self.collect_into(&mut back);
         back
     }
 
-    /// The same, appended.
+    /// Like [`collect`](MockDriver::collect), appended to `back`.
     ///
     /// # Panics
     /// As [`collect`](MockDriver::collect).
@@ -249,65 +250,65 @@ impl MockDriver {
     pub fn collect_into(&mut self, back: &mut Vec<(u16, u32)>) {
         loop {
             let used = match &mut self.side {
-                Side::Split(side) => side.used(self.setup.size),
-                Side::Packed(side) => side.used(&self.out, self.setup.size),
+                DriverSide::Split(side) => side.used(self.setup.size),
+                DriverSide::Packed(side) => side.used(&self.out, self.setup.size),
             };
             let Some((id, written)) = used else { return };
             let count = std::mem::take(&mut self.out[usize::from(id)]);
-            assert!(count > 0, "{id} was used, and is not lent");
+            assert!(count > 0, "the device returned {id}, which it does not have");
             match &mut self.side {
-                Side::Split(side) => {
+                DriverSide::Split(side) => {
                     let mut place = id;
                     for _ in 0..count {
                         side.free.push(place);
                         place = side.next[usize::from(place)];
                     }
                 }
-                Side::Packed(side) => side.ids.push(id),
+                DriverSide::Packed(side) => side.ids.push(id),
             }
             self.lent -= 1;
             back.push((id, written));
         }
     }
 
-    /// Says when the device shall call: never, or whenever something is used.
+    /// Sets whether the device should call for every used chain, or never.
     pub fn want_calls(&mut self, wanted: bool) {
         match &mut self.side {
-            Side::Split(side) => side.available.write(0, u16::from(!wanted)),
-            Side::Packed(side) => side.driver_event.write(1, u16::from(!wanted)),
+            DriverSide::Split(side) => side.available.write(0, u16::from(!wanted)),
+            DriverSide::Packed(side) => side.driver_event.write(1, u16::from(!wanted)),
         }
     }
 
-    /// With `EVENT_IDX`: says that the device shall call when it has used so many more than were collected.
+    /// With `EVENT_IDX`: asks for a call when the device has used `more` chains beyond the collected ones.
     pub fn want_call_after(&mut self, more: u16) {
         match &mut self.side {
-            Side::Split(side) => {
+            DriverSide::Split(side) => {
                 side.available.write(2 + usize::from(self.setup.size), side.seen.wrapping_add(more).wrapping_sub(1));
             }
-            Side::Packed(side) => {
+            DriverSide::Packed(side) => {
                 side.driver_event.write(0, side.used.on(more - 1, self.setup.size).word());
                 side.driver_event.write(1, 2);
             }
         }
     }
 
-    /// Whether the device wants to be kicked, without `EVENT_IDX`.
+    /// Returns whether the device wants kicks, without `EVENT_IDX`.
     #[must_use]
     pub fn kicks_are_wanted(&self) -> bool {
         match &self.side {
-            Side::Split(side) => side.used.read(0) & 1 == 0,
-            Side::Packed(side) => side.device_event.read(1) != 1,
+            DriverSide::Split(side) => side.used.read(0) & 1 == 0,
+            DriverSide::Packed(side) => side.device_event.read(1) != 1,
         }
     }
 
-    /// Chains out there.
+    /// The number of chains that the device has.
     #[must_use]
     pub fn lent(&self) -> usize {
         self.lent
     }
 }
 
-impl SplitSide {
+impl SplitDriver {
     #[inline]
     fn offer(
         &mut self,
@@ -343,7 +344,7 @@ impl SplitSide {
     }
 }
 
-impl PackedSide {
+impl PackedDriver {
     #[inline]
     fn offer(
         &mut self,
@@ -383,7 +384,7 @@ impl PackedSide {
             return None;
         }
         let count = out.get(usize::from(tail.id)).copied().unwrap_or(0);
-        assert!(count > 0, "{} was used, and is not lent", tail.id);
+        assert!(count > 0, "the device returned {}, which it does not have", tail.id);
         self.free += count;
         self.used = self.used.on(count, size);
         Some((tail.id, tail.len))

@@ -1,12 +1,13 @@
-//! Virtqueues from the device's side: the one place that reads and writes rings in guest memory.
+//! Virtqueues from the device's side: the only code that reads and writes rings in guest memory.
 //!
-//! A [`Ring`] takes chains that the driver made available, says where their buffers are, and puts them back as used. It copies nothing
-//! and knows nothing of packets. The guest may have written anything, and may write it again while we look:
+//! A [`Ring`] takes chains that the driver made available, reports the addresses of their buffers, and returns them as
+//! used. It copies nothing and does not know about packets. The guest may write anything at any time, also while we
+//! read:
 //!
 //! - each word is read once, by one access, and checked after it was read (`area`);
-//! - a chain that cannot be followed ([`Dropped`]) is taken all the same, so that it can be put back with length 0: it never stays at the
-//!   head of the ring;
-//! - a ring whose indices make no sense ([`Broken`]) is at its end until it is set up again.
+//! - a chain that cannot be followed ([`Dropped`]) is taken all the same and returned with length 0, so it never stays
+//!   at the head of the ring;
+//! - a ring with invalid indices is broken ([`Broken`]) until it is set up again.
 //!
 //! Sources: VirtIO 1.2 §2.7 (split), §2.8 (packed).
 #![allow(unsafe_code, reason = "reads and writes memory that the guest has, too")]
@@ -34,7 +35,7 @@ use split::SplitRing;
 use std::sync::Arc;
 use telpher_mem::torn_pages;
 
-/// Which way a virtqueue's bytes go. Source: VirtIO 1.2 §5.1.2 (receiveq, transmitq: the guest's view).
+/// The direction of a virtqueue's data. Source: VirtIO 1.2 §5.1.2 (receiveq, transmitq: the guest's view).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Direction {
     /// The guest receives: its buffers are written.
@@ -43,10 +44,10 @@ pub enum Direction {
     Transmit,
 }
 
-/// Where a ring's parts are, in the frontend's addresses. Source: vhost-user, `VHOST_USER_SET_VRING_ADDR`.
+/// The addresses of a ring's parts, in the frontend's address space. Source: vhost-user, `VHOST_USER_SET_VRING_ADDR`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RingAddresses {
-    /// The descriptors.
+    /// The descriptor table.
     pub descriptors: u64,
     /// Split: the available ring. Packed: the driver's event suppression.
     pub driver: u64,
@@ -54,27 +55,28 @@ pub struct RingAddresses {
     pub device: u64,
 }
 
-/// Where a ring goes on. Source: vhost-user, `VHOST_USER_SET_VRING_BASE`, "vring state description".
+/// Where a ring resumes. Source: vhost-user, `VHOST_USER_SET_VRING_BASE`, "vring state description".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Base {
-    /// The next available entry: an index that counts on (split), or a place with the driver's wrap counter in bit 15 (packed).
+    /// The next available entry: a free-running index (split), or a position with the driver's wrap counter in bit 15
+    /// (packed).
     pub available: u16,
-    /// The next used entry: the same. A split ring's is in its memory, and this is not looked at.
+    /// The next used entry, in the same form. A split ring reads it from memory and ignores this field.
     pub used: u16,
 }
 
-/// What a ring is set up with.
+/// How a ring is set up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingSetup {
     /// Descriptors: at most 2¹⁵, a power of two if the ring is split.
     pub size: u16,
-    /// What was agreed on; decides the layout.
+    /// The negotiated features, which determine the layout.
     pub features: Features,
-    /// Which way its bytes go.
+    /// The direction of its data.
     pub direction: Direction,
-    /// Where its parts are.
+    /// The addresses of its parts.
     pub addresses: RingAddresses,
-    /// Where it goes on.
+    /// Where it resumes.
     pub base: Base,
 }
 
@@ -82,73 +84,75 @@ pub struct RingSetup {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RingError {
-    /// Not a size that rings have.
-    #[error("a ring of {size} descriptors: a split one has a power of two, and none more than {MOST_DESCRIPTORS}")]
+    /// An invalid size.
+    #[error("a ring has {size} descriptors; a split ring needs a power of two, and any at most {MOST_DESCRIPTORS}")]
     Size {
-        /// What was asked for.
+        /// The requested size.
         size: u16,
     },
-    /// A part is not where it can be.
+    /// A part has an invalid address.
     #[error(
-        "the ring's {part} at the frontend's address {address:#x} are not aligned, or not whole in one region of its memory"
+        "the ring's {part} at the frontend's address {address:#x} are not aligned, or not inside one region of its memory"
     )]
     Part {
-        /// Which.
+        /// The part.
         part: &'static str,
-        /// Where it was said to be.
+        /// Its address.
         address: u64,
     },
     /// The base is beyond the ring.
-    #[error("the ring of {size} descriptors cannot go on at {base:#06x}")]
+    #[error("the ring of {size} descriptors cannot resume at {base:#06x}")]
     Base {
-        /// Where it was to go on.
+        /// The requested base.
         base: u16,
-        /// Descriptors.
+        /// The number of descriptors.
         size: u16,
     },
 }
 
-/// Why a ring is at its end until it is set up again.
+/// Why a ring is broken until it is set up again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Broken {
-    /// More is available than the ring has.
+    /// More chains are available than the ring can hold.
     #[error("the driver made {ahead} buffers available in a ring of {size}")]
     Ahead {
-        /// Beyond what was used.
+        /// Chains available beyond the used index.
         ahead: u16,
-        /// Descriptors.
+        /// The number of descriptors.
         size: u16,
     },
-    /// A chain that begins nowhere.
-    #[error("the driver made a chain available that begins at descriptor {head} of {size}")]
+    /// A chain that starts outside the descriptor table.
+    #[error("the driver made a chain available that starts at descriptor {head} of {size}")]
     Head {
-        /// Where.
+        /// The index of its first descriptor.
         head: u16,
-        /// Descriptors.
+        /// The number of descriptors.
         size: u16,
     },
-    /// The DMA queue that has its copies answers no more.
-    #[error("copies of a burst have not landed for seconds: their DMA queue says that it works and finishes nothing")]
+    /// A DMA queue holds its copies and completes none.
+    #[error(
+        "copies of a burst were not complete for seconds: their DMA queue reports that it works but completes nothing"
+    )]
     Silent,
-    /// Guest memory went away under the backend.
-    #[error("a file of the guest's memory became shorter than it was announced")]
+    /// Guest memory disappeared under the backend.
+    #[error("a file of the guest's memory became shorter than announced")]
     Torn,
 }
 
-/// A chain that goes back.
+/// A chain that is returned to the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Used {
     /// The chain's identifier.
     pub id: u16,
-    /// Its descriptors in the ring.
+    /// The number of its descriptors in the ring.
     pub descriptors: u16,
-    /// Bytes that were written to it, from its first.
+    /// The bytes that were written to it, counted from its start.
     pub written: u32,
 }
 
 impl Used {
-    /// A chain with so many bytes written.
+    /// A used chain with `written` bytes written.
     #[must_use]
     pub fn of(chain: &Chain, written: u32) -> Used {
         Used { id: chain.id, descriptors: chain.descriptors, written }
@@ -168,15 +172,15 @@ pub struct Ring {
     setup: RingSetup,
     layout: Layout,
     broken: Option<Broken>,
-    /// [`torn_pages`] when the memory was last found whole.
+    /// The value of [`torn_pages`] when the memory was last found intact.
     torn_pages: usize,
 }
 
 impl Ring {
-    /// The ring that the frontend described, in its memory.
+    /// Creates the ring that the frontend described, in its memory.
     ///
     /// # Errors
-    /// [`RingError`]: a size, place or base that cannot be.
+    /// [`RingError`]: an invalid size, address or base.
     pub fn new(memory: &Arc<GuestMemory>, setup: RingSetup) -> Result<Ring, RingError> {
         if setup.size == 0 || setup.size > MOST_DESCRIPTORS {
             return Err(RingError::Size { size: setup.size });
@@ -187,15 +191,15 @@ impl Ring {
             Layout::Split(SplitRing::new(memory, &setup)?)
         };
         let mut ring = Ring { memory: Arc::clone(memory), setup, layout, broken: None, torn_pages: 0 };
-        // Memory that went away before, or in the words just read, breaks it as well.
-        ring.look_again(torn_pages());
+        // Memory that disappeared before, or while the words above were read, breaks it as well.
+        ring.check_memory(torn_pages());
         Ok(ring)
     }
 
-    /// The same ring, where it stands now, in the memory of another table.
+    /// The same ring in its current state, in the memory of another table.
     ///
     /// # Errors
-    /// [`RingError::Part`]: its parts are not in that memory.
+    /// [`RingError::Part`]: its parts do not lie in that memory.
     pub fn moved_to(&self, memory: &Arc<GuestMemory>) -> Result<Ring, RingError> {
         let setup = RingSetup { base: self.base(), ..self.setup };
         let mut ring = Ring::new(memory, setup)?;
@@ -208,23 +212,23 @@ impl Ring {
         Ok(ring)
     }
 
-    /// What it was set up with.
+    /// The setup with which it was created.
     #[must_use]
     pub fn setup(&self) -> &RingSetup {
         &self.setup
     }
 
-    /// The memory its chains lie in.
+    /// The memory of its chains.
     #[must_use]
     pub fn memory(&self) -> &Arc<GuestMemory> {
         &self.memory
     }
 
-    /// Takes up to `most` chains that the driver made available, in its order, and appends them to `burst`. Returns how many. Chains with
-    /// [`Chain::dropped`] have nothing to copy and go back with the others.
+    /// Takes up to `most` chains that the driver made available, in order, and appends them to `burst`. Returns how
+    /// many. Chains with [`Chain::dropped`] have nothing to copy and are returned like the others.
     ///
     /// # Errors
-    /// [`Broken`], and from then on always; chains taken before stay valid.
+    /// [`Broken`], and from then on always; chains taken earlier stay valid.
     ///
     /// # Panics
     /// If `burst` has chains of a ring in other memory; [`clear`](Burst::clear) it first.
@@ -238,10 +242,10 @@ impl Ring {
             Layout::Packed(ring) => ring.take(&self.memory, burst, most),
         };
         if let Err(broken) = taken {
-            // Zeros in the place of pages that went away may look like anything.
+            // Zeros in place of pages that disappeared may look like anything.
             let broken = if self.memory.is_whole() { broken } else { Broken::Torn };
             self.broken = Some(broken);
-            // What came before goes its way.
+            // Chains taken before the error are still delivered.
             if burst.chains.len() == before {
                 return Err(broken);
             }
@@ -249,7 +253,7 @@ impl Ring {
         Ok(burst.chains.len() - before)
     }
 
-    /// Chains that the driver made available and nobody took; what the memory says at this moment, and at most the ring's size.
+    /// Returns whether chains are available that were not taken, according to the ring's memory at this moment.
     #[must_use]
     pub fn available(&self) -> bool {
         match &self.layout {
@@ -258,10 +262,10 @@ impl Ring {
         }
     }
 
-    /// Takes back that the last chains of `burst` from `keep` on were taken: the next [`take`](Ring::take) finds them again.
+    /// Undoes taking the chains of `burst` from `keep` on: the next [`take`](Ring::take) takes them again.
     ///
     /// # Panics
-    /// If `burst` has not so many, or they are not the last that were taken.
+    /// If `burst` does not have that many, or they are not the ones taken last.
     pub fn untake(&mut self, burst: &mut Burst, keep: usize) {
         let back = &burst.chains[keep..];
         match &mut self.layout {
@@ -271,8 +275,8 @@ impl Ring {
         burst.truncate(keep);
     }
 
-    /// Writes chains into the ring as used; [`publish`](Ring::publish) shows them to the driver. A packed ring shows all but the first at once,
-    /// which nobody looks at before the first.
+    /// Writes chains into the ring as used; [`publish`](Ring::publish) makes them visible to the driver. In a packed
+    /// ring all but the first are visible at once, but a driver does not look at them before the first.
     pub fn put(&mut self, used: &[Used]) {
         match &mut self.layout {
             Layout::Split(ring) => ring.put(used),
@@ -280,7 +284,7 @@ impl Ring {
         }
     }
 
-    /// Shows the driver what was [`put`](Ring::put). True if it wants to be called.
+    /// Makes the chains that were [`put`](Ring::put) visible to the driver. Returns true if it wants a call.
     #[must_use]
     pub fn publish(&mut self) -> bool {
         match &mut self.layout {
@@ -289,8 +293,8 @@ impl Ring {
         }
     }
 
-    /// The bytes that the last [`put`](Ring::put) and [`publish`](Ring::publish) wrote to guest memory, by the frontend's address and length; for the
-    /// dirty log.
+    /// Calls `each` with the frontend's address and the length of every range of guest memory that the last
+    /// [`put`](Ring::put) and [`publish`](Ring::publish) wrote; for the dirty log.
     pub fn written(&self, each: impl FnMut(u64, u64)) {
         match &self.layout {
             Layout::Split(ring) => ring.written(self.setup.addresses.device, each),
@@ -298,8 +302,8 @@ impl Ring {
         }
     }
 
-    /// Says whether the driver shall kick when it makes chains available. A kick may come all the same. When told to, whoever waits looks
-    /// once more before: what came meanwhile was not kicked for.
+    /// Sets whether the driver should kick when it makes chains available. A kick may come in any case. After enabling
+    /// kicks, the caller checks the ring once more before it waits: the driver sent no kick for earlier chains.
     pub fn want_kicks(&mut self, wanted: bool) {
         match &mut self.layout {
             Layout::Split(ring) => ring.want_kicks(wanted),
@@ -307,7 +311,7 @@ impl Ring {
         }
     }
 
-    /// Chains taken and not put back.
+    /// The number of chains taken and not returned.
     #[must_use]
     pub fn outstanding(&self) -> u16 {
         match &self.layout {
@@ -316,14 +320,15 @@ impl Ring {
         }
     }
 
-    /// A split ring's first heads are these, as many as were taken and not put back by a backend before this one; a packed ring has them in itself.
+    /// Makes these heads the first of a split ring: the chains that a previous backend took and did not return. A
+    /// packed ring holds them itself.
     pub(crate) fn resume(&mut self, heads: Vec<u16>) {
         if let Layout::Split(ring) = &mut self.layout {
             ring.resume(heads);
         }
     }
 
-    /// A packed ring's place from which on the last so many descriptors were taken; 0 of a split one.
+    /// The position in a packed ring at which the last `descriptors` descriptors were taken; 0 for a split ring.
     pub(crate) fn place_before(&self, descriptors: u16) -> u16 {
         match &self.layout {
             Layout::Split(_) => 0,
@@ -331,14 +336,14 @@ impl Ring {
         }
     }
 
-    /// Writes both words of a packed ring's descriptor that is lent.
+    /// Writes both words of a descriptor that was taken from a packed ring.
     pub(crate) fn restore_descriptor(&self, place: u16, words: [u64; 2]) {
         if let Layout::Packed(ring) = &self.layout {
             ring.restore(place, words);
         }
     }
 
-    /// Both words of a packed ring's descriptor; zeros of a split one.
+    /// Both words of a packed ring's descriptor; zeros for a split ring.
     pub(crate) fn descriptor_words(&self, place: u16) -> [u64; 2] {
         match &self.layout {
             Layout::Split(_) => [0; 2],
@@ -346,7 +351,7 @@ impl Ring {
         }
     }
 
-    /// Where it goes on, for who sets it up again.
+    /// Where the ring resumes when it is set up again.
     #[must_use]
     pub fn base(&self) -> Base {
         match &self.layout {
@@ -355,12 +360,12 @@ impl Ring {
         }
     }
 
-    /// Nothing is taken any more.
+    /// Breaks the ring: nothing is taken any more.
     pub(crate) fn break_off(&mut self, reason: Broken) {
         self.broken.get_or_insert(reason);
     }
 
-    /// Why nothing is taken any more.
+    /// Why the ring is broken; `None` if it is not.
     #[must_use]
     pub fn broken(&self) -> Option<Broken> {
         self.broken
@@ -370,13 +375,13 @@ impl Ring {
     fn check(&mut self) -> Result<(), Broken> {
         let torn_pages = torn_pages();
         if torn_pages != self.torn_pages {
-            self.look_again(torn_pages);
+            self.check_memory(torn_pages);
         }
         self.broken.map_or(Ok(()), Err)
     }
 
     #[cold]
-    fn look_again(&mut self, torn_pages: usize) {
+    fn check_memory(&mut self, torn_pages: usize) {
         self.torn_pages = torn_pages;
         if !self.memory.is_whole() {
             self.broken.get_or_insert(Broken::Torn);
@@ -384,5 +389,5 @@ impl Ring {
     }
 }
 
-/// Where the pieces of a chain go.
+/// The pieces of chains.
 type Pieces = Vec<Piece>;

@@ -1,9 +1,10 @@
-//! The packed layout: one ring of descriptors that both sides write, with wrap counters for whose turn it is. Source: VirtIO 1.2 §2.8.
+//! The packed layout: one ring of descriptors written by both sides; wrap counters show which side owns a descriptor.
+//! Source: VirtIO 1.2 §2.8.
 
 use super::area::{Area, Words};
 use super::burst::{Burst, Chain, Step, Steps};
 use super::chain::{Dropped, Gather, Link, PLAIN, Rules};
-use super::split::wants;
+use super::split::need_event;
 use super::{Base, Broken, RingError, RingSetup, Used};
 use crate::memory::Window;
 use crate::words::{
@@ -13,19 +14,20 @@ use crate::{GuestMemory, Piece};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// The wrap counter's bit beside a place. Source: VirtIO 1.2 §2.8.14, `desc_event_wrap`; vhost-user, vring state.
+/// The wrap counter's bit beside a position. Source: VirtIO 1.2 §2.8.14, `desc_event_wrap`; vhost-user, vring state.
 const WRAP: u16 = 1 << 15;
-/// Words (of eight bytes) of a descriptor: its address, and its length, identifier and flags, which are read and written at once.
+/// Words (of eight bytes) of a descriptor: its address, and its length, identifier and flags, which are accessed
+/// together.
 pub(super) const WORDS: usize = 2;
-/// Words of an event suppression structure: where (`desc`), and how (`flags`).
+/// Words of an event suppression structure: the position (`desc`) and the mode (`flags`).
 const EVENT_WHERE: usize = 0;
 const EVENT_HOW: usize = 1;
 
-/// The flags that say whose turn it is.
-const TURN: DescriptorFlags = DescriptorFlags::AVAIL.union(DescriptorFlags::USED);
-const PLAIN_AND_TURN: DescriptorFlags = PLAIN.union(TURN);
+/// The flags that show which side owns a descriptor.
+const AVAIL_USED: DescriptorFlags = DescriptorFlags::AVAIL.union(DescriptorFlags::USED);
+const PLAIN_AND_AVAIL_USED: DescriptorFlags = PLAIN.union(AVAIL_USED);
 
-/// A place in the ring and the wrap counter that goes with it.
+/// A position in the ring and its wrap counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cursor {
     pub(super) place: u16,
@@ -46,7 +48,7 @@ impl Cursor {
         self.place | if self.wrap { WRAP } else { 0 }
     }
 
-    /// So many places on, at most once around.
+    /// Advances by `by` positions, at most once around.
     #[inline]
     pub(super) fn on(self, by: u16, size: u16) -> Cursor {
         // Cannot overflow: the place is less than 2¹⁵, and the step at most that.
@@ -54,29 +56,29 @@ impl Cursor {
         if place >= size { Cursor { place: place - size, wrap: !self.wrap } } else { Cursor { place, ..self } }
     }
 
-    /// So many places back, at most once around.
+    /// Goes back by `by` positions, at most once around.
     fn back(self, by: u16, size: u16) -> Cursor {
-        // Once around and so many back; the counter turns with every time around.
+        // Forward by the rest of the ring; the wrap counter flips with every time around.
         let forward = self.on(size - by, size);
         Cursor { wrap: !forward.wrap, ..forward }
     }
 
-    /// The flags, of those that say whose turn it is, of a descriptor that is available here.
+    /// The ownership flags of a descriptor that is available at this position.
     #[inline]
     fn lent(self) -> DescriptorFlags {
         if self.wrap { DescriptorFlags::AVAIL } else { DescriptorFlags::USED }
     }
 
-    /// A descriptor with these flags is available here.
+    /// Returns whether a descriptor with these flags is available at this position.
     #[inline]
     fn available(self, flags: DescriptorFlags) -> bool {
-        flags.intersection(TURN) == self.lent()
+        flags.intersection(AVAIL_USED) == self.lent()
     }
 
-    /// The flags that mark a descriptor used here.
+    /// The flags that mark a descriptor as used at this position.
     #[inline]
     fn used(self) -> DescriptorFlags {
-        if self.wrap { TURN } else { DescriptorFlags::empty() }
+        if self.wrap { AVAIL_USED } else { DescriptorFlags::empty() }
     }
 }
 
@@ -105,7 +107,7 @@ impl Tail {
     }
 }
 
-/// Plain chains as they lie in the ring.
+/// Plain chains in the ring.
 struct PackedSteps<'a> {
     descriptors: Words<'a, u64>,
     memory: &'a GuestMemory,
@@ -113,7 +115,7 @@ struct PackedSteps<'a> {
     size: u16,
     cursor: Cursor,
     plain: DescriptorFlags,
-    /// What is plain, and available at the cursor.
+    /// The flags of a plain descriptor that is available at the cursor.
     expected: DescriptorFlags,
 }
 
@@ -122,8 +124,9 @@ impl Steps for PackedSteps<'_> {
     fn step(&mut self, _: bool) -> Option<Step> {
         let place = usize::from(self.cursor.place) * WORDS;
         let tail = Tail::from_word(self.descriptors.acquire(place + 1));
-        // Also of those after the first, which need not be looked at: what is odd is not plain.
-        if tail.flags.intersection(PLAIN_AND_TURN) != self.expected || tail.len == 0 {
+        // Checked also for descriptors after the first, where it is not required: any other flags make a descriptor not
+        // plain.
+        if tail.flags.intersection(PLAIN_AND_AVAIL_USED) != self.expected || tail.len == 0 {
             return None;
         }
         let guest = self.descriptors.read(place);
@@ -150,19 +153,19 @@ pub(super) struct PackedRing {
     descriptors: Area<u64>,
     driver_event: Area<u16>,
     device_event: Area<u16>,
-    /// Where the next chain is made available.
+    /// The position of the next available chain.
     next: Cursor,
-    /// Where the next used descriptor is written.
+    /// The position of the next used descriptor.
     put: Cursor,
-    /// The first used descriptor that was put and is not shown: its place and second word.
+    /// The first used descriptor that was put and not published: its position and second word.
     first: Option<(Cursor, u64)>,
-    /// Descriptors taken and not put back.
+    /// Descriptors taken and not returned.
     lent: u16,
-    /// Chains taken and not put back.
+    /// Chains taken and not returned.
     outstanding: u16,
-    /// Where the used descriptors that were shown last begin.
+    /// The position of the first used descriptor of the last `publish`.
     shown: Cursor,
-    /// The driver is called for the first that is shown.
+    /// Nothing was published yet: the driver is called for the first chain.
     fresh: bool,
 }
 
@@ -172,7 +175,7 @@ impl PackedRing {
         let count = usize::from(size);
         let part = |part, address| move || RingError::Part { part, address };
         let descriptors = || part("descriptors", addresses.descriptors);
-        // A descriptor is aligned to 16 bytes (VirtIO 1.2 §2.8.10.1); `Area` asks for eight.
+        // A descriptor is aligned to 16 bytes (VirtIO 1.2 §2.8.10.1); `Area` requires only eight.
         if !addresses.descriptors.is_multiple_of(DESCRIPTOR_BYTES.into()) {
             return Err(descriptors()());
         }
@@ -196,13 +199,13 @@ impl PackedRing {
         })
     }
 
-    /// What the same ring knew in other memory.
+    /// Takes over the state of the same ring in other memory.
     pub(super) fn go_on_from(&mut self, old: &PackedRing) {
         (self.first, self.lent, self.outstanding) = (old.first, old.lent, old.outstanding);
         (self.shown, self.fresh) = (old.shown, old.fresh);
     }
 
-    /// Where so many descriptors were taken that are the last.
+    /// The position at which the last `descriptors` descriptors were taken.
     pub(super) fn place_before(&self, descriptors: u16) -> u16 {
         self.next.back(descriptors, self.rules.size).place
     }
@@ -212,13 +215,13 @@ impl PackedRing {
         [0, 1].map(|word| self.descriptors.read(usize::from(place) * WORDS + word))
     }
 
-    /// Writes both.
+    /// Writes both words of a descriptor.
     pub(super) fn restore(&self, place: u16, words: [u64; 2]) {
         self.descriptors.write(usize::from(place) * WORDS, words[0]);
         self.descriptors.release(usize::from(place) * WORDS + 1, words[1]);
     }
 
-    /// The second word of a descriptor, and what was written before it.
+    /// Reads a descriptor's second word with acquire ordering.
     #[inline]
     fn tail(&self, place: u16) -> Tail {
         Tail::from_word(self.descriptors.acquire(usize::from(place) * WORDS + 1))
@@ -236,7 +239,7 @@ impl PackedRing {
             if taken < most {
                 taken += self.take_long(memory, burst, most - taken);
             }
-            // Whatever ended the run: nothing is available, or it is no plain chain, or one too many.
+            // The run ended: nothing is available, the next chain is not plain, or the ring is full.
             if taken == most || !self.take_any(memory, burst)? {
                 return Ok(());
             }
@@ -244,7 +247,7 @@ impl PackedRing {
         }
     }
 
-    /// The descriptors from the next on.
+    /// The plain chains from the next position on.
     #[inline]
     fn steps<'a>(&'a self, memory: &'a GuestMemory) -> PackedSteps<'a> {
         let (cursor, plain, window) = (self.next, self.rules.plain(), Window::default());
@@ -260,13 +263,13 @@ impl PackedRing {
         }
     }
 
-    /// Descriptors that may be taken: no more than the ring is out.
+    /// How many descriptors may be taken: at most the ring's size in all.
     #[inline]
     fn room(&self) -> u16 {
         self.rules.size.saturating_sub(self.lent)
     }
 
-    /// Appends chains as long as each is one descriptor and one piece, as nearly all are. Returns how many.
+    /// Appends chains as long as each is one descriptor and one piece (nearly all are). Returns how many.
     #[inline(never)]
     fn take_short(&mut self, memory: &GuestMemory, burst: &mut Burst, most: usize) -> usize {
         let taken = burst.extend_short(most.min(self.room().into()), self.steps(memory));
@@ -274,7 +277,7 @@ impl PackedRing {
         taken
     }
 
-    /// Appends chains as long as each is of a few descriptors, of one piece each. Returns how many.
+    /// Appends chains as long as each is a few descriptors of one piece each. Returns how many.
     #[inline(never)]
     fn take_long(&mut self, memory: &GuestMemory, burst: &mut Burst, most: usize) -> usize {
         let (taken, descriptors) = burst.extend_long(most, self.room().into(), self.steps(memory));
@@ -282,7 +285,7 @@ impl PackedRing {
         taken
     }
 
-    /// So many chains were taken, of so many descriptors, no more than there was room for.
+    /// Records that chains were taken, with this many descriptors, no more than there was room for.
     #[inline]
     fn took(&mut self, chains: usize, descriptors: usize) {
         let [chains, descriptors] = [chains, descriptors].map(|count| u16::try_from(count).unwrap_or(0));
@@ -291,7 +294,7 @@ impl PackedRing {
         self.outstanding += chains;
     }
 
-    /// Appends the next chain, whatever it is; false if there is none.
+    /// Appends the next chain, of any kind; returns false if there is none.
     #[inline(never)]
     fn take_any(&mut self, memory: &GuestMemory, burst: &mut Burst) -> Result<bool, Broken> {
         let size = self.rules.size;
@@ -303,7 +306,7 @@ impl PackedRing {
         let mut gather = Gather { rules: self.rules, memory, pieces: &mut burst.pieces, start, len: 0 };
         let (id, descriptors, followed) = self.follow(tail, &mut gather);
         let len = gather.len;
-        // Whose descriptor we have not put back cannot be available again.
+        // A descriptor that we have not returned cannot become available again.
         let lent = self.lent.saturating_add(descriptors);
         if lent > size {
             burst.pieces.truncate(start);
@@ -316,8 +319,8 @@ impl PackedRing {
         Ok(true)
     }
 
-    /// Gathers the chain at `next`, whose first descriptor's second word was read. Says its identifier, which its last descriptor has, and
-    /// its descriptors, also when it cannot be used: then they are only counted.
+    /// Collects the chain at `next`, whose first descriptor's second word was read. Returns its identifier, which is in
+    /// its last descriptor, and its number of descriptors. For an invalid chain the descriptors are only counted.
     #[inline]
     fn follow(&self, first: Tail, gather: &mut Gather<'_>) -> (u16, u16, Result<(), Dropped>) {
         let size = gather.rules.size;
@@ -330,11 +333,12 @@ impl PackedRing {
                 followed = if !tail.flags.contains(DescriptorFlags::INDIRECT) {
                     gather.buffer(link)
                 } else if count > 1 {
-                    // A chain in the ring and a table exclude each other (VirtIO 1.2 §2.8.19).
+                    // A chain in the ring and a table are mutually exclusive (VirtIO 1.2 §2.8.19).
                     Err(Dropped::Indirect)
                 } else {
-                    // In a table only WRITE counts, and all its descriptors do (VirtIO 1.2 §2.8.7). And that only where it is written: DPDK's driver (22.11)
-                    // leaves the flag in descriptors of buffers to be read, which a device should not read, but may (§2.7.5.1).
+                    // In a table only WRITE counts, and all its descriptors are used (VirtIO 1.2 §2.8.7). WRITE is only
+                    // checked if the device writes: DPDK's driver (22.11) leaves the flag set in readable buffers. A
+                    // device should not read such buffers, but may (§2.7.5.1).
                     let mut counts = DescriptorFlags::INDIRECT;
                     counts.set(DescriptorFlags::WRITE, gather.rules.writes);
                     gather.table(link, |descriptor: PackedDescriptor, index, count| {
@@ -347,17 +351,17 @@ impl PackedRing {
             if !tail.flags.contains(DescriptorFlags::NEXT) {
                 return (tail.id, count, followed);
             }
-            // The driver makes the first available last, so that the others are complete (VirtIO 1.2 §2.8.21).
+            // The driver makes the first descriptor available last, so the others are complete (VirtIO 1.2 §2.8.21).
             cursor = cursor.on(1, size);
             tail = self.tail(cursor.place);
         }
-        // As many descriptors as the ring has, and the last says that there are more.
+        // As many descriptors as the ring has, and the last one still has a next.
         (first.id, size, Err(Dropped::Loop))
     }
 
     pub(super) fn untake(&mut self, chains: &[Chain]) {
         let descriptors: u16 = chains.iter().map(|chain| chain.descriptors).sum();
-        assert!(descriptors <= self.lent, "so many were taken and not put back");
+        assert!(descriptors <= self.lent, "no more chains are untaken than were taken");
         self.lent -= descriptors;
         self.outstanding -= u16::try_from(chains.len()).expect("no more chains than descriptors");
         self.next = self.next.back(descriptors, self.rules.size);
@@ -373,7 +377,7 @@ impl PackedRing {
                 flags |= DescriptorFlags::WRITE;
             }
             let word = Tail { len: used.written, id: used.id, flags }.word();
-            // The driver looks at them in their order, so the first shows all (VirtIO 1.2 §2.8.22).
+            // The driver reads used descriptors in order, so the first makes all visible (VirtIO 1.2 §2.8.22).
             if self.first.is_none() {
                 self.first = Some((cursor, word));
                 self.shown = cursor;
@@ -392,7 +396,8 @@ impl PackedRing {
     pub(super) fn publish(&mut self) -> bool {
         let Some((cursor, word)) = self.first.take() else { return false };
         self.descriptors.release(usize::from(cursor.place) * WORDS + 1, word);
-        // SeqCst: our flags before their event structure, against theirs in the other order (VirtIO 1.2 §2.8.21.3).
+        // SeqCst: we write our flags before we read the driver's event structure; the driver does the reverse (VirtIO
+        // 1.2 §2.8.21.3).
         fence(Ordering::SeqCst);
         let how = self.driver_event.read(EVENT_HOW);
         let fresh = std::mem::take(&mut self.fresh);
@@ -401,12 +406,12 @@ impl PackedRing {
             EVENT_DESCRIPTOR if self.events && !fresh => {
                 let event = self.driver_event.read(EVENT_WHERE);
                 let size = self.rules.size;
-                // In the counting of where we stand now: what lies before the last wrap is a ring's size lower.
+                // Relative to the current wrap: a position before the last wrap is one ring size lower.
                 let at = |cursor: Cursor| {
                     if cursor.wrap == self.put.wrap { cursor.place } else { cursor.place.wrapping_sub(size) }
                 };
                 let event = at(Cursor { place: event & !WRAP, wrap: event & WRAP != 0 });
-                wants(event, at(cursor), self.put.place)
+                need_event(event, at(cursor), self.put.place)
             }
             _ => true,
         }
@@ -433,7 +438,7 @@ impl PackedRing {
             true => EVENT_ENABLE,
         };
         self.device_event.release(EVENT_HOW, how);
-        // SeqCst: this before the next look at a descriptor's flags (VirtIO 1.2 §2.8.21.3).
+        // SeqCst: this write before the next read of a descriptor's flags (VirtIO 1.2 §2.8.21.3).
         fence(Ordering::SeqCst);
     }
 

@@ -1,4 +1,5 @@
-//! The split layout: a table of descriptors, a ring of heads from the driver, a ring of used heads back. Source: VirtIO 1.2 §2.7.
+//! The split layout: a table of descriptors, a ring of available heads from the driver, and a ring of used heads back.
+//! Source: VirtIO 1.2 §2.7.
 
 use super::area::{Area, Words};
 use super::burst::{Burst, Step, Steps};
@@ -11,15 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Words of the available ring before its heads: flags, index.
+/// Words of the available ring before its heads: flags and index.
 const AVAILABLE_HEADS: usize = 2;
-/// Where the available ring's index is, in words; the used ring's is there, too.
+/// The position of the index in the available ring, in words; the same in the used ring.
 const INDEX: usize = 1;
 
-/// Heads that are read, and whose descriptors are fetched, before the first is followed. Source: the usual burst.
+/// How many heads are read, and their descriptors prefetched, before the first is followed. Source: the usual burst.
 const AHEAD: usize = 32;
 
-/// Plain chains from these heads.
+/// Plain chains that start at these heads.
 struct SplitSteps<'a> {
     descriptors: Words<'a, SplitDescriptor>,
     memory: &'a GuestMemory,
@@ -63,27 +64,28 @@ pub(super) struct SplitRing {
     rules: Rules,
     events: bool,
     descriptors: Area<SplitDescriptor>,
-    /// Flags, index, heads, and the used event.
+    /// Flags, index, heads, and the used event index.
     available: Area<u16>,
     /// Flags, index.
     used: Area<u16>,
-    /// The used elements: identifier and length, one word.
+    /// The used elements: identifier and length in one word.
     elements: Area<[u32; 2]>,
-    /// From which available index on the driver shall kick.
+    /// The available index from which on the driver shall kick.
     available_event: Area<u16>,
-    /// The next head to take, counting on.
+    /// The next head to take, free-running.
     next: u16,
     /// The driver's index when it was last read.
     seen: u16,
-    /// What the driver knows to be used, counting on.
+    /// The used index that the driver sees, free-running.
     shown: u16,
-    /// What was put, counting on.
+    /// The number of chains put, free-running.
     put: u16,
-    /// Used elements of the last `put`s before the last `publish`, for the dirty log: from where.
+    /// For the dirty log: the first used element of the `put`s before the last `publish`.
     logged_from: u16,
-    /// No element was ever published: the driver is called for the first.
+    /// Nothing was published yet: the driver is called for the first chain.
     first: bool,
-    /// Heads that stand for those of the available ring from an index on: what a backend before this one took and did not put back.
+    /// The heads that a previous backend took and did not return, and the available index of the first one. They
+    /// replace the available ring's heads.
     lent: (u16, Vec<u16>),
 }
 
@@ -107,7 +109,8 @@ impl SplitRing {
         let available_event = at(4 + elements).and_then(|at| area(memory, at, 1)).ok_or_else(used_part)?;
         // The used index is in memory, and the driver counts on from it.
         let shown = used.acquire(INDEX);
-        // A frontend that does not know (virtio-user after the backend was killed) names a base that cannot be: then nothing is lent.
+        // A frontend without a valid base (virtio-user after the backend was killed) names an impossible one: then no
+        // chain is outstanding.
         let next = if base.available.wrapping_sub(shown) <= size { base.available } else { shown };
         Ok(SplitRing {
             rules: Rules::of(size, features, direction),
@@ -127,19 +130,19 @@ impl SplitRing {
         })
     }
 
-    /// What the same ring knew in other memory; what the guest wrote there meanwhile does not count.
+    /// Takes over the state of the same ring in other memory; what the guest wrote there meanwhile is ignored.
     pub(super) fn go_on_from(&mut self, old: &SplitRing) {
         (self.shown, self.put, self.logged_from, self.first) = (old.shown, old.put, old.logged_from, old.first);
         (self.next, self.seen) = (old.next, old.next);
         self.lent.clone_from(&old.lent);
     }
 
-    /// These heads come first, whatever the available ring says of them.
+    /// Takes these heads first, whatever the available ring contains.
     pub(super) fn resume(&mut self, heads: Vec<u16>) {
         self.lent = (self.next, heads);
     }
 
-    /// Puts those heads, of the next, that come first where the available ring has others.
+    /// Replaces the available ring's heads by the resumed ones where they apply.
     #[cold]
     fn put_lent(&self, heads: &mut [u16]) {
         let (from, lent) = &self.lent;
@@ -163,7 +166,7 @@ impl SplitRing {
         let size = self.rules.size;
         if usize::from(self.seen.wrapping_sub(self.next)) < most {
             let seen = self.available.acquire(INDEX);
-            // Both count on, so their distance is what the driver has lent and not got back.
+            // Both indices are free-running, so their distance is the number of chains that the device has.
             let ahead = seen.wrapping_sub(self.shown);
             if ahead > size || seen.wrapping_sub(self.next) > size {
                 return Err(Broken::Ahead { ahead: ahead.max(seen.wrapping_sub(self.next)), size });
@@ -191,7 +194,8 @@ impl SplitRing {
         Ok(())
     }
 
-    /// Reads the next heads. The driver wrote their descriptors on another core: these lines come together, not one after the other.
+    /// Reads the next heads. The driver wrote their descriptors on another core: prefetching brings the lines in
+    /// parallel, not one after the other.
     #[inline]
     fn fetch(&self, heads: &mut [u16]) {
         let (available, descriptors, mask) = (self.available.words(), self.descriptors.words(), self.rules.size - 1);
@@ -206,21 +210,21 @@ impl SplitRing {
         }
     }
 
-    /// The descriptors from these heads on.
+    /// The plain chains that start at these heads.
     #[inline]
     fn steps<'a>(&'a self, memory: &'a GuestMemory, heads: &'a [u16]) -> SplitSteps<'a> {
         let (descriptors, window, heads) = (self.descriptors.words(), Window::default(), heads.iter());
         SplitSteps { descriptors, memory, window, rules: self.rules, heads, head: 0, next: 0 }
     }
 
-    /// Appends chains as long as each is one descriptor and one piece, as nearly all are. Returns how many.
+    /// Appends chains as long as each is one descriptor and one piece (nearly all are). Returns how many.
     #[inline(never)]
     fn take_short(&mut self, memory: &GuestMemory, burst: &mut Burst, heads: &[u16]) -> usize {
         let taken = burst.extend_short(heads.len(), self.steps(memory, heads));
         self.took(taken)
     }
 
-    /// Appends chains as long as each is of a few descriptors, of one piece each. Returns how many.
+    /// Appends chains as long as each is a few descriptors of one piece each. Returns how many.
     #[inline(never)]
     fn take_long(&mut self, memory: &GuestMemory, burst: &mut Burst, heads: &[u16]) -> usize {
         let (taken, _) = burst.extend_long(heads.len(), usize::MAX, self.steps(memory, heads));
@@ -229,12 +233,12 @@ impl SplitRing {
 
     #[inline]
     fn took(&mut self, chains: usize) -> usize {
-        // No more than heads, which are a few.
+        // No more than the heads passed in.
         self.next = self.next.wrapping_add(u16::try_from(chains).unwrap_or(0));
         chains
     }
 
-    /// Appends the chain from `head`, whatever it is.
+    /// Appends the chain that starts at `head`, of any kind.
     #[inline(never)]
     fn take_any(&mut self, head: u16, memory: &GuestMemory, burst: &mut Burst) -> Result<(), Broken> {
         let size = self.rules.size;
@@ -251,7 +255,7 @@ impl SplitRing {
 
     pub(super) fn untake(&mut self, count: usize) {
         let count = u16::try_from(count).ok().filter(|&count| count <= self.outstanding());
-        self.next = self.next.wrapping_sub(count.expect("so many were taken and not put back"));
+        self.next = self.next.wrapping_sub(count.expect("no more chains are untaken than were taken"));
     }
 
     #[inline]
@@ -270,10 +274,10 @@ impl SplitRing {
         }
     }
 
-    /// Once they are all back their indices mean others.
+    /// Forgets the resumed heads when all are returned: their indices are reused then.
     #[cold]
     fn forget_lent(&mut self) {
-        // Counts on by a ring's size at most from one look to the next, so that it does not come around unseen.
+        // The index advances by at most one ring size between two checks, so it cannot wrap around unnoticed.
         if usize::from(self.put.wrapping_sub(self.lent.0)) >= self.lent.1.len() {
             self.lent.1 = Vec::new();
         }
@@ -287,14 +291,15 @@ impl SplitRing {
         }
         self.used.release(INDEX, new);
         self.shown = new;
-        // SeqCst: our index before their flags or event, against theirs in the other order (VirtIO 1.2 §2.7.7.2).
+        // SeqCst: we write our index before we read the driver's flags or event; the driver does the reverse (VirtIO
+        // 1.2 §2.7.7.2).
         fence(Ordering::SeqCst);
         if std::mem::take(&mut self.first) && self.events {
             return true;
         }
         if self.events {
             let event = self.available.read(AVAILABLE_HEADS + usize::from(self.rules.size));
-            wants(event, old, new)
+            need_event(event, old, new)
         } else {
             self.available.read(0) & NO_INTERRUPT == 0
         }
@@ -314,13 +319,13 @@ impl SplitRing {
 
     pub(super) fn want_kicks(&mut self, wanted: bool) {
         if self.events {
-            // Beyond reach if unwanted: half the numbers away.
+            // To disable kicks: an index half the number range away, which is not reached.
             let event = if wanted { self.next } else { self.next.wrapping_sub(1 << 15) };
             self.available_event.write(0, event);
         } else {
             self.used.write(0, if wanted { 0 } else { NO_NOTIFY });
         }
-        // SeqCst: this before the next look at the available index (VirtIO 1.2 §2.7.9.3).
+        // SeqCst: this write before the next read of the available index (VirtIO 1.2 §2.7.9.3).
         fence(Ordering::SeqCst);
     }
 
@@ -337,7 +342,7 @@ fn area<T: FromBytes + IntoBytes + Copy>(memory: &Arc<GuestMemory>, user: u64, c
     Area::of_user(Arc::clone(memory), user, count)
 }
 
-/// Gathers the chain from `head`.
+/// Collects the chain that starts at `head`.
 fn follow(descriptors: &Area<SplitDescriptor>, head: u16, gather: &mut Gather<'_>) -> Result<(), Dropped> {
     let descriptors = descriptors.words();
     let mut index = head;
@@ -371,7 +376,7 @@ fn link(descriptor: SplitDescriptor) -> Link {
     }
 }
 
-/// Whether the step from `old` to `new` passes `event`. Source: VirtIO 1.2 §2.7.7.1, `vring_need_event`.
-pub(super) fn wants(event: u16, old: u16, new: u16) -> bool {
+/// Returns whether the step from `old` to `new` passes `event`. Source: VirtIO 1.2 §2.7.7.1, `vring_need_event`.
+pub(super) fn need_event(event: u16, old: u16, new: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }

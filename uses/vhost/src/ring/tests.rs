@@ -1,4 +1,4 @@
-//! Rings against a driver that keeps to the rules, and against memory that does not.
+//! Rings against a driver that follows the rules, and against memory that does not.
 
 use super::*;
 use crate::words::DescriptorFlags;
@@ -23,11 +23,11 @@ fn lens(burst: &Burst) -> Vec<u32> {
 }
 
 #[test]
-fn chains_come_in_their_order_and_go_back_as_they_are_put() {
+fn chains_are_taken_in_order_and_returned_as_put() {
     for features in ALL {
         let (mut guest, mut driver, mut ring) = pair(8, features, Direction::Transmit);
         let buffer = guest.lend(4096);
-        // Many times around.
+        // Many times around the ring.
         for round in 0..100_u32 {
             let ids: Vec<u16> = (0..5).map(|n| driver.offer(&[(buffer, 100 * round + n + 1)]).unwrap()).collect();
             let mut burst = Burst::default();
@@ -40,10 +40,10 @@ fn chains_come_in_their_order_and_go_back_as_they_are_put() {
                 assert_eq!(burst.pieces(chain), [Piece { host, guest: buffer, len: chain.len }]);
             }
             assert_eq!((ring.outstanding(), ring.available()), (5, false));
-            // The last first.
+            // The last chain first.
             let used: Vec<Used> = burst.chains().iter().rev().map(|chain| Used::of(chain, chain.len + 1)).collect();
             ring.put(&used);
-            assert_eq!(driver.collect(), [], "nothing is shown before it is published");
+            assert_eq!(driver.collect(), [], "no chain is visible before it is published");
             assert!(ring.publish());
             assert!(!ring.publish(), "nothing is new");
             let back: Vec<_> = (0..5).rev().map(|n| (ids[n as usize], 100 * round + n + 2)).collect();
@@ -99,7 +99,8 @@ fn chains_of_any_number_of_descriptors_have_their_own_pieces() {
         let memory = Arc::clone(guest.memory());
         let buffer = guest.lend(1 << 20);
         let (mut number, mut burst) = (0, Burst::default());
-        // Many times around, in bursts that begin and end anywhere: neighbours of one descriptor, of two, and of more than are followed at once.
+        // Many times around the ring, in bursts that start and end anywhere: adjacent chains of one descriptor, of two,
+        // and of more than are followed at once.
         for round in 0..300 {
             let mut offered = VecDeque::new();
             while offered.len() < 20 {
@@ -129,7 +130,7 @@ fn chains_of_any_number_of_descriptors_have_their_own_pieces() {
 }
 
 #[test]
-fn what_was_taken_back_is_taken_again() {
+fn untaken_chains_are_taken_again() {
     for features in ALL {
         let (mut guest, mut driver, mut ring) = pair(4, features, Direction::Transmit);
         let buffer = guest.lend(4096);
@@ -151,9 +152,10 @@ fn what_was_taken_back_is_taken_again() {
     }
 }
 
-/// What broke: a packed ring taken whole and given back whole had the wrong wrap counter, and nothing was ever available again.
+/// What broke: a packed ring that was completely taken and untaken had the wrong wrap counter, and no chain was ever
+/// available again.
 #[test]
-fn a_whole_ring_can_be_taken_back() {
+fn a_whole_ring_can_be_untaken() {
     for features in ALL {
         for before in 0..5 {
             let (mut guest, mut driver, mut ring) = pair(4, features, Direction::Transmit);
@@ -180,7 +182,7 @@ fn a_whole_ring_can_be_taken_back() {
 }
 
 #[test]
-fn no_more_of_a_chain_is_followed_than_drivers_send() {
+fn chains_longer_than_any_drivers_are_dropped() {
     for features in ALL {
         let (mut guest, mut driver, mut ring) = pair(2048, features, Direction::Transmit);
         let (buffer, table) = (guest.lend(4096), guest.lend(1 << 15));
@@ -200,7 +202,7 @@ fn no_more_of_a_chain_is_followed_than_drivers_send() {
 }
 
 #[test]
-fn a_buffer_over_many_regions_is_not_followed_for_ever() {
+fn a_buffer_over_many_regions_is_bounded() {
     let mut guest = MockGuest::new(8 << 20);
     let mut memory = GuestMemory::clone(guest.memory());
     let far = 1 << 40;
@@ -221,7 +223,7 @@ fn a_buffer_over_many_regions_is_not_followed_for_ever() {
 }
 
 #[test]
-fn a_chain_that_cannot_be_followed_goes_back_and_the_next_is_whole() {
+fn an_invalid_chain_is_returned_and_the_next_is_intact() {
     use DescriptorFlags as F;
     for features in ALL {
         let (mut guest, mut driver, mut ring) = pair(8, features, Direction::Transmit);
@@ -258,10 +260,10 @@ fn a_chain_that_cannot_be_followed_goes_back_and_the_next_is_whole() {
     }
 }
 
-/// A table of a packed ring whose descriptors are said to be for writing: DPDK's driver has such, for packets it sends whose buffers have no room for
-/// the header. They were dropped, and it sent nothing any more.
+/// A table of a packed ring whose descriptors have the write flag: DPDK's driver sends such tables for packets without
+/// room for the header in their buffers. They were dropped, and no more packets were sent.
 #[test]
-fn a_table_of_a_packed_ring_is_read_though_its_flags_say_write() {
+fn a_packed_rings_table_is_read_despite_its_write_flag() {
     for (direction, flags) in
         [(Direction::Transmit, DescriptorFlags::WRITE), (Direction::Receive, DescriptorFlags::empty())]
     {
@@ -271,14 +273,14 @@ fn a_table_of_a_packed_ring_is_read_though_its_flags_say_write() {
         (0..2).for_each(|index| guest.write(table + 16 * index + 14, &flags.bits().to_le_bytes()));
         let mut burst = Burst::default();
         assert_eq!(ring.take(&mut burst, 8), Ok(1));
-        // What is not said to be for writing is never written to.
+        // Buffers without the write flag are never written.
         let expected = if direction == Direction::Transmit { (None, 72) } else { (Some(Dropped::Direction), 0) };
         assert_eq!((burst.chains()[0].dropped, burst.chains()[0].len), expected);
     }
 }
 
 #[test]
-fn lengths_that_wrap_are_seen() {
+fn lengths_that_wrap_are_detected() {
     for features in ALL {
         // Four buffers of nearly a gigabyte, all the same gigabyte.
         let mut guest = MockGuest::new(1 << 30);
@@ -314,7 +316,7 @@ fn a_split_chain_that_loops_or_leaves_its_table_is_dropped() {
 }
 
 #[test]
-fn indices_that_make_no_sense_break_the_ring() {
+fn invalid_indices_break_the_ring() {
     let (guest, driver, mut ring) = pair(8, Features::empty(), Direction::Transmit);
     let index = |value: u16| guest.write(driver.parts().driver + 2, &value.to_le_bytes());
     let mut burst = Burst::default();
@@ -327,10 +329,10 @@ fn indices_that_make_no_sense_break_the_ring() {
     let mut ring = Ring::new(guest.memory(), driver.setup()).unwrap();
     guest.write(driver.parts().driver + 4, &[0, 0, 8, 0]);
     index(2);
-    assert_eq!(ring.take(&mut burst, 8), Ok(1), "what comes before goes its way");
+    assert_eq!(ring.take(&mut burst, 8), Ok(1), "earlier chains are still taken");
     assert_eq!(ring.take(&mut burst, 8), Err(Broken::Head { head: 8, size: 8 }));
 
-    // More than the ring has while some are out.
+    // More chains than the ring can hold, while some are taken.
     let mut ring = Ring::new(guest.memory(), driver.setup()).unwrap();
     guest.write(driver.parts().driver + 4, &[0; 16]);
     index(8);
@@ -341,17 +343,17 @@ fn indices_that_make_no_sense_break_the_ring() {
 }
 
 #[test]
-fn a_packed_ring_never_lends_a_descriptor_twice() {
+fn a_packed_ring_never_takes_a_descriptor_twice() {
     let (mut guest, mut driver, mut ring) = pair(8, Features::RING_PACKED, Direction::Transmit);
     let buffer = guest.lend(4096);
     (0..8).for_each(|_| assert!(driver.offer(&[(buffer, 1)]).is_some()));
     let mut burst = Burst::default();
     assert_eq!(ring.take(&mut burst, 100), Ok(8));
-    // All made available once more, as if they had been used.
+    // All chains made available again, as if they had been used.
     let flipped = DescriptorFlags::USED.bits().to_le_bytes();
     (0..8).for_each(|place| guest.write(driver.parts().descriptors + 16 * place + 14, &flipped));
     assert_eq!(ring.take(&mut burst, 100), Err(Broken::Ahead { ahead: 9, size: 8 }));
-    // A chain that never ends takes the whole ring, once.
+    // An endless chain takes the whole ring, once.
     let mut ring = Ring::new(guest.memory(), driver.setup()).unwrap();
     let next = (DescriptorFlags::AVAIL | DescriptorFlags::NEXT).bits().to_le_bytes();
     (0..8).for_each(|place| guest.write(driver.parts().descriptors + 16 * place + 14, &next));
@@ -361,20 +363,21 @@ fn a_packed_ring_never_lends_a_descriptor_twice() {
 }
 
 #[test]
-fn memory_that_went_away_breaks_the_ring() {
+fn memory_that_disappears_breaks_the_ring() {
     for features in ALL {
         let (guest, _, mut ring) = pair(8, features, Direction::Transmit);
         rustix::fs::ftruncate(guest.file(), 0).unwrap();
         let mut burst = Burst::default();
-        // The first look is what finds it.
+        // The first access detects it.
         let _ = ring.take(&mut burst, 1);
         assert_eq!(ring.take(&mut burst, 1), Err(Broken::Torn));
     }
 }
 
-/// What broke: a ring whose own words had gone with its file, before it was set up or while it was, looked empty for ever.
+/// What broke: a ring whose own memory had disappeared with its file, before or during its setup, looked empty for
+/// ever.
 #[test]
-fn memory_that_was_gone_before_breaks_the_ring_as_well() {
+fn memory_missing_from_the_start_breaks_the_ring() {
     for features in ALL {
         for touched in [false, true] {
             let (guest, driver, _ring) = pair(8, features, Direction::Transmit);
@@ -390,9 +393,9 @@ fn memory_that_was_gone_before_breaks_the_ring_as_well() {
     }
 }
 
-/// What broke: the guest's word for its used index moved the ring's own place when its memory changed.
+/// What broke: the guest's used index moved the ring's own position when its memory changed.
 #[test]
-fn a_ring_in_other_memory_goes_on_where_it_was_whatever_the_guest_says() {
+fn a_moved_ring_keeps_its_indices_whatever_the_guest_writes() {
     for features in ALL {
         let (mut guest, mut driver, mut ring) = pair(8, features, Direction::Transmit);
         let buffer = guest.lend(4096);
@@ -410,7 +413,7 @@ fn a_ring_in_other_memory_goes_on_where_it_was_whatever_the_guest_says() {
 }
 
 #[test]
-fn rings_that_cannot_be_are_refused() {
+fn invalid_rings_are_refused() {
     for features in ALL {
         let (guest, driver, _) = pair(8, features, Direction::Transmit);
         let setup = driver.setup();
@@ -468,7 +471,7 @@ fn the_driver_is_called_when_it_wants_to_be() {
 }
 
 #[test]
-fn kicks_come_when_they_are_wanted() {
+fn the_driver_kicks_when_kicks_are_wanted() {
     for features in ALL {
         let (_guest, driver, mut ring) = pair(8, features, Direction::Receive);
         ring.want_kicks(false);
@@ -479,7 +482,7 @@ fn kicks_come_when_they_are_wanted() {
 }
 
 #[test]
-fn the_log_hears_of_every_byte_of_the_ring_that_was_written() {
+fn every_ring_byte_written_is_reported_to_the_log() {
     for features in ALL {
         let (mut guest, mut driver, mut ring) = pair(8, features, Direction::Receive);
         let buffer = guest.lend(4096);
@@ -510,7 +513,7 @@ fn the_log_hears_of_every_byte_of_the_ring_that_was_written() {
 }
 
 #[test]
-fn a_ring_goes_on_where_another_stopped() {
+fn a_ring_resumes_where_its_predecessor_stopped() {
     for features in ALL {
         let (mut guest, mut driver, mut ring) = pair(8, features, Direction::Receive);
         let buffer = guest.lend(4096);
@@ -538,7 +541,7 @@ fn a_ring_goes_on_where_another_stopped() {
 }
 
 #[test]
-fn a_split_ring_whose_base_cannot_be_goes_on_at_what_was_used() {
+fn a_split_ring_with_an_invalid_base_resumes_at_its_used_index() {
     let (guest, driver, _) = pair(8, Features::empty(), Direction::Receive);
     guest.write(driver.parts().device + 2, &33920_u16.to_le_bytes());
     let ring = Ring::new(guest.memory(), driver.setup()).unwrap();
@@ -546,9 +549,9 @@ fn a_split_ring_whose_base_cannot_be_goes_on_at_what_was_used() {
 }
 
 proptest! {
-    /// Whatever sizes, chains, tables and orders: what is offered comes, and what is put is collected.
+    /// For any sizes, chains, tables and orders: every offered chain is taken, and every returned chain is collected.
     #[test]
-    fn nothing_is_lost_or_doubled(
+    fn no_chain_is_lost_or_duplicated(
         packed: bool,
         size in 0_u32..7,
         steps in prop::collection::vec((0_u8..4, 1_usize..6, any::<u32>()), 1..200),
@@ -564,7 +567,7 @@ proptest! {
                 0 | 1 => {
                     let buffers: Vec<_> = (0_u32..).take(count).map(|n| (buffer, chance % 1000 + n)).collect();
                     let len: u32 = buffers.iter().map(|buffer| buffer.1).sum();
-                    // The one table is another chain's as long as one is out there.
+                    // The single table belongs to another chain while one is in flight.
                     let id = if step == 1 && count <= 1 << size && driver.lent() == 0 {
                         driver.offer_indirect(&guest, table, &buffers)
                     } else {

@@ -18,7 +18,7 @@ fn addresses(ring: u32) -> Request {
     Request::SetRingAddresses(ring, addresses, None)
 }
 
-/// What frontends send of a ring before it runs.
+/// What frontends send about a ring before it runs.
 fn set_up(session: &mut Session, ring: u32) {
     for request in [
         Request::SetRingSize(ring, 256),
@@ -35,7 +35,7 @@ fn number(session: &mut Session, request: Request) -> Option<u64> {
 }
 
 #[test]
-fn what_is_asked_for_is_told() {
+fn get_requests_are_answered() {
     let mut session = session();
     assert_eq!(number(&mut session, Request::GetFeatures), Some(FEATURES.bits()));
     assert_eq!(number(&mut session, Request::GetProtocolFeatures), Some(0x1_b00f));
@@ -47,7 +47,7 @@ fn what_is_asked_for_is_told() {
 }
 
 #[test]
-fn what_was_not_offered_cannot_be_taken() {
+fn features_not_offered_are_refused() {
     let mut session = session();
     for bit in (0..64).map(|bit| 1_u64 << bit) {
         let taken = session.accept(Request::SetFeatures(AGREED.bits() | bit)).is_ok();
@@ -77,7 +77,7 @@ fn what_was_not_offered_cannot_be_taken() {
 }
 
 #[test]
-fn a_ring_runs_when_all_is_said_of_it_and_until_its_base_is_asked_for() {
+fn a_ring_runs_from_its_full_setup_until_get_vring_base() {
     let mut session = session();
     session.accept(Request::SetFeatures(AGREED.bits())).unwrap();
     for ring in 0..4 {
@@ -96,7 +96,7 @@ fn a_ring_runs_when_all_is_said_of_it_and_until_its_base_is_asked_for() {
 }
 
 #[test]
-fn a_ring_is_enabled_by_those_who_know_how_and_always_for_others() {
+fn a_ring_is_always_enabled_without_protocol_features() {
     let mut session = session();
     session.accept(Request::SetFeatures(AGREED.bits())).unwrap();
     set_up(&mut session, 1);
@@ -110,9 +110,10 @@ fn a_ring_is_enabled_by_those_who_know_how_and_always_for_others() {
     assert!(session.is_enabled(1));
 }
 
-/// CVE-2020-10723: numbers were cut to 16 bits, then compared; CVE-2019-14818: rings were set up again and again while they ran.
+/// CVE-2020-10723: numbers were truncated to 16 bits before the check; CVE-2019-14818: running rings were set up again
+/// repeatedly.
 #[test]
-fn hostile_words_of_rings_are_refused() {
+fn hostile_ring_parameters_are_refused() {
     let mut session = session();
     for ring in [4, 255, 256, 0x1_0000, 0x1_0001, u32::MAX] {
         for request in [
@@ -141,7 +142,7 @@ fn hostile_words_of_rings_are_refused() {
 }
 
 #[test]
-fn features_stay_under_rings_that_run_but_for_the_log() {
+fn only_the_log_feature_may_change_while_rings_run() {
     let mut session = session();
     session.accept(Request::SetFeatures(AGREED.bits())).unwrap();
     set_up(&mut session, 0);
@@ -158,10 +159,10 @@ fn features_stay_under_rings_that_run_but_for_the_log() {
 }
 
 #[test]
-fn a_packed_ring_goes_on_where_it_takes() {
+fn a_packed_ring_resumes_at_its_available_index() {
     let mut session = session();
     session.accept(Request::SetFeatures((AGREED | Features::RING_PACKED).bits())).unwrap();
-    // DPDK's virtio-user says where it takes only, QEMU both.
+    // DPDK's virtio-user sends only the available index, QEMU both.
     for word in [0x0000_8003, 0x8003_8003] {
         session.accept(Request::SetRingBase(1, word)).unwrap();
         assert_eq!(session.base_of(1), Base { available: 0x8003, used: 0x8003 });
@@ -171,14 +172,14 @@ fn a_packed_ring_goes_on_where_it_takes() {
 }
 
 #[test]
-fn answers_come_when_they_are_asked_for_and_agreed_on() {
+fn replies_are_sent_when_requested_and_negotiated() {
     let mut session = session();
     assert!(session.reply(None, Outcome::Done, true).is_none());
     session.accept(Request::SetProtocolFeatures(ProtocolFeatures::REPLY_ACK.bits())).unwrap();
     assert!(matches!(session.reply(None, Outcome::Done, true), Some(Reply::Number(0))));
     assert!(session.reply(None, Outcome::Done, false).is_none());
     assert!(matches!(session.reply(Some(5), Outcome::Done, false), Some(Reply::Number(5))));
-    // SET_LOG_BASE is answered always: frontends hang that wait for it (rust-vmm/vhost #217).
+    // SET_LOG_BASE always gets a reply: some frontends hang without it (rust-vmm/vhost #217).
     assert_eq!(number(&mut session, Request::SetLog(4096, 0, file())), None);
     assert!(matches!(session.reply(None, Outcome::Logs(4096, 8), false), Some(Reply::Log { len: 4096, offset: 8 })));
 }
@@ -198,7 +199,7 @@ fn giant_records_are_refused() {
 }
 
 #[test]
-fn a_reset_forgets_all_but_who_is_there() {
+fn a_reset_forgets_everything_but_the_memory() {
     let mut session = session();
     session.accept(Request::SetProtocolFeatures(ProtocolFeatures::all().bits())).unwrap();
     session.accept(Request::SetFeatures(AGREED.bits())).unwrap();
@@ -209,7 +210,7 @@ fn a_reset_forgets_all_but_who_is_there() {
     assert!(session.acknowledges(true));
 }
 
-/// Any request, with words that are often nearly right.
+/// Any request, with fields that are often nearly valid.
 fn request() -> impl Strategy<Value = Request> {
     let ring = || prop_oneof![0_u32..5, Just(u32::MAX)];
     let word = || prop_oneof![0_u32..300, any::<u32>()];
@@ -232,7 +233,7 @@ fn request() -> impl Strategy<Value = Request> {
 
 proptest! {
     #[test]
-    fn whatever_is_said_in_whatever_order_rings_are_what_rings_can_be(requests in prop::collection::vec(request(), 0..60)) {
+    fn any_order_of_requests_gives_valid_rings(requests in prop::collection::vec(request(), 0..60)) {
         let mut session = session();
         for request in requests {
             let before: Vec<_> = (0..4).map(|ring| session.ring(ring)).collect();

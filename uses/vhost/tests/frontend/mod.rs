@@ -1,4 +1,4 @@
-//! A frontend of our own: says what it is told to, right or wrong, by words that are written out here once more.
+//! A test frontend: sends any request, valid or not, with message layouts defined here independently.
 #![allow(dead_code, reason = "each test needs some of it")]
 
 pub(crate) mod wire;
@@ -31,7 +31,7 @@ pub(crate) fn u32s(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// A frontend that talks to the control plane without a socket between.
+/// A frontend that calls the control plane directly, without a socket.
 pub(crate) struct Frontend {
     pub(crate) control: Control,
 }
@@ -52,7 +52,7 @@ impl Frontend {
         self.control.hear(&header, payload, files)
     }
 
-    /// Says it, asking for an answer: whether it was done.
+    /// Sends a request that asks for a reply; returns whether it succeeded.
     pub(crate) fn ask(&mut self, request: u32, payload: &[u8], files: Vec<OwnedFd>) -> bool {
         match self.say(request, ASK, payload, files) {
             Ok(Some(Reply::Number(number))) => number == 0,
@@ -60,7 +60,7 @@ impl Frontend {
         }
     }
 
-    /// Says it, and it is done.
+    /// Sends a request that must succeed.
     pub(crate) fn tell(&mut self, request: u32, payload: &[u8], files: Vec<OwnedFd>) {
         assert!(self.ask(request, payload, files), "request {request}: {:?}", self.control.refused());
     }
@@ -72,7 +72,7 @@ impl Frontend {
         }
     }
 
-    /// Agrees on these features and all of the protocol's.
+    /// Negotiates these features and all protocol features.
     pub(crate) fn agree(&mut self, features: u64) {
         let offered = self.number(15);
         self.say(16, 0, &u64s(&[offered]), Vec::new()).unwrap();
@@ -80,14 +80,14 @@ impl Frontend {
         self.tell(2, &u64s(&[features]), Vec::new());
     }
 
-    /// The guest's memory, as one table.
+    /// Sends the guest's memory as one table.
     pub(crate) fn memory(&mut self, guest: &MockGuest) {
         let region = guest.region();
         let table = u64s(&[1, region.guest, region.len, region.user, region.offset]);
         self.tell(5, &table, vec![same(guest.file())]);
     }
 
-    /// A driver's ring, to be polled, and called through the event that comes back.
+    /// Sets up a driver's ring, which is polled; returns the eventfd for calls.
     pub(crate) fn ring(&mut self, ring: u32, driver: &MockDriver) -> OwnedFd {
         let Base { available, .. } = driver.setup().base;
         self.ring_at(ring, driver, available.into())
@@ -122,7 +122,7 @@ pub(crate) fn addresses(ring: u32, driver: &MockDriver, flags: u32, log: u64) ->
 
 pub(crate) const HEADER: usize = 12;
 
-/// A port with two pairs of queues, and rows to poll it with.
+/// A port with two queue pairs, and packet lists to poll it with.
 pub(crate) struct Switch {
     pub(crate) port: Arc<Port>,
     pub(crate) pool: PacketPool,
@@ -138,7 +138,7 @@ impl Switch {
         Switch { port: Port::new(&pool, options), pool }
     }
 
-    /// Gives the guest packets; how many it takes.
+    /// Gives packets to the guest; returns how many it takes.
     pub(crate) fn send(&self, packets: &[&[u8]]) -> usize {
         let mut row = self.pool.lend(packets.len());
         for (index, packet) in packets.iter().enumerate() {
@@ -155,7 +155,7 @@ impl Switch {
     }
 }
 
-/// A guest with a ring each way.
+/// A guest with a ring in each direction.
 pub(crate) struct Guest {
     pub(crate) memory: MockGuest,
     pub(crate) receive: MockDriver,
@@ -171,7 +171,7 @@ impl Guest {
         Guest { memory, receive, transmit }
     }
 
-    /// A frontend that has set all up.
+    /// A frontend that has finished the setup.
     pub(crate) fn connect(&self, port: &Arc<Port>) -> Frontend {
         let features = (self.receive.setup().features).bits();
         let mut frontend = Frontend::new(port);
@@ -182,7 +182,7 @@ impl Guest {
         frontend
     }
 
-    /// Makes a packet available; its buffer.
+    /// Makes a packet available; returns its buffer.
     pub(crate) fn say(&mut self, packet: &[u8]) -> u64 {
         let at = self.memory.lend(2048);
         self.memory.write(at + HEADER as u64, packet);
@@ -204,21 +204,21 @@ impl Guest {
     }
 }
 
-/// Pages that a log of the guest says were written.
+/// The pages that a log marks as written.
 pub(crate) fn dirty(log: &OwnedFd, pages: u64) -> Vec<u64> {
     let mut bytes = vec![0; usize::try_from(pages / 8).unwrap()];
     rustix::io::pread(log, &mut bytes, 0).unwrap();
-    // Cleared as a migration does, for the next look.
+    // Cleared, as a migration does, for the next read.
     rustix::io::pwrite(log, &vec![0; bytes.len()], 0).unwrap();
     (0..pages).filter(|page| bytes[usize::try_from(page / 8).unwrap()] >> (page % 8) & 1 == 1).collect()
 }
 
-/// Descriptors of this process that lead to an event.
+/// The eventfds of this process.
 pub(crate) fn holders(event: &OwnedFd) -> usize {
     flags_of(event).len()
 }
 
-/// The flags of each of them. Source: proc(5), /proc/pid/fdinfo: an eventfd's has its number, `eventfd-id`.
+/// Their flags. Source: proc(5), /proc/pid/fdinfo: an eventfd's entry has its number, `eventfd-id`.
 pub(crate) fn flags_of(event: &OwnedFd) -> Vec<u32> {
     let folder = std::path::Path::new("/proc/self/fdinfo");
     let field = |text: &str, name: &str| {
@@ -226,14 +226,14 @@ pub(crate) fn flags_of(event: &OwnedFd) -> Vec<u32> {
     };
     let ours = std::fs::read_to_string(folder.join(event.as_raw_fd().to_string())).unwrap();
     let id = field(&ours, "eventfd-id:").expect("an eventfd has a number");
-    // Those of other threads come and go.
+    // Descriptors of other threads may disappear.
     let texts =
         std::fs::read_dir(folder).unwrap().flatten().filter_map(|file| std::fs::read_to_string(file.path()).ok());
     let same = texts.filter(|text| field(text, "eventfd-id:").as_ref() == Some(&id));
     same.map(|text| u32::from_str_radix(&field(&text, "flags:").expect("it has flags"), 8).unwrap()).collect()
 }
 
-/// How often an event was counted up since it was asked last.
+/// How often an eventfd was incremented since the last call.
 pub(crate) fn count(event: &OwnedFd) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))

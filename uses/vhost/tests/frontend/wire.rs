@@ -1,4 +1,4 @@
-//! A frontend at the other end of a socket, by words that are written out here once more.
+//! A frontend at the other end of a socket, with message layouts defined here independently.
 
 use super::{addresses, event, u32s, u64s};
 use rustix::net::{
@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use telpher_vhost::ring::{MockDriver, MockGuest};
 
-/// A path that nobody else has, for as long as the test runs.
+/// A unique path, removed after the test.
 pub(crate) struct Place(pub(crate) PathBuf);
 
 impl Place {
@@ -33,7 +33,7 @@ pub(crate) fn message(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
     [u32s(&[request, 1 | flags, u32::try_from(payload.len()).unwrap()]), payload.to_vec()].concat()
 }
 
-/// Sends bytes and files; false if nobody listens any more.
+/// Sends bytes and files; returns false if the connection is closed.
 pub(crate) fn send(stream: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> bool {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -44,11 +44,11 @@ pub(crate) fn send(stream: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) 
     sent.is_ok_and(|sent| sent == bytes.len())
 }
 
-/// A connection on which each thing is asked for and answered; an error is a backend that is not there any more.
+/// A connection on which every request gets a reply; an error means that the backend is gone.
 pub(crate) struct Wire(pub(crate) UnixStream);
 
 impl Wire {
-    /// Says it, and hears that it is done.
+    /// Sends a request, and checks that it succeeded.
     pub(crate) fn tell(&self, request: u32, payload: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.say(request, 8, payload, files)?;
         let (answer, _) = self.answer()?;
@@ -56,7 +56,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Asks for a payload and the file that comes with it.
+    /// Sends a request; returns the reply's payload and file.
     pub(crate) fn ask(&self, request: u32, payload: &[u8]) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
         self.say(request, 0, payload, &[])?;
         self.answer()
@@ -94,7 +94,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Agrees on these features and all of the protocol's.
+    /// Negotiates these features and all protocol features.
     pub(crate) fn agree(&self, features: u64) -> io::Result<()> {
         let (offered, _) = self.ask(15, &[])?;
         self.say(16, 0, &offered, &[])?;
@@ -108,7 +108,7 @@ impl Wire {
         self.tell(5, &table, &[guest.file().as_fd()])
     }
 
-    /// A driver's ring from its beginning, which is polled and never called.
+    /// Sets up a driver's ring from its start, which is polled and never called.
     pub(crate) fn ring(&self, ring: u32, driver: &MockDriver) -> io::Result<()> {
         let setup = driver.setup();
         self.tell(8, &u32s(&[ring, setup.size.into()]), &[])?;

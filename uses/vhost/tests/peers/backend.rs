@@ -1,12 +1,12 @@
-//! Who has the device's side, and what the two sides do with packets.
+//! The backends under test, and what both sides do with packets.
 
-use crate::room::Room;
+use crate::peer_slot::PeerSlot;
 use crate::telpher::Telpher;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use telpher_vhost::peers::{self, Counts, Memory, Seat, Testpmd, VhostPort, Work, lacking};
 
-/// Who answers the guest.
+/// The backend that serves the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Backend {
     /// DPDK's `net_vhost`.
@@ -15,14 +15,14 @@ pub(crate) enum Backend {
     Telpher(Copies),
 }
 
-/// Who copies this crate's packets.
+/// The copy path of this crate's backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Copies {
-    /// The thread that polls.
+    /// The polling thread.
     Cpu,
-    /// A modelled device, all of them.
+    /// A modelled device, for all copies.
     Device,
-    /// Either, by length.
+    /// Either, depending on length.
     Hybrid,
 }
 
@@ -38,12 +38,15 @@ impl Copies {
     }
 
     pub(crate) fn named(name: &str) -> Copies {
-        Copies::ALL.into_iter().find(|copies| copies.name() == name).unwrap_or_else(|| panic!("nobody is {name:?}"))
+        Copies::ALL
+            .into_iter()
+            .find(|copies| copies.name() == name)
+            .unwrap_or_else(|| panic!("unknown copy path {name:?}"))
     }
 }
 
 impl Backend {
-    /// What keeps it from running here.
+    /// What this machine lacks to run it.
     pub(crate) fn missing(self) -> Option<String> {
         match self {
             Backend::Dpdk => peers::missing(),
@@ -51,10 +54,10 @@ impl Backend {
         }
     }
 
-    /// A backend with a port at each of these sockets.
-    pub(crate) fn start(self, room: &Room, sockets: &[Socket]) -> Box<dyn Side> {
+    /// Starts a backend with a port at each of these sockets.
+    pub(crate) fn start(self, room: &PeerSlot, sockets: &[Socket]) -> Box<dyn Side> {
         match self {
-            Backend::Telpher(copies) => Box::new(Telpher::start(copies, room, sockets)),
+            Backend::Telpher(copies) => Box::new(Telpher::start(copies, slot, sockets)),
             Backend::Dpdk => {
                 let port = |socket: &Socket| VhostPort {
                     socket: socket.path.clone(),
@@ -63,7 +66,7 @@ impl Backend {
                 };
                 let ports: Vec<_> = sockets.iter().map(port).collect();
                 let memory = sockets.first().map_or(Memory::Small, |socket| socket.memory);
-                let seat = Seat { memory, ..room.seat("backend", 0) };
+                let seat = Seat { memory, ..slot.seat("backend", 0) };
                 let backend = Testpmd::backend(&seat, &ports);
                 Box::new(Driven(backend.unwrap_or_else(|error| panic!("{error}"))))
             }
@@ -71,9 +74,10 @@ impl Backend {
     }
 }
 
-/// Tests that hold whoever answers: `fn name(who: Backend)`, which becomes `cpu::name`, `device::name` and so on.
+/// Defines tests for every backend: `fn name(who: Backend)` becomes `cpu::name`, `device::name` and so on.
 ///
-/// Those with DPDK's backend are of the long run (`ci/peers.sh` leaves `dpdk::` out): what they show does not change with this crate.
+/// Tests with DPDK's backend belong to the long run (`ci/peers.sh` leaves `dpdk::` out): their result does not depend
+/// on this crate.
 macro_rules! with_each_backend {
     ($(fn $name:ident($who:ident: Backend) $body:block)+) => {
         crate::backend::with_each_of_ours! { $(fn $name($who: Backend) $body)+ }
@@ -87,7 +91,7 @@ macro_rules! with_each_backend {
 }
 pub(crate) use with_each_backend;
 
-/// Tests that hold whoever of this crate copies.
+/// Defines tests for every copy path of this crate.
 macro_rules! with_each_of_ours {
     ($(fn $name:ident($who:ident: Backend) $body:block)+) => {
         $(fn $name($who: Backend) $body)+
@@ -101,30 +105,30 @@ macro_rules! with_each_of_ours {
 }
 pub(crate) use with_each_of_ours;
 
-/// Whoever is at one end, and what it is told to do.
+/// One end of the socket, and what it does with packets.
 pub(crate) trait Side {
-    /// Begins to do something with packets.
+    /// Starts processing packets in this mode.
     fn work(&mut self, work: Work);
 
-    /// Stops doing it; what it has received and sent by then is counted.
+    /// Stops; all packets received and sent by then are counted.
     fn rest(&mut self);
 
-    /// What went through its ports since it was started.
+    /// The packet counters since it was started.
     fn counts(&mut self) -> Counts;
 
-    /// How many packets came back to it that one in its place had sent around before it.
+    /// How many packets came back to it that its predecessor had sent.
     fn earlier(&mut self) -> u64 {
         0
     }
 
-    /// SIGKILL.
+    /// Kills it with SIGKILL.
     fn kill(&mut self);
 
-    /// True if it has not ended.
+    /// Returns whether it is still running.
     fn runs(&mut self) -> bool;
 }
 
-/// A testpmd whose failures are the test's.
+/// A testpmd whose failures fail the test.
 #[derive(Debug)]
 pub(crate) struct Driven(pub(crate) Testpmd);
 
@@ -150,31 +154,31 @@ impl Side for Driven {
     }
 }
 
-/// Where a backend and a guest meet.
+/// The socket between a backend and a guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Socket {
     pub(crate) path: PathBuf,
-    /// Pairs of queues the backend offers.
+    /// The queue pairs that the backend offers.
     pub(crate) queues: u16,
-    /// The backend goes to the guest, and again when it is gone.
+    /// The backend connects to the guest, and reconnects.
     pub(crate) client: bool,
     /// The backend's own memory.
     pub(crate) memory: Memory,
 }
 
 impl Socket {
-    /// A socket at which the backend waits, with one pair of queues.
-    pub(crate) fn new(room: &Room, name: &str) -> Socket {
-        Socket { path: room.file(name), queues: 1, client: false, memory: Memory::Small }
+    /// A socket at which the backend listens, with one queue pair.
+    pub(crate) fn new(room: &PeerSlot, name: &str) -> Socket {
+        Socket { path: slot.file(name), queues: 1, client: false, memory: Memory::Small }
     }
 }
 
-/// Asks for counts until they are as wanted, and answers them.
+/// Polls the counters until they are as wanted, and returns them.
 ///
 /// # Panics
-/// If they are not in time, with what they were.
+/// If they are not as wanted in time, with their values.
 pub(crate) fn until(what: &str, mut counts: impl FnMut() -> Counts, wanted: impl Fn(&Counts) -> bool) -> Counts {
-    // Also a machine with much else to do moves packets in this time.
+    // Even a busy machine moves packets in this time.
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let now = counts();

@@ -1,6 +1,6 @@
-//! Frames that the switch of the tests makes and looks at: numbered ones, those of testpmd, pings.
+//! Frames that the test switch creates and checks: numbered frames, testpmd's frames, and pings.
 
-/// Bytes of an Ethernet header, and where its type is. Source: IEEE 802.3.
+/// The length of an Ethernet header, and the offset of its type. Source: IEEE 802.3.
 const ETHERNET: usize = 14;
 const TYPE: std::ops::Range<usize> = 12..14;
 /// For experiments. Source: IEEE 802, local experimental ethertype 1.
@@ -10,7 +10,7 @@ const ARP: [u8; 2] = [0x08, 0x06];
 /// This side's address: locally administered.
 const OURS: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 
-/// Makes a frame with a number, and bytes that follow from it.
+/// Creates a frame from its number.
 pub(crate) fn write_numbered(frame: &mut [u8], number: u64) {
     frame[..6].fill(0xff);
     frame[6..12].copy_from_slice(&OURS);
@@ -20,7 +20,7 @@ pub(crate) fn write_numbered(frame: &mut [u8], number: u64) {
     rest.fill(number.to_le_bytes()[0]);
 }
 
-/// The number of such a frame, sent back by somebody who changed no more than the addresses; `None` if anything else was changed.
+/// The number of such a frame after it was sent back with changed addresses; `None` if anything else was changed.
 pub(crate) fn numbered(frame: &[u8]) -> Option<u64> {
     let number = u64::from_be_bytes(frame.get(ETHERNET..ETHERNET + 8)?.try_into().ok()?);
     let byte = number.to_le_bytes()[0];
@@ -28,11 +28,12 @@ pub(crate) fn numbered(frame: &[u8]) -> Option<u64> {
     whole.then_some(number)
 }
 
-/// What testpmd counts its frames up to, unless told otherwise (`--flowgen-flows`).
+/// How many different frames testpmd sends by default (`--flowgen-flows`).
 pub(crate) const FLOWS: u32 = 1024;
 
-/// Whether it is what testpmd sends: IPv4 over its whole length, with a checksum that is right. The number, if it numbers its frames: the end of
-/// the destination's address. Source: `flowgen` sends to 10.253.0.0 and on, `txonly` to 198.18.0.2.
+/// Checks that a frame is one of testpmd's: IPv4 over its whole length, with a valid checksum. Returns its number, if
+/// testpmd numbers its frames: the end of the destination address. Source: `flowgen` sends to 10.253.0.0 and following
+/// addresses, `txonly` to 198.18.0.2.
 pub(crate) fn of_testpmd(frame: &[u8]) -> Option<Option<u32>> {
     let header: &[u8; 20] = frame.get(ETHERNET..ETHERNET + 20)?.try_into().ok()?;
     let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -41,12 +42,13 @@ pub(crate) fn of_testpmd(frame: &[u8]) -> Option<Option<u32>> {
     whole.then_some((header[16] == 10).then_some(number % FLOWS))
 }
 
-/// Makes the answer of an ARP request or a ping; anything else becomes what nobody takes, and false is returned. Source: RFC 826, RFC 792.
+/// Turns an ARP request or a ping into its answer. Any other frame becomes one that no host accepts, and false is
+/// returned. Source: RFC 826, RFC 792.
 pub(crate) fn answer(frame: &mut [u8]) -> bool {
     let ours = match frame.get(TYPE) {
         Some(kind) if kind == ARP && frame.len() >= ETHERNET + 28 && frame[20..22] == [0, 1] => {
             frame[21] = 2;
-            // Whoever is asked for, it is this one.
+            // This side answers for every requested address.
             let asked: [u8; 4] = frame[38..42].try_into().expect("four bytes");
             frame.copy_within(22..32, 32);
             frame[22..28].copy_from_slice(&OURS);
@@ -80,7 +82,7 @@ pub(crate) fn answer(frame: &mut [u8]) -> bool {
     ours
 }
 
-/// Whether the checksum of an ICMP message is wrong.
+/// Returns whether the checksum of an ICMP message is wrong.
 pub(crate) fn is_damaged(frame: &[u8]) -> bool {
     let is_icmp = frame.get(TYPE) == Some(&IPV4) && frame.get(14) == Some(&0x45) && frame.get(23) == Some(&1);
     is_icmp && {
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn pings_are_answered_and_damage_is_noticed() {
+    fn pings_are_answered_and_damage_is_detected() {
         let mut ping = ping();
         let mut damaged = ping.clone();
         damaged[50] ^= 1;
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_read_where_nothing_else_was_changed() {
+    fn a_frame_number_is_read_only_if_the_rest_is_intact() {
         let mut frame = vec![0; 64];
         write_numbered(&mut frame, 300);
         assert_eq!((numbered(&frame), numbered(&frame[..20])), (Some(300), None));
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_testpmd_have_a_checksum_and_perhaps_a_number() {
+    fn testpmd_frames_have_a_checksum_and_an_optional_number() {
         let mut frame = ping();
         frame[30..34].copy_from_slice(&[10, 253, 4, 5]);
         let sum = checksum(&frame[14..34]).to_be_bytes();

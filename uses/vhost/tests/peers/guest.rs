@@ -1,19 +1,20 @@
-//! Linux for a guest: Debian's kernel as `ci/install.sh` downloads it, and an initial file system of a shell and a few modules.
+//! Linux as a guest: Debian's kernel as downloaded by `ci/install.sh`, and an initial file system with a shell and a
+//! few modules.
 
 use crate::debian::{Archive, Kernel};
-use crate::room::{Room, target};
+use crate::peer_slot::{PeerSlot, target};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use telpher_vhost::peers::lacking;
 
-/// What a guest boots.
+/// The files that a guest boots from.
 #[derive(Debug)]
 pub(crate) struct Image {
     kernel: Vec<u8>,
     files: Vec<u8>,
 }
 
-/// In the order they are loaded in: each needs some before it.
+/// In load order: each needs some of those before it.
 const MODULES: [&str; 8] = [
     "failover",
     "net_failover",
@@ -25,11 +26,11 @@ const MODULES: [&str; 8] = [
     "virtio_net",
 ];
 
-/// What the guest's shell has besides itself.
+/// The programs in the guest besides its shell.
 const APPLETS: [&str; 13] =
     ["mount", "stty", "insmod", "ip", "ping", "cat", "grep", "sleep", "poweroff", "dd", "httpd", "wget", "md5sum"];
 
-/// The guest's first program: loads the drivers, brings the interface up, then runs what is typed, line by line.
+/// The guest's init: loads the drivers, brings the interface up, then runs the lines that are typed.
 const INIT: &str = "#!/bin/sh
 mount -t proc none /proc
 mount -t sysfs none /sys
@@ -47,28 +48,28 @@ poweroff -f
 ";
 
 impl Image {
-    /// The image, made once a process.
+    /// The image, created once per process.
     ///
     /// # Errors
     /// What is missing.
-    pub(crate) fn get(room: &Room) -> Result<&'static Image, String> {
+    pub(crate) fn get(room: &PeerSlot) -> Result<&'static Image, String> {
         static IMAGE: OnceLock<Result<Image, String>> = OnceLock::new();
-        IMAGE.get_or_init(|| Image::make(room)).as_ref().map_err(Clone::clone)
+        IMAGE.get_or_init(|| Image::make(slot)).as_ref().map_err(Clone::clone)
     }
 
-    /// Files that QEMU is given: the kernel and the initial file system.
-    pub(crate) fn write(&self, room: &Room) -> [PathBuf; 2] {
+    /// The files for QEMU: the kernel and the initial file system.
+    pub(crate) fn write(&self, room: &PeerSlot) -> [PathBuf; 2] {
         [("vmlinuz", &self.kernel), ("initrd", &self.files)].map(|(name, bytes)| {
-            let path = room.file(name);
+            let path = slot.file(name);
             std::fs::write(&path, bytes).expect("a file of the test's own");
             path
         })
     }
 
-    fn make(room: &Room) -> Result<Image, String> {
+    fn make(room: &PeerSlot) -> Result<Image, String> {
         let needed = [("dpkg-deb", "dpkg"), ("tar", "tar"), ("xz", "xz-utils"), ("busybox", "busybox-static")];
         lacking(&needed).map_or(Ok(()), Err)?;
-        let kernel = Kernel::of_package(&target().join("guest"), &room.file("package"), &MODULES)?;
+        let kernel = Kernel::of_package(&target().join("guest"), &slot.file("package"), &MODULES)?;
         let files = Archive::with_shell(&APPLETS, &kernel, &INIT.replace("$MODULES", &MODULES.join(" ")))?;
         Ok(Image { kernel: kernel.image, files: files.end() })
     }

@@ -1,32 +1,32 @@
-//! A backend or a guest that is killed over and over: packets flow again, none of those that were on their way comes twice or changed, and those that
-//! were lost are counted.
+//! A backend or a guest that is killed repeatedly: packets flow again, none of those in flight arrives twice or
+//! changed, and lost packets are counted.
 
 use crate::backend::{Backend, Side, until, with_each_of_ours};
 use crate::pair::{ENOUGH, LENGTHS, Pair};
 use std::time::{Duration, Instant};
 use telpher_vhost::peers::{LOOPING, Virtio, Work};
 
-/// Times that a side is killed at least; see [`more`].
+/// How often a side is killed at least; see [`more`].
 const KILLS: u64 = 5;
 
-/// Whether there is one kill more after so many: in a long run (`./soak`) as long as it says.
+/// Returns whether there is another kill: in a long run (`./soak`) until its time is over.
 fn more(kills: u64, began: Instant) -> bool {
     let seconds = std::env::var("TELPHER_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
     kills < KILLS || began.elapsed() < Duration::from_secs(seconds)
 }
 
 with_each_of_ours! {
-    fn backends_killed_over_and_over_lose_no_more_than_they_had(who: Backend) {
-        backends_killed("backends_killed_over_and_over_lose_no_more_than_they_had", who, Virtio::SPLIT);
+    fn repeatedly_killed_backends_lose_only_packets_in_flight(who: Backend) {
+        backends_killed("repeatedly_killed_backends_lose_only_packets_in_flight", who, Virtio::SPLIT);
     }
 
-    fn backends_killed_over_and_over_lose_no_more_than_they_had_with_packed_rings(who: Backend) {
-        let test = "backends_killed_over_and_over_lose_no_more_than_they_had_with_packed_rings";
+    fn repeatedly_killed_backends_lose_only_packets_in_flight_with_packed_rings(who: Backend) {
+        let test = "repeatedly_killed_backends_lose_only_packets_in_flight_with_packed_rings";
         backends_killed(test, who, Virtio::PACKED);
     }
 
-    fn guests_killed_over_and_over_leave_nothing_behind(who: Backend) {
-        let test = "guests_killed_over_and_over_leave_nothing_behind";
+    fn repeatedly_killed_guests_leave_nothing_behind(who: Backend) {
+        let test = "repeatedly_killed_guests_leave_nothing_behind";
         let Some(mut pair) = Pair::start(test, who, Virtio::SPLIT) else { return };
         let (began, mut kills) = (Instant::now(), 0);
         loop {
@@ -41,14 +41,14 @@ with_each_of_ours! {
             kills += 1;
         }
         let errors = pair.backend.counts().errors;
-        // What one guest had is not another's.
+        // Packets of one guest never reach its successor.
         assert_eq!((errors, pair.backend.earlier()), (0, 0));
         assert!(pair.backend.runs());
     }
 }
 
-/// Numbered packets go around while the backend is killed, again and again. Those that come back to the next are whole, in order, and none that the
-/// one before has already seen; the rest was lost with it.
+/// Numbered packets circulate while the backend is killed repeatedly. Packets that come back to the next backend are
+/// intact, in order, and not seen by its predecessor; the rest was lost with the predecessor.
 fn backends_killed(test: &str, who: Backend, virtio: Virtio) {
     let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
     pair.guest.work(Work::Return);
@@ -77,7 +77,7 @@ fn backends_killed(test: &str, who: Backend, virtio: Virtio) {
     until("packets come around", || pair.backend.counts(), |now| now.received >= ENOUGH / 2);
     assert_eq!(pair.backend.counts().errors, 0);
     pair.backend.rest();
-    // Of all that went around in the last life none was lost.
+    // No packet of the last instance was lost.
     println!("{kills} kills: {lost} packets were lost of {}", kills * LOOPING);
     assert!(pair.guest.runs() && pair.backend.runs());
 }

@@ -1,77 +1,77 @@
-//! Linux in QEMU at the other end: interrupts, memory that comes and goes, and a guest that moves to another machine.
+//! Linux in QEMU at the other end: interrupts, memory hot-plug, and migration to another machine.
 
 use crate::backend::{Backend, Side, Socket, with_each_backend};
 use crate::guest::Image;
+use crate::peer_slot::PeerSlot;
 use crate::qemu::{Machine, Qemu};
-use crate::room::Room;
 use crate::skip::skip;
 use std::time::{Duration, Instant};
 use telpher_vhost::peers::Work;
 
-/// Guests at a backend. Dropped in this order.
+/// Guests at a backend. Fields are dropped in this order.
 struct Guests {
     guest: Qemu,
-    /// Another, of those that are two.
+    /// The second of two guests.
     other: Option<Qemu>,
     backend: Box<dyn Side>,
     image: &'static Image,
     who: Backend,
     sockets: Vec<Socket>,
-    room: Room,
+    room: PeerSlot,
 }
 
-/// What a guest is to have.
+/// The configuration of the guests.
 #[derive(Clone, Copy, Default)]
 struct Wanted {
     packed: bool,
     client: bool,
     /// A socket for a second machine.
     second: bool,
-    /// A second guest there, whose packets go to the first and the other way. If not, the backend answers pings.
+    /// A second guest there, which exchanges packets with the first. Without it the backend answers pings.
     two: bool,
 }
 
 impl Guests {
-    /// Guests that are up; `None`, and said, where they cannot run.
+    /// Booted guests; `None`, with a message, if they cannot run here.
     fn start(test: &str, who: Backend, wanted: Wanted) -> Option<Guests> {
         let missing = crate::qemu::missing().or_else(|| who.missing());
-        let room = Room::take();
-        let image = missing.map_or_else(|| Image::get(&room), Err);
+        let slot = PeerSlot::take();
+        let image = missing.map_or_else(|| Image::get(&slot), Err);
         let image = image.map_err(|why| skip(test, &why)).ok()?;
         let names: &[&str] = if wanted.second || wanted.two { &["first", "second"] } else { &["first"] };
         let sockets: Vec<Socket> =
-            names.iter().map(|name| Socket { client: wanted.client, ..Socket::new(&room, name) }).collect();
-        let mut backend = who.start(&room, &sockets);
+            names.iter().map(|name| Socket { client: wanted.client, ..Socket::new(&slot, name) }).collect();
+        let mut backend = who.start(&slot, &sockets);
         backend.work(if wanted.two { Work::Hand } else { Work::Echo });
         let machine = Machine { name: "guest", address: 2, socket: &sockets[0], packed: wanted.packed, incoming: None };
-        let mut guest = Qemu::start(&room, image, &machine);
+        let mut guest = Qemu::start(&slot, image, &machine);
         let mut other = None;
         if wanted.two {
-            // They boot at the same time, and have rings of either layout.
+            // They boot at the same time, one with each ring layout.
             let machine = Machine { name: "other", address: 3, socket: &sockets[1], packed: !wanted.packed, ..machine };
-            other = Some(Qemu::start(&room, image, &machine));
+            other = Some(Qemu::start(&slot, image, &machine));
         }
         guest.up();
         other.iter_mut().for_each(Qemu::up);
-        Some(Guests { guest, other, backend, image, who, sockets, room })
+        Some(Guests { guest, other, backend, image, who, sockets, slot })
     }
 
     /// Kills the backend and starts another.
     fn another_backend(&mut self) {
         self.backend.kill();
-        self.backend = self.who.start(&self.room, &self.sockets);
+        self.backend = self.who.start(&self.slot, &self.sockets);
         self.backend.work(Work::Echo);
     }
 
-    /// What either side has found damaged.
+    /// The number of damaged packets that either side has found.
     fn damaged(&mut self) -> u64 {
         self.guest.damaged() + self.backend.counts().errors
     }
 }
 
-/// Pings, each as soon as the one before is answered, and some long ones; all are answered.
+/// Pings, each as soon as the previous one is answered, and some long ones; all must be answered.
 const PING: &str = "ping -q -A -c 300 10.0.0.1 && ping -q -A -c 20 -s 1400 10.0.0.1";
-/// Until one is answered.
+/// Repeated until one is answered.
 const UNTIL_PING: &str = "until ping -q -c 1 -W 1 10.0.0.1; do :; done";
 
 fn expect_answers(said: &str) {
@@ -79,12 +79,12 @@ fn expect_answers(said: &str) {
     assert!(answers.iter().all(|answer| said.contains(answer)) && !said.contains("duplicates"), "{said}");
 }
 
-/// Begins to ping 50 times a second, until [`stop_pinging`].
+/// Starts to ping 50 times a second, until [`stop_pinging`].
 fn begin_pinging(guest: &mut Qemu) {
     guest.run("ping -q -i 0.02 10.0.0.1 >/pings & pings=$!");
 }
 
-/// How many pings since [`begin_pinging`] were not answered; one more may be on its way. None was answered twice.
+/// The number of unanswered pings since [`begin_pinging`]; one more may be in flight. None was answered twice.
 fn stop_pinging(guest: &mut Qemu) -> u64 {
     let said = guest.run("kill -INT $pings; wait $pings; cat /pings");
     let number = |word: &str| {
@@ -97,12 +97,13 @@ fn stop_pinging(guest: &mut Qemu) -> u64 {
     (sent - answered).saturating_sub(1)
 }
 
-/// Answers that are on their way when a machine stands still: DPDK's backend loses them. This one keeps them until they can be given.
+/// Answers in flight when a machine stops: DPDK's backend loses them. This crate's keeps them until they can be
+/// delivered.
 fn lost_standing(who: Backend) -> u64 {
     if who == Backend::Dpdk { 4 } else { 0 }
 }
 
-/// Pings while something else happens. All are answered but for `lost` at most.
+/// Pings while something else happens. At most `lost` are unanswered.
 fn meanwhile(guests: &mut Guests, lost: u64, happens: impl FnOnce(&mut Guests)) {
     begin_pinging(&mut guests.guest);
     happens(guests);
@@ -112,7 +113,7 @@ fn meanwhile(guests: &mut Guests, lost: u64, happens: impl FnOnce(&mut Guests)) 
     assert_eq!(guests.damaged(), 0);
 }
 
-/// Has the machine do something that its monitor says nothing to.
+/// Sends the machine's monitor a command without output.
 fn tell(guest: &mut Qemu, commands: &[&str]) {
     for command in commands {
         let said = guest.monitor(command);
@@ -120,7 +121,7 @@ fn tell(guest: &mut Qemu, commands: &[&str]) {
     }
 }
 
-/// Takes a memory device away; its guest lets it go in its own time.
+/// Removes a memory device; its guest releases it in its own time.
 fn take_memory(guest: &mut Qemu, name: &str) {
     tell(guest, &[&format!("device_del {name}")]);
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -130,7 +131,7 @@ fn take_memory(guest: &mut Qemu, name: &str) {
     }
 }
 
-/// Has `to` fetch a file of `from`, of 8 MiB that nobody can guess.
+/// Makes `to` fetch a random file of 8 MiB from `from`.
 fn fetch(from: &mut Qemu, at: u8, to: &mut Qemu) {
     from.run("dd if=/dev/urandom of=/file bs=1M count=8 && httpd -p 5000 -h /");
     to.run(&format!("wget -q -O /got http://10.0.0.{at}:5000/file"));
@@ -142,7 +143,7 @@ with_each_backend! {
     fn linux_pings(who: Backend) {
         let Some(mut guests) = Guests::start("linux_pings", who, Wanted::default()) else { return };
         expect_answers(&guests.guest.run(PING));
-        // Its driver goes and comes again.
+        // Its driver is unbound and bound again.
         let device = guests.guest.run("cd /sys/bus/virtio/drivers/virtio_net && echo virtio*").trim().to_owned();
         guests.guest.run(&format!("echo {device} >unbind && echo {device} >bind"));
         guests.guest.give_address();
@@ -160,25 +161,25 @@ with_each_backend! {
         assert_eq!(guests.damaged(), 0);
     }
 
-    fn two_linuxes_send_each_other_files(who: Backend) {
+    fn two_linux_guests_exchange_files(who: Backend) {
         let wanted = Wanted { two: true, ..Wanted::default() };
-        let Some(mut guests) = Guests::start("two_linuxes_send_each_other_files", who, wanted) else { return };
+        let Some(mut guests) = Guests::start("two_linux_guests_exchange_files", who, wanted) else { return };
         let other = guests.other.as_mut().expect("asked for");
         fetch(&mut guests.guest, 2, other);
         fetch(other, 3, &mut guests.guest);
         assert_eq!(guests.guest.damaged() + other.damaged(), 0);
     }
 
-    fn memory_comes_and_goes_while_linux_pings(who: Backend) {
-        let test = "memory_comes_and_goes_while_linux_pings";
+    fn memory_is_added_and_removed_while_linux_pings(who: Backend) {
+        let test = "memory_is_added_and_removed_while_linux_pings";
         let Some(mut guests) = Guests::start(test, who, Wanted::default()) else { return };
         meanwhile(&mut guests, 0, |Guests { guest, .. }| {
-            // This the guest takes for its own: all it had lies below 4 GiB, and so packets come to lie in it first.
+            // The guest uses this memory for itself: all it had lies below 4 GiB, so packets are placed here first.
             guest.run("echo online_kernel >/sys/devices/system/memory/auto_online_blocks");
             tell(guest, &["object_add memory-backend-memfd,id=more,size=128M,share=on", "device_add pc-dimm,id=dimm,memdev=more"]);
             // In KiB: more than it had.
             guest.run("while read -r name total unit </proc/meminfo; [ $total -lt 262144 ]; do :; done");
-            // This it leaves alone, and so lets it go.
+            // The guest does not use this memory, so it can release it.
             guest.run("echo offline >/sys/devices/system/memory/auto_online_blocks");
             tell(guest, &["object_add memory-backend-memfd,id=spare,size=128M,share=on", "device_add pc-dimm,id=brief,memdev=spare"]);
             guest.run("until grep -q offline /sys/devices/system/memory/memory*/state; do :; done");
@@ -191,18 +192,18 @@ with_each_backend! {
         let Some(mut guests) = Guests::start(test, who, Wanted::default()) else { return };
         meanwhile(&mut guests, lost_standing(who), |guests| {
             guests.guest.migrate("exec:cat >/dev/null");
-            // It was written whole and so stands still; nobody else goes on with it.
+            // Its migration is complete, so it has stopped; no other machine continues it.
             guests.guest.monitor("cont");
         });
     }
 
-    fn linux_moves_to_another_machine_and_goes_on_pinging(who: Backend) {
-        let test = "linux_moves_to_another_machine_and_goes_on_pinging";
+    fn linux_migrates_to_another_machine_and_keeps_pinging(who: Backend) {
+        let test = "linux_migrates_to_another_machine_and_keeps_pinging";
         let wanted = Wanted { second: true, ..Wanted::default() };
         let Some(mut guests) = Guests::start(test, who, wanted) else { return };
-        let way = guests.room.file("way");
+        let way = guests.slot.file("way");
         let machine = Machine { name: "second", address: 2, socket: &guests.sockets[1], packed: false, incoming: Some(way.clone()) };
-        let mut second = Qemu::start(&guests.room, guests.image, &machine);
+        let mut second = Qemu::start(&guests.slot, guests.image, &machine);
         guests.guest.run("carried=along");
         begin_pinging(&mut guests.guest);
         guests.guest.migrate(&format!("unix:{}", way.display()));
@@ -213,9 +214,9 @@ with_each_backend! {
         assert_eq!(second.damaged() + guests.backend.counts().errors, 0);
     }
 
-    fn linux_goes_on_whenever_another_backend_comes(who: Backend) {
+    fn linux_continues_when_the_backend_is_replaced(who: Backend) {
         const KILLS: u64 = 3;
-        let test = "linux_goes_on_whenever_another_backend_comes";
+        let test = "linux_continues_when_the_backend_is_replaced";
         let wanted = Wanted { client: true, ..Wanted::default() };
         let Some(mut guests) = Guests::start(test, who, wanted) else { return };
         begin_pinging(&mut guests.guest);
@@ -231,19 +232,19 @@ with_each_backend! {
         expect_answers(&guests.guest.run(PING));
         let lost = stop_pinging(&mut guests.guest);
         println!("{KILLS} backends were killed; there was none for {away:?}, and {lost} pings were not answered");
-        // Those of the time without, and those that a backend had when it was killed.
+        // Those without a backend, and those that a backend held when it was killed.
         assert!(lost <= u64::try_from(away.as_millis()).unwrap_or(0) / 20 + 2 * KILLS, "{lost} pings were not answered");
         assert_eq!(guests.damaged(), 0);
     }
 
-    fn another_linux_comes_after_one_was_killed(who: Backend) {
-        let test = "another_linux_comes_after_one_was_killed";
+    fn a_killed_linux_guest_is_replaced(who: Backend) {
+        let test = "a_killed_linux_guest_is_replaced";
         let Some(mut guests) = Guests::start(test, who, Wanted::default()) else { return };
         begin_pinging(&mut guests.guest);
         expect_answers(&guests.guest.run(PING));
         guests.guest.kill();
         let machine = Machine { name: "another", address: 4, socket: &guests.sockets[0], packed: true, incoming: None };
-        guests.guest = Qemu::start(&guests.room, guests.image, &machine);
+        guests.guest = Qemu::start(&guests.slot, guests.image, &machine);
         guests.guest.up();
         expect_answers(&guests.guest.run(PING));
         assert!(guests.backend.runs());

@@ -1,19 +1,20 @@
-//! A backend and a guest whose driver is DPDK's, and the ways that packets take between them.
+//! A backend and a guest with DPDK's driver, and the packet directions between them.
 
 use crate::backend::{Backend, Driven, Side, Socket, until};
-use crate::room::Room;
+use crate::peer_slot::PeerSlot;
 use crate::skip::skip;
 use std::time::{Duration, Instant};
 use telpher_vhost::peers::{self, Counts, HugePages, LOOPING, Memory, Seat, Testpmd, Virtio, Work};
 
-/// Packets that prove that they flow: rings many times around.
+/// Enough packets to prove that they flow: many times the ring size.
 pub(crate) const ENOUGH: u64 = 100_000;
-/// The shortest and the longest packets of an Ethernet without jumbo frames, without their checksum, and one that a threshold may divide.
+/// The shortest and the longest packets of Ethernet without jumbo frames, without their checksum, and a length near a
+/// threshold.
 pub(crate) const LENGTHS: [u32; 3] = [60, 512, 1514];
-/// For a backend to come back: DPDK's looks for its guest once a second, and both may have much to wait for.
+/// The time for a backend to reconnect: DPDK's looks for its guest once a second, and both may be slow.
 const RECONNECT: Duration = Duration::from_secs(60);
 
-/// A backend and its guest. Dropped in this order.
+/// A backend and its guest. Fields are dropped in this order.
 pub(crate) struct Pair {
     pub(crate) guest: Driven,
     pub(crate) backend: Box<dyn Side>,
@@ -21,20 +22,20 @@ pub(crate) struct Pair {
     virtio: Virtio,
     socket: Socket,
     _pages: Option<HugePages>,
-    room: Room,
+    room: PeerSlot,
 }
 
 impl Pair {
-    /// Both, connected; `None`, and said, where they cannot run.
+    /// Both, connected; `None`, with a message, if they cannot run here.
     pub(crate) fn start(test: &str, who: Backend, virtio: Virtio) -> Option<Pair> {
         Pair::with_memory(test, who, virtio, Memory::Small)
     }
 
-    /// The same with a guest, and perhaps a backend, in this memory.
+    /// Like `new`, with a guest, and perhaps a backend, in this memory.
     pub(crate) fn with_memory(test: &str, who: Backend, virtio: Virtio, memory: Memory) -> Option<Pair> {
-        let room = Room::take();
+        let slot = PeerSlot::take();
         let missing = peers::missing().or_else(|| who.missing());
-        let needed = 2 * Seat { memory, ..room.seat("guest", 1) }.pages();
+        let needed = 2 * Seat { memory, ..slot.seat("guest", 1) }.pages();
         let pages = match missing {
             None if needed > 0 => HugePages::reserve(needed).map(Some).map_err(|why| why.to_string()),
             None => Ok(None),
@@ -42,10 +43,10 @@ impl Pair {
         };
         let pages = pages.map_err(|why| skip(test, &why)).ok()?;
         let Virtio { queues, server, .. } = virtio;
-        let socket = Socket { queues, memory, client: server, ..Socket::new(&room, "socket") };
-        let guest = || guest(&room, &virtio, &socket);
-        let backend = || who.start(&room, std::slice::from_ref(&socket));
-        // Who waits at the socket comes first.
+        let socket = Socket { queues, memory, client: server, ..Socket::new(&slot, "socket") };
+        let guest = || guest(&slot, &virtio, &socket);
+        let backend = || who.start(&slot, std::slice::from_ref(&socket));
+        // The side that listens starts first.
         let (guest, backend) = if server {
             let (mut guest, backend) = (guest(), backend());
             guest.0.ready(RECONNECT).expect("a backend");
@@ -54,7 +55,7 @@ impl Pair {
             let backend = backend();
             (guest(), backend)
         };
-        Some(Pair { guest, backend, who, virtio, socket, _pages: pages, room })
+        Some(Pair { guest, backend, who, virtio, socket, _pages: pages, slot })
     }
 
     /// Packets into the guest, out of it, and around.
@@ -66,17 +67,17 @@ impl Pair {
         self.around(LENGTHS[2]);
     }
 
-    /// Sends packets to the guest. What is sent arrives.
+    /// Sends packets to the guest. All must arrive.
     pub(crate) fn send(&mut self, len: u32) {
         one_way(&mut *self.backend, Work::Source(len), &mut self.guest, len);
     }
 
-    /// Has the guest send packets. What is sent arrives.
+    /// Makes the guest send packets. All must arrive.
     pub(crate) fn take(&mut self, len: u32) {
         one_way(&mut self.guest, Work::Numbered(len), &mut *self.backend, len);
     }
 
-    /// Sends some packets around: none is lost or changed, and none comes twice or before its turn.
+    /// Lets some packets circulate: none is lost, changed, duplicated or reordered.
     pub(crate) fn around(&mut self, len: u32) {
         let Pair { guest, backend, .. } = self;
         let (backend_before, guest_before) = (backend.counts(), guest.counts());
@@ -93,30 +94,31 @@ impl Pair {
         assert_eq!((here.sent, here.errors, here.received_bytes), (here.received, 0, there.sent_bytes));
     }
 
-    /// Sends packets to the guest, which may get others, too, that were on their way.
+    /// Sends packets to the guest, which may also get packets that were in flight.
     pub(crate) fn some_sent(&mut self, len: u32) {
         some(&mut *self.backend, Work::Source(len), &mut self.guest);
     }
 
-    /// The same out of it.
+    /// The same out of the guest.
     pub(crate) fn some_taken(&mut self, len: u32) {
         some(&mut self.guest, Work::Numbered(len), &mut *self.backend);
     }
 
-    /// Kills the backend and starts another at the same socket, where the guest waits for it. When this returns the guest is done with what it does
-    /// then; one with packed rings is at rest.
+    /// Kills the backend and starts another at the same socket, where the guest listens. When this returns the guest
+    /// has finished its reaction; a guest with packed rings has stopped forwarding.
     ///
-    /// What that is, in DPDK 22.11: for a packed ring, the thread that hears of the new backend frees whatever the driver has in its rings and fills
-    /// them anew (`virtio_user_dev_reset_queues_packed`). To the thread that polls it says by a flag that it shall not, and gives it a millisecond to be
-    /// done with a burst it has begun. One that has lost its processor meanwhile goes on with it afterwards, in rings that are others by then, and in 4 of
-    /// 145 runs of five kills no packet came out of the guest any more. So nobody polls, and packets lie in the rings.
+    /// Reason, in DPDK 22.11: for a packed ring, the thread that notices the new backend frees all buffers in the
+    /// driver's rings and fills the rings again (`virtio_user_dev_reset_queues_packed`). It tells the polling thread by
+    /// a flag to pause, and gives it a millisecond to finish its current burst. If the polling thread is preempted
+    /// meanwhile, it continues afterwards in changed rings. In 4 of 145 runs of five kills no packet came out of the
+    /// guest any more. So the guest does not poll during this time, and packets wait in the rings.
     pub(crate) fn another_backend(&mut self) {
         if self.virtio.packed {
             self.guest.rest();
         }
         let before = self.guest.0.reconnections();
         self.backend.kill();
-        self.backend = self.who.start(&self.room, std::slice::from_ref(&self.socket));
+        self.backend = self.who.start(&self.slot, std::slice::from_ref(&self.socket));
         let deadline = Instant::now() + RECONNECT;
         while self.guest.0.reconnections() == before {
             assert!(
@@ -130,12 +132,12 @@ impl Pair {
     /// Kills the guest and starts another, with this device, at the same socket.
     pub(crate) fn another_guest(&mut self, virtio: Virtio) {
         self.guest.kill();
-        self.guest = guest(&self.room, &virtio, &self.socket);
+        self.guest = guest(&self.slot, &virtio, &self.socket);
     }
 }
 
-fn guest(room: &Room, virtio: &Virtio, socket: &Socket) -> Driven {
-    let seat = Seat { memory: socket.memory, ..room.seat("guest", 1) };
+fn guest(room: &PeerSlot, virtio: &Virtio, socket: &Socket) -> Driven {
+    let seat = Seat { memory: socket.memory, ..slot.seat("guest", 1) };
     Driven(Testpmd::guest(&seat, virtio, &[&socket.path]).unwrap_or_else(|error| panic!("{error}")))
 }
 
@@ -151,7 +153,7 @@ fn one_way(from: &mut dyn Side, work: Work, to: &mut dyn Side, len: u32) {
     let bytes = sent.sent * u64::from(len);
     assert_eq!(sent, Counts { sent: sent.sent, sent_bytes: bytes, ..Counts::default() });
     assert_eq!(arrived, Counts { received: sent.sent, received_bytes: bytes, ..Counts::default() });
-    // No packet is on its way any more that would be taken for another's.
+    // No packet is in flight any more that could be counted for another test.
     assert_eq!((from.counts() - from_before, to.counts() - to_before), (sent, arrived));
 }
 

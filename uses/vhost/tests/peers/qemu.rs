@@ -1,22 +1,23 @@
-//! QEMU with a Linux guest, typed at over its serial line and its monitor.
+//! QEMU with a Linux guest, controlled through its serial line and its monitor.
 //!
-//! Source of options and commands: "QEMU System Emulation User's Guide" 7.2; of the vhost-user ones, QEMU docs/interop/vhost-user.rst.
+//! Source of options and commands: "QEMU System Emulation User's Guide" 7.2; of the vhost-user ones, QEMU
+//! docs/interop/vhost-user.rst.
 
 use crate::backend::Socket;
 use crate::guest::Image;
-use crate::room::Room;
+use crate::peer_slot::PeerSlot;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use telpher_vhost::peers::{Terminal, lacking};
 
-/// For a guest to boot: three seconds of a core of its own. It seldom has one.
+/// The time for a guest to boot: three seconds on a core of its own, which it seldom has.
 const BOOT: Duration = Duration::from_secs(30);
-/// For a command in the guest or the monitor.
+/// The time for a command in the guest or the monitor.
 const SOON: Duration = Duration::from_secs(15);
 
-/// What keeps tests with a guest from running here.
+/// What this machine lacks to run tests with a guest.
 pub(crate) fn missing() -> Option<String> {
     lacking(&[("qemu-system-x86_64", "qemu-system-x86"), ("setpriv", "util-linux")])
 }
@@ -24,14 +25,14 @@ pub(crate) fn missing() -> Option<String> {
 /// A guest's machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine<'a> {
-    /// What its files begin with.
+    /// The prefix of its files.
     pub(crate) name: &'a str,
     /// The last byte of its addresses.
     pub(crate) address: u8,
     pub(crate) socket: &'a Socket,
     /// Its network card offers packed rings.
     pub(crate) packed: bool,
-    /// Waits here for a guest that another machine sends.
+    /// Waits here for an incoming migration.
     pub(crate) incoming: Option<PathBuf>,
 }
 
@@ -44,10 +45,10 @@ pub(crate) struct Qemu {
 }
 
 impl Qemu {
-    /// Starts a machine, whose guest is of use when it is [`up`](Qemu::up). Without KVM, so that it runs anywhere.
-    pub(crate) fn start(room: &Room, image: &Image, machine: &Machine<'_>) -> Qemu {
-        let [kernel, files] = image.write(room);
-        let monitor = room.file(&format!("{}.monitor", machine.name));
+    /// Starts a machine; its guest is ready when it is [`up`](Qemu::up). Without KVM, so that it runs anywhere.
+    pub(crate) fn start(room: &PeerSlot, image: &Image, machine: &Machine<'_>) -> Qemu {
+        let [kernel, files] = image.write(slot);
+        let monitor = slot.file(&format!("{}.monitor", machine.name));
         let listens = if machine.socket.client { ",server=on,wait=off" } else { "" };
         let device = if machine.packed { ",packed=on,disable-legacy=on" } else { "" };
         let mut words: Vec<String> =
@@ -58,11 +59,11 @@ impl Qemu {
         option("-numa", "node,memdev=memory".into());
         option("-kernel", kernel.display().to_string());
         option("-initrd", files.display().to_string());
-        // Linux takes it for a broken timer where the host has other work: "IO-APIC + timer doesn't work".
+        // On a busy host Linux would report a broken timer: "IO-APIC + timer doesn't work".
         option("-append", "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check".into());
         option("-chardev", format!("socket,id=vhost,path={}{listens}", machine.socket.path.display()));
         option("-netdev", "vhost-user,id=net,chardev=vhost,queues=1".into());
-        // Without message-signalled interrupts, with which this emulation ends itself when the guest's driver starts.
+        // Without message-signalled interrupts, with which this emulation aborts when the guest's driver starts.
         let address = machine.address;
         option("-device", format!("virtio-net-pci,netdev=net,mac=52:54:00:00:00:{address:02x},vectors=0{device}"));
         option("-monitor", format!("unix:{},server=on,wait=off", monitor.display()));
@@ -90,7 +91,8 @@ impl Qemu {
         self.run(&format!("ip address add 10.0.0.{}/24 dev eth0 && ip link set eth0 up", self.address));
     }
 
-    /// Packets whose checksums the guest found wrong. Source: Linux, Documentation/networking/snmp_counter.rst.
+    /// The number of packets with wrong checksums in the guest. Source: Linux,
+    /// Documentation/networking/snmp_counter.rst.
     pub(crate) fn damaged(&mut self) -> u64 {
         let said = self.run("grep -E '^(Icmp|Tcp):' /proc/net/snmp");
         let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split(' ').collect()).collect();
@@ -102,12 +104,12 @@ impl Qemu {
         of(icmp, icmp_values) + of(tcp, tcp_values)
     }
 
-    /// SIGKILL.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.serial.kill();
     }
 
-    /// Runs a line of the guest's shell and answers what it says.
+    /// Runs a line in the guest's shell and returns its output.
     ///
     /// # Panics
     /// If it fails.
@@ -119,19 +121,19 @@ impl Qemu {
         said
     }
 
-    /// What the guest says before it says this.
+    /// The guest's output before this text.
     fn heard(&mut self, wanted: &str, within: Duration) -> String {
         self.serial.until(wanted, within).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Gives the monitor a command and answers what it says.
+    /// Sends the monitor a command and returns its output.
     pub(crate) fn monitor(&mut self, command: &str) -> String {
         let written = self.monitor.write_all(format!("{command}\n").as_bytes());
-        written.unwrap_or_else(|error| panic!("the monitor took no {command:?}: {error}"));
+        written.unwrap_or_else(|error| panic!("the monitor did not accept {command:?}: {error}"));
         self.prompt()
     }
 
-    /// Sends the guest elsewhere, as `migrate` has it, and waits until it is there.
+    /// Migrates the guest to the given target of `migrate`, and waits until that has finished.
     pub(crate) fn migrate(&mut self, to: &str) {
         let said = self.monitor(&format!("migrate -d \"{to}\""));
         assert!(!said.contains("Error"), "{said}");
@@ -146,7 +148,7 @@ impl Qemu {
         }
     }
 
-    /// All the monitor says until it asks for the next command.
+    /// The monitor's output up to its next prompt.
     fn prompt(&mut self) -> String {
         const PROMPT: &[u8] = b"(qemu) ";
         let mut said = Vec::new();
@@ -161,7 +163,7 @@ impl Qemu {
     }
 }
 
-/// The monitor's socket, once it is there.
+/// The monitor's socket, once it exists.
 fn connect(serial: &mut Terminal, path: &std::path::Path) -> UnixStream {
     let deadline = Instant::now() + SOON;
     loop {

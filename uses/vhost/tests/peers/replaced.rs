@@ -1,18 +1,18 @@
-//! A backend or a guest that is killed, and another in its place: packets flow again.
+//! A backend or a guest that is killed and replaced: packets flow again.
 
 use crate::backend::{Backend, Side, until, with_each_backend};
 use crate::pair::{ENOUGH, LENGTHS, Pair};
 use telpher_vhost::peers::{Virtio, Work};
 
 with_each_backend! {
-    fn another_guest_comes_after_one_was_killed(who: Backend) {
-        let test = "another_guest_comes_after_one_was_killed";
+    fn a_killed_guest_is_replaced(who: Backend) {
+        let test = "a_killed_guest_is_replaced";
         let Some(mut pair) = Pair::start(test, who, Virtio::SPLIT) else { return };
         pair.send(LENGTHS[1]);
         pair.another_guest(Virtio::PACKED);
         pair.send(LENGTHS[1]);
         pair.take(LENGTHS[1]);
-        // Killed while packets go in, with its buffers in the backend's hands.
+        // Killed while packets flow to the guest, with its buffers held by the backend.
         pair.guest.work(Work::Sink);
         pair.backend.work(Work::Source(LENGTHS[1]));
         pair.another_guest(Virtio::SPLIT);
@@ -21,24 +21,24 @@ with_each_backend! {
         assert!(pair.guest.runs() && pair.backend.runs());
     }
 
-    fn a_backend_killed_at_rest_is_followed_by_another(who: Backend) {
-        killed_at_rest("a_backend_killed_at_rest_is_followed_by_another", who, Virtio::SPLIT);
+    fn a_backend_killed_while_idle_is_replaced(who: Backend) {
+        killed_at_rest("a_backend_killed_while_idle_is_replaced", who, Virtio::SPLIT);
     }
 
-    fn a_backend_killed_at_rest_is_followed_by_another_with_packed_rings(who: Backend) {
-        killed_at_rest("a_backend_killed_at_rest_is_followed_by_another_with_packed_rings", who, Virtio::PACKED);
+    fn a_backend_killed_while_idle_is_replaced_with_packed_rings(who: Backend) {
+        killed_at_rest("a_backend_killed_while_idle_is_replaced_with_packed_rings", who, Virtio::PACKED);
     }
 
-    fn a_backend_killed_at_work_is_followed_by_another(who: Backend) {
-        killed_at_work("a_backend_killed_at_work_is_followed_by_another", who, Virtio::SPLIT);
+    fn a_backend_killed_under_traffic_is_replaced(who: Backend) {
+        killed_at_work("a_backend_killed_under_traffic_is_replaced", who, Virtio::SPLIT);
     }
 
-    fn a_backend_killed_at_work_is_followed_by_another_with_packed_rings(who: Backend) {
-        killed_at_work("a_backend_killed_at_work_is_followed_by_another_with_packed_rings", who, Virtio::PACKED);
+    fn a_backend_killed_under_traffic_is_replaced_with_packed_rings(who: Backend) {
+        killed_at_work("a_backend_killed_under_traffic_is_replaced_with_packed_rings", who, Virtio::PACKED);
     }
 }
 
-/// The guest waits at the socket; its backend dies with nothing on its way, so that nothing may be lost.
+/// The guest listens at the socket; its backend dies with no packet in flight, so no packet may be lost.
 fn killed_at_rest(test: &str, who: Backend, virtio: Virtio) {
     let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
     pair.send(LENGTHS[0]);
@@ -48,7 +48,7 @@ fn killed_at_rest(test: &str, who: Backend, virtio: Virtio) {
     pair.take(LENGTHS[0]);
 }
 
-/// The same with packets on their way.
+/// The same with packets in flight.
 fn killed_at_work(test: &str, who: Backend, virtio: Virtio) {
     let Some(mut pair) = Pair::start(test, who, Virtio { server: true, ..virtio }) else { return };
     let before = pair.guest.counts();
@@ -58,7 +58,7 @@ fn killed_at_work(test: &str, who: Backend, virtio: Virtio) {
     pair.another_backend();
     pair.some_sent(LENGTHS[0]);
     pair.some_taken(LENGTHS[0]);
-    // Killed while packets come out, now.
+    // Killed while packets come out of the guest.
     pair.backend.work(Work::Sink);
     pair.guest.work(Work::Numbered(LENGTHS[0]));
     pair.another_backend();

@@ -1,4 +1,4 @@
-//! The switch of the tests: ports of this crate, a thread that polls them, and commands that say what it does with packets.
+//! The test switch: ports of this crate, a polling thread, and commands that set what it does with packets.
 
 use crate::backend::Copies;
 use crate::frames::{FLOWS, answer, is_damaged, numbered, of_testpmd, write_numbered};
@@ -15,24 +15,24 @@ use telpher_vhost::{
     Hybrid, Lane, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions, QueueOptions, Role, Socket,
 };
 
-/// Packets that are handed on together. Source: DPDK's testpmd, whose default it is.
+/// Packets per burst. Source: DPDK's testpmd, its default.
 const BURST: usize = 32;
 
-/// One port of it.
+/// One port of the switch.
 pub(crate) struct PortAt<'a> {
     pub(crate) path: &'a Path,
     pub(crate) pairs: u16,
     pub(crate) client: bool,
 }
 
-/// A switch that runs, until it is dropped.
+/// A switch that runs until it is dropped.
 pub(crate) struct Switch {
     orders: Option<Sender<Order>>,
     poller: Option<JoinHandle<()>>,
     _sockets: Vec<Socket>,
 }
 
-/// What the polling thread is told between two bursts.
+/// A command to the polling thread, executed between two bursts.
 enum Order {
     Work(Work),
     Rest,
@@ -40,7 +40,8 @@ enum Order {
 }
 
 impl Switch {
-    /// Ports at these sockets. What came back last is kept in the file `kept`, so that a switch after this one knows.
+    /// Creates ports at these sockets. The numbers that came back last are stored in the file `kept` for the next
+    /// switch.
     pub(crate) fn start(copies: Copies, kept: &Path, ports: &[PortAt<'_>]) -> Switch {
         let pool = PacketPool::new(PoolOptions { buffers: 8192, longest: 2048 }).expect("memory for packets");
         let rings = vec![options(copies)];
@@ -62,17 +63,18 @@ impl Switch {
         Switch { orders: Some(orders), poller, _sockets: sockets }
     }
 
-    /// Begins to do something with packets, and stops what it did before.
+    /// Stops the current work and starts another.
     pub(crate) fn work(&self, work: Work) {
         self.give(Order::Work(work));
     }
 
-    /// Stops; what is on its way to a guest gets there.
+    /// Stops; packets in flight to a guest are delivered.
     pub(crate) fn rest(&self) {
         self.give(Order::Rest);
     }
 
-    /// What went through so far, and how many packets came back that a switch before this one had sent. Asked once all before has been done.
+    /// The counters so far, and how many packets came back that a previous switch had sent. Answered after all earlier
+    /// commands.
     pub(crate) fn tell(&self) -> (Counts, u64) {
         let (to, told) = channel();
         self.give(Order::Tell(to));
@@ -92,14 +94,14 @@ impl Drop for Switch {
     }
 }
 
-/// Two queues of a modelled device for all rings, so that copies land in another order than they began in.
+/// Two queues of a modelled device for all rings, so that copies complete out of order.
 fn options(copies: Copies) -> QueueOptions {
     let hybrid = match copies {
         Copies::Cpu => return QueueOptions::default(),
         Copies::Device => Hybrid::Device,
         Copies::Hybrid => Hybrid::From(256),
     };
-    // On the thread that polls: there is no core to spare.
+    // On the polling thread: there is no core to spare.
     let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Inline)).expect("a device");
     let lane = |queue| {
         let portal = device.portal(queue).expect("a queue of the preset");
@@ -108,25 +110,26 @@ fn options(copies: Copies) -> QueueOptions {
     QueueOptions { hybrid, lanes: ["wq0.0", "wq0.1"].map(lane).into(), in_flight: 256 }
 }
 
-/// A pair of queues and the packets on their way.
+/// A queue pair and its packets in flight.
 struct Queues {
     port: Arc<Port>,
     pair: usize,
-    /// Buffers for what the guest sends.
+    /// Buffers for packets from the guest.
     spare: Packets,
-    /// What the guest has sent.
+    /// Packets from the guest.
     sent: Packets,
-    /// What goes to the guest.
+    /// Packets to the guest.
     going: Packets,
-    /// What the guest has got.
+    /// Packets that the guest has received.
     got: Packets,
-    /// Packets submitted that have not landed.
+    /// Packets submitted and not complete.
     flying: u64,
-    /// The number of the next packet that goes, of the next of these that is to come back, and of the last that came back, which may be older.
+    /// The number of the next packet to send, of the next of these expected back, and of the last that came back, which
+    /// may be older.
     next: u64,
     expected: u64,
     last: u64,
-    /// What testpmd numbers its next packet, once one has come.
+    /// The number of testpmd's next packet, once one has arrived.
     flow: Option<u32>,
 }
 
@@ -137,7 +140,7 @@ impl Queues {
         Queues { port, pair, spare, sent, going, got, flying: 0, next: 0, expected: 0, last: 0, flow: None }
     }
 
-    /// Hands packets to the guest and counts those that it has got.
+    /// Submits packets to the guest and counts those that it has received.
     fn give(&mut self, counts: &mut Counts) {
         let taken = self.port.receive(self.pair, &mut self.going, &mut self.got);
         self.flying += taken as u64;
@@ -155,7 +158,7 @@ impl Queues {
         counts.received_bytes += self.sent.iter().map(|packet| packet.len() as u64).sum::<u64>();
     }
 
-    /// Adds numbered packets to those that go, until there are so many. Every other one is short: who copies it may be another.
+    /// Fills up the packets to send with numbered ones. Every other one is short, so that both copy paths may be used.
     fn fill(&mut self, count: usize, len: u32, mixed: bool) {
         let old = self.going.len();
         self.going.fetch(count);
@@ -166,7 +169,7 @@ impl Queues {
         }
     }
 
-    /// What came from testpmd: whole, and in its order. Over several queues its numbers have gaps.
+    /// Checks packets from testpmd: intact and in order. With several queues the numbers have gaps.
     fn check_flow(&mut self, counts: &mut Counts) {
         let in_order = self.port.pairs() == 1;
         for packet in self.sent.iter() {
@@ -182,8 +185,8 @@ impl Queues {
         self.sent.truncate(0);
     }
 
-    /// What came back goes again, with new numbers. Of those that this switch has sent since it began each has to come, and in their order; of those
-    /// from before some may have been lost, and what is left goes nowhere.
+    /// Sends returned packets again, with new numbers. Every packet that this switch has sent has to come back, in
+    /// order. Packets of a previous switch may be lost, and are not sent again.
     fn check_around(&mut self, counts: &mut Counts) -> u64 {
         let (mut earlier, mut again) = (0, 0);
         for index in 0..self.sent.len() {
@@ -202,7 +205,7 @@ impl Queues {
             }
             self.last = number.unwrap_or(self.last);
         }
-        // None from before comes after one of this life: the former go first.
+        // No packet of a previous switch comes after one of this switch: they were sent first.
         if again > 0 {
             let old = usize::try_from(earlier).expect("of a burst").min(again);
             let mut dropped = self.port.pool().row(BURST);
@@ -213,7 +216,7 @@ impl Queues {
         earlier
     }
 
-    /// Waits for a guest that has nothing to say, unless packets are on their way.
+    /// Waits for a guest that sends nothing, unless packets are in flight.
     fn wait(&self, timeout: Duration) {
         if self.flying == 0 && self.going.is_empty() {
             self.port.wait(2 * self.pair + 1, timeout);
@@ -221,22 +224,22 @@ impl Queues {
     }
 }
 
-/// Bits of a number that count within one life of a switch; those above them say which life.
+/// Bits of a number that count within one instance of the switch; the bits above them identify the instance.
 const LIVES: u32 = 40;
 
-/// The thread that polls.
+/// The polling thread.
 struct Poller {
     copies: Copies,
     queues: Vec<Queues>,
     counts: Counts,
     /// Packets of earlier switches that came back.
     earlier: u64,
-    /// Which life this is, then for each pair of queues the number that came back last: 8 bytes each.
+    /// The number of this instance, then the last returned number of each queue pair: 8 bytes each.
     kept: File,
 }
 
 impl Poller {
-    /// Until nobody gives orders any more.
+    /// Runs until the commands end.
     fn run(mut self, orders: &Receiver<Order>) {
         let mut work = None;
         loop {
@@ -263,7 +266,7 @@ impl Poller {
         }
     }
 
-    /// What a switch before this one has kept.
+    /// The numbers stored by a previous switch.
     fn remember(&mut self) {
         for (index, queues) in self.queues.iter_mut().enumerate() {
             queues.last = read(&self.kept, index + 1);
@@ -295,7 +298,7 @@ impl Poller {
                 Work::Sink => queues.check_flow(&mut self.counts),
                 Work::Begin(_) if !queues.sent.is_empty() => {
                     self.earlier += queues.check_around(&mut self.counts);
-                    // Before any of them goes again: whoever is killed has noted what it has seen.
+                    // Before any packet is sent again: a switch stores what it has seen before it can be killed.
                     write(&self.kept, index + 1, queues.last);
                 }
                 Work::Echo => {
@@ -316,13 +319,13 @@ impl Poller {
         }
         if matches!(work, Work::Echo | Work::Hand) && !came {
             self.follow();
-            // One that is not waited for is not kept waiting either.
+            // A queue that is not waited for does not wait either.
             let timeout = if self.queues.len() == 1 { Duration::from_millis(100) } else { Duration::from_millis(1) };
             self.queues.iter().for_each(|queues| queues.wait(timeout));
         }
     }
 
-    /// What came at one port goes to the guest at the other.
+    /// Forwards packets from one port to the guest at the other.
     fn hand_on(&mut self, from: usize) {
         let to = self.queues.len() - 1 - from;
         if let Ok([one, other]) = self.queues.get_disjoint_mut([from, to]) {
@@ -331,7 +334,7 @@ impl Poller {
         self.queues[to].give(&mut self.counts);
     }
 
-    /// What goes to a guest that has gone to another port goes there.
+    /// Delivers packets to a guest that has moved to another port.
     fn follow(&mut self) {
         let runs = |queues: &Queues| queues.port.is_running(2 * queues.pair);
         let here = self.queues.iter().position(|queues| !queues.going.is_empty() && !runs(queues));
@@ -343,13 +346,13 @@ impl Poller {
         }
     }
 
-    /// What was begun ends; what was to begin does not, but for packets that are on their way around.
+    /// Finishes submitted packets; drops the others, except circulating ones.
     fn rest(&mut self, work: Option<Work>) {
         for queues in &mut self.queues {
             if !matches!(work, Some(Work::Begin(_))) {
                 queues.going.truncate(0);
             }
-            // A guest that does not take them in a second has gone, or is about to.
+            // A guest that does not take them within a second is gone.
             let deadline = Instant::now() + Duration::from_secs(1);
             let ring = 2 * queues.pair;
             while (queues.flying > 0 || !queues.going.is_empty())
@@ -376,7 +379,7 @@ impl Poller {
 
 fn read(file: &File, index: usize) -> u64 {
     let mut bytes = [0; 8];
-    // One that was never written is 0.
+    // A number that was never written is 0.
     let _ = file.read_exact_at(&mut bytes, index as u64 * 8);
     u64::from_le_bytes(bytes)
 }

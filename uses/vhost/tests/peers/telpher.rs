@@ -1,16 +1,19 @@
-//! This crate as the backend: a small switch in a process of its own, typed at as testpmd is, so that it can be killed as that can.
+//! This crate as the backend: a small switch in a process of its own, controlled like testpmd, so that it can be killed
+//! like testpmd.
 //!
-//! The process is this test program once more, with the ports in its environment, which makes one test of it the switch.
+//! The process is another instance of this test program; environment variables describe the ports and make one test
+//! become the switch.
 
 use crate::backend::{Copies, Side, Socket};
-use crate::room::Room;
+use crate::peer_slot::PeerSlot;
 use crate::switch::{PortAt, Switch};
 use std::io::{BufRead, Write};
 use std::path::Path;
 use std::time::Duration;
 use telpher_vhost::peers::{Counts, Terminal, Work};
 
-/// The test that becomes the switch, and what tells it so: who copies, a file for what is kept, and a line for each port.
+/// The test that becomes the switch, and its environment variables: the copy path, a file for stored numbers, and a
+/// line per port.
 const SWITCH: &str = "telpher::tests::a_switch_answers_commands";
 const PORTS: &str = "TELPHER_PEERS_PORTS";
 const PROMPT: &str = "switch> ";
@@ -24,13 +27,13 @@ pub(crate) struct Telpher {
 
 impl Telpher {
     /// A switch with a port at each socket.
-    pub(crate) fn start(copies: Copies, room: &Room, sockets: &[Socket]) -> Telpher {
-        let mut ports = format!("{}\n{}", copies.name(), room.file("kept").display());
+    pub(crate) fn start(copies: Copies, room: &PeerSlot, sockets: &[Socket]) -> Telpher {
+        let mut ports = format!("{}\n{}", copies.name(), slot.file("kept").display());
         for Socket { path, queues, client, .. } in sockets {
             ports += &format!("\n{} {queues} {}", u8::from(*client), path.display());
         }
         let program = std::env::current_exe().expect("this program has a file");
-        let mut words = vec!["-c".to_owned(), room.cpus()[0].to_string(), "env".to_owned(), format!("{PORTS}={ports}")];
+        let mut words = vec!["-c".to_owned(), slot.cpus()[0].to_string(), "env".to_owned(), format!("{PORTS}={ports}")];
         words.push(program.to_str().expect("a path of UTF-8").to_owned());
         words.extend(["--exact", SWITCH, "--nocapture"].map(str::to_owned));
         let mut terminal = Terminal::start("telpher", "taskset", &words).expect("a terminal");
@@ -43,7 +46,7 @@ impl Telpher {
         answer.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// What has gone through, and what came back of the switch before.
+    /// The packet counters, and how many packets of the previous switch came back.
     fn told(&mut self) -> [u64; 6] {
         let answer = self.command("tell");
         let numbers: Vec<u64> = answer.split_whitespace().flat_map(str::parse).collect();
@@ -86,10 +89,10 @@ impl Side for Telpher {
     }
 }
 
-/// The switch's process: reads commands until its input ends.
+/// The main function of the switch's process: reads commands until its input ends.
 fn switch(ports: &str) {
     let mut lines = ports.lines();
-    let copies = Copies::named(lines.next().expect("who copies"));
+    let copies = Copies::named(lines.next().expect("the copy path"));
     let kept = Path::new(lines.next().expect("a file"));
     let ports: Vec<_> = lines.map(port).collect();
     let switch = Switch::start(copies, kept, &ports);
@@ -108,7 +111,7 @@ fn switch(ports: &str) {
             "tell" => {}
             other => panic!("no command {other:?}"),
         }
-        // Whatever it was, it has been done when this is answered.
+        // The command has been executed when it is answered.
         let (Counts { received, received_bytes, sent, sent_bytes, errors }, earlier) = switch.tell();
         let told = format!("{received} {received_bytes} {sent} {sent_bytes} {errors} {earlier}");
         ask(if word == "tell" { &told } else { "" });
@@ -121,7 +124,7 @@ fn port(line: &str) -> PortAt<'_> {
     PortAt { path: Path::new(path), pairs: pairs.parse().expect("a number"), client: client == "1" }
 }
 
-/// Answers a command and asks for the next.
+/// Answers a command and prints the prompt.
 fn ask(answer: &str) {
     print!("{answer}{PROMPT}");
     std::io::stdout().flush().expect("a terminal");
@@ -136,10 +139,10 @@ mod tests {
         if let Ok(ports) = std::env::var(PORTS) {
             return switch(&ports);
         }
-        let room = Room::take();
+        let slot = PeerSlot::take();
         for copies in Copies::ALL {
-            let mut telpher = Telpher::start(copies, &room, &[Socket::new(&room, "socket")]);
-            assert!(room.file("socket").exists());
+            let mut telpher = Telpher::start(copies, &slot, &[Socket::new(&slot, "socket")]);
+            assert!(slot.file("socket").exists());
             telpher.work(Work::Source(64));
             telpher.rest();
             assert_eq!((telpher.counts(), telpher.earlier()), (Counts::default(), 0));

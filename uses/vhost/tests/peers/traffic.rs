@@ -1,11 +1,11 @@
-//! Packets between a backend and a guest whose driver is DPDK's: each arrives once, whole, whatever the two agreed on.
+//! Packets between a backend and a guest with DPDK's driver: each arrives once, intact, whatever was negotiated.
 
 use crate::backend::{Backend, Copies, with_each_backend};
 use crate::pair::{LENGTHS, Pair};
 use crate::skip::skip;
 use telpher_vhost::peers::{Memory, Virtio};
 
-/// Everything, with what the two agreed on.
+/// All directions, with the negotiated features.
 fn flows(test: &str, who: Backend, virtio: Virtio) {
     if let Some(mut pair) = Pair::start(test, who, virtio) {
         pair.every_way();
@@ -30,18 +30,18 @@ with_each_backend! {
         flows("packets_flow_over_a_packed_ring_in_order", who, virtio);
     }
 
-    fn packets_flow_into_buffers_that_are_not_merged(who: Backend) {
+    fn packets_flow_without_mergeable_buffers(who: Backend) {
         let virtio = Virtio { mergeable: false, ..Virtio::SPLIT };
-        flows("packets_flow_into_buffers_that_are_not_merged", who, virtio);
+        flows("packets_flow_without_mergeable_buffers", who, virtio);
     }
 
-    fn packets_flow_to_a_driver_with_vectors_over_a_split_ring(who: Backend) {
+    fn packets_flow_to_a_vector_driver_over_a_split_ring(who: Backend) {
         let virtio = Virtio { mergeable: false, vectorised: true, ..Virtio::SPLIT };
-        flows("packets_flow_to_a_driver_with_vectors_over_a_split_ring", who, virtio);
+        flows("packets_flow_to_a_vector_driver_over_a_split_ring", who, virtio);
     }
 
-    fn packets_flow_to_a_driver_with_vectors_over_a_packed_ring(who: Backend) {
-        let test = "packets_flow_to_a_driver_with_vectors_over_a_packed_ring";
+    fn packets_flow_to_a_vector_driver_over_a_packed_ring(who: Backend) {
+        let test = "packets_flow_to_a_vector_driver_over_a_packed_ring";
         let has = std::arch::is_x86_feature_detected!("avx512bw") && std::arch::is_x86_feature_detected!("avx512vl");
         if !has {
             return skip(test, "this processor has no AVX-512");
@@ -59,22 +59,22 @@ with_each_backend! {
         pair.every_way();
     }
 
-    fn packets_flow_over_two_pairs_of_queues(who: Backend) {
+    fn packets_flow_over_two_queue_pairs(who: Backend) {
         for virtio in [Virtio::SPLIT, Virtio::PACKED] {
             let virtio = Virtio { queues: 2, ..virtio };
-            let Some(mut pair) = Pair::start("packets_flow_over_two_pairs_of_queues", who, virtio) else { return };
+            let Some(mut pair) = Pair::start("packets_flow_over_two_queue_pairs", who, virtio) else { return };
             pair.send(LENGTHS[0]);
             pair.take(LENGTHS[0]);
             pair.around(LENGTHS[1]);
-            // Both were used, and no third.
+            // Both queues were used, and no third.
             assert_eq!(pair.guest.0.queues_used(), 2);
         }
     }
 }
 
 #[test]
-fn packets_flow_in_order_whoever_copies_them() {
+fn packets_flow_in_order_on_every_copy_path() {
     for virtio in [Virtio::SPLIT, Virtio::PACKED] {
-        flows("packets_flow_in_order_whoever_copies_them", Backend::Telpher(Copies::Hybrid), virtio);
+        flows("packets_flow_in_order_on_every_copy_path", Backend::Telpher(Copies::Hybrid), virtio);
     }
 }

@@ -1,5 +1,5 @@
-//! A DMA queue that is late, or never answers: whatever the frontend asks for is done within a bound, nothing is written to memory that was
-//! taken away, and nobody waits for ever.
+//! A DMA queue that completes late or never: every request of the frontend ends in bounded time, nothing is written to
+//! removed memory, and no thread waits for ever.
 #![cfg(not(loom))]
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of a test")]
 
@@ -23,18 +23,18 @@ use telpher_vhost::words::Features;
 use telpher_vhost::{Drop, Hybrid, Lane, Offer, PortOptions, QueueOptions, SessionError};
 
 const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
-/// No request takes so long, on any machine: the bound is 20 ms, and twice that when it is not kept.
+/// Longer than any request takes on any machine: the time limit is 20 ms, and twice that if it is exceeded.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// A switch all of whose copies ride a queue that does nothing until it is told to.
-struct Held {
+/// A switch whose copies all go to a queue that does nothing until the test lets it.
+struct SlowDevice {
     device: Arc<TestDevice>,
     lane: Arc<Lane>,
     clock: Arc<ManualClock>,
     switch: Switch,
 }
 
-fn held(patience: Duration) -> Held {
+fn held(patience: Duration) -> SlowDevice {
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     device.state().manual = true;
     let clock = Arc::new(ManualClock::new(Duration::ZERO));
@@ -42,17 +42,18 @@ fn held(patience: Duration) -> Held {
     let lane = Arc::new(Lane::with_clock(portal, 64, Arc::clone(&clock) as _).unwrap());
     let queue = QueueOptions { hybrid: Hybrid::Device, lanes: vec![Arc::clone(&lane)], in_flight: 64 };
     let switch = Switch::with(PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], patience });
-    Held { device, lane, clock, switch }
+    SlowDevice { device, lane, clock, switch }
 }
 
-/// Guest memory that comes and goes beside the first.
+/// A second region of guest memory, which is added and removed.
 const FAR: u64 = 1 << 40;
 
 fn far() -> Vec<u8> {
     u64s(&[0, FAR, 1 << 20, 1 << 50, 0])
 }
 
-/// What frontends do to rings that run; `GET_VRING_BASE` of both rings, `RESET_DEVICE`, memory that goes, and its end.
+/// What frontends do to running rings: `GET_VRING_BASE` of both rings, `RESET_DEVICE`, removing memory, and
+/// disconnecting.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Deed {
     Disable,
@@ -67,7 +68,7 @@ enum Deed {
 const DEEDS: [Deed; 7] =
     [Deed::Disable, Deed::Stop, Deed::RemoveMemory, Deed::NewTable, Deed::NoMemory, Deed::Reset, Deed::Disconnect];
 
-/// Does it to ring 0, or to all. The frontend, if the session goes on.
+/// Does it to ring 0, or to all rings. Returns the frontend if the session continues.
 fn does(deed: Deed, mut frontend: Frontend, guest: &Guest, more: &MockGuest) -> Result<Option<Frontend>, SessionError> {
     let region = guest.memory.region();
     let table = u64s(&[1, region.guest, region.len, region.user, region.offset]);
@@ -83,8 +84,8 @@ fn does(deed: Deed, mut frontend: Frontend, guest: &Guest, more: &MockGuest) -> 
     .map(|_| Some(frontend))
 }
 
-/// A guest with two regions and a buffer in each, and packets on their way into both.
-fn on_their_way(held: &Held, features: u64) -> (Guest, MockGuest, Frontend, [u64; 2]) {
+/// A guest with two regions and a buffer in each, and packets in flight into both.
+fn start_copies(held: &SlowDevice, features: u64) -> (Guest, MockGuest, Frontend, [u64; 2]) {
     let (mut guest, more) = (Guest::new(features), MockGuest::new(1 << 20));
     let mut frontend = guest.connect(&held.switch.port);
     frontend.tell(37, &far(), vec![same(more.file())]);
@@ -101,18 +102,18 @@ fn all(guest: &MockGuest) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_late_lands_before_a_request_is_done() {
+fn outstanding_copies_complete_before_a_request_does() {
     for (features, deed) in LAYOUTS.into_iter().flat_map(|features| DEEDS.map(|deed| (features, deed))) {
-        // Nobody gives up in this test.
+        // No copy is abandoned in this test.
         let held = held(Duration::from_secs(600));
-        let (mut guest, more, frontend, [near, far]) = on_their_way(&held, features);
+        let (mut guest, more, frontend, [near, far]) = start_copies(&held, features);
         let asked = AtomicBool::new(false);
         let after = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !asked.load(Ordering::Acquire) {
                     std::thread::yield_now();
                 }
-                // Most times the request waits by now; if it does not, the packets were just early.
+                // Usually the request waits by now; otherwise the copies were just early.
                 (0..100).for_each(|_| std::thread::yield_now());
                 held.device.state().manual = false;
                 held.device.run(usize::MAX);
@@ -122,7 +123,7 @@ fn what_is_late_lands_before_a_request_is_done() {
             (session, all(&guest.memory), all(&more))
         });
         let (session, after) = (after.0, (after.1, after.2));
-        // Both are there, and what the guest sees when it is answered is all there will be.
+        // Both packets are complete, and the guest sees all of them when the request is answered.
         let back = guest.receive.collect();
         assert_eq!(back.iter().map(|(_, len)| *len).collect::<Vec<_>>(), [1012; 2], "{deed:?}");
         assert_eq!(guest.memory.read(near + HEADER as u64, 1000), [1; 1000]);
@@ -135,13 +136,13 @@ fn what_is_late_lands_before_a_request_is_done() {
 }
 
 #[test]
-fn what_never_lands_is_written_to_nobody_and_the_session_ends_within_its_bound() {
+fn a_copy_that_never_completes_ends_the_session_in_time_and_its_writes_go_nowhere() {
     for (features, deed) in LAYOUTS.into_iter().flat_map(|features| DEEDS.map(|deed| (features, deed))) {
         if deed == Deed::Disable {
             continue;
         }
         let held = held(Duration::from_millis(20));
-        let (mut guest, more, frontend, _) = on_their_way(&held, features);
+        let (mut guest, more, frontend, _) = start_copies(&held, features);
         let begun = Instant::now();
         let done = does(deed, frontend, &guest, &more);
         assert!(begun.elapsed() < BOUND, "{deed:?}");
@@ -150,14 +151,14 @@ fn what_never_lands_is_written_to_nobody_and_the_session_ends_within_its_bound()
             Ok(None) => assert_eq!(deed, Deed::Disconnect),
             other => panic!("{deed:?}: {:?}", other.map(|_| ())),
         }
-        // Now that the memory is the guest's alone, the queue answers.
+        // Now that the memory belongs to the guest alone, the queue completes its copies.
         let before = (all(&guest.memory), all(&more));
         assert_eq!(held.lane.in_flight(), 2);
         held.device.run(usize::MAX);
         assert!((all(&guest.memory), all(&more)) == before, "{deed:?}: it wrote to memory that was taken away");
         assert_eq!((guest.receive.collect().len(), held.switch.port.stats(0).drops(Drop::Silent)), (0, 2));
         assert!(!held.switch.port.is_running(0) && !held.switch.port.is_running(1));
-        // The next frontend gets the same buffers, and the packets that were on their way are lost, not doubled.
+        // The next frontend gets the same buffers, and the packets that were in flight are lost, not duplicated.
         held.device.state().manual = false;
         let mut frontend = guest.connect(&held.switch.port);
         frontend.tell(37, &far(), vec![same(more.file())]);
@@ -171,20 +172,20 @@ fn what_never_lands_is_written_to_nobody_and_the_session_ends_within_its_bound()
     }
 }
 
-/// The frontend has not heard of it yet, and its other rings stand still as well: their memory was taken away, too.
+/// The frontend has no reply yet, and its other rings have stopped as well: their memory was revoked too.
 #[test]
-fn a_session_that_ends_late_has_no_ring_that_runs() {
+fn a_session_ended_by_late_copies_has_no_running_ring() {
     let held = held(Duration::from_millis(20));
-    let (_guest, _more, mut frontend, _) = on_their_way(&held, MRG);
+    let (_guest, _more, mut frontend, _) = start_copies(&held, MRG);
     assert!(matches!(frontend.say(11, 0, &u32s(&[0, 0]), Vec::new()), Err(SessionError::Late { ring: 0, .. })));
     assert!(!held.switch.port.is_running(0) && !held.switch.port.is_running(1));
 }
 
 #[test]
-fn the_driver_is_called_for_what_lands_when_its_ring_stops() {
+fn the_driver_is_called_for_copies_completed_while_stopping() {
     for features in LAYOUTS {
         let held = held(Duration::from_secs(600));
-        let (mut guest, _more, mut frontend, _) = on_their_way(&held, features);
+        let (mut guest, _more, mut frontend, _) = start_copies(&held, features);
         let call = event();
         frontend.tell(13, &u64s(&[0]), vec![same(&call)]);
         count(&call);
@@ -196,7 +197,7 @@ fn the_driver_is_called_for_what_lands_when_its_ring_stops() {
 }
 
 #[test]
-fn a_log_does_not_begin_while_copies_are_out_that_it_would_miss() {
+fn a_log_does_not_start_while_unlogged_copies_are_in_flight() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
         let mut guest = Guest::new(features);
@@ -211,8 +212,8 @@ fn a_log_does_not_begin_while_copies_are_out_that_it_would_miss() {
         let logging = u64s(&[features | Features::LOG_ALL.bits()]);
         assert!(!frontend.ask(2, &logging, Vec::new()));
         let why = frontend.control.refused().1.map(ToString::to_string).unwrap_or_default();
-        assert!(why.starts_with("copies of ring 0 had not landed when its log was to begin"), "{why}");
-        // Asked again, when they have.
+        assert!(why.starts_with("copies of ring 0 were not complete in time to start its log"), "{why}");
+        // Requested again, after they have completed.
         held.device.run(usize::MAX);
         frontend.tell(2, &logging, Vec::new());
         assert_eq!((guest.receive.collect().len(), dirty(&log, pages)), (1, vec![]));
@@ -226,7 +227,7 @@ fn a_log_does_not_begin_while_copies_are_out_that_it_would_miss() {
 }
 
 #[test]
-fn packets_that_landed_while_nobody_polled_come_first_and_no_more_than_asked_for() {
+fn packets_completed_between_polls_come_first_up_to_the_limit() {
     for features in LAYOUTS {
         let held = held(Duration::from_secs(600));
         let mut guest = Guest::new(features);
@@ -237,7 +238,7 @@ fn packets_that_landed_while_nobody_polled_come_first_and_no_more_than_asked_for
         assert!(held.switch.packets().is_empty());
         held.device.state().manual = false;
         held.device.run(usize::MAX);
-        // They land here.
+        // They complete here.
         frontend.memory(&guest.memory);
         (4..=7).for_each(|byte| {
             guest.say(&[byte; 700]);
@@ -255,7 +256,7 @@ fn packets_that_landed_while_nobody_polled_come_first_and_no_more_than_asked_for
 }
 
 #[test]
-fn nobody_waits_for_kicks_while_copies_are_out() {
+fn no_thread_waits_for_kicks_while_copies_are_in_flight() {
     let held = held(Duration::from_secs(600));
     let mut guest = Guest::new(MRG);
     let mut frontend = guest.connect(&held.switch.port);
@@ -269,7 +270,7 @@ fn nobody_waits_for_kicks_while_copies_are_out() {
 }
 
 #[test]
-fn each_ring_has_its_own_way_to_copy() {
+fn each_ring_has_its_own_copy_policy() {
     let one = held(Duration::from_secs(600));
     let device = QueueOptions { hybrid: Hybrid::Device, lanes: vec![Arc::clone(&one.lane)], in_flight: 64 };
     let rings = vec![device, QueueOptions::default()];
@@ -283,7 +284,7 @@ fn each_ring_has_its_own_way_to_copy() {
     one.device.run(usize::MAX);
 }
 
-/// How often this process has a file mapped. Source: proc(5), /proc/pid/maps.
+/// How often this process maps a file. Source: proc(5), /proc/pid/maps.
 fn mapped(file: &OwnedFd) -> usize {
     let inode = rustix::fs::fstat(file).unwrap().st_ino.to_string();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -291,10 +292,10 @@ fn mapped(file: &OwnedFd) -> usize {
 }
 
 #[test]
-fn memory_that_was_removed_is_mapped_no_longer_than_copies_to_it_are_out() {
+fn removed_memory_is_unmapped_after_its_last_copy() {
     for features in LAYOUTS {
         let held = held(Duration::from_secs(600));
-        let (mut guest, more, mut frontend, _) = on_their_way(&held, features);
+        let (mut guest, more, mut frontend, _) = start_copies(&held, features);
         let before = mapped(more.file());
         held.device.state().manual = false;
         held.device.run(usize::MAX);
@@ -304,10 +305,10 @@ fn memory_that_was_removed_is_mapped_no_longer_than_copies_to_it_are_out() {
 }
 
 #[test]
-fn a_ring_that_is_disabled_is_drained_within_its_bound_and_goes_on_landing() {
+fn a_disabled_ring_is_drained_in_time_and_keeps_completing() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
-        let (mut guest, more, frontend, _) = on_their_way(&held, features);
+        let (mut guest, more, frontend, _) = start_copies(&held, features);
         let begun = Instant::now();
         let frontend = does(Deed::Disable, frontend, &guest, &more).unwrap();
         assert!(begun.elapsed() < BOUND);
@@ -319,9 +320,9 @@ fn a_ring_that_is_disabled_is_drained_within_its_bound_and_goes_on_landing() {
     }
 }
 
-/// The queue has packets of the guest, and the frontend wants its memory: the CPU copies them into other buffers.
+/// The queue holds packets from the guest, and the frontend removes its memory: the CPU copies them into other buffers.
 #[test]
-fn what_the_guest_sent_is_redone_when_its_queue_is_late() {
+fn packets_from_the_guest_are_recopied_when_their_queue_is_late() {
     for (features, deed) in LAYOUTS.into_iter().flat_map(|features| DEEDS.map(|deed| (features, deed))) {
         let held = held(Duration::from_millis(20));
         let (mut guest, more) = (Guest::new(features), MockGuest::new(1 << 20));
@@ -333,7 +334,7 @@ fn what_the_guest_sent_is_redone_when_its_queue_is_late() {
         let begun = Instant::now();
         let frontend = does(if deed == Deed::Disable { Deed::Stop } else { deed }, frontend, &guest, &more).unwrap();
         assert!(begun.elapsed() < BOUND, "{deed:?}");
-        // `does` stops ring 0; this is the other.
+        // `does` stops ring 0; this is the other one.
         let frontend = frontend.map(|mut frontend| {
             if deed == Deed::Stop {
                 let Ok(Some(Reply::State { base, .. })) = frontend.say(11, 0, &u32s(&[1, 0]), Vec::new()) else {
@@ -344,12 +345,12 @@ fn what_the_guest_sent_is_redone_when_its_queue_is_late() {
             frontend
         });
         if deed == Deed::Disable {
-            // Nothing was done to the ring, so nothing is given up.
+            // The ring was not changed, so no copy is abandoned.
             assert_eq!(guest.transmit.collect().len(), 0);
             held.device.run(usize::MAX);
         }
         let packets = held.switch.packets();
-        // The guest has its buffers back, writes something else there, and the queue reads that, too late.
+        // The guest has its buffers back and writes other data there; the queue reads that, too late.
         assert_eq!((guest.transmit.collect().len(), guest.transmit.lent()), (3, 0), "{deed:?}");
         at.iter().for_each(|at| guest.memory.write(*at, &[9; 1512]));
         held.device.run(usize::MAX);
@@ -357,7 +358,7 @@ fn what_the_guest_sent_is_redone_when_its_queue_is_late() {
         assert_eq!(held.switch.port.stats(1).all_drops(), 0);
         drop(frontend);
         if matches!(deed, Deed::RemoveMemory | Deed::NewTable) {
-            // The ring ran on until now; the queue had answered, and nobody polls the lane any more.
+            // The ring ran until now; the queue has completed, and no thread polls the lane any more.
             let since = Instant::now();
             while held.switch.pool.free() < 256 {
                 assert!(since.elapsed() < BOUND, "{deed:?}: {} of 256 buffers are back", held.switch.pool.free());
@@ -367,7 +368,7 @@ fn what_the_guest_sent_is_redone_when_its_queue_is_late() {
     }
 }
 
-/// A log for a guest, which its frontend has announced.
+/// A log for a guest, announced by its frontend.
 fn log_of(frontend: &mut Frontend, guest: &Guest, features: u64) -> (OwnedFd, u64) {
     let region = guest.memory.region();
     let pages = ((region.guest + region.len) / 4096).next_multiple_of(8);
@@ -378,9 +379,10 @@ fn log_of(frontend: &mut Frontend, guest: &Guest, features: u64) -> (OwnedFd, u6
     (log, pages)
 }
 
-/// Source: vhost-user, "Migration". A mark that is made before the bytes are there is cleared, and the page sent, without them.
+/// Source: vhost-user, "Migration". If a page is marked before its bytes are written, the mark is cleared and the page
+/// sent without them.
 #[test]
-fn a_page_is_marked_when_its_bytes_have_landed_and_not_before() {
+fn a_page_is_marked_only_after_its_bytes_are_written() {
     for features in LAYOUTS {
         let held = held(Duration::from_secs(600));
         let mut guest = Guest::new(features);
@@ -389,7 +391,7 @@ fn a_page_is_marked_when_its_bytes_have_landed_and_not_before() {
         let at = [guest.listen(), guest.listen()];
         // Not as one batch.
         assert_eq!([&[1; 1000], &[2; 1000]].map(|packet| held.switch.send(&[packet])), [1, 1]);
-        // The second lands first, and is shown, and marked, after the first.
+        // The second packet completes first; it is shown and marked after the first.
         let first = held.device.take_front();
         held.device.run(usize::MAX);
         held.switch.send(&[]);
@@ -405,9 +407,10 @@ fn a_page_is_marked_when_its_bytes_have_landed_and_not_before() {
     }
 }
 
-/// Whoever sees a buffer used finds its page marked: looked at from another thread, for as long as it takes to see a few thousand.
+/// A thread that sees a used buffer finds its page marked. Checked from another thread until it has seen a few thousand
+/// buffers.
 #[test]
-fn a_page_is_marked_before_its_buffer_is_seen_used() {
+fn a_page_is_marked_before_its_buffer_is_shown_as_used() {
     for (features, hybrid) in LAYOUTS.into_iter().flat_map(|it| [Hybrid::Cpu, Hybrid::Device].map(|way| (it, way))) {
         let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Inline)).unwrap();
         let lane = Arc::new(Lane::new(device.portal("wq0.0").unwrap(), 64).unwrap());
@@ -416,7 +419,7 @@ fn a_page_is_marked_before_its_buffer_is_seen_used() {
         let (switch, mut guest) = (Switch::with(options), Guest::new(features));
         let mut frontend = guest.connect(&switch.port);
         let (log, pages) = log_of(&mut frontend, &guest, features);
-        // A page each.
+        // One page per buffer.
         let buffers: Vec<u64> = (0..16).map(|_| guest.memory.lend(4096)).collect();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -441,14 +444,14 @@ fn a_page_is_marked_before_its_buffer_is_seen_used() {
     }
 }
 
-/// Packets of 1000 bytes, with their number in front and their last byte behind.
+/// Packets of 1000 bytes, with their number at the start and in the last byte.
 fn numbered(number: u32) -> Vec<u8> {
     let mut packet = vec![number.to_le_bytes()[0]; 1000];
     packet[..4].copy_from_slice(&number.to_le_bytes());
     packet
 }
 
-/// Sets it when it goes.
+/// Sets the flag when it is dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl std::ops::Drop for End<'_> {
@@ -458,7 +461,7 @@ impl std::ops::Drop for End<'_> {
 }
 
 #[test]
-fn storms_of_memory_tables_lose_no_packet() {
+fn frequent_memory_table_changes_lose_no_packet() {
     for features in LAYOUTS {
         let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Threaded)).unwrap();
         let lane = Arc::new(Lane::new(device.portal("wq0.0").unwrap(), 64).unwrap());
@@ -506,7 +509,7 @@ fn storms_of_memory_tables_lose_no_packet() {
             drop(ended);
             sender.join().unwrap()
         });
-        // And in the end all that left the switch is there.
+        // Finally all packets that left the switch have arrived.
         while hear(&mut guest, &mut free, &mut lent) < sent {
             switch.send(&[]);
         }
@@ -515,8 +518,8 @@ fn storms_of_memory_tables_lose_no_packet() {
     }
 }
 
-/// Looks until the queue was silent for too long, as far as the lane can tell.
-fn grow_tired(held: &Held, mut look: impl FnMut()) {
+/// Polls until the lane's clock says that the queue was silent for too long.
+fn poll_until_silent(held: &SlowDevice, mut look: impl FnMut()) {
     for _ in 0..64 * 20 {
         held.clock.advance(Duration::from_millis(5));
         look();
@@ -524,16 +527,16 @@ fn grow_tired(held: &Held, mut look: impl FnMut()) {
 }
 
 #[test]
-fn a_queue_that_works_and_never_answers_breaks_the_ring_that_waits_for_it() {
+fn a_queue_that_never_completes_breaks_the_waiting_ring() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
-        let (mut guest, _more, _frontend, _) = on_their_way(&held, features);
-        grow_tired(&held, || assert_eq!(held.switch.send(&[]), 0));
+        let (mut guest, _more, _frontend, _) = start_copies(&held, features);
+        poll_until_silent(&held, || assert_eq!(held.switch.send(&[]), 0));
         assert_eq!((held.switch.port.broken(0), held.lane.stats().silent), (Some(Broken::Silent), true));
         guest.listen();
-        assert_eq!(held.switch.send(&[b"nobody takes it"]), 0);
+        assert_eq!(held.switch.send(&[b"not taken"]), 0);
         assert_eq!(guest.receive.collect().len(), 0);
-        // The other ring of the port runs on, by the CPU.
+        // The other ring of the port keeps running, with copies by the CPU.
         guest.say(b"alive");
         assert_eq!(held.switch.packets(), [b"alive"]);
         assert_eq!(held.lane.in_flight(), 2);
@@ -541,13 +544,13 @@ fn a_queue_that_works_and_never_answers_breaks_the_ring_that_waits_for_it() {
 }
 
 #[test]
-fn a_queue_that_answers_now_and_then_is_waited_for() {
+fn a_queue_that_completes_occasionally_is_waited_for() {
     let held = held(Duration::from_millis(20));
-    let (mut guest, _more, _frontend, _) = on_their_way(&held, MRG);
+    let (mut guest, _more, _frontend, _) = start_copies(&held, MRG);
     for _ in 0..20 {
         guest.listen();
         assert_eq!(held.switch.send(&[b"one more"]), 1);
-        // Three seconds, and then one of them.
+        // Three seconds, and then one completion.
         for _ in 0..64 * 10 {
             held.clock.advance(Duration::from_millis(5));
             held.switch.send(&[]);
@@ -561,12 +564,12 @@ fn a_queue_that_answers_now_and_then_is_waited_for() {
 }
 
 #[test]
-fn a_queue_that_can_be_given_up_is_and_the_cpu_redoes_what_it_had() {
+fn an_abandonable_queue_is_abandoned_and_the_cpu_redoes_its_copies() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
         held.device.state().retirable = true;
-        let (mut guest, _more, _frontend, [near, _]) = on_their_way(&held, features);
-        grow_tired(&held, || assert_eq!(held.switch.send(&[]), 0));
+        let (mut guest, _more, _frontend, [near, _]) = start_copies(&held, features);
+        poll_until_silent(&held, || assert_eq!(held.switch.send(&[]), 0));
         assert_eq!((held.switch.port.broken(0), held.lane.stats().silent, held.lane.stats().redone), (None, false, 2));
         assert_eq!(guest.receive.collect().len(), 2);
         assert_eq!(guest.memory.read(near + HEADER as u64, 1000), [1; 1000]);
@@ -574,22 +577,22 @@ fn a_queue_that_can_be_given_up_is_and_the_cpu_redoes_what_it_had() {
 }
 
 #[test]
-fn packets_of_the_guest_do_not_wait_for_a_queue_that_never_answers() {
+fn packets_from_the_guest_do_not_wait_for_a_stalled_queue() {
     for features in LAYOUTS {
         let held = held(Duration::from_millis(20));
         let mut guest = Guest::new(features);
         let _frontend = guest.connect(&held.switch.port);
         let at: Vec<u64> = (1..=3).map(|byte| guest.say(&[byte; 700])).collect();
-        // All that the pool has is lent to somebody: nothing can be redone yet.
+        // All buffers of the pool are in use: nothing can be redone yet.
         let most = held.switch.pool.lend(256);
         let mut packets = Vec::new();
         let mut spare = held.switch.pool.row(0);
         drop(most);
         spare.fetch(256);
         let mut into = held.switch.pool.row(0);
-        grow_tired(&held, || assert_eq!(held.switch.port.transmit(0, &mut into, &mut spare, 32), 0));
+        poll_until_silent(&held, || assert_eq!(held.switch.port.transmit(0, &mut into, &mut spare, 32), 0));
         assert!(held.lane.stats().silent);
-        // Then there are some, and all come in order, those that came later by the CPU.
+        // Now there are free buffers, and all packets arrive in order; the CPU copies the later ones.
         drop(spare);
         guest.say(&[4; 700]);
         for _ in 0..3 {
@@ -598,7 +601,7 @@ fn packets_of_the_guest_do_not_wait_for_a_queue_that_never_answers() {
         assert_eq!(packets, [1, 2, 3, 4].map(|byte| vec![byte; 700]));
         assert_eq!((guest.transmit.collect().len(), held.switch.port.broken(1)), (4, None));
         at.iter().for_each(|at| guest.memory.write(*at, &[9; 712]));
-        // What the queue may still write into is nobody's.
+        // Buffers that the queue may still write are not reused.
         assert_eq!(held.switch.pool.free(), 253);
         let lent = held.switch.pool.lend(253);
         held.device.run(usize::MAX);

@@ -1,16 +1,17 @@
-//! The record of what is in flight: a file that the frontend keeps while backends come and go, so that the next one knows what the last took from
-//! a ring and did not put back.
+//! The inflight record: a file that the frontend keeps while backends come and go. A new backend reads from it which
+//! chains its predecessor took from a ring and did not return.
 //!
 //! ```text
-//! take ─► an entry says "in flight", and when it was taken
-//! show ─► the batch is linked ─► put and published ─► entries are cleared ─► the record's used index moves
-//! crash anywhere ─► linked and published: cleared now; the rest is taken again, oldest first
+//! take    ─► an entry is marked "in flight", with the time it was taken
+//! return  ─► the batch is linked ─► put and published ─► entries are cleared ─► the record's used index is updated
+//! crash   ─► linked and published: cleared by the successor; all others are taken again, oldest first
 //! ```
 //!
-//! This backend puts back in the order in which it took, so that what is in flight is always what the ring has from its used index on. A record
-//! of a split ring may be by one that does not: then its heads come first, in the record's order.
+//! This backend returns chains in the order in which it took them. So the chains in flight are always those from the
+//! ring's used index on. The record of a split ring may come from a backend that does not: then the record's heads come
+//! first, in the record's order.
 //!
-//! The frontend can write the record as it likes: every word is read once and compared before it is followed.
+//! The frontend can write anything into the record: every word is read once and checked before it is used.
 //!
 //! Source: vhost-user, "Inflight I/O tracking".
 
@@ -23,27 +24,29 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Words (of eight bytes) of a split ring's part before its entries, and of an entry. Source: vhost-user, `QueueRegionSplit`, `DescStateSplit`.
+/// Words (of eight bytes) of a split ring's part before its entries, and of one entry. Source: vhost-user,
+/// `QueueRegionSplit`, `DescStateSplit`.
 const SPLIT_HEAD: usize = 2;
 const SPLIT_ENTRY: usize = 2;
-/// The same of a packed ring. Source: vhost-user, `QueueRegionPacked` (29 bytes, aligned to 8), `DescStatePacked`.
+/// The same for a packed ring. Source: vhost-user, `QueueRegionPacked` (29 bytes, aligned to 8), `DescStatePacked`.
 const PACKED_HEAD: usize = 4;
 const PACKED_ENTRY: usize = 4;
-/// Words that parts begin at a multiple of: a cache line. Source: what DPDK and libvhost-user do; the frontend does not look.
+/// Alignment of each ring's part, in words: a cache line. Source: DPDK and libvhost-user do the same; the frontend does
+/// not care.
 const ALIGN: usize = 8;
-/// The version that is written here. Source: vhost-user, "Inflight I/O tracking"; 0 is a record that nobody has used.
+/// The version that this backend writes. Source: vhost-user, "Inflight I/O tracking"; 0 marks an unused record.
 const VERSION: u64 = 1;
 
-/// Why a record cannot be used.
+/// Why an inflight record cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// The system has no room for it.
     #[error("no room for a record of {len} bytes")]
     Make {
-        /// Its bytes.
+        /// Its length in bytes.
         len: u64,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -51,29 +54,29 @@ pub enum RecordError {
     #[error("the record cannot be mapped")]
     Map(#[source] RegionError),
     /// It is not aligned.
-    #[error("the record begins at byte {offset} of its file, which is no multiple of 8")]
+    #[error("the record starts at byte {offset} of its file, which is not a multiple of 8")]
     Unaligned {
-        /// Where.
+        /// The offset in bytes.
         offset: u64,
     },
-    /// It is shorter than what it is for.
+    /// It is too short for the rings it describes.
     #[error("a record of {len} bytes for {rings} rings with {size} descriptors, which take {needed}")]
     Short {
-        /// Its bytes.
+        /// Its length in bytes.
         len: u64,
-        /// Rings.
+        /// Number of rings.
         rings: u16,
-        /// Descriptors of each.
+        /// Descriptors of each ring.
         size: u16,
-        /// What they take.
+        /// The bytes needed.
         needed: u64,
     },
-    /// It is not a record of this ring, or somebody wrote into it: what it says cannot be.
-    #[error("the record of ring {ring} says what cannot be: {what}")]
+    /// It is not a record of this ring, or its contents were changed: it contradicts itself or the ring.
+    #[error("the record of ring {ring} is invalid: {what}")]
     Damaged {
-        /// Which.
+        /// The ring's index.
         ring: usize,
-        /// What cannot be.
+        /// What is wrong.
         what: &'static str,
     },
 }
@@ -86,20 +89,20 @@ pub(crate) struct Record {
     packed: bool,
 }
 
-/// Words that one ring takes.
+/// Words of one ring's part.
 fn stride(size: u16, packed: bool) -> usize {
     let (head, entry) = if packed { (PACKED_HEAD, PACKED_ENTRY) } else { (SPLIT_HEAD, SPLIT_ENTRY) };
     (head + entry * usize::from(size)).next_multiple_of(ALIGN)
 }
 
-/// Bytes that all take.
+/// Bytes of all parts.
 fn bytes(place: RecordPlace, packed: bool) -> u64 {
-    // Cannot overflow: 2⁸ rings of 2¹⁵ descriptors at most, as the session has compared.
+    // Cannot overflow: at most 2⁸ rings of 2¹⁵ descriptors, checked by the session.
     (stride(place.size, packed) * size_of::<u64>()) as u64 * u64::from(place.rings)
 }
 
 impl Record {
-    /// A new one, whose file goes to the frontend.
+    /// Creates a record, whose file is sent to the frontend.
     pub(crate) fn make(asked: RecordPlace, features: Features) -> Result<(RecordPlace, OwnedFd), RecordError> {
         let len = bytes(asked, features.contains(Features::RING_PACKED));
         let file = rustix::fs::memfd_create("vhost-inflight", MemfdFlags::CLOEXEC)
@@ -108,7 +111,7 @@ impl Record {
         Ok((RecordPlace { len, offset: 0, ..asked }, file))
     }
 
-    /// The record in the frontend's file.
+    /// Opens the record in the frontend's file.
     pub(crate) fn open(place: RecordPlace, file: &OwnedFd, features: Features) -> Result<Record, RecordError> {
         let packed = features.contains(Features::RING_PACKED);
         let RecordPlace { len, offset, rings, size } = place;
@@ -124,34 +127,35 @@ impl Record {
     }
 }
 
-/// The record of one ring, as it is written by who has the ring.
+/// The record of one ring, written by the ring's owner.
 #[derive(Debug)]
 pub(crate) struct RingRecord {
     record: Arc<Record>,
     /// Its first word.
     start: usize,
     size: u16,
-    /// When the next chain is taken.
+    /// The counter value for the next chain that is taken.
     counter: u64,
-    /// Split: the batch's last head. Packed: the free list's first entry.
+    /// Split: the last head of the batch. Packed: the first entry of the free list.
     head: u16,
     /// Packed: entries of chains in flight, oldest first.
     entries: VecDeque<u16>,
-    /// Packed: how many of the chains that are taken next have their entries already, since a backend before this one took them.
+    /// Packed: how many of the chains taken next already have entries, because a previous backend took them.
     again: usize,
 }
 
-/// The wrap counter's bit beside a place. Source: VirtIO 1.2 §2.8.14.
+/// The wrap counter's bit beside a ring position. Source: VirtIO 1.2 §2.8.14.
 const WRAP: u16 = 1 << 15;
 
-/// Whether a packed ring's descriptor, by its second word, is available at a place with this wrap counter. Source: VirtIO 1.2 §2.8.1.
+/// Returns whether a packed ring's descriptor, given its second word, is available at a position with this wrap
+/// counter. Source: VirtIO 1.2 §2.8.1.
 fn is_available(tail: u64, wrap: bool) -> bool {
     let [.., flags] = halves(tail);
     let flags = DescriptorFlags::from_bits_retain(flags);
     flags.contains(DescriptorFlags::AVAIL) == wrap && flags.contains(DescriptorFlags::USED) != wrap
 }
 
-/// A place of a packed ring with its wrap counter, so many places on, at most once around.
+/// Advances a position of a packed ring (with its wrap counter) by `by`, at most once around.
 fn beyond(from: u16, by: u16, size: u16) -> u16 {
     // Cannot overflow: both are less than 2¹⁶.
     let place = u32::from(from & !WRAP) + u32::from(by);
@@ -160,19 +164,19 @@ fn beyond(from: u16, by: u16, size: u16) -> u16 {
     u16::try_from(place).unwrap_or(0) & !WRAP | if around { !from & WRAP } else { from & WRAP }
 }
 
-/// Places from one to another of a packed ring, each with its wrap counter.
+/// The number of positions from one to another in a packed ring, each with its wrap counter.
 fn distance(from: u16, to: u16, size: u16) -> u16 {
     let (place, end) = (from & !WRAP, to & !WRAP);
     // Cannot overflow: both are less than the size, which is at most 2¹⁵.
     if (from ^ to) & WRAP == 0 { end.saturating_sub(place) } else { (size - place) + end }.min(size)
 }
 
-/// What a record says of a ring that begins.
+/// What a record says about a ring that starts.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Resumed {
-    /// Where it goes on.
+    /// Where the ring resumes.
     pub(crate) base: Base,
-    /// The heads from there on, if they are others than the ring's.
+    /// The heads from there on, if they differ from the ring's.
     pub(crate) heads: Vec<u16>,
 }
 
@@ -188,8 +192,8 @@ fn word(halves: [u16; 4]) -> u64 {
 }
 
 impl RingRecord {
-    /// The part of ring number `ring`, and what it says of what was in flight. The ring's base says where it was used up to if it is split; a packed
-    /// one's is in the record.
+    /// Opens the part of ring number `ring`, and returns what was in flight. A split ring's used index is in its base;
+    /// a packed ring's is in the record.
     pub(crate) fn begin(
         record: &Arc<Record>,
         number: usize,
@@ -198,7 +202,7 @@ impl RingRecord {
         let (size, base) = (ring.setup().size, ring.base());
         let damaged = |what| RecordError::Damaged { ring: number, what };
         if number >= usize::from(record.place.rings) || size > record.place.size {
-            return Err(damaged("it has not so many rings, or descriptors"));
+            return Err(damaged("it has fewer rings or descriptors"));
         }
         let start = number * stride(record.place.size, record.packed);
         let (record, entries) = (Arc::clone(record), VecDeque::new());
@@ -209,7 +213,7 @@ impl RingRecord {
             return Ok((this, Resumed { base, heads: Vec::new() }));
         }
         if u64::from(version) != VERSION || count != size {
-            return Err(damaged("its version, or its number of descriptors, is another"));
+            return Err(damaged("its version or number of descriptors differs"));
         }
         let resumed = if this.record.packed {
             this.resume_packed(h0, h1, ring).map_err(damaged)?
@@ -227,7 +231,7 @@ impl RingRecord {
         self.record.words.write(self.start + index, word);
     }
 
-    /// The first word of an entry.
+    /// The index of an entry's first word.
     fn entry(&self, entry: u16) -> usize {
         let (head, words) = if self.record.packed { (PACKED_HEAD, PACKED_ENTRY) } else { (SPLIT_HEAD, SPLIT_ENTRY) };
         head + words * usize::from(entry)
@@ -237,7 +241,7 @@ impl RingRecord {
         self.write(0, 0);
         for entry in 0..self.size {
             let at = self.entry(entry);
-            // A packed ring's entries are a list of free ones at first, whose end is beyond them.
+            // At first a packed ring's entries form a free list that ends beyond the last entry.
             let next = if self.record.packed { entry + 1 } else { 0 };
             self.write(at, if self.record.packed { word([0, next, 0, 0]) } else { 0 });
             self.write(at + 1, 0);
@@ -246,23 +250,24 @@ impl RingRecord {
             self.write_packed_used(base.used, base.used);
         }
         self.head = 0;
-        // Last: whoever finds the version finds the rest.
+        // Written last: a reader that finds the version finds the rest.
         self.write_head(0, if self.record.packed { 0 } else { base.used });
     }
 
-    /// The word with version and size, and beside them: the last batch and the used index (split), or the free list as it is and was (packed).
+    /// Writes the word with version and size, and either the last batch and the used index (split), or the current and
+    /// previous free list (packed).
     fn write_head(&self, first: u16, second: u16) {
         self.write(1, word([1, self.size, first, second]));
     }
 
-    /// Packed: where the used index was and is, with wrap counters.
+    /// Packed: writes the new and the old used index, with wrap counters.
     fn write_packed_used(&self, new: u16, old: u16) {
         let wraps = (new >> 15) | (old >> 15) << 8;
         self.write(2, word([new & 0x7fff, old & 0x7fff, wraps, 0]));
     }
 
     fn resume_split(&mut self, last: u16, recorded: u16, base: Base) -> Result<Resumed, &'static str> {
-        // Used, and the record did not hear of it: its batch is cleared.
+        // Published, but not yet noted in the record: clear the batch.
         let late = base.used.wrapping_sub(recorded);
         if late > self.size {
             return Err("its used index is beyond the ring's");
@@ -289,14 +294,14 @@ impl RingRecord {
         let size = self.size;
         let [new, old, wraps, _] = halves(self.read(2));
         if new >= size || old >= size || free > size || old_free > size {
-            return Err("an index of it is beyond the ring");
+            return Err("one of its indices is beyond the ring");
         }
         let [new, old] = [new | (wraps & 1) << 15, old | (wraps >> 8 & 1) << 15];
-        // Shown, and the record did not hear of it; else not shown, and it is taken back.
+        // Published but not yet noted in the record; otherwise not published, and taken back.
         let is_shown = new != old && !is_available(ring.descriptor_words(old & !WRAP)[1], old & WRAP != 0);
         let used = if is_shown { new } else { old };
         if is_shown {
-            // The batch is what the free list has grown by.
+            // The batch is the part by which the free list has grown.
             let mut entry = free;
             for _ in 0..size {
                 if entry == old_free || entry >= size {
@@ -309,8 +314,9 @@ impl RingRecord {
             }
         }
         let lent = self.lent();
-        // In the ring, in order, from there on. What was put and not shown is written over the first descriptors of its chains, which nobody has
-        // looked at: they are put right. Anything else is another backend's, which did not keep the order.
+        // The chains in flight lie in the ring, in order, from there on. Chains put but not published overwrote the
+        // first descriptors, which the driver has not read: restore them. Anything else comes from another backend that
+        // did not keep the order.
         let (mut place, mut unshown) = (used & !WRAP, if is_shown { 0 } else { distance(old, new, size) });
         for &(_, first) in &lent {
             let [_, _, _, count] = halves(self.read(self.entry(first)));
@@ -323,7 +329,9 @@ impl RingRecord {
                 if at < unshown {
                     ring.restore_descriptor(place, words);
                 } else if ring.descriptor_words(place) != words {
-                    return Err("what is in flight is not in the ring any more: another backend used it out of order");
+                    return Err(
+                        "chains in flight are no longer in the ring: another backend returned chains out of order",
+                    );
                 }
                 let [_, next, _, _] = halves(self.read(index));
                 entry = next % size;
@@ -334,14 +342,14 @@ impl RingRecord {
         self.counter = lent.last().map_or(0, |(counter, _)| *counter).wrapping_add(1);
         self.again = lent.len();
         self.entries = lent.into_iter().map(|(_, first)| first).collect();
-        // The used index last: until then the next backend would find, and do, the same.
+        // The used index is written last: until then the next backend would find the same state and do the same.
         self.head = if is_shown { free } else { old_free };
         self.write_head(self.head, self.head);
         self.write_packed_used(used, used);
         Ok(Resumed { base: Base { available: used, used }, heads: Vec::new() })
     }
 
-    /// Entries that say "in flight", with their counters, oldest first.
+    /// Entries marked "in flight", with their counters, oldest first.
     fn lent(&self) -> Vec<(u64, u16)> {
         let mut lent: Vec<_> = (0..self.size)
             .map(|entry| (self.entry(entry), entry))
@@ -352,7 +360,7 @@ impl RingRecord {
         lent
     }
 
-    /// Chains of a burst were taken for good; the ring is behind them.
+    /// Records that the chains of a burst were taken for good; the ring is already behind them.
     pub(crate) fn taken(&mut self, ring: &Ring, burst: &Burst) {
         let chains = burst.chains();
         if self.record.packed {
@@ -369,7 +377,7 @@ impl RingRecord {
             for chain in chains {
                 let at = self.entry(chain.id);
                 let [flight, _, _, next] = halves(self.read(at));
-                // Taken again after a crash, it keeps its turn, should there be another crash before the others are.
+                // A chain retaken after a crash keeps its turn, in case of another crash before the others are retaken.
                 if flight & 0xff == 0 {
                     self.write(at + 1, self.counter);
                     self.counter = self.counter.wrapping_add(1);
@@ -379,16 +387,16 @@ impl RingRecord {
         }
     }
 
-    /// An entry for each descriptor, linked as the free list has them.
+    /// Fills an entry for each descriptor, linked as in the free list.
     fn take_packed(&mut self, ring: &Ring, place: u16, descriptors: u16) {
-        // There are as many entries as descriptors; a frontend that writes into the list gets back what it wrote.
+        // There are as many entries as descriptors. A frontend that writes into the list gets its own values back.
         let first = self.head % self.size;
         let (mut entry, mut last) = (first, first);
         for offset in 0..descriptors {
             last = entry % self.size;
             let at = self.entry(last);
             let [address, tail] = ring.descriptor_words((place + offset) % self.size);
-            // Length, identifier and flags here; identifier, flags and length there.
+            // In the ring: length, identifier, flags. In the record: identifier, flags, length.
             self.write(at + 2, tail.rotate_left(32));
             self.write(at + 3, address);
             [_, entry, _, _] = halves(self.read(at));
@@ -403,7 +411,7 @@ impl RingRecord {
         self.write_head(self.head, self.head);
     }
 
-    /// These are put next, and then published, by a ring that has put up to `base`.
+    /// Records that these chains are put and then published next, by a ring that has put up to `base`.
     pub(crate) fn goes_back(&mut self, used: &[Used], base: Base) {
         if self.record.packed {
             let old = self.head;
@@ -428,7 +436,7 @@ impl RingRecord {
         }
     }
 
-    /// They are published; the ring has put up to `base`.
+    /// Records that they are published; the ring has put up to `base`.
     pub(crate) fn went_back(&mut self, used: &[Used], base: Base) {
         if self.record.packed {
             for _ in used {

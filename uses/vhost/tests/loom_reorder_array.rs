@@ -1,10 +1,12 @@
-//! Loom: a packet's copies are marked by two threads that poll the lanes, while the virtqueue's thread looks and goes on to the next packet
-//! in the same slot. Properties: who sees that a packet has landed sees the bytes of all its copies, also if it has but one, whose mark is a
-//! plain store; and a copy that the virtqueue withdraws from its lane, under the lane's lock, is not marked in its packet's successor.
+//! Loom: two threads that poll DMA queues mark a packet's copies, while the virtqueue's thread reads the array and goes
+//! on to the next packet in the same slot. Properties: a thread that sees a packet complete sees the bytes of all its
+//! copies, also of a packet with one copy, whose mark is a plain store. A copy that the virtqueue withdraws from its
+//! DMA queue, under the queue's lock, is not marked in the slot's next packet.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test --release -p telpher-vhost --test loom_board`.
-//! Seen to fail with the Release of either kind of `mark` weakened to Relaxed, with the Acquire of `has_landed` weakened to Relaxed, with the
-//! decrement made a load and a store, and with a lane that marks what was withdrawn.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test --release -p telpher-vhost --test loom_reorder_array`.
+//! Seen to fail with the Release of either kind of `mark` weakened to Relaxed, with the Acquire of `is_complete`
+//! weakened to Relaxed, with the decrement split into a load and a store, and with a DMA queue that marks withdrawn
+//! copies.
 #![cfg(loom)]
 #![allow(unsafe_code, reason = "loom's cells")]
 
@@ -13,13 +15,13 @@
 mod sync;
 
 #[allow(dead_code, reason = "the test uses a part of it")]
-#[path = "../src/board.rs"]
-mod board;
+#[path = "../src/reorder_array.rs"]
+mod reorder_array;
 
-use board::Board;
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
+use reorder_array::ReorderArray;
 
 /// What a copy writes.
 struct Bytes(UnsafeCell<u32>);
@@ -44,58 +46,58 @@ impl Bytes {
     }
 }
 
-fn wait_for(board: &Board, packet: u64) {
-    while !board.has_landed(packet) {
+fn wait_for(array: &ReorderArray, packet: u64) {
+    while !array.is_complete(packet) {
         thread::yield_now();
     }
 }
 
 #[test]
-fn who_sees_a_packet_landed_sees_its_bytes() {
+fn a_completed_packets_bytes_are_visible() {
     loom::model(|| {
-        let board = Arc::new(Board::new(1));
+        let array = Arc::new(ReorderArray::new(1));
         let bytes = Arc::new([Bytes::new(), Bytes::new()]);
-        board.open(7, 2);
+        array.open(7, 2);
         let marker = |at: usize| {
-            let (board, bytes) = (Arc::clone(&board), Arc::clone(&bytes));
+            let (array, bytes) = (Arc::clone(&array), Arc::clone(&bytes));
             thread::spawn(move || {
                 bytes[at].write();
-                board.mark(7, false);
+                array.mark(7, false);
             })
         };
         let markers = [marker(0), marker(1)];
-        wait_for(&board, 7);
+        wait_for(&array, 7);
         assert_eq!(bytes[0].read() + bytes[1].read(), 2);
-        // The slot's next packet is nobody's of these.
-        board.open(8, 1);
-        assert!(!board.has_landed(8));
+        // The slot's next packet has none of these copies.
+        array.open(8, 1);
+        assert!(!array.is_complete(8));
         markers.into_iter().for_each(|marker| marker.join().unwrap());
     });
 }
 
 #[test]
-fn who_sees_a_packet_with_one_copy_landed_sees_its_bytes() {
+fn a_completed_single_copy_packets_bytes_are_visible() {
     loom::model(|| {
-        let board = Arc::new(Board::new(1));
+        let array = Arc::new(ReorderArray::new(1));
         let bytes = Arc::new([Bytes::new(), Bytes::new()]);
-        // What is handed over through a lane's lock, and the packet after it.
+        // What is handed over through a DMA queue's lock, and the packet after it.
         let lane = Arc::new(Mutex::new(vec![7]));
-        board.open(7, 1);
+        array.open(7, 1);
         let marker = {
-            let (board, bytes, lane) = (Arc::clone(&board), Arc::clone(&bytes), Arc::clone(&lane));
+            let (array, bytes, lane) = (Arc::clone(&array), Arc::clone(&bytes), Arc::clone(&lane));
             thread::spawn(move || {
                 for byte in &*bytes {
                     let mut lane = lane.lock().unwrap();
                     if let Some(packet) = lane.pop() {
                         byte.write();
-                        board.mark(packet, true);
+                        array.mark(packet, true);
                     }
                 }
             })
         };
-        if board.has_landed(7) {
+        if array.is_complete(7) {
             assert_eq!(bytes[0].read() + bytes[1].read(), 1);
-            board.open(8, 1);
+            array.open(8, 1);
             lane.lock().unwrap().push(8);
         }
         marker.join().unwrap();
@@ -103,31 +105,31 @@ fn who_sees_a_packet_with_one_copy_landed_sees_its_bytes() {
 }
 
 #[test]
-fn a_copy_that_was_withdrawn_is_not_marked_in_the_packet_after() {
+fn a_withdrawn_copy_is_not_marked_in_the_next_packet() {
     loom::model(|| {
-        let board = Arc::new(Board::new(1));
-        // The packet whose copy the lane has, and whether it was withdrawn.
+        let array = Arc::new(ReorderArray::new(1));
+        // The packet whose copy the DMA queue has, and whether it was withdrawn.
         let lane = Arc::new(Mutex::new(Some((7, false))));
-        board.open(7, 1);
+        array.open(7, 1);
         let poller = {
-            let (board, lane) = (Arc::clone(&board), Arc::clone(&lane));
+            let (array, lane) = (Arc::clone(&array), Arc::clone(&lane));
             thread::spawn(move || {
                 let mut lane = lane.lock().unwrap();
                 if let Some((packet, withdrawn)) = lane.take()
                     && !withdrawn
                 {
-                    board.mark(packet, true);
+                    array.mark(packet, true);
                 }
             })
         };
         if let Some((_, withdrawn)) = &mut *lane.lock().unwrap() {
             *withdrawn = true;
         }
-        // Landed, or ours to redo.
-        board.open(7, 0);
-        assert!(board.has_landed(7));
-        board.open(8, 0);
+        // Complete, or ours to redo.
+        array.open(7, 0);
+        assert!(array.is_complete(7));
+        array.open(8, 0);
         poller.join().unwrap();
-        assert!(board.has_landed(8));
+        assert!(array.is_complete(8));
     });
 }

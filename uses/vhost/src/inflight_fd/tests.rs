@@ -43,7 +43,7 @@ impl World {
         World { guest, driver, place, file, features, offered: 0 }
     }
 
-    /// Offers a chain; its first buffer is as long as its number.
+    /// Offers a chain; the length of its first buffer is its number.
     fn offer(&mut self, descriptors: u64) {
         let first = self.guest.region().guest;
         let len = u32::try_from(self.offered + 1).unwrap();
@@ -57,7 +57,7 @@ impl World {
         Arc::new(Record::open(self.place, &self.file, self.features).unwrap())
     }
 
-    /// A backend that knows what the record and the ring say, and a base that is as wrong as one can be.
+    /// A backend that resumes from the record and the ring, with a base that is completely wrong.
     fn backend(&self) -> Result<Backend, RecordError> {
         let setup = self.driver.setup();
         let ring = Ring::new(self.guest.memory(), setup).unwrap();
@@ -69,7 +69,7 @@ impl World {
 }
 
 impl Backend {
-    /// Takes chains; the numbers of those it got.
+    /// Takes chains; returns their numbers.
     fn take(&mut self, most: usize, recorded: bool) -> Vec<u32> {
         let mut burst = Burst::with_capacity(SIZE.into());
         self.ring.take(&mut burst, most).unwrap();
@@ -128,9 +128,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// The mock driver panics if anything is used twice.
+    /// The mock driver panics if a chain is used twice.
     #[test]
-    fn wherever_a_backend_dies_the_next_takes_what_was_not_put_back_in_order(steps in steps(), packed in any::<bool>()) {
+    fn wherever_a_backend_dies_its_successor_retakes_unreturned_chains_in_order(steps in steps(), packed in any::<bool>()) {
         let mut world = World::new(LAYOUTS[usize::from(packed)]);
         let mut backend = world.backend().unwrap();
         // The number of the next chain that a backend takes for the first time, or again.
@@ -166,9 +166,9 @@ proptest! {
         prop_assert_eq!((back as u64, world.driver.lent()), (world.offered, 0));
     }
 
-    /// CVE-2026-86565, CVE-2020-10726: a record is a stranger's; whatever is in it, a ring is resumed or refused.
+    /// CVE-2026-86565, CVE-2020-10726: a record is untrusted: whatever it contains, a ring is resumed or refused.
     #[test]
-    fn a_record_full_of_anything_is_followed_nowhere(
+    fn a_record_with_random_contents_is_resumed_or_refused(
         words in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..70_000, Just(1 | 16 << 16)], 200),
         valid in any::<bool>(),
         packed in any::<bool>(),
@@ -194,9 +194,10 @@ proptest! {
     }
 }
 
-/// Source: vhost-user, "Inflight I/O tracking": the words of a split ring's part, after three were taken and one was put back.
+/// Source: vhost-user, "Inflight I/O tracking": the layout of a split ring's part, after three chains were taken and
+/// one was returned.
 #[test]
-fn a_split_rings_record_is_as_the_protocol_says() {
+fn a_split_rings_record_has_the_protocols_layout() {
     let mut world = World::new(LAYOUTS[0]);
     let mut backend = world.backend().unwrap();
     (0..3).for_each(|_| world.offer(1));
@@ -215,14 +216,14 @@ fn a_split_rings_record_is_as_the_protocol_says() {
     }
 }
 
-/// Another backend puts back as it likes: then heads are in the record only, and come first, oldest first.
+/// Another backend returns chains out of order: then only the record has the heads, and they come first, oldest first.
 #[test]
-fn what_was_taken_out_of_order_is_taken_again_in_order() {
+fn chains_returned_out_of_order_are_retaken_in_order() {
     let mut world = World::new(LAYOUTS[0]);
     let mut backend = world.backend().unwrap();
     (0..4).for_each(|_| world.offer(1));
     backend.take(4, true);
-    // The second and third go back first, and the driver offers others in their places.
+    // The second and third chain are returned first, and the driver offers others in their slots.
     let (second, third) = (backend.owed.remove(1).unwrap(), backend.owed.remove(1).unwrap());
     let kept = std::mem::replace(&mut backend.owed, VecDeque::from([third, second]));
     backend.put(2, Death::Settled);
@@ -236,22 +237,22 @@ fn what_was_taken_out_of_order_is_taken_again_in_order() {
 }
 
 #[test]
-fn a_packed_ring_that_was_used_out_of_order_is_refused() {
+fn a_packed_ring_used_out_of_order_is_refused() {
     let mut world = World::new(LAYOUTS[1]);
     let mut backend = world.backend().unwrap();
     (0..3).for_each(|_| world.offer(1));
     backend.take(3, true);
     let second = backend.owed.remove(1).unwrap();
     backend.owed = VecDeque::from([second]);
-    // What another backend does: the second chain's entry is the one that is free now.
+    // What another backend does: the second chain's entry is the free one now.
     backend.record.entries.swap(0, 1);
     backend.put(1, Death::Settled);
     assert!(matches!(world.backend(), Err(RecordError::Damaged { .. })));
 }
 
-/// CVE-2026-86565 and kin, word by word: what a stranger wrote into a record is compared before it is followed.
+/// CVE-2026-86565 and similar, word by word: values in an untrusted record are checked before they are used.
 #[test]
-fn records_that_say_what_cannot_be_are_refused() {
+fn inconsistent_records_are_refused() {
     let refused = |features: Features, at: usize, halves: [u16; 4]| {
         let mut world = World::new(features);
         let mut backend = world.backend().unwrap();
@@ -282,18 +283,18 @@ fn records_that_say_what_cannot_be_are_refused() {
     ] {
         assert!(refused(split, 1, halves), "{halves:?}");
     }
-    // The same with the free list as it is and was.
+    // The same with the current and the previous free list.
     for halves in [[2, SIZE, 0, 0], [1, SIZE - 1, 0, 0], [1, SIZE, SIZE + 1, 0], [1, SIZE, 0, SIZE + 1]] {
         assert!(refused(packed, 1, halves), "{halves:?}");
     }
-    // Where the used index is and was.
+    // The current and the previous used index.
     for halves in [[SIZE, 2, 0x101, 0], [2, SIZE, 0x101, 0], [2 | 1 << 15, 2, 0x101, 0]] {
         assert!(refused(packed, 2, halves), "{halves:?}");
     }
 }
 
 #[test]
-fn records_that_cannot_be_are_refused() {
+fn invalid_record_files_are_refused() {
     for features in LAYOUTS {
         let world = World::new(features);
         let open = |place| Record::open(place, &world.file, features).map(|_| ());
@@ -308,7 +309,7 @@ fn records_that_cannot_be_are_refused() {
         rustix::fs::ftruncate(&world.file, 3 * place.len).unwrap();
         assert!(matches!(open(RecordPlace { offset: 3, ..place }), Err(RecordError::Unaligned { offset: 3 })));
         assert!(open(RecordPlace { offset: 8, ..place }).is_ok());
-        // A ring that it has no part for, or a smaller one.
+        // A ring without a part in the record, or a smaller one.
         let part = |number, size| {
             let mut guest = MockGuest::new(1 << 20);
             let driver = MockDriver::new(&mut guest, size, features, Direction::Transmit);
