@@ -1,29 +1,30 @@
-//! What happens next: events in the order of their time, and of their being scheduled where times are equal.
+//! The event queue: events in the order of their time; events of equal times in the order in which they were scheduled.
 
 use crate::ps::Ps;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// Events to come. Same calls, same order: nothing depends on addresses, hashes or threads.
+/// Scheduled events. The same calls give the same order: nothing depends on addresses, hashes or threads.
 #[derive(Debug)]
 pub(crate) struct Agenda<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
-    /// The first of them was taken out, and is only still there: mostly what it makes happen takes its place, which is half the work.
+    /// The first entry was taken out but is still in the heap. Usually the next scheduled event replaces it, which
+    /// halves the work.
     taken: bool,
     scheduled: u64,
     now: Ps,
 }
 
-/// An event and its place: time in the upper half, number in the lower. No two are alike.
+/// An event and its key: time in the upper half, sequence number in the lower. No two keys are equal.
 #[derive(Debug)]
 struct Entry<E> {
-    place: u128,
+    key: u128,
     event: E,
 }
 
 impl<E> PartialEq for Entry<E> {
     fn eq(&self, other: &Self) -> bool {
-        self.place == other.place
+        self.key == other.key
     }
 }
 
@@ -37,14 +38,14 @@ impl<E> PartialOrd for Entry<E> {
 
 impl<E> Ord for Entry<E> {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.place.cmp(&other.place)
+        self.key.cmp(&other.key)
     }
 }
 
 impl<E> Entry<E> {
     fn time(&self) -> Ps {
         // Cannot lose bits: the upper half.
-        Ps(u64::try_from(self.place >> 64).unwrap_or(u64::MAX))
+        Ps(u64::try_from(self.key >> 64).unwrap_or(u64::MAX))
     }
 }
 
@@ -55,23 +56,23 @@ impl<E> Default for Agenda<E> {
 }
 
 impl<E: Copy> Agenda<E> {
-    /// What time it is: that of the event that was last taken out.
+    /// The current time: that of the last event taken out.
     #[must_use]
     pub(crate) fn now(&self) -> Ps {
         self.now
     }
 
-    /// Events that were ever scheduled.
+    /// The number of events scheduled so far.
     #[must_use]
     pub(crate) fn scheduled(&self) -> u64 {
         self.scheduled
     }
 
-    /// Schedules an event; one for the past happens now.
+    /// Schedules an event; an event for the past happens now.
     #[inline]
     pub(crate) fn at(&mut self, time: Ps, event: E) {
-        let place = u128::from(time.max(self.now).0) << 64 | u128::from(self.scheduled);
-        let entry = Reverse(Entry { place, event });
+        let key = u128::from(time.max(self.now).0) << 64 | u128::from(self.scheduled);
+        let entry = Reverse(Entry { key, event });
         self.scheduled += 1;
         if std::mem::take(&mut self.taken)
             && let Some(mut first) = self.heap.peek_mut()
@@ -82,13 +83,13 @@ impl<E: Copy> Agenda<E> {
         self.heap.push(entry);
     }
 
-    /// Schedules an event after a while.
+    /// Schedules an event after a delay.
     #[inline]
     pub(crate) fn after(&mut self, delay: Ps, event: E) {
         self.at(self.now + delay, event);
     }
 
-    /// When the next event happens.
+    /// The time of the next event.
     #[must_use]
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<Ps> {
@@ -98,12 +99,12 @@ impl<E: Copy> Agenda<E> {
         self.heap.peek().map(|Reverse(entry)| entry.time())
     }
 
-    /// Moves time on to something that is scheduled elsewhere.
+    /// Advances the time to something that is scheduled elsewhere.
     pub(crate) fn move_on(&mut self, to: Ps) {
         self.now = self.now.max(to);
     }
 
-    /// The next event; time moves on to it.
+    /// Takes out the next event and advances the time to it.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<E> {
         self.now = self.peek()?;
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_by_time_and_then_by_who_was_first() {
+    fn events_come_by_time_and_then_in_scheduling_order() {
         let mut agenda = Agenda::default();
         agenda.at(Ps(5), 'b');
         agenda.at(Ps(3), 'a');
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn many_events_come_in_order_while_others_are_scheduled() {
+    fn events_stay_in_order_while_others_are_scheduled() {
         let (mut agenda, mut dice) = (Agenda::default(), crate::dice::Dice::new(1, 0));
         for number in 0..300 {
             agenda.at(Ps(dice.below(100)), number);
@@ -139,7 +140,7 @@ mod tests {
             assert!((agenda.now(), number) >= last, "{number} after {last:?}");
             last = (agenda.now(), number);
             seen += 1;
-            // None, one or two of each.
+            // None, one or two events for each.
             for _ in 0..dice.below(3) {
                 if agenda.scheduled() < 10_000 {
                     agenda.after(Ps(1 + dice.below(100)), agenda.scheduled());

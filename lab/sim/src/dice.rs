@@ -1,8 +1,9 @@
-//! Seeded chance, in integers: the same on every computer.
+//! Seeded pseudorandom numbers, in integers: the same on every computer.
 
 use crate::ps::Ps;
 
-/// Numbers that look random. Source: Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators* (OOPSLA 2014), `SplitMix64`.
+/// A pseudorandom generator. Source: Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators* (OOPSLA
+/// 2014), `SplitMix64`.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);
 
@@ -10,10 +11,10 @@ pub(crate) struct Dice(u64);
 const LN_2: u64 = 2_977_044_472;
 
 impl Dice {
-    /// Of a seed, and of who throws them: different throwers throw differently.
-    pub(crate) fn new(seed: u64, thrower: u64) -> Self {
+    /// A generator of a seed and a stream number: different streams give different numbers.
+    pub(crate) fn new(seed: u64, stream: u64) -> Self {
         let mut dice = Dice(seed);
-        Dice(dice.throw() ^ thrower.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        Dice(dice.throw() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// The next number.
@@ -26,7 +27,7 @@ impl Dice {
         z ^ z >> 31
     }
 
-    /// A number below another, which is not 0.
+    /// A number below `end`, which must not be 0.
     #[inline]
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         // Cannot lose bits: below `end`.
@@ -36,8 +37,8 @@ impl Dice {
         }
     }
 
-    /// The time to the next of events that come one by one, so long apart on average, and know nothing of each other: exponentially
-    /// distributed, so that they make a Poisson process.
+    /// The time to the next of independent events with a mean interval of `mean`: exponentially distributed, so the
+    /// events form a Poisson process.
     pub(crate) fn exponential(&mut self, mean: Ps) -> Ps {
         // The logarithm of a number between 0 and 1.
         let log = (u128::from(minus_log2(self.throw().max(1))) * u128::from(LN_2)) >> 32;
@@ -45,7 +46,7 @@ impl Dice {
     }
 }
 
-/// Minus the binary logarithm of `number` / 2^64, in 1/2^32; its fraction bit by bit, by squaring.
+/// Minus the binary logarithm of `number` / 2^64, in 1/2^32. The fraction is computed bit by bit, by squaring.
 fn minus_log2(number: u64) -> u64 {
     let zeros = number.leading_zeros();
     let mut mantissa = number << zeros;
@@ -68,11 +69,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_logarithm_is_one() {
+    fn the_logarithm_matches_floating_point() {
         for number in [1 << 63, 1, 3 << 61, 12345, u64::MAX] {
-            let told = minus_log2(number) as f64 / 2_f64.powi(32);
+            let computed = minus_log2(number) as f64 / 2_f64.powi(32);
             let log = 64.0 - (number as f64).log2();
-            assert!((told - log).abs() < 1e-6, "{number}: {told} for {log}");
+            assert!((computed - log).abs() < 1e-6, "{number}: {computed} for {log}");
         }
     }
 
@@ -87,9 +88,9 @@ mod tests {
     }
 
     #[test]
-    fn throwers_throw_differently_and_always_the_same() {
-        let three = |thrower| {
-            let mut dice = Dice::new(1, thrower);
+    fn streams_differ_and_are_reproducible() {
+        let three = |stream| {
+            let mut dice = Dice::new(1, stream);
             [dice.throw(), dice.throw(), dice.below(10)]
         };
         assert_ne!(three(0), three(1));

@@ -1,8 +1,8 @@
 //! The modelled device in simulated time.
 //!
 //! ```text
-//! profile ──► Machine ──► World ◄── Stream (a thread's workload), Program (one written as code)
-//!                │          │  agenda: what happens next     pipes: bytes on their way
+//! profile ──► Machine ──► World ◄── Stream (the workload of a thread), Program (a workload written as code)
+//!                │          │  agenda: the next events     pipes: bytes in flight
 //!                │          └► telpher_model::{Device, Engine}: queues, arbiter, checks, batches
 //!                └──► Scenario ──simulate──► Outcome
 //! ```

@@ -1,4 +1,4 @@
-//! Profiles: machines as TOML files, each number with its source beside it.
+//! Profiles: machines as TOML files, with a source for each number.
 
 mod memory;
 mod section;
@@ -11,52 +11,52 @@ pub(crate) use section::{Layer, Section, Source};
 use telpher_abi::Opcode;
 use toml::de::DeTable;
 
-/// Why a profile is none.
+/// Why a profile cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
     /// It is not TOML.
     #[error("{file} is not a profile: {what}")]
     Syntax {
-        /// Which file.
+        /// The file.
         file: String,
-        /// What the parser said; it names the line.
+        /// The parser's message, which names the line.
         what: String,
     },
     /// A parameter is missing.
     #[error("{file}, line {line}: {key} is missing; it must be {expected}")]
     Missing {
-        /// Which file.
+        /// The file.
         file: String,
-        /// Where its table begins.
+        /// Line in which its table begins.
         line: usize,
-        /// Which parameter.
+        /// The parameter.
         key: String,
-        /// What it must be.
+        /// The values that are possible.
         expected: String,
     },
-    /// A parameter cannot be so.
+    /// The value of a parameter is not possible.
     #[error("{file}, line {line}: {key} {what}")]
     Impossible {
-        /// Which file.
+        /// The file.
         file: String,
-        /// Where it stands.
+        /// The line of the value.
         line: usize,
-        /// Which parameter.
+        /// The parameter.
         key: String,
         /// What is wrong.
         what: String,
     },
-    /// A parameter that nobody knows.
+    /// An unknown parameter.
     #[error("{file}, line {line}: {key} is not a parameter; known there: {known}")]
     Unknown {
-        /// Which file.
+        /// The file.
         file: String,
-        /// Where it stands.
+        /// The line of the key.
         line: usize,
-        /// What stands there.
+        /// The unknown key.
         key: String,
-        /// What could.
+        /// The keys that are known in its table.
         known: String,
     },
 }
@@ -70,11 +70,11 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("ice-lake-cbdma", include_str!("../../profiles/ice-lake-cbdma.toml")),
 ];
 
-/// What a profile of one's own begins with: a file that is one, with a word about each parameter.
+/// A template for a profile: a valid file with a comment for each parameter.
 pub const TEMPLATE: &str = include_str!("../../profiles/template.toml");
 
 impl Machine {
-    /// A built-in profile's machine.
+    /// The machine of a built-in profile.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Machine> {
         let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
@@ -82,29 +82,29 @@ impl Machine {
         Machine::parse(name, text).ok()
     }
 
-    /// The reading of a profile; `file` is what errors call it. What it does not tell, the built-in profile does that it names as
-    /// its `base`.
+    /// Reads a profile; `file` is its name in errors. Keys that it does not set come from the built-in profile that it
+    /// names as its `base`.
     ///
     /// # Errors
-    /// Names file, line and key of what is missing, impossible or unknown.
+    /// Names file, line and key of a missing, impossible or unknown value.
     pub fn parse(file: &str, text: &str) -> Result<Machine, ProfileError> {
         Machine::changed(file, text, "")
     }
 
-    /// The same with some parameters changed: TOML, such as `submit.enqcmd_ns = 300`, a line each.
+    /// Reads a profile with changed parameters: TOML, such as `submit.enqcmd_ns = 300`, one per line.
     ///
     /// # Errors
-    /// Of a change, with `--set` for the file; otherwise as [`parse`](Machine::parse).
+    /// As [`parse`](Machine::parse); an error in a change names `--set` as the file.
     pub fn changed(file: &str, text: &str, changes: &str) -> Result<Machine, ProfileError> {
         let changes = Source { file: "--set", text: changes };
         read(&[changes, Source { file, text }], BUILT_IN)
     }
 }
 
-/// The reading of texts, the first over the others, the last over its base.
+/// Reads layers of text: each takes precedence over the next, and the last over its base.
 fn read<'a>(told: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Machine, ProfileError> {
     let (file, over) = told.split_last().expect("a text to read");
-    // Nothing changed is no layer; an empty file is one, and lacks everything.
+    // Without changes there is no layer for them. An empty profile is a layer, in which everything is missing.
     let over = over.iter().filter(|source| !source.text.is_empty());
     let mut sources: Vec<Source<'a>> = over.chain([file]).copied().collect();
     let own = sources.len();
@@ -121,7 +121,7 @@ fn read<'a>(told: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Mach
                     format!("is {name}, which is no built-in profile; there are {}", names.join(", ")),
                 ));
             };
-            // A profile that is its own base never ends: a file of one's own may have a built-in one's name.
+            // A profile that is its own base would not terminate; a user's file may have the name of a built-in one.
             if sources[own..].iter().any(|known| known.file == *file) {
                 return Err(layer.wrong("base", format!("is {name}, which is based on this profile")));
             }
@@ -131,7 +131,7 @@ fn read<'a>(told: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Mach
     }
     let layers: Vec<Layer<'_>> =
         sources.iter().zip(&documents).map(|(source, document)| Layer::new(*source, document)).collect();
-    // Its name is not its base's.
+    // The name must not come from the base.
     let name = Section::new(String::new(), layers[..own].to_vec()).text("name")?.to_owned();
     let root = Section::new(String::new(), layers);
     let mut machine = machine(&root, name)?;
@@ -140,7 +140,7 @@ fn read<'a>(told: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Mach
     Ok(machine)
 }
 
-/// Source: Fowler, Noll and Vo's hash, variant 1a, 64 bits; a name for a text, not a seal.
+/// Source: Fowler, Noll and Vo's hash, variant 1a, 64 bits. It identifies a text and does not protect it.
 fn hash(text: impl Iterator<Item = u8>) -> u64 {
     text.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
