@@ -1,4 +1,4 @@
-//! No plan drawn by chance is better than what is advised.
+//! No random plan is better than the advised one.
 
 use super::*;
 use crate::dice::Dice;
@@ -28,7 +28,7 @@ fn questions() -> Vec<Vec<Demand>> {
     ]
 }
 
-fn drawn(machine: &Machine, demands: &[Demand], dice: &mut Dice) -> Plan {
+fn random_plan(machine: &Machine, demands: &[Demand], dice: &mut Dice) -> Plan {
     let mut one_of = |end: u32| u32::try_from(dice.below(end.into())).unwrap();
     let simplest = Plan::simplest(machine, demands);
     let ways = demands.iter().map(|demand| {
@@ -54,7 +54,7 @@ fn drawn(machine: &Machine, demands: &[Demand], dice: &mut Dice) -> Plan {
 }
 
 #[test]
-fn no_plan_drawn_by_chance_is_better() {
+fn no_random_plan_is_better() {
     let (machine, capabilities) = (Machine::built_in("spr-asplos").unwrap(), Preset::Spr.capabilities());
     for (number, demands) in questions().iter().enumerate() {
         for objective in [Objective::Throughput, Objective::Cycles] {
@@ -63,7 +63,7 @@ fn no_plan_drawn_by_chance_is_better() {
             let (plan, best) = search.best();
             let mut dice = Dice::new(1, number as u64);
             for _ in 0..40 {
-                let other = drawn(&machine, demands, &mut dice);
+                let other = random_plan(&machine, demands, &mut dice);
                 let score = search.try_out(&other).unwrap_or(0.0);
                 assert!(score < best * 1.04, "{demands:?}, {objective:?}: {other:?} gives {score}, {plan:?} {best}");
             }
