@@ -1,4 +1,4 @@
-//! Every parameter of a profile is of some consequence, and nothing that it can be panics, overflows or goes on for ever.
+//! Every parameter of a profile has an effect, and no possible value panics, overflows or hangs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use telpher_abi::Opcode;
@@ -10,7 +10,7 @@ use telpher_sim::{
     What, lanes,
 };
 
-/// One number of a profile: the line it stands in, and what it is called.
+/// A number of a profile: its line and its name.
 #[derive(Clone, Debug)]
 struct Number {
     line: usize,
@@ -43,13 +43,13 @@ fn with(text: &str, number: &Number, value: &str) -> String {
     text.lines().enumerate().map(line).collect()
 }
 
-/// Every kind of number that there is: those of the first profile, and what another tells that it does not.
+/// Every kind of number: those of the first profile, and those that only another profile sets.
 fn every_number() -> Vec<(&'static str, &'static str, Number)> {
     let mut seen = BTreeSet::new();
     let mut all = Vec::new();
     for (profile, text) in BUILT_IN {
         for number in numbers(text) {
-            // Each node for itself in the first.
+            // In the first profile each node counts separately.
             if seen.insert(number.name.clone()) || *profile == BUILT_IN[0].0 {
                 all.push((*profile, *text, number));
             }
@@ -60,7 +60,7 @@ fn every_number() -> Vec<(&'static str, &'static str, Number)> {
 
 const SHARED: Lane = Lane { device: 1, wq: 0, shared: true };
 
-/// What together uses everything of a machine; the first device's queue is dedicated, the second's is shared.
+/// Scenarios that together use every part of a machine; the first device's queue is dedicated, the second's is shared.
 fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     let capabilities = Preset::Spr.capabilities();
     let (last, far) = (machine.nodes.len() - 1, machine.nodes.len().min(2) - 1);
@@ -150,7 +150,8 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     ] {
         probe(format!("{app:?}"), What::App(app));
     }
-    // Cores that read what a device writes, through one cache and one memory; and all devices together, within a tile.
+    // Cores that read data written by a device, through one cache and one memory; and all devices together, within a
+    // tile.
     let mut beside = probes[0].1.clone();
     beside.loads.clear();
     let mut together = Scenario { devices: shared_devices(machine, &capabilities), ..beside.clone() };
@@ -174,13 +175,13 @@ fn devices(machine: &Machine, capabilities: &Capabilities) -> Vec<Config> {
     both.into_iter().take(machine.devices.len()).collect()
 }
 
-/// As many as four, each with one shared queue.
+/// At most four devices, each with one shared queue.
 fn shared_devices(machine: &Machine, capabilities: &Capabilities) -> Vec<Config> {
     let all = Layout { devices: 4, ..Layout::single(WqMode::Shared) }.configs(capabilities);
     all.into_iter().take(machine.devices.len()).collect()
 }
 
-/// What comes of a probe, without the profile's hash.
+/// The outcome of a probe, without the profile's hash.
 fn outcome(scenario: &Scenario) -> String {
     let mut outcome = scenario.simulate().unwrap_or_else(|error| panic!("{error}"));
     outcome.hash = 0;
@@ -188,7 +189,7 @@ fn outcome(scenario: &Scenario) -> String {
 }
 
 #[test]
-fn every_number_of_a_profile_changes_what_comes_of_something() {
+fn every_number_of_a_profile_has_an_effect() {
     let mut idle = Vec::new();
     let mut known = BTreeMap::new();
     for (profile, text, number) in every_number() {
@@ -213,12 +214,12 @@ fn every_number_of_a_profile_changes_what_comes_of_something() {
 }
 
 #[test]
-fn nothing_that_a_number_of_a_profile_can_be_panics_overflows_or_goes_on_for_ever() {
+fn extreme_profile_values_do_not_panic_overflow_or_hang() {
     let mut found = Vec::new();
     for (profile, text, number) in every_number() {
         let told = |value: &str| Machine::parse(profile, &with(text, &number, value));
         let mut values = vec!["0".to_owned(), "1".to_owned()];
-        // What is impossible is refused, and told what would be possible: from the least to the most.
+        // Impossible values are refused with the possible range; test its limits.
         if let Err(error) = told(&u64::MAX.to_string()) {
             let error = error.to_string();
             let (_, range) = error.split_once(" from ").unwrap_or_else(|| panic!("{error}"));

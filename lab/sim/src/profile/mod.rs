@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_built_in_profile_is_one() {
+    fn every_built_in_profile_can_be_read() {
         for (name, text) in BUILT_IN {
             let machine = Machine::parse(name, text).unwrap();
             assert_eq!(machine.name, *name);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_template_is_a_profile_with_and_without_what_is_commented_out() {
+    fn the_template_can_be_read_with_and_without_its_commented_keys() {
         let machine = Machine::parse("template.toml", TEMPLATE).unwrap();
         assert_eq!(machine.name, "my-machine");
         let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
@@ -301,11 +301,11 @@ mod tests {
         Machine::parse("template.toml", &told.join("\n")).unwrap();
     }
 
-    /// Tables of a profile, each with the keys that are read of it: what it says to one that nobody knows.
+    /// The tables of a profile with their known keys, taken from the error about an unknown key.
     fn keys() -> Vec<(&'static str, Vec<String>)> {
         let (name, text) = BUILT_IN[0];
         let known = |table: &str| {
-            // Its last table is a node.
+            // The last table of the profile is a node.
             let (text, change) = match table {
                 "[node]" => (format!("{text}\nnobody = 1\n"), String::new()),
                 "" => (text.to_owned(), "nobody = 1".to_owned()),
@@ -332,7 +332,7 @@ mod tests {
             "[node]",
         ];
         let all: Vec<(&str, Vec<String>)> = tables.into_iter().map(|table| (table, known(table))).collect();
-        // Whoever adds a table adds it here.
+        // List new tables here.
         let root: Vec<&str> =
             all[0].1.iter().map(String::as_str).filter(|key| !["name", "base"].contains(key)).collect();
         let listed =
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_tells_every_parameter_and_no_other() {
+    fn the_page_lists_every_parameter_and_no_other() {
         let page = include_str!("../../docs/profiles.md");
         let mut told = 0;
         for (table, keys) in keys() {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_tells_what_its_base_does_not() {
+    fn a_profile_overrides_its_base() {
         let text = "name = \"mine\"\nbase = \"spr-asplos\"\n[op.fill]\nfront_ns = 50\n[device]\nnodes = [0]\n";
         let (mine, base) = (Machine::parse("mine.toml", text).unwrap(), Machine::built_in("spr-asplos").unwrap());
         let fill = |machine: &Machine| *machine.device.ops.of(Opcode::Fill);
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(said, "b, line 3: base is a, which is based on this profile");
     }
 
-    /// What parsing says of the first profile after a change.
+    /// The error of parsing the first profile after a change.
     fn said(from: &str, to: &str) -> String {
         let (name, text) = BUILT_IN[0];
         assert!(text.contains(from), "{from} stands in {name}");
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_impossible_or_unknown_is_named_with_its_line() {
+    fn errors_name_the_line_of_a_missing_impossible_or_unknown_key() {
         let line_of = |what: &str| BUILT_IN[0].1.lines().position(|line| line.starts_with(what)).unwrap() + 1;
         let submit = line_of("[submit]");
         assert_eq!(

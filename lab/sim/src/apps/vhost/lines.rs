@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_its_packets_lines_and_the_headers() {
+    fn a_copy_touches_the_lines_of_packet_and_header() {
         let mut lines = Lines::new(CoreCache::new(1 << 20, 16));
         // 60 bytes from a line's start, the header in the line before.
         assert_eq!((lines.copy_in(128, 4096, 60), lines.missed()), (2, (0, 0)));
