@@ -17,7 +17,7 @@ fn judge(preset: Preset, runner: Runner) -> Report {
     report
 }
 
-/// Cases the model is known not to take: it has no devices with a fixed configuration (GENCAP[31] = 0).
+/// Cases that the model does not support: it has no devices with a fixed configuration (GENCAP[31] = 0).
 const EXPECTED_SKIPS: [&str; 1] = ["a device without configuration support locks its groups and sizes"];
 
 fn assert_green(report: &Report) {
