@@ -1,4 +1,4 @@
-//! LightDSA, EuroSys 2026: its raw result files, beside the same experiments in simulated time.
+//! LightDSA, EuroSys 2026: its raw result files, compared with the same experiments in simulated time.
 
 use super::sweep::{axis, over_sizes, published, rates};
 use super::{Panel, Result, Scale, Sheet};
@@ -68,7 +68,7 @@ fn panels(lab: &Lab, prefix: &str) -> Result<Vec<Panel>> {
     Ok(vec![panel(lab, "", prefix)?])
 }
 
-/// All series whose names begin so, in one chart. Small sizes are where they differ: both axes are logarithmic.
+/// All series whose names begin with this prefix, in one chart. They differ at small sizes: both axes are logarithmic.
 fn panel(lab: &Lab, title: &str, prefix: &str) -> Result<Panel> {
     let mut drawn = Vec::new();
     for raw in series().iter().filter(|raw| raw.id.starts_with(prefix)) {

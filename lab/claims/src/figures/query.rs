@@ -35,7 +35,7 @@ fn ms() -> Axis {
     axis("time", "ms", Scale::Linear)
 }
 
-/// Their stages, each way a series.
+/// Their stages, a series for each variant.
 fn stages(ways: &[(Way, Told)]) -> Panel {
     let names = ways.first().map(|(_, told)| told.stages.iter().map(|stage| stage.name.clone()).collect());
     let series = ways.iter().map(|(way, told)| {
@@ -45,9 +45,9 @@ fn stages(ways: &[(Way, Told)]) -> Panel {
     bars("stages", x, ms(), series.collect())
 }
 
-/// One number of each, simulated beside published.
+/// One number of each variant, simulated beside published.
 fn table(title: &str, y: Axis, rows: Vec<(&str, f64, &Value)>) -> Panel {
-    // As short as places along are wide: what is fetched stands beside what has more of its name.
+    // Names as short as the axis positions allow: prefetched variants follow those with longer names.
     let short = |name: &str| name.trim_start_matches("prefetching, ").to_owned();
     let x = axis("way", "", Scale::Names(rows.iter().map(|row| short(row.0)).collect()));
     let places = || (0u8..).map(f64::from);

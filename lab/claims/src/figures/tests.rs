@@ -1,10 +1,10 @@
-//! Figures that can be looked at.
+//! All figures can be drawn.
 
 use super::*;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-/// All of them, drawn once, by two threads; and the seconds of processor time that took.
+/// All figures, drawn once by two threads; and the processor seconds that it took.
 static DRAWN: LazyLock<(Vec<Figure>, f64)> = LazyLock::new(|| {
     let half = |first| {
         let begun = processor_time();
@@ -23,13 +23,13 @@ static DRAWN: LazyLock<(Vec<Figure>, f64)> = LazyLock::new(|| {
 
 static FIGURES: LazyLock<&Vec<Figure>> = LazyLock::new(|| &DRAWN.0);
 
-/// Seconds for which this thread has had a processor.
+/// Processor seconds of this thread.
 fn processor_time() -> f64 {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     told.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
 }
 
-/// Without all optimisations, as tests are built; `telpher sim figures` is several times faster.
+/// The bound is for a test build without all optimisations; `telpher sim figures` is several times faster.
 #[test]
 fn all_figures_together_take_less_than_a_minute_of_one_core() {
     assert!(DRAWN.1 < 60.0, "{:.0} s", DRAWN.1);

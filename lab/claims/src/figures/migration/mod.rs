@@ -69,7 +69,7 @@ pub(super) const SHEETS: &[Sheet] = &[
     },
 ];
 
-/// Pages of 4 KiB that go together.
+/// Pages of 4 KiB that move together.
 fn together() -> impl Iterator<Item = u32> {
     (0..=9).map(|power| 1 << power)
 }
@@ -78,7 +78,7 @@ fn names(of: impl IntoIterator<Item = String>) -> Scale {
     Scale::Names(of.into_iter().collect())
 }
 
-/// The kernel's calls of so many pages, enough of them, whatever their number.
+/// Enough of the kernel's calls with `together` pages each.
 fn calls(together: u32, by: impl Into<Option<Lane>>) -> Migration {
     let offload = by.into().map(|lane| Offload { above: 0, lane });
     Migration { pages: u64::from(together) * 4, together, offload, ..Migration::compacting() }
@@ -137,7 +137,8 @@ fn compaction(lab: &Lab) -> Result<Vec<Panel>> {
     ])
 }
 
-/// How long programs run with all their pages in fast memory, over the time in which the core moves their pages, in per cent.
+/// Run time of programs with all pages in fast memory, relative to the time in which the core moves their pages, in per
+/// cent.
 const RUNS: [u32; 6] = [20, 40, 75, 150, 300, 600];
 
 fn promotion(lab: &Lab) -> Result<Vec<Panel>> {
@@ -187,7 +188,7 @@ fn page_size(lab: &Lab) -> Result<Vec<Panel>> {
         let rate = |device| of(lab, App::Migration(by(migration, device)), "moved");
         Ok(rate(true)? / rate(false)?)
     };
-    // Bytes of a call along.
+    // Horizontal: bytes of a call.
     let gains = |name: &str, page: f64, of: &mut dyn Iterator<Item = (u32, Migration)>| {
         let points = of.map(|(together, migration)| Ok((f64::from(together) * page, gain(migration)?)));
         Ok(simulated(name, points.collect::<Result<Vec<_>>>()?))
@@ -232,7 +233,7 @@ fn sharing(lab: &Lab) -> Result<Vec<Panel>> {
     Ok(vec![panel("(a) the user's copies", true)?, panel("(b) the kernel's pages", false)?])
 }
 
-/// A line's height there.
+/// A line's vertical value at this point.
 #[cfg(test)]
 fn at(panel: &Panel, series: &str, x: f64) -> f64 {
     panel.series.iter().find(|it| it.name == series).and_then(|it| it.at(x)).unwrap_or_else(|| panic!("{series}"))
@@ -288,7 +289,7 @@ mod tests {
         let (small, huge) =
             (at(&panels[1], "pages of 4 KiB", 2_097_152.0), at(&panels[1], "pages of 2 MiB", 2_097_152.0));
         assert!(huge > 2.0 * small && small > 1.2, "{small} and {huge}");
-        // By Amdahl, of what stands in the other chart.
+        // By Amdahl's law, from the values in the other chart.
         let of = |bar: f64| panels[0].series.iter().filter_map(|part| part.at(bar)).sum::<f64>();
         assert!((of(0.0) / of(1.0) / small - 1.0).abs() < 0.01 && (of(2.0) / of(3.0) / huge - 1.0).abs() < 0.01);
     }
@@ -302,7 +303,7 @@ mod tests {
                 let [alone, own, one] = [Sharing::Alone, Sharing::OwnEngine, Sharing::OneEngine].map(of);
                 assert!(own.1 > 0.0 && one.1 > 0.0, "{size}, {of_user}: {} and {} s longer", own.1, one.1);
                 assert!(alone.0 * 1.001 >= own.0 && alone.0 * 1.001 >= one.0, "{size}: {alone:?} {own:?} {one:?}");
-                // What the slides say, of the one who has the small copies.
+                // The slides' number for the user with the small copies.
                 assert!(!of_user || own.0 > 1.2 * one.0, "{size}: {own:?} and {one:?} GB/s");
             }
         }

@@ -1,4 +1,5 @@
-//! A program moves its pages itself: what that gives on the machine of the kernel's figures, and on others. No document has them.
+//! A program moves its pages itself: results on the machine of the kernel's figures, and on others. These figures are
+//! in no document.
 
 use super::{KERNEL, calls, names, together};
 use crate::experiments::vhost;
@@ -52,12 +53,12 @@ fn pages_together() -> Axis {
     axis("pages that go together", "", Scale::Binary)
 }
 
-/// Queues of so many devices.
+/// One queue of each of `devices` devices.
 fn lanes(devices: u16) -> Vec<Lane> {
     (0..devices).map(|device| Lane { device, ..KERNEL }).collect()
 }
 
-/// Microseconds of a page, all that it takes.
+/// Total microseconds per page.
 fn of_a_page(lab: &Lab, profile: &str, devices: u16, app: App) -> Result<f64> {
     let (together, measure) = match &app {
         App::Migration(migration) => (f64::from(migration.together), "a call"),
@@ -130,7 +131,7 @@ fn by_devices(lab: &Lab) -> Result<Vec<Panel>> {
     ])
 }
 
-/// Who places pages, and what he is called.
+/// The placements of pages, and their names.
 const PLACING: [(&str, Placing); 4] = [
     ("telpher-tier's policy", Placing::Policy),
     ("one who knows", Placing::Knowing),
@@ -138,7 +139,7 @@ const PLACING: [(&str, Placing); 4] = [
     ("nobody", Placing::Nobody),
 ];
 
-/// Shares, in per cent, of what it were with all memory fast: over time, in seconds, and after the warm-up.
+/// Updates in per cent of those with all memory fast: over time in seconds, and after the warm-up.
 fn of_all_fast(lab: &Lab, app: Gups) -> Result<(Vec<(f64, f64)>, f64)> {
     let app = App::Gups(Gups { lanes: lanes(1), ..app });
     let scenario = on("gold-6430", 1, WqMode::Dedicated, 1).with("gups", 1, What::App(app));
@@ -185,7 +186,7 @@ mod tests {
         };
         assert_eq!((pays(&panels[0], "program"), pays(&panels[0], "kernel")), (4, 32));
         let ratio = |panel: &Panel, one: &str, other: &str| at(panel, one, 512.0) / at(panel, other, 512.0);
-        // Neighbours: the way is short, so that the copy counts; apart the way is nearly all there is.
+        // Adjacent pages: the system calls are short, so the copy matters; for pages apart the system calls dominate.
         let (kernel, device) = ("the kernel, a device", "the program, a device");
         assert!(ratio(&panels[0], kernel, device) > 4.0 && ratio(&panels[1], kernel, device) < 1.0);
         assert!(ratio(&panels[1], "the program, its core copies", device) < 1.3);
