@@ -93,7 +93,7 @@ fn found_or_shown(rows: &[Row], says: &'static str, id: &str) -> Goal {
         return Goal { says, reached: "not simulated".into(), met: Some(false) };
     };
     let mut reached = format!("{}: {}", row.verdict.name().to_lowercase(), row.simulated);
-    for (name, text) in [("beside: ", &row.beside), ("", &row.claim.notes)] {
+    for (name, text) in [("other readings: ", &row.beside), ("", &row.claim.notes)] {
         if !text.is_empty() {
             reached += &format!("; {name}{text}");
         }
@@ -197,7 +197,7 @@ mod tests {
             all(&[], &series).into_iter().find(|goal| goal.says.starts_with("four engines")).unwrap()
         };
         let known = goal(0.2, 0.2);
-        assert!(known.met.is_none() && known.reached.ends_with("+0 %"), "no line was drawn: {}", known.reached);
+        assert!(known.met.is_none() && known.reached.ends_with("+0 %"), "no limit was set: {}", known.reached);
         assert!(goal(0.0, 0.25).reached.ends_with("-20 %"));
     }
 }

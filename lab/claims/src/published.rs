@@ -250,7 +250,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_claim_is_there_once_and_says_where_it_stands() {
+    fn every_claim_is_unique_and_has_a_source() {
         let ids: BTreeSet<&str> = claims().iter().map(|claim| claim.id.as_str()).collect();
         assert_eq!((claims().len(), ids.len()), (168, 168));
         for claim in claims() {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_checked_says_what_is_compared() {
+    fn every_checkable_claim_has_a_comparison() {
         for claim in claims().iter().filter(|claim| matches!(claim.usage, Use::Calibrate | Use::Validate)) {
             match claim.kind {
                 Kind::Shape => assert!(!claim.check.is_empty(), "{}", claim.id),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_view_was_held_out_and_says_what_was_chosen() {
+    fn seen_claims_are_held_out_and_describe_the_choice() {
         for claim in claims().iter().filter(|claim| !claim.seen.is_empty()) {
             assert!(claim.usage == Use::Validate && claim.seen.split_whitespace().count() > 8, "{}", claim.id);
         }
@@ -280,7 +280,7 @@ mod tests {
 
     /// A printed range is widened only by its rounding; a bound is not changed.
     #[test]
-    fn what_was_printed_as_a_range_is_the_range() {
+    fn a_printed_range_is_the_accepted_range() {
         for claim in claims().iter().filter(|claim| claim.usage == Use::Validate) {
             let (Value::Many(range), true) = (&claim.value, claim.kind != Kind::Shape) else { continue };
             let (least, most) = claim.bounds();

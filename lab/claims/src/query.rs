@@ -126,10 +126,10 @@ impl Question {
         for (b, place) in ["columns on one node", "each on its own"].into_iter().enumerate() {
             let own = Way::of("", Query::prefetching(b)).run(lab)?;
             let pairs = self.ways.iter().skip(b).step_by(2);
-            let told = pairs.map(|way| Ok((way.name, way.run(lab)?))).collect::<Result<Vec<_>, ScenarioError>>()?;
-            let Some((name, best)) = told.into_iter().min_by(|a, b| a.1.ms.total_cmp(&b.1.ms)) else { continue };
+            let result = pairs.map(|way| Ok((way.name, way.run(lab)?))).collect::<Result<Vec<_>, ScenarioError>>()?;
+            let Some((name, best)) = result.into_iter().min_by(|a, b| a.1.ms.total_cmp(&b.1.ms)) else { continue };
             let change = (best.ms / own.ms - 1.0) * 100.0;
-            let hits = |told: &Told| told.hits.map_or(String::new(), |hits| format!("{hits:.0} %"));
+            let hits = |result: &Told| result.hits.map_or(String::new(), |hits| format!("{hits:.0} %"));
             said.push(format!(
                 "{place}: {:.1} ms in place of {:.1} ({change:+.1} %), hits {} in place of {} ({name})",
                 best.ms,
@@ -207,7 +207,7 @@ pub fn questions() -> Vec<Question> {
     vec![
         question(
             "push-pull",
-            "Two devices, those of the columns' node and of the threads', in place of the socket's four (one where those nodes are the same)",
+            "Two devices, those of the column's node and of the threads' node, in place of the socket's four (one if the nodes are the same)",
             vec![
                 push_pull(["push-pull, in turn", "push-pull, in turn, columns apart"], false),
                 push_pull(["push-pull, in parts", "push-pull, in parts, columns apart"], true),
@@ -216,7 +216,7 @@ pub fn questions() -> Vec<Question> {
         question("dedicated", "Dedicated queues in place of shared ones (§7)", vec![dedicated]),
         question(
             "waiting",
-            "Waiting for a copy that is late, in place of reading the chunk where it lies: on a hardware thread, or away from it until an interrupt (§7)",
+            "Waiting for a late copy, in place of reading the original chunk: polling on a hardware thread, or yielding it until an interrupt (§7)",
             vec![
                 fetched(["late: polled for", "late: polled for, columns apart"], |it| it.late = Late::Poll),
                 fetched(["late: slept for", "late: slept for, columns apart"], |it| it.late = Late::Interrupt),
@@ -224,7 +224,7 @@ pub fn questions() -> Vec<Question> {
         ),
         question(
             "steps",
-            "Fetching in step with scanning, in place of as fast as it can (§6.1)",
+            "Prefetching in step with scanning, in place of as fast as possible (§6.1)",
             vec![
                 fetched(["in step", "in step, columns apart"], |it| it.relaxed = false),
                 fetched(["in step, late: slept for", "in step, late: slept for, columns apart"], |it| {
@@ -234,7 +234,7 @@ pub fn questions() -> Vec<Question> {
         ),
         question(
             "overlap",
-            "A group that sums over a chunk before it scans the next, in place of both at once (so in drafts of §6.1)",
+            "A group that sums over a chunk before it scans the next, in place of both at once (as in drafts of §6.1)",
             vec![both(["one after the other", "one after the other, columns apart"], |b| Query {
                 overlapping: false,
                 ..Query::prefetching(b)
@@ -242,14 +242,14 @@ pub fn questions() -> Vec<Question> {
         ),
         question(
             "order",
-            "Threads that begin with one device after the other, in place of all with the first",
+            "Threads that begin with different devices, in place of all with the first",
             vec![fetched(["devices in turn by thread", "devices in turn by thread, columns apart"], |it| {
                 it.spread = true
             })],
         ),
         question(
             "chunks",
-            "Larger chunks, or smaller ones, than 16 MiB (§6.1)",
+            "Chunks larger or smaller than 16 MiB (§6.1)",
             vec![
                 chunks(["chunks of 4 MiB", "chunks of 4 MiB, columns apart"], 4),
                 chunks(["chunks of 8 MiB", "chunks of 8 MiB, columns apart"], 8),
@@ -279,13 +279,13 @@ mod tests {
     fn the_tables_are_within_ten_per_cent() {
         let lab = Lab::default();
         for way in published() {
-            let (told, printed) = (way.run(&lab).unwrap(), way.published.unwrap());
-            for (claim, value) in [(printed.time, told.ms), (printed.speedup, told.speedup)] {
+            let (result, printed) = (way.run(&lab).unwrap(), way.published.unwrap());
+            for (claim, value) in [(printed.time, result.ms), (printed.speedup, result.speedup)] {
                 let off = claim.deviation(value).unwrap();
                 assert!(off.abs() < 0.1, "{}, {}: {:.1} % off", way.name, claim.unit, off * 100.0);
             }
-            assert_eq!(printed.hits.is_some(), told.hits.is_some());
-            let off = printed.hits.zip(told.hits).map(|(claim, hits)| claim.deviation(hits).unwrap());
+            assert_eq!(printed.hits.is_some(), result.hits.is_some());
+            let off = printed.hits.zip(result.hits).map(|(claim, hits)| claim.deviation(hits).unwrap());
             assert!(off.unwrap_or(0.0).abs() < 0.1, "{}: hits {off:?}", way.name);
             assert!(!matches!(printed.time.value, Value::None));
         }
@@ -300,8 +300,8 @@ mod tests {
             assert!(!question.ways.is_empty() && question.ways.len() % 2 == 0, "{}", question.id);
             for way in question.ways {
                 assert!(names.insert(way.name), "{} twice", way.name);
-                let told = way.run(&lab).unwrap();
-                assert!(told.ms > 80.0 && told.ms < 200.0 && told.hits.is_some(), "{}: {told:?}", way.name);
+                let result = way.run(&lab).unwrap();
+                assert!(result.ms > 80.0 && result.ms < 200.0 && result.hits.is_some(), "{}: {result:?}", way.name);
                 assert!(!seen.contains(&way.query), "{} is another", way.name);
                 seen.push(way.query);
             }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_such_memory_says_so() {
+    fn a_machine_without_hbm_is_refused() {
         let machine = telpher_sim::Machine::built_in("spr-asplos").unwrap();
         let error = published()[1].run(&Lab::on(machine)).unwrap_err().to_string();
         assert!(error.contains("node") || error.contains("devices"), "{error}");

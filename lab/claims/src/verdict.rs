@@ -102,7 +102,7 @@ struct Reason {
 
 impl Reason {
     /// The reason, and whether there is evidence for it.
-    fn told(&self) -> String {
+    fn text(&self) -> String {
         match &self.shown {
             Some(by) => format!("{} (shown by {by})", self.why),
             None if self.supposed => format!("supposed: {}", self.why),
@@ -139,7 +139,7 @@ pub fn has_reason(id: &str) -> bool {
 pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
     let elsewhere = lab.instead().is_some();
     let reason = REASONS.iter().find(|reason| reason.id == claim.id);
-    let why = |otherwise: &str| reason.map_or_else(|| otherwise.to_owned(), Reason::told);
+    let why = |otherwise: &str| reason.map_or_else(|| otherwise.to_owned(), Reason::text);
     let nothing = |why: String| Row {
         claim,
         simulated: String::new(),
@@ -172,7 +172,7 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
         // The recorded reasons are for the published machines.
         _ if elsewhere => Verdict::Fails { why: ELSEWHERE.to_owned() },
         Some(reason @ Reason { contradicts: Some(whom), .. }) => {
-            Verdict::Contradicts { whom: whom.clone(), why: reason.told() }
+            Verdict::Contradicts { whom: whom.clone(), why: reason.text() }
         }
         _ => Verdict::Fails { why: why(UNKNOWN) },
     };
@@ -342,13 +342,13 @@ mod tests {
         for reason in REASONS.iter() {
             assert!(reason.shown.is_some() != reason.supposed, "{}", reason.id);
             assert!(reason.contradicts.is_none() || reason.shown.is_some(), "{}", reason.id);
-            let told = reason.told();
-            assert!(told.starts_with("supposed: ") || told.contains("(shown by "), "{told}");
+            let text = reason.text();
+            assert!(text.starts_with("supposed: ") || text.contains("(shown by "), "{text}");
         }
     }
 
     #[test]
-    fn what_is_not_simulated_does_not_count() {
+    fn claims_that_are_not_simulated_do_not_count() {
         let row = |verdict| Row {
             claim: claim("K-028"),
             simulated: String::new(),

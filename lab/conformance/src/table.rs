@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn block_on_fault_and_fence_are_refused_where_there_is_no_data() {
+    fn block_on_fault_and_fence_are_refused_without_data() {
         for code in [0x00, 0x01, 0x02] {
             assert_eq!(row(code).mask & flag::BOF, 0);
         }

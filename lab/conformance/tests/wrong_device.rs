@@ -105,7 +105,7 @@ fn a_device_that_always_refuses_fails_every_operation() {
 }
 
 #[test]
-fn what_a_subject_cannot_do_is_counted_with_its_reason() {
+fn refusals_are_counted_with_their_reason() {
     let report = run(&Constant(0x01), &Filter::all().containing("SPEC §9.2"));
     assert_eq!(report.passed(), 0, "{report}");
     assert!(!report.is_green());

@@ -48,14 +48,14 @@ fn workloads() -> Vec<Workload> {
 
 /// Seconds of processor time of this process so far.
 fn processor_time() -> Result<f64, Box<dyn Error>> {
-    let told = fs::read_to_string("/proc/self/schedstat")?;
-    Ok(told.split_whitespace().next().ok_or("no time in /proc/self/schedstat")?.parse::<f64>()? / 1e9)
+    let text = fs::read_to_string("/proc/self/schedstat")?;
+    Ok(text.split_whitespace().next().ok_or("no time in /proc/self/schedstat")?.parse::<f64>()? / 1e9)
 }
 
 /// The peak memory of this process, in MiB.
 fn most_memory() -> Result<f64, Box<dyn Error>> {
-    let told = fs::read_to_string("/proc/self/status")?;
-    let line = told.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/self/status")?;
+    let text = fs::read_to_string("/proc/self/status")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/self/status")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
 }
 

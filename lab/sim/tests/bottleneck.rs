@@ -128,17 +128,17 @@ fn relieving_the_reported_bottleneck_helps() {
         let Stream { op, size, depth, batch, .. } = case.stream;
         let before = simulated(&case, None);
         let found = before.bottleneck().unwrap();
-        let told = format!("{op:?} of {size}, {depth} times {batch}: {found}");
-        assert_eq!(found.limit, case.limit, "{told}");
-        assert!(found.help.contains(case.help), "{told}");
+        let description = format!("{op:?} of {size}, {depth} times {batch}: {found}");
+        assert_eq!(found.limit, case.limit, "{description}");
+        assert!(found.help.contains(case.help), "{description}");
         let gain = |more| {
             simulated(&case, Some(more)).loads[0].gigabytes_per_second() / before.loads[0].gigabytes_per_second()
         };
         let named = gain(case.limit);
-        assert!(named > 1.05, "{told}; but more of it gives only {named} times as much");
+        assert!(named > 1.05, "{description}; but more of it gives only {named} times as much");
         for other in ALL.into_iter().filter(|other| *other != case.limit) {
             let gain = gain(other);
-            assert!(gain < named, "{told}, which gives {named} times as much; but {other:?} gives {gain} times");
+            assert!(gain < named, "{description}, which gives {named} times as much; but {other:?} gives {gain} times");
         }
     }
 }

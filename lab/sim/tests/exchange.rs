@@ -25,11 +25,11 @@ fn moving_out_and_in_takes_the_measured_time_for_every_copier() {
             // The last call may have fewer pages.
             let (whole, rest) = (2048 / u64::from(together), 2048 % u64::from(together));
             let last = if rest > 0 { app.besides(rest).as_nanos_f64() } else { 0.0 };
-            let told = (app.besides(together.into()).as_nanos_f64() * whole as f64 + last) / 2048.0 / 1e3;
+            let expected_us = (app.besides(together.into()).as_nanos_f64() * whole as f64 + last) / 2048.0 / 1e3;
             for app in [app.clone(), app.clone().by(lanes(1)), app.by(lanes(2))] {
                 let of = measured("gold-6430", app);
                 let besides = of("a page") * (1.0 - of("copying") / 100.0);
-                assert!((besides / told - 1.0).abs() < 1e-6, "{together}: {besides} for {told} us");
+                assert!((besides / expected_us - 1.0).abs() < 1e-6, "{together}: {besides} for {expected_us} us");
             }
         }
     }

@@ -22,10 +22,10 @@ struct Number {
 fn numbers(text: &str) -> Vec<Number> {
     let mut section = String::new();
     let mut found = Vec::new();
-    for (line, told) in text.lines().enumerate() {
-        if told.starts_with('[') {
-            section = told.trim_matches(['[', ']']).to_owned() + ".";
-        } else if let Some((key, value)) = told.split_once(" = ")
+    for (line, line_text) in text.lines().enumerate() {
+        if line_text.starts_with('[') {
+            section = line_text.trim_matches(['[', ']']).to_owned() + ".";
+        } else if let Some((key, value)) = line_text.split_once(" = ")
             && let Ok(value) = value.replace('_', "").parse()
         {
             found.push(Number { line, name: format!("{section}{key}"), value });
@@ -36,9 +36,9 @@ fn numbers(text: &str) -> Vec<Number> {
 
 /// The text with another number in that line.
 fn with(text: &str, number: &Number, value: &str) -> String {
-    let line = |(at, told): (usize, &str)| match told.split_once(" = ") {
+    let line = |(at, line_text): (usize, &str)| match line_text.split_once(" = ") {
         Some((key, _)) if at == number.line => format!("{key} = {value}\n"),
-        _ => format!("{told}\n"),
+        _ => format!("{line_text}\n"),
     };
     text.lines().enumerate().map(line).collect()
 }
@@ -113,7 +113,7 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     stream("half a line", Stream { dst: Place { skew: 32, ..place }, ..copy(4096) });
     stream("many pages", Stream { src: wide, dst: wide, ..many(65536) });
     stream("new pages", Stream { dst: new, block_on_fault: true, ..copy(4096) });
-    stream("new pages, told", Stream { dst: new, ..copy(4096) });
+    stream("new pages, reported", Stream { dst: new, ..copy(4096) });
     stream("by write", Stream { through: Through::Write, ..copy(64) });
     stream("shared", Stream { by: By::Device(SHARED), ..copy(64) });
     stream("in flight", Stream { depth: 32, ..many(65536) });
@@ -217,10 +217,10 @@ fn every_number_of_a_profile_has_an_effect() {
 fn extreme_profile_values_do_not_panic_overflow_or_hang() {
     let mut found = Vec::new();
     for (profile, text, number) in every_number() {
-        let told = |value: &str| Machine::parse(profile, &with(text, &number, value));
+        let parse = |value: &str| Machine::parse(profile, &with(text, &number, value));
         let mut values = vec!["0".to_owned(), "1".to_owned()];
         // Impossible values are refused with the possible range; test its limits.
-        if let Err(error) = told(&u64::MAX.to_string()) {
+        if let Err(error) = parse(&u64::MAX.to_string()) {
             let error = error.to_string();
             let (_, range) = error.split_once(" from ").unwrap_or_else(|| panic!("{error}"));
             let bounds = range.split([' ', ',']).filter(|word| word.parse::<f64>().is_ok());
@@ -228,7 +228,7 @@ fn extreme_profile_values_do_not_panic_overflow_or_hang() {
         }
         values.dedup();
         for value in values {
-            let Ok(machine) = told(&value) else { continue };
+            let Ok(machine) = parse(&value) else { continue };
             for (name, probe) in probes(&machine) {
                 let done = std::panic::catch_unwind(|| probe.simulate().map(|outcome| outcome.events));
                 match done {

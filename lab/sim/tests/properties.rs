@@ -599,7 +599,7 @@ fn relieving_the_reported_bottleneck_helps_in_random_scenarios() {
 
 /// A range of seeds; the environment may set another: `TELPHER_SEEDS=1000..2000`.
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    let told = std::env::var("TELPHER_SEEDS").ok();
-    let range = told.as_deref().and_then(|told| told.split_once(".."));
+    let text = std::env::var("TELPHER_SEEDS").ok();
+    let range = text.as_deref().and_then(|text| text.split_once(".."));
     range.and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?)).unwrap_or(0..count)
 }

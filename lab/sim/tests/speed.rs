@@ -25,8 +25,8 @@ fn most_mebibytes() -> u64 {
 
 /// Processor seconds of this thread.
 fn processor_time() -> f64 {
-    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    told.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "lightdsa-core",
         source: SOURCE,
         title: "The same operations by one core, walking over 4 GiB",
-        how: "One core, one operation after the other, over memory that is in no cache. Held out but for the ends of each series.",
+        how: "One core, consecutive operations on uncached memory. Held out except for the end points of each series.",
         claims: &[],
         draw: |lab| {
             let sequential = panel(lab, "sequential", "lightdsa.4e.sequential.cpu.")?;
@@ -57,8 +57,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "lightdsa-unaligned",
         source: SOURCE,
         title: "Copies between unaligned addresses, results read back",
-        how: "One thread, one shared queue, four engines, batches of 32; buffers that do not begin with a line, the Destination Readback \
-              flag. Held out.",
+        how: "One thread, one shared queue, four engines, batches of 32; buffers that are not aligned to a line, the \
+              Destination Readback flag. Held out.",
         claims: &[],
         draw: |lab| panels(lab, "lightdsa.naive."),
     },

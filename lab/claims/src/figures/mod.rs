@@ -214,18 +214,18 @@ pub fn sheets() -> impl Iterator<Item = &'static Sheet> {
 pub fn draw(sheets: &[&'static Sheet], threads: usize, instead: Option<&Machine>) -> Result<Vec<Figure>> {
     let next = Mutex::new(sheets.iter().enumerate());
     let done = Mutex::new(Vec::new());
-    let take = || next.lock().expect("nobody panics with the list").next();
+    let take = || next.lock().expect("no thread panics while it holds the list").next();
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, sheets.len().max(1)) {
             scope.spawn(|| {
                 while let Some((number, sheet)) = take() {
                     let figure = sheet.figure(&instead.map_or_else(Lab::default, |machine| Lab::on(machine.clone())));
-                    done.lock().expect("nobody panics with the figures").push((number, figure));
+                    done.lock().expect("no thread panics while it holds the figures").push((number, figure));
                 }
             });
         }
     });
-    let mut done = done.into_inner().expect("nobody panics with the figures");
+    let mut done = done.into_inner().expect("no thread panics while it holds the figures");
     done.sort_by_key(|(number, _)| *number);
     done.into_iter().map(|(_, figure)| figure).collect()
 }

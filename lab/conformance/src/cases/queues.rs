@@ -135,7 +135,7 @@ fn instructions(list: &mut List) {
     });
     list.script(
         section::QUEUES,
-        "a deferrable write to a dedicated queue is told Retry",
+        "a deferrable write to a dedicated queue gets Retry",
         &DeviceWish::default(),
         |fixture| {
             fixture.clear_sw_error();

@@ -225,8 +225,8 @@ impl Tally {
         let at = |part: usize, of: usize| {
             let rank = (self.latencies.len() * part).div_ceil(of).saturating_sub(1);
             // The largest of thousands stands for 99.999 %, as in the published figures.
-            let told = crate::enough(self.latencies.len() as u64, (part as f64 / of as f64).min(0.999));
-            self.latencies.get(rank).filter(|_| told).map_or(f64::NAN, |time| time.as_nanos_f64() / 1e3)
+            let is_enough = crate::enough(self.latencies.len() as u64, (part as f64 / of as f64).min(0.999));
+            self.latencies.get(rank).filter(|_| is_enough).map_or(f64::NAN, |time| time.as_nanos_f64() / 1e3)
         };
         vec![
             measure("copies", self.done as f64 / seconds / 1e6, "M/s"),

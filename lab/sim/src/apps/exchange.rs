@@ -100,18 +100,18 @@ impl Exchange {
         let (moved, app) = (Rc::new(Moved::default()), Rc::new(self.clone()));
         let place = |node| Place { page: self.page.into(), ..Place::on(node) };
         let (from, to) = (world.places.add(place(self.from)), world.places.add(place(self.to)));
-        let (tells, does) = (moved.clone(), app.clone());
+        let (progress, does) = (moved.clone(), app.clone());
         world.spawn(self.core, move |core| async move {
-            while tells.pages.get() < does.pages {
-                let pages = u64::from(does.together.max(1)).min(does.pages - tells.pages.get());
+            while progress.pages.get() < does.pages {
+                let pages = u64::from(does.together.max(1)).min(does.pages - progress.pages.get());
                 let besides = does.besides(pages);
                 let out = Ps(besides.0 / 2);
                 core.busy(out).await;
                 let begin = core.now();
                 does.copy(&core, pages, from, to).await;
-                tells.call(&core, begin, pages);
+                progress.call(&core, begin, pages);
                 core.busy(besides - out).await;
-                tells.ends(&core);
+                progress.ends(&core);
             }
         });
         Box::new(move |_| {

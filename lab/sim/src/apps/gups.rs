@@ -207,13 +207,13 @@ impl Gups {
             };
             world.spawn(self.fast, |core| manager.run(core));
         }
-        let (tells, of, at) = (curve.clone(), memory.clone(), app.clone());
+        let (points, of, at) = (curve.clone(), memory.clone(), app.clone());
         world.spawn(self.fast, |core| async move {
             for point in 1..=POINTS {
                 core.sleep(Ps(at.lasts.0 / POINTS * point).since(core.now())).await;
                 let mut memory = of.borrow_mut();
                 memory.pass(core.now());
-                tells.borrow_mut().push((core.now(), memory.updates()));
+                points.borrow_mut().push((core.now(), memory.updates()));
             }
         });
         Box::new(move |_| app.measures(&memory.borrow(), &tally.borrow(), &curve.borrow()))

@@ -80,23 +80,23 @@ impl Migration {
     /// Adds the thread that moves them; returns its progress.
     fn spawn(self, world: &mut World) -> Rc<Moved> {
         let moved = Rc::new(Moved::default());
-        let tells = moved.clone();
+        let progress = moved.clone();
         let (from, to) = (world.places.add(Place::on(self.from)), world.places.add(Place::on(self.to)));
         world.spawn(self.core, move |core| async move {
-            while tells.pages.get() < self.pages {
-                let pages = u64::from(self.together.max(1)).min(self.pages - tells.pages.get());
+            while progress.pages.get() < self.pages {
+                let pages = u64::from(self.together.max(1)).min(self.pages - progress.pages.get());
                 core.busy(self.besides * pages).await;
                 let begin = core.now();
                 match self.offload {
                     Some(offload) if pages > offload.above.into() => {
                         let (given, written) = self.offload(&core, offload.lane, pages, from, to).await;
-                        add(&tells.giving, given.since(begin));
-                        add(&tells.device, written.since(given));
-                        add(&tells.after, core.now().since(written));
+                        add(&progress.giving, given.since(begin));
+                        add(&progress.device, written.since(given));
+                        add(&progress.after, core.now().since(written));
                     }
                     _ => self.copy(&core, pages).await,
                 }
-                tells.call(&core, begin, pages);
+                progress.call(&core, begin, pages);
             }
         });
         moved

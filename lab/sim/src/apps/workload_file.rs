@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_what_the_file_says() {
+    fn every_field_is_read_from_the_file() {
         let lane = |wq| Lane { device: 0, wq, shared: true };
         let queues = "queues = [\"wq0.1\", \"wq0.3\"]";
         let two = vec![lane(1), lane(3)];

@@ -102,8 +102,8 @@ impl Machine {
 }
 
 /// Reads layers of text: each takes precedence over the next, and the last over its base.
-fn read<'a>(told: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Machine, ProfileError> {
-    let (file, over) = told.split_last().expect("a text to read");
+fn read<'a>(layers_given: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Machine, ProfileError> {
+    let (file, over) = layers_given.split_last().expect("a text to read");
     // Without changes there is no layer for them. An empty profile is a layer, in which everything is missing.
     let over = over.iter().filter(|source| !source.text.is_empty());
     let mut sources: Vec<Source<'a>> = over.chain([file]).copied().collect();
@@ -146,8 +146,8 @@ fn hash(text: impl Iterator<Item = u8>) -> u64 {
 }
 
 fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
-    for told in ["name", "base"] {
-        root.text_if_there(told)?;
+    for key in ["name", "base"] {
+        root.text_if_there(key)?;
     }
     let nodes = memory::nodes(root)?;
     let (link, link_latency) = match root.section_if_there("link")? {
@@ -295,10 +295,10 @@ mod tests {
         let machine = Machine::parse("template.toml", TEMPLATE).unwrap();
         assert_eq!(machine.name, "my-machine");
         let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
-        let told: Vec<&str> =
+        let lines: Vec<&str> =
             TEMPLATE.lines().map(|line| line.strip_prefix("# ").filter(|rest| is_key(rest)).unwrap_or(line)).collect();
-        assert!(told.iter().zip(TEMPLATE.lines()).filter(|(told, line)| *told != line).count() > 10);
-        Machine::parse("template.toml", &told.join("\n")).unwrap();
+        assert!(lines.iter().zip(TEMPLATE.lines()).filter(|(lines, line)| *lines != line).count() > 10);
+        Machine::parse("template.toml", &lines.join("\n")).unwrap();
     }
 
     /// The tables of a profile with their known keys, taken from the error about an unknown key.
@@ -308,8 +308,8 @@ mod tests {
             // The last table of the profile is a node.
             let (text, change) = match table {
                 "[node]" => (format!("{text}\nnobody = 1\n"), String::new()),
-                "" => (text.to_owned(), "nobody = 1".to_owned()),
-                table => (text.to_owned(), format!("{table}.nobody = 1")),
+                "" => (text.to_owned(), "unknown_key = 1".to_owned()),
+                table => (text.to_owned(), format!("{table}.unknown_key = 1")),
             };
             match Machine::changed(name, &text, &change) {
                 Err(ProfileError::Unknown { known, .. }) => known.split(", ").map(str::to_owned).collect(),
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn the_page_lists_every_parameter_and_no_other() {
         let page = include_str!("../../docs/profiles.md");
-        let mut told = 0;
+        let mut count = 0;
         for (table, keys) in keys() {
             let heading = format!("### `[{}]`\n", table.replace(".fill", ".NAME").replace(".lean", ".NAME"));
             let rows = page.split(&heading).nth(1).unwrap_or_else(|| panic!("docs/profiles.md has no {heading}"));
@@ -354,9 +354,9 @@ mod tests {
             rows.sort();
             let of_its_own = |key: &String| !["op", "raw", "lean", "dml", "kernel"].contains(&key.as_str());
             assert_eq!(rows, keys.into_iter().filter(of_its_own).collect::<Vec<_>>(), "docs/profiles.md, {heading}");
-            told += rows.len();
+            count += rows.len();
         }
-        assert!(told > 60);
+        assert!(count > 60);
     }
 
     #[test]

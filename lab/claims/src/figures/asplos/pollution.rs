@@ -29,7 +29,7 @@ enum Beside {
 }
 
 const ALL: [(&str, Beside); 3] =
-    [("nobody copies", Beside::Nobody), ("four cores copy", Beside::Cores), ("the device copies", Beside::Device)];
+    [("no copies", Beside::Nobody), ("four cores copy", Beside::Cores), ("the device copies", Beside::Device)];
 
 /// Four groups of one dedicated queue and one engine.
 fn machine() -> Scenario {
@@ -91,7 +91,7 @@ pub(super) fn figure_12(lab: &Lab) -> Result<Vec<Panel>> {
         parts[0].push((place, share(Some(0))));
         parts[1].push((place, others + share(None)));
     }
-    let names = ["eight instances that read", "those who copy"];
+    let names = ["eight instances that read", "copiers"];
     Ok(vec![Panel {
         title: String::new(),
         x: axis("beside eight instances with 4 MiB each", "", Scale::Names(ALL.map(|it| it.0.to_owned()).into())),
@@ -119,7 +119,7 @@ pub(super) fn figure_13(lab: &Lab) -> Result<Vec<Panel>> {
     let more = more.collect();
     let x = || axis("working set of each instance", "B", Scale::Binary);
     let nanos = axis("latency of a read", "ns", Scale::Linear);
-    let increase = axis("latency added by those who copy", "%", Scale::Linear);
+    let increase = axis("latency added by copiers", "%", Scale::Linear);
     Ok(vec![
         lines("latency", x(), nanos, latencies, Vec::new()),
         lines("increase", x(), increase, more, vec![Mark::level("K-053")]),
