@@ -536,24 +536,24 @@ mod tests {
 
     #[test]
     fn random_flows_are_max_min_fair_and_usage_adds_up() {
-        let mut dice = crate::dice::Dice::new(8, 0);
+        let mut rng = crate::rng::Rng::new(8, 0);
         let mut pipes = Pipes::default();
-        let all: Vec<Pipe> = (0..6).map(|_| pipes.pipe((1 + dice.below(20)) * GB)).collect();
+        let all: Vec<Pipe> = (0..6).map(|_| pipes.pipe((1 + rng.below(20)) * GB)).collect();
         let (mut now, mut classes) = (Ps::ZERO, Vec::new());
         for step in 0..3000 {
             // Sometimes a new class, through pipes that other classes may have used alone.
             if step % 250 == 0 {
                 let mut through = Vec::new();
                 for pipe in &all {
-                    if dice.below(3) == 0 {
-                        through.push((*pipe, 64 << dice.below(4)));
+                    if rng.below(3) == 0 {
+                        through.push((*pipe, 64 << rng.below(4)));
                     }
                 }
-                let most = (dice.below(3) == 0 || through.is_empty()).then(|| (1 + dice.below(9)) * GB);
+                let most = (rng.below(3) == 0 || through.is_empty()).then(|| (1 + rng.below(9)) * GB);
                 classes.push(pipes.class(&through, most));
-                pipes.weigh(classes[classes.len() - 1], 1 + dice.below(4));
+                pipes.weigh(classes[classes.len() - 1], 1 + rng.below(4));
             }
-            let mut any = |end: usize| usize::try_from(dice.below(end as u64)).unwrap();
+            let mut any = |end: usize| usize::try_from(rng.below(end as u64)).unwrap();
             let (class, pipe) = (classes[any(classes.len())], all[any(all.len())]);
             match any(8) {
                 0 => pipes.hold(now, pipe, any(2) == 0),

@@ -1,7 +1,7 @@
 //! Workloads: threads that submit operations, and how they do it.
 
-use crate::dice::Dice;
 use crate::places::{Lines, Place};
+use crate::rng::Rng;
 use telpher_abi::Opcode;
 use telpher_mover::{Policy, Route, Split, Threshold};
 
@@ -200,9 +200,9 @@ impl Sizes {
     }
 
     /// Returns a random size with a probability proportional to its weight.
-    pub(crate) fn one(&self, dice: &mut Dice) -> Option<u32> {
+    pub(crate) fn one(&self, rng: &mut Rng) -> Option<u32> {
         let all: u64 = self.iter().map(|(_, weight)| u64::from(weight)).sum();
-        let mut at = if all > 0 { dice.below(all) } else { return None };
+        let mut at = if all > 0 { rng.below(all) } else { return None };
         for (size, weight) in self.iter() {
             match at.checked_sub(weight.into()) {
                 None => return Some(size),

@@ -6,9 +6,9 @@
 //! thread may yield its core to another.
 
 use super::{Report, measure};
-use crate::dice::Dice;
 use crate::places::{Lines, Place};
 use crate::ps::Ps;
+use crate::rng::Rng;
 use crate::work::{Lane, Wait};
 use crate::world::{Core, Signal, World};
 use std::cell::RefCell;
@@ -113,7 +113,7 @@ struct Tally {
 
 struct Thread {
     app: Rc<CacheBench>,
-    dice: Dice,
+    rng: Rng,
     shared: Rc<RefCell<Shared>>,
     /// A permit for each core.
     cores: Signal,
@@ -124,12 +124,12 @@ struct Thread {
 impl Thread {
     fn next(&mut self) -> Job {
         let app = &self.app;
-        let long = self.dice.below(10_000) < u64::from(app.long_of_10_000);
+        let long = self.rng.below(10_000) < u64::from(app.long_of_10_000);
         let weights: u64 = app.long.iter().map(|(_, weight)| u64::from(*weight)).sum();
         if !long || weights == 0 {
             return Job { bytes: app.short_bytes, queue: None };
         }
-        let mut at = self.dice.below(weights);
+        let mut at = self.rng.below(weights);
         let size = app.long.iter().find(|(_, weight)| {
             let here = at < u64::from(*weight);
             at = at.saturating_sub(u64::from(*weight));
@@ -209,8 +209,8 @@ impl CacheBench {
         let src = at(Place { lines: app.source, ..Place::on(0) });
         let dst = at(Place::on(0));
         for number in 0..app.threads {
-            let dice = Dice::new(app.seed, number.into());
-            let thread = Thread { app: app.clone(), dice, shared: shared.clone(), cores, src, dst };
+            let rng = Rng::new(app.seed, number.into());
+            let thread = Thread { app: app.clone(), rng, shared: shared.clone(), cores, src, dst };
             world.spawn(0, |core| thread.run(core));
         }
         Box::new(move |_| shared.borrow_mut().tally.measures())

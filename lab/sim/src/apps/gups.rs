@@ -13,9 +13,9 @@ mod memory;
 
 use super::exchange::Exchange;
 use super::{Report, measure};
-use crate::dice::Dice;
 use crate::places::Place;
 use crate::ps::Ps;
+use crate::rng::Rng;
 use crate::scenario::Measure;
 use crate::work::Lane;
 use crate::world::{Core, World};
@@ -162,7 +162,7 @@ struct Manager {
     tally: Rc<RefCell<Tally>>,
     heat: HeatMap,
     policy: Policy,
-    dice: Dice,
+    rng: Rng,
     /// Regions on the fast node and on the slow one.
     regions: [u64; 2],
 }
@@ -201,7 +201,7 @@ impl Gups {
                 tally: tally.clone(),
                 heat,
                 policy: Policy::new(app.options()),
-                dice: Dice::new(app.seed, 1),
+                rng: Rng::new(app.seed, 1),
                 regions: [app.fast, app.slow].map(|node| world.places.add(Place::on(node))),
                 app: app.clone(),
             };
@@ -301,7 +301,7 @@ impl Manager {
         let since = core.now();
         let first: Vec<Ps> = {
             let memory = self.memory.borrow();
-            window.clone().map(|page| self.dice.exponential(memory.between_updates(page))).collect()
+            window.clone().map(|page| self.rng.exponential(memory.between_updates(page))).collect()
         };
         let mut levels = [0; WINDOW];
         let (mut before, mut slept) = (Ps::ZERO, Ps::ZERO);
@@ -364,7 +364,7 @@ impl Manager {
                 if side.is_empty() {
                     continue;
                 }
-                let at = usize::try_from(self.dice.below(side.len() as u64)).unwrap_or(0);
+                let at = usize::try_from(self.rng.below(side.len() as u64)).unwrap_or(0);
                 let run = side.swap_remove(at) * RUN;
                 let range = address(run)..address(run + RUN);
                 moves.push(Move { range, from: TierId(from), to: TierId(to) });
@@ -395,7 +395,7 @@ impl Manager {
         let (mut memory, now) = (self.memory.borrow_mut(), core.now());
         memory.interrupt(now, true);
         memory.interrupt(now, true);
-        memory.waited(now, now.since(begun), pages.clone(), &mut self.dice);
+        memory.waited(now, now.since(begun), pages.clone(), &mut self.rng);
         memory.moved(now, pages.clone(), what.to.0 == FAST);
         let tier = what.to.0;
         self.heat.each_page(&what.range, |page| page.tier = tier);

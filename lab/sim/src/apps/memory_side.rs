@@ -5,7 +5,7 @@
 //! then cached
 //! ```
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;
@@ -53,14 +53,14 @@ impl Cached {
         let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (of_a, slots) = (column.div_ceil(PAGE), (side.bytes / PAGE).max(1));
         let apart = side.a != side.b;
-        let mut dice = match side.pages {
+        let mut rng = match side.pages {
             Pages::InARow => None,
-            Pages::Anywhere(seed) => Some(Dice::new(seed, 0)),
+            Pages::Anywhere(seed) => Some(Rng::new(seed, 0)),
         };
         let place = |page: u64| {
             let own = apart && page >= of_a;
             let row = if own { page - of_a } else { page };
-            let slot = dice.as_mut().map_or(row % slots, |dice| dice.below(slots));
+            let slot = rng.as_mut().map_or(row % slots, |rng| rng.below(slots));
             number(slot + if own { slots } else { 0 })
         };
         let slot_of: Vec<u32> = (0..2 * of_a).map(place).collect();

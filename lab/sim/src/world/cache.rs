@@ -181,7 +181,7 @@ impl World {
         let costs = &self.machine.cache;
         self.cache.put(costs, tenant, outside.min(costs.llc));
         self.cache.chases.push(Chasing { chase, left: chase.loads, tenant, seen: Chased::default() });
-        self.agenda.after(Ps::ZERO, Event::Chase(u32::try_from(number).unwrap_or(u32::MAX)));
+        self.events.after(Ps::ZERO, Event::Chase(u32::try_from(number).unwrap_or(u32::MAX)));
         number
     }
 
@@ -214,7 +214,7 @@ impl World {
             chasing.seen.took += took;
             chasing.seen.misses += misses;
         }
-        self.agenda.after(took, Event::Chase(u32::try_from(number).unwrap_or(u32::MAX)));
+        self.events.after(took, Event::Chase(u32::try_from(number).unwrap_or(u32::MAX)));
     }
 
     /// The result of a chase.

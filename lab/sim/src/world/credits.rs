@@ -64,7 +64,7 @@ impl World {
         let Some(credits) = self.credits_of(lane) else { return };
         credits.left += 1;
         if let Some(next) = credits.line.pop_front() {
-            self.agenda.after(self.machine.wait.poll, next);
+            self.events.after(self.machine.wait.poll, next);
         }
     }
 

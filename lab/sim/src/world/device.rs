@@ -150,7 +150,7 @@ impl Dsa {
 impl World {
     /// A descriptor waits in a queue: wakes the least loaded sleeping engine of its group that can take it.
     pub(super) fn wake(&mut self, device: u16, wq: usize) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let dsa = &mut self.devices[usize::from(device)];
         let group = dsa.model.group_of_wq(wq);
         let pes = &dsa.pes;
@@ -160,7 +160,7 @@ impl World {
         });
         if let Some(engine) = free.min_by_key(|engine| pes[usize::from(**engine)].load()).copied() {
             let at = now.max(dsa.pes[usize::from(engine)].wake());
-            self.agenda.at(at, Event::Front(EngineId { device, engine }));
+            self.events.at(at, Event::Front(EngineId { device, engine }));
         }
     }
 }

@@ -194,7 +194,7 @@ impl World {
     /// Chooses the lane of a front end's turn: a held one, the batch in progress, the one taken ahead, or an idle one.
     /// `None` if the front end cannot continue yet.
     fn begin_turn(&mut self, at: EngineId) -> Option<Turn> {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
         if pe.ready.len() >= self.machine.device.ready {
             // The data path wakes the front end when it takes a descriptor.
@@ -342,7 +342,7 @@ impl World {
         pe.free_at = from;
         pe.awake = true;
         let done = pe.open[index] == 0;
-        self.agenda.at(from, Event::Front(at));
+        self.events.at(from, Event::Front(at));
         if done {
             self.write_record(at, lane);
         }
@@ -363,13 +363,13 @@ impl World {
         pe.open[index] += 1;
         pe.free_at = from + front;
         pe.awake = true;
-        self.agenda.at(from + front, Event::Front(at));
-        self.agenda.at(from + front + tail, Event::Tail { at, lane });
+        self.events.at(from + front, Event::Front(at));
+        self.events.at(from + front + tail, Event::Tail { at, lane });
     }
 
     /// Takes the descriptor behind a batch that is in progress; if it is a batch itself, its list is fetched meanwhile.
     fn look_ahead(&mut self, at: EngineId) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let dsa = &mut self.devices[usize::from(at.device)];
         if dsa.has_idle_beside(at.engine) {
             return;
@@ -462,21 +462,21 @@ impl World {
         pe.awake = true;
         if pe.flowing.is_none() && !pe.resting {
             pe.resting = true;
-            self.agenda.at(from, Event::Data(at));
+            self.events.at(from, Event::Data(at));
         }
-        self.agenda.at(from, Event::Front(at));
+        self.events.at(from, Event::Front(at));
     }
 
     /// The data path takes the next ready descriptor.
     pub(super) fn data(&mut self, at: EngineId) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let dsa = &mut self.devices[usize::from(at.device)];
         let pe = &mut dsa.pes[usize::from(at.engine)];
         pe.resting = false;
         let Some(next) = pe.ready.front().copied() else { return };
         if next.from > now {
             pe.resting = true;
-            self.agenda.at(next.from, Event::Data(at));
+            self.events.at(next.from, Event::Data(at));
             return;
         }
         if next.requests > 0 {
@@ -490,7 +490,7 @@ impl World {
             (first.asks, first.from) = (0, dsa.requests.ask(now, next.asks));
             if first.from > now {
                 pe.resting = true;
-                self.agenda.at(first.from, Event::Data(at));
+                self.events.at(first.from, Event::Data(at));
                 return;
             }
         }
@@ -499,7 +499,7 @@ impl World {
         pe.flow_began = now;
         if !pe.awake {
             let free = pe.wake();
-            self.agenda.at(free, Event::Front(at));
+            self.events.at(free, Event::Front(at));
         }
         match next.class {
             Some(class) => self.pipes.start(now, class, next.bytes, FlowOwner::Engine(at)),
@@ -509,7 +509,7 @@ impl World {
 
     /// The last byte of the descriptor in the data path has flowed.
     pub(super) fn flowed(&mut self, at: EngineId) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let dsa = &mut self.devices[usize::from(at.device)];
         let pe = &mut dsa.pes[usize::from(at.engine)];
         if let Some(flowing) = &mut pe.flowing
@@ -523,8 +523,8 @@ impl World {
         pe.resting = true;
         let owner = pe.owner[usize::from(lane)];
         self.flowed_of(owner);
-        self.agenda.after(tail, Event::Tail { at, lane });
-        self.agenda.after(bubble, Event::Data(at));
+        self.events.after(tail, Event::Tail { at, lane });
+        self.events.after(bubble, Event::Data(at));
     }
 
     /// A descriptor's tail ends.
@@ -535,7 +535,7 @@ impl World {
         if pe.open[index] == 0
             && let Some(free) = pe.retries()
         {
-            self.agenda.at(free, Event::Front(at));
+            self.events.at(free, Event::Front(at));
         }
         if pe.record[index].is_none() {
             let engine = &mut pe.lanes[index];
@@ -568,14 +568,14 @@ impl World {
         if std::mem::take(&mut dsa.drains) {
             for (engine, pe) in (0..).zip(&mut dsa.pes) {
                 if let Some(free) = pe.retries() {
-                    self.agenda.at(free, Event::Front(EngineId { engine, ..at }));
+                    self.events.at(free, Event::Front(EngineId { engine, ..at }));
                 }
             }
         }
         let pe = &mut dsa.pes[usize::from(at.engine)];
         if !pe.awake && pe.ready.len() < self.machine.device.ready {
             let free = pe.wake();
-            self.agenda.at(free, Event::Front(at));
+            self.events.at(free, Event::Front(at));
         }
         match (record, unfinished) {
             (Some(record), Some(unfinished)) => self.repair(record, &unfinished),

@@ -58,18 +58,18 @@ impl World {
     /// The system brings the pages that an engine requests, one after the other, after those that other engines
     /// requested before.
     pub(super) fn ask_for_pages(&mut self, at: EngineId, pages: u32, owner: u64) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let dsa = &mut self.devices[usize::from(at.device)];
         let there = now.max(dsa.paging) + self.machine.translation.page_request * u64::from(pages);
         dsa.paging = there;
         dsa.pes[usize::from(at.engine)].first_has_pages(there);
-        self.agenda.at(there, Event::Data(at));
+        self.events.at(there, Event::Data(at));
         self.lost(owner, false, there.since(now));
     }
 
     /// A record reports missing pages: a core touches them, one for each descriptor, and submits the rest.
     pub(super) fn repair(&mut self, record: u64, unfinished: &[Unfinished]) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         // Two descriptors may miss the same page.
         let pages = unfinished.iter().filter(|it| self.places.touch(it.address, 1) > 0).count() as u64;
         let time = self.machine.translation.touch * pages + self.machine.library.raw.prepare;
@@ -94,14 +94,14 @@ impl World {
             None => again.push(Some((lane, work))),
         }
         let number = u32::try_from(number).unwrap_or(u32::MAX);
-        self.agenda.at(over + self.machine.submit.transit, Event::Again(number));
+        self.events.at(over + self.machine.submit.transit, Event::Again(number));
     }
 
     /// A repaired descriptor reaches its queue again.
     pub(super) fn submit_again(&mut self, number: u32) {
         let Some((lane, work)) = self.repairs.again[number as usize] else { return };
         if self.offer(lane, work) == Response::Retry {
-            self.agenda.after(self.machine.submit.enqcmd, Event::Again(number));
+            self.events.after(self.machine.submit.enqcmd, Event::Again(number));
             return;
         }
         self.repairs.again[number as usize] = None;

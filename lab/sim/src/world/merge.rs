@@ -48,17 +48,17 @@ impl World {
 
     /// Schedules the merge of an engine's last line after all earlier merges.
     pub(super) fn merge_last(&mut self, at: EngineId, time: Ps) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let dsa = &mut self.devices[usize::from(at.device)];
         let begin = now.max(dsa.merging);
         dsa.merging = begin + time;
-        self.agenda.at(begin, Event::Merge { at, begins: true });
-        self.agenda.at(begin + time, Event::Merge { at, begins: false });
+        self.events.at(begin, Event::Merge { at, begins: true });
+        self.events.at(begin + time, Event::Merge { at, begins: false });
     }
 
     /// A merge begins and blocks the device's writes, or ends.
     pub(super) fn merge(&mut self, at: EngineId, begins: bool) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let write = self.devices[usize::from(at.device)].write;
         self.pipes.hold(now, write, begins);
         if !begins {

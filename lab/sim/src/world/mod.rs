@@ -28,7 +28,7 @@ mod thread;
 mod timeline;
 mod uses;
 
-use crate::agenda::Agenda;
+use crate::event_queue::EventQueue;
 use crate::latencies::Latencies;
 use crate::machine::Machine;
 use crate::pipes::Pipes;
@@ -100,7 +100,7 @@ pub(crate) enum FlowOwner {
 #[derive(Debug)]
 pub struct World {
     machine: Machine,
-    agenda: Agenda<Event>,
+    events: EventQueue<Event>,
     pipes: Pipes<FlowOwner>,
     memory: Memory,
     cache: Cache,
@@ -143,7 +143,7 @@ impl World {
         let credits = |dsa: &Dsa| (0..queues).map(|wq| Credits::of(dsa.model.wq_cfg(wq).size().into())).collect();
         Ok(World {
             credits: devices.iter().map(credits).collect(),
-            agenda: Agenda::default(),
+            events: EventQueue::default(),
             pipes,
             cache: Cache::new(memory.sockets()),
             memory,
@@ -168,10 +168,10 @@ impl World {
         loop {
             // Flows before events at the same time: an event may depend on the end of a flow.
             if let Some(due) = self.pipes.due()
-                && self.agenda.peek().is_none_or(|next| due <= next)
+                && self.events.peek().is_none_or(|next| due <= next)
             {
                 if let Some((now, owner)) = self.pipes.finish() {
-                    self.agenda.move_on(now);
+                    self.events.move_on(now);
                     match owner {
                         FlowOwner::Engine(at) => self.flowed(at),
                         FlowOwner::Thread(number) => self.thread_flowed(number),
@@ -180,8 +180,8 @@ impl World {
                 }
                 continue;
             }
-            match self.agenda.next() {
-                None => return self.agenda.now(),
+            match self.events.next() {
+                None => return self.events.now(),
                 Some(Event::Thread(thread)) => self.go_on(thread),
                 Some(Event::Worked(number)) => self.worked(number),
                 Some(Event::Program(number)) => self.go_on_program(number),
@@ -233,6 +233,6 @@ impl World {
     /// Events scheduled so far.
     #[must_use]
     pub fn events(&self) -> u64 {
-        self.agenda.scheduled()
+        self.events.scheduled()
     }
 }

@@ -1,7 +1,7 @@
 //! Arrival times and sizes of a thread's operations.
 
-use crate::dice::Dice;
 use crate::ps::Ps;
+use crate::rng::Rng;
 use crate::work::{Arrivals, Sizes, Stream};
 
 /// The arrivals of one thread.
@@ -12,7 +12,7 @@ pub(super) struct Pace {
     next: Option<Ps>,
     sizes: Sizes,
     size: u32,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Pace {
@@ -22,7 +22,7 @@ impl Pace {
             next: None,
             sizes: stream.sizes,
             size: stream.size,
-            dice: Dice::new(stream.seed, thread as u64),
+            rng: Rng::new(stream.seed, thread as u64),
         };
         if stream.arrivals != Arrivals::Closed {
             pace.next = Some(Ps::ZERO);
@@ -55,13 +55,13 @@ impl Pace {
         self.next = Some(match self.arrivals {
             Arrivals::Closed => at,
             Arrivals::Even(per_second) => at + mean(per_second),
-            Arrivals::Poisson(per_second) => at + self.dice.exponential(mean(per_second)),
+            Arrivals::Poisson(per_second) => at + self.rng.exponential(mean(per_second)),
         });
     }
 
     /// The size of the next operation.
     #[inline]
     pub(super) fn size(&mut self) -> u32 {
-        self.sizes.one(&mut self.dice).unwrap_or(self.size)
+        self.sizes.one(&mut self.rng).unwrap_or(self.size)
     }
 }

@@ -440,7 +440,7 @@ impl World {
             blocked: None,
             task: None,
         });
-        self.agenda.after(Ps::ZERO, Event::Program(u32::try_from(number).unwrap_or(u32::MAX)));
+        self.events.after(Ps::ZERO, Event::Program(u32::try_from(number).unwrap_or(u32::MAX)));
         number
     }
 
@@ -478,12 +478,12 @@ impl World {
     /// A program's core works for a time; then the program continues.
     fn works(&mut self, program: u32, time: Ps) {
         self.did(program, |cycles| cycles.busy += time);
-        self.agenda.after(time, Event::Program(program));
+        self.events.after(time, Event::Program(program));
     }
 
     /// A program's act is done: polls it for the next one.
     pub(super) fn go_on_program(&mut self, number: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let program = &mut self.programs[number as usize];
         let Some(future) = program.future.as_mut() else { return };
         self.shared.0.borrow_mut().now = now;
@@ -494,7 +494,7 @@ impl World {
         let mut state = self.shared.0.borrow_mut();
         let act = state.act.take();
         for other in state.woken.drain(..) {
-            self.agenda.after(Ps::ZERO, Event::Program(other));
+            self.events.after(Ps::ZERO, Event::Program(other));
         }
         let done = std::mem::take(&mut state.done);
         let cycles = state.cycles[number as usize];
@@ -508,12 +508,12 @@ impl World {
     }
 
     fn begin(&mut self, number: u32, act: Act) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         match act {
             Act::Busy(time) => self.works(number, time),
             Act::Sleep(time) => {
                 self.did(number, |cycles| cycles.idle += time);
-                self.agenda.after(time, Event::Program(number));
+                self.events.after(time, Event::Program(number));
             }
             Act::Software { op, bytes, places, walk } => {
                 let task = self.task(self.programs[number as usize].node, op, bytes, places, walk);
@@ -535,7 +535,7 @@ impl World {
                 match permits.left.checked_sub(1) {
                     Some(left) => {
                         permits.left = left;
-                        self.agenda.after(Ps::ZERO, Event::Program(number));
+                        self.events.after(Ps::ZERO, Event::Program(number));
                     }
                     None => permits.waiting.push_back(number),
                 }
@@ -549,7 +549,7 @@ impl World {
                 waiting.there.push(number);
                 if waiting.there.len() >= waiting.expected {
                     for other in waiting.there.drain(..) {
-                        self.agenda.after(Ps::ZERO, Event::Program(other));
+                        self.events.after(Ps::ZERO, Event::Program(other));
                     }
                 }
             }
@@ -558,7 +558,7 @@ impl World {
 
     /// The last byte of a program's own operation has flowed.
     pub(super) fn program_flowed(&mut self, number: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let Some((task, since)) = self.programs[number as usize].task.take() else { return };
         self.did(number, |cycles| cycles.busy += now.since(since) + task.besides());
         self.task_flowed(task, Event::Program(number));
@@ -566,7 +566,7 @@ impl World {
 
     /// A program prepares the work of a ticket and submits it as soon as there is an entry for it.
     pub(super) fn send(&mut self, number: u32, ticket: u32, patient: bool) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let mut state = self.shared.0.borrow_mut();
         let entry = &mut state.tickets[ticket as usize];
         let (lane, library) = (entry.lane, entry.library);
@@ -585,14 +585,14 @@ impl World {
         self.did(number, |cycles| cycles.busy += prepare);
         self.programs[number as usize].blocked = Some(now + prepare);
         if patient {
-            self.agenda.after(prepare, Event::Enter { program: number, ticket });
+            self.events.after(prepare, Event::Enter { program: number, ticket });
         } else if self.try_enter(lane) {
             self.sent(number, ticket, prepare, false);
         } else {
             // The client's own count of entries is zero.
             self.shared.0.borrow_mut().tickets[ticket as usize].taken = false;
             self.programs[number as usize].blocked = None;
-            self.agenda.after(prepare, Event::Program(number));
+            self.events.after(prepare, Event::Program(number));
         }
     }
 
@@ -606,7 +606,7 @@ impl World {
 
     /// The instruction of a ticket begins after a delay.
     fn sent(&mut self, number: u32, ticket: u32, after: Ps, patient: bool) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let TicketState { lane, through, .. } = self.shared.0.borrow().tickets[ticket as usize];
         if let Some(since) = self.programs[number as usize].blocked.take() {
             self.did(number, |cycles| cycles.polling += now.since(since));
@@ -614,9 +614,9 @@ impl World {
         let (call, instruct) = self.machine.submit.instructing(lane, through);
         self.did(number, |cycles| cycles.busy += instruct);
         let at = after + call + self.machine.submit.transit;
-        self.agenda.after(at, Event::Offer { program: number, ticket, patient });
+        self.events.after(at, Event::Offer { program: number, ticket, patient });
         if !lane.shared {
-            self.agenda.after(after + instruct, Event::Program(number));
+            self.events.after(after + instruct, Event::Program(number));
         }
     }
 
@@ -639,7 +639,7 @@ impl World {
             }
             _ if lane.shared => {
                 self.shared.0.borrow_mut().tickets[ticket as usize].taken = response == Response::Accepted;
-                self.agenda.after(back, Event::Program(program));
+                self.events.after(back, Event::Program(program));
             }
             _ => {}
         }
@@ -647,7 +647,7 @@ impl World {
 
     /// A program waits for one of the `wanted` tickets.
     fn begin_wait(&mut self, number: u32, how: Wait, at_most: Option<Ps>) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let mut state = self.shared.0.borrow_mut();
         let State { wanted, tickets, .. } = &mut *state;
         if let Some(there) = wanted.iter().find(|ticket| tickets[**ticket as usize].done.is_some()).copied() {
@@ -665,13 +665,13 @@ impl World {
         program.turn = program.turn.wrapping_add(1);
         if let Some(at_most) = at_most {
             let turn = program.turn;
-            self.agenda.after(at_most, Event::Timeout { program: number, turn });
+            self.events.after(at_most, Event::Timeout { program: number, turn });
         }
     }
 
     /// A program's wait times out, if it is still the wait with this number.
     pub(super) fn timeout_of_program(&mut self, number: u32, turn: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let program = &mut self.programs[number as usize];
         let Some((since, _)) = program.waits.filter(|_| program.turn == turn) else { return };
         program.waits = None;
@@ -683,7 +683,7 @@ impl World {
         self.did(number, |cycles| cycles.polling += now.since(since));
         if since > now {
             // It still touches pages.
-            self.agenda.at(since, Event::Program(number));
+            self.events.at(since, Event::Program(number));
         } else {
             self.go_on_program(number);
         }
@@ -701,7 +701,7 @@ impl World {
             seen = cycles.wait(&costs, how, since, written);
             cycles.busy += complete;
         });
-        self.agenda.at(seen + complete, Event::Program(number));
+        self.events.at(seen + complete, Event::Program(number));
     }
 
     /// A program touches pages for `time`, during which it does not wait. Returns the queue of the record's work.
@@ -719,7 +719,7 @@ impl World {
 
     /// A completion record of a program was written.
     pub(super) fn program_recorded(&mut self, record: u64) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let mut state = self.shared.0.borrow_mut();
         // Cannot lose bits: the address was made from such a number.
         let number = u32::try_from(record >> 6 & u64::from(u32::MAX)).unwrap_or(0);

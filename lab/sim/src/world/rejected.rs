@@ -27,7 +27,7 @@ impl World {
     /// A full queue of this device refuses a submission of a thread or program. An attempt takes `cost` of its core's
     /// time, and the next one follows after `period`.
     pub(super) fn reject(&mut self, device: u16, owner: FlowOwner, again: Event, cost: Ps, period: Ps) {
-        let since = self.agenda.now();
+        let since = self.events.now();
         self.rejected.push(Rejected { device, owner, again, since, cost, period: period.max(Ps(1)) });
     }
 
@@ -36,13 +36,13 @@ impl World {
         if self.rejected.is_empty() {
             return;
         }
-        let now = self.agenda.now();
+        let now = self.events.now();
         let mut all = std::mem::take(&mut self.rejected);
         all.retain(|one| {
             if one.device == device {
                 let attempts = now.since(one.since).0.div_ceil(one.period.0).max(1);
                 self.count_refused(one.owner, attempts - 1, one.cost);
-                self.agenda.at(one.since + one.period * attempts, one.again);
+                self.events.at(one.since + one.period * attempts, one.again);
             }
             one.device != device
         });

@@ -132,14 +132,14 @@ impl World {
             }
         }
         match task.class {
-            Some(class) => self.pipes.start(self.agenda.now(), class, task.bytes, owner),
-            None => self.agenda.after(task.besides, over),
+            Some(class) => self.pipes.start(self.events.now(), class, task.bytes, owner),
+            None => self.events.after(task.besides, over),
         }
     }
 
     /// The last byte of a task has flowed.
     pub(super) fn task_flowed(&mut self, task: Task, over: Event) {
-        self.agenda.after(task.besides, over);
+        self.events.after(task.besides, over);
     }
 }
 

@@ -202,7 +202,7 @@ impl World {
             fresh,
             ..Thread::idle(stream, pace, load)
         });
-        self.agenda.after(Ps::ZERO, Event::Thread(thread));
+        self.events.after(Ps::ZERO, Event::Thread(thread));
         number
     }
 
@@ -215,7 +215,7 @@ impl World {
 
     /// An operation of such a thread is done.
     pub(super) fn account(&mut self, number: usize, Done { arrived, begun, bytes, .. }: Done, cycles: Cycles) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let thread = &mut self.threads[number];
         let timeline = &mut thread.timeline;
         timeline.completed += 1;
@@ -239,7 +239,7 @@ impl World {
 
     /// A thread prepares and submits its next descriptor, or waits.
     fn go_on_submitting(&mut self, number: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let thread = &mut self.threads[number as usize];
         let Some(lane) = thread.lane else { return };
         if let Some(since) = thread.blocked.take() {
@@ -249,7 +249,7 @@ impl World {
         let touching = std::mem::take(&mut thread.touching);
         if touching > Ps::ZERO {
             thread.timeline.cycles.busy += touching;
-            self.agenda.at(now + touching, Event::Thread(number));
+            self.events.at(now + touching, Event::Thread(number));
             return;
         }
         if thread.left == 0 {
@@ -263,7 +263,7 @@ impl World {
             Ok(since) => since,
             Err(at) => {
                 thread.timeline.cycles.idle += at.since(now);
-                self.agenda.at(at, Event::Thread(number));
+                self.events.at(at, Event::Thread(number));
                 return;
             }
         };
@@ -306,9 +306,9 @@ impl World {
         if !lane.shared {
             timeline.submitting += costs.instruct;
             timeline.cycles.busy += costs.instruct;
-            self.agenda.at(fenced + costs.instruct, Event::Thread(number));
+            self.events.at(fenced + costs.instruct, Event::Thread(number));
         }
-        self.agenda.at(at, Event::Portal { thread: number, slot });
+        self.events.at(at, Event::Portal { thread: number, slot });
     }
 
     /// A descriptor reaches a portal.
@@ -329,12 +329,12 @@ impl World {
                 let again = Event::Portal { thread: number, slot };
                 self.reject(lane.device, FlowOwner::Thread(number), again, instruct, back + call + transit);
             } else {
-                self.agenda.after(back, Event::Thread(number));
+                self.events.after(back, Event::Thread(number));
             }
         }
         if response == Response::Accepted {
             let thread = &mut self.threads[number as usize];
-            thread.stamps[slot as usize].queued = self.agenda.now();
+            thread.stamps[slot as usize].queued = self.events.now();
             if let Some(forecast) = &mut thread.forecast {
                 forecast.sent(slot, &descriptor, thread.stamps[slot as usize].sent);
             }
@@ -344,7 +344,7 @@ impl World {
 
     /// A thread's core executes its next operation.
     fn go_on_working(&mut self, number: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let thread = &mut self.threads[number as usize];
         if thread.left == 0 {
             return;
@@ -353,7 +353,7 @@ impl World {
             Ok(since) => since,
             Err(at) => {
                 thread.timeline.cycles.idle += at.since(now);
-                self.agenda.at(at, Event::Thread(number));
+                self.events.at(at, Event::Thread(number));
                 return;
             }
         };
@@ -377,7 +377,7 @@ impl World {
 
     /// A thread's core has finished an operation.
     pub(super) fn worked(&mut self, number: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let thread = &mut self.threads[number as usize];
         let Some(Work { arrived, begun, bytes, .. }) = thread.work.take() else { return };
         let timeline = &mut thread.timeline;
@@ -401,7 +401,7 @@ impl World {
 
     /// An engine took the descriptor with this record.
     pub(super) fn taken(&mut self, record: u64) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         if let Some(stamps) = self.stamps(record) {
             stamps.taken = now;
         }
@@ -409,7 +409,7 @@ impl World {
 
     /// The last byte of the descriptor with this record, or of one of its members, has flowed.
     pub(super) fn flowed_of(&mut self, record: u64) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         if let Some(stamps) = self.stamps(record) {
             stamps.flowed = now;
         }
@@ -469,7 +469,7 @@ impl World {
 
     /// Adds the time that a submission lost to missing pages: before it was resubmitted, or in an engine.
     pub(super) fn lost(&mut self, record: u64, resubmitted: bool, time: Ps) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         if let Some(stamps) = self.stamps(record) {
             if resubmitted {
                 (stamps.resubmitted, stamps.queued) = (stamps.resubmitted + now.since(stamps.queued), now);
@@ -498,7 +498,7 @@ impl World {
 
     /// A completion record was written.
     pub(super) fn recorded(&mut self, record: u64) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         if program::is_program(record) {
             return self.program_recorded(record);
         }
@@ -513,7 +513,7 @@ impl World {
                     None => cycles.wait(wait, thread.stream.wait, since, now),
                 };
                 timeline.waiting += seen.since(since);
-                self.agenda.at(seen, Event::Thread(number));
+                self.events.at(seen, Event::Thread(number));
                 seen
             }
             // A busy thread polls when it comes by; often enough for its records.

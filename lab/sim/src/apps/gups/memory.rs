@@ -1,9 +1,9 @@
 //! The placement of pages, and the resulting rate of updates.
 
 use super::{Gups, INTERRUPTED, Placing};
-use crate::dice::Dice;
 use crate::machine::Machine;
 use crate::ps::Ps;
+use crate::rng::Rng;
 use std::ops::Range;
 
 /// The memory and the updates of its threads.
@@ -37,12 +37,12 @@ struct Page {
 impl Memory {
     pub(super) fn new(app: &Gups, machine: &Machine) -> Self {
         let (mut pages, room) = (vec![Page::default(); app.pages()], app.room());
-        let mut dice = Dice::new(app.seed, 0);
+        let mut rng = Rng::new(app.seed, 0);
         // Runs in random order: the first of them are hot.
         let run = app.hot_run.max(1) as usize;
         let mut runs: Vec<usize> = (0..pages.len() / run).collect();
         for last in (1..runs.len()).rev() {
-            let other = usize::try_from(dice.below(last as u64 + 1)).unwrap_or(0);
+            let other = usize::try_from(rng.below(last as u64 + 1)).unwrap_or(0);
             runs.swap(last, other);
         }
         let hot = pages.len() * app.hot_percent.min(100) as usize / 100 / run;
@@ -148,12 +148,12 @@ impl Memory {
     }
 
     /// These pages were in flight for `away`: each thread ran until it accessed one of them, and then waited.
-    pub(super) fn waited(&mut self, now: Ps, away: Ps, pages: Range<usize>, dice: &mut Dice) {
+    pub(super) fn waited(&mut self, now: Ps, away: Ps, pages: Range<usize>, rng: &mut Rng) {
         let until_met = Ps::from_nanos_f64(self.update() / self.part(pages).max(1e-18) * 1e9);
         let mut time = Ps::ZERO;
         let mut thread = 0.0;
         while thread < self.threads {
-            time += away.since(dice.exponential(until_met));
+            time += away.since(rng.exponential(until_met));
             thread += 1.0;
         }
         self.take(now, time);

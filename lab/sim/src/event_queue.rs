@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 /// Scheduled events. The same calls give the same order: nothing depends on addresses, hashes or threads.
 #[derive(Debug)]
-pub(crate) struct Agenda<E> {
+pub(crate) struct EventQueue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
     /// The first entry was taken out but is still in the heap. Usually the next scheduled event replaces it, which
     /// halves the work.
@@ -49,13 +49,13 @@ impl<E> Entry<E> {
     }
 }
 
-impl<E> Default for Agenda<E> {
+impl<E> Default for EventQueue<E> {
     fn default() -> Self {
-        Agenda { heap: BinaryHeap::new(), taken: false, scheduled: 0, now: Ps::ZERO }
+        EventQueue { heap: BinaryHeap::new(), taken: false, scheduled: 0, now: Ps::ZERO }
     }
 }
 
-impl<E: Copy> Agenda<E> {
+impl<E: Copy> EventQueue<E> {
     /// The current time: that of the last event taken out.
     #[must_use]
     pub(crate) fn now(&self) -> Ps {
@@ -119,43 +119,43 @@ mod tests {
 
     #[test]
     fn events_come_by_time_and_then_in_scheduling_order() {
-        let mut agenda = Agenda::default();
-        agenda.at(Ps(5), 'b');
-        agenda.at(Ps(3), 'a');
-        agenda.at(Ps(5), 'a');
-        let order: Vec<_> = std::iter::from_fn(|| agenda.next()).collect();
+        let mut events = EventQueue::default();
+        events.at(Ps(5), 'b');
+        events.at(Ps(3), 'a');
+        events.at(Ps(5), 'a');
+        let order: Vec<_> = std::iter::from_fn(|| events.next()).collect();
         assert_eq!(order, ['a', 'b', 'a']);
-        assert_eq!(agenda.now(), Ps(5));
+        assert_eq!(events.now(), Ps(5));
     }
 
     #[test]
     fn events_stay_in_order_while_others_are_scheduled() {
-        let (mut agenda, mut dice) = (Agenda::default(), crate::dice::Dice::new(1, 0));
+        let (mut events, mut rng) = (EventQueue::default(), crate::rng::Rng::new(1, 0));
         for number in 0..300 {
-            agenda.at(Ps(dice.below(100)), number);
+            events.at(Ps(rng.below(100)), number);
         }
         let mut last = (Ps::ZERO, 0);
         let mut seen = 0;
-        while let Some(number) = agenda.next() {
-            assert!((agenda.now(), number) >= last, "{number} after {last:?}");
-            last = (agenda.now(), number);
+        while let Some(number) = events.next() {
+            assert!((events.now(), number) >= last, "{number} after {last:?}");
+            last = (events.now(), number);
             seen += 1;
             // None, one or two events for each.
-            for _ in 0..dice.below(3) {
-                if agenda.scheduled() < 10_000 {
-                    agenda.after(Ps(1 + dice.below(100)), agenda.scheduled());
+            for _ in 0..rng.below(3) {
+                if events.scheduled() < 10_000 {
+                    events.after(Ps(1 + rng.below(100)), events.scheduled());
                 }
             }
         }
-        assert_eq!(seen, agenda.scheduled());
+        assert_eq!(seen, events.scheduled());
     }
 
     #[test]
     fn an_event_for_the_past_happens_now() {
-        let mut agenda = Agenda::default();
-        agenda.at(Ps(5), 1);
-        assert_eq!(agenda.next(), Some(1));
-        agenda.at(Ps(2), 2);
-        assert_eq!((agenda.next(), agenda.now()), (Some(2), Ps(5)));
+        let mut events = EventQueue::default();
+        events.at(Ps(5), 1);
+        assert_eq!(events.next(), Some(1));
+        events.at(Ps(2), 2);
+        assert_eq!((events.next(), events.now()), (Some(2), Ps(5)));
     }
 }

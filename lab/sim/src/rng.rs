@@ -5,21 +5,21 @@ use crate::ps::Ps;
 /// A pseudorandom generator. Source: Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators* (OOPSLA
 /// 2014), `SplitMix64`.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
 /// ln 2 in 1/2^32.
 const LN_2: u64 = 2_977_044_472;
 
-impl Dice {
+impl Rng {
     /// A generator of a seed and a stream number: different streams give different numbers.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
-        let mut dice = Dice(seed);
-        Dice(dice.throw() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        let mut rng = Rng(seed);
+        Rng(rng.next() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// The next number.
     #[inline]
-    pub(crate) fn throw(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -33,7 +33,7 @@ impl Dice {
         // Cannot lose bits: below `end`.
         #[allow(clippy::cast_possible_truncation, reason = "below end")]
         {
-            ((u128::from(self.throw()) * u128::from(end)) >> 64) as u64
+            ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
         }
     }
 
@@ -41,7 +41,7 @@ impl Dice {
     /// events form a Poisson process.
     pub(crate) fn exponential(&mut self, mean: Ps) -> Ps {
         // The logarithm of a number between 0 and 1.
-        let log = (u128::from(minus_log2(self.throw().max(1))) * u128::from(LN_2)) >> 32;
+        let log = (u128::from(minus_log2(self.next().max(1))) * u128::from(LN_2)) >> 32;
         Ps(u64::try_from((u128::from(mean.0) * log) >> 32).unwrap_or(u64::MAX))
     }
 }
@@ -79,8 +79,8 @@ mod tests {
 
     #[test]
     fn exponential_times_have_their_mean_and_spread() {
-        let (mut dice, mean) = (Dice::new(7, 0), Ps::from_nanos(1000));
-        let times: Vec<f64> = (0..100_000).map(|_| dice.exponential(mean).as_nanos_f64()).collect();
+        let (mut rng, mean) = (Rng::new(7, 0), Ps::from_nanos(1000));
+        let times: Vec<f64> = (0..100_000).map(|_| rng.exponential(mean).as_nanos_f64()).collect();
         let average = times.iter().sum::<f64>() / 1e5;
         let beyond = times.iter().filter(|time| **time > 2000.0).count() as f64 / 1e5;
         assert!((average - 1000.0).abs() < 10.0, "{average}");
@@ -90,8 +90,8 @@ mod tests {
     #[test]
     fn streams_differ_and_are_reproducible() {
         let three = |stream| {
-            let mut dice = Dice::new(1, stream);
-            [dice.throw(), dice.throw(), dice.below(10)]
+            let mut rng = Rng::new(1, stream);
+            [rng.next(), rng.next(), rng.below(10)]
         };
         assert_ne!(three(0), three(1));
         assert_eq!(three(1), three(1));
