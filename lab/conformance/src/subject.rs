@@ -2,7 +2,7 @@
 //!
 //! A [`Subject`] creates fresh [`Device`]s for a [`DeviceWish`]. If a subject cannot create such a device, it refuses,
 //! and the case is counted as skipped. A subject that implements [`Registers`] need not configure anything:
-//! [`bring_up`](crate::bring_up) does it through the registers, like a driver.
+//! [`bring_up`](crate::bring_up()) does it through the registers, like a driver.
 
 use std::sync::Arc;
 use telpher_abi::registers::{EngCap, GenCap, GrpCap, OpCap, PortalKind, WqCap};

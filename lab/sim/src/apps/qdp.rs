@@ -1,7 +1,7 @@
 //! A query whose second column devices prefetch (Fürst's thesis, §2.2, §5.2, §6): a filter over column a, then a sum
-//! over column b, chunk by chunk. `telpher-cache`'s own code ([`Worker`]) schedules the threads. This module implements
-//! its interface in simulated time: memory, devices and hardware threads. A summing thread polls whether its chunk was
-//! copied, and reads the original if not.
+//! over column b, chunk by chunk. `telpher-cache`'s own code (`query::Worker`) schedules the threads. This module
+//! implements its interface in simulated time: memory, devices and hardware threads. A summing thread polls whether its
+//! chunk was copied, and reads the original if not.
 //!
 //! ```text
 //! Shape ─► Worker ─┬ scan, aggregate ─► a hardware thread, in turns ─► bytes of a node        copied? yes: cache node

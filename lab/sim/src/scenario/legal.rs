@@ -82,10 +82,7 @@ impl Scenario {
             ));
         }
         if matches!(stream.by, By::Mover(_)) && stream.batch > 1 {
-            return Err(format!(
-                "batch is {}, and a mover's threads here submit each operation by itself",
-                stream.batch
-            ));
+            return Err(format!("batch is {}, but a mover's simulated threads submit single operations", stream.batch));
         }
         for lane in self.queues_of(load) {
             self.lane(lane, stream)?;

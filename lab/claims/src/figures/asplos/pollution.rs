@@ -94,7 +94,11 @@ pub(super) fn figure_12(lab: &Lab) -> Result<Vec<Panel>> {
     let names = ["eight instances that read", "copiers"];
     Ok(vec![Panel {
         title: String::new(),
-        x: axis("beside eight instances with 4 MiB each", "", Scale::Names(ALL.map(|it| it.0.to_owned()).into())),
+        x: axis(
+            "copies next to eight instances with 4 MiB each",
+            "",
+            Scale::Names(ALL.map(|it| it.0.to_owned()).into()),
+        ),
         y: axis("last-level cache in use", "%", Scale::Linear),
         shape: Shape::Stacks,
         series: names.into_iter().zip(parts).map(|(name, points)| simulated(name, points)).collect(),
