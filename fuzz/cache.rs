@@ -1,14 +1,15 @@
-//! One input against one cache: whatever is called, and whatever the device does in between, every byte seen is the source's, and nothing
-//! is left behind.
+//! One input on one cache: after any calls and any behaviour of the device, every byte read is the source's, and
+//! nothing leaks.
 //!
-//! An input is a list of steps, each a byte and its operands: ask for a block, fetch ahead, call off, look, wait, forget, change data
-//! through [`Versioned`], work on a [`WriteBack`] block; and on the other side let the device execute some, fault, refuse, answer with an
-//! error, stop. Taken in by the libFuzzer target and by the bounded test `uses/cache/tests/fuzz_cache.rs`.
+//! An input is a list of steps, each a byte and its operands: request a block, prefetch, cancel, poll, wait,
+//! invalidate, change data through [`Versioned`], use a [`WriteBack`] block. On the other side the device executes some
+//! descriptors, faults, refuses, answers with an error, or stops. Used by the libFuzzer target and by the bounded test
+//! `uses/cache/tests/fuzz_cache.rs`.
 
-#[allow(dead_code, clippy::cast_possible_truncation, reason = "this uses a part of it; tests cut small numbers")]
+#[allow(dead_code, clippy::cast_possible_truncation, reason = "only a part is used; tests truncate small numbers")]
 #[path = "../path/mover/tests/common/device.rs"]
 mod device;
-#[allow(dead_code, clippy::cast_possible_truncation, reason = "this uses a part of it; tests cut small numbers")]
+#[allow(dead_code, clippy::cast_possible_truncation, reason = "only a part is used; tests truncate small numbers")]
 #[path = "../path/mover/tests/common/naive.rs"]
 mod naive;
 
@@ -27,18 +28,18 @@ use telpher_portal::{Portal, QueueMode};
 
 type Source = Arc<Vec<u8>>;
 
-/// Bytes of the column; ranges begin and end at any of them.
+/// Bytes of the column; ranges begin and end at any byte.
 const COLUMN: usize = 1 << 16;
 /// Bytes of data that changes.
 const CHANGING: usize = 1 << 13;
-/// Bytes of the block that goes back.
+/// Bytes of the written-back block.
 const BLOCK: usize = 3 * 4096 + 100;
 /// Handles and prefetches kept at a time.
 const KEPT: usize = 12;
-/// Steps of an input: longer ones say nothing new.
+/// Most steps of an input: longer inputs find nothing new.
 const STEPS: usize = 400;
 
-/// What an input is read from; zeros at its end.
+/// The rest of an input; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -50,7 +51,7 @@ impl Input<'_> {
         usize::from(u16::from_le_bytes([self.byte(), self.byte()])) % n
     }
 
-    /// Within `len` bytes; long ones are rarer. Now and then it is empty, reversed or outside.
+    /// A range within `len` bytes; long ranges are rarer. Sometimes it is empty, reversed or outside.
     fn range(&mut self, len: usize) -> Range<usize> {
         let (start, shape) = (self.below(len), self.byte());
         match shape {
@@ -63,13 +64,13 @@ impl Input<'_> {
     }
 }
 
-/// A handle, what it is to, and what was said of it since.
+/// A handle, its range, and the events since its creation.
 struct Kept {
     handle: Handle<Source>,
     range: Range<usize>,
     /// A byte of it was invalidated since.
     invalidated: bool,
-    /// Where its copy was found to be.
+    /// Address of its copy.
     fast: Option<u64>,
 }
 
@@ -84,11 +85,11 @@ struct Scene {
     ahead: Vec<Prefetch<Source>>,
     changing: Option<(Versioned<Vec<u8>>, Vec<u8>)>,
     block: Option<(WriteBack<Vec<u8>>, Vec<u8>)>,
-    /// Accesses and weak ones that were not refused.
+    /// Accesses, including weak ones, that were not refused.
     asked: u64,
 }
 
-/// Plays one input; panics if a promise is broken.
+/// Runs one input; panics if a promise is broken.
 pub(crate) fn play(input: &[u8]) {
     let mut input = Input(input);
     let mut scene = Scene::new(&mut input);
@@ -133,7 +134,7 @@ impl Scene {
             1 => Placement::Fixed(tiers - 1),
             _ => Placement::Interleaved { bytes: u64::from(input.byte()) << 8 },
         };
-        let cache = Cache::new(mover.clone(), config).expect("tiers that are there");
+        let cache = Cache::new(mover.clone(), config).expect("both tiers exist");
         let changing = (Versioned::new(&cache, vec![0; CHANGING]), vec![0; CHANGING]);
         let home: Vec<u8> = (0..BLOCK).map(right).collect();
         let pool = Pool::new(PoolOptions::new(1 << 14)).expect("some pages");
@@ -154,7 +155,7 @@ impl Scene {
         }
     }
 
-    /// With a device that works whenever somebody waits, since there is nobody else.
+    /// Calls `wait` with a device that works whenever a thread waits, since no other thread does.
     fn waiting<T>(&mut self, wait: impl FnOnce(&mut Self) -> T) -> T {
         self.device.state().manual = false;
         let result = wait(self);
@@ -201,7 +202,7 @@ impl Scene {
             18..=21 => self.misbehave(input),
             22 | 23 => self.change(input),
             24 => self.write_back(input),
-            // Everything else goes on without its cache.
+            // Everything else continues without its cache.
             _ if input.byte() == 7 => {
                 self.ahead.clear();
                 self.changing = None;
@@ -226,7 +227,7 @@ impl Scene {
         let Ok(found) = found else { return };
         self.asked += 1;
         let Some(handle) = found else { return };
-        assert!(!handle.is_stale(), "nobody gets what is known to be old");
+        assert!(!handle.is_stale(), "no access returns data known to be stale");
         assert_eq!(handle.len(), range.len());
         if self.kept.len() == KEPT {
             drop(self.kept.remove(0));
@@ -271,7 +272,7 @@ impl Scene {
         }
     }
 
-    /// The other side.
+    /// The device's side.
     fn misbehave(&mut self, input: &mut Input<'_>) {
         let errors = [
             Status::PageFaultRefused,
@@ -291,7 +292,7 @@ impl Scene {
             2 => self.device.fault(copy.unwrap_or(page), 1),
             3 => self.device.state().answers.extend([errors[usize::from(operand) % errors.len()]]),
             4 => self.device.state().retries = u64::from(operand),
-            // For ever: a queue that was enabled again is another one to a mover.
+            // Permanent: to a mover a re-enabled queue is a new one.
             5 if operand % 8 == 0 => self.device.stop("as the input wants it"),
             _ => self.device.state().faults.clear(),
         }
@@ -351,17 +352,17 @@ impl Scene {
         self.block = Some((block, expected));
     }
 
-    /// What holds after each step.
+    /// Invariants after each step.
     fn check(&mut self) {
         for kept in &mut self.kept {
             let (handle, range) = (&kept.handle, kept.range.clone());
             let location = handle.location();
-            assert!(location.bytes() == &self.column[range], "a byte that is not the source's");
-            assert!(kept.fast.is_none_or(|before| before == handle.address()), "a copy stays where it is");
+            assert!(location.bytes() == &self.column[range], "a byte differs from the source");
+            assert!(kept.fast.is_none_or(|before| before == handle.address()), "a copy moved");
             if location.is_fast() {
                 kept.fast = Some(handle.address());
             }
-            assert!(!kept.invalidated || handle.is_stale() || !location.is_fast(), "old, and does not say so");
+            assert!(!kept.invalidated || handle.is_stale() || !location.is_fast(), "stale data is not reported");
         }
         if let Some(cache) = &self.cache {
             let stats = cache.stats();
@@ -374,13 +375,13 @@ impl Scene {
         }
     }
 
-    /// All goes, and the device does what it still has to.
+    /// Drops everything, and the device does its remaining work.
     fn end(mut self) {
         *self.device.state() = device::State::default();
-        // The descriptors that were in its queue are lost with its state, as when one is reset: it has to say so.
+        // The descriptors in its queue are lost with its state, as after a reset: the device must report it.
         self.device.stop("the input has ended");
         if let Some((mut block, expected)) = self.block.take() {
-            assert!(block.sync(Find::Written).is_ok(), "the CPU does it");
+            assert!(block.sync(Find::Written).is_ok(), "the CPU copies");
             assert_eq!(block.into_home().ok(), Some(expected));
         }
         if let Some((data, expected)) = self.changing.take() {
@@ -391,22 +392,22 @@ impl Scene {
         }
         self.ahead.clear();
         drop(self.cache.take());
-        // The mover looks at some of what was left to it at a time.
+        // The mover checks only some of its orphaned buffers at a time.
         for _ in 0..3000 {
             self.mover.drive();
         }
-        assert_eq!(self.mover.orphaned(), 0, "buffers are kept for a device that is gone");
-        assert!(self.pools.iter().all(|pool| pool.lent() == 0), "memory was lost");
-        assert_eq!(Arc::strong_count(&self.column), 1, "somebody keeps the source");
+        assert_eq!(self.mover.orphaned(), 0, "buffers are still kept for a stopped device");
+        assert!(self.pools.iter().all(|pool| pool.lent() == 0), "memory leaked");
+        assert_eq!(Arc::strong_count(&self.column), 1, "a reference to the source leaked");
     }
 }
 
-/// Which of these; none if there are none.
+/// The index of the element that the input selects; `None` if there are none.
 fn pick<T>(of: &[T], input: &mut Input<'_>) -> Option<usize> {
     (!of.is_empty()).then(|| usize::from(input.byte()) % of.len())
 }
 
-/// A byte that says where it is from.
+/// A byte that depends on its position.
 fn right(at: usize) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]
 }

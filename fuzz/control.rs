@@ -1,14 +1,16 @@
-//! One input against the control plane: a frontend that says anything, with any files, between any two bursts of a switch whose copies ride a
-//! device that is late, wrong, or gone. The backend lives, and when the frontend is gone it has neither a file nor a byte of its memory left, and
-//! wrote only where the frontend said that its guest's memory is.
+//! One input on the control plane: a frontend that sends any messages with any files, between bursts of a switch whose
+//! copies use a late, faulty or stopped device. The backend survives. After the frontend has gone, the backend has no
+//! file and no memory mapping of it left, and it wrote only inside the memory regions of the guest that the frontend
+//! named.
 //!
-//! An input is a list of steps, each a byte and its operands: messages (any bytes; or right but for an operand), chains and bytes of the guest,
-//! bursts, the device, the end of a session. Taken in by the libFuzzer target and by the bounded test `uses/vhost/tests/fuzz_control.rs`.
+//! An input is a list of steps, each a byte and its operands: messages (any bytes; or valid except for an operand),
+//! chains and bytes of the guest, bursts, the device, the end of a session. Used by the libFuzzer target and by the
+//! bounded test `uses/vhost/tests/fuzz_control.rs`.
 
-#[allow(dead_code, clippy::cast_possible_truncation, reason = "this uses a part of it; tests cut small numbers")]
+#[allow(dead_code, clippy::cast_possible_truncation, reason = "only a part is used; tests truncate small numbers")]
 #[path = "../path/mover/tests/common/device.rs"]
 mod device;
-#[allow(dead_code, clippy::cast_possible_truncation, reason = "this uses a part of it; tests cut small numbers")]
+#[allow(dead_code, clippy::cast_possible_truncation, reason = "only a part is used; tests truncate small numbers")]
 #[path = "../path/mover/tests/common/naive.rs"]
 mod naive;
 
@@ -26,7 +28,7 @@ use telpher_vhost::{
     Control, Hybrid, Lane, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions, QueueOptions, Region,
 };
 
-/// What the guest's memory is, in this order; rings lie in the first.
+/// The guest's memory regions, in this order; rings are in the first.
 const REGIONS: [Region; 3] = [
     Region { guest: 0x1_0000, len: 0x6000, user: 0x7_0001_0000, offset: 0x1000 },
     Region { guest: 0x1_6000, len: 0x2000, user: 0x7_0009_0000, offset: 0x8000 },
@@ -34,11 +36,11 @@ const REGIONS: [Region; 3] = [
 ];
 /// Bytes of the guest's file.
 const FILE: usize = 0x1_0000;
-/// Its name, by which a mapping that stayed is found.
+/// Its name, by which a leaked mapping is found.
 const NAME: &str = "telpher-fuzz-frontend";
-/// What the file is full of outside the regions.
+/// The fill byte of the file outside the regions.
 const CANARY: u8 = 0xc5;
-/// Where a ring's parts lie in the first region, and how far apart rings are.
+/// Offsets of a ring's parts in the first region, and the distance of rings.
 const DESCRIPTORS: u64 = 0x100;
 const DRIVER: u64 = 0x300;
 const DEVICE: u64 = 0x400;
@@ -47,10 +49,10 @@ const APART: u64 = 0x800;
 const SIZE: u16 = 16;
 const RINGS: u32 = 4;
 const BUFFERS: u32 = 64;
-/// Steps of an input: longer ones say nothing new.
+/// Most steps of an input: longer inputs find nothing new.
 const STEPS: usize = 300;
 
-/// What an input is read from; zeros at its end.
+/// The rest of an input; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -62,7 +64,7 @@ impl Input<'_> {
         u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    /// What is meant, or now and then anything.
+    /// The intended value, or sometimes any.
     fn or_any(&mut self, meant: u64) -> u64 {
         match self.byte() {
             0..=3 => self.word(),
@@ -71,7 +73,7 @@ impl Input<'_> {
         }
     }
 
-    /// A ring, rarely one that there is not.
+    /// A ring number, rarely of a ring that does not exist.
     fn ring(&mut self) -> u32 {
         let ring = u32::from(self.byte());
         if ring < 250 { ring % RINGS } else { ring }
@@ -84,17 +86,17 @@ struct Scene {
     pool: PacketPool,
     device: Arc<TestDevice>,
     file: OwnedFd,
-    /// The record that a backend gave away.
+    /// The inflight record that a backend gave away.
     record: Option<(Vec<u8>, OwnedFd)>,
     features: u64,
-    /// Of each ring: the next place of its driver, and its turn there (packed).
+    /// For each ring: the next position of its driver, and its wrap counter (packed).
     next: [(u16, bool); RINGS as usize],
     rows: [Packets; 2],
     /// The frontend named regions that are not in the list above.
     made_up: bool,
 }
 
-/// Plays one input; panics if a promise is broken.
+/// Runs one input; panics if a promise is broken.
 pub(crate) fn play(input: &[u8]) {
     let files = open_files();
     let mut input = Input(input);
@@ -106,7 +108,7 @@ pub(crate) fn play(input: &[u8]) {
         scene.step(&mut input);
     }
     scene.end();
-    assert_eq!(open_files(), files, "files of a frontend that is gone are open");
+    assert_eq!(open_files(), files, "files of a disconnected frontend are still open");
 }
 
 fn open_files() -> usize {
@@ -133,11 +135,11 @@ impl Scene {
         assert_eq!(rustix::io::pwrite(&file, &bytes, 0).expect("room for the guest"), FILE);
         let device = Arc::new(TestDevice::new(QueueMode::Shared, 1 + u32::from(input.byte() % 16)));
         device.state().manual = true;
-        let lane = Arc::new(Lane::new(Arc::clone(&device) as Arc<dyn Portal>, 32).expect("a lane with room"));
+        let lane = Arc::new(Lane::new(Arc::clone(&device) as Arc<dyn Portal>, 32).expect("a queue with entries"));
         let hybrid = [Hybrid::Cpu, Hybrid::Device, Hybrid::From(200)][usize::from(input.byte() % 3)];
         let queue = QueueOptions { hybrid, lanes: vec![lane], in_flight: 16 };
         let pool = PacketPool::new(PoolOptions { buffers: BUFFERS, longest: 2000 }).expect("memory for packets");
-        // Nobody is waited for: what is late is late.
+        // Do not wait for late copies.
         let options = PortOptions { offer: Offer::of_pairs(2), rings: vec![queue], patience: Duration::ZERO };
         let port = Port::new(&pool, options);
         let rows = [pool.row(32), pool.row(32)];
@@ -150,9 +152,9 @@ impl Scene {
 
     fn say(&mut self, request: u32, flags: u32, payload: &[u8], files: Vec<OwnedFd>) -> Option<Reply> {
         let control = self.control.as_mut()?;
-        let size = u32::try_from(payload.len()).expect("a short one");
+        let size = u32::try_from(payload.len()).expect("a short payload");
         let header = Header { request, flags: 1 | flags, size };
-        // As the socket does: one that is too long is never read.
+        // Like the socket: a message that is too long is never read.
         let heard = header.payload().map_err(Into::into).and_then(|_| control.hear(&header, payload, files));
         heard.unwrap_or_else(|error| {
             assert!(!error.to_string().is_empty());
@@ -172,25 +174,25 @@ impl Scene {
             20 => self.anything(input),
             21..=28 => self.request(input),
             29 => {
-                // It goes without a word, and comes again.
+                // The frontend disconnects without a message, and connects again.
                 self.control = None;
             }
             _ => {
-                // Waits for the kick of a ring, or not at all: what it was told may be a kick that never comes.
+                // Waits for the kick of a ring, or not at all: its kick file may never be signalled.
                 self.port.wait(at(u64::from(input.ring() % RINGS)), Duration::ZERO);
             }
         }
         if self.control.is_none() {
             self.control = Control::take(&self.port);
-            assert!(self.control.is_some(), "nobody has the port");
+            assert!(self.control.is_some(), "the port has no session");
         }
     }
 
     /// A file, mostly the guest's.
     fn file(&mut self, input: &mut Input<'_>) -> OwnedFd {
-        let same = |file: &OwnedFd| file.try_clone().expect("a file more");
+        let same = |file: &OwnedFd| file.try_clone().expect("another file descriptor");
         match input.byte() {
-            0 => std::fs::File::open("/dev/null").expect("it is always there").into(),
+            0 => std::fs::File::open("/dev/null").expect("/dev/null always exists").into(),
             1 => std::io::pipe().expect("a pipe").1.into(),
             2 => memory_file("telpher-fuzz-small", usize::from(input.byte())),
             3 => self.record.as_ref().map_or_else(|| same(&self.file), |(_, file)| same(file)),
@@ -198,7 +200,7 @@ impl Scene {
         }
     }
 
-    /// What a frontend says in the beginning: features, memory, and one ring or all.
+    /// The initial messages of a frontend: features, memory, and one ring or all.
     fn set_up(&mut self, input: &mut Input<'_>) {
         self.say(16, 0, &words(&[telpher_vhost::message::ProtocolFeatures::all().bits()]), Vec::new());
         self.say(2, 8, &words(&[input.or_any(self.features)]), Vec::new());
@@ -215,7 +217,7 @@ impl Scene {
         for Region { guest, len, user, offset } in &REGIONS[..count] {
             table.extend([*guest, *len, *user, *offset]);
         }
-        let files = (0..count).map(|_| self.file.try_clone().expect("a file more")).collect();
+        let files = (0..count).map(|_| self.file.try_clone().expect("another file descriptor")).collect();
         self.say(5, 8, &words(&table), files);
     }
 
@@ -245,9 +247,9 @@ impl Scene {
         self.say(request, flags, &payload, files);
     }
 
-    /// One request that makes sense but for an operand.
+    /// One request that is valid except for an operand.
     fn request(&mut self, input: &mut Input<'_>) {
-        // Whoever does not ask ends its session when it is refused.
+        // Without the need-reply flag a refused message ends the session.
         let flags = if input.byte() < 230 { 8 } else { 0 };
         let ring = input.ring();
         let state = |number: u64| words(&[u64::from(ring) | number << 32]);
@@ -280,9 +282,9 @@ impl Scene {
             }
             12 | 13 => {
                 let Some((place, file)) = &self.record else { return };
-                let (mut place, file) = (place.clone(), file.try_clone().expect("a file more"));
+                let (mut place, file) = (place.clone(), file.try_clone().expect("another file descriptor"));
                 if input.byte().is_multiple_of(4) {
-                    // The record is the frontend's, which writes what it likes.
+                    // The record belongs to the frontend, which may write anything.
                     let bytes = [input.byte(), input.byte()];
                     rustix::io::pwrite(&file, &bytes, u64::from(input.byte()) * 4).expect("room in the record");
                 }
@@ -324,7 +326,7 @@ impl Scene {
 
     /// Writes at an offset of the first region.
     fn write(&self, offset: u64, bytes: &[u8]) {
-        rustix::io::pwrite(&self.file, bytes, REGIONS[0].offset + offset).expect("the file is there");
+        rustix::io::pwrite(&self.file, bytes, REGIONS[0].offset + offset).expect("the file exists");
     }
 
     fn poke(&mut self, input: &mut Input<'_>) {
@@ -346,12 +348,12 @@ impl Scene {
             row.fetch(usize::from(input.byte() % 8));
             for index in before..row.len() {
                 row.resize(index, 1 + u32::from(input.byte()) * 4);
-                row.get_mut(index).expect("it is there").fill(input.byte() & 0x7f);
+                row.get_mut(index).expect("the index is in range").fill(input.byte() & 0x7f);
             }
             self.port.receive(pair, row, spare);
             spare.truncate(16);
         }
-        // Whatever came is no secret of the file's.
+        // The received packets contain no bytes from outside the regions.
         let beyond = |packet: &[u8]| packet.windows(4).any(|bytes| bytes == [CANARY; 4]);
         assert!(self.made_up || !row.iter().any(beyond), "a packet has bytes from outside the regions");
     }
@@ -361,7 +363,7 @@ impl Scene {
         match input.byte() % 8 {
             0..=3 => self.device.state().answers.extend([errors[usize::from(input.byte() % 4)]]),
             4 => self.device.state().retries = u64::from(input.byte() % 16),
-            // For ever.
+            // Permanent.
             5 if input.byte().is_multiple_of(8) => self.device.stop("as the input wants it"),
             _ => {}
         }
@@ -371,10 +373,10 @@ impl Scene {
         let Scene { port, control, pool, device, file, record, rows, made_up, .. } = self;
         drop(control);
         for ring in 0..RINGS as usize {
-            assert!(!port.is_running(ring), "ring {ring} runs, and nobody is there");
+            assert!(!port.is_running(ring), "ring {ring} runs without a session");
         }
         drop((rows, record));
-        // What was late lands somewhere, and then all is given back; by threads that a stop left behind.
+        // Late copies complete, and then everything is returned, by threads that a stop left behind.
         device.state().manual = false;
         let pairs = port.pairs();
         for pair in 0..pairs {
@@ -389,7 +391,7 @@ impl Scene {
             std::thread::yield_now();
         }
         let mut bytes = vec![0; FILE];
-        let len = rustix::io::pread(&file, &mut *bytes, 0).expect("the file is there");
+        let len = rustix::io::pread(&file, &mut *bytes, 0).expect("the file exists");
         let inside = |index: u64| REGIONS.iter().any(|it| (it.offset..it.offset + it.len).contains(&index));
         let outside = bytes[..len].iter().enumerate().filter(|(index, _)| !inside(*index as u64));
         assert!(made_up || outside.clone().all(|(_, byte)| *byte == CANARY), "bytes outside the regions were written");

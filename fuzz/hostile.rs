@@ -1,10 +1,10 @@
-//! One input against one modelled device: hostile descriptors of one tenant never panic, hang, or reach another tenant.
+//! One input on one modelled device: hostile descriptors of one tenant never panic, hang, or reach another tenant.
 //!
-//! An input is a list of calls, each a byte and its operands: offer 64 bytes, let the engines work, run a command, change
-//! a page's permission, write memory (batch lists among it). Whatever the input says, the hostile tenant's addresses mean
-//! an [`Island`], never this process. Taken in by the libFuzzer target and by the bounded test
+//! An input is a list of calls, each a byte and its operands: offer 64 bytes, let the engines work, run a command,
+//! change a page's permission, write memory (including batch lists). In every case the hostile tenant's addresses refer
+//! to an [`Island`], never to this process. Used by the libFuzzer target and by the bounded test
 //! `path/device/tests/fuzz_hostile.rs`.
-#![allow(unsafe_code, reason = "hostile descriptors are vouched for: their addresses mean an island")]
+#![allow(unsafe_code, reason = "hostile descriptors are vouched for: their addresses refer to an island")]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use telpher_abi::registers::{Command, CommandCode, PortalKind};
@@ -19,19 +19,19 @@ pub(crate) const BASE: u64 = 0x1_0000;
 pub(crate) const BYTES: u64 = 16 * 4096;
 const PAGES: usize = 16;
 const PAGE: usize = 4096;
-/// Permission bits of a page; the third lets a page request give both others.
+/// Permission bits of a page; the third lets a page request set both others.
 const READ: u8 = 1;
 const WRITE: u8 = 2;
 const ON_REQUEST: u8 = 4;
 
 const HOSTILE: u32 = 0x666;
 const HONEST: u32 = 0x7;
-/// Where the honest tenant's answer is written; the rest of its island must stay as it is.
+/// Address of the honest tenant's record; the rest of its island must not change.
 const RECORD: u64 = BASE;
-/// Steps after which a device that still works is taken to hang: a full queue of largest batches needs a tenth of it.
+/// Steps after which a device that still works counts as hung: a full queue of largest batches needs a tenth of it.
 const PATIENCE: u32 = 2_000_000;
 
-/// A few pages of memory in nobody's address space, in safe code, one byte at a time.
+/// A few pages of memory in an address space of their own, in safe code, one byte at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Island(Arc<Mutex<State>>);
 
@@ -50,7 +50,7 @@ impl Island {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what fits, whatever the permissions.
+    /// Writes as many bytes as fit, regardless of permissions.
     fn poke(&self, offset: u16, bytes: &[u8]) {
         let mut state = self.state();
         let from = usize::from(offset) % state.bytes.len();
@@ -61,14 +61,14 @@ impl Island {
 }
 
 impl State {
-    /// Index of a byte, if it may be accessed so.
+    /// Index of a byte, if this access is permitted.
     fn index(&self, address: u64, permission: u8) -> Option<usize> {
         let offset = address.checked_sub(BASE).filter(|offset| *offset < BYTES)?;
         let index = usize::try_from(offset).ok()?;
         (self.permissions[index / PAGE] & permission != 0).then_some(index)
     }
 
-    /// The byte `done` bytes into an operation that has come so far.
+    /// Address of the byte after `done` bytes of an operation.
     fn get(&self, address: Option<u64>, done: u64) -> Result<u8, Fault> {
         let index = address.and_then(|address| self.index(address, READ));
         index.map(|index| self.bytes[index]).ok_or(Fault { address: address.unwrap_or(0), write: false, done })
@@ -157,7 +157,7 @@ impl Space for Island {
     }
 }
 
-/// Takes operands from an input until it ends.
+/// Reads operands from an input until it ends.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -168,13 +168,13 @@ impl Input<'_> {
     }
 }
 
-/// Plays an input. Panics if the device does something it must not.
+/// Runs an input. Panics if the device does something forbidden.
 pub(crate) fn play(input: &[u8]) {
     let mut input = Input(input);
     let Some([preset]) = input.bytes() else { return };
     let preset = Preset::ALL[usize::from(preset) % Preset::ALL.len()];
     let options = ModelOptions::of(preset).with_config(Config::single(WqMode::Shared, 16, 2));
-    let device = ModelDevice::start(options).expect("this configuration is one the device takes");
+    let device = ModelDevice::start(options).expect("the device accepts this configuration");
     let (hostile, honest) = (Island::new(0), Island::new(0xa5));
     assert!(device.add_space(HOSTILE, Box::new(hostile.clone())));
     assert!(device.add_space(HONEST, Box::new(honest.clone())));
@@ -189,12 +189,12 @@ pub(crate) fn play(input: &[u8]) {
     assert!(state.bytes[32..].iter().all(|byte| *byte == 0xa5), "another tenant's memory was written");
 }
 
-/// One call of the input; `None` at its end.
+/// Runs one call of the input; `None` at its end.
 fn call(input: &mut Input<'_>, device: &ModelDevice, portal: &dyn Portal, island: &Island) -> Option<()> {
     match input.bytes::<1>()?[0] % 8 {
         0..=3 => {
             let descriptor = Descriptor::from_bytes(&input.bytes()?);
-            // SAFETY: the portal submits for the hostile PASID, whose addresses mean the island.
+            // SAFETY: the portal submits for the hostile PASID, whose addresses refer to the island.
             let _ = portal.offer(&unsafe { Submission::vouch(descriptor) });
         }
         4 => {
@@ -216,7 +216,7 @@ fn call(input: &mut Input<'_>, device: &ModelDevice, portal: &dyn Portal, island
                 (C::DisableWq, 1),
                 (C::EnableWq, 0),
             ][usize::from(which % 8)];
-            // A drain ends only if somebody works. Refused commands are fine.
+            // A drain ends only if engines work. Refused commands are permitted.
             device.hold(false);
             let _ = device.command(Command::new(code, operand));
             device.hold(true);
@@ -233,23 +233,23 @@ fn call(input: &mut Input<'_>, device: &ModelDevice, portal: &dyn Portal, island
     Some(())
 }
 
-/// Lets the engines work until nothing is left.
+/// Lets the engines work until no work is left.
 fn finish(device: &ModelDevice) {
     use telpher_model::Progress;
     for _ in 0..PATIENCE {
-        // Both take their step: one may wait for the other.
+        // Both step: one may wait for the other.
         if [0, 1].map(|engine| device.step_engine(engine)) == [Some(Progress::Idle); 2] {
             return;
         }
     }
-    panic!("the device does not come to rest");
+    panic!("the device does not finish its work");
 }
 
-/// Whatever the hostile tenant did, another's No-op on the same queue succeeds.
+/// Whatever the hostile tenant did, another tenant's No-op on the same queue succeeds.
 fn honest_tenant_is_served(device: &ModelDevice, island: &Island) {
     let portal = device.portal_as(0, PortalKind::UnlimitedMsix, None, HONEST);
     island.poke(0, &[0; 32]);
-    // SAFETY: the honest PASID's addresses mean an island too.
+    // SAFETY: the honest PASID's addresses refer to an island, too.
     let nop = unsafe { Submission::vouch(Descriptor::nop().with_record(RECORD)) };
     assert_eq!(portal.offer(&nop), Offer::Taken, "an idle queue takes a descriptor");
     finish(device);

@@ -1,9 +1,9 @@
-//! Inputs where no fuzzer is: seeded, the same ones each time, for as long as `TELPHER_SOAK_SECONDS` says.
+//! Inputs without a fuzzer: seeded, reproducible, for the number of seconds in `TELPHER_SOAK_SECONDS`.
 
 use std::panic::RefUnwindSafe;
 use std::time::{Duration, Instant};
 
-/// Deterministic chance: splitmix64, Steele et al. 2014. Input `seed`, of a few words or of many, below so many each.
+/// The input of a seed: splitmix64 (Steele et al. 2014), mostly up to `few` words, sometimes up to `many`.
 fn input(seed: u64, [few, many]: [u64; 2]) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
@@ -16,11 +16,11 @@ fn input(seed: u64, [few, many]: [u64; 2]) -> Vec<u8> {
     (0..words).flat_map(|_| next().to_le_bytes()).collect()
 }
 
-/// Plays one input after another; panics as the first does that panics, and says which that is.
+/// Runs one input after another; passes on the first panic, and prints its seed.
 pub(crate) fn play_all(words: [u64; 2], play: impl Fn(&[u8]) + RefUnwindSafe) {
     let seconds = std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse().expect("whole seconds"));
     let end = Instant::now() + Duration::from_secs(seconds);
-    // A short run repeats itself; a longer one goes on where the short one ended.
+    // Every run begins with seed 0; a longer run continues where a shorter one ends.
     for seed in 0.. {
         let input = input(seed, words);
         if let Err(panic) = std::panic::catch_unwind(|| play(&input)) {

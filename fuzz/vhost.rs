@@ -1,15 +1,16 @@
-//! One input against two virtqueues: a guest that writes anything into its memory between any two calls, with copies by the CPU and by a
-//! device that misbehaves. The backend lives, writes nothing outside the guest's regions, shows the guest nothing but packets, and has all
-//! its buffers back in the end.
+//! One input on two virtqueues: a guest that writes anything into its memory between any two calls, with copies by the
+//! CPU and by a faulty device. The backend survives, writes nothing outside the guest's regions, shows the guest only
+//! packets, and gets all its buffers back.
 //!
-//! An input is a list of steps, each a byte and its operands: make chains available (honest ones, odd ones), write any bytes anywhere, turn
-//! an index, submit, poll, dequeue; let the device execute some, fault, answer with an error, stop; take the guest's file away; set a ring
-//! up again. Taken in by the libFuzzer target and by the bounded test `uses/vhost/tests/fuzz_vhost.rs`.
+//! An input is a list of steps, each a byte and its operands: make chains available (valid and invalid ones), write any
+//! bytes anywhere, advance an index, submit, poll, dequeue; let the device execute some descriptors, fault, answer with
+//! an error, stop; truncate the guest's file; set a ring up again. Used by the libFuzzer target and by the bounded test
+//! `uses/vhost/tests/fuzz_vhost.rs`.
 
-#[allow(dead_code, clippy::cast_possible_truncation, reason = "this uses a part of it; tests cut small numbers")]
+#[allow(dead_code, clippy::cast_possible_truncation, reason = "only a part is used; tests truncate small numbers")]
 #[path = "../path/mover/tests/common/device.rs"]
 mod device;
-#[allow(dead_code, clippy::cast_possible_truncation, reason = "this uses a part of it; tests cut small numbers")]
+#[allow(dead_code, clippy::cast_possible_truncation, reason = "only a part is used; tests truncate small numbers")]
 #[path = "../path/mover/tests/common/naive.rs"]
 mod naive;
 
@@ -23,7 +24,8 @@ use telpher_vhost::ring::{Base, Direction, Ring, RingAddresses, RingSetup};
 use telpher_vhost::words::Features;
 use telpher_vhost::{GuestMemory, Hybrid, Lane, PacketPool, Packets, PoolOptions, QueueOptions, Region, Virtqueue};
 
-/// Guest memory: two neighbours for a guest, which lie apart in the file and begin and end within pages, and a small one by itself.
+/// Guest memory: two regions that are adjacent for the guest but apart in the file, and that begin and end within
+/// pages, and a small separate one.
 const REGIONS: [Region; 3] = [
     Region { guest: 0x1_0010, len: 0x7ff0, user: 0x7_0001_0010, offset: 0x1010 },
     Region { guest: 0x1_8000, len: 0x4008, user: 0x7_0009_0000, offset: 0xb100 },
@@ -31,23 +33,23 @@ const REGIONS: [Region; 3] = [
 ];
 /// Bytes of the file.
 const FILE: usize = 0x1_4000;
-/// What the file is full of outside the regions.
+/// The fill byte of the file outside the regions.
 const CANARY: u8 = 0xc5;
-/// What buffers are full of behind their packets; no guest writes it.
+/// The fill byte of buffers behind their packets; no guest writes it.
 const SECRET: u8 = 0xa7;
 /// Descriptors of the rings; the packed one's need not be a power of two.
 const SIZES: [u16; 2] = [16, 13];
-/// Where the rings lie, in their region; the two virtqueues' so far apart.
+/// Offsets of the rings in their region, and the distance of the two virtqueues' rings.
 const RING: u64 = 0xff0;
 const APART: u64 = 0x400;
 /// Buffers of the pool.
 const BUFFERS: u32 = 64;
 /// The longest packet.
 const LONGEST: u32 = 2000;
-/// Steps of an input: longer ones say nothing new.
+/// Most steps of an input: longer inputs find nothing new.
 const STEPS: usize = 300;
 
-/// What an input is read from; zeros at its end.
+/// The rest of an input; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -63,7 +65,7 @@ impl Input<'_> {
         self.word() % n
     }
 
-    /// An address of a buffer: mostly in a region, near an end of one, or anything.
+    /// An address of a buffer: mostly in a region, sometimes near the end of one, or anywhere.
     fn address(&mut self) -> u64 {
         let region = REGIONS[usize::from(self.byte() % 3)];
         match self.byte() % 16 {
@@ -85,13 +87,13 @@ impl Input<'_> {
     }
 }
 
-/// One virtqueue, and what a driver would know of it.
+/// One virtqueue, with the driver's state.
 struct Side {
     queue: Option<Virtqueue>,
     setup: RingSetup,
     /// Guest addresses of its parts.
     parts: RingAddresses,
-    /// The next place the driver would write (and, of a packed ring, its turn).
+    /// The next position that the driver would write (and, of a packed ring, its wrap counter).
     next: u16,
     turn: bool,
 }
@@ -104,11 +106,11 @@ struct Scene {
     pool: PacketPool,
     sides: [Side; 2],
     spare: Packets,
-    /// The file is shorter now.
+    /// The file was truncated.
     torn: bool,
 }
 
-/// Plays one input; panics if a promise is broken.
+/// Runs one input; panics if a promise is broken.
 pub(crate) fn play(input: &[u8]) {
     let mut input = Input(input);
     let mut scene = Scene::new(&mut input);
@@ -130,12 +132,12 @@ impl Scene {
         }
         assert_eq!(rustix::io::pwrite(&file, &bytes, 0).expect("room for the guest"), FILE);
         let table: Vec<_> = REGIONS.iter().map(|region| (*region, file.as_fd())).collect();
-        let memory = Arc::new(GuestMemory::new().replaced(&table).expect("regions that can be"));
+        let memory = Arc::new(GuestMemory::new().replaced(&table).expect("valid regions"));
 
         let device = Arc::new(TestDevice::new(QueueMode::Shared, 1 + u32::from(input.byte() % 16)));
         device.state().manual = true;
         let lane = Lane::new(Arc::clone(&device) as Arc<dyn Portal>, 1 + u32::from(input.byte() % 32));
-        let lane = Arc::new(lane.expect("a lane with room"));
+        let lane = Arc::new(lane.expect("a queue with entries"));
         let hybrid = [Hybrid::Cpu, Hybrid::Device, Hybrid::From(200)][usize::from(input.byte() % 3)];
         let options = QueueOptions { hybrid, lanes: vec![lane], in_flight: 1 + usize::from(input.byte() % 32) };
 
@@ -143,7 +145,7 @@ impl Scene {
         let mut all = pool.lend(at(BUFFERS.into()));
         for index in 0..all.len() {
             all.resize(index, LONGEST);
-            all.get_mut(index).expect("it is there").fill(SECRET);
+            all.get_mut(index).expect("the index is in range").fill(SECRET);
         }
         drop(all);
 
@@ -161,7 +163,7 @@ impl Scene {
         let packed = features.contains(Features::RING_PACKED);
         let sides = [Direction::Receive, Direction::Transmit].map(|direction| {
             let first = RING + APART * u64::from(direction == Direction::Transmit);
-            // All in the first region, which the frontend has at another distance.
+            // All in the first region, which the frontend maps at another distance.
             let parts = |base: u64| RingAddresses {
                 descriptors: base + first,
                 driver: base + first + 0x200,
@@ -178,7 +180,7 @@ impl Scene {
         scene
     }
 
-    /// The ring from its beginning, as after a reset. What was in flight lands first: there is a device that works.
+    /// Resets the ring to its beginning. Copies in flight complete first: the device works here.
     fn set_up(&mut self, side: usize) {
         self.device.state().manual = false;
         self.sides[side].queue = None;
@@ -192,7 +194,7 @@ impl Scene {
     }
 
     fn poke(&self, guest: u64, bytes: &[u8]) {
-        // The guest writes its own memory only, and nothing that it must not learn.
+        // The guest writes only its own memory, and never the secret byte.
         let known = |&byte: &u8| if [SECRET, CANARY].contains(&byte) { 0 } else { byte };
         let bytes: Vec<u8> = bytes.iter().map(known).collect();
         let region = REGIONS.iter().find(|region| guest.checked_sub(region.guest).is_some_and(|at| at < region.len));
@@ -200,7 +202,7 @@ impl Scene {
         let from = guest - region.guest;
         let room = at(region.len - from).min(bytes.len());
         if !self.torn {
-            rustix::io::pwrite(&self.file, &bytes[..room], region.offset + from).expect("the file is there");
+            rustix::io::pwrite(&self.file, &bytes[..room], region.offset + from).expect("the file exists");
         }
     }
 
@@ -232,9 +234,9 @@ impl Scene {
                 }
             }
             _ => match input.byte() {
-                // Once: a file that is cut again, further on, grows, by zeros.
+                // Only once: truncating again at a larger size would extend the file with zeros.
                 0..=3 if !self.torn => {
-                    // From now on the guest has memory of its own, of which we see nothing.
+                    // From now on the guest has memory of its own that the test does not see.
                     self.torn = true;
                     rustix::fs::ftruncate(&self.file, u64::from(input.below(0x6000))).expect("files may shrink");
                 }
@@ -244,7 +246,7 @@ impl Scene {
         }
     }
 
-    /// Chains as a driver makes them, of odd links now and then.
+    /// Chains as a driver makes them, sometimes with invalid links.
     fn offer(&mut self, side: usize, input: &mut Input<'_>) {
         let packed = self.sides[side].setup.features.contains(Features::RING_PACKED);
         let size = self.sides[side].setup.size;
@@ -261,7 +263,7 @@ impl Scene {
                 }
                 let (address, len) = (input.address(), input.len());
                 let len = if flags & 4 != 0 { len % 20 * 16 } else { len };
-                // Chains of a split ring lie three places apart.
+                // Chains of a split ring are three descriptors apart.
                 let place = if packed { self.sides[side].next } else { (head % size * 3 + link) % size };
                 let words = if packed {
                     [head, flags | if self.sides[side].turn { 1 << 7 } else { 1 << 15 }]
@@ -294,7 +296,7 @@ impl Scene {
             let longest = if input.byte().is_multiple_of(8) { LONGEST } else { 300 };
             let len = 1 + u32::from(input.word()) % longest;
             row.resize(index, len);
-            row.get_mut(index).expect("it is there").fill(input.byte() & 0x7f);
+            row.get_mut(index).expect("the index is in range").fill(input.byte() & 0x7f);
         }
         let before = row.len();
         assert_eq!(queue.submit_enqueue_burst(&mut row), before - row.len());
@@ -325,11 +327,11 @@ impl Scene {
         match what {
             0 | 1 => {
                 let host = self.memory.host(REGIONS[0].guest + (u64::from(operand) << 7), 1);
-                self.device.fault(host.expect("it lies in the region"), 1 + u32::from(operand % 4));
+                self.device.fault(host.expect("the address is in the region"), 1 + u32::from(operand % 4));
             }
             2 | 3 => self.device.state().answers.extend([errors[usize::from(operand) % errors.len()]]),
             4 => self.device.state().retries = u64::from(operand % 16),
-            // For ever.
+            // Permanent.
             5 if operand % 8 == 0 => self.device.stop("as the input wants it"),
             _ => self.device.state().faults.clear(),
         }
@@ -339,24 +341,24 @@ impl Scene {
         self.device.state().manual = false;
         self.sides.iter_mut().for_each(|side| side.queue = None);
         self.spare.truncate(0);
-        assert_eq!(self.pool.free(), at(BUFFERS.into()), "every buffer is back");
+        assert_eq!(self.pool.free(), at(BUFFERS.into()), "all buffers are returned");
         let mut bytes = vec![0; FILE];
-        let len = rustix::io::pread(&self.file, &mut *bytes, 0).expect("the file is there");
+        let len = rustix::io::pread(&self.file, &mut *bytes, 0).expect("the file exists");
         for (index, byte) in bytes[..len].iter().enumerate() {
             let inside =
                 REGIONS.iter().any(|region| (region.offset..region.offset + region.len).contains(&(index as u64)));
             assert!(inside || *byte == CANARY, "byte {index:#x} of the file, outside the regions, is {byte:#x}");
         }
         let secrets = bytes[..len].windows(4).filter(|bytes| *bytes == [SECRET; 4]).count();
-        assert_eq!(secrets, 0, "the guest sees packets, not what lay behind them");
+        assert_eq!(secrets, 0, "the guest sees bytes behind a packet");
     }
 }
 
-/// The packets' buffers are as in the beginning.
+/// Fills the packets' buffers as in the beginning.
 fn hide(packets: &mut Packets) {
     for index in 0..packets.len() {
         packets.resize(index, LONGEST);
-        packets.get_mut(index).expect("it is there").fill(SECRET);
+        packets.get_mut(index).expect("the index is in range").fill(SECRET);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Any bytes as calls on a cache over a device that misbehaves; see `cache.rs` above for the grammar.
+//! Any bytes as calls on a cache over a faulty device; see `cache.rs` above for the grammar.
 #![no_main]
 
 #[path = "../cache.rs"]

@@ -1,4 +1,4 @@
-//! Any messages and files to a backend's control plane, between any bursts; see `control.rs` above for the grammar.
+//! Any messages and files for a backend's control plane, between bursts; see `control.rs` above for the grammar.
 #![no_main]
 
 #[path = "../control.rs"]

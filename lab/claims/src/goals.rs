@@ -1,21 +1,21 @@
-//! What was to be reached, and whether it is.
+//! Goals of the simulator, and whether they are reached.
 
 use crate::experiments::series::{Comparison, mean};
 use crate::published::Use;
 use crate::verdict::{Row, Tally, Verdict, is_device_number};
 
-/// Something that was to be reached.
+/// A goal.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Goal {
-    /// What.
+    /// Its description.
     pub says: &'static str,
-    /// How far it came.
+    /// The result.
     pub reached: String,
-    /// Whether it was; nothing where no line was drawn beforehand, and what came is only told.
+    /// Whether it was reached; `None` if no limit was set beforehand and the result is only reported.
     pub met: Option<bool>,
 }
 
-/// All goals, from everything that was simulated.
+/// All goals, evaluated on all simulated results.
 #[must_use]
 pub fn all(rows: &[Row], series: &[Comparison]) -> Vec<Goal> {
     vec![
@@ -43,7 +43,7 @@ fn device_numbers(rows: &[Row]) -> Goal {
     Goal {
         says: "held-out numbers of the device itself: 80 % of them hold",
         reached: format!("{}; of those never in view {}", share(tally), share(untouched)),
-        // All of them count; those never in view are told beside.
+        // All of them count; those that influenced no choice are reported in addition.
         met: Some(tally.simulated > 0 && tally.share() >= 0.8),
     }
 }
@@ -93,7 +93,7 @@ fn found_or_shown(rows: &[Row], says: &'static str, id: &str) -> Goal {
         return Goal { says, reached: "not simulated".into(), met: Some(false) };
     };
     let mut reached = format!("{}: {}", row.verdict.name().to_lowercase(), row.simulated);
-    for (name, text) in [("beside: ", &row.beside), ("", &row.claim.notes)] {
+    for (name, text) in [("other readings: ", &row.beside), ("", &row.claim.notes)] {
         if !text.is_empty() {
             reached += &format!("; {name}{text}");
         }
@@ -104,7 +104,8 @@ fn found_or_shown(rows: &[Row], says: &'static str, id: &str) -> Goal {
 /// Sizes below which front ends decide. Source: the earlier model failed there.
 const SMALL: u32 = 1024;
 
-/// The earlier model: 6.1 % on average over all sizes of comparisons with a pattern, 31 % at 512 B. No line was drawn for this one.
+/// The earlier model: 6.1 % on average over all sizes of comparisons with a pattern, 31 % at 512 B. No limit was set
+/// for this one.
 fn small_batches(series: &[Comparison]) -> Goal {
     let wanted = || series.iter().filter(|series| series.series.id.starts_with("lightdsa.1e.batch."));
     let points = || wanted().flat_map(|series| &series.points).filter(|point| point.size <= SMALL);
@@ -116,7 +117,7 @@ fn small_batches(series: &[Comparison]) -> Goal {
     }
 }
 
-/// The earlier model: 1.27 for both sizes. No line was drawn for this one.
+/// The earlier model: 1.27 for both sizes. No limit was set for this one.
 fn gain_of_engines(series: &[Comparison]) -> Goal {
     let says = "four engines over one, 512 B and 1 KB (the earlier model: 1.27, 1.27)";
     let at = |id: &str, size: u32| {
@@ -196,7 +197,7 @@ mod tests {
             all(&[], &series).into_iter().find(|goal| goal.says.starts_with("four engines")).unwrap()
         };
         let known = goal(0.2, 0.2);
-        assert!(known.met.is_none() && known.reached.ends_with("+0 %"), "no line was drawn: {}", known.reached);
+        assert!(known.met.is_none() && known.reached.ends_with("+0 %"), "no limit was set: {}", known.reached);
         assert!(goal(0.0, 0.25).reached.ends_with("-20 %"));
     }
 }

@@ -1,38 +1,38 @@
-//! Where experiments are done: the same scenario is simulated once, whoever asks for it.
+//! A cache of simulations: each scenario is simulated once.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use telpher_sim::{Machine, Outcome, Scenario, ScenarioError};
 
-/// Simulates scenarios, and remembers what came of them.
+/// Simulates scenarios and stores the results.
 #[derive(Debug, Default)]
 pub struct Lab {
-    /// Where everything is done.
+    /// A machine that replaces the published ones.
     instead: Option<Machine>,
-    /// Built-in machines that somebody asked for.
+    /// Built-in machines used so far.
     machines: RefCell<BTreeMap<String, Option<Machine>>>,
     outcomes: RefCell<BTreeMap<String, Rc<Outcome>>>,
     profiles: RefCell<BTreeSet<(String, u64)>>,
 }
 
 impl Lab {
-    /// A lab where everything is done on this machine, in place of those of which numbers were published.
+    /// A lab that runs everything on this machine instead of the published machines.
     #[must_use]
     pub fn on(machine: Machine) -> Self {
         Lab { instead: Some(machine), ..Lab::default() }
     }
 
-    /// That machine, if there is one.
+    /// The replacing machine, if any.
     #[must_use]
     pub fn instead(&self) -> Option<&Machine> {
         self.instead.as_ref()
     }
 
-    /// What comes of a scenario.
+    /// Returns the results of a scenario.
     ///
     /// # Errors
-    /// What the machine has not, or a device refuses.
+    /// The machine lacks something, or a device refuses something.
     pub fn run(&self, scenario: &Scenario) -> Result<Rc<Outcome>, ScenarioError> {
         let moved = self.instead.as_ref().map(|machine| self.moved(scenario, machine));
         let scenario = moved.as_ref().unwrap_or(scenario);
@@ -50,13 +50,14 @@ impl Lab {
         Ok(outcome)
     }
 
-    /// Profiles on which something was simulated, with their hashes.
+    /// Profiles of the simulations so far, with their hashes.
     #[must_use]
     pub fn profiles(&self) -> Vec<(String, u64)> {
         self.profiles.borrow().iter().cloned().collect()
     }
 
-    /// The same on another machine. The one number of its own machine that an experiment varies it varies there too.
+    /// The same scenario on the replacing machine. A number of its own machine that an experiment varies is varied
+    /// there, too.
     fn moved(&self, scenario: &Scenario, machine: &Machine) -> Scenario {
         let (own, mut machine) = (&scenario.machine, machine.clone());
         let ways = self.built_in(&own.name, |known| known.map(|machine| machine.cache.ddio_ways));
@@ -66,12 +67,12 @@ impl Lab {
         Scenario { machine, ..scenario.clone() }
     }
 
-    /// Whether a profile's name and hash tell all of a machine: nobody changed it after reading.
+    /// True if a profile's name and hash identify the machine: it was not changed after reading.
     fn is_as_read(&self, machine: &Machine) -> bool {
         self.instead.as_ref() == Some(machine) || self.built_in(&machine.name, |known| known == Some(machine))
     }
 
-    /// What is to be known of a built-in machine.
+    /// The information about a built-in machine.
     fn built_in<T>(&self, name: &str, known: impl FnOnce(Option<&Machine>) -> T) -> T {
         let mut machines = self.machines.borrow_mut();
         known(machines.entry(name.to_owned()).or_insert_with(|| Machine::built_in(name)).as_ref())

@@ -1,11 +1,11 @@
-//! What was published about the device, held against the simulator.
+//! Compares published results about the device with the simulator.
 //!
 //! ```text
 //! data/*.toml ──► published: claims, series ──────────────────────────┐
-//! setups: the published systems ──► experiments ──lab──► what is found ──► verdict
+//! setups: the published systems ──► experiments ──lab──► simulated results ──► verdict
 //! ```
 //!
-//! The simulator never sees this room: nothing in it may depend on what it is to be held against.
+//! The simulator does not depend on this crate: nothing in it may depend on the results that it is compared with.
 #![forbid(unsafe_code)]
 
 pub mod experiments;

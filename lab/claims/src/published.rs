@@ -1,31 +1,31 @@
-//! What was published: claims by document, raw series; numbers as printed, each with where it stands.
+//! Published results: claims by document, and raw series; numbers as printed, each with its source.
 
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// What a claim is used for.
+/// The use of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Use {
-    /// A parameter was set by it: it proves nothing.
+    /// A parameter was set from it: it proves nothing.
     Calibrate,
-    /// Held out: nothing was set by it.
+    /// Held out: no parameter was set from it.
     Validate,
-    /// How something was measured.
+    /// A measurement method.
     Setup,
-    /// About something else.
+    /// Not about the device.
     Context,
 }
 
-/// What a claim is about.
+/// The subject of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum About {
     /// The device itself: throughput, latency, scaling, waiting for it.
     Device,
-    /// Cores and caches beside it.
+    /// Cores and caches besides the device.
     Host,
-    /// A program that uses it.
+    /// A program that uses the device.
     Application,
 }
 
@@ -35,70 +35,70 @@ pub enum About {
 pub enum Kind {
     /// A number was printed.
     Number,
-    /// A size at which one thing begins to be better than another.
+    /// A size from which one alternative is better than another.
     Crossover,
-    /// An order or a form; no number was printed.
+    /// An order or a shape; no number was printed.
     Shape,
 }
 
-/// What was printed.
+/// The printed value.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
     /// No number.
     #[default]
     None,
-    /// One.
+    /// One number.
     One(f64),
-    /// Several, or a range.
+    /// Several numbers, or a range.
     Many(Vec<f64>),
 }
 
-/// One sentence of a document that a simulation can be held against.
+/// A statement of a document that can be compared with a simulation.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// Its name: a letter for the document, a number.
+    /// Its name: a letter for the document, and a number.
     pub id: String,
     /// Short name of the document.
     #[serde(skip)]
     pub document: String,
-    /// Where it stands there.
+    /// Its position in the document.
     #[serde(rename = "where")]
     pub place: String,
-    /// What it says, in our words.
+    /// The statement in our words.
     pub says: String,
-    /// What it is about.
+    /// Its subject.
     pub about: About,
-    /// What it is used for.
+    /// Its use.
     #[serde(rename = "use")]
     pub usage: Use,
     /// How it can be checked.
     pub kind: Kind,
-    /// How the number is meant: `about`, `above`, `up to` …; nothing where it is meant as it stands.
+    /// Relation of the number: `about`, `above`, `up to` …; empty for equality.
     #[serde(default)]
     pub relation: String,
     /// The number.
     #[serde(default)]
     pub value: Value,
-    /// Of what.
+    /// Its unit.
     #[serde(default)]
     pub unit: String,
-    /// Bounds within which a simulated number holds, if they are not the number ± tolerance.
+    /// Bounds within which a simulated number holds, if not the number ± tolerance.
     pub accept: Option<(f64, f64)>,
-    /// That tolerance in per cent.
+    /// The tolerance in per cent.
     #[serde(default = "ten")]
     pub tolerance: f64,
-    /// What an experiment compares.
+    /// The comparison of its experiment.
     #[serde(default)]
     pub check: String,
-    /// The number was computed from printed ones.
+    /// The number was computed from printed numbers.
     #[serde(default)]
     pub derived: bool,
-    /// What else is to be known.
+    /// Notes.
     #[serde(default)]
     pub notes: String,
-    /// What was chosen while a held-out claim was in view; empty where nothing was.
+    /// The choices that were made with knowledge of a held-out claim; empty if none.
     #[serde(default)]
     pub seen: String,
 }
@@ -108,7 +108,7 @@ fn ten() -> f64 {
 }
 
 impl Claim {
-    /// Held out, and nothing was chosen while it was in view.
+    /// True if it is held out and influenced no choice.
     #[must_use]
     pub fn is_untouched(&self) -> bool {
         self.usage == Use::Validate && self.seen.is_empty()
@@ -136,8 +136,8 @@ impl Claim {
         }
     }
 
-    /// How far a simulated number is from what was printed, as a share of that; `None` where only a bound or no number was printed.
-    /// Inside a printed range it is 0.
+    /// Deviation of a simulated number from the printed one, as a share of that; `None` if only a bound or no number
+    /// was printed. Inside a printed range it is 0.
     #[must_use]
     pub fn deviation(&self, simulated: f64) -> Option<f64> {
         if matches!(self.relation.as_str(), "above" | "at least" | "below" | "far below" | "just above") {
@@ -157,7 +157,7 @@ impl Claim {
     }
 }
 
-/// Who does the operations of a series.
+/// What executes the operations of a series.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
@@ -175,26 +175,26 @@ pub struct Series {
     pub id: String,
     /// How it was measured.
     pub says: String,
-    /// Who does it.
+    /// What executes the operations.
     pub by: By,
-    /// What it is used for.
+    /// Its use.
     #[serde(rename = "use")]
     pub usage: Use,
     /// Engines of the device.
     pub engines: u32,
-    /// Operation, as the specification names it.
+    /// Operation, by its name in the specification.
     pub op: String,
     /// Bytes of an operation.
     pub size: Vec<u32>,
-    /// Microseconds of one, rounded to hundredths.
+    /// Microseconds of one operation, rounded to hundredths.
     #[serde(default)]
     pub time_us: Vec<f64>,
     /// MiB a second.
     pub mib_per_s: Vec<f64>,
-    /// The same of a core, where it was measured beside.
+    /// The rate of a core, if measured in addition.
     #[serde(default)]
     pub cpu_mib_per_s: Vec<f64>,
-    /// The same of the device where the library's optimisations were on.
+    /// The rate of the device with the library's optimisations.
     #[serde(default)]
     pub optimised_mib_per_s: Vec<f64>,
 }
@@ -250,7 +250,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_claim_is_there_once_and_says_where_it_stands() {
+    fn every_claim_is_unique_and_has_a_source() {
         let ids: BTreeSet<&str> = claims().iter().map(|claim| claim.id.as_str()).collect();
         assert_eq!((claims().len(), ids.len()), (168, 168));
         for claim in claims() {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_checked_says_what_is_compared() {
+    fn every_checkable_claim_has_a_comparison() {
         for claim in claims().iter().filter(|claim| matches!(claim.usage, Use::Calibrate | Use::Validate)) {
             match claim.kind {
                 Kind::Shape => assert!(!claim.check.is_empty(), "{}", claim.id),
@@ -271,16 +271,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_view_was_held_out_and_says_what_was_chosen() {
+    fn seen_claims_are_held_out_and_describe_the_choice() {
         for claim in claims().iter().filter(|claim| !claim.seen.is_empty()) {
             assert!(claim.usage == Use::Validate && claim.seen.split_whitespace().count() > 8, "{}", claim.id);
         }
         assert!(claims().iter().any(Claim::is_untouched) && claims().iter().any(|claim| !claim.seen.is_empty()));
     }
 
-    /// A range that was printed is not made wider than its digits tell; a bound is not moved.
+    /// A printed range is widened only by its rounding; a bound is not changed.
     #[test]
-    fn what_was_printed_as_a_range_is_the_range() {
+    fn a_printed_range_is_the_accepted_range() {
         for claim in claims().iter().filter(|claim| claim.usage == Use::Validate) {
             let (Value::Many(range), true) = (&claim.value, claim.kind != Kind::Shape) else { continue };
             let (least, most) = claim.bounds();

@@ -1,7 +1,8 @@
-//! The thesis' query (Fürst, §6): the four ways in which it was executed, with what was printed of each, and ways in which it was not.
+//! The thesis' query (Fürst, §6): its four published variants with their printed numbers, and further variants.
 //!
 //! ```text
-//! published, questions ─► Way { query, queues } ──lab──► Told { time, speedup, hits, stages }   beside: Published { claims }
+//! published, questions ─► Way { query, queues } ──lab──► Told { time, speedup, hits, stages }   compared with:
+//! Published { claims }
 //! ```
 
 use crate::lab::Lab;
@@ -10,53 +11,53 @@ use crate::setups::on;
 use telpher_device::WqMode;
 use telpher_sim::{App, Late, LoadOutcome, Measure, MemorySide, Pages, Prefetch, Query, Scenario, ScenarioError, What};
 
-/// A way to execute the query.
+/// A variant of the query.
 #[derive(Clone, Debug)]
 pub struct Way {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// The query.
     pub query: Query,
-    /// How the one queue of each device is.
+    /// Mode of the one queue of each device.
     pub mode: WqMode,
-    /// What was printed of it.
+    /// Its published numbers.
     pub published: Option<Published>,
 }
 
-/// What was printed of a way.
+/// The published numbers of a variant.
 #[derive(Clone, Copy, Debug)]
 pub struct Published {
     /// Its time, ms.
     pub time: &'static Claim,
-    /// How many times as fast it was as with all columns in DDR.
+    /// Its speed-up over all columns in DDR.
     pub speedup: &'static Claim,
-    /// Hits of the cache, per cent; nothing was fetched where there is none.
+    /// Cache hits in per cent; `None` without prefetching.
     pub hits: Option<&'static Claim>,
 }
 
-/// What came of a way.
+/// The simulated results of a variant.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Told {
     /// Its time.
     pub ms: f64,
-    /// How many times as fast as with all columns in DDR and nothing fetched.
+    /// Its speed-up over all columns in DDR without prefetching.
     pub speedup: f64,
-    /// Chunks that were in fast memory when they were needed, per cent (in cache mode: pages); nothing where there is no such memory.
+    /// Chunks that were in fast memory when needed, in per cent (in cache mode: pages); `None` without such memory.
     pub hits: Option<f64>,
-    /// Milliseconds for which all hardware threads together were at each stage: `SCAN_a`, `SCAN_b` if anything is fetched, `AGGREGATE`.
+    /// Milliseconds of all hardware threads together in each stage: `SCAN_a`, `SCAN_b` with prefetching, `AGGREGATE`.
     pub stages: Vec<Measure>,
-    /// Submissions that a full queue sent back.
+    /// Submissions that a full queue refused.
     pub sent_back: f64,
 }
 
-/// What the thesis did not try, or could not.
+/// A question that the thesis does not answer.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What outputs call it.
+    /// Its name in outputs.
     pub id: &'static str,
     /// The question.
     pub asks: &'static str,
-    /// Ways that answer it, in pairs: both columns on one node, each on its own.
+    /// Variants that answer it, in pairs: both columns on one node, and on different nodes.
     pub ways: Vec<Way>,
 }
 
@@ -65,30 +66,30 @@ impl Way {
         Way { name, query, mode: WqMode::Shared, published: None }
     }
 
-    /// The way with what was printed of it.
+    /// The variant with its published numbers.
     fn printed(self, time: &str, speedup: &str, hits: Option<&str>) -> Self {
         let claim = |id: &str| claims().iter().find(|claim| claim.id == id).expect("a test asks for all ways");
         let published = Published { time: claim(time), speedup: claim(speedup), hits: hits.map(claim) };
         Way { published: Some(published), ..self }
     }
 
-    /// The thesis' machine (§3.1) that executes it so.
+    /// The scenario of the variant on the thesis' machine (§3.1).
     #[must_use]
     pub fn scenario(&self) -> Scenario {
         let mut scenario = on("xeon-max-9468", 8, self.mode, 1);
         for group in scenario.devices.iter_mut().flat_map(|device| &mut device.groups) {
             for queue in &mut group.grouped_workqueues {
-                // Only what asks for it is served by the device.
+                // Only the prefetching query uses the device.
                 queue.block_on_fault = 1;
             }
         }
         scenario.with("query", 1, What::App(App::Query(self.query.clone())))
     }
 
-    /// Executes it, and the query with all columns in DDR beside it.
+    /// Simulates it, and the query with all columns in DDR for comparison.
     ///
     /// # Errors
-    /// Another machine, in whose lab it is, has not enough devices or nodes.
+    /// The lab's replacing machine has too few devices or nodes.
     pub fn run(&self, lab: &Lab) -> Result<Told, ScenarioError> {
         let (own, near) = (lab.run(&self.scenario())?, lab.run(&Way::of("", Query::of_two_columns()).scenario())?);
         let own = &own.loads[0];
@@ -105,8 +106,8 @@ impl Way {
 }
 
 impl Question {
-    /// A sentence with numbers: what the fastest of its ways takes, and what the thesis' own way does; with both columns on one node, and
-    /// with each on its own.
+    /// A sentence with the time of the fastest of its variants and of the thesis' own variant; with both columns on one
+    /// node, and on different nodes.
     ///
     /// ```
     /// use telpher_claims::{lab::Lab, query::questions};
@@ -119,16 +120,16 @@ impl Question {
     /// ```
     ///
     /// # Errors
-    /// Another machine, in whose lab it is, has not enough devices or nodes.
+    /// The lab's replacing machine has too few devices or nodes.
     pub fn answer(&self, lab: &Lab) -> Result<String, ScenarioError> {
         let mut said = Vec::new();
         for (b, place) in ["columns on one node", "each on its own"].into_iter().enumerate() {
             let own = Way::of("", Query::prefetching(b)).run(lab)?;
             let pairs = self.ways.iter().skip(b).step_by(2);
-            let told = pairs.map(|way| Ok((way.name, way.run(lab)?))).collect::<Result<Vec<_>, ScenarioError>>()?;
-            let Some((name, best)) = told.into_iter().min_by(|a, b| a.1.ms.total_cmp(&b.1.ms)) else { continue };
+            let result = pairs.map(|way| Ok((way.name, way.run(lab)?))).collect::<Result<Vec<_>, ScenarioError>>()?;
+            let Some((name, best)) = result.into_iter().min_by(|a, b| a.1.ms.total_cmp(&b.1.ms)) else { continue };
             let change = (best.ms / own.ms - 1.0) * 100.0;
-            let hits = |told: &Told| told.hits.map_or(String::new(), |hits| format!("{hits:.0} %"));
+            let hits = |result: &Told| result.hits.map_or(String::new(), |hits| format!("{hits:.0} %"));
             said.push(format!(
                 "{place}: {:.1} ms in place of {:.1} ({change:+.1} %), hits {} in place of {} ({name})",
                 best.ms,
@@ -160,12 +161,12 @@ pub fn published() -> Vec<Way> {
     ]
 }
 
-/// Both columns on one node, and each on its own.
+/// Both columns on one node, and on different nodes.
 fn both(names: [&'static str; 2], query: impl Fn(usize) -> Query) -> [Way; 2] {
     [0, 1].map(|b| Way::of(names[b], query(b)))
 }
 
-/// With prefetching, something of it otherwise.
+/// With prefetching and a change to it.
 fn fetched(names: [&'static str; 2], change: impl Fn(&mut Prefetch)) -> [Way; 2] {
     both(names, |b| {
         let mut query = Query::prefetching(b);
@@ -174,7 +175,7 @@ fn fetched(names: [&'static str; 2], change: impl Fn(&mut Prefetch)) -> [Way; 2]
     })
 }
 
-/// What was not tried: the thesis' own conclusion (§7) and discussion ask for most of it.
+/// Variants that were not tried: the thesis' own conclusion (§7) and discussion suggest most of them.
 #[must_use]
 pub fn questions() -> Vec<Question> {
     let chunks = |names, mib: u64| both(names, move |b| Query { chunk: mib << 20, ..Query::prefetching(b) });
@@ -187,7 +188,7 @@ pub fn questions() -> Vec<Question> {
     let push_pull = |names, split| {
         both(names, move |b| {
             let mut query = Query::prefetching(b);
-            // Those of nodes 0 and 1, or of node 0.
+            // The devices of nodes 0 and 1, or of node 0.
             let near = u16::from(b > 0);
             if let Some(prefetch) = &mut query.prefetch {
                 prefetch.lanes.retain(|lane| lane.device <= near);
@@ -206,7 +207,7 @@ pub fn questions() -> Vec<Question> {
     vec![
         question(
             "push-pull",
-            "Two devices, those of the columns' node and of the threads', in place of the socket's four (one where those nodes are the same)",
+            "Two devices, those of the column's node and of the threads' node, in place of the socket's four (one if the nodes are the same)",
             vec![
                 push_pull(["push-pull, in turn", "push-pull, in turn, columns apart"], false),
                 push_pull(["push-pull, in parts", "push-pull, in parts, columns apart"], true),
@@ -215,7 +216,7 @@ pub fn questions() -> Vec<Question> {
         question("dedicated", "Dedicated queues in place of shared ones (§7)", vec![dedicated]),
         question(
             "waiting",
-            "Waiting for a copy that is late, in place of reading the chunk where it lies: on a hardware thread, or away from it until an interrupt (§7)",
+            "Waiting for a late copy, in place of reading the original chunk: polling on a hardware thread, or yielding it until an interrupt (§7)",
             vec![
                 fetched(["late: polled for", "late: polled for, columns apart"], |it| it.late = Late::Poll),
                 fetched(["late: slept for", "late: slept for, columns apart"], |it| it.late = Late::Interrupt),
@@ -223,7 +224,7 @@ pub fn questions() -> Vec<Question> {
         ),
         question(
             "steps",
-            "Fetching in step with scanning, in place of as fast as it can (§6.1)",
+            "Prefetching in step with scanning, in place of as fast as possible (§6.1)",
             vec![
                 fetched(["in step", "in step, columns apart"], |it| it.relaxed = false),
                 fetched(["in step, late: slept for", "in step, late: slept for, columns apart"], |it| {
@@ -233,7 +234,7 @@ pub fn questions() -> Vec<Question> {
         ),
         question(
             "overlap",
-            "A group that sums over a chunk before it scans the next, in place of both at once (so in drafts of §6.1)",
+            "A group that sums over a chunk before it scans the next, in place of both at once (as in drafts of §6.1)",
             vec![both(["one after the other", "one after the other, columns apart"], |b| Query {
                 overlapping: false,
                 ..Query::prefetching(b)
@@ -241,14 +242,14 @@ pub fn questions() -> Vec<Question> {
         ),
         question(
             "order",
-            "Threads that begin with one device after the other, in place of all with the first",
+            "Threads that begin with different devices, in place of all with the first",
             vec![fetched(["devices in turn by thread", "devices in turn by thread, columns apart"], |it| {
                 it.spread = true
             })],
         ),
         question(
             "chunks",
-            "Larger chunks, or smaller ones, than 16 MiB (§6.1)",
+            "Chunks larger or smaller than 16 MiB (§6.1)",
             vec![
                 chunks(["chunks of 4 MiB", "chunks of 4 MiB, columns apart"], 4),
                 chunks(["chunks of 8 MiB", "chunks of 8 MiB, columns apart"], 8),
@@ -278,13 +279,13 @@ mod tests {
     fn the_tables_are_within_ten_per_cent() {
         let lab = Lab::default();
         for way in published() {
-            let (told, printed) = (way.run(&lab).unwrap(), way.published.unwrap());
-            for (claim, value) in [(printed.time, told.ms), (printed.speedup, told.speedup)] {
+            let (result, printed) = (way.run(&lab).unwrap(), way.published.unwrap());
+            for (claim, value) in [(printed.time, result.ms), (printed.speedup, result.speedup)] {
                 let off = claim.deviation(value).unwrap();
                 assert!(off.abs() < 0.1, "{}, {}: {:.1} % off", way.name, claim.unit, off * 100.0);
             }
-            assert_eq!(printed.hits.is_some(), told.hits.is_some());
-            let off = printed.hits.zip(told.hits).map(|(claim, hits)| claim.deviation(hits).unwrap());
+            assert_eq!(printed.hits.is_some(), result.hits.is_some());
+            let off = printed.hits.zip(result.hits).map(|(claim, hits)| claim.deviation(hits).unwrap());
             assert!(off.unwrap_or(0.0).abs() < 0.1, "{}: hits {off:?}", way.name);
             assert!(!matches!(printed.time.value, Value::None));
         }
@@ -299,8 +300,8 @@ mod tests {
             assert!(!question.ways.is_empty() && question.ways.len() % 2 == 0, "{}", question.id);
             for way in question.ways {
                 assert!(names.insert(way.name), "{} twice", way.name);
-                let told = way.run(&lab).unwrap();
-                assert!(told.ms > 80.0 && told.ms < 200.0 && told.hits.is_some(), "{}: {told:?}", way.name);
+                let result = way.run(&lab).unwrap();
+                assert!(result.ms > 80.0 && result.ms < 200.0 && result.hits.is_some(), "{}: {result:?}", way.name);
                 assert!(!seen.contains(&way.query), "{} is another", way.name);
                 seen.push(way.query);
             }
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_such_memory_says_so() {
+    fn a_machine_without_hbm_is_refused() {
         let machine = telpher_sim::Machine::built_in("spr-asplos").unwrap();
         let error = published()[1].run(&Lab::on(machine)).unwrap_err().to_string();
         assert!(error.contains("node") || error.contains("devices"), "{error}");

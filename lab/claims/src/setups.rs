@@ -1,10 +1,11 @@
-//! The systems on which numbers were measured, as scenarios without work, and the work that was done on them.
+//! The measured systems as scenarios without loads, and the loads of the measurements.
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::{By, Lane, Machine, Scenario, Stream, What};
 
-/// Kuper et al., §4.1: Sapphire Rapids, so many devices, one queue each with all 128 entries, so many engines behind it.
+/// Kuper et al., §4.1: Sapphire Rapids with `devices` devices; each has one queue with all 128 entries and `engines`
+/// engines.
 ///
 /// # Panics
 /// Never: the profile is built in.
@@ -13,7 +14,7 @@ pub fn asplos(devices: usize, mode: WqMode, engines: u32) -> Scenario {
     on("spr-asplos", devices, mode, engines)
 }
 
-/// A profile's machine with so many devices, alike: one queue with all 128 entries, so many engines.
+/// A profile's machine with identical devices: one queue with all 128 entries, and `engines` engines.
 ///
 /// # Panics
 /// If there is no such profile.
@@ -25,27 +26,27 @@ pub fn on(profile: &str, devices: usize, mode: WqMode, engines: u32) -> Scenario
     scenario
 }
 
-/// One after the other: submitted, waited for, the next.
+/// One operation at a time: submit, wait, then the next.
 #[must_use]
 pub fn one_by_one(op: Opcode, size: u32, batch: u32) -> Stream {
     Stream { batch, submissions: 100, ..Stream::of(op, size) }
 }
 
-/// The same where its descriptors, too, were flushed from the caches before each submission: so Kuper et al. compare the device with a
-/// core, and look at the parts of its latency (§4.1).
+/// The same with descriptors that are flushed from the caches before each submission. Kuper et al. use it to compare
+/// the device with a core, and to measure the parts of its latency (§4.1).
 #[must_use]
 pub fn flushed(op: Opcode, size: u32, batch: u32) -> Stream {
     Stream { cold_descriptors: true, ..one_by_one(op, size, batch) }
 }
 
-/// So many kept in flight, long enough that begin and end do not matter.
+/// `depth` operations in flight, long enough that begin and end do not matter.
 #[must_use]
 pub fn in_flight(op: Opcode, size: u32, depth: u32, batch: u32) -> Stream {
     let submissions = (2000 / u64::from(batch.max(1))).max(10 * u64::from(depth));
     Stream { depth, batch, submissions, ..Stream::of(op, size) }
 }
 
-/// The same by a core itself.
+/// The same executed by a core.
 #[must_use]
 pub fn by_core(op: Opcode, size: u32) -> Stream {
     Stream { by: By::Cpu, submissions: 100, ..Stream::of(op, size) }
@@ -57,13 +58,13 @@ pub fn through(device: u16, wq: usize, mode: WqMode, stream: Stream) -> Stream {
     Stream { by: By::Device(Lane { device, wq, shared: mode == WqMode::Shared }), ..stream }
 }
 
-/// One thread that does that.
+/// A load with one thread.
 #[must_use]
 pub fn alone(scenario: Scenario, stream: Stream) -> Scenario {
     threads(scenario, 1, stream)
 }
 
-/// So many threads that do that, each the same.
+/// A load with several identical threads.
 #[must_use]
 pub fn threads(scenario: Scenario, threads: u32, stream: Stream) -> Scenario {
     scenario.with(stream.op.name(), threads, What::Stream(stream))

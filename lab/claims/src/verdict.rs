@@ -1,4 +1,4 @@
-//! What came of a claim: published, simulated, deviation, verdict.
+//! The verdict on a claim: published and simulated values, deviation, verdict.
 
 use crate::experiments::{self, Found};
 use crate::lab::Lab;
@@ -6,32 +6,32 @@ use crate::published::{About, Claim, Kind, Use, Value, claims};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// What came of a claim.
+/// The verdict on a claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The simulation gives what was published.
+    /// The simulation gives the published result.
     Holds,
-    /// It does not.
+    /// The simulation gives another result.
     Fails {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It does not, and cannot: published numbers contradict each other.
+    /// The simulation gives another result, and must: published numbers contradict each other.
     Contradicts {
-        /// Whom.
+        /// The contradicted claims or documents.
         whom: String,
-        /// How.
+        /// The contradiction.
         why: String,
     },
     /// There is nothing to simulate.
     NotSimulated {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
 impl Verdict {
-    /// In a word or two.
+    /// The verdict in a word or two.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl Verdict {
         }
     }
 
-    /// The reason, if there is one to tell.
+    /// The reason, if there is one.
     #[must_use]
     pub fn why(&self) -> String {
         match self {
@@ -53,55 +53,56 @@ impl Verdict {
     }
 }
 
-/// A claim and what came of it.
+/// A claim with its verdict.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The claim.
     pub claim: &'static Claim,
-    /// What the simulation gives, for people; empty where nothing was simulated.
+    /// The simulated result as text; empty if nothing was simulated.
     pub simulated: String,
-    /// The same in a few words.
+    /// The same, shortened.
     pub brief: String,
-    /// What other readings of the claim give, for people; the verdict does not depend on it. Empty where there is none.
+    /// The results of other readings of the claim as text; the verdict does not depend on them. Empty if there are
+    /// none.
     pub beside: String,
-    /// How far that is from what was published, as a share of it, where a number was printed; the farthest of several.
+    /// Deviation from the published number, as a share of it; the largest of several.
     pub deviation: Option<f64>,
-    /// What comes of it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
 impl Row {
-    /// What was published, for people.
+    /// The published value as text.
     #[must_use]
     pub fn published(&self) -> String {
         published(self.claim)
     }
 
-    /// Whether it counts as a number, not as a form.
+    /// True if the claim counts as a number, not as a shape.
     #[must_use]
     pub fn is_quantitative(&self) -> bool {
         self.claim.kind != Kind::Shape
     }
 }
 
-/// A reason that someone found.
+/// A recorded reason.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reason {
     id: String,
     why: String,
-    /// Published numbers that it contradicts.
+    /// Published numbers that the claim contradicts.
     contradicts: Option<String>,
-    /// By what it can be seen.
+    /// The evidence.
     shown: Option<String>,
-    /// Nothing shows it.
+    /// There is no evidence.
     #[serde(default)]
     supposed: bool,
 }
 
 impl Reason {
-    /// The reason, and whether anything shows it.
-    fn told(&self) -> String {
+    /// The reason, and whether there is evidence for it.
+    fn text(&self) -> String {
         match &self.shown {
             Some(by) => format!("{} (shown by {by})", self.why),
             None if self.supposed => format!("supposed: {}", self.why),
@@ -121,24 +122,24 @@ static REASONS: LazyLock<Vec<Reason>> = LazyLock::new(|| {
     toml::from_str::<Reasons>(include_str!("../data/reasons.toml")).expect("built in, and read by a test").reason
 });
 
-/// What is said of a claim that does not hold as long as nobody found out why.
+/// The text for a claim that does not hold and has no recorded reason.
 pub const UNKNOWN: &str = "not known yet";
 
-/// What is said of one that does not hold on a machine of which it was not published.
+/// The text for a claim that does not hold on another machine than the published one.
 pub const ELSEWHERE: &str = "it was published of another machine";
 
-/// Somebody found out why this claim does not hold.
+/// True if a reason is recorded for this claim.
 #[must_use]
 pub fn has_reason(id: &str) -> bool {
     REASONS.iter().any(|reason| reason.id == id)
 }
 
-/// Does a claim's experiment and says what came of it.
+/// Runs a claim's experiment and returns its verdict.
 #[must_use]
 pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
     let elsewhere = lab.instead().is_some();
     let reason = REASONS.iter().find(|reason| reason.id == claim.id);
-    let why = |otherwise: &str| reason.map_or_else(|| otherwise.to_owned(), Reason::told);
+    let why = |otherwise: &str| reason.map_or_else(|| otherwise.to_owned(), Reason::text);
     let nothing = |why: String| Row {
         claim,
         simulated: String::new(),
@@ -168,23 +169,23 @@ pub fn of(lab: &Lab, claim: &'static Claim) -> Row {
     let (simulated, deviation, holds) = judge(claim, &found);
     let verdict = match reason {
         _ if holds => Verdict::Holds,
-        // Reasons are of the machines that were published.
+        // The recorded reasons are for the published machines.
         _ if elsewhere => Verdict::Fails { why: ELSEWHERE.to_owned() },
         Some(reason @ Reason { contradicts: Some(whom), .. }) => {
-            Verdict::Contradicts { whom: whom.clone(), why: reason.told() }
+            Verdict::Contradicts { whom: whom.clone(), why: reason.text() }
         }
         _ => Verdict::Fails { why: why(UNKNOWN) },
     };
     Row { claim, simulated, brief: brief(claim, &found), beside, deviation, verdict }
 }
 
-/// Several numbers, each with what it is of.
+/// Several numbers with their names.
 fn listed(claim: &Claim, values: &[(String, f64)]) -> String {
     let each = values.iter().map(|(of, value)| format!("{of}: {}", quantity(*value, &claim.unit)));
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// What was found, in a few words: of several numbers the least and the greatest.
+/// A short form of a result: of several numbers the smallest and the largest.
 fn brief(claim: &Claim, found: &Found) -> String {
     match found {
         Found::Number(value) => quantity(*value, &claim.unit),
@@ -199,12 +200,12 @@ fn brief(claim: &Claim, found: &Found) -> String {
     }
 }
 
-/// All claims, or those named, and what came of them.
+/// All claims, or the named ones, with their verdicts.
 pub fn all(lab: &Lab, wanted: impl Fn(&Claim) -> bool) -> Vec<Row> {
     claims().iter().filter(|claim| wanted(claim)).map(|claim| of(lab, claim)).collect()
 }
 
-/// What was found, how far from what was published, and whether that holds.
+/// The result, its deviation, and whether the claim holds.
 fn judge(claim: &Claim, found: &Found) -> (String, Option<f64>, bool) {
     let (least, most) = claim.bounds();
     let inside = |value: f64| (least..=most).contains(&value);
@@ -221,7 +222,7 @@ fn judge(claim: &Claim, found: &Found) -> (String, Option<f64>, bool) {
     }
 }
 
-/// What was published, for people.
+/// The published value as text.
 fn published(claim: &Claim) -> String {
     let relation = if claim.relation.is_empty() { String::new() } else { format!("{} ", claim.relation) };
     match &claim.value {
@@ -236,7 +237,7 @@ fn published(claim: &Claim) -> String {
     }
 }
 
-/// A number with its unit, for people: `4.1 KiB`, `30.0 GB/s`, `0.93`.
+/// A number with its unit as text: `4.1 KiB`, `30.0 GB/s`, `0.93`.
 #[must_use]
 pub fn quantity(value: f64, unit: &str) -> String {
     if !value.is_finite() {
@@ -260,23 +261,23 @@ fn trimmed(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// How many hold, and how far numbers are off.
+/// Statistics over claims.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Tally {
-    /// Claims that were simulated.
+    /// Simulated claims.
     pub simulated: usize,
-    /// Those that hold.
+    /// Claims that hold.
     pub hold: usize,
-    /// Those whose sources contradict each other.
+    /// Claims whose sources contradict each other.
     pub contradict: usize,
-    /// Numbers whose deviation is known.
+    /// Numbers with a known deviation.
     pub numbers: usize,
     /// Their mean absolute deviation, a share.
     pub mean: f64,
 }
 
 impl Tally {
-    /// Over some rows.
+    /// The statistics of some rows.
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     pub fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Self {
         let (mut tally, mut sum) = (Tally::default(), 0.0);
@@ -297,7 +298,7 @@ impl Tally {
         tally
     }
 
-    /// Share of those that hold.
+    /// Share of the claims that hold.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     pub fn share(&self) -> f64 {
@@ -335,19 +336,19 @@ mod tests {
         }
     }
 
-    /// A contradiction, too, is shown, not supposed.
+    /// A contradiction, too, has evidence.
     #[test]
     fn a_reason_is_shown_or_said_to_be_supposed() {
         for reason in REASONS.iter() {
             assert!(reason.shown.is_some() != reason.supposed, "{}", reason.id);
             assert!(reason.contradicts.is_none() || reason.shown.is_some(), "{}", reason.id);
-            let told = reason.told();
-            assert!(told.starts_with("supposed: ") || told.contains("(shown by "), "{told}");
+            let text = reason.text();
+            assert!(text.starts_with("supposed: ") || text.contains("(shown by "), "{text}");
         }
     }
 
     #[test]
-    fn what_is_not_simulated_does_not_count() {
+    fn claims_that_are_not_simulated_do_not_count() {
         let row = |verdict| Row {
             claim: claim("K-028"),
             simulated: String::new(),

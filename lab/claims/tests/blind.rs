@@ -1,9 +1,9 @@
-//! The simulator cannot have looked: nothing of what it is held against stands in its code or its profiles.
+//! The simulator is independent of the published results: no held-out value occurs in its code or its profiles.
 
 use std::path::{Path, PathBuf};
 use telpher_claims::published::{Kind, Use, Value, claims};
 
-/// Every file that a simulation is made of, with its text. Tests are not: they hold it against something, as this room does.
+/// Every file of the simulator, with its text, without tests: tests compare with published values, like this crate.
 fn files() -> Vec<(PathBuf, String)> {
     let sim = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim");
     let mut folders = vec![sim.join("src"), sim.join("profiles")];
@@ -16,7 +16,7 @@ fn files() -> Vec<(PathBuf, String)> {
                 continue;
             }
             let text = std::fs::read_to_string(&path).unwrap();
-            // A file's own tests come last.
+            // Unit tests are at the end of a file.
             let code = text.split("#[cfg(test)]").next().unwrap_or("").to_owned();
             files.push((path, code));
         }
@@ -25,7 +25,7 @@ fn files() -> Vec<(PathBuf, String)> {
     files
 }
 
-/// Numbers of a text, comments left out.
+/// Numbers of a text, without comments.
 fn numbers(text: &str) -> Vec<String> {
     let code = text.lines().map(|line| line.split("//").next().unwrap_or("").split('#').next().unwrap_or(""));
     let mut numbers = Vec::new();
@@ -53,7 +53,7 @@ fn no_claim_is_named() {
     }
 }
 
-/// A held-out number that is nobody's by chance: of three digits with a point, or of two with one in a comment.
+/// Held-out numbers that hardly occur by chance: with at least `digits` digits and a decimal point.
 fn held_out_values(digits: usize) -> Vec<(&'static str, String)> {
     let mut values = Vec::new();
     for claim in claims().iter().filter(|claim| claim.usage == Use::Validate && claim.kind == Kind::Number) {
@@ -74,7 +74,7 @@ fn held_out_values(digits: usize) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn no_value_of_a_held_out_claim_stands_there() {
+fn no_value_of_a_held_out_claim_occurs() {
     let values = held_out_values(3);
     assert!(values.len() > 10, "{values:?}");
     for (path, text) in files() {
@@ -85,10 +85,10 @@ fn no_value_of_a_held_out_claim_stands_there() {
     }
 }
 
-/// A profile's comments say where its numbers come from: a number with a point that was printed of a held-out claim is no source. Two
-/// digits may be somebody else's, so that a comment is looked at only where it names the document.
+/// A profile's comments give the sources of its numbers; a held-out number with a decimal point is no source. A number of two digits may
+/// be from elsewhere, so a comment is checked only if it names the document.
 #[test]
-fn no_comment_states_what_a_held_out_claim_measured() {
+fn no_comment_has_a_held_out_value_of_its_document() {
     let values = held_out_values(2);
     assert!(values.len() > held_out_values(3).len(), "{values:?}");
     for (path, text) in files() {
@@ -101,7 +101,7 @@ fn no_comment_states_what_a_held_out_claim_measured() {
     }
 }
 
-/// Whether a line names the document that a claim is of.
+/// True if a line names the document of a claim.
 fn names_its_document(line: &str, claim: &str) -> bool {
     let names: &[&str] = match &claim[..1] {
         "K" => &["kuper", "asplos"],
@@ -122,7 +122,7 @@ fn comments(text: &str) -> String {
 }
 
 #[test]
-fn a_number_is_found_where_it_stands() {
+fn numbers_in_code_and_comments_are_found() {
     assert_eq!(
         numbers("a = 159.72 # 7.02\nlet b = 1_024; // 4.63\nx1.5..=3"),
         ["159.72", "1024", "1.5..", "3"].map(|n| n.trim_end_matches('.').to_owned())

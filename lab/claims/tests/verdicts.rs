@@ -1,6 +1,6 @@
-//! What comes of every claim, written down: a change is seen, whichever way it goes.
+//! The recorded verdict of every claim: any change is noticed.
 //!
-//! `TELPHER_WRITE_VERDICTS=1 cargo test -p telpher-claims --test verdicts` writes it down anew; read the difference before it is kept.
+//! `TELPHER_WRITE_VERDICTS=1 cargo test -p telpher-claims --test verdicts` records them again; check the difference before committing it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,19 +9,19 @@ use telpher_claims::lab::Lab;
 use telpher_claims::published::Use;
 use telpher_claims::verdict::{self, Row, Verdict};
 
-/// All of them, once for all tests.
+/// All verdicts, computed once for all tests.
 fn rows() -> &'static [Row] {
     static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
     ROWS.get_or_init(|| verdict::all(&Lab::default(), |_| true))
 }
 
 #[test]
-fn every_verdict_is_as_it_was_written_down() {
+fn every_verdict_is_as_recorded() {
     let mut seen = String::new();
     for row in rows() {
         let off = row.deviation.filter(|off| off.is_finite());
         let off = off.map_or(String::new(), |off| format!(" {:+.0} %", off * 100.0));
-        // Nothing has no sign, which would change with the last digit of a cost.
+        // Zero gets no sign, because the sign would change with the last digit of a cost.
         let off = if [" +0 %", " -0 %"].contains(&&*off) { " 0 %".to_owned() } else { off };
         let _ = writeln!(seen, "{} {}{off}", row.claim.id, row.verdict.name().to_lowercase());
     }
@@ -40,21 +40,21 @@ fn every_verdict_is_as_it_was_written_down() {
 }
 
 #[test]
-fn whatever_does_not_hold_says_why() {
+fn every_claim_that_does_not_hold_has_a_reason() {
     let dumb = rows().iter().filter(|row| row.verdict != Verdict::Holds && row.verdict.why() == verdict::UNKNOWN);
     assert_eq!(dumb.map(|row| row.claim.id.as_str()).collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
 #[test]
-fn what_holds_needs_no_excuse() {
+fn a_claim_that_holds_has_no_reason() {
     let excused = rows().iter().filter(|row| row.verdict == Verdict::Holds && verdict::has_reason(&row.claim.id));
     assert_eq!(excused.map(|row| row.claim.id.as_str()).collect::<Vec<_>>(), Vec::<&str>::new());
     assert!(rows().iter().any(|row| verdict::has_reason(&row.claim.id)));
 }
 
-/// All but one: what the ratio would be of was never printed.
+/// All claims but one: the source does not print the base of its ratio.
 #[test]
-fn what_calibrates_or_is_held_out_has_an_experiment() {
+fn every_calibrating_or_held_out_claim_has_an_experiment() {
     let checked = |row: &&Row| matches!(row.claim.usage, Use::Calibrate | Use::Validate);
     let without = rows().iter().filter(checked).filter(|row| matches!(row.verdict, Verdict::NotSimulated { .. }));
     let without: Vec<&Row> = without.collect();
@@ -62,16 +62,16 @@ fn what_calibrates_or_is_held_out_has_an_experiment() {
     assert!(without.iter().all(|row| verdict::has_reason(&row.claim.id)));
 }
 
-/// What other readings give is shown, and decides nothing.
+/// The results of other readings are shown, and decide nothing.
 #[test]
-fn other_readings_stand_beside() {
+fn other_readings_are_shown() {
     let row = rows().iter().find(|row| row.claim.id == "K-044").unwrap();
     assert!(row.beside.starts_with("8 KB: ") && !row.simulated.contains("8 KB"), "{} | {}", row.simulated, row.beside);
 }
 
-/// The same again gives the same numbers: nothing depends on what ran before, or on the order of a hash.
+/// A repetition gives the same numbers: nothing depends on earlier runs, or on the order of a hash map.
 #[test]
-fn an_experiment_gives_the_same_again() {
+fn an_experiment_is_reproducible() {
     let of = |id: &str| verdict::all(&Lab::default(), |claim| claim.id == id)[0].simulated.clone();
     for id in ["K-028", "K-035", "V-024", "T-066"] {
         assert_eq!(of(id), of(id), "{id}");

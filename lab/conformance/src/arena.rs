@@ -1,8 +1,8 @@
-//! The memory all cases live in, and the one place that vouches for descriptors.
+//! The memory of all cases, and the only module that vouches for descriptors.
 //!
-//! An arena is one reservation of address space. Its first part is memory with named places; behind it lies a guard that is
-//! never mapped and longer than any transfer, so whatever size a descriptor names, it ends in the arena or in the guard.
-//! Nobody gets a reference into it: the judge reads and writes through volatile accesses, so a device may do so at any time.
+//! An arena is one reservation of address space. Its first part is memory with named regions. Behind it is a guard that
+//! is never mapped and longer than any transfer, so a range of any size ends in the arena or in the guard. No code gets
+//! a reference into it: the suite reads and writes through volatile accesses, so a device may access it at any time.
 #![allow(unsafe_code, reason = "devices read and write this memory behind the compiler's back")]
 
 use std::cell::RefCell;
@@ -16,41 +16,42 @@ use telpher_portal::{Offer, Portal, Submission};
 pub(crate) const PAGE: u64 = 4096;
 /// Bytes of memory.
 const BYTES: u64 = 0x200_0000;
-/// Bytes behind it that stay unmapped: twice the longest transfer, because DIF destinations are longer than their source.
+/// Bytes behind it that stay unmapped: twice the longest transfer, because DIF destinations are longer than their
+/// source.
 const GUARD: u64 = 0x2_4000_0000;
-/// Addresses below are never mapped (Linux `vm.mmap_min_addr` is 64 KiB where distributions leave it alone).
+/// Lower addresses are never mapped (Linux `vm.mmap_min_addr` is 64 KiB by default in distributions).
 const LOWEST_MAPPED: u64 = 0x1_0000;
-/// Addresses from here on are not user space.
+/// Higher addresses are not user space.
 const USER_END: u64 = 0x8000_0000_0000;
 
-/// Places of the arena, as offsets.
+/// Regions of the arena, as offsets.
 pub(crate) mod place {
     /// Completion records.
     pub(crate) const RECORDS: u64 = 0x0;
     /// Batch lists.
     pub(crate) const LISTS: u64 = 0x1_0000;
-    /// What operations read; written once, when the arena is made.
+    /// Input of operations; written once, when the arena is created.
     pub(crate) const INPUT: u64 = 0x10_0000;
-    /// What operations write.
+    /// Output of operations.
     pub(crate) const OUT1: u64 = 0x30_0000;
     /// Second destination.
     pub(crate) const OUT2: u64 = 0x50_0000;
     /// Delta records, seeds, readback targets.
     pub(crate) const AUX: u64 = 0x70_0000;
-    /// Four lanes of 4 MiB whose pages cases take away.
+    /// Four buffers of 4 MiB whose pages cases make inaccessible.
     pub(crate) const LANES: u64 = 0x80_0000;
-    /// Bytes of a lane.
+    /// Bytes of such a buffer.
     pub(crate) const LANE: u64 = 0x40_0000;
     /// The event log.
     pub(crate) const EVENT_LOG: u64 = 0x180_0000;
-    /// Pages that nobody has touched since [`super::Arena::forget`].
+    /// Pages that were not touched since [`super::Arena::forget`].
     pub(crate) const COLD: u64 = 0x1c0_0000;
 }
 
-/// What the process may do with a page.
+/// Access of the process to a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
-    /// Nothing.
+    /// None.
     None,
     /// Read.
     Read,
@@ -58,7 +59,7 @@ pub(crate) enum Access {
     All,
 }
 
-/// See the module.
+/// The memory of all cases; see the module.
 #[derive(Debug)]
 pub(crate) struct Arena {
     base: u64,
@@ -95,7 +96,7 @@ impl Arena {
         arena
     }
 
-    #[expect(clippy::unused_self, reason = "reads as a question to the arena")]
+    #[expect(clippy::unused_self, reason = "called as a method of the arena")]
     fn host_size(&self, bytes: u64) -> usize {
         usize::try_from(bytes).expect("a 64-bit machine")
     }
@@ -131,7 +132,7 @@ impl Arena {
             Access::Read => libc::PROT_READ,
             Access::All => libc::PROT_READ | libc::PROT_WRITE,
         };
-        // SAFETY: the range lies in our mapping, and nobody holds references into it.
+        // SAFETY: the range is in our mapping, and no references into it exist.
         let done = unsafe {
             libc::mprotect(
                 ptr::with_exposed_provenance_mut(self.host_size(self.base + offset)),
@@ -157,10 +158,10 @@ impl Arena {
         }
     }
 
-    /// Gives pages back, so that they are mapped but not present and will read as zero.
+    /// Discards pages, so that they are mapped but not present and will read as zero.
     pub(crate) fn forget(&self, offset: u64, bytes: u64) {
         assert!(offset.is_multiple_of(PAGE) && offset + bytes <= BYTES, "whole pages of the arena");
-        // SAFETY: the range lies in our mapping; its content is given up, and nobody holds references into it.
+        // SAFETY: the range is in our mapping; its content is discarded, and no references into it exist.
         let done = unsafe {
             libc::madvise(
                 ptr::with_exposed_provenance_mut(self.host_size(self.base + offset)),
@@ -171,7 +172,7 @@ impl Arena {
         assert_eq!(done, 0, "madvise of our own pages");
     }
 
-    /// True if the range is accessible for what is asked.
+    /// True if the range is readable, or writable if `write`.
     fn allows(&self, offset: u64, bytes: u64, write: bool) -> bool {
         let restricted = self.restricted.borrow();
         let first = offset & !(PAGE - 1);
@@ -181,7 +182,7 @@ impl Arena {
     /// Reads bytes.
     pub(crate) fn read(&self, address: u64, bytes: u64) -> Vec<u8> {
         let offset = self.offset(address);
-        assert!(self.allows(offset, bytes, false), "the judge reads {address:#x}, which it has taken away");
+        assert!(self.allows(offset, bytes, false), "the suite reads {address:#x}, which a case made inaccessible");
         fence(Ordering::Acquire);
         // SAFETY: in our mapping and readable (checked above); volatile, because devices write here.
         (0..bytes).map(|i| unsafe { ptr::read_volatile(self.pointer(address + i)) }).collect()
@@ -192,7 +193,7 @@ impl Arena {
         let offset = self.offset(address);
         assert!(
             self.allows(offset, bytes.len() as u64, true),
-            "the judge writes {address:#x}, which it has taken away"
+            "the suite writes {address:#x}, which a case made inaccessible"
         );
         for (i, byte) in (0..).zip(bytes) {
             // SAFETY: in our mapping and writable (checked above); volatile, because devices read here.
@@ -201,11 +202,12 @@ impl Arena {
         fence(Ordering::Release);
     }
 
-    /// Writes one byte many times.
+    /// Fills a range with one byte.
     pub(crate) fn set(&self, address: u64, bytes: u64, value: u8) {
         let offset = self.offset(address);
-        assert!(self.allows(offset, bytes, true), "the judge writes {address:#x}, which it has taken away");
-        // SAFETY: in our mapping and writable (checked above). Not volatile: used before a device is told of the range.
+        assert!(self.allows(offset, bytes, true), "the suite writes {address:#x}, which a case made inaccessible");
+        // SAFETY: in our mapping and writable (checked above). Not volatile: used before the range is submitted to a
+        // device.
         unsafe { ptr::write_bytes(self.pointer(address), value, self.host_size(bytes)) };
         fence(Ordering::Release);
     }
@@ -243,17 +245,17 @@ impl Arena {
         }
     }
 
-    /// Offers a descriptor whose addresses all lie in the arena, in its guard, or where nothing is ever mapped.
+    /// Offers a descriptor whose addresses are all in the arena, in its guard, or where nothing is ever mapped.
     ///
     /// # Panics
     ///
     /// If it names other memory, which is a bug of the case.
     pub(crate) fn offer(&self, portal: &dyn Portal, descriptor: &Descriptor) -> Offer {
         self.check(descriptor, true);
-        // SAFETY: `check` has seen that every range the descriptor names, and every range a member of its batch names,
-        // lies in this arena, in the guard behind it, or where nothing is mapped. The arena's memory belongs to the arena
-        // alone, is touched through raw accesses only, and its addresses are never given back to the system (see `drop`),
-        // so any access at any time is tolerated.
+        // SAFETY: `check` has verified that every range that the descriptor, or a member of its batch, names is in this
+        // arena, in the guard behind it, or where nothing is mapped. The arena's memory belongs to the arena alone, is
+        // accessed through raw pointers only, and its addresses are never returned to the system (see `drop`), so any
+        // access at any time is tolerated.
         portal.offer(&unsafe { Submission::vouch(*descriptor) })
     }
 
@@ -261,7 +263,7 @@ impl Arena {
         for (address, bytes) in named_ranges(d) {
             assert!(
                 self.is_ours(address, bytes),
-                "a case names memory of others: {address:#x}, {bytes} bytes, in {d:?}"
+                "a case names memory outside the arena: {address:#x}, {bytes} bytes, in {d:?}"
             );
         }
         if d.opcode_code() == 0x01 && may_be_batch {
@@ -269,7 +271,7 @@ impl Arena {
             for i in 0..count {
                 let at = list + 64 * i;
                 let offset = at.wrapping_sub(self.base);
-                // Where the judge cannot read, a device cannot either: it finds no member there.
+                // If the suite cannot read a member, a device cannot either.
                 if offset < BYTES && self.allows(offset, 64, false) {
                     let mut bytes = [0; 64];
                     bytes.copy_from_slice(&self.read(at, 64));
@@ -287,8 +289,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: replaces our own mapping, into which nobody holds references. The addresses stay reserved for ever, so a
-        // device that is late finds nothing there instead of somebody else's memory.
+        // SAFETY: replaces our own mapping; no references into it exist. The addresses stay reserved for ever, so a
+        // late device access finds nothing there instead of other memory.
         let _ = unsafe {
             libc::mmap(
                 ptr::with_exposed_provenance_mut(self.host_size(self.base)),
@@ -302,8 +304,8 @@ impl Drop for Arena {
     }
 }
 
-/// Every range of memory that a descriptor of DSA 1.x names, legal or not. Wider than what is accessed: DIF destinations
-/// count twice the source, alignment is rounded out.
+/// Every memory range that a descriptor of DSA 1.x names, legal or not. Wider than the accessed ranges: DIF
+/// destinations count twice the source, and alignment is rounded outwards.
 fn named_ranges(d: &Descriptor) -> Vec<(u64, u64)> {
     let size = u64::from(d.size());
     let wide = 2 * size + 64;

@@ -1,4 +1,4 @@
-//! From reset to enabled queues, through the registers, as a driver does it.
+//! Bring-up from reset to enabled queues, through the registers, like a driver.
 
 use crate::subject::{Capabilities, DeviceWish, HANDLE, HERE, QueueWish, Registers};
 use telpher_abi::registers::{
@@ -23,11 +23,11 @@ pub fn capabilities(registers: &dyn Registers) -> Capabilities {
     }
 }
 
-/// Configures and enables what is wished.
+/// Configures and enables a device for a wish.
 ///
 /// # Errors
 ///
-/// A sentence with the command and the error it gave.
+/// A sentence with the command and its error.
 pub fn bring_up(registers: &dyn Registers, wish: &DeviceWish) -> Result<(), String> {
     if wish.bare {
         return Ok(());
@@ -41,7 +41,7 @@ pub fn bring_up(registers: &dyn Registers, wish: &DeviceWish) -> Result<(), Stri
     Ok(())
 }
 
-/// Requests [`HANDLE`] of both tables where handles must be requested (CMDCAP bit 13).
+/// Requests [`HANDLE`] of both tables if handles must be requested (CMDCAP bit 13).
 fn request_handles(registers: &dyn Registers) -> Result<(), String> {
     let gen_cap = GenCap([registers.read(offset::GENCAP, 8)]);
     if !gen_cap.command_capability() || registers.read(offset::CMDCAP, 8) >> 13 & 1 == 0 {
@@ -57,7 +57,7 @@ fn request_handles(registers: &dyn Registers) -> Result<(), String> {
     Ok(())
 }
 
-/// Configures what is wished and enables nothing.
+/// Configures a device for a wish, and enables nothing.
 pub fn configure(registers: &dyn Registers, wish: &DeviceWish) {
     let map = Map::of(registers);
     let gen_cfg = GenCfg([registers.read(offset::GENCFG, 4)])
@@ -109,7 +109,7 @@ pub fn wqcfg(wish: &QueueWish) -> WqCfg {
         .with_op_config(wish.operations.unwrap_or_default())
 }
 
-/// Writes bytes 0–23 of a WQCFG, and its operations where the device has that field and the image names some.
+/// Writes bytes 0–23 of a WQCFG, and its operations if the device has that field and the image names some.
 pub(crate) fn write_wqcfg(registers: &dyn Registers, map: &Map, index: u64, config: &WqCfg) {
     let at = map.wqcfg(index);
     for (word, value) in (0u64..).zip(&config.0[..3]) {
@@ -123,7 +123,7 @@ pub(crate) fn write_wqcfg(registers: &dyn Registers, map: &Map, index: u64, conf
     }
 }
 
-/// Lets `pasid` use entry `index` of both interrupt tables.
+/// Permits `pasid` to use entry `index` of both interrupt tables.
 pub(crate) fn open_interrupt(registers: &dyn Registers, index: u16, pasid_enable: bool, pasid: u32) {
     let map = Map::of(registers);
     let pasid = if pasid_enable { pasid } else { 0 };
@@ -140,7 +140,7 @@ fn ones(count: u64) -> u64 {
     (1 << count) - 1
 }
 
-/// Where the tables lie in BAR0.
+/// Offsets of the tables in BAR0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Map {
     pub(crate) grpcfg: u64,
@@ -199,7 +199,7 @@ pub fn command(registers: &dyn Registers, code: CommandCode, operand: u32) -> Re
     }
 }
 
-/// Writes a command and returns the status it ends with; `None` if it never ends.
+/// Writes a command and returns its final status; `None` if it never ends.
 pub(crate) fn issue(registers: &dyn Registers, command: Command) -> Option<CmdStatus> {
     registers.write(offset::CMD, 4, command.0[0]);
     for _ in 0..PATIENCE {

@@ -1,14 +1,14 @@
-//! What a case is and how it ends.
+//! Test cases and their results.
 
-use crate::stand::Stand;
+use crate::fixture::Fixture;
 use crate::subject::DeviceWish;
 use std::fmt::Debug;
 
-/// Where in the specification an expectation comes from; cases are counted by it.
+/// The section of the specification that defines an expected result; cases are counted by section.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Section(pub &'static str);
 
-/// Sections, by what they are about.
+/// Sections by topic.
 pub(crate) mod section {
     use super::Section;
     pub(crate) const OPCODES: Section = Section("SPEC Table 8-2 opcodes");
@@ -45,47 +45,47 @@ pub(crate) mod section {
 
 /// Why a case did not pass.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Trouble {
-    /// The subject lacks what the case needs.
+pub(crate) enum NotPassed {
+    /// The subject lacks something that the case needs.
     Skip(String),
-    /// It did otherwise.
+    /// The result differs from the specification.
     Fail {
-        /// What the specification says.
+        /// The expected result.
         expected: String,
-        /// What came.
+        /// The actual result.
         got: String,
     },
 }
 
-/// How a case ended.
-pub(crate) type Verdict = Result<(), Trouble>;
+/// The result of a case.
+pub(crate) type Verdict = Result<(), NotPassed>;
 
-/// One question to a device.
+/// A test case.
 pub(crate) struct Case {
-    /// The answer, as a sentence.
+    /// The tested property, as a sentence.
     pub(crate) name: String,
     pub(crate) section: Section,
-    /// The device it is put to.
+    /// The device that the case needs.
     pub(crate) wish: DeviceWish,
-    /// The device must be new and is not used again.
+    /// The device must be new and is not used for other cases.
     pub(crate) fresh: bool,
     pub(crate) body: Box<Body>,
 }
 
-/// The question itself.
-type Body = dyn Fn(&Stand) -> Verdict;
+/// The code of the case.
+type Body = dyn Fn(&Fixture) -> Verdict;
 
 impl Case {
     pub(crate) fn new(
         section: Section,
         name: impl Into<String>,
         wish: &DeviceWish,
-        body: impl Fn(&Stand) -> Verdict + 'static,
+        body: impl Fn(&Fixture) -> Verdict + 'static,
     ) -> Self {
         Case { name: name.into(), section, wish: wish.clone(), fresh: false, body: Box::new(body) }
     }
 
-    /// The same on a device of its own.
+    /// The same case on a device of its own.
     pub(crate) fn fresh(mut self) -> Self {
         self.fresh = true;
         self
@@ -105,12 +105,12 @@ pub(crate) fn holds(what: impl Into<String>, holds: bool, got: impl FnOnce() -> 
     if holds { Ok(()) } else { fail(what, got()) }
 }
 
-pub(crate) fn fail<T>(expected: impl Into<String>, got: impl Into<String>) -> Result<T, Trouble> {
-    Err(Trouble::Fail { expected: expected.into(), got: got.into() })
+pub(crate) fn fail<T>(expected: impl Into<String>, got: impl Into<String>) -> Result<T, NotPassed> {
+    Err(NotPassed::Fail { expected: expected.into(), got: got.into() })
 }
 
-pub(crate) fn skip<T>(reason: impl Into<String>) -> Result<T, Trouble> {
-    Err(Trouble::Skip(reason.into()))
+pub(crate) fn skip<T>(reason: impl Into<String>) -> Result<T, NotPassed> {
+    Err(NotPassed::Skip(reason.into()))
 }
 
 /// Fails unless two buffers are equal; names the first difference.

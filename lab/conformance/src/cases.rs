@@ -1,4 +1,4 @@
-//! The list of cases, a file a subject.
+//! The list of cases, one file per topic.
 
 mod batch;
 mod bounds;
@@ -20,10 +20,10 @@ mod resume;
 
 use crate::arena::Arena;
 use crate::case::{Case, Section, Verdict};
-use crate::stand::Stand;
+use crate::expected::Expect;
+use crate::fixture::Fixture;
 use crate::subject::{Capabilities, DeviceWish, PortalWish, QueueWish, Subject};
 use crate::table::{OPERATIONS, OpRow};
-use crate::want::Expect;
 use telpher_abi::registers::GenCap;
 use telpher_abi::{Descriptor, Opcode};
 
@@ -35,29 +35,29 @@ pub(crate) struct List<'a> {
 }
 
 impl List<'_> {
-    /// A script on a device that others with the same wish may have used.
+    /// A case on a device that other cases with the same wish may have used.
     pub(crate) fn script(
         &mut self,
         section: Section,
         name: impl Into<String>,
         wish: &DeviceWish,
-        body: impl Fn(&Stand) -> Verdict + 'static,
+        body: impl Fn(&Fixture) -> Verdict + 'static,
     ) {
         self.cases.push(Case::new(section, name, wish, body));
     }
 
-    /// A script on a device of its own.
+    /// A case on a device of its own.
     pub(crate) fn fresh(
         &mut self,
         section: Section,
         name: impl Into<String>,
         wish: &DeviceWish,
-        body: impl Fn(&Stand) -> Verdict + 'static,
+        body: impl Fn(&Fixture) -> Verdict + 'static,
     ) {
         self.cases.push(Case::new(section, name, wish, body).fresh());
     }
 
-    /// One descriptor to queue 0 and what it must lead to.
+    /// One descriptor to queue 0 and its expected result.
     pub(crate) fn one(
         &mut self,
         section: Section,
@@ -68,10 +68,10 @@ impl List<'_> {
         expect: impl Into<Expect>,
     ) {
         let expect = expect.into();
-        self.script(section, name, wish, move |stand| stand.one(PortalWish::of(0), &d, member, &expect));
+        self.script(section, name, wish, move |fixture| fixture.one(PortalWish::of(0), &d, member, &expect));
     }
 
-    /// The operations this device has.
+    /// The operations of this device.
     pub(crate) fn operations(&self) -> impl Iterator<Item = &'static OpRow> + use<> {
         let op_cap = self.capabilities.op_cap;
         OPERATIONS.iter().filter(move |row| op_cap.contains(Opcode::from_code(row.code)))
@@ -82,7 +82,7 @@ impl List<'_> {
         self.capabilities.op_cap.contains(opcode)
     }
 
-    /// The wish for a device with one bit of GENCAP the other way.
+    /// A wish for a device with one bit of GENCAP inverted.
     pub(crate) fn with_capability(&self, wish: &DeviceWish, bit: u32, set: bool) -> DeviceWish {
         let mut capabilities = self.capabilities;
         let raw = capabilities.gen_cap.0[0];
@@ -94,14 +94,14 @@ impl List<'_> {
     }
 }
 
-/// A dedicated queue that takes every flag: Block On Fault and user interrupts are on.
+/// A dedicated queue that accepts every flag: Block On Fault and user interrupts are on.
 pub(crate) fn liberal(capabilities: &Capabilities) -> DeviceWish {
     let block_on_fault = capabilities.gen_cap.block_on_fault();
     DeviceWish { user_interrupts: true, ..DeviceWish::default() }
         .queue(QueueWish { block_on_fault, ..QueueWish::default() })
 }
 
-/// Every case there is for a subject.
+/// All cases for a subject.
 pub(crate) fn all(subject: &dyn Subject, arena: &Arena) -> Vec<Case> {
     let mut list = List { arena, capabilities: subject.capabilities(), cases: Vec::new() };
     legality::add(&mut list);

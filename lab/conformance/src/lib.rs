@@ -1,34 +1,35 @@
-//! The judge: what the specification says about a Data Streaming Accelerator, as cases that can be put to any device.
+//! A conformance test suite: the specification of the Data Streaming Accelerator as test cases for any device.
 //!
 //! ```text
 //! run(&subject, &filter)
 //!   cases ──wish──► Subject ──► Device ──portal──► 64 bytes ──► record, data, SWERROR, event log
 //!     │                                                             │
-//!     └── expectation: literal, or from `table` and `oracle` ──────►┴──► Report
+//!     └── expected result: literal, or from `table` and `oracle` ──►┴──► Report
 //! ```
 //!
-//! - [`Subject`] is what is judged: the modelled device under each of its runners, the real device, a virtual one. It
-//!   makes [`Device`]s as a [`DeviceWish`] asks; what it cannot make is counted as skipped, with its reason.
-//! - [`table`] is the legality matrix, typed in from the specification a second time. Expectations are literals, or come
-//!   from that table or from naive bit-at-a-time routines in this crate; none is computed by the code under test.
-//! - [`run`] puts the cases to a subject and returns a [`Report`].
+//! - [`Subject`] is the implementation under test: the modelled device under each of its runners, the real device, or a
+//!   virtual one. It creates [`Device`]s for [`DeviceWish`]es; wishes that it refuses are counted as skipped, with a
+//!   reason.
+//! - [`table`] is the legality matrix, typed in from the specification a second time. Expected results are literals, or
+//!   come from that table or from naive bit-at-a-time routines in this crate; the code under test computes none.
+//! - [`run`] runs the cases on a subject and returns a [`Report`].
 //!
-//! All memory that descriptors name lies in one arena with unmapped space behind it, so a case may name bad addresses and
-//! a wrong device does no harm beyond it.
+//! All memory that descriptors name is in one arena with unmapped space behind it. So a case may use bad addresses, and a
+//! faulty device does no harm outside.
 #![deny(unsafe_code)]
 
 mod arena;
 mod bring_up;
 mod case;
 mod cases;
+mod expected;
+mod fixture;
 mod oracle;
 mod report;
 mod runner;
-mod specimen;
-mod stand;
+mod sample;
 mod subject;
 pub mod table;
-mod want;
 
 pub use bring_up::{bring_up, capabilities, command, configure, wqcfg};
 pub use case::Section;

@@ -1,4 +1,4 @@
-//! Naive reference routines, a bit at a time, straight from the specification's appendices. They check the judge's larger
+//! Naive reference routines, a bit at a time, from the specification's appendices. They compute the larger expected
 //! data; the published vectors in [`crate::cases`] are literals.
 
 /// A CRC of `width` bits as the CRC operations compute it. Source: SPEC App. A.
@@ -46,15 +46,15 @@ pub(crate) fn guard(invert_seed: bool, invert_result: bool, data: &[u8]) -> u16 
     if invert_result { !r } else { r }
 }
 
-/// How the tags of successive blocks are made.
+/// How the tags of successive blocks change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tags {
     pub(crate) reference: u32,
     pub(crate) mask: u16,
     pub(crate) app: u16,
-    /// The reference tag stays (flag bit 7 of source and destination flags).
+    /// The reference tag stays constant (flag bit 7 of source and destination flags).
     pub(crate) reference_fixed: bool,
-    /// The application tag counts (flag bit 4).
+    /// The application tag is incremented (flag bit 4).
     pub(crate) app_counts: bool,
 }
 
@@ -85,8 +85,8 @@ pub(crate) fn protect(block: usize, invert_seed: bool, invert_result: bool, tags
     out
 }
 
-/// The delta record of two buffers: ten bytes for every eight that differ, up to `room` bytes. Also whether all fitted, and
-/// the bytes compared.
+/// The delta record of two buffers: ten bytes for every eight that differ, up to `room` bytes. Also whether all entries
+/// fit, and the bytes compared.
 pub(crate) fn delta(a: &[u8], b: &[u8], room: usize) -> (Vec<u8>, bool, usize) {
     let mut record = Vec::new();
     for (i, (x, y)) in a.chunks(8).zip(b.chunks(8)).enumerate() {
@@ -102,7 +102,7 @@ pub(crate) fn delta(a: &[u8], b: &[u8], room: usize) -> (Vec<u8>, bool, usize) {
     (record, true, a.len())
 }
 
-/// A stream of bytes that look random and are the same every time (xorshift64, any non-zero seed).
+/// A reproducible stream of pseudorandom bytes (xorshift64, any non-zero seed).
 pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed | 1;
     (0..bytes)

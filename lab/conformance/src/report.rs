@@ -1,34 +1,34 @@
-//! What a run found.
+//! The results of a run.
 
 use crate::case::Section;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A case that went otherwise than the specification says.
+/// A case whose result differs from the specification.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// The case's name.
+    /// The name of the case.
     pub case: String,
-    /// Where its expectation comes from.
+    /// The section of the specification.
     pub section: Section,
-    /// What the specification says.
+    /// The expected result.
     pub expected: String,
-    /// What came.
+    /// The actual result.
     pub got: String,
 }
 
-/// How many cases of a section went how.
+/// The number of cases of a section by result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// As the specification says.
+    /// Passed.
     pub passed: usize,
-    /// Otherwise.
+    /// Failed.
     pub failed: usize,
-    /// Not put to the subject.
+    /// Skipped.
     pub skipped: usize,
 }
 
-/// The result of a run.
+/// The results of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// The subject's name.
@@ -37,24 +37,24 @@ pub struct Report {
     pub sections: BTreeMap<Section, Tally>,
     /// Every failure, in the order of the cases.
     pub failed: Vec<Failure>,
-    /// Cases skipped, with the subject's reason.
+    /// Skipped cases, with the subject's reason.
     pub skipped: Vec<(String, String)>,
 }
 
 impl Report {
-    /// Cases that passed.
+    /// The number of passed cases.
     #[must_use]
     pub fn passed(&self) -> usize {
         self.sections.values().map(|t| t.passed).sum()
     }
 
-    /// True if nothing failed and something was asked.
+    /// True if nothing failed and at least one case ran.
     #[must_use]
     pub fn is_green(&self) -> bool {
         self.failed.is_empty() && self.passed() > 0
     }
 
-    /// Reasons for skipping, with how many cases each.
+    /// Reasons for skipping, with the number of cases each.
     #[must_use]
     pub fn reasons(&self) -> BTreeMap<&str, usize> {
         let mut reasons = BTreeMap::new();
@@ -65,7 +65,7 @@ impl Report {
     }
 }
 
-/// Failures printed for one section before the rest is only counted.
+/// Failures printed for one section; further ones are only counted.
 const SHOWN: usize = 12;
 
 impl fmt::Display for Report {

@@ -1,15 +1,15 @@
-//! Puts every case to a subject.
+//! Runs cases on a subject.
 
 use crate::arena::Arena;
-use crate::case::{Case, Section, Trouble, Verdict};
+use crate::case::{Case, NotPassed, Section, Verdict};
 use crate::cases;
+use crate::fixture::Fixture;
 use crate::report::{Failure, Report};
-use crate::specimen;
-use crate::stand::Stand;
+use crate::sample;
 use crate::subject::Subject;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Which cases to run.
+/// A selection of cases.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     words: Vec<String>,
@@ -24,21 +24,21 @@ impl Filter {
         Filter::default()
     }
 
-    /// Only cases whose section and name, joined, contain this text; several texts must all be contained.
+    /// Only cases whose section and name, joined, contain this text. With several texts all must be contained.
     #[must_use]
     pub fn containing(mut self, text: &str) -> Self {
         self.words.push(text.to_owned());
         self
     }
 
-    /// The same without the case of this name.
+    /// The same selection without the case of this name.
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {
         self.not.push(name.to_owned());
         self
     }
 
-    /// The same, ending at the first failure.
+    /// The same selection, ending at the first failure.
     #[must_use]
     pub fn until_first_failure(mut self) -> Self {
         self.stop = true;
@@ -51,9 +51,9 @@ impl Filter {
     }
 }
 
-/// The cases for one kind of subject, and the memory they live in.
+/// The cases for one kind of subject, and their memory.
 ///
-/// Making them takes longer than putting them; who judges many subjects of the same capabilities keeps the suite.
+/// Creating them takes longer than running them: keep the suite for several subjects with the same capabilities.
 pub struct Suite {
     arena: Arena,
     cases: Vec<Case>,
@@ -66,46 +66,46 @@ impl std::fmt::Debug for Suite {
 }
 
 impl Suite {
-    /// The cases for subjects with the capabilities of this one.
+    /// Creates the cases for subjects with the capabilities of this one.
     #[must_use]
     pub fn of(subject: &dyn Subject) -> Self {
         let arena = Arena::new();
-        specimen::lay_out(&arena);
+        sample::lay_out(&arena);
         let cases = cases::all(subject, &arena);
         Suite { arena, cases }
     }
 
-    /// The cases' sections and names.
+    /// The sections and names of the cases.
     pub fn names(&self) -> impl Iterator<Item = (Section, &str)> {
         self.cases.iter().map(|case| (case.section, case.name.as_str()))
     }
 
-    /// Puts every case that `filter` admits to `subject`.
+    /// Runs the selected cases on `subject`.
     ///
-    /// A subject that panics fails the case; a subject that hangs hangs the run.
+    /// If a subject panics, the case fails; if a subject hangs, the run hangs.
     #[must_use]
     pub fn run(&self, subject: &dyn Subject, filter: &Filter) -> Report {
         let mut report = Report { subject: subject.name(), ..Report::default() };
-        // The device of the last case serves the next one with the same wish.
-        let mut stand: Option<Stand> = None;
+        // The next case with the same wish reuses the device.
+        let mut fixture: Option<Fixture> = None;
         for case in self.cases.iter().filter(|case| filter.admits(case)) {
-            let kept = stand.take().filter(|s| !case.fresh && s.wish == case.wish);
-            let verdict = match kept.map_or_else(|| Stand::new(subject, &self.arena, &case.wish), Ok) {
+            let kept = fixture.take().filter(|s| !case.fresh && s.wish == case.wish);
+            let verdict = match kept.map_or_else(|| Fixture::new(subject, &self.arena, &case.wish), Ok) {
                 Ok(ready) => {
-                    let verdict = judge(case, &ready);
+                    let verdict = run_case(case, &ready);
                     if verdict.is_ok() && !case.fresh {
-                        stand = Some(ready);
+                        fixture = Some(ready);
                     } else {
-                        // Whatever it left behind ends with its device.
+                        // Work left over by the case ends with its device.
                         ready.release();
                         ready.device.settle();
                     }
                     verdict
                 }
-                Err(trouble) => Err(trouble),
+                Err(reason) => Err(reason),
             };
             self.arena.restore();
-            enter(&mut report, case, verdict);
+            count(&mut report, case, verdict);
             if filter.stop && !report.failed.is_empty() {
                 break;
             }
@@ -114,30 +114,30 @@ impl Suite {
     }
 }
 
-/// Makes the cases for a subject and puts them.
+/// Creates the cases for a subject and runs them.
 #[must_use]
 pub fn run(subject: &dyn Subject, filter: &Filter) -> Report {
     Suite::of(subject).run(subject, filter)
 }
 
-fn judge(case: &Case, stand: &Stand) -> Verdict {
-    // What earlier cases on this device left there.
-    stand.clear_sw_error();
-    catch_unwind(AssertUnwindSafe(|| (case.body)(stand))).unwrap_or_else(|panic| {
+fn run_case(case: &Case, fixture: &Fixture) -> Verdict {
+    // Clear what earlier cases on this device left.
+    fixture.clear_sw_error();
+    catch_unwind(AssertUnwindSafe(|| (case.body)(fixture))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Trouble::Fail { expected: "no panic".into(), got: text.unwrap_or("a panic without text").to_owned() })
+        Err(NotPassed::Fail { expected: "no panic".into(), got: text.unwrap_or("a panic without text").to_owned() })
     })
 }
 
-fn enter(report: &mut Report, case: &Case, verdict: Verdict) {
+fn count(report: &mut Report, case: &Case, verdict: Verdict) {
     let tally = report.sections.entry(case.section).or_default();
     match verdict {
         Ok(()) => tally.passed += 1,
-        Err(Trouble::Skip(reason)) => {
+        Err(NotPassed::Skip(reason)) => {
             tally.skipped += 1;
             report.skipped.push((case.name.clone(), reason));
         }
-        Err(Trouble::Fail { expected, got }) => {
+        Err(NotPassed::Fail { expected, got }) => {
             tally.failed += 1;
             report.failed.push(Failure { case: case.name.clone(), section: case.section, expected, got });
         }

@@ -1,34 +1,34 @@
-//! What the judge needs from a device under test.
+//! The interface to a device under test.
 //!
-//! A [`Subject`] makes fresh [`Device`]s. The judge says in a [`DeviceWish`] what it wants; a subject that cannot do it
-//! says so, and the case is counted as skipped. A subject that offers [`Registers`] need not configure anything itself:
-//! [`bring_up`](crate::bring_up) does it through the registers, as a driver would.
+//! A [`Subject`] creates fresh [`Device`]s for a [`DeviceWish`]. If a subject cannot create such a device, it refuses,
+//! and the case is counted as skipped. A subject that implements [`Registers`] need not configure anything:
+//! [`bring_up`](crate::bring_up()) does it through the registers, like a driver.
 
 use std::sync::Arc;
 use telpher_abi::registers::{EngCap, GenCap, GrpCap, OpCap, PortalKind, WqCap};
 use telpher_portal::{Portal, QueueMode};
 
-/// PASID of the address space that is this process' memory.
+/// PASID of the address space of this process.
 pub const HERE: u32 = 0x1_2345;
 /// PASID of an address space in which nothing is mapped.
 pub const STRANGER: u32 = 0x5_4321;
 /// The interrupt table entry that bring-up opens for [`HERE`] in both tables.
 pub const HANDLE: u16 = 1;
 
-/// A kind of device to be judged.
+/// A kind of device under test.
 pub trait Subject {
-    /// For the report, for example `model:spr inline`.
+    /// Its name in the report, for example `model:spr inline`.
     fn name(&self) -> String;
 
-    /// What its devices can do unless a wish says otherwise.
+    /// The capabilities of its devices, unless a wish has others.
     fn capabilities(&self) -> Capabilities;
 
-    /// Which freedoms of the specification it gives up.
+    /// The freedoms of the specification that it does not use.
     fn promises(&self) -> Promises {
         Promises::default()
     }
 
-    /// A fresh device as wished.
+    /// Creates a fresh device for a wish.
     ///
     /// # Errors
     ///
@@ -38,25 +38,25 @@ pub trait Subject {
 
 /// One device, from bring-up until it is dropped.
 pub trait Device {
-    /// A client's way into a queue; `None` if this subject cannot make that kind of client.
+    /// Opens a client's portal to a queue; `None` if this subject cannot create that kind of client.
     fn portal(&self, wish: &PortalWish) -> Option<Arc<dyn Portal>>;
 
-    /// The control registers, if they can be reached.
+    /// The control registers, if they are accessible.
     fn registers(&self) -> Option<&dyn Registers> {
         None
     }
 
-    /// Stops (`true`) or resumes (`false`) taking descriptors out of queues. False if it cannot.
+    /// Stops (`true`) or resumes (`false`) taking descriptors out of queues. Returns false if it cannot.
     fn hold(&self, stop: bool) -> bool {
         let _ = stop;
         false
     }
 
-    /// Returns when every descriptor taken so far has ended or can never end. Must return in bounded time. Not called
-    /// while held.
+    /// Returns when every accepted descriptor has completed or can never complete. Must return in bounded time. Not
+    /// called while held.
     fn settle(&self);
 
-    /// Interrupts sent since the last call, oldest first; `None` if they cannot be seen.
+    /// Interrupts sent since the last call, oldest first; `None` if they are not observable.
     fn interrupts(&self) -> Option<Vec<Interrupt>> {
         None
     }
@@ -94,28 +94,29 @@ pub struct Capabilities {
 /// Freedoms of the specification that a subject does not use. Hardware promises nothing; a model should promise all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Promises {
-    /// Of several violations the one that comes first in the usual order is reported.
+    /// Of several violations the first one in the usual order is reported.
     pub check_order: bool,
     /// Unused bytes of a completion record are zero.
     pub zero_unused: bool,
-    /// Bytes Completed reaches exactly to the faulting page, and nothing is written beyond.
+    /// Bytes Completed reaches exactly to the faulting page, and nothing is written beyond it.
     pub exact_faults: bool,
     /// Every reserved field is checked.
     pub reserved_checked: bool,
     /// An invalid interrupt handle is also reported to SWERROR or the event log.
     pub handle_logged: bool,
-    /// A DIF transfer that is not a number of whole blocks is refused with 0x13. Otherwise its whole blocks may be worked on.
+    /// A DIF transfer that is not a number of whole blocks is refused with 0x13. Otherwise its whole blocks may be
+    /// processed.
     pub whole_dif_blocks: bool,
-    /// Whether Apply Delta accepts an entry with the offset of the entry before it; the text refuses it with 0x07,
-    /// Intel's tests of hardware expect it to be accepted. `None`: either.
+    /// Whether Apply Delta accepts an entry with the offset of the previous entry. The specification refuses it with
+    /// 0x07; Intel's tests of hardware expect it to be accepted. `None`: either.
     pub equal_delta_offsets: Option<bool>,
-    /// Whether Create Delta ignores bits 7:3 of the expected-result mask; the text refuses them with 0x12, Intel's
-    /// tests of hardware expect them to be accepted. `None`: either.
+    /// Whether Create Delta ignores bits 7:3 of the expected-result mask. The specification refuses them with 0x12;
+    /// Intel's tests of hardware expect them to be accepted. `None`: either.
     pub result_mask_bits: Option<bool>,
 }
 
 impl Promises {
-    /// Everything, and the text where silicon differs from it.
+    /// All promises; follows the specification where silicon differs from it.
     pub const ALL: Promises = Promises {
         check_order: true,
         zero_unused: true,
@@ -128,31 +129,31 @@ impl Promises {
     };
 }
 
-/// Why there is no device.
+/// Why a subject did not create a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// This subject cannot be configured so. The reason stands in the report.
+    /// The subject does not support this configuration. The report has the reason.
     Cannot(String),
-    /// It should have worked and did not.
+    /// Bring-up should have worked and failed.
     BringUp(String),
 }
 
-/// A device to be made.
+/// The device that a case needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceWish {
-    /// Other capabilities than the subject's own.
+    /// Capabilities, if not the subject's own.
     pub capabilities: Option<Capabilities>,
     /// PCI configuration.
     pub pci: Pci,
-    /// What happens on an access to memory that is mapped but not yet backed by a page.
+    /// The result of an access to memory that is mapped but not yet backed by a page.
     pub residency: Residency,
-    /// Leave the device as it is after reset: no configuration, disabled.
+    /// The device stays as it is after reset: not configured, disabled.
     pub bare: bool,
     /// GENCFG User-mode Interrupts Enable.
     pub user_interrupts: bool,
-    /// Event log at this address with so many entries.
+    /// Address and number of entries of the event log.
     pub event_log: Option<(u64, u16)>,
-    /// Groups, from group 0; engines and queues are numbered through.
+    /// Groups, from group 0; engines and queues are numbered across groups.
     pub groups: Vec<GroupWish>,
 }
 
@@ -172,14 +173,14 @@ impl Default for DeviceWish {
 }
 
 impl DeviceWish {
-    /// The same with this one queue.
+    /// The same device with this one queue.
     #[must_use]
     pub fn queue(mut self, queue: QueueWish) -> Self {
         self.groups = vec![GroupWish { queues: vec![queue], ..GroupWish::default() }];
         self
     }
 
-    /// The same with these queues in one group with one engine.
+    /// The same device with these queues in one group with one engine.
     #[must_use]
     pub fn queues(mut self, queues: Vec<QueueWish>) -> Self {
         self.groups = vec![GroupWish { queues, ..GroupWish::default() }];
@@ -192,10 +193,10 @@ impl DeviceWish {
     }
 }
 
-/// A group to be configured.
+/// A group of a wish.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupWish {
-    /// How many engines.
+    /// Number of engines.
     pub engines: u32,
     /// Its queues.
     pub queues: Vec<QueueWish>,
@@ -209,16 +210,16 @@ impl Default for GroupWish {
     }
 }
 
-/// A queue to be configured and enabled.
+/// A queue of a wish, to be configured and enabled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueWish {
     /// Dedicated or shared.
     pub mode: QueueMode,
     /// Entries.
     pub size: u16,
-    /// Entries that limited portals may fill (shared mode).
+    /// Entries that limited portals may use (shared mode).
     pub threshold: u16,
-    /// 1 to 15.
+    /// Priority, 1 to 15.
     pub priority: u8,
     /// The Block On Fault flag is allowed.
     pub block_on_fault: bool,
@@ -263,7 +264,7 @@ impl QueueWish {
     }
 }
 
-/// What PCI configuration space says.
+/// The settings in PCI configuration space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pci {
     /// Bus Master Enable.
@@ -278,12 +279,12 @@ pub struct Pci {
     pub prs: bool,
     /// PRSREQALLOC.
     pub page_requests: u32,
-    /// Traffic classes that are mapped to an enabled virtual channel, one bit each.
+    /// Traffic classes mapped to an enabled virtual channel, one bit each.
     pub traffic_classes: u8,
 }
 
 impl Default for Pci {
-    /// Everything on but Privileged Mode; traffic classes 0 and 1.
+    /// All settings on except Privileged Mode; traffic classes 0 and 1.
     fn default() -> Self {
         Pci {
             bus_master: true,
@@ -297,36 +298,36 @@ impl Default for Pci {
     }
 }
 
-/// What an access finds where memory is mapped but no page has been touched.
+/// The result of an access to mapped memory whose page was never touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Residency {
-    /// A page, as the CPU would.
+    /// A page, as for the CPU.
     Lenient,
-    /// A page fault, as the device would.
+    /// A page fault, as for the device.
     Strict,
 }
 
-/// A portal to be opened.
+/// A portal that a case needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortalWish {
     /// Index of the queue.
     pub queue: usize,
-    /// Which of its pages.
+    /// Kind of the portal page.
     pub kind: PortalKind,
     /// PASID that a shared submission carries: [`HERE`] or [`STRANGER`].
     pub pasid: u32,
-    /// Which instruction submits.
+    /// The submitting instruction.
     pub instruction: Instruction,
 }
 
 impl PortalWish {
-    /// The unlimited portal of a queue, with the instruction that fits its mode.
+    /// The unlimited portal of a queue, with the instruction of its mode.
     #[must_use]
     pub const fn of(queue: usize) -> Self {
         PortalWish { queue, kind: PortalKind::UnlimitedMsix, pasid: HERE, instruction: Instruction::Fitting }
     }
 
-    /// The same through another page.
+    /// The same with another portal page.
     #[must_use]
     pub const fn kind(mut self, kind: PortalKind) -> Self {
         self.kind = kind;
@@ -351,7 +352,7 @@ impl PortalWish {
 /// How 64 bytes reach a portal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Instruction {
-    /// As the queue's mode demands: MOVDIR64B or ENQCMD.
+    /// The instruction of the queue's mode: MOVDIR64B or ENQCMD.
     Fitting,
     /// MOVDIR64B: a posted write.
     Posted,

@@ -1,5 +1,5 @@
-//! The legality matrix of DSA 1.x, typed in from the specification. Source: SPEC Tables 5-3, 5-4, 5-5 and 8-3; where the
-//! tables contradict the text (CRC seeds), the text (SPEC §8.3.12) and UAPI are followed.
+//! The legality matrix of DSA 1.x, typed in from the specification. Source: SPEC Tables 5-3, 5-4, 5-5 and 8-3; where
+//! the tables contradict the text (CRC seeds), the text (SPEC §8.3.12) and UAPI take precedence.
 
 use telpher_abi::registers::GenCap;
 
@@ -27,23 +27,23 @@ pub(crate) mod flag {
 pub struct OpRow {
     /// Opcode.
     pub code: u8,
-    /// Name in the report.
+    /// Its name in the report.
     pub name: &'static str,
     /// Every flag bit that can ever be legal.
     pub mask: u32,
-    /// The completion record must be asked for.
+    /// The completion record must be requested.
     pub record_required: bool,
-    /// Bytes that must be zero, both ends included.
+    /// Bytes that must be zero, as inclusive ranges.
     pub reserved: &'static [(u8, u8)],
-    /// Bits that must be zero inside bytes with other bits in use.
+    /// Bits that must be zero in bytes whose other bits are used.
     pub reserved_bits: &'static [(u8, u8)],
     /// Bytes that must be zero depending on a flag: (flag, reserved when it is set, first, last).
     pub reserved_if: &'static [(u32, bool, u8, u8)],
-    /// Flag bits that need something.
+    /// Flag bits with a requirement.
     pub gates: &'static [(u32, Gate)],
 }
 
-/// What a flag bit needs besides standing in the mask.
+/// What a flag bit requires besides being in the mask.
 #[derive(Clone, Copy, Debug)]
 pub enum Gate {
     /// A bit of GENCAP.
@@ -68,7 +68,7 @@ const PLAIN: OpRow = OpRow {
 
 /// DIF Flags bits 7:4 (byte 42). Source: SPEC §8.3.17.
 const DIF_BITS: &[(u8, u8)] = &[(42, 0xf0)];
-/// With the destination's flags bits 2:0 (byte 41).
+/// The same with the destination's flags bits 2:0 (byte 41).
 const DIF_DEST_BITS: &[(u8, u8)] = &[(42, 0xf0), (41, 0x07)];
 const CRC_GATES: &[(u32, Gate)] = &[(OP3, Capability(11)), (TC3, Flag(OP0))];
 const CRC_RESERVED_IF: &[(u32, bool, u8, u8)] = &[(OP0, true, 40, 47), (OP3, false, 44, 47), (OP0, false, 48, 55)];
@@ -189,31 +189,31 @@ pub const OPERATIONS: [OpRow; 17] = [
 pub const LATER_OPERATIONS: [u8; 14] =
     [0x0a, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x21, 0x23, 0x24, 0x25, 0x26];
 
-/// Where a descriptor stands, as far as its flags' legality depends on it.
+/// The conditions that determine which flags of a descriptor are legal.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
     /// The device's general capabilities.
     pub gen_cap: GenCap,
-    /// In a batch.
+    /// True in a batch.
     pub member: bool,
-    /// The queue allows Block On Fault.
+    /// True if the queue allows Block On Fault.
     pub block_on_fault: bool,
-    /// Completion interrupts are allowed: GENCFG says so, or the descriptor is privileged or has no PASID.
+    /// True if completion interrupts are allowed: by GENCFG, or because the descriptor is privileged or has no PASID.
     pub interrupts: bool,
 }
 
-/// What is wrong with a set of flags.
+/// The illegal bits of a set of flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// Bits set that must not be: the Invalid Flags mask.
+    /// Bits that must not be set: the Invalid Flags mask.
     pub offending: u32,
-    /// Bits of the mask the specification does not settle (missing required flags, conditions on a flag that is itself
-    /// illegal).
+    /// Bits of the mask that the specification does not settle (missing required flags, conditions on a flag that is
+    /// illegal itself).
     pub unsettled: u32,
 }
 
 impl OpRow {
-    /// What is wrong with `flags`; `None` if they are legal.
+    /// The illegal bits of `flags`; `None` if they are legal.
     #[must_use]
     pub fn judge(&self, context: &Context, flags: u32) -> Option<Fault> {
         let legal = self.legal(context, flags);
@@ -222,7 +222,7 @@ impl OpRow {
         if self.record_required {
             missing |= (CRAV | RCR) & !flags;
         }
-        // A Drain has to be heard of somehow.
+        // The completion of a Drain must be reported in some way.
         if self.code == 0x02 && flags & (RCR | RCI) == 0 {
             missing |= RCR | RCI;
         }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn block_on_fault_and_fence_are_refused_where_there_is_no_data() {
+    fn block_on_fault_and_fence_are_refused_without_data() {
         for code in [0x00, 0x01, 0x02] {
             assert_eq!(row(code).mask & flag::BOF, 0);
         }

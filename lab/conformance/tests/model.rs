@@ -17,7 +17,7 @@ fn judge(preset: Preset, runner: Runner) -> Report {
     report
 }
 
-/// Cases the model is known not to take: it has no devices with a fixed configuration (GENCAP[31] = 0).
+/// Cases that the model does not support: it has no devices with a fixed configuration (GENCAP[31] = 0).
 const EXPECTED_SKIPS: [&str; 1] = ["a device without configuration support locks its groups and sizes"];
 
 fn assert_green(report: &Report) {
@@ -58,7 +58,7 @@ fn the_threaded_model_of_everything_conforms() {
 }
 
 #[test]
-fn a_device_that_makes_no_promises_is_judged_by_what_the_specification_fixes() {
+fn without_promises_only_fixed_rules_are_tested() {
     let subject = Model { promises: Promises::default(), ..Model::new(Preset::Full, Runner::Inline) };
     let report = run(&subject, &Filter::all());
     assert!(report.is_green(), "{report}");

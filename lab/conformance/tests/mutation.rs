@@ -1,4 +1,4 @@
-//! The suite has teeth: with any one legality check of the model switched off, at least one case fails.
+//! The suite is effective: with any one legality check of the model switched off, at least one case fails.
 //!
 //! `cargo test -p telpher-conformance --features mutation --test mutation`
 
@@ -12,7 +12,7 @@ use telpher_conformance::{Filter, Suite};
 use telpher_device::{Preset, Runner};
 use telpher_model::{Mutant, all_mutants, with_mutant};
 
-/// The sections that can notice a mutant, the likeliest first.
+/// The sections that can detect a mutant, the likeliest first.
 fn sections(mutant: &Mutant) -> &'static [&'static str] {
     match mutant {
         Mutant::Flag(..) | Mutant::RefusedFlag(..) | Mutant::Required(..) => &["flags", "in a batch", ""],
@@ -24,25 +24,25 @@ fn sections(mutant: &Mutant) -> &'static [&'static str] {
 }
 
 #[test]
-fn every_legality_check_is_noticed_when_it_is_missing() {
+fn every_missing_legality_check_is_detected() {
     let mutants = all_mutants();
-    // A mutant is a thread's own, and so are the devices it is of: they share out the mutants between them.
+    // A mutant applies to one thread and its devices: the threads divide the mutants between them.
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let unnoticed: Vec<Mutant> = thread::scope(|scope| {
+    let undetected: Vec<Mutant> = thread::scope(|scope| {
         let share = |nth: usize| mutants.iter().copied().skip(nth).step_by(threads).collect();
-        let hunters: Vec<_> = (0..threads).map(share).map(|share| scope.spawn(|| unnoticed(share))).collect();
+        let hunters: Vec<_> = (0..threads).map(share).map(|share| scope.spawn(|| undetected(share))).collect();
         hunters.into_iter().flat_map(|hunter| hunter.join().expect("a share ends")).collect()
     });
-    println!("{} mutants, {} noticed", mutants.len(), mutants.len() - unnoticed.len());
-    assert!(unnoticed.is_empty(), "not noticed: {unnoticed:?}");
+    println!("{} mutants, {} noticed", mutants.len(), mutants.len() - undetected.len());
+    assert!(undetected.is_empty(), "not noticed: {undetected:?}");
 }
 
-/// Those whose absence no case notices.
-fn unnoticed(mutants: Vec<Mutant>) -> Vec<Mutant> {
-    // What one preset lacks another has: each mutant must be noticed on one of them.
+/// The mutants that no case detects.
+fn undetected(mutants: Vec<Mutant>) -> Vec<Mutant> {
+    // One preset may lack a feature that another has: each mutant must be detected with one of them.
     let subjects = [Preset::Full, Preset::Spr].map(|preset| Model::new(preset, Runner::Inline));
     let suites = subjects.each_ref().map(|subject| Suite::of(subject));
-    // Cases that fail anyway notice nothing.
+    // Cases that always fail detect nothing.
     let plain: Vec<Filter> = suites
         .iter()
         .zip(&subjects)

@@ -6,7 +6,7 @@ fn with_bit(bit: u32) -> Vec<u8> {
     OPERATIONS.iter().filter(|row| row.mask >> bit & 1 == 1).map(|row| row.code).collect()
 }
 
-/// Flag bit and the operations that know it, read down the columns of SPEC Table 5-5.
+/// Flag bit and the operations that have it, read down the columns of SPEC Table 5-5.
 const COLUMNS: [(u32, &[u8]); 20] = [
     (0, &[0x00, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20]),
     (1, &[0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x20]),
@@ -51,7 +51,7 @@ fn gates_stand_on_bits_of_the_mask() {
 
 #[test]
 fn reserved_bytes_never_hold_an_operations_own_fields() {
-    // Bytes in use per operation, typed from the layouts of SPEC §8.3, with all optional fields.
+    // Bytes used by each operation, typed in from the layouts of SPEC §8.3, with all optional fields.
     let used: [(u8, &[u8]); 6] = [
         (0x03, &[16, 24, 32]),
         (0x07, &[16, 24, 32, 40, 48, 56]),

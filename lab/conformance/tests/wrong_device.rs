@@ -1,5 +1,4 @@
-//! The judge notices: a device that answers everything with one status fails, and one that cannot be reached is skipped, not
-//! passed.
+//! A device that answers all descriptors with one status fails, and a subject without a device is skipped, not passed.
 #![allow(unsafe_code, reason = "the wrong device writes completion records where the judge asks for them")]
 
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use telpher_conformance::{
 };
 use telpher_portal::{Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission};
 
-/// Answers every descriptor that names an aligned record with one status byte.
+/// Answers every descriptor with an aligned record address with one status byte.
 #[derive(Debug)]
 struct Constant(u8);
 
@@ -67,7 +66,7 @@ struct Answer {
     info: QueueInfo,
 }
 
-// SAFETY: it writes the record within `offer` and keeps nothing.
+// SAFETY: `offer` writes the record before it returns, and keeps nothing.
 unsafe impl Portal for Answer {
     fn info(&self) -> &QueueInfo {
         &self.info
@@ -76,10 +75,10 @@ unsafe impl Portal for Answer {
     fn offer(&self, submission: &Submission) -> Offer {
         let d = submission.descriptor();
         let at = d.completion_address();
-        // Records in the first page of the judge's arena are always writable; others may be in a hole.
+        // Records in the first page of the suite's arena are always writable; others may be in a hole.
         if d.flags().contains(Flags::RECORD) && at.is_multiple_of(32) && at & 0x1f_ffff < 0x1000 && at > 0x1_0000 {
-            // SAFETY: the judge vouched for 32 writable bytes at an aligned completion address that nobody else accesses
-            // other than volatilely; the test above leaves out the addresses of its bad-address cases.
+            // SAFETY: the suite vouched for 32 writable bytes at an aligned completion address, which it accesses only
+            // volatilely; the test above excludes the addresses of its bad-address cases.
             let cell = unsafe { &*(at as *const RecordCell) };
             cell.complete(&telpher_abi::CompletionRecord::new(StatusByte(self.status)));
         }
@@ -106,7 +105,7 @@ fn a_device_that_always_refuses_fails_every_operation() {
 }
 
 #[test]
-fn what_a_subject_cannot_do_is_counted_with_its_reason() {
+fn refusals_are_counted_with_their_reason() {
     let report = run(&Constant(0x01), &Filter::all().containing("SPEC §9.2"));
     assert_eq!(report.passed(), 0, "{report}");
     assert!(!report.is_green());

@@ -1,11 +1,11 @@
-//! How fast the simulation itself is: descriptors simulated in a second of processor time, and the most memory it took.
+//! The speed of the simulator: descriptors simulated in a second of processor time, and the peak memory.
 //!
 //! ```text
 //! cargo run --release -p telpher-sim --example speed [runs] [part of a workload's name]
 //! ```
 //!
-//! Workloads take turns, so that what else the computer does meets them all; of each the median is told, with the slowest and the fastest;
-//! and a hash of all that came out, which is the same on every computer and however this is built.
+//! Workloads are interleaved, so that other load of the computer affects all of them. The output has the median with
+//! the slowest and the fastest run, and a hash of all results, which is the same on every computer and for every build.
 
 use std::error::Error;
 use std::fs;
@@ -13,7 +13,7 @@ use telpher_abi::Opcode;
 use telpher_device::WqMode;
 use telpher_sim::{Layout, Machine, Place, Scenario, Stream, lanes};
 
-/// Descriptors of one run, about.
+/// Descriptors of one run, approximately.
 const DESCRIPTORS: u64 = 1_000_000;
 
 struct Workload {
@@ -48,19 +48,20 @@ fn workloads() -> Vec<Workload> {
 
 /// Seconds of processor time of this process so far.
 fn processor_time() -> Result<f64, Box<dyn Error>> {
-    let told = fs::read_to_string("/proc/self/schedstat")?;
-    Ok(told.split_whitespace().next().ok_or("no time in /proc/self/schedstat")?.parse::<f64>()? / 1e9)
+    let text = fs::read_to_string("/proc/self/schedstat")?;
+    Ok(text.split_whitespace().next().ok_or("no time in /proc/self/schedstat")?.parse::<f64>()? / 1e9)
 }
 
-/// The most memory that it ever had, in MiB.
+/// The peak memory of this process, in MiB.
 fn most_memory() -> Result<f64, Box<dyn Error>> {
-    let told = fs::read_to_string("/proc/self/status")?;
-    let line = told.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/self/status")?;
+    let text = fs::read_to_string("/proc/self/status")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/self/status")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
 }
 
 impl Workload {
-    /// Million descriptors, and million events, in a second of processor time; and a hash of what came out (FNV-1a, 64 bits).
+    /// Million descriptors and million events in a second of processor time; and a hash of the results (FNV-1a, 64
+    /// bits).
     fn run(&self, machine: &Machine) -> Result<([f64; 2], u64), Box<dyn Error>> {
         let Workload { devices, engines, mode, threads, .. } = *self;
         let mut scenario = Scenario {

@@ -1,13 +1,14 @@
-#![allow(unsafe_code, reason = "hands on, later, what it was offered to be executed from then on")]
-//! A queue in simulated time for a library that copies: it takes what it is offered, and executes it when the simulator says it is over.
+#![allow(unsafe_code, reason = "passes descriptors that it was offered on to the model later")]
+//! A portal in simulated time for a library that copies: it takes descriptors, and executes each when the simulator
+//! reports its completion.
 //!
 //! ```text
 //! library ─offer─► Gate ··· Offered ─► Core::submit_batch ─► simulated device ─► Ticket done ─► execute ─► model ─► bytes, record
 //! ```
 //!
-//! Simulated devices execute nothing, and programs that only account for time need no bytes. A library's own pipeline does: it looks at its
-//! completion records, and goes on with what was copied. The bytes are moved by a modelled device, all at the moment at which the simulated
-//! record is written.
+//! Simulated devices execute nothing, because programs that only account for time need no bytes. A library's own
+//! pipeline does need them: it reads its completion records and uses the copied bytes. A modelled device moves the
+//! bytes, all at the moment at which the simulated record is written.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,11 +16,11 @@ use telpher_abi::{DESCRIPTOR_BYTES, Descriptor, Opcode};
 use telpher_device::{Config, ModelDevice, ModelOptions, Preset, Runner, WqMode};
 use telpher_portal::{Offer, Portal, QueueInfo, Submission};
 
-/// One queue.
+/// The portal of one queue.
 #[derive(Debug)]
 pub(crate) struct Gate {
     info: QueueInfo,
-    /// Executes at once what it is offered.
+    /// The model, which executes an offered descriptor at once.
     model: Arc<dyn Portal>,
     held: Mutex<Held>,
 }
@@ -27,30 +28,30 @@ pub(crate) struct Gate {
 /// A descriptor that was taken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Offered {
-    /// By which it is [executed](Gate::execute).
+    /// Its number, for [`execute`](Gate::execute).
     pub(crate) number: u64,
-    /// Bytes of the operation, or of a batch's members.
+    /// Bytes of the operation, or of each member of a batch.
     pub(crate) sizes: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
 struct Held {
-    /// Taken so far.
+    /// Descriptors taken so far.
     count: u64,
-    /// Taken and not asked for.
+    /// Taken and not yet returned by `offered`.
     offered: Vec<Offered>,
     /// Taken and not executed.
     waiting: BTreeMap<u64, Descriptor>,
-    /// Nothing waits any more.
+    /// Descriptors are executed at once from now on.
     open: bool,
 }
 
 impl Gate {
-    /// One that clients take for this queue.
+    /// A gate that reports `info` to its clients.
     pub(crate) fn new(info: QueueInfo) -> Gate {
         let options = ModelOptions::of(Preset::Spr).with_config(Config::single(WqMode::Dedicated, 8, 1));
         let device =
-            ModelDevice::start(options.with_runner(Runner::Inline)).expect("a queue and an engine are in every device");
+            ModelDevice::start(options.with_runner(Runner::Inline)).expect("every device has a queue and an engine");
         let model = device.portal("wq0.0").expect("it was just configured");
         Gate { info, model, held: Mutex::default() }
     }
@@ -59,19 +60,20 @@ impl Gate {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was taken since this was asked last.
+    /// Returns the descriptors taken since the last call.
     pub(crate) fn offered(&self) -> Vec<Offered> {
         std::mem::take(&mut self.held().offered)
     }
 
-    /// Executes what has this number, once.
+    /// Executes the descriptor with this number, once.
     pub(crate) fn execute(&self, number: u64) {
         if let Some(descriptor) = self.held().waiting.remove(&number) {
             self.perform(descriptor);
         }
     }
 
-    /// Executes all that waits, and from now on at once: the simulation is over, and whoever is about to go waits for what is under way.
+    /// Executes all waiting descriptors, and from now on each at once: the simulation is over, and clients that are
+    /// dropped wait for their descriptors in flight.
     pub(crate) fn open(&self) {
         let mut held = self.held();
         held.open = true;
@@ -79,35 +81,37 @@ impl Gate {
     }
 
     fn perform(&self, descriptor: Descriptor) {
-        // SAFETY: whoever offered it vouched for it until its completion record is written. Nobody but the model writes that, which has not seen
-        // it yet: it comes here once, out of `waiting` or straight from `offer`.
+        // SAFETY: the caller that offered the descriptor vouched for it until its completion record is written. Only
+        // the model writes the record, and it has not seen the descriptor yet: `perform` is called once, for a
+        // descriptor out of `waiting` or straight from `offer`.
         let submission = unsafe { Submission::vouch(descriptor) };
-        // The queue of the model is empty, since it executes at once; it cannot be full.
+        // The model's queue is empty, since the model executes at once; it cannot be full.
         let _ = self.model.offer(&submission);
     }
 }
 
-/// Bytes of the operation, or of a batch's members.
+/// Bytes of the operation, or of each member of a batch.
 fn sizes(submission: &Submission) -> Vec<u32> {
     let descriptor = submission.descriptor();
     if descriptor.opcode() != Opcode::Batch {
         return vec![descriptor.size()];
     }
     let member = |index: u32| {
-        // An address of this process, 64 bits on x86-64; the list's end was vouched for, so that this cannot overflow.
+        // An address of this process, 64 bits on x86-64; the end of the list was vouched for, so the sum cannot
+        // overflow.
         #[allow(clippy::cast_possible_truncation, reason = "see above")]
         let address = (descriptor.src() + u64::from(index) * DESCRIPTOR_BYTES) as usize;
-        // SAFETY: the list is readable, and nobody writes it, until the batch's record is written, which is later; its descriptors may lie
-        // at any address.
+        // SAFETY: the list is readable, and not written, until the batch's record is written, which happens later; its
+        // descriptors may be at any address.
         let member = unsafe { std::ptr::with_exposed_provenance::<Descriptor>(address).read_unaligned() };
         member.size()
     };
     (0..descriptor.size()).map(member).collect()
 }
 
-// SAFETY: the model executes each submission once, when it leaves `waiting`, or at once; `Retry` is never said. What is kept is given up then, and
-// its ranges are not touched by anybody after its record is written. `offer` pushes to a vector and a tree, which does not unwind. It never says
-// that it has stopped.
+// SAFETY: the model executes each submission once, when it leaves `waiting`, or at once; `Retry` is never returned. A
+// kept descriptor is given up then, and its ranges are not accessed after its record is written. `offer` pushes to a
+// vector and a tree, which does not unwind. It never reports that it has stopped.
 unsafe impl Portal for Gate {
     fn info(&self) -> &QueueInfo {
         &self.info
@@ -141,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_executed_when_it_is_told_and_in_any_order() {
+    fn taken_descriptors_are_executed_on_request_in_any_order() {
         let gate = gate();
         let mut channel = Channel::new(Arc::clone(&gate) as Arc<dyn Portal>, 8, ChannelPolicy::default()).unwrap();
         for byte in 1..=3_u8 {
@@ -158,7 +162,7 @@ mod tests {
         let mut done = Vec::new();
         assert_eq!(channel.completed(&mut done), 0);
         gate.execute(1);
-        assert_eq!(channel.completed(&mut done), 0, "the first is not over, and results come in their order");
+        assert_eq!(channel.completed(&mut done), 0, "the first is not done, and results come in submission order");
         gate.execute(0);
         gate.execute(0);
         assert_eq!(channel.completed(&mut done), 3);
@@ -170,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_gate_keeps_nothing() {
+    fn an_open_gate_executes_at_once() {
         let gate = gate();
         let mut channel = Channel::new(Arc::clone(&gate) as Arc<dyn Portal>, 8, ChannelPolicy::default()).unwrap();
         let mut done = Vec::new();

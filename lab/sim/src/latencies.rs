@@ -1,4 +1,4 @@
-//! How long things took: a histogram with three significant digits, from which any percentile can be told.
+//! A latency histogram with three significant digits, for any percentile.
 
 use crate::ps::Ps;
 use hdrhistogram::Histogram;
@@ -9,51 +9,51 @@ pub struct Latencies(Histogram<u32>);
 
 impl Default for Latencies {
     fn default() -> Self {
-        // Cannot fail: between 0 and 5.
+        // Cannot fail: the number of digits is between 0 and 5.
         Latencies(Histogram::new(3).expect("three digits are possible"))
     }
 }
 
 impl Latencies {
-    /// One more.
+    /// Records one latency.
     #[inline]
     pub(crate) fn add(&mut self, latency: Ps) {
-        // Cannot fail: it grows by itself.
+        // Cannot fail: the histogram resizes automatically.
         let _ = self.0.record(latency.0);
     }
 
-    /// How many.
+    /// The number of recorded latencies.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// How long one took on average; within a thousandth.
+    /// The mean latency, within a thousandth.
     #[must_use]
     pub fn mean(&self) -> Ps {
         Ps::from_nanos_f64(self.0.mean() / 1e3)
     }
 
-    /// The time that a part of them (0 to 1) did not exceed; 0 of none.
+    /// The latency at the quantile `part` (0 to 1); zero if nothing was recorded.
     #[must_use]
     pub fn at(&self, part: f64) -> Ps {
         Ps(self.0.value_at_quantile(part))
     }
 
-    /// The same as a result: nothing where there are too few of them to tell.
+    /// Like [`at`](Latencies::at), but `None` if there are too few samples for this quantile.
     #[must_use]
     pub fn percentile(&self, part: f64) -> Option<Ps> {
         enough(self.count(), part).then(|| self.at(part))
     }
 }
 
-/// Whether so many samples tell what a part of them (0 to 1) did not exceed: at least one of them lies beyond. A median needs one
-/// sample, the 99th percentile 100, and 99.9 % need 1,000.
+/// True if `samples` are enough for the quantile `part` (0 to 1): at least one sample lies beyond it. A median needs
+/// one sample, the 99th percentile 100, and the 99.9th 1,000.
 #[must_use]
 pub fn enough(samples: u64, part: f64) -> bool {
-    #[allow(clippy::cast_precision_loss, reason = "compared with a thousand")]
+    #[allow(clippy::cast_precision_loss, reason = "only compared with small numbers")]
     let samples = samples as f64;
-    // `1.0 - 0.999` is a little less than a thousandth.
+    // `1.0 - 0.999` is slightly less than a thousandth.
     samples > 0.0 && (part <= 0.5 || samples * (1.0 - part) >= 1.0 - 1e-6)
 }
 
@@ -62,20 +62,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_within_a_thousandth_of_what_was_added() {
+    fn percentiles_are_within_a_thousandth_of_the_samples() {
         let mut latencies = Latencies::default();
         for ns in 1..=10_000 {
             latencies.add(Ps::from_nanos(ns));
         }
         assert_eq!(latencies.count(), 10_000);
         for (part, ns) in [(0.5, 5000.0), (0.99, 9900.0), (0.999, 9990.0), (1.0, 10_000.0)] {
-            let told = latencies.at(part).as_nanos_f64();
-            assert!((told / ns - 1.0).abs() <= 0.001, "{part}: {told} for {ns} ns");
+            let reported = latencies.at(part).as_nanos_f64();
+            assert!((reported / ns - 1.0).abs() <= 0.001, "{part}: {reported} for {ns} ns");
         }
     }
 
     #[test]
-    fn nothing_has_no_latency() {
+    fn an_empty_histogram_has_no_percentiles() {
         assert_eq!(Latencies::default().at(0.99), Ps::ZERO);
         assert_eq!([0.5, 0.99, 0.999].map(|part| Latencies::default().percentile(part)), [None; 3]);
     }

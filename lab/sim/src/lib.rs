@@ -1,17 +1,16 @@
 //! The modelled device in simulated time.
 //!
 //! ```text
-//! profile ──► Machine ──► World ◄── Stream (a thread's workload), Program (one written as code)
-//!                │          │  agenda: what happens next     pipes: bytes on their way
+//! profile ──► Machine ──► World ◄── Stream (the workload of a thread), Program (a workload written as code)
+//!                │          │  events: the event queue      pipes: bytes in flight
 //!                │          └► telpher_model::{Device, Engine}: queues, arbiter, checks, batches
 //!                └──► Scenario ──simulate──► Outcome
 //! ```
 #![deny(unsafe_code)]
 
 pub mod advise;
-mod agenda;
 mod apps;
-mod dice;
+mod event_queue;
 mod gate;
 mod latencies;
 pub mod machine;
@@ -19,6 +18,7 @@ mod pipes;
 mod places;
 mod profile;
 mod ps;
+mod rng;
 mod scenario;
 mod vouch;
 mod work;

@@ -1,6 +1,6 @@
-//! What a machine is and what everything on it costs: every parameter of the simulation, resolved to integers.
+//! A machine and its costs: every parameter of the simulation, as integers.
 //!
-//! A profile (TOML) becomes a `Machine`; nothing behind this file reads a name or parses a number.
+//! A profile (TOML) becomes a `Machine`; no other module of the simulation reads names or parses numbers of profiles.
 
 use crate::ps::Ps;
 use crate::work::{Lane, Library, Through};
@@ -9,84 +9,85 @@ use telpher_abi::{DESCRIPTOR_BYTES, Opcode};
 /// Bytes per second.
 pub type Rate = u64;
 
-/// One kind of memory at one place. What is read and what is written share its channels.
+/// A memory node. Reads and writes share its channels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Bytes per second that can be read from it while nothing is written.
+    /// Highest read rate, in bytes per second, while nothing is written.
     pub read: Rate,
-    /// Bytes per second that can be written to it while nothing is read.
+    /// Highest write rate, in bytes per second, while nothing is read.
     pub write: Rate,
-    /// Bytes per second that cores together can read from it while nothing else goes on.
+    /// Highest read rate of all cores together, in bytes per second, without other traffic.
     pub core_read: Rate,
-    /// Time of a core of its socket from asking for a line to having it, idle.
+    /// Read latency of a line for a core of the same socket, idle.
     pub latency: Ps,
-    /// The same for a line to be accepted.
+    /// Time until the node accepts a written line, idle.
     pub write_latency: Ps,
-    /// Socket it is on.
+    /// Socket of the node.
     pub socket: usize,
-    /// Part of the socket it is at; nodes of one share its way to the mesh.
+    /// Tile (part of the socket); nodes of one tile share its path to the mesh.
     pub tile: usize,
 }
 
-/// What all memory has in common.
+/// Parameters of all memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryCosts {
-    /// What a line waits longer where a node is busy for half of its time; where it is for a share u, u/(1-u) times as much.
+    /// Extra latency of a line at a node that is busy for half of the time; at utilization u it is u/(1-u) times as
+    /// much.
     pub queue: Ps,
-    /// Bytes that one core may have asked for at once.
+    /// Bytes that one core may have in flight at once.
     pub core_in_flight: u64,
-    /// Bytes per second that devices can read and write, together, at one tile; `None` where that is no limit.
+    /// Highest rate of all devices' reads and writes at one tile, in bytes per second; `None` for no limit.
     pub tile: Option<Rate>,
-    /// What of the bytes that come from another socket, or go there, a node carries in addition, in 1/256: its directory.
+    /// Additional bytes that a node carries for each byte that crosses sockets, in 1/256: its directory.
     pub directory: u64,
 }
 
-/// Caches.
+/// Parameters of the caches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheCosts {
-    /// Bytes of a core's own first-level cache.
+    /// Bytes of a core's first-level cache.
     pub l1: u64,
-    /// Bytes of its second-level cache.
+    /// Bytes of a core's second-level cache.
     pub l2: u64,
     /// Bytes of a socket's last-level cache.
     pub llc: u64,
-    /// Its ways.
+    /// Ways of the last-level cache.
     pub ways: u64,
-    /// How many of them devices write to.
+    /// Ways that devices write to.
     pub ddio_ways: u64,
-    /// Time of a core for a line that is in its second-level cache.
+    /// Latency of a line in the core's second-level cache.
     pub l2_latency: Ps,
-    /// The same for the last-level cache of its socket.
+    /// Latency of a line in the last-level cache of the core's socket.
     pub llc_latency: Ps,
-    /// What a device's write to the cache takes longer where it must first drive out a line that a device wrote before.
+    /// Extra latency of a device's write to the cache that must first evict a line written by a device.
     pub spill: Ps,
 }
 
 impl CacheCosts {
-    /// Bytes that devices can write before they drive out their own.
+    /// Bytes that devices can write before they evict their own lines.
     #[must_use]
     pub fn ddio(&self) -> u64 {
         self.llc * self.ddio_ways / self.ways.max(1)
     }
 }
 
-/// What one operation costs an engine.
+/// Costs of one operation in an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpCost {
-    /// Time for which one descriptor of 64 bytes has the front end of an engine.
+    /// Time of a descriptor of 64 bytes in the front end of an engine.
     pub front: Ps,
-    /// What each doubling of the size up to 1 KiB adds to it.
+    /// Addition to `front` for each doubling of the size up to 1 KiB.
     pub front_per_doubling: Ps,
-    /// Time from the front end to the written record besides that of the bytes themselves, for 64 bytes.
+    /// Time from the front end to the written record, without the transfer time of the bytes, for 64 bytes.
     pub latency: Ps,
-    /// What each doubling of the size up to 4 KiB adds to it.
+    /// Addition to `latency` for each doubling of the size up to 4 KiB.
     pub per_doubling: Ps,
-    /// What each doubling from 4 KiB to 256 KiB adds.
+    /// Addition to `latency` for each doubling from 4 KiB to 256 KiB.
     pub per_page_doubling: Ps,
 }
 
 impl OpCost {
-    /// Time for which a descriptor has the front end.
+    /// Time of a descriptor in the front end.
     #[must_use]
     #[inline]
     pub fn front_of(&self, bytes: u64) -> Ps {
@@ -102,7 +103,7 @@ impl OpCost {
     }
 }
 
-/// Doublings that lead from `from` to `bytes`, which counts as `to` where it is more; in 1/256, linear between powers of two.
+/// Number of doublings from `from` to `bytes`, which is limited to `to`; in 1/256, linear between powers of two.
 fn doublings(bytes: u64, from: u64, to: u64) -> u64 {
     let bytes = bytes.clamp(from, to);
     let whole = u64::from(bytes.ilog2() - from.ilog2());
@@ -114,37 +115,37 @@ fn part(time: Ps, times_256: u64) -> Ps {
     Ps(time.0 * times_256 / 256)
 }
 
-/// What one device does with its descriptors.
+/// Costs of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceCosts {
-    /// Bytes per second it can read.
+    /// Highest read rate, in bytes per second.
     pub read: Rate,
-    /// Bytes per second it can write.
+    /// Highest write rate, in bytes per second.
     pub write: Rate,
-    /// Bytes per second that can pass from its reads to its writes.
+    /// Highest rate from its reads to its writes, in bytes per second.
     pub through: Rate,
-    /// Bytes that its path to memory carries for a descriptor that writes besides the data: list entry, record, translations. For
-    /// one that only reads it is the descriptor itself.
+    /// Bytes that its path to memory carries besides the data for a descriptor that writes: list entry, record,
+    /// translations. For a descriptor that only reads it is the descriptor itself.
     pub descriptor_bytes: u64,
-    /// Time that an engine's data path rests after a descriptor that writes.
+    /// Pause of an engine's data path after a descriptor that writes.
     pub bubble: Ps,
-    /// Time until the first descriptors of a batch's list are there.
+    /// Time to fetch the first descriptors of a batch's list.
     pub list_fetch: Ps,
     /// Descriptors that an engine keeps ready behind the one whose bytes flow.
     pub ready: usize,
-    /// Bytes that may be on their way to a device at once (its read buffers).
+    /// Bytes in flight to a device at once (its read buffers).
     pub in_flight: u64,
-    /// Time for which one line that is written in part holds up the device.
+    /// Time for which one partially written line blocks the device.
     pub partial_line: Ps,
-    /// The same where one half of it is written, and whole.
+    /// The same if exactly one aligned half of the line is written.
     pub half_line: Ps,
-    /// What reading the destination back adds to a tail.
+    /// Time that reading the destination back adds to a tail.
     pub readback: Ps,
-    /// Bytes that may be on their way from a device to memory at once.
+    /// Bytes in flight from a device to memory at once.
     pub writes_in_flight: u64,
-    /// What a device's way to memory, or to the cache, takes longer than a core's.
+    /// Extra latency of a device's path to memory, or to the cache, over a core's.
     pub path: Ps,
-    /// Cost of operations.
+    /// Costs of the operations.
     pub ops: OpCosts,
 }
 
@@ -153,20 +154,20 @@ pub struct DeviceCosts {
 pub struct OpCosts([OpCost; 256]);
 
 impl OpCosts {
-    /// The same for every operation; [`with`](OpCosts::with) tells some apart.
+    /// The same cost for every operation; [`with`](OpCosts::with) changes single ones.
     #[must_use]
     pub fn all(cost: OpCost) -> Self {
         OpCosts([cost; 256])
     }
 
-    /// One told apart.
+    /// Sets the cost of one operation.
     #[must_use]
     pub fn with(mut self, op: Opcode, cost: OpCost) -> Self {
         self.0[usize::from(op.code())] = cost;
         self
     }
 
-    /// That of an operation.
+    /// The cost of an operation.
     #[must_use]
     #[inline]
     pub fn of(&self, op: Opcode) -> &OpCost {
@@ -174,38 +175,38 @@ impl OpCosts {
     }
 }
 
-/// What it takes to learn where a page is, and to get one that is not there.
+/// Costs of address translation and of missing pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TranslationCosts {
-    /// A page that is not the last of its operand: asking the IOMMU. A part of the tail as it was measured.
+    /// Request to the IOMMU for a page that is not the last one of its operand. A part of the measured tail.
     pub miss: Ps,
-    /// Bytes that could have been read while the tables of a page that is read are walked through.
+    /// Bytes that could be read during the page walk for a page that is read.
     pub walk_bytes: u64,
-    /// Pages that the IOMMU knows without.
+    /// Pages that the IOMMU caches, for which it needs no page walk.
     pub known: u64,
-    /// One page request, served by the system while the engine waits: a page of 4 KiB.
+    /// A page request for 4 KiB, served by the system while the engine waits.
     pub page_request: Ps,
-    /// From the first byte that cannot be had to the record that says so.
+    /// Time from the first missing byte to the record that reports it.
     pub report: Ps,
-    /// A core's first touch of a page, which brings it.
+    /// A core's first touch of a page, which maps it.
     pub touch: Ps,
 }
 
-/// What it takes to bring 64 bytes to a portal.
+/// Costs of writing 64 bytes to a portal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubmitCosts {
-    /// Time for which a core is taken by one MOVDIR64B in a stream of them.
+    /// Core time of one MOVDIR64B in a stream of them.
     pub movdir: Ps,
-    /// Time for which ENQCMD keeps a core, to the portal and back.
+    /// Core time of ENQCMD, to the portal and back.
     pub enqcmd: Ps,
-    /// Time of a `write()` to the node.
+    /// Time of a `write()` to the device node.
     pub system_call: Ps,
-    /// From the core to the portal.
+    /// Time from the core to the portal.
     pub transit: Ps,
 }
 
 impl SubmitCosts {
-    /// The system call before the instruction, and how long both keep a core.
+    /// Returns the time of the system call before the instruction, and the core time of both.
     #[must_use]
     pub fn instructing(&self, lane: Lane, through: Through) -> (Ps, Ps) {
         let call = if through == Through::Write { self.system_call } else { Ps::ZERO };
@@ -213,23 +214,23 @@ impl SubmitCosts {
     }
 }
 
-/// What a library does around each operation.
+/// Costs of a library for each operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LibraryCosts {
-    /// Preparing one submission.
+    /// Time to prepare one submission.
     pub prepare: Ps,
-    /// Preparing one descriptor of a batch's list.
+    /// Time to prepare one descriptor of a batch's list.
     pub prepare_member: Ps,
-    /// After a record was seen.
+    /// Time of the library after it has seen a record.
     pub complete: Ps,
 }
 
 /// Costs by library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Libraries {
-    /// None: descriptors are kept and used again.
+    /// None: descriptors are reused.
     pub raw: LibraryCosts,
-    /// One that builds each descriptor, and no more.
+    /// A library that only builds each descriptor.
     pub lean: LibraryCosts,
     /// Intel's DML.
     pub dml: LibraryCosts,
@@ -238,7 +239,7 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// That of one.
+    /// The costs of a library.
     #[must_use]
     pub fn of(&self, library: Library) -> &LibraryCosts {
         match library {
@@ -250,74 +251,74 @@ impl Libraries {
     }
 }
 
-/// How waiting takes its time.
+/// Costs of waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WaitCosts {
-    /// From a record's being written to its being seen by who polls.
+    /// Time from the write of a record until a polling thread sees it.
     pub poll: Ps,
-    /// One look at a record that is not there yet.
+    /// One poll of a record that is not written yet.
     pub look: Ps,
-    /// Setting the monitor and falling into UMWAIT.
+    /// Setting the monitor and entering UMWAIT.
     pub umwait_entry: Ps,
-    /// Waking up from it.
+    /// Leaving UMWAIT.
     pub umwait_exit: Ps,
-    /// From a completion interrupt to the thread it wakes; its core is busy for so long.
+    /// Time from a completion interrupt to the thread that it wakes; the core is busy for this time.
     pub interrupt: Ps,
-    /// By how much a sleep ends later than asked.
+    /// Delay of the end of a sleep beyond the requested time.
     pub wake_up: Ps,
 }
 
-/// What an operation takes a core that does it itself.
+/// Costs of an operation that a core executes itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SoftwareOp {
-    /// What each takes besides its lines.
+    /// Time of each operation besides its lines.
     pub call: Ps,
-    /// What it takes besides at a place that has nothing to do with the last one's: branches guessed wrongly.
+    /// Additional time at an address unrelated to the last one: mispredicted branches.
     pub random: Ps,
-    /// Lines it reads for each line of its size: 1, 2 for a comparison of two, 0 for a fill.
+    /// Lines read for each line of its size: 1, 2 for a comparison of two buffers, 0 for a fill.
     pub reads: u64,
-    /// Lines it writes.
+    /// Lines written for each line of its size.
     pub writes: u64,
-    /// One line of its size, of near memory, in a long stream of them.
+    /// Time of one line of its size in near memory, in a long stream.
     pub line: Ps,
 }
 
-/// What software takes.
+/// Costs of operations in software.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SoftwareCosts {
-    /// What a miss takes besides where its page must be looked up.
+    /// Additional time of a miss whose page must be looked up.
     pub walk: Ps,
-    /// Misses that a core has under way at once.
+    /// Misses that a core has in flight at once.
     pub fill_buffers: u64,
-    /// Lines of an operation by itself that are missed before the prefetcher runs ahead.
+    /// Lines of a single operation that miss before the prefetcher runs ahead.
     pub alone_lines: u64,
-    /// Lines that a core looks ahead, beyond the end of the operation it is at.
+    /// Lines that a core looks ahead, beyond the end of its current operation.
     pub window_lines: u64,
-    /// One line at least, wherever it is.
+    /// Shortest time of one line, wherever it is.
     pub cached_line: Ps,
-    /// By operation.
+    /// Costs per operation.
     pub ops: SoftwareOps,
 }
 
-/// Software by operation.
+/// Software costs per operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SoftwareOps([SoftwareOp; 256]);
 
 impl SoftwareOps {
-    /// The same for every operation; [`with`](SoftwareOps::with) tells some apart.
+    /// The same cost for every operation; [`with`](SoftwareOps::with) changes single ones.
     #[must_use]
     pub fn all(cost: SoftwareOp) -> Self {
         SoftwareOps([cost; 256])
     }
 
-    /// One told apart.
+    /// Sets the cost of one operation.
     #[must_use]
     pub fn with(mut self, op: Opcode, cost: SoftwareOp) -> Self {
         self.0[usize::from(op.code())] = cost;
         self
     }
 
-    /// That of an operation.
+    /// The cost of an operation.
     #[must_use]
     #[inline]
     pub fn of(&self, op: Opcode) -> &SoftwareOp {
@@ -328,39 +329,40 @@ impl SoftwareOps {
 /// A machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
-    /// What outputs call it.
+    /// Its name in outputs.
     pub name: String,
-    /// Which parameters these are: FNV-1a of the profile's text and its bases', 64 bits.
+    /// Identifies the parameters: FNV-1a of the text of the profile and its bases, 64 bits.
     pub hash: u64,
-    /// Memory, by node.
+    /// Memory nodes.
     pub nodes: Vec<Node>,
-    /// What it has in common.
+    /// Parameters of all memory.
     pub memory: MemoryCosts,
     /// Caches.
     pub cache: CacheCosts,
-    /// Bytes per second between two sockets, in each direction; `None` for machines of one.
+    /// Bytes per second between two sockets, in each direction; `None` for machines with one socket.
     pub link: Option<Rate>,
-    /// What crossing it adds to a latency.
+    /// Latency that crossing the link adds.
     pub link_latency: Ps,
-    /// Node that each device is at.
+    /// Memory node of each device.
     pub devices: Vec<usize>,
-    /// What devices cost; all are alike.
+    /// Costs of a device; all devices are alike.
     pub device: DeviceCosts,
-    /// Where pages are.
+    /// Costs of address translation.
     pub translation: TranslationCosts,
-    /// Submission.
+    /// Costs of submission.
     pub submit: SubmitCosts,
-    /// Software around it.
+    /// Costs of libraries.
     pub library: Libraries,
-    /// Waiting.
+    /// Costs of waiting.
     pub wait: WaitCosts,
-    /// What cores do themselves.
+    /// Costs of operations on cores.
     pub software: SoftwareCosts,
 }
 
 impl Machine {
-    /// Preparing one submission of so many descriptors, one of `lists` in turn: a batch's own takes no longer than one that goes by
-    /// itself. Lists that the first-level cache has no room for come from the second.
+    /// Time to prepare one submission of `descriptors` descriptors, in one of `lists` lists that are used in turn. A
+    /// batch's own descriptor takes no longer than a single one. If the lists exceed the first-level cache, their lines
+    /// come from the second.
     #[must_use]
     pub fn preparing(&self, library: Library, descriptors: u32, lists: u32) -> Ps {
         let costs = self.library.of(library);
@@ -372,14 +374,14 @@ impl Machine {
         costs.prepare.max((costs.prepare_member + line) * u64::from(descriptors))
     }
 
-    /// Until descriptors that are in no cache are a core's own: those of a batch, and the batch's.
+    /// Time until a core owns uncached descriptors: those of a batch and the batch descriptor.
     #[must_use]
     pub fn owning(&self, core: usize, batch: u32) -> Ps {
         let (one, others) = (self.nodes[core].latency, if batch > 1 { u64::from(batch) } else { 0 });
         one + Ps((one * others).0 / self.software.fill_buffers.max(1))
     }
 
-    /// How much longer it takes from a core of one node to another than within a socket.
+    /// Extra latency from a core of one node to memory of another over an access within the socket.
     #[must_use]
     pub fn across(&self, core: usize, node: usize) -> Ps {
         if self.nodes[core].socket == self.nodes[node].socket { Ps::ZERO } else { self.link_latency }
@@ -391,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_grows_by_doublings_and_ends_to_grow() {
+    fn the_tail_grows_by_doublings_up_to_a_limit() {
         let cost = OpCost {
             front: Ps::from_nanos(40),
             front_per_doubling: Ps::from_nanos(4),

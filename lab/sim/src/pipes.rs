@@ -1,10 +1,11 @@
-//! Bytes on their way: what shares a pipe shares its rate.
+//! Bandwidth sharing: transfers that use the same pipe share its rate.
 //!
-//! A *pipe* carries so many bytes a second: a device's reads, a memory node's writes, a link. A *flow* is one transfer, through
-//! every pipe of its *class* at once; all flows of a class go equally fast. Rates are max-min fair: all flows grow together until a
-//! pipe is full, its flows stay, the others go on growing. Algorithm: progressive filling (Bertsekas and Gallager, *Data
-//! Networks*, §6.5.2), weighted; within a class the virtual clock of fair queueing, so that a start or an end costs the same however many
-//! flows there are. Of the pipes that a class has for itself only the tightest can be its limit, whatever flows: one comparison for all.
+//! A *pipe* has a rate in bytes per second: a device's reads, a memory node's channels, a link. A *flow* is one
+//! transfer through all pipes of its *class* at once; all flows of a class have the same rate. Rates are max-min fair:
+//! all flows grow together until a pipe is full; the flows through it then stay, and the others continue to grow.
+//! Algorithm: weighted progressive filling (Bertsekas and Gallager, *Data Networks*, §6.5.2); within a class the
+//! virtual clock of fair queueing, so the cost of a start or an end does not depend on the number of flows. Of the
+//! pipes that only one class uses, only the tightest can limit it, whatever flows: one comparison covers them all.
 //!
 //! Left out: the order of single cache lines, and bursts shorter than a transfer.
 
@@ -15,13 +16,13 @@ use std::collections::BinaryHeap;
 /// Grains in one byte: rates in grains per picosecond then resolve 1 kB/s.
 const GRAIN_BITS: u32 = 30;
 
-/// A level, times a class's weight, is the rate of its flows; in 2^-12 grains per picosecond.
+/// The rate of a class's flows is a level times the class's weight; levels are in 2^-12 grains per picosecond.
 const LEVEL_BITS: u32 = 12;
 
-/// A pipe's share in a class: how many bytes go through it for each byte of the transfer, in 1/256.
+/// The unit of a pipe's share in a class: bytes through the pipe for each byte of the transfer, in 1/256.
 pub(crate) const WHOLE: u64 = 256;
 
-/// More than that of a pipe nobody takes: sums over classes then fit into 64 bits.
+/// The largest share of a pipe, so that sums over classes fit into 64 bits.
 const MOST_SHARE: u64 = 1 << 34;
 
 /// A pipe's number.
@@ -32,7 +33,7 @@ pub(crate) struct Pipe(usize);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
 pub(crate) struct Class(usize);
 
-/// Grains per picosecond of a rate in bytes per second.
+/// Converts a rate in bytes per second to grains per picosecond.
 fn grains(bytes_per_second: u64) -> u64 {
     let grains = (u128::from(bytes_per_second) << GRAIN_BITS) / 1_000_000_000_000;
     u64::try_from(grains).unwrap_or(u64::MAX).max(1)
@@ -42,19 +43,20 @@ fn grains(bytes_per_second: u64) -> u64 {
 struct PipeState {
     /// Grains per picosecond.
     capacity: u64,
-    /// Nothing goes through it for a while.
+    /// True while nothing may flow through it.
     held: bool,
-    /// Classes that go through it, and the last of them.
+    /// The number of classes that use it, and the last of them.
     classes: usize,
     class: usize,
-    /// If there are several: what is left of it while rates are worked out, and after.
+    /// If several classes use it: its unused rate, during and after the computation of rates.
     left: u64,
-    /// If there are several: shares of the flows whose rate is not yet known, times [`WHOLE`]; nothing when all are.
+    /// If several classes use it: the shares of the flows whose rate is not computed yet, times [`WHOLE`]; 0 when all
+    /// are.
     load: u64,
 }
 
 impl PipeState {
-    /// What can go through it.
+    /// The rate that can flow through it.
     #[inline]
     fn room(&self) -> u64 {
         if self.held { 0 } else { self.capacity }
@@ -63,42 +65,42 @@ impl PipeState {
 
 #[derive(Debug)]
 struct ClassState<T> {
-    /// Pipes and its shares of them: first those that other classes go through, so many, then its own.
+    /// Pipes and their shares: first the `shared` pipes that other classes use, too, then its own.
     pipes: Vec<(usize, u64)>,
     shared: usize,
-    /// Room and share of the tightest of its own.
+    /// Rate and share of the tightest of its own pipes.
     own: (u64, u64),
-    /// Fastest that one flow can go, in grains per picosecond; and the level at which it does.
+    /// Highest rate of one flow, in grains per picosecond; and the level at which it is reached.
     most: u64,
     ceiling: u64,
-    /// How much more it gets than one of weight 1 where a pipe is full.
+    /// Share of its flows at a full pipe, relative to flows of weight 1.
     weight: u64,
-    /// Bytes of all flows that ever began.
+    /// Bytes of all flows started so far.
     carried: u128,
-    /// Grains that a flow would have got that has been there for ever.
+    /// Grains that a flow would have received if it had been active all the time.
     served: u128,
-    /// While rates are worked out: the level at which it cannot go faster, and its next rate.
+    /// During the computation of rates: the level at which it is limited, and its next rate.
     level: u64,
     next: u64,
-    /// Grains per picosecond of each flow, and up to when they are served.
+    /// Grains per picosecond of each flow, and the time up to which `served` is valid.
     rate: u64,
     since: Ps,
-    /// When its next flow ends, at this rate.
+    /// When its next flow ends at this rate.
     due: Ps,
-    /// Where `served` stands when a flow ends; its number; whose it is.
+    /// For each flow: the value of `served` at its end; its number; its owner.
     flows: BinaryHeap<Reverse<(u128, u64, T)>>,
 }
 
-/// All pipes of a machine, and what flows in them.
+/// All pipes of a machine, and their flows.
 #[derive(Debug)]
 pub(crate) struct Pipes<T> {
     pipes: Vec<PipeState>,
     classes: Vec<ClassState<T>>,
-    /// Classes with flows; and, while rates are worked out, those whose rate is not yet known.
+    /// Classes with flows; and, during the computation of rates, those whose rate is not known yet.
     busy: Vec<usize>,
     open: Vec<usize>,
     started: u64,
-    /// When the next flow ends, and of which class.
+    /// When the next flow ends, and its class.
     due: Option<(Ps, usize)>,
 }
 
@@ -109,7 +111,7 @@ impl<T: Ord + Copy> Default for Pipes<T> {
 }
 
 impl<T: Ord + Copy> Pipes<T> {
-    /// A new pipe, of so many bytes per second.
+    /// Adds a pipe with a rate in bytes per second.
     pub(crate) fn pipe(&mut self, bytes_per_second: u64) -> Pipe {
         self.pipes.push(PipeState {
             capacity: grains(bytes_per_second),
@@ -122,7 +124,7 @@ impl<T: Ord + Copy> Pipes<T> {
         Pipe(self.pipes.len() - 1)
     }
 
-    /// A new class: the pipes it goes through with its share in each (in 1/[`WHOLE`]), and the fastest that one of its flows can go.
+    /// Adds a class: its pipes with its share in each (in 1/[`WHOLE`]), and the highest rate of one of its flows.
     pub(crate) fn class(&mut self, through: &[(Pipe, u64)], most_bytes_per_second: Option<u64>) -> Class {
         self.classes.push(ClassState {
             pipes: through.iter().map(|(pipe, share)| (pipe.0, (*share).min(MOST_SHARE))).collect(),
@@ -155,7 +157,7 @@ impl<T: Ord + Copy> Pipes<T> {
         class
     }
 
-    /// Finds out which pipes of a class are its own, and which of those is the tightest.
+    /// Determines which pipes a class uses alone, and the tightest of them.
     fn sort(&mut self, class: usize) {
         let state = &mut self.classes[class];
         state.pipes.sort_by_key(|(pipe, _)| self.pipes[*pipe].classes < 2);
@@ -164,32 +166,34 @@ impl<T: Ord + Copy> Pipes<T> {
         state.own = own.fold(UNLIMITED, tighter);
     }
 
-    /// How much more a class's flows get than those of weight 1 where a pipe is full: requests that one has outstanding.
+    /// Sets a class's weight: the share of its flows at a full pipe, relative to weight 1. It stands for outstanding
+    /// requests.
     pub(crate) fn weigh(&mut self, class: Class, weight: u64) {
         let state = &mut self.classes[class.0];
         state.weight = weight.clamp(1, 1 << 16);
         state.ceiling = state.most.saturating_mul(1 << LEVEL_BITS) / state.weight;
     }
 
-    /// Another limit of a class's flows, from the next start or end of a flow on.
+    /// Changes the highest rate of a class's flows, from the next start or end of a flow on.
     pub(crate) fn limit(&mut self, class: Class, most_bytes_per_second: u64) {
         let state = &mut self.classes[class.0];
         state.most = grains(most_bytes_per_second);
         state.ceiling = state.most.saturating_mul(1 << LEVEL_BITS) / state.weight;
     }
 
-    /// How many flows a class has.
+    /// The number of flows of a class.
     pub(crate) fn flows(&self, class: Class) -> u64 {
         self.classes[class.0].flows.len() as u64
     }
 
-    /// Bytes per second of a pipe.
+    /// The rate of a pipe in bytes per second.
     pub(crate) fn rate(&self, pipe: Pipe) -> u64 {
         let rate = (u128::from(self.pipes[pipe.0].capacity) * 1_000_000_000_000) >> GRAIN_BITS;
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
 
-    /// How much of a pipe is in use, and is not, if one flow more joins a class and each of its flows goes so fast; in the same unit.
+    /// Used and unused rate of a pipe if one more flow joins a class and each of its flows has this rate; both in the
+    /// same unit.
     pub(crate) fn if_joined(&self, pipe: Pipe, class: Class, bytes_per_second: u64) -> (u64, u64) {
         let (class, pipe_state) = (&self.classes[class.0], &self.pipes[pipe.0]);
         let share = class.pipes.iter().find(|(its, _)| *its == pipe.0).map_or(0, |(_, share)| *share);
@@ -201,7 +205,7 @@ impl<T: Ord + Copy> Pipes<T> {
         (used, pipe_state.capacity.saturating_sub(used))
     }
 
-    /// Another share of a class in one of its pipes, from the next start or end of a flow on.
+    /// Changes the share of a class in one of its pipes, from the next start or end of a flow on.
     pub(crate) fn share(&mut self, class: Class, pipe: Pipe, share: u64) {
         let share = share.min(MOST_SHARE);
         let its = self.classes[class.0].pipes.iter_mut().find(|(its, old)| *its == pipe.0 && *old != share);
@@ -211,7 +215,7 @@ impl<T: Ord + Copy> Pipes<T> {
         }
     }
 
-    /// What of a pipe is in use, and what is not, in the same unit.
+    /// Used and unused rate of a pipe, in the same unit.
     pub(crate) fn in_use(&self, pipe: Pipe) -> (u64, u64) {
         let state = &self.pipes[pipe.0];
         let left = match state.classes {
@@ -225,8 +229,8 @@ impl<T: Ord + Copy> Pipes<T> {
         (state.capacity.saturating_sub(left), left)
     }
 
-    /// Lets `bytes` flow, beginning now; nothing takes no time.
-    pub(crate) fn start(&mut self, now: Ps, class: Class, bytes: u64, whose: T) {
+    /// Starts a flow of `bytes` now; zero bytes take no time.
+    pub(crate) fn start(&mut self, now: Ps, class: Class, bytes: u64, owner: T) {
         let state = &mut self.classes[class.0];
         state.carried += u128::from(bytes);
         if state.flows.is_empty() {
@@ -234,13 +238,13 @@ impl<T: Ord + Copy> Pipes<T> {
             (state.served, state.since) = (0, now);
         }
         state.serve(now);
-        state.flows.push(Reverse((state.served + (u128::from(bytes) << GRAIN_BITS), self.started, whose)));
+        state.flows.push(Reverse((state.served + (u128::from(bytes) << GRAIN_BITS), self.started, owner)));
         state.rate = 0;
         self.started += 1;
         self.share_out(now);
     }
 
-    /// Bytes that went, or will go, through a pipe.
+    /// Bytes that flowed, or will flow, through a pipe.
     #[must_use]
     pub(crate) fn carried(&self, pipe: Pipe) -> u128 {
         let through = |class: &ClassState<T>| {
@@ -250,7 +254,7 @@ impl<T: Ord + Copy> Pipes<T> {
         self.classes.iter().map(through).sum()
     }
 
-    /// Lets nothing through a pipe from now on, or lets it through again.
+    /// Blocks a pipe from now on, or unblocks it.
     pub(crate) fn hold(&mut self, now: Ps, pipe: Pipe, held: bool) {
         let state = &mut self.pipes[pipe.0];
         state.held = held;
@@ -268,11 +272,11 @@ impl<T: Ord + Copy> Pipes<T> {
         self.due.map(|(time, _)| time)
     }
 
-    /// Takes out the flow that is due; `now` is when.
+    /// Removes the flow that ends next; returns its end and its owner.
     pub(crate) fn finish(&mut self) -> Option<(Ps, T)> {
         let (now, class) = self.due?;
         let state = &mut self.classes[class];
-        let Reverse((_, _, whose)) = state.flows.pop()?;
+        let Reverse((_, _, owner)) = state.flows.pop()?;
         state.serve(now);
         state.rate = 0;
         if state.flows.is_empty() {
@@ -282,10 +286,10 @@ impl<T: Ord + Copy> Pipes<T> {
             }
         }
         self.share_out(now);
-        Some((now, whose))
+        Some((now, owner))
     }
 
-    /// Works out every rate anew, and who ends first.
+    /// Recomputes every rate, and the next flow to end.
     fn share_out(&mut self, now: Ps) {
         for class in &self.busy {
             let state = &mut self.classes[*class];
@@ -298,7 +302,7 @@ impl<T: Ord + Copy> Pipes<T> {
         }
         self.open.clone_from(&self.busy);
         while !self.open.is_empty() {
-            // The level at which the next pipe is full, or the next class as fast as it can go.
+            // The level at which the next pipe is full, or the next class reaches its limit.
             let mut level = u64::MAX;
             for class in &self.open {
                 let state = &mut self.classes[*class];
@@ -323,7 +327,7 @@ impl<T: Ord + Copy> Pipes<T> {
         self.due = None;
         for class in &self.busy {
             let state = &mut self.classes[*class];
-            // Who goes on as fast as before ends when it would have ended.
+            // A flow whose rate does not change ends at the same time as before.
             if state.next != state.rate {
                 state.serve(now);
                 state.rate = state.next;
@@ -336,24 +340,24 @@ impl<T: Ord + Copy> Pipes<T> {
 }
 
 impl<T: Ord> ClassState<T> {
-    /// Its flows, each as often as it counts where a pipe is full.
+    /// The number of its flows, times its weight.
     #[inline]
     fn demand(&self) -> u64 {
         self.weight * self.flows.len() as u64
     }
 
-    /// What went so far, at the rate up to now.
+    /// Adds the grains served up to now at the current rate.
     #[inline]
     fn serve(&mut self, now: Ps) {
         self.served += u128::from(self.rate) * u128::from(now.since(self.since).0);
         self.since = now;
     }
 
-    /// When its next flow ends that is served up to now.
+    /// When its next flow ends, if it is served up to now.
     fn end(&self, now: Ps) -> Ps {
         let Some(Reverse((end, _, _))) = self.flows.peek() else { return now };
         let left = end.saturating_sub(self.served);
-        // Nearly always it fits into 64 bits, which are divided much faster.
+        // Usually fits into 64 bits, which divide much faster.
         let time = u64::try_from(left).map_or_else(
             |_| u64::try_from(left.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX),
             |left| left.div_ceil(self.rate),
@@ -361,16 +365,16 @@ impl<T: Ord> ClassState<T> {
         now + Ps(time)
     }
 
-    /// What all its flows take of a pipe at a rate.
+    /// The part of a pipe that all its flows use at a rate.
     #[inline]
     fn takes(&self, rate: u64, share: u64) -> u64 {
         rate.saturating_mul(share * self.flows.len() as u64) / WHOLE
     }
 
-    /// The level at which one of its pipes is full, or its flows are as fast as they can go.
+    /// The level at which one of its pipes is full, or its flows reach their limit.
     #[inline]
     fn fastest(&self, pipes: &[PipeState]) -> u64 {
-        // Divided once: that takes longer than all else here.
+        // A single division, because it takes longer than everything else here.
         let own = (self.own.0, self.own.1 * self.demand());
         let shared = self.pipes[..self.shared].iter().map(|(pipe, _)| (pipes[*pipe].left, pipes[*pipe].load));
         let (left, load) = shared.fold(own, tighter);
@@ -378,10 +382,10 @@ impl<T: Ord> ClassState<T> {
     }
 }
 
-/// No limit at all.
+/// No limit.
 const UNLIMITED: (u64, u64) = (u64::MAX, 0);
 
-/// Of two limits, room and what wants it, the one at which less room is there for each that wants it.
+/// Of two limits (free rate and demand), the one with less free rate per unit of demand.
 #[inline]
 fn tighter(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     let less = u128::from(other.0) * u128::from(one.1) < u128::from(one.0) * u128::from(other.1);
@@ -395,11 +399,11 @@ mod tests {
     const GB: u64 = 1_000_000_000;
 
     fn end_of_all(pipes: &mut Pipes<u32>) -> Vec<(u64, u32)> {
-        std::iter::from_fn(|| pipes.finish()).map(|(at, whose)| (at.0 / 1000, whose)).collect()
+        std::iter::from_fn(|| pipes.finish()).map(|(at, owner)| (at.0 / 1000, owner)).collect()
     }
 
     #[test]
-    fn a_lone_flow_has_the_pipe_for_itself() {
+    fn a_single_flow_gets_the_full_rate() {
         let mut pipes = Pipes::default();
         let pipe = pipes.pipe(10 * GB);
         let class = pipes.class(&[(pipe, WHOLE)], None);
@@ -408,18 +412,18 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_later_gets_a_fair_share_from_then_on() {
+    fn a_later_flow_gets_a_fair_share() {
         let mut pipes = Pipes::default();
         let pipe = pipes.pipe(10 * GB);
         let class = pipes.class(&[(pipe, WHOLE)], None);
         pipes.start(Ps::ZERO, class, 1000, 1);
-        // Half of the first is through when the second comes; both then go at half the rate.
+        // Half of the first is done when the second begins; both then flow at half the rate.
         pipes.start(Ps::from_nanos(50), class, 1000, 2);
         assert_eq!(end_of_all(&mut pipes), [(150, 1), (200, 2)]);
     }
 
     #[test]
-    fn what_a_slow_class_leaves_the_others_take() {
+    fn rate_unused_by_a_slow_class_goes_to_others() {
         let mut pipes = Pipes::default();
         let (wide, narrow) = (pipes.pipe(10 * GB), pipes.pipe(2 * GB));
         let slow = pipes.class(&[(wide, WHOLE), (narrow, WHOLE)], None);
@@ -432,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn two_bytes_for_one_take_twice_the_pipe() {
+    fn a_double_share_takes_twice_the_rate() {
         let mut pipes = Pipes::default();
         let pipe = pipes.pipe(10 * GB);
         let class = pipes.class(&[(pipe, 2 * WHOLE)], None);
@@ -441,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_has_carried_the_bytes_of_all_who_went_through_it() {
+    fn carried_bytes_are_those_of_all_flows() {
         let mut pipes = Pipes::default();
         let (both, one) = (pipes.pipe(10 * GB), pipes.pipe(10 * GB));
         let twice = pipes.class(&[(both, 2 * WHOLE)], None);
@@ -453,20 +457,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_waits_and_what_is_beside_it_does_not() {
+    fn a_held_pipe_stops_its_flows_only() {
         let mut pipes = Pipes::default();
         let (held, free) = (pipes.pipe(10 * GB), pipes.pipe(10 * GB));
         let (behind, beside) = (pipes.class(&[(held, WHOLE)], None), pipes.class(&[(free, WHOLE)], None));
         pipes.start(Ps::ZERO, behind, 1000, 1);
         pipes.start(Ps::ZERO, beside, 1000, 2);
         pipes.hold(Ps::from_nanos(40), held, true);
-        assert_eq!(pipes.finish().map(|(at, whose)| (at.0 / 1000, whose)), Some((100, 2)));
+        assert_eq!(pipes.finish().map(|(at, owner)| (at.0 / 1000, owner)), Some((100, 2)));
         pipes.hold(Ps::from_nanos(200), held, false);
         assert_eq!(end_of_all(&mut pipes), [(260, 1)]);
     }
 
     #[test]
-    fn a_flow_goes_no_faster_than_its_class_can() {
+    fn a_flow_respects_its_class_limit() {
         let mut pipes = Pipes::default();
         let pipe = pipes.pipe(10 * GB);
         let class = pipes.class(&[(pipe, WHOLE)], Some(GB));
@@ -475,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pipe_is_shared_by_weight_and_what_one_cannot_take_the_others_get() {
+    fn a_full_pipe_is_shared_by_weight_and_unused_rate_is_redistributed() {
         let mut pipes = Pipes::default();
         let pipe = pipes.pipe(10 * GB);
         let (heavy, light) = (pipes.class(&[(pipe, WHOLE)], None), pipes.class(&[(pipe, WHOLE)], None));
@@ -495,7 +499,8 @@ mod tests {
         assert_eq!(ends, [(200, 1), (200, 2)]);
     }
 
-    /// Rates of one flow of each class by the definition: all grow together until a pipe is full or a class as fast as it can go.
+    /// Rates of one flow of each class by definition: all grow together until a pipe is full or a class reaches its
+    /// limit.
     fn fair(pipes: &Pipes<u32>) -> Vec<f64> {
         let mut rates = vec![None; pipes.classes.len()];
         let is_open =
@@ -530,25 +535,25 @@ mod tests {
     }
 
     #[test]
-    fn whatever_flows_it_is_max_min_fair_and_what_is_in_use_is_what_flows() {
-        let mut dice = crate::dice::Dice::new(8, 0);
+    fn random_flows_are_max_min_fair_and_usage_adds_up() {
+        let mut rng = crate::rng::Rng::new(8, 0);
         let mut pipes = Pipes::default();
-        let all: Vec<Pipe> = (0..6).map(|_| pipes.pipe((1 + dice.below(20)) * GB)).collect();
+        let all: Vec<Pipe> = (0..6).map(|_| pipes.pipe((1 + rng.below(20)) * GB)).collect();
         let (mut now, mut classes) = (Ps::ZERO, Vec::new());
         for step in 0..3000 {
-            // Now and then one more way, through pipes that others may have had for themselves.
+            // Sometimes a new class, through pipes that other classes may have used alone.
             if step % 250 == 0 {
                 let mut through = Vec::new();
                 for pipe in &all {
-                    if dice.below(3) == 0 {
-                        through.push((*pipe, 64 << dice.below(4)));
+                    if rng.below(3) == 0 {
+                        through.push((*pipe, 64 << rng.below(4)));
                     }
                 }
-                let most = (dice.below(3) == 0 || through.is_empty()).then(|| (1 + dice.below(9)) * GB);
+                let most = (rng.below(3) == 0 || through.is_empty()).then(|| (1 + rng.below(9)) * GB);
                 classes.push(pipes.class(&through, most));
-                pipes.weigh(classes[classes.len() - 1], 1 + dice.below(4));
+                pipes.weigh(classes[classes.len() - 1], 1 + rng.below(4));
             }
-            let mut any = |end: usize| usize::try_from(dice.below(end as u64)).unwrap();
+            let mut any = |end: usize| usize::try_from(rng.below(end as u64)).unwrap();
             let (class, pipe) = (classes[any(classes.len())], all[any(all.len())]);
             match any(8) {
                 0 => pipes.hold(now, pipe, any(2) == 0),

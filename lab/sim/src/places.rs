@@ -1,32 +1,32 @@
-//! Simulated memory: which addresses lie where. Nothing is stored in it but the descriptor lists of batches.
+//! Simulated memory: the placement of address ranges. Only the descriptor lists of batches have contents.
 
 use std::collections::BTreeSet;
 use telpher_abi::Descriptor;
 
-/// Each region has this many address bits for itself.
+/// Address bits within a region.
 const REGION_BITS: u32 = 40;
 
-/// Where a region of memory lies, and how.
+/// The placement of a memory region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Place {
     /// Memory node.
     pub node: usize,
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub page: u64,
     /// Where its lines are when an operation begins.
     pub lines: Lines,
-    /// Bytes by which the buffers begin behind the start of a line.
+    /// Offset of the buffers from the start of a line, in bytes.
     pub skew: u32,
-    /// Its pages are mapped. One that is not faults when it is first touched.
+    /// True if its pages are mapped. Otherwise each page faults at its first access.
     pub present: bool,
-    /// Bytes through which a thread's buffers walk, one after the other; 0 is as many as are in flight.
+    /// Total bytes that a thread's consecutive buffers cover before they repeat; 0 means only the buffers in flight.
     pub footprint: u64,
 }
 
-/// Where the lines of a buffer are.
+/// The location of a buffer's lines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub enum Lines {
-    /// In memory, in no cache.
+    /// In memory, not in a cache.
     #[default]
     Memory,
     /// In the last-level cache.
@@ -34,7 +34,7 @@ pub enum Lines {
 }
 
 impl Place {
-    /// Memory of a node: pages of 4 KiB, mapped, in no cache, aligned.
+    /// Memory of a node: pages of 4 KiB, mapped, not cached, aligned.
     #[must_use]
     pub const fn on(node: usize) -> Self {
         Place { node, page: 4096, lines: Lines::Memory, skew: 0, present: true, footprint: 0 }
@@ -45,20 +45,20 @@ impl Place {
 #[derive(Debug, Default)]
 pub struct Places {
     regions: Vec<Region>,
-    /// Pages, by their first address, that were brought into regions in which none was.
+    /// First addresses of the pages that were mapped in regions without present pages.
     brought: BTreeSet<u64>,
-    /// There are such regions.
+    /// True if a region without present pages exists.
     empty: bool,
 }
 
 #[derive(Debug)]
 struct Region {
     place: Place,
-    /// Bytes that are in use of it.
+    /// Bytes of the region that are in use.
     extent: u64,
-    /// Bytes between where its buffers have come to and the next page.
+    /// Bytes from the end of its last buffer to the next page.
     left: u64,
-    /// A device wrote to it through the cache.
+    /// True if a device wrote to it through the cache.
     cached: bool,
     list: Vec<Descriptor>,
 }
@@ -70,19 +70,20 @@ impl Region {
 }
 
 impl Places {
-    /// A region; the address of its first byte.
+    /// Adds a region; returns the address of its first byte.
     pub fn add(&mut self, place: Place) -> u64 {
         self.add_of(place, place.footprint)
     }
 
-    /// The same, and how many bytes of it are in use.
+    /// Like [`add`](Places::add), with the number of bytes in use.
     pub fn add_of(&mut self, place: Place, extent: u64) -> u64 {
         self.empty |= !place.present;
         self.regions.push(Region { extent, ..Region::of(place, Vec::new()) });
         ((self.regions.len() as u64) << REGION_BITS) + u64::from(place.skew)
     }
 
-    /// A region's next buffer, behind the last: pages that it enters, and whether those are of more than `known`.
+    /// Places a region's next buffer behind the last one. Returns the number of pages that it enters, and whether the
+    /// region has more than `known` pages.
     #[inline]
     pub(crate) fn enter(&mut self, address: u64, bytes: u64, known: u64) -> (u64, bool) {
         let Some(region) = self.region_mut(address) else { return (0, false) };
@@ -95,13 +96,13 @@ impl Places {
         (beyond / page + 1, region.place.footprint > known.saturating_mul(page))
     }
 
-    /// No page of any region is missing, or ever was.
+    /// True if no page of any region is or was missing.
     #[must_use]
     pub fn all_there(&self) -> bool {
         !self.empty
     }
 
-    /// The first byte from `address` on that is in a page which is not there.
+    /// The first byte from `address` on whose page is missing.
     #[must_use]
     pub fn first_missing(&self, address: u64, bytes: u64) -> Option<u64> {
         let place = self.at(address).filter(|place| !place.present)?;
@@ -109,19 +110,19 @@ impl Places {
         pages.into_iter().find(|page| !self.brought.contains(page)).map(|page| page.max(address))
     }
 
-    /// Brings the pages in which these bytes are; how many were not there.
+    /// Maps the pages of these bytes; returns how many were missing.
     pub fn touch(&mut self, address: u64, bytes: u64) -> u64 {
         let Some(place) = self.at(address).filter(|place| !place.present) else { return 0 };
         pages_of(place.page, address, bytes).into_iter().filter(|page| self.brought.insert(*page)).count() as u64
     }
 
-    /// A region that holds a descriptor list.
+    /// Adds a region that holds a descriptor list; returns its address.
     pub fn add_list(&mut self, place: Place, list: Vec<Descriptor>) -> u64 {
         self.regions.push(Region::of(place, list));
         (self.regions.len() as u64) << REGION_BITS
     }
 
-    /// The same in place of a list that nobody needs any more, if there is one.
+    /// Puts a descriptor list in the region of an `old` list that is no longer used; adds a region if there is none.
     pub fn list_again(&mut self, old: Option<u64>, place: Place, list: Vec<Descriptor>) -> u64 {
         match old.and_then(|address| Some((address, self.region_mut(address)?))) {
             Some((address, region)) => {
@@ -142,19 +143,20 @@ impl Places {
         self.regions.get_mut(number.checked_sub(1)?)
     }
 
-    /// Where an address lies; `None` for what is nobody's.
+    /// The placement of an address; `None` if it is in no region.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<Place> {
         self.region(address).map(|region| region.place)
     }
 
-    /// A device writes so many bytes of a region through the cache; the bytes of it that are in use, the first time.
+    /// Notes that a device writes `bytes` of a region through the cache. The first time it returns the region's bytes
+    /// in use.
     pub(crate) fn cached(&mut self, address: u64, bytes: u64) -> Option<u64> {
         let region = self.region_mut(address)?;
         (!std::mem::replace(&mut region.cached, true)).then_some(region.extent.max(bytes))
     }
 
-    /// The descriptor at an address of a list.
+    /// The descriptor at an address within a list.
     #[must_use]
     #[inline]
     pub fn descriptor(&self, address: u64) -> Option<&Descriptor> {
@@ -163,9 +165,9 @@ impl Places {
     }
 }
 
-/// First addresses of the pages in which some bytes are.
+/// First addresses of the pages that contain these bytes.
 fn pages_of(page: u64, address: u64, bytes: u64) -> impl IntoIterator<Item = u64> {
-    // No machine has smaller ones.
+    // No machine has smaller pages.
     let page = page.max(4096);
     let first = address / page;
     let last = if bytes == 0 { first } else { (address + (bytes - 1)) / page + 1 };
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_tells_its_region() {
+    fn an_address_identifies_its_region() {
         let mut places = Places::default();
         let far = Place::on(1);
         let near = places.add(Place::on(0));
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_one_behind_the_other_enter_each_page_once() {
+    fn adjacent_buffers_enter_each_page_once() {
         let mut places = Places::default();
         let (ring, far) = (places.add(Place::on(0)), places.add(Place { footprint: 1 << 30, ..Place::on(0) }));
         let entered: Vec<u64> = (0..128).map(|_| places.enter(far, 64, 4096).0).collect();

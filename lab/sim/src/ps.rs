@@ -3,44 +3,44 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Mul, Sub};
 
-/// A point in simulated time, or a stretch of it, in picoseconds. 2^64 of them are 213 days.
+/// A point or a span of simulated time, in picoseconds. 2^64 picoseconds are 213 days.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ps(pub u64);
 
 impl Ps {
-    /// No time at all; the beginning.
+    /// Zero: the beginning of a simulation, or an empty span.
     pub const ZERO: Ps = Ps(0);
-    /// Later than everything that happens.
+    /// Later than every event.
     pub const NEVER: Ps = Ps(u64::MAX);
 
-    /// Whole nanoseconds.
+    /// A whole number of nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Ps(nanos.saturating_mul(1000))
     }
 
-    /// The nearest picosecond to `nanos`; nothing for what is negative or not a number.
+    /// The nearest picosecond to `nanos`; zero for negative numbers and NaN.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float's cast saturates, NaN to 0")]
     pub fn from_nanos_f64(nanos: f64) -> Self {
         Ps((nanos * 1e3).round() as u64)
     }
 
-    /// In nanoseconds, for people.
+    /// The time in nanoseconds, for display.
     #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     pub fn as_nanos_f64(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
-    /// In seconds, for rates.
+    /// The time in seconds, for rates.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "for rates")]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e12
     }
 
-    /// From an earlier point to this one; nothing if it is not earlier.
+    /// The span from `earlier` to this point; zero if `earlier` is not before it.
     #[must_use]
     pub const fn since(self, earlier: Ps) -> Ps {
         Ps(self.0.saturating_sub(earlier.0))

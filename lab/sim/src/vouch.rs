@@ -1,12 +1,13 @@
-#![allow(unsafe_code, reason = "what is vouched for here is executed by nobody")]
-//! The promise about a descriptor's addresses that a portal asks for.
+#![allow(unsafe_code, reason = "nothing executes a descriptor that is vouched for here")]
+//! The promise about a descriptor's addresses that a portal requires.
 
 use telpher_abi::Descriptor;
 use telpher_portal::Submission;
 
 /// A descriptor for a device in simulated time.
 pub(crate) fn submission(descriptor: Descriptor) -> Submission {
-    // SAFETY: it is offered to simulated devices only, and no engine of theirs executes: what one yields is accounted for. No byte is
-    // read or written at the addresses it names, so whoever owns the memory there, if there is any, keeps it.
+    // SAFETY: the descriptor is offered to simulated devices only, and their engines do not execute: the simulator only
+    // charges time for what an engine returns. No byte is read or written at its addresses, so the owner of that
+    // memory, if any, is not affected.
     unsafe { Submission::vouch(descriptor) }
 }

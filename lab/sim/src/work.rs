@@ -1,22 +1,22 @@
-//! What is asked of a machine: threads that submit operations, and how.
+//! Workloads: threads that submit operations, and how they do it.
 
-use crate::dice::Dice;
 use crate::places::{Lines, Place};
+use crate::rng::Rng;
 use telpher_abi::Opcode;
 use telpher_mover::{Policy, Route, Split, Threshold};
 
-/// Something with a few values, each with the name that options and files call it.
+/// An enum whose values have names in options and files.
 pub trait Named: Copy + PartialEq + 'static {
-    /// Names and values.
+    /// All names and values.
     const NAMES: &'static [(&'static str, Self)];
 
-    /// The value of a name.
+    /// Returns the value with this name.
     #[must_use]
     fn named(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 
-    /// Its name.
+    /// Returns the name of the value.
     #[must_use]
     fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, value)| *value == self).map_or("", |(name, _)| name)
@@ -46,40 +46,41 @@ impl Named for Lines {
     const NAMES: &'static [(&'static str, Self)] = &[("memory", Lines::Memory), ("cache", Lines::Llc)];
 }
 
-/// How a thread waits.
+/// How a thread waits for a completion record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Wait {
-    /// Looks at the record all the time.
+    /// Polls the record all the time.
     #[default]
     Poll,
-    /// Sleeps lightly until the record's line is written.
+    /// Waits with UMWAIT until the record's line is written.
     Umwait,
     /// Sleeps until the device interrupts.
     Interrupt,
-    /// Sleeps for as long as the operation is thought to take, then looks.
+    /// Sleeps for the predicted duration of the operation, then polls.
     Sleep,
 }
 
-/// What a core finds when it does an operation itself: each ratio of a device to software holds for one of them only.
+/// The access pattern of a core that executes operations itself. A ratio of a device to software holds for one walk
+/// only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Walk {
-    /// An operation by itself, which is waited for before the next, at a place that nobody was at before: its lines are where
-    /// [`Place::lines`] says, and the prefetcher knows nothing.
+    /// A single operation that the core completes before the next one, at an address that was not accessed before. Its
+    /// lines are where [`Place::lines`] says, and the prefetcher has no history.
     #[default]
     Alone,
-    /// One operation after the other, each at another place: the core begins the next before the last is over.
+    /// Consecutive operations, each at another address: the core begins the next before the last is done.
     Random,
-    /// One operation after the other, each behind the last: the prefetcher is always ahead.
+    /// Consecutive operations on adjacent memory: the prefetcher is always ahead.
     Sequential,
 }
 
-/// What software stands between a program and the portal.
+/// The software between a program and the portal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Library {
-    /// None: descriptors are built by hand.
+    /// None: the program builds descriptors itself.
     #[default]
     Raw,
-    /// A thin one.
+    /// A thin library.
     Lean,
     /// Intel's DML.
     Dml,
@@ -87,60 +88,60 @@ pub enum Library {
     Kernel,
 }
 
-/// How 64 bytes reach a queue.
+/// How a descriptor's 64 bytes reach a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Through {
-    /// By instruction: MOVDIR64B or ENQCMD, as the queue is dedicated or shared.
+    /// With MOVDIR64B (dedicated queue) or ENQCMD (shared queue).
     #[default]
     Portal,
-    /// By `write()` on its node.
+    /// With `write()` on its device node.
     Write,
 }
 
-/// Which queue a thread submits to.
+/// The queue that a thread submits to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lane {
     /// Number of the device.
     pub device: u16,
-    /// Number of its queue.
+    /// Number of the queue within the device.
     pub wq: usize,
-    /// The queue is shared.
+    /// True if the queue is shared.
     pub shared: bool,
 }
 
-/// Who does a thread's operations.
+/// What executes a thread's operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     /// A device, through one of its queues.
     Device(Lane),
     /// The thread's own core.
     Cpu,
-    /// Either, as a mover decides, over all queues there are.
+    /// Either, as a mover decides, over all queues of all devices.
     Mover(Moves),
 }
 
-/// What of a mover's policy decides who does an operation.
+/// The part of a mover's policy that decides between core and device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moves {
-    /// Bytes from which an operation goes to a device.
+    /// Smallest size that goes to a device, in bytes.
     pub threshold: u64,
-    /// Which queue is asked first.
+    /// The queue that is tried first.
     pub route: Route,
-    /// How a long one is shared out.
+    /// How a long operation is split.
     pub split: Split,
 }
 
 impl Moves {
-    /// Settings of a policy that decide so, as a mover names them (`Policy::set`).
+    /// The policy settings that this struct covers, by the names of `Policy::set`.
     pub const SETTINGS: [&'static str; 4] = ["threshold", "route", "split", "hybrid"];
 
-    /// Of a policy, for an operation.
+    /// The settings of a policy for an operation.
     #[must_use]
     pub fn of(policy: &Policy, op: Opcode) -> Self {
         Moves { threshold: policy.threshold.of(op), route: policy.route, split: policy.split }
     }
 
-    /// The policy with those decisions.
+    /// A policy with these settings.
     pub(crate) fn policy(&self) -> Policy {
         Policy {
             threshold: Threshold::all(self.threshold),
@@ -155,34 +156,34 @@ impl Moves {
 impl By {
     /// The first queue of the first device.
     pub const DEDICATED: By = By::Device(Lane { device: 0, wq: 0, shared: false });
-    /// The same where it is shared.
+    /// The first queue of the first device, as a shared queue.
     pub const SHARED: By = By::Device(Lane { device: 0, wq: 0, shared: true });
 }
 
-/// When a thread's operations come.
+/// When a thread's operations arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Arrivals {
-    /// One as soon as there is room for it among those in flight.
+    /// As soon as fewer than `depth` operations are in flight.
     #[default]
     Closed,
-    /// So many a second, evenly, whether there is room or not.
+    /// At a fixed rate (operations a second), evenly spaced, whether there is room or not.
     Even(u64),
-    /// So many a second on average, each without knowing of the others: a Poisson process.
+    /// At a mean rate (operations a second) with independent arrivals: a Poisson process.
     Poisson(u64),
 }
 
-/// Sizes that a [`Sizes`] can hold.
+/// Largest number of sizes in a [`Sizes`].
 const MOST_SIZES: usize = 16;
 
-/// Sizes of operations, each with its weight: how often it comes.
+/// Sizes of operations, each with its weight (relative frequency).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sizes([(u32, u32); MOST_SIZES]);
 
 impl Sizes {
-    /// None: all operations are of the stream's one size.
+    /// No sizes: all operations have the stream's one size.
     pub const NONE: Sizes = Sizes([(0, 0); MOST_SIZES]);
 
-    /// These sizes with these weights; `None` for more than 16, for none, and where a weight is 0.
+    /// Creates a list of (size, weight). Returns `None` for more than 16 sizes, for none, and if a weight is 0.
     #[must_use]
     pub fn new(sizes: &[(u32, u32)]) -> Option<Sizes> {
         let mut all = Sizes::NONE;
@@ -198,10 +199,10 @@ impl Sizes {
         self.0.iter().copied().filter(|(_, weight)| *weight > 0)
     }
 
-    /// One of them by chance, as often as its weight says.
-    pub(crate) fn one(&self, dice: &mut Dice) -> Option<u32> {
+    /// Returns a random size with a probability proportional to its weight.
+    pub(crate) fn one(&self, rng: &mut Rng) -> Option<u32> {
         let all: u64 = self.iter().map(|(_, weight)| u64::from(weight)).sum();
-        let mut at = if all > 0 { dice.below(all) } else { return None };
+        let mut at = if all > 0 { rng.below(all) } else { return None };
         for (size, weight) in self.iter() {
             match at.checked_sub(weight.into()) {
                 None => return Some(size),
@@ -212,53 +213,53 @@ impl Sizes {
     }
 }
 
-/// What a thread does: one operation again and again.
+/// The workload of a thread: one operation, repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stream {
-    /// Operation.
+    /// The operation.
     pub op: Opcode,
-    /// Bytes of each.
+    /// Bytes of each operation.
     pub size: u32,
-    /// Sizes that come in its place, by chance.
+    /// Random sizes that replace `size`, if not empty.
     pub sizes: Sizes,
-    /// Descriptors, or batches, it keeps in flight.
+    /// Descriptors, or batches, that the thread keeps in flight.
     pub depth: u32,
-    /// Descriptors of a batch; 1 submits each by itself.
+    /// Descriptors of a batch; with 1 each descriptor is submitted alone.
     pub batch: u32,
-    /// Submissions in all.
+    /// Total number of submissions.
     pub submissions: u64,
-    /// When they come.
+    /// When operations arrive.
     pub arrivals: Arrivals,
-    /// What chance begins with, in arrivals and sizes.
+    /// Seed of the random arrivals and sizes.
     pub seed: u64,
-    /// Who does it.
+    /// What executes the operations.
     pub by: By,
     /// How descriptors reach the queue.
     pub through: Through,
-    /// Node whose core the thread is on.
+    /// Memory node whose core runs the thread.
     pub core: usize,
-    /// How its operations follow each other where the core does them itself.
+    /// Access pattern of the core if it executes the operations itself.
     pub walk: Walk,
-    /// Source.
+    /// Source buffer.
     pub src: Place,
-    /// Destination.
+    /// Destination buffer.
     pub dst: Place,
-    /// Results go to the cache (Cache Control 1), not to memory.
+    /// Results are written to the cache (Cache Control 1), not to memory.
     pub cache_control: bool,
-    /// What is written is read back before the record says that it is there (Destination Readback).
+    /// The device reads the written bytes back before it writes the record (Destination Readback).
     pub readback: bool,
-    /// The device waits for pages that are not there (Block On Fault).
+    /// The device waits for missing pages (Block On Fault).
     pub block_on_fault: bool,
-    /// Its descriptors are flushed from the caches between two uses; those of a mover are not.
+    /// The descriptors are flushed from the caches between two uses; does not apply to a mover's descriptors.
     pub cold_descriptors: bool,
-    /// How it waits.
+    /// How the thread waits.
     pub wait: Wait,
-    /// What software it uses.
+    /// The library that the thread uses.
     pub library: Library,
 }
 
 impl Stream {
-    /// A thousand operations, one at a time, through the first dedicated queue, near memory, polled for.
+    /// A thousand operations, one at a time, through the first dedicated queue, in near memory, completed by polling.
     #[must_use]
     pub const fn of(op: Opcode, size: u32) -> Self {
         Stream {

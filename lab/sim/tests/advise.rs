@@ -1,4 +1,4 @@
-//! Advice is a configuration that devices take, follows from what was simulated, and changes with what counts.
+//! Advice is a configuration that devices accept, is based on simulations, and changes with the objective.
 
 use telpher_abi::Opcode;
 use telpher_device::{Preset, WqMode};
@@ -19,7 +19,7 @@ fn chosen<'a>(advice: &'a Advice, what: &str) -> &'a str {
 }
 
 #[test]
-fn what_is_advised_is_taken_by_devices_and_no_other_choice_is_better() {
+fn advised_configurations_are_accepted_and_no_other_choice_is_better() {
     for objective in [Objective::Throughput, Objective::PerCore, Objective::Latency, Objective::Cycles] {
         for size in [256, 65536] {
             let advice = of(&[Demand { threads: 2, ..copies(size) }], objective);
@@ -49,7 +49,7 @@ fn what_is_advised_is_taken_by_devices_and_no_other_choice_is_better() {
 }
 
 #[test]
-fn what_is_small_and_cannot_wait_stays_with_the_core() {
+fn small_synchronous_copies_stay_on_the_core() {
     let sync = |size| Demand { at_once: 1, ..copies(size) };
     let small = of(&[sync(256)], Objective::Latency);
     assert_eq!((chosen(&small, "by"), small.configs.len()), ("the core", 0));
@@ -60,7 +60,7 @@ fn what_is_small_and_cannot_wait_stays_with_the_core() {
 }
 
 #[test]
-fn short_copies_get_batches_and_long_ones_another_device() {
+fn short_copies_get_batches_and_long_copies_more_devices() {
     let short = of(&[copies(512)], Objective::Throughput);
     assert!(chosen(&short, "in flight, and batches").contains("batch"), "{short:?}");
     let long = of(&[Demand { threads: 4, ..copies(1 << 20) }], Objective::Throughput);
@@ -72,7 +72,7 @@ fn short_copies_get_batches_and_long_ones_another_device() {
 }
 
 #[test]
-fn threads_that_outnumber_the_queues_share_one() {
+fn threads_that_outnumber_the_queues_share_a_queue() {
     let many = of(&[Demand { threads: 40, ..copies(4096) }], Objective::Throughput);
     assert!(chosen(&many, "queues").starts_with("shared"), "{many:?}");
     let few = of(&[Demand { threads: 2, ..copies(1024) }], Objective::Throughput);
@@ -80,19 +80,19 @@ fn threads_that_outnumber_the_queues_share_one() {
 }
 
 #[test]
-fn more_threads_than_can_be_simulated_are_refused_and_long_operations_are_not() {
+fn too_many_threads_are_refused_and_long_operations_are_not() {
     let machine = Machine::built_in("spr-asplos").unwrap();
     let ask = |size, threads| {
         let demand = Demand { threads, ..copies(size) };
         advise(&machine, Preset::Spr.capabilities(), &[demand], Objective::Throughput)
     };
     let said = ask(1 << 31, 1000).unwrap_err().to_string();
-    assert!(said.contains("1000 threads") && said.contains("128 is what is simulated at most"), "{said}");
+    assert!(said.contains("1000 threads") && said.contains("at most 128 are simulated"), "{said}");
     assert!(ask(1 << 31, 40).unwrap().gain > 1.0);
 }
 
 #[test]
-fn several_pieces_of_work_are_told_apart_and_read_soon_means_the_cache() {
+fn pieces_of_work_are_separate_and_read_soon_means_the_cache() {
     let text = r#"
 [[work]]
 name = "packets"

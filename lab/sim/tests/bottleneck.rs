@@ -1,4 +1,4 @@
-//! What holds a load up is named, and giving more of it, and of nothing else, is what helps.
+//! The reported bottleneck is the right one: relieving it helps, and relieving anything else does not.
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
@@ -7,7 +7,7 @@ use telpher_sim::{By, Library, Limit, Machine, Outcome, Place, Scenario, Stream,
 
 const COPY: Opcode = Opcode::MemoryMove;
 
-/// Everything that can be given more of.
+/// Everything that can be increased.
 const ALL: [Limit; 8] = [
     Limit::Submitting,
     Limit::Enqcmd,
@@ -19,7 +19,7 @@ const ALL: [Limit; 8] = [
     Limit::Latency,
 ];
 
-/// A case: one load, what limits it, and a word of what would help.
+/// A case: one load, its bottleneck, and a part of the text that says what would help.
 struct Case {
     mode: WqMode,
     wq_size: u32,
@@ -64,7 +64,7 @@ fn cases() -> Vec<Case> {
         plain(),
         Case { stream: stream(COPY, 256, 1, 4), ..plain() },
         Case { stream: stream(COPY, 64, 32, 1), limit: Limit::Submitting, help: "batches", ..plain() },
-        Case { stream: built, engines: 4, limit: Limit::Submitting, help: "used again", ..plain() },
+        Case { stream: built, engines: 4, limit: Limit::Submitting, help: "reused", ..plain() },
         Case { stream: stream(COPY, 4096, 32, 1), wq_size: 1, limit: Limit::Entries, help: "larger queue", ..plain() },
         Case { stream: shared, mode: WqMode::Shared, limit: Limit::Enqcmd, help: "a dedicated queue", ..plain() },
         Case { stream: stream(COPY, 64, 8, 64), limit: Limit::FrontEnds, help: "more engines", ..plain() },
@@ -81,7 +81,7 @@ fn cases() -> Vec<Case> {
             stream: stream(COPY, 65536, 16, 1),
             machine: slow_memory,
             limit: Limit::Memory,
-            help: "memory that",
+            help: "faster memory",
             ..plain()
         },
         Case { stream: remote, machine: narrow_link, limit: Limit::Link, help: "socket", ..plain() },
@@ -123,28 +123,28 @@ fn simulated(case: &Case, more: Option<Limit>) -> Outcome {
 }
 
 #[test]
-fn what_is_named_is_what_helps() {
+fn relieving_the_reported_bottleneck_helps() {
     for case in cases() {
         let Stream { op, size, depth, batch, .. } = case.stream;
         let before = simulated(&case, None);
         let found = before.bottleneck().unwrap();
-        let told = format!("{op:?} of {size}, {depth} times {batch}: {found}");
-        assert_eq!(found.limit, case.limit, "{told}");
-        assert!(found.help.contains(case.help), "{told}");
+        let description = format!("{op:?} of {size}, {depth} times {batch}: {found}");
+        assert_eq!(found.limit, case.limit, "{description}");
+        assert!(found.help.contains(case.help), "{description}");
         let gain = |more| {
             simulated(&case, Some(more)).loads[0].gigabytes_per_second() / before.loads[0].gigabytes_per_second()
         };
         let named = gain(case.limit);
-        assert!(named > 1.05, "{told}; but more of it gives only {named} times as much");
+        assert!(named > 1.05, "{description}; but more of it gives only {named} times as much");
         for other in ALL.into_iter().filter(|other| *other != case.limit) {
             let gain = gain(other);
-            assert!(gain < named, "{told}, which gives {named} times as much; but {other:?} gives {gain} times");
+            assert!(gain < named, "{description}, which gives {named} times as much; but {other:?} gives {gain} times");
         }
     }
 }
 
 #[test]
-fn shares_are_shares_and_percentiles_are_in_order() {
+fn shares_are_at_most_one_and_percentiles_are_ordered() {
     for case in cases() {
         let outcome = simulated(&case, None);
         for used in &outcome.resources {

@@ -1,4 +1,4 @@
-//! A cache under load: what its copies are, and what a device makes of the long ones.
+//! A cache under load: the statistics of its copies, and the effect of a device on the long ones.
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
@@ -20,14 +20,14 @@ fn bench(app: CacheBench) -> Outcome {
 }
 
 #[test]
-fn long_copies_are_few_and_most_of_the_bytes() {
+fn long_copies_are_few_and_have_most_bytes() {
     let outcome = bench(CacheBench::default());
     let (calls, bytes) = (measure(&outcome, "copies by device"), measure(&outcome, "bytes in long copies"));
     assert!((calls - 4.8).abs() < 0.5 && (bytes - 96.4).abs() < 0.5, "{calls} % of calls, {bytes} % of bytes");
 }
 
 #[test]
-fn a_core_without_a_device_does_one_after_the_other() {
+fn a_core_without_a_device_copies_sequentially() {
     let (source, long) = (Lines::Memory, vec![(32768, 1)]);
     let app = CacheBench { cores: 1, threads: 1, queues: Vec::new(), source, long, ..CacheBench::default() };
     let outcome = bench(app);
@@ -50,17 +50,17 @@ fn more_cores_wait_for_the_same_queues() {
         let by_core = bench(CacheBench { queues: Vec::new(), ..app.clone() });
         let by_device = bench(CacheBench { queues, ..app });
         let tail = |outcome: &Outcome| measure(outcome, "latency, 99.999 %");
-        // With sixteen threads before four devices the longest wait is for the others'.
+        // With sixteen threads before four devices the longest wait includes others' copies.
         assert!(devices < 4 || cores > 8 || tail(&by_device) < tail(&by_core), "{cores} cores");
         measure(&by_device, "copies") / measure(&by_core, "copies")
     };
     let four = [8, 16].map(|cores| gain(cores, 4));
     assert!(four[0] > four[1] && four[0] > 1.0, "{four:?}");
-    assert!(gain(16, 1) < 1.0, "one device is full with eight cores");
+    assert!(gain(16, 1) < 1.0, "eight cores saturate one device");
 }
 
 #[test]
-fn a_thread_that_gives_its_core_away_gets_it_back() {
+fn a_thread_that_yields_its_core_gets_it_back() {
     let copies = 2000;
     let app = CacheBench { cores: 2, threads: 6, copies, switch_ns: Some(1000.0), ..CacheBench::default() };
     let outcome = bench(app);

@@ -1,4 +1,4 @@
-//! The machine that was calibrated gives back the series it was calibrated with.
+//! The calibrated machine reproduces the series of its calibration.
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, Preset, WqMode};
@@ -21,7 +21,7 @@ fn alone(op: Opcode, size: u32, submissions: u64) -> World {
 }
 
 #[test]
-fn one_descriptor_at_a_time_takes_what_was_measured() {
+fn one_descriptor_at_a_time_takes_the_measured_time() {
     for (op, measured) in SERIES {
         let mut sum = 0.0;
         for (power, us) in measured.into_iter().enumerate() {

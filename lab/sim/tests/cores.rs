@@ -1,4 +1,4 @@
-//! What cores do: submit by any way, wait in any way, do operations themselves, or leave it to a mover.
+//! Cores: submission, waiting, own operations, and movers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,8 +24,8 @@ fn one(stream: Stream) -> LoadOutcome {
     simulated(stream, &[Config::single(mode, 32, 4)], 1).loads.remove(0)
 }
 
-fn near(told: f64, expected: f64, part: f64) -> bool {
-    (told / expected - 1.0).abs() <= part
+fn near(simulated_value: f64, expected: f64, part: f64) -> bool {
+    (simulated_value / expected - 1.0).abs() <= part
 }
 
 /// Nanoseconds of one operation by a core.
@@ -34,7 +34,7 @@ fn by_core(stream: Stream) -> f64 {
 }
 
 #[test]
-fn the_ends_of_the_walks_that_calibrate_come_back() {
+fn calibrated_end_points_are_reproduced() {
     // LightDSA artifact repository (EuroSys 2026), raw result files: MiB/s of one core at 64 B and at 1 MiB, 4 GiB.
     for (op, walk, small, large) in [
         (COPY, Walk::Sequential, 5872.0, 9749.0),
@@ -48,14 +48,17 @@ fn the_ends_of_the_walks_that_calibrate_come_back() {
     ] {
         for (size, measured) in [(64, small), (1 << 20, large)] {
             let ns = by_core(Stream { walk, submissions: 20, ..Stream::of(op, size) });
-            let told = f64::from(size) / ns / 1.048_576e-3;
-            assert!(near(told, measured, 0.01), "{op:?} {walk:?} {size}: {told} for {measured} MiB/s");
+            let simulated_value = f64::from(size) / ns / 1.048_576e-3;
+            assert!(
+                near(simulated_value, measured, 0.01),
+                "{op:?} {walk:?} {size}: {simulated_value} for {measured} MiB/s"
+            );
         }
     }
 }
 
 #[test]
-fn what_a_core_finds_decides_what_a_copy_takes() {
+fn the_walk_decides_the_time_of_a_copy() {
     let of = |walk, src, dst| {
         let place = |lines| Place { lines, ..Place::on(0) };
         by_core(Stream { walk, src: place(src), dst: place(dst), submissions: 10, ..Stream::of(COPY, 4096) })
@@ -70,7 +73,7 @@ fn what_a_core_finds_decides_what_a_copy_takes() {
 }
 
 #[test]
-fn short_operations_at_random_places_wait_together_and_long_ones_by_themselves() {
+fn short_random_operations_overlap_and_long_ones_do_not() {
     let machine = Machine::built_in("spr-asplos").unwrap();
     let costs = &machine.software;
     let more = |size| {
@@ -80,10 +83,10 @@ fn short_operations_at_random_places_wait_together_and_long_ones_by_themselves()
     let lookups = (costs.walk * 2).as_nanos_f64();
     let wait = lookups + machine.nodes[0].latency.as_nanos_f64();
     for lines in [1, 2, 4, 8, 16] {
-        let (told, expected) = (more(64 * lines), wait * f64::from(lines) / 16.0);
-        assert!(near(told, expected, 0.01), "{lines} lines: {told} ns for {expected}");
+        let (simulated_value, expected) = (more(64 * lines), wait * f64::from(lines) / 16.0);
+        assert!(near(simulated_value, expected, 0.01), "{lines} lines: {simulated_value} ns for {expected}");
     }
-    // While the first lines come the prefetcher goes on, as soon as it knows where the page is.
+    // While the first lines arrive, the prefetcher continues as soon as the page is translated.
     for size in [4096, 8192, 1 << 20] {
         assert!((more(size) - lookups).abs() < 0.5, "{size}: {} ns for {lookups}", more(size));
     }
@@ -102,7 +105,7 @@ fn cores_share_their_memory() {
 }
 
 #[test]
-fn queues_make_no_device_do_what_a_core_or_a_mover_decides_upon() {
+fn queues_of_a_core_or_mover_load_are_not_used_directly() {
     let By::Device(lane) = By::DEDICATED else { return };
     for by in [By::Cpu, moves(1 << 20, Route::Local, Split::NONE)] {
         let machine = Machine::built_in("spr-asplos").unwrap();
@@ -114,20 +117,20 @@ fn queues_make_no_device_do_what_a_core_or_a_mover_decides_upon() {
 }
 
 #[test]
-fn a_core_alone_at_random_arrivals_is_a_queue_of_which_theory_tells_the_wait() {
+fn a_core_with_poisson_arrivals_matches_queueing_theory() {
     let copy = Stream { by: By::Cpu, ..Stream::of(COPY, 4096) };
     let service = by_core(copy);
     let load = 0.7;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
     let arrivals = Arrivals::Poisson((load / service * 1e9) as u64);
-    let told = one(Stream { arrivals, submissions: 200_000, seed: 3, ..copy }).mean_latency_ns();
+    let simulated_value = one(Stream { arrivals, submissions: 200_000, seed: 3, ..copy }).mean_latency_ns();
     // One server, Poisson arrivals, constant service (Pollaczek and Khinchine).
     let theory = service * (1.0 + load / (2.0 * (1.0 - load)));
-    assert!(near(told, theory, 0.03), "{told} ns for {theory}");
+    assert!(near(simulated_value, theory, 0.03), "{simulated_value} ns for {theory}");
 }
 
 #[test]
-fn operations_arrive_at_their_rate_whether_there_is_room_or_not() {
+fn operations_arrive_at_their_rate_even_when_the_queue_is_full() {
     let of = |arrivals| one(Stream { arrivals, depth: 8, submissions: 20_000, ..Stream::of(COPY, 4096) });
     for arrivals in [Arrivals::Even(2_000_000), Arrivals::Poisson(2_000_000)] {
         let outcome = of(arrivals);
@@ -137,11 +140,11 @@ fn operations_arrive_at_their_rate_whether_there_is_room_or_not() {
     let closed = of(Arrivals::Closed);
     let beyond = of(Arrivals::Even(50_000_000));
     assert!(near(beyond.operations_per_second(), closed.operations_per_second(), 0.02));
-    assert!(beyond.mean_latency_ns() > 100.0 * closed.mean_latency_ns(), "they wait before they are begun");
+    assert!(beyond.mean_latency_ns() > 100.0 * closed.mean_latency_ns(), "they wait in the backlog");
 }
 
 #[test]
-fn sizes_come_as_often_as_their_weights_say_and_the_same_each_time() {
+fn sizes_follow_their_weights_reproducibly() {
     let sizes = Sizes::new(&[(1024, 3), (65536, 1)]).unwrap();
     for by in [By::DEDICATED, By::Cpu] {
         let of = |seed| one(Stream { by, sizes, seed, depth: 4, submissions: 20_000, ..Stream::of(COPY, 1) });
@@ -170,7 +173,7 @@ fn a_dedicated_queue_is_never_overfilled() {
 }
 
 #[test]
-fn a_system_call_for_each_descriptor_costs_what_it_takes() {
+fn a_system_call_adds_its_time_to_each_descriptor() {
     let copy = Stream { depth: 32, submissions: 5000, ..Stream::of(COPY, 64) };
     let period = |through| 1e9 / one(Stream { through, ..copy }).operations_per_second();
     let costs = Machine::built_in("spr-asplos").unwrap().submit;
@@ -179,7 +182,7 @@ fn a_system_call_for_each_descriptor_costs_what_it_takes() {
 }
 
 #[test]
-fn flushed_descriptors_are_waited_for_before_the_instruction() {
+fn the_fence_waits_for_flushed_descriptors() {
     let machine = Machine::built_in("spr-asplos").unwrap();
     let memory = machine.nodes[0].latency.as_nanos_f64();
     for (by, batch) in [(By::DEDICATED, 1), (By::DEDICATED, 16), (By::SHARED, 4)] {
@@ -195,7 +198,7 @@ fn flushed_descriptors_are_waited_for_before_the_instruction() {
 }
 
 #[test]
-fn each_layer_of_software_adds_what_it_costs() {
+fn each_library_adds_its_costs() {
     let machine = Machine::built_in("spr-asplos").unwrap();
     let period =
         |library| 1e9 / one(Stream { library, submissions: 200, ..Stream::of(COPY, 1 << 20) }).operations_per_second();
@@ -216,7 +219,7 @@ fn share(part: Ps, cycles: &Cycles) -> f64 {
 }
 
 #[test]
-fn umwait_takes_most_cycles_of_what_is_large_or_batched() {
+fn umwait_takes_most_cycles_of_large_or_batched_operations() {
     let umwait = |size, batch| {
         let cycles = one(Stream { wait: Wait::Umwait, batch, submissions: 100, ..Stream::of(COPY, size) }).cycles;
         share(cycles.umwait, &cycles)
@@ -230,7 +233,7 @@ fn umwait_takes_most_cycles_of_what_is_large_or_batched() {
 }
 
 #[test]
-fn ways_of_waiting_trade_latency_for_the_core() {
+fn waiting_methods_trade_latency_for_core_time() {
     let of = |wait, size| one(Stream { wait, submissions: 200, ..Stream::of(COPY, size) });
     let large = 16 << 20;
     let [poll, umwait, interrupt, sleep] =
@@ -238,13 +241,13 @@ fn ways_of_waiting_trade_latency_for_the_core() {
     assert_eq!(poll.cycles.idle + poll.cycles.umwait, Ps::ZERO);
     assert!(share(umwait.cycles.umwait, &umwait.cycles) > 0.99);
     assert!(share(interrupt.cycles.idle, &interrupt.cycles) > 0.98);
-    // A sixteenth is left for looking, and the waking up is taken off.
+    // A sixteenth is left for polling, and the wake-up time is subtracted.
     assert!((0.85..0.97).contains(&share(sleep.cycles.idle, &sleep.cycles)), "{:?}", sleep.cycles);
     assert!(sleep.mean_latency_ns() < 1.02 * poll.mean_latency_ns());
     for other in [umwait, interrupt] {
         assert!(other.mean_latency_ns() > poll.mean_latency_ns());
     }
-    // What is short is not slept for.
+    // The mover does not sleep for short operations.
     let short = of(Wait::Sleep, 4096);
     assert_eq!(short.cycles.idle, Ps::ZERO);
     assert!(near(short.mean_latency_ns(), of(Wait::Poll, 4096).mean_latency_ns(), 0.01));
@@ -259,7 +262,7 @@ fn four() -> Vec<Config> {
 }
 
 #[test]
-fn a_mover_leaves_to_the_core_what_is_below_its_threshold() {
+fn a_mover_leaves_small_operations_to_the_core() {
     let by = moves(4096, Route::Local, Split::NONE);
     let sizes = Sizes::new(&[(2048, 1), (8192, 1)]).unwrap();
     let outcome = simulated(Stream { by, sizes, submissions: 1000, ..Stream::of(COPY, 1) }, &four(), 1);
@@ -285,7 +288,7 @@ fn a_route_over_several_devices_uses_all_of_them() {
 }
 
 #[test]
-fn a_long_copy_is_shared_out_and_the_waiting_thread_takes_its_part() {
+fn a_long_copy_is_split_and_the_waiting_thread_takes_parts() {
     let took = |split| {
         let by = moves(4096, Route::RoundRobin, split);
         let outcome = simulated(Stream { by, submissions: 20, ..Stream::of(COPY, 16 << 20) }, &four(), 1);
@@ -296,7 +299,8 @@ fn a_long_copy_is_shared_out_and_the_waiting_thread_takes_its_part() {
     let (two, cycles) = took(Split { above: 1 << 20, ways: 2, hybrid: false });
     let (with_core, busy) = took(Split { above: 1 << 20, ways: 2, hybrid: true });
     assert!(near(two, whole / 2.0, 0.05), "{whole} {two}");
-    // A core's parts are as long as a device's, which is thrice as fast and has nothing to do meanwhile: it helps a slower one.
+    // A core's parts are as long as a device's, which is three times as fast and idle meanwhile: splitting helps only a
+    // slower device.
     assert!(with_core < 1.3 * two && with_core > two, "{two} {with_core}");
     assert!(share(cycles.busy, &cycles) < 0.05 && share(busy.busy, &busy) > 0.7, "{cycles:?} {busy:?}");
 }
@@ -311,7 +315,7 @@ fn a_mover_sleeps_until_its_own_forecast_and_is_hardly_late() {
 }
 
 #[test]
-fn a_mover_whose_queues_are_full_does_it_itself() {
+fn a_mover_with_full_queues_copies_on_the_core() {
     let by = moves(0, Route::Local, Split::NONE);
     let copy = Stream { by, depth: 64, submissions: 300, ..Stream::of(COPY, 1 << 20) };
     let outcome = simulated(copy, &[Config::single(WqMode::Dedicated, 2, 1)], 1);
@@ -320,7 +324,7 @@ fn a_mover_whose_queues_are_full_does_it_itself() {
 }
 
 #[test]
-fn a_program_tries_looks_batches_and_waits_for_any() {
+fn a_program_can_try_poll_batch_and_wait_for_any() {
     let machine = Machine::built_in("spr-asplos").unwrap();
     let look = machine.wait.look;
     let config = Config::single(WqMode::Dedicated, 2, 1);
@@ -342,7 +346,7 @@ fn a_program_tries_looks_batches_and_waits_for_any() {
         let first = core.wait_any(&[&batch, &long], Wait::Poll).await;
         tell.borrow_mut().push(first == 1 && long.is_done());
         core.wait(&batch, Wait::Umwait).await;
-        // Both entries are free again; a patient one waits for its own.
+        // Both entries are free again; a patient submission waits for its own.
         for _ in 0..10 {
             drop(core.submit(lane, copy(4096)).await);
         }

@@ -1,4 +1,4 @@
-//! The device's own mechanisms: lists ahead, lines in part, pages that are not there, fences, drains.
+//! The device's own mechanisms: prefetched lists, partial lines, page faults, fences, drains.
 
 use telpher_abi::{Flags, Opcode};
 use telpher_device::{Config, Preset, WqConfig, WqMode};
@@ -25,8 +25,9 @@ fn period(engines: u32, stream: Stream) -> f64 {
 }
 
 #[test]
-fn a_list_is_fetched_while_the_batch_before_is_walked_through() {
-    // Bound by the front end alone: with the fetch of a list between two batches it would be a list's 16th more, 16 ns.
+fn a_list_is_fetched_during_the_batch_before() {
+    // Limited by the front end alone: with a list fetch between two batches it would be a 16th of the fetch more, 16
+    // ns.
     let machine = machine();
     let front = machine.device.ops.of(Opcode::MemoryMove).front.as_nanos_f64();
     let fetch = machine.device.list_fetch.as_nanos_f64() / 16.0;
@@ -36,7 +37,7 @@ fn a_list_is_fetched_while_the_batch_before_is_walked_through() {
 }
 
 #[test]
-fn a_batch_goes_to_the_engine_that_has_nothing_to_do() {
+fn a_batch_goes_to_the_idle_engine() {
     let mut world = world(4);
     world.add(Stream { depth: 4, batch: 32, submissions: 200, ..Stream::of(Opcode::MemoryMove, 16384) });
     world.run();
@@ -46,7 +47,7 @@ fn a_batch_goes_to_the_engine_that_has_nothing_to_do() {
 }
 
 #[test]
-fn what_is_written_in_part_holds_up_the_whole_device() {
+fn partial_lines_block_the_whole_device() {
     // Measured with one engine (LightDSA): 0.73 us a descriptor, 0.37 us where the destination is aligned to 32 bytes.
     let of = |engines, skew| {
         let dst = Place { skew, ..Place::on(0) };
@@ -56,7 +57,7 @@ fn what_is_written_in_part_holds_up_the_whole_device() {
         let deviation = of(1, skew) / measured - 1.0;
         assert!(deviation.abs() < 0.03, "{skew}: {:.1} %", deviation * 100.0);
     }
-    // Four engines hide what is between two lines, and nothing else.
+    // Four engines hide the time between two lines, and nothing else.
     let lines = 2.0 * machine().device.partial_line.as_nanos_f64();
     assert!((of(4, 8) / lines - 1.0).abs() < 0.03, "{} ns", of(4, 8));
     assert!(of(1, 64) < 200.0 && of(1, 0) < 200.0);
@@ -66,7 +67,7 @@ fn what_is_written_in_part_holds_up_the_whole_device() {
 }
 
 #[test]
-fn only_the_last_line_of_a_long_transfer_is_felt() {
+fn only_the_last_partial_line_of_a_long_transfer_costs_time() {
     let of = |skew| {
         let dst = Place { skew, ..Place::on(0) };
         period(4, Stream { dst, depth: 64, submissions: 500, ..Stream::of(Opcode::MemoryMove, 131_072) })
@@ -77,7 +78,7 @@ fn only_the_last_line_of_a_long_transfer_is_felt() {
 }
 
 #[test]
-fn what_reads_only_does_not_care_how_it_is_aligned() {
+fn alignment_does_not_matter_for_operations_that_only_read() {
     for op in [Opcode::Compare, Opcode::ComparePattern] {
         let of = |skew| {
             let place = Place { skew, ..Place::on(0) };
@@ -88,7 +89,7 @@ fn what_reads_only_does_not_care_how_it_is_aligned() {
     }
 }
 
-/// Copies to pages that are not there, one descriptor after the other, with the device waiting for them; and beside them others.
+/// Copies to missing pages, one descriptor after the other, with Block On Fault, beside other copies.
 fn with_faults(engines: u32) -> (Ps, Ps) {
     let mut world = world(engines);
     let (src, new) = (world.places.add(Place::on(0)), world.places.add(Place { present: false, ..Place::on(0) }));
@@ -110,11 +111,11 @@ fn with_faults(engines: u32) -> (Ps, Ps) {
 }
 
 #[test]
-fn an_engine_that_waits_for_pages_is_blocked_and_others_are_not() {
+fn a_page_request_blocks_its_engine_only() {
     let pages = machine().translation.page_request * 16;
     let (faults, beside) = with_faults(1);
     assert!(faults > pages && faults < pages + Ps::from_nanos(10_000), "{faults:?} for sixteen pages");
-    assert!(beside > pages, "its follower waits behind it: {beside:?}");
+    assert!(beside > pages, "the descriptor behind it waits: {beside:?}");
     let (faults, beside) = with_faults(2);
     assert!(faults > pages && beside < Ps::from_nanos(10_000), "another engine goes on: {beside:?}");
 }
@@ -157,7 +158,7 @@ fn a_drain_waits_for_everything_before_it() {
 }
 
 #[test]
-fn every_operation_takes_its_time() {
+fn every_operation_takes_time() {
     for op in Opcode::ALL.iter().copied().filter(|op| !matches!(op, Opcode::Batch | Opcode::TranslationFetch)) {
         if !Preset::Spr.capabilities().op_cap.contains(op) {
             continue;
@@ -171,7 +172,7 @@ fn every_operation_takes_its_time() {
     }
 }
 
-/// Simulated microseconds a page of copies of 32 KiB to pages that nobody has touched.
+/// Simulated microseconds a page of copies of 32 KiB to untouched pages.
 fn a_page(block_on_fault: bool, depth: u32, batch: u32) -> f64 {
     let mut world = world(4);
     let dst = Place { present: false, ..Place::on(0) };
@@ -183,16 +184,17 @@ fn a_page(block_on_fault: bool, depth: u32, batch: u32) -> f64 {
     assert_eq!((timeline.completed, world.refused()), (submissions, 0));
     if (depth, batch) == (1, 1) {
         let rest = took.as_nanos_f64() - timeline.latency().as_nanos_f64();
-        assert!(rest.abs() < 100.0 * submissions as f64, "the parts are all of it: {rest} ns are not in them");
+        assert!(rest.abs() < 100.0 * submissions as f64, "the parts add up: {rest} ns are missing");
         let share = timeline.translate.as_nanos_f64() / took.as_nanos_f64();
-        assert!(share > 0.8, "nearly all of it is for pages: {share}");
+        assert!(share > 0.8, "nearly all of the time is for pages: {share}");
     }
     took.as_nanos_f64() / 1000.0 / (submissions * u64::from(batch) * 8) as f64
 }
 
 #[test]
-fn a_page_that_is_not_there_costs_what_its_route_costs() {
-    // Measured (LightDSA): 13.8 us by page request, 4.1 us reported, touched and resubmitted, 1.2 us touched by itself.
+fn a_missing_page_costs_the_measured_time() {
+    // Measured (LightDSA): 13.8 us by page request, 4.1 us reported, touched and resubmitted, 1.2 us for the touch
+    // alone.
     for (route, simulated, measured) in [
         ("asked for", a_page(true, 1, 1), 13.8),
         ("asked for, many at once", a_page(true, 16, 1), 13.8),
@@ -204,24 +206,24 @@ fn a_page_that_is_not_there_costs_what_its_route_costs() {
     let touch = machine().translation.touch.as_nanos_f64() / 1000.0;
     let many = a_page(false, 16, 1);
     assert!(many >= touch && many < a_page(false, 1, 1), "{many} us: a core touches one page after the other");
-    assert!(a_page(false, 4, 8) >= touch, "members of batches as well");
+    assert!(a_page(false, 4, 8) >= touch, "the same for batch members");
 }
 
 #[test]
-fn pages_that_are_there_cost_nothing() {
+fn present_pages_cost_nothing() {
     let of = |block_on_fault| period(1, Stream { block_on_fault, ..Stream::of(Opcode::MemoryMove, 32768) });
     assert_eq!(of(true), of(false));
 }
 
 #[test]
-fn who_a_full_queue_sends_back_asks_all_the_time_and_that_is_counted_not_played() {
+fn retries_at_a_full_queue_are_counted_and_not_simulated() {
     let mut world = World::new(machine(), Preset::Spr.capabilities(), &[Config::single(WqMode::Shared, 8, 1)]).unwrap();
     let lane = Lane { shared: true, ..LANE };
     let stream = Stream { by: By::Device(lane), depth: 4, submissions: 8, ..Stream::of(Opcode::MemoryMove, 1 << 30) };
     let threads: Vec<usize> = (0..16).map(|_| world.add(stream)).collect();
     let took = world.run();
     assert_eq!(world.descriptors(), 16 * 8);
-    // Of 64 that want to be there, 8 and an engine's own have a place; the others' cores do nothing but ask.
+    // Of 64 submitters, 8 have an entry and each engine holds one; the others' cores only retry.
     let enqcmd = machine().submit.enqcmd;
     for thread in threads {
         let timeline = world.timeline(thread);
@@ -245,7 +247,7 @@ fn a_refused_descriptor_is_counted() {
 }
 
 #[test]
-fn fewer_read_buffers_are_less_bandwidth_and_what_one_group_leaves_another_has() {
+fn fewer_read_buffers_reduce_bandwidth_and_other_groups_get_the_rest() {
     let rate = |allowed: [u32; 2]| -> Vec<f64> {
         let mut config = Config::of_groups((0..2).map(group).collect());
         for (group, allowed) in config.groups.iter_mut().zip(allowed) {
@@ -262,14 +264,14 @@ fn fewer_read_buffers_are_less_bandwidth_and_what_one_group_leaves_another_has()
     let rates: Vec<Vec<f64>> = [4, 8, 16, 32, 96].map(|allowed| rate([allowed, 96])).to_vec();
     for pair in rates.windows(2) {
         assert!(pair[1][0] >= pair[0][0] * 0.999, "{rates:?}");
-        assert!(pair[1][1] <= pair[0][1] * 1.001, "the other group takes what this one leaves: {rates:?}");
+        assert!(pair[1][1] <= pair[0][1] * 1.001, "the other group gets the rest: {rates:?}");
     }
-    // Little's law: bytes in flight by latency, of which it spends 200 ns with the memory and its way.
+    // Little's law: bytes in flight over latency, of which 200 ns are memory and the path to it.
     let (machine, few) = (machine(), &rates[0]);
     let latency = (machine.nodes[0].latency + machine.device.path).as_nanos_f64();
     let formula = machine.device.in_flight as f64 * 4.0 / 96.0 / latency;
     assert!((few[0] / formula - 1.0).abs() < 0.1, "{} GB/s, by the formula {formula}", few[0]);
-    assert!((rates[4][0] / rates[4][1] - 1.0).abs() < 0.02, "all of them: halves");
+    assert!((rates[4][0] / rates[4][1] - 1.0).abs() < 0.02, "with all buffers: halves");
 }
 
 /// A group with an engine and a queue of its own.
@@ -282,7 +284,7 @@ fn group(number: u32) -> telpher_device::GroupConfig {
 }
 
 #[test]
-fn a_queue_of_higher_priority_is_served_more_often_and_the_other_not_never() {
+fn a_queue_of_lower_priority_is_served_less_often_but_not_starved() {
     let mut config = Config::single(WqMode::Dedicated, 64, 1);
     let mut second = config.groups[0].grouped_workqueues[0].clone();
     second.dev = "wq0.1".into();
@@ -297,7 +299,8 @@ fn a_queue_of_higher_priority_is_served_more_often_and_the_other_not_never() {
     }
     world.run();
     let until = |thread: usize| world.timeline(thread).until.as_nanos_f64();
-    // By the formula: the first has 12 of 16 turns until it is done, so that the other is done with a third of its work by then.
+    // By the formula: the first queue has 12 of 16 turns until it is done; by then the other has done a third of its
+    // work.
     let share = until(0) / until(1);
     assert!((share / (4.0 / 6.0) - 1.0).abs() < 0.05, "{share}");
 }
@@ -308,7 +311,8 @@ fn page_walks_are_nearly_hidden_and_huge_pages_need_none() {
         let place = Place { page, footprint, ..Place::on(0) };
         period(4, Stream { src: place, dst: place, depth: 32, submissions: 500, ..Stream::of(op, 32768) })
     };
-    // Measured (LightDSA): what reads loses 0.8 %, in pages of 4 KiB against one of 1 GiB; a fill nothing.
+    // Measured (LightDSA): operations that read lose 0.8 %, in pages of 4 KiB against one of 1 GiB; a fill loses
+    // nothing.
     let ops = [(Opcode::MemoryMove, 0.8), (Opcode::Fill, 0.0), (Opcode::Compare, 0.8), (Opcode::ComparePattern, 0.8)];
     for (op, measured) in ops {
         let known = of(op, 1 << 30, 1 << 30);
@@ -320,7 +324,7 @@ fn page_walks_are_nearly_hidden_and_huge_pages_need_none() {
 }
 
 #[test]
-fn pages_are_remembered_asked_for_and_walked_to() {
+fn translations_are_counted_by_kind() {
     let of = |op, size, footprint| {
         let mut world = world(4);
         let place = Place { footprint, ..Place::on(0) };
@@ -329,7 +333,7 @@ fn pages_are_remembered_asked_for_and_walked_to() {
         let seen = world.translations();
         (seen.remembered, seen.asked, seen.walked)
     };
-    // Of 640 lines 64 are in a page; of 3 pages each is entered once.
+    // Each page holds 64 of the 640 lines; each of the 3 pages is entered once.
     assert_eq!(of(Opcode::MemoryMove, 64, 0), (2 * 630, 20, 0));
     assert_eq!(of(Opcode::MemoryMove, 12288, 1 << 30), (0, 2 * 3 * 640, 2 * 3 * 640));
     assert_eq!(of(Opcode::ComparePattern, 4096, 1 << 30), (0, 640, 640));
@@ -337,7 +341,7 @@ fn pages_are_remembered_asked_for_and_walked_to() {
 }
 
 #[test]
-fn lists_that_the_first_level_cache_has_no_room_for_come_from_the_second() {
+fn lists_larger_than_the_first_level_cache_come_from_the_second() {
     let of = |depth| {
         let mut world = world(4);
         let library = Library::Lean;
@@ -351,12 +355,12 @@ fn lists_that_the_first_level_cache_has_no_room_for_come_from_the_second() {
 }
 
 #[test]
-fn what_is_read_back_takes_longer_to_be_done() {
+fn readback_takes_longer() {
     let of = |op, readback| period(1, Stream { readback, ..Stream::of(op, 4096) });
     let more = machine().device.readback.as_nanos_f64();
     assert!((of(Opcode::MemoryMove, true) - of(Opcode::MemoryMove, false) - more).abs() < 1.0);
     assert!((of(Opcode::Fill, true) - of(Opcode::Fill, false) - more).abs() < 1.0);
-    // What writes nothing has nothing to read back.
+    // An operation that writes nothing has nothing to read back.
     assert!((of(Opcode::Compare, true) - of(Opcode::Compare, false)).abs() < 1e-9);
 }
 
@@ -381,7 +385,7 @@ fn one_of_four_engines_has_a_quarter_of_the_bytes() {
     }
 }
 
-/// GB/s of copies by so many threads, each with a queue of its own.
+/// GB/s of copies by `threads` threads, each with a queue of its own.
 fn rate(engines: u32, threads: u32, copies: Stream) -> f64 {
     let mut config = Config::single(WqMode::Dedicated, 128 / threads, engines);
     let wqs = &mut config.groups[0].grouped_workqueues;
@@ -395,7 +399,7 @@ fn rate(engines: u32, threads: u32, copies: Stream) -> f64 {
 }
 
 #[test]
-fn one_more_engine_costs_nothing_where_there_is_enough_to_do() {
+fn one_more_engine_costs_nothing_with_enough_work() {
     for (batch, threads, depth) in [(1, 1, 16), (1, 2, 16), (1, 4, 16), (8, 1, 16), (8, 2, 16), (32, 1, 16), (32, 4, 8)]
     {
         for size in [256, 512, 1024, 4096, 16384, 65536] {
@@ -409,8 +413,9 @@ fn one_more_engine_costs_nothing_where_there_is_enough_to_do() {
 }
 
 #[test]
-fn two_transfers_at_a_time_do_not_end_together_on_two_engines() {
-    // Shared evenly from the first byte they would, and then the device would have nothing to do for the time of a tail: a quarter less.
+fn two_transfers_on_two_engines_do_not_end_together() {
+    // With equal sharing from the first byte they would end together, and the device would be idle for the time of a
+    // tail: a quarter less.
     for (size, depth, threads) in [(4096, 4, 2), (4096, 1, 8), (16384, 1, 2), (65536, 2, 1), (65536, 1, 2)] {
         let copies = Stream { depth, submissions: 300, ..Stream::of(Opcode::MemoryMove, size) };
         let (one, two) = (rate(1, threads, copies), rate(2, threads, copies));

@@ -1,4 +1,4 @@
-//! Pages that a program moves itself: what the way costs, and what a device adds to it.
+//! Pages that a program moves itself: the costs of the system calls, and the effect of a device.
 
 use telpher_device::{Config, WqMode};
 use telpher_sim::{App, Exchange, Lane, Machine, Scenario, What};
@@ -16,28 +16,28 @@ fn measured(profile: &str, app: Exchange) -> impl Fn(&str) -> f64 {
     move |name| measures.iter().find(|measure| measure.name == name).unwrap().value
 }
 
-/// Microseconds of a page besides those in which it is copied.
+/// Microseconds of a page without its copy.
 #[test]
-fn whoever_copies_the_way_out_and_in_takes_as_long_as_was_measured() {
+fn moving_out_and_in_takes_the_measured_time_for_every_copier() {
     for neighbours in [true, false] {
         for together in [1, 8, 20, 128, 512] {
             let app = Exchange { pages: 2048, neighbours, ..Exchange::promoting(together) };
             // The last call may have fewer pages.
             let (whole, rest) = (2048 / u64::from(together), 2048 % u64::from(together));
             let last = if rest > 0 { app.besides(rest).as_nanos_f64() } else { 0.0 };
-            let told = (app.besides(together.into()).as_nanos_f64() * whole as f64 + last) / 2048.0 / 1e3;
+            let expected_us = (app.besides(together.into()).as_nanos_f64() * whole as f64 + last) / 2048.0 / 1e3;
             for app in [app.clone(), app.clone().by(lanes(1)), app.by(lanes(2))] {
                 let of = measured("gold-6430", app);
                 let besides = of("a page") * (1.0 - of("copying") / 100.0);
-                assert!((besides / told - 1.0).abs() < 1e-6, "{together}: {besides} for {told} us");
+                assert!((besides / expected_us - 1.0).abs() < 1e-6, "{together}: {besides} for {expected_us} us");
             }
         }
     }
 }
 
-/// A run is one descriptor, pages apart are one each; of those each is built (32.6 ns) and makes the engine lose 14 ns.
+/// A run is one descriptor, pages apart are one each. Building each takes 32.6 ns, and the engine loses 14 ns for each.
 #[test]
-fn a_batch_takes_what_its_bytes_take_and_what_its_descriptors_do() {
+fn a_batch_takes_the_time_of_its_bytes_and_descriptors() {
     for (neighbours, descriptors) in [(true, 1.0), (false, 512.0)] {
         let app = Exchange { neighbours, ..Exchange::promoting(512) }.by(lanes(1));
         let copies = measured("gold-6430", app)("copies of a call");
@@ -47,11 +47,12 @@ fn a_batch_takes_what_its_bytes_take_and_what_its_descriptors_do() {
 }
 
 #[test]
-fn a_huge_page_is_the_sooner_there_the_more_devices_copy_it() {
+fn more_devices_move_a_huge_page_faster() {
     let page = |devices| measured("spr-asplos", Exchange::promoting_huge(1).by(lanes(devices)))("a page");
     let (none, one, two, four) = (page(0), page(1), page(2), page(4));
     assert!(none > 2.0 * one && one > 1.7 * two && two > 1.6 * four, "{none}, {one}, {two} and {four} us");
-    // Four copy a quarter each: what is left of one's time is the way, and the little that each copy takes besides its bytes.
+    // Four devices copy a quarter each: the rest of a device's time is the system calls, and the fixed time of each
+    // copy.
     let app = Exchange::promoting_huge(1);
     let way = app.besides(1).as_nanos_f64() / 1e3;
     let formula = way + (one - way) / 4.0;
@@ -59,7 +60,7 @@ fn a_huge_page_is_the_sooner_there_the_more_devices_copy_it() {
 }
 
 #[test]
-fn as_many_bytes_come_as_were_asked_for() {
+fn all_requested_bytes_are_moved() {
     for (pages, together) in [(1, 512), (513, 512), (1000, 7)] {
         let app = Exchange { pages, ..Exchange::promoting(together) };
         let of = measured("gold-6430", app.by(lanes(2)));

@@ -1,9 +1,10 @@
-//! Random updates on two tiers, pages placed by `telpher-tier`'s own policy: what it reaches, and what does not reach it.
+//! Random updates on two tiers, with pages placed by `telpher-tier`'s own policy: its result, and those of other
+//! placements.
 
 use telpher_device::{Config, WqMode};
 use telpher_sim::{App, Gups, Lane, Machine, Measure, Placing, Ps, Scenario, What};
 
-/// Memory for which half a minute is enough; its page tables are in the caches all the same.
+/// A memory for which half a minute is enough; its page tables are still assumed to be cached.
 fn small() -> Gups {
     Gups { bytes: 512 << 20, lasts: Ps::from_nanos(20_000_000_000), lanes: vec![LANE], ..Gups::default() }
 }
@@ -21,13 +22,13 @@ fn of(measures: &[Measure], name: &str) -> f64 {
     measures.iter().find(|measure| measure.name == name).unwrap().value
 }
 
-/// Per cent of what it were with all pages in fast memory, after the warm-up.
+/// Per cent of the updates with all pages in fast memory, after the warm-up.
 fn reached(app: Gups) -> f64 {
     of(&measures(app), "of all in fast memory")
 }
 
 #[test]
-fn a_fifth_of_fast_memory_gives_nine_tenths_of_all_of_it_and_what_everything_costs_is_counted() {
+fn a_fifth_of_fast_memory_gives_nine_tenths_of_the_updates() {
     let app = Gups { lanes: vec![LANE], ..Gups::default() };
     let seen = measures(app);
     let share = of(&seen, "of all in fast memory");
@@ -39,7 +40,7 @@ fn a_fifth_of_fast_memory_gives_nine_tenths_of_all_of_it_and_what_everything_cos
 }
 
 #[test]
-fn whoever_places_pages_otherwise_does_not_reach_it() {
+fn other_placements_do_not_reach_the_policy() {
     for placing in [Placing::Nobody, Placing::Chance { runs: 32 }] {
         for fast_first in [true, false] {
             let share = reached(Gups { placing, fast_first, ..small() });
@@ -48,10 +49,10 @@ fn whoever_places_pages_otherwise_does_not_reach_it() {
     }
 }
 
-/// An update takes 70 ns to look its page up and 125 for a line of fast memory, three times that of slow; 9 of 10 go to the hot tenth,
-/// of the others as many to fast memory as it has of all pages.
+/// An update takes 70 ns to look its page up and 125 for a line of fast memory, three times that for slow memory. 9 of
+/// 10 updates go to the hot tenth; the share of the others in fast memory is its share of all pages.
 #[test]
-fn who_knows_all_beforehand_has_what_a_formula_says_and_the_policy_a_hundredth_less_at_most() {
+fn the_oracle_matches_a_formula_and_the_policy_is_within_one_per_cent() {
     for (fast_percent, looks_up) in [(20, true), (20, false), (50, false)] {
         let lookup = if looks_up { 70.0 } else { 0.0 };
         let slow = 0.1 * (1.0 - f64::from(fast_percent) / 100.0);
@@ -64,20 +65,20 @@ fn who_knows_all_beforehand_has_what_a_formula_says_and_the_policy_a_hundredth_l
     }
 }
 
-/// Nothing there is moved but what is hot: the rest of fast memory stays empty.
+/// Only hot pages are moved: the rest of fast memory stays empty.
 #[test]
-fn from_slow_memory_the_hot_pages_come_and_no_others() {
+fn only_hot_pages_are_promoted_from_slow_memory() {
     let seen = measures(Gups { fast_first: false, ..small() });
     let promoted = of(&seen, "promoted");
     assert!(of(&seen, "hot pages in fast memory") > 99.0 && promoted < 1.2 * 13_107.0, "{promoted} pages");
-    // 1 of 10 updates go anywhere, 1 of 10 of these to a hot page.
+    // 1 of 10 updates go to all pages, 1 of 10 of these to a hot page.
     let (share, formula) = (of(&seen, "of all in fast memory"), 195.0 / (195.0 + 250.0 * 0.09) * 100.0);
     assert!(share > 0.99 * formula, "{share:.2} for {formula:.2} %");
 }
 
-/// What is found of pages that are all alike is chance, less so the longer one looks.
+/// Among equally hot pages differences are random, and decrease with the observation time.
 #[test]
-fn where_nothing_is_hotter_than_the_rest_moves_end_and_cost_next_to_nothing() {
+fn with_equally_hot_pages_moves_end_and_cost_little() {
     let alike = |placing, seconds: u64| {
         let lasts = Ps::from_nanos(seconds * 1_000_000_000);
         measures(Gups { to_hot_percent: 0, lasts, placing, ..small() })
@@ -91,7 +92,7 @@ fn where_nothing_is_hotter_than_the_rest_moves_end_and_cost_next_to_nothing() {
 }
 
 #[test]
-fn the_core_may_copy_and_takes_longer_for_it() {
+fn copies_by_the_core_take_longer() {
     let [device, core] = [vec![LANE], Vec::new()].map(|lanes| measures(Gups { lanes, ..small() }));
     let moving = |seen: &[Measure]| of(seen, "moving") / (of(seen, "promoted") + of(seen, "demoted"));
     assert!(moving(&core) > moving(&device), "{} and {}", moving(&core), moving(&device));
@@ -99,7 +100,7 @@ fn the_core_may_copy_and_takes_longer_for_it() {
 }
 
 #[test]
-fn chance_is_the_same_again() {
+fn random_placing_is_reproducible() {
     let app = || Gups { lasts: Ps::from_nanos(12_000_000_000), ..small() };
     assert_eq!(measures(app()), measures(app()));
     assert_ne!(measures(app()), measures(Gups { seed: 2, ..app() }));

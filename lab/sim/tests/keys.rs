@@ -1,4 +1,4 @@
-//! Every parameter of a profile is of some consequence, and nothing that it can be panics, overflows or goes on for ever.
+//! Every parameter of a profile has an effect, and no possible value panics, overflows or hangs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use telpher_abi::Opcode;
@@ -10,7 +10,7 @@ use telpher_sim::{
     What, lanes,
 };
 
-/// One number of a profile: the line it stands in, and what it is called.
+/// A number of a profile: its line and its name.
 #[derive(Clone, Debug)]
 struct Number {
     line: usize,
@@ -22,10 +22,10 @@ struct Number {
 fn numbers(text: &str) -> Vec<Number> {
     let mut section = String::new();
     let mut found = Vec::new();
-    for (line, told) in text.lines().enumerate() {
-        if told.starts_with('[') {
-            section = told.trim_matches(['[', ']']).to_owned() + ".";
-        } else if let Some((key, value)) = told.split_once(" = ")
+    for (line, line_text) in text.lines().enumerate() {
+        if line_text.starts_with('[') {
+            section = line_text.trim_matches(['[', ']']).to_owned() + ".";
+        } else if let Some((key, value)) = line_text.split_once(" = ")
             && let Ok(value) = value.replace('_', "").parse()
         {
             found.push(Number { line, name: format!("{section}{key}"), value });
@@ -36,20 +36,20 @@ fn numbers(text: &str) -> Vec<Number> {
 
 /// The text with another number in that line.
 fn with(text: &str, number: &Number, value: &str) -> String {
-    let line = |(at, told): (usize, &str)| match told.split_once(" = ") {
+    let line = |(at, line_text): (usize, &str)| match line_text.split_once(" = ") {
         Some((key, _)) if at == number.line => format!("{key} = {value}\n"),
-        _ => format!("{told}\n"),
+        _ => format!("{line_text}\n"),
     };
     text.lines().enumerate().map(line).collect()
 }
 
-/// Every kind of number that there is: those of the first profile, and what another tells that it does not.
+/// Every kind of number: those of the first profile, and those that only another profile sets.
 fn every_number() -> Vec<(&'static str, &'static str, Number)> {
     let mut seen = BTreeSet::new();
     let mut all = Vec::new();
     for (profile, text) in BUILT_IN {
         for number in numbers(text) {
-            // Each node for itself in the first.
+            // In the first profile each node counts separately.
             if seen.insert(number.name.clone()) || *profile == BUILT_IN[0].0 {
                 all.push((*profile, *text, number));
             }
@@ -60,7 +60,7 @@ fn every_number() -> Vec<(&'static str, &'static str, Number)> {
 
 const SHARED: Lane = Lane { device: 1, wq: 0, shared: true };
 
-/// What together uses everything of a machine; the first device's queue is dedicated, the second's is shared.
+/// Scenarios that together use every part of a machine; the first device's queue is dedicated, the second's is shared.
 fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     let capabilities = Preset::Spr.capabilities();
     let (last, far) = (machine.nodes.len() - 1, machine.nodes.len().min(2) - 1);
@@ -113,7 +113,7 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     stream("half a line", Stream { dst: Place { skew: 32, ..place }, ..copy(4096) });
     stream("many pages", Stream { src: wide, dst: wide, ..many(65536) });
     stream("new pages", Stream { dst: new, block_on_fault: true, ..copy(4096) });
-    stream("new pages, told", Stream { dst: new, ..copy(4096) });
+    stream("new pages, reported", Stream { dst: new, ..copy(4096) });
     stream("by write", Stream { through: Through::Write, ..copy(64) });
     stream("shared", Stream { by: By::Device(SHARED), ..copy(64) });
     stream("in flight", Stream { depth: 32, ..many(65536) });
@@ -150,7 +150,8 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     ] {
         probe(format!("{app:?}"), What::App(app));
     }
-    // Cores that read what a device writes, through one cache and one memory; and all devices together, within a tile.
+    // Cores that read data written by a device, through one cache and one memory; and all devices together, within a
+    // tile.
     let mut beside = probes[0].1.clone();
     beside.loads.clear();
     let mut together = Scenario { devices: shared_devices(machine, &capabilities), ..beside.clone() };
@@ -174,13 +175,13 @@ fn devices(machine: &Machine, capabilities: &Capabilities) -> Vec<Config> {
     both.into_iter().take(machine.devices.len()).collect()
 }
 
-/// As many as four, each with one shared queue.
+/// At most four devices, each with one shared queue.
 fn shared_devices(machine: &Machine, capabilities: &Capabilities) -> Vec<Config> {
     let all = Layout { devices: 4, ..Layout::single(WqMode::Shared) }.configs(capabilities);
     all.into_iter().take(machine.devices.len()).collect()
 }
 
-/// What comes of a probe, without the profile's hash.
+/// The outcome of a probe, without the profile's hash.
 fn outcome(scenario: &Scenario) -> String {
     let mut outcome = scenario.simulate().unwrap_or_else(|error| panic!("{error}"));
     outcome.hash = 0;
@@ -188,7 +189,7 @@ fn outcome(scenario: &Scenario) -> String {
 }
 
 #[test]
-fn every_number_of_a_profile_changes_what_comes_of_something() {
+fn every_number_of_a_profile_has_an_effect() {
     let mut idle = Vec::new();
     let mut known = BTreeMap::new();
     for (profile, text, number) in every_number() {
@@ -213,13 +214,13 @@ fn every_number_of_a_profile_changes_what_comes_of_something() {
 }
 
 #[test]
-fn nothing_that_a_number_of_a_profile_can_be_panics_overflows_or_goes_on_for_ever() {
+fn extreme_profile_values_do_not_panic_overflow_or_hang() {
     let mut found = Vec::new();
     for (profile, text, number) in every_number() {
-        let told = |value: &str| Machine::parse(profile, &with(text, &number, value));
+        let parse = |value: &str| Machine::parse(profile, &with(text, &number, value));
         let mut values = vec!["0".to_owned(), "1".to_owned()];
-        // What is impossible is refused, and told what would be possible: from the least to the most.
-        if let Err(error) = told(&u64::MAX.to_string()) {
+        // Impossible values are refused with the possible range; test its limits.
+        if let Err(error) = parse(&u64::MAX.to_string()) {
             let error = error.to_string();
             let (_, range) = error.split_once(" from ").unwrap_or_else(|| panic!("{error}"));
             let bounds = range.split([' ', ',']).filter(|word| word.parse::<f64>().is_ok());
@@ -227,7 +228,7 @@ fn nothing_that_a_number_of_a_profile_can_be_panics_overflows_or_goes_on_for_eve
         }
         values.dedup();
         for value in values {
-            let Ok(machine) = told(&value) else { continue };
+            let Ok(machine) = parse(&value) else { continue };
             for (name, probe) in probes(&machine) {
                 let done = std::panic::catch_unwind(|| probe.simulate().map(|outcome| outcome.events));
                 match done {

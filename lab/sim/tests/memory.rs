@@ -1,4 +1,4 @@
-//! Memory and the last-level cache: what the mechanisms of `docs/memory.md` and `docs/cache.md` give, against formulas and orders.
+//! Memory and the last-level cache: the mechanisms of `docs/memory.md` and `docs/cache.md` against formulas and orders.
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
@@ -18,7 +18,7 @@ fn on_device(device: u16, stream: Stream) -> What {
     What::Stream(Stream { by: By::Device(Lane { device, wq: 0, shared: false }), ..stream })
 }
 
-/// GB/s of copies by several devices, which do the same.
+/// GB/s of copies by several devices with the same load.
 fn rate(machine: Machine, devices: &[u16], stream: Stream) -> f64 {
     let mut scenario = with_devices(machine, usize::from(devices.iter().max().unwrap() + 1));
     for device in devices {
@@ -37,7 +37,7 @@ fn deep(src: usize, dst: usize, size: u32) -> Stream {
 }
 
 #[test]
-fn another_socket_costs_its_latency_once_for_reads_and_once_for_writes() {
+fn another_socket_adds_its_latency_once_for_reads_and_once_for_writes() {
     let nanos = |src, dst, size: u32| f64::from(size) / rate(machine("spr-asplos"), &[0], one_by_one(src, dst, size));
     for size in [64, 4096, 65536, 1 << 20] {
         let near = nanos(0, 0, size);
@@ -46,17 +46,17 @@ fn another_socket_costs_its_latency_once_for_reads_and_once_for_writes() {
             assert!((farther - 90.0 * links).abs() < 2.0, "{size} B from {src} to {dst}: {farther} ns longer");
         }
     }
-    assert!(nanos(1, 0, 1 << 20) / nanos(0, 0, 1 << 20) < 1.005, "hardly anything of a large copy");
+    assert!(nanos(1, 0, 1 << 20) / nanos(0, 0, 1 << 20) < 1.005, "negligible for a large copy");
 }
 
 #[test]
-fn bytes_in_flight_by_latency_is_a_limit() {
+fn bytes_in_flight_over_latency_is_a_limit() {
     let with = |in_flight| {
         let mut machine = machine("spr-asplos");
         machine.device.in_flight = in_flight;
         rate(machine, &[0], deep(1, 0, 1 << 20))
     };
-    // From the other socket: 125 ns, 90 of the link, 75 of the device's own way.
+    // From the other socket: 125 ns, 90 of the link, 75 of the device's own path.
     let formula = 6144.0 / 290.0;
     let deviation = with(6144) / formula - 1.0;
     assert!(deviation.abs() < 0.02, "{:.1} % from {formula:.1} GB/s", deviation * 100.0);
@@ -64,7 +64,7 @@ fn bytes_in_flight_by_latency_is_a_limit() {
 }
 
 #[test]
-fn two_nodes_carry_more_than_one_where_memory_is_the_limit() {
+fn two_nodes_carry_more_than_one_if_memory_is_the_limit() {
     let gain = |devices: &[u16]| {
         let of = |dst| rate(machine("spr-asplos"), devices, deep(0, dst, 65536));
         of(1) / of(0)
@@ -75,7 +75,7 @@ fn two_nodes_carry_more_than_one_where_memory_is_the_limit() {
 }
 
 #[test]
-fn memory_that_writes_slower_than_it_reads_is_better_a_source() {
+fn memory_with_slow_writes_is_better_as_source() {
     const CXL: usize = 2;
     for size in [64, 4096, 65536, 1 << 20] {
         let of = |src, dst| rate(machine("spr-asplos"), &[0], one_by_one(src, dst, size));
@@ -88,7 +88,7 @@ fn memory_that_writes_slower_than_it_reads_is_better_a_source() {
 }
 
 #[test]
-fn more_devices_than_channels_carry_give_nothing_and_far_ones_take() {
+fn devices_beyond_the_channels_gain_nothing_and_far_ones_cost() {
     let of = |dst, devices: &[u16]| {
         let gib = rate(machine("xeon-max-9468"), devices, Stream { submissions: 60, ..deep(0, dst, 1 << 20) });
         gib * 1e9 / f64::from(1 << 30)
@@ -97,14 +97,17 @@ fn more_devices_than_channels_carry_give_nothing_and_far_ones_take() {
     let (one, two, four, eight) = (of(11, &near[..1]), of(11, &near[..2]), of(11, &near), of(11, &far));
     assert!((two / one - 2.0).abs() < 0.02, "{one} and {two} GiB/s");
     assert!((four / 64.0 - 1.0).abs() < 0.02, "the node's channels: {four} GiB/s");
-    assert!((0.95..0.999).contains(&(eight / four)), "what crosses sockets costs its home: {eight} of {four} GiB/s");
+    assert!(
+        (0.95..0.999).contains(&(eight / four)),
+        "bytes that cross sockets cost the home node more: {eight} of {four} GiB/s"
+    );
     assert!((of(8, &near[..1]) / one - 1.0).abs() < 0.01, "one device is its own limit");
-    assert!(of(8, &near[..2]) < 0.99 * two, "reads and writes within one tile share its way");
-    assert!((0.95..0.999).contains(&(of(8, &far) / of(8, &near))), "and far devices take more of it");
+    assert!(of(8, &near[..2]) < 0.99 * two, "reads and writes within one tile share its path");
+    assert!((0.95..0.999).contains(&(of(8, &far) / of(8, &near))), "and far devices use more of it");
 }
 
 #[test]
-fn cores_of_a_busy_node_wait_for_what_they_have_in_flight() {
+fn cores_of_a_busy_node_are_limited_by_bytes_in_flight() {
     let machine = machine("xeon-max-9468");
     let (nodes, costs) = (&machine.nodes, &machine.memory);
     for (dst, link) in [(8, 0.0), (15, machine.link_latency.as_nanos_f64())] {
@@ -112,7 +115,8 @@ fn cores_of_a_busy_node_wait_for_what_they_have_in_flight() {
         let scenario = with_devices(machine.clone(), 1).with("copies", 12, What::Stream(copies));
         let outcome = scenario.simulate().unwrap();
         let seen = outcome.loads[0].bytes as f64 / outcome.took.as_nanos_f64();
-        // Each line is read of node 0 and of the other before it is written; twelve cores, 48 lines each; halved until it is found.
+        // Each line is read from node 0 and from the other before it is written; twelve cores, 48 lines each; solved by
+        // bisection.
         let idle = (nodes[0].latency + nodes[dst].latency).as_nanos_f64() + link;
         let queue = |used: f64| costs.queue.as_nanos_f64() * used / (1.0 - used);
         let other = |used: f64| {
@@ -130,7 +134,7 @@ fn cores_of_a_busy_node_wait_for_what_they_have_in_flight() {
 }
 
 #[test]
-fn a_tile_shows_how_busy_it_is() {
+fn a_tile_reports_its_utilization() {
     let busy = |dst| {
         let mut scenario = with_devices(machine("xeon-max-9468"), 2);
         for device in [0, 1] {
@@ -150,7 +154,7 @@ fn cached(size: u32) -> Stream {
 }
 
 #[test]
-fn what_devices_write_to_the_cache_spills_when_it_is_more_than_their_ways() {
+fn device_writes_spill_when_they_exceed_their_ways() {
     let room = machine("spr-asplos").cache.ddio();
     for devices in 1..=4u16 {
         let all: Vec<u16> = (0..devices).collect();
@@ -165,8 +169,8 @@ fn what_devices_write_to_the_cache_spills_when_it_is_more_than_their_ways() {
 }
 
 #[test]
-fn a_spilled_write_takes_as_long_as_the_line_it_drives_out() {
-    // Rate of each by Little's law, with the queue at the node that all make together: solved by hand.
+fn a_spilled_write_waits_for_the_evicted_line() {
+    // Rate of each device by Little's law, with the queue that all together cause at the node: solved by hand.
     let machine = machine("spr-asplos");
     let idle = machine.nodes[0].write_latency + machine.device.path + machine.cache.spill;
     for devices in [3u16, 4] {
@@ -195,7 +199,7 @@ fn more_ways_for_devices_never_make_copies_slower() {
 }
 
 #[test]
-fn a_source_in_the_cache_is_nearer_and_takes_nothing_of_the_channels() {
+fn a_cached_source_is_nearer_and_uses_no_channel() {
     let of = |lines| {
         let src = Place { lines, ..Place::on(0) };
         let scenario = with_devices(machine("spr-asplos"), 1);
@@ -210,7 +214,7 @@ fn a_source_in_the_cache_is_nearer_and_takes_nothing_of_the_channels() {
 
 const SET: u64 = 4 << 20;
 
-/// Eight chases in 4 MiB each, and something beside them.
+/// Eight chases in 4 MiB each, beside other loads.
 fn beside(others: Vec<(u32, What)>) -> Outcome {
     let chase = Chase { loads: 300_000, ..Chase::of(SET) };
     let mut scenario = with_devices(machine("spr-asplos"), 4).with("chases", 8, What::Chase(chase));
@@ -230,20 +234,23 @@ fn streaming(submissions: u64) -> Stream {
 }
 
 #[test]
-fn a_chase_alone_reads_from_its_caches() {
+fn a_single_chase_reads_from_its_caches() {
     // Half of the set is in the second-level cache: 4.5 ns; the rest in the last: 70.
     let alone = nanos(&beside(vec![]));
     assert!((alone / 37.25 - 1.0).abs() < 0.01, "{alone} ns");
 }
 
 #[test]
-fn copies_by_cores_drive_a_chase_out_of_the_cache_as_the_fluid_says() {
+fn copies_by_cores_evict_a_chase_as_the_fluid_model_says() {
     let copies = Stream { by: By::Cpu, walk: Walk::Random, ..streaming(40_000) };
     let outcome = beside(vec![(4, What::Stream(copies))]);
-    assert!(outcome.loads[1].elapsed.as_nanos_f64() > 300_000.0 * nanos(&outcome), "they copy as long as is measured");
+    assert!(
+        outcome.loads[1].elapsed.as_nanos_f64() > 300_000.0 * nanos(&outcome),
+        "they copy during the whole measurement"
+    );
     let (seen, alone) = (nanos(&outcome), nanos(&beside(vec![])));
-    // Of what left the second-level cache the part h is in the last: touched so often a second, driven out so often.
-    // What the copies read is not put in.
+    // The part h of the lines that left the second-level cache is in the last: touch rate against eviction rate. The
+    // lines that the copies read are not inserted.
     let put_in = outcome.loads[1].gigabytes_per_second();
     let driven_out = put_in * 1e9 / (105.0 * f64::from(1 << 20));
     let mut time: f64 = 50.0;
@@ -252,13 +259,13 @@ fn copies_by_cores_drive_a_chase_out_of_the_cache_as_the_fluid_says() {
         let here = touched / (touched + driven_out);
         time = 0.5 * 4.5 + 0.5 * (here * 70.0 + (1.0 - here) * 130.0);
     }
-    // The formula's chases all run for as long as the copies; the first to end leave the others more.
+    // In the formula all chases run as long as the copies; here the first to end leave more cache to the others.
     assert!((seen / time - 1.0).abs() < 0.07, "{seen} ns, by formula {time} ns, alone {alone} ns");
     assert!(outcome.share(Resource::Cache { load: Some(1) }) > 5.0 * outcome.share(Resource::Cache { load: Some(0) }));
 }
 
 #[test]
-fn what_cores_only_read_once_drives_nothing_out() {
+fn data_read_once_by_cores_evicts_nothing() {
     let with = |op| {
         let stream = Stream { op, by: By::Cpu, walk: Walk::Sequential, ..streaming(60_000) };
         let outcome = beside(vec![(4, What::Stream(stream))]);
@@ -266,9 +273,9 @@ fn what_cores_only_read_once_drives_nothing_out() {
     };
     let alone = nanos(&beside(vec![]));
     let ((reads, held), (writes, filled)) = (with(Opcode::ComparePattern), with(Opcode::Fill));
-    assert!(held == 0.0 && reads / alone < 1.1, "a busier node is all: {reads} of {alone} ns, {held}");
+    assert!(held == 0.0 && reads / alone < 1.1, "only the node is busier: {reads} of {alone} ns, {held}");
     assert!(filled > 0.3 && writes / alone > 1.3, "{writes} of {alone} ns, {filled}");
-    // What the cache can hold is found again, and so worth being kept there.
+    // Data that fits the cache is found again, so it stays there.
     let place = Place { footprint: 32 << 20, ..Place::on(0) };
     let again = Stream { op: Opcode::ComparePattern, by: By::Cpu, src: place, ..streaming(60_000) };
     let outcome = beside(vec![(1, What::Stream(again))]);
@@ -276,7 +283,7 @@ fn what_cores_only_read_once_drives_nothing_out() {
 }
 
 #[test]
-fn copies_by_devices_leave_a_chase_alone() {
+fn copies_by_devices_do_not_affect_a_chase() {
     let copies = |cache_control| {
         let stream = Stream { batch: 128, depth: 4, cache_control, ..streaming(600) };
         beside((0..4).map(|device| (1, on_device(device, stream))).collect())
@@ -284,13 +291,13 @@ fn copies_by_devices_leave_a_chase_alone() {
     let alone = nanos(&beside(vec![]));
     let (to_memory, to_cache) = (copies(false), copies(true));
     assert!(nanos(&to_memory) / alone < 1.1, "{} against {alone} ns", nanos(&to_memory));
-    assert!(nanos(&to_cache) / alone < 1.2, "only their ways are lost: {} ns", nanos(&to_cache));
+    assert!(nanos(&to_cache) / alone < 1.2, "only the devices' ways are lost: {} ns", nanos(&to_cache));
     let theirs = |outcome: &Outcome| outcome.share(Resource::Cache { load: None });
     assert!(theirs(&to_memory) == 0.0 && (0.01..0.14).contains(&theirs(&to_cache)), "{}", theirs(&to_cache));
 }
 
 #[test]
-fn a_faster_device_is_not_slower_where_memory_is_nearly_full() {
+fn a_faster_device_is_not_slower_with_nearly_full_memory() {
     let two_readers = |times: u64| {
         let mut machine = machine("xeon-max-9468");
         (machine.device.read, machine.device.through) = (machine.device.read * times, machine.device.through * times);

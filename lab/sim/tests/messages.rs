@@ -1,4 +1,4 @@
-//! Messages and sums through shared memory take what their copies and turns take.
+//! Messages and sums through shared memory take the time of their copies and turns.
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
@@ -7,7 +7,7 @@ use telpher_sim::{
     What,
 };
 
-/// So many devices with a shared queue each.
+/// A run with `devices` devices, each with a shared queue.
 fn run(devices: usize, what: What) -> Outcome {
     let config = Config::single(WqMode::Shared, 128, 4);
     let mut scenario = Scenario::on(Machine::built_in("spr-asplos").unwrap(), config.clone()).with("app", 1, what);
@@ -33,7 +33,7 @@ fn sum(ranks: u32, bytes: u64, devices: u16) -> Outcome {
 }
 
 #[test]
-fn by_cores_a_message_is_its_turns_and_two_copies() {
+fn a_message_by_cores_takes_its_turns_and_two_copies() {
     let place = Place { lines: Lines::Llc, ..Place::on(0) };
     let segments = Stream {
         by: By::Cpu,
@@ -52,7 +52,7 @@ fn by_cores_a_message_is_its_turns_and_two_copies() {
 }
 
 #[test]
-fn a_device_copies_twice_and_several_take_turns() {
+fn a_device_copies_twice_and_several_alternate() {
     for talk in [Talk::PingPong, Talk::Stream] {
         let bytes = 1 << 20;
         let by_core = message(talk, bytes, 0);
@@ -63,7 +63,7 @@ fn a_device_copies_twice_and_several_take_turns() {
     }
 }
 
-/// The same between two sockets, each with so many devices.
+/// The same between two sockets, each with `devices` devices.
 fn across(bytes: u64, devices: u16) -> f64 {
     let copier = if devices == 0 { Copier::Core } else { Copier::devices(2 * devices) };
     let shared = SharedMemory { sockets: 2, ..SharedMemory::default() };
@@ -73,7 +73,7 @@ fn across(bytes: u64, devices: u16) -> f64 {
     measure(&scenario.simulate().unwrap(), "time per message")
 }
 
-/// So many devices at each of two sockets.
+/// A scenario with `each` devices at each of two sockets.
 fn two_sockets(each: usize) -> Scenario {
     let config = Config::single(WqMode::Shared, 128, 4);
     let mut machine = Machine::built_in("spr-asplos").unwrap();
@@ -85,12 +85,12 @@ fn two_sockets(each: usize) -> Scenario {
 }
 
 #[test]
-fn over_two_sockets_a_core_waits_for_the_link_and_each_side_has_its_own_devices() {
+fn between_sockets_cores_wait_for_the_link_and_each_side_uses_its_devices() {
     let bytes = 2 << 20;
-    // A line's own misses, of the two that a copy has: 70 and 70 ns, or 70 and 70 + 90.
+    // The two misses of a copied line: 70 and 70 ns, or 70 and 70 + 90.
     let slower = across(bytes, 0) / message(Talk::Stream, bytes, 0);
     assert!((slower / (230.0 / 140.0) - 1.0).abs() < 0.05, "{slower}");
-    // Four devices, two of which the other side may not have: as fast as two.
+    // Four devices, of which each side uses two: as fast as two.
     let [two, four] = [across(bytes, 1), across(bytes, 2)];
     let [one_here, two_here] = [1, 2].map(|devices| message(Talk::Stream, bytes, devices));
     assert!((two / one_here - 1.0).abs() < 0.05 && (four / two_here - 1.0).abs() < 0.05, "{two}, {four}");
@@ -106,19 +106,19 @@ fn devices_of_one_socket_fill_the_caches_of_both() {
     let far = measure(&scenario.simulate().unwrap(), "time per sum");
     let near = run(2, What::App(App::AllReduce(AllReduce { shared: SharedMemory::default(), ..app })));
     let near = measure(&near, "time per sum");
-    // What overflows the devices' ways of one cache finds twice as many in two.
+    // Data that overflows the devices' ways of one cache finds twice as many in two.
     assert!(far > 0.5 * near && far < near, "{far} and {near} us");
 }
 
 #[test]
-fn short_messages_are_the_cores() {
+fn short_messages_stay_with_the_core() {
     let gain = |bytes| message(Talk::PingPong, bytes, 0) / message(Talk::PingPong, bytes, 4);
     let gains = [8, 64, 512, 2048].map(|kib| gain(kib << 10));
     assert!(gains[0] < 1.0 && gains.is_sorted_by(|a, b| a < b), "{gains:?}");
 }
 
 #[test]
-fn a_ring_copies_what_it_must() {
+fn a_ring_copies_the_expected_bytes() {
     for ranks in [2_u32, 4, 8] {
         let parts = 2 * (ranks - 1);
         let segments = (4 << 20) / ranks / (32 << 10);
@@ -129,7 +129,7 @@ fn a_ring_copies_what_it_must() {
 }
 
 #[test]
-fn more_ranks_bring_cores_and_no_devices() {
+fn more_ranks_add_cores_but_no_devices() {
     let gain = |ranks| {
         let [by_cores, by_devices] = [0, 4].map(|devices| measure(&sum(ranks, 4 << 20, devices), "time per sum"));
         by_cores / by_devices
@@ -139,7 +139,7 @@ fn more_ranks_bring_cores_and_no_devices() {
 }
 
 #[test]
-fn a_training_step_gains_what_its_sums_leave() {
+fn a_training_step_gains_by_amdahls_law() {
     let step = |devices: u16| {
         let copier = if devices == 0 { Copier::Core } else { Copier::devices(devices) };
         let app = AllReduce { copier, compute_ms: 20.0, ..AllReduce::training(2, 2) };

@@ -1,4 +1,4 @@
-//! Pages moved by the kernel, by its core or by a device: where one pays, and what a program has of it.
+//! Pages moved by the kernel, by its core or by a device: where a device pays, and the gain of a program.
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
@@ -15,7 +15,7 @@ fn measured(app: App) -> impl Fn(&str) -> f64 {
     move |name| measures.iter().find(|measure| measure.name == name).unwrap().value
 }
 
-/// Microseconds that copying so many pages of one call takes.
+/// Microseconds for the copies of one call with `pages` pages.
 fn copies_us(pages: u32, device: bool) -> f64 {
     let offload = device.then_some(Offload { above: 0, lane: KERNEL });
     let migration = Migration { together: pages, pages: 64 * u64::from(pages), offload, ..Migration::compacting() };
@@ -44,7 +44,7 @@ fn calls_of_few_pages_stay_with_the_core() {
 }
 
 #[test]
-fn no_more_is_gained_than_copying_took() {
+fn the_gain_is_limited_by_the_share_of_copying() {
     let core = measured(App::Migration(Migration::compacting()));
     let device = measured(App::Migration(Migration::compacting().by(KERNEL)));
     let (gain, most) = (core("migration") / device("migration"), 1.0 / (1.0 - core("copying") / 100.0));
@@ -57,7 +57,7 @@ fn no_more_is_gained_than_copying_took() {
 }
 
 #[test]
-fn with_an_engine_for_each_a_user_need_not_wait_for_the_kernels_batches() {
+fn with_separate_engines_a_user_does_not_wait_for_kernel_batches() {
     let of = |groups: u32| {
         let group = |number: u32| {
             let mut of = Config::single(WqMode::Dedicated, 64, 1).groups.remove(0);
@@ -73,7 +73,7 @@ fn with_an_engine_for_each_a_user_need_not_wait_for_the_kernels_batches() {
         }
         let user = By::Device(Lane { wq: 1, ..KERNEL });
         let user = Stream { by: user, depth: 32, submissions: 20_000, ..Stream::of(Opcode::MemoryMove, 1024) };
-        // More pages than the user's copies take, however slowly they go.
+        // More pages than the user's copies take, however slow they are.
         let kernel = Migration { pages: 1 << 17, besides: Ps::ZERO, ..Migration::compacting() }.by(KERNEL);
         let scenario = Scenario::on(Machine::built_in("gold-6430").unwrap(), config)
             .with("kernel", 1, What::App(App::Migration(kernel)))
@@ -88,7 +88,7 @@ fn with_an_engine_for_each_a_user_need_not_wait_for_the_kernels_batches() {
 }
 
 #[test]
-fn a_program_is_the_faster_the_sooner_its_pages_come() {
+fn faster_promotion_makes_a_program_faster() {
     let migration = Migration { pages: 1 << 15, to: 1, ..Migration::compacting() };
     let (work, slow_percent) = (Ps::from_nanos(100_000_000), 300);
     let of = |migration| measured(App::Promotion(Promotion { work, slow_percent, migration }));
@@ -97,7 +97,7 @@ fn a_program_is_the_faster_the_sooner_its_pages_come() {
     let (core, device) = (of(migration), of(migration.by(KERNEL)));
     assert!(device("execution") < core("execution"));
     for of in [core, device] {
-        // Pages come evenly until `ends`: work goes on at 1 / (1 + 2 (1 - t / ends)), and at 1 from then on.
+        // Pages arrive evenly until `ends`: work proceeds at 1 / (1 + 2 (1 - t / ends)), and at 1 from then on.
         let ends = of("migration");
         let done = ends / 2.0 * 3.0_f64.ln();
         let formula =
@@ -108,7 +108,7 @@ fn a_program_is_the_faster_the_sooner_its_pages_come() {
 }
 
 #[test]
-fn no_program_gains_more_than_its_pages_are_moved_sooner() {
+fn no_program_gains_more_than_the_speed_up_of_moving() {
     let ends = |migration: Migration, device: bool, work_ms: f64, slow_percent: u32| {
         let migration = if device { migration.by(KERNEL) } else { migration };
         let work = Ps::from_nanos_f64(work_ms * 1e6);

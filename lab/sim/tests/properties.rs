@@ -1,4 +1,4 @@
-//! What holds of every scenario, whatever is asked: it ends, nothing is lost, nothing is used more than it is there.
+//! Properties of all scenarios: a simulation ends, nothing is lost, no resource is used beyond its capacity.
 
 use std::num::NonZeroU64;
 use telpher_abi::Opcode;
@@ -10,7 +10,7 @@ use telpher_sim::{
     Storage, Stream, Through, Vhost, Wait, Walk, What, lanes,
 };
 
-/// Seeded chance: xorshift.
+/// A seeded pseudorandom generator: xorshift.
 struct Chance(NonZeroU64);
 
 impl Chance {
@@ -31,7 +31,7 @@ impl Chance {
         of[usize::try_from(self.below(of.len() as u64)).unwrap()]
     }
 
-    /// Once in so many times.
+    /// True with the probability 1 / `times`.
     fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
@@ -104,12 +104,12 @@ fn stream(chance: &mut Chance, machine: &Machine, lane: By) -> Stream {
     }
 }
 
-/// What a seed makes of it.
+/// The scenario of a seed.
 fn scenario(seed: u64) -> Scenario {
     scenario_with(seed, |_| {})
 }
 
-/// The same with devices that are cut up otherwise.
+/// The same with another layout of the devices.
 fn scenario_with(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
     let mut chance = Chance::of(seed);
     let (name, _) = chance.one(BUILT_IN);
@@ -159,7 +159,7 @@ fn scenario_with(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
             scenario = scenario.with("chase", 1, What::Chase(Chase { loads: 10_000, ..Chase::of(1 << 26) }));
         }
     }
-    // Chance of its own, so that the loads before are the same with and without.
+    // A generator of its own, so that the loads before are the same with and without.
     let mut chance = Chance::of(!seed);
     if chance.once_in(4) {
         let shared = if mode == WqMode::Shared { lanes(&scenario.devices) } else { Vec::new() };
@@ -169,7 +169,7 @@ fn scenario_with(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
     scenario
 }
 
-/// An application, by devices if there are queues for it and chance says so.
+/// A random application, by devices if there are queues for it.
 fn app(chance: &mut Chance, machine: &Machine, shared: &[Lane]) -> App {
     let queues = if chance.once_in(2) { shared.to_vec() } else { Vec::new() };
     let copier = if queues.is_empty() { Copier::Core } else { Copier::Devices(queues.clone()) };
@@ -226,7 +226,7 @@ fn app(chance: &mut Chance, machine: &Machine, shared: &[Lane]) -> App {
     }
 }
 
-/// Copies of a cache benchmark: too few have no 99.9th percentile.
+/// Copies of a cache benchmark: with too few there is no 99.9th percentile.
 fn copies(what: &What) -> u64 {
     match what {
         What::App(App::CacheBench(app)) => app.copies * u64::from(app.threads),
@@ -234,7 +234,7 @@ fn copies(what: &What) -> u64 {
     }
 }
 
-/// What is wrong with an outcome.
+/// The violated properties of an outcome.
 fn wrong(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut claim = |holds: bool, what: String| {
@@ -246,7 +246,7 @@ fn wrong(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
         claim(used.share <= 1.0 + 1e-6, format!("{} is used to {}", used.what, used.share));
     }
     let mut asked = 0;
-    // What is repaired is executed again, and what applications give away is not counted here.
+    // Repaired descriptors are executed again, and descriptors of applications are not counted here.
     let mut repaired = false;
     for (load, of) in scenario.loads.iter().zip(&outcome.loads) {
         repaired |= matches!(load.what, What::App(_));
@@ -273,7 +273,7 @@ fn wrong(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
         claim(timeline.until <= outcome.took, format!("{name}: ended {:?} of {:?}", timeline.until, outcome.took));
         claim(of.latencies.at(1.0) <= outcome.took + Ps(of.latencies.at(1.0).0 / 500), format!("{name}: latency"));
     }
-    // A refused batch counts once, whatever its members did; what was repaired is executed again.
+    // A refused batch counts once, whatever its members did; repaired descriptors are executed again.
     let done = outcome.descriptors;
     claim(repaired || done <= asked, format!("{done} of {asked} executed"));
     claim(
@@ -284,7 +284,7 @@ fn wrong(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
 }
 
 #[test]
-fn whatever_is_asked_it_ends_and_adds_up() {
+fn random_scenarios_end_and_add_up() {
     let mut found = Vec::new();
     for seed in seeds(400) {
         let scenario = scenario(seed);
@@ -304,10 +304,10 @@ fn whatever_is_asked_it_ends_and_adds_up() {
     assert!(found.is_empty(), "{} of them:\n{}", found.len(), found.join("\n"));
 }
 
-/// A change, and what it is called.
+/// A change of a machine, and its name.
 type Change<T> = (&'static str, fn(&mut T));
 
-/// What a machine would have more of, or what would cost it half.
+/// Changes that increase a capacity or halve a cost.
 const LESS: &[Change<Machine>] = &[
     ("a device's reads", |machine| machine.device.read *= 2),
     ("a device's writes", |machine| machine.device.write *= 2),
@@ -379,8 +379,8 @@ const LESS: &[Change<Machine>] = &[
     }),
 ];
 
-/// The first load of a scenario where nothing is by chance: whatever is asked for is done, and who waits looks all the time. Latency
-/// under load is left out: what begins while a node is full has that latency until its end.
+/// The first load of a scenario without randomness: all operations are done, and waiting threads poll. Latency under
+/// load is left out: a flow that begins while a node is full keeps that latency until its end.
 fn plain(mut scenario: Scenario) -> Scenario {
     scenario.loads.truncate(1);
     scenario.machine.memory.queue.0 = 0;
@@ -392,10 +392,10 @@ fn plain(mut scenario: Scenario) -> Scenario {
     scenario
 }
 
-/// By how much longer something may take because several engines take their turns otherwise, in percent.
+/// Tolerance in percent for another order of the engines' turns.
 const TURNS: u64 = 15;
 
-/// One thing takes no longer than another.
+/// True if `now` is no longer than `than`, within the tolerance.
 fn no_longer(scenario: &Scenario, than: Ps, now: Ps) -> bool {
     let engines = scenario.devices.iter().flat_map(|config| &config.groups).map(|group| group.grouped_engines.len());
     let (most, parts) =
@@ -403,7 +403,7 @@ fn no_longer(scenario: &Scenario, than: Ps, now: Ps) -> bool {
     now.0 <= than.0 + than.0 * most / parts
 }
 
-fn told(scenario: &Scenario) -> String {
+fn describe(scenario: &Scenario) -> String {
     let What::Stream(stream) = &scenario.loads[0].what else { return String::new() };
     let Stream { op, size, depth, batch, submissions, by, .. } = stream;
     format!(
@@ -413,7 +413,7 @@ fn told(scenario: &Scenario) -> String {
 }
 
 #[test]
-fn less_of_what_takes_time_never_takes_longer() {
+fn a_smaller_cost_never_takes_longer() {
     let mut found = Vec::new();
     for seed in seeds(100) {
         let before = plain(scenario(seed));
@@ -423,14 +423,14 @@ fn less_of_what_takes_time_never_takes_longer() {
             less(&mut after.machine);
             let then = after.simulate().unwrap().took;
             if !no_longer(&before, took, then) {
-                found.push(format!("seed {seed}: {what}: {took:?}, then {then:?}: {}", told(&before)));
+                found.push(format!("seed {seed}: {what}: {took:?}, then {then:?}: {}", describe(&before)));
             }
         }
     }
     assert!(found.is_empty(), "{} of them: {found:#?}", found.len());
 }
 
-/// A load that always has something for every engine, on devices that are near each other, with all of their entries.
+/// A load that keeps every engine busy, on near devices with all of their entries.
 fn busy(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
     let whole = |layout: &mut Layout| {
         layout.wq_size = None;
@@ -446,7 +446,7 @@ fn busy(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
 }
 
 #[test]
-fn one_more_engine_or_device_never_makes_it_slower() {
+fn one_more_engine_or_device_is_never_slower() {
     let mut found = Vec::new();
     for seed in seeds(200) {
         let rate = |scenario: &Scenario| Some(scenario.simulate().ok()?.loads[0].operations_per_second());
@@ -458,7 +458,12 @@ fn one_more_engine_or_device_never_makes_it_slower() {
             // A device has four engines, and not every machine has one more device.
             let Some(with) = rate(&busy(seed, more)) else { continue };
             if with < 0.99 * alone {
-                found.push(format!("{} seed {seed}: {what}: {} {}", with / alone, before.machine.name, told(&before)));
+                found.push(format!(
+                    "{} seed {seed}: {what}: {} {}",
+                    with / alone,
+                    before.machine.name,
+                    describe(&before)
+                ));
             }
         }
     }
@@ -466,7 +471,7 @@ fn one_more_engine_or_device_never_makes_it_slower() {
     assert!(found.is_empty(), "{} of them: {found:#?}", found.len());
 }
 
-/// More of what is named.
+/// Increases the reported resource.
 fn more_of(limit: Limit, scenario: &mut Scenario) {
     let machine = &mut scenario.machine;
     let What::Stream(stream) = &mut scenario.loads[0].what else { return };
@@ -478,7 +483,7 @@ fn more_of(limit: Limit, scenario: &mut Scenario) {
                 time.0 /= 2;
             }
             software.ops = software.ops.clone().with(stream.op, op);
-            // What it misses comes sooner, too.
+            // Its misses are faster, too.
             let nodes = machine.nodes.iter_mut().map(|node| &mut node.latency);
             for time in nodes.chain([&mut machine.cache.llc_latency]) {
                 time.0 /= 2;
@@ -537,7 +542,7 @@ fn more_of(limit: Limit, scenario: &mut Scenario) {
     }
 }
 
-/// Everything that there can be more of.
+/// Everything that can be increased.
 const ALL: [Limit; 10] = [
     Limit::Cpu,
     Limit::Submitting,
@@ -552,14 +557,14 @@ const ALL: [Limit; 10] = [
 ];
 
 #[test]
-fn what_is_named_is_what_helps_whatever_is_asked() {
+fn relieving_the_reported_bottleneck_helps_in_random_scenarios() {
     let (mut found, mut named) = (Vec::new(), 0);
     for seed in seeds(200) {
         let mut before = plain(scenario(seed));
         let What::Stream(stream) = &mut before.loads[0].what else { continue };
-        // Lines in part hold devices up, and are none of what is named.
+        // Partially written lines block devices, and are not reported.
         (stream.submissions, stream.src.skew, stream.dst.skew) = (400, 0, 0);
-        // Of a mover's operations only begin and end are known; of these nothing is moved, or a line in part.
+        // Of a mover's operations only begin and end are known; one of these moves no bytes or writes a partial line.
         let unlike = [Opcode::Nop, Opcode::Drain, Opcode::CreateDelta];
         if unlike.contains(&stream.op) || matches!(stream.by, By::Mover(_)) {
             continue;
@@ -573,7 +578,7 @@ fn what_is_named_is_what_helps_whatever_is_asked() {
         let gain = |limits: &[Limit]| {
             let mut after = before.clone();
             limits.iter().for_each(|limit| more_of(*limit, &mut after));
-            // A device has so many entries, and no more.
+            // A device has no more entries.
             after.simulate().map_or(1.0, |after| outcome.took.as_secs_f64() / after.took.as_secs_f64())
         };
         let own = match limit.limit {
@@ -581,20 +586,20 @@ fn what_is_named_is_what_helps_whatever_is_asked() {
             Limit::Latency if limit.help.contains("queue") => gain(&[Limit::Latency, Limit::Entries]),
             limit => gain(&[limit]),
         };
-        // Latency is made of much, of which any may be less.
+        // Latency has many parts, and any of them may decrease.
         let waits = matches!(limit.limit, Limit::Latency | Limit::Entries);
         let better = ALL.into_iter().map(|other| (other, gain(&[other]))).find(|(_, gain)| !waits && *gain > own + 0.1);
         if own < 1.02 || better.is_some() {
-            found.push(format!("seed {seed}: {limit}: {own:.3}, but {better:?}: {}", told(&before)));
+            found.push(format!("seed {seed}: {limit}: {own:.3}, but {better:?}: {}", describe(&before)));
         }
     }
-    // One in a hundred is between two.
+    // One in a hundred is between two bottlenecks.
     assert!(named > 50 && found.len() <= named / 100, "{} of {named}: {found:#?}", found.len());
 }
 
-/// So many seeds; more, or others, where the environment says so: `TELPHER_SEEDS=1000..2000`.
+/// A range of seeds; the environment may set another: `TELPHER_SEEDS=1000..2000`.
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    let told = std::env::var("TELPHER_SEEDS").ok();
-    let range = told.as_deref().and_then(|told| told.split_once(".."));
+    let text = std::env::var("TELPHER_SEEDS").ok();
+    let range = text.as_deref().and_then(|text| text.split_once(".."));
     range.and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?)).unwrap_or(0..count)
 }

@@ -1,9 +1,10 @@
-//! The query that has its second column fetched ahead does what its threads say.
+//! The query with a prefetched second column: times and hits.
 
 use telpher_device::{Config, WqMode};
 use telpher_sim::{App, Lane, Late, Machine, MemorySide, Pages, Prefetch, Ps, Query, Scenario, What};
 
-/// What came of a query on the thesis' machine: each of its eight devices with one shared queue before one engine (§3.1).
+/// The results of a query on the thesis' machine: each of its eight devices with one shared queue before one engine
+/// (§3.1).
 fn measured(query: Query) -> impl Fn(&str) -> f64 {
     let machine = Machine::built_in("xeon-max-9468").unwrap();
     let mut scenario = Scenario::on(machine, Config::single(WqMode::Shared, 128, 1));
@@ -13,22 +14,22 @@ fn measured(query: Query) -> impl Fn(&str) -> f64 {
     move |name| measures.iter().find(|measure| measure.name == name).unwrap().value
 }
 
-/// The query with prefetching, something of it otherwise.
+/// The query with prefetching and a change to it.
 fn fetched(b: usize, change: impl FnMut(&mut Prefetch)) -> Query {
     let mut query = Query::prefetching(b);
     query.prefetch.iter_mut().for_each(change);
     query
 }
 
-/// Milliseconds of reading both columns at so many GB/s.
+/// Milliseconds of reading both columns at a rate in GB/s.
 fn both_at(gigabytes_per_second: f64) -> f64 {
     2.0 * (4u64 << 30) as f64 / gigabytes_per_second / 1e6
 }
 
 #[test]
-fn a_query_takes_what_memory_or_its_threads_take_for_both_columns() {
-    // Twelve times `most` is what they can do themselves. Of a node of DDR cores read 68.0 GB/s together; twelve have 3072 B outstanding each,
-    // 125 ns and what they wait for each other, 18 ns · u/(1-u), long: of that they get the share u.
+fn a_query_takes_the_time_of_memory_or_threads_for_both_columns() {
+    // Twelve times `most` is the limit of the threads. Cores read 68.0 GB/s of a DDR node together. Twelve cores have
+    // 3072 B in flight each, for 125 ns and the queueing latency 18 ns · u/(1-u): of that they get the share u.
     let near = Query::of_two_columns();
     let threads = 12.0 * near.most as f64 / 1e9;
     let outstanding = |share: f64| 12.0 * 3072.0 / (125.0 + 18.0 * share / (1.0 - share));
@@ -43,10 +44,10 @@ fn a_query_takes_what_memory_or_its_threads_take_for_both_columns() {
     }
 }
 
-/// Twice as many hardware threads of the same cores have no more requests outstanding: devices get as much beside them. As cores of their
-/// own they would get twice as much as before.
+/// Twice as many hardware threads of the same cores have no more requests in flight: devices get as much beside them.
+/// As separate cores they would get twice as much as before.
 #[test]
-fn hardware_threads_of_a_core_share_what_it_has_outstanding() {
+fn hardware_threads_of_a_core_share_its_bytes_in_flight() {
     let twice = |cores| {
         let most = Query::of_two_columns().most / 2;
         Query { cores, hardware_threads: 24, most, ..Query::prefetching(0) }
@@ -62,10 +63,10 @@ fn hardware_threads_of_a_core_share_what_it_has_outstanding() {
     assert!(own("SCAN_a") < shared("SCAN_a"), "{} and {} ms", own("SCAN_a"), shared("SCAN_a"));
 }
 
-/// By the clock, a stage takes what its threads have a hardware thread for, and while they wait for another turn: longer if they are short,
-/// and no longer if nobody has to wait.
+/// By the clock, a stage takes the time with a hardware thread and the waits for other turns: longer with short turns,
+/// and no longer if no thread has to wait.
 #[test]
-fn by_the_clock_a_stage_takes_other_threads_turns_too() {
+fn time_by_the_clock_includes_other_threads_turns() {
     let with = |hardware_threads, turn| {
         measured(Query { hardware_threads, turn: Ps::from_nanos(turn), ..Query::prefetching(0) })
     };
@@ -79,21 +80,21 @@ fn by_the_clock_a_stage_takes_other_threads_turns_too() {
 }
 
 #[test]
-fn scanning_is_faster_when_sums_do_not_take_its_memory() {
+fn scanning_is_faster_when_sums_use_other_memory() {
     let (slow, fast) = (measured(Query::of_two_columns()), measured(Query { b: 8, ..Query::of_two_columns() }));
     assert!(fast("SCAN_a") < 0.9 * slow("SCAN_a") && fast("AGGREGATE") < 0.9 * slow("AGGREGATE"));
 }
 
 #[test]
-fn what_is_fetched_in_time_is_a_hit_and_nobody_waits_for_the_rest() {
+fn copies_done_in_time_are_hits_and_late_copies_are_not_awaited() {
     let (near, far) = (measured(Query::prefetching(0)), measured(Query::prefetching(1)));
-    // Copies from the node that column a is scanned on take from the scan; from another, they gain more than they cost.
+    // Copies from the node of column a slow the scan down; from another node they gain more than they cost.
     let without = measured(Query::of_two_columns())("query");
     assert!(near("query") > without && far("query") < without, "{} and {} ms", near("query"), far("query"));
     assert!(near("SCAN_a") > 1.2 * far("SCAN_a"));
     for of in [&near, &far] {
         assert!((70.0..95.0).contains(&of("cache hits")) && of("sent back") == 0.0, "{} %", of("cache hits"));
-        assert!(of("SCAN_b") < 0.01 * of("query"), "who asks does not wait: {} ms", of("SCAN_b"));
+        assert!(of("SCAN_b") < 0.01 * of("query"), "submitting threads do not wait: {} ms", of("SCAN_b"));
     }
     let late = measured(fetched(1, |it| it.lanes.truncate(1)));
     assert!(late("cache hits") < far("cache hits") - 10.0, "{} %", late("cache hits"));
@@ -112,7 +113,7 @@ fn a_burst_of_small_chunks_overflows_the_queues() {
 }
 
 #[test]
-fn pages_that_devices_have_to_wait_for_come_too_late() {
+fn copies_that_wait_for_pages_are_too_late() {
     let missing = measured(fetched(1, |it| it.mapped = false));
     let without = measured(Query { b: 1, ..Query::of_two_columns() })("query");
     assert!(missing("cache hits") < 10.0, "{} %", missing("cache hits"));
@@ -120,11 +121,11 @@ fn pages_that_devices_have_to_wait_for_come_too_late() {
 }
 
 #[test]
-fn what_is_late_can_be_waited_for_and_a_hardware_thread_is_kept_by_who_polls() {
+fn late_copies_can_be_awaited_and_polling_keeps_the_hardware_thread() {
     let late = |late| measured(fetched(0, move |it| it.late = late));
     let (missed, polled, slept) = (late(Late::Miss), late(Late::Poll), late(Late::Interrupt));
     assert!(missed("cache hits") < 100.0 && polled("cache hits") == 100.0 && slept("cache hits") == 100.0);
-    // All of b from HBM: what the threads can do, and no more.
+    // All of b from HBM: the limit of the threads.
     let reading = both_at(12.0 * Query::of_two_columns().most as f64 / 1e9) / 2.0;
     let off = slept("AGGREGATE") / reading - 1.0;
     assert!(off.abs() < 0.02, "{:.1} % from the formula", off * 100.0);
@@ -133,7 +134,7 @@ fn what_is_late_can_be_waited_for_and_a_hardware_thread_is_kept_by_who_polls() {
 }
 
 #[test]
-fn who_keeps_step_has_what_is_needed_next_copied_first() {
+fn keeping_step_copies_the_next_chunk_first() {
     for b in [0, 1] {
         let (relaxed, strict) = (measured(Query::prefetching(b)), measured(fetched(b, |it| it.relaxed = false)));
         assert!(strict("cache hits") > relaxed("cache hits"), "{} %", strict("cache hits"));
@@ -142,32 +143,32 @@ fn who_keeps_step_has_what_is_needed_next_copied_first() {
 }
 
 #[test]
-fn groups_that_do_one_after_the_other_read_as_much_and_leave_more_idle() {
+fn sequential_stages_read_as_much_and_idle_more() {
     let near = Query::of_two_columns();
     let apart = |overlapping| measured(Query { overlapping, ..Query::prefetching(1) });
     let (both, one) = (apart(true), apart(false));
     assert!(one("query") > 1.05 * both("query"), "{} and {} ms", one("query"), both("query"));
-    // Where memory is the limit, it does not matter who reads.
+    // Where memory is the limit, the schedule does not matter.
     let off = measured(Query { overlapping: false, ..near.clone() })("query") / measured(near)("query") - 1.0;
     assert!(off.abs() < 0.02, "{:.1} %", off * 100.0);
 }
 
 #[test]
-fn copies_in_parts_have_all_of_their_queues_as_often() {
+fn split_copies_use_all_queues_equally() {
     let pair = |split| {
         fetched(1, move |it| {
             it.lanes = [1, 0].map(|device| Lane { device, wq: 0, shared: true }).to_vec();
             it.split = split;
         })
     };
-    // Twice as many descriptors overflow the queues that half of them fit in.
+    // Twice as many descriptors overflow queues that half of them fit in.
     let (whole, parts) = (measured(pair(false)), measured(pair(true)));
     assert!(whole("sent back") == 0.0 && parts("sent back") > 0.0);
     assert!(parts("cache hits") > 50.0);
 }
 
 #[test]
-fn fast_memory_as_a_cache_is_as_fast_as_it_has_seen_the_pages() {
+fn cache_mode_is_as_fast_as_its_hits() {
     let side = MemorySide { a: 8, b: 8, bytes: 16 << 30, pages: Pages::InARow, warm: true };
     let with = |side| measured(Query { memory_side: Some(side), ..Query::of_two_columns() });
     let (warm, cold) = (with(side), with(MemorySide { warm: false, ..side }));
@@ -175,14 +176,14 @@ fn fast_memory_as_a_cache_is_as_fast_as_it_has_seen_the_pages() {
     let reading = both_at(12.0 * Query::of_two_columns().most as f64 / 1e9);
     assert!((warm("query") / reading - 1.0).abs() < 0.02, "{} ms", warm("query"));
     assert_eq!(cold("query"), measured(Query::of_two_columns())("query"));
-    // Half as many pages as the cache has room for, anywhere: e^-½ of them are alone in their place.
+    // Half as many random pages as slots: e^-½ of them are alone in their slot.
     let shuffled = with(MemorySide { pages: Pages::Anywhere(1), ..side });
     assert!((shuffled("fast memory hits") - 60.65).abs() < 1.0, "{} %", shuffled("fast memory hits"));
     assert!(shuffled("query") > warm("query"));
 }
 
 #[test]
-fn odd_queries_end_too() {
+fn unusual_queries_end() {
     let small = Query { column: 3 << 20, chunk: 1, ..Query::prefetching(1) };
     let odd = [
         Query { groups: 0, ..small.clone() },

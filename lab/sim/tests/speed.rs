@@ -1,11 +1,11 @@
-//! What a simulation itself takes: memory, and processor time. `examples/speed.rs` measures it as it is delivered.
+//! The costs of a simulation itself: memory, and processor time. `examples/speed.rs` measures a release build.
 
 use std::fs;
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::{Layout, Machine, Outcome, Scenario, Stream, lanes};
 
-/// Copies of 4 KiB by so many threads on four devices with four engines each.
+/// Copies of 4 KiB by `threads` threads on four devices with four engines each.
 fn four_devices(threads: u32, submissions: u64) -> Outcome {
     let machine = Machine::built_in("spr-asplos").unwrap();
     let mut scenario = Scenario::on(machine, Config::single(WqMode::Dedicated, 32, 1));
@@ -16,17 +16,17 @@ fn four_devices(threads: u32, submissions: u64) -> Outcome {
     scenario.with_lanes("copies", threads, copies, lanes).simulate().unwrap()
 }
 
-/// The most memory that this process ever had.
+/// The peak memory of this process.
 fn most_mebibytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
 }
 
-/// Seconds for which this thread has had a processor.
+/// Processor seconds of this thread.
 fn processor_time() -> f64 {
-    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    told.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
 }
 
 #[test]
@@ -36,12 +36,12 @@ fn four_devices_and_64_threads_take_less_than_a_gibibyte() {
 }
 
 #[test]
-fn thousands_of_threads_cost_little() {
+fn thousands_of_threads_are_cheap() {
     assert_eq!(four_devices(4096, 10).descriptors, 40_960);
     assert!(most_mebibytes() < 1024, "{} MiB", most_mebibytes());
 }
 
-/// Delivered it is two million; as tests are built, with checks and without most optimisations, a part of that.
+/// A release build reaches two million; a test build, with checks and fewer optimisations, a part of that.
 #[test]
 fn hundreds_of_thousands_of_descriptors_are_simulated_in_a_second() {
     let rate = |_| {

@@ -1,4 +1,4 @@
-//! A storage target is held up by its cores, then by its link.
+//! The bottleneck of a storage target is its cores, then its link.
 
 use telpher_device::{Config, WqMode};
 use telpher_sim::{App, Digest, Lane, Machine, Outcome, Scenario, Storage, What};
@@ -32,7 +32,7 @@ fn busy_cores_answer_as_many_reads_as_they_have_time_for() {
 }
 
 #[test]
-fn a_full_link_carries_what_it_can_and_the_rest_waits() {
+fn a_full_link_carries_its_rate_and_the_rest_waits() {
     let outcome = run(128 << 10, 8, Digest::None);
     near("GB/s", measure(&outcome, "bytes read"), 23.5, 1.0);
     // Little's law; the initiator's own time is not in the latency.
@@ -41,7 +41,7 @@ fn a_full_link_carries_what_it_can_and_the_rest_waits() {
 }
 
 #[test]
-fn a_cores_digest_costs_it_much_and_a_devices_little() {
+fn a_digest_costs_the_core_much_and_with_a_device_little() {
     for bytes in [16 << 10, 128 << 10] {
         let [none, by_device, by_core] =
             [Digest::None, device(), Digest::Core].map(|digest| measure(&run(bytes, 1, digest), "bytes read"));
@@ -50,13 +50,13 @@ fn a_cores_digest_costs_it_much_and_a_devices_little() {
 }
 
 #[test]
-fn every_answer_with_a_digest_had_its_digest() {
+fn every_answer_has_its_digest() {
     let outcome = run(16 << 10, 2, device());
     assert!(outcome.descriptors >= 9000, "{} digests of 9000 reads", outcome.descriptors);
 }
 
 #[test]
-fn nobody_asks_and_it_ends() {
+fn a_target_without_reads_ends() {
     let app = Storage { under_way: 0, ..Storage::default() };
     let machine = Machine::built_in("spr-asplos").unwrap();
     let scenario = Scenario::on(machine, Config::single(WqMode::Shared, 128, 4));

@@ -1,4 +1,4 @@
-//! A switch's core does as its parameters and its cache say, and its packets come whole and in order.
+//! A switch's core follows its parameters and its cache, and its packets arrive whole and in order.
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqConfig, WqMode};
@@ -25,7 +25,7 @@ fn of(packet_bytes: u32, copies: Copies) -> Vhost {
 }
 
 #[test]
-fn the_rates_that_calibrate_come_back() {
+fn calibrated_rates_are_reproduced() {
     for (bytes, copies, published) in [
         (64, Copies::Core, 7.19),
         (256, Copies::Core, 6.44),
@@ -40,19 +40,19 @@ fn the_rates_that_calibrate_come_back() {
 }
 
 #[test]
-fn the_knee_is_where_buffers_leave_the_cores_cache() {
+fn the_knee_is_where_buffers_exceed_the_cores_cache() {
     let lost = |packet_bytes, l2_bytes| {
         let app = Vhost { l2_bytes, ..of(packet_bytes, Copies::Core) };
         measure(&run(app), "payload lines not in the core's cache")
     };
     assert!(lost(256, 2 << 20) < 0.1, "256 B fit");
     assert!(lost(512, 2 << 20) > 2.0, "512 B do not");
-    assert!(lost(512, 8 << 20) < 0.1, "in a larger cache they do");
-    assert!(lost(256, 1 << 20) > 1.0, "and 256 B do not in half of it");
+    assert!(lost(512, 8 << 20) < 0.1, "they fit a larger cache");
+    assert!(lost(256, 1 << 20) > 1.0, "and 256 B do not fit half of it");
 }
 
 #[test]
-fn with_a_device_the_core_does_not_see_how_long_packets_are() {
+fn with_a_device_the_rate_does_not_depend_on_packet_size() {
     let app = Vhost::default();
     // Two batches a round: 32 members prepared (5 ns each) and submitted (60 ns) at 1.8 GHz.
     let cycles = (app.costs.round + 2.0 * 220.0 * 1.8) / 32.0 + app.costs.packet + 2.0 * app.costs.offload;
@@ -72,30 +72,30 @@ fn short_bursts_cost() {
         assert!(rates.is_sorted_by(|a, b| a < b), "{copies:?}: {rates:?}");
     }
     let gain = |burst| of(burst, Copies::DEVICE) / of(burst, Copies::Core);
-    assert!(gain(1) < gain(32), "a batch of one is none: {} against {}", gain(1), gain(32));
+    assert!(gain(1) < gain(32), "a batch of one gains less: {} against {}", gain(1), gain(32));
 }
 
 #[test]
-fn a_port_that_brings_nothing_ends_it() {
+fn a_port_without_packets_ends_the_simulation() {
     assert_eq!(rate(Vhost { offered_mbit_s: 0, ..Vhost::default() }), 0.0);
 }
 
 #[test]
-fn nothing_goes_faster_than_it_comes() {
+fn the_rate_does_not_exceed_the_offered_load() {
     let app = Vhost { offered_mbit_s: 1000, packets: 2000, warm_up: 2000, ..of(512, Copies::DEVICE) };
     let line = 1000.0 / (532.0 * 8.0);
     let deviation = (rate(app) / line - 1.0) * 100.0;
     assert!(deviation.abs() < 1.0, "{deviation:.2} % from {line} Mpps");
 }
 
-/// The core below 300 bytes, the device from there on.
+/// The core below 300 bytes, the device from that size on.
 fn hybrid() -> Copies {
     let Copies::Device { enqueue, dequeue } = Copies::DEVICE else { panic!("the device") };
     Copies::Hybrid { from: 300, enqueue, dequeue }
 }
 
 #[test]
-fn below_a_threshold_it_goes_as_by_the_core_and_above_as_by_the_device() {
+fn the_threshold_selects_core_or_device() {
     for (bytes, copies) in [(64, Copies::Core), (256, Copies::Core), (512, Copies::DEVICE), (1518, Copies::DEVICE)] {
         let outcome = run(of(bytes, hybrid()));
         let by_device = if copies == Copies::Core { 0.0 } else { 100.0 };
@@ -105,15 +105,16 @@ fn below_a_threshold_it_goes_as_by_the_core_and_above_as_by_the_device() {
     }
 }
 
-/// What must not be: packets that overtook others, whose bytes are not there when the guest or the port looks, or chains that were lost.
-fn assert_whole_and_in_order(outcome: &Outcome, whose: &str) {
+/// Fails if packets overtook others, their bytes were missing when the guest or the port checked them, or chains were
+/// lost.
+fn assert_whole_and_in_order(outcome: &Outcome, context: &str) {
     for what in ["packets out of order", "packets not whole", "chains dropped"] {
-        assert_eq!(measure(outcome, what), 0.0, "{whose}: {what}");
+        assert_eq!(measure(outcome, what), 0.0, "{context}: {what}");
     }
 }
 
 #[test]
-fn packets_come_whole_and_in_their_order() {
+fn packets_arrive_whole_and_in_order() {
     for copies in [Copies::Core, Copies::DEVICE, hybrid()] {
         for bytes in [64, 1518, 9000] {
             let outcome = run(Vhost { packets: 5000, warm_up: 0, ..of(bytes, copies) });
@@ -124,12 +125,12 @@ fn packets_come_whole_and_in_their_order() {
 }
 
 #[test]
-fn batches_that_overtake_others_do_not_show() {
+fn overtaking_batches_do_not_reorder_packets() {
     let mut config = Config::single(WqMode::Dedicated, 32, 4);
     for queue in [1, 2] {
         config.groups[0].grouped_workqueues.push(WqConfig::new(queue, WqMode::Dedicated, 32));
     }
-    // Somebody else's long copies, behind which batches get stuck in one engine and not in another.
+    // Another user's long copies, behind which batches wait in one engine and not in another.
     let other = By::Device(Lane { device: 0, wq: 2, shared: false });
     let long = Stream { by: other, depth: 2, submissions: 500, ..Stream::of(Opcode::MemoryMove, 1 << 20) };
     let app = Vhost { packets: 20_000, warm_up: 0, ..of(1518, Copies::DEVICE) };

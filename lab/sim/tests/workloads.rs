@@ -1,4 +1,4 @@
-//! The workloads that come with telpher run, and are held up by what they say.
+//! The workloads of the repository run, and have the bottlenecks that their files state.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn all() -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_workload_runs_and_is_held_up_by_what_it_says() {
+fn every_workload_has_its_stated_bottleneck() {
     let all = all();
     assert!(all.len() >= 6);
     let mut streams = 0;

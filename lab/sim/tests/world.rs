@@ -1,4 +1,4 @@
-//! What shares a machine shares it as the machine allows: engines, queues, pipes, links.
+//! Sharing of a machine: engines, queues, pipes, links.
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, Preset, WqMode};
@@ -26,7 +26,7 @@ fn rate(world: &mut World, size: u32) -> f64 {
 }
 
 #[test]
-fn every_member_of_a_batch_is_executed_and_each_batch_completed_once() {
+fn every_batch_member_is_executed_and_each_batch_completes_once() {
     for engines in [1, 4] {
         let mut world = world(machine(), WqMode::Dedicated, 32, engines);
         world.add(copies(4096, 8, 32, 100));
@@ -36,7 +36,7 @@ fn every_member_of_a_batch_is_executed_and_each_batch_completed_once() {
 }
 
 #[test]
-fn engines_share_what_the_device_can_carry() {
+fn engines_share_the_rate_of_the_device() {
     let of = |engines| {
         let mut world = world(machine(), WqMode::Dedicated, 32, engines);
         world.add(copies(65536, 16, 1, 2000));
@@ -61,7 +61,7 @@ fn more_engines_help_short_transfers() {
 }
 
 #[test]
-fn a_full_shared_queue_sends_back_and_loses_nothing() {
+fn a_full_shared_queue_refuses_and_loses_nothing() {
     let mut world = world(machine(), WqMode::Shared, 2, 1);
     for _ in 0..4 {
         world.add(Stream { by: By::SHARED, ..copies(65536, 8, 1, 200) });
@@ -84,12 +84,12 @@ fn a_link_between_sockets_is_a_limit_like_any_other() {
 }
 
 #[test]
-fn the_parts_of_a_submission_are_all_of_it() {
+fn the_parts_of_a_latency_add_up() {
     let mut world = world(machine(), WqMode::Dedicated, 32, 1);
     world.add(copies(4096, 1, 1, 1));
     let took = world.run();
     let timeline = world.timeline(0);
-    // The thread sees the record one notice after the last event of the device; nothing happens then but its going on.
+    // The thread sees the record one poll after the last event of the device; afterwards only the thread continues.
     assert_eq!(timeline.latency(), took);
     for (part, time) in [
         ("prepare", timeline.prepare),
@@ -103,7 +103,7 @@ fn the_parts_of_a_submission_are_all_of_it() {
 }
 
 #[test]
-fn a_program_reads_like_the_thread_it_stands_for() {
+fn a_program_behaves_like_a_thread() {
     let mut world = world(machine(), WqMode::Shared, 32, 1);
     let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
     let barrier = world.barrier(2);
@@ -131,7 +131,7 @@ fn a_program_reads_like_the_thread_it_stands_for() {
 }
 
 #[test]
-fn a_run_queue_lets_as_many_go_on_as_there_are_cores_in_the_order_they_came() {
+fn a_run_queue_serves_as_many_as_there_are_cores_in_order() {
     let mut world = world(machine(), WqMode::Shared, 32, 1);
     let cores = world.signal(2);
     let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
@@ -150,7 +150,7 @@ fn a_run_queue_lets_as_many_go_on_as_there_are_cores_in_the_order_they_came() {
 }
 
 #[test]
-fn what_cores_read_shares_the_node_and_no_core_goes_faster_than_it_can() {
+fn core_reads_share_the_node_and_respect_the_limit_per_core() {
     let of = |cores| {
         let mut world = world(machine(), WqMode::Shared, 32, 1);
         for _ in 0..cores {
@@ -158,7 +158,8 @@ fn what_cores_read_shares_the_node_and_no_core_goes_faster_than_it_can() {
         }
         world.run().as_nanos_f64() / ((1 << 20) as f64 / 12.25)
     };
-    // The node reads 245 GB/s: twenty of them would fill it. Twice as many take twice as long, and wait for it besides.
+    // The node reads 245 GB/s: twenty cores would saturate it. Twice as many take twice as long, plus the queueing
+    // latency.
     for (cores, least, most) in [(1, 0.999, 1.001), (10, 0.999, 1.001), (40, 2.0, 2.15)] {
         assert!((least..most).contains(&of(cores)), "{cores} cores: {}", of(cores));
     }

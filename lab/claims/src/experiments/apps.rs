@@ -1,8 +1,9 @@
 //! Kuper et al., appendices A to C: messages between processes, sums of many, a cache, a storage target.
 //!
-//! Four devices of one socket with a shared queue each: appendix B names four queues, libfabric's shared-memory provider opens as many
-//! in turn; A and C name no number. Ranks of MPI are spread over both sockets, as Intel's library does unless it is told otherwise and
-//! as whoever trains on whole sockets must; the provider opens none but the devices of a rank's own, so two of the four are at each.
+//! Four devices of one socket with a shared queue each: appendix B names four queues, and libfabric's shared-memory
+//! provider opens as many in turn; A and C give no number. Ranks of MPI are spread over both sockets, as is the default
+//! of Intel's library and necessary for training on whole sockets. The provider opens only devices of a rank's own
+//! socket, so each socket has two of the four.
 
 use super::measure::{SIZES, core_alone, crossover, listed, three};
 use super::vhost::measured;
@@ -47,11 +48,11 @@ fn of(lab: &Lab, app: App, measure: &str) -> Result<f64> {
     Ok(measured(&*lab.run(&scenario)?, measure))
 }
 
-/// The same with processes and devices at so many sockets.
+/// The same with processes and devices at `sockets` sockets.
 fn over(lab: &Lab, sockets: u32, app: App, measure: &str) -> Result<f64> {
     let mut scenario = asplos(DEVICES.into(), WqMode::Shared, 4).with("application", 1, What::App(app));
     let per_socket = usize::from(DEVICES).div_ceil(sockets as usize);
-    // The first two nodes of the profile are the two sockets'.
+    // The first two nodes of the profile belong to the two sockets.
     scenario.machine.devices = (0..usize::from(DEVICES)).map(|device| device / per_socket).collect();
     Ok(measured(&*lab.run(&scenario)?, measure))
 }
@@ -60,7 +61,7 @@ fn shared(sockets: u32) -> SharedMemory {
     SharedMemory { sockets, ..SharedMemory::default() }
 }
 
-/// Time of a message by the cores over that by devices, between processes of one socket or of two.
+/// Time of a message by cores over that by devices, between processes of one socket or of two.
 fn message_gain(lab: &Lab, sockets: u32, talk: Talk, bytes: u64) -> Result<f64> {
     let time = |copier| {
         let messages = Messages { talk, bytes, copier, count: 20, shared: shared(sockets) };
@@ -111,7 +112,7 @@ fn reduce(lab: &Lab, ranks: u32) -> Result {
     Ok(Found::Number(best))
 }
 
-/// A time of BERT's pretraining by the cores over that by devices.
+/// Time of a step of BERT's pretraining by cores over that by devices.
 fn training(lab: &Lab, ranks: u32, measure: &str) -> Result<f64> {
     let time = |copier| {
         let app = AllReduce { copier, shared: shared(RANKS_OVER), ..AllReduce::training(ranks, 3) };
@@ -121,7 +122,7 @@ fn training(lab: &Lab, ranks: u32, measure: &str) -> Result<f64> {
 }
 
 fn transparent_offload(lab: &Lab) -> Result {
-    // The whole call: what catches it builds the descriptor, too.
+    // The whole call: the intercepting library builds the descriptor, too.
     let gain = |size: u32| {
         let copies = Stream { by: By::SHARED, library: Library::Lean, ..one_by_one(Opcode::MemoryMove, size, 1) };
         let device = lab.run(&alone(asplos(1, WqMode::Shared, 4), copies))?.loads[0].mean_latency_ns();
@@ -174,7 +175,7 @@ fn latency_of_reads(lab: &Lab) -> Result {
     Ok(Found::Number(latency(&devices())? / latency(&Digest::None)?))
 }
 
-/// Cores of the target with which it reads that share of what it reads with sixteen.
+/// Number of cores at which the target reaches that share of its rate with sixteen.
 fn saturated(lab: &Lab, bytes: u32, digest: &Digest, share: f64) -> Result<f64> {
     let rate = |cores| storage(lab, bytes, cores, digest, "bytes read");
     let most = rate(16)?;
@@ -186,7 +187,7 @@ fn saturated(lab: &Lab, bytes: u32, digest: &Digest, share: f64) -> Result<f64> 
     Ok(16.0)
 }
 
-/// "Saturated": more cores read hardly more.
+/// "Saturated": more cores hardly increase the rate.
 const SATURATED: f64 = 0.99;
 
 fn saturating(lab: &Lab, bytes: u32, digests: &[(&str, Digest)]) -> Result {

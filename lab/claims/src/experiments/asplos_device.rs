@@ -1,9 +1,10 @@
 //! Kuper et al., §3, §4.2 to §4.4 and §6.1 to §6.3: one device and its configurations.
 //!
-//! One engine and one dedicated queue with all entries unless a claim says otherwise (§4.1: "a single PE for DSA"); 32 in flight
-//! where operations are asynchronous. The core beside a device finds nothing in its caches (§4.1: descriptors, sources and destinations
-//! were flushed, the software counterparts timed accordingly): beside synchronous operations it does each by itself, beside asynchronous
-//! ones one after the other, each at another place. What other readings give stands beside a claim's own.
+//! One engine and one dedicated queue with all entries unless a claim says otherwise (§4.1: "a single PE for DSA"); 32
+//! in flight where operations are asynchronous. The core that is compared with a device has cold caches (§4.1:
+//! descriptors, sources and destinations were flushed, the software counterparts timed accordingly). Against
+//! synchronous operations it does single operations, against asynchronous ones consecutive operations, each at another
+//! address. The results of other readings are shown beside a claim's own.
 
 use super::measure::{
     SIZES, core_alone, core_walks, crossover, gigabytes, listed, never_falls, one_by_one_gigabytes, submit_and_wait,
@@ -104,7 +105,7 @@ fn two_queues(priorities: [u32; 2]) -> Config {
     group(vec![queue(0, priorities[0]), queue(1, priorities[1])], 1)
 }
 
-/// A device with one group of these queues and so many engines.
+/// A device with one group of these queues and `engines` engines.
 fn group(queues: Vec<WqConfig>, engines: u32) -> Config {
     let mut config = Config::single(WqMode::Dedicated, 128, engines);
     config.groups[0].grouped_workqueues = queues;
@@ -130,7 +131,7 @@ fn priority(lab: &Lab) -> Result {
         scenario = alone(scenario, through(0, wq, WqMode::Dedicated, copies));
     }
     let outcome = lab.run(&scenario)?;
-    // Who waits longer in its queue is picked less often; both were done to the end.
+    // A descriptor that waits longer in its queue was picked less often; both loads ran to the end.
     let [high, low] = [0, 1].map(|load| outcome.loads[load].timeline.queue.as_nanos_f64() / 2000.0);
     Ok(Found::shape(
         high * 1.1 < low && low.is_finite(),
@@ -152,8 +153,8 @@ fn submitting(lab: &Lab) -> Result {
     ))
 }
 
-/// Microseconds of a 4 KB copy, one at a time, while another thread's copies, to pages that are not there, are waited for by the
-/// device; without those; by one engine and by two.
+/// Microseconds of a 4 KB copy, one at a time, beside another thread's copies to missing pages with Block On Fault, and
+/// without them; by one engine and by two.
 pub(super) fn beside_faults(
     lab: &Lab,
     of: impl Fn(u32) -> Scenario,
@@ -191,10 +192,10 @@ fn stalled_descriptor(lab: &Lab) -> Result {
     ))
 }
 
-/// "Data streaming operations" of Figure 2 that the profile has measured costs for.
+/// "Data streaming operations" of Figure 2 with measured costs in the profile.
 const OPERATIONS: [Opcode; 4] = [COPY, Opcode::Fill, Opcode::Compare, Opcode::ComparePattern];
 
-/// The size from which the device is faster than a core, one operation at a time, which is made so.
+/// The size from which the device is faster than a core, with one operation of this kind at a time.
 fn synchronous_crossover_of(
     lab: &Lab,
     op: Opcode,
@@ -223,7 +224,7 @@ fn asynchronous_crossover(lab: &Lab) -> Result {
         OPERATIONS.into_iter().map(size).collect::<std::result::Result<Vec<_>, ScenarioError>>()
     };
     let walks = |walk| move |op, size| core_walks(lab, dedicated(1), op, size, walk);
-    // With the caches' help, and with nothing overlapping.
+    // With cached data, and without overlap.
     let mut beside = of(" in sequence", &walks(Walk::Sequential))?;
     beside.extend(of(" each by itself", &|op, size| core_alone(lab, dedicated(1), op, size, NEAR, NEAR))?);
     Ok(Found::Numbers(of("", &walks(Walk::Random))?).beside(beside))
@@ -250,7 +251,8 @@ fn large_batches(lab: &Lab) -> Result {
 fn streaming_without_batches(lab: &Lab) -> Result {
     let peak = streaming(lab, 4, COPY, 1 << 20, 1)?;
     let of = |engines: u32, size: u32| Ok::<_, ScenarioError>(streaming(lab, engines, COPY, size, 1)? / peak);
-    // The whole device, as bandwidth is measured with the benchmark that the paper used (dsa-perf-micros, its sample command lines).
+    // The whole device, because bandwidth is measured with the paper's benchmark (dsa-perf-micros, its sample command
+    // lines).
     let mut best = 0.0_f64;
     for size in [512, 1024, 2048, 4096] {
         best = best.max(of(4, size)?);
@@ -411,7 +413,7 @@ fn shared_queue_with_threads(lab: &Lab) -> Result {
     Ok(Found::Numbers(ratios))
 }
 
-/// Share of a core's cycles in UMWAIT, of copies one after the other.
+/// Share of a core's cycles in UMWAIT, for copies one at a time.
 pub(crate) fn umwait_share(lab: &Lab, size: u32, batch: u32) -> std::result::Result<f64, ScenarioError> {
     let copies = Stream { wait: Wait::Umwait, ..one_by_one(COPY, size, batch) };
     let outcome = lab.run(&alone(dedicated(1), copies))?;
@@ -458,7 +460,7 @@ fn larger_batches(lab: &Lab) -> Result {
 
 fn best_batch(lab: &Lab) -> Result {
     const BATCHES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-    // The figure as a whole: each total's throughputs over its best, their mean.
+    // The figure as a whole: each total's throughputs relative to its best, averaged.
     let mut means = [0.0; BATCHES.len()];
     let mut beside = Vec::new();
     for total in [64u32 << 10, 256 << 10, 1 << 20] {
@@ -473,7 +475,7 @@ fn best_batch(lab: &Lab) -> Result {
     Ok(Found::Number(highest(&BATCHES, &means).into()).beside(beside))
 }
 
-/// The one that gives most.
+/// The entry with the highest value.
 fn highest(of: &[u32], given: &[f64]) -> u32 {
     let most = of.iter().zip(given).max_by(|a, b| a.1.total_cmp(b.1));
     most.map_or(0, |(one, _)| *one)
@@ -497,7 +499,7 @@ fn few_threads(lab: &Lab) -> Result {
 }
 
 fn more_threads_than_queues(lab: &Lab) -> Result {
-    // Sixteen threads and eight queues: dedicated ones can be had by eight threads only.
+    // Sixteen threads and eight queues: only eight threads can have dedicated ones.
     let copies = |wq, mode| through(0, wq, mode, in_flight(COPY, 1024, 1, 1));
     let mut dedicated = dedicated(4);
     dedicated.devices = vec![group((0..8).map(|wq| WqConfig::new(wq, WqMode::Dedicated, 16)).collect(), 4)];

@@ -1,6 +1,6 @@
-//! Kuper et al., §4.2 (Figure 6), §4.5 and §6.2: where the bytes lie.
+//! Kuper et al., §4.2 (Figure 6), §4.5 and §6.2: the location of the data.
 //!
-//! Node 0 is the device's own socket's memory, node 1 the other socket's, node 2 the CXL board's.
+//! Node 0 is the memory of the device's socket, node 1 of the other socket, node 2 the CXL board's.
 
 use super::measure::{
     SIZES, core_alone, core_walks, crossover, gigabytes, one_by_one_gigabytes, submit_and_wait, three,
@@ -42,7 +42,7 @@ fn copies(size: u32, src: Place, dst: Place) -> Stream {
     Stream { src, dst, ..one_by_one(COPY, size, 1) }
 }
 
-/// Gigabytes a second of copies one after the other.
+/// Gigabytes a second of copies one at a time.
 fn synchronous(lab: &Lab, size: u32, src: Place, dst: Place) -> Result<f64> {
     one_by_one_gigabytes(lab, one(), copies(size, src, dst))
 }
@@ -114,7 +114,7 @@ fn within_cxl(lab: &Lab) -> Result {
 const CACHE_OR_MEMORY: [(&str, Place, Place); 4] =
     [("L,L", CACHED, CACHED), ("L,D", CACHED, LOCAL), ("D,L", LOCAL, CACHED), ("D,D", LOCAL, LOCAL)];
 
-/// What is to land in the cache is asked to.
+/// Destinations in the cache get the cache hint.
 fn to_cache(stream: Stream) -> Stream {
     Stream { cache_control: stream.dst.lines == Lines::Llc, ..stream }
 }
@@ -128,7 +128,7 @@ fn synchronous_from_cache(lab: &Lab) -> Result {
         };
         crossover(&SIZES, gain)
     };
-    // The core's bytes were flushed (§4.1); beside it, one whose bytes lie where the device's do.
+    // The core's data was flushed (§4.1); the other reading has the core's data where the device's is.
     let (mut sizes, mut beside) = (Vec::new(), Vec::new());
     for (name, src, dst) in CACHE_OR_MEMORY {
         sizes.push((name.to_owned(), size(src, dst, LOCAL, LOCAL)?));
@@ -170,27 +170,27 @@ fn faster_writes(lab: &Lab) -> Result {
     ))
 }
 
-/// Reads of one of eight co-runners' working sets of 4 MB take so many nanoseconds, beside what else runs; and that scenario.
+/// Nanoseconds of a read of one of eight co-runners' working sets of 4 MB beside other loads; and the scenario.
 fn chased(lab: &Lab, beside: Scenario) -> Result<f64> {
     let chases = beside.with("chases", 8, What::Chase(Chase::of(4 << 20)));
     let outcome = lab.run(&chases)?;
     Ok(outcome.loads.last().map_or(f64::NAN, |load| load.measures[0].value))
 }
 
-/// As much work as lasts as long as the co-runners.
+/// Work that lasts as long as the co-runners.
 fn lasting(lab: &Lab, copies: Stream, alone_for: &Scenario) -> Result<Stream> {
     let outcome = lab.run(&alone(alone_for.clone(), Stream { submissions: 1000, ..copies }))?;
     let chases = lab.run(&one().with("chases", 8, What::Chase(Chase::of(4 << 20))))?.took;
-    // Twice as long as the co-runners by themselves: they are slowed down.
+    // Twice as long as the co-runners alone, because they are slowed down.
     let submissions = (2.0 * 1000.0 * chases.as_secs_f64() / outcome.took.as_secs_f64()).ceil();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float's cast saturates")]
     Ok(Stream { submissions: (submissions as u64).max(1000), ..copies })
 }
 
-/// A place that copies walk through, larger than any cache.
+/// A place for sequential copies that is larger than any cache.
 const WALK: Place = Place { footprint: 1 << 30, ..LOCAL };
 
-/// Four processes that copy 4 KB after 4 KB: each begins the next when one is over.
+/// Four processes that repeat copies of 4 KB, one at a time.
 fn copying_cores(lab: &Lab, walk: Walk) -> Result<Scenario> {
     let copies = Stream { src: WALK, dst: WALK, walk, ..by_core(COPY, 4096) };
     let copies = lasting(lab, copies, &one())?;
@@ -218,14 +218,14 @@ fn copying_devices(lab: &Lab) -> Result<Scenario> {
     Ok(scenario)
 }
 
-/// By how much longer reads of the co-runners take, per cent.
+/// Increase of the co-runners' read time, in per cent.
 fn longer(lab: &Lab, beside: Scenario) -> Result<f64> {
     Ok((chased(lab, beside)? / chased(lab, one())? - 1.0) * 100.0)
 }
 
 fn beside_copying_cores(lab: &Lab) -> Result {
     let of = |walk| longer(lab, copying_cores(lab, walk)?);
-    // The paper's benchmark (dsa-perf-micros) copies buffers that lie one behind the other.
+    // The paper's benchmark (dsa-perf-micros) copies adjacent buffers.
     let beside = vec![("at random places".into(), of(Walk::Random)?)];
     Ok(Found::Number(of(Walk::Sequential)?).beside(beside))
 }

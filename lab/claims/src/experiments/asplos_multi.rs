@@ -1,7 +1,8 @@
 //! Kuper et al., §4.3 (Figure 10): several devices of one socket.
 //!
-//! Each has its own queue and its own thread that keeps 32 copies in flight. Destinations go to the cache (Cache Control 1): §4.3 names
-//! the overflow of the devices' ways as the cause of the drop, though §4.1 calls the flag disabled.
+//! Each device has its own queue and its own thread with 32 copies in flight. Destinations go to the cache (Cache
+//! Control 1): §4.3 names the overflow of the devices' ways as the cause of the drop, although §4.1 says that the flag
+//! was off.
 
 use super::measure::{gigabytes, listed, never_falls};
 use super::{Experiment, Found};
@@ -21,10 +22,10 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("K-050", more_ways),
 ];
 
-/// "Beyond 64 KB": the drop is over at the largest size.
+/// "Beyond 64 KB": the drop is complete at the largest size.
 const LARGE: u32 = 1 << 20;
 
-/// Each device with its thread; what they write goes to the cache, or to memory.
+/// Each device with its thread; destinations in the cache, or in memory.
 pub(crate) fn all_at_once(devices: u16, size: u32, cache_control: bool) -> Scenario {
     let mut scenario = asplos(devices.into(), WqMode::Dedicated, 1);
     for device in 0..devices {
@@ -38,7 +39,7 @@ fn rate(lab: &Lab, devices: u16, size: u32) -> Result<f64> {
     gigabytes(lab, &all_at_once(devices, size, true))
 }
 
-/// What the devices write goes to the cache, or to memory: §4.3 and §4.1 do not agree.
+/// The devices write to the cache, or to memory: §4.3 and §4.1 disagree.
 const WRITES: [(&str, bool); 2] = [("to the cache", true), ("to memory", false)];
 
 fn linear_in_devices(lab: &Lab) -> Result {

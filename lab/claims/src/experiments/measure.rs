@@ -1,26 +1,27 @@
-//! What experiments measure: rates, times, sizes at which two curves cross.
+//! Measurements of experiments: rates, times, sizes at which two curves cross.
 
 use crate::lab::Lab;
 use crate::setups::{alone, by_core};
 use telpher_abi::Opcode;
 use telpher_sim::{Place, Scenario, ScenarioError, Stream, Walk};
 
-/// Sizes that double, from 64 bytes to a mebibyte.
+/// Powers of two from 64 bytes to a mebibyte.
 pub const SIZES: [u32; 15] =
     [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072, 262_144, 524_288, 1_048_576];
 
 /// Gigabytes a second of all loads together.
 ///
 /// # Errors
-/// What the machine has not, or a device refuses.
+/// The machine lacks something, or a device refuses something.
 pub fn gigabytes(lab: &Lab, scenario: &Scenario) -> Result<f64, ScenarioError> {
     Ok(lab.run(scenario)?.loads.iter().map(|load| load.gigabytes_per_second()).sum())
 }
 
-/// Nanoseconds from a submission's begin to its end being seen, without preparing: as Kuper et al. time the device (§4.1, §4.2).
+/// Nanoseconds from the begin of a submission until its completion is seen, without preparation: the method of Kuper et
+/// al. (§4.1, §4.2).
 ///
 /// # Errors
-/// What the machine has not, or a device refuses.
+/// The machine lacks something, or a device refuses something.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 pub fn submit_and_wait(lab: &Lab, scenario: &Scenario) -> Result<f64, ScenarioError> {
     let outcome = lab.run(scenario)?;
@@ -28,19 +29,19 @@ pub fn submit_and_wait(lab: &Lab, scenario: &Scenario) -> Result<f64, ScenarioEr
     Ok(timeline.latency().since(timeline.prepare).as_nanos_f64() / timeline.completed.max(1) as f64)
 }
 
-/// Gigabytes a second of operations one after the other, without preparing them.
+/// Gigabytes a second of operations one at a time, without preparation.
 ///
 /// # Errors
-/// What the machine has not, or a device refuses.
+/// The machine lacks something, or a device refuses something.
 pub fn one_by_one_gigabytes(lab: &Lab, setup: Scenario, stream: Stream) -> Result<f64, ScenarioError> {
     let nanos = submit_and_wait(lab, &alone(setup, stream))?;
     Ok(f64::from(stream.size) * f64::from(stream.batch.max(1)) / nanos)
 }
 
-/// Nanoseconds of one operation by a core, each on its own, from and to such places.
+/// Nanoseconds of a single operation by a core, from and to these places.
 ///
 /// # Errors
-/// What the machine has not.
+/// The machine lacks something.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 pub fn core_alone(
     lab: &Lab,
@@ -54,21 +55,21 @@ pub fn core_alone(
     Ok(outcome.took.as_nanos_f64() / outcome.loads[0].operations.max(1) as f64)
 }
 
-/// Nanoseconds of one operation by a core that does one after the other, walking so through memory.
+/// Nanoseconds of one of several consecutive operations by a core with this access pattern.
 ///
 /// # Errors
-/// What the machine has not.
+/// The machine lacks something.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 pub fn core_walks(lab: &Lab, setup: Scenario, op: Opcode, size: u32, walk: Walk) -> Result<f64, ScenarioError> {
     let outcome = lab.run(&alone(setup, Stream { walk, ..by_core(op, size) }))?;
     Ok(outcome.took.as_nanos_f64() / outcome.loads[0].operations.max(1) as f64)
 }
 
-/// The size from which `gain` is 1 or more: the first of `sizes` where it is, and logarithmically between it and the one before.
-/// Infinite where it never is; the first of `sizes` where it always is.
+/// The size from which `gain` is 1 or more, interpolated logarithmically between two of `sizes`. Infinite if it never
+/// is; the first of `sizes` if it always is.
 ///
 /// # Errors
-/// What `gain` meets.
+/// The errors of `gain`.
 pub fn crossover(sizes: &[u32], mut gain: impl FnMut(u32) -> Result<f64, ScenarioError>) -> Result<f64, ScenarioError> {
     let mut before: Option<(f64, f64)> = None;
     for &size in sizes {
@@ -87,13 +88,13 @@ pub fn crossover(sizes: &[u32], mut gain: impl FnMut(u32) -> Result<f64, Scenari
     Ok(f64::INFINITY)
 }
 
-/// Whether no value is lower than the one before it by more than `slack` (a share).
+/// True if no value is lower than the previous one by more than `slack` (a share).
 #[must_use]
 pub fn never_falls(values: &[f64], slack: f64) -> bool {
     values.windows(2).all(|pair| pair[1] >= pair[0] * (1.0 - slack))
 }
 
-/// Values for people: `0.91 · 1.20 · 1.33`.
+/// Values as text: `0.91 · 1.20 · 1.33`.
 #[must_use]
 pub fn listed(values: &[f64]) -> String {
     values.iter().map(|value| three(*value)).collect::<Vec<_>>().join(" · ")
@@ -106,7 +107,7 @@ pub fn three(value: f64) -> String {
         v if !v.is_finite() => "never".into(),
         v if v >= 99.95 => format!("{value:.0}"),
         v if v >= 9.995 => format!("{value:.1}"),
-        // No minus before nothing.
+        // Zero gets no minus sign.
         v if v < 0.005 => "0".into(),
         _ => format!("{value:.2}"),
     }

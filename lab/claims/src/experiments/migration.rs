@@ -18,7 +18,7 @@ pub(super) const ALL: &[(&str, Experiment)] =
 
 pub(crate) const KERNEL: Lane = Lane { device: 0, wq: 0, shared: false };
 
-/// One device with one engine, of the two that there are.
+/// One device with one engine, of the machine's two.
 fn machine() -> Scenario {
     on("gold-6430", 1, WqMode::Dedicated, 1)
 }
@@ -37,7 +37,7 @@ fn gain(lab: &Lab, pages: u32) -> Result<f64> {
 }
 
 fn break_even(lab: &Lab) -> Result {
-    // The most pages for which the core is not slower.
+    // The largest number of pages for which the core is not slower.
     let (mut core, mut device) = (1, 1024);
     while device - core > 1 {
         let middle = u32::midpoint(core, device);
@@ -52,7 +52,8 @@ fn compaction(lab: &Lab) -> Result {
 }
 
 fn promotion(lab: &Lab) -> Result {
-    // Neither how slow the slow tier was nor how long the program ran is printed: the most that any of them gains.
+    // The source gives neither the slowdown of the slow tier nor the run time of the program: the largest possible
+    // gain.
     let mut best = 0.0_f64;
     let migration = Migration { pages: 1 << 15, to: 1, ..Migration::compacting() };
     for slow_percent in [200, 300, 400] {
@@ -67,7 +68,7 @@ fn promotion(lab: &Lab) -> Result {
     Ok(Found::Number(best * 100.0))
 }
 
-/// A device of two queues before one engine, or of two engines with a queue each: the kernel's and a user's.
+/// A device with two queues before one engine, or two engines with a queue each: for the kernel and a user.
 fn engines(groups: u32) -> Config {
     let group = |number: u32| {
         let mut of = Config::single(WqMode::Dedicated, 64, 1).groups.remove(0);
@@ -84,20 +85,21 @@ fn engines(groups: u32) -> Config {
     config
 }
 
-/// Who has which engine.
+/// The use of the engines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sharing {
-    /// Nobody else is there.
+    /// The measured user is alone.
     Alone,
-    /// Each an engine of its own.
+    /// Each has an engine of its own.
     OwnEngine,
     /// One engine for both.
     OneEngine,
 }
 
-/// Gigabytes a second of the user's copies, or of the kernel's, while the other is at work, too; and for how many seconds longer that is.
+/// Gigabytes a second of the user's copies, or of the kernel's, with both active; and by how many seconds the other
+/// lasts longer.
 pub(crate) fn shared(lab: &Lab, size: u32, sharing: Sharing, of_user: bool) -> Result<(f64, f64)> {
-    // Who is looked at has as much to do as takes a millisecond by itself, the other for ten: a thread gives away a copy in 90 ns, and no
+    // The measured user has work for a millisecond alone, the other for ten: a thread submits a copy in 90 ns, and no
     // engine copies more than 32 bytes a nanosecond.
     let copies = |nanos: f64| nanos / f64::from(size / 32).max(90.0);
     let pages = |nanos: f64| nanos / 128.0;

@@ -1,6 +1,6 @@
 //! One experiment for each claim that can be checked, by document.
 //!
-//! An experiment says what the simulation gives; whether that holds is the claim's to say (`verdict`).
+//! An experiment returns the simulated result; `verdict` decides whether the claim holds.
 
 mod apps;
 pub(crate) mod asplos_device;
@@ -16,21 +16,21 @@ pub(crate) mod vhost;
 use crate::lab::Lab;
 use telpher_sim::ScenarioError;
 
-/// What an experiment found.
+/// The result of an experiment.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Found {
-    /// The number the claim is about, in its unit.
+    /// The number that the claim is about, in its unit.
     Number(f64),
-    /// Several of them, each with what it is of: all of them must hold.
+    /// Several numbers with their names: all of them must hold.
     Numbers(Vec<(String, f64)>),
-    /// Whether the form that the claim tells of is there, and what is there.
+    /// Whether the simulated shape is the claim's, and a description of it.
     Shape {
-        /// What is there.
+        /// The description.
         shown: String,
-        /// Whether that is the claim's form.
+        /// True if it is the claim's shape.
         holds: bool,
     },
-    /// One of those, and what other readings of the claim give, each with its name: shown, not counted.
+    /// One of the above, and the results of other readings of the claim with their names: shown, not counted.
     Beside(Box<Found>, Vec<(String, f64)>),
 }
 
@@ -39,16 +39,16 @@ impl Found {
         Found::Shape { shown, holds }
     }
 
-    /// With what other readings of the claim give.
+    /// Adds the results of other readings of the claim.
     pub(crate) fn beside(self, others: Vec<(String, f64)>) -> Self {
         Found::Beside(Box::new(self), others)
     }
 }
 
-/// A script: simulates what a claim tells of.
+/// A script that simulates the situation of a claim.
 pub type Experiment = fn(&Lab) -> Result<Found, ScenarioError>;
 
-/// All experiments, by the claim they are about.
+/// All experiments, by their claim.
 pub fn all() -> impl Iterator<Item = (&'static str, Experiment)> {
     let documents = [
         asplos_device::ALL,
@@ -63,7 +63,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, Experiment)> {
     documents.into_iter().flatten().copied()
 }
 
-/// A claim's experiment.
+/// The experiment of a claim.
 #[must_use]
 pub fn of(id: &str) -> Option<Experiment> {
     all().find(|(claim, _)| *claim == id).map(|(_, experiment)| experiment)

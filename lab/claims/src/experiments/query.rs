@@ -1,4 +1,4 @@
-//! Fürst, §4 to §6: a query over two columns, the second fetched ahead.
+//! Fürst, §4 to §6: a query over two columns, the second prefetched.
 
 use super::measure::three;
 use super::vhost::measured;
@@ -32,7 +32,7 @@ fn near() -> Query {
     Query::of_two_columns()
 }
 
-/// Perfect prefetching: column b lies in the HBM beside the threads.
+/// Perfect prefetching: column b is in the HBM beside the threads.
 fn in_hbm() -> Query {
     Query { b: 8, ..Query::of_two_columns() }
 }
@@ -53,7 +53,7 @@ fn speedup(lab: &Lab, query: Query) -> Result {
     Ok(Found::Number(of(lab, near(), "query")? / of(lab, query, "query")?))
 }
 
-/// Another reading of the figures, which does not decide: stages timed also while other threads have their turns.
+/// Another reading of the figures, which does not decide: stage times include other threads' turns.
 fn by_the_clock(lab: &Lab, query: &Query, before: &Query) -> Result<String> {
     let mut shown = Vec::new();
     for stage in ["SCAN_a", "AGGREGATE"] {
@@ -104,7 +104,7 @@ fn faults_by_the_device(lab: &Lab) -> Result {
         let prefetch = query.prefetch.clone().map(|prefetch| Prefetch { mapped: false, ..prefetch });
         let faulting = Query { prefetch, ..query.clone() };
         let hits = [of(lab, query.clone(), "cache hits")?, of(lab, faulting.clone(), "cache hits")?];
-        // The same columns where they lie, none fetched.
+        // The same columns in place, without prefetching.
         let times = [of(lab, faulting, "query")?, of(lab, Query { b, ..near() }, "query")?];
         holds &= hits[1] < 0.2 * hits[0] && (times[0] / times[1] - 1.0).abs() <= 0.1;
         shown.push(format!(
@@ -119,7 +119,8 @@ fn faults_by_the_device(lab: &Lab) -> Result {
 }
 
 fn bursts(lab: &Lab) -> Result {
-    // 32 threads of one node ask for all of a column, a sixteenth of the query's, at once, through one queue of 128 entries.
+    // 32 threads of one node submit copies of a whole column, a sixteenth of the query's, at once, through one queue of
+    // 128 entries.
     let retries = |size: u32| {
         let each = (256u64 << 20) / u64::from(size) / 32;
         let burst = Stream {

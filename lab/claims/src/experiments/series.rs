@@ -7,31 +7,31 @@ use telpher_abi::Opcode;
 use telpher_device::WqMode;
 use telpher_sim::{By, Library, Place, Scenario, ScenarioError, Stream, Walk};
 
-/// A size, and what is known of it.
+/// A size with its published and simulated rates.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Point {
     /// Bytes of an operation.
     pub size: u32,
-    /// MiB a second as published.
+    /// Published rate, MiB a second.
     pub published: f64,
-    /// As simulated.
+    /// Simulated rate, MiB a second.
     pub simulated: f64,
 }
 
 impl Point {
-    /// How far it is off, as a share of what was published.
+    /// Deviation, as a share of the published rate.
     #[must_use]
     pub fn deviation(&self) -> f64 {
         self.simulated / self.published - 1.0
     }
 }
 
-/// A series and what the simulation gives for it.
+/// A series with its simulation.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// The series.
     pub series: &'static Series,
-    /// By size.
+    /// Its points by size.
     pub points: Vec<Point>,
 }
 
@@ -42,26 +42,26 @@ impl Comparison {
         mean(self.points.iter())
     }
 
-    /// The point that is farthest off.
+    /// The point with the largest deviation.
     #[must_use]
     pub fn worst(&self) -> Option<&Point> {
         self.points.iter().max_by(|a, b| a.deviation().abs().total_cmp(&b.deviation().abs()))
     }
 
-    /// Held out, and a device's.
+    /// True if it is held out, and a device's.
     #[must_use]
     pub fn is_held_out_device(&self) -> bool {
         self.series.usage == Use::Validate && self.series.by == Who::Device
     }
 
-    /// Held out, and a core's.
+    /// True if it is held out, and a core's.
     #[must_use]
     pub fn is_held_out_core(&self) -> bool {
         self.series.usage == Use::Validate && self.series.by == Who::Cpu
     }
 }
 
-/// Mean absolute deviation of some points.
+/// Mean absolute deviation of points.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 pub fn mean<'a>(points: impl Iterator<Item = &'a Point>) -> f64 {
@@ -72,7 +72,7 @@ pub fn mean<'a>(points: impl Iterator<Item = &'a Point>) -> f64 {
 /// Simulates every point of a series.
 ///
 /// # Errors
-/// What the machine has not, or a device refuses.
+/// The machine lacks something, or a device refuses something.
 pub fn compare(lab: &Lab, series: &'static Series) -> Result<Comparison, ScenarioError> {
     let mut points = Vec::new();
     for (size, published) in series.size.iter().zip(&series.mib_per_s) {
@@ -82,7 +82,7 @@ pub fn compare(lab: &Lab, series: &'static Series) -> Result<Comparison, Scenari
     Ok(Comparison { series, points })
 }
 
-/// The artifact walks through so many bytes, in pages of 4 KiB, in every series.
+/// Bytes that the artifact passes through in every series, in pages of 4 KiB.
 const WALK: u64 = 4 << 30;
 
 fn mebibytes(lab: &Lab, series: &Series, size: u32) -> Result<f64, ScenarioError> {
@@ -94,7 +94,7 @@ fn operation(series: &Series) -> Opcode {
     Opcode::ALL.iter().copied().find(|op| op.name() == series.op).unwrap_or(Opcode::MemoryMove)
 }
 
-/// What was measured for one size, as a scenario.
+/// The measurement of one size as a scenario.
 #[must_use]
 pub fn scenario(series: &Series, size: u32) -> Scenario {
     // The library builds each descriptor.
@@ -116,7 +116,8 @@ pub fn scenario(series: &Series, size: u32) -> Scenario {
         (Who::Device, "sg64") => Stream { depth: 128, submissions: 3000, ..one },
         (Who::Device, "batch") => Stream { depth: 20, batch: 32, submissions: 300, ..one },
         (Who::Device, "naive") => {
-            // Buffers begin at 0x555 of a page, as the artifact's motivation_speed_test.cpp has it; what is written is read back.
+            // Buffers begin at 0x555 of a page, as in the artifact's motivation_speed_test.cpp; written data is read
+            // back.
             let askew = Place { skew: 0x555, ..far };
             Stream { src: askew, dst: askew, readback: true, depth: 80, batch: 32, submissions: 300, ..one }
         }

@@ -1,7 +1,7 @@
-//! Fürst, §3: one device to a node of a machine with HBM, shared queues, Intel's DML; copies one at a time for each thread.
+//! Fürst, §3: one device per node of a machine with HBM, shared queues, Intel's DML; copies one at a time per thread.
 //!
-//! Nodes 0 to 7 have DDR5 and a device each, 8 to 15 are their HBM; four of each on a socket. Several devices share one copy: each does
-//! an equal part, and the slowest counts (§3.1).
+//! Nodes 0 to 7 have DDR5 and a device each, 8 to 15 are their HBM; four of each on a socket. Several devices share one
+//! copy in equal parts, and the slowest counts (§3.1).
 
 use super::asplos_device::beside_faults;
 use super::measure::{gigabytes, listed, never_falls, three};
@@ -39,7 +39,7 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
 const COPY: Opcode = Opcode::MemoryMove;
 const GIB: f64 = 1_073_741_824.0;
 const LARGE: u32 = 1 << 30;
-/// Destinations of §3.2.3: beside the source, the farthest of its socket, two of the other socket.
+/// Destinations of §3.2.3: next to the source, the farthest of its socket, two of the other socket.
 pub(crate) const DESTINATIONS: [usize; 4] = [8, 11, 12, 15];
 
 fn machine(devices: usize) -> Scenario {
@@ -52,7 +52,7 @@ fn machine(devices: usize) -> Scenario {
     scenario
 }
 
-/// One thread's copies from node 0 to a node, one after the other.
+/// One thread's copies from node 0 to a node, one at a time.
 fn copies(size: u32, batch: u32, dst: usize) -> Stream {
     let submissions = if size >= LARGE { 3 } else { 200 };
     let (src, dst) = (Place::on(0), Place::on(dst));
@@ -69,7 +69,7 @@ pub(crate) fn submitted(lab: &Lab, size: u32, batch: u32) -> Result<f64> {
 }
 
 fn single_submissions(lab: &Lab) -> Result {
-    // What was measured: nothing between 8 KiB and 1 MiB.
+    // The measured sizes: none between 8 KiB and 1 MiB.
     let first = |share: f64| {
         for size in [1 << 10, 2 << 10, 4 << 10, 8 << 10, 1 << 20, 4 << 20, 16 << 20] {
             if submitted(lab, size, 1)? >= share * submitted(lab, size, 50)? {
@@ -125,7 +125,7 @@ fn larger_copies(lab: &Lab) -> Result {
     Ok(Found::shape(large > small, format!("1 GiB {} GiB/s, 1 MiB {}", three(large), three(small))))
 }
 
-/// GiB/s of one copy of 1 GiB from node 0 that so many devices share.
+/// GiB/s of one copy of 1 GiB from node 0 shared by several devices.
 fn shared_out(lab: &Lab, devices: &[u16], dst: usize) -> Result<f64> {
     let mut scenario = machine(8);
     let parts = u32::try_from(devices.len()).unwrap_or(1);
@@ -137,12 +137,12 @@ fn shared_out(lab: &Lab, devices: &[u16], dst: usize) -> Result<f64> {
     Ok(3.0 * f64::from(LARGE) / GIB / outcome.took.as_secs_f64())
 }
 
-/// Which devices take part: the source's; with the destination's ("push and pull"); those of the socket; all.
+/// The devices: the source's; also the destination's ("push and pull"); those of the socket; all.
 fn devices(count: usize, dst: usize) -> Vec<u16> {
     let beside = u16::try_from(dst - 8).unwrap_or(0);
     match count {
         1 => vec![0],
-        // The nearest neighbour where source and destination are one node's.
+        // The nearest neighbour if source and destination are on the same node.
         2 => vec![0, beside.max(1)],
         4 => (0..4).collect(),
         _ => (0..8).collect(),
@@ -211,7 +211,7 @@ fn push_and_pull(lab: &Lab) -> Result {
     Ok(Found::Number(mean(&with_devices(lab, 2)?) / peak))
 }
 
-/// Copies of 1 MiB by a core of a node, one after the other through node 0's memory.
+/// Consecutive copies of 1 MiB by a core of a node, through node 0's memory.
 fn by_core(core: usize, dst: usize) -> Stream {
     let walk = |node| Place { footprint: 1 << 30, ..Place::on(node) };
     Stream {
@@ -226,13 +226,13 @@ fn by_core(core: usize, dst: usize) -> Stream {
     }
 }
 
-/// GiB/s of so many cores of node 0 that copy from it to a node.
+/// GiB/s of cores of node 0 that copy from it to a node.
 pub(crate) fn by_cores(lab: &Lab, cores: u32, dst: usize) -> Result<f64> {
     gibibytes(lab, &threads(machine(1), cores, by_core(0, dst)))
 }
 
-/// GiB/s of one copy of 1 GiB by the library's software path: a thread in place of each of so many devices, at that device's node
-/// (§3.1, Figure 3.8a: all nodes). The slowest counts.
+/// GiB/s of one copy of 1 GiB by the library's software path: a thread for each device, at that device's node (§3.1,
+/// Figure 3.8a: all nodes). The slowest counts.
 pub(crate) fn by_software(lab: &Lab, devices: u32, dst: usize) -> Result<f64> {
     let mut scenario = machine(1);
     let submissions = u64::from(1024 / devices);
@@ -251,7 +251,7 @@ fn software_path(lab: &Lab) -> Result {
 }
 
 fn cores_between_sockets(lab: &Lab) -> Result {
-    // How many cores is not told.
+    // The number of cores is not given.
     let (mut holds, mut shown) = (true, Vec::new());
     for cores in [1, 6, 12] {
         let (within, between) = (by_cores(lab, cores, 8)?, by_cores(lab, cores, 15)?);

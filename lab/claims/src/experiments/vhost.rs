@@ -1,6 +1,6 @@
 //! White paper 758358, §2.3, §3.4 and §4, and Kuper et al., §6.4: a switch's core, with and without the device.
 //!
-//! One device, four engines, two dedicated queues of 64 entries, as its Table 7 says.
+//! One device, four engines, two dedicated queues of 64 entries, as in its Table 7.
 
 use super::measure::{listed, never_falls, three};
 use super::{Experiment, Found};
@@ -43,7 +43,7 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("V-106", |lab| by_device(lab, 1518)),
 ];
 
-/// Both, as telpher does it: the core below 300 bytes, where it is quicker (V-031), the device from there on (V-030).
+/// Both, as in telpher: the core below 300 bytes, where it is faster (V-031), the device from that size on (V-030).
 pub(crate) const HYBRID: Copies = match Copies::DEVICE {
     Copies::Device { enqueue, dequeue } => Copies::Hybrid { from: 300, enqueue, dequeue },
     other => other,
@@ -61,7 +61,7 @@ fn switch(app: Vhost) -> Scenario {
     scenario.with("switch", 1, What::App(App::Vhost(app)))
 }
 
-/// What an application says of itself; not a number where it does not.
+/// A measure of an application; NaN if it has none of this name.
 pub(crate) fn measured(outcome: &Outcome, name: &str) -> f64 {
     outcome.loads[0].measures.iter().find(|measure| measure.name == name).map_or(f64::NAN, |measure| measure.value)
 }
@@ -136,7 +136,7 @@ fn small_packets(lab: &Lab) -> Result {
     Ok(Found::shape(core > device, format!("64 B: core {} Mpps, device {}", three(core), three(device))))
 }
 
-/// Beside somebody whose long copies hold engines up, so that batches overtake each other.
+/// Beside another user's long copies, which occupy engines so that batches overtake each other.
 fn in_order(lab: &Lab) -> Result {
     let app = Vhost { packet_bytes: 1518, copies: Copies::DEVICE, warm_up: 0, ..Vhost::default() };
     let mut scenario = switch(app);
@@ -167,6 +167,6 @@ fn bursts(lab: &Lab) -> Result {
         gains.push(forwarding(lab, packet_bytes, Copies::DEVICE)? / forwarding(lab, packet_bytes, Copies::Core)?);
         shown.push(format!("{packet_bytes} B: {} Mpps", listed(&rates)));
     }
-    // Worst for small packets: they gain least.
+    // The worst case are small packets: they gain least.
     Ok(Found::shape(holds && gains[0] < gains[1], format!("bursts of 1, 4, 8, 16, 32: {}", shown.join("; "))))
 }

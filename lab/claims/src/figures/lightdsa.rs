@@ -1,4 +1,4 @@
-//! LightDSA, EuroSys 2026: its raw result files, beside the same experiments in simulated time.
+//! LightDSA, EuroSys 2026: its raw result files, compared with the same experiments in simulated time.
 
 use super::sweep::{axis, over_sizes, published, rates};
 use super::{Panel, Result, Scale, Sheet};
@@ -46,7 +46,7 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "lightdsa-core",
         source: SOURCE,
         title: "The same operations by one core, walking over 4 GiB",
-        how: "One core, one operation after the other, over memory that is in no cache. Held out but for the ends of each series.",
+        how: "One core, consecutive operations on uncached memory. Held out except for the end points of each series.",
         claims: &[],
         draw: |lab| {
             let sequential = panel(lab, "sequential", "lightdsa.4e.sequential.cpu.")?;
@@ -57,8 +57,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "lightdsa-unaligned",
         source: SOURCE,
         title: "Copies between unaligned addresses, results read back",
-        how: "One thread, one shared queue, four engines, batches of 32; buffers that do not begin with a line, the Destination Readback \
-              flag. Held out.",
+        how: "One thread, one shared queue, four engines, batches of 32; buffers that are not aligned to a line, the \
+              Destination Readback flag. Held out.",
         claims: &[],
         draw: |lab| panels(lab, "lightdsa.naive."),
     },
@@ -68,7 +68,7 @@ fn panels(lab: &Lab, prefix: &str) -> Result<Vec<Panel>> {
     Ok(vec![panel(lab, "", prefix)?])
 }
 
-/// All series whose names begin so, in one chart. Small sizes are where they differ: both axes are logarithmic.
+/// All series whose names begin with this prefix, in one chart. They differ at small sizes: both axes are logarithmic.
 fn panel(lab: &Lab, title: &str, prefix: &str) -> Result<Panel> {
     let mut drawn = Vec::new();
     for raw in series().iter().filter(|raw| raw.id.starts_with(prefix)) {

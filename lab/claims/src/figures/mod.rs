@@ -1,12 +1,12 @@
-//! Every published figure about the device, drawn anew in simulated time.
+//! Every published figure about the device, redrawn in simulated time.
 //!
 //! ```text
-//! Sheet (id, title) ──draw──► Figure { panels: axes, series, marks · facts: claims about it and what came of them }
+//! Sheet (id, title) ──draw──► Figure { panels: axes, series, marks · facts: claims about it with their verdicts }
 //!                      │ sweep: Scenario ──lab──► Outcome ──► points
 //! ```
 //!
-//! The documents' plots are pictures; what they showed is known only from their prose, which is in the claims, or from tables and
-//! raw series, which stand beside the simulated ones.
+//! The documents' plots are images. Their contents are known only from the prose, which is in the claims, or from
+//! tables and raw series, which are drawn beside the simulated ones.
 
 mod asplos;
 mod lightdsa;
@@ -22,7 +22,7 @@ use crate::verdict::{self, Row, Verdict};
 use std::sync::Mutex;
 use telpher_sim::{Machine, ScenarioError};
 
-/// What stands under every chart whose plot was not printed as numbers.
+/// The note under every chart whose plot was not printed as numbers.
 pub const FROM_PROSE: &str = "What the plot showed is known only from the prose.";
 
 type Result<T> = std::result::Result<T, ScenarioError>;
@@ -30,50 +30,50 @@ type Result<T> = std::result::Result<T, ScenarioError>;
 /// A figure that can be drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Sheet {
-    /// What commands and files call it: `asplos-3`.
+    /// Its name in commands and files: `asplos-3`.
     pub id: &'static str,
-    /// The document and its own name of the figure; empty where no document has it.
+    /// The document and its name of the figure; empty if it is in no document.
     pub source: &'static str,
-    /// What it shows.
+    /// Its subject.
     pub title: &'static str,
-    /// What was simulated.
+    /// The simulated setup.
     pub how: &'static str,
     /// Claims about it.
     pub claims: &'static [&'static str],
     draw: fn(&Lab) -> Result<Vec<Panel>>,
 }
 
-/// A figure with its data. Series are simulated, but those that say that they were published.
+/// A figure with its data. Series are simulated unless marked as published.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What it is of.
+    /// The sheet of the figure.
     pub sheet: &'static Sheet,
-    /// Which machines, by name and hash, in the order of their names.
+    /// The machines, by name and hash, ordered by name.
     pub profiles: Vec<(String, u64)>,
     /// Its charts.
     pub panels: Vec<Panel>,
-    /// Why it has none: the machine that was asked for cannot do so.
+    /// The reason if it has no charts: the requested machine cannot run it.
     pub cannot: Option<String>,
-    /// What the document says, and what came of it.
+    /// The document's claims with their verdicts.
     pub facts: Vec<Row>,
-    /// How far series are from published ones, in sentences.
+    /// Deviations of series from published ones, as sentences.
     pub distances: Vec<String>,
-    /// Which series lie on each other, so that fewer lines are seen than there are.
+    /// Series that coincide, so fewer lines are visible than there are.
     pub coincide: Vec<String>,
 }
 
 /// One chart.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Panel {
-    /// What tells it from the figure's other charts; empty where there is one.
+    /// The name that distinguishes it from the figure's other charts; empty if there is only one.
     pub title: String,
-    /// Along.
+    /// The horizontal axis.
     pub x: Axis,
-    /// Upward.
+    /// The vertical axis.
     pub y: Axis,
     /// How its series are drawn.
     pub shape: Shape,
-    /// What is drawn.
+    /// The series.
     pub series: Vec<Series>,
     /// Published numbers.
     pub marks: Vec<Mark>,
@@ -82,77 +82,77 @@ pub struct Panel {
 /// What an axis means.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Axis {
-    /// What.
+    /// Its quantity.
     pub label: String,
-    /// In what; empty for names and plain ratios.
+    /// Its unit; empty for names and plain ratios.
     pub unit: &'static str,
-    /// How values map to places.
+    /// Its scale.
     pub scale: Scale,
 }
 
-/// How values map to places on an axis.
+/// The scale of an axis.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Scale {
-    /// From zero.
+    /// Linear, from zero.
     Linear,
-    /// By powers of ten.
+    /// Logarithmic, by powers of ten.
     Log,
-    /// By powers of two: sizes and counts.
+    /// Logarithmic, by powers of two: for sizes and counts.
     Binary,
-    /// One place for each name; values are their numbers.
+    /// One position for each name; values are their numbers.
     Names(Vec<String>),
 }
 
 /// How the series of a chart are drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// Each a line.
+    /// A line for each.
     Lines,
-    /// Bars beside each other.
+    /// Grouped bars.
     Bars,
-    /// Bars above each other: the series are parts of a whole.
+    /// Stacked bars: the series are parts of a whole.
     Stacks,
 }
 
-/// Points that belong together.
+/// A series of points.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
-    /// What it is.
+    /// Its name.
     pub name: String,
-    /// Where its numbers are from.
+    /// The source of its numbers.
     pub origin: Origin,
-    /// Along and upward.
+    /// Horizontal and vertical values.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Where numbers are from.
+/// The source of numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// From the simulator.
+    /// The simulator.
     Simulated,
-    /// From the document.
+    /// The document.
     Published,
 }
 
 /// A published number in a chart.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Mark {
-    /// The claim it is of.
+    /// Its claim.
     pub claim: &'static str,
-    /// Where.
+    /// Its position.
     pub at: At,
 }
 
-/// Where a published number is.
+/// The position of a published number.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum At {
-    /// At this height.
+    /// A vertical value.
     Level(f64),
-    /// At this place of the horizontal axis.
+    /// A horizontal value.
     Place(f64),
-    /// Between two heights.
+    /// A range of vertical values.
     Levels(f64, f64),
-    /// Between two places.
+    /// A range of horizontal values.
     Places(f64, f64),
 }
 
@@ -161,7 +161,7 @@ fn claim(id: &'static str) -> &'static Claim {
     claims().iter().find(|claim| claim.id == id).expect("a test draws every figure")
 }
 
-/// A claim's numbers; one of them twice.
+/// A claim's numbers; a single number is returned twice.
 fn numbers(id: &'static str) -> (f64, f64) {
     match &claim(id).value {
         Value::None => (f64::NAN, f64::NAN),
@@ -171,13 +171,13 @@ fn numbers(id: &'static str) -> (f64, f64) {
 }
 
 impl Mark {
-    /// A claim's number as a height, or its range.
+    /// A claim's number as a vertical value, or its range.
     fn level(claim: &'static str) -> Self {
         let (low, high) = numbers(claim);
         Mark { claim, at: if low < high { At::Levels(low, high) } else { At::Level(low) } }
     }
 
-    /// A claim's number as a place along, or its range.
+    /// A claim's number as a horizontal value, or its range.
     fn place(claim: &'static str) -> Self {
         let (low, high) = numbers(claim);
         Mark { claim, at: if low < high { At::Places(low, high) } else { At::Place(low) } }
@@ -185,7 +185,7 @@ impl Mark {
 }
 
 impl Series {
-    /// Its height where it has a point.
+    /// The vertical value of a series at a point, if it has one.
     #[must_use]
     pub fn at(&self, x: f64) -> Option<f64> {
         self.points.iter().find(|point| (point.0 - x).abs() < 1e-9).map(|point| point.1)
@@ -193,48 +193,48 @@ impl Series {
 }
 
 impl Figure {
-    /// What the document says and the simulation does not give.
+    /// The claims that the simulation does not confirm.
     pub fn differs(&self) -> impl Iterator<Item = &Row> {
         self.facts.iter().filter(|row| matches!(row.verdict, Verdict::Fails { .. } | Verdict::Contradicts { .. }))
     }
 }
 
-/// Every figure that can be drawn, in the order of the documents; then those that are in none.
+/// Every figure, in the order of the documents; then those in no document.
 pub fn sheets() -> impl Iterator<Item = &'static Sheet> {
     let documents =
         [asplos::SHEETS, thesis::SHEETS, query::SHEETS, others::SHEETS, migration::SHEETS, lightdsa::SHEETS];
     documents.into_iter().flatten().chain(migration::program::SHEETS)
 }
 
-/// Draws figures on so many threads; the same figures for any number of them. `instead` is a machine in place of those that were
-/// published; a figure that cannot be drawn there says why.
+/// Draws figures on several threads; the result does not depend on their number. `instead` is a machine that replaces
+/// the published ones; a figure that cannot be drawn on it has the reason.
 ///
 /// # Errors
-/// What the simulator says of a scenario.
+/// The simulator's error about a scenario.
 pub fn draw(sheets: &[&'static Sheet], threads: usize, instead: Option<&Machine>) -> Result<Vec<Figure>> {
     let next = Mutex::new(sheets.iter().enumerate());
     let done = Mutex::new(Vec::new());
-    let take = || next.lock().expect("nobody panics with the list").next();
+    let take = || next.lock().expect("no thread panics while it holds the list").next();
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, sheets.len().max(1)) {
             scope.spawn(|| {
                 while let Some((number, sheet)) = take() {
                     let figure = sheet.figure(&instead.map_or_else(Lab::default, |machine| Lab::on(machine.clone())));
-                    done.lock().expect("nobody panics with the figures").push((number, figure));
+                    done.lock().expect("no thread panics while it holds the figures").push((number, figure));
                 }
             });
         }
     });
-    let mut done = done.into_inner().expect("nobody panics with the figures");
+    let mut done = done.into_inner().expect("no thread panics while it holds the figures");
     done.sort_by_key(|(number, _)| *number);
     done.into_iter().map(|(_, figure)| figure).collect()
 }
 
 impl Sheet {
-    /// Draws it.
+    /// Draws the figure.
     ///
     /// # Errors
-    /// What the simulator says of a scenario.
+    /// The simulator's error about a scenario.
     pub fn figure(&'static self, lab: &Lab) -> Result<Figure> {
         let (panels, cannot) = match (self.draw)(lab) {
             Err(error) if lab.instead().is_some() => (Vec::new(), Some(error.to_string())),
@@ -251,12 +251,12 @@ impl Sheet {
     }
 }
 
-/// What tells a chart from the others, before what is said of it.
+/// The name of a chart before a sentence about it.
 fn prefix(panel: &Panel) -> String {
     if panel.title.is_empty() { String::new() } else { format!("{}, ", panel.title) }
 }
 
-/// Simulated lines of a chart that lie on each other, within a hundredth.
+/// Simulated lines of a chart that coincide within a hundredth.
 fn coincide(panel: &Panel) -> Option<String> {
     let lines = || panel.series.iter().filter(|it| it.origin == Origin::Simulated && panel.shape == Shape::Lines);
     let same = |a: &Series, b: &Series| {
@@ -276,7 +276,7 @@ fn coincide(panel: &Panel) -> Option<String> {
     (!groups.is_empty()).then(|| format!("{}these lines lie on each other: {}", prefix(panel), groups.join("; ")))
 }
 
-/// How far simulated series of a chart are from the published ones of the same name.
+/// Deviations of a chart's simulated series from the published ones of the same name.
 fn distances(panel: &Panel) -> Vec<String> {
     let of = |published: &Series| {
         let mut others = panel.series.iter().filter(|it| it.origin == Origin::Simulated);

@@ -11,8 +11,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "vhost-3",
         source: "Intel white paper 758358, Figure 3",
         title: "Cycles of a switch's core in copies of packets to and from a virtual machine",
-        how: "As vhost-10, copied by the core. Rates at 64, 256, 512 and 1518 B calibrate the costs of the switch's work; which part of them \
-              is copying follows from what lies in the core's cache.",
+        how: "As vhost-10, copied by the core. Rates at 64, 256, 512 and 1518 B calibrate the costs of the switch's \
+              work; the share of copying follows from the contents of the core's cache.",
         claims: &["V-010", "V-011", "V-012", "K-070", "K-071"],
         draw: figure_3,
     },
@@ -20,10 +20,11 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "vhost-10",
         source: "Intel white paper 758358, Figure 10 and its numbers in Table 8",
         title: "Packets that a switch's core forwards to and from a virtual machine",
-        how: "Telpher's own virtqueues, packets and lanes between a port and a guest, on one core, one device with four engines and two \
-              dedicated queues; packets come at 100 Gb/s. Copied by the core, or by the device in batches of a burst; or, which no paper \
-              measured, by the core below 300 B and by the device from there on. The core's rates at 64, 256, 512 and 1518 B and the \
-              device's at 512 B calibrate the costs of the switch's work.",
+        how: "Telpher's own virtqueues, packets and DMA queues between a port and a guest, on one core, one device \
+              with four engines and two dedicated queues; packets arrive at 100 Gb/s. Copied by the core, or by the \
+              device in batches of a burst; or (not measured in any paper) by the core below 300 B and by the device \
+              from that size on. The core's rates at 64, 256, 512 and 1518 B and the device's at 512 B calibrate the \
+              costs of the switch's work.",
         claims: &["V-030", "V-031", "V-032", "V-033", "V-034", "V-035", "K-075", "K-076"],
         draw: figure_10,
     },
@@ -39,7 +40,7 @@ fn figure_10(lab: &Lab) -> Result<Vec<Panel>> {
         series.push(published(name, (0u8..).map(f64::from).zip(claims.map(|claim| numbers(claim).0))));
     }
     let rates = PACKETS.map(|packet| forwarding(lab, packet, HYBRID)).into_iter().collect::<Result<Vec<_>>>()?;
-    series.push(simulated("by whoever is quicker", (0u8..).map(f64::from).zip(rates)));
+    series.push(simulated("by the faster of both", (0u8..).map(f64::from).zip(rates)));
     Ok(vec![Panel {
         title: String::new(),
         x: axis("packet", "", Scale::Names(PACKETS.map(|packet| format!("{packet} B")).into())),

@@ -11,8 +11,9 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "thesis-6.1",
         source: "Fürst, TU Dresden 2024, Figure 6.1 and Table 6.1",
         title: "A query's stages without prefetching",
-        how: "Two columns of 4 GiB, filtered and summed by 96 threads on the twelve cores of node 0: both in DDR, or column b in HBM. A \
-              stage's time is that of all hardware threads together. Both times calibrate what memory and threads give.",
+        how: "Two columns of 4 GiB, filtered and summed by 96 threads on the twelve cores of node 0: both in DDR, or \
+              column b in HBM. A stage's time is that of all hardware threads together. Both times calibrate the rates \
+              of memory and threads.",
         claims: &["T-060", "T-061", "T-063", "T-064"],
         draw: figure_1,
     },
@@ -20,8 +21,9 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "thesis-6.2",
         source: "Fürst, TU Dresden 2024, Figure 6.2 and Table 6.2",
         title: "A query's stages with prefetching",
-        how: "The same; 32 of the threads have column b copied from DDR to HBM by the four devices of the socket, in chunks of 16 MiB. \
-              Whether a chunk has come when it is needed is simulated: hits are found, not put in.",
+        how: "The same; 32 of the threads have the four devices of the socket copy column b from DDR to HBM, in chunks \
+              of 16 MiB. Whether a copy is done when its chunk is needed is simulated: hits are a result, not an \
+              input.",
         claims: &["T-066", "T-067", "T-068", "T-069", "T-070", "T-071", "T-072", "T-073", "T-074"],
         draw: figure_2,
     },
@@ -35,19 +37,19 @@ fn ms() -> Axis {
     axis("time", "ms", Scale::Linear)
 }
 
-/// Their stages, each way a series.
+/// Their stages, a series for each variant.
 fn stages(ways: &[(Way, Told)]) -> Panel {
-    let names = ways.first().map(|(_, told)| told.stages.iter().map(|stage| stage.name.clone()).collect());
-    let series = ways.iter().map(|(way, told)| {
-        simulated(way.name, (0u8..).map(f64::from).zip(told.stages.iter().map(|stage| stage.value)))
+    let names = ways.first().map(|(_, result)| result.stages.iter().map(|stage| stage.name.clone()).collect());
+    let series = ways.iter().map(|(way, result)| {
+        simulated(way.name, (0u8..).map(f64::from).zip(result.stages.iter().map(|stage| stage.value)))
     });
     let x = axis("stage", "", Scale::Names(names.unwrap_or_default()));
     bars("stages", x, ms(), series.collect())
 }
 
-/// One number of each, simulated beside published.
+/// One number of each variant, simulated beside published.
 fn table(title: &str, y: Axis, rows: Vec<(&str, f64, &Value)>) -> Panel {
-    // As short as places along are wide: what is fetched stands beside what has more of its name.
+    // Names as short as the axis positions allow: prefetched variants follow those with longer names.
     let short = |name: &str| name.trim_start_matches("prefetching, ").to_owned();
     let x = axis("way", "", Scale::Names(rows.iter().map(|row| short(row.0)).collect()));
     let places = || (0u8..).map(f64::from);
@@ -58,12 +60,12 @@ fn table(title: &str, y: Axis, rows: Vec<(&str, f64, &Value)>) -> Panel {
 }
 
 fn times(ways: &[(Way, Told)]) -> Panel {
-    let rows = ways.iter().filter_map(|(way, told)| Some((way.name, told.ms, &way.published?.time.value)));
+    let rows = ways.iter().filter_map(|(way, result)| Some((way.name, result.ms, &way.published?.time.value)));
     table("query", ms(), rows.collect())
 }
 
 fn run(lab: &Lab) -> Result<Vec<(Way, Told)>> {
-    query::published().into_iter().map(|way| way.run(lab).map(|told| (way, told))).collect()
+    query::published().into_iter().map(|way| way.run(lab).map(|result| (way, result))).collect()
 }
 
 fn figure_1(lab: &Lab) -> Result<Vec<Panel>> {
@@ -73,7 +75,7 @@ fn figure_1(lab: &Lab) -> Result<Vec<Panel>> {
 
 fn figure_2(lab: &Lab) -> Result<Vec<Panel>> {
     let ways = run(lab)?;
-    let hits = ways.iter().filter_map(|(way, told)| Some((way.name, told.hits?, &way.published?.hits?.value)));
+    let hits = ways.iter().filter_map(|(way, result)| Some((way.name, result.hits?, &way.published?.hits?.value)));
     let hits = table("hits of the cache", axis("hits", "%", Scale::Linear), hits.collect());
     Ok(vec![stages(&ways[2..]), times(&ways), hits])
 }

@@ -1,4 +1,4 @@
-//! From scenarios to points.
+//! Points of figures from scenarios.
 
 use super::{Axis, Mark, Origin, Panel, Result, Scale, Series, Shape};
 use crate::lab::Lab;
@@ -6,7 +6,7 @@ use crate::verdict::quantity;
 use std::rc::Rc;
 use telpher_sim::{Outcome, Scenario};
 
-/// 256 B, 512 B … 1 MiB: what most of the paper's figures have on their horizontal axis.
+/// 256 B, 512 B … 1 MiB: the horizontal axis of most of the paper's figures.
 pub(super) const SIZES: [u32; 13] = doubling(256);
 /// 64 B, 128 B … 1 MiB.
 pub(super) const FROM_64: [u32; 15] = doubling(64);
@@ -24,11 +24,11 @@ const fn doubling<const N: usize>(first: u32) -> [u32; N] {
     sizes
 }
 
-/// What came of scenarios, by their place on an axis.
+/// The results of scenarios, by their position on an axis.
 #[derive(Debug)]
 pub(super) struct Runs(Vec<(f64, Rc<Outcome>)>);
 
-/// One scenario for each place.
+/// One scenario for each position.
 pub(super) fn runs<X: Copy + Into<f64>>(
     lab: &Lab,
     places: impl IntoIterator<Item = X>,
@@ -38,18 +38,18 @@ pub(super) fn runs<X: Copy + Into<f64>>(
 }
 
 impl Runs {
-    /// One number of each.
+    /// One number of each result.
     pub(super) fn series(&self, name: impl Into<String>, read: impl Fn(&Outcome) -> f64) -> Series {
         simulated(name, self.0.iter().map(|(x, outcome)| (*x, read(outcome))))
     }
 
-    /// Their throughput.
+    /// The throughput of each result.
     pub(super) fn rates(&self, name: impl Into<String>) -> Series {
         self.series(name, rate)
     }
 }
 
-/// Throughput of one scenario for each place.
+/// Throughput of one scenario for each position.
 pub(super) fn rates<X: Copy + Into<f64>>(
     lab: &Lab,
     name: impl Into<String>,
@@ -59,7 +59,7 @@ pub(super) fn rates<X: Copy + Into<f64>>(
     Ok(runs(lab, places, scenario)?.rates(name))
 }
 
-/// A series of what a function measures.
+/// A series of the values of a function.
 pub(super) fn measured<X: Copy + Into<f64>>(
     name: impl Into<String>,
     places: impl IntoIterator<Item = X>,
@@ -69,12 +69,12 @@ pub(super) fn measured<X: Copy + Into<f64>>(
     Ok(simulated(name, points.collect::<Result<Vec<_>>>()?))
 }
 
-/// A series from simulated points.
+/// A simulated series.
 pub(super) fn simulated(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
     Series { name: name.into(), origin: Origin::Simulated, points: points.into_iter().collect() }
 }
 
-/// A series from published points.
+/// A published series.
 pub(super) fn published(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
     Series { origin: Origin::Published, ..simulated(name, points) }
 }
@@ -93,17 +93,17 @@ pub(super) fn axis(label: &str, unit: &'static str, scale: Scale) -> Axis {
     Axis { label: label.into(), unit, scale }
 }
 
-/// GB/s from zero.
+/// A linear axis for GB/s.
 pub(super) fn throughput() -> Axis {
     axis("throughput", "GB/s", Scale::Linear)
 }
 
-/// Lines over sizes.
+/// A line chart over sizes.
 pub(super) fn over_sizes(title: impl Into<String>, y: Axis, series: Vec<Series>, marks: Vec<Mark>) -> Panel {
     lines(title, transfer_size(), y, series, marks)
 }
 
-/// Lines.
+/// A line chart.
 pub(super) fn lines(title: impl Into<String>, x: Axis, y: Axis, series: Vec<Series>, marks: Vec<Mark>) -> Panel {
     Panel { title: title.into(), x, y, shape: Shape::Lines, series, marks }
 }

@@ -1,10 +1,10 @@
-//! Figures that can be looked at.
+//! All figures can be drawn.
 
 use super::*;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-/// All of them, drawn once, by two threads; and the seconds of processor time that took.
+/// All figures, drawn once by two threads; and the processor seconds that it took.
 static DRAWN: LazyLock<(Vec<Figure>, f64)> = LazyLock::new(|| {
     let half = |first| {
         let begun = processor_time();
@@ -23,13 +23,13 @@ static DRAWN: LazyLock<(Vec<Figure>, f64)> = LazyLock::new(|| {
 
 static FIGURES: LazyLock<&Vec<Figure>> = LazyLock::new(|| &DRAWN.0);
 
-/// Seconds for which this thread has had a processor.
+/// Processor seconds of this thread.
 fn processor_time() -> f64 {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    told.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e9
 }
 
-/// Without all optimisations, as tests are built; `telpher sim figures` is several times faster.
+/// The bound is for a test build without all optimisations; `telpher sim figures` is several times faster.
 #[test]
 fn all_figures_together_take_less_than_a_minute_of_one_core() {
     assert!(DRAWN.1 < 60.0, "{:.0} s", DRAWN.1);
@@ -65,7 +65,7 @@ fn every_figure_names_its_machine_and_what_was_published() {
         let published = !figure.facts.is_empty() || !figure.distances.is_empty();
         assert!(published || figure.sheet.source.is_empty(), "{id}: nothing was published about it");
         for mark in figure.panels.iter().flat_map(|panel| &panel.marks) {
-            assert!(figure.sheet.claims.contains(&mark.claim), "{id}: {} is marked and not told of", mark.claim);
+            assert!(figure.sheet.claims.contains(&mark.claim), "{id}: {} is marked but not in the sheet", mark.claim);
             let (At::Level(a) | At::Place(a) | At::Levels(a, _) | At::Places(a, _)) = mark.at;
             assert!(a.is_finite(), "{id}: {} has no number", mark.claim);
         }
@@ -73,7 +73,7 @@ fn every_figure_names_its_machine_and_what_was_published() {
 }
 
 #[test]
-fn what_is_told_of_a_figure_is_one_running_text() {
+fn texts_of_a_figure_are_single_paragraphs() {
     for sheet in sheets() {
         assert!(![sheet.source, sheet.title, sheet.how].iter().any(|text| text.contains("  ")), "{}", sheet.id);
     }
@@ -90,7 +90,7 @@ fn the_figures_are_the_same_for_any_number_of_threads() {
 }
 
 #[test]
-fn the_distance_from_a_published_series_is_told() {
+fn deviations_from_published_series_are_reported() {
     let series = |origin, points: &[(f64, f64)]| Series { name: "copy".into(), origin, points: points.to_vec() };
     let mut panel = FIGURES[0].panels[0].clone();
     panel.title.clear();
@@ -102,7 +102,7 @@ fn the_distance_from_a_published_series_is_told() {
 }
 
 #[test]
-fn lines_that_lie_on_each_other_are_told() {
+fn coinciding_lines_are_reported() {
     let series = |name: &str, high| Series {
         name: name.into(),
         origin: Origin::Simulated,

@@ -27,8 +27,9 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "thesis-3.6",
         source: "Fürst, TU Dresden 2024, Figure 3.6",
         title: "Throughput from node 0's DDR5 to HBM nodes, by number of devices",
-        how: "1 GiB from node 0 to the HBM of node 8 (beside it), 11 (the farthest of the socket), 12 and 15 (the other socket), in equal \
-              parts by one device, two (those of source and destination), the socket's four, or all eight; the slowest counts.",
+        how: "1 GiB from node 0 to the HBM of node 8 (next to it), 11 (the farthest of the socket), 12 and 15 (the \
+              other socket), in equal parts by one device, two (those of source and destination), the socket's four, \
+              or all eight; the slowest counts.",
         claims: &["T-030", "T-031", "T-032", "T-033", "T-034", "T-035", "T-036", "T-038"],
         draw: figure_6,
     },
@@ -44,8 +45,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "thesis-3.8",
         source: "Fürst, TU Dresden 2024, Figure 3.8",
         title: "Throughput from node 0's DDR5 to HBM nodes by cores",
-        how: "Copies of 1 MiB that walk from node 0 to an HBM node: (a) by eight cores, one at each node, as \
-              DML's software path does in place of eight devices; (b) by the twelve cores of node 0.",
+        how: "Consecutive copies of 1 MiB from node 0 to an HBM node: (a) by eight cores, one at each node, like DML's \
+              software path instead of eight devices; (b) by the twelve cores of node 0.",
         claims: &["T-030", "T-040", "T-041", "T-042"],
         draw: figure_8,
     },

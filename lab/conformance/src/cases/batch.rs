@@ -3,26 +3,26 @@
 use super::{List, liberal};
 use crate::arena::{Access, PAGE, place};
 use crate::case::{holds, same, same_bytes, section};
-use crate::specimen;
-use crate::stand::Stand;
+use crate::expected::ExpectedRecord;
+use crate::fixture::Fixture;
+use crate::sample;
 use crate::subject::{DeviceWish, PortalWish, QueueWish, STRANGER};
-use crate::want::Want;
 use telpher_abi::{Descriptor, Flags, OpFlags, Opcode};
 
-/// The list used here, and the records of its members.
+/// The list of these cases, and the records of its members.
 const LIST: u64 = place::LISTS + 0x4000;
 const MEMBERS: u64 = place::RECORDS + 0x1000;
 
-fn member_record(stand: &Stand, i: usize) -> u64 {
-    stand.at(MEMBERS + 32 * i as u64)
+fn member_record(fixture: &Fixture, i: usize) -> u64 {
+    fixture.at(MEMBERS + 32 * i as u64)
 }
 
-/// A member by a letter, so that a batch reads like a word: `n` no-operation, `f` fenced no-operation, `c` a compare that
-/// holds, `x` a compare whose checked result is not the expected one, `b` an unknown opcode, `z` a move of 0 bytes, `p` a
-/// page fault, `B` a batch, `D` a drain, `m` a move, `M` a fenced move.
+/// A member by a letter, so that a string describes a batch: `n` no-operation, `f` fenced no-operation, `c` a compare
+/// that holds, `x` a compare whose checked result is not the expected one, `b` an unknown opcode, `z` a move of 0
+/// bytes, `p` a page fault, `B` a batch, `D` a drain, `m` a move, `M` a fenced move.
 fn member(letter: char, arena: &crate::arena::Arena) -> Descriptor {
     let at = |offset| arena.at(offset);
-    let (a, b, out) = (at(specimen::COUNT), at(specimen::COUNT2), at(place::OUT1));
+    let (a, b, out) = (at(sample::COUNT), at(sample::COUNT2), at(place::OUT1));
     match letter {
         'n' => Descriptor::nop(),
         'f' => Descriptor::nop().and_flags(Flags::FENCE),
@@ -31,7 +31,7 @@ fn member(letter: char, arena: &crate::arena::Arena) -> Descriptor {
         'b' => Descriptor::new(Opcode::from_code(0x0b)),
         'z' => Descriptor::memory_move(a, out, 0),
         'p' => Descriptor::memory_move(a, arena.unmapped(), 64),
-        'B' => Descriptor::batch(at(specimen::NOPS), 2),
+        'B' => Descriptor::batch(at(sample::NOPS), 2),
         'D' => Descriptor::drain(),
         'm' => Descriptor::memory_move(a, out, 64),
         'M' => Descriptor::memory_move(a, out, 64).and_flags(Flags::FENCE),
@@ -39,7 +39,7 @@ fn member(letter: char, arena: &crate::arena::Arena) -> Descriptor {
     }
 }
 
-/// The status each letter leads to when it runs.
+/// The status of each letter's member if it runs.
 fn status(letter: char) -> u8 {
     match letter {
         'n' | 'f' | 'c' | 'm' | 'M' => 0x01,
@@ -82,7 +82,7 @@ const WORDS: [(&str, u32, u8); 30] = [
     ("fb", 2, 0x05),
     ("fbf", 2, 0x05),
     ("ffff", 4, 0x01),
-    // A failure behind the fence does not reach it.
+    // A failure behind the fence does not affect it.
     ("nfb", 3, 0x05),
     ("mMx", 3, 0x05),
 ];
@@ -93,34 +93,34 @@ fn words(list: &mut List, wish: &DeviceWish) {
         for rcr in [true, false] {
             let members: Vec<Descriptor> = word.chars().map(|letter| member(letter, list.arena)).collect();
             let name = format!("the batch \"{word}\" ends with {code:#04x} after {completed} members, RCR: {rcr}");
-            list.script(section::BATCH, name, wish, move |stand| {
-                let records: Vec<u64> = (0..members.len()).map(|i| member_record(stand, i)).collect();
+            list.script(section::BATCH, name, wish, move |fixture| {
+                let records: Vec<u64> = (0..members.len()).map(|i| member_record(fixture, i)).collect();
                 let members: Vec<Descriptor> =
                     members.iter().zip(&records).map(|(d, record)| d.with_record(*record)).collect();
                 for record in &records {
-                    stand.arena.clear_record(*record);
+                    fixture.arena.clear_record(*record);
                 }
-                stand.arena.set(stand.at(place::OUT1), 64, 0);
-                stand.arena.write_list(stand.at(LIST), &members);
+                fixture.arena.set(fixture.at(place::OUT1), 64, 0);
+                fixture.arena.write_list(fixture.at(LIST), &members);
                 let count = u32::try_from(members.len()).expect("short");
-                let batch = Descriptor::batch(stand.at(LIST), count).with_record(stand.at(specimen::RECORD));
+                let batch = Descriptor::batch(fixture.at(LIST), count).with_record(fixture.at(sample::RECORD));
                 if rcr {
                     let failed = u8::from(result && code != 0x01);
-                    stand.expect(&batch, &Want::status(code).bytes_completed(completed).result(failed))?;
+                    fixture.expect(&batch, &ExpectedRecord::status(code).bytes_completed(completed).result(failed))?;
                 } else {
                     let silent = batch.with_flags(Flags::COMPLETION_RECORD_ADDRESS_VALID);
-                    stand.arena.clear_record(batch.completion_address());
-                    stand.submit(&*stand.portal(PortalWish::of(0))?, &silent)?;
-                    stand.device.settle();
-                    same("the batch's record", 0, stand.arena.status_word(batch.completion_address()))?;
+                    fixture.arena.clear_record(batch.completion_address());
+                    fixture.submit(&*fixture.portal(PortalWish::of(0))?, &silent)?;
+                    fixture.device.settle();
+                    same("the batch's record", 0, fixture.arena.status_word(batch.completion_address()))?;
                 }
                 for ((i, letter), record) in word.chars().enumerate().zip(&records) {
                     let expected = if i < completed as usize { status(letter) } else { 0 };
-                    same(&format!("status of member {i}"), expected, stand.arena.record(*record).status_code())?;
+                    same(&format!("status of member {i}"), expected, fixture.arena.record(*record).status_code())?;
                 }
-                // Data moves exactly if a move ran.
+                // Data moves exactly if a move runs.
                 let moved = word.chars().take(completed as usize).any(|letter| letter.eq_ignore_ascii_case(&'m'));
-                let out = stand.arena.read(stand.at(place::OUT1), 64);
+                let out = fixture.arena.read(fixture.at(place::OUT1), 64);
                 let expected: Vec<u8> = if moved { (0..64).collect() } else { vec![0; 64] };
                 same_bytes("destination of the moves", &expected, &out)
             });
@@ -128,7 +128,7 @@ fn words(list: &mut List, wish: &DeviceWish) {
     }
 }
 
-/// Later members see what fenced earlier ones wrote.
+/// Later members see the data written by fenced earlier ones.
 fn pipeline(list: &mut List, wish: &DeviceWish) {
     let at = |offset| list.arena.at(offset);
     let steps = [
@@ -140,19 +140,19 @@ fn pipeline(list: &mut List, wish: &DeviceWish) {
             .with_record(at(MEMBERS)),
         Descriptor::fill(0x0202_0202_0202_0202, at(place::OUT1 + 0x3000), 256).and_flags(Flags::FENCE),
     ];
-    list.script(section::FENCE, "fenced members see what earlier ones wrote", wish, move |stand| {
-        stand.arena.set(stand.at(place::OUT1), 0x4000, 0);
-        stand.arena.write_list(stand.at(LIST), &steps);
-        let batch = Descriptor::batch(stand.at(LIST), 5).with_record(stand.at(specimen::RECORD));
-        stand.expect(&batch, &Want::success().bytes_completed(5))?;
-        same_bytes("the last step", &[2; 256], &stand.arena.read(stand.at(place::OUT1 + 0x3000), 256))
+    list.script(section::FENCE, "fenced members see what earlier ones wrote", wish, move |fixture| {
+        fixture.arena.set(fixture.at(place::OUT1), 0x4000, 0);
+        fixture.arena.write_list(fixture.at(LIST), &steps);
+        let batch = Descriptor::batch(fixture.at(LIST), 5).with_record(fixture.at(sample::RECORD));
+        fixture.expect(&batch, &ExpectedRecord::success().bytes_completed(5))?;
+        same_bytes("the last step", &[2; 256], &fixture.arena.read(fixture.at(place::OUT1 + 0x3000), 256))
     });
-    let fenced = Descriptor::nop().and_flags(Flags::FENCE).with_record(at(specimen::RECORD));
-    let want = Want::invalid_flags(1, 0);
-    list.one(section::FENCE, "a fence outside a batch is an invalid flag", wish, fenced, false, want);
+    let fenced = Descriptor::nop().and_flags(Flags::FENCE).with_record(at(sample::RECORD));
+    let expected_record = ExpectedRecord::invalid_flags(1, 0);
+    list.one(section::FENCE, "a fence outside a batch is an invalid flag", wish, fenced, false, expected_record);
 }
 
-/// A list that runs into a missing page: 0x06 after the members before it; the continuation does the rest.
+/// A list with a missing page: 0x06 after the members before it; the continuation does the rest.
 fn list_faults(list: &mut List, wish: &DeviceWish) {
     let continuation = list.capabilities.gen_cap.batch_continuation();
     for before in [0u32, 1, 2, 5] {
@@ -163,39 +163,41 @@ fn list_faults(list: &mut List, wish: &DeviceWish) {
             for rcr in [true, false] {
                 let boundary = list.arena.at(place::LANES + 0x1_0000);
                 let at = boundary - 64 * u64::from(before);
-                let mut batch = Descriptor::batch(at, before + 4).with_record(list.arena.at(specimen::RECORD));
+                let mut batch = Descriptor::batch(at, before + 4).with_record(list.arena.at(sample::RECORD));
                 if !rcr {
                     batch = batch.with_flags(Flags::COMPLETION_RECORD_ADDRESS_VALID);
                 }
                 let arena = list.arena;
                 let (nop, unknown) = (member('n', arena), member('b', arena));
                 let name = format!("a list fault after {before} members gives 0x06, one failed: {bad}, RCR: {rcr}");
-                list.script(section::BATCH, name, wish, move |stand| {
+                list.script(section::BATCH, name, wish, move |fixture| {
                     let count = before as usize + 4;
                     let members: Vec<Descriptor> = (0..count)
-                        .map(|i| if bad && i == 0 { unknown } else { nop }.with_record(member_record(stand, i)))
+                        .map(|i| if bad && i == 0 { unknown } else { nop }.with_record(member_record(fixture, i)))
                         .collect();
                     for i in 0..count {
-                        stand.arena.clear_record(member_record(stand, i));
+                        fixture.arena.clear_record(member_record(fixture, i));
                     }
-                    stand.arena.write_list(at, &members);
-                    stand.arena.protect(place::LANES + 0x1_0000, PAGE, Access::None);
-                    let want = Want::fault(0x06, false, boundary).operand(stand.operand(1));
-                    let want = want.bytes_completed(before).result(u8::from(bad && continuation));
-                    stand.expect(&batch, &want)?;
-                    stand.arena.restore();
-                    let got = stand.arena.record(batch.completion_address());
-                    // The rest: 64 bytes on per member done; Batch Error carries the failure over.
+                    fixture.arena.write_list(at, &members);
+                    fixture.arena.protect(place::LANES + 0x1_0000, PAGE, Access::None);
+                    let expected_record = ExpectedRecord::fault(0x06, false, boundary).operand(fixture.operand(1));
+                    let expected_record = expected_record.bytes_completed(before).result(u8::from(bad && continuation));
+                    fixture.expect(&batch, &expected_record)?;
+                    fixture.arena.restore();
+                    let got = fixture.arena.record(batch.completion_address());
+                    // The rest: 64 bytes further for each completed member; Batch Error carries the failure over.
                     let mut rest = batch.with_flags(Flags::RECORD).with_src(at + 64 * u64::from(before)).with_size(4);
                     if continuation && got.result() == 1 {
                         rest = rest.and_flags(OpFlags::BATCH_ERROR);
                     }
                     let failed = bad && continuation;
-                    let want = Want::status(if failed { 0x05 } else { 0x01 }).bytes_completed(4).result(failed.into());
-                    stand.expect(&rest, &want)?;
+                    let expected_record = ExpectedRecord::status(if failed { 0x05 } else { 0x01 })
+                        .bytes_completed(4)
+                        .result(failed.into());
+                    fixture.expect(&rest, &expected_record)?;
                     for i in 0..count {
                         let expected = if bad && i == 0 { 0x10 } else { 0x01 };
-                        let status = stand.arena.record(member_record(stand, i)).status_code();
+                        let status = fixture.arena.record(member_record(fixture, i)).status_code();
                         same(&format!("status of member {i}"), expected, status)?;
                     }
                     Ok(())
@@ -206,14 +208,14 @@ fn list_faults(list: &mut List, wish: &DeviceWish) {
     for (what, at) in
         [("at 0", 0u64), ("behind mapped memory", list.arena.unmapped() & !63), ("outside user space", 1 << 63)]
     {
-        let batch = Descriptor::batch(at, 2).with_record(list.arena.at(specimen::RECORD));
-        list.script(section::BATCH, format!("a list {what} gives 0x06"), wish, move |stand| {
-            stand.expect(&batch, &Want::fault(0x06, false, at).bytes_completed(0).any_result().open_info())
+        let batch = Descriptor::batch(at, 2).with_record(list.arena.at(sample::RECORD));
+        list.script(section::BATCH, format!("a list {what} gives 0x06"), wish, move |fixture| {
+            fixture.expect(&batch, &ExpectedRecord::fault(0x06, false, at).bytes_completed(0).any_result().open_info())
         });
     }
 }
 
-/// Batch Error, where the device has it.
+/// Batch Error, if the device supports it.
 fn batch_error(list: &mut List, wish: &DeviceWish) {
     if !list.capabilities.gen_cap.batch_continuation() {
         return;
@@ -225,132 +227,159 @@ fn batch_error(list: &mut List, wish: &DeviceWish) {
             section::BATCH,
             format!("\"{word}\" with Batch Error fails after {completed}"),
             wish,
-            move |stand| {
-                stand.arena.write_list(stand.at(LIST), &members);
-                let batch = Descriptor::batch(stand.at(LIST), 2).with_record(stand.at(specimen::RECORD));
-                let want = Want::status(0x05).bytes_completed(completed).result(1);
-                stand.expect(&batch.and_flags(OpFlags::BATCH_ERROR), &want)
+            move |fixture| {
+                fixture.arena.write_list(fixture.at(LIST), &members);
+                let batch = Descriptor::batch(fixture.at(LIST), 2).with_record(fixture.at(sample::RECORD));
+                let expected_record = ExpectedRecord::status(0x05).bytes_completed(completed).result(1);
+                fixture.expect(&batch.and_flags(OpFlags::BATCH_ERROR), &expected_record)
             },
         );
     }
 }
 
-/// Limits of the queue hold for members, and members without records leave none.
+/// The queue's limits apply to members, and members without records leave none.
 fn limits(list: &mut List) {
     let wish = DeviceWish::default().queue(QueueWish { max_transfer_shift: 12, ..QueueWish::default() });
     let arena = list.arena;
-    let (a, out) = (arena.at(specimen::COUNT), arena.at(place::OUT1));
+    let (a, out) = (arena.at(sample::COUNT), arena.at(place::OUT1));
     for (size, code) in [(4096u32, 0x01u8), (4097, 0x13)] {
-        let d = Descriptor::memory_move(a, out, size).with_record(arena.at(specimen::RECORD));
+        let d = Descriptor::memory_move(a, out, size).with_record(arena.at(sample::RECORD));
         list.one(
             section::BATCH,
             format!("a member of {size} bytes where 4096 is the limit"),
             &wish,
             d,
             true,
-            Want::status(code),
+            ExpectedRecord::status(code),
         );
     }
     for shift in [1u8, 3, 5] {
         let wish = DeviceWish::default().queue(QueueWish { max_batch_shift: shift, ..QueueWish::default() });
         for (count, code) in [(1u32 << shift, 0x01u8), ((1 << shift) + 1, 0x14)] {
             let name = format!("a batch of {count} where {} is the limit", 1 << shift);
-            list.script(section::BATCH, name, &wish, move |stand| {
-                stand.arena.write_list(stand.at(LIST), &vec![Descriptor::nop(); count as usize]);
-                let batch = Descriptor::batch(stand.at(LIST), count).with_record(stand.at(specimen::RECORD));
-                let want = Want::status(code);
-                stand.expect(
+            list.script(section::BATCH, name, &wish, move |fixture| {
+                fixture.arena.write_list(fixture.at(LIST), &vec![Descriptor::nop(); count as usize]);
+                let batch = Descriptor::batch(fixture.at(LIST), count).with_record(fixture.at(sample::RECORD));
+                let expected_record = ExpectedRecord::status(code);
+                fixture.expect(
                     &batch,
-                    &if code == 0x01 { want.bytes_completed(count) } else { want.any_bytes_completed() },
+                    &if code == 0x01 {
+                        expected_record.bytes_completed(count)
+                    } else {
+                        expected_record.any_bytes_completed()
+                    },
                 )
             });
         }
     }
 }
 
-/// Drain: behind everything of its queue and client, with and without readback.
+/// Drain: it completes after all earlier descriptors of its queue and client, with and without readback.
 fn drains(list: &mut List, wish: &DeviceWish) {
     let arena = list.arena;
-    let record = arena.at(specimen::RECORD);
+    let record = arena.at(sample::RECORD);
     let drain = Descriptor::drain().with_record(record);
-    list.script(section::DRAIN, "a drain of an idle queue succeeds", wish, move |stand| {
-        stand.expect(&drain, &Want::success())
+    list.script(section::DRAIN, "a drain of an idle queue succeeds", wish, move |fixture| {
+        fixture.expect(&drain, &ExpectedRecord::success())
     });
     for wish in [wish.clone(), DeviceWish::default().queue(QueueWish::shared())] {
         let mode = wish.groups[0].queues[0].mode;
-        let src = arena.at(specimen::NOISE);
+        let src = arena.at(sample::NOISE);
         let out = arena.at(place::OUT1);
         list.script(
             section::DRAIN,
             format!("a drain ends after everything before it, {mode:?}"),
             &wish,
-            move |stand| {
-                let portal = stand.portal(PortalWish::of(0))?;
-                stand.arena.clear_record(record);
+            move |fixture| {
+                let portal = fixture.portal(PortalWish::of(0))?;
+                fixture.arena.clear_record(record);
                 for i in 0..8 {
-                    stand.arena.clear_record(member_record(stand, i));
+                    fixture.arena.clear_record(member_record(fixture, i));
                 }
-                stand.hold()?;
+                fixture.hold()?;
                 for i in 0..8usize {
                     let to = out + 0x2_0000 * i as u64;
-                    let d = Descriptor::memory_move(src, to, 0x1_0000).with_record(member_record(stand, i));
-                    same("offer", telpher_portal::Offer::Taken, stand.arena.offer(&*portal, &d))?;
+                    let d = Descriptor::memory_move(src, to, 0x1_0000).with_record(member_record(fixture, i));
+                    same("offer", telpher_portal::Offer::Taken, fixture.arena.offer(&*portal, &d))?;
                 }
-                same("offer", telpher_portal::Offer::Taken, stand.arena.offer(&*portal, &drain))?;
-                stand.release();
-                let got = stand.wait(&*portal, record);
+                same("offer", telpher_portal::Offer::Taken, fixture.arena.offer(&*portal, &drain))?;
+                fixture.release();
+                let got = fixture.wait(&*portal, record);
                 same("the drain's status", Some(1), got.map(|r| r.status_code()))?;
                 for i in 0..8 {
-                    same("status of an earlier move", 1, stand.arena.record(member_record(stand, i)).status_code())?;
+                    same(
+                        "status of an earlier move",
+                        1,
+                        fixture.arena.record(member_record(fixture, i)).status_code(),
+                    )?;
                 }
                 Ok(())
             },
         );
     }
     if list.capabilities.gen_cap.drain_readback() {
-        let good = arena.at(specimen::READBACK);
+        let good = arena.at(sample::READBACK);
         let bad = arena.unmapped();
-        for (what, d, want) in [
-            ("one address", drain.and_flags(OpFlags::READBACK_1).with_src(good), Want::success()),
+        for (what, d, expected_record) in [
+            ("one address", drain.and_flags(OpFlags::READBACK_1).with_src(good), ExpectedRecord::success()),
             (
                 "two addresses",
                 drain.and_flags(OpFlags::READBACK_1 | OpFlags::READBACK_2).with_src(good).with_dst(good),
-                Want::success(),
+                ExpectedRecord::success(),
             ),
-            ("a bad first address", drain.and_flags(OpFlags::READBACK_1).with_src(bad), Want::fault(0x1f, false, bad)),
-            ("a bad second address", drain.and_flags(OpFlags::READBACK_2).with_dst(bad), Want::fault(0x1f, false, bad)),
+            (
+                "a bad first address",
+                drain.and_flags(OpFlags::READBACK_1).with_src(bad),
+                ExpectedRecord::fault(0x1f, false, bad),
+            ),
+            (
+                "a bad second address",
+                drain.and_flags(OpFlags::READBACK_2).with_dst(bad),
+                ExpectedRecord::fault(0x1f, false, bad),
+            ),
         ] {
-            list.script(section::DRAIN, format!("a drain with readback of {what}"), wish, move |stand| {
-                stand.expect(&d, &want.open_info())
+            list.script(section::DRAIN, format!("a drain with readback of {what}"), wish, move |fixture| {
+                fixture.expect(&d, &expected_record.open_info())
             });
         }
     }
     for flags in [1 << 18, 1 << 19, 3 << 18] {
         let d = drain.and_flags(Flags::from_bits_retain(flags));
-        list.script(section::DRAIN, format!("a drain may suppress implicit readback {flags:#x}"), wish, move |stand| {
-            stand.expect(&d, &Want::success())
-        });
+        list.script(
+            section::DRAIN,
+            format!("a drain may suppress implicit readback {flags:#x}"),
+            wish,
+            move |fixture| fixture.expect(&d, &ExpectedRecord::success()),
+        );
     }
     let shared = DeviceWish::default().queue(QueueWish::shared());
     let out = arena.at(place::OUT1);
-    let src = arena.at(specimen::COUNT);
-    list.script(section::DRAIN, "a drain through a shared queue counts its own client's work", &shared, move |stand| {
-        let (mine, other) = (stand.portal(PortalWish::of(0))?, stand.portal(PortalWish::of(0).pasid(STRANGER))?);
-        stand.arena.clear_record(record);
-        stand.arena.clear_record(member_record(stand, 0));
-        stand.hold()?;
-        let offers = [
-            stand.arena.offer(&*other, &Descriptor::nop()),
-            stand.arena.offer(&*mine, &Descriptor::memory_move(src, out, 4096).with_record(member_record(stand, 0))),
-            stand.arena.offer(&*mine, &drain),
-        ];
-        stand.release();
-        same("offers", [telpher_portal::Offer::Taken; 3], offers)?;
-        let got = stand.wait(&*mine, record);
-        same("the drain's status", Some(1), got.map(|r| r.status_code()))?;
-        let status = stand.arena.record(member_record(stand, 0)).status_code();
-        holds("the move before it is done", status == 1, || format!("status {status:#04x}"))
-    });
+    let src = arena.at(sample::COUNT);
+    list.script(
+        section::DRAIN,
+        "a drain through a shared queue counts its own client's work",
+        &shared,
+        move |fixture| {
+            let (mine, other) =
+                (fixture.portal(PortalWish::of(0))?, fixture.portal(PortalWish::of(0).pasid(STRANGER))?);
+            fixture.arena.clear_record(record);
+            fixture.arena.clear_record(member_record(fixture, 0));
+            fixture.hold()?;
+            let offers = [
+                fixture.arena.offer(&*other, &Descriptor::nop()),
+                fixture
+                    .arena
+                    .offer(&*mine, &Descriptor::memory_move(src, out, 4096).with_record(member_record(fixture, 0))),
+                fixture.arena.offer(&*mine, &drain),
+            ];
+            fixture.release();
+            same("offers", [telpher_portal::Offer::Taken; 3], offers)?;
+            let got = fixture.wait(&*mine, record);
+            same("the drain's status", Some(1), got.map(|r| r.status_code()))?;
+            let status = fixture.arena.record(member_record(fixture, 0)).status_code();
+            holds("the move before it is done", status == 1, || format!("status {status:#04x}"))
+        },
+    );
 }
 
 pub(super) fn add(list: &mut List) {

@@ -3,13 +3,13 @@
 use super::{List, liberal};
 use crate::arena::place;
 use crate::case::{Section, section};
-use crate::specimen;
+use crate::expected::{Expect, ExpectedRecord};
+use crate::sample;
 use crate::subject::{DeviceWish, QueueWish};
 use crate::table::row;
-use crate::want::{Expect, Want};
 use telpher_abi::{Descriptor, Flags, Opcode};
 
-/// Largest transfer of the queue that most cases here use.
+/// Largest transfer of the queue in most of these cases.
 const SHIFT: u8 = 14;
 const MAX: u32 = 1 << SHIFT;
 
@@ -19,14 +19,14 @@ struct Bounds<'l, 'a> {
 }
 
 impl Bounds<'_, '_> {
-    /// `code` is the status; 0x01 stands for a run whose values are checked elsewhere.
+    /// `code` is the status; 0x01 stands for a successful run whose values are checked elsewhere.
     fn put(&mut self, section: Section, name: String, d: Descriptor, code: u8) {
-        let want = match code {
-            0x01 | 0x02 => Want::status(code).any_result().any_specific().any_bytes_completed(),
-            code => Want::status(code),
+        let expected_record = match code {
+            0x01 | 0x02 => ExpectedRecord::status(code).any_result().any_specific().any_bytes_completed(),
+            code => ExpectedRecord::status(code),
         };
         if self.list.has(d.opcode()) {
-            self.list.one(section, name, &self.wish, d, false, want);
+            self.list.one(section, name, &self.wish, d, false, expected_record);
         }
     }
 
@@ -34,13 +34,13 @@ impl Bounds<'_, '_> {
         self.list.arena.at(offset)
     }
 
-    fn specimen(&self, code: u8) -> Descriptor {
-        specimen::of(row(code), self.list.arena)
+    fn sample(&self, code: u8) -> Descriptor {
+        sample::of(row(code), self.list.arena)
     }
 }
 
 fn sizes(b: &mut Bounds) {
-    // Operation, unit of its size.
+    // Operation, and unit of its size.
     let units: [(u8, u32); 14] = [
         (0x03, 1),
         (0x04, 1),
@@ -59,8 +59,8 @@ fn sizes(b: &mut Bounds) {
     ];
     for (code, unit) in units {
         let name = row(code).name;
-        let base = b.specimen(code);
-        // DIF inputs for the largest run would not match their tags: only the refusals are looked at there.
+        let base = b.sample(code);
+        // DIF inputs of the largest size would not match their tags: only the refusals are checked there.
         let last = MAX / unit * unit;
         let first_bad = last + unit;
         b.put(section::SIZES, format!("{name} of 0 bytes is refused"), base.with_size(0), 0x13);
@@ -88,28 +88,28 @@ fn sizes(b: &mut Bounds) {
         b.put(section::SIZES, format!("{name} of {unit} bytes is taken"), base.with_size(unit), 0x01);
     }
     for (code, size) in [(0x12, 519), (0x12, 521), (0x13, 511), (0x13, 513), (0x14, 1039), (0x15, 1)] {
-        let d = b.specimen(code).with_size(size);
+        let d = b.sample(code).with_size(size);
         if !b.list.has(d.opcode()) {
             continue;
         }
-        // SPEC §8.3.17 only says "should"; a device may refuse, or work on the whole blocks.
+        // SPEC §8.3.17 only says "should"; a device may refuse, or process the whole blocks.
         let name = format!("{} of {size} bytes is refused or works on whole blocks", row(code).name);
-        b.list.script(section::SIZES, name, &b.wish.clone(), move |stand| {
-            let portal = stand.portal(crate::subject::PortalWish::of(0))?;
-            let got = stand.run(&*portal, &d)?;
-            let fine = got.status_code() == 0x13 || got.status_code() == 0x01 && !stand.promises.whole_dif_blocks;
-            crate::case::holds("status 0x13, or 0x01 unless 0x13 is promised", fine, || crate::want::line(&got))
+        b.list.script(section::SIZES, name, &b.wish.clone(), move |fixture| {
+            let portal = fixture.portal(crate::subject::PortalWish::of(0))?;
+            let got = fixture.run(&*portal, &d)?;
+            let fine = got.status_code() == 0x13 || got.status_code() == 0x01 && !fixture.promises.whole_dif_blocks;
+            crate::case::holds("status 0x13, or 0x01 unless 0x13 is promised", fine, || crate::expected::line(&got))
         });
     }
 }
 
 fn delta_sizes(b: &mut Bounds) {
-    let create = b.specimen(0x07);
+    let create = b.sample(0x07);
     for (max, code) in [(0, 0x15), (79, 0x15), (80, 0x01), (90, 0x01), (MAX, 0x01), (MAX + 1, 0x15), (u32::MAX, 0x15)] {
         let name = format!("create delta with room for {max} bytes gives {code:#04x}");
         b.put(section::SIZES, name, create.with_max_delta_size(max), code);
     }
-    let apply = b.specimen(0x08);
+    let apply = b.sample(0x08);
     for (size, code) in [(0, 0x15), (9, 0x15), (10, 0x01), (MAX + 1, 0x15), (u32::MAX, 0x15)] {
         let name = format!("apply delta with a record of {size} bytes gives {code:#04x}");
         b.put(section::SIZES, name, apply.with_delta_record_size(size), code);
@@ -132,7 +132,7 @@ fn delta_sizes(b: &mut Bounds) {
 
 fn counts(list: &mut List) {
     let at = |offset| list.arena.at(offset);
-    let (record, nops) = (at(specimen::RECORD), at(place::LISTS + 0x2000));
+    let (record, nops) = (at(sample::RECORD), at(place::LISTS + 0x2000));
     list.arena.write_list(nops, &[Descriptor::nop(); 40]);
     let mut cases = Vec::new();
     for bit in [false, true] {
@@ -144,39 +144,39 @@ fn counts(list: &mut List) {
     }
     for (bit, wish, count, code) in cases {
         let d = Descriptor::batch(nops, count).with_record(record);
-        let want = if code == 0x01 {
-            Want::success().bytes_completed(count)
+        let expected_record = if code == 0x01 {
+            ExpectedRecord::success().bytes_completed(count)
         } else {
-            Want::status(code).any_bytes_completed()
+            ExpectedRecord::status(code).any_bytes_completed()
         };
         let name = format!("a batch of {count} gives {code:#04x}, limit 32, GENCAP[52] = {}", u8::from(bit));
-        // No memory holds so many: the list lies where no user space is.
+        // No memory holds so many members: the list is outside of user space.
         let d = if count > 40 { d.with_src(1 << 63) } else { d };
-        list.one(section::SIZES, name, &wish, d, false, want);
+        list.one(section::SIZES, name, &wish, d, false, expected_record);
     }
 }
 
 fn alignment(b: &mut Bounds) {
     for off in 1..8u64 {
         for (code, fields) in [(0x07, "src dst"), (0x08, "dst")] {
-            let base = b.specimen(code);
+            let base = b.sample(code);
             for field in fields.split(' ') {
                 let d = if field == "src" { base.with_src(base.src() + off) } else { base.with_dst(base.dst() + off) };
                 let name = format!("{} with {field} {off} bytes off is refused", row(code).name);
                 b.put(section::ALIGNMENT, name, d, 0x1c);
             }
-            let size = specimen::SIZE + u32::try_from(off).expect("less than 8");
+            let size = sample::SIZE + u32::try_from(off).expect("less than 8");
             let name = format!("{} of {size} bytes is refused", row(code).name);
             b.put(section::ALIGNMENT, name, base.with_size(size), 0x1c);
         }
-        let create = b.specimen(0x07);
+        let create = b.sample(0x07);
         let d = create.with_delta_address(create.delta_address() + off);
         b.put(section::ALIGNMENT, format!("create delta takes a delta record {off} bytes off"), d, 0x01);
     }
     for code in [0x10, 0x11] {
         let read_seed = |b: &Bounds, extra: u32, off: u64| {
-            let d = b.specimen(code).and_flags(Flags::from_bits_retain(1 << 16 | extra));
-            d.with_crc64_seed(0).with_crc_seed_address(b.at(specimen::SEED) + off)
+            let d = b.sample(code).and_flags(Flags::from_bits_retain(1 << 16 | extra));
+            d.with_crc64_seed(0).with_crc_seed_address(b.at(sample::SEED) + off)
         };
         for off in 0..8u64 {
             let status = if off % 4 == 0 { 0x01 } else { 0x1c };
@@ -191,7 +191,7 @@ fn alignment(b: &mut Bounds) {
             }
         }
     }
-    let dualcast = b.specimen(0x09);
+    let dualcast = b.sample(0x09);
     for bit in 0..16u32 {
         let status = if bit < 12 { 0x17 } else { 0x01 };
         let d = dualcast.with_dst2(dualcast.dst2() ^ 1 << bit);
@@ -200,23 +200,23 @@ fn alignment(b: &mut Bounds) {
     }
     for off in (0..64u64).chain([64, 128]) {
         let status = if off % 64 == 0 { 0x01 } else { 0x18 };
-        let d = b.specimen(0x01).with_src(b.at(place::LISTS + 0x2000) + off);
+        let d = b.sample(0x01).with_src(b.at(place::LISTS + 0x2000) + off);
         b.put(section::ALIGNMENT, format!("a batch list {off} bytes off gives {status:#04x}"), d, status);
     }
     for off in 1..32u64 {
-        let d = Descriptor::nop().with_record(b.at(specimen::RECORD) + off);
+        let d = Descriptor::nop().with_record(b.at(sample::RECORD) + off);
         for member in [false, true] {
             let name = format!("a record address {off} bytes off goes to SWERROR, member: {member}");
             b.list.one(section::ALIGNMENT, name, &b.wish.clone(), d, member, Expect::Logged(0x1b, None));
         }
     }
     for off in [32, 64, 96] {
-        let d = Descriptor::nop().with_record(b.at(specimen::RECORD) + off);
+        let d = Descriptor::nop().with_record(b.at(sample::RECORD) + off);
         b.put(section::ALIGNMENT, format!("a record address at {off} is taken"), d, 0x01);
     }
-    // Nothing else has a rule: odd addresses everywhere.
+    // No other operation has an alignment rule: odd addresses everywhere.
     for code in [0x03, 0x04, 0x05, 0x06, 0x10, 0x11, 0x13, 0x20] {
-        let base = b.specimen(code);
+        let base = b.sample(code);
         let src = if matches!(code, 0x04 | 0x20) { base.src() } else { base.src() + 3 };
         let dst = if matches!(code, 0x06 | 0x10) { base.dst() } else { base.dst() + 3 };
         let name = format!("{} takes odd addresses", row(code).name);
@@ -226,8 +226,9 @@ fn alignment(b: &mut Bounds) {
 
 fn overlap(b: &mut Bounds) {
     let out = b.at(place::OUT1 + 0x2_0000);
-    let record = b.at(specimen::RECORD);
-    // Source bytes, destination bytes, size field: touching is legal, one byte over is not, from both sides.
+    let record = b.at(sample::RECORD);
+    // Source bytes, destination bytes, size field: adjacent buffers are legal, an overlap of one byte is not, from both
+    // sides.
     for (code, size) in [(0x11, 100), (0x13, 1024), (0x14, 1040), (0x15, 1040)] {
         let (src_bytes, dst_bytes) = match code {
             0x13 => (1024u64, 1040u64),
@@ -236,7 +237,7 @@ fn overlap(b: &mut Bounds) {
             _ => (100, 100),
         };
         let base = Descriptor::dif(Opcode::from_code(code), out, 0, size).with_record(record);
-        // Nothing to check against in the destination area: source flags switch all checks of Strip and Update off.
+        // The destination area has nothing to check: source flags switch all checks of Strip and Update off.
         let base = if matches!(code, 0x14 | 0x15) {
             base.with_source_dif_flags(0x60).with_source_app_tag_mask(0xffff)
         } else {
@@ -254,7 +255,7 @@ fn overlap(b: &mut Bounds) {
             b.put(section::OVERLAP, name, base.with_dst(dst), status);
         }
     }
-    // Dualcast: every pair. Destinations that agree in bits 11:0 overlap only from 4 KiB on.
+    // Dualcast: every pair. Destinations with equal bits 11:0 overlap only from 4 KiB on.
     let far = b.at(place::OUT2 + 0x2_0000);
     let dualcast = |src, dst1, dst2, size| Descriptor::dualcast(src, dst1, dst2, size).with_record(record);
     let cases = [
@@ -272,7 +273,7 @@ fn overlap(b: &mut Bounds) {
     for (what, d, status) in cases {
         b.put(section::OVERLAP, format!("dualcast, {what}, gives {status:#04x}"), d, status);
     }
-    // Create Delta: the largest possible record against both sources, not only the bytes it would use.
+    // Create Delta: the largest possible record against both sources, not only the bytes that it would use.
     let create = |src1, src2, record_at| Descriptor::create_delta(src1, src2, 64, record_at, 80).with_record(record);
     let cases = [
         ("record touching source 1 from behind", create(out, far, out + 64), 0x01),
@@ -288,7 +289,7 @@ fn overlap(b: &mut Bounds) {
         b.put(section::OVERLAP, format!("create delta, {what}, gives {status:#04x}"), d, status);
     }
     let apply = |record_at, dst| Descriptor::apply_delta(record_at, 10, dst, 64).with_record(record);
-    let delta = b.at(specimen::DELTA);
+    let delta = b.at(sample::DELTA);
     let cases = [
         ("record one byte into the destination", apply(out + 63, out), 0x16),
         ("record reaching one byte into the destination", apply(out - 9, out), 0x16),
@@ -303,11 +304,11 @@ fn overlap(b: &mut Bounds) {
         for (what, src, dst) in [("up", out, out + 63), ("down", out + 63, out)] {
             let d = Descriptor::memory_move(src, dst, 64).with_record(record);
             let name = format!("an overlapping move {what} gives {status:#04x} where GENCAP[1] = {}", u8::from(bit));
-            b.list.one(section::OVERLAP, name, &wish, d, false, Want::status(status));
+            b.list.one(section::OVERLAP, name, &wish, d, false, ExpectedRecord::status(status));
         }
         let d = Descriptor::memory_move(out, out + 64, 64).with_record(record);
         let name = format!("a touching move is taken where GENCAP[1] = {}", u8::from(bit));
-        b.list.one(section::OVERLAP, name, &wish, d, false, Want::success());
+        b.list.one(section::OVERLAP, name, &wish, d, false, ExpectedRecord::success());
     }
 }
 

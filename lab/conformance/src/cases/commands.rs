@@ -1,16 +1,16 @@
-//! Commands: what each does, with and without work under way, and the errors that need no configuration.
+//! Commands: the effect of each, with and without work in progress, and the errors that need no configuration.
 
 use super::List;
 use crate::arena::place;
 use crate::bring_up::{Map, command, issue};
 use crate::case::{Verdict, fail, holds, same, section};
-use crate::stand::Stand;
+use crate::fixture::Fixture;
 use crate::subject::{DeviceWish, HANDLE, HERE, PortalWish, QueueWish, Registers, STRANGER};
 use telpher_abi::Descriptor;
 use telpher_abi::registers::{CmdStatus, Command, CommandCode, GenSts, IntCause, WqState, offset};
 use telpher_portal::{Offer, QueueMode};
 
-/// Puts a command and compares the error code it ends with.
+/// Issues a command and compares its error code.
 fn gives(registers: &dyn Registers, raw: Command, error: u8) -> Verdict {
     match issue(registers, raw) {
         Some(status) => same(&format!("error of command {:#010x}", raw.0[0]), error, status.error_code()),
@@ -35,15 +35,15 @@ fn plain_errors(list: &mut List) {
     let up = DeviceWish::default();
     let queues = u32::from(list.capabilities.wq_cap.queues());
     for index in [queues, 0xff] {
-        list.fresh(section::COMMANDS, format!("Enable WQ {index} gives 0x02"), &up, move |stand| {
-            put(stand.registers()?, CommandCode::EnableWq, index, 0x02)
+        list.fresh(section::COMMANDS, format!("Enable WQ {index} gives 0x02"), &up, move |fixture| {
+            put(fixture.registers()?, CommandCode::EnableWq, index, 0x02)
         });
     }
     for code in [CommandCode::DisableWq, CommandCode::DrainWq, CommandCode::AbortWq, CommandCode::ResetWq] {
         for operand in [1 << queues, 0x1_0001, 0xf_0001] {
-            list.fresh(section::COMMANDS, format!("{code} of {operand:#x} gives 0x02"), &up, move |stand| {
-                put(stand.registers()?, code, operand, 0x02)?;
-                same("state of queue 0", WqState::Enabled, wq_state(stand.registers()?, 0))
+            list.fresh(section::COMMANDS, format!("{code} of {operand:#x} gives 0x02"), &up, move |fixture| {
+                put(fixture.registers()?, code, operand, 0x02)?;
+                same("state of queue 0", WqState::Enabled, wq_state(fixture.registers()?, 0))
             });
         }
         if code != CommandCode::ResetWq {
@@ -52,22 +52,22 @@ fn plain_errors(list: &mut List) {
                     section::COMMANDS,
                     format!("{code} of {operand:#x} gives 0x32, queue 1 is not enabled"),
                     &up,
-                    move |stand| {
-                        put(stand.registers()?, code, operand, 0x32)?;
-                        same("state of queue 0", WqState::Enabled, wq_state(stand.registers()?, 0))
+                    move |fixture| {
+                        put(fixture.registers()?, code, operand, 0x32)?;
+                        same("state of queue 0", WqState::Enabled, wq_state(fixture.registers()?, 0))
                     },
                 );
             }
         }
     }
     let bare = DeviceWish { bare: true, ..DeviceWish::default() };
-    list.fresh(section::COMMANDS, "Disable Device on a disabled device gives 0x31", &bare, |stand| {
-        put(stand.registers()?, CommandCode::DisableDevice, 0, 0x31)
+    list.fresh(section::COMMANDS, "Disable Device on a disabled device gives 0x31", &bare, |fixture| {
+        put(fixture.registers()?, CommandCode::DisableDevice, 0, 0x31)
     });
     let with_cap = list.capabilities.gen_cap.command_capability();
     for code in (0..32u8).filter(|code| *code == 0 || *code > 17 || *code > 12 && !with_cap) {
-        list.fresh(section::COMMANDS, format!("command {code} is unknown"), &up, move |stand| {
-            gives(stand.registers()?, Command::default().with_code(code), 0x01)
+        list.fresh(section::COMMANDS, format!("command {code} is unknown"), &up, move |fixture| {
+            gives(fixture.registers()?, Command::default().with_code(code), 0x01)
         });
     }
     for bit in 0..6u8 {
@@ -75,8 +75,8 @@ fn plain_errors(list: &mut List) {
             section::COMMANDS,
             format!("reserved bit {} of a command gives 0x04", 25 + bit),
             &up,
-            move |stand| {
-                gives(stand.registers()?, Command::new(CommandCode::DrainAll, 0).with_reserved(1 << bit), 0x04)
+            move |fixture| {
+                gives(fixture.registers()?, Command::new(CommandCode::DrainAll, 0).with_reserved(1 << bit), 0x04)
             },
         );
     }
@@ -90,8 +90,8 @@ fn plain_errors(list: &mut List) {
                 section::COMMANDS,
                 format!("{code} of {operand:#x} gives {error:#04x} where it exists"),
                 &up,
-                move |stand| {
-                    let registers = stand.registers()?;
+                move |fixture| {
+                    let registers = fixture.registers()?;
                     let exists = registers.read(offset::CMDCAP, 8) >> code.code() & 1 == 1;
                     put(registers, code, operand, if exists { error } else { 0x01 })
                 },
@@ -100,11 +100,11 @@ fn plain_errors(list: &mut List) {
     }
 }
 
-/// What the commands do.
+/// The effects of the commands.
 fn effects(list: &mut List) {
     let two = DeviceWish::default().queues(vec![QueueWish::default(), QueueWish::shared()]);
-    list.fresh(section::COMMANDS, "enabling shows in GENSTS and WQCFG", &two, |stand| {
-        let registers = stand.registers()?;
+    list.fresh(section::COMMANDS, "enabling shows in GENSTS and WQCFG", &two, |fixture| {
+        let registers = fixture.registers()?;
         same("device state", 1, state(registers))?;
         same("queue states", [WqState::Enabled; 2], [wq_state(registers, 0), wq_state(registers, 1)])?;
         same("the third queue", WqState::Disabled, wq_state(registers, 2))
@@ -126,43 +126,43 @@ fn effects(list: &mut List) {
             section::COMMANDS,
             format!("{code} of {operand:#x} leaves device {device}, queues {queues:?}"),
             &two,
-            move |stand| {
-                let registers = stand.registers()?;
+            move |fixture| {
+                let registers = fixture.registers()?;
                 put(registers, code, operand, 0)?;
                 same("device state", device, state(registers))?;
                 same("queue states", queues, [wq_state(registers, 0), wq_state(registers, 1)])?;
                 if device == 1 && queues == [WqState::Enabled; 2] {
-                    // Still in working order.
-                    let d = Descriptor::nop().with_record(stand.at(place::RECORDS));
-                    stand.expect(&d, &crate::want::Want::success())?;
+                    // The device still works.
+                    let d = Descriptor::nop().with_record(fixture.at(place::RECORDS));
+                    fixture.expect(&d, &crate::expected::ExpectedRecord::success())?;
                 }
                 Ok(())
             },
         );
     }
-    list.fresh(section::COMMANDS, "Reset WQ resets the queue's configuration but its size", &two, |stand| {
-        let registers = stand.registers()?;
+    list.fresh(section::COMMANDS, "Reset WQ resets the queue's configuration but its size", &two, |fixture| {
+        let registers = fixture.registers()?;
         put(registers, CommandCode::ResetWq, 1, 0)?;
         let config = Map::of(registers).read_wqcfg(registers, 0);
         same("words 0 to 2", [16, 0, 0], [config.0[0], config.0[1], config.0[2]])
     });
-    list.fresh(section::COMMANDS, "a queue can be enabled again after Disable WQ", &two, |stand| {
-        let registers = stand.registers()?;
+    list.fresh(section::COMMANDS, "a queue can be enabled again after Disable WQ", &two, |fixture| {
+        let registers = fixture.registers()?;
         put(registers, CommandCode::DisableWq, 1, 0)?;
         put(registers, CommandCode::EnableWq, 0, 0)?;
-        let d = Descriptor::nop().with_record(stand.at(place::RECORDS));
-        stand.expect(&d, &crate::want::Want::success())
+        let d = Descriptor::nop().with_record(fixture.at(place::RECORDS));
+        fixture.expect(&d, &crate::expected::ExpectedRecord::success())
     });
-    list.fresh(section::COMMANDS, "a command tells of its end only if asked", &two, |stand| {
-        let registers = stand.registers()?;
-        let _ = stand.device.interrupts();
+    list.fresh(section::COMMANDS, "a command tells of its end only if asked", &two, |fixture| {
+        let registers = fixture.registers()?;
+        let _ = fixture.device.interrupts();
         put(registers, CommandCode::DrainAll, 0, 0)?;
         let cause =
             |registers: &dyn Registers| registers.read(offset::INTCAUSE, 4) & u64::from(IntCause::COMMAND.bits());
         same("INTCAUSE", 0, cause(registers))?;
         gives(registers, Command::new(CommandCode::DrainAll, 0).with_interrupt(true), 0)?;
         same("INTCAUSE", u64::from(IntCause::COMMAND.bits()), cause(registers))?;
-        if let Some(interrupts) = stand.device.interrupts() {
+        if let Some(interrupts) = fixture.device.interrupts() {
             same("interrupts", vec![crate::subject::Interrupt::Msix(0)], interrupts)?;
         }
         registers.write(offset::INTCAUSE, 4, IntCause::COMMAND.bits().into());
@@ -172,21 +172,21 @@ fn effects(list: &mut List) {
 
 const RECORDS: u64 = place::RECORDS + 0x4000;
 
-fn offer_nops(stand: &Stand, portal: PortalWish, from: u64, count: u64) -> Verdict {
-    let portal = stand.portal(portal)?;
+fn offer_nops(fixture: &Fixture, portal: PortalWish, from: u64, count: u64) -> Verdict {
+    let portal = fixture.portal(portal)?;
     for i in from..from + count {
-        let record = stand.at(RECORDS + 32 * i);
-        stand.arena.clear_record(record);
-        same("the offer", Offer::Taken, stand.arena.offer(&*portal, &Descriptor::nop().with_record(record)))?;
+        let record = fixture.at(RECORDS + 32 * i);
+        fixture.arena.clear_record(record);
+        same("the offer", Offer::Taken, fixture.arena.offer(&*portal, &Descriptor::nop().with_record(record)))?;
     }
     Ok(())
 }
 
-fn statuses(stand: &Stand, from: u64, count: u64) -> Vec<u8> {
-    (from..from + count).map(|i| stand.arena.record(stand.at(RECORDS + 32 * i)).status_code()).collect()
+fn statuses(fixture: &Fixture, from: u64, count: u64) -> Vec<u8> {
+    (from..from + count).map(|i| fixture.arena.record(fixture.at(RECORDS + 32 * i)).status_code()).collect()
 }
 
-/// Commands against work that waits.
+/// Commands with waiting work.
 fn with_work(list: &mut List) {
     for queue in [QueueWish::default(), QueueWish::shared()] {
         let wish = DeviceWish::default().queue(queue.clone());
@@ -202,29 +202,29 @@ fn with_work(list: &mut List) {
                 section::COMMANDS,
                 format!("{code} ends after the work of a {mode:?} queue"),
                 &wish,
-                move |stand| {
-                    let registers = stand.registers()?;
-                    stand.hold()?;
-                    offer_nops(stand, PortalWish::of(0), 0, 6)?;
+                move |fixture| {
+                    let registers = fixture.registers()?;
+                    fixture.hold()?;
+                    offer_nops(fixture, PortalWish::of(0), 0, 6)?;
                     registers.write(offset::CMD, 4, Command::new(code, operand).0[0]);
                     let status = || CmdStatus([registers.read(offset::CMDSTATUS, 4)]);
                     registers.advance();
                     holds("the command is active while work waits", status().active(), || "it has ended".into())?;
                     if matches!(code, CommandCode::DisableWq | CommandCode::DisableDevice) {
-                        let portal = stand.portal(PortalWish::of(0))?;
-                        let record = stand.at(RECORDS + 32 * 6);
-                        stand.arena.clear_record(record);
+                        let portal = fixture.portal(PortalWish::of(0))?;
+                        let record = fixture.at(RECORDS + 32 * 6);
+                        fixture.arena.clear_record(record);
                         let answer = if mode == QueueMode::Shared { Offer::Retry } else { Offer::Taken };
                         let late = Descriptor::nop().with_record(record);
-                        same("an offer meanwhile", answer, stand.arena.offer(&*portal, &late))?;
+                        same("an offer meanwhile", answer, fixture.arena.offer(&*portal, &late))?;
                     }
                     // A second command is discarded and logged.
-                    stand.clear_sw_error();
+                    fixture.clear_sw_error();
                     registers.write(offset::CMD, 4, Command::new(CommandCode::ResetDevice, 0).0[0]);
-                    let error = stand.sw_error().expect("registers are there");
+                    let error = fixture.sw_error().expect("registers are there");
                     same("SWERROR", (true, 0x52), (error.valid(), error.error_code()))?;
-                    stand.release();
-                    let portal = stand.portal(PortalWish::of(0))?;
+                    fixture.release();
+                    let portal = fixture.portal(PortalWish::of(0))?;
                     for _ in 0..1_000_000 {
                         if !status().active() {
                             break;
@@ -233,17 +233,17 @@ fn with_work(list: &mut List) {
                         registers.advance();
                     }
                     same("the command's end", (false, 0), (status().active(), status().error_code()))?;
-                    // Not a moment later: everything is there when the command has ended.
-                    same("statuses", vec![1; 6], statuses(stand, 0, 6))?;
-                    stand.device.settle();
+                    // All results are there as soon as the command has ended.
+                    same("statuses", vec![1; 6], statuses(fixture, 0, 6))?;
+                    fixture.device.settle();
                     same(
                         "the late one",
                         if matches!(code, CommandCode::DisableWq | CommandCode::DisableDevice) {
                             vec![0]
                         } else {
-                            statuses(stand, 6, 1)
+                            statuses(fixture, 6, 1)
                         },
-                        statuses(stand, 6, 1),
+                        statuses(fixture, 6, 1),
                     )
                 },
             );
@@ -259,45 +259,45 @@ fn with_work(list: &mut List) {
                 section::COMMANDS,
                 format!("after {code} of a {mode:?} queue nothing more is written"),
                 &wish,
-                move |stand| {
-                    let registers = stand.registers()?;
-                    stand.hold()?;
-                    offer_nops(stand, PortalWish::of(0), 0, 6)?;
+                move |fixture| {
+                    let registers = fixture.registers()?;
+                    fixture.hold()?;
+                    offer_nops(fixture, PortalWish::of(0), 0, 6)?;
                     put(registers, code, operand, 0)?;
-                    let at_end = statuses(stand, 0, 6);
-                    stand.release();
-                    stand.device.settle();
-                    same("statuses", at_end, statuses(stand, 0, 6))
+                    let at_end = statuses(fixture, 0, 6);
+                    fixture.release();
+                    fixture.device.settle();
+                    same("statuses", at_end, statuses(fixture, 0, 6))
                 },
             );
         }
     }
     let wish = DeviceWish::default().queue(QueueWish::shared());
-    list.fresh(section::PASID, "Abort PASID spares the other client", &wish, |stand| {
-        let registers = stand.registers()?;
-        let stranger = stand.portal(PortalWish::of(0).pasid(STRANGER))?;
-        stand.hold()?;
-        same("the offer", Offer::Taken, stand.arena.offer(&*stranger, &Descriptor::nop()))?;
-        offer_nops(stand, PortalWish::of(0), 0, 4)?;
-        same("the offer", Offer::Taken, stand.arena.offer(&*stranger, &Descriptor::nop()))?;
+    list.fresh(section::PASID, "Abort PASID spares the other client", &wish, |fixture| {
+        let registers = fixture.registers()?;
+        let stranger = fixture.portal(PortalWish::of(0).pasid(STRANGER))?;
+        fixture.hold()?;
+        same("the offer", Offer::Taken, fixture.arena.offer(&*stranger, &Descriptor::nop()))?;
+        offer_nops(fixture, PortalWish::of(0), 0, 4)?;
+        same("the offer", Offer::Taken, fixture.arena.offer(&*stranger, &Descriptor::nop()))?;
         put(registers, CommandCode::AbortPasid, STRANGER, 0)?;
-        stand.release();
-        stand.device.settle();
-        same("statuses", vec![1; 4], statuses(stand, 0, 4))
+        fixture.release();
+        fixture.device.settle();
+        same("statuses", vec![1; 4], statuses(fixture, 0, 4))
     });
     let two = DeviceWish::default().queues(vec![QueueWish::default(), QueueWish::default()]);
-    list.fresh(section::COMMANDS, "Abort WQ spares the other queue", &two, |stand| {
-        let registers = stand.registers()?;
-        stand.hold()?;
-        offer_nops(stand, PortalWish::of(0), 0, 4)?;
-        offer_nops(stand, PortalWish::of(1), 4, 4)?;
+    list.fresh(section::COMMANDS, "Abort WQ spares the other queue", &two, |fixture| {
+        let registers = fixture.registers()?;
+        fixture.hold()?;
+        offer_nops(fixture, PortalWish::of(0), 0, 4)?;
+        offer_nops(fixture, PortalWish::of(1), 4, 4)?;
         put(registers, CommandCode::AbortWq, 1, 0)?;
-        stand.release();
-        stand.device.settle();
-        same("statuses of queue 1", vec![1; 4], statuses(stand, 4, 4))
+        fixture.release();
+        fixture.device.settle();
+        same("statuses of queue 1", vec![1; 4], statuses(fixture, 4, 4))
     });
-    list.fresh(section::COMMANDS, "a command leaves CMDSTATUS with its error until the next", &two, |stand| {
-        let registers = stand.registers()?;
+    list.fresh(section::COMMANDS, "a command leaves CMDSTATUS with its error until the next", &two, |fixture| {
+        let registers = fixture.registers()?;
         put(registers, CommandCode::EnableWq, 0, 0x21)?;
         same("CMDSTATUS", 0x21, registers.read(offset::CMDSTATUS, 4) & 0xff)?;
         match command(registers, CommandCode::DrainAll, 0) {

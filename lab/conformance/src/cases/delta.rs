@@ -1,15 +1,15 @@
-//! Delta records: what Create writes, what Apply accepts, and that one undoes the other.
+//! Delta records: the output of Create, the records that Apply accepts, and that Apply undoes Create.
 
 use super::List;
 use crate::arena::place;
 use crate::case::{same_bytes, section, skip};
+use crate::expected::ExpectedRecord;
 use crate::oracle;
-use crate::specimen;
+use crate::sample;
 use crate::subject::DeviceWish;
-use crate::want::Want;
 use telpher_abi::{Descriptor, Flags, Opcode};
 
-/// One entry: offset in units of eight bytes, and the byte its data repeats.
+/// One entry: offset in units of eight bytes, and the byte that its data repeats.
 fn entry(offset: u16, byte: u8) -> Vec<u8> {
     let mut bytes = offset.to_le_bytes().to_vec();
     bytes.extend([byte; 8]);
@@ -20,7 +20,8 @@ fn record_of(entries: &[(u16, u8)]) -> Vec<u8> {
     entries.iter().flat_map(|(offset, byte)| entry(*offset, *byte)).collect()
 }
 
-/// What Create Delta must say: differing words, room, then status-independent result, record size, bytes compared.
+/// The expected result of Create Delta: differing words, room, then status-independent result, record size, bytes
+/// compared.
 struct Create {
     name: &'static str,
     size: u32,
@@ -85,9 +86,9 @@ const CREATES: [Create; 9] = [
 ];
 
 fn creates(list: &mut List, wish: &DeviceWish) {
-    let record = list.arena.at(specimen::RECORD);
+    let record = list.arena.at(sample::RECORD);
     let (a, b) = (list.arena.at(place::INPUT) + 0x8_0000, list.arena.at(place::OUT1));
-    let out = list.arena.at(specimen::DELTA_OUT) + 1;
+    let out = list.arena.at(sample::DELTA_OUT) + 1;
     for case in CREATES {
         for check in [None, Some(0), Some(1), Some(2), Some(4), Some(3), Some(5), Some(6), Some(7u8)] {
             let status = if check.is_some_and(|mask| mask >> case.result & 1 == 0) { 0x02 } else { 0x01 };
@@ -96,22 +97,22 @@ fn creates(list: &mut List, wish: &DeviceWish) {
                 .with_expected_result_mask(check.unwrap_or(0))
                 .and_flags(flags)
                 .with_record(record);
-            let want = Want::status(status).result(case.result).specific(case.record.into(), 0);
-            let want = want.bytes_completed(case.completed);
+            let expected_record = ExpectedRecord::status(status).result(case.result).specific(case.record.into(), 0);
+            let expected_record = expected_record.bytes_completed(case.completed);
             let (size, differ, written) = (case.size, case.differ, case.record);
             list.script(
                 section::DELTA,
                 format!("create delta, {}, expected mask {check:?}", case.name),
                 wish,
-                move |stand| {
-                    let mut data = stand.arena.read(a, size.into());
+                move |fixture| {
+                    let mut data = fixture.arena.read(a, size.into());
                     for word in differ {
-                        // One byte is enough, anywhere in the word.
+                        // A difference of one byte is enough, anywhere in the word.
                         data[usize::from(*word) * 8 + usize::from(word % 8)] ^= 0x10;
                     }
-                    stand.arena.write(b, &data);
-                    stand.arena.set(out, 256, 0xee);
-                    stand.expect(&d, &want)?;
+                    fixture.arena.write(b, &data);
+                    fixture.arena.set(out, 256, 0xee);
+                    fixture.expect(&d, &expected_record)?;
                     let expected: Vec<u8> = differ
                         .iter()
                         .take(written as usize / 10)
@@ -122,9 +123,10 @@ fn creates(list: &mut List, wish: &DeviceWish) {
                             bytes
                         })
                         .collect();
-                    same_bytes("delta record", &expected, &stand.arena.read(out, written.into()))?;
-                    // Between what was written and the room's end a device may have worked; behind it, never.
-                    let behind = stand.arena.read(out + u64::from(d.max_delta_size()), 64);
+                    same_bytes("delta record", &expected, &fixture.arena.read(out, written.into()))?;
+                    // A device may have written between the end of the record and the end of the room, but never behind
+                    // it.
+                    let behind = fixture.arena.read(out + u64::from(d.max_delta_size()), 64);
                     same_bytes("bytes behind the room", &[0xee; 64], &behind)
                 },
             );
@@ -138,34 +140,37 @@ fn creates(list: &mut List, wish: &DeviceWish) {
             section::DELTA,
             format!("create delta of {size} bytes with scattered changes and room for {room}"),
             wish,
-            move |stand| {
-                let old = stand.arena.read(a, size.into());
+            move |fixture| {
+                let old = fixture.arena.read(a, size.into());
                 let mut new = old.clone();
                 for at in oracle::noise(i as u64 + 3, 3000).chunks_exact(3) {
                     let at = (usize::from(at[0]) << 16 | usize::from(at[1]) << 8 | usize::from(at[2])) % new.len();
                     new[at] ^= 1;
                 }
-                stand.arena.write(b, &new);
+                fixture.arena.write(b, &new);
                 let (expected, complete, compared) = oracle::delta(&old, &new, room as usize);
                 let length = u32::try_from(expected.len()).expect("short");
-                let want = Want::success().result(if complete { 1 } else { 2 }).specific(length.into(), 0);
+                let expected_record =
+                    ExpectedRecord::success().result(if complete { 1 } else { 2 }).specific(length.into(), 0);
                 let compared = if complete { 0 } else { u32::try_from(compared).expect("short") };
-                stand.expect(&d, &want.bytes_completed(compared))?;
-                same_bytes("delta record", &expected, &stand.arena.read(out, length.into()))?;
+                fixture.expect(&d, &expected_record.bytes_completed(compared))?;
+                same_bytes("delta record", &expected, &fixture.arena.read(out, length.into()))?;
                 if !complete {
                     return Ok(());
                 }
-                let copy = stand.at(place::OUT2);
-                stand.arena.write(copy, &old);
-                stand
-                    .expect(&Descriptor::apply_delta(out, length, copy, size).with_record(record), &Want::success())?;
-                same_bytes("the old data with the delta applied", &new, &stand.arena.read(copy, size.into()))
+                let copy = fixture.at(place::OUT2);
+                fixture.arena.write(copy, &old);
+                fixture.expect(
+                    &Descriptor::apply_delta(out, length, copy, size).with_record(record),
+                    &ExpectedRecord::success(),
+                )?;
+                same_bytes("the old data with the delta applied", &new, &fixture.arena.read(copy, size.into()))
             },
         );
     }
 }
 
-/// What Apply Delta must say: entries, transfer size, status, delta bytes applied.
+/// The expected result of Apply Delta: entries, transfer size, status, delta bytes applied.
 type Apply = (&'static str, &'static [(u16, u8)], u32, u8, u32);
 
 const APPLIES: [Apply; 10] = [
@@ -182,59 +187,60 @@ const APPLIES: [Apply; 10] = [
 ];
 
 fn applies(list: &mut List, wish: &DeviceWish) {
-    let record = list.arena.at(specimen::RECORD);
-    let (delta, dst) = (list.arena.at(specimen::DELTA_OUT) + 3, list.arena.at(place::OUT1) + 4096);
+    let record = list.arena.at(sample::RECORD);
+    let (delta, dst) = (list.arena.at(sample::DELTA_OUT) + 3, list.arena.at(place::OUT1) + 4096);
     for (name, entries, size, status, completed) in APPLIES {
         let bytes = record_of(entries);
         let length = u32::try_from(bytes.len()).expect("short");
         let d = Descriptor::apply_delta(delta, length, dst, size).with_record(record);
-        let want = Want::status(status).bytes_completed(completed);
+        let expected_record = ExpectedRecord::status(status).bytes_completed(completed);
         let applied = if status == 0x01 { entries.len() } else { completed as usize / 10 };
-        list.script(section::DELTA, format!("apply delta, {name}, gives {status:#04x}"), wish, move |stand| {
-            stand.arena.write(delta, &bytes);
-            stand.arena.set(dst, u64::from(size) + 64, 0xee);
-            stand.expect(&d, &want)?;
+        list.script(section::DELTA, format!("apply delta, {name}, gives {status:#04x}"), wish, move |fixture| {
+            fixture.arena.write(delta, &bytes);
+            fixture.arena.set(dst, u64::from(size) + 64, 0xee);
+            fixture.expect(&d, &expected_record)?;
             let mut expected = vec![0xee; size as usize + 64];
             for (offset, byte) in &entries[..applied] {
                 let at = usize::from(*offset) * 8;
                 expected[at..at + 8].fill(*byte);
             }
-            same_bytes("destination", &expected, &stand.arena.read(dst, u64::from(size) + 64))
+            same_bytes("destination", &expected, &fixture.arena.read(dst, u64::from(size) + 64))
         });
     }
 }
 
-/// An entry with the offset of the entry before it: refused, or the later one counts.
+/// An entry with the offset of the previous entry: refused, or the later one takes effect.
 fn equal_offsets(list: &mut List, wish: &DeviceWish) {
-    let record = list.arena.at(specimen::RECORD);
-    let (delta, dst) = (list.arena.at(specimen::DELTA_OUT) + 3, list.arena.at(place::OUT1) + 4096);
+    let record = list.arena.at(sample::RECORD);
+    let (delta, dst) = (list.arena.at(sample::DELTA_OUT) + 3, list.arena.at(place::OUT1) + 4096);
     let d = Descriptor::apply_delta(delta, 40, dst, 64).with_record(record);
-    list.script(section::DELTA, "apply delta, equal offsets", wish, move |stand| {
-        let Some(accepted) = stand.promises.equal_delta_offsets else { return skip(EITHER) };
-        stand.arena.write(delta, &record_of(&[(0, 0x11), (3, 0x22), (3, 0x33), (7, 0x44)]));
-        stand.arena.set(dst, 64, 0xee);
-        let want = if accepted { Want::success() } else { Want::status(0x07).bytes_completed(20) };
-        stand.expect(&d, &want)?;
+    list.script(section::DELTA, "apply delta, equal offsets", wish, move |fixture| {
+        let Some(accepted) = fixture.promises.equal_delta_offsets else { return skip(EITHER) };
+        fixture.arena.write(delta, &record_of(&[(0, 0x11), (3, 0x22), (3, 0x33), (7, 0x44)]));
+        fixture.arena.set(dst, 64, 0xee);
+        let expected_record =
+            if accepted { ExpectedRecord::success() } else { ExpectedRecord::status(0x07).bytes_completed(20) };
+        fixture.expect(&d, &expected_record)?;
         let applied: &[(usize, u8)] =
             if accepted { &[(0, 0x11), (3, 0x33), (7, 0x44)] } else { &[(0, 0x11), (3, 0x22)] };
         let mut expected = vec![0xee; 64];
         for (offset, byte) in applied {
             expected[offset * 8..offset * 8 + 8].fill(*byte);
         }
-        same_bytes("destination", &expected, &stand.arena.read(dst, 64))
+        same_bytes("destination", &expected, &fixture.arena.read(dst, 64))
     });
 }
 
-/// Why there is nothing to judge where the text and Intel's tests of hardware differ.
+/// The reason for a skip where the specification and Intel's tests of hardware differ.
 const EITHER: &str = "the text and silicon differ, and the device does not say which of the two it follows";
 
 /// Bits 7:3 of the expected-result mask: refused, or without effect.
 fn result_mask(list: &mut List, wish: &DeviceWish) {
-    let record = list.arena.at(specimen::RECORD);
+    let record = list.arena.at(sample::RECORD);
     let same_data = list.arena.at(place::INPUT) + 0x8_0000;
-    let out = list.arena.at(specimen::DELTA_OUT) + 1;
+    let out = list.arena.at(sample::DELTA_OUT) + 1;
     for bit in 3..8 {
-        // Both sources are equal, so bit 0 is the one that counts.
+        // Both sources are equal, so bit 0 is the relevant one.
         for expected in [0x00, 0x01] {
             let mask = expected | 1 << bit;
             let d = Descriptor::create_delta(same_data, same_data, 256, out, 80)
@@ -242,14 +248,14 @@ fn result_mask(list: &mut List, wish: &DeviceWish) {
                 .and_flags(Flags::CHECK_RESULT)
                 .with_record(record);
             let name = format!("create delta, reserved bits of the expected mask {mask:#04x}");
-            list.script(section::DELTA, name, wish, move |stand| {
-                let Some(accepted) = stand.promises.result_mask_bits else { return skip(EITHER) };
+            list.script(section::DELTA, name, wish, move |fixture| {
+                let Some(accepted) = fixture.promises.result_mask_bits else { return skip(EITHER) };
                 let status = match (accepted, expected) {
                     (false, _) => 0x12,
                     (true, 0) => 0x02,
                     (true, _) => 0x01,
                 };
-                stand.expect(&d, &Want::status(status))
+                fixture.expect(&d, &ExpectedRecord::status(status))
             });
         }
     }

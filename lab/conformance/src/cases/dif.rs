@@ -1,13 +1,13 @@
-//! The four DIF operations: every block size, every flag, every way to be wrong.
+//! The four DIF operations: every block size, every flag, every kind of error.
 
 use super::List;
 use super::operations::{writes, written};
 use crate::arena::place;
 use crate::case::section;
+use crate::expected::ExpectedRecord;
 use crate::oracle::{self, Tags};
-use crate::specimen;
+use crate::sample;
 use crate::subject::DeviceWish;
-use crate::want::Want;
 use telpher_abi::{Descriptor, Opcode};
 
 /// Data bytes of a block, by code.
@@ -30,18 +30,18 @@ fn with_dest(d: Descriptor, flags: u8, tags: Tags) -> Descriptor {
         .with_dest_app_tag(tags.app)
 }
 
-/// Flag bits that belong to tags: 4 and 7, on both sides.
+/// Flag bits of the tags: 4 and 7, on both sides.
 fn tag_flags(tags: Tags) -> u8 {
     u8::from(tags.app_counts) << 4 | u8::from(tags.reference_fixed) << 7
 }
 
-/// The record's word for tags after `blocks`: the seeds of the next block.
+/// The record's word for tags after `blocks` blocks: the seeds of the next block.
 fn next(tags: Tags, blocks: u32) -> u64 {
     let (app, reference) = tags.raw(blocks);
     u64::from(reference) | u64::from(tags.mask) << 32 | u64::from(app) << 48
 }
 
-/// Tags that show every way of counting, wrapping and masking.
+/// Tags that exercise every kind of counting, wrapping and masking.
 const TAGS: [Tags; 8] = [
     Tags { reference: 0, mask: 0, app: 0, reference_fixed: false, app_counts: false },
     Tags { reference: 7, mask: 0, app: 0x1234, reference_fixed: false, app_counts: false },
@@ -57,7 +57,7 @@ const TAGS: [Tags; 8] = [
 const COUNT: u32 = 4;
 
 fn insert_strip_check(list: &mut List, wish: &DeviceWish) {
-    let record = list.arena.at(specimen::RECORD);
+    let record = list.arena.at(sample::RECORD);
     let (src, dst) = (list.arena.at(place::OUT2) + 1, list.arena.at(place::OUT1) + 4096 + 5);
     for (code, block) in (0u8..).zip(BLOCKS) {
         for crc_flags in 0..4u8 {
@@ -77,9 +77,9 @@ fn insert_strip_check(list: &mut List, wish: &DeviceWish) {
                 let word = next(tags, COUNT);
                 let flags = tag_flags(tags);
                 let d = with_dest(base(Opcode::DifInsert, plain_size), flags, tags);
-                list.script(section::DIF, format!("insert, {what}, tags {i}"), wish, move |stand| {
-                    stand.arena.write(src, &plain());
-                    writes(stand, &d, &Want::success().specific(0, word), dst, &long())
+                list.script(section::DIF, format!("insert, {what}, tags {i}"), wish, move |fixture| {
+                    fixture.arena.write(src, &plain());
+                    writes(fixture, &d, &ExpectedRecord::success().specific(0, word), dst, &long())
                 });
                 // Insert ignores the pass-through bits.
                 let d = with_dest(base(Opcode::DifInsert, plain_size), flags | 0x68, tags);
@@ -87,40 +87,40 @@ fn insert_strip_check(list: &mut List, wish: &DeviceWish) {
                     section::DIF,
                     format!("insert ignores pass-through, {what}, tags {i}"),
                     wish,
-                    move |stand| {
-                        stand.arena.write(src, &plain());
-                        writes(stand, &d, &Want::success().specific(0, word), dst, &long())
+                    move |fixture| {
+                        fixture.arena.write(src, &plain());
+                        writes(fixture, &d, &ExpectedRecord::success().specific(0, word), dst, &long())
                     },
                 );
                 let d = with_source(base(Opcode::DifCheck, long_size), flags, tags);
-                list.script(section::DIF, format!("check, {what}, tags {i}"), wish, move |stand| {
-                    stand.arena.write(src, &long());
-                    stand.expect(&d, &Want::success().specific(word, 0))
+                list.script(section::DIF, format!("check, {what}, tags {i}"), wish, move |fixture| {
+                    fixture.arena.write(src, &long());
+                    fixture.expect(&d, &ExpectedRecord::success().specific(word, 0))
                 });
                 let d = with_source(base(Opcode::DifStrip, long_size), flags, tags);
-                list.script(section::DIF, format!("strip, {what}, tags {i}"), wish, move |stand| {
-                    stand.arena.write(src, &long());
-                    writes(stand, &d, &Want::success().specific(word, 0), dst, &plain())
+                list.script(section::DIF, format!("strip, {what}, tags {i}"), wish, move |fixture| {
+                    fixture.arena.write(src, &long());
+                    writes(fixture, &d, &ExpectedRecord::success().specific(word, 0), dst, &plain())
                 });
             }
         }
         // Against a literal: one block of counting bytes.
         let size = u32::try_from(block).expect("short");
-        let d = Descriptor::dif(Opcode::DifInsert, list.arena.at(specimen::COUNT), dst, size)
+        let d = Descriptor::dif(Opcode::DifInsert, list.arena.at(sample::COUNT), dst, size)
             .with_dif_flags(code)
             .with_dest_ref_tag(0x0102_0304)
             .with_dest_app_tag(0x0506)
             .with_record(record);
-        list.script(section::DIF, format!("insert behind {block} counting bytes"), wish, move |stand| {
-            let mut expected = stand.arena.read(d.src(), size.into());
+        list.script(section::DIF, format!("insert behind {block} counting bytes"), wish, move |fixture| {
+            let mut expected = fixture.arena.read(d.src(), size.into());
             expected.extend(COUNTING_GUARDS[usize::from(code)].to_be_bytes());
             expected.extend([5, 6, 1, 2, 3, 4]);
-            writes(stand, &d, &Want::success().specific(0, 0x0506_0000_0102_0305), dst, &expected)
+            writes(fixture, &d, &ExpectedRecord::success().specific(0, 0x0506_0000_0102_0305), dst, &expected)
         });
     }
 }
 
-/// What a check says to one block: `None` good, else the DIF Status. Straight from SPEC §8.3.17.
+/// The result of a check of one block: `None` for good, otherwise the DIF Status. From SPEC §8.3.17.
 fn verdict(flags: u8, mask: u16, good_guard: bool, guard: u16, got: (u16, u32), expected: (u16, u32)) -> Option<u8> {
     let (app_f, ref_f, guard_f) = (got.0 == 0xffff, got.1 == 0xffff_ffff, guard == 0xffff);
     let all_f = flags & 2 != 0 && app_f && ref_f && guard_f;
@@ -143,10 +143,10 @@ fn verdict(flags: u8, mask: u16, good_guard: bool, guard: u16, got: (u16, u32), 
     (status != 0).then_some(status)
 }
 
-/// A name, and what replaces guard, application tag and reference tag.
+/// A name, and the replacements of guard, application tag and reference tag.
 type Tuple = (&'static str, Option<u16>, Option<u16>, Option<u32>);
 
-/// What the third block of four carries.
+/// The contents of the third block of four.
 const TUPLES: [Tuple; 9] = [
     ("good", None, None, None),
     ("wrong guard", Some(0x1111), None, None),
@@ -161,7 +161,7 @@ const TUPLES: [Tuple; 9] = [
 
 fn errors(list: &mut List, wish: &DeviceWish) {
     const BLOCK: usize = 512;
-    let record = list.arena.at(specimen::RECORD);
+    let record = list.arena.at(sample::RECORD);
     let (src, dst) = (list.arena.at(place::OUT2), list.arena.at(place::OUT1) + 4096);
     for opcode in [Opcode::DifCheck, Opcode::DifStrip, Opcode::DifUpdate] {
         for flags in 0..=255u8 {
@@ -192,50 +192,52 @@ fn errors(list: &mut List, wish: &DeviceWish) {
                     long[tuple + 2..tuple + 4].copy_from_slice(&got.0.to_be_bytes());
                     long[tuple + 4..tuple + 8].copy_from_slice(&got.1.to_be_bytes());
                     let bad = verdict(flags, mask, guard == true_guard, guard, got, expected);
-                    let want = match bad {
-                        None => Want::success().any_specific(),
-                        Some(status) => Want::status(0x09).result(status).bytes_completed(2 * 520).any_specific(),
+                    let expected_record = match bad {
+                        None => ExpectedRecord::success().any_specific(),
+                        Some(status) => {
+                            ExpectedRecord::status(0x09).result(status).bytes_completed(2 * 520).any_specific()
+                        }
                     };
                     let to = if opcode == Opcode::DifCheck { 0 } else { dst };
                     let d = Descriptor::dif(opcode, src, to, 520 * COUNT).with_record(record);
                     let d = with_source(d, flags, tags);
                     let case =
                         format!("{opcode} of a block with {name} tuple, source flags {flags:#04x}, mask {mask:#x}");
-                    list.script(section::DIF, case, wish, move |stand| {
-                        stand.arena.write(src, &long);
+                    list.script(section::DIF, case, wish, move |fixture| {
+                        fixture.arena.write(src, &long);
                         if opcode != Opcode::DifStrip {
-                            return stand.expect(&d, &want);
+                            return fixture.expect(&d, &expected_record);
                         }
                         let whole = if bad.is_some() { 2 } else { 4 };
-                        stand.arena.set(dst - 64, 5000, 0xee);
-                        stand.expect(&d, &want)?;
+                        fixture.arena.set(dst - 64, 5000, 0xee);
+                        fixture.expect(&d, &expected_record)?;
                         let data = &plain[..whole * BLOCK];
-                        crate::case::same_bytes("good blocks", data, &stand.arena.read(dst, data.len() as u64))
+                        crate::case::same_bytes("good blocks", data, &fixture.arena.read(dst, data.len() as u64))
                     });
                 }
             }
         }
     }
-    // The first and the last block too.
+    // The same for the first and the last block.
     for (bad, completed) in [(0usize, 0u32), (3, 3 * 520)] {
         let d = Descriptor::dif(Opcode::DifCheck, src, 0, 520 * COUNT).with_record(record);
         list.script(
             section::DIF,
             format!("a wrong guard in block {bad} is found after {completed} bytes"),
             wish,
-            move |stand| {
+            move |fixture| {
                 let plain = oracle::noise(3, BLOCK * COUNT as usize);
                 let mut long = oracle::protect(BLOCK, false, false, Tags::default(), &plain);
                 long[bad * 520 + 512] ^= 1;
-                stand.arena.write(src, &long);
-                stand.expect(&d, &Want::status(0x09).result(1).bytes_completed(completed).any_specific())
+                fixture.arena.write(src, &long);
+                fixture.expect(&d, &ExpectedRecord::status(0x09).result(1).bytes_completed(completed).any_specific())
             },
         );
     }
 }
 
 fn updates(list: &mut List, wish: &DeviceWish) {
-    let record = list.arena.at(specimen::RECORD);
+    let record = list.arena.at(sample::RECORD);
     let (src, dst) = (list.arena.at(place::OUT2) + 2, list.arena.at(place::OUT1) + 4096 + 9);
     for (code, block) in (0u8..).zip(BLOCKS) {
         for (i, to) in TAGS.into_iter().enumerate() {
@@ -248,18 +250,19 @@ fn updates(list: &mut List, wish: &DeviceWish) {
                 let size = u32::try_from(block + 8).expect("short") * COUNT;
                 let d = Descriptor::dif(Opcode::DifUpdate, src, dst, size).with_dif_flags(code).with_record(record);
                 let d = with_dest(with_source(d, tag_flags(from) | 0x20, from), dest_flags, to);
-                let mut want = Want::success().specific(next(from, COUNT), next(to, COUNT));
+                let mut expected_record = ExpectedRecord::success().specific(next(from, COUNT), next(to, COUNT));
                 if pass != 0 {
-                    // Tags that are passed through are not made, and what the next one would be is not said.
-                    want = want.any_specific();
+                    // Tags that are passed through are not generated, and the specification does not define the next
+                    // one.
+                    expected_record = expected_record.any_specific();
                 }
                 let name = format!("update of blocks of {block}, tags {i}, passing {pass:#05b}");
-                list.script(section::DIF, name, wish, move |stand| {
+                list.script(section::DIF, name, wish, move |fixture| {
                     let plain = oracle::noise(block as u64, block * COUNT as usize);
                     let mut long = oracle::protect(block, false, false, from, &plain);
                     // A wrong guard, which is not checked here, shows whether it is passed through.
                     long[block] ^= 0x5a;
-                    stand.arena.write(src, &long);
+                    fixture.arena.write(src, &long);
                     let fresh = oracle::protect(block, false, false, to, &plain);
                     let mut expected = fresh.clone();
                     for k in 0..COUNT as usize {
@@ -273,7 +276,7 @@ fn updates(list: &mut List, wish: &DeviceWish) {
                         pass(pass_app, at + 2..at + 4);
                         pass(pass_ref, at + 4..at + 8);
                     }
-                    writes(stand, &d, &want, dst, &expected)
+                    writes(fixture, &d, &expected_record, dst, &expected)
                 });
             }
         }
@@ -282,19 +285,19 @@ fn updates(list: &mut List, wish: &DeviceWish) {
     let tags = TAGS[4];
     let d = Descriptor::dif(Opcode::DifInsert, src, dst, 1024).with_record(record);
     let d = with_dest(d, tag_flags(tags), tags);
-    list.script(section::DIF, "insert goes on with the tags of its record", wish, move |stand| {
+    list.script(section::DIF, "insert goes on with the tags of its record", wish, move |fixture| {
         let plain = oracle::noise(1, 2048);
-        stand.arena.write(src, &plain);
-        stand.arena.set(dst - 64, 4096, 0xee);
-        stand.expect(&d, &Want::success().specific(0, next(tags, 2)))?;
-        let got = stand.arena.record(record);
+        fixture.arena.write(src, &plain);
+        fixture.arena.set(dst - 64, 4096, 0xee);
+        fixture.expect(&d, &ExpectedRecord::success().specific(0, next(tags, 2)))?;
+        let got = fixture.arena.record(record);
         let rest = d
             .with_src(src + 1024)
             .with_dst(dst + 1040)
             .with_dest_ref_tag(got.dest_ref_tag())
             .with_dest_app_tag(got.dest_app_tag());
-        stand.expect(&rest, &Want::success().specific(0, next(tags, 4)))?;
-        written(stand, dst, &oracle::protect(512, false, false, tags, &plain))
+        fixture.expect(&rest, &ExpectedRecord::success().specific(0, next(tags, 4)))?;
+        written(fixture, dst, &oracle::protect(512, false, false, tags, &plain))
     });
 }
 

@@ -1,11 +1,11 @@
-//! Enable Device and Enable WQ: every error a configuration can earn, and the configurations that are just good enough.
+//! Enable Device and Enable WQ: every error of a configuration, and the configurations that are just valid.
 
 use super::List;
 use super::commands::{put, state, wq_state};
 use crate::arena::place;
 use crate::bring_up::{Map, configure, wqcfg, write_wqcfg};
 use crate::case::{Verdict, same, section};
-use crate::stand::Stand;
+use crate::fixture::Fixture;
 use crate::subject::{Capabilities, DeviceWish, Pci, QueueWish, Registers};
 use telpher_abi::registers::{CommandCode, EvlCfg, GrpCfg, OpCap, WqCfg, WqState, offset};
 use telpher_portal::QueueMode;
@@ -17,10 +17,10 @@ fn set_group(registers: &dyn Registers, index: u64, config: &GrpCfg) {
     }
 }
 
-/// A configuration with one thing wrong, and what Enable Device says to it.
+/// A configuration with one error, and the expected answer of Enable Device.
 type Spoil = (&'static str, u8, fn(&dyn Registers, &Capabilities));
 
-/// Spoiled after a good configuration of one group.
+/// Changes that make a valid configuration of one group invalid.
 const SPOILED_DEVICES: [Spoil; 16] = [
     ("nothing", 0x00, |_, _| {}),
     ("more entries than there are", 0x14, |r, c| {
@@ -61,7 +61,7 @@ const SPOILED_DEVICES: [Spoil; 16] = [
         r.write(Map::of(r).wqcfg(1), 4, 4);
     }),
     ("more read buffers allowed than can be had", 0x18, |r, c| {
-        // Group 1 reserves 8, so group 0 can have all but those.
+        // Group 1 reserves 8, so group 0 may use all others.
         let most = c.grp_cap.read_buffers();
         set_group(r, 0, &group(r, 0).with_read_buffers_allowed(most));
         set_group(
@@ -93,10 +93,10 @@ fn enable_device(list: &mut List) {
         {
             continue;
         }
-        list.fresh(section::COMMANDS, format!("Enable Device with {what} gives {error:#04x}"), &bare, move |stand| {
-            let registers = stand.registers()?;
+        list.fresh(section::COMMANDS, format!("Enable Device with {what} gives {error:#04x}"), &bare, move |fixture| {
+            let registers = fixture.registers()?;
             configure(registers, &DeviceWish::default());
-            spoil(registers, &stand.capabilities);
+            spoil(registers, &fixture.capabilities);
             put(registers, CommandCode::EnableDevice, 0, error)?;
             same("device state", u8::from(error == 0), state(registers))
         });
@@ -108,15 +108,15 @@ fn enable_device(list: &mut List) {
     ];
     for (what, error, pci) in pcis {
         let wish = DeviceWish { pci, ..bare.clone() };
-        list.fresh(section::COMMANDS, format!("Enable Device with {what} gives {error:#04x}"), &wish, move |stand| {
-            let registers = stand.registers()?;
+        list.fresh(section::COMMANDS, format!("Enable Device with {what} gives {error:#04x}"), &wish, move |fixture| {
+            let registers = fixture.registers()?;
             configure(registers, &DeviceWish::default());
             put(registers, CommandCode::EnableDevice, 0, error)?;
             same("device state", 0, state(registers))
         });
     }
-    list.fresh(section::COMMANDS, "Enable Device twice gives 0x10", &bare, |stand| {
-        let registers = stand.registers()?;
+    list.fresh(section::COMMANDS, "Enable Device twice gives 0x10", &bare, |fixture| {
+        let registers = fixture.registers()?;
         configure(registers, &DeviceWish::default());
         put(registers, CommandCode::EnableDevice, 0, 0)?;
         put(registers, CommandCode::EnableDevice, 0, 0x10)
@@ -137,8 +137,8 @@ fn enable_device(list: &mut List) {
                 section::COMMANDS,
                 format!("Enable Device with an event log {what} gives {error:#04x}"),
                 &wish,
-                move |stand| {
-                    let registers = stand.registers()?;
+                move |fixture| {
+                    let registers = fixture.registers()?;
                     let wish = DeviceWish { event_log: Some((base, 64)), ..DeviceWish::default() };
                     configure(registers, &wish);
                     let config =
@@ -152,7 +152,7 @@ fn enable_device(list: &mut List) {
     }
 }
 
-/// A queue's configuration with one thing wrong, and what Enable WQ says to it.
+/// A queue's configuration with one error, and the expected answer of Enable WQ.
 type SpoilWq = (&'static str, u8, fn(WqCfg, &Capabilities) -> WqCfg);
 
 const SPOILED_QUEUES: [SpoilWq; 12] = [
@@ -172,9 +172,9 @@ const SPOILED_QUEUES: [SpoilWq; 12] = [
     }),
 ];
 
-/// Configures, enables the device, and compares what Enable WQ 0 says.
-fn enable_spoiled(stand: &Stand, wish: &DeviceWish, config: &WqCfg, error: u8) -> Verdict {
-    let registers = stand.registers()?;
+/// Configures, enables the device, and compares the answer of Enable WQ 0.
+fn enable_spoiled(fixture: &Fixture, wish: &DeviceWish, config: &WqCfg, error: u8) -> Verdict {
+    let registers = fixture.registers()?;
     configure(registers, wish);
     write_wqcfg(registers, &Map::of(registers), 0, config);
     put(registers, CommandCode::EnableDevice, 0, 0)?;
@@ -196,9 +196,9 @@ fn enable_wq(list: &mut List) {
         if !fits {
             continue;
         }
-        list.fresh(section::COMMANDS, format!("Enable WQ with {what} gives {error:#04x}"), &bare, move |stand| {
-            let config = spoil(wqcfg(&QueueWish::default()), &stand.capabilities);
-            enable_spoiled(stand, &DeviceWish::default(), &config, error)
+        list.fresh(section::COMMANDS, format!("Enable WQ with {what} gives {error:#04x}"), &bare, move |fixture| {
+            let config = spoil(wqcfg(&QueueWish::default()), &fixture.capabilities);
+            enable_spoiled(fixture, &DeviceWish::default(), &config, error)
         });
     }
     // A maximum batch of 1 needs GENCAP[52].
@@ -209,9 +209,9 @@ fn enable_wq(list: &mut List) {
             section::COMMANDS,
             format!("Enable WQ with a maximum batch of 1 gives {error:#04x}, GENCAP[52] = {}", u8::from(set)),
             &wish,
-            move |stand| {
+            move |fixture| {
                 enable_spoiled(
-                    stand,
+                    fixture,
                     &DeviceWish::default(),
                     &wqcfg(&QueueWish { max_batch_shift: 0, ..QueueWish::default() }),
                     error,
@@ -228,9 +228,9 @@ fn enable_wq(list: &mut List) {
             section::COMMANDS,
             format!("Enable WQ with transfers of 2^{shift} where 2^20 is the limit gives {error:#04x}"),
             &wish,
-            move |stand| {
+            move |fixture| {
                 let queue = QueueWish { max_transfer_shift: shift, ..QueueWish::default() };
-                enable_spoiled(stand, &DeviceWish::default(), &wqcfg(&queue), error)
+                enable_spoiled(fixture, &DeviceWish::default(), &wqcfg(&queue), error)
             },
         );
     }
@@ -242,9 +242,9 @@ fn enable_wq(list: &mut List) {
             section::COMMANDS,
             format!("Enable WQ gives 0x24 where {mode:?} is not supported"),
             &wish,
-            move |stand| {
+            move |fixture| {
                 let queue = if mode == QueueMode::Shared { QueueWish::shared() } else { QueueWish::default() };
-                enable_spoiled(stand, &DeviceWish::default(), &wqcfg(&queue), 0x24)
+                enable_spoiled(fixture, &DeviceWish::default(), &wqcfg(&queue), 0x24)
             },
         );
     }
@@ -263,7 +263,7 @@ fn enable_wq(list: &mut List) {
             section::COMMANDS,
             format!("Enable WQ with block on fault gives {error:#04x}: {what}"),
             &wish,
-            move |stand| enable_spoiled(stand, &DeviceWish::default(), &wqcfg(&queue), error),
+            move |fixture| enable_spoiled(fixture, &DeviceWish::default(), &wqcfg(&queue), error),
         );
     }
     let no_pasid = DeviceWish { pci: Pci { pasid: false, ..Pci::default() }, ..bare.clone() };
@@ -276,7 +276,7 @@ fn enable_wq(list: &mut List) {
             section::COMMANDS,
             format!("Enable WQ of {what} while PCI has no PASID gives {error:#04x}"),
             &no_pasid,
-            move |stand| enable_spoiled(stand, &DeviceWish::default(), &wqcfg(&queue), error),
+            move |fixture| enable_spoiled(fixture, &DeviceWish::default(), &wqcfg(&queue), error),
         );
     }
     if cap.op_config() {
@@ -289,9 +289,9 @@ fn enable_wq(list: &mut List) {
                 section::COMMANDS,
                 format!("Enable WQ with operations {what} gives {error:#04x}"),
                 &bare,
-                move |stand| {
+                move |fixture| {
                     let queue = QueueWish { operations: Some(operations), ..QueueWish::default() };
-                    enable_spoiled(stand, &DeviceWish::default(), &wqcfg(&queue), error)
+                    enable_spoiled(fixture, &DeviceWish::default(), &wqcfg(&queue), error)
                 },
             );
         }
@@ -309,23 +309,23 @@ fn enable_wq(list: &mut List) {
                 section::COMMANDS,
                 format!("Enable WQ with page requests off, {what}, gives {error:#04x}"),
                 &bare,
-                move |stand| {
+                move |fixture| {
                     let wish = DeviceWish { event_log, ..DeviceWish::default() };
-                    enable_spoiled(stand, &wish, &wqcfg(&queue), error)
+                    enable_spoiled(fixture, &wish, &wqcfg(&queue), error)
                 },
             );
         }
     }
-    list.fresh(section::COMMANDS, "Enable WQ on a disabled device gives 0x20", &bare, |stand| {
-        configure(stand.registers()?, &DeviceWish::default());
-        put(stand.registers()?, CommandCode::EnableWq, 0, 0x20)
+    list.fresh(section::COMMANDS, "Enable WQ on a disabled device gives 0x20", &bare, |fixture| {
+        configure(fixture.registers()?, &DeviceWish::default());
+        put(fixture.registers()?, CommandCode::EnableWq, 0, 0x20)
     });
     let up = DeviceWish::default();
-    list.fresh(section::COMMANDS, "Enable WQ twice gives 0x21", &up, |stand| {
-        put(stand.registers()?, CommandCode::EnableWq, 0, 0x21)
+    list.fresh(section::COMMANDS, "Enable WQ twice gives 0x21", &up, |fixture| {
+        put(fixture.registers()?, CommandCode::EnableWq, 0, 0x21)
     });
-    list.fresh(section::COMMANDS, "Enable WQ of a queue without size gives 0x22", &up, |stand| {
-        put(stand.registers()?, CommandCode::EnableWq, 1, 0x22)
+    list.fresh(section::COMMANDS, "Enable WQ of a queue without size gives 0x22", &up, |fixture| {
+        put(fixture.registers()?, CommandCode::EnableWq, 1, 0x22)
     });
 }
 

@@ -1,19 +1,19 @@
-//! Page faults: every operation, every operand, at every kind of place.
+//! Page faults: every operation, every operand, every position.
 
 use super::{List, liberal};
 use crate::arena::{Access, PAGE, place};
 use crate::case::{Verdict, holds, same, same_bytes, section};
+use crate::expected::ExpectedRecord;
+use crate::fixture::Fixture;
 use crate::oracle::{self, Tags};
-use crate::specimen;
-use crate::stand::Stand;
+use crate::sample;
 use crate::subject::{DeviceWish, QueueWish, Residency};
-use crate::want::Want;
 use std::rc::Rc;
 use telpher_abi::{Descriptor, Flags, OpFlags, Opcode};
 
-/// Where in a lane the page begins that cases take away.
+/// Offset in a buffer of the page that cases make inaccessible.
 const BOUNDARY: u64 = 0x1_1000;
-/// Bytes of the plain operations: four pages and a bit, if they begin before the boundary.
+/// Bytes of the plain operations: somewhat more than four pages, if they begin before the boundary.
 const SIZE: u32 = 12_400;
 const BLOCKS: u32 = 24;
 
@@ -23,11 +23,11 @@ pub(super) struct Operand {
     pub(super) lane: u64,
     pub(super) bytes: u32,
     pub(super) write: bool,
-    /// Number in fault information; 0 if the specification does not name this one.
+    /// Number in fault information; 0 if the specification does not define one.
     id: u8,
 }
 
-/// What a record says after a fault.
+/// The contents of a record after a fault.
 struct Partial {
     completed: u32,
     result: u8,
@@ -35,7 +35,7 @@ struct Partial {
     specific: Option<(u64, u64)>,
 }
 
-/// Output bytes for bytes completed, and whether not one byte more may be written.
+/// Output bytes as a function of bytes completed, and whether no further byte may be written.
 type Prefix = (fn(u32) -> u32, bool);
 
 /// An operation whose buffers all begin `k` bytes before a page boundary.
@@ -44,37 +44,37 @@ pub(super) struct Job {
     pub(super) name: &'static str,
     pub(super) descriptor: Descriptor,
     pub(super) operands: Vec<Operand>,
-    /// Contents of what is read, by lane.
+    /// Contents of the inputs, by buffer.
     inputs: Rc<Vec<(u64, Vec<u8>)>>,
-    /// Contents in the end, by lane.
+    /// Final contents of the outputs, by buffer.
     pub(super) outputs: Rc<Vec<(u64, Vec<u8>)>>,
-    /// What the last record says.
-    pub(super) last: Want,
+    /// The contents of the last record.
+    pub(super) last: ExpectedRecord,
     partial: Rc<dyn Fn(Operand, u32) -> Partial>,
-    /// How much of the outputs is there after a fault; `None` if that says nothing.
+    /// The part of the outputs that is written after a fault; `None` if that is not defined.
     prefix: Option<Prefix>,
 }
 
 const LANES: [u64; 3] = [place::LANES, place::LANES + place::LANE, place::LANES + 2 * place::LANE];
 
 impl Job {
-    /// Where an operand begins.
+    /// Address of an operand.
     pub(super) fn start(lane: u64, k: u32) -> u64 {
         lane + BOUNDARY - u64::from(k)
     }
 
     /// Writes all inputs and clears all outputs.
-    pub(super) fn prepare(&self, stand: &Stand, k: u32) {
+    pub(super) fn prepare(&self, fixture: &Fixture, k: u32) {
         for (lane, bytes) in self.inputs.iter() {
-            stand.arena.write(stand.at(Job::start(*lane, k)), bytes);
+            fixture.arena.write(fixture.at(Job::start(*lane, k)), bytes);
         }
         for (lane, bytes) in self.outputs.iter().filter(|(lane, _)| self.inputs.iter().all(|(l, _)| l != lane)) {
-            stand.arena.set(stand.at(Job::start(*lane, k)), bytes.len() as u64, 0xee);
+            fixture.arena.set(fixture.at(Job::start(*lane, k)), bytes.len() as u64, 0xee);
         }
     }
 }
 
-/// The operations a device has, with buffers that begin `k` bytes before the boundary.
+/// The operations of a device, with buffers that begin `k` bytes before the boundary.
 pub(super) fn jobs(list: &List, k: u32) -> Vec<Job> {
     let at = |lane: u64| list.arena.at(Job::start(lane, k));
     let (a, b, c) = (at(LANES[0]), at(LANES[1]), at(LANES[2]));
@@ -88,11 +88,11 @@ pub(super) fn jobs(list: &List, k: u32) -> Vec<Job> {
     let exact: Option<Prefix> = Some((|n| n, true));
     let job = |name, descriptor: Descriptor| Job {
         name,
-        descriptor: descriptor.with_record(list.arena.at(specimen::RECORD)),
+        descriptor: descriptor.with_record(list.arena.at(sample::RECORD)),
         operands: Vec::new(),
         inputs: Rc::default(),
         outputs: Rc::default(),
-        last: Want::success(),
+        last: ExpectedRecord::success(),
         partial: Rc::new(plain),
         prefix: None,
     };
@@ -113,13 +113,13 @@ pub(super) fn jobs(list: &List, k: u32) -> Vec<Job> {
         Job {
             operands: vec![operand(0, SIZE, false, 1), operand(1, SIZE, false, 2)],
             inputs: Rc::new(vec![input(0, &data), input(1, &data)]),
-            last: Want::success().result(0),
+            last: ExpectedRecord::success().result(0),
             ..job("compare", Descriptor::compare(a, b, SIZE))
         },
         Job {
             operands: vec![operand(0, SIZE, false, 1)],
             inputs: Rc::new(vec![input(0, &repeated)]),
-            last: Want::success().result(0),
+            last: ExpectedRecord::success().result(0),
             ..job("compare pattern", Descriptor::compare_pattern(a, pattern, SIZE))
         },
         Job {
@@ -156,7 +156,7 @@ pub(super) fn jobs(list: &List, k: u32) -> Vec<Job> {
     jobs.push(Job {
         operands: vec![operand(0, SIZE, false, 1)],
         inputs: Rc::new(vec![input(0, &data)]),
-        last: Want::success().specific(whole, 0),
+        last: ExpectedRecord::success().specific(whole, 0),
         partial: crc.clone(),
         ..job("crc", Descriptor::crc_generation(a, SIZE, 0x77))
     });
@@ -164,7 +164,7 @@ pub(super) fn jobs(list: &List, k: u32) -> Vec<Job> {
         operands: vec![operand(0, SIZE, false, 1), operand(1, SIZE, true, 3)],
         inputs: Rc::new(vec![input(0, &data)]),
         outputs: Rc::new(vec![input(1, &data)]),
-        last: Want::success().specific(whole, 0),
+        last: ExpectedRecord::success().specific(whole, 0),
         partial: crc,
         prefix: exact,
         ..job("copy with crc", Descriptor::copy_crc(a, b, SIZE, 0x77))
@@ -185,13 +185,13 @@ fn delta_jobs([a, b, c]: [u64; 3], data: &[u8], job: impl Fn(&'static str, Descr
     }
     let (record, ..) = oracle::delta(data, &new, usize::MAX);
     let length = u32::try_from(record.len()).expect("short");
-    // So much that even a continuation near the end has the 80 bytes it must offer.
+    // So many that even a continuation near the end has the 80 bytes that it must provide.
     let room = length + 200;
-    // Words 0, 3, 6 …: of the first n, so many differ.
+    // Words 0, 3, 6 …: the number of differing words among the first n.
     let differing = |bytes: u32| (bytes / 8).div_ceil(3);
     let operand = |lane: usize, bytes, write, id| Operand { lane: LANES[lane], bytes, write, id };
     let create = move |operand: Operand, k: u32| {
-        // A fault on the record: the first entry that does not fit ends it, at its word.
+        // A fault on the record: the first entry that does not fit ends the operation, at its word.
         let (completed, entries) = if operand.write { (k / 10 * 24, k / 10) } else { (k, differing(k)) };
         Partial { completed, result: u8::from(entries > 0), specific: Some((u64::from(10 * entries), 0)) }
     };
@@ -204,7 +204,7 @@ fn delta_jobs([a, b, c]: [u64; 3], data: &[u8], job: impl Fn(&'static str, Descr
             operands: vec![operand(0, SIZE, false, 1), operand(1, SIZE, false, 2), operand(2, length, true, 3)],
             inputs: Rc::new(vec![(LANES[0], data.to_vec()), (LANES[1], new.clone())]),
             outputs: Rc::new(vec![(LANES[2], record.clone())]),
-            last: Want::success().result(1).specific(length.into(), 0),
+            last: ExpectedRecord::success().result(1).specific(length.into(), 0),
             partial: Rc::new(create),
             ..job("create delta", Descriptor::create_delta(a, b, SIZE, c, room))
         },
@@ -245,7 +245,7 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
         Job {
             operands: vec![operand(0, 520, false, 1)],
             inputs: Rc::new(vec![(LANES[0], long.clone())]),
-            last: Want::success().specific(word(from, BLOCKS), 0),
+            last: ExpectedRecord::success().specific(word(from, BLOCKS), 0),
             partial: partial(520, 1, true, false),
             ..job("dif check", source(d(Opcode::DifCheck, 0, 520)))
         },
@@ -253,7 +253,7 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
             operands: vec![operand(0, 512, false, 1), operand(1, 520, true, 3)],
             inputs: Rc::new(vec![(LANES[0], plain.clone())]),
             outputs: Rc::new(vec![(LANES[1], other.clone())]),
-            last: Want::success().specific(0, word(to, BLOCKS)),
+            last: ExpectedRecord::success().specific(0, word(to, BLOCKS)),
             partial: partial(512, 520, false, true),
             prefix: Some((|n| n / 512 * 520, false)),
             ..job("dif insert", dest(d(Opcode::DifInsert, b, 512)))
@@ -262,7 +262,7 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
             operands: vec![operand(0, 520, false, 1), operand(1, 512, true, 3)],
             inputs: Rc::new(vec![(LANES[0], long.clone())]),
             outputs: Rc::new(vec![(LANES[1], plain)]),
-            last: Want::success().specific(word(from, BLOCKS), 0),
+            last: ExpectedRecord::success().specific(word(from, BLOCKS), 0),
             partial: partial(520, 512, true, false),
             prefix: Some((|n| n / 520 * 512, false)),
             ..job("dif strip", source(d(Opcode::DifStrip, b, 520)))
@@ -271,7 +271,7 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
             operands: vec![operand(0, 520, false, 1), operand(1, 520, true, 3)],
             inputs: Rc::new(vec![(LANES[0], long)]),
             outputs: Rc::new(vec![(LANES[1], other)]),
-            last: Want::success().specific(word(from, BLOCKS), word(to, BLOCKS)),
+            last: ExpectedRecord::success().specific(word(from, BLOCKS), word(to, BLOCKS)),
             partial: partial(520, 520, true, true),
             prefix: Some((|n| n, false)),
             ..job("dif update", dest(source(d(Opcode::DifUpdate, b, 520))))
@@ -280,27 +280,31 @@ fn dif_jobs([a, b]: [u64; 2], job: impl Fn(&'static str, Descriptor) -> Job) -> 
 }
 
 /// Compares a partial record; a device that does not promise exact faults may stop earlier.
-fn compare_partial(stand: &Stand, job: &Job, operand: Operand, k: u32, code: u8) -> Verdict {
-    let got = stand.run(&*stand.portal(crate::subject::PortalWish::of(0))?, &job.descriptor)?;
+fn compare_partial(fixture: &Fixture, job: &Job, operand: Operand, k: u32, code: u8) -> Verdict {
+    let got = fixture.run(&*fixture.portal(crate::subject::PortalWish::of(0))?, &job.descriptor)?;
     let partial = (job.partial)(operand, k);
-    let want = Want::fault(code, operand.write, stand.at(operand.lane + BOUNDARY));
-    let want = if operand.id == 0 { want.open_info() } else { want.operand(stand.operand(operand.id)) };
-    let want = want.result(partial.result).bytes_completed(partial.completed);
-    let want = match partial.specific {
-        Some((low, high)) => want.specific(low, high),
-        None => want.any_specific(),
+    let expected_record = ExpectedRecord::fault(code, operand.write, fixture.at(operand.lane + BOUNDARY));
+    let expected_record = if operand.id == 0 {
+        expected_record.open_info()
+    } else {
+        expected_record.operand(fixture.operand(operand.id))
     };
-    if stand.promises.exact_faults {
-        return stand.compare(&want, &got);
+    let expected_record = expected_record.result(partial.result).bytes_completed(partial.completed);
+    let expected_record = match partial.specific {
+        Some((low, high)) => expected_record.specific(low, high),
+        None => expected_record.any_specific(),
+    };
+    if fixture.promises.exact_faults {
+        return fixture.compare(&expected_record, &got);
     }
-    stand.compare(&want.any_result().any_bytes_completed().any_specific(), &got)?;
+    fixture.compare(&expected_record.any_result().any_bytes_completed().any_specific(), &got)?;
     let done = got.bytes_completed();
     holds(format!("at most {} bytes completed", partial.completed), done <= partial.completed, || format!("{done}"))
 }
 
-fn take_away(stand: &Stand, operand: Operand, access: Access) {
+fn take_away(fixture: &Fixture, operand: Operand, access: Access) {
     let pages = u64::from(operand.bytes).next_multiple_of(PAGE) + PAGE;
-    stand.arena.protect(operand.lane + BOUNDARY, pages, access);
+    fixture.arena.protect(operand.lane + BOUNDARY, pages, access);
 }
 
 fn boundaries(list: &mut List, wish: &DeviceWish) {
@@ -325,12 +329,12 @@ fn boundaries(list: &mut List, wish: &DeviceWish) {
                             "{} with operand {} {access:?} after {k} bytes gives {code:#04x}",
                             job.name, operand.id
                         );
-                        list.script(section::FAULTS, name, wish, move |stand| {
-                            job.prepare(stand, k);
-                            take_away(stand, operand, access);
-                            compare_partial(stand, &job, operand, k, code)?;
-                            stand.arena.restore();
-                            check_prefix(stand, &job, k)
+                        list.script(section::FAULTS, name, wish, move |fixture| {
+                            job.prepare(fixture, k);
+                            take_away(fixture, operand, access);
+                            compare_partial(fixture, &job, operand, k, code)?;
+                            fixture.arena.restore();
+                            check_prefix(fixture, &job, k)
                         });
                     }
                 }
@@ -339,24 +343,24 @@ fn boundaries(list: &mut List, wish: &DeviceWish) {
     }
 }
 
-/// What was written before the fault is right, and nothing else was written.
-fn check_prefix(stand: &Stand, job: &Job, k: u32) -> Verdict {
+/// The bytes written before the fault are correct, and no others were written.
+fn check_prefix(fixture: &Fixture, job: &Job, k: u32) -> Verdict {
     let Some((bytes_out, nothing_more)) = job.prefix else { return Ok(()) };
-    let completed = stand.arena.record(job.descriptor.completion_address()).bytes_completed();
+    let completed = fixture.arena.record(job.descriptor.completion_address()).bytes_completed();
     for (lane, expected) in job.outputs.iter() {
         let n = (bytes_out(completed) as usize).min(expected.len());
-        let got = stand.arena.read(stand.at(Job::start(*lane, k)), expected.len() as u64);
+        let got = fixture.arena.read(fixture.at(Job::start(*lane, k)), expected.len() as u64);
         same_bytes("what is completed", &expected[..n], &got[..n])?;
-        if nothing_more && stand.promises.exact_faults {
+        if nothing_more && fixture.promises.exact_faults {
             same_bytes("what is not", &vec![0xee; expected.len() - n], &got[n..])?;
         }
     }
     Ok(())
 }
 
-/// Bad addresses of every kind, for the plainest reader and writer.
+/// Bad addresses of every kind, for a simple reader and a simple writer.
 fn wild(list: &mut List, wish: &DeviceWish) {
-    let (record, good) = (list.arena.at(specimen::RECORD), list.arena.at(place::OUT1));
+    let (record, good) = (list.arena.at(sample::RECORD), list.arena.at(place::OUT1));
     for (what, bad) in [
         ("0", 0u64),
         ("8", 8),
@@ -374,25 +378,25 @@ fn wild(list: &mut List, wish: &DeviceWish) {
         ] {
             let d = d.with_record(record);
             let name = format!("{} of {what} is a page fault, write: {write}", d.opcode());
-            let want = Want::fault(0x03, write, bad).bytes_completed(0).any_specific();
-            list.script(section::FAULTS, name, wish, move |stand| stand.expect(&d, &want.open_info()));
+            let expected_record = ExpectedRecord::fault(0x03, write, bad).bytes_completed(0).any_specific();
+            list.script(section::FAULTS, name, wish, move |fixture| fixture.expect(&d, &expected_record.open_info()));
         }
     }
     // A range that runs past the end of the address space ends there.
     let d = Descriptor::memory_move(u64::MAX - 15, good, 64).with_record(record);
-    list.script(section::FAULTS, "a range past the end of the address space is a page fault", wish, move |stand| {
-        let want = Want::fault(0x03, false, u64::MAX - 15).bytes_completed(0);
-        stand.expect(&d, &want.open_info())
+    list.script(section::FAULTS, "a range past the end of the address space is a page fault", wish, move |fixture| {
+        let expected_record = ExpectedRecord::fault(0x03, false, u64::MAX - 15).bytes_completed(0);
+        fixture.expect(&d, &expected_record.open_info())
     });
-    // The last byte before a hole can be used.
+    // The last byte before a hole is usable.
     let end = list.arena.end();
     let d = Descriptor::memory_move(end - 100, good, 100).with_record(record);
-    list.script(section::FAULTS, "a source may end where mapped memory ends", wish, move |stand| {
-        stand.expect(&d, &Want::success())
+    list.script(section::FAULTS, "a source may end where mapped memory ends", wish, move |fixture| {
+        fixture.expect(&d, &ExpectedRecord::success())
     });
     let d = Descriptor::fill(0, end - 100, 101).with_record(record);
-    list.script(section::FAULTS, "a fill one byte too long faults at the last byte", wish, move |stand| {
-        stand.expect(&d, &Want::fault(0x03, true, end).bytes_completed(100).open_info())
+    list.script(section::FAULTS, "a fill one byte too long faults at the last byte", wish, move |fixture| {
+        fixture.expect(&d, &ExpectedRecord::fault(0x03, true, end).bytes_completed(100).open_info())
     });
 }
 
@@ -400,49 +404,50 @@ fn wild(list: &mut List, wish: &DeviceWish) {
 fn difference_first(list: &mut List, wish: &DeviceWish) {
     let k = 200u32;
     let (a, b) = (list.arena.at(Job::start(LANES[0], k)), list.arena.at(Job::start(LANES[1], k)));
-    let record = list.arena.at(specimen::RECORD);
+    let record = list.arena.at(sample::RECORD);
     for (what, d) in
         [("compare", Descriptor::compare(a, b, SIZE)), ("compare pattern", Descriptor::compare_pattern(a, 0, SIZE))]
     {
         let d = d.with_record(record);
         let exact = d.opcode() == Opcode::Compare;
-        list.script(section::FAULTS, format!("{what}: a difference before the fault wins"), wish, move |stand| {
+        list.script(section::FAULTS, format!("{what}: a difference before the fault wins"), wish, move |fixture| {
             for at in [a, b] {
-                stand.arena.set(at, SIZE.into(), 0);
+                fixture.arena.set(at, SIZE.into(), 0);
             }
-            stand.arena.write(a + 144, &[1]);
-            stand.arena.protect(LANES[0] + BOUNDARY, 4 * PAGE, Access::None);
-            let want = Want::success().result(1).bytes_completed(144);
-            stand.expect(&d, &if exact { want } else { want.any_bytes_completed() })
+            fixture.arena.write(a + 144, &[1]);
+            fixture.arena.protect(LANES[0] + BOUNDARY, 4 * PAGE, Access::None);
+            let expected_record = ExpectedRecord::success().result(1).bytes_completed(144);
+            fixture.expect(&d, &if exact { expected_record } else { expected_record.any_bytes_completed() })
         });
     }
 }
 
-/// Fault at the CRC's seed, before anything else.
+/// A fault at the CRC's seed, before anything else.
 fn seed(list: &mut List, wish: &DeviceWish) {
     let bad = list.arena.at(LANES[0] + BOUNDARY + 64);
     for opcode in [Opcode::CrcGeneration, Opcode::CopyCrc] {
         let dst = if opcode == Opcode::CopyCrc { list.arena.at(place::OUT1) } else { 0 };
-        let d = Descriptor::dif(opcode, list.arena.at(specimen::COUNT), dst, 64)
+        let d = Descriptor::dif(opcode, list.arena.at(sample::COUNT), dst, 64)
             .and_flags(OpFlags::READ_SEED)
             .with_crc_seed_address(bad)
-            .with_record(list.arena.at(specimen::RECORD));
-        list.script(section::FAULTS, format!("{opcode} whose seed is in a hole"), wish, move |stand| {
-            stand.arena.protect(LANES[0] + BOUNDARY, PAGE, Access::None);
-            let want = Want::fault(0x03, false, bad).operand(stand.operand(2)).bytes_completed(0).any_specific();
-            stand.expect(&d, &want)
+            .with_record(list.arena.at(sample::RECORD));
+        list.script(section::FAULTS, format!("{opcode} whose seed is in a hole"), wish, move |fixture| {
+            fixture.arena.protect(LANES[0] + BOUNDARY, PAGE, Access::None);
+            let expected_record =
+                ExpectedRecord::fault(0x03, false, bad).operand(fixture.operand(2)).bytes_completed(0).any_specific();
+            fixture.expect(&d, &expected_record)
         });
     }
 }
 
-/// A move that must go backward faults from its end.
+/// A move that must run backward faults from its end.
 fn backward(list: &mut List, wish: &DeviceWish) {
     if !list.capabilities.gen_cap.overlapping_copy() {
         return;
     }
-    let record = list.arena.at(specimen::RECORD);
+    let record = list.arena.at(sample::RECORD);
     let lane = LANES[2];
-    // Source [S, S+0x3000), destination 0x800 higher; the page at BOUNDARY is the one that is missing.
+    // Source [S, S+0x3000), destination 0x800 higher; the page at BOUNDARY is missing.
     for (what, start, write, access, address, completed, result) in [
         // The missing page is the source's first: everything behind it was copied.
         ("first source page", BOUNDARY, false, Access::None, BOUNDARY + 0x1000 - 1, 0x2000u32, 1u8),
@@ -454,20 +459,21 @@ fn backward(list: &mut List, wish: &DeviceWish) {
         let (src, dst) = (list.arena.at(lane + start), list.arena.at(lane + start + 0x800));
         let d = Descriptor::memory_move(src, dst, 0x3000).with_record(record);
         let missing = list.arena.at(lane + address);
-        list.script(section::FAULTS, format!("a backward move with its {what} missing"), wish, move |stand| {
+        list.script(section::FAULTS, format!("a backward move with its {what} missing"), wish, move |fixture| {
             let data = oracle::noise(77, 0x3000);
-            stand.arena.write(src, &data);
-            stand.arena.protect(lane + BOUNDARY, PAGE, access);
-            let want = Want::fault(0x03, write, missing).operand(stand.operand(if write { 3 } else { 1 }));
-            let want = want.result(result).bytes_completed(completed);
-            // With nothing copied either direction is true.
-            stand.expect(&d, &if completed == 0 { want.any_result() } else { want })?;
-            stand.arena.restore();
+            fixture.arena.write(src, &data);
+            fixture.arena.protect(lane + BOUNDARY, PAGE, access);
+            let expected_record =
+                ExpectedRecord::fault(0x03, write, missing).operand(fixture.operand(if write { 3 } else { 1 }));
+            let expected_record = expected_record.result(result).bytes_completed(completed);
+            // If nothing was copied, either direction is correct.
+            fixture.expect(&d, &if completed == 0 { expected_record.any_result() } else { expected_record })?;
+            fixture.arena.restore();
             let n = u64::from(completed);
             same_bytes(
                 "what is completed",
                 &data[0x3000 - completed as usize..],
-                &stand.arena.read(dst + 0x3000 - n, n),
+                &fixture.arena.read(dst + 0x3000 - n, n),
             )
         });
     }
@@ -475,7 +481,7 @@ fn backward(list: &mut List, wish: &DeviceWish) {
 
 /// Pages that are mapped but were never touched.
 fn cold(list: &mut List, block_allowed: bool) {
-    let record = list.arena.at(specimen::RECORD);
+    let record = list.arena.at(sample::RECORD);
     let (at, good) = (list.arena.at(place::COLD), list.arena.at(place::OUT1));
     let jobs = [
         ("read", false, Descriptor::memory_move(at, good, 8192)),
@@ -493,28 +499,28 @@ fn cold(list: &mut List, block_allowed: bool) {
                 let wish = DeviceWish { residency, ..liberal(&list.capabilities) };
                 let fault = residency == Residency::Strict && !block;
                 let name = format!("{what} of untouched pages, {residency:?}, block on fault: {block}");
-                list.script(section::FAULTS, name, &wish, move |stand| {
-                    stand.arena.forget(place::COLD, 0x4000);
-                    stand.arena.set(good, 8192, 0);
-                    let want = if fault {
-                        Want::fault(0x03, write, at).bytes_completed(0).open_info()
+                list.script(section::FAULTS, name, &wish, move |fixture| {
+                    fixture.arena.forget(place::COLD, 0x4000);
+                    fixture.arena.set(good, 8192, 0);
+                    let expected_record = if fault {
+                        ExpectedRecord::fault(0x03, write, at).bytes_completed(0).open_info()
                     } else {
-                        Want::success()
+                        ExpectedRecord::success()
                     };
-                    stand.expect(&d, &want)
+                    fixture.expect(&d, &expected_record)
                 });
             }
         }
     }
-    // While page requests are on, record and list are always waited for.
+    // With page requests enabled, the device always waits for record and list.
     let wish = DeviceWish { residency: Residency::Strict, ..DeviceWish::default() };
     let d = Descriptor::nop().with_record(at);
-    list.script(section::FAULTS, "an untouched record page is waited for", &wish, move |stand| {
-        stand.arena.forget(place::COLD, 0x4000);
-        let portal = stand.portal(crate::subject::PortalWish::of(0))?;
-        stand.submit(&*portal, &d)?;
-        stand.device.settle();
-        same("status", 1, stand.arena.status_word(at) & 0xff)
+    list.script(section::FAULTS, "an untouched record page is waited for", &wish, move |fixture| {
+        fixture.arena.forget(place::COLD, 0x4000);
+        let portal = fixture.portal(crate::subject::PortalWish::of(0))?;
+        fixture.submit(&*portal, &d)?;
+        fixture.device.settle();
+        same("status", 1, fixture.arena.status_word(at) & 0xff)
     });
 }
 

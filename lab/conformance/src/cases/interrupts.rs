@@ -1,28 +1,34 @@
-//! Completion interrupts: handles, tables, permission, and that they follow errors too.
+//! Completion interrupts: handles, tables, permission, and interrupts after errors.
 
 use super::{List, liberal};
 use crate::bring_up::{Map, command, open_interrupt};
 use crate::case::{Verdict, same, section, skip};
-use crate::specimen;
-use crate::stand::Stand;
+use crate::expected::{Expect, ExpectedRecord, Information};
+use crate::fixture::Fixture;
+use crate::sample;
 use crate::subject::{DeviceWish, HANDLE, HERE, Interrupt, PortalWish, QueueWish, STRANGER};
-use crate::want::{Expect, Information, Want};
 use telpher_abi::registers::{CommandCode, MsixPerm, PortalKind, offset};
 use telpher_abi::{Descriptor, Flags};
 
 fn nop(list: &List, handle: u16) -> Descriptor {
-    let d = Descriptor::nop().with_record(list.arena.at(specimen::RECORD));
+    let d = Descriptor::nop().with_record(list.arena.at(sample::RECORD));
     d.and_flags(Flags::REQUEST_COMPLETION_INTERRUPT).with_interrupt_handle(handle)
 }
 
-/// Runs `d` and compares the interrupts it leads to.
-fn sends(stand: &Stand, portal: PortalWish, d: &Descriptor, want: &Want, interrupts: &[Interrupt]) -> Verdict {
-    stand.interrupts()?;
-    let portal = stand.portal(portal)?;
-    let record = stand.run(&*portal, d)?;
-    stand.compare(want, &record)?;
-    stand.device.settle();
-    same("interrupts", interrupts, &stand.interrupts()?[..])
+/// Runs `d` and compares the resulting interrupts.
+fn sends(
+    fixture: &Fixture,
+    portal: PortalWish,
+    d: &Descriptor,
+    expected_record: &ExpectedRecord,
+    interrupts: &[Interrupt],
+) -> Verdict {
+    fixture.interrupts()?;
+    let portal = fixture.portal(portal)?;
+    let record = fixture.run(&*portal, d)?;
+    fixture.compare(expected_record, &record)?;
+    fixture.device.settle();
+    same("interrupts", interrupts, &fixture.interrupts()?[..])
 }
 
 fn delivery(list: &mut List, wish: &DeviceWish) {
@@ -40,40 +46,40 @@ fn delivery(list: &mut List, wish: &DeviceWish) {
             section::HANDLES,
             format!("a completion through {kind:?} sends {interrupt:?}"),
             wish,
-            move |stand| sends(stand, PortalWish::of(0).kind(kind), &d, &Want::success(), &[interrupt]),
+            move |fixture| sends(fixture, PortalWish::of(0).kind(kind), &d, &ExpectedRecord::success(), &[interrupt]),
         );
-        list.script(section::HANDLES, format!("a member through {kind:?} sends {interrupt:?}"), wish, move |stand| {
-            let at = stand.at(specimen::SURROUND);
-            stand.arena.write_list(at, &[d, Descriptor::nop()]);
-            let batch = Descriptor::batch(at, 2).with_record(stand.at(specimen::BATCH_RECORD));
-            let want = Want::success().bytes_completed(2);
-            sends(stand, PortalWish::of(0).kind(kind), &batch, &want, &[interrupt])
+        list.script(section::HANDLES, format!("a member through {kind:?} sends {interrupt:?}"), wish, move |fixture| {
+            let at = fixture.at(sample::SURROUND);
+            fixture.arena.write_list(at, &[d, Descriptor::nop()]);
+            let batch = Descriptor::batch(at, 2).with_record(fixture.at(sample::BATCH_RECORD));
+            let expected_record = ExpectedRecord::success().bytes_completed(2);
+            sends(fixture, PortalWish::of(0).kind(kind), &batch, &expected_record, &[interrupt])
         });
     }
-    let plain = Descriptor::nop().with_record(list.arena.at(specimen::RECORD));
-    list.script(section::HANDLES, "no request, no interrupt", wish, move |stand| {
-        sends(stand, PortalWish::of(0), &plain, &Want::success(), &[])
+    let plain = Descriptor::nop().with_record(list.arena.at(sample::RECORD));
+    list.script(section::HANDLES, "no request, no interrupt", wish, move |fixture| {
+        sends(fixture, PortalWish::of(0), &plain, &ExpectedRecord::success(), &[])
     });
-    let refused = specimen::with_byte(&d, 40, 1);
-    list.script(section::HANDLES, "a refused descriptor sends its interrupt", wish, move |stand| {
-        sends(stand, PortalWish::of(0), &refused, &Want::status(0x12), &[Interrupt::Msix(HANDLE)])
+    let refused = sample::with_byte(&d, 40, 1);
+    list.script(section::HANDLES, "a refused descriptor sends its interrupt", wish, move |fixture| {
+        sends(fixture, PortalWish::of(0), &refused, &ExpectedRecord::status(0x12), &[Interrupt::Msix(HANDLE)])
     });
-    list.script(section::HANDLES, "an interrupt needs no record", wish, move |stand| {
-        stand.interrupts()?;
+    list.script(section::HANDLES, "an interrupt needs no record", wish, move |fixture| {
+        fixture.interrupts()?;
         let bare = Descriptor::nop().with_flags(Flags::REQUEST_COMPLETION_INTERRUPT).with_interrupt_handle(HANDLE);
-        let portal = stand.portal(PortalWish::of(0))?;
-        stand.submit(&*portal, &bare)?;
-        stand.device.settle();
-        same("interrupts", vec![Interrupt::Msix(HANDLE)], stand.interrupts()?)
+        let portal = fixture.portal(PortalWish::of(0))?;
+        fixture.submit(&*portal, &bare)?;
+        fixture.device.settle();
+        same("interrupts", vec![Interrupt::Msix(HANDLE)], fixture.interrupts()?)
     });
-    list.script(section::HANDLES, "a drain may be heard of by its interrupt alone", wish, move |stand| {
-        stand.interrupts()?;
+    list.script(section::HANDLES, "a drain may be heard of by its interrupt alone", wish, move |fixture| {
+        fixture.interrupts()?;
         let drain = Descriptor::drain().with_flags(Flags::REQUEST_COMPLETION_INTERRUPT).with_interrupt_handle(HANDLE);
-        let portal = stand.portal(PortalWish::of(0))?;
-        stand.submit(&*portal, &drain)?;
-        stand.device.settle();
-        stand.no_sw_error()?;
-        same("interrupts", vec![Interrupt::Msix(HANDLE)], stand.interrupts()?)
+        let portal = fixture.portal(PortalWish::of(0))?;
+        fixture.submit(&*portal, &drain)?;
+        fixture.device.settle();
+        fixture.no_sw_error()?;
+        same("interrupts", vec![Interrupt::Msix(HANDLE)], fixture.interrupts()?)
     });
 }
 
@@ -82,24 +88,24 @@ fn permission(list: &mut List, wish: &DeviceWish) {
         let d = nop(list, handle);
         for member in [false, true] {
             let name = format!("handle {handle:#x}, which is not open, gives 0x19, member: {member}");
-            list.one(section::HANDLES, name, wish, d, member, Expect::RecordAndLog(Want::status(0x19)));
+            list.one(section::HANDLES, name, wish, d, member, Expect::RecordAndLog(ExpectedRecord::status(0x19)));
         }
-        list.script(section::HANDLES, format!("handle {handle:#x} sends nothing"), wish, move |stand| {
-            sends(stand, PortalWish::of(0), &d, &Want::status(0x19), &[])
+        list.script(section::HANDLES, format!("handle {handle:#x} sends nothing"), wish, move |fixture| {
+            sends(fixture, PortalWish::of(0), &d, &ExpectedRecord::status(0x19), &[])
         });
-        list.script(section::SWERROR, format!("SWERROR names handle {handle:#x}"), wish, move |stand| {
-            if !stand.promises.handle_logged {
+        list.script(section::SWERROR, format!("SWERROR names handle {handle:#x}"), wish, move |fixture| {
+            if !fixture.promises.handle_logged {
                 return skip("invalid handles are not promised to be logged");
             }
-            stand.registers()?;
-            stand.clear_sw_error();
-            stand.expect(&d, &Want::status(0x19))?;
-            let error = stand.sw_error().expect("registers are there");
+            fixture.registers()?;
+            fixture.clear_sw_error();
+            fixture.expect(&d, &ExpectedRecord::status(0x19))?;
+            let error = fixture.sw_error().expect("registers are there");
             same("code", 0x19, error.error_code())?;
             same("handle", u32::from(handle), error.error_information() & 0xffff)
         });
     }
-    // The table entry's PASID must be the descriptor's, both ways.
+    // The table entry's PASID must equal the descriptor's, in both directions.
     let entries = [
         ("another PASID", true, STRANGER, 0x19),
         ("no PASID", false, 0, 0x19),
@@ -108,25 +114,32 @@ fn permission(list: &mut List, wish: &DeviceWish) {
     for (what, enable, pasid, status) in entries {
         let d = nop(list, HANDLE);
         let name = format!("an entry with {what} gives {status:#04x}");
-        list.fresh(section::HANDLES, name, wish, move |stand| {
-            open_interrupt(stand.registers()?, HANDLE, enable, pasid);
-            stand.expect(&d, &Want::status(status))
+        list.fresh(section::HANDLES, name, wish, move |fixture| {
+            open_interrupt(fixture.registers()?, HANDLE, enable, pasid);
+            fixture.expect(&d, &ExpectedRecord::status(status))
         });
     }
     let d = nop(list, HANDLE);
-    list.fresh(section::HANDLES, "an entry that ignores drops the interrupt", wish, move |stand| {
-        let registers = stand.registers()?;
+    list.fresh(section::HANDLES, "an entry that ignores drops the interrupt", wish, move |fixture| {
+        let registers = fixture.registers()?;
         let entry = MsixPerm::default().with_pasid_enable(true).with_pasid(HERE).with_ignore(true);
         registers.write(Map::of(registers).msix_perm + 8 * u64::from(HANDLE), 4, entry.0[0]);
-        sends(stand, PortalWish::of(0), &d, &Want::success(), &[])
+        sends(fixture, PortalWish::of(0), &d, &ExpectedRecord::success(), &[])
     });
     // Without a PASID the entry must have none either.
     let plain = DeviceWish { user_interrupts: true, ..DeviceWish::default() }
         .queue(QueueWish { pasid_enable: false, ..QueueWish::default() });
-    list.one(section::HANDLES, "a queue without PASID uses an entry without one", &plain, d, false, Want::success());
-    list.fresh(section::HANDLES, "a queue without PASID is refused an entry with one", &plain, move |stand| {
-        open_interrupt(stand.registers()?, HANDLE, true, HERE);
-        stand.expect(&d, &Want::status(0x19))
+    list.one(
+        section::HANDLES,
+        "a queue without PASID uses an entry without one",
+        &plain,
+        d,
+        false,
+        ExpectedRecord::success(),
+    );
+    list.fresh(section::HANDLES, "a queue without PASID is refused an entry with one", &plain, move |fixture| {
+        open_interrupt(fixture.registers()?, HANDLE, true, HERE);
+        fixture.expect(&d, &ExpectedRecord::status(0x19))
     });
 }
 
@@ -140,20 +153,20 @@ fn masked(list: &mut List, wish: &DeviceWish) {
         section::HANDLES,
         "a masked entry of the message storage delivers when it is unmasked",
         wish,
-        move |stand| {
-            let registers = stand.registers()?;
+        move |fixture| {
+            let registers = fixture.registers()?;
             let control = Map::of(registers).ims + 16 * u64::from(HANDLE) + 12;
             let open = registers.read(control, 4);
             registers.write(control, 4, open | 1);
-            sends(stand, PortalWish::of(0).kind(PortalKind::UnlimitedIms), &d, &Want::success(), &[])?;
+            sends(fixture, PortalWish::of(0).kind(PortalKind::UnlimitedIms), &d, &ExpectedRecord::success(), &[])?;
             same("mask and pending", 3, registers.read(control, 4) & 3)?;
             registers.write(control, 4, open);
-            same("interrupts", vec![Interrupt::Ims(HANDLE)], stand.interrupts()?)?;
+            same("interrupts", vec![Interrupt::Ims(HANDLE)], fixture.interrupts()?)?;
             same("mask and pending", 0, registers.read(control, 4) & 3)
         },
     );
-    list.fresh(section::HANDLES, "a message address outside 0xFEE is ignored", wish, |stand| {
-        let registers = stand.registers()?;
+    list.fresh(section::HANDLES, "a message address outside 0xFEE is ignored", wish, |fixture| {
+        let registers = fixture.registers()?;
         let at = Map::of(registers).ims + 16 * u64::from(HANDLE);
         for bad in [0xfed0_0000, 0x1_fee0_0000, 0] {
             registers.write(at, 8, bad);
@@ -163,34 +176,40 @@ fn masked(list: &mut List, wish: &DeviceWish) {
     });
 }
 
-/// Where handles are requested, they can be given back.
+/// If handles are requested, they can be released.
 fn handles(list: &mut List, wish: &DeviceWish) {
     if !list.capabilities.gen_cap.command_capability() {
         return;
     }
     let d = nop(list, HANDLE);
-    list.fresh(section::HANDLES, "a released handle is invalid, and valid again when requested", wish, move |stand| {
-        let registers = stand.registers()?;
-        if registers.read(offset::CMDCAP, 8) >> 13 & 3 != 3 {
-            return skip("handles are not requested here");
-        }
-        for (code, status) in [(CommandCode::ReleaseInterruptHandle, 0x19), (CommandCode::RequestInterruptHandle, 0x01)]
-        {
-            if let Err(error) = command(registers, code, HANDLE.into()) {
-                return crate::case::fail("the command succeeds", error);
+    list.fresh(
+        section::HANDLES,
+        "a released handle is invalid, and valid again when requested",
+        wish,
+        move |fixture| {
+            let registers = fixture.registers()?;
+            if registers.read(offset::CMDCAP, 8) >> 13 & 3 != 3 {
+                return skip("handles are not requested here");
             }
-            stand.clear_sw_error();
-            stand.expect(&d, &Want::status(status))?;
-        }
-        Ok(())
-    });
+            for (code, status) in
+                [(CommandCode::ReleaseInterruptHandle, 0x19), (CommandCode::RequestInterruptHandle, 0x01)]
+            {
+                if let Err(error) = command(registers, code, HANDLE.into()) {
+                    return crate::case::fail("the command succeeds", error);
+                }
+                fixture.clear_sw_error();
+                fixture.expect(&d, &ExpectedRecord::status(status))?;
+            }
+            Ok(())
+        },
+    );
 }
 
 /// GENCFG User-mode Interrupts Enable.
 fn user_mode(list: &mut List) {
     let d = nop(list, HANDLE);
     let off = DeviceWish::default();
-    let flag = Want::invalid_flags(1 << 4, 0);
+    let flag = ExpectedRecord::invalid_flags(1 << 4, 0);
     list.one(section::HANDLES, "users get no interrupts while GENCFG[12] = 0", &off, d, false, flag);
     list.one(section::HANDLES, "members get no interrupts while GENCFG[12] = 0", &off, d, true, flag);
     let bare = Descriptor::nop().with_flags(Flags::REQUEST_COMPLETION_INTERRUPT).with_interrupt_handle(HANDLE);
@@ -198,9 +217,23 @@ fn user_mode(list: &mut List) {
     list.one(section::HANDLES, "a refused interrupt flag is logged", &off, bare, false, logged);
     let mut privileged = off.clone().queue(QueueWish { privileged: true, ..QueueWish::default() });
     privileged.pci.privileged_mode = true;
-    list.one(section::HANDLES, "a privileged queue needs no GENCFG[12]", &privileged, d, false, Want::success());
+    list.one(
+        section::HANDLES,
+        "a privileged queue needs no GENCFG[12]",
+        &privileged,
+        d,
+        false,
+        ExpectedRecord::success(),
+    );
     let plain = off.queue(QueueWish { pasid_enable: false, ..QueueWish::default() });
-    list.one(section::HANDLES, "a queue without PASID needs no GENCFG[12]", &plain, d, false, Want::success());
+    list.one(
+        section::HANDLES,
+        "a queue without PASID needs no GENCFG[12]",
+        &plain,
+        d,
+        false,
+        ExpectedRecord::success(),
+    );
 }
 
 pub(super) fn add(list: &mut List) {

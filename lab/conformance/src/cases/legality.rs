@@ -2,36 +2,40 @@
 
 use super::{List, liberal};
 use crate::case::section;
-use crate::specimen;
-use crate::stand::context;
+use crate::expected::{Expect, ExpectedRecord, Information};
+use crate::fixture::context;
+use crate::sample;
 use crate::subject::{DeviceWish, QueueWish};
 use crate::table::{LATER_OPERATIONS, OPERATIONS, OpRow, flag};
-use crate::want::{Expect, Information, Want};
 use std::collections::BTreeSet;
 use telpher_abi::registers::OpCap;
 use telpher_abi::{Descriptor, Flags, Opcode};
 
-/// What a legal specimen with these flags leads to.
+/// The expected result of a legal sample with these flags.
 fn success(row: &OpRow, flags: u32) -> Expect {
     if flags & flag::RCR == 0 {
         return Expect::Silence;
     }
-    // Batch Error says that something failed before: the Batch ends as failed, with Result 1.
-    let want = if row.code == 0x01 && flags & flag::OP0 != 0 { Want::status(0x05) } else { Want::success() };
-    // Values are checked elsewhere; here it matters that the operation ran.
-    let want = if row.code == 0x01 { want.bytes_completed(2) } else { want };
-    want.any_result().any_specific().into()
+    // Batch Error reports an earlier failure: the Batch ends as failed, with Result 1.
+    let expected_record = if row.code == 0x01 && flags & flag::OP0 != 0 {
+        ExpectedRecord::status(0x05)
+    } else {
+        ExpectedRecord::success()
+    };
+    // Values are checked elsewhere; these cases check that the operation ran.
+    let expected_record = if row.code == 0x01 { expected_record.bytes_completed(2) } else { expected_record };
+    expected_record.any_result().any_specific().into()
 }
 
-/// What a descriptor that fails a check leads to: its record, or SWERROR if it has none.
-pub(super) fn refused(flags: u32, want: Want) -> Expect {
-    if flags & flag::CRAV == 0 { Expect::Logged(want.code(), None) } else { want.into() }
+/// The expected result of a descriptor that fails a check: its record, or SWERROR if it has none.
+pub(super) fn refused(flags: u32, expected_record: ExpectedRecord) -> Expect {
+    if flags & flag::CRAV == 0 { Expect::Logged(expected_record.code(), None) } else { expected_record.into() }
 }
 
-/// What a specimen with these flags leads to on queue 0 of `wish`.
+/// The expected result of a sample with these flags on queue 0 of `wish`.
 fn verdict(list: &List, wish: &DeviceWish, row: &OpRow, flags: u32, member: bool) -> Expect {
     if member && matches!(row.code, 0x01 | 0x02) {
-        return refused(flags, Want::status(0x10));
+        return refused(flags, ExpectedRecord::status(0x10));
     }
     let capabilities = wish.capabilities.as_ref().unwrap_or(&list.capabilities);
     match row.judge(&context(wish, capabilities, member), flags) {
@@ -40,7 +44,7 @@ fn verdict(list: &List, wish: &DeviceWish, row: &OpRow, flags: u32, member: bool
             let open = fault.unsettled;
             Expect::Logged(0x11, Some(Information { value: fault.offending, open }))
         }
-        Some(fault) => Want::invalid_flags(fault.offending, fault.unsettled).into(),
+        Some(fault) => ExpectedRecord::invalid_flags(fault.offending, fault.unsettled).into(),
     }
 }
 
@@ -50,7 +54,7 @@ fn place_name(member: bool) -> &'static str {
 
 fn sweep(list: &mut List, label: &str, wish: &DeviceWish, pairs: bool) {
     for row in list.operations() {
-        let base = specimen::of(row, list.arena);
+        let base = sample::of(row, list.arena);
         let base_flags = base.flags().bits();
         for member in [false, true] {
             let mut sets = vec![base_flags, base_flags & !(flag::CRAV | flag::RCR), 0x00ff_ffff];
@@ -61,7 +65,7 @@ fn sweep(list: &mut List, label: &str, wish: &DeviceWish, pairs: bool) {
                 }
             }
             for flags in BTreeSet::from_iter(sets) {
-                let d = specimen::with_flags(row, &base, flags, list.arena);
+                let d = sample::with_flags(row, &base, flags, list.arena);
                 let expect = verdict(list, wish, row, flags, member);
                 let name = format!("{} with flags {flags:#08x}{}, {label}", row.name, place_name(member));
                 list.one(section::FLAGS, name, wish, d, member, expect);
@@ -75,37 +79,44 @@ fn opcodes(list: &mut List) {
     for code in 0..=255u8 {
         let opcode = Opcode::from_code(code);
         let known = OPERATIONS.iter().any(|row| row.code == code);
-        // A device that has a later operation is judged by another edition of this list.
+        // A device with a later operation needs another edition of this list.
         if list.has(opcode) && (known || LATER_OPERATIONS.contains(&code)) {
             continue;
         }
         for member in [false, true] {
-            let record = list.arena.at(specimen::RECORD);
+            let record = list.arena.at(sample::RECORD);
             let bare = Descriptor::new(opcode).with_record(record);
             let name = format!("opcode {code:#04x} is refused{}", place_name(member));
-            list.one(section::OPCODES, name, &wish, bare, member, Want::status(0x10));
+            list.one(section::OPCODES, name, &wish, bare, member, ExpectedRecord::status(0x10));
             for bit in (0..24).filter(|bit| 1 << bit & (flag::CRAV | flag::RCR | flag::RCI) == 0) {
                 let d = bare.and_flags(Flags::from_bits_retain(1 << bit));
                 let name = format!("opcode {code:#04x} is refused before flag {bit}{}", place_name(member));
-                list.one(section::OPCODES, name, &wish, d, member, Expect::Record(Want::status(0x10), vec![0x11]));
+                list.one(
+                    section::OPCODES,
+                    name,
+                    &wish,
+                    d,
+                    member,
+                    Expect::Record(ExpectedRecord::status(0x10), vec![0x11]),
+                );
             }
         }
         let name = format!("opcode {code:#04x} without a record is logged");
         list.one(section::OPCODES, name, &wish, Descriptor::new(opcode), false, Expect::Logged(0x10, None));
     }
-    // OPCFG takes away one operation at a time, and leaves the others.
+    // OPCFG disables one operation at a time, and leaves the others.
     if list.capabilities.wq_cap.op_config() {
         for row in list.operations() {
             let opcode = Opcode::from_code(row.code);
-            let d = specimen::of(row, list.arena);
+            let d = sample::of(row, list.arena);
             let without = list.capabilities.op_cap.with(opcode, false);
             let wish = DeviceWish::default().queue(QueueWish { operations: Some(without), ..QueueWish::default() });
             let name = format!("{} is refused where OPCFG leaves it out", row.name);
-            list.one(section::OPCODES, name, &wish, d, false, Want::status(0x10));
-            // A no-operation is also what surrounds a member here.
+            list.one(section::OPCODES, name, &wish, d, false, ExpectedRecord::status(0x10));
+            // A no-operation is also the other member of a surrounding batch here.
             if !matches!(row.code, 0x00..=0x02) && list.has(Opcode::Batch) {
                 let name = format!("{} in a batch is refused where OPCFG leaves it out", row.name);
-                list.one(section::OPCODES, name, &wish, d, true, Want::status(0x10));
+                list.one(section::OPCODES, name, &wish, d, true, ExpectedRecord::status(0x10));
             }
             let only = OpCap::default().with(opcode, true);
             let wish = DeviceWish::default().queue(QueueWish { operations: Some(only), ..QueueWish::default() });
@@ -119,10 +130,10 @@ fn opcodes(list: &mut List) {
 
 fn reserved(list: &mut List, wish: &DeviceWish) {
     for row in list.operations() {
-        let base = specimen::of(row, list.arena);
+        let base = sample::of(row, list.arena);
         let base_flags = base.flags().bits();
         let context = context(wish, &list.capabilities, false);
-        // The plain specimen, and one with each flag that opens or closes a field.
+        // The plain sample, and one with each flag that makes a field valid or reserved.
         let mut sets = vec![base_flags, base_flags | flag::RCI];
         if !row.record_required && row.code != 0x02 {
             sets.push(0);
@@ -131,25 +142,25 @@ fn reserved(list: &mut List, wish: &DeviceWish) {
         sets.retain(|flags| row.judge(&context, *flags).is_none());
         sets.dedup();
         for flags in sets {
-            let d = specimen::with_flags(row, &base, flags, list.arena);
+            let d = sample::with_flags(row, &base, flags, list.arena);
             let whole = row.reserved_bytes(flags).flat_map(|byte| (0..8).map(move |bit| (byte, 1u8 << bit)));
             let parts = row.reserved_bits.iter().flat_map(|(byte, mask)| {
                 (0..8).map(|bit| 1u8 << bit).filter(move |bit| mask & bit != 0).map(move |bit| (*byte, bit))
             });
             for (byte, bit) in whole.chain(parts) {
-                let bad = specimen::with_byte(&d, byte, d.to_bytes()[usize::from(byte)] | bit);
+                let bad = sample::with_byte(&d, byte, d.to_bytes()[usize::from(byte)] | bit);
                 for member in [false, true] {
                     if member && matches!(row.code, 0x01 | 0x02) {
                         continue;
                     }
                     let place = place_name(member);
                     let name = format!("{} with flags {flags:#x} refuses byte {byte} = {bit:#04x}{place}", row.name);
-                    let expect = refused(flags, Want::status(0x12));
-                    list.script(section::RESERVED, name, wish, move |stand| {
-                        if !stand.promises.reserved_checked {
+                    let expect = refused(flags, ExpectedRecord::status(0x12));
+                    list.script(section::RESERVED, name, wish, move |fixture| {
+                        if !fixture.promises.reserved_checked {
                             return crate::case::skip("reserved fields are not all checked");
                         }
-                        stand.one(crate::subject::PortalWish::of(0), &bad, member, &expect)
+                        fixture.one(crate::subject::PortalWish::of(0), &bad, member, &expect)
                     });
                 }
             }
@@ -157,18 +168,18 @@ fn reserved(list: &mut List, wish: &DeviceWish) {
     }
 }
 
-/// The trusted double word is not the submitter's to fill in.
+/// The submitter may not set the trusted double word.
 fn trusted_dword(list: &mut List) {
-    let d = Descriptor::nop().with_record(list.arena.at(specimen::RECORD));
+    let d = Descriptor::nop().with_record(list.arena.at(sample::RECORD));
     let garbage = Descriptor([d.0[0] | 0xffff_ffff, d.0[1], 0, 0, 0, 0, 0, 0]);
     let wish = DeviceWish::default();
     let name = "a dedicated queue ignores the descriptor's PASID and privilege";
-    list.one(section::RESERVED, name, &wish, garbage, false, Want::success());
+    list.one(section::RESERVED, name, &wish, garbage, false, ExpectedRecord::success());
     let name = "a member's PASID and privilege are ignored";
-    list.one(section::RESERVED, name, &wish, garbage, true, Want::success());
+    list.one(section::RESERVED, name, &wish, garbage, true, ExpectedRecord::success());
     let shared = DeviceWish::default().queue(QueueWish::shared());
     let name = "the CPU replaces the PASID and privilege of a shared submission";
-    list.one(section::RESERVED, name, &shared, garbage, false, Want::success());
+    list.one(section::RESERVED, name, &shared, garbage, false, ExpectedRecord::success());
 }
 
 /// Every selector of every operation, while TC-B is not mapped to a virtual channel.
@@ -176,7 +187,7 @@ fn traffic_classes(list: &mut List) {
     let mut wish = liberal(&list.capabilities);
     wish.groups[0].tc_b = 7;
     for row in list.operations() {
-        let base = specimen::of(row, list.arena);
+        let base = sample::of(row, list.arena);
         for member in [false, true] {
             if member && matches!(row.code, 0x01 | 0x02) {
                 continue;
@@ -188,9 +199,12 @@ fn traffic_classes(list: &mut List) {
                     if row.judge(&context, flags).is_some() || row.code == 0x01 && extra != 0 {
                         continue;
                     }
-                    let d = specimen::with_flags(row, &base, flags, list.arena);
-                    let expect =
-                        if bit == flag::CR_TC { Expect::Logged(0x1e, None) } else { Want::status(0x1e).into() };
+                    let d = sample::with_flags(row, &base, flags, list.arena);
+                    let expect = if bit == flag::CR_TC {
+                        Expect::Logged(0x1e, None)
+                    } else {
+                        ExpectedRecord::status(0x1e).into()
+                    };
                     let name =
                         format!("{} with flags {flags:#x} on a dead traffic class{}", row.name, place_name(member));
                     list.one(section::TRAFFIC, name, &wish, d, member, expect);

@@ -1,16 +1,16 @@
-//! Two violations at once: the one that is checked first is reported. The specification leaves the order open, so a device
-//! without that promise may report either.
+//! Two violations at once: the device reports the one that it checks first. The specification leaves the order open, so
+//! a device without that promise may report either.
 
 use super::{List, liberal};
 use crate::arena::Arena;
 use crate::case::{section, skip};
-use crate::specimen;
+use crate::expected::{Expect, ExpectedRecord};
+use crate::sample;
 use crate::subject::PortalWish;
 use crate::table::OpRow;
-use crate::want::{Expect, Want};
 use telpher_abi::{Descriptor, Flags};
 
-/// One way to break a descriptor: its place in the usual order (SPEC §5.4), its status, and the edit.
+/// A way to break a descriptor: its position in the usual order (SPEC §5.4), its status, and the edit.
 struct Violation {
     rank: u8,
     status: u8,
@@ -27,7 +27,7 @@ const MISALIGNED_RECORD: Violation = Violation {
 const FLAG_6: Violation =
     Violation { rank: 4, status: 0x11, name: "flag 6", edit: |d, _| d.and_flags(Flags::from_bits_retain(1 << 6)) };
 const BYTE_38: Violation =
-    Violation { rank: 5, status: 0x12, name: "byte 38", edit: |d, _| specimen::with_byte(d, 38, 1) };
+    Violation { rank: 5, status: 0x12, name: "byte 38", edit: |d, _| sample::with_byte(d, 38, 1) };
 const HANDLE: Violation = Violation {
     rank: 6,
     status: 0x19,
@@ -52,7 +52,7 @@ const SEED: Violation = Violation {
     name: "misaligned seed",
     edit: |d, arena| {
         let d = d.and_flags(Flags::from_bits_retain(1 << 16));
-        d.with_crc64_seed(0).with_crc_seed_address(arena.at(specimen::SEED) + 2)
+        d.with_crc64_seed(0).with_crc_seed_address(arena.at(sample::SEED) + 2)
     },
 };
 const OVERLAP: Violation = Violation { rank: 11, status: 0x16, name: "overlap", edit: |d, _| d.with_dst(d.src()) };
@@ -79,16 +79,16 @@ fn expect(first: &Violation, other: Option<&Violation>) -> Expect {
     let others = other.map(|v| vec![v.status]).unwrap_or_default();
     match first.status {
         0x1b => Expect::Logged(0x1b, None),
-        0x11 => Expect::Record(Want::invalid_flags(1 << 6, 0), others),
-        0x19 => Expect::RecordAndLog(Want::status(0x19)),
-        status => Expect::Record(Want::status(status), others),
+        0x11 => Expect::Record(ExpectedRecord::invalid_flags(1 << 6, 0), others),
+        0x19 => Expect::RecordAndLog(ExpectedRecord::status(0x19)),
+        status => Expect::Record(ExpectedRecord::status(status), others),
     }
 }
 
 pub(super) fn add(list: &mut List) {
     let wish = liberal(&list.capabilities);
     for row in list.operations() {
-        let base = specimen::of(row, list.arena);
+        let base = sample::of(row, list.arena);
         let violations = violations(row);
         for (i, a) in violations.iter().enumerate() {
             let single = (a.edit)(&base, list.arena);
@@ -98,14 +98,14 @@ pub(super) fn add(list: &mut List) {
                 // From the last check to the first, so that an edit that moves a range keeps the earlier violation.
                 let d = (a.edit)(&(b.edit)(&base, list.arena), list.arena);
                 let name = format!("{}, {} before {}, gives {:#04x}", row.name, a.name, b.name, a.status);
-                // Codes that go to SWERROR are not one of a set; they are asked for where the order is promised.
+                // Codes that go to SWERROR are not alternatives; they are tested if the order is promised.
                 let strict = [a, b].iter().any(|v| matches!(v.status, 0x1b | 0x19));
-                let want = expect(a, Some(b));
-                list.script(section::ORDER, name, &wish, move |stand| {
-                    if strict && !stand.promises.check_order {
+                let expected_record = expect(a, Some(b));
+                list.script(section::ORDER, name, &wish, move |fixture| {
+                    if strict && !fixture.promises.check_order {
                         return skip("the order of checks is not promised");
                     }
-                    stand.one(PortalWish::of(0), &d, false, &want)
+                    fixture.one(PortalWish::of(0), &d, false, &expected_record)
                 });
             }
         }

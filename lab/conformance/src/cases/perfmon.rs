@@ -1,16 +1,16 @@
-//! Performance counters: plain counts of what was submitted, done and completed.
+//! Performance counters: counts of submitted, executed and completed descriptors.
 
 use super::List;
 use crate::bring_up::Map;
-use crate::case::{Trouble, Verdict, holds, same, section, skip};
-use crate::specimen;
-use crate::stand::Stand;
+use crate::case::{NotPassed, Verdict, holds, same, section, skip};
+use crate::fixture::Fixture;
+use crate::sample;
 use crate::subject::{DeviceWish, Interrupt, PortalWish, QueueWish, Registers};
 use telpher_abi::perfmon::{CntrCfg, PerfCap, offset};
 use telpher_abi::registers::{self, IntCause};
 use telpher_abi::{Descriptor, Opcode};
 
-/// Category, event bit, what it counts, and the least and most it may count in the programme below.
+/// Category, event bit, its meaning, and the smallest and largest count in the program below.
 const EVENTS: [(u8, u32, &str, u64, u64); 14] = [
     (0, 0x10, "dedicated submissions", 13, 13),
     // The list of a batch may count as input: four units.
@@ -31,10 +31,10 @@ const EVENTS: [(u8, u32, &str, u64, u64); 14] = [
 
 /// 13 submissions: 3 no-operations, 2 moves of 128 bytes and one that faults at once, an unknown opcode, 2 fills of 256
 /// bytes, a batch of two no-operations without records, a drain, and 2 flushes without records.
-fn programme(stand: &Stand) -> Verdict {
-    let at = |offset| stand.at(offset);
-    let (src, out) = (at(specimen::COUNT), at(crate::arena::place::OUT1));
-    let portal = stand.portal(PortalWish::of(0))?;
+fn programme(fixture: &Fixture) -> Verdict {
+    let at = |offset| fixture.at(offset);
+    let (src, out) = (at(sample::COUNT), at(crate::arena::place::OUT1));
+    let portal = fixture.portal(PortalWish::of(0))?;
     let list = [
         Descriptor::nop(),
         Descriptor::nop(),
@@ -42,26 +42,26 @@ fn programme(stand: &Stand) -> Verdict {
         Descriptor::memory_move(src, out, 128),
         Descriptor::memory_move(src, out, 128),
         Descriptor::new(Opcode::from_code(0x0b)),
-        Descriptor::memory_move(stand.arena.unmapped(), out, 64),
+        Descriptor::memory_move(fixture.arena.unmapped(), out, 64),
         Descriptor::fill(0, out, 256),
         Descriptor::fill(0, out, 256),
-        Descriptor::batch(at(specimen::NOPS), 2),
+        Descriptor::batch(at(sample::NOPS), 2),
         Descriptor::drain(),
     ];
     for d in list {
-        let _ = stand.run(&*portal, &d.with_record(at(specimen::RECORD)))?;
+        let _ = fixture.run(&*portal, &d.with_record(at(sample::RECORD)))?;
     }
     // Two without a record.
     for _ in 0..2 {
-        stand.submit(&*portal, &Descriptor::cache_flush(out, 64))?;
+        fixture.submit(&*portal, &Descriptor::cache_flush(out, 64))?;
     }
-    stand.device.settle();
+    fixture.device.settle();
     Ok(())
 }
 
-/// Where the block lies, if the device has counters.
-fn block<'s>(stand: &'s Stand<'_>) -> Result<(&'s dyn Registers, u64, PerfCap), Trouble> {
-    let registers = stand.registers()?;
+/// Offset of the block, if the device has counters.
+fn block<'s>(fixture: &'s Fixture<'_>) -> Result<(&'s dyn Registers, u64, PerfCap), NotPassed> {
+    let registers = fixture.registers()?;
     let block = Map::of(registers).perfmon;
     let capability =
         if block == 0 { PerfCap::default() } else { PerfCap([registers.read(block + offset::PERFCAP, 8)]) };
@@ -77,68 +77,68 @@ fn count_nops(registers: &dyn Registers, block: u64, interrupt: bool) {
     registers.write(block + offset::CNTRCFG, 8, config.0[0]);
 }
 
-fn run_nops(stand: &Stand, queue: usize, count: u32) -> Verdict {
-    let portal = stand.portal(PortalWish::of(queue))?;
+fn run_nops(fixture: &Fixture, queue: usize, count: u32) -> Verdict {
+    let portal = fixture.portal(PortalWish::of(queue))?;
     for _ in 0..count {
-        let _ = stand.run(&*portal, &Descriptor::nop().with_record(stand.at(specimen::RECORD)))?;
+        let _ = fixture.run(&*portal, &Descriptor::nop().with_record(fixture.at(sample::RECORD)))?;
     }
-    stand.device.settle();
+    fixture.device.settle();
     Ok(())
 }
 
 /// Freezing, resetting, filtering and overflowing.
 fn controls(list: &mut List) {
     let two = DeviceWish::default().queues(vec![QueueWish::default(), QueueWish::default()]);
-    list.fresh(section::PERFMON, "a frozen counter stands still", &two, |stand| {
-        let (registers, block, capability) = block(stand)?;
+    list.fresh(section::PERFMON, "a frozen counter stands still", &two, |fixture| {
+        let (registers, block, capability) = block(fixture)?;
         if !capability.freeze() {
             return skip("counters cannot be frozen");
         }
         count_nops(registers, block, false);
         for (freeze, count) in [(0, 3), (1, 3), (0, 6)] {
             registers.write(block + offset::PERFFRZ, 4, freeze);
-            run_nops(stand, 0, 3)?;
+            run_nops(fixture, 0, 3)?;
             same("the count", count, registers.read(block + offset::CNTRDATA, 8))?;
         }
         Ok(())
     });
-    list.fresh(section::PERFMON, "PERFRST clears counters and their configuration", &two, |stand| {
-        let (registers, block, _) = block(stand)?;
+    list.fresh(section::PERFMON, "PERFRST clears counters and their configuration", &two, |fixture| {
+        let (registers, block, _) = block(fixture)?;
         count_nops(registers, block, false);
-        run_nops(stand, 0, 3)?;
+        run_nops(fixture, 0, 3)?;
         registers.write(block + offset::PERFRST, 4, 2);
         same("the count", 0, registers.read(block + offset::CNTRDATA, 8))?;
         registers.write(block + offset::PERFRST, 4, 1);
         same("the configuration", 0, registers.read(block + offset::CNTRCFG, 8))?;
-        run_nops(stand, 0, 3)?;
+        run_nops(fixture, 0, 3)?;
         same("the count", 0, registers.read(block + offset::CNTRDATA, 8))
     });
-    list.fresh(section::PERFMON, "a queue filter counts the queues it names", &two, |stand| {
-        let (registers, block, capability) = block(stand)?;
+    list.fresh(section::PERFMON, "a queue filter counts the queues it names", &two, |fixture| {
+        let (registers, block, capability) = block(fixture)?;
         if capability.filters() & 1 == 0 {
             return skip("counters have no queue filter");
         }
         same("the filter after reset", 0xffff_ffff, registers.read(block + offset::FLTCFG, 4))?;
         registers.write(block + offset::FLTCFG, 4, 2);
         count_nops(registers, block, false);
-        run_nops(stand, 0, 3)?;
-        run_nops(stand, 1, 2)?;
+        run_nops(fixture, 0, 3)?;
+        run_nops(fixture, 1, 2)?;
         same("the count", 2, registers.read(block + offset::CNTRDATA, 8))
     });
-    list.fresh(section::PERFMON, "a counter wraps, says so, and interrupts", &two, |stand| {
-        let (registers, block, capability) = block(stand)?;
-        let _ = stand.device.interrupts();
+    list.fresh(section::PERFMON, "a counter wraps, says so, and interrupts", &two, |fixture| {
+        let (registers, block, capability) = block(fixture)?;
+        let _ = fixture.device.interrupts();
         let width = capability.counter_width();
         let last = u64::MAX >> (64 - u32::from(width));
         registers.write(block + offset::CNTRDATA, 8, last - 1);
         count_nops(registers, block, capability.overflow_interrupt());
-        run_nops(stand, 0, 1)?;
+        run_nops(fixture, 0, 1)?;
         same(
             "count, overflow",
             (last, 0),
             (registers.read(block + offset::CNTRDATA, 8), registers.read(block + offset::OVFSTATUS, 4)),
         )?;
-        run_nops(stand, 0, 2)?;
+        run_nops(fixture, 0, 2)?;
         same(
             "count, overflow",
             (1, 1),
@@ -147,7 +147,7 @@ fn controls(list: &mut List) {
         if capability.overflow_interrupt() {
             let bit = u64::from(IntCause::PERFMON.bits());
             same("INTCAUSE", bit, registers.read(registers::offset::INTCAUSE, 4) & bit)?;
-            if let Some(interrupts) = stand.device.interrupts() {
+            if let Some(interrupts) = fixture.device.interrupts() {
                 same("interrupts", vec![Interrupt::Msix(0)], interrupts)?;
             }
         }
@@ -160,21 +160,21 @@ pub(super) fn add(list: &mut List) {
     controls(list);
     let wish = DeviceWish::default();
     for (category, bit, what, least, most) in EVENTS {
-        list.fresh(section::PERFMON, format!("a counter counts {what}: {least} to {most}"), &wish, move |stand| {
-            let (registers, block, _) = block(stand)?;
+        list.fresh(section::PERFMON, format!("a counter counts {what}: {least} to {most}"), &wish, move |fixture| {
+            let (registers, block, _) = block(fixture)?;
             if registers.read(block + offset::EVNTCAP + 8 * u64::from(category), 8) & u64::from(bit) == 0 {
                 return skip(format!("event {category}/{bit:#x} is not counted"));
             }
             let config = CntrCfg::default().with_enable(true).with_category(category).with_events(bit);
             registers.write(block + offset::CNTRCFG, 8, config.0[0]);
-            programme(stand)?;
+            programme(fixture)?;
             let count = registers.read(block + offset::CNTRDATA, 8);
             holds(format!("a count of {least} to {most}"), (least..=most).contains(&count), || format!("{count}"))
         });
     }
-    list.fresh(section::PERFMON, "a counter that is off counts nothing", &wish, |stand| {
-        let (registers, block, _) = block(stand)?;
-        programme(stand)?;
+    list.fresh(section::PERFMON, "a counter that is off counts nothing", &wish, |fixture| {
+        let (registers, block, _) = block(fixture)?;
+        programme(fixture)?;
         same("the count", 0, registers.read(block + offset::CNTRDATA, 8))
     });
     let shared = DeviceWish::default().queue(QueueWish { size: 8, threshold: 4, ..QueueWish::shared() });
@@ -184,23 +184,23 @@ pub(super) fn add(list: &mut List) {
         (0x04, "accepted through the unlimited portal", 4),
         (0x08, "Retry through the unlimited portal", 3),
     ] {
-        list.fresh(section::PERFMON, format!("a counter counts what a shared queue {what}"), &shared, move |stand| {
-            let (registers, block, _) = block(stand)?;
+        list.fresh(section::PERFMON, format!("a counter counts what a shared queue {what}"), &shared, move |fixture| {
+            let (registers, block, _) = block(fixture)?;
             if registers.read(block + offset::EVNTCAP, 8) & u64::from(bit) == 0 {
                 return skip(format!("event 0/{bit:#x} is not counted"));
             }
             let config = CntrCfg::default().with_enable(true).with_events(bit);
             registers.write(block + offset::CNTRCFG, 8, config.0[0]);
-            let limited = stand.portal(PortalWish::of(0).kind(telpher_abi::registers::PortalKind::LimitedMsix))?;
-            let unlimited = stand.portal(PortalWish::of(0))?;
-            stand.hold()?;
+            let limited = fixture.portal(PortalWish::of(0).kind(telpher_abi::registers::PortalKind::LimitedMsix))?;
+            let unlimited = fixture.portal(PortalWish::of(0))?;
+            fixture.hold()?;
             for (portal, offers) in [(&limited, 6), (&unlimited, 7)] {
                 for _ in 0..offers {
-                    let _ = stand.arena.offer(&**portal, &Descriptor::nop());
+                    let _ = fixture.arena.offer(&**portal, &Descriptor::nop());
                 }
             }
-            stand.release();
-            stand.device.settle();
+            fixture.release();
+            fixture.device.settle();
             same("the count", times, registers.read(block + offset::CNTRDATA, 8))
         });
     }

@@ -1,51 +1,51 @@
-//! Queues and portals: what is taken, what is told to come back, what is lost, and who is served when.
+//! Queues and portals: accepted, refused and lost descriptors, and the order of service.
 
 use super::List;
 use crate::arena::place;
 use crate::bring_up::{Map, command};
-use crate::case::{Trouble, Verdict, fail, holds, same, same_bytes, section};
-use crate::specimen;
-use crate::stand::Stand;
+use crate::case::{NotPassed, Verdict, fail, holds, same, same_bytes, section};
+use crate::expected::ExpectedRecord;
+use crate::fixture::Fixture;
+use crate::sample;
 use crate::subject::{DeviceWish, GroupWish, Instruction, PortalWish, QueueWish, STRANGER};
-use crate::want::Want;
 use telpher_abi::registers::{CommandCode, PortalKind};
 use telpher_abi::{Descriptor, Flags, Opcode};
 use telpher_portal::{Offer, Portal, QueueMode};
 
-/// Records of the descriptors offered here.
+/// Records of the descriptors of these cases.
 const RECORDS: u64 = place::RECORDS + 0x2000;
 /// Batch lists of the dispatch log.
 const LISTS: u64 = place::LISTS + 0x1_0000;
 
-fn record(stand: &Stand, i: usize) -> u64 {
-    stand.at(RECORDS + 32 * i as u64)
+fn record(fixture: &Fixture, i: usize) -> u64 {
+    fixture.at(RECORDS + 32 * i as u64)
 }
 
-fn nop(stand: &Stand, i: usize) -> Descriptor {
-    stand.arena.clear_record(record(stand, i));
-    Descriptor::nop().with_record(record(stand, i))
+fn nop(fixture: &Fixture, i: usize) -> Descriptor {
+    fixture.arena.clear_record(record(fixture, i));
+    Descriptor::nop().with_record(record(fixture, i))
 }
 
-/// Offers no-operations `range` until one is not taken; returns how many were.
-fn offer_until_retry(stand: &Stand, portal: &dyn Portal, from: usize, most: usize) -> usize {
+/// Offers no-operations `range` until one is not taken; returns the number of taken ones.
+fn offer_until_retry(fixture: &Fixture, portal: &dyn Portal, from: usize, most: usize) -> usize {
     (0..most)
         .take_while(|i| {
-            let d = nop(stand, from + i);
-            stand.arena.offer(portal, &d) == Offer::Taken
+            let d = nop(fixture, from + i);
+            fixture.arena.offer(portal, &d) == Offer::Taken
         })
         .count()
 }
 
 /// After release: exactly the descriptors `0..done` have succeeded, `done..all` have no record.
-fn finished(stand: &Stand, portal: &dyn Portal, done: usize, all: usize) -> Verdict {
-    stand.release();
+fn finished(fixture: &Fixture, portal: &dyn Portal, done: usize, all: usize) -> Verdict {
+    fixture.release();
     for i in 0..done {
-        let got = stand.wait(portal, record(stand, i)).map(|r| r.status_code());
+        let got = fixture.wait(portal, record(fixture, i)).map(|r| r.status_code());
         same(&format!("status of descriptor {i}"), Some(1), got)?;
     }
-    stand.device.settle();
+    fixture.device.settle();
     for i in done..all {
-        same(&format!("record of descriptor {i}"), 0, stand.arena.status_word(record(stand, i)))?;
+        same(&format!("record of descriptor {i}"), 0, fixture.arena.status_word(record(fixture, i)))?;
     }
     Ok(())
 }
@@ -58,35 +58,35 @@ fn shared(list: &mut List) {
             section::QUEUES,
             format!("a shared queue of {size} says Retry above threshold {threshold}"),
             &wish,
-            move |stand| {
+            move |fixture| {
                 for i in 0..all + 2 {
-                    stand.arena.clear_record(record(stand, i));
+                    fixture.arena.clear_record(record(fixture, i));
                 }
-                let limited = stand.portal(PortalWish::of(0).kind(PortalKind::LimitedMsix))?;
-                let unlimited = stand.portal(PortalWish::of(0))?;
-                stand.hold()?;
-                same("taken by the limited portal", limit, offer_until_retry(stand, &*limited, 0, all + 2))?;
-                let more = offer_until_retry(stand, &*unlimited, limit, all + 2);
+                let limited = fixture.portal(PortalWish::of(0).kind(PortalKind::LimitedMsix))?;
+                let unlimited = fixture.portal(PortalWish::of(0))?;
+                fixture.hold()?;
+                same("taken by the limited portal", limit, offer_until_retry(fixture, &*limited, 0, all + 2))?;
+                let more = offer_until_retry(fixture, &*unlimited, limit, all + 2);
                 same("taken more by the unlimited portal", all - limit, more)?;
-                same("the limited portal", Offer::Retry, stand.arena.offer(&*limited, &Descriptor::nop()))?;
-                finished(stand, &*unlimited, all, all + 2)?;
-                stand.no_sw_error()?;
+                same("the limited portal", Offer::Retry, fixture.arena.offer(&*limited, &Descriptor::nop()))?;
+                finished(fixture, &*unlimited, all, all + 2)?;
+                fixture.no_sw_error()?;
                 // Empty again.
-                stand.hold()?;
-                same("taken again", limit, offer_until_retry(stand, &*limited, 0, all + 2))?;
-                finished(stand, &*limited, limit, limit)
+                fixture.hold()?;
+                same("taken again", limit, offer_until_retry(fixture, &*limited, 0, all + 2))?;
+                finished(fixture, &*limited, limit, limit)
             },
         );
     }
     let wish = DeviceWish::default().queue(QueueWish { size: 16, threshold: 4, ..QueueWish::shared() });
-    list.fresh(section::QUEUES, "a threshold may change while the queue is enabled", &wish, |stand| {
-        let registers = stand.registers()?;
-        let limited = stand.portal(PortalWish::of(0).kind(PortalKind::LimitedMsix))?;
+    list.fresh(section::QUEUES, "a threshold may change while the queue is enabled", &wish, |fixture| {
+        let registers = fixture.registers()?;
+        let limited = fixture.portal(PortalWish::of(0).kind(PortalKind::LimitedMsix))?;
         let map = Map::of(registers);
         registers.write(map.wqcfg(0) + 4, 4, 9);
-        stand.hold()?;
-        same("taken", 9, offer_until_retry(stand, &*limited, 0, 20))?;
-        finished(stand, &*limited, 9, 9)
+        fixture.hold()?;
+        same("taken", 9, offer_until_retry(fixture, &*limited, 0, 20))?;
+        finished(fixture, &*limited, 9, 9)
     });
 }
 
@@ -98,25 +98,25 @@ fn dedicated(list: &mut List) {
                 section::QUEUES,
                 format!("a dedicated queue of {size} loses what comes when it is full, {kind:?}"),
                 &wish,
-                move |stand| {
+                move |fixture| {
                     let all = usize::from(size);
-                    let portal = stand.portal(PortalWish::of(0).kind(kind))?;
-                    stand.hold()?;
-                    same("taken", all, offer_until_retry(stand, &*portal, 0, all))?;
-                    stand.no_sw_error()?;
-                    let late = nop(stand, all);
-                    same("one too many", Offer::Taken, stand.arena.offer(&*portal, &late))?;
-                    if let Some(error) = stand.sw_error() {
+                    let portal = fixture.portal(PortalWish::of(0).kind(kind))?;
+                    fixture.hold()?;
+                    same("taken", all, offer_until_retry(fixture, &*portal, 0, all))?;
+                    fixture.no_sw_error()?;
+                    let late = nop(fixture, all);
+                    same("one too many", Offer::Taken, fixture.arena.offer(&*portal, &late))?;
+                    if let Some(error) = fixture.sw_error() {
                         same("SWERROR valid, overflow", (true, false), (error.valid(), error.overflow()))?;
                         same("SWERROR's code", 0x53, error.error_code())?;
                         same("SWERROR's queue", (true, 0), (error.wq_index_valid(), error.wq_index()))?;
                     }
-                    let later = nop(stand, all + 1);
-                    same("two too many", Offer::Taken, stand.arena.offer(&*portal, &later))?;
-                    if let Some(error) = stand.sw_error() {
+                    let later = nop(fixture, all + 1);
+                    same("two too many", Offer::Taken, fixture.arena.offer(&*portal, &later))?;
+                    if let Some(error) = fixture.sw_error() {
                         same("SWERROR valid, overflow", (true, true), (error.valid(), error.overflow()))?;
                     }
-                    finished(stand, &*portal, all, all + 2)
+                    finished(fixture, &*portal, all, all + 2)
                 },
             );
         }
@@ -125,25 +125,25 @@ fn dedicated(list: &mut List) {
 
 fn instructions(list: &mut List) {
     let shared = DeviceWish::default().queue(QueueWish::shared());
-    list.script(section::QUEUES, "a posted write to a shared queue is ignored", &shared, |stand| {
-        stand.clear_sw_error();
-        let portal = stand.portal(PortalWish::of(0).by(Instruction::Posted))?;
-        let d = nop(stand, 0);
-        same("the write", Offer::Taken, stand.arena.offer(&*portal, &d))?;
-        finished(stand, &*portal, 0, 1)?;
-        stand.no_sw_error()
+    list.script(section::QUEUES, "a posted write to a shared queue is ignored", &shared, |fixture| {
+        fixture.clear_sw_error();
+        let portal = fixture.portal(PortalWish::of(0).by(Instruction::Posted))?;
+        let d = nop(fixture, 0);
+        same("the write", Offer::Taken, fixture.arena.offer(&*portal, &d))?;
+        finished(fixture, &*portal, 0, 1)?;
+        fixture.no_sw_error()
     });
     list.script(
         section::QUEUES,
-        "a deferrable write to a dedicated queue is told Retry",
+        "a deferrable write to a dedicated queue gets Retry",
         &DeviceWish::default(),
-        |stand| {
-            stand.clear_sw_error();
-            let portal = stand.portal(PortalWish::of(0).by(Instruction::Deferrable))?;
-            let d = nop(stand, 0);
-            same("the write", Offer::Retry, stand.arena.offer(&*portal, &d))?;
-            finished(stand, &*portal, 0, 1)?;
-            stand.no_sw_error()
+        |fixture| {
+            fixture.clear_sw_error();
+            let portal = fixture.portal(PortalWish::of(0).by(Instruction::Deferrable))?;
+            let d = nop(fixture, 0);
+            same("the write", Offer::Retry, fixture.arena.offer(&*portal, &d))?;
+            finished(fixture, &*portal, 0, 1)?;
+            fixture.no_sw_error()
         },
     );
     // Supervisor privilege through ENQCMDS.
@@ -154,18 +154,18 @@ fn instructions(list: &mut List) {
             section::QUEUES,
             format!("a privileged shared submission, Privileged Mode Enable = {allowed}"),
             &wish,
-            move |stand| {
-                stand.clear_sw_error();
-                let portal = stand.portal(PortalWish::of(0).by(Instruction::DeferrableSupervisor))?;
-                let d = nop(stand, 0);
-                stand.submit(&*portal, &d)?;
-                let done = finished(stand, &*portal, allowed.into(), 1);
-                match stand.sw_error() {
+            move |fixture| {
+                fixture.clear_sw_error();
+                let portal = fixture.portal(PortalWish::of(0).by(Instruction::DeferrableSupervisor))?;
+                let d = nop(fixture, 0);
+                fixture.submit(&*portal, &d)?;
+                let done = finished(fixture, &*portal, allowed.into(), 1);
+                match fixture.sw_error() {
                     Some(error) if !allowed => {
                         same("SWERROR's code", (true, 0x1d), (error.valid(), error.error_code()))?;
                         same("SWERROR's privilege", true, error.privileged())?;
                     }
-                    _ => stand.no_sw_error()?,
+                    _ => fixture.no_sw_error()?,
                 }
                 done
             },
@@ -186,19 +186,19 @@ fn disabled(list: &mut List) {
                 section::QUEUES,
                 format!("{what} that was {mode:?} answers {answer:?} and does nothing"),
                 &wish,
-                move |stand| {
-                    let portal = stand.portal(PortalWish::of(0))?;
-                    if let Err(error) = command(stand.registers()?, code, operand) {
+                move |fixture| {
+                    let portal = fixture.portal(PortalWish::of(0))?;
+                    if let Err(error) = command(fixture.registers()?, code, operand) {
                         return fail("the command succeeds", error);
                     }
-                    let d = nop(stand, 0);
-                    same("the write", answer, stand.arena.offer(&*portal, &d))?;
-                    finished(stand, &*portal, 0, 1)?;
-                    stand.no_sw_error()
+                    let d = nop(fixture, 0);
+                    same("the write", answer, fixture.arena.offer(&*portal, &d))?;
+                    finished(fixture, &*portal, 0, 1)?;
+                    fixture.no_sw_error()
                 },
             );
         }
-        // No interrupt message storage: its portals are those of no queue.
+        // Without interrupt message storage there are no portals for it.
         let wish = DeviceWish::default().queue(queue);
         let mut without = list.capabilities;
         without.gen_cap = without.gen_cap.with_ims_size(0);
@@ -207,18 +207,18 @@ fn disabled(list: &mut List) {
             section::QUEUES,
             format!("without message storage the IMS portals of a {mode:?} queue are dead"),
             &wish,
-            move |stand| {
-                let portal = stand.portal(PortalWish::of(0).kind(PortalKind::UnlimitedIms))?;
-                let d = nop(stand, 0);
+            move |fixture| {
+                let portal = fixture.portal(PortalWish::of(0).kind(PortalKind::UnlimitedIms))?;
+                let d = nop(fixture, 0);
                 let answer = if mode == QueueMode::Shared { Offer::Retry } else { Offer::Taken };
-                same("the write", answer, stand.arena.offer(&*portal, &d))?;
-                finished(stand, &*portal, 0, 1)
+                same("the write", answer, fixture.arena.offer(&*portal, &d))?;
+                finished(fixture, &*portal, 0, 1)
             },
         );
     }
 }
 
-/// WQCFG's occupancy field counts what waits.
+/// WQCFG's occupancy field counts waiting descriptors.
 fn occupancy(list: &mut List) {
     if !list.capabilities.wq_cap.occupancy() {
         return;
@@ -229,85 +229,90 @@ fn occupancy(list: &mut List) {
             section::QUEUES,
             format!("occupancy of a {:?} queue counts what waits", queue.mode),
             &wish,
-            |stand| {
-                let registers = stand.registers()?;
-                let portal = stand.portal(PortalWish::of(0))?;
+            |fixture| {
+                let registers = fixture.registers()?;
+                let portal = fixture.portal(PortalWish::of(0))?;
                 let map = Map::of(registers);
-                stand.hold()?;
+                fixture.hold()?;
                 for i in 0..7usize {
                     same("occupancy", i, map.read_wqcfg(registers, 0).occupancy().into())?;
-                    let d = nop(stand, i);
-                    same("the write", Offer::Taken, stand.arena.offer(&*portal, &d))?;
+                    let d = nop(fixture, i);
+                    same("the write", Offer::Taken, fixture.arena.offer(&*portal, &d))?;
                 }
-                finished(stand, &*portal, 7, 7)?;
+                finished(fixture, &*portal, 7, 7)?;
                 same("occupancy", 0, map.read_wqcfg(registers, 0).occupancy())
             },
         );
     }
 }
 
-/// One client never reaches another's memory.
+/// A client never reaches another client's memory.
 fn strangers(list: &mut List) {
     let wish = DeviceWish::default().queue(QueueWish::shared());
-    let (src, out) = (list.arena.at(specimen::COUNT), list.arena.at(place::OUT1));
+    let (src, out) = (list.arena.at(sample::COUNT), list.arena.at(place::OUT1));
     for (what, d) in [
         ("read", Descriptor::crc_generation(src, 64, 0)),
         ("write", Descriptor::fill(0xffff_ffff, out, 64)),
         ("copy", Descriptor::memory_move(src, out, 64)),
     ] {
-        list.script(section::PASID, format!("a stranger's {what} does not reach this process"), &wish, move |stand| {
-            stand.clear_sw_error();
-            stand.arena.set(out, 64, 0x33);
-            let at = record(stand, 0);
-            let _ = nop(stand, 0);
-            let stranger = stand.portal(PortalWish::of(0).pasid(STRANGER))?;
-            stand.submit(&*stranger, &d.with_record(at))?;
-            stand.device.settle();
-            same_bytes("destination", &[0x33; 64], &stand.arena.read(out, 64))?;
-            same("the record", 0, stand.arena.status_word(at))?;
-            let Some(error) = stand.sw_error() else { return Ok(()) };
-            same("SWERROR", (true, 0x1a, STRANGER), (error.valid(), error.error_code(), error.pasid()))
-        });
+        list.script(
+            section::PASID,
+            format!("a stranger's {what} does not reach this process"),
+            &wish,
+            move |fixture| {
+                fixture.clear_sw_error();
+                fixture.arena.set(out, 64, 0x33);
+                let at = record(fixture, 0);
+                let _ = nop(fixture, 0);
+                let stranger = fixture.portal(PortalWish::of(0).pasid(STRANGER))?;
+                fixture.submit(&*stranger, &d.with_record(at))?;
+                fixture.device.settle();
+                same_bytes("destination", &[0x33; 64], &fixture.arena.read(out, 64))?;
+                same("the record", 0, fixture.arena.status_word(at))?;
+                let Some(error) = fixture.sw_error() else { return Ok(()) };
+                same("SWERROR", (true, 0x1a, STRANGER), (error.valid(), error.error_code(), error.pasid()))
+            },
+        );
     }
-    list.script(section::PASID, "two clients of one queue do not disturb each other", &wish, move |stand| {
-        let (here, stranger) = (stand.portal(PortalWish::of(0))?, stand.portal(PortalWish::of(0).pasid(STRANGER))?);
-        stand.arena.set(out, 0x1000, 0x33);
+    list.script(section::PASID, "two clients of one queue do not disturb each other", &wish, move |fixture| {
+        let (here, stranger) = (fixture.portal(PortalWish::of(0))?, fixture.portal(PortalWish::of(0).pasid(STRANGER))?);
+        fixture.arena.set(out, 0x1000, 0x33);
         for i in 0..12u64 {
-            let d = nop(stand, usize::try_from(i).expect("small"));
+            let d = nop(fixture, usize::try_from(i).expect("small"));
             let mine = Descriptor::memory_move(src, out + 128 * i, 64).with_record(d.completion_address());
-            stand.submit(&*here, &mine)?;
-            stand.submit(&*stranger, &Descriptor::fill(0, out + 128 * i, 128))?;
+            fixture.submit(&*here, &mine)?;
+            fixture.submit(&*stranger, &Descriptor::fill(0, out + 128 * i, 128))?;
         }
-        finished(stand, &*here, 12, 12)?;
+        finished(fixture, &*here, 12, 12)?;
         let mine: Vec<u8> = (0..64).collect();
         for i in 0..12 {
-            same_bytes("what was copied here", &mine, &stand.arena.read(out + 128 * i, 64))?;
-            same_bytes("what lies behind", &[0x33; 64], &stand.arena.read(out + 128 * i + 64, 64))?;
+            same_bytes("what was copied here", &mine, &fixture.arena.read(out + 128 * i, 64))?;
+            same_bytes("what lies behind", &[0x33; 64], &fixture.arena.read(out + 128 * i + 64, 64))?;
         }
         Ok(())
     });
-    list.script(section::PASID, "a batch's list is read in its submitter's memory", &wish, move |stand| {
-        stand.clear_sw_error();
-        let stranger = stand.portal(PortalWish::of(0).pasid(STRANGER))?;
-        let at = stand.at(LISTS);
-        stand.arena.write_list(at, &[Descriptor::fill(0, out, 64), Descriptor::fill(0, out, 64)]);
-        stand.arena.set(out, 64, 0x33);
-        stand.submit(&*stranger, &Descriptor::batch(at, 2))?;
-        stand.device.settle();
-        same_bytes("destination", &[0x33; 64], &stand.arena.read(out, 64))?;
-        let Some(error) = stand.sw_error() else { return Ok(()) };
+    list.script(section::PASID, "a batch's list is read in its submitter's memory", &wish, move |fixture| {
+        fixture.clear_sw_error();
+        let stranger = fixture.portal(PortalWish::of(0).pasid(STRANGER))?;
+        let at = fixture.at(LISTS);
+        fixture.arena.write_list(at, &[Descriptor::fill(0, out, 64), Descriptor::fill(0, out, 64)]);
+        fixture.arena.set(out, 64, 0x33);
+        fixture.submit(&*stranger, &Descriptor::batch(at, 2))?;
+        fixture.device.settle();
+        same_bytes("destination", &[0x33; 64], &fixture.arena.read(out, 64))?;
+        let Some(error) = fixture.sw_error() else { return Ok(()) };
         same("SWERROR", (true, 0x06, STRANGER), (error.valid(), error.error_code(), error.pasid()))
     });
 }
 
-/// Lets a held device work off `counts[q]` batches of every queue `q`, and returns the queues in the order of dispatch.
+/// Lets a held device process `counts[q]` batches of every queue `q`, and returns the queues in the order of dispatch.
 ///
-/// A batch moves the log up by one and writes its queue's number in front: in a group with one engine the log is the order
-/// of dispatch, newest first. A Batch counts as one dispatch.
-fn dispatch_log(stand: &Stand, counts: &[usize], round_robin: bool) -> Result<Vec<u8>, Trouble> {
+/// A batch moves the log up by one and writes its queue's number in front. In a group with one engine the log is the
+/// order of dispatch, newest first. A Batch counts as one dispatch.
+fn dispatch_log(fixture: &Fixture, counts: &[usize], round_robin: bool) -> Result<Vec<u8>, NotPassed> {
     let total: usize = counts.iter().sum();
-    let log = stand.at(place::OUT1);
-    stand.arena.set(log, total as u64 + 1, 0xff);
+    let log = fixture.at(place::OUT1);
+    fixture.arena.set(log, total as u64 + 1, 0xff);
     let mut plan: Vec<usize> = Vec::new();
     if round_robin {
         for i in 0..counts.iter().copied().max().unwrap_or(0) {
@@ -317,27 +322,28 @@ fn dispatch_log(stand: &Stand, counts: &[usize], round_robin: bool) -> Result<Ve
         plan.extend(counts.iter().enumerate().flat_map(|(q, n)| std::iter::repeat_n(q, *n)));
     }
     let length = u32::try_from(total).expect("short");
-    stand.hold()?;
+    fixture.hold()?;
     for (i, queue) in plan.iter().enumerate() {
-        let list = stand.at(LISTS + 128 * i as u64);
+        let list = fixture.at(LISTS + 128 * i as u64);
         let number = Descriptor::fill(*queue as u64, log, 1).and_flags(Flags::FENCE);
-        stand.arena.write_list(list, &[Descriptor::memory_move(log, log + 1, length), number]);
-        let _ = nop(stand, i);
-        let batch = Descriptor::batch(list, 2).with_record(record(stand, i));
-        same("the offer", Offer::Taken, stand.arena.offer(&*stand.portal(PortalWish::of(*queue))?, &batch))?;
+        fixture.arena.write_list(list, &[Descriptor::memory_move(log, log + 1, length), number]);
+        let _ = nop(fixture, i);
+        let batch = Descriptor::batch(list, 2).with_record(record(fixture, i));
+        same("the offer", Offer::Taken, fixture.arena.offer(&*fixture.portal(PortalWish::of(*queue))?, &batch))?;
     }
-    let portal = stand.portal(PortalWish::of(0))?;
-    stand.release();
+    let portal = fixture.portal(PortalWish::of(0))?;
+    fixture.release();
     for i in 0..total {
-        let got = stand.wait(&*portal, record(stand, i)).map(|r| r.status_code());
+        let got = fixture.wait(&*portal, record(fixture, i)).map(|r| r.status_code());
         same(&format!("status of batch {i}"), Some(1), got)?;
     }
-    let mut order = stand.arena.read(log, total as u64);
+    let mut order = fixture.arena.read(log, total as u64);
     order.reverse();
     Ok(order)
 }
 
-/// Weighted shares under saturation: every round of sum(priorities) dispatches holds each queue's priority, plus or minus
+/// Weighted shares under saturation: in every round of sum(priorities) dispatches each queue gets its priority, plus or
+/// minus one, and at least one.
 /// one, and never none.
 fn priorities(list: &mut List) {
     let has = |opcode| list.has(opcode);
@@ -366,13 +372,13 @@ fn priorities(list: &mut List) {
                     section::PRIORITY,
                     format!("priorities {priorities:?} share dispatches so, {mode:?}, {how}"),
                     &wish,
-                    move |stand| {
-                        let order = dispatch_log(stand, &counts, round_robin)?;
+                    move |fixture| {
+                        let order = dispatch_log(fixture, &counts, round_robin)?;
                         for (n, window) in order.chunks(round).enumerate() {
                             for (q, priority) in priorities.iter().enumerate() {
                                 let got = window.iter().filter(|x| usize::from(**x) == q).count();
                                 let so_far = order[..(n + 1) * round].iter().filter(|x| usize::from(**x) == q).count();
-                                let fair = |got: usize, want: usize| got.abs_diff(want) <= 1;
+                                let fair = |got: usize, expected: usize| got.abs_diff(expected) <= 1;
                                 holds(
                                     format!(
                                         "queue {q} is served {priority} times in round {n}, and in proportion so far"
@@ -390,16 +396,16 @@ fn priorities(list: &mut List) {
             }
         }
     }
-    // A queue alone gets everything, whatever its priority.
+    // A single queue gets all dispatches, whatever its priority.
     let wish = DeviceWish::default().queues(vec![
         QueueWish { priority: 1, size: 40, ..QueueWish::default() },
         QueueWish { priority: 15, size: 40, ..QueueWish::default() },
     ]);
-    list.fresh(section::PRIORITY, "an idle queue of high priority costs nothing", &wish, |stand| {
-        same("order", vec![0; 40], dispatch_log(stand, &[40, 0], false)?)
+    list.fresh(section::PRIORITY, "an idle queue of high priority costs nothing", &wish, |fixture| {
+        same("order", vec![0; 40], dispatch_log(fixture, &[40, 0], false)?)
     });
-    list.fresh(section::PRIORITY, "what runs out of one queue is followed by the other", &wish, |stand| {
-        let order = dispatch_log(stand, &[30, 3], false)?;
+    list.fresh(section::PRIORITY, "what runs out of one queue is followed by the other", &wish, |fixture| {
+        let order = dispatch_log(fixture, &[30, 3], false)?;
         let last = order.iter().rposition(|q| *q == 1).unwrap_or(usize::MAX);
         holds("the three of the high queue within the first six dispatches", last < 6, || format!("{order:?}"))
     });
@@ -414,67 +420,67 @@ fn order(list: &mut List) {
             section::FENCE,
             format!("the last of many writes through a {:?} queue wins", queue.mode),
             &wish,
-            move |stand| {
-                let portal = stand.portal(PortalWish::of(0))?;
+            move |fixture| {
+                let portal = fixture.portal(PortalWish::of(0))?;
                 for i in 0..16u64 {
-                    let d = nop(stand, usize::try_from(i).expect("small"));
+                    let d = nop(fixture, usize::try_from(i).expect("small"));
                     let fill =
                         Descriptor::fill(i * 0x0101_0101_0101_0101, out, 4096).with_record(d.completion_address());
-                    stand.submit(&*portal, &fill)?;
+                    fixture.submit(&*portal, &fill)?;
                 }
-                finished(stand, &*portal, 16, 16)?;
-                same_bytes("destination", &[15; 4096], &stand.arena.read(out, 4096))
+                finished(fixture, &*portal, 16, 16)?;
+                same_bytes("destination", &[15; 4096], &fixture.arena.read(out, 4096))
             },
         );
     }
-    // Four engines, two groups: nothing is lost and nothing is done twice.
+    // Four engines, two groups: nothing is lost and nothing is executed twice.
     let (engines, groups) = (list.capabilities.eng_cap.engines(), list.capabilities.grp_cap.groups());
     if engines >= 4 && groups >= 2 {
         let queues = vec![QueueWish::default(), QueueWish::shared()];
         let group = |engines| GroupWish { engines, queues: queues.clone(), tc_b: 0 };
         let wish = DeviceWish { groups: vec![group(3), group(1)], ..DeviceWish::default() };
-        let (src, out) = (list.arena.at(specimen::NOISE), list.arena.at(place::OUT1));
-        list.script(section::QUEUES, "four queues in two groups each do their own work", &wish, move |stand| {
-            stand.arena.set(out, 64 * 1024, 0);
+        let (src, out) = (list.arena.at(sample::NOISE), list.arena.at(place::OUT1));
+        list.script(section::QUEUES, "four queues in two groups each do their own work", &wish, move |fixture| {
+            fixture.arena.set(out, 64 * 1024, 0);
             for i in 0..64usize {
-                let d = nop(stand, i);
+                let d = nop(fixture, i);
                 let at = 1024 * i as u64;
                 let d = Descriptor::memory_move(src + at, out + at, 1000).with_record(d.completion_address());
-                stand.submit(&*stand.portal(PortalWish::of(i % 4))?, &d)?;
+                fixture.submit(&*fixture.portal(PortalWish::of(i % 4))?, &d)?;
                 if i % 16 == 15 {
-                    stand.device.settle();
+                    fixture.device.settle();
                 }
             }
-            finished(stand, &*stand.portal(PortalWish::of(0))?, 64, 64)?;
+            finished(fixture, &*fixture.portal(PortalWish::of(0))?, 64, 64)?;
             for i in 0..64u64 {
-                let expected = stand.arena.read(src + 1024 * i, 1000);
-                same_bytes("destination", &expected, &stand.arena.read(out + 1024 * i, 1000))?;
-                same_bytes("gap", &[0; 24], &stand.arena.read(out + 1024 * i + 1000, 24))?;
+                let expected = fixture.arena.read(src + 1024 * i, 1000);
+                same_bytes("destination", &expected, &fixture.arena.read(out + 1024 * i, 1000))?;
+                same_bytes("gap", &[0; 24], &fixture.arena.read(out + 1024 * i + 1000, 24))?;
             }
             Ok(())
         });
     }
 }
 
-/// The queue's own index stands in SWERROR.
+/// SWERROR has the queue's own index.
 fn indices(list: &mut List) {
     let wish = DeviceWish::default().queues(vec![QueueWish::default(), QueueWish::shared(), QueueWish::default()]);
     for queue in 0..3usize {
-        list.script(section::SWERROR, format!("SWERROR names queue {queue}"), &wish, move |stand| {
-            stand.registers()?;
-            stand.clear_sw_error();
-            stand.submit(&*stand.portal(PortalWish::of(queue))?, &Descriptor::memory_move(0, 0, 0))?;
-            stand.device.settle();
-            let error = stand.sw_error().expect("registers are there");
+        list.script(section::SWERROR, format!("SWERROR names queue {queue}"), &wish, move |fixture| {
+            fixture.registers()?;
+            fixture.clear_sw_error();
+            fixture.submit(&*fixture.portal(PortalWish::of(queue))?, &Descriptor::memory_move(0, 0, 0))?;
+            fixture.device.settle();
+            let error = fixture.sw_error().expect("registers are there");
             same("code and queue", (0x13, queue), (error.error_code(), error.wq_index().into()))
         });
     }
-    let d = Descriptor::nop().with_record(list.arena.at(specimen::RECORD));
-    list.script(section::QUEUES, "every portal page of a queue leads to it", &wish, move |stand| {
+    let d = Descriptor::nop().with_record(list.arena.at(sample::RECORD));
+    list.script(section::QUEUES, "every portal page of a queue leads to it", &wish, move |fixture| {
         for kind in [PortalKind::UnlimitedMsix, PortalKind::LimitedMsix] {
             for queue in 0..3 {
-                let got = stand.run(&*stand.portal(PortalWish::of(queue).kind(kind))?, &d)?;
-                stand.compare(&Want::success(), &got)?;
+                let got = fixture.run(&*fixture.portal(PortalWish::of(queue).kind(kind))?, &d)?;
+                fixture.compare(&ExpectedRecord::success(), &got)?;
             }
         }
         Ok(())

@@ -1,23 +1,24 @@
-//! When a completion record is written, where an error goes without one, and what a bad record address does.
+//! When a completion record is written, the destination of an error without a record, and the effect of a bad record
+//! address.
 
 use super::{List, liberal};
 use crate::arena::{Access, place};
 use crate::case::{holds, same, same_bytes, section, skip};
-use crate::specimen;
-use crate::stand::Stand;
+use crate::expected::{Expect, ExpectedRecord, Information};
+use crate::fixture::Fixture;
+use crate::sample;
 use crate::subject::{DeviceWish, HERE, PortalWish};
 use crate::table::flag::{CRAV, RCR};
-use crate::want::{Expect, Information, Want};
 use telpher_abi::{Descriptor, Flags, Opcode, SwError};
 
-/// The table of SPEC §5.8.1 for every operation that may go without a record.
+/// The table of SPEC §5.8.1 for every operation that needs no record.
 fn table(list: &mut List, wish: &DeviceWish) {
     for row in list.operations().filter(|row| !row.record_required && row.code != 0x02) {
-        let good = specimen::of(row, list.arena);
-        let bad = specimen::with_byte(&good, 38, 1);
+        let good = sample::of(row, list.arena);
+        let bad = sample::with_byte(&good, 38, 1);
         let count = if row.code == 0x01 { 2 } else { 0 };
-        let done = Want::success().bytes_completed(count).any_specific();
-        let refused = Want::status(0x12);
+        let done = ExpectedRecord::success().bytes_completed(count).any_specific();
+        let refused = ExpectedRecord::status(0x12);
         for (flags, on_success, on_error) in [
             (CRAV | RCR, done.into(), refused.into()),
             (CRAV, Expect::Silence, refused.into()),
@@ -28,7 +29,7 @@ fn table(list: &mut List, wish: &DeviceWish) {
                     continue;
                 }
                 for (what, d, expect) in [("succeeds", &good, &on_success), ("is refused", &bad, &on_error)] {
-                    let d = specimen::with_flags(row, d, flags, list.arena);
+                    let d = sample::with_flags(row, d, flags, list.arena);
                     let name = format!("{} with record flags {flags:#x} that {what}, member: {member}", row.name);
                     list.one(section::RECORDS, name, wish, d, member, expect.clone());
                 }
@@ -41,72 +42,73 @@ fn table(list: &mut List, wish: &DeviceWish) {
 fn batch_failures(list: &mut List, wish: &DeviceWish) {
     let at = list.arena.at(place::LISTS + 0x3000);
     list.arena.write_list(at, &[Descriptor::nop(), Descriptor::new(Opcode::from_code(0x0b))]);
-    let batch = Descriptor::batch(at, 2).with_record(list.arena.at(specimen::RECORD));
+    let batch = Descriptor::batch(at, 2).with_record(list.arena.at(sample::RECORD));
     let result = list.capabilities.gen_cap.batch_continuation().into();
-    list.script(section::RECORDS, "a failed batch with RCR writes its record", wish, move |stand| {
-        stand.clear_sw_error();
-        stand.expect(&batch, &Want::status(0x05).bytes_completed(2).result(result))?;
+    list.script(section::RECORDS, "a failed batch with RCR writes its record", wish, move |fixture| {
+        fixture.clear_sw_error();
+        fixture.expect(&batch, &ExpectedRecord::status(0x05).bytes_completed(2).result(result))?;
         // The member had no record: its error is in SWERROR.
-        let Some(error) = stand.sw_error() else { return Ok(()) };
+        let Some(error) = fixture.sw_error() else { return Ok(()) };
         same("SWERROR's code", 0x10, error.error_code())
     });
     let silent = batch.with_flags(Flags::COMPLETION_RECORD_ADDRESS_VALID);
-    list.script(section::RECORDS, "a failed batch without RCR is silent", wish, move |stand| {
-        stand.arena.clear_record(silent.completion_address());
-        let portal = stand.portal(PortalWish::of(0))?;
-        stand.submit(&*portal, &silent)?;
-        stand.device.settle();
-        same("the record", 0, stand.arena.status_word(silent.completion_address()))
+    list.script(section::RECORDS, "a failed batch without RCR is silent", wish, move |fixture| {
+        fixture.arena.clear_record(silent.completion_address());
+        let portal = fixture.portal(PortalWish::of(0))?;
+        fixture.submit(&*portal, &silent)?;
+        fixture.device.settle();
+        same("the record", 0, fixture.arena.status_word(silent.completion_address()))
     });
 }
 
-/// The record is 32 bytes and no more.
+/// The record has exactly 32 bytes.
 fn neighbours(list: &mut List, wish: &DeviceWish) {
     let d = Descriptor::nop().with_record(list.arena.at(place::RECORDS + 64));
-    list.script(section::RECORDS, "a record leaves its neighbours alone", wish, move |stand| {
-        let at = stand.at(place::RECORDS);
-        stand.arena.set(at, 256, 0xcc);
-        stand.expect(&d, &Want::success())?;
-        same_bytes("bytes before the record", &[0xcc; 64], &stand.arena.read(at, 64))?;
-        same_bytes("bytes behind the record", &[0xcc; 160], &stand.arena.read(at + 96, 160))
+    list.script(section::RECORDS, "a record leaves its neighbours alone", wish, move |fixture| {
+        let at = fixture.at(place::RECORDS);
+        fixture.arena.set(at, 256, 0xcc);
+        fixture.expect(&d, &ExpectedRecord::success())?;
+        same_bytes("bytes before the record", &[0xcc; 64], &fixture.arena.read(at, 64))?;
+        same_bytes("bytes behind the record", &[0xcc; 160], &fixture.arena.read(at + 96, 160))
     });
-    let d = Descriptor::nop().with_record(list.arena.at(specimen::RECORD));
-    list.script(section::RECORDS, "unused bytes of a record are zero", wish, move |stand| {
-        if !stand.promises.zero_unused {
+    let d = Descriptor::nop().with_record(list.arena.at(sample::RECORD));
+    list.script(section::RECORDS, "unused bytes of a record are zero", wish, move |fixture| {
+        if !fixture.promises.zero_unused {
             return skip("unused bytes are not promised to be zero");
         }
-        stand.arena.set(d.completion_address(), 32, 0xff);
-        // Only the status word is cleared for the wait.
-        stand.arena.write(d.completion_address(), &[0]);
-        let portal = stand.portal(PortalWish::of(0))?;
-        stand.submit(&*portal, &d)?;
-        let record = stand.wait(&*portal, d.completion_address()).map(|r| r.0);
+        fixture.arena.set(d.completion_address(), 32, 0xff);
+        // Only the status word is cleared before waiting.
+        fixture.arena.write(d.completion_address(), &[0]);
+        let portal = fixture.portal(PortalWish::of(0))?;
+        fixture.submit(&*portal, &d)?;
+        let record = fixture.wait(&*portal, d.completion_address()).map(|r| r.0);
         same("the record", Some([1, 0, 0, 0]), record)
     });
 }
 
-/// Submits `d`, alone or as second of a batch, and returns what SWERROR says. `counts` is true if its error must fail the
+/// Submits `d`, alone or as second of a batch, and returns SWERROR. `counts` is true if its error must fail the batch.
 /// batch.
-fn cleared(stand: &Stand, d: &Descriptor, member: bool, counts: bool) -> Result<SwError, crate::case::Trouble> {
-    stand.registers()?;
-    stand.clear_sw_error();
-    let portal = stand.portal(PortalWish::of(0))?;
+fn cleared(fixture: &Fixture, d: &Descriptor, member: bool, counts: bool) -> Result<SwError, crate::case::NotPassed> {
+    fixture.registers()?;
+    fixture.clear_sw_error();
+    let portal = fixture.portal(PortalWish::of(0))?;
     if member {
-        let list = stand.at(specimen::SURROUND);
-        stand.arena.write_list(list, &[Descriptor::nop(), *d]);
-        let batch = Descriptor::batch(list, 2).with_record(stand.at(specimen::BATCH_RECORD));
-        let got = stand.run(&*portal, &batch)?;
-        let failed = Want::status(0x05).bytes_completed(2).any_result();
-        // A member that succeeded and could not say so may count as either.
-        let fine = !counts && Want::success().bytes_completed(2).any_result().matches(&got, stand.promises.zero_unused);
+        let list = fixture.at(sample::SURROUND);
+        fixture.arena.write_list(list, &[Descriptor::nop(), *d]);
+        let batch = Descriptor::batch(list, 2).with_record(fixture.at(sample::BATCH_RECORD));
+        let got = fixture.run(&*portal, &batch)?;
+        let failed = ExpectedRecord::status(0x05).bytes_completed(2).any_result();
+        // A member that succeeded and could not report it may count as either.
+        let fine = !counts
+            && ExpectedRecord::success().bytes_completed(2).any_result().matches(&got, fixture.promises.zero_unused);
         if !fine {
-            stand.compare(&failed, &got)?;
+            fixture.compare(&failed, &got)?;
         }
     } else {
-        stand.submit(&*portal, d)?;
-        stand.device.settle();
+        fixture.submit(&*portal, d)?;
+        fixture.device.settle();
     }
-    let error = stand.sw_error().expect("registers are there");
+    let error = fixture.sw_error().expect("registers are there");
     holds("SWERROR is valid", error.valid(), || "it is not".into())?;
     Ok(error)
 }
@@ -116,8 +118,8 @@ fn software_error(list: &mut List, wish: &DeviceWish) {
     for member in [false, true] {
         let place = if member { "member" } else { "descriptor" };
         let d = Descriptor::memory_move(0, 0, 0);
-        list.script(section::SWERROR, format!("SWERROR tells all about a {place} of size 0"), wish, move |stand| {
-            let error = cleared(stand, &d, member, true)?;
+        list.script(section::SWERROR, format!("SWERROR tells all about a {place} of size 0"), wish, move |fixture| {
+            let error = cleared(fixture, &d, member, true)?;
             same("code", 0x13, error.error_code())?;
             same("overflow", false, error.overflow())?;
             same("descriptor valid", true, error.descriptor_valid())?;
@@ -130,8 +132,8 @@ fn software_error(list: &mut List, wish: &DeviceWish) {
             same("batch index", member.into(), error.batch_index())
         });
         let d = Descriptor::nop().and_flags(Flags::from_bits_retain(0x60_8000));
-        list.script(section::SWERROR, format!("SWERROR tells the invalid flags of a {place}"), wish, move |stand| {
-            let error = cleared(stand, &d, member, true)?;
+        list.script(section::SWERROR, format!("SWERROR tells the invalid flags of a {place}"), wish, move |fixture| {
+            let error = cleared(fixture, &d, member, true)?;
             same("code", 0x11, error.error_code())?;
             same("error information valid", true, error.error_information_valid())?;
             same("error information", 0x60_8000, error.error_information())
@@ -143,9 +145,9 @@ fn software_error(list: &mut List, wish: &DeviceWish) {
             [(false, Descriptor::memory_move(hole, output, 64)), (true, Descriptor::memory_move(output, hole, 64))]
         {
             let name = format!("SWERROR tells the page fault of a {place}, write: {write}");
-            list.script(section::SWERROR, name, wish, move |stand| {
-                stand.arena.protect(place::LANES, 0x4000, Access::None);
-                let error = cleared(stand, &d, member, true)?;
+            list.script(section::SWERROR, name, wish, move |fixture| {
+                fixture.arena.protect(place::LANES, 0x4000, Access::None);
+                let error = cleared(fixture, &d, member, true)?;
                 same("code", 0x03, error.error_code())?;
                 same("R/W", write, error.write())?;
                 same("page", hole >> 12, error.address() >> 12)
@@ -169,13 +171,13 @@ fn bad_addresses(list: &mut List, wish: &DeviceWish) {
         for member in [false, true] {
             let d = Descriptor::nop().with_record(address);
             let name = format!("a record address {what} goes to SWERROR, member: {member}");
-            list.script(section::RECORDS, name, wish, move |stand| {
-                stand.arena.protect(place::LANES, 0x1000, access);
-                let error = cleared(stand, &d, member, false)?;
+            list.script(section::RECORDS, name, wish, move |fixture| {
+                fixture.arena.protect(place::LANES, 0x1000, access);
+                let error = cleared(fixture, &d, member, false)?;
                 same("code", 0x1a, error.error_code())?;
                 same("R/W", true, error.write())?;
                 same("page", address >> 12, error.address() >> 12)?;
-                if stand.capabilities.gen_cap.fault_info() && error.error_information_valid() {
+                if fixture.capabilities.gen_cap.fault_info() && error.error_information_valid() {
                     same("operand", 5, error.error_information() >> 29)?;
                 }
                 Ok(())
@@ -184,14 +186,14 @@ fn bad_addresses(list: &mut List, wish: &DeviceWish) {
     }
     let last = arena.end() - 32;
     let d = Descriptor::nop().with_record(last);
-    list.script(section::RECORDS, "a record may end where mapped memory ends", wish, move |stand| {
-        stand.expect(&d, &Want::success())
+    list.script(section::RECORDS, "a record may end where mapped memory ends", wish, move |fixture| {
+        fixture.expect(&d, &ExpectedRecord::success())
     });
 }
 
 /// The record address must be zero if it is not valid.
 fn stray_address(list: &mut List, wish: &DeviceWish) {
-    let d = Descriptor::nop().with_completion_address(list.arena.at(specimen::RECORD));
+    let d = Descriptor::nop().with_completion_address(list.arena.at(sample::RECORD));
     list.one(
         section::RECORDS,
         "an address without CRAV is logged as reserved",

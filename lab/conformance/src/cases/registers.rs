@@ -1,4 +1,4 @@
-//! Registers: reset values, what can be written when, and the sticky ones.
+//! Registers: reset values, writability by state, and sticky fields.
 
 use super::List;
 use crate::arena::place;
@@ -48,7 +48,7 @@ const READ_ONLY: [(&str, u64, u32); 11] = [
     ("CMDCAP", offset::CMDCAP, 8),
 ];
 
-/// Writes the masked bits the other way and reads back whether they changed; puts them back.
+/// Inverts the masked bits and reads back whether they changed; then restores them.
 fn changes(registers: &dyn Registers, at: u64, bytes: u32, mask: u64) -> bool {
     let old = registers.read(at, bytes);
     registers.write(at, bytes, old ^ mask);
@@ -59,17 +59,17 @@ fn changes(registers: &dyn Registers, at: u64, bytes: u32, mask: u64) -> bool {
 
 fn capability_registers(list: &mut List) {
     let bare = DeviceWish { bare: true, ..DeviceWish::default() };
-    list.script(section::REGISTERS, "the capability registers say what the subject says", &bare, |stand| {
-        same::<Capabilities>("capabilities", stand.capabilities, crate::bring_up::capabilities(stand.registers()?))
+    list.script(section::REGISTERS, "the capability registers say what the subject says", &bare, |fixture| {
+        same::<Capabilities>("capabilities", fixture.capabilities, crate::bring_up::capabilities(fixture.registers()?))
     });
     for (name, at, bytes) in READ_ONLY {
-        list.fresh(section::REGISTERS, format!("{name} cannot be written"), &bare, move |stand| {
-            let registers = stand.registers()?;
+        list.fresh(section::REGISTERS, format!("{name} cannot be written"), &bare, move |fixture| {
+            let registers = fixture.registers()?;
             same("a change", false, changes(registers, at, bytes, if bytes == 4 { 0xffff_ffff } else { u64::MAX }))
         });
     }
-    list.script(section::REGISTERS, "a 64-bit register can be read by halves", &bare, |stand| {
-        let registers = stand.registers()?;
+    list.script(section::REGISTERS, "a 64-bit register can be read by halves", &bare, |fixture| {
+        let registers = fixture.registers()?;
         for at in [offset::GENCAP, offset::WQCAP, offset::OPCAP, offset::OFFSETS] {
             let halves = registers.read(at, 4) | registers.read(at + 4, 4) << 32;
             same(&format!("register {at:#x}"), registers.read(at, 8), halves)?;
@@ -80,10 +80,10 @@ fn capability_registers(list: &mut List) {
 
 fn reset_values(list: &mut List) {
     let bare = DeviceWish { bare: true, ..DeviceWish::default() };
-    let check = |stand: &crate::stand::Stand| {
-        let registers = stand.registers()?;
+    let check = |fixture: &crate::fixture::Fixture| {
+        let registers = fixture.registers()?;
         let map = Map::of(registers);
-        let capabilities = &stand.capabilities;
+        let capabilities = &fixture.capabilities;
         let total = u64::from(capabilities.grp_cap.read_buffers());
         let limit = if capabilities.grp_cap.global_read_buffer_limit() {
             total
@@ -115,30 +115,30 @@ fn reset_values(list: &mut List) {
         }
         Ok(())
     };
-    list.fresh(section::REGISTERS, "the values after power-on", &bare, move |stand| {
-        let registers = stand.registers()?;
+    list.fresh(section::REGISTERS, "the values after power-on", &bare, move |fixture| {
+        let registers = fixture.registers()?;
         for (name, at, bytes) in
             [("SWERROR", offset::SWERROR, 8), ("INTCAUSE", offset::INTCAUSE, 4), ("CMDSTATUS", offset::CMDSTATUS, 4)]
         {
             same(name, 0, registers.read(at, bytes))?;
         }
-        check(stand)
+        check(fixture)
     });
-    list.fresh(section::REGISTERS, "Reset Device brings back the values", &DeviceWish::default(), move |stand| {
-        let registers = stand.registers()?;
+    list.fresh(section::REGISTERS, "Reset Device brings back the values", &DeviceWish::default(), move |fixture| {
+        let registers = fixture.registers()?;
         if let Err(error) = command(registers, CommandCode::ResetDevice, 0) {
             return fail("the command succeeds", error);
         }
-        check(stand)
+        check(fixture)
     });
-    list.fresh(section::REGISTERS, "Reset Device keeps SWERROR", &DeviceWish::default(), |stand| {
-        let registers = stand.registers()?;
-        stand.submit(&*stand.portal(PortalWish::of(0))?, &Descriptor::memory_move(0, 0, 0))?;
-        stand.device.settle();
+    list.fresh(section::REGISTERS, "Reset Device keeps SWERROR", &DeviceWish::default(), |fixture| {
+        let registers = fixture.registers()?;
+        fixture.submit(&*fixture.portal(PortalWish::of(0))?, &Descriptor::memory_move(0, 0, 0))?;
+        fixture.device.settle();
         if let Err(error) = command(registers, CommandCode::ResetDevice, 0) {
             return fail("the command succeeds", error);
         }
-        let error = stand.sw_error().expect("registers are there");
+        let error = fixture.sw_error().expect("registers are there");
         same("SWERROR", (true, 0x13), (error.valid(), error.error_code()))
     });
 }
@@ -151,14 +151,14 @@ fn locks(list: &mut List) {
             section::REGISTERS,
             format!("{name} can be written while the device is disabled"),
             &bare,
-            move |stand| {
-                let registers = stand.registers()?;
+            move |fixture| {
+                let registers = fixture.registers()?;
                 configure(registers, &DeviceWish::default());
                 same("a change", true, changes(registers, at(&Map::of(registers)), bytes, mask))
             },
         );
-        list.fresh(section::REGISTERS, format!("{name} is locked while the device is enabled"), &one, move |stand| {
-            let registers = stand.registers()?;
+        list.fresh(section::REGISTERS, format!("{name} is locked while the device is enabled"), &one, move |fixture| {
+            let registers = fixture.registers()?;
             same("a change", false, changes(registers, at(&Map::of(registers)), bytes, mask))
         });
     }
@@ -169,8 +169,8 @@ fn locks(list: &mut List) {
             } else {
                 "is locked while its queue is enabled"
             };
-            list.fresh(section::REGISTERS, format!("WQCFG {name} {when}"), &one, move |stand| {
-                let registers = stand.registers()?;
+            list.fresh(section::REGISTERS, format!("WQCFG {name} {when}"), &one, move |fixture| {
+                let registers = fixture.registers()?;
                 if disable && let Err(error) = command(registers, CommandCode::DisableWq, 1) {
                     return fail("the command succeeds", error);
                 }
@@ -179,19 +179,19 @@ fn locks(list: &mut List) {
         }
     }
     let shared = one.clone().queue(QueueWish::shared());
-    list.fresh(section::REGISTERS, "WQCFG threshold can always be written", &shared, |stand| {
-        let registers = stand.registers()?;
+    list.fresh(section::REGISTERS, "WQCFG threshold can always be written", &shared, |fixture| {
+        let registers = fixture.registers()?;
         same("a change", true, changes(registers, Map::of(registers).wqcfg(0) + 4, 4, 0x5))
     });
     if list.capabilities.wq_cap.op_config() {
-        list.fresh(section::REGISTERS, "OPCFG is locked while its queue is enabled", &one, |stand| {
-            let registers = stand.registers()?;
+        list.fresh(section::REGISTERS, "OPCFG is locked while its queue is enabled", &one, |fixture| {
+            let registers = fixture.registers()?;
             same("a change", false, changes(registers, Map::of(registers).wqcfg(0) + 32, 8, 1 << 3))
         });
     }
     for (name, mask) in [("occupancy", 0xffff), ("state", 3 << 30)] {
-        list.fresh(section::REGISTERS, format!("WQCFG {name} cannot be written"), &one, move |stand| {
-            let registers = stand.registers()?;
+        list.fresh(section::REGISTERS, format!("WQCFG {name} cannot be written"), &one, move |fixture| {
+            let registers = fixture.registers()?;
             same("a change", false, changes(registers, Map::of(registers).wqcfg(0) + 24, 4, mask))
         });
     }
@@ -200,8 +200,8 @@ fn locks(list: &mut List) {
         section::REGISTERS,
         "a device without configuration support locks its groups and sizes",
         &fixed,
-        |stand| {
-            let registers = stand.registers()?;
+        |fixture| {
+            let registers = fixture.registers()?;
             let map = Map::of(registers);
             same("a change of GRPCFG", false, changes(registers, map.grpcfg, 8, 3))?;
             same("a change of WQ size", false, changes(registers, map.wqcfg(0), 4, 0xf))
@@ -210,8 +210,8 @@ fn locks(list: &mut List) {
     if list.capabilities.gen_cap.event_log_size_code() != 0 {
         let base = list.arena.at(place::EVENT_LOG);
         let logged = DeviceWish { event_log: Some((base, 64)), ..DeviceWish::default() };
-        list.fresh(section::REGISTERS, "EVLCFG is locked while the device is enabled", &logged, move |stand| {
-            let registers = stand.registers()?;
+        list.fresh(section::REGISTERS, "EVLCFG is locked while the device is enabled", &logged, move |fixture| {
+            let registers = fixture.registers()?;
             same("a change", false, changes(registers, offset::EVLCFG, 8, 0x1000))?;
             let config = EvlCfg([registers.read(offset::EVLCFG, 8), registers.read(offset::EVLCFG + 8, 8)]);
             same("base and entries", (base >> 12, 64), (config.base_page(), config.entries()))
@@ -223,44 +223,44 @@ fn sticky(list: &mut List) {
     let wish = DeviceWish::default();
     let bad_size = Descriptor::memory_move(0, 0, 0);
     let bad_opcode = Descriptor::new(telpher_abi::Opcode::from_code(0x0b));
-    list.fresh(section::SWERROR, "the first error sticks and the second sets overflow", &wish, move |stand| {
-        let registers = stand.registers()?;
-        let portal = stand.portal(PortalWish::of(0))?;
-        let error = || stand.sw_error().expect("registers are there");
-        stand.submit(&*portal, &bad_size)?;
-        stand.device.settle();
+    list.fresh(section::SWERROR, "the first error sticks and the second sets overflow", &wish, move |fixture| {
+        let registers = fixture.registers()?;
+        let portal = fixture.portal(PortalWish::of(0))?;
+        let error = || fixture.sw_error().expect("registers are there");
+        fixture.submit(&*portal, &bad_size)?;
+        fixture.device.settle();
         same(
             "valid, overflow, code",
             (true, false, 0x13),
             (error().valid(), error().overflow(), error().error_code()),
         )?;
-        stand.submit(&*portal, &bad_opcode)?;
-        stand.device.settle();
+        fixture.submit(&*portal, &bad_opcode)?;
+        fixture.device.settle();
         same("valid, overflow, code", (true, true, 0x13), (error().valid(), error().overflow(), error().error_code()))?;
-        // Writing zeros clears nothing; writing 1 to valid clears it alone.
+        // Writing zeros clears nothing; writing 1 to the valid bit clears only that.
         registers.write(offset::SWERROR, 8, 0);
         same("valid, overflow", (true, true), (error().valid(), error().overflow()))?;
         registers.write(offset::SWERROR, 8, 1);
         same("valid, overflow", (false, true), (error().valid(), error().overflow()))?;
         registers.write(offset::SWERROR, 8, 2);
         same("valid, overflow", (false, false), (error().valid(), error().overflow()))?;
-        stand.submit(&*portal, &bad_opcode)?;
-        stand.device.settle();
+        fixture.submit(&*portal, &bad_opcode)?;
+        fixture.device.settle();
         same("valid, code", (true, 0x10), (error().valid(), error().error_code()))
     });
     for enabled in [true, false] {
         let name = format!("an error in SWERROR interrupts while GENCTRL[0] = {}", u8::from(enabled));
-        list.fresh(section::SWERROR, name, &wish, move |stand| {
-            let registers = stand.registers()?;
-            stand.interrupts()?;
+        list.fresh(section::SWERROR, name, &wish, move |fixture| {
+            let registers = fixture.registers()?;
+            fixture.interrupts()?;
             registers.write(offset::GENCTRL, 4, enabled.into());
-            let portal = stand.portal(PortalWish::of(0))?;
+            let portal = fixture.portal(PortalWish::of(0))?;
             for _ in 0..2 {
-                stand.submit(&*portal, &bad_size)?;
-                stand.device.settle();
+                fixture.submit(&*portal, &bad_size)?;
+                fixture.device.settle();
             }
             let expected = if enabled { vec![Interrupt::Msix(0)] } else { Vec::new() };
-            same("interrupts", expected, stand.interrupts()?)?;
+            same("interrupts", expected, fixture.interrupts()?)?;
             if !enabled {
                 return Ok(());
             }
@@ -272,7 +272,7 @@ fn sticky(list: &mut List) {
     }
 }
 
-/// "Locked while enabled" may mean the queue or the interrupt: both, and neither.
+/// "Locked while enabled" may refer to the queue or the interrupt: test both enabled, and neither.
 fn occupancy_limit(list: &mut List) {
     if !list.capabilities.wq_cap.occupancy_interrupt() {
         return;
@@ -283,20 +283,25 @@ fn occupancy_limit(list: &mut List) {
         } else {
             "can be written while both are disabled"
         };
-        list.fresh(section::REGISTERS, format!("WQCFG occupancy limit {when}"), &DeviceWish::default(), move |stand| {
-            let registers = stand.registers()?;
-            let at = Map::of(registers).wqcfg(0) + 20;
-            if enabled {
-                registers.write(at, 4, 1 << 16 | 3);
-            } else if let Err(error) = command(registers, CommandCode::DisableWq, 1) {
-                return fail("the command succeeds", error);
-            }
-            same("a change", !enabled, changes(registers, at, 4, 0xf))
-        });
+        list.fresh(
+            section::REGISTERS,
+            format!("WQCFG occupancy limit {when}"),
+            &DeviceWish::default(),
+            move |fixture| {
+                let registers = fixture.registers()?;
+                let at = Map::of(registers).wqcfg(0) + 20;
+                if enabled {
+                    registers.write(at, 4, 1 << 16 | 3);
+                } else if let Err(error) = command(registers, CommandCode::DisableWq, 1) {
+                    return fail("the command succeeds", error);
+                }
+                same("a change", !enabled, changes(registers, at, 4, 0xf))
+            },
+        );
     }
 }
 
-/// The occupancy interrupt: above the limit no, at or below it yes, once.
+/// The occupancy interrupt: not above the limit, once at or below it.
 fn occupancy_interrupt(list: &mut List) {
     if !list.capabilities.wq_cap.occupancy_interrupt() {
         return;
@@ -305,8 +310,8 @@ fn occupancy_interrupt(list: &mut List) {
         section::REGISTERS,
         "the occupancy interrupt comes when the queue has emptied to its limit",
         &DeviceWish::default(),
-        |stand| {
-            let registers = stand.registers()?;
+        |fixture| {
+            let registers = fixture.registers()?;
             let map = Map::of(registers);
             if let Err(error) = command(registers, CommandCode::DisableWq, 1) {
                 return fail("the command succeeds", error);
@@ -317,17 +322,17 @@ fn occupancy_interrupt(list: &mut List) {
             if let Err(error) = command(registers, CommandCode::EnableWq, 0) {
                 return fail("the command succeeds", error);
             }
-            stand.interrupts()?;
-            let portal = stand.portal(PortalWish::of(0))?;
-            stand.hold()?;
+            fixture.interrupts()?;
+            let portal = fixture.portal(PortalWish::of(0))?;
+            fixture.hold()?;
             for _ in 0..6 {
-                let _ = stand.arena.offer(&*portal, &Descriptor::nop());
+                let _ = fixture.arena.offer(&*portal, &Descriptor::nop());
             }
             registers.write(map.wqcfg(0) + 20, 4, 2 | 1 << 16);
-            same("interrupts while six wait", Vec::new(), stand.interrupts()?)?;
-            stand.release();
-            stand.device.settle();
-            same("interrupts", vec![Interrupt::Msix(1)], stand.interrupts()?)?;
+            same("interrupts while six wait", Vec::new(), fixture.interrupts()?)?;
+            fixture.release();
+            fixture.device.settle();
+            same("interrupts", vec![Interrupt::Msix(1)], fixture.interrupts()?)?;
             same("generated", true, map.read_wqcfg(registers, 0).occupancy_interrupt_done())
         },
     );

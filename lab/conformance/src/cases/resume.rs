@@ -3,18 +3,18 @@
 use super::faults::{Job, jobs};
 use super::{List, liberal};
 use crate::arena::{Access, PAGE, place};
-use crate::case::{Trouble, Verdict, fail, same_bytes, section};
+use crate::case::{NotPassed, Verdict, fail, same_bytes, section};
+use crate::expected::line;
+use crate::fixture::Fixture;
 use crate::oracle;
-use crate::specimen;
-use crate::stand::Stand;
+use crate::sample;
 use crate::subject::{DeviceWish, PortalWish, Residency};
-use crate::want::line;
 use telpher_abi::{CompletionRecord, Descriptor, OpFlags, Opcode};
 
 /// Faults after which a resume loop counts as stuck.
 const ROUNDS: u32 = 64;
 
-/// The descriptor that does what `record` left undone. Source: SPEC §8.3, the Bytes Completed paragraphs.
+/// The descriptor of the work that `record` left undone. Source: SPEC §8.3, the Bytes Completed paragraphs.
 fn continuation(d: &Descriptor, record: &CompletionRecord) -> Descriptor {
     let done = record.bytes_completed();
     let n = u64::from(done);
@@ -69,7 +69,8 @@ fn dest_tags(d: Descriptor, record: &CompletionRecord) -> Descriptor {
         .with_dest_app_tag(record.dest_app_tag())
 }
 
-/// What came of a resumed operation: its last record, and every delta record on the way (bytes compared before, address,
+/// The results of a resumed operation: its last record, and every delta record on the way (bytes compared before,
+/// address, bytes).
 /// bytes).
 struct Resumed {
     last: CompletionRecord,
@@ -77,12 +78,12 @@ struct Resumed {
     faults: u32,
 }
 
-/// Submits `d`, and after each fault `mend`s the page and submits the rest.
-fn resume(stand: &Stand, d: &Descriptor, mend: impl Fn(u64)) -> Result<Resumed, Trouble> {
-    let portal = stand.portal(PortalWish::of(0))?;
+/// Submits `d`; after each fault makes the page accessible with `mend` and submits the rest.
+fn resume(fixture: &Fixture, d: &Descriptor, mend: impl Fn(u64)) -> Result<Resumed, NotPassed> {
+    let portal = fixture.portal(PortalWish::of(0))?;
     let (mut d, mut compared, mut deltas) = (*d, 0, Vec::new());
     for faults in 0..ROUNDS {
-        let record = stand.run(&*portal, &d)?;
+        let record = fixture.run(&*portal, &d)?;
         if d.opcode() == Opcode::CreateDelta {
             deltas.push((compared, d.delta_address(), u64::from(record.delta_record_size())));
         }
@@ -99,11 +100,11 @@ fn resume(stand: &Stand, d: &Descriptor, mend: impl Fn(u64)) -> Result<Resumed, 
     fail("an end of the faults", format!("{ROUNDS} of them"))
 }
 
-/// Delta records of the parts as one, their offsets moved to the whole's.
-fn joined(stand: &Stand, deltas: &[(u64, u64, u64)]) -> Vec<u8> {
+/// Combines the delta records of the parts, with their offsets relative to the whole operation.
+fn joined(fixture: &Fixture, deltas: &[(u64, u64, u64)]) -> Vec<u8> {
     let mut all = Vec::new();
     for (compared, address, bytes) in deltas {
-        for entry in stand.arena.read(*address, *bytes).chunks_exact(10) {
+        for entry in fixture.arena.read(*address, *bytes).chunks_exact(10) {
             let offset = u64::from(u16::from_le_bytes([entry[0], entry[1]])) + compared / 8;
             all.extend(u16::try_from(offset).expect("short").to_le_bytes());
             all.extend_from_slice(&entry[2..]);
@@ -112,7 +113,7 @@ fn joined(stand: &Stand, deltas: &[(u64, u64, u64)]) -> Vec<u8> {
     all
 }
 
-fn check(stand: &Stand, job: &Job, k: u32, resumed: &Resumed) -> Verdict {
+fn check(fixture: &Fixture, job: &Job, k: u32, resumed: &Resumed) -> Verdict {
     if resumed.faults == 0 {
         return fail("a page fault", "none");
     }
@@ -120,21 +121,21 @@ fn check(stand: &Stand, job: &Job, k: u32, resumed: &Resumed) -> Verdict {
         if resumed.last.status_code() != 0x01 {
             return fail("status 0x01", line(&resumed.last));
         }
-        return same_bytes("joined delta records", &job.outputs[0].1, &joined(stand, &resumed.deltas));
+        return same_bytes("joined delta records", &job.outputs[0].1, &joined(fixture, &resumed.deltas));
     }
-    stand.compare(&job.last, &resumed.last)?;
+    fixture.compare(&job.last, &resumed.last)?;
     for (lane, expected) in job.outputs.iter() {
-        let got = stand.arena.read(stand.at(Job::start(*lane, k)), expected.len() as u64);
+        let got = fixture.arena.read(fixture.at(Job::start(*lane, k)), expected.len() as u64);
         same_bytes("destination", expected, &got)?;
     }
     Ok(())
 }
 
-fn restore_page(stand: &Stand, page: u64) {
-    let lanes = stand.at(place::LANES)..stand.at(place::LANES + 4 * place::LANE);
-    // Elsewhere nothing is missing: the loop ends at its limit and the case fails.
+fn restore_page(fixture: &Fixture, page: u64) {
+    let lanes = fixture.at(place::LANES)..fixture.at(place::LANES + 4 * place::LANE);
+    // No other page is missing: the loop ends at its limit and the case fails.
     if lanes.contains(&page) {
-        stand.arena.protect(page - stand.at(0), PAGE, Access::All);
+        fixture.arena.protect(page - fixture.at(0), PAGE, Access::All);
     }
 }
 
@@ -151,16 +152,16 @@ pub(super) fn add(list: &mut List) {
                 };
                 let which = if operands.len() == 1 { format!("operand {chosen}") } else { "every operand".into() };
                 let name = format!("{} resumed page by page of {which}, {k} bytes before the first", job.name);
-                list.script(section::RESUME, name, &wish, move |stand| {
-                    job.prepare(stand, k);
+                list.script(section::RESUME, name, &wish, move |fixture| {
+                    job.prepare(fixture, k);
                     for operand in &operands {
                         let end = (u64::from(operand.bytes - k)).next_multiple_of(PAGE);
                         let access = if operand.write && chosen % 2 == 1 { Access::Read } else { Access::None };
-                        stand.arena.protect(Job::start(operand.lane, 0), end, access);
+                        fixture.arena.protect(Job::start(operand.lane, 0), end, access);
                     }
-                    let resumed = resume(stand, &job.descriptor, |page| restore_page(stand, page))?;
-                    stand.arena.restore();
-                    check(stand, &job, k, &resumed)
+                    let resumed = resume(fixture, &job.descriptor, |page| restore_page(fixture, page))?;
+                    fixture.arena.restore();
+                    check(fixture, &job, k, &resumed)
                 });
             }
         }
@@ -180,46 +181,46 @@ fn overlapping(list: &mut List, wish: &DeviceWish) {
         for from in [0u64, 1, 4095] {
             let src = list.arena.at(place::LANES + 0x2_0000 + from);
             let dst = src.checked_add_signed(distance).expect("in the arena");
-            let d = Descriptor::memory_move(src, dst, size).with_record(list.arena.at(specimen::RECORD));
+            let d = Descriptor::memory_move(src, dst, size).with_record(list.arena.at(sample::RECORD));
             for access in [Access::None, Access::Read] {
                 let name = format!(
                     "an overlapping move of {size} bytes by {distance} from +{from}, pages {access:?}, resumed"
                 );
-                list.script(section::RESUME, name, wish, move |stand| {
+                list.script(section::RESUME, name, wish, move |fixture| {
                     let data = oracle::noise(size.into(), size as usize);
-                    stand.arena.write(src, &data);
-                    stand.arena.protect(place::LANES + 0x1_0000, 0x2_0000, access);
-                    let resumed = resume(stand, &d, |page| restore_page(stand, page))?;
-                    stand.arena.restore();
+                    fixture.arena.write(src, &data);
+                    fixture.arena.protect(place::LANES + 0x1_0000, 0x2_0000, access);
+                    let resumed = resume(fixture, &d, |page| restore_page(fixture, page))?;
+                    fixture.arena.restore();
                     if resumed.last.status_code() != 0x01 || resumed.faults == 0 {
                         return fail("status 0x01 after page faults", line(&resumed.last));
                     }
-                    same_bytes("destination", &data, &stand.arena.read(dst, size.into()))
+                    same_bytes("destination", &data, &fixture.arena.read(dst, size.into()))
                 });
             }
         }
     }
 }
 
-/// Pages that are not present: touched by the CPU, as software does.
+/// Pages that are not present: the CPU touches them, as software would.
 fn cold(list: &mut List) {
     let wish = DeviceWish { residency: Residency::Strict, ..DeviceWish::default() };
     let at = list.arena.at(place::COLD + 50);
-    let record = list.arena.at(specimen::RECORD);
+    let record = list.arena.at(sample::RECORD);
     let fill = Descriptor::fill(0x0807_0605_0403_0201, at, 20_000).with_record(record);
-    list.script(section::RESUME, "a fill of untouched pages, touched one by one", &wish, move |stand| {
-        stand.arena.forget(place::COLD, 0x8000);
-        let (low, high) = (stand.at(place::COLD), stand.at(place::COLD + 0x8000));
+    list.script(section::RESUME, "a fill of untouched pages, touched one by one", &wish, move |fixture| {
+        fixture.arena.forget(place::COLD, 0x8000);
+        let (low, high) = (fixture.at(place::COLD), fixture.at(place::COLD + 0x8000));
         let touch = |page: u64| {
             if (low..high).contains(&page) {
-                stand.arena.write(page, &stand.arena.read(page, 1));
+                fixture.arena.write(page, &fixture.arena.read(page, 1));
             }
         };
-        let resumed = resume(stand, &fill, touch)?;
+        let resumed = resume(fixture, &fill, touch)?;
         if resumed.last.status_code() != 0x01 || resumed.faults == 0 {
             return fail("status 0x01 after page faults", line(&resumed.last));
         }
         let expected: Vec<u8> = (1..=8).cycle().take(20_000).collect();
-        same_bytes("destination", &expected, &stand.arena.read(at, 20_000))
+        same_bytes("destination", &expected, &fixture.arena.read(at, 20_000))
     });
 }

@@ -13,9 +13,9 @@ use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_model::{Identity, PciControl, Write, layout};
 use telpher_portal::Portal;
 
-/// Longest wait for a device with threads to end its work.
+/// Longest wait for a device with threads to complete its work.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Entries of the interrupt message storage that are looked at.
+/// Number of checked entries of the interrupt message storage.
 const IMS_SEEN: u16 = 4;
 
 /// A preset under a runner.

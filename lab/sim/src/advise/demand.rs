@@ -1,4 +1,4 @@
-//! What is to be done, without how.
+//! The work to be done, independent of how.
 
 use crate::machine::Machine;
 use crate::profile::{ProfileError, Section};
@@ -8,17 +8,17 @@ use telpher_abi::Opcode;
 /// A piece of work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Demand {
-    /// What outputs call it.
+    /// Its name in outputs.
     pub name: String,
-    /// Operation.
+    /// The operation.
     pub op: Opcode,
-    /// Bytes of each.
+    /// Bytes of each operation.
     pub size: u32,
-    /// Threads that have such work.
+    /// Threads with this work.
     pub threads: u32,
-    /// Operations a second that come to each thread; `None` is as fast as they are done.
+    /// Operations a second that arrive at each thread; `None` for as fast as they are done.
     pub rate: Option<u64>,
-    /// Operations that a thread has at hand before the first of them must be done; 1 is synchronous.
+    /// Operations that a thread has available at once, before the first of them must be done; 1 is synchronous.
     pub at_once: u32,
     /// Node of the sources.
     pub src: usize,
@@ -29,17 +29,17 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// One thread that has copies of so many bytes, in near memory, 32 at hand.
+    /// One thread with operations of `size` bytes in near memory, 32 at once.
     #[must_use]
     pub fn of(op: Opcode, size: u32) -> Self {
         let name = op.name().to_owned();
         Demand { name, op, size, threads: 1, rate: None, at_once: 32, src: 0, dst: 0, read_soon: false }
     }
 
-    /// A file's list: `[[work]]`, each with `op`, `size`, and what else differs; `file` is what errors call it.
+    /// Reads the list `[[work]]` of a file, each with `op`, `size` and optional keys; `file` is its name in errors.
     ///
     /// # Errors
-    /// Names file, line and key of what is missing, impossible or unknown.
+    /// Names file, line and key of a missing, impossible or unknown value.
     pub fn parse(file: &str, text: &str, machine: &Machine) -> Result<Vec<Demand>, WorkloadError> {
         let document = workload::document(file, text)?;
         let root = workload::root(file, text, &document);

@@ -1,30 +1,30 @@
-//! What can be chosen, a row each, with the guideline that speaks of it. Source: Kuper et al., ASPLOS 2024, §6 and §4.4.
+//! The choices, a table row each, with the guideline that covers it. Source: Kuper et al., ASPLOS 2024, §6 and §4.4.
 
 use super::{Demand, Plan, Way};
 use crate::machine::Machine;
 use crate::work::{Named, Wait};
 use telpher_device::WqMode;
 
-/// Other plans that differ from a plan in one thing; the simpler ones first.
+/// Plans that differ from a plan in one setting; the simpler ones first.
 type Choices = fn(&Machine, &[Demand], &Plan, usize) -> Vec<Plan>;
 
-/// A thing that can be chosen.
+/// A setting with its choices.
 pub(super) struct Knob {
-    /// What it is.
+    /// Its name.
     pub(super) what: &'static str,
-    /// Which guideline.
+    /// The guideline that covers it.
     pub(super) guideline: &'static str,
-    /// What that says.
+    /// The text of the guideline.
     pub(super) why: &'static str,
-    /// It is chosen for each piece of work.
+    /// It is set for each piece of work.
     pub(super) of_each: bool,
     /// Its choices.
     pub(super) choices: Choices,
-    /// What a plan has chosen, in words; nothing where it does not matter.
-    pub(super) told: fn(&Plan, usize) -> Option<String>,
+    /// The setting of a plan in words; `None` if it is not used.
+    pub(super) describe: fn(&Plan, usize) -> Option<String>,
 }
 
-/// In flight and in a batch. Source: chosen; powers of two.
+/// Numbers in flight and in a batch. Source: chosen; powers of two.
 const COUNTS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, super::plan::MOST_AT_ONCE];
 
 /// Sizes of queues. Source: KUPER §4.3: 32 entries give nearly all.
@@ -42,7 +42,7 @@ pub(super) const KNOBS: &[Knob] = &[
             let fits = shapes.filter(|(depth, batch)| depth * batch <= at_once);
             fits.map(|(depth, batch)| with(plan, work, |way| (way.depth, way.batch) = (depth, batch))).collect()
         },
-        told: |plan, work| {
+        describe: |plan, work| {
             let way = device(plan, work)?;
             Some(match (way.depth, way.batch) {
                 (1, 1) => "one at a time".into(),
@@ -58,17 +58,17 @@ pub(super) const KNOBS: &[Knob] = &[
         why: "more engines help, and small transfers most",
         of_each: false,
         choices: |_, _, plan, _| [1, 2, 3, 4].map(|engines| Plan { engines, ..plan.clone() }).into(),
-        told: |plan, _| used(plan).then(|| plan.engines.to_string()),
+        describe: |plan, _| used(plan).then(|| plan.engines.to_string()),
     },
     Knob {
         what: "devices",
         guideline: "G4",
-        why: "devices stand beside memory: the nearest first, and as many as the memory can feed",
+        why: "use the devices nearest to memory first, and as many as the memory can feed",
         of_each: false,
         choices: |machine, _, plan, _| {
             (1..=machine.devices.len()).map(|count| Plan { count, ..plan.clone() }).collect()
         },
-        told: |plan, _| {
+        describe: |plan, _| {
             let names: Vec<String> =
                 plan.devices.iter().take(plan.count).map(|device| format!("dsa{device}")).collect();
             used(plan).then(|| names.join(", "))
@@ -80,7 +80,7 @@ pub(super) const KNOBS: &[Knob] = &[
         why: "dedicated queues and batches do better than shared ones, unless threads outnumber the queues",
         of_each: false,
         choices: |_, _, plan, _| [WqMode::Dedicated, WqMode::Shared].map(|mode| Plan { mode, ..plan.clone() }).into(),
-        told: |plan, _| {
+        describe: |plan, _| {
             let (dedicated, shared) = ("dedicated, one for each thread", "shared, one in each group");
             used(plan).then(|| if plan.mode == WqMode::Dedicated { dedicated.into() } else { shared.into() })
         },
@@ -88,13 +88,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         what: "groups",
         guideline: "G6",
-        why: "queues in groups of their own do not hold up each other",
+        why: "queues in groups of their own do not delay each other",
         of_each: false,
         choices: |_, demands, plan, _| {
             let apart: &[bool] = if demands.len() > 1 { &[false, true] } else { &[false] };
             apart.iter().map(|apart| Plan { apart: *apart, ..plan.clone() }).collect()
         },
-        told: |plan, _| {
+        describe: |plan, _| {
             let several = plan.ways.len() > 1 && used(plan);
             several.then(|| if plan.apart { "one for each piece of work".into() } else { "one for all".into() })
         },
@@ -102,15 +102,15 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         what: "entries of a queue",
         guideline: "G6",
-        why: "a queue needs room for what is in flight, and hardly more than 32",
+        why: "a queue needs room for the operations in flight, hardly more than 32",
         of_each: false,
         choices: |_, _, plan, _| {
             let sizes = SIZES.map(Some).into_iter().chain([None]);
             sizes.map(|wq_size| Plan { wq_size, ..plan.clone() }).collect()
         },
-        told: |plan, _| {
-            let told = || plan.wq_size.map_or("an equal share of all".into(), |size| size.to_string());
-            used(plan).then(told)
+        describe: |plan, _| {
+            let describe = || plan.wq_size.map_or("an equal share of all".into(), |size| size.to_string());
+            used(plan).then(describe)
         },
     },
     Knob {
@@ -121,16 +121,16 @@ pub(super) const KNOBS: &[Knob] = &[
         choices: |_, _, plan, work| {
             [Wait::Poll, Wait::Umwait, Wait::Interrupt].map(|wait| with(plan, work, |way| way.wait = wait)).into()
         },
-        told: |plan, work| device(plan, work).map(|way| way.wait.name().to_owned()),
+        describe: |plan, work| device(plan, work).map(|way| way.wait.name().to_owned()),
     },
     Knob {
         what: "destination",
         guideline: "G3",
-        why: "what is read soon goes to the cache, everything else to memory, where it drives out nobody's lines",
+        why: "data that is read soon goes to the cache, everything else to memory, where it evicts no lines",
         of_each: true,
-        // Whoever reads it later is not simulated; who says so is believed.
+        // The later reader is not simulated; the user's statement is believed.
         choices: |_, demands, plan, work| vec![with(plan, work, |way| way.cache = demands[work].read_soon)],
-        told: |plan, work| {
+        describe: |plan, work| {
             device(plan, work)
                 .map(|way| if way.cache { "cache (Cache Control 1)" } else { "memory (Cache Control 0)" }.into())
         },
@@ -138,21 +138,21 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         what: "by",
         guideline: "G2",
-        why: "what is small and cannot wait is better done by the core",
+        why: "small synchronous operations are better done by the core",
         of_each: true,
         choices: |_, _, plan, work| [false, true].map(|device| with(plan, work, |way| way.device = device)).into(),
-        told: |plan, work| Some(if plan.ways[work].device { "the device" } else { "the core" }.into()),
+        describe: |plan, work| Some(if plan.ways[work].device { "the device" } else { "the core" }.into()),
     },
 ];
 
-/// A plan with one piece's way changed.
+/// The plan with a change to one piece of work.
 fn with(plan: &Plan, work: usize, change: impl FnOnce(&mut Way)) -> Plan {
     let mut plan = plan.clone();
     change(&mut plan.ways[work]);
     plan
 }
 
-/// The way of a piece, if a device does it.
+/// The settings of a piece of work, if a device does it.
 fn device(plan: &Plan, work: usize) -> Option<Way> {
     Some(plan.ways[work]).filter(|way| way.device)
 }

@@ -1,12 +1,13 @@
-//! Advice: how devices should be configured and used for some work, found by simulating.
+//! Advice: the best configuration and use of devices for some work, found by simulation.
 //!
 //! ```text
-//! Demand (what is to be done) ──► Plan (how) ──► Scenario ──simulate──► score by the objective
-//!                                   ▲ from several plans: knobs, one after the other, every choice is tried, the best is kept, until
-//!                                   │ nothing helps; then whatever is simpler and as good
+//! Demand (the work) ──► Plan (how it is done) ──► Scenario ──simulate──► score by the objective
+//!                         ▲ starts from several plans; turns the knobs one after the other, tries every choice
+//!                         │ and keeps the best until nothing improves; then prefers simpler plans that are as good
 //! ```
 //!
-//! The knobs are the guidelines G1 to G6 of Kuper et al. §6, a row each; what the guideline says is not believed but simulated.
+//! The knobs are the guidelines G1 to G6 of Kuper et al. §6, a table row each. The guidelines are not assumed to hold;
+//! their choices are simulated.
 
 mod demand;
 mod knobs;
@@ -22,7 +23,7 @@ use knobs::KNOBS;
 pub use plan::{Plan, Way};
 use telpher_device::{Capabilities, Config};
 
-/// What counts; of several pieces of work the geometric mean, so that none is given up for another.
+/// The objective. For several pieces of work the geometric mean counts, so that no piece is sacrificed for another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Objective {
     /// Bytes a second.
@@ -30,9 +31,9 @@ pub enum Objective {
     Throughput,
     /// Bytes for each second of a core that works or waits.
     PerCore,
-    /// The time that 99 % of the operations do not exceed.
+    /// The latency that 99 % of the operations do not exceed.
     Latency,
-    /// Bytes for each second of a core that is not free for others: preparing, submitting, copying, polling.
+    /// Bytes for each second in which a core is not free for other work: preparing, submitting, copying, polling.
     Cycles,
 }
 
@@ -45,22 +46,22 @@ impl Named for Objective {
     ];
 }
 
-/// What a knob is set to, why, and what it would be otherwise.
+/// The setting of a knob, the reason, and the next best setting.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Choice {
-    /// What is chosen: `engines of a group`.
+    /// Name of the knob: `engines of a group`.
     pub what: String,
-    /// How.
+    /// The chosen setting.
     pub chosen: String,
     /// Guideline that it follows: `G5`.
     pub guideline: &'static str,
-    /// What the guideline says.
+    /// The text of the guideline.
     pub why: &'static str,
-    /// The next best, and what it gives as a part of what is chosen; `None` where there was no choice.
+    /// The next best setting, and its score relative to the chosen one; `None` if there was no alternative.
     pub runner_up: Option<(String, f64)>,
 }
 
-/// What came of the work, as advised and by cores alone.
+/// The results of a piece of work, as advised and by cores alone.
 #[derive(Clone, Debug)]
 pub struct Work {
     /// Its name.
@@ -71,61 +72,61 @@ pub struct Work {
     pub advised: LoadOutcome,
     /// By its own cores.
     pub by_cores: LoadOutcome,
-    /// Bytes from which on a device does it better, all else as advised; `None` if it never does.
+    /// Smallest size at which a device is better, with all else as advised; `None` if it never is.
     pub threshold: Option<u32>,
-    /// Bytes up to which it does; `None` for all that were tried, up to 1 MiB.
+    /// Largest size at which a device is better; `None` if it is for all tried sizes, up to 1 MiB.
     pub up_to: Option<u32>,
 }
 
-/// Advice, all of it simulated.
+/// Advice. All numbers are simulated.
 #[derive(Clone, Debug)]
 pub struct Advice {
-    /// What counted.
+    /// The objective.
     pub objective: Objective,
-    /// Devices that have something to do, configured so; none if cores do it all better.
+    /// Configurations of the devices in use; empty if cores are better for all work.
     pub configs: Vec<Config>,
-    /// What was chosen.
+    /// The settings of the knobs.
     pub choices: Vec<Choice>,
     /// Each piece of the work.
     pub works: Vec<Work>,
-    /// How many times as good as cores alone, by the objective.
+    /// The score relative to cores alone, by the objective.
     pub gain: f64,
     /// Scenarios that were simulated.
     pub simulated: usize,
 }
 
-/// By how much a choice must be better to be taken before a simpler one, which stands before it. Source: chosen.
+/// A choice must be better by this factor to be preferred to a simpler one. Simpler choices come first. Source: chosen.
 pub const WORTH: f64 = 1.02;
 
-/// The largest size that is tried, as a power of two. Source: chosen; 1 MiB.
+/// Power of two of the largest size that is tried: 1 MiB. Source: chosen.
 const LARGEST: u32 = 20;
 
-/// Threads of a piece of work. Source: chosen; four times as many as all queues of four devices, of which a thousand would ask again
-/// and again for minutes.
+/// Most threads of a piece of work. Source: chosen; four times the number of queues of four devices. A thousand threads
+/// would retry full queues, and take minutes to simulate.
 const MOST_THREADS: u32 = 128;
 
-/// Rounds over all knobs; each begins where the last one ended. Source: chosen; two were enough for all that was tried.
+/// Rounds over all knobs; each starts from the result of the previous one. Source: chosen; two were enough in all tried
+/// cases.
 const ROUNDS: usize = 4;
 
-/// Plans from which knobs are turned, the best of those there are to begin with. Source: chosen; with three no plan drawn at random was
-/// better.
+/// The number of best initial plans whose knobs are turned. Source: chosen; with three, no random plan was better.
 const BEGINNINGS: usize = 3;
 
-/// A search under way.
+/// A search in progress.
 struct Search<'a> {
     machine: &'a Machine,
     capabilities: Capabilities,
     demands: &'a [Demand],
     objective: Objective,
-    /// Plans that were simulated, and how good they are; `None` cannot be.
+    /// Simulated plans and their scores; `None` if a plan is not possible.
     tried: Vec<(Plan, Option<f64>)>,
     simulated: usize,
 }
 
-/// How a machine's devices should be configured and used for some work.
+/// Finds the best configuration and use of a machine's devices for some work.
 ///
 /// # Errors
-/// What the machine has not, and more threads than are simulated for advice.
+/// The machine lacks something, or there are more threads than advice supports.
 pub fn advise(
     machine: &Machine,
     capabilities: Capabilities,
@@ -133,7 +134,7 @@ pub fn advise(
     objective: Objective,
 ) -> Result<Advice, ScenarioError> {
     if let Some(Demand { name, threads, .. }) = demands.iter().find(|demand| demand.threads > MOST_THREADS) {
-        let what = format!("{threads} threads ask for advice, and {MOST_THREADS} is what is simulated at most");
+        let what = format!("{threads} threads ask for advice, and at most {MOST_THREADS} are simulated");
         return Err(ScenarioError::Load { load: name.clone(), what });
     }
     let mut search = Search { machine, capabilities, demands, objective, tried: Vec::new(), simulated: 0 };
@@ -169,7 +170,7 @@ pub fn advise(
 }
 
 impl Search<'_> {
-    /// Every knob, for every piece of work where it is one of those.
+    /// All knobs; those that are set for each piece of work once for each piece.
     fn turns(&self) -> Vec<(usize, Option<usize>)> {
         let of = |(knob, row): (usize, &knobs::Knob)| -> Vec<(usize, Option<usize>)> {
             if row.of_each {
@@ -190,12 +191,12 @@ impl Search<'_> {
         Scenario { machine, capabilities, devices: Vec::new(), loads: Vec::new() }
     }
 
-    /// The scenario of a plan, if it can be.
+    /// The scenario of a plan, if it is possible.
     fn scenario(&self, plan: &Plan) -> Option<Scenario> {
         plan.scenario(self.machine, self.capabilities, self.demands)
     }
 
-    /// The best plan that is found, and how good it is.
+    /// The best plan found, and its score.
     fn best(&mut self) -> (Plan, f64) {
         let mut beginnings = Plan::beginnings(self.machine, self.demands);
         beginnings.sort_by(|one, other| {
@@ -210,7 +211,7 @@ impl Search<'_> {
                 devices = Some((plan, score));
             }
         }
-        // Cores do what no device does better; how one would do it is kept beside.
+        // Cores do the work unless a device is better. The device's settings are kept for the report.
         let cores = Plan::by_cores(self.demands);
         let by_cores = self.try_out(&cores).unwrap_or(0.0);
         let (mut plan, mut best) = match devices {
@@ -233,7 +234,7 @@ impl Search<'_> {
         (plan, score)
     }
 
-    /// Turns knobs until nothing helps.
+    /// Turns knobs until nothing improves.
     fn improve(&mut self, mut plan: Plan) -> (Plan, f64) {
         let mut best = self.try_out(&plan).unwrap_or(0.0);
         for _ in 0..ROUNDS {
@@ -254,11 +255,11 @@ impl Search<'_> {
         (plan, best)
     }
 
-    /// Turns knobs back to what is simpler, as long as it is as good as the best.
+    /// Turns knobs back to simpler settings while the score is as good as the best.
     fn simplify(&mut self, mut plan: Plan, best: f64) -> Plan {
         for turn in self.turns() {
-            // What is not used is not simpler otherwise.
-            if (KNOBS[turn.0].told)(&plan, turn.1.unwrap_or(0)).is_none() {
+            // The setting of an unused knob does not make a plan simpler.
+            if (KNOBS[turn.0].describe)(&plan, turn.1.unwrap_or(0)).is_none() {
                 continue;
             }
             let simpler = self.candidates(&plan, turn).into_iter().take_while(|candidate| *candidate != plan);
@@ -272,7 +273,7 @@ impl Search<'_> {
         plan
     }
 
-    /// How good a plan is; `None` if it cannot be.
+    /// The score of a plan; `None` if it is not possible.
     fn try_out(&mut self, plan: &Plan) -> Option<f64> {
         if let Some((_, score)) = self.tried.iter().find(|(tried, _)| tried == plan) {
             return *score;
@@ -284,7 +285,7 @@ impl Search<'_> {
         score
     }
 
-    /// More is better.
+    /// The score of an outcome; higher is better.
     fn score(&self, plan: &Plan, outcome: &Outcome) -> f64 {
         let pieces = self.demands.iter().zip(&plan.ways).zip(&outcome.loads);
         #[allow(clippy::cast_precision_loss, reason = "bytes of a short time")]
@@ -299,12 +300,12 @@ impl Search<'_> {
         (logarithms / self.demands.len().max(1) as f64).exp()
     }
 
-    /// What each knob is set to, beside the best of its other choices.
+    /// The setting of each knob, with the best of its other choices.
     fn choices(&mut self, plan: &Plan, best: f64) -> Vec<Choice> {
         let mut choices = Vec::new();
         for (knob, work) in self.turns() {
             let row = &KNOBS[knob];
-            let set = |plan: &Plan| (row.told)(plan, work.unwrap_or(0));
+            let set = |plan: &Plan| (row.describe)(plan, work.unwrap_or(0));
             let Some(chosen) = set(plan) else { continue };
             let mut runner_up: Option<(String, f64)> = None;
             for candidate in self.candidates(plan, (knob, work)) {
@@ -325,8 +326,8 @@ impl Search<'_> {
         choices
     }
 
-    /// At which sizes a device does a piece of work better than its cores, of powers of two: the longest run of them, from where, and to
-    /// where if larger ones are not among them.
+    /// The longest range of sizes (powers of two) at which a device does a piece of work better than cores: its
+    /// smallest size, and its largest unless that is the largest tried.
     fn worth(&mut self, plan: &Plan, work: usize) -> (Option<u32>, Option<u32>) {
         let (mut run, mut longest): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
         let sizes = (6..=LARGEST).map(|power| 1 << power);

@@ -1,4 +1,4 @@
-//! How the work is done: devices and their queues, and each piece's way.
+//! Plans: devices and their queues, and how each piece of work is done.
 
 use super::Demand;
 use crate::machine::Machine;
@@ -10,65 +10,65 @@ use telpher_device::{Capabilities, Config, WqMode};
 /// How one piece of work is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// By a device, not by its own core.
+    /// True if a device does it, false if its own cores do.
     pub device: bool,
     /// Descriptors, or batches, in flight.
     pub depth: u32,
     /// Descriptors of a batch.
     pub batch: u32,
-    /// How its thread waits.
+    /// How its threads wait.
     pub wait: Wait,
-    /// Results go to the cache.
+    /// Results go to the cache (Cache Control 1).
     pub cache: bool,
 }
 
 impl Way {
-    /// Seconds for which the first operation of a batch waits for the last, where they come at a rate.
+    /// Seconds for which the first operation of a batch waits for the last, if operations arrive at a rate.
     pub(super) fn gathering(&self, demand: &Demand) -> f64 {
         let more = if self.device { self.batch.saturating_sub(1) } else { 0 };
-        // Of no rate there are none, and all of them are there.
+        // Without a rate all operations of a batch are available at once.
         #[allow(clippy::cast_precision_loss, reason = "operations a second")]
         demand.rate.map_or(0.0, |rate| f64::from(more) / rate.max(1) as f64)
     }
 }
 
-/// How all of it is done.
+/// How all pieces of work are done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// Devices in use, in the order in which they are taken: the nearest first.
+    /// The machine's devices in the order in which they are used: the nearest first.
     pub devices: Vec<usize>,
-    /// How many of them.
+    /// Number of devices in use.
     pub count: usize,
     /// Each piece of work has a group of its own.
     pub apart: bool,
     /// Engines of a group.
     pub engines: u32,
-    /// Kind of the queues.
+    /// Mode of the queues.
     pub mode: WqMode,
-    /// Entries of each; an equal share of all if not told.
+    /// Entries of each queue; `None` for an equal share of all entries.
     pub wq_size: Option<u32>,
-    /// Each piece's.
+    /// How each piece of work is done.
     pub ways: Vec<Way>,
 }
 
-/// Bytes that a piece of work is simulated for, and fewest and most operations of a thread. Source: chosen; a third of a millisecond of
-/// what a device carries, and enough for a 99th percentile.
+/// Bytes of a simulated piece of work, and fewest and most operations of a thread. Source: chosen; a third of a
+/// millisecond at a device's rate, and enough for a 99th percentile.
 const BYTES: u64 = 10_000_000;
 const FEWEST: u64 = 256;
 const MOST: u64 = 2048;
 
-/// Operations of all threads together, if each still has what it has at hand. Source: chosen; so that thousands of threads do not take
-/// minutes.
+/// Operations of all threads together, if each still gets all that it has at once. Source: chosen, so that thousands of
+/// threads do not take minutes.
 const TOGETHER: u64 = 16384;
 
-/// Bytes of a long operation or batch. Source: chosen; what a device carries in 2 us, ten times what it takes to ask again.
+/// Bytes of a long operation or batch. Source: chosen; a device needs 2 us for it, ten times the time of a retry.
 const LONG: u64 = 65536;
 
-/// In flight, or in a batch, at most. Source: chosen; the entries of a device's queues.
+/// Most operations in flight, or in a batch. Source: chosen; the entries of a device's queues.
 pub(super) const MOST_AT_ONCE: u32 = 128;
 
 impl Plan {
-    /// Cores do it all.
+    /// All work is done by cores.
     pub(super) fn by_cores(demands: &[Demand]) -> Plan {
         let way = Way { device: false, depth: 1, batch: 1, wait: Wait::Poll, cache: false };
         Plan {
@@ -82,7 +82,7 @@ impl Plan {
         }
     }
 
-    /// One device, one engine, one operation at a time: what knobs begin with.
+    /// One device, one engine, one operation at a time: the initial setting of all knobs.
     pub(super) fn simplest(machine: &Machine, demands: &[Demand]) -> Plan {
         let socket = |node: usize| machine.nodes.get(node).map(|node| node.socket);
         let wanted = demands.first().map_or(0, |demand| demand.dst);
@@ -95,7 +95,7 @@ impl Plan {
         let way = |demand: &Demand| Way { device: true, depth: 1, batch: 1, wait: Wait::Poll, cache: demand.read_soon };
         Plan {
             count: 1,
-            // Eight dedicated queues a device; more threads share.
+            // A device has eight dedicated queues; more threads share queues.
             mode: if queues > 8 { WqMode::Shared } else { WqMode::Dedicated },
             devices,
             apart: false,
@@ -105,8 +105,8 @@ impl Plan {
         }
     }
 
-    /// What knobs may begin with: one device or all of them, an engine or four, one operation at a time or as much as there is, singly
-    /// or as a batch, and waiting lightly.
+    /// The initial plans: one device or all of them, one engine or four, one operation at a time or all available ones,
+    /// single or as a batch, with polling or UMWAIT.
     pub(super) fn beginnings(machine: &Machine, demands: &[Demand]) -> Vec<Plan> {
         let simplest = Plan::simplest(machine, demands);
         let mut plans = Vec::new();
@@ -125,7 +125,7 @@ impl Plan {
         plans
     }
 
-    /// The scenario, if devices can be so.
+    /// The scenario of the plan, if devices can be configured so.
     pub(super) fn scenario(
         &self,
         machine: &Machine,
@@ -171,7 +171,7 @@ impl Plan {
         }
     }
 
-    /// Queues of each group: all threads of the plan in one, or the threads of each piece in its own.
+    /// Queues of each group: one group for all threads of the plan, or one for each piece of work.
     fn groups(&self, demands: &[Demand]) -> Vec<u32> {
         let threads = |demand: &Demand| demand.threads;
         if self.apart {
@@ -181,8 +181,8 @@ impl Plan {
         }
     }
 
-    /// Shared queues would be full of long operations, and threads ask again all the time that these take: nothing is gained by that, and
-    /// each time is an event.
+    /// True if shared queues would be full of long operations. Threads would retry during these, which gains nothing,
+    /// and each attempt is an event.
     fn overfills(&self, capabilities: &Capabilities, demands: &[Demand]) -> bool {
         let queues: u32 = self.groups(demands).iter().sum();
         let size = self.wq_size.unwrap_or(u32::from(capabilities.wq_cap.total_entries()) / queues.max(1));
@@ -205,7 +205,7 @@ impl Plan {
         usize::MAX
     }
 
-    /// Configurations of the machine's devices up to the last one in use; those between that are not have no groups.
+    /// Configurations of the machine's devices up to the last one in use; unused devices before it have no groups.
     fn configs(&self, capabilities: &Capabilities, demands: &[Demand]) -> Option<Vec<Config>> {
         if self.count == 0 {
             return Some(Vec::new());
@@ -221,7 +221,7 @@ impl Plan {
             return None;
         }
         let size = self.wq_size.unwrap_or(entries / queues);
-        // Groups are not alike, so each is laid out as a device of one group and then numbered.
+        // Groups differ, so each is laid out as a device of one group and then numbered.
         let config = |device: usize| {
             let (mut wq, mut engine) = (0, 0);
             let of = |(number, wqs): (usize, &u32)| {
@@ -247,11 +247,12 @@ impl Plan {
     }
 }
 
-/// A piece of work, done so.
+/// The load of a piece of work.
 fn load(demand: &Demand, way: Way, lanes: Vec<Lane>) -> Load {
     let by = lanes.first().map_or(By::Cpu, |lane| By::Device(*lane));
     let threads = u64::from(demand.threads.max(1));
-    // Together enough for a percentile, and each as many as get everything at hand under way several times.
+    // All threads together run enough operations for a percentile, and each thread several times the number that it has
+    // at once.
     let at_hand = u64::from(demand.at_once);
     let fewest = (FEWEST / threads).max((4 * at_hand).min(at_hand.max(TOGETHER / threads))).min(FEWEST);
     let operations = (BYTES / u64::from(demand.size.max(1)) / threads).clamp(fewest, MOST);
@@ -263,7 +264,7 @@ fn load(demand: &Demand, way: Way, lanes: Vec<Lane>) -> Load {
             Arrivals::Poisson((rate / u64::from(if way.device { way.batch } else { 1 })).max(1))
         }),
         by,
-        // A core goes on to the next operation if it need not wait for the last.
+        // A core begins the next operation early if it need not wait for the last.
         walk: if demand.at_once > 1 { Walk::Random } else { Walk::Alone },
         src: Place::on(demand.src),
         dst: Place::on(demand.dst),

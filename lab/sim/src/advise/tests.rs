@@ -1,7 +1,7 @@
-//! No plan drawn by chance is better than what is advised.
+//! No random plan is better than the advised one.
 
 use super::*;
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::work::Wait;
 use telpher_abi::Opcode;
 use telpher_device::{Preset, WqMode};
@@ -28,8 +28,8 @@ fn questions() -> Vec<Vec<Demand>> {
     ]
 }
 
-fn drawn(machine: &Machine, demands: &[Demand], dice: &mut Dice) -> Plan {
-    let mut one_of = |end: u32| u32::try_from(dice.below(end.into())).unwrap();
+fn random_plan(machine: &Machine, demands: &[Demand], rng: &mut Rng) -> Plan {
+    let mut one_of = |end: u32| u32::try_from(rng.below(end.into())).unwrap();
     let simplest = Plan::simplest(machine, demands);
     let ways = demands.iter().map(|demand| {
         let most = demand.at_once.ilog2();
@@ -54,16 +54,16 @@ fn drawn(machine: &Machine, demands: &[Demand], dice: &mut Dice) -> Plan {
 }
 
 #[test]
-fn no_plan_drawn_by_chance_is_better() {
+fn no_random_plan_is_better() {
     let (machine, capabilities) = (Machine::built_in("spr-asplos").unwrap(), Preset::Spr.capabilities());
     for (number, demands) in questions().iter().enumerate() {
         for objective in [Objective::Throughput, Objective::Cycles] {
             let mut search =
                 Search { machine: &machine, capabilities, demands, objective, tried: Vec::new(), simulated: 0 };
             let (plan, best) = search.best();
-            let mut dice = Dice::new(1, number as u64);
+            let mut rng = Rng::new(1, number as u64);
             for _ in 0..40 {
-                let other = drawn(&machine, demands, &mut dice);
+                let other = random_plan(&machine, demands, &mut rng);
                 let score = search.try_out(&other).unwrap_or(0.0);
                 assert!(score < best * 1.04, "{demands:?}, {objective:?}: {other:?} gives {score}, {plan:?} {best}");
             }

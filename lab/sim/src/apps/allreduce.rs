@@ -1,12 +1,13 @@
-//! A sum over the buffers of several processes, which all of them get: a ring through shared memory, and a training step around it
-//! (KUPER appendix A: MPI_AllReduce, BERT).
+//! A sum over the buffers of several processes that all of them receive: a ring through shared memory, and a training
+//! step around it (KUPER appendix A: MPI_AllReduce, BERT).
 //!
 //! ```text
-//! ring of R: R - 1 times ( send a part on, receive one, add it ), then R - 1 times ( send a sum on, receive one )
+//! ring of R: R - 1 times ( send a part, receive one, add it ), then R - 1 times ( send a sum, receive one )
 //! ```
 //!
-//! Parts travel as messages do: copied into segments by who sends, out of them by who receives. Adding is always the core's; it reads
-//! what came and what is its own, as a comparison of two does, and writes a line that it has.
+//! Parts are transferred like messages: the sender copies into segments, the receiver out of them. The core always
+//! adds; it reads the received part and its own, like a comparison of two buffers, and writes a line that it has
+//! cached.
 
 use super::messages::SharedMemory;
 use super::segments::{Copier, Segments};
@@ -19,25 +20,25 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use telpher_abi::Opcode;
 
-/// Processes that sum what they have.
+/// Processes that sum their buffers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AllReduce {
-    /// How many.
+    /// Number of processes.
     pub ranks: u32,
-    /// Bytes of each one's buffer.
+    /// Bytes of each process's buffer.
     pub bytes: u64,
-    /// Times that they do it.
+    /// Number of sums.
     pub count: u64,
-    /// Milliseconds that each computes before each time.
+    /// Milliseconds of computing before each sum.
     pub compute_ms: f64,
-    /// Who copies.
+    /// What makes the copies.
     pub copier: Copier,
-    /// How parts get through shared memory.
+    /// Parameters of the shared memory.
     pub shared: SharedMemory,
 }
 
 impl Default for AllReduce {
-    /// Two ranks, ten sums of 4 MiB, nothing between them.
+    /// Two ranks, ten sums of 4 MiB, without computing.
     fn default() -> Self {
         AllReduce {
             ranks: 2,
@@ -51,7 +52,7 @@ impl Default for AllReduce {
 }
 
 impl AllReduce {
-    /// A step of BERT's pretraining as so many of its gradient's buckets: what is computed for one, and its sum over the ranks.
+    /// A step of BERT's pretraining with `buckets` buckets of gradients: each is computed, then summed over the ranks.
     #[must_use]
     pub fn training(ranks: u32, buckets: u64) -> Self {
         AllReduce { ranks, bytes: 25 << 20, count: buckets, compute_ms: 80.0, ..AllReduce::default() }
@@ -72,7 +73,7 @@ struct Rank {
     app: AllReduce,
     to: Edge,
     from: Edge,
-    /// Where its own buffer is, and what came last.
+    /// Its own buffer, and the last received part.
     own: Place,
     came: Place,
     tally: Rc<RefCell<Tally>>,
@@ -86,7 +87,7 @@ struct Tally {
 }
 
 impl Rank {
-    /// A part goes on and one comes, share by share; what comes is added or kept.
+    /// Sends a part and receives one, turn by turn; adds or keeps the received part.
     async fn pass(&self, core: &Core, part: u64, add: bool) {
         let shared = &self.app.shared;
         let adder = core.with_walk(Walk::Sequential);
@@ -133,7 +134,7 @@ impl AllReduce {
         // A peer's segments are its share of the pool.
         let segments = app.shared.segments.min(app.shared.pool / ranks).max(1);
         let app = AllReduce { shared: SharedMemory { segments, ..app.shared }, ..app };
-        // What is computed in between takes the cache.
+        // The computing in between takes the cache.
         let used = ranks.saturating_mul(app.bytes);
         let used = if app.compute_ms > 0.0 { used.max(app.shared.cache_bytes.saturating_add(1)) } else { used };
         let homes: Vec<usize> = (0..ranks).map(|rank| app.shared.home(world, rank, ranks)).collect();
@@ -155,7 +156,7 @@ impl AllReduce {
         }
         Box::new(move |_| {
             let tally = tally.borrow();
-            #[allow(clippy::cast_precision_loss, reason = "for people")]
+            #[allow(clippy::cast_precision_loss, reason = "for display")]
             let count = app.count.max(1) as f64;
             let (summing, all) = (tally.summing.as_secs_f64(), tally.until.as_secs_f64());
             vec![

@@ -1,14 +1,14 @@
-//! A cache under load whose long copies a device does while the thread waits: CacheLib's CacheBench over DTO, which catches `memcpy`
-//! (KUPER appendix B).
+//! A cache under load whose long copies are made by a device while the thread waits: CacheLib's CacheBench over DTO,
+//! which intercepts `memcpy` (KUPER appendix B).
 //!
-//! Threads take turns on cores. An operation is some work, some short copies, and now and then a long one. From a size on, a long copy
-//! goes to a shared queue, the queues in turn; a full queue is tried a few times, then the core copies. While it waits a thread may
-//! give its core to another.
+//! Threads take turns on cores. An operation is some work, some short copies, and sometimes a long one. A long copy
+//! goes to a shared queue, the queues in turn; a full queue is retried a few times, then the core copies. A waiting
+//! thread may yield its core to another.
 
 use super::{Report, measure};
-use crate::dice::Dice;
 use crate::places::{Lines, Place};
 use crate::ps::Ps;
+use crate::rng::Rng;
 use crate::work::{Lane, Wait};
 use crate::world::{Core, Signal, World};
 use std::cell::RefCell;
@@ -18,35 +18,36 @@ use telpher_abi::{Descriptor, Opcode};
 /// The cache and its load.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CacheBench {
-    /// Cores.
+    /// Number of cores.
     pub cores: u32,
-    /// Threads on them.
+    /// Number of threads on them.
     pub threads: u32,
-    /// Copies that each thread does.
+    /// Copies of each thread.
     pub copies: u64,
-    /// Queues to which long copies go, in turn; none copies by core only.
+    /// Queues for long copies, used in turn; if empty, cores copy.
     pub queues: Vec<Lane>,
-    /// Bytes from which a copy is long.
+    /// Smallest size of a long copy.
     pub threshold: u64,
-    /// Of ten thousand copies, so many are long.
+    /// Number of long copies among ten thousand copies.
     pub long_of_10_000: u32,
-    /// Bytes of long copies, each with its weight.
+    /// Sizes of long copies, each with its weight.
     pub long: Vec<(u32, u32)>,
-    /// Where the bytes are that are copied.
+    /// Location of the copied bytes.
     pub source: Lines,
-    /// Bytes of a short one, on average.
+    /// Mean size of a short copy.
     pub short_bytes: u64,
-    /// Times that a full queue is asked again before the core copies.
+    /// Retries of a full queue before the core copies.
     pub retries: u32,
-    /// Nanoseconds of work around each copy: finding, hashing, locking.
+    /// Nanoseconds of work around each copy: lookup, hashing, locking.
     pub work_ns: f64,
-    /// Nanoseconds for a thread to give its core to another; `None`: it looks for its record instead.
+    /// Nanoseconds for a thread to yield its core to another; `None`: it polls for its record instead.
     pub switch_ns: Option<f64>,
-    /// What chance begins with.
+    /// Seed of the random choices.
     pub seed: u64,
 }
 
-/// Long copies that DTO's own documentation counted in a run of CacheBench: bytes (about the mean of each bucket) and how many.
+/// Long copies that DTO's own documentation counted in a run of CacheBench: bytes (about the mean of each bucket) and
+/// their number.
 const LONG: [(u32, u32); 16] = [
     (10_500, 176),
     (14_300, 137),
@@ -67,7 +68,7 @@ const LONG: [(u32, u32); 16] = [
 ];
 
 impl Default for CacheBench {
-    /// Four cores, eight threads, four shared queues, one each of four devices.
+    /// Four cores, eight threads, four shared queues, one on each of four devices.
     fn default() -> Self {
         CacheBench {
             cores: 4,
@@ -87,7 +88,7 @@ impl Default for CacheBench {
     }
 }
 
-/// A copy to come.
+/// The next copy of a thread.
 #[derive(Clone, Copy)]
 struct Job {
     bytes: u64,
@@ -106,15 +107,15 @@ struct Tally {
     by_device: u64,
     long_bytes: u64,
     bytes: u64,
-    /// Of every copy that is long.
+    /// Latencies of the long copies.
     latencies: Vec<Ps>,
 }
 
 struct Thread {
     app: Rc<CacheBench>,
-    dice: Dice,
+    rng: Rng,
     shared: Rc<RefCell<Shared>>,
-    /// A gift for each core.
+    /// A permit for each core.
     cores: Signal,
     src: (Place, u64),
     dst: (Place, u64),
@@ -123,12 +124,12 @@ struct Thread {
 impl Thread {
     fn next(&mut self) -> Job {
         let app = &self.app;
-        let long = self.dice.below(10_000) < u64::from(app.long_of_10_000);
+        let long = self.rng.below(10_000) < u64::from(app.long_of_10_000);
         let weights: u64 = app.long.iter().map(|(_, weight)| u64::from(*weight)).sum();
         if !long || weights == 0 {
             return Job { bytes: app.short_bytes, queue: None };
         }
-        let mut at = self.dice.below(weights);
+        let mut at = self.rng.below(weights);
         let size = app.long.iter().find(|(_, weight)| {
             let here = at < u64::from(*weight);
             at = at.saturating_sub(u64::from(*weight));
@@ -164,7 +165,7 @@ impl Thread {
             core.wait(&ticket, Wait::Poll).await;
             return;
         };
-        // sched_yield until the record is there: whoever waits for a core gets this one.
+        // sched_yield until the record is written: the next thread in line gets this core.
         while !ticket.is_done() {
             if core.waiting(self.cores) == 0 {
                 core.wait(&ticket, Wait::Poll).await;
@@ -208,8 +209,8 @@ impl CacheBench {
         let src = at(Place { lines: app.source, ..Place::on(0) });
         let dst = at(Place::on(0));
         for number in 0..app.threads {
-            let dice = Dice::new(app.seed, number.into());
-            let thread = Thread { app: app.clone(), dice, shared: shared.clone(), cores, src, dst };
+            let rng = Rng::new(app.seed, number.into());
+            let thread = Thread { app: app.clone(), rng, shared: shared.clone(), cores, src, dst };
             world.spawn(0, |core| thread.run(core));
         }
         Box::new(move |_| shared.borrow_mut().tally.measures())
@@ -217,15 +218,15 @@ impl CacheBench {
 }
 
 impl Tally {
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     fn measures(&mut self) -> Vec<crate::scenario::Measure> {
         self.latencies.sort_unstable();
         let seconds = self.until.as_secs_f64().max(1e-12);
         let at = |part: usize, of: usize| {
             let rank = (self.latencies.len() * part).div_ceil(of).saturating_sub(1);
             // The largest of thousands stands for 99.999 %, as in the published figures.
-            let told = crate::enough(self.latencies.len() as u64, (part as f64 / of as f64).min(0.999));
-            self.latencies.get(rank).filter(|_| told).map_or(f64::NAN, |time| time.as_nanos_f64() / 1e3)
+            let is_enough = crate::enough(self.latencies.len() as u64, (part as f64 / of as f64).min(0.999));
+            self.latencies.get(rank).filter(|_| is_enough).map_or(f64::NAN, |time| time.as_nanos_f64() / 1e3)
         };
         vec![
             measure("copies", self.done as f64 / seconds / 1e6, "M/s"),

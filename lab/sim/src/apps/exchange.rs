@@ -1,8 +1,9 @@
-//! A program's pages moved without the kernel's migration, as `telpher-tier` does: one system call takes them out of the program into a
-//! pool, they are copied to free pages of the other tier by their addresses as they are, another call brings those in.
+//! A program moves its pages without the kernel's migration, as in `telpher-tier`. One system call takes them out of
+//! the program into a pool, they are copied by the program's addresses to free pages of the other tier, and another
+//! call brings those in.
 //!
 //! ```text
-//! UFFDIO_MOVE out ─► copy, one batch a device ─► UFFDIO_MOVE in        whoever touches a page meanwhile waits
+//! UFFDIO_MOVE out ─► copy, one batch a device ─► UFFDIO_MOVE in        an access to a page waits meanwhile
 //! ```
 
 use super::migration::Moved;
@@ -14,43 +15,45 @@ use crate::world::{Core, World};
 use std::rc::Rc;
 use telpher_abi::{Descriptor, Opcode};
 
-/// Pages that change places with those of a pool, and how.
+/// Pages that are exchanged with those of a pool, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Exchange {
-    /// Pages in all.
+    /// Total number of pages.
     pub pages: u64,
-    /// Bytes of each: 4 KiB, or 2 MiB.
+    /// Bytes of each page: 4 KiB, or 2 MiB.
     pub page: u32,
-    /// Pages that are out together.
+    /// Pages moved together.
     pub together: u32,
-    /// They lie behind each other, and so do those that they are exchanged with.
+    /// True if the pages are adjacent, and also those that they are exchanged with.
     pub neighbours: bool,
     /// Node of the core that moves them.
     pub core: usize,
-    /// Node they are on.
+    /// Node of the pages before.
     pub from: usize,
-    /// Node they come to.
+    /// Node of the pages afterwards.
     pub to: usize,
-    /// Queues that copy, equal parts each; none lets the core copy.
+    /// Queues that copy equal parts; if empty, the core copies.
     pub lanes: Vec<Lane>,
 }
 
-/// Bytes of a descriptor at most: a huge page. Source: what Linux configures a queue for (`max_transfer_size`), unless it is told otherwise.
+/// Most bytes of a descriptor: a huge page. Source: Linux's default configuration of a queue (`max_transfer_size`).
 const MOST_BYTES: u64 = 2 << 20;
-/// Descriptors of a batch at most, as the kernel's own migration has it here.
+/// Most descriptors of a batch, as in the simulated kernel migration.
 const MOST_TOGETHER: usize = 1024;
 
-/// What taking out and bringing in takes of so many pages together, in nanoseconds: all but the copy, both system calls, book-keeping.
+/// Time to take out and bring in a number of pages together, in nanoseconds, without the copy: both system calls and
+/// bookkeeping.
 ///
 /// Source: measured with the prototype of `telpher-tier` on an AMD EPYC, Linux 6.18, an idle process whose other threads do not run: 2.27,
 /// 0.54, 0.32, 0.20 and 0.15 us a page. `telpher bench tier` measures the same of the crate.
 const NEIGHBOURS: &[(u64, u64)] = &[(1, 2_270), (8, 4_320), (32, 10_240), (128, 25_600), (512, 76_800)];
-/// The same of pages that are no neighbours, each with its own system calls: 2.27, 2.20 and 2.18 us a page. Source: as above.
+/// The same for pages that are not adjacent, each with its own system calls: 2.27, 2.20 and 2.18 us a page. Source: as
+/// above.
 const APART: &[(u64, u64)] = &[(1, 2_270), (32, 70_400), (512, 1_116_160)];
-/// The same of huge pages: 4.4 us each. Source: as above, one at a time; ASSUMED for more.
+/// The same for huge pages: 4.4 us each. Source: as above, one at a time; ASSUMED for more.
 const HUGE: &[(u64, u64)] = &[(1, 4_400)];
 
-/// Between two points of a table in a line, beyond its last in proportion.
+/// Interpolates a table linearly; beyond its last point in proportion.
 fn besides(table: &[(u64, u64)], pages: u64) -> Ps {
     let mut before = (0, 0);
     for &(of, nanos) in table {
@@ -64,13 +67,13 @@ fn besides(table: &[(u64, u64)], pages: u64) -> Ps {
 }
 
 impl Exchange {
-    /// Small neighbours of the other socket come to this one, copied by its core.
+    /// Adjacent small pages move from the other socket to this one; the core copies them.
     #[must_use]
     pub fn promoting(together: u32) -> Self {
         Exchange { pages: 1 << 13, page: 4096, together, neighbours: true, core: 0, from: 1, to: 0, lanes: Vec::new() }
     }
 
-    /// The same of huge pages.
+    /// The same for huge pages.
     #[must_use]
     pub fn promoting_huge(together: u32) -> Self {
         Exchange { pages: 64, page: 2 << 20, ..Exchange::promoting(together) }
@@ -82,7 +85,7 @@ impl Exchange {
         Exchange { lanes, ..self }
     }
 
-    /// What taking so many pages out and bringing them in takes, the copy left out.
+    /// Time to take out and bring in `pages` pages, without the copy.
     #[must_use]
     pub fn besides(&self, pages: u64) -> Ps {
         let table = match (self.page > 4096, self.neighbours) {
@@ -97,34 +100,34 @@ impl Exchange {
         let (moved, app) = (Rc::new(Moved::default()), Rc::new(self.clone()));
         let place = |node| Place { page: self.page.into(), ..Place::on(node) };
         let (from, to) = (world.places.add(place(self.from)), world.places.add(place(self.to)));
-        let (tells, does) = (moved.clone(), app.clone());
+        let (progress, does) = (moved.clone(), app.clone());
         world.spawn(self.core, move |core| async move {
-            while tells.pages.get() < does.pages {
-                let pages = u64::from(does.together.max(1)).min(does.pages - tells.pages.get());
+            while progress.pages.get() < does.pages {
+                let pages = u64::from(does.together.max(1)).min(does.pages - progress.pages.get());
                 let besides = does.besides(pages);
                 let out = Ps(besides.0 / 2);
                 core.busy(out).await;
                 let begin = core.now();
                 does.copy(&core, pages, from, to).await;
-                tells.call(&core, begin, pages);
+                progress.call(&core, begin, pages);
                 core.busy(besides - out).await;
-                tells.ends(&core);
+                progress.ends(&core);
             }
         });
         Box::new(move |_| {
             let mut measures = moved.measures(app.page);
-            let told = measures.iter().find(|it| it.name == "migration").map_or(0.0, |it| it.value * 1e3);
-            #[allow(clippy::cast_precision_loss, reason = "for people")]
-            measures.push(measure("a page", told / moved.pages.get().max(1) as f64, "us"));
+            let total = measures.iter().find(|it| it.name == "migration").map_or(0.0, |it| it.value * 1e3);
+            #[allow(clippy::cast_precision_loss, reason = "for display")]
+            measures.push(measure("a page", total / moved.pages.get().max(1) as f64, "us"));
             measures
         })
     }
 
-    /// Runs of bytes that lie together, of so many pages.
+    /// Runs of contiguous bytes of `pages` pages.
     fn runs(&self, pages: u64) -> impl Iterator<Item = (u64, u64)> {
         let page = u64::from(self.page);
         let (runs, bytes) = if self.neighbours { (1, pages * page) } else { (pages, page) };
-        // Pages apart: every second one.
+        // Pages apart: every second page.
         (0..runs).map(move |run| (run * 2 * page, bytes))
     }
 
@@ -150,7 +153,7 @@ impl Exchange {
         }
     }
 
-    /// What each queue copies: runs are cut so that all have as many bytes, give or take 4 KiB.
+    /// The descriptors of each queue: runs are cut so that all queues have as many bytes, within 4 KiB.
     fn parts(&self, pages: u64, from: u64, to: u64) -> Vec<Vec<Descriptor>> {
         let all = pages * u64::from(self.page);
         let each = all.div_ceil(self.lanes.len() as u64).next_multiple_of(4096);
@@ -161,7 +164,7 @@ impl Exchange {
             while at < bytes {
                 let (part, room) = (done / each, each - done % each);
                 let piece = (bytes - at).min(room).min(MOST_BYTES);
-                // Cannot fail: no more than a huge page; and no more parts than queues.
+                // Cannot fail: at most a huge page, and at most as many parts as queues.
                 let (size, part) = (u32::try_from(piece).unwrap_or(0), usize::try_from(part).unwrap_or(0));
                 let place = begin + at;
                 parts[part].push(World::descriptor(Opcode::MemoryMove, from + place, to + place, size));
@@ -178,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_measured_is_met_and_what_lies_between_is_between() {
+    fn the_table_is_interpolated_between_measured_points() {
         let of = |pages| Exchange::promoting(1).besides(pages).as_nanos_f64();
         for (pages, nanos) in NEIGHBOURS {
             assert_eq!(of(*pages), *nanos as f64, "{pages} pages");
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_copied_by_one_queue_and_none_copies_much_more_than_another() {
+    fn every_byte_is_copied_once_and_queues_have_equal_parts() {
         let lane = |device| Lane { device, wq: 0, shared: false };
         for (page, neighbours) in [(4096, true), (4096, false), (2 << 20, true)] {
             for (devices, pages) in [(1, 1), (1, 512), (2, 3), (3, 512), (4, 32), (4, 1)] {

@@ -1,20 +1,21 @@
-//! Random updates of memory on two tiers (GUPS with a hot set), whose pages `telpher-tier`'s own policy places: its heat map and its
-//! decisions, in simulated time.
+//! Random updates of a memory on two tiers (GUPS with a hot set). `telpher-tier`'s own heat map and policy place the
+//! pages, in simulated time.
 //!
 //! ```text
-//! threads update ─► windows see which pages are written, when first ─► HeatMap ─► Policy ─► moves, as Exchange has it ─► residency
+//! threads update ─► windows see which pages are written, and when ─► HeatMap ─► Policy ─► moves, by Exchange ─►
+//! residency
 //! ```
 //!
-//! Updates are not simulated one by one: between two changes of residency they go on at the rate that it gives. What the tracker and
-//! pages on their way take from threads is taken from their time.
+//! Updates are not simulated one by one. Between two changes of residency they run at the rate of the current
+//! residency. The threads' time is reduced by the costs of the tracker and of pages in flight.
 
 mod memory;
 
 use super::exchange::Exchange;
 use super::{Report, measure};
-use crate::dice::Dice;
 use crate::places::Place;
 use crate::ps::Ps;
+use crate::rng::Rng;
 use crate::scenario::Measure;
 use crate::work::Lane;
 use crate::world::{Core, World};
@@ -27,96 +28,96 @@ use telpher_tier::TierId;
 use telpher_tier::heat::{HeatMap, PageHeat, level};
 use telpher_tier::policy::{Move, Policy, PolicyOptions};
 
-/// Bytes of a page, and pages of a window, which is as large as a huge page.
+/// Bytes of a page, and pages of a window, which has the size of a huge page.
 const PAGE: u64 = 4096;
 const WINDOW: usize = 512;
-/// Where the memory begins, in the heat map.
+/// Start of the memory in the heat map.
 const BASE: u64 = 1 << 32;
-/// The tiers, as the policy counts them.
+/// The numbers of the tiers in the policy.
 const FAST: u8 = 0;
 const SLOW: u8 = 1;
 
-/// When a window is looked at, as parts of its time. Source: `telpher-tier`'s windows.
+/// When a window is checked, as divisors of its duration. Source: `telpher-tier`'s windows.
 const LOOKS: [u64; 4] = [40, 10, 3, 1];
 
-/// Protecting a page of a window from writes that nobody notices, and looking for those that were written. Source: measured on an AMD EPYC,
-/// Linux 6.18 (`PAGEMAP_SCAN` with write-protection, of 512 MiB), as are the next four.
+/// Write-protecting a page of a window, and checking for written pages. Source: measured on an AMD EPYC, Linux 6.18
+/// (`PAGEMAP_SCAN` with write-protection, of 512 MiB), as are the next four.
 const PROTECT: Ps = Ps(34_000);
 const LOOK: Ps = Ps(1_600);
-/// The system call around it. Source: that of protecting a page.
+/// The system call around it. Source: measured with the protection of a page.
 const CALL: Ps = Ps::from_nanos(1_050);
-/// The first write to a page that is protected.
+/// The first write to a protected page.
 const FAULT: Ps = Ps::from_nanos(930);
-/// What a system call takes longer that has other cores forget translations while threads run there.
+/// Additional time of a system call that flushes the TLBs of other cores while threads run there.
 const FLUSH: Ps = Ps::from_nanos(11_000);
-/// And each of those threads. ASSUMED: nobody measured it.
+/// Time that each of those threads loses. ASSUMED: not measured.
 const INTERRUPTED: Ps = Ps::from_nanos(1_000);
-/// What deciding takes for a page. ASSUMED: two passes over a few bytes.
+/// Time to decide, per page. ASSUMED: two passes over a few bytes.
 const DECIDE: Ps = Ps::from_nanos(10);
-/// Somebody decides no more often than takes so little of a core: one part of so many. Source: `telpher-tier`'s manager.
+/// Deciding takes at most this part of a core: one in `DECIDES`. Source: `telpher-tier`'s manager.
 const DECIDES: u64 = 100;
 
-/// Runs of more pages than that are copied by a device. Source: the threshold of DSA-2LM (ATC 2025).
+/// Longer runs of pages are copied by a device. Source: the threshold of DSA-2LM (ATC 2025).
 const ABOVE: u64 = 16;
 
-/// Who says which pages are in fast memory.
+/// What places pages in fast memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placing {
-    /// `telpher-tier`'s policy, by the heat that windows found.
+    /// `telpher-tier`'s policy, by the heat found in windows.
     Policy,
-    /// Chance, as often as the policy decides: so many runs of pages change places with as many others.
+    /// Random, as often as the policy decides: runs of pages are exchanged between the tiers.
     Chance {
-        /// Runs of 64 pages, each way.
+        /// Runs of 64 pages in each direction.
         runs: u32,
     },
-    /// Nobody: pages stay.
+    /// Nothing: pages stay.
     Nobody,
-    /// One who knows: all hot pages, and others while there is room, from the beginning.
+    /// An oracle: all hot pages, and others while there is room, from the beginning.
     Knowing,
 }
 
-/// Threads that update words at random places, some places more often than others.
+/// Threads that update words at random addresses, some more often than others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gups {
     /// Threads, each on a core of its own at the fast node.
     pub threads: u32,
     /// Bytes of memory, a multiple of 2 MiB.
     pub bytes: u64,
-    /// How much of it is hot, in per cent.
+    /// The hot part of the memory, in per cent.
     pub hot_percent: u32,
-    /// Updates that go to the hot part, in per cent; the others go everywhere.
+    /// Updates of the hot part only, in per cent; the others go to all addresses.
     pub to_hot_percent: u32,
-    /// Hot pages that lie behind each other.
+    /// Length of a run of hot pages.
     pub hot_run: u32,
-    /// Fast memory there is for it, in per cent of it.
+    /// Size of fast memory, in per cent of the memory.
     pub fast_percent: u32,
-    /// Latency of slow memory, in per cent of that of fast.
+    /// Latency of slow memory, in per cent of that of fast memory.
     pub slow_percent: u32,
-    /// Each update looks its page up in tables, which the last-level cache has; if not, it takes nothing but memory's latency.
+    /// Each update looks up its page in tables in the last-level cache; otherwise it takes only memory's latency.
     pub looks_up: bool,
-    /// At the beginning fast memory is full, of pages as they come; if not, all are in slow memory.
+    /// Fast memory is initially full of pages in address order; otherwise all pages are in slow memory.
     pub fast_first: bool,
-    /// Who places pages.
+    /// What places pages.
     pub placing: Placing,
-    /// How long a window is open.
+    /// Duration of a window.
     pub window: Ps,
-    /// How often somebody decides; less often where that were more than a hundredth of a core.
+    /// Interval of decisions; longer if they would take more than a hundredth of a core.
     pub every: Ps,
-    /// How long it all goes on.
+    /// Simulated duration.
     pub lasts: Ps,
-    /// Memory nodes of the tiers, by whose channels pages are copied.
+    /// Memory node of the fast tier, whose channels copies use.
     pub fast: usize,
-    /// See `fast`.
+    /// Memory node of the slow tier.
     pub slow: usize,
-    /// Queues that copy pages; none lets the manager's core copy.
+    /// Queues that copy pages; if empty, the manager's core copies.
     pub lanes: Vec<Lane>,
-    /// What chance begins with.
+    /// Seed of the random choices.
     pub seed: u64,
 }
 
 impl Default for Gups {
-    /// 2 GiB, a tenth of which is hot, and a fifth in fast memory three times as near; windows and decisions as `telpher-tier`'s manager
-    /// has them.
+    /// 2 GiB, a tenth of it hot, and a fifth in fast memory with a third of the latency; windows and decisions as in
+    /// `telpher-tier`'s manager.
     fn default() -> Self {
         Gups {
             threads: 8,
@@ -140,12 +141,12 @@ impl Default for Gups {
     }
 }
 
-/// Points of the curve.
+/// Number of points of the curve.
 const POINTS: u64 = 24;
-/// The last of them are what comes after the warm-up.
+/// The last points, after the warm-up.
 const LAST: usize = 6;
 
-/// What the manager's core did.
+/// The work of the manager's core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     tracking: Ps,
@@ -161,14 +162,14 @@ struct Manager {
     tally: Rc<RefCell<Tally>>,
     heat: HeatMap,
     policy: Policy,
-    dice: Dice,
-    /// Regions of the fast node and of the slow one.
+    rng: Rng,
+    /// Regions on the fast node and on the slow one.
     regions: [u64; 2],
 }
 
 impl Gups {
     fn pages(&self) -> usize {
-        // Two million huge pages are more than anybody has.
+        // Limited to two million huge pages, more than any machine has.
         usize::try_from(self.bytes / (WINDOW as u64 * PAGE)).unwrap_or(usize::MAX).clamp(1, 1 << 21) * WINDOW
     }
 
@@ -177,7 +178,7 @@ impl Gups {
         self.pages() * self.fast_percent as usize / 100
     }
 
-    /// What the policy is told, as of a heap whose fast tier has so much room and whose slow one has room for all.
+    /// The policy's options for a heap with this fast tier and a slow tier with room for all pages.
     fn options(&self) -> PolicyOptions {
         let tier = |name: &str, bytes| telpher_tier::TierOptions { name: name.into(), node: None, bytes };
         let heap = telpher_tier::HeapOptions::new(vec![tier("fast", self.room() as u64 * PAGE), tier("slow", 0)]);
@@ -200,27 +201,27 @@ impl Gups {
                 tally: tally.clone(),
                 heat,
                 policy: Policy::new(app.options()),
-                dice: Dice::new(app.seed, 1),
+                rng: Rng::new(app.seed, 1),
                 regions: [app.fast, app.slow].map(|node| world.places.add(Place::on(node))),
                 app: app.clone(),
             };
             world.spawn(self.fast, |core| manager.run(core));
         }
-        let (tells, of, at) = (curve.clone(), memory.clone(), app.clone());
+        let (points, of, at) = (curve.clone(), memory.clone(), app.clone());
         world.spawn(self.fast, |core| async move {
             for point in 1..=POINTS {
                 core.sleep(Ps(at.lasts.0 / POINTS * point).since(core.now())).await;
                 let mut memory = of.borrow_mut();
                 memory.pass(core.now());
-                tells.borrow_mut().push((core.now(), memory.updates()));
+                points.borrow_mut().push((core.now(), memory.updates()));
             }
         });
         Box::new(move |_| app.measures(&memory.borrow(), &tally.borrow(), &curve.borrow()))
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     fn measures(&self, memory: &Memory, tally: &Tally, curve: &[(Ps, f64)]) -> Vec<Measure> {
-        // Between two points, over what it were with all pages in fast memory.
+        // Updates between two points, relative to those with all pages in fast memory.
         let best = memory.best();
         let mut before = (Ps::ZERO, 0.0);
         let mut shares = Vec::new();
@@ -263,7 +264,7 @@ fn pages_of(range: &Range<u64>) -> Range<usize> {
     number(range.start)..number(range.end)
 }
 
-/// A moment, as the policy counts it.
+/// Converts a point in time to the policy's type.
 fn moment(time: Ps) -> Duration {
     Duration::from_nanos(time.0 / 1000)
 }
@@ -292,7 +293,7 @@ impl Manager {
         }
     }
 
-    /// A window is open for a while: which of its pages are written, and when first.
+    /// Opens a window for its duration: determines which of its pages are written, and when first.
     async fn watch(&mut self, core: &Core, window: Range<usize>) {
         let begun = core.now();
         core.busy(PROTECT * WINDOW as u64 + CALL + FLUSH).await;
@@ -300,7 +301,7 @@ impl Manager {
         let since = core.now();
         let first: Vec<Ps> = {
             let memory = self.memory.borrow();
-            window.clone().map(|page| self.dice.exponential(memory.between_updates(page))).collect()
+            window.clone().map(|page| self.rng.exponential(memory.between_updates(page))).collect()
         };
         let mut levels = [0; WINDOW];
         let (mut before, mut slept) = (Ps::ZERO, Ps::ZERO);
@@ -329,7 +330,7 @@ impl Manager {
         self.tally.borrow_mut().tracking += core.now().since(begun).since(slept);
     }
 
-    /// What it takes to decide once.
+    /// Time of one decision.
     fn deciding(&self) -> Ps {
         DECIDE * self.app.pages() as u64
     }
@@ -342,13 +343,13 @@ impl Manager {
                 self.tally.borrow_mut().deciding += time;
                 self.policy.decide(moment(core.now()), &self.heat.strips())
             }
-            Placing::Chance { runs } => self.by_chance(runs),
+            Placing::Chance { runs } => self.random_moves(runs),
             Placing::Nobody | Placing::Knowing => Vec::new(),
         }
     }
 
-    /// Runs that are on each of the tiers as a whole, by chance.
-    fn by_chance(&mut self, runs: u32) -> Vec<Move> {
+    /// Random runs that are on one tier as a whole.
+    fn random_moves(&mut self, runs: u32) -> Vec<Move> {
         const RUN: usize = 64;
         let fast: Vec<bool> = self.memory.borrow().fast().collect();
         let whole = |side| {
@@ -363,7 +364,7 @@ impl Manager {
                 if side.is_empty() {
                     continue;
                 }
-                let at = usize::try_from(self.dice.below(side.len() as u64)).unwrap_or(0);
+                let at = usize::try_from(self.rng.below(side.len() as u64)).unwrap_or(0);
                 let run = side.swap_remove(at) * RUN;
                 let range = address(run)..address(run + RUN);
                 moves.push(Move { range, from: TierId(from), to: TierId(to) });
@@ -372,7 +373,7 @@ impl Manager {
         moves
     }
 
-    /// Neighbours go to their other tier; whoever updates one of them meanwhile waits.
+    /// Moves adjacent pages to the other tier; an update of one of them waits meanwhile.
     async fn migrate(&mut self, core: &Core, what: &Move) {
         let (pages, begun) = (pages_of(&what.range), core.now());
         let number = pages.len() as u64;
@@ -382,7 +383,7 @@ impl Manager {
             to: node(what.to),
             core: self.app.fast,
             lanes: if number > ABOVE { self.app.lanes.clone() } else { Vec::new() },
-            // One call of its own, so that this says nothing.
+            // One call, so the parameter `together` has no effect.
             ..Exchange::promoting(1)
         };
         let region = |tier: TierId| self.regions[usize::from(tier.0)];
@@ -394,7 +395,7 @@ impl Manager {
         let (mut memory, now) = (self.memory.borrow_mut(), core.now());
         memory.interrupt(now, true);
         memory.interrupt(now, true);
-        memory.waited(now, now.since(begun), pages.clone(), &mut self.dice);
+        memory.waited(now, now.since(begun), pages.clone(), &mut self.rng);
         memory.moved(now, pages.clone(), what.to.0 == FAST);
         let tier = what.to.0;
         self.heat.each_page(&what.range, |page| page.tier = tier);

@@ -1,45 +1,45 @@
-//! Fast memory that is a cache of slow memory, without software's doing (Intel's cache mode for HBM; thesis §2.1): direct-mapped, by
-//! lines; here by pages, for what a query reads of one it reads whole.
-//!
+//! Fast memory as a hardware-managed cache of slow memory (Intel's cache mode for HBM; thesis §2.1): direct-mapped. The
+//! hardware caches lines; the simulation caches pages, because a query reads whole pages.
 //! ```text
-//! page ─ its physical place ─ modulo the cache's size ─► slot: this page? yes: read there · no: read in slow memory, and is there from now on
+//! page ─ its physical address ─ modulo the cache's size ─► slot: this page? yes: read there · no: read in slow memory,
+//! then cached
 //! ```
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;
 
-/// HBM in cache mode, before the nodes of a query's columns.
+/// HBM in cache mode, in front of the nodes of a query's columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemorySide {
     /// Node that caches column a.
     pub a: usize,
     /// Node that caches column b; may be the same.
     pub b: usize,
-    /// Bytes of each of them.
+    /// Bytes of each of these nodes.
     pub bytes: u64,
-    /// Where the columns' pages are.
+    /// Placement of the columns' pages.
     pub pages: Pages,
-    /// The query ran before.
+    /// The query ran once before.
     pub warm: bool,
 }
 
-/// Where pages are in physical memory.
+/// Placement of pages in physical memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pages {
-    /// One behind the other, column b behind column a.
+    /// Contiguous, column b behind column a.
     InARow,
-    /// Anywhere, by a seed: Linux shuffles free pages where it knows of such a cache (`page_alloc.shuffle`).
+    /// Random, by a seed: Linux shuffles free pages if it knows of such a cache (`page_alloc.shuffle`).
     Anywhere(u64),
 }
 
-/// Which pages are cached.
+/// The cached pages.
 #[derive(Debug)]
 pub(super) struct Cached {
-    /// By slot: the page that is there, and one; 0 is none. The columns' caches behind each other if they are two.
+    /// By slot: the number of its page plus one; 0 for none. If there are two caches, they follow each other.
     slots: Vec<u32>,
-    /// By page of a, then of b.
+    /// The slot of each page, of a, then of b.
     slot_of: Vec<u32>,
     /// Pages of a.
     of_a: u64,
@@ -48,19 +48,19 @@ pub(super) struct Cached {
 }
 
 impl Cached {
-    /// Of two columns of so many bytes. Columns and caches have less than 2^32 pages.
+    /// For two columns of `column` bytes. Columns and caches have less than 2^32 pages.
     pub(super) fn new(side: &MemorySide, column: u64) -> Self {
         let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (of_a, slots) = (column.div_ceil(PAGE), (side.bytes / PAGE).max(1));
         let apart = side.a != side.b;
-        let mut dice = match side.pages {
+        let mut rng = match side.pages {
             Pages::InARow => None,
-            Pages::Anywhere(seed) => Some(Dice::new(seed, 0)),
+            Pages::Anywhere(seed) => Some(Rng::new(seed, 0)),
         };
         let place = |page: u64| {
             let own = apart && page >= of_a;
             let row = if own { page - of_a } else { page };
-            let slot = dice.as_mut().map_or(row % slots, |dice| dice.below(slots));
+            let slot = rng.as_mut().map_or(row % slots, |rng| rng.below(slots));
             number(slot + if own { slots } else { 0 })
         };
         let slot_of: Vec<u32> = (0..2 * of_a).map(place).collect();
@@ -69,7 +69,8 @@ impl Cached {
         Cached { slots, slot_of, of_a, hits: 0, touched: 0 }
     }
 
-    /// What was read before, in this order: column b or a, from there, so many bytes. A second time would leave the same.
+    /// Applies earlier reads in this order: column (b or a), start, bytes. A second repetition would leave the same
+    /// pages.
     pub(super) fn warm(&mut self, reads: impl Iterator<Item = (bool, u64, u64)>) {
         for (b, from, bytes) in reads {
             self.read(b, from, bytes);
@@ -77,7 +78,7 @@ impl Cached {
         (self.hits, self.touched) = (0, 0);
     }
 
-    /// Reads bytes of column a, or of b; how many of them come from the cache.
+    /// Reads bytes of column a, or of b; returns how many of them come from the cache.
     pub(super) fn read(&mut self, b: bool, from: u64, bytes: u64) -> u64 {
         if bytes == 0 {
             return 0;
@@ -94,12 +95,12 @@ impl Cached {
         let pages = last - first + 1;
         self.hits += hits;
         self.touched += pages;
-        // At most as many as were asked for: hits are some of the pages.
+        // At most the requested bytes: hits are some of the pages.
         u64::try_from(u128::from(bytes) * u128::from(hits) / u128::from(pages)).unwrap_or(bytes)
     }
 
-    /// Pages that were there, of all that were read, in per cent.
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    /// Share of the read pages that were cached, in per cent.
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     pub(super) fn rate(&self) -> f64 {
         self.hits as f64 / self.touched.max(1) as f64 * 100.0
     }
@@ -124,17 +125,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_is_there_where_it_fits() {
+    fn pages_read_before_are_cached_if_they_fit() {
         let side = MemorySide { a: 8, b: 8, bytes: 16 << 20, pages: Pages::InARow, warm: true };
         assert_eq!(rate(side, 8 << 20), 100.0);
         assert_eq!(rate(MemorySide { warm: false, ..side }, 8 << 20), 0.0);
-        assert_eq!(rate(MemorySide { bytes: 8 << 20, ..side }, 8 << 20), 0.0, "each column drives out the other");
+        assert_eq!(rate(MemorySide { bytes: 8 << 20, ..side }, 8 << 20), 0.0, "each column evicts the other");
         assert_eq!(rate(MemorySide { bytes: 8 << 20, b: 9, ..side }, 8 << 20), 100.0, "each has its own cache");
     }
 
-    /// A page that no other shares a slot with stays: of pages anywhere, half as many as slots, e^-½ are alone.
+    /// A page that shares its slot with no other stays: with half as many random pages as slots, a share of e^-½.
     #[test]
-    fn pages_anywhere_drive_each_other_out_as_often_as_chance_says() {
+    fn random_pages_collide_as_often_as_probability_says() {
         let side = MemorySide { a: 8, b: 8, bytes: 256 << 20, pages: Pages::Anywhere(1), warm: true };
         let found = rate(side, 64 << 20);
         assert!((found - (-0.5f64).exp() * 100.0).abs() < 0.5, "{found} %");

@@ -1,12 +1,13 @@
-//! Messages between processes through shared memory, segment by segment: libfabric's shm provider where a process may not read
-//! another's memory (KUPER appendix A).
+//! Messages between processes through shared memory, segment by segment: libfabric's shm provider where a process may
+//! not read another's memory (KUPER appendix A).
 //!
 //! ```text
 //! sender's buffer ──copy──► segments in shared memory ──copy──► receiver's buffer
-//!                 up to 64 of 32 KiB, then the other side's turn
+//! up to 64 of 32 KiB, then the receiver's turn
 //! ```
 //!
-//! One message at a time is under way to a peer, and the two copies of its segments take turns: the provider's own rule.
+//! Only one message is in flight to a peer, and the two copies of its segments take turns: both are the provider's own
+//! rules.
 
 use super::segments::{Copier, Segments};
 use super::{Report, measure};
@@ -16,10 +17,10 @@ use crate::world::{Core, Signal, World};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What two processes say to each other.
+/// The pattern of the messages between two processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Talk {
-    /// A message there, one back.
+    /// A message in one direction, then one back.
     PingPong,
     /// Messages in one direction: remote writes, or a bandwidth test.
     Stream,
@@ -28,34 +29,34 @@ pub enum Talk {
 /// Two processes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Messages {
-    /// How they talk.
+    /// The pattern of their messages.
     pub talk: Talk,
     /// Bytes of a message.
     pub bytes: u64,
-    /// Messages in all; in a ping-pong, pairs.
+    /// Number of messages; in a ping-pong, of pairs.
     pub count: u64,
-    /// Who copies.
+    /// What makes the copies.
     pub copier: Copier,
-    /// How messages get through shared memory.
+    /// Parameters of the shared memory.
     pub shared: SharedMemory,
 }
 
-/// How messages get through shared memory.
+/// Parameters of messages through shared memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SharedMemory {
     /// Bytes of a segment.
     pub segment: u64,
-    /// Segments that go before it is the other side's turn.
+    /// Segments that are copied before the other side's turn.
     pub segments: u64,
-    /// Segments of a process: for its peers together.
+    /// Segments of a process, shared by its peers.
     pub pool: u64,
-    /// Nanoseconds for a command to be written, carried and read.
+    /// Nanoseconds to write, transfer and read a command.
     pub command_ns: f64,
     /// Nanoseconds until the other side sees that it is its turn.
     pub turn_ns: f64,
     /// Bytes of buffers that stay in the last-level cache from one message to the next.
     pub cache_bytes: u64,
-    /// Sockets over which processes are spread, neighbours together. Each asks the devices of its own.
+    /// Sockets over which processes are spread, neighbours together. Each process uses the devices of its socket.
     pub sockets: u32,
 }
 
@@ -87,14 +88,14 @@ impl Default for Messages {
 }
 
 impl SharedMemory {
-    /// Memory node of the first of a process's socket, if the processes are so many.
+    /// First memory node of the socket of process number `process` of `of`.
     pub(super) fn home(&self, world: &World, process: u64, of: u64) -> usize {
         world.node_of(process * u64::from(self.sockets.max(1)) / of.max(1))
     }
 
-    /// Copies into segments and out of them, from a process at one node to another's at the second, for buffers of `own` bytes each
-    /// and `all` together. Segments are the receiver's, are used again and again and stay in the cache; buffers do if there is room for
-    /// all of them.
+    /// The copies into and out of segments, from a process at one node to another's at the second, for buffers of `own`
+    /// bytes each and `all` together. Segments are in the receiver's memory, are reused and stay in the cache; buffers
+    /// stay cached if all of them fit.
     pub(super) fn ways(
         &self,
         world: &mut World,
@@ -111,12 +112,13 @@ impl SharedMemory {
             let copier = copier.near(world, node);
             Rc::new(Segments::new(world, &copier, self.segment, src, dst))
         };
-        // A core leaves what it wrote in its own socket's cache; a device writes to the cache of the memory's.
+        // A core leaves the lines that it wrote in its own socket's cache; a device writes to the cache of the memory's
+        // socket.
         let written = if *copier == Copier::Core { from } else { to };
         (way(from, buffers(from), segments(to)), way(to, segments(written), buffers(to)))
     }
 
-    /// Bytes that go before the other side has its turn.
+    /// Bytes that are copied before the other side's turn.
     pub(super) fn share(&self) -> u64 {
         self.segment.max(1).saturating_mul(self.segments.max(1))
     }
@@ -130,10 +132,10 @@ impl SharedMemory {
     }
 }
 
-/// No cache notices a longer walk.
+/// A larger footprint makes no difference for the caches.
 const MOST_FOOTPRINT: u64 = 1 << 40;
 
-/// One direction: copies into shared memory and out of it, and whose turn it is.
+/// One direction: copies into shared memory and out of it, and the turns of both sides.
 #[derive(Clone)]
 struct Channel {
     into: Rc<Segments>,
@@ -149,7 +151,7 @@ impl Channel {
         Channel { into, out, room: world.signal(1), filled: world.signal(0), shared: app.shared }
     }
 
-    /// A message goes, share by share.
+    /// Sends a message, turn by turn.
     async fn send(&self, core: &Core, bytes: u64) {
         core.busy(self.shared.command()).await;
         let mut left = bytes;
@@ -162,7 +164,7 @@ impl Channel {
         }
     }
 
-    /// A message comes.
+    /// Receives a message.
     async fn receive(&self, core: &Core, bytes: u64) {
         let mut left = bytes;
         while left > 0 {
@@ -205,10 +207,10 @@ impl Messages {
             });
         }
         Box::new(move |_| {
-            #[allow(clippy::cast_precision_loss, reason = "for people")]
+            #[allow(clippy::cast_precision_loss, reason = "for display")]
             let messages = (count * if pairs { 2 } else { 1 }) as f64;
             let seconds = over.borrow().as_secs_f64();
-            #[allow(clippy::cast_precision_loss, reason = "for people")]
+            #[allow(clippy::cast_precision_loss, reason = "for display")]
             let bytes = bytes as f64;
             vec![
                 measure("time per message", seconds * 1e6 / messages.max(1.0), "us"),

@@ -1,6 +1,6 @@
-//! The kernel moves pages (Baik et al.; `migrate_pages()`): isolate, unmap, copy, map, each call a number of pages together, copied by
-//! the core page by page or by a device through dmaengine where they are many enough. And a program that goes the faster, the more of
-//! its pages have been moved to fast memory.
+//! Page migration by the kernel (Baik et al.; `migrate_pages()`). Each call isolates, unmaps, copies and maps a number
+//! of pages; the core copies page by page, or a device through dmaengine if there are enough. Also a program that runs
+//! faster the more of its pages have moved to fast memory.
 
 use super::{Report, measure};
 use crate::places::Place;
@@ -15,42 +15,42 @@ use telpher_abi::{Descriptor, Opcode};
 /// Pages that are moved, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Migration {
-    /// Pages in all.
+    /// Total number of pages.
     pub pages: u64,
-    /// Bytes of each.
+    /// Bytes of each page.
     pub page: u32,
     /// Pages of a call.
     pub together: u32,
     /// Node of the core that moves them.
     pub core: usize,
-    /// Node they are on.
+    /// Node of the pages before.
     pub from: usize,
-    /// Node they come to.
+    /// Node of the pages afterwards.
     pub to: usize,
-    /// What a page takes besides being copied: isolating, unmapping, flushing translations, mapping.
+    /// Time of a page besides its copy: isolating, unmapping, flushing translations, mapping.
     pub besides: Ps,
-    /// Has pages copied by a device.
+    /// Lets a device copy pages.
     pub offload: Option<Offload>,
 }
 
-/// When and where a device copies pages.
+/// When a device copies pages, and which.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offload {
-    /// Calls of more pages than that.
+    /// Calls with more pages than this use the device.
     pub above: u32,
     /// The kernel's queue.
     pub lane: Lane,
 }
 
-/// Descriptors of one batch at most: what Linux configures a queue for if it is told to (`max_batch_size`).
+/// Most descriptors of a batch: what Linux configures for a queue on request (`max_batch_size`).
 const MOST_TOGETHER: usize = 1024;
 
 impl Migration {
     /// Compaction of a node: pages of 4 KiB, a block of 512 in a call, copied by the core.
     ///
-    /// Derived: what a page takes besides, from the share that copying has in migrating, 26.6 % (Linux, RFC "page migration batching
-    /// and DMA offload"), with 0.5 us for copying one (LightDSA, random 4 KiB by one core). Assumed: a block in a call, for the unit of
-    /// compaction is a block.
+    /// Derived: the time of a page besides its copy, from copying's share of migrating, 26.6 % (Linux, RFC "page
+    /// migration batching and DMA offload"), with 0.5 us for copying one (LightDSA, random 4 KiB by one core). Assumed:
+    /// a block in a call, because compaction works by blocks.
     #[must_use]
     pub const fn compacting() -> Self {
         Migration {
@@ -77,32 +77,32 @@ impl Migration {
         Box::new(move |_| migration.measures(&moved))
     }
 
-    /// Adds the thread that moves them; what it tells.
+    /// Adds the thread that moves them; returns its progress.
     fn spawn(self, world: &mut World) -> Rc<Moved> {
         let moved = Rc::new(Moved::default());
-        let tells = moved.clone();
+        let progress = moved.clone();
         let (from, to) = (world.places.add(Place::on(self.from)), world.places.add(Place::on(self.to)));
         world.spawn(self.core, move |core| async move {
-            while tells.pages.get() < self.pages {
-                let pages = u64::from(self.together.max(1)).min(self.pages - tells.pages.get());
+            while progress.pages.get() < self.pages {
+                let pages = u64::from(self.together.max(1)).min(self.pages - progress.pages.get());
                 core.busy(self.besides * pages).await;
                 let begin = core.now();
                 match self.offload {
                     Some(offload) if pages > offload.above.into() => {
                         let (given, written) = self.offload(&core, offload.lane, pages, from, to).await;
-                        add(&tells.giving, given.since(begin));
-                        add(&tells.device, written.since(given));
-                        add(&tells.after, core.now().since(written));
+                        add(&progress.giving, given.since(begin));
+                        add(&progress.device, written.since(given));
+                        add(&progress.after, core.now().since(written));
                     }
                     _ => self.copy(&core, pages).await,
                 }
-                tells.call(&core, begin, pages);
+                progress.call(&core, begin, pages);
             }
         });
         moved
     }
 
-    /// The core copies pages, wherever they are.
+    /// The core copies pages at random addresses.
     async fn copy(self, core: &Core, pages: u64) {
         let core = core.with_walk(Walk::Random);
         for _ in 0..pages {
@@ -110,8 +110,8 @@ impl Migration {
         }
     }
 
-    /// A device does: scatter lists and their mapping once a call, whatever it takes to tell the device of so many. When the device
-    /// had all of it, and when its last record was written.
+    /// A device copies: scatter lists and their mapping once a call, independent of the number of batches. Returns when
+    /// the device had all of it, and when its last record was written.
     async fn offload(self, core: &Core, lane: Lane, pages: u64, from: u64, to: u64) -> (Ps, Ps) {
         let copy = |page: u64| {
             let at = page * u64::from(self.page);
@@ -144,14 +144,15 @@ impl Migration {
     }
 }
 
-/// How far a migration is, and where its time went.
+/// The progress of a migration, and its times.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
     pub(super) pages: Cell<u64>,
     calls: Cell<u64>,
     copying: Cell<Ps>,
     end: Cell<Ps>,
-    /// Of the copying, by a device: until it has all of it, until the last record, until the core knows and has cleaned up.
+    /// Times of copies by a device: until it has all of them, until the last record, until the core has seen it and
+    /// cleaned up.
     giving: Cell<Ps>,
     device: Cell<Ps>,
     after: Cell<Ps>,
@@ -162,7 +163,7 @@ fn add(to: &Cell<Ps>, time: Ps) {
 }
 
 impl Moved {
-    /// A call is over whose copying began then; what follows the copying is told by `ends`.
+    /// A call is done whose copying began at `copying`.
     pub(super) fn call(&self, core: &Core, copying: Ps, pages: u64) {
         add(&self.copying, core.now().since(copying));
         self.pages.set(self.pages.get() + pages);
@@ -170,18 +171,18 @@ impl Moved {
         self.ends(core);
     }
 
-    /// All that was begun is over.
+    /// Records the current time as the end of the work so far.
     pub(super) fn ends(&self, core: &Core) {
         self.end.set(core.now());
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     fn of_a_call(&self, name: &str, time: Ps) -> Measure {
         measure(name, time.as_nanos_f64() / 1e3 / self.calls.get().max(1) as f64, "us")
     }
 
-    /// What came of pages of so many bytes.
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    /// The results for pages of `page` bytes.
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     pub(super) fn measures(&self, page: u32) -> Vec<Measure> {
         let (took, copying) = (self.end.get(), self.copying.get());
         let bytes = self.pages.get() * u64::from(page);
@@ -199,11 +200,11 @@ impl Moved {
 /// A program whose pages are moved from slow memory to fast while it runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promotion {
-    /// What it takes with all of them in fast memory.
+    /// Its run time with all pages in fast memory.
     pub work: Ps,
-    /// What it takes with all of them in slow memory, in per cent of that.
+    /// Its run time with all pages in slow memory, in per cent of `work`.
     pub slow_percent: u32,
-    /// How its pages are moved; none are if there are 0.
+    /// How its pages are moved; with 0 pages none are.
     pub migration: Migration,
 }
 
@@ -228,7 +229,7 @@ impl Promotion {
         })
     }
 
-    /// A step of the work when so many pages have been moved: accesses go to all pages alike.
+    /// The time of a step when `moved` pages have been moved: all pages are accessed equally often.
     fn step(&self, moved: u64) -> Ps {
         let fast = Ps(self.work.0 / STEPS);
         let Some(pages) = std::num::NonZeroU64::new(self.migration.pages) else {
@@ -236,7 +237,7 @@ impl Promotion {
         };
         let more = u128::from(fast.0) * u128::from(self.slow_percent.saturating_sub(100)) / 100;
         let slow = u128::from(pages.get() - moved.min(pages.get()));
-        // Cannot fail: no more than `more`, which is a part of a time.
+        // Cannot fail: at most `more`, which is a part of a time.
         fast + Ps(u64::try_from(more * slow / u128::from(pages.get())).unwrap_or(u64::MAX))
     }
 }

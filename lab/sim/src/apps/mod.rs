@@ -1,4 +1,4 @@
-//! Applications: what uses the device, as programs in simulated time.
+//! Applications that use the device, as programs in simulated time.
 
 mod allreduce;
 mod cachebench;
@@ -11,8 +11,8 @@ mod migration;
 mod qdp;
 mod segments;
 mod storage;
-mod told;
 mod vhost;
+mod workload_file;
 
 use crate::scenario::Measure;
 use crate::world::World;
@@ -26,8 +26,8 @@ pub use migration::{Migration, Offload, Promotion};
 pub use qdp::{Late, Prefetch, Query};
 pub use segments::Copier;
 pub use storage::{Digest, Storage, StorageCosts};
-pub(crate) use told::told;
 pub use vhost::{Copies, Vhost, VhostCosts};
+pub(crate) use workload_file::parse;
 
 /// An application and its parameters.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,13 +35,13 @@ pub use vhost::{Copies, Vhost, VhostCosts};
 pub enum App {
     /// The kernel moves pages.
     Migration(Migration),
-    /// A program whose pages are moved to fast memory while it runs.
+    /// A program whose pages move to fast memory while it runs.
     Promotion(Promotion),
-    /// A program's own pages are moved without the kernel's migration.
+    /// A program that moves its own pages without the kernel's migration.
     Exchange(Exchange),
-    /// Random updates of memory on two tiers.
+    /// Random updates of a memory on two tiers.
     Gups(Gups),
-    /// A query over two columns, the second fetched ahead.
+    /// A query over two columns; the second may be prefetched.
     Query(Query),
     /// A sum over buffers of several processes.
     AllReduce(AllReduce),
@@ -56,7 +56,7 @@ pub enum App {
 }
 
 impl App {
-    /// Memory nodes that it names.
+    /// Memory nodes that the application names.
     pub(crate) fn nodes(&self) -> Vec<usize> {
         match self {
             App::Migration(app) | App::Promotion(Promotion { migration: app, .. }) => vec![app.core, app.from, app.to],
@@ -72,11 +72,11 @@ impl App {
     }
 }
 
-/// Tells, when all is over, what came of an application.
+/// Returns an application's results after the simulation.
 pub(crate) type Report = Box<dyn FnOnce(&World) -> Vec<Measure>>;
 
 impl App {
-    /// Puts its programs into the world.
+    /// Adds the application's programs to the world.
     pub(crate) fn start(&self, world: &mut World) -> Report {
         match self {
             App::Migration(app) => app.start(world),

@@ -1,14 +1,16 @@
-//! A query whose second column is fetched ahead by devices (Fürst's thesis, §2.2, §5.2, §6): a filter over column a, then a sum over
-//! column b, chunk by chunk. What its threads do, and in which order, is `telpher-cache`'s own ([`Worker`]); here is what it stands on:
-//! memory, devices and hardware threads in simulated time. Who sums looks whether its chunk has come, and reads it where it lay if not.
+//! A query whose second column devices prefetch (Fürst's thesis, §2.2, §5.2, §6): a filter over column a, then a sum
+//! over column b, chunk by chunk. `telpher-cache`'s own code (`query::Worker`) schedules the threads. This module
+//! implements its interface in simulated time: memory, devices and hardware threads. A summing thread polls whether its
+//! chunk was copied, and reads the original if not.
 //!
 //! ```text
-//! Shape ─► Worker ─┬ scan, aggregate ─► a hardware thread, in turns ─► bytes of a node        come? yes: cache node · no: node of b
+//! Shape ─► Worker ─┬ scan, aggregate ─► a hardware thread, in turns ─► bytes of a node        copied? yes: cache node
+//! · no: node of b
 //!                  ├ fetch ─► library ─► a device's queue: b ─► cache      ▲
-//!                  └ meet ─► barrier of the group                          └ whether it has is the outcome of the simulated copies
+//!                  └ meet ─► barrier of the group                          └ decided by the simulated copies
 //! ```
 //!
-//! Threads share the hardware threads of the node they are pinned to: a run queue, in turns.
+//! Threads share the hardware threads of the node to which they are pinned: a run queue, in turns.
 
 use super::memory_side::{Cached, MemorySide};
 use super::{Report, measure};
@@ -23,7 +25,7 @@ use std::rc::Rc;
 use telpher_abi::{Flags, Opcode};
 use telpher_cache::query::{Chunk, Ground, Part, Role, Shape};
 
-/// Bytes of a value. The thesis does not say; only that parts are of whole values depends on it.
+/// Bytes of a value. The thesis does not give it; it matters only because parts consist of whole values.
 const VALUE: u64 = 8;
 
 /// A query over two columns and how it is executed.
@@ -31,68 +33,69 @@ const VALUE: u64 = 8;
 pub struct Query {
     /// Bytes of a column.
     pub column: u64,
-    /// Groups of threads; each has its part of both columns.
+    /// Groups of threads; each has a part of both columns.
     pub groups: u32,
-    /// Bytes of its part that a group scans before it sums over them, and of a copy.
+    /// Bytes that a group scans before it sums over them; also the bytes of a copy.
     pub chunk: u64,
-    /// Threads that scan a, in all; each group has as many as another, one at least.
+    /// Total number of threads that scan a; each group has the same number, at least one.
     pub scanners: u32,
-    /// Threads that sum over b, in all; likewise.
+    /// Total number of threads that sum over b; each group has the same number, at least one.
     pub summers: u32,
-    /// A group scans a chunk while it sums over the one before. Otherwise one after the other, and only groups overlap.
+    /// A group scans a chunk while it sums over the one before. Otherwise the stages follow each other, and only groups
+    /// overlap.
     pub overlapping: bool,
     /// Node of the threads.
     pub node: usize,
-    /// Cores of that node that they may run on.
+    /// Cores of that node that the threads may run on.
     pub cores: u32,
-    /// Hardware threads of those cores, which the threads share.
+    /// Hardware threads of those cores, shared by the threads.
     pub hardware_threads: u32,
-    /// Time after which one that others wait for gives its hardware thread away.
+    /// Length of a turn: afterwards a thread yields its hardware thread if others wait.
     pub turn: Ps,
-    /// Bytes per second at which one of them can read.
+    /// Highest read rate of a hardware thread, in bytes per second.
     pub most: u64,
     /// Node of column a.
     pub a: usize,
     /// Node of column b.
     pub b: usize,
-    /// Has b fetched ahead.
+    /// Prefetching of column b, if any.
     pub prefetch: Option<Prefetch>,
-    /// Fast memory is a cache of the columns' nodes.
+    /// Fast memory as a hardware-managed cache of the columns' nodes, if any.
     pub memory_side: Option<MemorySide>,
 }
 
-/// How a column is fetched ahead.
+/// How a column is prefetched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Prefetch {
-    /// Node it is fetched to.
+    /// Node to which it is copied.
     pub to: usize,
-    /// Threads that ask for copies, in all; each group has as many as another, one at least.
+    /// Total number of threads that submit copies; each group has the same number, at least one.
     pub threads: u32,
-    /// Queues; each thread's copies go to them in turn, the first to the first.
+    /// Queues; each thread uses them in turn, beginning with the first.
     pub lanes: Vec<Lane>,
-    /// What a submission goes through.
+    /// The library of the submissions.
     pub library: Library,
-    /// The cache's pages are there. If not, devices have them brought (Block On Fault).
+    /// The cache's pages are present. Otherwise devices request them (Block On Fault).
     pub mapped: bool,
-    /// Each copy is shared out over all of the queues.
+    /// Each copy is split over all of the queues.
     pub split: bool,
-    /// Threads begin with one queue after the other, not all with the first.
+    /// Threads begin with different queues, not all with the first.
     pub spread: bool,
-    /// Who asks for copies does not keep step with who scans (§6.1).
+    /// The threads that submit copies do not keep step with those that scan (§6.1).
     pub relaxed: bool,
-    /// What is done about a copy that is under way when its chunk is needed.
+    /// What happens if a copy is in flight when its chunk is needed.
     pub late: Late,
 }
 
-/// What is done about a copy that is under way when its chunk is needed.
+/// What happens if a copy is in flight when its chunk is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Late {
-    /// Nothing: the chunk is read where it lay (§4.1.4: weak wait).
+    /// Nothing: the original chunk is read (§4.1.4: weak wait).
     #[default]
     Miss,
-    /// It is waited for, looking again and again.
+    /// The thread waits for it, polling.
     Poll,
-    /// It is waited for; another thread has the hardware thread until an interrupt comes.
+    /// The thread waits for it; another thread gets the hardware thread until an interrupt.
     Interrupt,
 }
 
@@ -102,12 +105,12 @@ impl Named for Late {
 }
 
 impl Query {
-    /// The thesis' (§6.1) without prefetching: two columns of 4 GiB, 64 threads, then 32, in 32 groups (so drafts of §6.1, in the history of
-    /// the thesis' repository), pinned to node 0 with its twelve cores (§3.1).
+    /// The thesis' query (§6.1) without prefetching: two columns of 4 GiB, 64 threads, then 32, in 32 groups (from
+    /// drafts of §6.1 in the history of the thesis' repository), pinned to node 0 with its twelve cores (§3.1).
     ///
-    /// Derived from Table 6.1: what a hardware thread reads, and filters or sums, a second. Assumed: chunks of 2 MiB; one hardware thread a
-    /// core, for cores are what §3.1 counts; turns of 3 ms, as Linux gives them; that a group sums over a chunk while it scans the next, which
-    /// those drafts did not yet.
+    /// Derived from Table 6.1: the bytes per second that a hardware thread reads and filters or sums. Assumed: chunks
+    /// of 2 MiB; one hardware thread a core, because §3.1 counts cores; turns of 3 ms, as in Linux; a group sums over a
+    /// chunk while it scans the next, which those drafts did not do yet.
     #[must_use]
     pub const fn of_two_columns() -> Self {
         Query {
@@ -129,12 +132,12 @@ impl Query {
         }
     }
 
-    /// The same with prefetching: half of the first threads ask for copies (§6.1: 64 for both), to the HBM beside node 0 (§5.2), through
-    /// one shared queue of each device of the socket (which: a draft of §5.2), each thread's copies in turn (§5.2; that every thread begins
-    /// with the first is assumed).
+    /// The same with prefetching: half of the first threads submit copies (§6.1: 64 for both), to the HBM beside node 0
+    /// (§5.2), through one shared queue of each device of the socket (from a draft of §5.2), each thread's copies in
+    /// turn (§5.2; that every thread begins with the first device is assumed).
     ///
-    /// Derived: chunks of 16 MiB. They were made larger so that a burst of all copies does not overflow the queues (§6.1), and larger
-    /// than that they cannot be: shares of hits as Table 6.2 prints them do not come from five runs over fewer chunks.
+    /// Derived: chunks of 16 MiB. The thesis enlarged them so that a burst of all copies does not overflow the queues
+    /// (§6.1). They cannot be larger, because five runs over fewer chunks do not give the shares of hits in Table 6.2.
     #[must_use]
     pub fn prefetching(b: usize) -> Self {
         let lanes = (0..4).map(|device| Lane { device, wq: 0, shared: true }).collect();
@@ -152,13 +155,13 @@ impl Query {
         Query { scanners: 32, chunk: 16 << 20, b, prefetch: Some(prefetch), ..Query::of_two_columns() }
     }
 
-    /// How its work is shared out.
+    /// How its work is divided.
     fn shape(&self) -> Shape {
         let each = |threads: u32| (threads / self.groups.max(1)).max(1);
         Shape {
             rows: self.column / VALUE,
             groups: self.groups,
-            // No copy is longer than a descriptor can tell.
+            // No copy exceeds the size field of a descriptor.
             chunk: self.chunk.clamp(PIECE, u32::MAX.into()) / VALUE,
             scanners: each(self.scanners),
             fetchers: self.prefetch.as_ref().map_or(0, |prefetch| each(prefetch.threads)),
@@ -168,7 +171,7 @@ impl Query {
         }
     }
 
-    /// What is cached when it begins.
+    /// The contents of the cache when it begins.
     fn cached(&self, side: &MemorySide) -> Cached {
         let (shape, mut cached) = (self.shape(), Cached::new(side, self.column));
         let rows = |b: bool, group, number| {
@@ -237,10 +240,10 @@ impl Query {
     }
 }
 
-/// Bytes after which a thread looks at the clock.
+/// Bytes after which a thread checks whether its turn is over.
 const PIECE: u64 = 256 << 10;
 
-/// Time after which one that waits for a copy looks again. Assumed: as long as an interrupt takes (`interrupt_ns`).
+/// Interval of polls while a thread waits for a copy. Assumed: as long as an interrupt takes (`interrupt_ns`).
 const AGAIN: Ps = Ps::from_nanos(5000);
 
 /// The hardware threads of a node.
@@ -249,18 +252,18 @@ struct Processors {
     free: Signal,
     turn: Ps,
     most: u64,
-    /// Of one core: what they have asked for at once is what a core may.
+    /// Hardware threads per core, which share the core's bytes in flight.
     sharing: u32,
 }
 
 impl Processors {
-    /// Gets one of them, after those who came before.
+    /// Gets a hardware thread, in order of arrival.
     async fn take(self, core: &Core) -> Turn {
         core.until(self.free).await;
         Turn { since: core.now(), before: Ps::ZERO }
     }
 
-    /// Gives it to who waits, if its turn is over, and gets another.
+    /// If the turn is over, yields the hardware thread to a waiting thread and gets another.
     async fn turn(self, core: &Core, turn: &mut Turn) {
         let had = core.now().since(turn.since);
         if had >= self.turn && core.waiting(self.free) > 0 {
@@ -270,31 +273,31 @@ impl Processors {
         }
     }
 
-    /// Gives it back; how long it was had.
+    /// Returns the hardware thread; the result is the time for which it was held.
     fn done(self, core: &Core, turn: Turn) -> Ps {
         core.give(self.free);
         turn.before + core.now().since(turn.since)
     }
 }
 
-/// A thread has a hardware thread.
+/// A thread's hold of a hardware thread.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     since: Ps,
-    /// In turns before this one.
+    /// Time in earlier turns.
     before: Ps,
 }
 
-/// How long a stage's threads were at it, summed.
+/// Total times of a stage's threads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spent {
-    /// They had a hardware thread.
+    /// Time with a hardware thread.
     had: Ps,
-    /// By the clock: also while another thread had it, from the first on until they met others, or were over.
+    /// Time by the clock: from the first hardware thread to the barrier or the end, including other threads' turns.
     took: Ps,
 }
 
-/// What the threads tell.
+/// The results of the threads.
 #[derive(Debug, Default)]
 struct Seen {
     scan: Spent,
@@ -302,7 +305,7 @@ struct Seen {
     sum: Spent,
     hits: u64,
     misses: u64,
-    /// Submissions that a full queue sent back.
+    /// Submissions that a full queue refused.
     refused: u64,
     end: Ps,
 }
@@ -320,31 +323,31 @@ impl Seen {
 /// A chunk's copy, in one part or more.
 type Copy = Rc<Vec<Ticket>>;
 
-/// A query that runs.
+/// A running query.
 #[derive(Debug)]
 struct Run {
     query: Query,
     processors: Processors,
     /// By group.
     meetings: Vec<Barrier>,
-    /// Where column b begins.
+    /// Address of column b.
     column: u64,
-    /// Where its copies do.
+    /// Address of its copies.
     cache: u64,
-    /// What of the columns is in fast memory by itself.
+    /// The pages in fast memory in cache mode.
     cached: Option<RefCell<Cached>>,
-    /// Copies that were asked for, by group and chunk.
+    /// Submitted copies, by group and chunk.
     copies: RefCell<Vec<Vec<Option<Copy>>>>,
     seen: RefCell<Seen>,
 }
 
 impl Run {
-    /// What it told, when all is over.
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    /// The results after the simulation.
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     fn measures(&self, fetches: bool) -> Vec<Measure> {
         let seen = self.seen.borrow();
         let threads = f64::from(self.query.hardware_threads.max(1));
-        // As if it had all of them: so long all hardware threads were at it.
+        // Time in which all hardware threads together would have done the stage.
         let ms = |time: Ps| time.as_nanos_f64() / 1e6 / threads;
         let mut measures = vec![
             measure("query", seen.end.as_nanos_f64() / 1e6, "ms"),
@@ -366,23 +369,23 @@ impl Run {
     }
 }
 
-/// One of its threads.
+/// A thread of a query.
 #[derive(Debug)]
 struct Thread {
     core: Core,
     run: Rc<Run>,
-    /// It has a hardware thread; from the first it needs one until it meets others, or is over.
+    /// Its hold of a hardware thread, between two barriers.
     turn: Cell<Option<Turn>>,
-    /// When it had the first one for what it does now.
+    /// When it got the first hardware thread for its present stage.
     began: Cell<Option<Ps>>,
-    /// On what it did before.
+    /// Time by the clock of its earlier stages.
     spent: Cell<Spent>,
-    /// The queue that is next.
+    /// The next queue.
     next: Cell<usize>,
 }
 
 impl Thread {
-    /// Has a hardware thread from now on.
+    /// Gets a hardware thread, unless it has one.
     async fn work(&self) {
         if self.turn.get().is_none() {
             self.turn.set(Some(self.run.processors.take(&self.core).await));
@@ -390,7 +393,7 @@ impl Thread {
         }
     }
 
-    /// Lets others have it, if its turn is over.
+    /// Yields the hardware thread if its turn is over.
     async fn pause(&self) {
         if let Some(mut turn) = self.turn.get() {
             self.run.processors.turn(&self.core, &mut turn).await;
@@ -398,7 +401,7 @@ impl Thread {
         }
     }
 
-    /// Gives it back.
+    /// Returns the hardware thread.
     fn rest(&self) {
         if let Some(turn) = self.turn.take() {
             let Spent { had, took } = self.spent.get();
@@ -406,14 +409,14 @@ impl Thread {
         }
     }
 
-    /// Has done what it began, and gives it back.
+    /// Ends its present stage and returns the hardware thread.
     fn done(&self) {
         self.rest();
         let (Spent { had, took }, now) = (self.spent.get(), self.core.now());
         self.spent.set(Spent { had, took: took + self.began.take().map_or(Ps::ZERO, |began| now.since(began)) });
     }
 
-    /// Has done all.
+    /// Ends all its work.
     fn over(&self, role: Role) {
         self.done();
         let seen = &mut *self.run.seen.borrow_mut();
@@ -425,7 +428,7 @@ impl Thread {
         of.took += own.took;
     }
 
-    /// Reads rows of a column that lies on a node, in turns with the other threads.
+    /// Reads rows of a column on a node, in turns with the other threads.
     async fn read(&self, rows: &Range<u64>, b: bool, node: usize) {
         self.work().await;
         let run = &self.run;
@@ -444,7 +447,8 @@ impl Thread {
         }
     }
 
-    /// A chunk's copy, if it has come, or is waited for until it has: a hit. Otherwise it is a miss, whether it was asked for or not.
+    /// True (a hit) if a chunk's copy is done, or is awaited until it is done. Otherwise it is a miss, whether the copy
+    /// was submitted or not.
     async fn has_come(&self, chunk: &Chunk, late: Late) -> bool {
         let copy = self.run.copies.borrow()[chunk.group as usize][index(chunk)].clone();
         let come = || copy.as_ref().is_some_and(|copy| copy.iter().all(Ticket::is_done));
@@ -464,12 +468,12 @@ impl Thread {
         come
     }
 
-    /// Asks for a copy of bytes of column b; a queue that is full is asked again, through all of the library.
+    /// Submits a copy of bytes of column b; a full queue is retried through all of the library.
     async fn ask(&self, prefetch: &Prefetch, at: u64, bytes: u64) -> Option<Ticket> {
         let number = self.next.get();
         self.next.set(number.wrapping_add(1));
         let lane = *prefetch.lanes.get(number.checked_rem(prefetch.lanes.len())?)?;
-        // Cannot fail: see where a chunk's size is chosen.
+        // Cannot fail: the chunk size is limited where it is chosen.
         let size = u32::try_from(bytes).unwrap_or(u32::MAX);
         let copy = World::descriptor(Opcode::MemoryMove, self.run.column + at, self.run.cache + at, size);
         let flags = if prefetch.mapped { Flags::empty() } else { Flags::BLOCK_ON_FAULT };
@@ -484,7 +488,7 @@ impl Thread {
     }
 }
 
-/// Where a chunk stands among those of its group.
+/// The index of a chunk within its group.
 fn index(chunk: &Chunk) -> usize {
     usize::try_from(chunk.number).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! Long copies piece by piece, by a core or by devices.
+//! Long copies in segments, by a core or by devices.
 
 use crate::places::Place;
 use crate::work::{Lane, Library, Wait, Walk};
@@ -6,23 +6,23 @@ use crate::world::{Core, Ticket, World};
 use std::cell::Cell;
 use telpher_abi::{Descriptor, Flags, Opcode};
 
-/// Who copies.
+/// What makes the copies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Copier {
-    /// The core that wants it.
+    /// The core of the process.
     Core,
-    /// Devices, a piece each in turn, through these queues.
+    /// Devices through these queues, segment by segment in turn.
     Devices(Vec<Lane>),
 }
 
 impl Copier {
-    /// The first shared queue of each of so many devices.
+    /// The first shared queue of each of `count` devices.
     #[must_use]
     pub fn devices(count: u16) -> Copier {
         Copier::Devices((0..count).map(|device| Lane { device, wq: 0, shared: true }).collect())
     }
 
-    /// The same for a process at a node: devices of its socket, if any of them is.
+    /// The same for a process at a node: only devices of its socket, if there are any.
     pub(super) fn near(&self, world: &World, node: usize) -> Copier {
         let Copier::Devices(lanes) = self else { return Copier::Core };
         let near = |lane: &&Lane| world.is_near(lane.device, node);
@@ -31,30 +31,30 @@ impl Copier {
     }
 }
 
-/// Copies from one kind of place to another, behind each other; a device's go to the cache.
+/// Copies from one place to another, in sequence. A device writes to the cache.
 #[derive(Clone, Debug)]
 pub(super) struct Segments {
     copier: Copier,
-    /// Bytes of a piece.
+    /// Bytes of a segment.
     piece: u64,
     src: (Place, u64),
     dst: (Place, u64),
     next: Cell<usize>,
 }
 
-/// Copies under way.
+/// Copies in flight.
 pub(super) struct Pieces(Vec<Ticket>);
 
 impl Segments {
-    /// Copies from `src` to `dst`, so many bytes at a time.
+    /// Copies from `src` to `dst`, `piece` bytes at a time.
     pub(super) fn new(world: &mut World, copier: &Copier, piece: u64, src: Place, dst: Place) -> Self {
         let (from, to) = (world.places.add(src), world.places.add(dst));
-        // A piece is one descriptor.
+        // A segment is one descriptor.
         let piece = piece.clamp(1, u32::MAX.into());
         Segments { copier: copier.clone(), piece, src: (src, from), dst: (dst, to), next: Cell::new(0) }
     }
 
-    /// Begins to copy; a core has done it then.
+    /// Begins a copy of `bytes`; a core has finished it on return.
     pub(super) async fn begin(&self, core: &Core, bytes: u64) -> Pieces {
         let walker = core.with_walk(Walk::Sequential).with_library(Library::Lean);
         let mut tickets = Vec::new();

@@ -1,12 +1,12 @@
-//! A storage target: cores that read from disks for others over TCP, with a checksum of the data in every answer or without (SPDK's
-//! NVMe/TCP target; KUPER appendix C).
+//! A storage target: cores that read from disks for others over TCP, with or without a checksum of the data in every
+//! answer (SPDK's NVMe/TCP target; KUPER appendix C).
 //!
 //! ```text
 //! initiator ─► command ─► disk ─► digest: none, core or device ─► send ─► link ─► initiator: the next command
 //! ```
 //!
-//! Each core polls: its commands, its disks, its digests. Digests of a device are waited for by nobody; the core does what else there
-//! is. Every initiator keeps its number of reads under way.
+//! Each core polls its commands, its disks and its digests. It does other work while a device computes digests. Every
+//! initiator keeps a constant number of reads in flight.
 
 use super::{Report, measure};
 use crate::places::{Lines, Place};
@@ -19,12 +19,12 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
 use telpher_abi::{Descriptor, Opcode};
 
-/// Who makes the checksum of an answer.
+/// What computes the checksum of an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Digest {
-    /// There is none.
+    /// No checksum.
     None,
-    /// The core that sends it.
+    /// The core that sends the answer.
     Core,
     /// Devices, in turn.
     Devices(Vec<Lane>),
@@ -35,38 +35,38 @@ pub enum Digest {
 pub struct Storage {
     /// Bytes of a read.
     pub bytes: u32,
-    /// Cores of the target.
+    /// Number of cores of the target.
     pub cores: u32,
-    /// Checksums.
+    /// What computes checksums.
     pub digest: Digest,
-    /// Reads under way, all initiators together.
+    /// Reads in flight, all initiators together.
     pub under_way: u32,
-    /// Reads that are counted; half as many go before.
+    /// Measured reads; half as many precede them.
     pub reads: u64,
-    /// What it costs, and what it is attached to.
+    /// Costs of the work, and rates of disks and links.
     pub costs: StorageCosts,
 }
 
-/// What a read costs, and what a target is attached to.
+/// Costs of a read, and rates of disks and links.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct StorageCosts {
-    /// Nanoseconds of a core for a command's receipt and its way to the disk.
+    /// Core nanoseconds to receive a command and pass it to the disk.
     pub command_ns: f64,
-    /// Nanoseconds of a core to send an answer, besides its bytes.
+    /// Core nanoseconds to send an answer, without its bytes.
     pub send_ns: f64,
-    /// Nanoseconds of a core for each KiB sent.
+    /// Core nanoseconds for each KiB sent.
     pub send_kib_ns: f64,
-    /// Nanoseconds of a core around a digest by a device: task, descriptor, completion.
+    /// Core nanoseconds around a digest by a device: task, descriptor, completion.
     pub offload_ns: f64,
-    /// Gigabytes a second at which a core makes a checksum of what is in its cache; what it waits for memory is the machine's.
+    /// Gigabytes a second at which a core computes a checksum of cached data; its wait for memory is the machine's.
     pub checksum_gb_s: f64,
-    /// Disks.
+    /// Number of disks.
     pub disks: u32,
-    /// Gigabytes a second of one.
+    /// Gigabytes a second of one disk.
     pub disk_gb_s: f64,
-    /// Microseconds until one answers.
+    /// Microseconds until a disk answers.
     pub disk_us: f64,
-    /// Gigabytes a second of data that the links to the initiators carry together.
+    /// Gigabytes a second of data on all links to the initiators together.
     pub link_gb_s: f64,
     /// Microseconds from an answer's last byte to the next command's arrival.
     pub initiator_us: f64,
@@ -103,24 +103,24 @@ impl Default for StorageCosts {
     }
 }
 
-/// What a core does next with a read.
+/// The next stage of a read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// Its command is there.
+    /// Its command has arrived.
     Command,
-    /// Its data are.
+    /// Its data has arrived.
     Data,
 }
 
-/// A read: when its initiator asked for it.
+/// A read: when its initiator requested it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Read {
     asked: Ps,
 }
 
-/// What all cores share.
+/// State shared by all cores.
 struct Shared {
-    /// When each disk, and the link, has nothing more to do.
+    /// When each disk, and the link, becomes idle.
     disks: Vec<Ps>,
     link: Ps,
     next_disk: usize,
@@ -132,7 +132,7 @@ struct Shared {
     busy: Ps,
 }
 
-/// Times that follow from costs and bytes.
+/// Times derived from costs and bytes.
 struct Times {
     command: Ps,
     send: Ps,
@@ -149,15 +149,15 @@ struct Target {
     times: Times,
     shared: Rc<RefCell<Shared>>,
     digest: Descriptor,
-    /// What will be there when, in the order in which it was put in where that is the same.
+    /// Future arrivals by time; equal times in the order of insertion.
     coming: BinaryHeap<Reverse<(Ps, u64, Stage, Read)>>,
     put: u64,
     digests: VecDeque<(Vec<Read>, Ticket)>,
 }
 
-/// Digests that are submitted together at most.
+/// Most digests that are submitted together.
 const MOST_TOGETHER: usize = 32;
-/// A device's digests that are looked for are looked for so often.
+/// Interval at which a core polls for a device's digests.
 const LOOK: Ps = Ps::from_nanos(100);
 
 impl Target {
@@ -184,12 +184,12 @@ impl Target {
     }
 
     async fn data(&mut self, core: &Core, read: Read) {
-        // Disks write so much that it does not stay in the cache until its turn comes.
+        // Disks write so much that the data is evicted before its turn comes.
         let there = Place { lines: Lines::Memory, ..Place::on(core.node()) };
         let app = self.app.clone();
         match &app.digest {
             Digest::Devices(lanes) if !lanes.is_empty() => {
-                // What else is there goes with it.
+                // All other data that has arrived is submitted with it.
                 let mut reads = vec![read];
                 while reads.len() < MOST_TOGETHER
                     && let Some(Reverse((at, _, Stage::Data, other))) = self.coming.peek().copied()
@@ -256,7 +256,7 @@ impl Target {
             }
             let Some(Reverse((at, _, stage, read))) = self.coming.peek().copied() else {
                 if self.digests.is_empty() {
-                    // Nobody asks this core for anything.
+                    // This core has no work.
                     return;
                 }
                 core.sleep(LOOK).await;
@@ -317,13 +317,13 @@ impl Storage {
                 put: 0,
                 digests: VecDeque::new(),
             };
-            // Initiators' reads, as evenly over cores as they go.
+            // Initiators' reads, distributed over cores as evenly as possible.
             let reads = app.under_way / app.cores + u32::from(core < app.under_way % app.cores);
             world.spawn(0, |core| target.run(core, reads));
         }
         Box::new(move |_| {
             let shared = shared.borrow();
-            #[allow(clippy::cast_precision_loss, reason = "for people")]
+            #[allow(clippy::cast_precision_loss, reason = "for display")]
             let reads = shared.done.saturating_sub(app.reads / 2) as f64;
             let seconds = shared.until.since(shared.since).as_secs_f64().max(1e-12);
             let latency = shared.latency.as_nanos_f64() / reads.max(1.0) / 1e3;

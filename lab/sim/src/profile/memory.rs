@@ -1,4 +1,4 @@
-//! `[[node]]`, `[memory]` and `[cache]`: where bytes lie, and what lies before them.
+//! `[[node]]`, `[memory]` and `[cache]`: memory nodes and caches.
 
 use super::ProfileError;
 use super::section::Section;
@@ -7,7 +7,7 @@ use crate::machine::{CacheCosts, MemoryCosts, Node};
 /// The memory nodes, in the order of their numbers.
 pub(super) fn nodes(root: &Section<'_>) -> Result<Vec<Node>, ProfileError> {
     let list = root.list("node")?;
-    // As many as can be told apart where nobody says that two share a tile.
+    // Each node has a tile of its own unless the profile names one.
     list.into_iter().enumerate().map(|(number, section)| node(section, number)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Profiles: machines as TOML files, each number with its source beside it.
+//! Profiles: machines as TOML files, with a source for each number.
 
 mod memory;
 mod section;
@@ -11,52 +11,52 @@ pub(crate) use section::{Layer, Section, Source};
 use telpher_abi::Opcode;
 use toml::de::DeTable;
 
-/// Why a profile is none.
+/// Why a profile cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
     /// It is not TOML.
     #[error("{file} is not a profile: {what}")]
     Syntax {
-        /// Which file.
+        /// The file.
         file: String,
-        /// What the parser said; it names the line.
+        /// The parser's message, which names the line.
         what: String,
     },
     /// A parameter is missing.
     #[error("{file}, line {line}: {key} is missing; it must be {expected}")]
     Missing {
-        /// Which file.
+        /// The file.
         file: String,
-        /// Where its table begins.
+        /// Line in which its table begins.
         line: usize,
-        /// Which parameter.
+        /// The parameter.
         key: String,
-        /// What it must be.
+        /// The values that are possible.
         expected: String,
     },
-    /// A parameter cannot be so.
+    /// The value of a parameter is not possible.
     #[error("{file}, line {line}: {key} {what}")]
     Impossible {
-        /// Which file.
+        /// The file.
         file: String,
-        /// Where it stands.
+        /// The line of the value.
         line: usize,
-        /// Which parameter.
+        /// The parameter.
         key: String,
         /// What is wrong.
         what: String,
     },
-    /// A parameter that nobody knows.
+    /// An unknown parameter.
     #[error("{file}, line {line}: {key} is not a parameter; known there: {known}")]
     Unknown {
-        /// Which file.
+        /// The file.
         file: String,
-        /// Where it stands.
+        /// The line of the key.
         line: usize,
-        /// What stands there.
+        /// The unknown key.
         key: String,
-        /// What could.
+        /// The keys that are known in its table.
         known: String,
     },
 }
@@ -70,11 +70,11 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("ice-lake-cbdma", include_str!("../../profiles/ice-lake-cbdma.toml")),
 ];
 
-/// What a profile of one's own begins with: a file that is one, with a word about each parameter.
+/// A template for a profile: a valid file with a comment for each parameter.
 pub const TEMPLATE: &str = include_str!("../../profiles/template.toml");
 
 impl Machine {
-    /// A built-in profile's machine.
+    /// The machine of a built-in profile.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Machine> {
         let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
@@ -82,29 +82,29 @@ impl Machine {
         Machine::parse(name, text).ok()
     }
 
-    /// The reading of a profile; `file` is what errors call it. What it does not tell, the built-in profile does that it names as
-    /// its `base`.
+    /// Reads a profile; `file` is its name in errors. Keys that it does not set come from the built-in profile that it
+    /// names as its `base`.
     ///
     /// # Errors
-    /// Names file, line and key of what is missing, impossible or unknown.
+    /// Names file, line and key of a missing, impossible or unknown value.
     pub fn parse(file: &str, text: &str) -> Result<Machine, ProfileError> {
         Machine::changed(file, text, "")
     }
 
-    /// The same with some parameters changed: TOML, such as `submit.enqcmd_ns = 300`, a line each.
+    /// Reads a profile with changed parameters: TOML, such as `submit.enqcmd_ns = 300`, one per line.
     ///
     /// # Errors
-    /// Of a change, with `--set` for the file; otherwise as [`parse`](Machine::parse).
+    /// As [`parse`](Machine::parse); an error in a change names `--set` as the file.
     pub fn changed(file: &str, text: &str, changes: &str) -> Result<Machine, ProfileError> {
         let changes = Source { file: "--set", text: changes };
         read(&[changes, Source { file, text }], BUILT_IN)
     }
 }
 
-/// The reading of texts, the first over the others, the last over its base.
-fn read<'a>(told: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Machine, ProfileError> {
-    let (file, over) = told.split_last().expect("a text to read");
-    // Nothing changed is no layer; an empty file is one, and lacks everything.
+/// Reads layers of text: each takes precedence over the next, and the last over its base.
+fn read<'a>(layers_given: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Machine, ProfileError> {
+    let (file, over) = layers_given.split_last().expect("a text to read");
+    // Without changes there is no layer for them. An empty profile is a layer, in which everything is missing.
     let over = over.iter().filter(|source| !source.text.is_empty());
     let mut sources: Vec<Source<'a>> = over.chain([file]).copied().collect();
     let own = sources.len();
@@ -121,7 +121,7 @@ fn read<'a>(told: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Mach
                     format!("is {name}, which is no built-in profile; there are {}", names.join(", ")),
                 ));
             };
-            // A profile that is its own base never ends: a file of one's own may have a built-in one's name.
+            // A profile that is its own base would not terminate; a user's file may have the name of a built-in one.
             if sources[own..].iter().any(|known| known.file == *file) {
                 return Err(layer.wrong("base", format!("is {name}, which is based on this profile")));
             }
@@ -131,7 +131,7 @@ fn read<'a>(told: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Mach
     }
     let layers: Vec<Layer<'_>> =
         sources.iter().zip(&documents).map(|(source, document)| Layer::new(*source, document)).collect();
-    // Its name is not its base's.
+    // The name must not come from the base.
     let name = Section::new(String::new(), layers[..own].to_vec()).text("name")?.to_owned();
     let root = Section::new(String::new(), layers);
     let mut machine = machine(&root, name)?;
@@ -140,14 +140,14 @@ fn read<'a>(told: &[Source<'a>], built_in: &[(&'a str, &'a str)]) -> Result<Mach
     Ok(machine)
 }
 
-/// Source: Fowler, Noll and Vo's hash, variant 1a, 64 bits; a name for a text, not a seal.
+/// Source: Fowler, Noll and Vo's hash, variant 1a, 64 bits. It identifies a text and does not protect it.
 fn hash(text: impl Iterator<Item = u8>) -> u64 {
     text.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
-    for told in ["name", "base"] {
-        root.text_if_there(told)?;
+    for key in ["name", "base"] {
+        root.text_if_there(key)?;
     }
     let nodes = memory::nodes(root)?;
     let (link, link_latency) = match root.section_if_there("link")? {
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_built_in_profile_is_one() {
+    fn every_built_in_profile_can_be_read() {
         for (name, text) in BUILT_IN {
             let machine = Machine::parse(name, text).unwrap();
             assert_eq!(machine.name, *name);
@@ -291,25 +291,25 @@ mod tests {
     }
 
     #[test]
-    fn the_template_is_a_profile_with_and_without_what_is_commented_out() {
+    fn the_template_can_be_read_with_and_without_its_commented_keys() {
         let machine = Machine::parse("template.toml", TEMPLATE).unwrap();
         assert_eq!(machine.name, "my-machine");
         let is_key = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
-        let told: Vec<&str> =
+        let lines: Vec<&str> =
             TEMPLATE.lines().map(|line| line.strip_prefix("# ").filter(|rest| is_key(rest)).unwrap_or(line)).collect();
-        assert!(told.iter().zip(TEMPLATE.lines()).filter(|(told, line)| *told != line).count() > 10);
-        Machine::parse("template.toml", &told.join("\n")).unwrap();
+        assert!(lines.iter().zip(TEMPLATE.lines()).filter(|(lines, line)| *lines != line).count() > 10);
+        Machine::parse("template.toml", &lines.join("\n")).unwrap();
     }
 
-    /// Tables of a profile, each with the keys that are read of it: what it says to one that nobody knows.
+    /// The tables of a profile with their known keys, taken from the error about an unknown key.
     fn keys() -> Vec<(&'static str, Vec<String>)> {
         let (name, text) = BUILT_IN[0];
         let known = |table: &str| {
-            // Its last table is a node.
+            // The last table of the profile is a node.
             let (text, change) = match table {
                 "[node]" => (format!("{text}\nnobody = 1\n"), String::new()),
-                "" => (text.to_owned(), "nobody = 1".to_owned()),
-                table => (text.to_owned(), format!("{table}.nobody = 1")),
+                "" => (text.to_owned(), "unknown_key = 1".to_owned()),
+                table => (text.to_owned(), format!("{table}.unknown_key = 1")),
             };
             match Machine::changed(name, &text, &change) {
                 Err(ProfileError::Unknown { known, .. }) => known.split(", ").map(str::to_owned).collect(),
@@ -332,7 +332,7 @@ mod tests {
             "[node]",
         ];
         let all: Vec<(&str, Vec<String>)> = tables.into_iter().map(|table| (table, known(table))).collect();
-        // Whoever adds a table adds it here.
+        // List new tables here.
         let root: Vec<&str> =
             all[0].1.iter().map(String::as_str).filter(|key| !["name", "base"].contains(key)).collect();
         let listed =
@@ -342,9 +342,9 @@ mod tests {
     }
 
     #[test]
-    fn the_page_tells_every_parameter_and_no_other() {
+    fn the_page_lists_every_parameter_and_no_other() {
         let page = include_str!("../../docs/profiles.md");
-        let mut told = 0;
+        let mut count = 0;
         for (table, keys) in keys() {
             let heading = format!("### `[{}]`\n", table.replace(".fill", ".NAME").replace(".lean", ".NAME"));
             let rows = page.split(&heading).nth(1).unwrap_or_else(|| panic!("docs/profiles.md has no {heading}"));
@@ -354,9 +354,9 @@ mod tests {
             rows.sort();
             let of_its_own = |key: &String| !["op", "raw", "lean", "dml", "kernel"].contains(&key.as_str());
             assert_eq!(rows, keys.into_iter().filter(of_its_own).collect::<Vec<_>>(), "docs/profiles.md, {heading}");
-            told += rows.len();
+            count += rows.len();
         }
-        assert!(told > 60);
+        assert!(count > 60);
     }
 
     #[test]
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_tells_what_its_base_does_not() {
+    fn a_profile_overrides_its_base() {
         let text = "name = \"mine\"\nbase = \"spr-asplos\"\n[op.fill]\nfront_ns = 50\n[device]\nnodes = [0]\n";
         let (mine, base) = (Machine::parse("mine.toml", text).unwrap(), Machine::built_in("spr-asplos").unwrap());
         let fill = |machine: &Machine| *machine.device.ops.of(Opcode::Fill);
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(said, "b, line 3: base is a, which is based on this profile");
     }
 
-    /// What parsing says of the first profile after a change.
+    /// The error of parsing the first profile after a change.
     fn said(from: &str, to: &str) -> String {
         let (name, text) = BUILT_IN[0];
         assert!(text.contains(from), "{from} stands in {name}");
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_impossible_or_unknown_is_named_with_its_line() {
+    fn errors_name_the_line_of_a_missing_impossible_or_unknown_key() {
         let line_of = |what: &str| BUILT_IN[0].1.lines().position(|line| line.starts_with(what)).unwrap() + 1;
         let submit = line_of("[submit]");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! One table of a profile, read key by key: each must be there, be possible, and be known.
+//! One table of a profile, read key by key: each key must be present, possible and known.
 
 use super::ProfileError;
 use crate::ps::Ps;
@@ -8,7 +8,7 @@ use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The text of a profile and its name, for errors.
+/// The text of a profile and its name in errors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
     pub(crate) file: &'a str,
@@ -16,36 +16,36 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The line, from 1, in which something begins.
+    /// The line, from 1, in which `span` begins.
     pub(crate) fn line(&self, span: &Range<usize>) -> usize {
         let end = span.start.min(self.text.len());
         self.text.as_bytes()[..end].iter().filter(|byte| **byte == b'\n').count() + 1
     }
 }
 
-/// One text's share of a table.
+/// One layer's share of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layer<'a> {
     source: Source<'a>,
-    /// Where it begins.
+    /// Line in which it begins.
     line: usize,
     table: &'a DeTable<'a>,
 }
 
 impl<'a> Layer<'a> {
-    /// A whole text.
+    /// The layer of a whole text.
     pub(crate) fn new(source: Source<'a>, document: &'a Spanned<DeTable<'a>>) -> Self {
         Layer { source, line: 1, table: document.get_ref() }
     }
 }
 
-/// A table, and which of its keys were asked for. What the first of its layers does not tell, the next does: a profile, its base, the
-/// base's base. Tables are one over all layers; a list is that of the first layer that has it.
+/// A table and the keys that were read from it. Missing keys of a layer are taken from the next one: a profile, its
+/// base, the base's base. Tables are merged over all layers; a list is that of the first layer that has it.
 #[derive(Debug)]
 pub(crate) struct Section<'a> {
-    /// As an error names it: `device` or `op.fill`; empty for the file.
+    /// Name in errors: `device` or `op.fill`; empty for the file.
     name: String,
-    /// At least one.
+    /// At least one layer.
     layers: Vec<Layer<'a>>,
     asked: RefCell<BTreeSet<String>>,
 }
@@ -55,12 +55,12 @@ impl<'a> Section<'a> {
         Section { name, layers, asked: RefCell::default() }
     }
 
-    /// The name of a key with that of its table.
+    /// The key with the name of its table.
     fn path(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
 
-    /// What stands at a key, and in which layer.
+    /// The value of a key, and its layer.
     fn entry(&self, key: &str) -> Option<(&Layer<'a>, &'a Spanned<DeValue<'a>>)> {
         self.layers.iter().find_map(|layer| Some((layer, layer.table.get(key)?)))
     }
@@ -71,7 +71,7 @@ impl<'a> Section<'a> {
     }
 
     fn missing(&self, key: &str, expected: &str) -> ProfileError {
-        // The layer below which there is none that could tell.
+        // The last layer: no other layer can supply the key.
         let layer = self.layers[self.layers.len() - 1];
         ProfileError::Missing {
             file: layer.source.file.to_owned(),
@@ -81,7 +81,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// An error about what stands at a key.
+    /// An error about the value of a key.
     pub(crate) fn wrong(&self, key: &str, what: impl Into<String>) -> ProfileError {
         let (source, line) = match self.entry(key) {
             Some((layer, value)) => (layer.source, layer.source.line(&value.span())),
@@ -90,7 +90,7 @@ impl<'a> Section<'a> {
         ProfileError::Impossible { file: source.file.to_owned(), line, key: self.path(key), what: what.into() }
     }
 
-    /// A number between two others.
+    /// Reads a number within a range.
     pub(crate) fn number(&self, key: &str, possible: RangeInclusive<f64>, unit: &str) -> Result<f64, ProfileError> {
         let expected = || format!("a number from {} to {} {unit}", possible.start(), possible.end());
         let value = self.find(key).ok_or_else(|| self.missing(key, &expected()))?;
@@ -105,12 +105,12 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A time, in nanoseconds.
+    /// Reads a time, in nanoseconds.
     pub(crate) fn nanos(&self, key: &str) -> Result<Ps, ProfileError> {
         self.number(key, 0.0..=1e8, "ns").map(Ps::from_nanos_f64)
     }
 
-    /// A rate, in gigabytes (1e9 bytes) per second.
+    /// Reads a rate, in gigabytes (1e9 bytes) per second.
     pub(crate) fn rate(&self, key: &str) -> Result<u64, ProfileError> {
         let rate = self.number(key, 0.001..=100_000.0, "GB/s")?;
         // Cannot lose anything: between 1e6 and 1e14.
@@ -118,12 +118,12 @@ impl<'a> Section<'a> {
         Ok((rate * 1e9).round() as u64)
     }
 
-    /// The same that may be absent.
+    /// Reads an optional rate.
     pub(super) fn rate_if_there(&self, key: &str) -> Result<Option<u64>, ProfileError> {
         if self.has(key) { self.rate(key).map(Some) } else { Ok(None) }
     }
 
-    /// A whole number.
+    /// Reads a whole number.
     pub(crate) fn count(&self, key: &str, possible: RangeInclusive<u32>, unit: &str) -> Result<u64, ProfileError> {
         let number = self.number(key, f64::from(*possible.start())..=f64::from(*possible.end()), unit)?;
         if number.fract() != 0.0 {
@@ -134,12 +134,12 @@ impl<'a> Section<'a> {
         Ok(number as u64)
     }
 
-    /// True if there is something at a key.
+    /// True if the key has a value.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.find(key).is_some()
     }
 
-    /// A whole number that may be absent.
+    /// Reads an optional whole number.
     pub(crate) fn count_if_there(
         &self,
         key: &str,
@@ -153,13 +153,13 @@ impl<'a> Section<'a> {
         self.count(key, possible, unit).map(|count| u32::try_from(count).ok())
     }
 
-    /// Yes or no; may be absent.
+    /// Reads an optional boolean.
     pub(crate) fn flag_if_there(&self, key: &str) -> Result<Option<bool>, ProfileError> {
         let Some(value) = self.find(key) else { return Ok(None) };
         value.get_ref().as_bool().map(Some).ok_or_else(|| self.wrong(key, "is neither true nor false"))
     }
 
-    /// Bytes, as a number or with k, m or g behind it.
+    /// Reads a number of bytes, optionally with the suffix k, m or g.
     pub(crate) fn bytes(&self, key: &str, possible: RangeInclusive<u64>) -> Result<u64, ProfileError> {
         let expected = || format!("bytes from {} to {}, such as 4096 or \"4k\"", possible.start(), possible.end());
         let value = self.find(key).ok_or_else(|| self.missing(key, &expected()))?;
@@ -182,12 +182,12 @@ impl<'a> Section<'a> {
             .ok_or_else(|| self.wrong(key, format!("is {text}, not {}", expected())))
     }
 
-    /// The same; may be absent.
+    /// Reads an optional number of bytes.
     pub(crate) fn bytes_if_there(&self, key: &str, possible: RangeInclusive<u64>) -> Result<Option<u64>, ProfileError> {
         if self.find(key).is_none() { Ok(None) } else { self.bytes(key, possible).map(Some) }
     }
 
-    /// A list of texts, at least one; may be absent.
+    /// Reads an optional list of texts with at least one element.
     pub(crate) fn texts_if_there(&self, key: &str) -> Result<Option<Vec<&'a str>>, ProfileError> {
         let Some(value) = self.find(key) else { return Ok(None) };
         let texts =
@@ -198,18 +198,18 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A text.
+    /// Reads a text.
     pub(crate) fn text(&self, key: &str) -> Result<&'a str, ProfileError> {
         let value = self.find(key).ok_or_else(|| self.missing(key, "a text"))?;
         value.get_ref().as_str().ok_or_else(|| self.wrong(key, "is not a text"))
     }
 
-    /// A text that may be absent.
+    /// Reads an optional text.
     pub(crate) fn text_if_there(&self, key: &str) -> Result<Option<&'a str>, ProfileError> {
         if self.find(key).is_none() { Ok(None) } else { self.text(key).map(Some) }
     }
 
-    /// A list of whole numbers below `below`, at least one.
+    /// Reads a list of whole numbers below `below`, with at least one element.
     pub(crate) fn indices(&self, key: &str, below: usize, of: &str) -> Result<Vec<usize>, ProfileError> {
         let value = self.find(key).ok_or_else(|| self.missing(key, &format!("a list of {of}, such as [0]")))?;
         let list = value.get_ref().as_array().ok_or_else(|| self.wrong(key, format!("is not a list of {of}")))?;
@@ -222,12 +222,12 @@ impl<'a> Section<'a> {
             .ok_or_else(|| self.wrong(key, format!("is not a list of {of}, each below {below}")))
     }
 
-    /// A table within.
+    /// Reads a table within this table.
     pub(crate) fn section(&self, key: &str) -> Result<Section<'a>, ProfileError> {
         self.section_if_there(key)?.ok_or_else(|| self.missing(key, "a table"))
     }
 
-    /// A table within that may be absent.
+    /// Reads an optional table within this table.
     pub(crate) fn section_if_there(&self, key: &str) -> Result<Option<Section<'a>>, ProfileError> {
         self.asked.borrow_mut().insert(key.to_owned());
         let mut layers = Vec::new();
@@ -239,7 +239,7 @@ impl<'a> Section<'a> {
         Ok((!layers.is_empty()).then(|| Section::new(self.path(key), layers)))
     }
 
-    /// All tables within, by name.
+    /// All tables within this table, by name.
     pub(crate) fn sections(&self) -> Result<Vec<(&'a str, Section<'a>)>, ProfileError> {
         let keys: BTreeSet<&'a str> =
             self.layers.iter().flat_map(|layer| layer.table.keys()).map(|key| key.get_ref().as_ref()).collect();
@@ -263,7 +263,7 @@ impl<'a> Section<'a> {
         list.iter().enumerate().map(item).collect()
     }
 
-    /// Refuses keys that nobody asked for.
+    /// Returns an error for keys that were never read.
     pub(crate) fn end(self) -> Result<(), ProfileError> {
         let asked = self.asked.borrow();
         for Layer { source, table, .. } in &self.layers {

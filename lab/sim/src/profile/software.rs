@@ -1,11 +1,11 @@
-//! What cores do themselves: the profile's `[software]`.
+//! The profile's `[software]`: operations on cores.
 
 use super::ProfileError;
 use super::section::Section;
 use crate::machine::{SoftwareCosts, SoftwareOp, SoftwareOps};
 use telpher_abi::Opcode;
 
-/// The reading of that table.
+/// Reads the table.
 pub(super) fn costs(section: &Section<'_>) -> Result<SoftwareCosts, ProfileError> {
     let table = section.section("op")?;
     let mut ops = SoftwareOps::all(op(table.section("other")?)?);

@@ -1,4 +1,4 @@
-//! `[translation]`: pages, where they are, and what it takes to get one that is nowhere.
+//! `[translation]`: address translation, and the costs of missing pages.
 
 use super::ProfileError;
 use super::section::Section;

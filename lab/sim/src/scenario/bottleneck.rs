@@ -1,7 +1,8 @@
-//! What holds a load up, and what would help.
+//! The bottleneck of a load, and what would relieve it.
 //!
-//! Of what a load uses, whatever is busy nearly all the time holds it up. Pipes come first: an engine whose bytes wait for a full
-//! pipe is busy too. Where nothing is busy, the load waits: each operation takes its time, and too few are in flight.
+//! The bottleneck is the resource of the load that is busy nearly all the time. Pipes come first: an engine whose bytes
+//! wait for a full pipe is busy too. If nothing is busy, the load waits: each operation has its latency, and too few
+//! are in flight.
 
 use super::legal::{number, queue};
 use super::{LoadOutcome, Outcome, Scenario};
@@ -12,27 +13,28 @@ use crate::world::{Resource, Timeline};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// From which part of its time on something counts as busy all the time. Source: chosen; the beginning and the end of a simulation,
-/// and the rest between two descriptors, take some.
+/// The utilization from which on a resource counts as busy. Source: chosen; the begin and the end of a simulation, and
+/// the pause between two descriptors, reduce it.
 const BUSY: f64 = 0.85;
 
-/// By how much an engine, or a core, must be busier than a pipe to be named before it. Source: chosen; what waits for a full pipe is
-/// about as busy as the pipe.
+/// How much busier than a pipe an engine or a core must be to count as the bottleneck. Source: chosen; a resource that
+/// waits for a full pipe is about as busy as the pipe.
 const CLEARLY: f64 = 0.03;
 
-/// From which part on a pipe is full, so that cores wait for it. Source: chosen; what comes by chance does not fill it evenly.
+/// The utilization at which a pipe is full, so that cores wait for it. Source: chosen; random arrivals do not fill it
+/// evenly.
 const FULL: f64 = 0.95;
 
-/// The part of its time that a load spends at its devices at least if they are what holds it up. Source: chosen.
+/// The least share of its time that a load spends at its devices if they are the bottleneck. Source: chosen.
 const THERE: f64 = 0.5;
 
-/// The kind of thing that holds a load up.
+/// The kind of a bottleneck.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Limit {
-    /// The cores that do the work themselves.
+    /// The cores that execute the operations.
     Cpu,
-    /// The submitting cores: preparing and submitting.
+    /// The submitting cores: preparation and submission.
     Submitting,
     /// The submitting cores, in ENQCMD.
     Enqcmd,
@@ -42,15 +44,15 @@ pub enum Limit {
     FrontEnds,
     /// The engines' data paths.
     DataPaths,
-    /// What a device can carry.
+    /// A device's read rate, write rate or read-to-write rate.
     Device,
     /// A memory node.
     Memory,
     /// A link between sockets.
     Link,
-    /// Nothing is busy: latency, and how many are in flight.
+    /// Nothing is busy: latency, and the number of operations in flight.
     Latency,
-    /// Nothing at all: operations come no faster.
+    /// Nothing: operations arrive no faster.
     Arrivals,
 }
 
@@ -70,16 +72,16 @@ impl Named for Limit {
     ];
 }
 
-/// What holds a load up.
+/// The bottleneck of a load.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bottleneck {
-    /// Of which kind.
+    /// Its kind.
     pub limit: Limit,
-    /// Which it is: `reads to writes of dsa0`.
+    /// The resource: `reads to writes of dsa0`.
     pub what: String,
-    /// How busy, 0 to 1.
+    /// Its utilization, 0 to 1.
     pub share: f64,
-    /// What would help.
+    /// What would relieve it.
     pub help: String,
 }
 
@@ -96,7 +98,7 @@ impl fmt::Display for Bottleneck {
 /// An engine, as device and number.
 type Engine = (usize, usize);
 
-/// Groups behind some queues, each as its engines.
+/// The groups of some queues, each as its engines.
 fn groups(scenario: &Scenario, lanes: &[Lane]) -> BTreeSet<Vec<Engine>> {
     let mut behind = BTreeSet::new();
     for lane in lanes {
@@ -111,30 +113,30 @@ fn groups(scenario: &Scenario, lanes: &[Lane]) -> BTreeSet<Vec<Engine>> {
     behind
 }
 
-/// What holds up a load of a scenario.
+/// The bottleneck of a load of a scenario.
 pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: &Stream) -> Bottleneck {
     let mut lanes = scenario.queues_of(&scenario.loads[number]);
     let idle =
         |(device, engine): &Engine| outcome.share(Resource::FrontEnd { device: *device, engine: *engine }) == 0.0;
     if matches!(stream.by, By::Mover(_)) && groups(scenario, &lanes).iter().flatten().all(idle) {
-        // All of it stayed with the core.
+        // All operations stayed on the core.
         lanes.clear();
     }
     let mut busiest = Bottleneck { limit: Limit::Latency, what: String::new(), share: 0.0, help: String::new() };
     let load = &outcome.loads[number];
-    // Loads end at different times; this one's is what counts.
+    // Loads end at different times; shares are relative to this load's time.
     let longer = outcome.took.as_secs_f64() / load.elapsed.as_secs_f64().max(1e-15);
     let there = lanes.is_empty() || scenario.loads.len() == 1 || spent_at_devices(&load.timeline) >= THERE;
     for mut found in candidates(scenario, outcome, number, stream, &lanes) {
         let share = busiest.share;
         let before = match found.limit {
-            // A core that does the work itself is busy while its bytes wait, however narrow the pipe. It is all there is to wait for,
-            // unless it has nothing to do: some threads may be done before others.
+            // A core that executes operations is busy while its bytes wait, however narrow the pipe. It is the only
+            // candidate unless it is idle: some threads may be done before others.
             Limit::Cpu => (stream.arrivals == Arrivals::Closed || found.share >= BUSY) && share < FULL,
-            // Who never waits for a record is held up by nothing else, however busy that is.
+            // A submitter that never waits for a record is its own bottleneck, however busy other resources are.
             Limit::Submitting | Limit::Enqcmd if never_waits(load, number, scenario) && found.share >= BUSY => true,
-            // Who is sent back is busy asking again, whatever fills the queue.
-            Limit::Submitting | Limit::Enqcmd if is_sent_back(load) => share < BUSY && found.share > share,
+            // A submitter that a full queue refuses is busy with retries, whatever fills the queue.
+            Limit::Submitting | Limit::Enqcmd if is_refused_often(load) => share < BUSY && found.share > share,
             Limit::Submitting | Limit::Enqcmd => found.share > share + CLEARLY,
             _ => {
                 found.share = if there { (found.share * longer).min(1.0) } else { 0.0 };
@@ -151,25 +153,26 @@ pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: 
     waiting(scenario, load, stream, &lanes)
 }
 
-/// The part of its time that the work of a load spends waiting for devices: others may keep one busy, and it need not care.
+/// The share of its time that a load's work waits for devices. If it is small, the load is not affected by a device
+/// that others keep busy.
 fn spent_at_devices(timeline: &Timeline) -> f64 {
-    let sent_back = if timeline.retries > 0 { timeline.submit } else { Ps::ZERO };
-    let waits = timeline.queue + timeline.process + sent_back;
+    let refused = if timeline.retries > 0 { timeline.submit } else { Ps::ZERO };
+    let waits = timeline.queue + timeline.process + refused;
     waits.as_secs_f64() / timeline.latency().since(timeline.backlog).as_secs_f64().max(1e-15)
 }
 
-/// The threads of a load wait for records for next to none of their time.
+/// True if the threads of a load hardly ever wait for records.
 fn never_waits(load: &LoadOutcome, number: usize, scenario: &Scenario) -> bool {
     let time = load.elapsed.as_secs_f64() * f64::from(scenario.loads[number].threads.max(1));
-    !is_sent_back(load) && load.timeline.waiting.as_secs_f64() < CLEARLY * time
+    !is_refused_often(load) && load.timeline.waiting.as_secs_f64() < CLEARLY * time
 }
 
-/// Its queues are often full.
-fn is_sent_back(load: &LoadOutcome) -> bool {
+/// True if its queues are often full.
+fn is_refused_often(load: &LoadOutcome) -> bool {
     load.timeline.retries > load.timeline.completed / 2
 }
 
-/// Everything that the load uses, pipes first.
+/// All resources that the load uses, pipes first.
 fn candidates(
     scenario: &Scenario,
     outcome: &Outcome,
@@ -184,7 +187,7 @@ fn candidates(
         share: outcome.share(what),
         help: help.to_owned(),
     };
-    let nearer = "memory that carries more, or fewer who use it, would help";
+    let nearer = "faster memory, or fewer users of it, would help";
     let mut found = vec![
         pipe(Limit::Memory, Resource::Node(stream.src.node), nearer),
         pipe(Limit::Memory, Resource::Node(stream.dst.node), nearer),
@@ -211,7 +214,7 @@ fn candidates(
     found
 }
 
-/// The device that has most to do, in one respect: its threads are the last.
+/// The busiest device in one respect: its threads finish last.
 fn device(machine: &Machine, outcome: &Outcome, devices: &BTreeSet<usize>, of: fn(usize) -> Resource) -> Bottleneck {
     let shares = || devices.iter().map(|device| outcome.share(of(*device)));
     let (most, mean) = (shares().fold(0.0, f64::max), mean(shares()));
@@ -221,7 +224,7 @@ fn device(machine: &Machine, outcome: &Outcome, devices: &BTreeSet<usize>, of: f
         _ => format!("each device's {}", of(0).to_string().trim_end_matches(" of dsa0")),
     };
     let help = if !even {
-        "the other devices have less to do: the same work for each would help"
+        "the other devices have less work: an even distribution would help"
     } else if devices.len() < machine.devices.len() {
         "that is what a device carries; another device would help"
     } else {
@@ -236,7 +239,7 @@ fn mean(shares: impl ExactSizeIterator<Item = f64>) -> f64 {
     shares.sum::<f64>() / count as f64
 }
 
-/// The engines of the group that has most to do, all together: where one of them is idle, another is no limit.
+/// The engines of the busiest group together: where one of them is idle, another is no limit.
 fn engines_behind(scenario: &Scenario, outcome: &Outcome, lanes: &[Lane]) -> Vec<Bottleneck> {
     let behind = groups(scenario, lanes);
     let all = usize::from(scenario.capabilities.eng_cap.engines());
@@ -244,7 +247,7 @@ fn engines_behind(scenario: &Scenario, outcome: &Outcome, lanes: &[Lane]) -> Vec
         let shares =
             |group: &[Engine]| mean(group.iter().map(|(device, engine)| outcome.share(resource(*device, *engine))));
         let busiest = behind.iter().max_by(|one, other| shares(one).total_cmp(&shares(other)))?;
-        // Groups that have as much to do are named together.
+        // Groups that are equally busy are reported together.
         let alike: usize = behind.iter().filter(|group| shares(group) + CLEARLY >= shares(busiest)).map(Vec::len).sum();
         let what = match busiest.first() {
             Some((device, engine)) if alike == 1 => format!("{part} of engine{device}.{engine}"),
@@ -272,7 +275,7 @@ fn submitting(timeline: &Timeline, lanes: &[Lane], stream: &Stream, share: f64) 
         let help = format!("a dedicated queue, {batches} or more threads would help");
         (Limit::Enqcmd, "the submitting core, in ENQCMD", help)
     } else if timeline.prepare > timeline.submitting {
-        let help = "more threads, or descriptors that are kept and used again, would help".to_owned();
+        let help = "more threads, or descriptors that are reused, would help".to_owned();
         (Limit::Submitting, "the submitting core, preparing descriptors", help)
     } else {
         (Limit::Submitting, "the submitting core", format!("{batches} or more threads would help"))
@@ -289,26 +292,26 @@ fn crosses(machine: &Machine, stream: &Stream, lanes: &[Lane], socket: usize) ->
     at(stream.src.node) != own && at(stream.src.node) == here || at(stream.dst.node) != own && own == here
 }
 
-/// Nothing is busy: what waits, and what for.
+/// Nothing is busy: what the load waits for.
 fn waiting(scenario: &Scenario, load: &LoadOutcome, stream: &Stream, lanes: &[Lane]) -> Bottleneck {
     let timeline = &load.timeline;
     if stream.arrivals != Arrivals::Closed {
         return Bottleneck {
             limit: Limit::Arrivals,
-            what: "nothing but the rate at which operations come".into(),
+            what: "only the rate at which operations arrive".into(),
             share: 0.0,
-            help: "it could do more".into(),
+            help: "the device or core could do more".into(),
         };
     }
     let size = lanes.first().and_then(|lane| {
         let config = scenario.devices.get(usize::from(lane.device))?;
         Some(queue(config, lane.wq)?.size)
     });
-    // What an engine has taken is in no shared queue any more.
+    // A descriptor that an engine has taken is no longer in a shared queue.
     let shared = lanes.iter().any(|lane| lane.shared);
-    let full = if shared { is_sent_back(load) } else { matches!(stream.by, By::Device(_)) };
+    let full = if shared { is_refused_often(load) } else { matches!(stream.by, By::Device(_)) };
     if let Some(size) = size.filter(|size| full && *size < stream.depth) {
-        let full = if timeline.retries > 0 { ", which sends back what it cannot take" } else { "" };
+        let full = if timeline.retries > 0 { ", which refuses further submissions" } else { "" };
         return Bottleneck {
             limit: Limit::Entries,
             what: format!("the queue's {size} entries{full}, for {} in flight", stream.depth),

@@ -1,22 +1,22 @@
-//! How devices are cut up: groups, queues and engines as numbers, from which configurations are made.
+//! Device layouts: numbers of groups, queues and engines, from which configurations are made.
 
 use crate::work::Lane;
 use telpher_device::{Capabilities, Config, EngineConfig, GroupConfig, WqConfig, WqMode};
 
-/// So many devices, each in so many groups that are alike.
+/// Devices with identical groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// Devices.
+    /// Number of devices.
     pub devices: u16,
-    /// Groups of each.
+    /// Groups of each device.
     pub groups: u32,
     /// Queues of each group.
     pub wqs: u32,
     /// Engines of each group.
     pub engines: u32,
-    /// What kind the queues are of.
+    /// Mode of the queues.
     pub mode: WqMode,
-    /// Entries of each queue; all that the device has, shared out evenly, if not told.
+    /// Entries of each queue; by default all entries of the device, divided evenly.
     pub wq_size: Option<u32>,
 }
 
@@ -27,7 +27,7 @@ impl Layout {
         Layout { devices: 1, groups: 1, wqs: 1, engines: 1, mode, wq_size: None }
     }
 
-    /// The configurations, one a device. Whether a device takes them, the device says.
+    /// The configurations, one per device. They are not checked here; the device checks them.
     #[must_use]
     pub fn configs(&self, capabilities: &Capabilities) -> Vec<Config> {
         let entries = u32::from(capabilities.wq_cap.total_entries());
@@ -48,7 +48,8 @@ impl Layout {
     }
 }
 
-/// Every queue of some devices, the first of each device first, so that who takes them in turn meets all devices.
+/// All queues of some devices, ordered by their position within the device, so that consecutive queues are on different
+/// devices.
 #[must_use]
 pub fn lanes(devices: &[Config]) -> Vec<Lane> {
     let mut lanes = Vec::new();
@@ -71,7 +72,7 @@ mod tests {
     use telpher_device::Preset;
 
     #[test]
-    fn entries_are_shared_out_and_lanes_meet_all_devices() {
+    fn entries_are_divided_and_queues_alternate_between_devices() {
         let layout = Layout { devices: 2, groups: 2, wqs: 2, engines: 2, ..Layout::single(WqMode::Shared) };
         let configs = layout.configs(&Preset::Spr.capabilities());
         let sizes = configs.iter().flat_map(|config| &config.groups).flat_map(|group| &group.grouped_workqueues);

@@ -1,23 +1,23 @@
-//! What a machine has not and a device refuses, told before anything is simulated.
+//! Checks before the simulation: what the machine lacks and what a device would refuse.
 
 use super::{Load, Scenario, ScenarioError, What};
 use crate::work::{By, Lane, Stream};
 use telpher_abi::{Opcode, Status};
 use telpher_device::{Config, WqConfig, WqMode};
 
-/// Most submissions that one thread keeps in flight. Source: chosen; its descriptors and records need memory of ours.
+/// Most submissions that one thread keeps in flight. Source: chosen; its descriptors and records use host memory.
 const MOST_IN_FLIGHT: u32 = 1 << 16;
 
-/// Most threads of a load. Source: chosen, as above.
+/// Most threads of a load. Source: chosen, for the same reason.
 const MOST_THREADS: u32 = 1 << 16;
 
-/// Most descriptors that a load keeps in flight, members of batches counted. Source: chosen, as above.
+/// Most descriptors that a load keeps in flight, members of batches counted. Source: chosen, for the same reason.
 const MOST_DESCRIPTORS: u64 = 1 << 24;
 
-/// Bytes that a page can have.
+/// Possible page sizes in bytes.
 const PAGES: [u64; 3] = [4 << 10, 2 << 20, 1 << 30];
 
-/// Numbers from 1 to what is possible.
+/// Checks that each (name, number, maximum) is at least 1 and at most its maximum.
 fn counts(asked: &[(&str, u32, u32)]) -> Result<(), String> {
     match asked.iter().find(|(_, count, most)| *count == 0 || count > most) {
         None => Ok(()),
@@ -26,7 +26,7 @@ fn counts(asked: &[(&str, u32, u32)]) -> Result<(), String> {
 }
 
 impl Scenario {
-    /// Looks at everything that can be known beforehand.
+    /// Checks everything that can be known before the simulation.
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
         if self.devices.len() > self.machine.devices.len() {
             return Err(ScenarioError::Devices {
@@ -41,21 +41,23 @@ impl Scenario {
                 What::Chase(chase) => self
                     .nodes(&[("its memory is", chase.place.node), ("its core is", chase.core)])
                     .and_then(|()| counts(&[("threads", load.threads, MOST_THREADS)])),
-                What::App(app) => app.nodes().into_iter().try_for_each(|node| self.nodes(&[("it works", node)])),
+                What::App(app) => {
+                    app.nodes().into_iter().try_for_each(|node| self.nodes(&[("the application runs", node)]))
+                }
             };
             checked.map_err(|what| ScenarioError::Load { load: load.name.clone(), what })?;
         }
         Ok(())
     }
 
-    /// The machine has these nodes.
+    /// Checks that the machine has these nodes.
     fn nodes(&self, asked: &[(&str, usize)]) -> Result<(), String> {
         let nodes = self.machine.nodes.len();
         match asked.iter().find(|(_, node)| *node >= nodes) {
             None => Ok(()),
-            Some((whose, node)) => {
+            Some((role, node)) => {
                 let (name, last) = (&self.machine.name, nodes.saturating_sub(1));
-                Err(format!("{whose} at node {node}, and the profile {name} has nodes 0 to {last}"))
+                Err(format!("{role} at node {node}, and the profile {name} has nodes 0 to {last}"))
             }
         }
     }
@@ -70,7 +72,7 @@ impl Scenario {
         ])?;
         let in_flight = u64::from(load.threads) * u64::from(stream.depth) * u64::from(stream.batch);
         if in_flight > MOST_DESCRIPTORS && stream.by != By::Cpu {
-            return Err(format!("{in_flight} descriptors would be in flight, of {MOST_DESCRIPTORS} at most"));
+            return Err(format!("{in_flight} descriptors would be in flight, at most {MOST_DESCRIPTORS} are possible"));
         }
         if let Some(place) = [src, dst].into_iter().find(|place| !PAGES.contains(&place.page)) {
             return Err(format!(
@@ -80,10 +82,7 @@ impl Scenario {
             ));
         }
         if matches!(stream.by, By::Mover(_)) && stream.batch > 1 {
-            return Err(format!(
-                "batch is {}, and a mover's threads here submit each operation by itself",
-                stream.batch
-            ));
+            return Err(format!("batch is {}, but a mover's simulated threads submit single operations", stream.batch));
         }
         for lane in self.queues_of(load) {
             self.lane(lane, stream)?;
@@ -91,7 +90,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// What the device of a queue says of the stream.
+    /// Checks a stream against the configuration of a queue, and names the device's answer.
     fn lane(&self, lane: Lane, stream: &Stream) -> Result<(), String> {
         let Lane { device, wq, shared } = lane;
         let Some(config) = self.devices.get(usize::from(device)) else {
@@ -106,11 +105,11 @@ impl Scenario {
         };
         if shared != (queue.mode == WqMode::Shared) {
             let (is, by) = if shared { ("dedicated", "ENQCMD") } else { ("shared", "MOVDIR64B") };
-            return Err(format!("wq{device}.{wq} is {is}, and takes nothing by {by}"));
+            return Err(format!("wq{device}.{wq} is {is} and does not accept {by}"));
         }
         let answer = |what: String, status: Status| Err(format!("{what}; the device answers: {status}"));
         if !self.capabilities.op_cap.contains(stream.op) || stream.batch > 1 && stream.op == Opcode::Batch {
-            return answer(format!("{} is none of the device's operations", stream.op.name()), Status::BadOpcode);
+            return answer(format!("{} is not an operation of the device", stream.op.name()), Status::BadOpcode);
         }
         let (most, size) = (queue.max_transfer_size.next_power_of_two(), u64::from(stream.size));
         if size > most || size == 0 {
@@ -127,18 +126,18 @@ impl Scenario {
     }
 }
 
-/// Queues of a configuration by number.
+/// Queues of a configuration with their numbers.
 pub(super) fn queues(config: &Config) -> impl Iterator<Item = (usize, &WqConfig)> {
     let all = config.groups.iter().flat_map(|group| &group.grouped_workqueues);
     all.filter_map(|wq| Some((number(&wq.dev)?, wq)))
 }
 
-/// The queue with a number.
+/// The queue with this number.
 pub(super) fn queue(config: &Config, wq: usize) -> Option<&WqConfig> {
     queues(config).find(|(number, _)| *number == wq).map(|(_, queue)| queue)
 }
 
-/// The number in `wq0.3`.
+/// The number of a queue or engine from its name: 3 for `wq0.3`.
 pub(super) fn number(name: &str) -> Option<usize> {
     name.rsplit('.').next()?.parse().ok()
 }
@@ -162,11 +161,11 @@ mod tests {
         let app = What::App(crate::apps::App::Migration(pages));
         let said = Scenario::on(machine, Config::single(WqMode::Dedicated, 16, 1)).with("pages", 1, app).simulate();
         let said = said.unwrap_err().to_string();
-        assert_eq!(said, "load pages: it works at node 1, and the profile ice-lake-cbdma has nodes 0 to 0");
+        assert_eq!(said, "load pages: the application runs at node 1, and the profile ice-lake-cbdma has nodes 0 to 0");
     }
 
     #[test]
-    fn what_a_device_would_refuse_is_told_with_its_answer() {
+    fn refusals_include_the_answer_of_the_device() {
         let copy = Stream::of(Opcode::MemoryMove, 4096);
         let plain = || Config::single(WqMode::Dedicated, 16, 1);
         let mut narrow = plain();
@@ -185,7 +184,7 @@ mod tests {
                 "a batch of 33 is beyond wq0.0's max_batch_size, 32; the device answers: descriptor count is out of range (0x14)",
             ),
             (Stream { size: 0, ..copy }, plain(), "a transfer of 0 bytes"),
-            (Stream { by: By::SHARED, ..copy }, plain(), "wq0.0 is dedicated, and takes nothing by ENQCMD"),
+            (Stream { by: By::SHARED, ..copy }, plain(), "wq0.0 is dedicated and does not accept ENQCMD"),
             (elsewhere(1, 0), plain(), "wq1.0 is a queue of dsa1, and 1 are configured"),
             (elsewhere(0, 3), plain(), "wq0.3 is not configured; there are wq0.0"),
             (
@@ -197,7 +196,7 @@ mod tests {
             (
                 Stream::of(Opcode::TranslationFetch, 64),
                 plain(),
-                "none of the device's operations; the device answers: operation not supported",
+                "not an operation of the device; the device answers: operation not supported",
             ),
         ] {
             let said = said(stream, config);

@@ -1,4 +1,4 @@
-//! Scenarios: what `telpher sim run` runs, and what figures, checks and advice are made of.
+//! Scenarios: what `telpher sim run` simulates, and the basis of figures, checks and advice.
 //!
 //! ```text
 //! Scenario { machine, devices, loads } ──simulate──► Outcome { loads: throughput, latency, parts, cycles · resources · bottleneck }
@@ -20,43 +20,43 @@ pub use outcome::{LoadOutcome, Measure, Outcome, ResourceUse};
 use telpher_device::{Capabilities, Config, Preset, StartError};
 pub use workload::{Preface, WorkloadError};
 
-/// A machine, how its devices are configured, and what runs on it.
+/// A machine, the configuration of its devices, and the loads on it.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The machine.
     pub machine: Machine,
-    /// What its devices can do.
+    /// The capabilities of its devices.
     pub capabilities: Capabilities,
-    /// How its first devices are configured, one each.
+    /// Configurations of its first devices, one each.
     pub devices: Vec<Config>,
-    /// What runs.
+    /// The loads.
     pub loads: Vec<Load>,
 }
 
-/// Threads that do the same.
+/// Threads with the same workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Load {
-    /// What outputs call it.
+    /// Its name in outputs.
     pub name: String,
-    /// How many.
+    /// Number of threads.
     pub threads: u32,
-    /// What each does.
+    /// The workload of each thread.
     pub what: What,
-    /// Queues that its threads take in turn; that of the stream if there are none. A mover takes all there are, a core none.
+    /// Queues that its threads use in turn; the stream's queue if empty. A mover uses all queues, a core none.
     pub lanes: Vec<Lane>,
-    /// What is thought to hold it up, if somebody thinks so.
+    /// The expected bottleneck, if any.
     pub expect: Option<Limit>,
 }
 
-/// What a thread does.
+/// A workload.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum What {
-    /// One operation again and again.
+    /// One operation, repeated.
     Stream(Stream),
-    /// Reads of a working set, one after the other, on a core: what a benchmark of latency does.
+    /// Dependent reads of a working set on a core, as in a latency benchmark.
     Chase(Chase),
-    /// An application; it has as many threads as it says itself.
+    /// An application, which determines its own number of threads.
     App(App),
 }
 
@@ -64,35 +64,35 @@ pub enum What {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScenarioError {
-    /// More devices than the machine has.
+    /// More devices are configured than the machine has.
     #[error("{asked} devices are configured, and the profile {profile} has {has}")]
     Devices {
-        /// Configurations.
+        /// Number of configurations.
         asked: usize,
-        /// Devices of the machine.
+        /// Number of devices of the machine.
         has: usize,
-        /// Which machine.
+        /// Name of the machine.
         profile: String,
     },
     /// The device refuses its configuration.
-    #[error("dsa{device} cannot be so")]
+    #[error("dsa{device} refuses its configuration")]
     Device {
-        /// Which.
+        /// Number of the device.
         device: usize,
-        /// What it says.
+        /// The device's error.
         source: StartError,
     },
-    /// A load asks for what is not there, or what a device refuses.
+    /// A load needs something that the machine does not have, or that a device refuses.
     #[error("load {load}: {what}")]
     Load {
-        /// Which.
+        /// Name of the load.
         load: String,
         /// What is wrong.
         what: String,
     },
 }
 
-/// What was put into the world for a load.
+/// What was added to the world for a load.
 enum Running {
     Threads(Vec<usize>),
     Chases(Vec<usize>),
@@ -100,27 +100,27 @@ enum Running {
 }
 
 impl Scenario {
-    /// A machine with one device so configured, and nothing to do yet.
+    /// A machine with one device of this configuration, without loads.
     #[must_use]
     pub fn on(machine: Machine, config: Config) -> Self {
         Scenario { machine, capabilities: Preset::Spr.capabilities(), devices: vec![config], loads: Vec::new() }
     }
 
-    /// With one more load.
+    /// Adds a load.
     #[must_use]
     pub fn with(mut self, name: &str, threads: u32, what: What) -> Self {
         self.loads.push(Load { name: name.to_owned(), threads, what, lanes: Vec::new(), expect: None });
         self
     }
 
-    /// With one more load, whose threads take these queues in turn.
+    /// Adds a load whose threads use these queues in turn.
     #[must_use]
     pub fn with_lanes(mut self, name: &str, threads: u32, stream: Stream, lanes: Vec<Lane>) -> Self {
         self.loads.push(Load { name: name.to_owned(), threads, what: What::Stream(stream), lanes, expect: None });
         self
     }
 
-    /// The queues that a load's threads use: a mover's all there are.
+    /// The queues of a load's threads; a mover uses all queues.
     #[must_use]
     pub fn queues_of(&self, load: &Load) -> Vec<Lane> {
         match &load.what {
@@ -133,7 +133,7 @@ impl Scenario {
         }
     }
 
-    /// Which device refuses.
+    /// An error with the number of the device that refuses its configuration.
     fn refused(&self, source: StartError) -> ScenarioError {
         let refuses = |config: &Config| {
             let alone = std::slice::from_ref(config);
@@ -142,10 +142,10 @@ impl Scenario {
         ScenarioError::Device { device: self.devices.iter().position(refuses).unwrap_or(0), source }
     }
 
-    /// Lets it happen.
+    /// Simulates the scenario.
     ///
     /// # Errors
-    /// What the machine has not, or a device refuses.
+    /// The machine lacks something, or a device refuses something.
     pub fn simulate(&self) -> Result<Outcome, ScenarioError> {
         self.check()?;
         let mut world = World::new(self.machine.clone(), self.capabilities, &self.devices)

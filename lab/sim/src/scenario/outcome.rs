@@ -1,4 +1,4 @@
-//! What came of a scenario.
+//! The results of a scenario.
 
 use super::bottleneck::{self, Bottleneck};
 use super::legal;
@@ -7,106 +7,107 @@ use crate::latencies::Latencies;
 use crate::ps::Ps;
 use crate::world::{Cycles, Resource, Timeline, Translations, World};
 
-/// What came of a scenario. Every number is simulated.
+/// The results of a scenario. Every number is simulated.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Name of the profile.
     pub profile: String,
-    /// Its hash: which parameters these were.
+    /// Hash of the profile, which identifies the parameters.
     pub hash: u64,
-    /// From the beginning to the end of everything.
+    /// Time from the beginning to the end of all loads.
     pub took: Ps,
     /// By load, in the order of the scenario.
     pub loads: Vec<LoadOutcome>,
-    /// What was how busy.
+    /// Utilization of resources.
     pub resources: Vec<ResourceUse>,
     /// Work descriptors executed.
     pub descriptors: u64,
-    /// Submissions that a device refused, or whose batches had such members: what is asked for is not what it does.
+    /// Submissions that a device refused, and batches with such members. The load then does not do what was requested.
     pub refused: u64,
-    /// How engines learnt where pages are.
+    /// Address translations of the engines.
     pub translations: Translations,
     /// Events simulated.
     pub events: u64,
 }
 
-/// What came of one load: all its threads together.
+/// The results of one load: all its threads together.
 #[derive(Clone, Debug)]
 pub struct LoadOutcome {
     /// Name of the load.
     pub name: String,
-    /// Operations done, members of batches counted each.
+    /// Operations done; each batch member counts.
     pub operations: u64,
-    /// Bytes they were about.
+    /// Their bytes.
     pub bytes: u64,
-    /// From its first operation's begin to its last one's end.
+    /// Time from the begin of its first operation to the end of its last.
     pub elapsed: Ps,
-    /// Where submissions spent their time, summed.
+    /// Times of the submissions by stage, summed.
     pub timeline: Timeline,
-    /// How long each took.
+    /// Latencies of the submissions.
     pub latencies: Latencies,
-    /// What held it up; `None` for an application.
+    /// The bottleneck; `None` for an application.
     pub bottleneck: Option<Bottleneck>,
-    /// What cores did.
+    /// The time of its cores by kind.
     pub cycles: Cycles,
-    /// What is special to the kind of load.
+    /// Results specific to the kind of load.
     pub measures: Vec<Measure>,
 }
 
-/// One number with its name and unit.
+/// A number with its name and unit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measure {
-    /// What.
+    /// Name.
     pub name: String,
-    /// How much.
+    /// Value.
     pub value: f64,
-    /// Of what.
+    /// Unit.
     pub unit: &'static str,
 }
 
-/// How much of its time, or room, something was used.
+/// Utilization of a resource, in time or capacity.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ResourceUse {
-    /// What.
+    /// The resource.
     pub what: Resource,
-    /// 0 to 1.
+    /// Utilization, 0 to 1.
     pub share: f64,
 }
 
 impl LoadOutcome {
-    /// Gigabytes (10^9) a second.
+    /// Throughput in gigabytes (10^9) a second.
     #[must_use]
     pub fn gigabytes_per_second(&self) -> f64 {
         ratio(self.bytes, self.elapsed) / 1e9
     }
 
-    /// Operations a second.
+    /// Throughput in operations a second.
     #[must_use]
     pub fn operations_per_second(&self) -> f64 {
         ratio(self.operations, self.elapsed)
     }
 
-    /// Nanoseconds of one operation on average, from preparing to the record's being seen; of a batch where it is one.
+    /// Mean latency of a submission (an operation or a batch) in nanoseconds, from its preparation until the thread
+    /// sees the record.
     #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     pub fn mean_latency_ns(&self) -> f64 {
         self.timeline.latency().as_nanos_f64() / self.timeline.completed.max(1) as f64
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "for people")]
+#[allow(clippy::cast_precision_loss, reason = "for display")]
 fn ratio(count: u64, time: Ps) -> f64 {
     if time == Ps::ZERO { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
 impl Outcome {
-    /// How busy something was.
+    /// Utilization of a resource.
     #[must_use]
     pub fn share(&self, what: Resource) -> f64 {
         self.resources.iter().find(|resource| resource.what == what).map_or(0.0, |resource| resource.share)
     }
 
-    /// What held up the load that moved most; `None` where there are only applications.
+    /// The bottleneck of the load with the most bytes; `None` if there are only applications.
     #[must_use]
     pub fn bottleneck(&self) -> Option<&Bottleneck> {
         let loads = self.loads.iter().filter(|load| load.bottleneck.is_some());
@@ -152,7 +153,7 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
         if let What::Stream(_) = &load.what {
             of.of_stream();
         }
-        // The last record may be seen after the last event.
+        // A thread may see the last record after the last event.
         outcome.took = outcome.took.max(of.timeline.until);
         outcome.loads.push(of);
     }
@@ -166,7 +167,7 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
 }
 
 impl LoadOutcome {
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     fn of_chases(&mut self, world: &World, chases: &[usize]) {
         let seen = chases.iter().map(|chase| world.chased(*chase));
         let (mut loads, mut took, mut misses) = (0, Ps::ZERO, 0);
@@ -192,7 +193,7 @@ impl LoadOutcome {
     }
 }
 
-/// How much of its time, or room, everything was used that was used at all.
+/// Utilization of all resources that were used.
 fn resources(scenario: &Scenario, world: &World, outcome: &Outcome) -> Vec<ResourceUse> {
     let took = outcome.took.as_secs_f64().max(1e-12);
     let mut uses = Vec::new();
@@ -207,7 +208,7 @@ fn resources(scenario: &Scenario, world: &World, outcome: &Outcome) -> Vec<Resou
     }
     for (device, config) in scenario.devices.iter().enumerate() {
         for (wq, queue) in legal::queues(config) {
-            // Little's law: seconds that descriptors waited, over the time it took, is how many were there on average.
+            // Little's law: total waiting time over the run time is the mean number of waiting descriptors.
             let there = world.waited(device, wq).as_secs_f64() / took;
             add(Resource::Queue { device, wq }, there / f64::from(queue.size.max(1)));
         }

@@ -1,4 +1,4 @@
-//! Workloads: scenarios as TOML files, every load with all its fields, and a paragraph of why.
+//! Workloads: scenarios as TOML files, with all fields of every load, and a paragraph that states their purpose.
 
 use super::{Layout, Limit, Load, Scenario, What};
 use crate::apps;
@@ -12,37 +12,37 @@ use telpher_mover::Policy;
 use toml::Spanned;
 use toml::de::DeTable;
 
-/// Why a workload is none.
+/// Why a workload cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
     /// It is not TOML.
     #[error("{file} is not a workload: {what}")]
     Syntax {
-        /// Which file.
+        /// The file.
         file: String,
-        /// What the parser said; it names the line.
+        /// The parser's message, which names the line.
         what: String,
     },
-    /// Something in it is missing, impossible or unknown.
+    /// A key is missing, impossible or unknown.
     #[error(transparent)]
     Key(#[from] ProfileError),
 }
 
-/// What a file says, as far as no machine is needed.
+/// The part of a file that is independent of the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Preface {
-    /// What the workload is good for.
+    /// The purpose of the workload.
     pub why: String,
-    /// The profile it is meant for.
+    /// The profile that it is meant for.
     pub profile: Option<String>,
 }
 
 impl Preface {
-    /// The beginning of a file; `file` is what errors call it.
+    /// Reads the beginning of a file; `file` is its name in errors.
     ///
     /// # Errors
-    /// Names file, line and key of what is wrong.
+    /// Names file, line and key of a wrong value.
     pub fn parse(file: &str, text: &str) -> Result<Preface, WorkloadError> {
         let document = document(file, text)?;
         let root = root(file, text, &document);
@@ -60,11 +60,11 @@ pub(crate) fn root<'a>(file: &'a str, text: &'a str, document: &'a Spanned<DeTab
 }
 
 impl Scenario {
-    /// A workload on a machine, with devices that can do so much. Devices that are configured elsewhere take the place of the
-    /// file's own.
+    /// Reads a workload for a machine whose devices have these capabilities. `devices` replaces the file's own
+    /// configurations.
     ///
     /// # Errors
-    /// Names file, line and key of what is missing, impossible or unknown.
+    /// Names file, line and key of a missing, impossible or unknown value.
     pub fn parse(
         file: &str,
         text: &str,
@@ -113,7 +113,7 @@ fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError
     let name = section.text("name")?.to_owned();
     let lanes = lanes(section, scenario)?;
     if let Some(app) = section.text_if_there("app")? {
-        let app = apps::told(section, app, &lanes, &scenario.machine)?;
+        let app = apps::parse(section, app, &lanes, &scenario.machine)?;
         return Ok(Load { name, threads: 1, what: What::App(app), lanes: Vec::new(), expect: None });
     }
     let threads = section.count_if_there("threads", 1..=65536, "threads")?.unwrap_or(1);
@@ -121,7 +121,7 @@ fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError
     let lanes = match stream.by {
         By::Device(_) => lanes,
         By::Mover(_) if section.has("queues") => {
-            return Err(section.wrong("queues", "is there, and a mover takes all queues that are configured"));
+            return Err(section.wrong("queues", "is set, but a mover uses all configured queues"));
         }
         By::Cpu | By::Mover(_) => Vec::new(),
     };
@@ -132,7 +132,7 @@ fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError
     Ok(Load { name, threads, what: What::Stream(stream), lanes, expect })
 }
 
-/// The queues that are named, or the first there is.
+/// The queues in `queues`, or the first configured queue.
 fn lanes(section: &Section<'_>, scenario: &Scenario) -> Result<Vec<Lane>, ProfileError> {
     let there = super::lanes(&scenario.devices);
     let Some(names) = section.texts_if_there("queues")? else { return Ok(there.into_iter().take(1).collect()) };
@@ -184,7 +184,7 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<
     })
 }
 
-/// What a mover decides by: `policy = { threshold = "4k", route = "local" }`, in the words of its own settings.
+/// The policy of a mover: `policy = { threshold = "4k", route = "local" }`, spelled as in the mover's own settings.
 fn moves(section: &Section<'_>, op: Opcode) -> Result<Moves, ProfileError> {
     let mut policy = Policy::default();
     if let Some(section) = section.section_if_there("policy")? {
@@ -208,7 +208,7 @@ pub(crate) fn op(section: &Section<'_>) -> Result<Opcode, ProfileError> {
         .ok_or_else(|| section.wrong("op", format!("is {name}, which is no operation, such as memory-move")))
 }
 
-/// Sizes that come by chance, each with its weight: `sizes = [{ size = "64", weight = 3 }, …]`.
+/// Random sizes with weights: `sizes = [{ size = "64", weight = 3 }, …]`.
 fn sizes(section: &Section<'_>) -> Result<Sizes, ProfileError> {
     if !section.has("sizes") {
         return Ok(Sizes::NONE);
@@ -224,7 +224,7 @@ fn sizes(section: &Section<'_>) -> Result<Sizes, ProfileError> {
     Sizes::new(&all).ok_or_else(|| section.wrong("sizes", "has none, or more than 16"))
 }
 
-/// `rate` operations a second: evenly, or by chance.
+/// `rate` operations a second, evenly or at random times.
 fn arrivals(section: &Section<'_>) -> Result<Arrivals, ProfileError> {
     let Some(rate) = section.count_if_there("rate", 1..=u32::MAX, "operations a second")? else {
         return Ok(Arrivals::Closed);
@@ -236,7 +236,7 @@ fn arrivals(section: &Section<'_>) -> Result<Arrivals, ProfileError> {
     }
 }
 
-/// A value by its name.
+/// Reads a value by its name.
 pub(crate) fn named<T: Named>(section: &Section<'_>, key: &str, default: T) -> Result<T, ProfileError> {
     let Some(name) = section.text_if_there(key)? else { return Ok(default) };
     T::named(name).ok_or_else(|| {
@@ -245,7 +245,7 @@ pub(crate) fn named<T: Named>(section: &Section<'_>, key: &str, default: T) -> R
     })
 }
 
-/// A memory node by its number.
+/// Reads the number of a memory node.
 pub(crate) fn node(section: &Section<'_>, key: &str, machine: &Machine) -> Result<Option<usize>, ProfileError> {
     let nodes = machine.nodes.len();
     let Some(number) = section.count_if_there(key, 0..=u32::MAX, "node")? else { return Ok(None) };
@@ -328,7 +328,7 @@ policy = { threshold = "64k", route = "round-robin", split = "256k:2", hybrid = 
     }
 
     #[test]
-    fn every_field_of_a_load_is_what_the_file_says() {
+    fn every_field_of_a_load_is_read() {
         let scenario = parse(TEXT).unwrap();
         assert_eq!((scenario.devices.len(), scenario.loads.len()), (2, 3));
         assert_eq!(scenario.devices[1].groups[0].grouped_workqueues[1].size, 16);
@@ -348,12 +348,12 @@ policy = { threshold = "64k", route = "round-robin", split = "256k:2", hybrid = 
         assert_eq!(scenario.queues_of(either).len(), 4);
         let outcome = scenario.simulate().unwrap();
         assert_eq!(outcome.loads[2].operations, 20);
-        assert!(outcome.descriptors > 150 + 20, "long ones are shared out");
+        assert!(outcome.descriptors > 150 + 20, "long operations are split");
         assert!(outcome.loads[0].gigabytes_per_second() > 1.0);
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_line_and_key() {
         for (from, to, words) in [
             ("size = \"64k\"", "size = \"64q\"", "my.toml, line 13: load[0].size is 64q"),
             ("size = \"64k\"", "", "load[0].size is missing"),
@@ -370,11 +370,7 @@ policy = { threshold = "64k", route = "round-robin", split = "256k:2", hybrid = 
                 "load[2].policy.route is straight: 'route' does not take 'straight'; it takes first,",
             ),
             ("threshold", "patience", "load[2].policy.patience is not a parameter; known there: "),
-            (
-                "by = \"mover\"",
-                "by = \"mover\"\nqueues = [\"wq0.0\"]",
-                "load[2].queues is there, and a mover takes all",
-            ),
+            ("by = \"mover\"", "by = \"mover\"\nqueues = [\"wq0.0\"]", "load[2].queues is set, but a mover uses all"),
             ("by = \"cpu\"", "app = \"game\"", "load[1].app is game; there are"),
             ("why", "what", "why is missing"),
             ("[[load]]", "[[load", "my.toml is not a workload: TOML parse error at line 10"),

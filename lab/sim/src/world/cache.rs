@@ -1,31 +1,32 @@
-//! The last-level cache as a fluid: what is put into it drives out a part of everything else.
+//! The last-level cache as a fluid: inserted bytes evict a part of all other contents.
 //!
-//! Lines are replaced at random, so that each byte put into a cache of C bytes takes 1/C of what everyone has in it. Cores put in what
-//! their second-level caches drop; devices that write to the cache put it into their ways only; what devices read, and what they write
-//! to memory, is not put in.
+//! Lines are replaced at random, so each byte inserted into a cache of C bytes takes 1/C of every owner's share. Cores
+//! insert the lines that their second-level caches evict. Devices that write to the cache insert into their ways only.
+//! Devices' reads, and their writes to memory, insert nothing.
 
-use super::{Event, Whose, World};
+use super::{Event, FlowOwner, World};
 use crate::machine::CacheCosts;
 use crate::places::Place;
 use crate::ps::Ps;
 use std::collections::BTreeMap;
 
-/// Loads of a chase between two looks at what is left of it in the cache.
+/// Loads of a chase between two checks of its share of the cache.
 const BURST: u64 = 256;
 
-/// Reads of one line after the other in random order, each address from the line before: what a latency benchmark does.
+/// Dependent reads of single lines in random order, each address taken from the previous line, as in a latency
+/// benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chase {
     /// Node whose core reads.
     pub core: usize,
     /// Where the lines are; its `footprint` is the working set.
     pub place: Place,
-    /// Reads in all. The second half of them is measured: by then it is as it goes on.
+    /// Total number of reads. The second half is measured, when the caches are in steady state.
     pub loads: u64,
 }
 
 impl Chase {
-    /// A million reads in a working set of near memory.
+    /// A million reads in a working set in near memory.
     #[must_use]
     pub const fn of(working_set: u64) -> Self {
         let mut place = Place::on(0);
@@ -34,14 +35,14 @@ impl Chase {
     }
 }
 
-/// What a chase saw.
+/// The result of a chase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Chased {
-    /// Reads that were measured.
+    /// Measured reads.
     pub loads: u64,
-    /// Time they took.
+    /// Their total time.
     pub took: Ps,
-    /// Those of them that found their line in neither cache.
+    /// Measured reads that missed both caches.
     pub misses: u64,
 }
 
@@ -53,59 +54,59 @@ pub(super) struct Chasing {
     seen: Chased,
 }
 
-/// Who has lines in a cache.
+/// The owner of lines in a cache.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Who {
+enum CacheOwner {
     Chase(usize),
-    /// What the core of a thread, or a program, reads, or writes.
-    Core(Whose, bool),
-    /// A device, in the cache of that socket.
+    /// The core of a thread or program: the lines that it reads, or (true) writes.
+    Core(FlowOwner, bool),
+    /// A device, in the cache of the given socket.
     Device(u16, usize),
 }
 
-/// Somebody's lines in the cache of one socket.
+/// One owner's lines in the cache of one socket.
 #[derive(Clone, Copy, Debug)]
 struct Tenant {
     socket: usize,
     load: usize,
-    /// Bytes that it may have there at most.
+    /// The most bytes that it may have there.
     most: u64,
-    /// Bytes that it has in the ways that only cores fill, and in those that devices fill too.
+    /// Bytes in the ways that only cores fill, and in those that devices fill, too.
     core_ways: u64,
     device_ways: u64,
-    /// What had been put in when that was so.
+    /// The inserted bytes of the cache at the time of these values.
     at: PutIn,
-    /// Bytes it had at each look, summed, and looks.
+    /// Sum of its bytes over all checks, and the number of checks.
     sum: u128,
     looks: u64,
 }
 
-/// Bytes that were put into a cache: by cores to all ways, by devices to theirs.
+/// Bytes inserted into a cache: by cores into all ways, by devices into theirs.
 #[derive(Clone, Copy, Debug, Default)]
 struct PutIn {
     cores: u64,
     devices: u64,
 }
 
-/// All sockets' caches.
+/// The last-level caches of all sockets.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     put_in: Vec<PutIn>,
     tenants: Vec<Tenant>,
-    numbers: BTreeMap<Who, usize>,
+    numbers: BTreeMap<CacheOwner, usize>,
     chases: Vec<Chasing>,
 }
 
-/// What a load had in the caches, on average over the times when it used them.
+/// The mean share of a load in the caches, over the times when it used them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CacheUse {
     /// Number of the load; `None` for devices and programs.
     pub load: Option<usize>,
-    /// Part of one socket's.
+    /// Share of one socket's cache.
     pub share: f64,
 }
 
-/// What is left of `bytes` when `new` more are put into `room` full of lines.
+/// The rest of `bytes` after `new` bytes are inserted into a cache of `room` bytes full of lines.
 fn left(bytes: u64, room: u64, new: u64) -> u64 {
     let left = u128::from(bytes) * u128::from(room) / (u128::from(room) + u128::from(new)).max(1);
     u64::try_from(left).unwrap_or(bytes)
@@ -116,9 +117,9 @@ impl Cache {
         Cache { put_in: vec![PutIn::default(); sockets], ..Cache::default() }
     }
 
-    fn tenant(&mut self, who: Who, socket: usize, load: usize, most: u64) -> usize {
+    fn tenant(&mut self, owner: CacheOwner, socket: usize, load: usize, most: u64) -> usize {
         let next = self.tenants.len();
-        let number = *self.numbers.entry(who).or_insert(next);
+        let number = *self.numbers.entry(owner).or_insert(next);
         if number == next {
             let at = self.put_in[socket];
             self.tenants.push(Tenant { socket, load, most, core_ways: 0, device_ways: 0, at, sum: 0, looks: 0 });
@@ -126,7 +127,7 @@ impl Cache {
         number
     }
 
-    /// What a tenant still has.
+    /// Updates a tenant's bytes and returns them.
     fn look(&mut self, costs: &CacheCosts, number: usize) -> u64 {
         let tenant = &mut self.tenants[number];
         let now = self.put_in[tenant.socket];
@@ -140,10 +141,10 @@ impl Cache {
         has
     }
 
-    /// A tenant on a core puts bytes in that it has not there.
+    /// A tenant on a core inserts bytes that it does not have in the cache.
     fn put(&mut self, costs: &CacheCosts, number: usize, bytes: u64) {
         let tenant = &mut self.tenants[number];
-        // What it has goes like that of everyone.
+        // Its own lines are evicted like all others.
         tenant.core_ways = left(tenant.core_ways, costs.llc, bytes);
         tenant.device_ways = left(tenant.device_ways, costs.llc, bytes);
         let room = tenant.most.min(costs.llc).saturating_sub(tenant.core_ways + tenant.device_ways);
@@ -156,9 +157,9 @@ impl Cache {
         tenant.at.cores = self.put_in[tenant.socket].cores;
     }
 
-    /// A device writes to the cache, and so many bytes of that are new in the ways of devices.
+    /// A device writes to the cache; `bytes` of that are new in the ways of devices.
     pub(super) fn device_wrote(&mut self, costs: &CacheCosts, device: u16, socket: usize, bytes: u64) {
-        let number = self.tenant(Who::Device(device, socket), socket, usize::MAX, costs.ddio());
+        let number = self.tenant(CacheOwner::Device(device, socket), socket, usize::MAX, costs.ddio());
         self.look(costs, number);
         let put_in = &mut self.put_in[socket].devices;
         *put_in = put_in.saturating_add(bytes);
@@ -170,17 +171,17 @@ impl Cache {
 }
 
 impl World {
-    /// Adds a chase; it begins at once, with its lines in the cache as far as they fit. Its number.
+    /// Adds a chase and returns its number. It begins at once, with as many of its lines in the cache as fit.
     pub fn add_chase(&mut self, chase: Chase) -> usize {
         let load = self.load();
         let number = self.cache.chases.len();
         let socket = self.machine.nodes[chase.core].socket;
         let outside = chase.place.footprint.saturating_sub(self.machine.cache.l2);
-        let tenant = self.cache.tenant(Who::Chase(number), socket, load, outside);
+        let tenant = self.cache.tenant(CacheOwner::Chase(number), socket, load, outside);
         let costs = &self.machine.cache;
         self.cache.put(costs, tenant, outside.min(costs.llc));
         self.cache.chases.push(Chasing { chase, left: chase.loads, tenant, seen: Chased::default() });
-        self.agenda.after(Ps::ZERO, Event::Chase(u32::try_from(number).unwrap_or(u32::MAX)));
+        self.events.after(Ps::ZERO, Event::Chase(u32::try_from(number).unwrap_or(u32::MAX)));
         number
     }
 
@@ -196,7 +197,7 @@ impl World {
         let set = chase.place.footprint.max(1);
         let outside = set.saturating_sub(costs.l2);
         let has = self.cache.look(costs, tenant).min(outside);
-        // In 1/2^20 of a load: those that leave the second-level cache, and those of them that leave the last.
+        // In 1/2^20 of a load: those that miss the second-level cache, and those that also miss the last-level cache.
         let whole = 1u64 << 20;
         let part = |bytes: u64| u64::try_from((u128::from(bytes) << 20) / u128::from(set)).unwrap_or(whole);
         let (far, missed) = (part(outside), part(outside - has));
@@ -213,35 +214,36 @@ impl World {
             chasing.seen.took += took;
             chasing.seen.misses += misses;
         }
-        self.agenda.after(took, Event::Chase(u32::try_from(number).unwrap_or(u32::MAX)));
+        self.events.after(took, Event::Chase(u32::try_from(number).unwrap_or(u32::MAX)));
     }
 
-    /// What a chase saw.
+    /// The result of a chase.
     #[must_use]
     pub fn chased(&self, number: usize) -> Chased {
         self.cache.chases[number].seen
     }
 
-    /// A core reads or writes bytes of a place: what of them was in no cache is put into the last when the second drops it.
-    pub(super) fn through_cache(&mut self, whose: Whose, core: usize, place: Place, bytes: u64, write: bool) {
+    /// A core reads or writes bytes of a place: the second-level cache evicts bytes that were in no cache to the
+    /// last-level cache.
+    pub(super) fn through_cache(&mut self, owner: FlowOwner, core: usize, place: Place, bytes: u64, write: bool) {
         let costs = &self.machine.cache;
         let outside = place.footprint.saturating_sub(costs.l2);
-        // What was only read, and so much of it that no line is found again, is dropped.
+        // Lines that are only read are dropped if the footprint is so large that no line is found again.
         if outside == 0 || !write && outside > costs.llc {
             return;
         }
-        let load = match whose {
-            Whose::Thread(thread) => self.threads[thread as usize].load,
+        let load = match owner {
+            FlowOwner::Thread(thread) => self.threads[thread as usize].load,
             _ => usize::MAX,
         };
         let socket = self.machine.nodes[core].socket;
-        let number = self.cache.tenant(Who::Core(whose, write), socket, load, outside);
+        let number = self.cache.tenant(CacheOwner::Core(owner, write), socket, load, outside);
         let has = self.cache.look(costs, number).min(outside);
         let absent = u128::from(bytes) * u128::from(outside - has) / u128::from(place.footprint.max(1));
         self.cache.put(costs, number, u64::try_from(absent).unwrap_or(bytes));
     }
 
-    /// What loads, and devices, had in the last-level caches.
+    /// The shares of loads, and of devices, in the last-level caches.
     #[must_use]
     pub fn cache_use(&self) -> Vec<CacheUse> {
         let mut uses: BTreeMap<usize, u64> = BTreeMap::new();
@@ -250,7 +252,7 @@ impl World {
             *uses.entry(tenant.load).or_default() += u64::try_from(mean).unwrap_or(u64::MAX);
         }
         let load = |load: usize| (load != usize::MAX).then_some(load);
-        #[allow(clippy::cast_precision_loss, reason = "for people")]
+        #[allow(clippy::cast_precision_loss, reason = "for display")]
         let share = |bytes: u64| bytes as f64 / self.machine.cache.llc.max(1) as f64;
         uses.into_iter().map(|(number, bytes)| CacheUse { load: load(number), share: share(bytes) }).collect()
     }

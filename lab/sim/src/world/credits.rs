@@ -1,18 +1,18 @@
-//! Credits: what a dedicated queue has room for is known to its one client, who never overfills it (SPEC §3.3).
+//! Credits: a dedicated queue has one client, which counts free entries and never overfills it (SPEC §3.3).
 
 use super::{Event, World};
 use crate::ps::Ps;
 use crate::work::Lane;
 use std::collections::VecDeque;
 
-/// A dedicated queue as its client knows it.
+/// A dedicated queue as its client sees it.
 #[derive(Debug, Default)]
 pub(super) struct Credits {
-    /// Entries that nobody has.
+    /// Free entries.
     left: u32,
-    /// What happens when one is there again: who waits for it goes on.
+    /// Events of waiting clients, one for each entry that becomes free.
     line: VecDeque<Event>,
-    /// Time that descriptors of threads were in the queue, summed.
+    /// Total time of threads' descriptors in the queue.
     waited: Ps,
 }
 
@@ -23,7 +23,8 @@ impl Credits {
 }
 
 impl World {
-    /// Takes an entry of a queue, or stands in line for one: then `again` happens. A shared queue answers for itself.
+    /// Takes an entry of a queue and returns true, or schedules `again` for when one is free. A shared queue answers
+    /// submissions itself, so this always succeeds.
     #[inline]
     pub(super) fn enter(&mut self, lane: Lane, again: Event) -> bool {
         if lane.shared {
@@ -39,7 +40,7 @@ impl World {
         room
     }
 
-    /// The same for who does not wait.
+    /// Like `enter`, without waiting.
     pub(super) fn try_enter(&mut self, lane: Lane) -> bool {
         if lane.shared {
             return true;
@@ -54,7 +55,7 @@ impl World {
         }
     }
 
-    /// Gives an entry back: its record is written.
+    /// Frees an entry: its record is written.
     #[inline]
     pub(super) fn leave(&mut self, lane: Lane) {
         if lane.shared {
@@ -63,11 +64,11 @@ impl World {
         let Some(credits) = self.credits_of(lane) else { return };
         credits.left += 1;
         if let Some(next) = credits.line.pop_front() {
-            self.agenda.after(self.machine.wait.poll, next);
+            self.events.after(self.machine.wait.poll, next);
         }
     }
 
-    /// A thread's descriptor was in a queue for so long.
+    /// Adds the time of a thread's descriptor in a queue.
     #[inline]
     pub(super) fn waited_in(&mut self, lane: Lane, time: Ps) {
         if let Some(credits) = self.credits_of(lane) {
@@ -75,7 +76,7 @@ impl World {
         }
     }
 
-    /// Time that threads' descriptors were in a queue, summed.
+    /// Total time of threads' descriptors in a queue.
     pub(crate) fn waited(&self, device: usize, wq: usize) -> Ps {
         self.credits.get(device).and_then(|of| of.get(wq)).map_or(Ps::ZERO, |credits| credits.waited)
     }

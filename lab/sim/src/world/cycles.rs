@@ -1,30 +1,30 @@
-//! What a core spends its time on, and how waiting takes it.
+//! The time of a core by kind, and the times of waits.
 
 use crate::machine::WaitCosts;
 use crate::ps::Ps;
 use crate::work::Wait;
 
-/// What cores spent their time on.
+/// The time of cores by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cycles {
     /// Preparing, submitting, copying, computing.
     pub busy: Ps,
-    /// Waiting with open eyes; also falling asleep and waking up.
+    /// Polling; also entering and leaving UMWAIT.
     pub polling: Ps,
     /// Waiting in UMWAIT.
     pub umwait: Ps,
-    /// Given back to the system.
+    /// Yielded to the system.
     pub idle: Ps,
 }
 
 impl Cycles {
-    /// All of them together.
+    /// The total time.
     #[must_use]
     pub fn total(&self) -> Ps {
         self.busy + self.polling + self.umwait + self.idle
     }
 
-    /// Takes in another core's.
+    /// Adds another core's times.
     pub fn add(&mut self, other: &Cycles) {
         self.busy += other.busy;
         self.polling += other.polling;
@@ -32,7 +32,7 @@ impl Cycles {
         self.idle += other.idle;
     }
 
-    /// A wait from `since` on for a record that is written at `written`: when it is seen. What it took is added.
+    /// Adds a wait from `since` for a record that is written at `written`. Returns when the thread sees the record.
     pub(super) fn wait(&mut self, costs: &WaitCosts, how: Wait, since: Ps, written: Ps) -> Ps {
         let there = written <= since;
         let seen = match how {
@@ -70,7 +70,7 @@ mod tests {
     };
 
     #[test]
-    fn every_moment_of_a_wait_is_spent_on_something() {
+    fn the_times_of_a_wait_add_up() {
         for how in [Wait::Poll, Wait::Umwait, Wait::Interrupt, Wait::Sleep] {
             for written in [0, 900, 1000, 1001, 1200, 1201, 9000] {
                 let (since, mut cycles) = (Ps::from_nanos(1000), Cycles::default());
@@ -82,11 +82,11 @@ mod tests {
     }
 
     #[test]
-    fn umwait_sleeps_for_what_lies_between_falling_asleep_and_the_record() {
+    fn umwait_lasts_from_its_entry_to_the_record() {
         let mut cycles = Cycles::default();
         let seen = cycles.wait(&COSTS, Wait::Umwait, Ps::ZERO, Ps::from_nanos(1000));
         assert_eq!((seen, cycles.umwait), (Ps::from_nanos(1350), Ps::from_nanos(800)));
-        // Written meanwhile, or there before: nothing to sleep for.
+        // Written while entering UMWAIT, or before: no time in UMWAIT.
         for written in [0, 200] {
             let mut cycles = Cycles::default();
             cycles.wait(&COSTS, Wait::Umwait, Ps::ZERO, Ps::from_nanos(written));

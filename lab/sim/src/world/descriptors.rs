@@ -4,14 +4,14 @@ use crate::places::Place;
 use crate::work::Stream;
 use telpher_abi::{Descriptor, Flags, Opcode};
 
-/// Where what an operation writes besides its destination begins: far enough behind it, and at the same place in its page.
+/// Offset of a second destination from the first: far behind it, and at the same offset in its page.
 const BESIDE: u64 = 1 << 36;
 
-/// The least room a delta record may have. Source: SPEC §8.3.8.
+/// The smallest maximum size of a delta record. Source: SPEC §8.3.8.
 const DELTA_ROOM: u32 = 80;
 
-/// The descriptor of an operation; without a record. What has a result of its own size writes the least there is: what compares
-/// finds no difference.
+/// The descriptor of an operation, without a completion record. Operations with results of variable size write the
+/// smallest result: comparisons find no difference.
 pub(super) fn descriptor(op: Opcode, src: u64, dst: u64, size: u32) -> Descriptor {
     match op {
         Opcode::Nop => Descriptor::nop(),
@@ -32,7 +32,7 @@ pub(super) fn descriptor(op: Opcode, src: u64, dst: u64, size: u32) -> Descripto
     }
 }
 
-/// That of a stream's operation, with the flags it asks for.
+/// The descriptor of a stream's operation, with the flags that the stream requests.
 pub(super) fn of(stream: &Stream, src: u64, dst: u64, size: u32) -> Descriptor {
     let work = descriptor(stream.op, src, dst, size);
     let mut flags = work.flags();
@@ -42,7 +42,7 @@ pub(super) fn of(stream: &Stream, src: u64, dst: u64, size: u32) -> Descriptor {
     work.with_flags(flags)
 }
 
-/// The same operation as the `number`-th of a stream whose buffers walk through pages that nobody has touched.
+/// The same operation as the `number`-th of a stream whose buffers advance through untouched pages.
 pub(super) fn moved(work: &Descriptor, stream: &Stream, [src, dst]: [u64; 2], number: u64) -> Descriptor {
     let step = |place: &Place| {
         let page = place.page.max(4096);
@@ -52,7 +52,7 @@ pub(super) fn moved(work: &Descriptor, stream: &Stream, [src, dst]: [u64; 2], nu
     if work.completion_address() == 0 { moved } else { moved.with_record(work.completion_address()) }
 }
 
-/// What is left of an operation of which so many bytes are done; all of it where it cannot be gone on with.
+/// The rest of an operation of which `done` bytes are done; the whole operation if it cannot be continued.
 pub(super) fn rest_of(work: &Descriptor, done: u64) -> Descriptor {
     let (done, left) = match u32::try_from(done) {
         Ok(short) if short < work.size() => (done, work.size() - short),
@@ -70,7 +70,7 @@ pub(super) fn rest_of(work: &Descriptor, done: u64) -> Descriptor {
     if record == 0 { rest.with_flags(flags) } else { rest.with_record(record).with_flags(flags) }
 }
 
-/// An operation has a destination, which can go to the cache.
+/// True if the operation has a destination that can go to the cache.
 fn writes(op: Opcode) -> bool {
     use Opcode as Op;
     matches!(
@@ -86,7 +86,7 @@ fn writes(op: Opcode) -> bool {
     )
 }
 
-/// An operation says in its record what came of it, so that a batch's member needs one too.
+/// True if the operation returns its result in its record, so a batch member needs a record, too.
 pub(super) fn needs_record(op: Opcode) -> bool {
     !matches!(op, Opcode::MemoryMove | Opcode::Fill | Opcode::Dualcast | Opcode::CacheFlush | Opcode::Nop)
 }

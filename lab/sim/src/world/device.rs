@@ -1,21 +1,22 @@
-//! A device: the model's own state, and the pipes its bytes go through.
+//! A device: the model's state, and the pipes of its bytes.
 
 use super::engine::Pe;
-use super::{EngineId, Event, Whose, World, memory};
+use super::{EngineId, Event, FlowOwner, World, memory};
 use crate::machine::DeviceCosts;
 use crate::pipes::{Pipe, Pipes};
 use crate::ps::Ps;
 use telpher_device::{Capabilities, Config, ModelDevice, StartError};
 use telpher_model::{Device, PciControl};
 
-/// What engines have asked memory for: it comes in that order, so what an engine asks for comes behind what is on its way to the others.
+/// The memory requests of a device's engines. Memory serves them in order, so a new request waits behind the bytes in
+/// flight of other engines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Requests {
-    /// When it is all there, as fast as the device can.
+    /// When all requested bytes have arrived at the device's full rate.
     until: Ps,
-    /// Picoseconds of a KiB.
+    /// Picoseconds per KiB.
     kib: u64,
-    /// Time of what may be on its way at once.
+    /// Transfer time of the bytes that may be in flight at once.
     most: Ps,
 }
 
@@ -25,7 +26,7 @@ impl Requests {
         Requests { until: Ps::ZERO, kib, most: Ps(costs.in_flight.saturating_mul(kib) >> 10) }
     }
 
-    /// So many bytes are asked for; when the first of them is there.
+    /// Requests `bytes`; returns when the first of them arrive.
     #[inline]
     pub(super) fn ask(&mut self, now: Ps, bytes: u64) -> Ps {
         let before = self.until.max(now);
@@ -41,23 +42,23 @@ pub(super) struct Dsa {
     pub(super) pes: Vec<Pe>,
     /// Engines by group.
     groups: Vec<Vec<u16>>,
-    /// An engine holds a Drain, which waits for others.
+    /// True if an engine holds a Drain that waits for others.
     pub(super) drains: bool,
-    /// When the last line that is written in part is merged.
+    /// When the last partially written line is merged.
     pub(super) merging: Ps,
     pub(super) requests: Requests,
-    /// When the last page that it asked for is there.
+    /// When the last requested page is present.
     pub(super) paging: Ps,
-    /// Memory node it is at.
+    /// Memory node of the device.
     pub(super) node: usize,
     pub(super) read: Pipe,
     pub(super) write: Pipe,
     pub(super) through: Pipe,
-    /// By group whose configuration leaves it not all of the read buffers: bytes on their way to it, and how many there may be.
+    /// By group with only a part of the read buffers: the pipe of its bytes in flight, and their maximum.
     pub(super) pools: Vec<Option<(Pipe, u64)>>,
-    /// There is such a group.
+    /// True if there is such a group.
     pooled: bool,
-    /// Bytes on their way to it, and from it.
+    /// Bytes in flight to the device, and from it.
     pub(super) reading: Pipe,
     pub(super) writing: Pipe,
     /// Engines that are in a group.
@@ -70,7 +71,7 @@ impl Dsa {
         config: &Config,
         node: usize,
         costs: &DeviceCosts,
-        pipes: &mut Pipes<Whose>,
+        pipes: &mut Pipes<FlowOwner>,
     ) -> Result<Self, StartError> {
         let model = ModelDevice::unattended(capabilities, PciControl::SHARED_VIRTUAL_MEMORY, config)?;
         let engines = usize::from(capabilities.eng_cap.engines());
@@ -104,8 +105,8 @@ impl Dsa {
     }
 }
 
-/// By group: bytes that may be on their way to its engines, if those are not all that may be on their way to the device. What other
-/// groups have reserved it cannot have. Source: SPEC §4.4.
+/// By group: bytes that may be in flight to its engines, if fewer than to the whole device. A group cannot use buffers
+/// that other groups have reserved. Source: SPEC §4.4.
 fn pools(
     model: &Device,
     capabilities: Capabilities,
@@ -129,7 +130,7 @@ fn pools(
 }
 
 impl Dsa {
-    /// The group that an engine is in, if it may not have all of the read buffers.
+    /// The group of an engine, if the group has only a part of the read buffers.
     #[inline]
     pub(super) fn pool_of(&self, engine: u16) -> Option<u16> {
         if !self.pooled {
@@ -139,7 +140,7 @@ impl Dsa {
         self.pools[group].and(u16::try_from(group).ok())
     }
 
-    /// Another engine of this one's group has nothing to do.
+    /// True if another engine of the same group is idle.
     pub(super) fn has_idle_beside(&self, engine: u16) -> bool {
         let group = self.groups.iter().find(|group| group.contains(&engine));
         group.is_some_and(|group| group.len() > 1 && group.iter().any(|other| self.pes[usize::from(*other)].is_idle()))
@@ -147,9 +148,9 @@ impl Dsa {
 }
 
 impl World {
-    /// Something waits in a queue: wakes the engine of its group that has least to do, if one has nothing to wait for.
+    /// A descriptor waits in a queue: wakes the least loaded sleeping engine of its group that can take it.
     pub(super) fn wake(&mut self, device: u16, wq: usize) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let dsa = &mut self.devices[usize::from(device)];
         let group = dsa.model.group_of_wq(wq);
         let pes = &dsa.pes;
@@ -159,7 +160,7 @@ impl World {
         });
         if let Some(engine) = free.min_by_key(|engine| pes[usize::from(**engine)].load()).copied() {
             let at = now.max(dsa.pes[usize::from(engine)].wake());
-            self.agenda.at(at, Event::Front(EngineId { device, engine }));
+            self.events.at(at, Event::Front(EngineId { device, engine }));
         }
     }
 }

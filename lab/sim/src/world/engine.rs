@@ -1,85 +1,102 @@
-//! An engine: a front end that takes one descriptor at a time, a data path that moves one descriptor's bytes at a time, and many
-//! descriptors whose tails overlap.
+//! An engine: a front end that takes one descriptor at a time, a data path that moves one descriptor's bytes at a time,
+//! and descriptors whose tails overlap.
 
 use super::fault::Unfinished;
 use super::memory::Route;
 use super::merge::LINE;
-use super::{EngineId, Event, Whose, World};
+use super::{EngineId, Event, FlowOwner, World};
 use crate::pipes::{Class, WHOLE};
 use crate::ps::Ps;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 use telpher_abi::{DESCRIPTOR_BYTES, Flags, Opcode, Status};
 use telpher_mem::Fault;
 use telpher_model::{Engine, MAX_LANES, Outcome, Step, Unobserved};
 
-/// A descriptor whose front end time is over.
+/// A descriptor that has left the front end.
 #[derive(Clone, Copy, Debug)]
 struct Ready {
     lane: u8,
     class: Option<Class>,
     bytes: u64,
     tail: Ps,
-    /// Bytes may flow from here on.
+    /// Its bytes may flow from this time on.
     from: Ps,
-    /// Bytes that are asked for only when it is its turn, because its engine has nothing to do before.
+    /// Bytes that are requested only when its turn comes, because its engine is idle before.
     asks: u64,
-    /// For how long the data path rests after them.
+    /// Pause of the data path after it.
     bubble: Ps,
-    /// Time for which its last line, if it writes that in part, holds up the device.
+    /// Time for which its last line blocks the device, if it is written partially.
     merge: Ps,
-    /// Pages that the engine asks the system for, and waits for, first.
+    /// Pages that the engine must first request from the system and wait for.
     requests: u32,
 }
 
-/// What an engine took while it was busy with a batch.
+/// A descriptor that an engine took while it worked through a batch.
 #[derive(Clone, Copy, Debug)]
 struct Next {
     lane: u8,
-    /// When the first of its list are there.
+    /// When the first descriptors of its list are fetched.
     list: Ps,
-    /// What its lane wants.
+    /// The next step of its lane.
     step: Step,
 }
 
-/// What the front end cannot go on with yet.
+/// A descriptor or member that the front end cannot continue with yet.
 #[derive(Clone, Copy, Debug)]
 enum Held {
-    /// A member with a fence, at this address: the members before it come first.
+    /// A member with a fence, at this address: it waits for the members before it.
     Fence { lane: u8, address: u64 },
-    /// A Drain: everything of its queue comes first.
+    /// A Drain: it waits for everything before it in its queue.
     Drain { lane: u8 },
+}
+
+/// A turn of a front end: its lane, and the state of the descriptor that it handles.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    lane: u8,
+    /// When the front end is done with the descriptor.
+    from: Ps,
+    /// The lane's next step, if it is known before the lane is asked.
+    step: Option<Step>,
+    /// The descriptor left its queue in an earlier turn.
+    known: bool,
+    /// The fence of the next member was waited for.
+    fenced: bool,
+    /// The descriptor leaves its queue in this turn.
+    taken: bool,
 }
 
 /// An engine in simulated time.
 #[derive(Debug)]
 pub(super) struct Pe {
-    /// The model's engine once for each descriptor it may have in hand.
+    /// The model's engine, once for each descriptor that can be in progress.
     lanes: Vec<Engine>,
     idle: Vec<u8>,
-    /// The lane whose batch the front end walks through.
+    /// The lane of the batch that the front end works through.
     batch: Option<u8>,
-    /// The lane that the front end goes on with when it is through: what is in it was taken while the batch was walked through.
+    /// The descriptor taken during that batch, with which the front end continues afterwards.
     next: Option<Next>,
-    /// A lane whose descriptor, or next member, waits until those before it are done.
+    /// A descriptor, or next member, that waits for those before it.
     held: Option<Held>,
     /// When the front end is free.
     free_at: Ps,
-    /// Its next look is scheduled.
+    /// The front end's next turn is scheduled.
     awake: bool,
     ready: VecDeque<Ready>,
     /// The descriptor whose bytes flow.
     flowing: Option<Ready>,
-    /// The data path rests, or its next look is scheduled.
+    /// The data path pauses, or its next turn is scheduled.
     resting: bool,
-    /// By lane: descriptors whose tail is not over.
+    /// By lane: the number of descriptors whose tail has not ended.
     open: [u32; MAX_LANES],
-    /// By lane: the record that its descriptor, or its batch, asks for.
+    /// By lane: address of the record of its descriptor, or of its batch.
     owner: [u64; MAX_LANES],
-    /// By lane: what could not be finished.
+    /// By lane: descriptors that could not be finished.
     unfinished: BTreeMap<u8, Vec<Unfinished>>,
-    /// By lane: the record to write when they are.
+    /// By lane: the record to write when its descriptors are done.
     record: [Option<u64>; MAX_LANES],
-    /// Time for which the front end, and the data path, was busy.
+    /// Busy time of the front end, and of the data path.
     pub(super) front_busy: Ps,
     pub(super) data_busy: Ps,
     flow_began: Ps,
@@ -108,39 +125,39 @@ impl Pe {
         }
     }
 
-    /// Nothing will make its front end look for work but who brings some.
+    /// True if the front end has no turn scheduled, so that a submission must wake it.
     pub(super) fn is_asleep(&self) -> bool {
         !self.awake
     }
 
-    /// It could take something out of a queue.
+    /// True if it can take a descriptor from a queue.
     pub(super) fn has_room(&self) -> bool {
         self.next.is_none() && !self.idle.is_empty()
     }
 
-    /// It has nothing at all to do.
+    /// True if it has no work at all.
     pub(super) fn is_idle(&self) -> bool {
         self.batch.is_none() && self.next.is_none() && self.held.is_none() && self.load().1 == 0
     }
 
-    /// Something that it cannot go on with may go on now: it shall look.
+    /// Wakes the front end if it holds a descriptor that may continue now; returns when it is free.
     pub(super) fn retries(&mut self) -> Option<Ps> {
         (self.held.is_some() && !self.awake).then(|| self.wake())
     }
 
-    /// Descriptors before the data path, and batches before the front end.
+    /// Whether a batch is in progress, and the number of descriptors in the data path.
     pub(super) fn load(&self) -> (bool, usize) {
         (self.batch.is_some(), self.ready.len() + usize::from(self.flowing.is_some()))
     }
 
-    /// What is first before the data path has the pages that it asked for by then.
+    /// The first descriptor before the data path has its requested pages at time `by`.
     pub(super) fn first_has_pages(&mut self, by: Ps) {
         if let Some(first) = self.ready.front_mut() {
             (first.requests, first.from) = (0, by);
         }
     }
 
-    /// Marks the front end as woken; when it is free.
+    /// Marks the front end as woken; returns when it is free.
     pub(super) fn wake(&mut self) -> Ps {
         self.awake = true;
         self.free_at
@@ -148,30 +165,50 @@ impl Pe {
 }
 
 impl World {
-    /// The front end looks for its next descriptor.
+    /// The front end takes its next descriptor or batch member, and schedules its next turn.
     pub(super) fn front(&mut self, at: EngineId) {
-        let now = self.agenda.now();
         let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
         pe.awake = false;
         if pe.batch.is_some() && pe.next.is_none() {
             self.look_ahead(at);
         }
-        let costs = &self.machine.device;
-        let dsa = &mut self.devices[usize::from(at.device)];
-        let pe = &mut dsa.pes[usize::from(at.engine)];
-        if pe.ready.len() >= costs.ready {
-            // Woken again when the data path takes one.
-            return;
+        let Some(mut turn) = self.begin_turn(at) else { return };
+        loop {
+            let dsa = &mut self.devices[usize::from(at.device)];
+            let lane = &mut dsa.pes[usize::from(at.engine)].lanes[usize::from(turn.lane)];
+            let step = turn.step.take().unwrap_or_else(|| lane.step(&dsa.model, &Unobserved));
+            let flow = match step {
+                Step::Wait => self.hold_drain(at, turn),
+                Step::Idle | Step::Again => self.release_lane(at, turn.lane),
+                Step::Ended | Step::Log { .. } | Step::Interrupt(_) => ControlFlow::Continue(()),
+                Step::Fetch { address } => self.fetch_member(at, &mut turn, address),
+                Step::Execute => self.execute(at, &mut turn),
+                Step::Record { address } => self.record_step(at, turn, address),
+            };
+            if flow.is_break() {
+                return;
+            }
         }
-        let (mut from, mut taken) = (now.max(pe.free_at), false);
-        let mut asked = None;
-        // A Drain that waits, and what was taken behind a batch, have left their queue before.
+    }
+
+    /// Chooses the lane of a front end's turn: a held one, the batch in progress, the one taken ahead, or an idle one.
+    /// `None` if the front end cannot continue yet.
+    fn begin_turn(&mut self, at: EngineId) -> Option<Turn> {
+        let now = self.events.now();
+        let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
+        if pe.ready.len() >= self.machine.device.ready {
+            // The data path wakes the front end when it takes a descriptor.
+            return None;
+        }
+        let mut from = now.max(pe.free_at);
+        let mut step = None;
+        // A held Drain, and a descriptor taken ahead, have left their queue before.
         let drains = matches!(pe.held, Some(Held::Drain { .. }));
         let known = drains || pe.held.is_none() && pe.batch.is_none() && pe.next.is_some();
         let lane = match (pe.held, pe.batch, pe.next) {
-            (Some(Held::Fence { lane, .. }), ..) if pe.open[usize::from(lane)] > 0 => return,
+            (Some(Held::Fence { lane, .. }), ..) if pe.open[usize::from(lane)] > 0 => return None,
             (Some(Held::Fence { lane, address }), ..) => {
-                asked = Some(Step::Fetch { address });
+                step = Some(Step::Fetch { address });
                 lane
             }
             (Some(Held::Drain { lane }), ..) | (None, Some(lane), _) => lane,
@@ -179,126 +216,142 @@ impl World {
                 pe.next = None;
                 pe.front_busy += next.list.since(from);
                 from = from.max(next.list);
-                asked = Some(next.step);
+                step = Some(next.step);
                 if let Step::Fetch { .. } = next.step {
                     pe.batch = Some(next.lane);
                 }
                 next.lane
             }
-            (None, None, None) => match pe.idle.pop() {
-                Some(lane) => lane,
-                None => return,
-            },
+            (None, None, None) => pe.idle.pop()?,
         };
         let fenced = matches!(pe.held, Some(Held::Fence { .. }));
         pe.held = None;
-        let index = usize::from(lane);
-        loop {
-            let step = asked.take().unwrap_or_else(|| pe.lanes[index].step(&dsa.model, &Unobserved));
-            match step {
-                Step::Wait => {
-                    // A Drain: it is asked again whenever something has ended.
-                    pe.held = Some(Held::Drain { lane });
-                    dsa.drains = true;
-                    if !known {
-                        let owner = pe.lanes[index].descriptor().0.completion_address();
-                        pe.owner[index] = owner;
-                        self.taken(owner);
-                    }
-                    return;
-                }
-                Step::Idle | Step::Again => {
-                    if pe.batch.is_none() {
-                        pe.idle.push(lane);
-                    }
-                    return;
-                }
-                Step::Ended => {}
-                Step::Fetch { address } => {
-                    if pe.batch.is_none() {
-                        pe.batch = Some(lane);
-                        // It can do nothing else meanwhile.
-                        (from, pe.front_busy) = (from + costs.list_fetch, pe.front_busy + costs.list_fetch);
-                        taken = true;
-                        let job = pe.lanes[index].job();
-                        pe.owner[index] = job.member.map_or(job.descriptor, |member| member.batch).completion_address();
-                    }
-                    let member = self.places.descriptor(address).copied();
-                    let fence = member.is_some_and(|member| member.flags().contains(Flags::FENCE));
-                    if fence && !fenced && pe.open[index] > 0 {
-                        pe.held = Some(Held::Fence { lane, address });
-                        return;
-                    }
-                    if member.is_some_and(|member| member.opcode() == Opcode::Nop) {
-                        // Nothing is executed of it, but it is taken and checked like any other.
-                        let front = costs.ops.of(Opcode::Nop).front_of(0);
-                        (from, pe.front_busy) = (from + front, pe.front_busy + front);
-                        self.descriptors += 1;
-                    }
-                    let fault = Fault { address, write: false, done: 0 };
-                    pe.lanes[index].fetched(&dsa.model, member.ok_or(fault));
-                }
-                Step::Execute => {
-                    let engine = &mut pe.lanes[index];
-                    let op = engine.descriptor().0.opcode();
-                    let bytes = u64::from(engine.descriptor().0.size());
-                    let unfinished = if self.places.all_there() || engine.blocks_on_fault() {
-                        None
-                    } else {
-                        Unfinished::of(&self.places, engine.action(), engine.descriptor().0)
-                    };
-                    if let Some(unfinished) = unfinished {
-                        pe.unfinished.entry(lane).or_default().push(unfinished);
-                    }
-                    if pe.batch.is_some() {
-                        // What comes of it is known; only its time is not over. The next member need not wait for that.
-                        let success = Outcome::of(Status::Success);
-                        engine.executed(&dsa.model, unfinished.map_or(success, |unfinished| unfinished.outcome()));
-                    } else {
-                        taken = !known;
-                        pe.owner[index] = engine.descriptor().0.completion_address();
-                    }
-                    let owner = pe.owner[index];
-                    let front = costs.ops.of(op).front_of(bytes);
-                    from += front;
-                    pe.front_busy += front;
-                    pe.open[index] += 1;
-                    self.descriptors += 1;
-                    self.make_ready(at, lane, from, op, unfinished.map(|unfinished| unfinished.done));
-                    if taken {
-                        self.taken(owner);
-                    }
-                    return;
-                }
-                Step::Record { address } => {
-                    if pe.lanes[index].job().member.is_some() {
-                        pe.lanes[index].recorded(&dsa.model, Ok(()));
-                        continue;
-                    }
-                    if pe.batch.take().is_none() {
-                        self.told_at_once(at, lane, address, from);
-                        if !known {
-                            self.taken(address);
-                        }
-                        return;
-                    }
-                    pe.record[index] = Some(address);
-                    pe.free_at = from;
-                    pe.awake = true;
-                    self.agenda.at(from, Event::Front(at));
-                    if self.devices[usize::from(at.device)].pes[usize::from(at.engine)].open[index] == 0 {
-                        self.write_record(at, lane);
-                    }
-                    return;
-                }
-                Step::Log { .. } | Step::Interrupt(_) => {}
-            }
-        }
+        Some(Turn { lane, from, step, known, fenced, taken: false })
     }
 
-    /// A descriptor of which nothing is executed, a No-op or one that is refused: it is taken and checked like any other, and its record
-    /// takes as long.
-    fn told_at_once(&mut self, at: EngineId, lane: u8, record: u64, from: Ps) {
+    /// The descriptor is a Drain that must wait. The front end tries it again whenever a descriptor has ended.
+    fn hold_drain(&mut self, at: EngineId, turn: Turn) -> ControlFlow<()> {
+        let dsa = &mut self.devices[usize::from(at.device)];
+        let (pe, index) = (&mut dsa.pes[usize::from(at.engine)], usize::from(turn.lane));
+        pe.held = Some(Held::Drain { lane: turn.lane });
+        dsa.drains = true;
+        if !turn.known {
+            let owner = pe.lanes[index].descriptor().0.completion_address();
+            pe.owner[index] = owner;
+            self.taken(owner);
+        }
+        ControlFlow::Break(())
+    }
+
+    /// There is no descriptor: the lane is idle again, unless it has a batch.
+    fn release_lane(&mut self, at: EngineId, lane: u8) -> ControlFlow<()> {
+        let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
+        if pe.batch.is_none() {
+            pe.idle.push(lane);
+        }
+        ControlFlow::Break(())
+    }
+
+    /// Fetches the batch member at `address`; before the first member it waits for the batch's list. A fence holds the
+    /// front end until the members before it are done.
+    fn fetch_member(&mut self, at: EngineId, turn: &mut Turn, address: u64) -> ControlFlow<()> {
+        let costs = &self.machine.device;
+        let dsa = &mut self.devices[usize::from(at.device)];
+        let (pe, index) = (&mut dsa.pes[usize::from(at.engine)], usize::from(turn.lane));
+        if pe.batch.is_none() {
+            pe.batch = Some(turn.lane);
+            // The front end does nothing else meanwhile.
+            turn.from += costs.list_fetch;
+            pe.front_busy += costs.list_fetch;
+            turn.taken = true;
+            let job = pe.lanes[index].job();
+            pe.owner[index] = job.member.map_or(job.descriptor, |member| member.batch).completion_address();
+        }
+        let member = self.places.descriptor(address).copied();
+        let fence = member.is_some_and(|member| member.flags().contains(Flags::FENCE));
+        if fence && !turn.fenced && pe.open[index] > 0 {
+            pe.held = Some(Held::Fence { lane: turn.lane, address });
+            return ControlFlow::Break(());
+        }
+        if member.is_some_and(|member| member.opcode() == Opcode::Nop) {
+            // A No-op has nothing to execute, but the front end takes and checks it like any other.
+            let front = costs.ops.of(Opcode::Nop).front_of(0);
+            turn.from += front;
+            pe.front_busy += front;
+            self.descriptors += 1;
+        }
+        let fault = Fault { address, write: false, done: 0 };
+        pe.lanes[index].fetched(&dsa.model, member.ok_or(fault));
+        ControlFlow::Continue(())
+    }
+
+    /// The descriptor is to be executed: passes it to the data path.
+    fn execute(&mut self, at: EngineId, turn: &mut Turn) -> ControlFlow<()> {
+        let dsa = &mut self.devices[usize::from(at.device)];
+        let (pe, index) = (&mut dsa.pes[usize::from(at.engine)], usize::from(turn.lane));
+        let engine = &mut pe.lanes[index];
+        let op = engine.descriptor().0.opcode();
+        let bytes = u64::from(engine.descriptor().0.size());
+        let unfinished = if self.places.all_there() || engine.blocks_on_fault() {
+            None
+        } else {
+            Unfinished::of(&self.places, engine.action(), engine.descriptor().0)
+        };
+        if let Some(unfinished) = unfinished {
+            pe.unfinished.entry(turn.lane).or_default().push(unfinished);
+        }
+        if pe.batch.is_some() {
+            // Its result is known already, so the next member need not wait for its time to pass.
+            let success = Outcome::of(Status::Success);
+            engine.executed(&dsa.model, unfinished.map_or(success, |unfinished| unfinished.outcome()));
+        } else {
+            turn.taken = !turn.known;
+            pe.owner[index] = engine.descriptor().0.completion_address();
+        }
+        let owner = pe.owner[index];
+        let front = self.machine.device.ops.of(op).front_of(bytes);
+        turn.from += front;
+        pe.front_busy += front;
+        pe.open[index] += 1;
+        self.descriptors += 1;
+        self.make_ready(at, turn.lane, turn.from, op, unfinished.map(|unfinished| unfinished.done));
+        if turn.taken {
+            self.taken(owner);
+        }
+        ControlFlow::Break(())
+    }
+
+    /// The engine wants to write a record. A batch member continues with the next one. A single descriptor (a No-op, or
+    /// a refused one) gets its record after a time. A batch gets its record when its members are done.
+    fn record_step(&mut self, at: EngineId, turn: Turn, address: u64) -> ControlFlow<()> {
+        let Turn { lane, from, known, .. } = turn;
+        let dsa = &mut self.devices[usize::from(at.device)];
+        let (pe, index) = (&mut dsa.pes[usize::from(at.engine)], usize::from(lane));
+        if pe.lanes[index].job().member.is_some() {
+            pe.lanes[index].recorded(&dsa.model, Ok(()));
+            return ControlFlow::Continue(());
+        }
+        if pe.batch.take().is_none() {
+            self.record_without_data(at, lane, address, from);
+            if !known {
+                self.taken(address);
+            }
+            return ControlFlow::Break(());
+        }
+        pe.record[index] = Some(address);
+        pe.free_at = from;
+        pe.awake = true;
+        let done = pe.open[index] == 0;
+        self.events.at(from, Event::Front(at));
+        if done {
+            self.write_record(at, lane);
+        }
+        ControlFlow::Break(())
+    }
+
+    /// A descriptor that is not executed, a No-op or a refused one: the front end takes and checks it like any other,
+    /// and its record takes as long.
+    fn record_without_data(&mut self, at: EngineId, lane: u8, record: u64, from: Ps) {
         let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
         let index = usize::from(lane);
         let engine = &pe.lanes[index];
@@ -310,13 +363,13 @@ impl World {
         pe.open[index] += 1;
         pe.free_at = from + front;
         pe.awake = true;
-        self.agenda.at(from + front, Event::Front(at));
-        self.agenda.at(from + front + tail, Event::Tail { at, lane });
+        self.events.at(from + front, Event::Front(at));
+        self.events.at(from + front + tail, Event::Tail { at, lane });
     }
 
-    /// Takes the descriptor behind a batch that is being walked through; if it is a batch itself, its list is fetched meanwhile.
+    /// Takes the descriptor behind a batch that is in progress; if it is a batch itself, its list is fetched meanwhile.
     fn look_ahead(&mut self, at: EngineId) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let dsa = &mut self.devices[usize::from(at.device)];
         if dsa.has_idle_beside(at.engine) {
             return;
@@ -342,7 +395,7 @@ impl World {
         self.taken(owner);
     }
 
-    /// A descriptor's front end time ends at `from`: then its bytes may flow, and the front end take the next.
+    /// A descriptor leaves the front end at `from`: its bytes may flow then, and the front end may take the next.
     fn make_ready(&mut self, at: EngineId, lane: u8, from: Ps, op: Opcode, only: Option<u64>) {
         let pe = &self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
         let engine = &pe.lanes[usize::from(lane)];
@@ -399,7 +452,7 @@ impl World {
                 asks = bytes;
             } else {
                 let there = dsa.requests.ask(from, bytes);
-                // A batch's members follow each other: their engine is at it.
+                // Members of a batch follow each other without waiting for other engines.
                 first = if pe.batch.is_some() { first } else { first.max(there) };
             }
         }
@@ -409,25 +462,25 @@ impl World {
         pe.awake = true;
         if pe.flowing.is_none() && !pe.resting {
             pe.resting = true;
-            self.agenda.at(from, Event::Data(at));
+            self.events.at(from, Event::Data(at));
         }
-        self.agenda.at(from, Event::Front(at));
+        self.events.at(from, Event::Front(at));
     }
 
-    /// The data path takes the next descriptor that is ready.
+    /// The data path takes the next ready descriptor.
     pub(super) fn data(&mut self, at: EngineId) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let dsa = &mut self.devices[usize::from(at.device)];
         let pe = &mut dsa.pes[usize::from(at.engine)];
         pe.resting = false;
         let Some(next) = pe.ready.front().copied() else { return };
         if next.from > now {
             pe.resting = true;
-            self.agenda.at(next.from, Event::Data(at));
+            self.events.at(next.from, Event::Data(at));
             return;
         }
         if next.requests > 0 {
-            // Nothing passes it: its followers wait with it.
+            // Descriptors do not overtake each other, so those behind it wait, too.
             pe.resting = true;
             let owner = pe.owner[usize::from(next.lane)];
             self.ask_for_pages(at, next.requests, owner);
@@ -437,7 +490,7 @@ impl World {
             (first.asks, first.from) = (0, dsa.requests.ask(now, next.asks));
             if first.from > now {
                 pe.resting = true;
-                self.agenda.at(first.from, Event::Data(at));
+                self.events.at(first.from, Event::Data(at));
                 return;
             }
         }
@@ -446,17 +499,17 @@ impl World {
         pe.flow_began = now;
         if !pe.awake {
             let free = pe.wake();
-            self.agenda.at(free, Event::Front(at));
+            self.events.at(free, Event::Front(at));
         }
         match next.class {
-            Some(class) => self.pipes.start(now, class, next.bytes, Whose::Engine(at)),
+            Some(class) => self.pipes.start(now, class, next.bytes, FlowOwner::Engine(at)),
             None => self.flowed(at),
         }
     }
 
-    /// The last byte of the descriptor in the data path has gone.
+    /// The last byte of the descriptor in the data path has flowed.
     pub(super) fn flowed(&mut self, at: EngineId) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let dsa = &mut self.devices[usize::from(at.device)];
         let pe = &mut dsa.pes[usize::from(at.engine)];
         if let Some(flowing) = &mut pe.flowing
@@ -470,11 +523,11 @@ impl World {
         pe.resting = true;
         let owner = pe.owner[usize::from(lane)];
         self.flowed_of(owner);
-        self.agenda.after(tail, Event::Tail { at, lane });
-        self.agenda.after(bubble, Event::Data(at));
+        self.events.after(tail, Event::Tail { at, lane });
+        self.events.after(bubble, Event::Data(at));
     }
 
-    /// A descriptor's tail is over.
+    /// A descriptor's tail ends.
     pub(super) fn tail(&mut self, at: EngineId, lane: u8) {
         let dsa = &mut self.devices[usize::from(at.device)];
         let (pe, index) = (&mut dsa.pes[usize::from(at.engine)], usize::from(lane));
@@ -482,7 +535,7 @@ impl World {
         if pe.open[index] == 0
             && let Some(free) = pe.retries()
         {
-            self.agenda.at(free, Event::Front(at));
+            self.events.at(free, Event::Front(at));
         }
         if pe.record[index].is_none() {
             let engine = &mut pe.lanes[index];
@@ -500,7 +553,7 @@ impl World {
         }
     }
 
-    /// Everything of a lane is done: its record is written, and the lane is free.
+    /// All descriptors of a lane are done: writes its record and frees the lane.
     fn write_record(&mut self, at: EngineId, lane: u8) {
         let dsa = &mut self.devices[usize::from(at.device)];
         let (pe, index) = (&mut dsa.pes[usize::from(at.engine)], usize::from(lane));
@@ -515,14 +568,14 @@ impl World {
         if std::mem::take(&mut dsa.drains) {
             for (engine, pe) in (0..).zip(&mut dsa.pes) {
                 if let Some(free) = pe.retries() {
-                    self.agenda.at(free, Event::Front(EngineId { engine, ..at }));
+                    self.events.at(free, Event::Front(EngineId { engine, ..at }));
                 }
             }
         }
         let pe = &mut dsa.pes[usize::from(at.engine)];
         if !pe.awake && pe.ready.len() < self.machine.device.ready {
             let free = pe.wake();
-            self.agenda.at(free, Event::Front(at));
+            self.events.at(free, Event::Front(at));
         }
         match (record, unfinished) {
             (Some(record), Some(unfinished)) => self.repair(record, &unfinished),

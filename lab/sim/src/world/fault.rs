@@ -1,4 +1,4 @@
-//! Pages that are not there: an engine asks the system for them and waits, or says so, and software touches them.
+//! Missing pages: an engine requests them from the system and waits, or reports them, and software touches them.
 
 use super::descriptors::rest_of;
 use super::{EngineId, Event, World};
@@ -15,13 +15,13 @@ pub(super) struct Unfinished {
     work: Descriptor,
     /// Bytes that are done.
     pub(super) done: u64,
-    /// First byte that could not be had.
+    /// First byte that was missing.
     address: u64,
     write: bool,
 }
 
 impl Unfinished {
-    /// How far an action gets, if pages of it are missing and nobody waits for them.
+    /// The progress of an action whose pages are partly missing, without Block On Fault; `None` if none is missing.
     pub(super) fn of(places: &Places, action: &Action, work: &Descriptor) -> Option<Self> {
         let missing = action.ranges().filter_map(|range| {
             let address = places.first_missing(range.address, range.len)?;
@@ -30,7 +30,7 @@ impl Unfinished {
         missing.min_by_key(|missing| missing.done)
     }
 
-    /// What its record says.
+    /// The contents of its record.
     pub(super) fn outcome(&self) -> Outcome {
         let record = CompletionRecord::new(StatusByte::fault(Status::PageFault, self.write))
             .with_bytes_completed(u32::try_from(self.done).unwrap_or(u32::MAX))
@@ -39,40 +39,41 @@ impl Unfinished {
     }
 }
 
-/// Software that repairs what devices could not finish.
+/// Software that completes what devices could not finish.
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
-    /// What is submitted again, by number; none is forgotten before its queue has taken it.
+    /// Descriptors to resubmit, by number; each is kept until its queue has taken it.
     again: Vec<Option<(Lane, Descriptor)>>,
-    /// When a thread, known by its records, has touched its last page.
+    /// When each thread (by its records) has touched its last page.
     busy: BTreeMap<u64, Ps>,
 }
 
 impl World {
-    /// Pages of an action that are not there; they are from here on.
+    /// Counts the missing pages of an action, and marks them as present.
     pub(super) fn missing(&mut self, action: &Action) -> u32 {
         let missing: u64 = action.ranges().map(|range| self.places.touch(range.address, range.len)).sum();
         u32::try_from(missing).unwrap_or(u32::MAX)
     }
 
-    /// The system brings the pages that an engine asks for, one after the other, and those of other engines before.
+    /// The system brings the pages that an engine requests, one after the other, after those that other engines
+    /// requested before.
     pub(super) fn ask_for_pages(&mut self, at: EngineId, pages: u32, owner: u64) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let dsa = &mut self.devices[usize::from(at.device)];
         let there = now.max(dsa.paging) + self.machine.translation.page_request * u64::from(pages);
         dsa.paging = there;
         dsa.pes[usize::from(at.engine)].first_has_pages(there);
-        self.agenda.at(there, Event::Data(at));
+        self.events.at(there, Event::Data(at));
         self.lost(owner, false, there.since(now));
     }
 
-    /// A record says that pages are missing: a core touches them, one for each descriptor, and submits what is left.
+    /// A record reports missing pages: a core touches them, one for each descriptor, and submits the rest.
     pub(super) fn repair(&mut self, record: u64, unfinished: &[Unfinished]) {
-        let now = self.agenda.now();
-        // Another's page may be the same.
+        let now = self.events.now();
+        // Two descriptors may miss the same page.
         let pages = unfinished.iter().filter(|it| self.places.touch(it.address, 1) > 0).count() as u64;
         let time = self.machine.translation.touch * pages + self.machine.library.raw.prepare;
-        // One after the other where several records of a thread say so.
+        // Repairs of several records of one thread follow each other.
         let thread = record >> 30;
         let begin = self.repairs.busy.get(&thread).copied().unwrap_or_default().max(now + self.machine.wait.poll);
         let over = begin + time;
@@ -93,14 +94,14 @@ impl World {
             None => again.push(Some((lane, work))),
         }
         let number = u32::try_from(number).unwrap_or(u32::MAX);
-        self.agenda.at(over + self.machine.submit.transit, Event::Again(number));
+        self.events.at(over + self.machine.submit.transit, Event::Again(number));
     }
 
-    /// 64 bytes that were repaired reach their queue again.
+    /// A repaired descriptor reaches its queue again.
     pub(super) fn submit_again(&mut self, number: u32) {
         let Some((lane, work)) = self.repairs.again[number as usize] else { return };
         if self.offer(lane, work) == Response::Retry {
-            self.agenda.after(self.machine.submit.enqcmd, Event::Again(number));
+            self.events.after(self.machine.submit.enqcmd, Event::Again(number));
             return;
         }
         self.repairs.again[number as usize] = None;

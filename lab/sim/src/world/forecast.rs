@@ -1,4 +1,4 @@
-//! Sleeping until a record is expected: when that is, the mover's own forecast says.
+//! Sleeping until a record is expected, by the mover's own forecast.
 
 use super::World;
 use super::cycles::Cycles;
@@ -9,25 +9,25 @@ use std::time::Duration;
 use telpher_abi::{Descriptor, Opcode};
 use telpher_mover::{DryRun, Expected, Moment, Route, Split};
 
-/// A look between sleeps is so much later at most than a mover's. Source: chosen; a mover looks as fast as it can.
+/// Longest time between two polls between sleeps. Source: chosen; a real mover polls continuously.
 pub(super) const SLICE: Ps = Ps::from_nanos(1000);
 
-/// A moment, as a mover counts it.
+/// Converts a point in time to the mover's type.
 pub(super) fn moment(at: Ps) -> Moment {
     Moment { nanos: at.0 / 1000 }
 }
 
-/// A stretch of time that a mover tells.
+/// Converts a mover's duration to simulated time.
 pub(super) fn stretch(time: Duration) -> Ps {
     Ps::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The same for a mover.
+/// Converts simulated time to a mover's duration.
 pub(super) fn duration(time: Ps) -> Duration {
     Duration::from_nanos(time.0 / 1000)
 }
 
-/// What one thread expects of its queue.
+/// The forecasts of one thread for its queue.
 #[derive(Debug)]
 pub(super) struct Forecast {
     counsel: DryRun,
@@ -36,23 +36,24 @@ pub(super) struct Forecast {
 }
 
 impl World {
-    /// For a thread with so many slots before one queue.
+    /// A forecast for a thread with `slots` slots before one queue.
     pub(super) fn forecast(&self, lane: Lane, slots: u32) -> Forecast {
         let moves = Moves { threshold: 0, route: Route::First, split: Split::NONE };
-        let office = self.office_of(&moves, &[lane]);
-        Forecast { counsel: office.counsel, expected: vec![None; slots as usize] }
+        let mover = self.mover_of(&moves, &[lane]);
+        Forecast { counsel: mover.counsel, expected: vec![None; slots as usize] }
     }
 }
 
 impl Forecast {
-    /// A descriptor was sent at some time.
+    /// A descriptor was sent at time `at`.
     pub(super) fn sent(&mut self, slot: u32, descriptor: &Descriptor, at: Ps) {
         // A batch's size counts its members.
         let bytes = if descriptor.opcode() == Opcode::Batch { 0 } else { u64::from(descriptor.size()) };
         self.expected[slot as usize] = self.counsel.expect(0, descriptor.opcode(), bytes, moment(at));
     }
 
-    /// A wait from `since` on for the record of a slot, which is written at `written`: when it is seen. What it took is added.
+    /// Adds a wait from `since` for the record of a slot, which is written at `written`. Returns when the thread sees
+    /// the record.
     pub(super) fn sleep(&mut self, cycles: &mut Cycles, costs: &WaitCosts, slot: u32, since: Ps, written: Ps) -> Ps {
         let Some(expected) = self.expected[slot as usize] else {
             return cycles.wait(costs, crate::work::Wait::Poll, since, written);

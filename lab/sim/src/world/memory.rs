@@ -1,10 +1,10 @@
-//! How devices and cores reach memory: through which pipes their bytes go, and how far it is.
+//! Paths of devices and cores to memory: the pipes of their bytes, and the latencies.
 //!
 //! ```text
 //! device ─ reads, writes ─┬─ bytes in flight (Little's law)      bytes in flight / latency is a rate
-//!                         ├─ link, if another socket's
-//!                         ├─ tile, if it is a limit
-//!                         └─ the node's channels                 or the cache, which spares them
+//!                         ├─ link, if on another socket
+//!                         ├─ tile, if it has a limit
+//!                         └─ the node's channels                 or the cache, which uses no channel
 //! ```
 
 use super::World;
@@ -14,13 +14,14 @@ use crate::places::{Lines, Place};
 use crate::ps::Ps;
 use std::collections::BTreeMap;
 
-/// Bytes in flight are a pipe that carries them every so often; a class's share in it is its latency in this unit.
+/// Bytes in flight are a pipe that carries them once per this time; a class's share in it is its latency in this unit.
 const TURN: Ps = Ps::from_nanos(10);
 
-/// Of a pipe of bytes in flight: latencies beyond 168 ms count as that.
+/// Largest share in a pipe of bytes in flight: latencies above 168 ms are limited to it.
 const MOST_SHARE: u64 = 1 << 32;
 
-/// The rate, `most` at most, at which something goes whose rate is bound the more the faster it goes; to 1/4096 of that.
+/// The highest rate up to `most` that does not exceed its own bound, which falls as the rate rises; to 1/4096 of
+/// `most`.
 fn settled(most: Rate, bound: impl Fn(Rate) -> Rate) -> Rate {
     if bound(most) >= most {
         return most;
@@ -33,7 +34,7 @@ fn settled(most: Rate, bound: impl Fn(Rate) -> Rate) -> Rate {
     low
 }
 
-/// Rate of the pipe that stands for bytes in flight.
+/// Rate of the pipe that represents bytes in flight.
 pub(super) fn carrier(in_flight: u64) -> Rate {
     in_flight.saturating_mul(1_000_000_000_000 / TURN.0)
 }
@@ -43,13 +44,13 @@ pub(super) fn carrier(in_flight: u64) -> Rate {
 pub(super) enum At {
     /// In memory.
     Memory,
-    /// In the last-level cache; when written, in the ways that devices write to.
+    /// In the last-level cache; for writes, in the ways of devices.
     Cache,
-    /// Written to those ways while they are full of what devices wrote before: that goes to memory first.
+    /// Written to those ways while they are full of device-written lines, which are first evicted to memory.
     Spilled,
 }
 
-/// One range of a flow: where it is, whether it is written, and its share of the flow's bytes.
+/// One range of a flow: its location, its direction, and its share of the flow's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Leg {
     pub(super) node: usize,
@@ -58,16 +59,16 @@ pub(super) struct Leg {
     pub(super) share: u64,
 }
 
-/// Between whom bytes of a device flow.
+/// The path of a device's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Route {
     pub(super) device: u16,
-    /// The group, if it may not have all of the device's read buffers.
+    /// The group, if it has only a part of the device's read buffers.
     pub(super) pool: Option<u16>,
     pub(super) legs: [Option<Leg>; 3],
 }
 
-/// The pipes before memory.
+/// The pipes to memory.
 #[derive(Debug)]
 pub(super) struct Memory {
     /// By node: its channels.
@@ -76,46 +77,46 @@ pub(super) struct Memory {
     pub(super) links: Vec<Pipe>,
     /// By tile.
     pub(super) tiles: BTreeMap<usize, Pipe>,
-    /// By socket: bytes that devices write to the cache again and again.
+    /// By socket: bytes that devices write to the cache repeatedly.
     ddio: Vec<u64>,
-    /// Classes of routes that were gone.
-    ways: BTreeMap<Route, Way>,
-    /// And of what cores moved.
-    hauls: BTreeMap<Haul, Class>,
+    /// The classes of routes used so far.
+    route_classes: BTreeMap<Route, RouteClass>,
+    /// The classes of cores' transfers used so far.
+    core_routes: BTreeMap<CoreRoute, Class>,
 }
 
-/// What a core of a node moves itself.
+/// A transfer by a core.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Haul {
+pub(super) struct CoreRoute {
     pub(super) core: usize,
-    /// Memory node that is read, and how often; nothing for what is in the last-level cache.
+    /// Memory node that is read, and lines per line of the operation; `None` if it is in the last-level cache.
     pub(super) read: Option<(usize, u64)>,
-    /// That is written.
+    /// The same for writes.
     pub(super) write: Option<(usize, u64)>,
-    /// Bytes per second that it can go at most.
+    /// Highest rate in bytes per second.
     pub(super) most: Rate,
-    /// Its hardware threads that move something: what a core has asked for at once is that of all of them. 0 is 1.
+    /// Hardware threads of the core that transfer data and share its bytes in flight. 0 counts as 1.
     pub(super) sharing: u32,
 }
 
-impl Haul {
-    /// Bytes that it may have asked for at once.
+impl CoreRoute {
+    /// Bytes that it may have in flight at once.
     fn in_flight(&self, of_a_core: u64) -> u64 {
         of_a_core / u64::from(self.sharing.max(1))
     }
 
-    /// Nodes, how often, and whether they are written.
+    /// Nodes, lines per line of the operation, and whether they are written.
     fn ranges(&self) -> impl Iterator<Item = (usize, u64, bool)> {
         let range = |range: Option<(usize, u64)>, write| range.map(|(node, times)| (node, times, write));
         [range(self.read, false), range(self.write, true)].into_iter().flatten()
     }
 }
 
-/// A route's class, and which pipes of it are bytes in flight.
+/// A route's class, and the pipes of bytes in flight among its pipes.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct RouteClass {
     class: Class,
-    /// Also those of its group.
+    /// The pipe of its group's bytes in flight.
     pool: Option<Pipe>,
     reading: bool,
     writing: bool,
@@ -136,11 +137,18 @@ impl Memory {
                 tiles.entry(node.tile).or_insert_with(|| pipes.pipe(rate));
             }
         }
-        Memory { nodes, links, tiles, ddio: vec![0; sockets], ways: BTreeMap::new(), hauls: BTreeMap::new() }
+        Memory {
+            nodes,
+            links,
+            tiles,
+            ddio: vec![0; sockets],
+            route_classes: BTreeMap::new(),
+            core_routes: BTreeMap::new(),
+        }
     }
 }
 
-/// Shares of pipes, one entry for each.
+/// Shares of pipes, one entry per pipe.
 #[derive(Default)]
 struct Through(Vec<(Pipe, u64)>);
 
@@ -159,34 +167,34 @@ impl World {
         self.machine.nodes[node].socket
     }
 
-    /// The first node of a socket; the first of all, if there is no such socket.
+    /// The first node of a socket; node 0 if there is no such socket.
     pub(crate) fn node_of(&self, socket: u64) -> usize {
         self.machine.nodes.iter().position(|node| node.socket as u64 == socket).unwrap_or(0)
     }
 
-    /// A device is at the socket of a node.
+    /// True if a device is at the socket of a node.
     pub(crate) fn is_near(&self, device: u16, node: usize) -> bool {
         let there = self.devices.get(usize::from(device));
         there.is_some_and(|there| self.socket(there.node) == self.socket(node))
     }
 
-    /// What a line waits longer at a node for its being busy now.
+    /// Extra latency of a line at a node under its current load.
     #[inline]
     fn queued(&self, node: usize) -> Ps {
         self.busy(self.pipes.in_use(self.memory.nodes[node]))
     }
 
-    /// The same if so much of it is in use, and so much not.
+    /// Extra latency at a used and an unused rate.
     #[inline]
     fn busy(&self, (used, left): (u64, u64)) -> Ps {
         if used == 0 {
             return Ps::ZERO;
         }
-        // A pipe that is full would mean for ever; requests in flight are bounded.
+        // A full pipe would mean an infinite latency; requests in flight are bounded.
         Ps(self.machine.memory.queue.0.saturating_mul(used) / left.max(used / 32).max(1))
     }
 
-    /// Time of one line from or to a socket, with memory idle.
+    /// Latency of one line from or to a socket, with idle memory.
     fn idle(&self, socket: usize, node: usize, write: bool, at: At) -> Ps {
         let (its, cache) = (&self.machine.nodes[node], &self.machine.cache);
         let memory = if write { its.write_latency } else { its.latency };
@@ -198,18 +206,18 @@ impl World {
         if its.socket == socket { time } else { time + self.machine.link_latency }
     }
 
-    /// The same as busy as it is now.
+    /// Latency under the current load.
     fn reach(&self, socket: usize, node: usize, write: bool, at: At) -> Ps {
         let idle = self.idle(socket, node, write, at);
         if at == At::Cache { idle } else { idle + self.queued(node) }
     }
 
-    /// How much farther a core of one node has to a line of a place than to what is idle: its latency.
+    /// Latency of a line in memory for a core, under the current load.
     pub(super) fn core_latency(&self, core: usize, node: usize) -> Ps {
         self.reach(self.socket(core), node, false, At::Memory)
     }
 
-    /// The leg of a range that a device reads, or writes with or without asking for the cache.
+    /// The leg of a range that a device reads, or writes with or without the cache hint.
     pub(super) fn leg(
         &mut self,
         device: u16,
@@ -228,8 +236,8 @@ impl World {
         Leg { node: place.node, write, at, share }
     }
 
-    /// A device writes to the cache. Where all that devices write there again and again does not fit into their ways, each line has left
-    /// them before it is written again, if the oldest goes first.
+    /// A device writes to the cache. If all repeatedly written bytes of devices do not fit into their ways, each line
+    /// is evicted before it is written again, with oldest-first replacement.
     fn allocate(&mut self, device: u16, node: usize, address: u64, bytes: u64) -> At {
         let socket = self.socket(node);
         let room = self.machine.cache.ddio();
@@ -242,8 +250,8 @@ impl World {
         if spilled { At::Spilled } else { At::Cache }
     }
 
-    /// How much longer a descriptor's tail is, in picoseconds, than with idle memory of its device's node, which its numbers were
-    /// measured with.
+    /// Additional time of a descriptor's tail, in picoseconds, over the tail measured with idle memory of its device's
+    /// node.
     pub(super) fn farther(&self, route: &Route) -> i64 {
         let dsa = &self.devices[usize::from(route.device)];
         let (own, socket) = (&self.machine.nodes[dsa.node], self.socket(dsa.node));
@@ -255,7 +263,7 @@ impl World {
         most(false, own.latency).saturating_add(most(true, own.write_latency))
     }
 
-    /// Share of a route in the bytes that its device reads, or writes, in flight, if lines wait so long at a node.
+    /// Share of a route in its device's reads (or writes) in flight, if lines wait for `wait` at a node.
     fn in_flight(&self, route: &Route, write: bool, wait: impl Fn(usize) -> Ps) -> u64 {
         let dsa = &self.devices[usize::from(route.device)];
         let socket = self.socket(dsa.node);
@@ -268,8 +276,8 @@ impl World {
         all.min(MOST_SHARE)
     }
 
-    /// The same where a flow joins a class, with memory as busy as its flows then make it within what that pipe carries of bytes in
-    /// flight.
+    /// The same for a flow that joins a class. Memory has the load that the class's flows then cause, within the limit
+    /// of bytes in flight.
     fn loaded(&self, route: &Route, write: bool, pipe: Pipe, class: Class) -> u64 {
         let flows = self.pipes.flows(class) + 1;
         let share = |rate: Rate| {
@@ -282,26 +290,26 @@ impl World {
         share(settled(if write { costs.write } else { costs.read } / flows, bound))
     }
 
-    /// The class of a route; made when it is first gone.
+    /// The class of a route; created at its first use.
     pub(super) fn class_of(&mut self, route: Route) -> Class {
-        if let Some(way) = self.memory.ways.get(&route).copied() {
+        if let Some(known) = self.memory.route_classes.get(&route).copied() {
             let dsa = &self.devices[usize::from(route.device)];
-            let reading = way.reading.then_some(dsa.reading);
-            let writing = way.writing.then_some(dsa.writing);
-            for (pipe, write) in [(reading, false), (writing, true), (way.pool, false)] {
+            let reading = known.reading.then_some(dsa.reading);
+            let writing = known.writing.then_some(dsa.writing);
+            for (pipe, write) in [(reading, false), (writing, true), (known.pool, false)] {
                 if let Some(pipe) = pipe {
-                    let share = self.loaded(&route, write, pipe, way.class);
-                    self.pipes.share(way.class, pipe, share);
+                    let share = self.loaded(&route, write, pipe, known.class);
+                    self.pipes.share(known.class, pipe, share);
                 }
             }
-            return way.class;
+            return known.class;
         }
-        let way = self.new_way(&route);
-        self.memory.ways.insert(route, way);
-        way.class
+        let known = self.new_route_class(&route);
+        self.memory.route_classes.insert(route, known);
+        known.class
     }
 
-    fn new_way(&mut self, route: &Route) -> Way {
+    fn new_route_class(&mut self, route: &Route) -> RouteClass {
         let dsa = &self.devices[usize::from(route.device)];
         let (own, costs) = (self.socket(dsa.node), &self.machine.device);
         let mut through = Through::default();
@@ -317,7 +325,7 @@ impl World {
         through.add(dsa.read, reads);
         through.add(dsa.write, writes);
         through.add(dsa.through, reads.min(writes));
-        // Where twice the latency would not fill the buffers, they are no limit, and cost nothing.
+        // If twice the latency would not fill the buffers, they are no limit; leaving their pipe out saves time.
         let limits = |write: bool, rate: Rate, in_flight: u64| {
             let share = self.in_flight(route, write, |_| Ps::ZERO);
             let filled =
@@ -336,15 +344,15 @@ impl World {
         let weight = costs.in_flight / 64 / dsa.engines.max(1);
         let class = self.pipes.class(&through.0, None);
         self.pipes.weigh(class, weight);
-        Way { class, pool: pooled.map(|(pipe, _)| pipe), reading: reading.is_some(), writing: writing.is_some() }
+        RouteClass { class, pool: pooled.map(|(pipe, _)| pipe), reading: reading.is_some(), writing: writing.is_some() }
     }
 
-    /// What a share of bytes that cross sockets takes besides at its home.
+    /// Additional bytes at the home node for a share of bytes that cross sockets.
     fn directory(&self, share: u64, remote: bool) -> u64 {
         if remote { share * self.machine.memory.directory / 256 } else { 0 }
     }
 
-    /// The channels and the link that a leg takes.
+    /// Adds the channels and the link of a leg.
     fn add_leg(&self, through: &mut Through, own: usize, leg: Leg, core: bool) {
         let node = &self.machine.nodes[leg.node];
         let remote = node.socket != own;
@@ -364,45 +372,45 @@ impl World {
         }
     }
 
-    /// The class of what a core moves; made when that is first done.
-    pub(super) fn core_class(&mut self, haul: Haul) -> Class {
-        let class = self.memory.hauls.get(&haul).copied().unwrap_or_else(|| self.new_haul(haul));
-        let most = self.core_rate(&haul, class);
+    /// The class of a core's transfer; created at its first use.
+    pub(super) fn core_class(&mut self, route: CoreRoute) -> Class {
+        let class = self.memory.core_routes.get(&route).copied().unwrap_or_else(|| self.new_core_route(route));
+        let most = self.core_rate(&route, class);
         self.pipes.limit(class, most);
         class
     }
 
-    fn new_haul(&mut self, haul: Haul) -> Class {
-        let (own, mut through) = (self.socket(haul.core), Through::default());
-        for (node, times, write) in haul.ranges() {
+    fn new_core_route(&mut self, route: CoreRoute) -> Class {
+        let (own, mut through) = (self.socket(route.core), Through::default());
+        for (node, times, write) in route.ranges() {
             let leg = Leg { node, write: false, at: At::Memory, share: times * WHOLE };
             self.add_leg(&mut through, own, leg, true);
-            // What is written is read first: a core owns a line before it writes to it.
+            // Written lines are read first: a core owns a line before it writes to it.
             if write {
                 self.add_leg(&mut through, own, Leg { write, ..leg }, true);
             }
         }
-        let class = self.pipes.class(&through.0, Some(haul.most));
-        self.pipes.weigh(class, haul.in_flight(self.machine.memory.core_in_flight) / 64);
-        self.memory.hauls.insert(haul, class);
+        let class = self.pipes.class(&through.0, Some(route.most));
+        self.pipes.weigh(class, route.in_flight(self.machine.memory.core_in_flight) / 64);
+        self.memory.core_routes.insert(route, class);
         class
     }
 
-    /// How fast a core that joins a class, and all in it, can go: no faster than what a core may have asked for at once by how long a
-    /// line takes that must be had to be read or written, as busy as they make memory.
-    fn core_rate(&self, haul: &Haul, class: Class) -> Rate {
-        let own = self.socket(haul.core);
+    /// The rate of a core that joins a class, and of the others in it: at most the bytes in flight of a core over the
+    /// latency of its lines, under the load that they cause.
+    fn core_rate(&self, route: &CoreRoute, class: Class) -> Rate {
+        let own = self.socket(route.core);
         let bound = |rate: Rate| {
             let line = |(node, times, _): (usize, u64, bool)| {
                 (self.idle(own, node, false, At::Memory)
                     + self.busy(self.pipes.if_joined(self.memory.nodes[node], class, rate)))
                     * times
             };
-            let asked: u128 = haul.ranges().map(|range| u128::from(line(range).0)).sum();
+            let asked: u128 = route.ranges().map(|range| u128::from(line(range).0)).sum();
             let most =
-                u128::from(haul.in_flight(self.machine.memory.core_in_flight)) * 1_000_000_000_000 / asked.max(1);
+                u128::from(route.in_flight(self.machine.memory.core_in_flight)) * 1_000_000_000_000 / asked.max(1);
             u64::try_from(most).unwrap_or(u64::MAX)
         };
-        settled(haul.most, bound)
+        settled(route.most, bound)
     }
 }

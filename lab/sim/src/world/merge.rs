@@ -1,28 +1,29 @@
-//! Lines that are written to memory in part: a device reads what it does not write of them, and its other writes keep behind. Where
-//! results go to the cache, the cache merges them, and nothing waits.
+//! Partially written lines in memory: a device reads the bytes of them that it does not write, and its other writes
+//! wait behind. If results go to the cache, the cache merges them, and nothing waits.
 //!
-//! One such line at a time, whichever engine writes it. Where a destination begins is known as soon as its descriptor has left the
-//! front end, so the first line is merged while others' bytes flow; the last one only when its bytes are there, and then nothing of the
-//! device is written before it.
+//! A device merges one such line at a time, whichever engine writes it. The begin of a destination is known as soon as
+//! its descriptor has left the front end, so the first line is merged while other engines' bytes flow. The last line is
+//! merged only when its bytes have arrived, and until then the device writes nothing else.
 
 use super::{EngineId, Event, World};
 use crate::ps::Ps;
 use telpher_abi::OperandId;
 use telpher_model::Action;
 
-/// Bytes of a line, and of its half.
+/// Bytes of a line, and of half a line.
 pub(super) const LINE: u64 = 64;
 const HALF: u64 = LINE / 2;
 
 impl World {
-    /// When the bytes of an action may flow whose descriptor leaves the front end at `from`; and how long its last line takes.
+    /// For a descriptor that leaves the front end at `from`: returns when its bytes may flow, and the merge time of its
+    /// last line.
     #[inline]
     pub(super) fn partial_lines(&mut self, device: u16, action: &Action, from: Ps) -> (Ps, Ps) {
         let written = action.ranges().filter(|range| range.write && range.operand == OperandId::Destination1);
         let (mut first, mut last) = (0, 0);
         for range in written {
             let end = range.address.wrapping_add(range.len);
-            // In one line, it is merged once.
+            // If both ends are in one line, it is merged once.
             let one = range.address / LINE == end / LINE;
             (first, last) = (if one { 0 } else { range.address % LINE }, end % LINE);
         }
@@ -45,19 +46,19 @@ impl World {
         (flows, last_time)
     }
 
-    /// An engine's last line is merged: as soon as no other one is.
+    /// Schedules the merge of an engine's last line after all earlier merges.
     pub(super) fn merge_last(&mut self, at: EngineId, time: Ps) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let dsa = &mut self.devices[usize::from(at.device)];
         let begin = now.max(dsa.merging);
         dsa.merging = begin + time;
-        self.agenda.at(begin, Event::Merge { at, begins: true });
-        self.agenda.at(begin + time, Event::Merge { at, begins: false });
+        self.events.at(begin, Event::Merge { at, begins: true });
+        self.events.at(begin + time, Event::Merge { at, begins: false });
     }
 
-    /// It begins, and holds up what the device writes; or it is over.
+    /// A merge begins and blocks the device's writes, or ends.
     pub(super) fn merge(&mut self, at: EngineId, begins: bool) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let write = self.devices[usize::from(at.device)].write;
         self.pipes.hold(now, write, begins);
         if !begins {

@@ -1,4 +1,4 @@
-//! A machine at work: threads submit, devices execute, time passes from event to event.
+//! The running machine: threads submit, devices execute, and time advances from event to event.
 //!
 //! ```text
 //!  thread ─prepare─submit─► portal ──► queue ──► front end ──► data path ──► tail ──► record
@@ -6,8 +6,8 @@
 //!    └───────────────────────────── wait ◄──────────────────────────────────────────────┘
 //! ```
 //!
-//! Queues, arbiter, checks and batches are `telpher-model`'s: an engine is stepped, and what it yields is accounted for instead of
-//! done.
+//! Queues, the arbiter, checks and batches are `telpher-model`'s code. The simulator steps an engine and charges time
+//! for each operation that the engine returns, instead of executing it.
 
 mod cache;
 mod credits;
@@ -22,13 +22,13 @@ mod merge;
 mod mover;
 mod pace;
 mod program;
-mod sent_back;
+mod rejected;
 mod software;
 mod thread;
 mod timeline;
 mod uses;
 
-use crate::agenda::Agenda;
+use crate::event_queue::EventQueue;
 use crate::latencies::Latencies;
 use crate::machine::Machine;
 use crate::pipes::Pipes;
@@ -54,45 +54,45 @@ pub(crate) struct EngineId {
     pub(crate) engine: u16,
 }
 
-/// What happens.
+/// An event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Event {
-    /// A thread goes on.
+    /// A thread continues.
     Thread(u32),
-    /// A thread has done an operation itself.
+    /// A thread's core has finished an operation that it executed itself.
     Worked(u32),
-    /// A program goes on.
+    /// A program continues.
     Program(u32),
-    /// A program has waited long enough, if this is still its wait.
+    /// A program's wait times out, if it is still the wait with this number.
     Timeout { program: u32, turn: u32 },
     /// A program's descriptor is prepared.
     Enter { program: u32, ticket: u32 },
-    /// 64 bytes of a program reach a portal.
+    /// A program's descriptor reaches a portal. If `patient`, a refused submission is retried.
     Offer { program: u32, ticket: u32, patient: bool },
-    /// 64 bytes of a thread reach a portal.
+    /// A thread's descriptor reaches a portal.
     Portal { thread: u32, slot: u32 },
     /// The front end of an engine may take the next descriptor.
     Front(EngineId),
     /// The data path of an engine may take the next descriptor.
     Data(EngineId),
-    /// The tail of a descriptor is over: its record may be written.
+    /// The tail of a descriptor ends: its record may be written.
     Tail { at: EngineId, lane: u8 },
-    /// A line that is written in part begins to hold up its device, or ends to.
+    /// A partially written line begins to block its device, or ends to.
     Merge { at: EngineId, begins: bool },
-    /// What missed pages is submitted again.
+    /// A descriptor that missed pages is resubmitted.
     Again(u32),
-    /// A chase reads on.
+    /// A chase continues to read.
     Chase(u32),
 }
 
-/// Whose bytes flow.
+/// The owner of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Whose {
-    /// The descriptor's in an engine's data path.
+pub(crate) enum FlowOwner {
+    /// The descriptor in an engine's data path.
     Engine(EngineId),
-    /// A thread's, whose core moves them itself.
+    /// A thread whose core executes an operation.
     Thread(u32),
-    /// A program's, likewise.
+    /// A program whose core executes an operation.
     Program(u32),
 }
 
@@ -100,24 +100,24 @@ pub(crate) enum Whose {
 #[derive(Debug)]
 pub struct World {
     machine: Machine,
-    agenda: Agenda<Event>,
-    pipes: Pipes<Whose>,
+    events: EventQueue<Event>,
+    pipes: Pipes<FlowOwner>,
     memory: Memory,
     cache: Cache,
-    /// Where what is read or written lies.
+    /// The placement of memory.
     pub places: Places,
     devices: Vec<Dsa>,
     threads: Vec<Thread>,
     programs: Vec<Program>,
     /// By load.
     latencies: Vec<Latencies>,
-    desk: program::Desk,
-    /// What movers decide, by what of their policy decides it.
-    movers: Vec<(crate::work::Moves, std::rc::Rc<mover::Office>)>,
+    shared: program::Shared,
+    /// The movers, by the policy settings that determine their decisions.
+    movers: Vec<(crate::work::Moves, std::rc::Rc<mover::MoverState>)>,
     /// By device and queue.
     credits: Vec<Vec<Credits>>,
-    /// Those who ask a full queue again and again.
-    sent_back: Vec<sent_back::SentBack>,
+    /// Threads and programs that retry a full queue.
+    rejected: Vec<rejected::Rejected>,
     descriptors: u64,
     /// Descriptors that a device refused.
     refused: u64,
@@ -126,10 +126,10 @@ pub struct World {
 }
 
 impl World {
-    /// A machine whose first devices are configured so, one configuration each.
+    /// A machine whose first devices have these configurations, one each.
     ///
     /// # Errors
-    /// What a device says of its configuration.
+    /// The device's error about its configuration.
     pub fn new(machine: Machine, capabilities: Capabilities, configs: &[Config]) -> Result<Self, StartError> {
         let mut pipes = Pipes::default();
         let memory = Memory::new(&machine, &mut pipes);
@@ -143,7 +143,7 @@ impl World {
         let credits = |dsa: &Dsa| (0..queues).map(|wq| Credits::of(dsa.model.wq_cfg(wq).size().into())).collect();
         Ok(World {
             credits: devices.iter().map(credits).collect(),
-            agenda: Agenda::default(),
+            events: EventQueue::default(),
             pipes,
             cache: Cache::new(memory.sockets()),
             memory,
@@ -152,9 +152,9 @@ impl World {
             threads: Vec::new(),
             programs: Vec::new(),
             latencies: Vec::new(),
-            desk: program::Desk::default(),
+            shared: program::Shared::default(),
             movers: Vec::new(),
-            sent_back: Vec::new(),
+            rejected: Vec::new(),
             descriptors: 0,
             refused: 0,
             translations: Translations::default(),
@@ -163,25 +163,25 @@ impl World {
         })
     }
 
-    /// Lets time pass until nothing happens any more; that time.
+    /// Runs until there are no more events; returns the time of the last.
     pub fn run(&mut self) -> Ps {
         loop {
-            // Bytes first where both are due: their end may be what an event waits for.
+            // Flows before events at the same time: an event may depend on the end of a flow.
             if let Some(due) = self.pipes.due()
-                && self.agenda.peek().is_none_or(|next| due <= next)
+                && self.events.peek().is_none_or(|next| due <= next)
             {
-                if let Some((now, whose)) = self.pipes.finish() {
-                    self.agenda.move_on(now);
-                    match whose {
-                        Whose::Engine(at) => self.flowed(at),
-                        Whose::Thread(number) => self.thread_flowed(number),
-                        Whose::Program(number) => self.program_flowed(number),
+                if let Some((now, owner)) = self.pipes.finish() {
+                    self.events.move_on(now);
+                    match owner {
+                        FlowOwner::Engine(at) => self.flowed(at),
+                        FlowOwner::Thread(number) => self.thread_flowed(number),
+                        FlowOwner::Program(number) => self.program_flowed(number),
                     }
                 }
                 continue;
             }
-            match self.agenda.next() {
-                None => return self.agenda.now(),
+            match self.events.next() {
+                None => return self.events.now(),
                 Some(Event::Thread(thread)) => self.go_on(thread),
                 Some(Event::Worked(number)) => self.worked(number),
                 Some(Event::Program(number)) => self.go_on_program(number),
@@ -202,12 +202,12 @@ impl World {
         }
     }
 
-    /// What it is, and what everything on it costs.
+    /// The machine and its costs.
     pub(crate) fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// Work descriptors that were executed, members of batches included.
+    /// Work descriptors executed, members of batches included.
     #[must_use]
     pub fn descriptors(&self) -> u64 {
         self.descriptors
@@ -219,20 +219,20 @@ impl World {
         self.refused
     }
 
-    /// Where the descriptors of a thread spent their time.
+    /// The time that a thread's descriptors spent in each stage.
     #[must_use]
     pub fn timeline(&self, thread: usize) -> &Timeline {
         &self.threads[thread].timeline
     }
 
-    /// The same if there is such a thread.
+    /// Like [`timeline`](World::timeline), but `None` if there is no such thread.
     pub(crate) fn timeline_if_any(&self, thread: usize) -> Option<&Timeline> {
         self.threads.get(thread).map(|thread| &thread.timeline)
     }
 
-    /// Events that have happened or will.
+    /// Events scheduled so far.
     #[must_use]
     pub fn events(&self) -> u64 {
-        self.agenda.scheduled()
+        self.events.scheduled()
     }
 }

@@ -1,6 +1,6 @@
-//! Threads whose operations a mover does: on their core, or by a device, or by both, as its policy says.
+//! Threads whose operations a mover executes: on their core, by a device, or by both, according to its policy.
 //!
-//! What it decides, `telpher_mover::Counsel` tells, which is the mover's own code; here it is carried out, as a program.
+//! `telpher_mover::DryRun`, the mover's own code, decides; a program carries the decisions out.
 
 use super::forecast::{SLICE, duration, moment, stretch};
 use super::pace::Pace;
@@ -16,12 +16,12 @@ use telpher_abi::Descriptor;
 use telpher_mover::{DryRun, Expected, Parts, QueueEntry, Retry, Topology};
 use telpher_portal::{QueueInfo, QueueMode};
 
-/// The kernel's distances. Source: ACPI, SLIT: 10 for a node itself; the others as firmware commonly tells them.
+/// The kernel's node distances. Source: ACPI, SLIT: 10 for the node itself; the others as in common firmware.
 const DISTANCES: [u32; 3] = [10, 12, 21];
 
-/// Where memory and threads are, as a mover asks for it.
+/// The nodes of memory and threads, for the mover's queries.
 #[derive(Debug)]
-struct Map {
+struct NodeMap {
     /// By node.
     sockets: Vec<usize>,
     /// Node of the thread that asks.
@@ -30,14 +30,14 @@ struct Map {
     memory: Mutex<BTreeMap<u64, u32>>,
 }
 
-impl Map {
+impl NodeMap {
     fn put(&self, address: u64, node: usize) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.insert(address, u32::try_from(node).unwrap_or(u32::MAX));
     }
 }
 
-impl Topology for Map {
+impl Topology for NodeMap {
     fn nodes(&self) -> u32 {
         u32::try_from(self.sockets.len()).unwrap_or(u32::MAX)
     }
@@ -48,7 +48,7 @@ impl Topology for Map {
     }
 
     fn of_this_thread(&self) -> Option<u32> {
-        // Relaxed: one thread simulates.
+        // Relaxed: the simulation runs on one thread.
         Some(self.here.load(Ordering::Relaxed))
     }
 
@@ -58,51 +58,51 @@ impl Topology for Map {
     }
 }
 
-/// One mover: its decisions, its queues, and its map.
+/// One mover: its decisions, its queues, and its node map.
 #[derive(Debug)]
-pub(super) struct Office {
+pub(super) struct MoverState {
     pub(super) counsel: DryRun,
     lanes: Vec<Lane>,
-    map: Arc<Map>,
+    map: Arc<NodeMap>,
     retry: Retry,
     wait: WaitCosts,
 }
 
-/// One descriptor under way.
-struct Flight {
+/// One descriptor in flight.
+struct InFlight {
     ticket: Ticket,
     lane: usize,
     room: QueueEntry,
     expected: Option<Expected>,
-    /// Which of the places of a shared out operation it has.
+    /// The slot of a split operation that it belongs to.
     place: usize,
 }
 
-/// One operation under way.
+/// One operation in one.
 struct Job {
     done: Done,
-    flights: Vec<Flight>,
+    in_flight: Vec<InFlight>,
     parts: Option<Parts>,
 }
 
 impl World {
-    /// Adds a thread whose operations a mover does. What [`timeline`](World::timeline) knows it by.
-    pub(super) fn add_moving(&mut self, stream: Stream, moves: Moves) -> usize {
+    /// Adds a thread whose operations a mover executes. Returns its number for [`timeline`](World::timeline).
+    pub(super) fn add_mover_thread(&mut self, stream: Stream, moves: Moves) -> usize {
         let number = self.add_account(stream);
-        let office = match self.movers.iter().find(|(known, _)| *known == moves) {
-            Some((_, office)) => Rc::clone(office),
+        let mover = match self.movers.iter().find(|(known, _)| *known == moves) {
+            Some((_, mover)) => Rc::clone(mover),
             None => {
-                let office = Rc::new(self.office_of(&moves, &self.lanes()));
-                self.movers.push((moves, Rc::clone(&office)));
-                office
+                let mover = Rc::new(self.mover_of(&moves, &self.lanes()));
+                self.movers.push((moves, Rc::clone(&mover)));
+                mover
             }
         };
         let (src, dst) = (self.places.add(stream.src), self.places.add(stream.dst));
-        office.map.put(src, stream.src.node);
-        office.map.put(dst, stream.dst.node);
+        mover.map.put(src, stream.src.node);
+        mover.map.put(dst, stream.dst.node);
         self.spawn(stream.core, move |core| async move {
             let core = core.with_library(stream.library).with_way(stream.through).with_walk(stream.walk);
-            Moving { core, office, stream, thread: number, src, dst }.run(Pace::new(&stream, number)).await;
+            MoverThread { core, mover, stream, thread: number, src, dst }.run(Pace::new(&stream, number)).await;
         });
         number
     }
@@ -120,7 +120,7 @@ impl World {
         self.devices.iter().enumerate().flat_map(of).collect()
     }
 
-    /// What a client of a queue is told of it.
+    /// The description of a queue for its clients.
     pub(crate) fn queue_info(&self, lane: Lane) -> QueueInfo {
         let dsa = &self.devices[usize::from(lane.device)];
         let (config, capabilities) = (dsa.model.wq_cfg(lane.wq), dsa.model.capabilities());
@@ -138,10 +138,10 @@ impl World {
     }
 
     /// A mover over these queues.
-    pub(super) fn office_of(&self, moves: &Moves, lanes: &[Lane]) -> Office {
+    pub(super) fn mover_of(&self, moves: &Moves, lanes: &[Lane]) -> MoverState {
         let there = |lane: &&Lane| usize::from(lane.device) < self.devices.len();
         let lanes: Vec<Lane> = lanes.iter().filter(there).copied().collect();
-        let map = Arc::new(Map {
+        let map = Arc::new(NodeMap {
             sockets: self.machine.nodes.iter().map(|node| node.socket).collect(),
             here: AtomicU32::new(0),
             memory: Mutex::default(),
@@ -149,21 +149,21 @@ impl World {
         let policy = moves.policy();
         let topology = Arc::clone(&map) as Arc<dyn Topology>;
         let counsel = DryRun::new(lanes.iter().map(|lane| self.queue_info(*lane)), policy, topology);
-        Office { counsel, lanes, map, retry: policy.retry, wait: self.machine.wait }
+        MoverState { counsel, lanes, map, retry: policy.retry, wait: self.machine.wait }
     }
 }
 
 /// A thread and its mover.
-struct Moving {
+struct MoverThread {
     core: Core,
-    office: Rc<Office>,
+    mover: Rc<MoverState>,
     stream: Stream,
     thread: usize,
     src: u64,
     dst: u64,
 }
 
-impl Moving {
+impl MoverThread {
     async fn run(self, mut pace: Pace) {
         let mut jobs: VecDeque<Job> = VecDeque::new();
         for _ in 0..self.stream.submissions {
@@ -202,13 +202,13 @@ impl Moving {
         self.core.software(self.stream.op, bytes, self.stream.src, self.stream.dst).await;
     }
 
-    /// Begins an operation; what is left to wait for.
+    /// Begins an operation; returns the work to wait for.
     async fn begin(&self, done: Done) -> Option<Job> {
-        let Office { counsel, lanes, map, .. } = &*self.office;
+        let MoverState { counsel, lanes, map, .. } = &*self.mover;
         let Stream { op, .. } = self.stream;
-        // Relaxed: one thread simulates.
+        // Relaxed: the simulation runs on one thread.
         map.here.store(u32::try_from(self.core.node()).unwrap_or(u32::MAX), Ordering::Relaxed);
-        let mut job = Job { done, flights: Vec::new(), parts: None };
+        let mut job = Job { done, in_flight: Vec::new(), parts: None };
         if !counsel.goes_to_a_device(op, done.bytes) {
             self.by_core(done.bytes).await;
             self.core.done(done);
@@ -217,7 +217,7 @@ impl Moving {
         let whole = self.descriptor(0, done.bytes);
         if let Some(mut parts) = counsel.parts(&whole, done.bytes, self.thread) {
             for place in 0..parts.depth() {
-                self.send_part(&mut parts, place, &mut job.flights).await;
+                self.send_part(&mut parts, place, &mut job.in_flight).await;
             }
             job.parts = Some(parts);
             return Some(job);
@@ -225,40 +225,40 @@ impl Moving {
         let first = counsel.first(&whole, self.thread);
         for turn in 0..lanes.len() {
             let lane = (first + turn) % lanes.len();
-            for _ in 0..=self.office.retry.attempts {
-                if let Some(flight) = self.send(lane, 0, done.bytes, 0).await {
-                    job.flights.push(flight);
+            for _ in 0..=self.mover.retry.attempts {
+                if let Some(one) = self.send(lane, 0, done.bytes, 0).await {
+                    job.in_flight.push(one);
                     return Some(job);
                 }
-                self.core.busy(self.office.wait.look.max(stretch(self.office.retry.pause))).await;
+                self.core.busy(self.mover.wait.look.max(stretch(self.mover.retry.pause))).await;
             }
         }
-        // No queue has room: the core is not patient.
+        // No queue has room: the core executes the operation.
         self.by_core(done.bytes).await;
         self.core.done(done);
         None
     }
 
     /// Sends one descriptor to a queue, if it has room.
-    async fn send(&self, lane: usize, start: u64, bytes: u64, place: usize) -> Option<Flight> {
-        let counsel = &self.office.counsel;
+    async fn send(&self, lane: usize, start: u64, bytes: u64, place: usize) -> Option<InFlight> {
+        let counsel = &self.mover.counsel;
         let room = counsel.enter(lane)?;
         let at = self.core.now();
-        let Some(ticket) = self.core.try_submit(self.office.lanes[lane], self.descriptor(start, bytes)).await else {
+        let Some(ticket) = self.core.try_submit(self.mover.lanes[lane], self.descriptor(start, bytes)).await else {
             counsel.leave(lane, room);
             return None;
         };
         let expected = (self.stream.wait == Wait::Sleep)
             .then(|| counsel.expect(lane, self.stream.op, bytes, moment(at)))
             .flatten();
-        Some(Flight { ticket, lane, room, expected, place })
+        Some(InFlight { ticket, lane, room, expected, place })
     }
 
-    /// Sends the next part to the queue of a place; whether there was one and it had room.
-    async fn send_part(&self, parts: &mut Parts, place: usize, flights: &mut Vec<Flight>) -> bool {
+    /// Sends the next part to the queue of a slot; returns false if there is no part or no room.
+    async fn send_part(&self, parts: &mut Parts, place: usize, in_flight: &mut Vec<InFlight>) -> bool {
         let Some((start, bytes)) = parts.next_for_device() else { return false };
         match self.send(parts.queue(place), start, bytes, place).await {
-            Some(flight) => flights.push(flight),
+            Some(one) => in_flight.push(one),
             None => {
                 parts.put_back(start);
                 return false;
@@ -267,47 +267,49 @@ impl Moving {
         true
     }
 
-    /// Waits for an operation, and does of it what falls to the thread.
+    /// Waits for an operation, and executes the thread's parts of it.
     async fn finish(&self, mut job: Job) {
         loop {
-            let landed: Vec<Flight> = job.flights.extract_if(.., |flight| flight.ticket.is_done()).collect();
-            for flight in landed {
-                self.office.counsel.leave(flight.lane, flight.room);
+            let completed: Vec<InFlight> = job.in_flight.extract_if(.., |one| one.ticket.is_done()).collect();
+            for one in completed {
+                self.mover.counsel.leave(one.lane, one.room);
                 if let Some(parts) = &mut job.parts {
-                    self.send_part(parts, flight.place, &mut job.flights).await;
+                    self.send_part(parts, one.place, &mut job.in_flight).await;
                 }
             }
             let by_thread = match &mut job.parts {
-                Some(parts) if job.flights.is_empty() => parts.next_for_cpu(),
+                Some(parts) if job.in_flight.is_empty() => parts.next_for_cpu(),
                 Some(parts) => parts.next_for_waiting_thread(),
                 None => None,
             };
             if let Some((_, bytes)) = by_thread {
                 self.by_core(bytes).await;
-            } else if job.flights.is_empty() {
+            } else if job.in_flight.is_empty() {
                 break;
             } else {
-                self.wait(&job.flights).await;
+                self.wait(&job.in_flight).await;
             }
         }
         self.core.done(job.done);
     }
 
-    /// Waits until one of several has landed.
-    async fn wait(&self, flights: &[Flight]) {
-        let first = flights.iter().min_by_key(|flight| flight.expected.map(|expected| expected.due()));
+    /// Waits until one of several descriptors completes.
+    async fn wait(&self, in_flight: &[InFlight]) {
+        let first = in_flight.iter().min_by_key(|one| one.expected.map(|expected| expected.due()));
         match (self.stream.wait, first) {
-            (Wait::Sleep, Some(Flight { ticket, expected: Some(expected), .. })) => self.sleep(ticket, expected).await,
+            (Wait::Sleep, Some(InFlight { ticket, expected: Some(expected), .. })) => {
+                self.sleep(ticket, expected).await
+            }
             _ => {
-                let tickets: Vec<&Ticket> = flights.iter().map(|flight| &flight.ticket).collect();
+                let tickets: Vec<&Ticket> = in_flight.iter().map(|one| &one.ticket).collect();
                 self.core.wait_any(&tickets, self.stream.wait).await;
             }
         }
     }
 
-    /// Sleeps and looks until a record is there.
+    /// Sleeps and polls until a record is written.
     async fn sleep(&self, ticket: &Ticket, expected: &Expected) {
-        let (counsel, wake_up) = (&self.office.counsel, self.office.wait.wake_up);
+        let (counsel, wake_up) = (&self.mover.counsel, self.mover.wait.wake_up);
         let mut waiting = counsel.wait();
         while !self.core.look(ticket).await {
             match counsel.nap(&mut waiting, expected, moment(self.core.now())) {

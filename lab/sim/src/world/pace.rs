@@ -1,18 +1,18 @@
-//! When a thread's operations come, and how large they are.
+//! Arrival times and sizes of a thread's operations.
 
-use crate::dice::Dice;
 use crate::ps::Ps;
+use crate::rng::Rng;
 use crate::work::{Arrivals, Sizes, Stream};
 
-/// The pace of one thread.
+/// The arrivals of one thread.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     arrivals: Arrivals,
-    /// When the next operation arrives, where they arrive by themselves.
+    /// When the next operation arrives; `None` for closed arrivals.
     next: Option<Ps>,
     sizes: Sizes,
     size: u32,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Pace {
@@ -22,7 +22,7 @@ impl Pace {
             next: None,
             sizes: stream.sizes,
             size: stream.size,
-            dice: Dice::new(stream.seed, thread as u64),
+            rng: Rng::new(stream.seed, thread as u64),
         };
         if stream.arrivals != Arrivals::Closed {
             pace.next = Some(Ps::ZERO);
@@ -31,13 +31,13 @@ impl Pace {
         pace
     }
 
-    /// Operations arrive by themselves.
+    /// True if operations arrive independently of completions.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.next.is_some()
     }
 
-    /// The next operation may begin: since when, or when it will.
+    /// Returns the arrival of the next operation if it may begin now, otherwise when it will arrive.
     #[inline]
     pub(super) fn due(&self, now: Ps) -> Result<Ps, Ps> {
         match self.next {
@@ -47,7 +47,7 @@ impl Pace {
         }
     }
 
-    /// One operation is begun; the next arrives later.
+    /// An operation has begun; determines the next arrival.
     #[inline]
     pub(super) fn advance(&mut self) {
         let Some(at) = self.next else { return };
@@ -55,13 +55,13 @@ impl Pace {
         self.next = Some(match self.arrivals {
             Arrivals::Closed => at,
             Arrivals::Even(per_second) => at + mean(per_second),
-            Arrivals::Poisson(per_second) => at + self.dice.exponential(mean(per_second)),
+            Arrivals::Poisson(per_second) => at + self.rng.exponential(mean(per_second)),
         });
     }
 
     /// The size of the next operation.
     #[inline]
     pub(super) fn size(&mut self) -> u32 {
-        self.sizes.one(&mut self.dice).unwrap_or(self.size)
+        self.sizes.one(&mut self.rng).unwrap_or(self.size)
     }
 }

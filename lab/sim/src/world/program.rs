@@ -1,13 +1,14 @@
-//! Programs: threads whose work is written as ordinary code, an `async fn` for each.
+//! Programs: threads whose work is written as ordinary code, as an `async fn`.
 //!
-//! A program does one thing at a time; each `.await` is an [`Act`] that it lays on its desk, and the world polls it again when that is
-//! over, at that time. So a program reads like the thread it stands for, and thousands of them cost a small allocation each.
+//! A program does one thing at a time. Each `.await` puts an [`Act`] into the state that the program shares with the
+//! world, and the world polls the program again when the act is done. So a program reads like the thread that it
+//! represents, and each costs only a small allocation.
 
 use super::cycles::Cycles;
 use super::descriptors::{descriptor, needs_record};
-use super::memory::Haul;
+use super::memory::CoreRoute;
 use super::software::Task;
-use super::{Event, Whose, World};
+use super::{Event, FlowOwner, World};
 use crate::machine::Rate;
 use crate::places::Place;
 use crate::ps::Ps;
@@ -21,53 +22,53 @@ use std::task::{Context, Poll, Waker};
 use telpher_abi::{Descriptor, Opcode};
 use telpher_model::Response;
 
-/// What a program lays before the world.
+/// A request from a program to the world.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// Its core works for a while.
+    /// Its core works for a time.
     Busy(Ps),
-    /// Its core has nothing to do for a while.
+    /// Its core is idle for a time.
     Sleep(Ps),
-    /// Its core does an operation itself.
+    /// Its core executes an operation.
     Software { op: Opcode, bytes: u64, places: [Place; 2], walk: Walk },
-    /// It submits the work of a ticket.
+    /// It submits the work of a ticket. If `patient`, it retries until the queue takes it.
     Submit { ticket: u32, patient: bool },
-    /// It looks at a ticket's record.
+    /// It polls a ticket's record once.
     Look,
-    /// It waits for the record of one of the tickets in the papers, or so long.
+    /// It waits for the record of one of the `wanted` tickets, with an optional timeout.
     Wait(Wait, Option<Ps>),
-    /// It waits until all who are expected at a barrier are there.
+    /// It waits at a barrier.
     Meet(usize),
-    /// It waits for one of the gifts of a signal.
+    /// It takes a permit of a signal, or waits for one.
     Until(usize),
-    /// Its core reads, or writes, so many bytes of a node at most so fast.
+    /// Its core reads or writes bytes of a node, with a limited rate.
     Traffic { bytes: u64, node: usize, write: bool, most: Rate, sharing: u32 },
 }
 
-/// What programs and world tell each other.
+/// The state shared by programs and world.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Desk(Rc<RefCell<Papers>>);
+pub(super) struct Shared(Rc<RefCell<State>>);
 
 #[derive(Debug, Default)]
-struct Papers {
+struct State {
     now: Ps,
-    /// What the program that runs lays down.
+    /// The act of the running program.
     act: Option<Act>,
-    /// The tickets it waits for.
+    /// The tickets that it waits for.
     wanted: Vec<u32>,
-    tickets: Vec<Slip>,
+    tickets: Vec<TicketState>,
     free: Vec<u32>,
-    barriers: Vec<Meeting>,
-    signals: Vec<Gifts>,
-    /// Programs that got what they waited for from the one that runs.
+    barriers: Vec<BarrierState>,
+    signals: Vec<SignalState>,
+    /// Programs that the running program released.
     woken: Vec<u32>,
     /// By program.
     cycles: Vec<Cycles>,
-    /// What the program that runs has done for threads.
+    /// Operations that the running program has finished for threads.
     done: Vec<Done>,
 }
 
-/// An operation that a program did for a thread.
+/// An operation that a program executed for a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
     pub(super) thread: usize,
@@ -76,48 +77,48 @@ pub(super) struct Done {
     pub(super) bytes: u64,
 }
 
-/// A piece of work that a program gave away.
+/// The state of a ticket.
 #[derive(Clone, Debug)]
-struct Slip {
+struct TicketState {
     descriptor: Descriptor,
     /// A batch's members, until they are submitted.
     members: Vec<Descriptor>,
-    /// Where a list for batches is that this number's tickets had.
+    /// Address of the batch list that this number's earlier tickets used.
     list: Option<u64>,
     lane: Lane,
     library: Library,
     through: Through,
-    /// A queue had room for it.
+    /// The queue has taken it.
     taken: bool,
     done: Option<Ps>,
-    /// Who waits for it.
+    /// The program that waits for it.
     waiter: Option<u32>,
-    /// Nobody will ask any more.
+    /// The ticket was dropped.
     dropped: bool,
 }
 
 #[derive(Debug, Default)]
-struct Meeting {
+struct BarrierState {
     expected: usize,
     there: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
-struct Gifts {
-    /// Given, and not yet taken.
+struct SignalState {
+    /// Permits released and not yet taken.
     left: u64,
     waiting: VecDeque<u32>,
 }
 
-/// Work in flight. Dropped, it goes on, and nobody will know.
+/// Work in flight. Dropping the ticket does not cancel it.
 #[derive(Debug)]
 pub struct Ticket {
     number: u32,
-    desk: Desk,
+    shared: Shared,
 }
 
 impl Ticket {
-    /// Its record is written. A program that asks its core for it takes [`Core::look`].
+    /// True if its record is written. A program whose core polls for it uses [`Core::look`].
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.done_at().is_some()
@@ -126,17 +127,17 @@ impl Ticket {
     /// When its record was written.
     #[must_use]
     pub fn done_at(&self) -> Option<Ps> {
-        self.desk.0.borrow().tickets[self.number as usize].done
+        self.shared.0.borrow().tickets[self.number as usize].done
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut papers = self.desk.0.borrow_mut();
-        let slip = &mut papers.tickets[self.number as usize];
-        slip.dropped = true;
-        if slip.done.is_some() {
-            papers.free.push(self.number);
+        let mut state = self.shared.0.borrow_mut();
+        let entry = &mut state.tickets[self.number as usize];
+        entry.dropped = true;
+        if entry.done.is_some() {
+            state.free.push(self.number);
         }
     }
 }
@@ -145,12 +146,12 @@ impl Drop for Ticket {
 #[derive(Clone, Debug)]
 pub struct Barrier(usize);
 
-/// What programs give each other: each gift lets one who waits for it go on, in the order in which they came. A lock is one with one
-/// gift, a run queue one with a gift for each core.
+/// A counting semaphore between programs; waiting programs are served in order of arrival. A lock is a signal with one
+/// permit, a run queue a signal with one permit per core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signal(usize);
 
-/// The core a program is on: what it can do, and with what software.
+/// The core of a program: its operations, and the software that it uses.
 #[derive(Clone, Debug)]
 pub struct Core {
     node: usize,
@@ -158,23 +159,23 @@ pub struct Core {
     library: Library,
     through: Through,
     walk: Walk,
-    desk: Desk,
+    shared: Shared,
 }
 
-/// An act under way: laid down at the first poll, over at the second.
-struct Doing<'a> {
-    desk: &'a Desk,
+/// An act in progress: started at the first poll, done at the second.
+struct ActFuture<'a> {
+    shared: &'a Shared,
     act: Option<Act>,
 }
 
-impl Future for Doing<'_> {
+impl Future for ActFuture<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
         match self.act.take() {
             None => Poll::Ready(()),
             act => {
-                self.desk.0.borrow_mut().act = act;
+                self.shared.0.borrow_mut().act = act;
                 Poll::Pending
             }
         }
@@ -182,73 +183,73 @@ impl Future for Doing<'_> {
 }
 
 impl Core {
-    fn does(&self, act: Act) -> Doing<'_> {
-        Doing { desk: &self.desk, act: Some(act) }
+    fn run(&self, act: Act) -> ActFuture<'_> {
+        ActFuture { shared: &self.shared, act: Some(act) }
     }
 
-    /// The same core with another library before its queues.
+    /// The same core with another library for its submissions.
     #[must_use]
     pub fn with_library(&self, library: Library) -> Core {
         Core { library, ..self.clone() }
     }
 
-    /// The same core with another way to its queues.
+    /// The same core with another submission method.
     #[must_use]
     pub fn with_way(&self, through: Through) -> Core {
         Core { through, ..self.clone() }
     }
 
-    /// The same core whose own operations follow each other otherwise; at first each is [`Walk::Alone`].
+    /// The same core with another access pattern of its own operations; the default is [`Walk::Alone`].
     #[must_use]
     pub fn with_walk(&self, walk: Walk) -> Core {
         Core { walk, ..self.clone() }
     }
 
-    /// What time it is.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Ps {
-        self.desk.0.borrow().now
+        self.shared.0.borrow().now
     }
 
-    /// Node the core is at.
+    /// Memory node of the core.
     #[must_use]
     pub fn node(&self) -> usize {
         self.node
     }
 
-    /// What its program spent its time on so far.
+    /// The time of its program so far, by kind.
     #[must_use]
     pub fn cycles(&self) -> Cycles {
-        self.desk.0.borrow().cycles.get(self.program).copied().unwrap_or_default()
+        self.shared.0.borrow().cycles.get(self.program).copied().unwrap_or_default()
     }
 
-    /// Works for a while on what needs no memory.
+    /// Works for `time` without memory accesses.
     pub async fn busy(&self, time: Ps) {
-        self.does(Act::Busy(time)).await;
+        self.run(Act::Busy(time)).await;
     }
 
-    /// Does nothing for a while.
+    /// Is idle for `time`.
     pub async fn sleep(&self, time: Ps) {
-        self.does(Act::Sleep(time)).await;
+        self.run(Act::Sleep(time)).await;
     }
 
-    /// Does an operation itself.
+    /// Executes an operation on the core.
     pub async fn software(&self, op: Opcode, bytes: u64, src: Place, dst: Place) {
-        self.does(Act::Software { op, bytes, places: [src, dst], walk: self.walk }).await;
+        self.run(Act::Software { op, bytes, places: [src, dst], walk: self.walk }).await;
     }
 
-    /// Gives an operation on two regions (see [`World::places`]) to a queue; over when the core may go on. A full queue is asked
-    /// again until it has room.
+    /// Submits an operation on two regions (see [`World::places`]) to a queue; returns when the core may continue.
+    /// Retries a full queue until it has room.
     pub async fn submit(&self, lane: Lane, descriptor: Descriptor) -> Ticket {
         self.send(lane, descriptor, Vec::new(), true).await.0
     }
 
-    /// The same for several operations as one batch; of one, that by itself.
+    /// Like `submit`, for several operations as one batch; a single one is submitted alone.
     pub async fn submit_batch(&self, lane: Lane, members: &[Descriptor]) -> Ticket {
         self.send_batch(lane, members, true).await.0
     }
 
-    /// Gives an operation to a queue if it has room.
+    /// Submits an operation to a queue if it has room.
     pub async fn try_submit(&self, lane: Lane, descriptor: Descriptor) -> Option<Ticket> {
         let (ticket, taken) = self.send(lane, descriptor, Vec::new(), false).await;
         taken.then_some(ticket)
@@ -275,22 +276,22 @@ impl Core {
         patient: bool,
     ) -> (Ticket, bool) {
         let number = self.issue(lane, descriptor, members);
-        self.does(Act::Submit { ticket: number, patient }).await;
-        let ticket = Ticket { number, desk: self.desk.clone() };
-        let mut papers = self.desk.0.borrow_mut();
-        let (now, slip) = (papers.now, number as usize);
-        let taken = papers.tickets[slip].taken;
+        self.run(Act::Submit { ticket: number, patient }).await;
+        let ticket = Ticket { number, shared: self.shared.clone() };
+        let mut state = self.shared.0.borrow_mut();
+        let (now, index) = (state.now, number as usize);
+        let taken = state.tickets[index].taken;
         if !taken {
-            // Nobody has it; its number is free when the ticket is dropped.
-            papers.tickets[slip].done = Some(now);
+            // The queue did not take it; its number becomes free when the ticket is dropped.
+            state.tickets[index].done = Some(now);
         }
-        drop(papers);
+        drop(state);
         (ticket, taken)
     }
 
-    /// Looks whether a record is there, which takes a moment.
+    /// Polls once for a record, which takes a short time.
     pub async fn look(&self, ticket: &Ticket) -> bool {
-        self.does(Act::Look).await;
+        self.run(Act::Look).await;
         ticket.is_done()
     }
 
@@ -299,71 +300,72 @@ impl Core {
         self.wait_any(&[ticket], how).await;
     }
 
-    /// Polls for a record for a while; whether it came.
+    /// Polls for a record for at most `at_most`; returns whether it was written.
     pub async fn poll(&self, ticket: &Ticket, at_most: Ps) -> bool {
         {
-            let mut papers = self.desk.0.borrow_mut();
-            papers.wanted.clear();
-            papers.wanted.push(ticket.number);
+            let mut state = self.shared.0.borrow_mut();
+            state.wanted.clear();
+            state.wanted.push(ticket.number);
         }
-        self.does(Act::Wait(Wait::Poll, Some(at_most))).await;
+        self.run(Act::Wait(Wait::Poll, Some(at_most))).await;
         ticket.is_done()
     }
 
-    /// An operation of a thread that somebody accounts for is done.
+    /// Reports an operation that was executed for a thread.
     pub(super) fn done(&self, done: Done) {
-        self.desk.0.borrow_mut().done.push(done);
+        self.shared.0.borrow_mut().done.push(done);
     }
 
-    /// Waits until one of several records is there, and looks which: the first of them that is. Of none there is nothing to wait for.
+    /// Waits until one of several records is written, and returns the index of the first that is. Returns 0 at once if
+    /// there are none.
     pub async fn wait_any(&self, tickets: &[&Ticket], how: Wait) -> usize {
         if tickets.is_empty() {
             return 0;
         }
         {
-            let mut papers = self.desk.0.borrow_mut();
-            papers.wanted.clear();
-            papers.wanted.extend(tickets.iter().map(|ticket| ticket.number));
+            let mut state = self.shared.0.borrow_mut();
+            state.wanted.clear();
+            state.wanted.extend(tickets.iter().map(|ticket| ticket.number));
         }
-        self.does(Act::Wait(how, None)).await;
+        self.run(Act::Wait(how, None)).await;
         tickets.iter().position(|ticket| ticket.is_done()).unwrap_or(0)
     }
 
-    /// Reads, or writes, so many bytes of a node, at most so fast, as one of so many hardware threads of its core.
+    /// Reads or writes `bytes` of a node, at most at the rate `most`, as one of `sharing` hardware threads of its core.
     pub async fn traffic(&self, bytes: u64, node: usize, write: bool, most: Rate, sharing: u32) {
-        self.does(Act::Traffic { bytes, node, write, most, sharing }).await;
+        self.run(Act::Traffic { bytes, node, write, most, sharing }).await;
     }
 
-    /// Waits for a gift of a signal; takes no time where one is left.
+    /// Waits for a permit of a signal; takes no time if one is available.
     pub async fn until(&self, signal: Signal) {
-        self.does(Act::Until(signal.0)).await;
+        self.run(Act::Until(signal.0)).await;
     }
 
-    /// Gives one.
+    /// Releases a permit.
     pub fn give(&self, signal: Signal) {
-        let papers = &mut *self.desk.0.borrow_mut();
-        let gifts = &mut papers.signals[signal.0];
-        match gifts.waiting.pop_front() {
-            Some(program) => papers.woken.push(program),
-            None => gifts.left += 1,
+        let state = &mut *self.shared.0.borrow_mut();
+        let permits = &mut state.signals[signal.0];
+        match permits.waiting.pop_front() {
+            Some(program) => state.woken.push(program),
+            None => permits.left += 1,
         }
     }
 
-    /// Programs that wait for a gift.
+    /// The number of programs that wait for a permit.
     #[must_use]
     pub fn waiting(&self, signal: Signal) -> usize {
-        self.desk.0.borrow().signals[signal.0].waiting.len()
+        self.shared.0.borrow().signals[signal.0].waiting.len()
     }
 
-    /// Waits for all whom a barrier expects.
+    /// Waits at a barrier for all programs that it expects.
     pub async fn meet(&self, barrier: &Barrier) {
-        self.does(Act::Meet(barrier.0)).await;
+        self.run(Act::Meet(barrier.0)).await;
     }
 
     fn issue(&self, lane: Lane, descriptor: Descriptor, members: Vec<Descriptor>) -> u32 {
-        let mut papers = self.desk.0.borrow_mut();
-        let number = papers.free.pop().unwrap_or_else(|| u32::try_from(papers.tickets.len()).unwrap_or(u32::MAX));
-        let mut slip = Slip {
+        let mut state = self.shared.0.borrow_mut();
+        let number = state.free.pop().unwrap_or_else(|| u32::try_from(state.tickets.len()).unwrap_or(u32::MAX));
+        let mut entry = TicketState {
             descriptor: descriptor.with_record(record_of(number)),
             members,
             list: None,
@@ -375,12 +377,12 @@ impl Core {
             waiter: None,
             dropped: false,
         };
-        match papers.tickets.get_mut(number as usize) {
+        match state.tickets.get_mut(number as usize) {
             Some(old) => {
-                slip.list = old.list;
-                *old = slip;
+                entry.list = old.list;
+                *old = entry;
             }
-            None => papers.tickets.push(slip),
+            None => state.tickets.push(entry),
         }
         number
     }
@@ -391,7 +393,7 @@ fn record_of(ticket: u32) -> u64 {
     3 << 61 | u64::from(ticket) << 6
 }
 
-/// A record is a program's.
+/// True if the record is a program's.
 pub(super) fn is_program(record: u64) -> bool {
     record >> 61 == 3
 }
@@ -400,14 +402,14 @@ pub(super) fn is_program(record: u64) -> bool {
 pub(super) struct Program {
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     node: usize,
-    /// Since when it waits for records, and how; and the tickets they are of.
+    /// Since when it waits for records, and how; and their tickets.
     waits: Option<(Ps, Wait)>,
     watched: Vec<u32>,
-    /// Which of its waits that is.
+    /// The number of that wait.
     turn: u32,
     /// Since when it waits for an entry of a queue.
     blocked: Option<Ps>,
-    /// The core's own work under way: since when.
+    /// The operation that its core executes now, and since when.
     task: Option<(Task, Ps)>,
 }
 
@@ -418,7 +420,7 @@ impl fmt::Debug for Program {
 }
 
 impl World {
-    /// Adds a program on a core of a node; it begins at once. Its number.
+    /// Adds a program on a core of a node and returns its number. It begins at once.
     pub fn spawn<P, F>(&mut self, node: usize, program: P) -> usize
     where
         P: FnOnce(Core) -> F,
@@ -426,8 +428,8 @@ impl World {
     {
         let number = self.programs.len();
         let (library, through, walk) = (Library::default(), Through::default(), Walk::default());
-        let core = Core { node, program: number, library, through, walk, desk: self.desk.clone() };
-        self.desk.0.borrow_mut().cycles.push(Cycles::default());
+        let core = Core { node, program: number, library, through, walk, shared: self.shared.clone() };
+        self.shared.0.borrow_mut().cycles.push(Cycles::default());
         let future: Pin<Box<dyn Future<Output = ()>>> = Box::pin(program(core));
         self.programs.push(Program {
             future: Some(future),
@@ -438,22 +440,22 @@ impl World {
             blocked: None,
             task: None,
         });
-        self.agenda.after(Ps::ZERO, Event::Program(u32::try_from(number).unwrap_or(u32::MAX)));
+        self.events.after(Ps::ZERO, Event::Program(u32::try_from(number).unwrap_or(u32::MAX)));
         number
     }
 
-    /// A barrier for so many programs; it can be met again and again.
+    /// Creates a reusable barrier for `expected` programs.
     pub fn barrier(&mut self, expected: usize) -> Barrier {
-        let mut papers = self.desk.0.borrow_mut();
-        papers.barriers.push(Meeting { expected, there: Vec::new() });
-        Barrier(papers.barriers.len() - 1)
+        let mut state = self.shared.0.borrow_mut();
+        state.barriers.push(BarrierState { expected, there: Vec::new() });
+        Barrier(state.barriers.len() - 1)
     }
 
-    /// A signal with so many gifts to begin with.
-    pub fn signal(&mut self, gifts: u64) -> Signal {
-        let mut papers = self.desk.0.borrow_mut();
-        papers.signals.push(Gifts { left: gifts, waiting: VecDeque::new() });
-        Signal(papers.signals.len() - 1)
+    /// Creates a signal with an initial number of permits.
+    pub fn signal(&mut self, permits: u64) -> Signal {
+        let mut state = self.shared.0.borrow_mut();
+        state.signals.push(SignalState { left: permits, waiting: VecDeque::new() });
+        Signal(state.signals.len() - 1)
     }
 
     /// The descriptor of an operation on two regions of [`places`](World::places), for [`Core::submit`].
@@ -462,41 +464,41 @@ impl World {
         descriptor(op, src, dst, size)
     }
 
-    /// What a program spent its time on.
+    /// The time of a program by kind.
     #[must_use]
     pub fn cycles(&self, program: usize) -> Cycles {
-        self.desk.0.borrow().cycles.get(program).copied().unwrap_or_default()
+        self.shared.0.borrow().cycles.get(program).copied().unwrap_or_default()
     }
 
-    /// Accounts for what a program did.
+    /// Changes the times of a program.
     pub(super) fn did(&mut self, program: u32, what: impl FnOnce(&mut Cycles)) {
-        what(&mut self.desk.0.borrow_mut().cycles[program as usize]);
+        what(&mut self.shared.0.borrow_mut().cycles[program as usize]);
     }
 
-    /// A program's core works for a while; then it goes on.
+    /// A program's core works for a time; then the program continues.
     fn works(&mut self, program: u32, time: Ps) {
         self.did(program, |cycles| cycles.busy += time);
-        self.agenda.after(time, Event::Program(program));
+        self.events.after(time, Event::Program(program));
     }
 
-    /// What a program's act is over; it says what comes next.
+    /// A program's act is done: polls it for the next one.
     pub(super) fn go_on_program(&mut self, number: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let program = &mut self.programs[number as usize];
         let Some(future) = program.future.as_mut() else { return };
-        self.desk.0.borrow_mut().now = now;
+        self.shared.0.borrow_mut().now = now;
         let over = future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
         if over {
             program.future = None;
         }
-        let mut papers = self.desk.0.borrow_mut();
-        let act = papers.act.take();
-        for other in papers.woken.drain(..) {
-            self.agenda.after(Ps::ZERO, Event::Program(other));
+        let mut state = self.shared.0.borrow_mut();
+        let act = state.act.take();
+        for other in state.woken.drain(..) {
+            self.events.after(Ps::ZERO, Event::Program(other));
         }
-        let done = std::mem::take(&mut papers.done);
-        let cycles = papers.cycles[number as usize];
-        drop(papers);
+        let done = std::mem::take(&mut state.done);
+        let cycles = state.cycles[number as usize];
+        drop(state);
         for done in done {
             self.account(done.thread, done, cycles);
         }
@@ -506,17 +508,17 @@ impl World {
     }
 
     fn begin(&mut self, number: u32, act: Act) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         match act {
             Act::Busy(time) => self.works(number, time),
             Act::Sleep(time) => {
                 self.did(number, |cycles| cycles.idle += time);
-                self.agenda.after(time, Event::Program(number));
+                self.events.after(time, Event::Program(number));
             }
             Act::Software { op, bytes, places, walk } => {
                 let task = self.task(self.programs[number as usize].node, op, bytes, places, walk);
                 self.programs[number as usize].task = Some((task, now));
-                self.begin_task(task, Whose::Program(number), Event::Program(number));
+                self.begin_task(task, FlowOwner::Program(number), Event::Program(number));
                 if !task.flows() {
                     self.did(number, |cycles| cycles.busy += task.besides());
                 }
@@ -524,104 +526,103 @@ impl World {
             Act::Traffic { bytes, node, write, most, sharing } => {
                 let (core, once) = (self.programs[number as usize].node, Some((node, 1)));
                 let (read, write) = if write { (None, once) } else { (once, None) };
-                let task = Task::through(self.core_class(Haul { core, read, write, most, sharing }), bytes);
+                let task = Task::through(self.core_class(CoreRoute { core, read, write, most, sharing }), bytes);
                 self.programs[number as usize].task = Some((task, now));
-                self.begin_task(task, Whose::Program(number), Event::Program(number));
+                self.begin_task(task, FlowOwner::Program(number), Event::Program(number));
             }
             Act::Until(signal) => {
-                let gifts = &mut self.desk.0.borrow_mut().signals[signal];
-                match gifts.left.checked_sub(1) {
+                let permits = &mut self.shared.0.borrow_mut().signals[signal];
+                match permits.left.checked_sub(1) {
                     Some(left) => {
-                        gifts.left = left;
-                        self.agenda.after(Ps::ZERO, Event::Program(number));
+                        permits.left = left;
+                        self.events.after(Ps::ZERO, Event::Program(number));
                     }
-                    None => gifts.waiting.push_back(number),
+                    None => permits.waiting.push_back(number),
                 }
             }
             Act::Submit { ticket, patient } => self.send(number, ticket, patient),
             Act::Look => self.works(number, self.machine.wait.look),
             Act::Wait(how, at_most) => self.begin_wait(number, how, at_most),
             Act::Meet(barrier) => {
-                let mut papers = self.desk.0.borrow_mut();
-                let meeting = &mut papers.barriers[barrier];
-                meeting.there.push(number);
-                if meeting.there.len() >= meeting.expected {
-                    for other in meeting.there.drain(..) {
-                        self.agenda.after(Ps::ZERO, Event::Program(other));
+                let mut state = self.shared.0.borrow_mut();
+                let waiting = &mut state.barriers[barrier];
+                waiting.there.push(number);
+                if waiting.there.len() >= waiting.expected {
+                    for other in waiting.there.drain(..) {
+                        self.events.after(Ps::ZERO, Event::Program(other));
                     }
                 }
             }
         }
     }
 
-    /// The class of what a core of a node reads or writes at another.
-    /// The last byte of a program's own operation has gone.
+    /// The last byte of a program's own operation has flowed.
     pub(super) fn program_flowed(&mut self, number: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let Some((task, since)) = self.programs[number as usize].task.take() else { return };
         self.did(number, |cycles| cycles.busy += now.since(since) + task.besides());
         self.task_flowed(task, Event::Program(number));
     }
 
-    /// A program prepares what a ticket is for and sends it, once there is an entry for it.
+    /// A program prepares the work of a ticket and submits it as soon as there is an entry for it.
     pub(super) fn send(&mut self, number: u32, ticket: u32, patient: bool) {
-        let now = self.agenda.now();
-        let mut papers = self.desk.0.borrow_mut();
-        let slip = &mut papers.tickets[ticket as usize];
-        let (lane, library) = (slip.lane, slip.library);
-        let mut members = std::mem::take(&mut slip.members);
+        let now = self.events.now();
+        let mut state = self.shared.0.borrow_mut();
+        let entry = &mut state.tickets[ticket as usize];
+        let (lane, library) = (entry.lane, entry.library);
+        let mut members = std::mem::take(&mut entry.members);
         for member in members.iter_mut().filter(|member| needs_record(member.opcode())) {
             *member = member.with_record(record_of(ticket));
         }
         let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
         if count > 0 {
-            let list = self.places.list_again(slip.list, Place::on(self.programs[number as usize].node), members);
-            slip.list = Some(list);
-            slip.descriptor = Descriptor::batch(list, count).with_record(record_of(ticket));
+            let list = self.places.list_again(entry.list, Place::on(self.programs[number as usize].node), members);
+            entry.list = Some(list);
+            entry.descriptor = Descriptor::batch(list, count).with_record(record_of(ticket));
         }
-        drop(papers);
+        drop(state);
         let prepare = self.machine.preparing(library, count, 1);
         self.did(number, |cycles| cycles.busy += prepare);
         self.programs[number as usize].blocked = Some(now + prepare);
         if patient {
-            self.agenda.after(prepare, Event::Enter { program: number, ticket });
+            self.events.after(prepare, Event::Enter { program: number, ticket });
         } else if self.try_enter(lane) {
             self.sent(number, ticket, prepare, false);
         } else {
-            // Its own count says so.
-            self.desk.0.borrow_mut().tickets[ticket as usize].taken = false;
+            // The client's own count of entries is zero.
+            self.shared.0.borrow_mut().tickets[ticket as usize].taken = false;
             self.programs[number as usize].blocked = None;
-            self.agenda.after(prepare, Event::Program(number));
+            self.events.after(prepare, Event::Program(number));
         }
     }
 
     /// A program's prepared descriptor gets an entry of its queue, or waits for one.
     pub(super) fn enter_of_program(&mut self, number: u32, ticket: u32) {
-        let lane = self.desk.0.borrow().tickets[ticket as usize].lane;
+        let lane = self.shared.0.borrow().tickets[ticket as usize].lane;
         if self.enter(lane, Event::Enter { program: number, ticket }) {
             self.sent(number, ticket, Ps::ZERO, true);
         }
     }
 
-    /// Its instruction begins after a while.
+    /// The instruction of a ticket begins after a delay.
     fn sent(&mut self, number: u32, ticket: u32, after: Ps, patient: bool) {
-        let now = self.agenda.now();
-        let Slip { lane, through, .. } = self.desk.0.borrow().tickets[ticket as usize];
+        let now = self.events.now();
+        let TicketState { lane, through, .. } = self.shared.0.borrow().tickets[ticket as usize];
         if let Some(since) = self.programs[number as usize].blocked.take() {
             self.did(number, |cycles| cycles.polling += now.since(since));
         }
         let (call, instruct) = self.machine.submit.instructing(lane, through);
         self.did(number, |cycles| cycles.busy += instruct);
         let at = after + call + self.machine.submit.transit;
-        self.agenda.after(at, Event::Offer { program: number, ticket, patient });
+        self.events.after(at, Event::Offer { program: number, ticket, patient });
         if !lane.shared {
-            self.agenda.after(after + instruct, Event::Program(number));
+            self.events.after(after + instruct, Event::Program(number));
         }
     }
 
-    /// 64 bytes of a program reach a portal.
+    /// A program's descriptor reaches a portal.
     pub(super) fn offer_of_program(&mut self, program: u32, ticket: u32, patient: bool) {
-        let Slip { descriptor, lane, through, .. } = self.desk.0.borrow().tickets[ticket as usize];
+        let TicketState { descriptor, lane, through, .. } = self.shared.0.borrow().tickets[ticket as usize];
         let submit = self.machine.submit;
         let (call, instruct) = submit.instructing(lane, through);
         let back = instruct.since(call + submit.transit);
@@ -634,24 +635,24 @@ impl World {
                 self.did(program, |cycles| cycles.busy += instruct);
                 let again = Event::Offer { program, ticket, patient };
                 let period = back + call + submit.transit;
-                self.send_back(lane.device, Whose::Program(program), again, instruct, period);
+                self.reject(lane.device, FlowOwner::Program(program), again, instruct, period);
             }
             _ if lane.shared => {
-                self.desk.0.borrow_mut().tickets[ticket as usize].taken = response == Response::Accepted;
-                self.agenda.after(back, Event::Program(program));
+                self.shared.0.borrow_mut().tickets[ticket as usize].taken = response == Response::Accepted;
+                self.events.after(back, Event::Program(program));
             }
             _ => {}
         }
     }
 
-    /// A program waits for one of the tickets in the papers.
+    /// A program waits for one of the `wanted` tickets.
     fn begin_wait(&mut self, number: u32, how: Wait, at_most: Option<Ps>) {
-        let now = self.agenda.now();
-        let mut papers = self.desk.0.borrow_mut();
-        let Papers { wanted, tickets, .. } = &mut *papers;
+        let now = self.events.now();
+        let mut state = self.shared.0.borrow_mut();
+        let State { wanted, tickets, .. } = &mut *state;
         if let Some(there) = wanted.iter().find(|ticket| tickets[**ticket as usize].done.is_some()).copied() {
-            drop(papers);
-            self.saw(number, there, how, now);
+            drop(state);
+            self.see_record(number, there, how, now);
             return;
         }
         let program = &mut self.programs[number as usize];
@@ -664,49 +665,49 @@ impl World {
         program.turn = program.turn.wrapping_add(1);
         if let Some(at_most) = at_most {
             let turn = program.turn;
-            self.agenda.after(at_most, Event::Timeout { program: number, turn });
+            self.events.after(at_most, Event::Timeout { program: number, turn });
         }
     }
 
-    /// A program has waited long enough, if this is still its wait.
+    /// A program's wait times out, if it is still the wait with this number.
     pub(super) fn timeout_of_program(&mut self, number: u32, turn: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let program = &mut self.programs[number as usize];
         let Some((since, _)) = program.waits.filter(|_| program.turn == turn) else { return };
         program.waits = None;
-        let mut papers = self.desk.0.borrow_mut();
+        let mut state = self.shared.0.borrow_mut();
         for watched in program.watched.drain(..) {
-            papers.tickets[watched as usize].waiter = None;
+            state.tickets[watched as usize].waiter = None;
         }
-        drop(papers);
+        drop(state);
         self.did(number, |cycles| cycles.polling += now.since(since));
         if since > now {
             // It still touches pages.
-            self.agenda.at(since, Event::Program(number));
+            self.events.at(since, Event::Program(number));
         } else {
             self.go_on_program(number);
         }
     }
 
-    /// A program that waits since then sees a ticket's record.
-    fn saw(&mut self, number: u32, ticket: u32, how: Wait, since: Ps) {
-        let papers = self.desk.0.borrow();
-        let slip = &papers.tickets[ticket as usize];
-        let (written, library) = (slip.done.unwrap_or(since), slip.library);
-        drop(papers);
+    /// A program that has waited since `since` sees a ticket's record.
+    fn see_record(&mut self, number: u32, ticket: u32, how: Wait, since: Ps) {
+        let state = self.shared.0.borrow();
+        let entry = &state.tickets[ticket as usize];
+        let (written, library) = (entry.done.unwrap_or(since), entry.library);
+        drop(state);
         let (costs, complete) = (self.machine.wait, self.machine.library.of(library).complete);
         let mut seen = since;
         self.did(number, |cycles| {
             seen = cycles.wait(&costs, how, since, written);
             cycles.busy += complete;
         });
-        self.agenda.at(seen + complete, Event::Program(number));
+        self.events.at(seen + complete, Event::Program(number));
     }
 
-    /// A program touches pages for a while, which it does not wait then; where the work of the record was submitted.
+    /// A program touches pages for `time`, during which it does not wait. Returns the queue of the record's work.
     pub(super) fn program_touches(&mut self, record: u64, time: Ps) -> Option<Lane> {
         let number = usize::try_from(record >> 6 & u64::from(u32::MAX)).ok()?;
-        let (lane, waiter) = self.desk.0.borrow().tickets.get(number).map(|slip| (slip.lane, slip.waiter))?;
+        let (lane, waiter) = self.shared.0.borrow().tickets.get(number).map(|entry| (entry.lane, entry.waiter))?;
         if let Some(waiter) = waiter
             && let Some((since, _)) = &mut self.programs[waiter as usize].waits
         {
@@ -718,26 +719,26 @@ impl World {
 
     /// A completion record of a program was written.
     pub(super) fn program_recorded(&mut self, record: u64) {
-        let now = self.agenda.now();
-        let mut papers = self.desk.0.borrow_mut();
-        // Cannot lose bits: made of such a number.
+        let now = self.events.now();
+        let mut state = self.shared.0.borrow_mut();
+        // Cannot lose bits: the address was made from such a number.
         let number = u32::try_from(record >> 6 & u64::from(u32::MAX)).unwrap_or(0);
-        let slip = &mut papers.tickets[number as usize];
-        slip.done = Some(now);
-        let (lane, waiter, dropped) = (slip.lane, slip.waiter, slip.dropped);
+        let entry = &mut state.tickets[number as usize];
+        entry.done = Some(now);
+        let (lane, waiter, dropped) = (entry.lane, entry.waiter, entry.dropped);
         if dropped {
-            papers.free.push(number);
+            state.free.push(number);
         }
         let program = waiter.map(|waiter| &mut self.programs[waiter as usize]);
         let waits = program.and_then(|program| {
             for watched in program.watched.drain(..) {
-                papers.tickets[watched as usize].waiter = None;
+                state.tickets[watched as usize].waiter = None;
             }
             program.waits.take()
         });
-        drop(papers);
+        drop(state);
         if let (Some(waiter), Some((since, how))) = (waiter, waits) {
-            self.saw(waiter, number, how, since);
+            self.see_record(waiter, number, how, since);
         }
         self.leave(lane);
     }

@@ -1,11 +1,11 @@
-//! What a core does itself: operations in software.
+//! Operations in software on a core.
 //!
-//! An operation waits for its first lines, for longer where nothing is known about its place, until the prefetcher runs ahead; from
-//! then on bytes flow at the rate of one core, through the same pipes as those of devices. `docs/software.md` tells what is known
-//! about it, and what is not.
+//! An operation waits for its first lines; the wait is longer without access history, until the prefetcher runs ahead.
+//! Then bytes flow at the rate of one core, through the same pipes as those of devices. `docs/software.md` lists the
+//! known facts and the assumptions.
 
-use super::memory::Haul;
-use super::{Event, Whose, World};
+use super::memory::CoreRoute;
+use super::{Event, FlowOwner, World};
 use crate::machine::{Machine, SoftwareOp};
 use crate::pipes::Class;
 use crate::places::{Lines, Place};
@@ -16,47 +16,47 @@ use telpher_abi::Opcode;
 /// Bytes of a line.
 const LINE: u64 = 64;
 
-/// Lines of the pages that a prefetcher keeps to: 4 KiB, whatever the page is.
+/// Lines of a page of the prefetcher: 4 KiB, whatever the page size is.
 const PAGE_LINES: u64 = 64;
 
-/// An operation by a core, ready to begin.
+/// An operation of a core, ready to begin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task {
-    /// The pipes it goes through, if it leaves the caches.
+    /// The class of its pipes, if it leaves the caches.
     class: Option<Class>,
     bytes: u64,
-    /// What it takes besides, or altogether.
+    /// Its time besides the flow of bytes, or all of its time if none flow.
     besides: Ps,
-    /// Its core's node, and what it reads and writes.
+    /// Node of its core, and the places that it reads and writes.
     core: usize,
     places: [Option<Place>; 2],
 }
 
 impl Task {
-    /// Bytes that go through pipes, and nothing besides.
+    /// A task that only moves bytes through pipes.
     pub(super) fn through(class: Class, bytes: u64) -> Self {
         Task { class: Some(class), bytes, besides: Ps::ZERO, core: 0, places: [None; 2] }
     }
 
-    /// Its bytes go through pipes.
+    /// True if its bytes flow through pipes.
     pub(super) fn flows(&self) -> bool {
         self.class.is_some()
     }
 
-    /// What it takes besides that; all of it where they do not.
+    /// Its time besides the flow of bytes; all of its time if none flow.
     pub(super) fn besides(&self) -> Ps {
         self.besides
     }
 }
 
-/// What an operation takes by the core alone, and the rate at which its bytes flow within that.
+/// The time of an operation by a core without other traffic, and the rate at which its bytes flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Alone {
     pub(super) takes: Ps,
     pub(super) most: u64,
 }
 
-/// Of `bytes`, by a core of a node.
+/// For `bytes` by a core of node `core`.
 pub(super) fn alone(machine: &Machine, core: usize, op: Opcode, bytes: u64, places: [Place; 2], walk: Walk) -> Alone {
     let costs = &machine.software;
     let SoftwareOp { call, random, reads, writes, line } = *costs.ops.of(op);
@@ -69,26 +69,27 @@ pub(super) fn alone(machine: &Machine, core: usize, op: Opcode, bytes: u64, plac
         };
         within + machine.across(core, place.node)
     };
-    // All misses of one line, one after the other; and with near memory.
+    // All misses of one line in sequence; the same with near memory.
     let misses = latency(src) * reads + latency(dst) * writes;
     let near = machine.nodes[core].latency * (reads + writes).max(1);
     let flowing = scaled(line.0, misses.0, near.0).max(costs.cached_line);
     let first = latency(if reads > 0 { src } else { dst });
     let takes = match walk {
         Walk::Sequential => flowing * lines,
-        // Nothing runs ahead of it, and nothing behind it hides its first miss.
+        // The prefetcher does not run ahead, and no later operation hides the first miss.
         Walk::Alone => {
             let slow = lines.min(costs.alone_lines);
             first + Ps(misses.0 / costs.fill_buffers.max(1)).max(flowing) * slow + flowing * (lines - slow)
         }
-        // Its pages are looked up and its first line is missed before the rest can flow. The core looks so many lines ahead: shorter
+        // The page lookups and the first miss precede the rest. The core looks ahead by `window_lines`: shorter
         // operations wait together.
         Walk::Random => {
             let (window, page) = (costs.window_lines, lines.min(PAGE_LINES));
             let seen = page.min(window);
             let shared = |wait: Ps| scaled(wait.0, seen, window);
             let lookups = costs.walk * (reads + writes);
-            // While the first lines are waited for the prefetcher, who needs to know where they are, goes on to the end of their page.
+            // While the first lines are awaited, the prefetcher, which needs their translation, continues to the end of
+            // the page.
             let fetched = shared(lookups + first) + flowing * seen + costs.cached_line * (page - seen);
             fetched.max(shared(lookups) + flowing * page) + random + flowing * (lines - page)
         }
@@ -96,12 +97,12 @@ pub(super) fn alone(machine: &Machine, core: usize, op: Opcode, bytes: u64, plac
     Alone { takes: call + takes, most: per_second(flowing) }
 }
 
-/// So much, times something, by something else that counts as 1 if it is nothing.
+/// `what * times / by`, with `by` at least 1.
 fn scaled(what: u64, times: u64, by: u64) -> Ps {
     Ps(u64::try_from(u128::from(what) * u128::from(times) / u128::from(by.max(1))).unwrap_or(u64::MAX))
 }
 
-/// Bytes per second of a line in so much time.
+/// Bytes per second, given the time of one line.
 fn per_second(line: Ps) -> u64 {
     LINE * 1_000_000_000_000 / line.0.max(1)
 }
@@ -113,32 +114,32 @@ impl World {
         let SoftwareOp { reads, writes, .. } = *self.machine.software.ops.of(op);
         let node =
             |place: Place, times: u64| (place.lines == Lines::Memory && times > 0).then_some((place.node, times));
-        let haul = Haul { core, read: node(places[0], reads), write: node(places[1], writes), most, sharing: 1 };
+        let route = CoreRoute { core, read: node(places[0], reads), write: node(places[1], writes), most, sharing: 1 };
         let touched = |place: Place, times: u64| (times > 0).then_some(place);
         let places = [touched(places[0], reads), touched(places[1], writes)];
-        if bytes == 0 || haul.read.is_none() && haul.write.is_none() {
+        if bytes == 0 || route.read.is_none() && route.write.is_none() {
             return Task { class: None, bytes, besides: takes, core, places };
         }
         let flows = scaled(bytes, 1_000_000_000_000, most);
-        Task { class: Some(self.core_class(haul)), bytes, besides: takes.since(flows), core, places }
+        Task { class: Some(self.core_class(route)), bytes, besides: takes.since(flows), core, places }
     }
 
-    /// A task begins; when it is over, `whose` goes on.
-    pub(super) fn begin_task(&mut self, task: Task, whose: Whose, over: Event) {
+    /// Begins a task; when it is done, `over` happens.
+    pub(super) fn begin_task(&mut self, task: Task, owner: FlowOwner, over: Event) {
         for (place, write) in task.places.into_iter().zip([false, true]) {
             if let Some(place) = place {
-                self.through_cache(whose, task.core, place, task.bytes, write);
+                self.through_cache(owner, task.core, place, task.bytes, write);
             }
         }
         match task.class {
-            Some(class) => self.pipes.start(self.agenda.now(), class, task.bytes, whose),
-            None => self.agenda.after(task.besides, over),
+            Some(class) => self.pipes.start(self.events.now(), class, task.bytes, owner),
+            None => self.events.after(task.besides, over),
         }
     }
 
-    /// The last byte of a task has gone.
+    /// The last byte of a task has flowed.
     pub(super) fn task_flowed(&mut self, task: Task, over: Event) {
-        self.agenda.after(task.besides, over);
+        self.events.after(task.besides, over);
     }
 }
 
@@ -148,7 +149,7 @@ mod tests {
     use crate::profile::BUILT_IN;
 
     #[test]
-    fn what_is_longer_or_farther_is_never_sooner_done() {
+    fn larger_or_farther_operations_never_take_less_time() {
         for (profile, _) in BUILT_IN {
             let machine = Machine::built_in(profile).unwrap();
             let cached = Place { lines: Lines::Llc, ..Place::on(0) };

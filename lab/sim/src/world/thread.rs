@@ -1,4 +1,5 @@
-//! A thread of the workload: prepares, submits, waits. A task in simulated time, so thousands cost little.
+//! A thread of the workload: it prepares, submits and waits. It is a task in simulated time, so thousands of them are
+//! cheap.
 
 use super::cycles::Cycles;
 use super::descriptors;
@@ -7,7 +8,7 @@ use super::pace::Pace;
 use super::program::Done;
 use super::software::Task;
 use super::timeline::Timeline;
-use super::{Event, Whose, World, program};
+use super::{Event, FlowOwner, World, program};
 use crate::places::Place;
 use crate::ps::Ps;
 use crate::vouch;
@@ -16,41 +17,41 @@ use telpher_abi::registers::PortalKind;
 use telpher_abi::{DESCRIPTOR_BYTES, Descriptor};
 use telpher_model::{Identity, Response, Write};
 
-/// Where one submission stands: when each stretch of its way began.
+/// The times of one submission's stages.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stamps {
-    /// It came.
+    /// Its arrival.
     begun: Ps,
-    /// Its instruction.
+    /// The begin of its submission.
     sent: Ps,
-    /// Its queue took it.
+    /// The queue took it.
     queued: Ps,
     /// An engine took it.
     taken: Ps,
-    /// Its last byte, so far.
+    /// Its last byte so far.
     flowed: Ps,
-    /// Lost before the queue had it for good, because pages were missing; and in the engine for the same reason.
+    /// Time lost to missing pages: between resubmissions, and in the engine.
     resubmitted: Ps,
     paged: Ps,
-    /// Its slot had another before.
+    /// Its slot was used before.
     used: bool,
 }
 
-/// What one submission of a thread costs its core.
+/// Core time of one submission of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
-    /// After the record of the one that had its slot before.
+    /// The library's time after the record of the slot's previous submission.
     complete: Ps,
     prepare: Ps,
-    /// The fence before the instruction: until what was prepared is the core's own.
+    /// The fence before the instruction, until the core owns the prepared lines.
     fence: Ps,
-    /// A system call before the instruction.
+    /// The system call before the instruction.
     call: Ps,
-    /// The instruction, call included, as far as it is known before the queue answers.
+    /// The instruction, including the call, as far as known before the queue answers.
     instruct: Ps,
 }
 
-/// Buffers whose pages are new for each operation.
+/// Buffers with new pages for each operation; `had` operations have used them.
 #[derive(Clone, Copy, Debug)]
 struct Fresh {
     src: u64,
@@ -58,7 +59,7 @@ struct Fresh {
     had: u64,
 }
 
-/// An operation that a core does itself.
+/// An operation that a core executes itself.
 #[derive(Clone, Copy, Debug)]
 struct Work {
     arrived: Ps,
@@ -70,7 +71,7 @@ struct Work {
 #[derive(Debug)]
 pub(super) struct Thread {
     stream: Stream,
-    /// Where its work goes; `None` if the core does it.
+    /// The queue of its operations; `None` if the core executes them.
     lane: Option<Lane>,
     costs: Costs,
     descriptors: Vec<Descriptor>,
@@ -86,15 +87,15 @@ pub(super) struct Thread {
     waits: Option<Ps>,
     /// Since when it waits for a credit.
     blocked: Option<Ps>,
-    /// For how long it has touched pages beside what it does; its next step is so much later.
+    /// Time in which it touched pages besides its work; its next step is delayed by it.
     touching: Ps,
-    /// Bytes of what is in each slot.
+    /// Bytes of the submission in each slot.
     bytes: Vec<u64>,
-    /// The core's own work under way.
+    /// The operation that its core executes now.
     work: Option<Work>,
-    /// Where its buffers begin, if each operation has pages of its own, and how many have had theirs.
+    /// Its buffers, if each operation has new pages.
     fresh: Option<Fresh>,
-    /// When its records are expected, if it sleeps until then.
+    /// The forecast of its records, if it sleeps until then.
     forecast: Option<Box<Forecast>>,
     pub(super) timeline: Timeline,
 }
@@ -111,7 +112,7 @@ fn owner_of(record: u64) -> (u32, u32) {
 }
 
 impl Thread {
-    /// One that does nothing.
+    /// A thread without work.
     fn idle(stream: Stream, pace: Pace, load: usize) -> Self {
         let none = Ps::ZERO;
         Thread {
@@ -138,7 +139,7 @@ impl Thread {
 }
 
 impl World {
-    /// Adds a thread; it begins at once. What [`timeline`](World::timeline) knows it by.
+    /// Adds a thread; it begins at once. Returns its number for [`timeline`](World::timeline).
     pub fn add(&mut self, stream: Stream) -> usize {
         let number = self.threads.len();
         let thread = u32::try_from(number).unwrap_or(u32::MAX);
@@ -146,7 +147,7 @@ impl World {
         let lane = match stream.by {
             By::Device(lane) => Some(lane),
             By::Cpu => None,
-            By::Mover(moves) => return self.add_moving(stream, moves),
+            By::Mover(moves) => return self.add_mover_thread(stream, moves),
         };
         let (mut works, mut bytes) = (Vec::new(), Vec::new());
         let mut fresh = None;
@@ -201,20 +202,20 @@ impl World {
             fresh,
             ..Thread::idle(stream, pace, load)
         });
-        self.agenda.after(Ps::ZERO, Event::Thread(thread));
+        self.events.after(Ps::ZERO, Event::Thread(thread));
         number
     }
 
-    /// Adds a thread whose operations somebody else does, who accounts for them; its number.
+    /// Adds a thread whose operations a program executes and reports; returns its number.
     pub(super) fn add_account(&mut self, stream: Stream) -> usize {
         let (number, load) = (self.threads.len(), self.load());
         self.threads.push(Thread::idle(stream, Pace::new(&stream, number), load));
         number
     }
 
-    /// An operation of such a thread is done, that came then and was about so many bytes.
+    /// An operation of such a thread is done.
     pub(super) fn account(&mut self, number: usize, Done { arrived, begun, bytes, .. }: Done, cycles: Cycles) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let thread = &mut self.threads[number];
         let timeline = &mut thread.timeline;
         timeline.completed += 1;
@@ -227,7 +228,7 @@ impl World {
         self.latencies[thread.load].add(now.since(arrived));
     }
 
-    /// A thread goes on with what it does.
+    /// A thread continues with its work.
     pub(super) fn go_on(&mut self, number: u32) {
         if self.threads[number as usize].lane.is_some() {
             self.go_on_submitting(number);
@@ -238,7 +239,7 @@ impl World {
 
     /// A thread prepares and submits its next descriptor, or waits.
     fn go_on_submitting(&mut self, number: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let thread = &mut self.threads[number as usize];
         let Some(lane) = thread.lane else { return };
         if let Some(since) = thread.blocked.take() {
@@ -248,13 +249,13 @@ impl World {
         let touching = std::mem::take(&mut thread.touching);
         if touching > Ps::ZERO {
             thread.timeline.cycles.busy += touching;
-            self.agenda.at(now + touching, Event::Thread(number));
+            self.events.at(now + touching, Event::Thread(number));
             return;
         }
         if thread.left == 0 {
-            // Its last submission may end later than its last record is seen.
+            // Its last submission may end after it has seen its last record.
             thread.timeline.until = thread.timeline.until.max(now);
-            // The last of them is waited for like any other.
+            // It waits for the last of them as for any other.
             thread.waits = (thread.free.len() < thread.descriptors.len()).then_some(now);
             return;
         }
@@ -262,7 +263,7 @@ impl World {
             Ok(since) => since,
             Err(at) => {
                 thread.timeline.cycles.idle += at.since(now);
-                self.agenda.at(at, Event::Thread(number));
+                self.events.at(at, Event::Thread(number));
                 return;
             }
         };
@@ -280,7 +281,7 @@ impl World {
         thread.pace.advance();
         let costs = thread.costs;
         let stamps = &mut thread.stamps[slot as usize];
-        // Who had the slot before is done with first.
+        // The library first completes the slot's previous submission.
         let begun = if stamps.used { now + costs.complete } else { now };
         let arrived = if thread.pace.is_open() { arrived } else { begun };
         (stamps.resubmitted, stamps.paged) = (Ps::ZERO, Ps::ZERO);
@@ -305,12 +306,12 @@ impl World {
         if !lane.shared {
             timeline.submitting += costs.instruct;
             timeline.cycles.busy += costs.instruct;
-            self.agenda.at(fenced + costs.instruct, Event::Thread(number));
+            self.events.at(fenced + costs.instruct, Event::Thread(number));
         }
-        self.agenda.at(at, Event::Portal { thread: number, slot });
+        self.events.at(at, Event::Portal { thread: number, slot });
     }
 
-    /// 64 bytes reach a portal.
+    /// A descriptor reaches a portal.
     pub(super) fn portal(&mut self, number: u32, slot: u32) {
         let thread = &self.threads[number as usize];
         let Some(lane) = thread.lane else { return };
@@ -326,14 +327,14 @@ impl World {
             if response == Response::Retry {
                 thread.timeline.retries += 1;
                 let again = Event::Portal { thread: number, slot };
-                self.send_back(lane.device, Whose::Thread(number), again, instruct, back + call + transit);
+                self.reject(lane.device, FlowOwner::Thread(number), again, instruct, back + call + transit);
             } else {
-                self.agenda.after(back, Event::Thread(number));
+                self.events.after(back, Event::Thread(number));
             }
         }
         if response == Response::Accepted {
             let thread = &mut self.threads[number as usize];
-            thread.stamps[slot as usize].queued = self.agenda.now();
+            thread.stamps[slot as usize].queued = self.events.now();
             if let Some(forecast) = &mut thread.forecast {
                 forecast.sent(slot, &descriptor, thread.stamps[slot as usize].sent);
             }
@@ -341,9 +342,9 @@ impl World {
         }
     }
 
-    /// A thread does its next operation itself.
+    /// A thread's core executes its next operation.
     fn go_on_working(&mut self, number: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let thread = &mut self.threads[number as usize];
         if thread.left == 0 {
             return;
@@ -352,7 +353,7 @@ impl World {
             Ok(since) => since,
             Err(at) => {
                 thread.timeline.cycles.idle += at.since(now);
-                self.agenda.at(at, Event::Thread(number));
+                self.events.at(at, Event::Thread(number));
                 return;
             }
         };
@@ -364,19 +365,19 @@ impl World {
         thread.timeline.backlog += now.since(arrived);
         let task = self.task(core, op, bytes, [src, dst], walk);
         self.threads[number as usize].work = Some(Work { arrived, begun: now, bytes, task });
-        self.begin_task(task, Whose::Thread(number), Event::Worked(number));
+        self.begin_task(task, FlowOwner::Thread(number), Event::Worked(number));
     }
 
-    /// The last byte of a thread's own operation has gone.
+    /// The last byte of a thread's own operation has flowed.
     pub(super) fn thread_flowed(&mut self, number: u32) {
         if let Some(work) = &self.threads[number as usize].work {
             self.task_flowed(work.task, Event::Worked(number));
         }
     }
 
-    /// A thread has done an operation itself.
+    /// A thread's core has finished an operation.
     pub(super) fn worked(&mut self, number: u32) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         let thread = &mut self.threads[number as usize];
         let Some(Work { arrived, begun, bytes, .. }) = thread.work.take() else { return };
         let timeline = &mut thread.timeline;
@@ -390,7 +391,7 @@ impl World {
         self.go_on_working(number);
     }
 
-    /// 64 bytes for a queue, and what it says.
+    /// Offers a descriptor to a queue; returns the queue's answer.
     pub(super) fn offer(&mut self, lane: Lane, descriptor: Descriptor) -> Response {
         let write =
             if lane.shared { Write::Deferrable(Identity { pasid: 1, privileged: false }) } else { Write::Posted };
@@ -400,15 +401,15 @@ impl World {
 
     /// An engine took the descriptor with this record.
     pub(super) fn taken(&mut self, record: u64) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         if let Some(stamps) = self.stamps(record) {
             stamps.taken = now;
         }
     }
 
-    /// The last byte of the descriptor with this record, or of one of its members, has gone.
+    /// The last byte of the descriptor with this record, or of one of its members, has flowed.
     pub(super) fn flowed_of(&mut self, record: u64) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         if let Some(stamps) = self.stamps(record) {
             stamps.flowed = now;
         }
@@ -422,7 +423,7 @@ impl World {
         self.threads.get_mut(number as usize)?.stamps.get_mut(slot as usize)
     }
 
-    /// Gives what is in a slot other sizes.
+    /// Draws new sizes for the operations of a slot.
     fn resize(&mut self, number: u32, slot: u32) {
         let thread = &mut self.threads[number as usize];
         let (work, bytes) = (&mut thread.descriptors[slot as usize], &mut thread.bytes[slot as usize]);
@@ -443,7 +444,7 @@ impl World {
         *work = Descriptor::batch(list, thread.stream.batch).with_record(record);
     }
 
-    /// Gives what is in a slot pages that nobody has touched.
+    /// Moves the operations of a slot to untouched pages.
     fn renew(&mut self, number: u32, slot: u32) {
         let thread = &mut self.threads[number as usize];
         let Some(fresh) = &mut thread.fresh else { return };
@@ -466,9 +467,9 @@ impl World {
         *work = Descriptor::batch(list, batch).with_record(record);
     }
 
-    /// What a submission of a thread lost because pages were missing: before it was submitted again, or in an engine.
+    /// Adds the time that a submission lost to missing pages: before it was resubmitted, or in an engine.
     pub(super) fn lost(&mut self, record: u64, resubmitted: bool, time: Ps) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         if let Some(stamps) = self.stamps(record) {
             if resubmitted {
                 (stamps.resubmitted, stamps.queued) = (stamps.resubmitted + now.since(stamps.queued), now);
@@ -478,14 +479,14 @@ impl World {
         }
     }
 
-    /// The thread, or the program, whose record this is touches pages for a while; where it submits.
+    /// The thread or program with this record touches pages for `time`. Returns its queue.
     pub(super) fn touches(&mut self, record: u64, time: Ps) -> Option<Lane> {
         if program::is_program(record) {
             return self.program_touches(record, time);
         }
         let thread = self.threads.get_mut(owner_of(record).0 as usize)?;
         match &mut thread.waits {
-            // It does not wait meanwhile.
+            // It does not wait during that time.
             Some(since) => {
                 *since += time;
                 thread.timeline.cycles.busy += time;
@@ -497,7 +498,7 @@ impl World {
 
     /// A completion record was written.
     pub(super) fn recorded(&mut self, record: u64) {
-        let now = self.agenda.now();
+        let now = self.events.now();
         if program::is_program(record) {
             return self.program_recorded(record);
         }
@@ -512,15 +513,15 @@ impl World {
                     None => cycles.wait(wait, thread.stream.wait, since, now),
                 };
                 timeline.waiting += seen.since(since);
-                self.agenda.at(seen, Event::Thread(number));
+                self.events.at(seen, Event::Thread(number));
                 seen
             }
-            // It looks when it comes by; for the records it comes by often enough.
+            // A busy thread polls when it comes by; often enough for its records.
             None => now + wait.poll,
         };
         thread.free.push(slot);
         let Stamps { begun, sent, queued, taken, flowed, resubmitted, paged, .. } = thread.stamps[slot as usize];
-        // What a device refuses no engine takes, and no byte of it flows.
+        // No engine takes a refused descriptor, and no byte of it flows.
         let taken = taken.max(queued);
         let flowed = flowed.max(taken);
         let asked = self.machine.translation.miss.min(now.since(flowed));

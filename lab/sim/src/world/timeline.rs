@@ -1,48 +1,48 @@
-//! Where a thread's time went.
+//! A breakdown of a thread's time.
 
 use super::cycles::Cycles;
 use crate::ps::Ps;
 
-/// Where time went, summed over submissions: the first eight times together are all of it. Where a core does the work itself, all of it
-/// is processing.
+/// Times summed over submissions. The first eight times add up to the latency. If a core executes the operations
+/// itself, all of it is processing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// Submissions that were completed.
+    /// Completed submissions.
     pub completed: u64,
-    /// Operations of them, members of batches counted each.
+    /// Their operations; each batch member counts.
     pub operations: u64,
-    /// Bytes they were about.
+    /// Their bytes.
     pub bytes: u64,
-    /// From an operation's arrival to its being begun, where operations arrive by themselves.
+    /// From an operation's arrival until the thread begins it, if operations arrive at a rate.
     pub backlog: Ps,
     /// Preparing descriptors.
     pub prepare: Ps,
-    /// From the submitting instruction's begin to the queue's having taken the descriptor, retries included.
+    /// From the begin of the submitting instruction until the queue has taken the descriptor, retries included.
     pub submit: Ps,
     /// In the queue.
     pub queue: Ps,
-    /// Where its pages are: asking for them, and waiting for those that are not there, reported, touched and resubmitted ones included.
+    /// Address translation and waits for missing pages, including those that are reported, touched and resubmitted.
     pub translate: Ps,
-    /// From the engine's taking it to its last byte: front end, list, the data paths of others, its own bytes.
+    /// From the engine's take to the last byte: front end, list, waiting for the data path, transfer.
     pub process: Ps,
     /// From the last byte to the written record.
     pub complete: Ps,
-    /// From the written record to its being seen.
+    /// From the written record until the thread sees it.
     pub notice: Ps,
-    /// Submissions that a full queue sent back.
+    /// Submissions that a full queue refused.
     pub retries: u64,
-    /// Time in which the thread's core submitted.
+    /// Time of the thread's core in submitting.
     pub submitting: Ps,
-    /// Time in which the thread had nothing to do but wait.
+    /// Time in which the thread only waited.
     pub waiting: Ps,
-    /// When the last of them was seen.
+    /// When the thread saw the last record.
     pub until: Ps,
-    /// What the core did.
+    /// The core's time by kind.
     pub cycles: Cycles,
 }
 
 impl Timeline {
-    /// From the beginning of preparing to the record's being seen, summed.
+    /// The sum of the latencies, from the begin of preparation until the thread sees the record.
     #[must_use]
     pub fn latency(&self) -> Ps {
         self.backlog
@@ -55,7 +55,7 @@ impl Timeline {
             + self.notice
     }
 
-    /// Takes in another thread's.
+    /// Adds another thread's times.
     pub fn add(&mut self, other: &Timeline) {
         self.completed += other.completed;
         self.operations += other.operations;

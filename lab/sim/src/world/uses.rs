@@ -1,4 +1,4 @@
-//! What was used, and for how long: engines, pipes, and the latencies of loads.
+//! Usage: busy times of engines, bytes of pipes, and latencies of loads.
 
 use super::{World, engine};
 use crate::latencies::Latencies;
@@ -6,31 +6,31 @@ use crate::pipes::Pipe;
 use crate::ps::Ps;
 use std::fmt;
 
-/// For how long an engine was busy.
+/// Busy times of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineUse {
     /// Number of the device.
     pub device: usize,
-    /// Number of the engine in it.
+    /// Number of the engine within the device.
     pub engine: usize,
-    /// Its front end: taking and checking descriptors.
+    /// Busy time of the front end, which takes and checks descriptors.
     pub front: Ps,
-    /// Its data path: bytes on their way.
+    /// Busy time of the data path, which moves bytes.
     pub data: Ps,
 }
 
-/// How engines learnt where the pages of operands are.
+/// Address translations of engines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Translations {
-    /// Operands in the page of the one before, which engines remember.
+    /// Operands in the page of the previous operand, which engines cache.
     pub remembered: u64,
-    /// Pages that the IOMMU was asked for.
+    /// Pages requested from the IOMMU.
     pub asked: u64,
-    /// Those of them for which it walked through the page tables.
+    /// Requests for which the IOMMU walked the page tables.
     pub walked: u64,
 }
 
-/// Something that can be busy, or full.
+/// A resource that can be busy or full.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Resource {
@@ -40,39 +40,39 @@ pub enum Resource {
     Queue {
         /// Number of the device.
         device: usize,
-        /// Number of the queue in it.
+        /// Number of the queue within the device.
         wq: usize,
     },
-    /// What takes and checks an engine's descriptors.
+    /// The front end of an engine, which takes and checks descriptors.
     FrontEnd {
         /// Number of the device.
         device: usize,
-        /// Number of the engine in it.
+        /// Number of the engine within the device.
         engine: usize,
     },
-    /// What moves an engine's bytes.
+    /// The data path of an engine, which moves bytes.
     DataPath {
         /// Number of the device.
         device: usize,
-        /// Number of the engine in it.
+        /// Number of the engine within the device.
         engine: usize,
     },
-    /// What a device reads.
+    /// The reads of a device, by its number.
     DeviceReads(usize),
-    /// What it writes.
+    /// The writes of a device, by its number.
     DeviceWrites(usize),
-    /// What goes from its reads to its writes.
+    /// The path from a device's reads to its writes, by the device's number.
     DeviceThrough(usize),
-    /// The channels of a memory node, for what is read and what is written.
+    /// The channels of a memory node, for reads and writes.
     Node(usize),
-    /// The way of a tile's nodes to the mesh, by the tile's number.
+    /// The path of a tile's nodes to the mesh, by the tile's number.
     Tile(usize),
     /// The part of a last-level cache that a load's cores, or devices, fill.
     Cache {
-        /// Number of the load; none for devices and programs.
+        /// Number of the load; `None` for devices and programs.
         load: Option<usize>,
     },
-    /// What leaves a socket for others.
+    /// The link from a socket to others, by the socket's number.
     Link(usize),
 }
 
@@ -95,33 +95,33 @@ impl fmt::Display for Resource {
     }
 }
 
-/// What a pipe carried.
+/// The bytes that a pipe carried.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PipeUse {
-    /// Which it is.
+    /// The resource.
     pub what: Resource,
-    /// Bytes that went through it.
+    /// Bytes carried.
     pub bytes: u128,
-    /// Bytes per second that it can carry.
+    /// Its rate in bytes per second.
     pub rate: u64,
 }
 
 impl PipeUse {
-    /// The part of some time for which it was full, on average.
+    /// The mean utilization over a span of time, as a share of 1.
     #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     pub fn share(&self, of: Ps) -> f64 {
         self.bytes as f64 / (self.rate as f64 * of.as_secs_f64()).max(1.0)
     }
 }
 
 impl World {
-    /// Threads that are added from here on belong to one load more.
+    /// Threads added from here on belong to a new load.
     pub fn begin_load(&mut self) {
         self.latencies.push(Latencies::default());
     }
 
-    /// The load that a thread which is added now belongs to.
+    /// The load of a thread that is added now.
     pub(super) fn load(&mut self) -> usize {
         if self.latencies.is_empty() {
             self.begin_load();
@@ -129,13 +129,13 @@ impl World {
         self.latencies.len() - 1
     }
 
-    /// Latencies of a load's submissions, if it had any.
+    /// Latencies of a load's submissions, if there is such a load.
     #[must_use]
     pub fn latencies(&self, load: usize) -> Option<&Latencies> {
         self.latencies.get(load)
     }
 
-    /// For how long each engine was busy.
+    /// Busy times of each engine.
     pub fn engines(&self) -> impl Iterator<Item = EngineUse> + '_ {
         let of = |(device, dsa): (usize, &'_ super::device::Dsa)| -> Vec<EngineUse> {
             let of = |(engine, pe): (usize, &engine::Pe)| EngineUse {
@@ -149,13 +149,13 @@ impl World {
         self.devices.iter().enumerate().flat_map(of)
     }
 
-    /// How the engines of all devices learnt where pages are.
+    /// Address translations of the engines of all devices.
     #[must_use]
     pub fn translations(&self) -> Translations {
         self.translations
     }
 
-    /// What every pipe of the machine carried.
+    /// The bytes that every pipe of the machine carried.
     #[must_use]
     pub fn pipes(&self) -> Vec<PipeUse> {
         let of = |what: Resource, pipe: Pipe, rate: u64| PipeUse { what, bytes: self.pipes.carried(pipe), rate };

@@ -17,7 +17,7 @@ fn dedicated() -> Scenario {
     asplos(1, WqMode::Dedicated, 1)
 }
 
-/// Gigabytes a second of batches: one at a time without their preparing, or so many in flight.
+/// Gigabytes a second of batches: one at a time without their preparation, or `depth` in flight.
 fn gigabytes(lab: &Lab, op: Opcode, size: u32, depth: u32, batch: u32) -> Result<f64> {
     match depth {
         1 => one_by_one_gigabytes(lab, dedicated(), one_by_one(op, size, batch)),

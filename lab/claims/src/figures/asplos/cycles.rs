@@ -1,4 +1,4 @@
-//! What cores do meanwhile: Figure 11.
+//! The core's cycles while the device works: Figure 11.
 
 use crate::experiments::asplos_device::umwait_share;
 use crate::figures::sweep::{FROM_64, axis, measured, over_sizes};

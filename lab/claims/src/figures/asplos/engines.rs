@@ -39,7 +39,7 @@ fn page_size(page: u32) -> String {
     if page == 1 << 30 { "1 GiB".into() } else { bytes(page) }
 }
 
-/// So many groups of one dedicated queue and one engine each.
+/// Groups of one dedicated queue and one engine each.
 fn pairs(count: u32) -> Scenario {
     let group = |number: u32| GroupConfig {
         dev: format!("group0.{number}"),

@@ -1,4 +1,4 @@
-//! Where the bytes lie: Figures 6 and 15.
+//! The location of the data: Figures 6 and 15.
 
 use crate::experiments::measure::{core_alone, submit_and_wait};
 use crate::figures::sweep::{DEPTH, FROM_64, SIZES, axis, measured, over_sizes, rates, throughput};
@@ -17,14 +17,14 @@ const REMOTE: Place = Place::on(1);
 const CXL: Place = Place::on(2);
 const CACHED: Place = Place { lines: Lines::Llc, ..LOCAL };
 
-/// Source and destination, as the paper's legends name them.
+/// Source and destination, named as in the paper's legends.
 type Places = (&'static str, Place, Place);
 
 fn setup() -> Scenario {
     asplos(1, WqMode::Dedicated, 1)
 }
 
-/// What is to land in the cache is told to.
+/// Destinations in the cache get the cache hint.
 fn copies(stream: Stream, (_, src, dst): Places) -> Stream {
     Stream { src, dst, cache_control: dst.lines == Lines::Llc, ..stream }
 }

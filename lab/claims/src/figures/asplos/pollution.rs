@@ -1,4 +1,4 @@
-//! What others on the machine notice: Figures 12 and 13.
+//! Effects on other programs of the machine: Figures 12 and 13.
 
 use crate::figures::sweep::{axis, lines, measured, simulated};
 use crate::figures::{Mark, Panel, Result, Scale, Shape};
@@ -9,18 +9,18 @@ use telpher_abi::Opcode;
 use telpher_device::{Config, EngineConfig, GroupConfig, WqConfig, WqMode};
 use telpher_sim::{By, Chase, Outcome, Place, Ps, Resource, Scenario, Stream, Walk, What};
 
-/// Instances of the benchmark of latency, and copiers beside them. Source: KUPER §4.5.
+/// Instances of the latency benchmark, and copiers beside them. Source: KUPER §4.5.
 const INSTANCES: u32 = 8;
 const COPIERS: u32 = 4;
 /// Bytes of a copy, and copies of a batch. Source: KUPER §4.5.
 const SIZE: u32 = 4096;
 const BATCH: u32 = 128;
-/// How long the benchmark reads: the last-level cache is filled several times by then.
+/// Duration of the benchmark: the last-level cache is filled several times by then.
 const READING: Ps = Ps::from_nanos(12_000_000);
-/// What copiers walk through: far more than any cache.
+/// Footprint of the copiers: much larger than any cache.
 const WALK: u64 = 1 << 30;
 
-/// Who copies meanwhile.
+/// What copies meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Beside {
     Nobody,
@@ -29,7 +29,7 @@ enum Beside {
 }
 
 const ALL: [(&str, Beside); 3] =
-    [("nobody copies", Beside::Nobody), ("four cores copy", Beside::Cores), ("the device copies", Beside::Device)];
+    [("no copies", Beside::Nobody), ("four cores copy", Beside::Cores), ("the device copies", Beside::Device)];
 
 /// Four groups of one dedicated queue and one engine.
 fn machine() -> Scenario {
@@ -44,11 +44,12 @@ fn machine() -> Scenario {
     scenario
 }
 
-/// Instances that read in working sets of that many bytes for about so long, and copiers that copy until after them.
+/// Benchmark instances with working sets of that many bytes for about that time, and copiers that copy until after
+/// them.
 fn scenario(working_set: u64, loads: u64, beside: Beside) -> Scenario {
     let place = Place { footprint: WALK, ..Place::on(0) };
     let copies = Stream { src: place, dst: place, ..Stream::of(Opcode::MemoryMove, SIZE) };
-    // Long enough where reads become half as slow again: a core copies at most 10 GB/s, a device 32.
+    // Long enough if reads become half as slow again: a core copies at most 10 GB/s, a device 32.
     let bytes = |per_second: u64| READING.0 / 1_000_000 * 2 * per_second / 1_000_000;
     let read = What::Chase(Chase { loads, ..Chase::of(working_set) });
     let scenario = machine().with("reads", INSTANCES, read);
@@ -67,7 +68,7 @@ fn scenario(working_set: u64, loads: u64, beside: Beside) -> Scenario {
     }
 }
 
-/// Reads for about that time, whatever one takes.
+/// The number of reads for about that time, at any latency.
 fn read(lab: &Lab, working_set: u64, beside: Beside) -> Result<Rc<Outcome>> {
     let few = lab.run(&scenario(working_set, 20_000, Beside::Nobody))?;
     #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a count")]
@@ -90,10 +91,14 @@ pub(super) fn figure_12(lab: &Lab) -> Result<Vec<Panel>> {
         parts[0].push((place, share(Some(0))));
         parts[1].push((place, others + share(None)));
     }
-    let names = ["eight instances that read", "those who copy"];
+    let names = ["eight instances that read", "copiers"];
     Ok(vec![Panel {
         title: String::new(),
-        x: axis("beside eight instances with 4 MiB each", "", Scale::Names(ALL.map(|it| it.0.to_owned()).into())),
+        x: axis(
+            "copies next to eight instances with 4 MiB each",
+            "",
+            Scale::Names(ALL.map(|it| it.0.to_owned()).into()),
+        ),
         y: axis("last-level cache in use", "%", Scale::Linear),
         shape: Shape::Stacks,
         series: names.into_iter().zip(parts).map(|(name, points)| simulated(name, points)).collect(),
@@ -118,7 +123,7 @@ pub(super) fn figure_13(lab: &Lab) -> Result<Vec<Panel>> {
     let more = more.collect();
     let x = || axis("working set of each instance", "B", Scale::Binary);
     let nanos = axis("latency of a read", "ns", Scale::Linear);
-    let increase = axis("latency added by those who copy", "%", Scale::Linear);
+    let increase = axis("latency added by copiers", "%", Scale::Linear);
     Ok(vec![
         lines("latency", x(), nanos, latencies, Vec::new()),
         lines("increase", x(), increase, more, vec![Mark::level("K-053")]),

@@ -9,7 +9,7 @@ use telpher_abi::Opcode;
 use telpher_device::WqMode;
 use telpher_sim::{Place, Stream, Walk};
 
-/// What the legend calls it, the operation, whether its results go to the cache.
+/// The name in the legend, the operation, and whether its results go to the cache.
 const OPERATIONS: [(&str, Opcode, bool); 5] = [
     ("copy", Opcode::MemoryMove, false),
     ("fill", Opcode::Fill, true),

@@ -12,10 +12,11 @@ pub(super) const SHEETS: &[Sheet] = &[
     Sheet {
         id: "migration-breakdown",
         source: "Baik et al., Accelerating Page Migrations with Intel DSA, offloading costs slide",
-        title: "Where the time of copying pages goes, by the core or by the device",
-        how: "The kernel copies pages of 4 KiB that are migrated together: its core one after the other, which takes as long for each, or a \
-              device as one batch. What comes before the submission are scatter lists of both sides, their mapping to I/O addresses and \
-              descriptors; nobody printed how it divides. What is fixed of the device's way is set by the break-even published.",
+        title: "Parts of the time of copying pages, by the core or by the device",
+        how: "The kernel copies pages of 4 KiB that are migrated together: its core page by page, with the same time \
+              for each, or a device as one batch. Before the submission the kernel prepares scatter lists of both \
+              sides, their mapping to I/O addresses, and descriptors; the division of that time is not published. The \
+              fixed cost of using the device is set from the published break-even.",
         claims: &["P-010", "P-011"],
         draw: breakdown,
     },
@@ -23,8 +24,9 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "migration-break-even",
         source: "Baik et al., Accelerating Page Migrations with Intel DSA, offloading costs slide",
         title: "Copying the pages of one migration by the core or by the device",
-        how: "The kernel copies pages of 4 KiB that are migrated together: its core one after the other, or a device, with scatter lists, \
-              their mapping, descriptors and waiting. The cost of the kernel's path is set by the break-even published.",
+        how: "The kernel copies pages of 4 KiB that are migrated together: its core page by page, or a device, with \
+              scatter lists, their mapping, descriptors and waiting. The cost of the kernel's path is set from the \
+              published break-even.",
         claims: &["P-010", "P-012"],
         draw: break_even,
     },
@@ -32,19 +34,21 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "migration-compaction",
         source: "Baik et al., Accelerating Page Migrations with Intel DSA, kcompactd slide",
         title: "Compaction, its pages copied by the core or by the device, by pages of a call",
-        how: "One kernel thread moves pages of 4 KiB within a node, so many in a call; calls of 32 or fewer stay with the core. Isolating, \
-              unmapping and mapping take 1.38 µs a page, derived from the share that copying has (Linux, RFC on batching and DMA offload). \
-              Compaction works by blocks of 512 pages. No more can be gained than copying takes.",
+        how: "One kernel thread moves pages of 4 KiB within a node, this number in a call; calls of 32 or fewer stay \
+              with the core. Isolating, unmapping and mapping take 1.38 µs a page, derived from copying's share of the \
+              time (Linux, RFC on batching and DMA offload). Compaction works by blocks of 512 pages. The gain is \
+              limited by the time of copying.",
         claims: &["P-012"],
         draw: compaction,
     },
     Sheet {
         id: "migration-promotion",
         source: "Baik et al., Accelerating Page Migrations with Intel DSA, DAMON slide",
-        title: "What a program gains if the device copies the pages that are promoted",
-        how: "A program goes to all its pages alike, and takes so many times longer while they are in slow memory, the other socket's. One \
-              kernel thread moves all of them to fast memory, 512 in a call, huge ones one by one; isolating, unmapping and mapping take a \
-              huge page as long as a small one. How slow the slow tier was, how long the program ran and with which pages was not printed.",
+        title: "Gain of a program if the device copies the promoted pages",
+        how: "A program accesses all its pages equally often, and takes longer by a factor while they are in slow \
+              memory, that of the other socket. One kernel thread moves all of them to fast memory, 512 in a call, \
+              huge ones one by one; isolating, unmapping and mapping take as long for a huge page as for a small one. \
+              The slowdown of the slow tier, the run time of the program and its page size are not published.",
         claims: &["P-013"],
         draw: promotion,
     },
@@ -52,8 +56,9 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "migration-page-size",
         source: "Baik et al., Accelerating Page Migrations with Intel DSA, page size slide",
         title: "Moving pages of 4 KiB and of 2 MiB, copied by the core or by the device",
-        how: "The kernel moves pages to the other socket's memory: small ones 512 in a call, huge ones one in a call; (b) by bytes of a \
-              call. Isolating, unmapping and mapping take 1.38 µs for a small page; ASSUMED as long for a huge one.",
+        how: "The kernel moves pages to the other socket's memory: small ones 512 in a call, huge ones one in a call; \
+              (b) by bytes of a call. Isolating, unmapping and mapping take 1.38 µs for a small page; ASSUMED the same \
+              for a huge one.",
         claims: &["P-014", "P-012"],
         draw: page_size,
     },
@@ -61,15 +66,15 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "migration-sharing",
         source: "Baik et al., Accelerating Page Migrations with Intel DSA, interference slide",
         title: "A user's and the kernel's copies on one engine or on an engine each",
-        how: "One device. The kernel copies pages in batches of 512, and nothing else; a user's thread keeps 32 copies in flight. Each has a \
-              queue; the queues share one engine, or have one each, or nobody is there but the one that is shown. Each rate is of a time \
-              in which both were at work.",
+        how: "One device. The kernel copies pages in batches of 512, and does nothing else; a user's thread keeps 32 \
+              copies in flight. Each has a queue; the queues share one engine, or have one each, or only the shown \
+              load runs. Each rate is for a time in which both were active.",
         claims: &["P-015"],
         draw: sharing,
     },
 ];
 
-/// Pages of 4 KiB that go together.
+/// Pages of 4 KiB that move together.
 fn together() -> impl Iterator<Item = u32> {
     (0..=9).map(|power| 1 << power)
 }
@@ -78,7 +83,7 @@ fn names(of: impl IntoIterator<Item = String>) -> Scale {
     Scale::Names(of.into_iter().collect())
 }
 
-/// The kernel's calls of so many pages, enough of them, whatever their number.
+/// Enough of the kernel's calls with `together` pages each.
 fn calls(together: u32, by: impl Into<Option<Lane>>) -> Migration {
     let offload = by.into().map(|lane| Offload { above: 0, lane });
     Migration { pages: u64::from(together) * 4, together, offload, ..Migration::compacting() }
@@ -101,7 +106,7 @@ fn breakdown(lab: &Lab) -> Result<Vec<Panel>> {
     let bars = std::iter::once("core".to_owned()).chain(sizes.iter().map(u32::to_string));
     Ok(vec![Panel {
         title: String::new(),
-        x: axis("copied by the core, or by the device so many pages together", "", names(bars)),
+        x: axis("copied by the core, or by the device with this number of pages", "", names(bars)),
         y: axis("time of a page's copy", "µs", Scale::Linear),
         shape: Shape::Stacks,
         series,
@@ -137,7 +142,8 @@ fn compaction(lab: &Lab) -> Result<Vec<Panel>> {
     ])
 }
 
-/// How long programs run with all their pages in fast memory, over the time in which the core moves their pages, in per cent.
+/// Run time of programs with all pages in fast memory, relative to the time in which the core moves their pages, in per
+/// cent.
 const RUNS: [u32; 6] = [20, 40, 75, 150, 300, 600];
 
 fn promotion(lab: &Lab) -> Result<Vec<Panel>> {
@@ -187,7 +193,7 @@ fn page_size(lab: &Lab) -> Result<Vec<Panel>> {
         let rate = |device| of(lab, App::Migration(by(migration, device)), "moved");
         Ok(rate(true)? / rate(false)?)
     };
-    // Bytes of a call along.
+    // Horizontal: bytes of a call.
     let gains = |name: &str, page: f64, of: &mut dyn Iterator<Item = (u32, Migration)>| {
         let points = of.map(|(together, migration)| Ok((f64::from(together) * page, gain(migration)?)));
         Ok(simulated(name, points.collect::<Result<Vec<_>>>()?))
@@ -198,7 +204,7 @@ fn page_size(lab: &Lab) -> Result<Vec<Panel>> {
     Ok(vec![
         Panel {
             title: "(a) time of a mebibyte".into(),
-            x: axis("page, and who copies", "", names(bars.map(str::to_owned))),
+            x: axis("page size and copier", "", names(bars.map(str::to_owned))),
             y: axis("time of a mebibyte", "µs", Scale::Linear),
             shape: Shape::Stacks,
             series: vec![
@@ -232,7 +238,7 @@ fn sharing(lab: &Lab) -> Result<Vec<Panel>> {
     Ok(vec![panel("(a) the user's copies", true)?, panel("(b) the kernel's pages", false)?])
 }
 
-/// A line's height there.
+/// A line's vertical value at this point.
 #[cfg(test)]
 fn at(panel: &Panel, series: &str, x: f64) -> f64 {
     panel.series.iter().find(|it| it.name == series).and_then(|it| it.at(x)).unwrap_or_else(|| panic!("{series}"))
@@ -244,7 +250,7 @@ mod tests {
     use crate::figures::numbers;
 
     #[test]
-    fn the_parts_of_a_copy_are_all_of_it() {
+    fn the_parts_of_a_copy_add_up() {
         let lab = Lab::default();
         let (parts, whole) = (&breakdown(&lab).unwrap()[0], &break_even(&lab).unwrap()[0]);
         let Scale::Names(names) = &parts.x.scale else { panic!("bars have names") };
@@ -259,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_gains_what_was_published_and_never_more_than_copying_takes() {
+    fn compaction_reaches_the_published_gain_and_not_more_than_copying_takes() {
         let gains = &compaction(&Lab::default()).unwrap()[1];
         for pages in together().map(f64::from) {
             let (gain, most) = (at(gains, "by the device", pages), at(gains, "if copies took no time", pages));
@@ -270,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_the_slow_tier_the_more_a_program_gains_and_huge_pages_pass_what_was_published() {
+    fn slower_tiers_gain_more_and_huge_pages_exceed_the_published_gain() {
         let panels = promotion(&Lab::default()).unwrap();
         let printed = numbers("P-013").0;
         let best = |panel: &Panel| panel.series.iter().flat_map(|it| &it.points).map(|it| it.1).fold(0.0, f64::max);
@@ -283,18 +289,18 @@ mod tests {
     }
 
     #[test]
-    fn a_device_gains_most_where_copying_is_most_of_the_way() {
+    fn a_device_gains_most_where_copying_dominates() {
         let panels = page_size(&Lab::default()).unwrap();
         let (small, huge) =
             (at(&panels[1], "pages of 4 KiB", 2_097_152.0), at(&panels[1], "pages of 2 MiB", 2_097_152.0));
         assert!(huge > 2.0 * small && small > 1.2, "{small} and {huge}");
-        // By Amdahl, of what stands in the other chart.
+        // By Amdahl's law, from the values in the other chart.
         let of = |bar: f64| panels[0].series.iter().filter_map(|part| part.at(bar)).sum::<f64>();
         assert!((of(0.0) / of(1.0) / small - 1.0).abs() < 0.01 && (of(2.0) / of(3.0) / huge - 1.0).abs() < 0.01);
     }
 
     #[test]
-    fn rates_of_who_shares_are_of_a_time_in_which_the_other_is_at_work() {
+    fn shared_rates_are_for_a_time_with_both_active() {
         let lab = Lab::default();
         for size in [256, 1024, 4096, 16384, 65536] {
             for of_user in [true, false] {
@@ -302,7 +308,7 @@ mod tests {
                 let [alone, own, one] = [Sharing::Alone, Sharing::OwnEngine, Sharing::OneEngine].map(of);
                 assert!(own.1 > 0.0 && one.1 > 0.0, "{size}, {of_user}: {} and {} s longer", own.1, one.1);
                 assert!(alone.0 * 1.001 >= own.0 && alone.0 * 1.001 >= one.0, "{size}: {alone:?} {own:?} {one:?}");
-                // What the slides say, of the one who has the small copies.
+                // The slides' number for the user with the small copies.
                 assert!(!of_user || own.0 > 1.2 * one.0, "{size}: {own:?} and {one:?} GB/s");
             }
         }

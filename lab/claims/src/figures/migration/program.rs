@@ -1,4 +1,5 @@
-//! A program moves its pages itself: what that gives on the machine of the kernel's figures, and on others. No document has them.
+//! A program moves its pages itself: results on the machine of the kernel's figures, and on others. These figures are
+//! in no document.
 
 use super::{KERNEL, calls, names, together};
 use crate::experiments::vhost;
@@ -13,13 +14,14 @@ pub(in crate::figures) const SHEETS: &[Sheet] = &[
     Sheet {
         id: "migration-user",
         source: "",
-        title: "A page moved by the kernel or by the program itself, by how many go together",
-        how: "From the other socket's memory to this one's. The program (telpher-tier) takes pages out by one UFFDIO_MOVE, copies them and \
-              brings them in by another; a device gets one batch, by the program's own addresses, a descriptor for each run of neighbours. \
-              What it takes besides copying was measured on another processor: an AMD EPYC, Linux 6.18, a process whose other threads did \
-              not run. Left out on both sides: interrupts to other cores for flushed translations; on the program's: the same for devices, \
-              which nobody has measured. The kernel takes 1.38 µs a page besides, derived for calls of many pages, ASSUMED for others and \
-              for huge pages.",
+        title: "A page moved by the kernel or by the program itself, by pages moved together",
+        how: "From the other socket's memory to this one's. The program (telpher-tier) takes pages out by one \
+              UFFDIO_MOVE, copies them and brings them in by another; a device gets one batch, by the program's own \
+              addresses, a descriptor for each run of adjacent pages. The time besides copying was measured on another \
+              processor: an AMD EPYC, Linux 6.18, a process whose other threads did not run. Left out on both sides: \
+              interrupts to other cores for TLB flushes; for the program also the invalidations in devices, which are \
+              not measured. The kernel takes 1.38 µs a page besides copying, derived for calls of many pages, ASSUMED \
+              for others and for huge pages.",
         claims: &["P-010", "P-012"],
         draw: by_the_program,
     },
@@ -27,22 +29,23 @@ pub(in crate::figures) const SHEETS: &[Sheet] = &[
         id: "migration-user-devices",
         source: "",
         title: "Pages moved by the program itself, by the number of devices that copy",
-        how: "As migration-user, on a machine with four devices a socket; each copies an equal part of whatever goes together, a huge page \
-              too. 0 devices: the core copies.",
+        how: "As migration-user, on a machine with four devices a socket; each copies an equal part of the pages that \
+              move together, also of a huge page. 0 devices: the core copies.",
         claims: &[],
         draw: by_devices,
     },
     Sheet {
         id: "migration-gups",
         source: "",
-        title: "Random updates on two tiers, over what they were with all memory fast",
-        how: "Eight threads update words of 2 GiB, nine of ten in a hot tenth, the others anywhere; slow memory's latency is three times that of \
-              fast. telpher-tier's own policy places pages, by what windows see of which pages are written, one of 2 MiB at a time for 10 ms; \
-              a device copies what moves. At the beginning fast memory is full, of pages as they come. What tracking, deciding and \
-              copying take is counted. Beside it: one who knows from the beginning which pages are hot, chance, and nobody. (a) A fifth of the \
-              memory is fast. (b) After the warm-up. An update looks its page up in page tables (70 ns) and waits for its line (125 ns, or \
-              375); (c) as if it took nothing but the latter, of which nobody can have more than is shown. No document has a goal; \
-              telpher-tier's own is 90 %.",
+        title: "Random updates on two tiers, relative to all memory fast",
+        how: "Eight threads update words of 2 GiB, nine of ten updates in a hot tenth, the others anywhere; slow \
+              memory's latency is three times that of fast memory. telpher-tier's own policy places pages by the \
+              written pages that windows find, one window of 2 MiB at a time for 10 ms; a device copies the pages. \
+              Fast memory is initially full of pages in address order. The costs of tracking, deciding and copying are \
+              included. For comparison: an oracle that knows the hot pages from the beginning, random placing, and no \
+              placing. (a) A fifth of the memory is fast. (b) After the warm-up. An update looks its page up in page \
+              tables (70 ns) and waits for its line (125 ns, or 375); (c) as if it took only the latter, for which the \
+              shown values are the maximum. No document has a goal; telpher-tier's own is 90 %.",
         claims: &[],
         draw: updates,
     },
@@ -52,12 +55,12 @@ fn pages_together() -> Axis {
     axis("pages that go together", "", Scale::Binary)
 }
 
-/// Queues of so many devices.
+/// One queue of each of `devices` devices.
 fn lanes(devices: u16) -> Vec<Lane> {
     (0..devices).map(|device| Lane { device, ..KERNEL }).collect()
 }
 
-/// Microseconds of a page, all that it takes.
+/// Total microseconds per page.
 fn of_a_page(lab: &Lab, profile: &str, devices: u16, app: App) -> Result<f64> {
     let (together, measure) = match &app {
         App::Migration(migration) => (f64::from(migration.together), "a call"),
@@ -130,15 +133,15 @@ fn by_devices(lab: &Lab) -> Result<Vec<Panel>> {
     ])
 }
 
-/// Who places pages, and what he is called.
+/// The placements of pages, and their names.
 const PLACING: [(&str, Placing); 4] = [
     ("telpher-tier's policy", Placing::Policy),
-    ("one who knows", Placing::Knowing),
-    ("chance", Placing::Chance { runs: 32 }),
-    ("nobody", Placing::Nobody),
+    ("oracle", Placing::Knowing),
+    ("random placing", Placing::Chance { runs: 32 }),
+    ("no placing", Placing::Nobody),
 ];
 
-/// Shares, in per cent, of what it were with all memory fast: over time, in seconds, and after the warm-up.
+/// Updates in per cent of those with all memory fast: over time in seconds, and after the warm-up.
 fn of_all_fast(lab: &Lab, app: Gups) -> Result<(Vec<(f64, f64)>, f64)> {
     let app = App::Gups(Gups { lanes: lanes(1), ..app });
     let scenario = on("gold-6430", 1, WqMode::Dedicated, 1).with("gups", 1, What::App(app));
@@ -178,14 +181,14 @@ mod tests {
     #[test]
     fn for_a_program_a_device_pays_from_fewer_pages_than_for_the_kernel() {
         let panels = by_the_program(&Lab::default()).unwrap();
-        let pays = |panel: &Panel, who: &str| {
-            let (core, device) = (format!("the {who}, its core copies"), format!("the {who}, a device"));
+        let pays = |panel: &Panel, mover: &str| {
+            let (core, device) = (format!("the {mover}, its core copies"), format!("the {mover}, a device"));
             let of = |pages: &u32| at(panel, &device, f64::from(*pages)) < at(panel, &core, f64::from(*pages));
             together().find(of).unwrap()
         };
         assert_eq!((pays(&panels[0], "program"), pays(&panels[0], "kernel")), (4, 32));
         let ratio = |panel: &Panel, one: &str, other: &str| at(panel, one, 512.0) / at(panel, other, 512.0);
-        // Neighbours: the way is short, so that the copy counts; apart the way is nearly all there is.
+        // Adjacent pages: the system calls are short, so the copy matters; for pages apart the system calls dominate.
         let (kernel, device) = ("the kernel, a device", "the program, a device");
         assert!(ratio(&panels[0], kernel, device) > 4.0 && ratio(&panels[1], kernel, device) < 1.0);
         assert!(ratio(&panels[1], "the program, its core copies", device) < 1.3);
@@ -202,17 +205,17 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_comes_close_to_one_who_knows_and_nobody_else_does() {
+    fn only_the_policy_comes_close_to_the_oracle() {
         let panels = updates(&Lab::default()).unwrap();
         let end = |name: &str| panels[0].series.iter().find(|it| it.name == name).unwrap().points.last().unwrap().1;
-        let (policy, knows) = (end("telpher-tier's policy"), end("one who knows"));
+        let (policy, knows) = (end("telpher-tier's policy"), end("oracle"));
         assert!(policy >= 90.0 && policy > 0.99 * knows, "{policy} and {knows} %");
-        assert!(end("chance") < 0.6 * knows && end("nobody") < 0.6 * knows);
+        assert!(end("random placing") < 0.6 * knows && end("no placing") < 0.6 * knows);
         for panel in &panels[1..] {
             for fast in [12.0, 20.0, 33.0, 50.0] {
-                let (policy, knows) = (at(panel, "telpher-tier's policy", fast), at(panel, "one who knows", fast));
+                let (policy, knows) = (at(panel, "telpher-tier's policy", fast), at(panel, "oracle", fast));
                 assert!(policy < knows && policy > 0.985 * knows, "{}: {policy} of {knows} %", panel.title);
-                assert!(at(panel, "nobody", fast) < 0.7 * knows);
+                assert!(at(panel, "no placing", fast) < 0.7 * knows);
             }
         }
     }

@@ -1,29 +1,29 @@
-//! Which pages are where, and how many updates that gives.
+//! The placement of pages, and the resulting rate of updates.
 
 use super::{Gups, INTERRUPTED, Placing};
-use crate::dice::Dice;
 use crate::machine::Machine;
 use crate::ps::Ps;
+use crate::rng::Rng;
 use std::ops::Range;
 
-/// The memory and what its threads have done.
+/// The memory and the updates of its threads.
 #[derive(Debug)]
 pub(super) struct Memory {
     pages: Vec<Page>,
-    /// Hot pages, pages in fast memory, hot ones there.
+    /// Hot pages, pages in fast memory, and hot pages in fast memory.
     hot: usize,
     fast: usize,
     hot_fast: usize,
     threads: f64,
-    /// Of all updates, those that go to hot pages on purpose.
+    /// Share of the updates that go to hot pages only.
     to_hot: f64,
-    /// Seconds of an update whose page is in fast memory, and what it takes more in slow memory.
+    /// Seconds of an update in fast memory, and additional seconds in slow memory.
     near: f64,
     farther: f64,
-    /// Up to when updates are counted, and how many.
+    /// The time up to which updates are counted, and their number.
     until: Ps,
     updates: f64,
-    /// What of their time threads had not, all together.
+    /// Time that the threads lost, all together.
     pub(super) taken_by_tracking: Ps,
     pub(super) taken_by_moving: Ps,
 }
@@ -37,12 +37,12 @@ struct Page {
 impl Memory {
     pub(super) fn new(app: &Gups, machine: &Machine) -> Self {
         let (mut pages, room) = (vec![Page::default(); app.pages()], app.room());
-        let mut dice = Dice::new(app.seed, 0);
-        // Runs in an order of chance: the first of them are hot.
+        let mut rng = Rng::new(app.seed, 0);
+        // Runs in random order: the first of them are hot.
         let run = app.hot_run.max(1) as usize;
         let mut runs: Vec<usize> = (0..pages.len() / run).collect();
         for last in (1..runs.len()).rev() {
-            let other = usize::try_from(dice.below(last as u64 + 1)).unwrap_or(0);
+            let other = usize::try_from(rng.below(last as u64 + 1)).unwrap_or(0);
             runs.swap(last, other);
         }
         let hot = pages.len() * app.hot_percent.min(100) as usize / 100 / run;
@@ -77,18 +77,18 @@ impl Memory {
         }
     }
 
-    /// By page: it is in fast memory.
+    /// By page: true if it is in fast memory.
     pub(super) fn fast(&self) -> impl Iterator<Item = bool> + '_ {
         self.pages.iter().map(|page| page.fast)
     }
 
-    /// Part of the hot pages that are in fast memory.
+    /// Share of the hot pages that are in fast memory.
     #[allow(clippy::cast_precision_loss, reason = "a share")]
     pub(super) fn hot_in_fast(&self) -> f64 {
         self.hot_fast as f64 / self.hot.max(1) as f64
     }
 
-    /// Seconds of an update of one thread, on average.
+    /// Mean seconds of an update of one thread.
     #[allow(clippy::cast_precision_loss, reason = "numbers of pages")]
     fn update(&self) -> f64 {
         let anywhere = self.fast as f64 / self.pages.len().max(1) as f64;
@@ -106,7 +106,7 @@ impl Memory {
         self.updates
     }
 
-    /// Of all updates, those of these pages.
+    /// Share of these pages in all updates.
     #[allow(clippy::cast_precision_loss, reason = "numbers of pages")]
     fn part(&self, pages: Range<usize>) -> f64 {
         let hot = self.pages[pages.clone()].iter().filter(|page| page.hot).count();
@@ -114,25 +114,25 @@ impl Memory {
         part + (1.0 - self.to_hot) * pages.len() as f64 / self.pages.len().max(1) as f64
     }
 
-    /// Time from one update of a page to the next, on average, whoever does it.
+    /// Mean time between updates of a page by any thread.
     pub(super) fn between_updates(&self, page: usize) -> Ps {
         let seconds = self.update() / self.threads.max(1.0) / self.part(page..page + 1).max(1e-18);
         Ps::from_nanos_f64(seconds * 1e9)
     }
 
-    /// Time passes while pages are where they are.
+    /// Advances the time with the current placement.
     pub(super) fn pass(&mut self, now: Ps) {
         self.updates += self.threads * now.since(self.until).as_secs_f64() / self.update();
         self.until = now;
     }
 
-    /// Threads had so much less time, all together.
+    /// Subtracts lost time of all threads together.
     fn take(&mut self, now: Ps, time: Ps) {
         self.pass(now);
         self.updates -= time.as_secs_f64() / self.update();
     }
 
-    /// Every thread was interrupted, by the tracker or for pages that move.
+    /// Every thread was interrupted, by the tracker or for moving pages.
     pub(super) fn interrupt(&mut self, now: Ps, moving: bool) {
         // Cannot lose bits: a number of threads.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of threads")]
@@ -141,26 +141,26 @@ impl Memory {
         *if moving { &mut self.taken_by_moving } else { &mut self.taken_by_tracking } += time;
     }
 
-    /// Threads met pages that were tracked.
+    /// Threads wrote to tracked pages.
     pub(super) fn faults(&mut self, now: Ps, time: Ps) {
         self.take(now, time);
         self.taken_by_tracking += time;
     }
 
-    /// These pages were on their way for so long: each thread went on until it met one of them, and then waited.
-    pub(super) fn waited(&mut self, now: Ps, away: Ps, pages: Range<usize>, dice: &mut Dice) {
+    /// These pages were in flight for `away`: each thread ran until it accessed one of them, and then waited.
+    pub(super) fn waited(&mut self, now: Ps, away: Ps, pages: Range<usize>, rng: &mut Rng) {
         let until_met = Ps::from_nanos_f64(self.update() / self.part(pages).max(1e-18) * 1e9);
         let mut time = Ps::ZERO;
         let mut thread = 0.0;
         while thread < self.threads {
-            time += away.since(dice.exponential(until_met));
+            time += away.since(rng.exponential(until_met));
             thread += 1.0;
         }
         self.take(now, time);
         self.taken_by_moving += time;
     }
 
-    /// These pages are in fast memory from now on, or in slow memory.
+    /// These pages are in fast (or slow) memory from now on.
     pub(super) fn moved(&mut self, now: Ps, pages: Range<usize>, fast: bool) {
         self.pass(now);
         for page in &mut self.pages[pages] {

@@ -1,4 +1,4 @@
-//! The guest: its memory, the driver's side of both virtqueues, and a core that sends back what it gets.
+//! The guest: its memory, the driver's side of both virtqueues, and a core that sends every packet back.
 
 use super::Shared;
 use super::lines::{HEADER, Lines};
@@ -11,27 +11,27 @@ use std::rc::Rc;
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest, Ring};
 use telpher_vhost::words::Features;
 
-/// What was agreed on. Source: white paper Tables 6 and 7: split virtqueues, mergeable buffers.
+/// The negotiated features. Source: white paper Tables 6 and 7: split virtqueues, mergeable buffers.
 const FEATURES: Features = Features::VERSION_1.union(Features::MRG_RXBUF);
-/// Bytes of a buffer before its packet: what a driver keeps of it, and room in front. Source: DPDK, 128 each.
+/// Bytes of a buffer before its packet: the driver's metadata, and headroom. Source: DPDK, 128 each.
 const BEFORE: u64 = 256;
-/// Packets that a driver keeps at hand. Source: DPDK's `mbcache`.
+/// Packets that a driver keeps in its cache. Source: DPDK's `mbcache`.
 const AT_HAND: u32 = 250;
-/// Bytes that buffers have room for at least. Source: DPDK, 2048.
+/// Smallest size of a buffer in bytes. Source: DPDK, 2048.
 const LEAST_ROOM: u32 = 2048;
 
 /// One virtqueue from the driver's side.
 #[derive(Debug)]
 pub(super) struct Side {
     driver: MockDriver,
-    /// Where the packet of each chain out there is, by identifier.
+    /// Address of the packet of each chain in flight, by identifier.
     packets: Vec<u64>,
     /// Chains that the switch has not taken.
     offered: VecDeque<u16>,
-    /// How many it has taken, and given back.
+    /// Number of chains that the switch has taken, and returned.
     taken: u64,
     back: u64,
-    /// How many of those the guest has collected.
+    /// Number of returned chains that the guest has collected.
     collected: u64,
 }
 
@@ -41,7 +41,8 @@ impl Side {
         Side { driver, packets: vec![0; size.into()], offered: VecDeque::new(), taken: 0, back: 0, collected: 0 }
     }
 
-    /// Makes the buffer of a packet available, of so many bytes with the header before it; whether there was an entry.
+    /// Makes a packet's buffer of `bytes` bytes (with the header before it) available; returns whether there was an
+    /// entry.
     fn offer(&mut self, packet: u64, bytes: u32) -> bool {
         let Some(id) = self.driver.offer(&[(packet - u64::from(HEADER), bytes)]) else { return false };
         self.packets[usize::from(id)] = packet;
@@ -49,7 +50,7 @@ impl Side {
         true
     }
 
-    /// The switch took the next chain: where its packet is.
+    /// The switch takes the next chain; returns the address of its packet.
     pub(super) fn take(&mut self, lines: &mut Lines) -> u64 {
         let Some(id) = self.offered.pop_front() else { return BEFORE };
         lines.available(&self.driver.parts(), self.packets.len() as u64, self.taken, id);
@@ -57,7 +58,7 @@ impl Side {
         self.packets[usize::from(id)]
     }
 
-    /// It gave so many back.
+    /// The switch returns `chains` chains.
     pub(super) fn give_back(&mut self, chains: usize, lines: &mut Lines) {
         for _ in 0..chains {
             lines.used(&self.driver.parts(), self.packets.len() as u64, self.back);
@@ -65,7 +66,7 @@ impl Side {
         }
     }
 
-    /// Packets whose chains came back.
+    /// Packets of returned chains.
     fn collect(&mut self) -> Vec<u64> {
         let back = self.driver.collect();
         self.collected += back.len() as u64;
@@ -82,17 +83,17 @@ pub(super) struct Guest {
     /// Bytes of a packet, and of a buffer with the header.
     bytes: u32,
     room: u32,
-    /// Packets that it has not forwarded, and those that it has in hand.
+    /// Packets received and not yet forwarded, and packets in hand.
     arrived: VecDeque<u64>,
     in_hand: VecDeque<u64>,
-    /// Buffers that were sent; a ring's worth stays before it is used again, as drivers do it.
+    /// Sent buffers; a ring's worth stays before they are reused, as in real drivers.
     sent: VecDeque<u64>,
     idle: VecDeque<u64>,
     pub(super) seen: Seen,
 }
 
 impl Guest {
-    /// A guest for packets of so many bytes; both virtqueues with so many entries, the first full of empty buffers.
+    /// A guest for packets of `bytes` bytes; both virtqueues have `size` entries, the first full of empty buffers.
     ///
     /// # Panics
     /// If the system has no memory for it.
@@ -115,13 +116,13 @@ impl Guest {
         guest
     }
 
-    /// The switch's side of its virtqueues: where it receives, and where it transmits.
+    /// The switch's side of its virtqueues: the receive and the transmit queue.
     pub(super) fn rings(&self) -> [Ring; 2] {
         let ring = |side: &Side| Ring::new(self.memory.memory(), side.driver.setup()).expect("the driver set it up");
         [ring(&self.receive), ring(&self.transmit)]
     }
 
-    /// Has nothing to do, and nothing out there to be sent.
+    /// True if it has no packet, and none to be sent.
     pub(super) fn is_idle(&self) -> bool {
         self.receive.back == self.receive.collected
             && self.arrived.is_empty()
@@ -129,7 +130,7 @@ impl Guest {
             && self.transmit.offered.is_empty()
     }
 
-    /// Found no room for what it has in hand.
+    /// True if it found no room for its packets in hand.
     pub(super) fn waits_to_send(&self) -> bool {
         !self.in_hand.is_empty()
     }
@@ -142,7 +143,7 @@ impl Guest {
         }
     }
 
-    /// Looks what came and what was sent; takes up to a burst in hand. How many.
+    /// Collects received and sent packets; takes up to a burst in hand. Returns their number.
     fn look(&mut self, burst: usize, lines: &mut Lines) -> usize {
         for packet in self.receive.collect() {
             let [front, back] = Seen::places(self.bytes as usize)
@@ -162,7 +163,7 @@ impl Guest {
         count
     }
 
-    /// Sends what it has in hand, as far as there is room.
+    /// Sends the packets in hand, as far as there is room.
     fn send(&mut self) {
         while let Some(packet) = self.in_hand.front()
             && self.transmit.offer(*packet, HEADER + self.bytes)
@@ -172,7 +173,7 @@ impl Guest {
     }
 }
 
-/// The guest's core: forwards what it finds.
+/// The guest's core: forwards all received packets.
 pub(super) async fn forward(core: Core, shared: Rc<RefCell<Shared>>, bell: Signal, burst: usize, packet: Ps) {
     loop {
         let (count, over) = {

@@ -12,19 +12,19 @@ use std::sync::Arc;
 use telpher_abi::Descriptor;
 use telpher_vhost::{PacketPool, Packets, Stats, Virtqueue};
 
-/// A device's queue as the switch's lane to it: what is handed in goes to the simulated device.
+/// A device's queue behind one of the switch's DMA queues: its descriptors go to the simulated device.
 pub(super) struct Way {
     pub(super) lane: Lane,
     pub(super) gate: Arc<Gate>,
-    /// A copy, of whatever size.
+    /// A copy; its size does not matter.
     pub(super) copy: Descriptor,
     pub(super) under_way: Vec<(u64, Ticket)>,
-    /// Batches that were over before one that was submitted before them.
+    /// Batches that completed before an earlier one.
     pub(super) overtaking: u64,
 }
 
 impl Way {
-    /// Submits what the lane handed in.
+    /// Submits the descriptors that the DMA queue offered.
     async fn submit(&mut self, core: &Core) {
         for Offered { number, sizes } in self.gate.offered() {
             let members: Vec<Descriptor> = sizes.iter().map(|size| self.copy.with_size(*size)).collect();
@@ -33,7 +33,7 @@ impl Way {
         }
     }
 
-    /// What is over by now has been done: bytes and records are there.
+    /// Executes the completed descriptors: their bytes and records are then written.
     fn look(&mut self) {
         let mut before = false;
         let Way { gate, overtaking, .. } = self;
@@ -49,11 +49,11 @@ impl Way {
     }
 }
 
-/// What a call to a virtqueue began.
+/// The work that a call to a virtqueue began.
 #[derive(Clone, Copy, Default)]
 struct Begun {
     packets: u64,
-    /// Those whose copies a lane has.
+    /// Copies that a DMA queue has.
     by_lane: u64,
     /// Lines that the core copied.
     lines: u64,
@@ -70,12 +70,12 @@ pub(super) struct Host {
     app: Vhost,
     times: Times,
     shared: Rc<RefCell<Shared>>,
-    /// Where the guest receives, and where it transmits.
+    /// The guest's receive and transmit queues.
     queues: [Virtqueue; 2],
     ways: Vec<Way>,
-    /// Given when the guest got something.
+    /// Released when the guest received something.
     bell: Signal,
-    /// From the port, to the guest; through, with the guest; spare; from the guest.
+    /// Packets from the port, to the guest; accepted by the guest; spare; from the guest.
     row: Packets,
     done: Packets,
     spare: Packets,
@@ -97,7 +97,7 @@ impl Host {
         Host { app, times, shared, queues, ways, bell, row, done, spare, into }
     }
 
-    /// The time of what began, and of half a round.
+    /// Charges the time of the work that began, and of half a round.
     async fn work(&mut self, core: &Core, begun: Begun) {
         let Begun { packets, by_lane, lines } = begun;
         let (copying, offloading, all) = {
@@ -202,13 +202,13 @@ impl Host {
         port.send(&mut self.into, lines);
     }
 
-    /// Round after round, until enough has been forwarded, or nothing ever comes.
+    /// Repeats rounds until enough packets are forwarded, or none can ever come.
     pub(super) async fn run(mut self, core: Core) {
         let mut counting = false;
         loop {
             self.enqueue(&core).await;
             self.dequeue(&core).await;
-            // The port has nothing, and nothing is under way: the core looks until something comes.
+            // The port has no packet, and none is in flight: the core polls until something comes.
             let in_flight = self.queues.iter().any(|queue| queue.in_flight() > 0);
             if !in_flight && self.shared.borrow().guest.is_idle() {
                 let Some(next) = self.shared.borrow().port.next() else { break };
@@ -237,12 +237,12 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // The virtqueues wait for what they have in flight.
+        // The virtqueues wait for their copies in flight.
         self.ways.iter().for_each(|way| way.gate.open());
     }
 }
 
-/// What `macfwd` does to a packet: the addresses are the next hop's and one's own.
+/// Changes a packet as `macfwd` does: the next hop's address and the own one.
 fn change_addresses(packet: &mut [u8]) {
     if let Some((to, from)) = packet.get_mut(..12).map(|addresses| addresses.split_at_mut(6)) {
         to.copy_from_slice(&[2, 0, 0, 0, 0, 0]);

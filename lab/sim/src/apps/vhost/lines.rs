@@ -1,4 +1,4 @@
-//! Which lines of memory a packet's way touches, and which of them the core's cache has not.
+//! The cache lines that a packet's processing touches, and those that miss the core's cache.
 
 use super::super::core_cache::CoreCache;
 use std::ops::Range;
@@ -6,23 +6,23 @@ use telpher_vhost::ring::RingAddresses;
 
 /// Bytes of a cache line.
 const LINE: u64 = 64;
-/// Where the guest's memory and the port's rings begin, in lines; the pool of the host's packets begins at 0.
+/// First lines of the guest's memory and of the port's rings; the pool of the host's packets begins at 0.
 const GUEST: u64 = 1 << 40;
 const PORT: u64 = 2 << 40;
-/// Entries of a port's ring in a line. Source: 16 bytes a descriptor, as common ports have them.
+/// Entries of a port's ring in a line. Source: 16 bytes a descriptor, as in common ports.
 const PORT_ENTRIES: u64 = 4;
 
 /// Bytes in front of a packet that are copied with it. Source: VirtIO 1.2 §5.1.6, the header with `num_buffers`.
 pub(super) const HEADER: u32 = telpher_vhost::words::HEADER_BYTES;
 
-/// A host's packet, by where it begins in its pool.
+/// A host's packet, by its offset in the pool.
 pub(super) type Host = u64;
 
-/// The core's cache, and what it missed.
+/// The core's cache, and its misses.
 #[derive(Debug)]
 pub(super) struct Lines {
     cache: CoreCache,
-    /// Misses of packets' lines, and of others, since they were taken.
+    /// Misses of packets' lines, and of others, since the last call of `missed`.
     payload: u64,
     others: u64,
 }
@@ -37,7 +37,7 @@ impl Lines {
         Lines { cache, payload: 0, others: 0 }
     }
 
-    /// What was missed since the last call: lines of packets, and others.
+    /// Misses since the last call: lines of packets, and others.
     pub(super) fn missed(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.payload), std::mem::take(&mut self.others))
     }
@@ -46,12 +46,12 @@ impl Lines {
         self.others += u64::from(!self.cache.touch(line));
     }
 
-    /// What the port's driver keeps of a buffer, in the line before its packet.
+    /// The port driver's metadata of a buffer, in the line before its packet.
     pub(super) fn note(&mut self, host: Host) {
         self.other((host - 1) / LINE);
     }
 
-    /// The entry of the port's transmit ring in which packet number `number` goes.
+    /// The entry of the port's transmit ring for packet number `number`.
     pub(super) fn port_entry(&mut self, number: u64, ring: u64) {
         self.other(PORT + number % ring / PORT_ENTRIES);
     }
@@ -62,24 +62,25 @@ impl Lines {
         self.other(GUEST + (ring.descriptors + 16 * u64::from(id)) / LINE);
     }
 
-    /// The entry by which the chain with number `number` goes back.
+    /// The entry by which the chain with number `number` is returned.
     pub(super) fn used(&mut self, ring: &RingAddresses, size: u64, number: u64) {
         self.other(GUEST + (ring.device + 4 + 8 * (number % size)) / LINE);
     }
 
-    /// Somebody else wrote the host's packet, and the core looks at its first line.
+    /// A device wrote the host's packet, and the core reads its first line.
     pub(super) fn written(&mut self, host: Host, bytes: u32) {
-        lines_of(host, bytes, 0).for_each(|line| self.cache.lose(line));
+        lines_of(host, bytes, 0).for_each(|line| self.cache.invalidate(line));
         self.cache.touch(host / LINE);
     }
 
     /// The guest has read and written the packet's headers: the net header before it, and its first line.
     pub(super) fn guest_forwarded(&mut self, guest: u64) {
-        lines_of(guest, 1, HEADER).for_each(|line| self.cache.lose(GUEST + line));
+        lines_of(guest, 1, HEADER).for_each(|line| self.cache.invalidate(GUEST + line));
     }
 
-    /// The core copies a packet to the guest, with the header before it; how many lines. The port wrote what is read: reading it is what
-    /// `line` costs. So is what of either all have read and written on the packet's way: the header's line and the packet's first.
+    /// The core copies a packet to the guest, with the header before it; returns the number of lines. The port wrote
+    /// the source lines: reading them is part of the cost `line`. So are the header's line and the packet's first line,
+    /// which all sides have read and written.
     pub(super) fn copy_in(&mut self, host: Host, guest: u64, bytes: u32) -> u64 {
         lines_of(host, bytes, HEADER).for_each(|line| {
             self.cache.touch(line);
@@ -89,7 +90,7 @@ impl Lines {
         lines.end - lines.start
     }
 
-    /// The same from the guest; the header stays where it is.
+    /// The same from the guest; the header is not copied.
     pub(super) fn copy_out(&mut self, guest: u64, host: Host, bytes: u32) -> u64 {
         let (from, to) = (lines_of(guest, bytes, 0), lines_of(host, bytes, 0));
         self.count(GUEST + from.start..GUEST + from.end, 1);
@@ -97,7 +98,7 @@ impl Lines {
         to.end - to.start
     }
 
-    /// Touches lines; those behind the first count where they miss.
+    /// Touches lines; misses count except for the first `free` lines.
     fn count(&mut self, lines: Range<u64>, free: u64) {
         for line in lines.clone() {
             let hit = self.cache.touch(line);
@@ -111,15 +112,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_its_packets_lines_and_the_headers() {
+    fn a_copy_touches_the_lines_of_packet_and_header() {
         let mut lines = Lines::new(CoreCache::new(1 << 20, 16));
         // 60 bytes from a line's start, the header in the line before.
         assert_eq!((lines.copy_in(128, 4096, 60), lines.missed()), (2, (0, 0)));
-        // 1514 bytes: 24 lines and the header's. Going in, the guest's are missed but for the first two; out, both sides' but for the first.
+        // 1514 bytes: 24 lines and the header's. To the guest, all guest lines miss but the first two; from it, both
+        // sides' but the first.
         assert_eq!((lines.copy_in(8192 + 128, 8192, 1514), lines.missed()), (25, (23, 0)));
         assert_eq!((lines.copy_out(16384, 16384, 1514), lines.missed()), (24, (46, 0)));
         assert_eq!((lines.copy_out(16384, 16384, 1514), lines.missed()), (24, (0, 0)));
-        // A device wrote the host's; the note before it stays.
+        // A device wrote the host's lines; the metadata line before them stays.
         lines.note(16384);
         assert_eq!(lines.missed(), (0, 1));
         lines.written(16384, 1514);
@@ -136,7 +138,7 @@ mod tests {
             lines.used(&ring, 64, number);
             lines.port_entry(number, 64);
         }
-        // Descriptors, the available ring behind its head, the used ring behind its, the port's.
+        // Descriptors, the available ring behind its head, the used ring behind its head, the port's ring.
         assert_eq!(lines.missed(), (0, 16 + 3 + 8 + 16));
     }
 }

@@ -1,5 +1,5 @@
-//! A software switch's core between a network port and a virtual machine: DPDK's testpmd with a vhost port, packets copied by the
-//! core or by a device (white paper; KUPER §6.4).
+//! The core of a software switch between a network port and a virtual machine: DPDK's testpmd with a vhost port. The
+//! core or a device copies the packets (white paper; KUPER §6.4).
 //!
 //! ```text
 //! port ─► receive 32 ─► forward ─► enqueue: copy into the guest's buffers ─► virtqueue ─► guest (forwards)
@@ -7,9 +7,9 @@
 //!   └──── send ◄────── forward ◄── dequeue: copy out of them ◄───────────────── virtqueue ◄──┘
 //! ```
 //!
-//! Virtqueues, packets and lanes are `telpher-vhost`'s own; here is what they stand on. One core does all of it but the guest's part.
-//! With a device, a burst's copies are one batch; completed ones are handed on in the order of the ring, whatever order they completed
-//! in, and nobody waits for any.
+//! Virtqueues, packets and DMA queues are `telpher-vhost`'s own code; this module simulates their environment. One core
+//! does all of the work except the guest's. With a device, a burst's copies are one batch. Completed packets are passed
+//! on in ring order, whatever the order of completion, and the core waits for none.
 
 mod guest;
 mod host;
@@ -37,7 +37,7 @@ use telpher_mover::ManualClock;
 use telpher_portal::Portal;
 use telpher_vhost::{Hybrid, QueueOptions, Virtqueue};
 
-/// Who copies packets.
+/// What copies packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Copies {
     /// The switch's core.
@@ -49,9 +49,9 @@ pub enum Copies {
         /// Queue for packets from it.
         dequeue: Lane,
     },
-    /// The core below a size, a device from there on.
+    /// The core below a size, a device from that size on.
     Hybrid {
-        /// Bytes of a packet, without its checksum, from which on a device copies it.
+        /// Smallest packet, in bytes without its checksum, that a device copies.
         from: u32,
         /// Queue for packets to the guest.
         enqueue: Lane,
@@ -60,51 +60,51 @@ pub enum Copies {
     },
 }
 
-/// The switch, and what it runs on.
+/// The switch and its environment.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Vhost {
-    /// Bytes of a packet on the wire, checksum included: 64 to 9728, as ports have it.
+    /// Bytes of a packet on the wire, checksum included: 64 to 9728, as in real ports.
     pub packet_bytes: u32,
     /// Most packets taken at a time.
     pub burst: u32,
-    /// Who copies.
+    /// What copies packets.
     pub copies: Copies,
-    /// Packets that are counted.
+    /// Measured packets.
     pub packets: u64,
-    /// Packets that pass before counting begins: every buffer has been used then.
+    /// Packets before the measurement, so that every buffer has been used.
     pub warm_up: u64,
-    /// What the port brings, megabits a second with preambles and gaps.
+    /// Offered load of the port, in megabits a second with preambles and gaps.
     pub offered_mbit_s: u64,
-    /// Entries of the port's receive and transmit rings, each: 1 to 8192.
+    /// Entries of each of the port's receive and transmit rings: 1 to 8192.
     pub port_ring: u32,
-    /// Entries of each virtqueue: a power of two, at most 32768; if it is none, the next.
+    /// Entries of each virtqueue, at most 32768; rounded up to a power of two.
     pub virtqueue: u32,
     /// Clock of both cores, MHz.
     pub clock_mhz: u32,
-    /// The core's second-level cache.
+    /// Bytes of the core's second-level cache.
     pub l2_bytes: u64,
-    /// Its ways.
+    /// Ways of the second-level cache.
     pub l2_ways: u32,
-    /// What the work costs.
+    /// Costs of the work.
     pub costs: VhostCosts,
 }
 
-/// What the switch's work costs, in cycles of its core.
+/// Costs of the switch's work, in cycles of its core.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct VhostCosts {
-    /// A round over both directions, however many packets there are.
+    /// A round over both directions, independent of the number of packets.
     pub round: f64,
-    /// A packet that is forwarded both ways, without copying it: port, switching and rings.
+    /// A packet that is forwarded in both directions, without its copies: port, switching and rings.
     pub packet: f64,
-    /// One copy, however long.
+    /// One copy, independent of its length.
     pub copy: f64,
     /// A line that is copied twice, to the guest and from it.
     pub line: f64,
-    /// A line of a packet that is not in the core's cache where it could be.
+    /// A line of a packet that misses the core's cache.
     pub payload_miss: f64,
-    /// A line of a buffer's header or of a ring that is not.
+    /// A line of a buffer's header or of a ring that misses the core's cache.
     pub header_miss: f64,
-    /// A copy by a device, besides its descriptor, which the profile tells: its entry in the array that keeps the order, its completion.
+    /// A copy by a device, without its descriptor (see the profile): its entry in the reorder array, its completion.
     pub offload: f64,
     /// A packet in the guest.
     pub guest: f64,
@@ -147,13 +147,13 @@ impl Copies {
     };
 }
 
-/// A queue of a port has no more entries, and a packet no more bytes. Source: Intel E810's.
+/// Most entries of a port's queue, and most bytes of a packet. Source: Intel E810's.
 const MOST_PORT: u32 = 8192;
 const MOST_BYTES: u32 = 9728;
-/// Buffers of the pool that nobody needs if nobody is late. Source: DPDK's `mbcache`.
+/// Spare buffers of the pool. Source: DPDK's `mbcache`.
 const AT_HAND: u32 = 250;
 
-/// Costs as times.
+/// The costs as times.
 struct Times {
     round: Ps,
     packet: Ps,
@@ -165,7 +165,7 @@ struct Times {
     guest: Ps,
 }
 
-/// What the host's core and the guest's share.
+/// State shared by the host's core and the guest's.
 struct Shared {
     port: Port,
     guest: Guest,
@@ -177,14 +177,14 @@ struct Shared {
 #[derive(Clone, Copy, Default)]
 struct Tally {
     forwarded: u64,
-    /// When counting began and ended.
+    /// Begin and end of the measurement.
     since: Ps,
     until: Ps,
-    /// What the core did since.
+    /// The core's work since then.
     copying: Ps,
     offloading: Ps,
     working: Ps,
-    /// Copies that began, and those that lanes took.
+    /// Copies that began, and those that DMA queues took.
     begun: u64,
     by_lane: u64,
     payload_misses: u64,
@@ -195,7 +195,7 @@ struct Tally {
 }
 
 impl Vhost {
-    /// Bytes that are copied of a packet.
+    /// Bytes of a packet that are copied.
     fn bytes(&self) -> u32 {
         self.packet_bytes - CHECKSUM
     }
@@ -215,7 +215,7 @@ impl Vhost {
         }
     }
 
-    /// A lane of the switch to each of the device's queues, and how it is used.
+    /// The DMA queues of the switch for each of the device's queues, and how they are used.
     fn ways(&self, world: &mut World) -> (Hybrid, Vec<Way>) {
         let (hybrid, lanes) = match self.copies {
             Copies::Core => (Hybrid::Cpu, vec![]),
@@ -224,7 +224,7 @@ impl Vhost {
         };
         let way = |lane: Lane| {
             let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
-            // A lane's copies end in the cache.
+            // A DMA queue's copies go to the cache.
             let copy = World::descriptor(Opcode::MemoryMove, src, dst, 1).and_flags(Flags::CACHE_CONTROL_1);
             let gate = Arc::new(Gate::new(world.queue_info(lane)));
             Way { lane, gate, copy, under_way: Vec::new(), overtaking: 0 }
@@ -247,7 +247,7 @@ impl Vhost {
         let pool = port.pool().clone();
         let mut number = 0;
         let queues = guest.rings().map(|ring| {
-            // A clock that stands still: nothing that takes the simulator long makes a queue late.
+            // A clock that does not advance: a slow simulation makes no queue late.
             let clock = Arc::new(ManualClock::new(Duration::ZERO));
             let lane = ways.get(number).map(|way: &Way| {
                 let portal = Arc::clone(&way.gate) as Arc<dyn Portal>;
@@ -269,14 +269,14 @@ impl Vhost {
 }
 
 impl Tally {
-    /// Counting begins.
+    /// The measurement begins.
     fn begin(&mut self, now: Ps) {
         *self = Tally { since: now, ..Tally::default() };
     }
 }
 
 impl Shared {
-    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     fn measures(&self, bytes: u64, clock_mhz: f64) -> Vec<Measure> {
         let Tally { since, until, copying, offloading, working, .. } = self.tally;
         let forwarded = self.tally.forwarded as f64;

@@ -1,34 +1,34 @@
-//! The network port: rings of packets, as many as the wire brings, each with its number.
+//! The network port: rings of packets at the rate of the wire, each packet with a number.
 
 use super::lines::Lines;
 use crate::ps::Ps;
 use telpher_vhost::{HEADROOM, PacketPool, Packets, PoolOptions};
 
-/// Where a packet's number is, behind the MAC addresses and the type; it is there once more, in its last bytes.
+/// Offset of a packet's number, behind the MAC addresses and the type; the number is repeated in its last bytes.
 const NUMBER: usize = 14;
-/// Bytes of it.
+/// Bytes of the number.
 const WORD: usize = size_of::<u64>();
 
-/// Whoever looks at packets: whether they come in their order, and whole.
+/// Checks that packets arrive in order and complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Seen {
-    /// Number of the last packet and 1.
+    /// Number of the last packet plus 1.
     next: u64,
-    /// Packets that came after one that was sent after them, or again.
+    /// Packets that came out of order, or twice.
     pub(super) disordered: u64,
-    /// Packets whose end is another's, or nobody's.
+    /// Packets whose two numbers differ.
     pub(super) torn: u64,
 }
 
 impl Seen {
-    /// A packet by its number at both places.
+    /// Checks a packet by its two numbers.
     pub(super) fn look(&mut self, front: u64, back: u64) {
         self.torn += u64::from(front != back);
         self.disordered += u64::from(front < self.next);
         self.next = self.next.max(front.saturating_add(1));
     }
 
-    /// Where the number is in a packet of so many bytes.
+    /// The positions of the numbers in a packet of `bytes` bytes.
     pub(super) fn places(bytes: usize) -> [std::ops::Range<usize>; 2] {
         [NUMBER..NUMBER + WORD, bytes.saturating_sub(WORD)..bytes]
     }
@@ -50,30 +50,31 @@ pub(super) struct Port {
     pool: PacketPool,
     /// Address of the pool's first byte.
     base: u64,
-    /// Empty buffers that it fills, and packets that it sends; those before the last whole ring are gone.
+    /// Empty buffers for received packets, and sent packets; those before the last whole ring are gone.
     receive: Packets,
     send: Packets,
     gone: Packets,
     ring: usize,
     /// Bytes of a packet.
     bytes: u32,
-    /// Bits of one on the wire, and how many come in a second, in millions.
+    /// Bits of a packet on the wire, and megabits a second.
     wire_bits: u128,
     mbit_s: u64,
     received: u64,
-    /// It had no room for them.
+    /// Packets that arrived without room.
     lost: u64,
     sent: u64,
     pub(super) seen: Seen,
 }
 
-/// Bytes of an Ethernet frame that no program sees: its checksum.
+/// Bytes of an Ethernet frame that programs do not see: its checksum.
 pub(super) const CHECKSUM: u32 = 4;
 /// Bytes around a packet on the wire: preamble and gap. Source: IEEE 802.3.
 const AROUND: u32 = 20;
 
 impl Port {
-    /// A port for packets of so many bytes on the wire, and a pool with so many buffers besides its rings'.
+    /// A port for packets of `wire_bytes` on the wire, and a pool with `besides` buffers in addition to those of its
+    /// rings.
     ///
     /// # Panics
     /// If the system has no memory for the packets.
@@ -97,12 +98,12 @@ impl Port {
         &self.pool
     }
 
-    /// Where a packet of the pool begins, from the pool's first byte.
+    /// Offset of a packet from the pool's first byte.
     pub(super) fn place(&self, packet: &[u8]) -> u64 {
         address_of(packet) - self.base
     }
 
-    /// Packets that it has for the core by now.
+    /// The number of packets that wait for the core now.
     pub(super) fn waiting(&mut self, now: Ps) -> u64 {
         let arrived = u128::from(now.0) * u128::from(self.mbit_s) / self.wire_bits / 1_000_000;
         let arrived = u64::try_from(arrived).unwrap_or(u64::MAX);
@@ -110,14 +111,14 @@ impl Port {
         arrived.saturating_sub(self.received + self.lost)
     }
 
-    /// When the next packet comes that is not there yet; `None` if none ever does.
+    /// When the next packet arrives; `None` if none ever does.
     pub(super) fn next(&self) -> Option<Ps> {
         let bits = u128::from(self.received + self.lost + 1) * self.wire_bits * 1_000_000;
         let at = bits.div_ceil(u128::from(self.mbit_s).checked_sub(1)? + 1);
         u64::try_from(at).ok().map(Ps)
     }
 
-    /// The next packets, into `row`: their headers read, empty buffers put in their places.
+    /// Moves the next packets into `row`: reads their headers, and refills the ring with empty buffers.
     pub(super) fn receive(&mut self, count: usize, row: &mut Packets, lines: &mut Lines) {
         let before = row.len();
         self.receive.move_to(count, row);
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_go_back_and_ends_of_others_are_seen() {
+    fn disorder_and_torn_packets_are_detected() {
         let mut seen = Seen::default();
         for (front, back) in [(0, 0), (1, 1), (5, 5), (6, 7), (5, 5), (5, 5), (7, 7)] {
             seen.look(front, back);

@@ -1,24 +1,24 @@
-//! The place where cases are put to one device: submitting, waiting, comparing.
+//! The test fixture of one device: submitting, waiting, comparing.
 
 use crate::arena::{Arena, place};
-use crate::case::{Trouble, Verdict, fail, holds, skip};
-use crate::specimen::{BATCH_RECORD, SURROUND};
+use crate::case::{NotPassed, Verdict, fail, holds, skip};
+use crate::expected::{Expect, ExpectedRecord, line};
+use crate::sample::{BATCH_RECORD, SURROUND};
 use crate::subject::{Capabilities, Device, DeviceWish, Interrupt, PortalWish, Promises, Refusal, Registers, Subject};
 use crate::table::{Context, flag};
-use crate::want::{Expect, Want, line};
 use std::cell::RefCell;
 use std::sync::Arc;
 use telpher_abi::registers::offset;
 use telpher_abi::{CompletionRecord, Descriptor, SwError};
 use telpher_portal::{Offer, Portal};
 
-/// Looks at a record before the device is asked to settle.
+/// Polls of a record before the device is asked to settle.
 const LOOKS: u32 = 64;
-/// Times a full shared queue is offered a descriptor again, settling in between.
+/// Offers of a descriptor to a full shared queue, settling in between.
 const OFFERS: u32 = 8;
 
-/// One device and the arena.
-pub(crate) struct Stand<'a> {
+/// A device with the arena.
+pub(crate) struct Fixture<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) wish: DeviceWish,
     pub(crate) device: Box<dyn Device>,
@@ -27,14 +27,14 @@ pub(crate) struct Stand<'a> {
     portals: RefCell<Vec<(PortalWish, Arc<dyn Portal>)>>,
 }
 
-impl<'a> Stand<'a> {
-    pub(crate) fn new(subject: &dyn Subject, arena: &'a Arena, wish: &DeviceWish) -> Result<Self, Trouble> {
+impl<'a> Fixture<'a> {
+    pub(crate) fn new(subject: &dyn Subject, arena: &'a Arena, wish: &DeviceWish) -> Result<Self, NotPassed> {
         let device = match subject.device(wish) {
             Ok(device) => device,
             Err(Refusal::Cannot(reason)) => return skip(reason),
             Err(Refusal::BringUp(error)) => return fail("the device comes up", error),
         };
-        Ok(Stand {
+        Ok(Fixture {
             arena,
             wish: wish.clone(),
             device,
@@ -48,7 +48,7 @@ impl<'a> Stand<'a> {
         self.arena.at(offset)
     }
 
-    pub(crate) fn portal(&self, wish: PortalWish) -> Result<Arc<dyn Portal>, Trouble> {
+    pub(crate) fn portal(&self, wish: PortalWish) -> Result<Arc<dyn Portal>, NotPassed> {
         if let Some((_, portal)) = self.portals.borrow().iter().find(|(known, _)| *known == wish) {
             return Ok(portal.clone());
         }
@@ -59,7 +59,7 @@ impl<'a> Stand<'a> {
         Ok(portal)
     }
 
-    pub(crate) fn registers(&self) -> Result<&dyn Registers, Trouble> {
+    pub(crate) fn registers(&self) -> Result<&dyn Registers, NotPassed> {
         self.device.registers().map_or_else(|| skip("registers cannot be reached"), Ok)
     }
 
@@ -72,11 +72,11 @@ impl<'a> Stand<'a> {
     }
 
     /// Interrupts since the last call.
-    pub(crate) fn interrupts(&self) -> Result<Vec<Interrupt>, Trouble> {
+    pub(crate) fn interrupts(&self) -> Result<Vec<Interrupt>, NotPassed> {
         self.device.interrupts().map_or_else(|| skip("interrupts cannot be seen"), Ok)
     }
 
-    /// The operand a fault should name, or nothing if the device does not tell.
+    /// The operand that a fault should report, or `None` if the device has no fault information.
     pub(crate) fn operand(&self, id: u8) -> Option<u8> {
         self.capabilities.gen_cap.fault_info().then_some(id)
     }
@@ -92,7 +92,7 @@ impl<'a> Stand<'a> {
         }
     }
 
-    /// Submits; a shared queue that says Retry is asked again a few times.
+    /// Submits; retries a few times if a shared queue answers Retry.
     pub(crate) fn submit(&self, portal: &dyn Portal, d: &Descriptor) -> Verdict {
         for _ in 0..OFFERS {
             if self.arena.offer(portal, d) == Offer::Taken {
@@ -116,7 +116,7 @@ impl<'a> Stand<'a> {
     }
 
     /// Submits one descriptor and waits for its record.
-    pub(crate) fn run(&self, portal: &dyn Portal, d: &Descriptor) -> Result<CompletionRecord, Trouble> {
+    pub(crate) fn run(&self, portal: &dyn Portal, d: &Descriptor) -> Result<CompletionRecord, NotPassed> {
         self.arena.clear_record(d.completion_address());
         self.submit(portal, d)?;
         match self.wait(portal, d.completion_address()) {
@@ -126,14 +126,14 @@ impl<'a> Stand<'a> {
     }
 
     /// Submits one descriptor to queue 0, and compares its record.
-    pub(crate) fn expect(&self, d: &Descriptor, want: &Want) -> Verdict {
+    pub(crate) fn expect(&self, d: &Descriptor, expected_record: &ExpectedRecord) -> Verdict {
         let portal = self.portal(PortalWish::of(0))?;
         let record = self.run(&*portal, d)?;
-        self.compare(want, &record)
+        self.compare(expected_record, &record)
     }
 
-    pub(crate) fn compare(&self, want: &Want, record: &CompletionRecord) -> Verdict {
-        holds(want.to_string(), want.matches(record, self.promises.zero_unused), || line(record))
+    pub(crate) fn compare(&self, expected_record: &ExpectedRecord, record: &CompletionRecord) -> Verdict {
+        holds(expected_record.to_string(), expected_record.matches(record, self.promises.zero_unused), || line(record))
     }
 
     fn errors(&self) -> String {
@@ -146,13 +146,14 @@ impl<'a> Stand<'a> {
         }
     }
 
-    /// Puts one descriptor to queue 0, alone or as first of a batch of two, and compares everything it may leave behind.
+    /// Submits one descriptor to queue 0, alone or as first of a batch of two, and compares everything that it may
+    /// leave behind.
     pub(crate) fn one(&self, portal: PortalWish, d: &Descriptor, member: bool, expect: &Expect) -> Verdict {
         let portal = self.portal(portal)?;
         let (address, batch_address) = (d.completion_address(), self.at(BATCH_RECORD));
         let has_record = d.flags().bits() & flag::CRAV != 0;
         self.clear_sw_error();
-        // A misaligned record address must not be written around either: the whole page of records is cleared and looked at.
+        // Nothing may be written near a misaligned record address either: clear and compare the whole page of records.
         let page = self.at(place::RECORDS);
         let whole = !address.is_multiple_of(32);
         if whole {
@@ -169,13 +170,14 @@ impl<'a> Stand<'a> {
                 return fail("a record of the surrounding batch", format!("nothing; {}", self.errors()));
             };
             let good = match expect {
-                Expect::Record(want, others) => want.code() == 0x01 && others.is_empty(),
+                Expect::Record(expected_record, others) => expected_record.code() == 0x01 && others.is_empty(),
                 Expect::Silence => true,
                 Expect::Logged(..) | Expect::RecordAndLog(_) => false,
             };
             let failed = !good && self.capabilities.gen_cap.batch_continuation();
-            let want = Want::status(if good { 0x01 } else { 0x05 }).bytes_completed(2).result(failed.into());
-            self.compare(&want, &batch)?;
+            let expected_record =
+                ExpectedRecord::status(if good { 0x01 } else { 0x05 }).bytes_completed(2).result(failed.into());
+            self.compare(&expected_record, &batch)?;
         } else {
             self.submit(&*portal, d)?;
             if matches!(expect, Expect::Silence | Expect::Logged(..)) {
@@ -185,20 +187,20 @@ impl<'a> Stand<'a> {
         let got = if has_record && !whole { self.wait(&*portal, address) } else { None };
         let nothing = got.is_none() && (!whole || self.arena.read(page, 64).iter().all(|b| *b == 0));
         match (expect, got) {
-            (Expect::Record(want, others), Some(got)) => {
+            (Expect::Record(expected_record, others), Some(got)) => {
                 if !others.contains(&got.status_code()) || self.promises.check_order {
-                    self.compare(want, &got)?;
+                    self.compare(expected_record, &got)?;
                 }
                 self.no_sw_error()
             }
-            (Expect::RecordAndLog(want), Some(got)) => {
-                self.compare(want, &got)?;
-                if self.promises.handle_logged { self.logged(want.code(), None) } else { Ok(()) }
+            (Expect::RecordAndLog(expected_record), Some(got)) => {
+                self.compare(expected_record, &got)?;
+                if self.promises.handle_logged { self.logged(expected_record.code(), None) } else { Ok(()) }
             }
             (Expect::Silence, None) if nothing => self.no_sw_error(),
             (Expect::Logged(code, information), None) if nothing => self.logged(*code, *information),
-            (Expect::Record(want, _) | Expect::RecordAndLog(want), None) => {
-                fail(want.to_string(), format!("no record; {}", self.errors()))
+            (Expect::Record(expected_record, _) | Expect::RecordAndLog(expected_record), None) => {
+                fail(expected_record.to_string(), format!("no record; {}", self.errors()))
             }
             (Expect::Silence, got) => fail("no record", got.map_or("something beside the record".into(), |r| line(&r))),
             (Expect::Logged(code, _), got) => fail(
@@ -216,13 +218,13 @@ impl<'a> Stand<'a> {
         }
     }
 
-    fn logged(&self, code: u8, information: Option<crate::want::Information>) -> Verdict {
+    fn logged(&self, code: u8, information: Option<crate::expected::Information>) -> Verdict {
         let Some(error) = self.sw_error() else { return skip("registers cannot be reached") };
         holds(format!("SWERROR {code:#04x}"), error.valid() && error.error_code() == code, || self.errors())?;
-        let Some(want) = information else { return Ok(()) };
-        let wrong = (want.value ^ error.error_information()) & !want.open;
+        let Some(expected_record) = information else { return Ok(()) };
+        let wrong = (expected_record.value ^ error.error_information()) & !expected_record.open;
         holds(
-            format!("SWERROR {code:#04x}, information {:#x}", want.value),
+            format!("SWERROR {code:#04x}, information {:#x}", expected_record.value),
             wrong == 0 && error.error_information_valid(),
             || self.errors(),
         )

@@ -1,4 +1,4 @@
-//! Applications as workload files tell them; what a file does not tell is as published.
+//! Applications in workload files; missing keys have the published values.
 
 use super::{
     AllReduce, App, CacheBench, Copier, Copies, Digest, Exchange, Gups, Messages, Migration, Offload, Placing,
@@ -10,11 +10,11 @@ use crate::ps::Ps;
 use crate::scenario::workload::{named, node};
 use crate::work::Lane;
 
-/// The names there are.
+/// The names of the applications.
 const NAMES: &str = "allreduce, cachebench, exchange, gups, messages, migration, promotion, query, storage and vhost";
 
-/// The application of a name, with what a section says of it; `lanes` are the queues it may use.
-pub(crate) fn told(section: &Section<'_>, name: &str, lanes: &[Lane], machine: &Machine) -> Result<App, ProfileError> {
+/// Reads the application `name` from a section; `lanes` are the queues that it may use.
+pub(crate) fn parse(section: &Section<'_>, name: &str, lanes: &[Lane], machine: &Machine) -> Result<App, ProfileError> {
     let lanes = if by_core(section, lanes)? { &[] } else { lanes };
     match name {
         "allreduce" => allreduce(section, lanes).map(App::AllReduce),
@@ -31,7 +31,7 @@ pub(crate) fn told(section: &Section<'_>, name: &str, lanes: &[Lane], machine: &
     }
 }
 
-/// Who does what could be a device's: `by`.
+/// Reads `by`: true if the core does the work that a device could do.
 fn by_core(section: &Section<'_>, lanes: &[Lane]) -> Result<bool, ProfileError> {
     match section.text_if_there("by")? {
         Some("cpu") => Ok(true),
@@ -44,34 +44,34 @@ fn copier(lanes: &[Lane]) -> Copier {
     if lanes.is_empty() { Copier::Core } else { Copier::Devices(lanes.to_vec()) }
 }
 
-/// What the table `costs` tells, in the place of what was published; keys that it does not tell stay as they are.
+/// Reads the table `costs` into `known`; missing keys keep their values.
 fn costs(section: &Section<'_>, known: &mut [(&str, &str, &mut f64)]) -> Result<(), ProfileError> {
-    let Some(told) = section.section_if_there("costs")? else { return Ok(()) };
+    let Some(section) = section.section_if_there("costs")? else { return Ok(()) };
     for (key, unit, value) in known {
-        // Nothing goes at no rate.
+        // A rate of 0 would never end.
         let least = if *unit == "GB/s" { 0.001 } else { 0.0 };
-        if told.has(key) {
-            **value = told.number(key, least..=1e6, unit)?;
+        if section.has(key) {
+            **value = section.number(key, least..=1e6, unit)?;
         }
     }
-    told.end()
+    section.end()
 }
 
 fn vhost(section: &Section<'_>, lanes: &[Lane]) -> Result<Vhost, ProfileError> {
     let of = Vhost::default();
-    let mut told = of.costs;
+    let mut costs_read = of.costs;
     let cycles = "cycles";
     costs(
         section,
         &mut [
-            ("round", cycles, &mut told.round),
-            ("packet", cycles, &mut told.packet),
-            ("copy", cycles, &mut told.copy),
-            ("line", cycles, &mut told.line),
-            ("payload_miss", cycles, &mut told.payload_miss),
-            ("header_miss", cycles, &mut told.header_miss),
-            ("offload", cycles, &mut told.offload),
-            ("guest", cycles, &mut told.guest),
+            ("round", cycles, &mut costs_read.round),
+            ("packet", cycles, &mut costs_read.packet),
+            ("copy", cycles, &mut costs_read.copy),
+            ("line", cycles, &mut costs_read.line),
+            ("payload_miss", cycles, &mut costs_read.payload_miss),
+            ("header_miss", cycles, &mut costs_read.header_miss),
+            ("offload", cycles, &mut costs_read.offload),
+            ("guest", cycles, &mut costs_read.guest),
         ],
     )?;
     let from = section.count_if_there("threshold", 0..=65535, "bytes")?;
@@ -95,12 +95,12 @@ fn vhost(section: &Section<'_>, lanes: &[Lane]) -> Result<Vhost, ProfileError> {
         clock_mhz: section.count_if_there("clock_mhz", 100..=10_000, "MHz")?.unwrap_or(of.clock_mhz),
         l2_bytes: section.bytes_if_there("l2", 64..=1 << 30)?.unwrap_or(of.l2_bytes),
         l2_ways: section.count_if_there("l2_ways", 1..=1024, "ways")?.unwrap_or(of.l2_ways),
-        costs: told,
+        costs: costs_read,
         ..of
     })
 }
 
-/// How messages get from process to process.
+/// The parameters of messages through shared memory.
 fn shared(section: &Section<'_>) -> Result<SharedMemory, ProfileError> {
     let of = SharedMemory::default();
     let (mut command_ns, mut turn_ns) = (of.command_ns, of.turn_ns);
@@ -174,22 +174,22 @@ fn storage(section: &Section<'_>, lanes: &[Lane]) -> Result<Storage, ProfileErro
         [] => Digest::Core,
         lanes => Digest::Devices(lanes.to_vec()),
     };
-    let mut told = of.costs;
+    let mut costs_read = of.costs;
     costs(
         section,
         &mut [
-            ("command_ns", "ns", &mut told.command_ns),
-            ("send_ns", "ns", &mut told.send_ns),
-            ("send_kib_ns", "ns", &mut told.send_kib_ns),
-            ("offload_ns", "ns", &mut told.offload_ns),
-            ("checksum_gb_s", "GB/s", &mut told.checksum_gb_s),
-            ("disk_gb_s", "GB/s", &mut told.disk_gb_s),
-            ("disk_us", "us", &mut told.disk_us),
-            ("link_gb_s", "GB/s", &mut told.link_gb_s),
-            ("initiator_us", "us", &mut told.initiator_us),
+            ("command_ns", "ns", &mut costs_read.command_ns),
+            ("send_ns", "ns", &mut costs_read.send_ns),
+            ("send_kib_ns", "ns", &mut costs_read.send_kib_ns),
+            ("offload_ns", "ns", &mut costs_read.offload_ns),
+            ("checksum_gb_s", "GB/s", &mut costs_read.checksum_gb_s),
+            ("disk_gb_s", "GB/s", &mut costs_read.disk_gb_s),
+            ("disk_us", "us", &mut costs_read.disk_us),
+            ("link_gb_s", "GB/s", &mut costs_read.link_gb_s),
+            ("initiator_us", "us", &mut costs_read.initiator_us),
         ],
     )?;
-    told.disks = section.count_if_there("disks", 1..=1024, "disks")?.unwrap_or(of.costs.disks);
+    costs_read.disks = section.count_if_there("disks", 1..=1024, "disks")?.unwrap_or(of.costs.disks);
     let bytes = section.bytes_if_there("size", 1..=1 << 30)?.and_then(|bytes| u32::try_from(bytes).ok());
     Ok(Storage {
         bytes: bytes.unwrap_or(of.bytes),
@@ -197,7 +197,7 @@ fn storage(section: &Section<'_>, lanes: &[Lane]) -> Result<Storage, ProfileErro
         digest,
         under_way: section.count_if_there("under_way", 1..=1_000_000, "reads")?.unwrap_or(of.under_way),
         reads: section.count_if_there("count", 2..=10_000_000, "reads")?.map_or(of.reads, u64::from),
-        costs: told,
+        costs: costs_read,
     })
 }
 
@@ -276,7 +276,7 @@ fn gups(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Gups
     })
 }
 
-/// The threads of the published query, with or without prefetching; each group needs one of every kind.
+/// Reads the threads of the published query, with or without prefetching; each group needs at least one of every kind.
 fn query(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Query, ProfileError> {
     let of = if lanes.is_empty() { Query::of_two_columns() } else { Query::prefetching(0) };
     let groups = section.count_if_there("groups", 1..=1024, "groups")?.unwrap_or(of.groups);
@@ -290,7 +290,7 @@ fn query(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Que
     };
     let there = |key: &str, of: usize| match node(section, key, machine)? {
         None if of >= machine.nodes.len() => Err(section.wrong(key, "is missing; it must be a memory node")),
-        told => Ok(told.unwrap_or(of)),
+        threads => Ok(threads.unwrap_or(of)),
     };
     let prefetch = match of.prefetch {
         None => None,
@@ -329,7 +329,7 @@ mod tests {
     use crate::scenario::{Scenario, What};
     use telpher_device::Preset;
 
-    /// The application of a load of one device, four shared queues.
+    /// The application of a workload with one load, for one device with four shared queues.
     fn app(load: &str) -> Result<App, String> {
         let text =
             format!("why = \"A test.\"\n[devices]\nwqs = 4\nqueue = \"shared\"\n[[load]]\nname = \"it\"\n{load}");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_what_the_file_says() {
+    fn every_field_is_read_from_the_file() {
         let lane = |wq| Lane { device: 0, wq, shared: true };
         let queues = "queues = [\"wq0.1\", \"wq0.3\"]";
         let two = vec![lane(1), lane(3)];
@@ -353,30 +353,30 @@ mod tests {
             copier: Copier::Devices(two.clone()),
             ..Messages::default()
         };
-        let told = app(&format!("app = \"messages\"\ntalk = \"stream\"\nsize = \"64k\"\ncount = 7\n{queues}"));
-        assert_eq!(told, Ok(App::Messages(messages)));
+        let read = app(&format!("app = \"messages\"\ntalk = \"stream\"\nsize = \"64k\"\ncount = 7\n{queues}"));
+        assert_eq!(read, Ok(App::Messages(messages)));
         let sum = AllReduce { ranks: 8, compute_ms: 1.5, ..AllReduce::default() };
         assert_eq!(app("app = \"allreduce\"\nby = \"cpu\"\nranks = 8\ncompute = 1.5"), Ok(App::AllReduce(sum)));
         let cache = CacheBench { cores: 3, threads: 6, threshold: 4096, queues: two.clone(), ..CacheBench::default() };
-        let told = app(&format!("app = \"cachebench\"\ncores = 3\nthreshold = 4096\n{queues}"));
-        assert_eq!(told, Ok(App::CacheBench(cache)));
+        let read = app(&format!("app = \"cachebench\"\ncores = 3\nthreshold = 4096\n{queues}"));
+        assert_eq!(read, Ok(App::CacheBench(cache)));
         let storage = Storage { bytes: 131_072, digest: Digest::Devices(two), ..Storage::default() };
         assert_eq!(app(&format!("app = \"storage\"\nsize = \"128k\"\n{queues}")), Ok(App::Storage(storage)));
         let lane = |wq| Lane { device: 0, wq, shared: true };
         let pages = Migration { pages: 64, to: 1, together: 16, ..Migration::compacting() };
-        let told = app("app = \"migration\"\nby = \"cpu\"\npages = 64\nto = 1\ntogether = 16");
-        assert_eq!(told, Ok(App::Migration(pages)));
+        let read = app("app = \"migration\"\nby = \"cpu\"\npages = 64\nto = 1\ntogether = 16");
+        assert_eq!(read, Ok(App::Migration(pages)));
         let pages = Migration { offload: Some(Offload { above: 8, lane: lane(1) }), ..Migration::compacting() };
         let promotion = Promotion { work: Ps::from_nanos(5_000_000), slow_percent: 150, migration: pages };
-        let told = app(&format!("app = \"promotion\"\nwork = 5\nslow_percent = 150\nabove = 8\n{queues}"));
-        assert_eq!(told, Ok(App::Promotion(promotion)));
+        let read = app(&format!("app = \"promotion\"\nwork = 5\nslow_percent = 150\nabove = 8\n{queues}"));
+        assert_eq!(read, Ok(App::Promotion(promotion)));
         let way = Exchange { pages: 9, neighbours: false, to: 1, from: 0, ..Exchange::promoting(3) };
-        let told = app(&format!(
+        let read = app(&format!(
             "app = \"exchange\"\npages = 9\ntogether = 3\nneighbours = false\nfrom = 0\nto = 1\n{queues}"
         ));
-        assert_eq!(told, Ok(App::Exchange(way.by(vec![lane(1), lane(3)]))));
-        let told = app("app = \"exchange\"\nby = \"cpu\"\npage = \"2m\"");
-        assert_eq!(told, Ok(App::Exchange(Exchange::promoting_huge(1))));
+        assert_eq!(read, Ok(App::Exchange(way.by(vec![lane(1), lane(3)]))));
+        let read = app("app = \"exchange\"\nby = \"cpu\"\npage = \"2m\"");
+        assert_eq!(read, Ok(App::Exchange(Exchange::promoting_huge(1))));
         let placing = Placing::Knowing;
         let updates =
             Gups { bytes: 1 << 30, fast_percent: 25, placing, lasts: Ps::from_nanos(7_000_000_000), ..Gups::default() };
@@ -385,10 +385,10 @@ mod tests {
         let plain = Query { column: 1 << 30, groups: 4, scanners: 8, summers: 4, b: 1, ..Query::of_two_columns() };
         let keys = "size = \"1g\"\ngroups = 4\nscanners = 8\nsummers = 4\nb = 1";
         assert_eq!(app(&format!("app = \"query\"\nby = \"cpu\"\n{keys}")), Ok(App::Query(plain)));
-        let told = app(&format!(
+        let read = app(&format!(
             "app = \"query\"\nto = 2\nmapped = false\nfetchers = 64\nsplit = true\nspread = true\nrelaxed = false\nlate = \"poll\"\n{queues}"
         ));
-        let Ok(App::Query(Query { prefetch: Some(prefetch), .. })) = told else { panic!("{told:?}") };
+        let Ok(App::Query(Query { prefetch: Some(prefetch), .. })) = read else { panic!("{read:?}") };
         let library = crate::work::Library::Dml;
         let lanes = vec![lane(1), lane(3)];
         let late = Late::Poll;
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_or_a_target_of_ones_own_has_its_own_costs() {
+    fn a_workload_may_change_costs() {
         let own =
             "app = \"vhost\"\nby = \"cpu\"\nclock_mhz = 3000\nl2 = \"1m\"\n[load.costs]\npacket = 400\nline = 7.5";
         let published = Vhost::default();
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_not_is_named() {
+    fn errors_name_the_wrong_key() {
         for (load, names) in [
             ("app = \"mail\"", ["my.toml, line 7", "mail", "cachebench"]),
             ("app = \"messages\"\ntalk = \"shout\"", ["talk", "shout", "ping-pong"]),

@@ -1,4 +1,4 @@
-//! A legal descriptor of each operation, small and always successful, from which the cases are bred.
+//! A legal sample descriptor of each operation, small and always successful, from which the cases are derived.
 
 use crate::arena::{Arena, place};
 use crate::oracle;
@@ -6,36 +6,36 @@ use crate::subject::HANDLE;
 use crate::table::{OpRow, flag};
 use telpher_abi::{Descriptor, Opcode};
 
-/// Bytes of the plain specimens.
+/// Bytes of the plain samples.
 pub(crate) const SIZE: u32 = 64;
-/// Where the first record of a case goes.
+/// The first record of a case.
 pub(crate) const RECORD: u64 = place::RECORDS;
-/// The record of a Batch that surrounds a specimen.
+/// The record of a Batch around a sample.
 pub(crate) const BATCH_RECORD: u64 = place::RECORDS + 0x40;
 /// Input that is bytes 0, 1, 2, …, 255, 0, … over 64 KiB.
 pub(crate) const COUNT: u64 = place::INPUT;
-/// The same again.
+/// A second copy of it.
 pub(crate) const COUNT2: u64 = place::INPUT + 0x1_0000;
 /// Eight protected blocks of 512 bytes: data as in [`COUNT`], application tag 0, reference tags from 0.
 pub(crate) const DIF: u64 = place::INPUT + 0x2_0000;
 /// 64 KiB of 0xa5.
 pub(crate) const SAME: u64 = place::INPUT + 0x3_0000;
-/// 1 MiB that looks random.
+/// 1 MiB of pseudorandom bytes.
 pub(crate) const NOISE: u64 = place::INPUT + 0x10_0000;
 /// A delta record with one entry: offset 0, eight bytes of 0x77.
 pub(crate) const DELTA: u64 = place::AUX;
 /// A seed of zero.
 pub(crate) const SEED: u64 = place::AUX + 0x1000;
-/// Where readbacks may go.
+/// The readback target.
 pub(crate) const READBACK: u64 = place::AUX + 0x2000;
-/// Where Create Delta may write.
+/// The output of Create Delta.
 pub(crate) const DELTA_OUT: u64 = place::AUX + 0x4_0000;
 /// Two no-operations without records.
 pub(crate) const NOPS: u64 = place::LISTS;
-/// The list that surrounds a specimen.
+/// The list of a Batch around a sample.
 pub(crate) const SURROUND: u64 = place::LISTS + 0x1000;
 
-/// Writes what the specimens read.
+/// Writes the inputs of the samples.
 pub(crate) fn lay_out(arena: &Arena) {
     let count: Vec<u8> = (0..0x1_0000u32).map(|i| (i & 0xff) as u8).collect();
     arena.write(arena.at(COUNT), &count);
@@ -78,12 +78,13 @@ pub(crate) fn of(row: &OpRow, arena: &Arena) -> Descriptor {
         0x14 => Descriptor::dif(Opcode::DifStrip, at(DIF), dst, 520),
         0x15 => Descriptor::dif(Opcode::DifUpdate, at(DIF), dst, 520),
         0x20 => Descriptor::cache_flush(dst, SIZE),
-        other => unreachable!("no specimen of opcode {other:#x}"),
+        other => unreachable!("no sample of opcode {other:#x}"),
     };
     d.with_record(at(RECORD))
 }
 
-/// The descriptor with these flags, and the fields filled or emptied that the flags declare valid or reserved.
+/// The descriptor with these flags; fields that the flags make valid are filled, and fields that they reserve are
+/// cleared.
 pub(crate) fn with_flags(row: &OpRow, d: &Descriptor, flags: u32, arena: &Arena) -> Descriptor {
     let mut d = d.with_flags(telpher_abi::Flags::from_bits_retain(flags));
     d = d.with_completion_address(if flags & flag::CRAV == 0 { 0 } else { arena.at(RECORD) });

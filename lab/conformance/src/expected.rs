@@ -1,24 +1,27 @@
-//! What a descriptor should lead to.
+//! Expected results of descriptors.
 
 use telpher_abi::{CompletionRecord, Status};
 
-/// A completion record to be expected: the fields the specification fixes, and those it leaves open.
+/// An expected completion record: the fields that the specification fixes, and those that it leaves open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Want {
+pub(crate) struct ExpectedRecord {
     record: CompletionRecord,
-    /// Bits that must be as in `record`.
+    /// Bits that must match `record`.
     care: [u64; 4],
-    /// Bits that may be anything, even where unused bytes are promised to be zero.
+    /// Bits that may have any value, even if unused bytes are promised to be zero.
     open: [u64; 4],
 }
 
-impl Want {
+impl ExpectedRecord {
     /// A status without a direction.
     pub(crate) fn status(code: u8) -> Self {
-        let want =
-            Want { record: CompletionRecord::default().with_status_code(code), care: [0xff, 0, 0, 0], open: [0; 4] };
-        // Bytes completed is undefined for descriptors that failed a check; a page fault fixes it.
-        if code >= 0x10 { want } else { want.bytes_completed(0) }
+        let expected_record = ExpectedRecord {
+            record: CompletionRecord::default().with_status_code(code),
+            care: [0xff, 0, 0, 0],
+            open: [0; 4],
+        };
+        // Bytes completed is undefined for descriptors that failed a check; a page fault defines it.
+        if code >= 0x10 { expected_record } else { expected_record.bytes_completed(0) }
     }
 
     /// Status 0x01.
@@ -28,22 +31,22 @@ impl Want {
 
     /// Status 0x11 with the offending bits, and bits that may or may not be among them.
     pub(crate) fn invalid_flags(offending: u32, unsettled: u32) -> Self {
-        let mut want = Self::status(0x11);
-        want.record = want.record.with_invalid_flags(offending);
-        want.care[2] |= 0x00ff_ffff & !u64::from(unsettled);
-        want.open[2] |= u64::from(unsettled);
-        want
+        let mut expected_record = Self::status(0x11);
+        expected_record.record = expected_record.record.with_invalid_flags(offending);
+        expected_record.care[2] |= 0x00ff_ffff & !u64::from(unsettled);
+        expected_record.open[2] |= u64::from(unsettled);
+        expected_record
     }
 
     /// A fault of kind `code` (0x03, 0x04, 0x06, 0x1f) at an address.
     pub(crate) fn fault(code: u8, write: bool, address: u64) -> Self {
         let byte = code | if write { 0x80 } else { 0 };
-        let mut want = Self::status(byte);
-        want.record = want.record.with_fault_address(address);
+        let mut expected_record = Self::status(byte);
+        expected_record.record = expected_record.record.with_fault_address(address);
         // Bits 11:0 may read 0, and an operation may stop at its first whole unit in the page.
-        want.care[1] = !0xfff;
-        want.open[1] = 0xfff;
-        want
+        expected_record.care[1] = !0xfff;
+        expected_record.open[1] = 0xfff;
+        expected_record
     }
 
     pub(crate) fn result(mut self, value: u8) -> Self {
@@ -53,7 +56,7 @@ impl Want {
         self
     }
 
-    /// Any result will do.
+    /// Accepts any result.
     pub(crate) fn any_result(mut self) -> Self {
         self.care[0] &= !0xff00;
         self.open[0] |= 0xff00;
@@ -67,14 +70,14 @@ impl Want {
         self
     }
 
-    /// Any number of bytes completed will do.
+    /// Accepts any number of bytes completed.
     pub(crate) fn any_bytes_completed(mut self) -> Self {
         self.care[0] &= !0xffff_ffff_0000_0000;
         self.open[0] |= 0xffff_ffff_0000_0000;
         self
     }
 
-    /// Which operand faulted, in devices with fault information; `None` where there is none.
+    /// The operand that faulted, for devices with fault information; `None` without it.
     pub(crate) fn operand(mut self, id: Option<u8>) -> Self {
         match id {
             Some(id) => {
@@ -86,14 +89,14 @@ impl Want {
         }
     }
 
-    /// Fault information may be anything.
+    /// Accepts any fault information.
     pub(crate) fn open_info(mut self) -> Self {
         self.care[0] &= !0xff_0000;
         self.open[0] |= 0xff_0000;
         self
     }
 
-    /// Words 2 and 3 entirely.
+    /// Sets words 2 and 3.
     pub(crate) fn specific(mut self, low: u64, high: u64) -> Self {
         self.record.0[2] = low;
         self.record.0[3] = high;
@@ -102,7 +105,7 @@ impl Want {
         self
     }
 
-    /// Words 2 and 3 may be anything.
+    /// Accepts any words 2 and 3.
     pub(crate) fn any_specific(mut self) -> Self {
         (self.care[2], self.care[3]) = (0, 0);
         (self.open[2], self.open[3]) = (u64::MAX, u64::MAX);
@@ -114,7 +117,7 @@ impl Want {
         self.record.status_code()
     }
 
-    /// True if the record is one the specification allows; `zero_unused` if unused bytes must be zero.
+    /// True if the specification permits the record; `zero_unused` if unused bytes must be zero.
     pub(crate) fn matches(&self, got: &CompletionRecord, zero_unused: bool) -> bool {
         (0..4).all(|i| {
             let mask = if zero_unused { !self.open[i] } else { self.care[i] };
@@ -139,7 +142,7 @@ pub(crate) fn line(record: &CompletionRecord) -> String {
     )
 }
 
-impl std::fmt::Display for Want {
+impl std::fmt::Display for ExpectedRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&line(&self.record))?;
         if self.open.iter().any(|bits| *bits != 0) {
@@ -149,17 +152,17 @@ impl std::fmt::Display for Want {
     }
 }
 
-/// What one descriptor should lead to.
+/// The expected result of a descriptor.
 #[derive(Clone, Debug)]
 pub(crate) enum Expect {
-    /// A record. Where the order of checks is not promised, one of the statuses behind it will do as well.
-    Record(Want, Vec<u8>),
+    /// A record. If the order of checks is not promised, one of the other statuses is accepted, too.
+    Record(ExpectedRecord, Vec<u8>),
     /// No record and no error anywhere.
     Silence,
     /// No record, but an entry in SWERROR with this code, and this error information if given.
     Logged(u8, Option<Information>),
     /// A record, and an entry in SWERROR with the same code where that is promised.
-    RecordAndLog(Want),
+    RecordAndLog(ExpectedRecord),
 }
 
 /// Error information of SWERROR: value, and bits that are open.
@@ -169,8 +172,8 @@ pub(crate) struct Information {
     pub(crate) open: u32,
 }
 
-impl From<Want> for Expect {
-    fn from(want: Want) -> Self {
-        Expect::Record(want, Vec::new())
+impl From<ExpectedRecord> for Expect {
+    fn from(expected_record: ExpectedRecord) -> Self {
+        Expect::Record(expected_record, Vec::new())
     }
 }

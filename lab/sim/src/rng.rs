@@ -1,24 +1,25 @@
-//! Seeded chance, in integers: the same on every computer.
+//! Seeded pseudorandom numbers, in integers: the same on every computer.
 
 use crate::ps::Ps;
 
-/// Numbers that look random. Source: Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators* (OOPSLA 2014), `SplitMix64`.
+/// A pseudorandom generator. Source: Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators* (OOPSLA
+/// 2014), `SplitMix64`.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
 /// ln 2 in 1/2^32.
 const LN_2: u64 = 2_977_044_472;
 
-impl Dice {
-    /// Of a seed, and of who throws them: different throwers throw differently.
-    pub(crate) fn new(seed: u64, thrower: u64) -> Self {
-        let mut dice = Dice(seed);
-        Dice(dice.throw() ^ thrower.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+impl Rng {
+    /// A generator of a seed and a stream number: different streams give different numbers.
+    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+        let mut rng = Rng(seed);
+        Rng(rng.next() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// The next number.
     #[inline]
-    pub(crate) fn throw(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -26,26 +27,26 @@ impl Dice {
         z ^ z >> 31
     }
 
-    /// A number below another, which is not 0.
+    /// A number below `end`, which must not be 0.
     #[inline]
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         // Cannot lose bits: below `end`.
         #[allow(clippy::cast_possible_truncation, reason = "below end")]
         {
-            ((u128::from(self.throw()) * u128::from(end)) >> 64) as u64
+            ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
         }
     }
 
-    /// The time to the next of events that come one by one, so long apart on average, and know nothing of each other: exponentially
-    /// distributed, so that they make a Poisson process.
+    /// The time to the next of independent events with a mean interval of `mean`: exponentially distributed, so the
+    /// events form a Poisson process.
     pub(crate) fn exponential(&mut self, mean: Ps) -> Ps {
         // The logarithm of a number between 0 and 1.
-        let log = (u128::from(minus_log2(self.throw().max(1))) * u128::from(LN_2)) >> 32;
+        let log = (u128::from(minus_log2(self.next().max(1))) * u128::from(LN_2)) >> 32;
         Ps(u64::try_from((u128::from(mean.0) * log) >> 32).unwrap_or(u64::MAX))
     }
 }
 
-/// Minus the binary logarithm of `number` / 2^64, in 1/2^32; its fraction bit by bit, by squaring.
+/// Minus the binary logarithm of `number` / 2^64, in 1/2^32. The fraction is computed bit by bit, by squaring.
 fn minus_log2(number: u64) -> u64 {
     let zeros = number.leading_zeros();
     let mut mantissa = number << zeros;
@@ -68,18 +69,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_logarithm_is_one() {
+    fn the_logarithm_matches_floating_point() {
         for number in [1 << 63, 1, 3 << 61, 12345, u64::MAX] {
-            let told = minus_log2(number) as f64 / 2_f64.powi(32);
+            let computed = minus_log2(number) as f64 / 2_f64.powi(32);
             let log = 64.0 - (number as f64).log2();
-            assert!((told - log).abs() < 1e-6, "{number}: {told} for {log}");
+            assert!((computed - log).abs() < 1e-6, "{number}: {computed} for {log}");
         }
     }
 
     #[test]
     fn exponential_times_have_their_mean_and_spread() {
-        let (mut dice, mean) = (Dice::new(7, 0), Ps::from_nanos(1000));
-        let times: Vec<f64> = (0..100_000).map(|_| dice.exponential(mean).as_nanos_f64()).collect();
+        let (mut rng, mean) = (Rng::new(7, 0), Ps::from_nanos(1000));
+        let times: Vec<f64> = (0..100_000).map(|_| rng.exponential(mean).as_nanos_f64()).collect();
         let average = times.iter().sum::<f64>() / 1e5;
         let beyond = times.iter().filter(|time| **time > 2000.0).count() as f64 / 1e5;
         assert!((average - 1000.0).abs() < 10.0, "{average}");
@@ -87,10 +88,10 @@ mod tests {
     }
 
     #[test]
-    fn throwers_throw_differently_and_always_the_same() {
-        let three = |thrower| {
-            let mut dice = Dice::new(1, thrower);
-            [dice.throw(), dice.throw(), dice.below(10)]
+    fn streams_differ_and_are_reproducible() {
+        let three = |stream| {
+            let mut rng = Rng::new(1, stream);
+            [rng.next(), rng.next(), rng.below(10)]
         };
         assert_ne!(three(0), three(1));
         assert_eq!(three(1), three(1));
