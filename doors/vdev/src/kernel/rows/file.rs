@@ -4,7 +4,7 @@
 use super::super::attribute::{Attribute, line, read_only};
 use crate::tree::Errno;
 
-/// The rows.
+/// The attribute table.
 pub(crate) static ROWS: &[Attribute] = &[
     read_only("cr_faults", |k, id| line(k.file(id).ok_or(Errno::NODEV)?.record_faults)),
     read_only("cr_fault_failures", |k, id| line(k.file(id).ok_or(Errno::NODEV)?.record_fault_failures)),
