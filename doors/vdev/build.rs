@@ -1,4 +1,4 @@
-//! Builds the part that is preloaded into programs and hands its path to `src/image.rs`, so that it travels inside the binary.
+//! Builds the guest library and passes its path to `src/image.rs`, which embeds it in the binary.
 
 #[path = "../guest.rs"]
 mod guest;
