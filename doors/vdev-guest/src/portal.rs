@@ -1,24 +1,24 @@
-//! Which addresses are portals, and whose: a table that is read without a lock, in the middle of an instruction.
+//! The portal pages and their open files: a table that is read without a lock, in the middle of an instruction.
 //!
-//! A hash table with one word a page: page number, number of the open file, what may be done with the page. Writers hold the
-//! lock of the nodes; a reader sees a page before or after a change, never half of one.
+//! A hash table with one word per page: page number, number of the open file, permissions. Writers hold the nodes'
+//! lock. A reader sees a page before or after a change, never half of it.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Most portal pages a process may have mapped at once. Source: chosen.
 pub(crate) const MAX_PORTALS: usize = 6000;
-/// Places of the table, a power of two, never full.
+/// Slots of the table, a power of two, never all used.
 const PLACES: usize = 8192;
 const _: () = assert!(PLACES.is_power_of_two() && MAX_PORTALS < PLACES);
 
 /// Bytes of a portal: Linux maps one page of one kind. Source: K612 `cdev.c`.
 pub(crate) const PORTAL_BYTES: u64 = 4096;
 
-/// Nothing was ever here.
+/// Never used.
 const EMPTY: u64 = 0;
-/// Something was here: a search goes on behind it.
+/// Removed: a search continues after it.
 const GONE: u64 = 1;
-/// Bits: 0 gone, 1 stores reach the queue, 2 the file was open for writing, 18:3 open file, 63:19 page number.
+/// Bits: 0 removed, 1 stores reach the queue, 2 the file was open for writing, 18:3 open file, 63:19 page number.
 const WRITABLE: u64 = 1 << 1;
 const MAY_WRITE: u64 = 1 << 2;
 const FILE_SHIFT: u32 = 3;
@@ -29,9 +29,9 @@ const PAGE_SHIFT: u32 = 19;
 pub(crate) struct Portal {
     /// Address of its first byte.
     pub(crate) address: u64,
-    /// Which open file.
+    /// Number of the open file.
     pub(crate) file: u16,
-    /// Mapped for writing now.
+    /// Currently mapped for writing.
     pub(crate) writable: bool,
     /// May become writable: the file was open for writing.
     pub(crate) may_write: bool,
@@ -55,11 +55,11 @@ impl Portal {
     }
 }
 
-/// The pages.
+/// The table of portal pages.
 #[derive(Debug)]
 pub(crate) struct Table {
     places: [AtomicU64; PLACES],
-    /// How many portals there are.
+    /// Number of portals.
     count: AtomicU32,
 }
 
@@ -71,20 +71,20 @@ impl Table {
         Table { places: [const { AtomicU64::new(EMPTY) }; PLACES], count: AtomicU32::new(0) }
     }
 
-    /// The portal an address lies in.
+    /// The portal that contains an address.
     #[inline]
     pub(crate) fn find(&self, address: u64) -> Option<Portal> {
-        // Relaxed: a page that is being mapped or unmapped at this moment may be answered either way.
+        // Relaxed: for a page that is being mapped or unmapped, either answer is correct.
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
         self.place(address / PORTAL_BYTES).map(|place| {
-            // Acquire: pairs with the Release in `insert`; the file it names is set up.
+            // Acquire: pairs with the Release in `insert`; the file with this number is set up.
             Portal::from_word(self.places[place].load(Ordering::Acquire))
         })
     }
 
-    /// True if there is none at all.
+    /// True if there is no portal.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
@@ -103,7 +103,7 @@ impl Table {
         None
     }
 
-    /// Adds a page that is not there; `false` if no more have room. One writer at a time.
+    /// Adds a page that is not in the table; `false` if the table is full. One writer at a time.
     pub(crate) fn insert(&self, portal: Portal) -> bool {
         if self.count.load(Ordering::Relaxed) as usize >= MAX_PORTALS {
             return false;
@@ -118,18 +118,18 @@ impl Table {
         true
     }
 
-    /// Changes what may be done with a page. One writer at a time.
+    /// Changes the permissions of a page. One writer at a time.
     pub(crate) fn update(&self, portal: Portal) {
         if let Some(place) = self.place(portal.address / PORTAL_BYTES) {
             self.places[place].store(portal.to_word(), Ordering::Release);
         }
     }
 
-    /// Takes a page away. One writer at a time.
+    /// Removes a page. One writer at a time.
     pub(crate) fn remove(&self, portal: &Portal) {
         let Some(place) = self.place(portal.address / PORTAL_BYTES) else { return };
         self.places[place].store(GONE, Ordering::Release);
-        // Behind the last page of a run nothing needs to be passed over: searches stay short however many came and went.
+        // Removed slots at the end of a run become empty, so that searches stay short however many pages came and went.
         if self.places[(place + 1) % PLACES].load(Ordering::Relaxed) == EMPTY {
             let mut last = place;
             while self.places[last].load(Ordering::Relaxed) == GONE {
@@ -140,12 +140,12 @@ impl Table {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The portal with the lowest address that touches `begin..end`.
+    /// The portal with the lowest address that overlaps `begin..end`.
     pub(crate) fn first_in(&self, begin: u64, end: u64) -> Option<Portal> {
         if self.is_empty() {
             return None;
         }
-        // A short range is looked up page by page, a long one is compared with every portal.
+        // A short range is looked up page by page; a long one is compared with every portal.
         let (first, last) = (begin / PORTAL_BYTES, end.div_ceil(PORTAL_BYTES));
         if last.saturating_sub(first) <= 16 {
             return (first..last).find_map(|page| self.find(page * PORTAL_BYTES));
@@ -157,7 +157,7 @@ impl Table {
             .min_by_key(|portal| portal.address)
     }
 
-    /// Takes all away: in a forked child, which inherits no portal.
+    /// Removes all: in a forked child, which inherits no portal.
     pub(crate) fn clear(&self) {
         for place in &self.places {
             if place.load(Ordering::Relaxed) != EMPTY {
@@ -168,7 +168,7 @@ impl Table {
     }
 }
 
-/// Where the search for a page begins: multiplication by the golden ratio spreads neighbours.
+/// The first slot of the search for a page: multiplication by the golden ratio spreads neighbouring pages.
 #[allow(clippy::cast_possible_truncation, reason = "reduced below the number of places")]
 fn start(page: u64) -> usize {
     (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PLACES
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn coming_and_going_for_ever_leaves_nothing_behind() {
+    fn many_insertions_and_removals_leave_no_used_slots() {
         let table = Box::new(Table::new());
         for round in 0..100_000 {
             let page = 0x7000 + round * 3;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_says_so_and_still_finds_everything() {
+    fn a_full_table_refuses_and_still_finds_everything() {
         let table = Box::new(Table::new());
         let most = MAX_PORTALS as u64;
         assert!((1..=most).all(|page| table.insert(portal(page, 3))));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_finds_its_lowest_portal_whether_it_is_long_or_short() {
+    fn short_and_long_ranges_find_their_lowest_portal() {
         let table = Box::new(Table::new());
         for page in [100, 90, 5000] {
             assert!(table.insert(portal(page, 0)));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_seen() {
+    fn an_update_is_visible() {
         let table = Box::new(Table::new());
         assert!(table.insert(portal(4, 9)));
         let changed = Portal { writable: false, ..portal(4, 9) };

@@ -1,8 +1,9 @@
-//! The shadow tree: a directory of the run with a directory, link or placeholder for everything the driver adds to the machine.
+//! The shadow tree: a directory of the run with a directory, link or placeholder for everything that the driver adds to
+//! the machine's tree.
 //!
-//! `/sys/bus/dsa/devices` stands in `<run>/view/sys/bus/dsa/devices`. A directory that the machine has too, and which only gains
-//! entries, bears a mark; everything else in the tree is ours. So the tree itself, which the host keeps in step with the
-//! driver, answers what is whose, and nothing has to be remembered here.
+//! `/sys/bus/dsa/devices` is at `<run>/view/sys/bus/dsa/devices`. A directory that the machine has too, and that only
+//! gains entries, contains a marker file; everything else in the tree is ours. So the tree itself, which the host keeps
+//! up to date, tells what is ours, and this library stores nothing.
 
 use crate::files::path::{self, Path};
 use crate::sync::{AtomicU64, Ordering};
@@ -10,37 +11,37 @@ use crate::sys::Errno;
 use rustix::fs::{AtFlags, CWD, FileType, Stat};
 use std::ffi::CStr;
 
-/// Name of the mark in directories that only gain entries; no listing shows it.
+/// Name of the marker file in merged directories; no listing shows it.
 pub(crate) const MERGED: &[u8] = b".telpher-merged";
 
-/// Numbers of directories that are known to bear the mark, so that the way through them costs nothing.
+/// Hashes of directories that are known to have the marker, so that walking through them needs no system call.
 static KNOWN: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
 
-/// The tree.
+/// The shadow tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shadow<'a> {
-    /// Where it stands, absolute.
+    /// Its root, absolute.
     root: &'a [u8],
 }
 
-/// Whose a path is.
+/// Which tree a path belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
-    /// Ours alone.
+    /// Only in our tree.
     Ours,
     /// A directory of the machine with entries of ours.
     Merged,
-    /// The machine's.
+    /// Only the machine's.
     Real,
 }
 
 impl<'a> Shadow<'a> {
-    /// A tree at an absolute path.
+    /// The tree at an absolute path.
     pub(crate) fn new(root: &'a [u8]) -> Self {
         Shadow { root }
     }
 
-    /// Where a path stands in the tree.
+    /// The location of a path in the tree.
     ///
     /// # Errors
     /// ENAMETOOLONG.
@@ -52,20 +53,20 @@ impl<'a> Shadow<'a> {
         Ok(place)
     }
 
-    /// The path that a place in the tree stands for; `None` if it is no place in the tree.
+    /// The path that a location in the tree stands for; `None` for a location outside the tree.
     pub(crate) fn path_of<'p>(&self, place: &'p [u8]) -> Option<&'p [u8]> {
-        // The kernel says so behind the name of what has been removed.
+        // The kernel appends this to the name of a removed file.
         let place = place.strip_suffix(b" (deleted)").unwrap_or(place);
         path::below(place, self.root).map(|path| if path.is_empty() { &b"/"[..] } else { path })
     }
 
-    /// What the tree has at a path, without following it.
+    /// The status of a path in the tree; a link is not followed.
     pub(crate) fn look(&self, path: &Path) -> Option<Stat> {
         let place = self.place(path).ok()?;
         rustix::fs::statat(CWD, place.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
-    /// Whose a directory is.
+    /// Which tree a path belongs to.
     pub(crate) fn side(&self, path: &Path) -> Side {
         if path.as_bytes() == b"/" || self.is_known_merged(path) {
             return Side::Merged;
@@ -77,10 +78,11 @@ impl<'a> Shadow<'a> {
         }
     }
 
-    /// True for a directory that is known to bear the mark. Marks are never taken away: the machine keeps its directories.
+    /// True for a directory that is known to have the marker. Markers are never removed: the machine keeps its
+    /// directories.
     pub(crate) fn is_known_merged(&self, path: &Path) -> bool {
         let number = self.number(path);
-        // Relaxed: each place holds a number of its own, or nothing yet.
+        // Relaxed: each element is independent: a hash, or 0.
         KNOWN
             .iter()
             .map(|known| known.load(Ordering::Relaxed))
@@ -88,7 +90,7 @@ impl<'a> Shadow<'a> {
             .any(|known| known == number)
     }
 
-    /// Remembers that a directory bears the mark, if there is room.
+    /// Remembers that a directory has the marker, if there is space.
     fn know_merged(&self, path: &Path) {
         let number = self.number(path);
         for known in &KNOWN {
@@ -99,8 +101,8 @@ impl<'a> Shadow<'a> {
         }
     }
 
-    /// A number for a path in this tree, never 0: FNV-1a over 64 bits. Two of a tree's dozen marked paths would have to be taken for
-    /// one another to do harm.
+    /// A hash of a path in this tree, never 0: FNV-1a over 64 bits. A collision between two of a tree's dozen marked
+    /// paths is the only way to a wrong result.
     fn number(&self, path: &Path) -> u64 {
         let bytes = self.root.iter().chain(path.as_bytes());
         bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -108,7 +110,7 @@ impl<'a> Shadow<'a> {
         }) | 1
     }
 
-    /// Whose a directory is that the tree has.
+    /// Which tree a directory belongs to that exists in the shadow tree.
     pub(crate) fn side_of_directory(&self, path: &Path) -> Side {
         if self.is_known_merged(path) {
             return Side::Merged;
@@ -133,7 +135,7 @@ impl<'a> Shadow<'a> {
     }
 }
 
-/// What a status tells about the kind of file.
+/// The file type in a status.
 pub(crate) fn kind(status: &Stat) -> FileType {
     FileType::from_raw_mode(status.st_mode)
 }

@@ -1,9 +1,10 @@
-//! Chance that repeats: what happens to a descriptor depends on the seed and on which descriptor it is, not on when it is asked
-//! for, so that threads do not change it.
+//! Repeatable random numbers: the result for a descriptor depends on the seed and on the descriptor's number, not on
+//! when it is drawn, so thread scheduling does not change it.
 //!
 //! SplitMix64: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
 
-/// What is drawn for: each purpose has draws of its own, so that switching one injection on does not move the others.
+/// What a random number is used for. Each purpose has its own stream, so that enabling one injection does not change
+/// the others.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(super) enum Purpose {
@@ -15,7 +16,7 @@ pub(super) enum Purpose {
     Lose = 6,
 }
 
-/// Draws for one purpose of one descriptor.
+/// The random numbers for one purpose of one descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draws(u64);
 
@@ -29,7 +30,7 @@ fn mix(state: u64) -> u64 {
 }
 
 impl Draws {
-    /// The draws for a descriptor: `member` is its position in its batch plus one, or 0.
+    /// The stream for a descriptor: `member` is its position in its batch plus one, or 0.
     pub(super) fn of(seed: u64, submission: u64, member: u32, purpose: Purpose) -> Self {
         let words = [submission, u64::from(member), purpose as u64];
         Draws(words.iter().fold(mix(seed), |state, word| mix(state.wrapping_add(GOLDEN) ^ *word)))
@@ -41,7 +42,7 @@ impl Draws {
         mix(self.0)
     }
 
-    /// The same draws from the `n`-th on.
+    /// The stream from its `n`-th number on.
     pub(super) fn skip(self, n: u64) -> Self {
         Draws(self.0.wrapping_add(GOLDEN.wrapping_mul(n)))
     }
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_descriptor_has_the_same_fate_and_its_neighbours_another() {
+    fn each_descriptor_has_its_own_repeatable_numbers() {
         let draw = |seed, n, member, purpose| Draws::of(seed, n, member, purpose).next();
         assert_eq!(draw(1, 2, 3, Purpose::Fault), draw(1, 2, 3, Purpose::Fault));
         let one = draw(1, 2, 3, Purpose::Fault);
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn skipping_is_drawing() {
+    fn skip_advances_like_next() {
         let mut draws = Draws::of(1, 1, 1, Purpose::Fault);
         let mut skipped = draws.skip(3);
         let _ = [draws.next(), draws.next(), draws.next()];
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_kept() {
+    fn hits_occur_at_the_given_rate() {
         let hits = |rate| (0..100_000).filter(|n| Draws::of(7, *n, 0, Purpose::Status).hits(rate)).count();
         assert_eq!((hits(0), hits(u32::MAX)), (0, 100_000));
         // 1 %: four standard deviations are 126.

@@ -1,4 +1,4 @@
-//! What goes wrong on purpose: decides it for each descriptor, from the seed and the descriptor's number alone.
+//! Fault injection: decides for each descriptor what fails, only from the seed and the descriptor's number.
 
 use super::chance::{Draws, Purpose};
 use super::holes::Holes;
@@ -9,36 +9,36 @@ use telpher_abi::{Descriptor, Status};
 use telpher_mem::Space;
 use telpher_vdev_wire::message::Inject;
 
-/// Longest wait of a completion for a later one, in nanoseconds: there may be none. Source: chosen; below the shortest
-/// time-out seen in clients (observed clients: 65 536 pauses, about 3 ms).
+/// Longest wait of a completion for a later one, in nanoseconds; a later one may never come. Source: chosen; below the
+/// shortest time-out in clients (observed clients: 65 536 pauses, about 3 ms).
 const REORDER_NS: u64 = 1_000_000;
 
-/// Bits of [`Disturb::storm`] that count; the rest is the submission they belong to.
+/// Low bits of [`Disturb::storm`] with the count; the others are the submission's number.
 const STORM_BITS: u32 = 20;
 
-/// The injections of one open file.
+/// The fault injection of one open file.
 #[derive(Debug)]
 pub(super) struct Disturb {
     inject: Inject,
     seed: u64,
-    /// The submission that is in a storm of Retry, and how many it has seen.
+    /// The submission that gets a series of Retry answers, and how many it has got.
     storm: AtomicU64,
     late: Late,
 }
 
-/// Why a completion is late.
+/// The delay of a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lateness {
-    /// It is not.
+    /// No delay.
     OnTime,
-    /// By so many nanoseconds.
+    /// This many nanoseconds.
     Delay(u64),
-    /// Until a later one was written.
+    /// Until a later completion was written.
     Reorder,
 }
 
 impl Disturb {
-    /// `None` if nothing is asked for. `queue` keeps the queues of a run apart.
+    /// Returns `None` if no fault is to be injected. `queue` gives each queue of a run its own random numbers.
     pub(super) fn new(inject: &Inject, queue: u64) -> Option<Self> {
         let Inject { seed, operations, status_operations, .. } = *inject;
         let nothing = Inject { seed, operations, status_operations, ..Inject::default() };
@@ -50,7 +50,7 @@ impl Disturb {
         })
     }
 
-    /// True if completions may have to wait, so that engines need threads and lanes.
+    /// True if completions may have to wait, so that engines need threads and several slots.
     pub(super) fn holds(inject: &Inject) -> bool {
         inject.delay_rate > 0 || inject.reorder_rate > 0
     }
@@ -64,12 +64,12 @@ impl Disturb {
         rate > 0 && self.concerns(descriptor) && Draws::of(self.seed, name.submission, name.member, purpose).hits(rate)
     }
 
-    /// The device halts when this submission comes.
+    /// True if the device halts at this submission.
     pub(super) fn halts(&self, submission: u64) -> bool {
         self.inject.halt_at == submission
     }
 
-    /// A deferrable write that would become this submission is answered by Retry: once, or as often as a storm lasts.
+    /// True if a deferrable write that would become this submission gets Retry: once, or for the length of a burst.
     pub(super) fn retries(&self, submission: u64, descriptor: &Descriptor) -> bool {
         let name = Name { submission, member: 0 };
         if !self.hits(self.inject.retry_rate, Purpose::Retry, name, descriptor) {
@@ -77,7 +77,7 @@ impl Disturb {
         }
         let lasts = u64::from(self.inject.retry_burst.clamp(1, (1 << STORM_BITS) - 1));
         let key = submission << STORM_BITS;
-        // Relaxed: a count of its own. Threads that come at once share a storm.
+        // Relaxed: the count publishes nothing. Concurrent threads share a burst.
         let counted = self.storm.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |storm| {
             let seen = if storm >> STORM_BITS << STORM_BITS == key { storm & ((1 << STORM_BITS) - 1) } else { 0 };
             (seen < lasts).then_some(key | (seen + 1))
@@ -85,7 +85,7 @@ impl Disturb {
         counted.is_ok()
     }
 
-    /// The status a descriptor ends with instead of being looked at.
+    /// The status that a descriptor ends with instead of being executed.
     pub(super) fn status(&self, name: Name, descriptor: &Descriptor) -> Option<Status> {
         let own = self.inject.status_operations;
         let concerned = own == 0 || own >> (descriptor.opcode_code() & 0x3f) & 1 == 1;
@@ -93,12 +93,12 @@ impl Disturb {
         hits.then(|| Status::from_code(u8::try_from(self.inject.status & 0x3f).unwrap_or_default()))
     }
 
-    /// The completion record is not written.
+    /// True if the completion record is not written.
     pub(super) fn loses(&self, name: Name, descriptor: &Descriptor) -> bool {
         self.hits(self.inject.lose_rate, Purpose::Lose, name, descriptor)
     }
 
-    /// The descriptor's memory with pages missing; `None` if none can be.
+    /// The descriptor's memory with absent pages; `None` if no page can be absent.
     pub(super) fn holes<'a>(
         &self,
         name: Name,
@@ -114,7 +114,7 @@ impl Disturb {
         })
     }
 
-    /// How late a completion is.
+    /// The delay of a completion.
     fn lateness(&self, name: Name, descriptor: &Descriptor) -> Lateness {
         if self.hits(self.inject.delay_rate, Purpose::Delay, name, descriptor) {
             Lateness::Delay(self.inject.delay_ns)
@@ -125,7 +125,7 @@ impl Disturb {
         }
     }
 
-    /// True once a completion may be told. `now` is asked only if it matters; `first` hears of a lateness when it begins.
+    /// True once a completion may be reported. `now` is called only if needed; `first` is called when a delay starts.
     pub(super) fn may_conclude(
         &self,
         name: Name,
@@ -169,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_for_is_nothing() {
+    fn without_faults_there_is_no_injector() {
         assert!(Disturb::new(&Inject { seed: 5, operations: 8, ..Inject::default() }, 1).is_none());
         assert!(Disturb::new(&Inject { absent_end: 8, ..Inject::default() }, 1).is_some());
     }
 
     #[test]
-    fn a_storm_ends_after_its_burst_and_the_next_submission_has_one_of_its_own() {
+    fn retries_end_after_the_burst_and_each_submission_has_its_own_burst() {
         let disturb = disturb(Inject { retry_rate: ALWAYS, retry_burst: 3, ..Inject::default() });
         for submission in 1..4 {
             let answers: Vec<bool> = (0..5).map(|_| disturb.retries(submission, &Descriptor::nop())).collect();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_operations_named_are_disturbed() {
+    fn faults_apply_only_to_the_named_operations() {
         let disturb = disturb(Inject { lose_rate: ALWAYS, operations: 1 << 3, ..Inject::default() });
         assert!(disturb.loses(name(1), &Descriptor::memory_move(0, 0, 1)));
         assert!(!disturb.loses(name(1), &Descriptor::fill(0, 0, 1)));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_completion_is_due_when_its_time_has_come() {
+    fn a_delayed_completion_is_due_after_its_delay() {
         let disturb = disturb(Inject { delay_rate: ALWAYS, delay_ns: 100, ..Inject::default() });
         let begun = Cell::new(0);
         let ask = |now| disturb.may_conclude(name(1), &Descriptor::nop(), || now, |_| begun.set(begun.get() + 1));
@@ -212,11 +212,11 @@ mod tests {
     }
 
     #[test]
-    fn a_reordered_completion_waits_for_a_later_one_but_not_for_ever() {
+    fn a_reordered_completion_waits_for_a_later_one_up_to_a_limit() {
         let disturb = disturb(Inject { reorder_rate: ALWAYS, ..Inject::default() });
         let ask = |n, now| disturb.may_conclude(name(n), &Descriptor::nop(), || now, |_| ());
         assert!(!ask(1, 0) && !ask(2, 0));
-        // Nobody comes later than the second: its patience ends.
+        // No completion comes after the second one: its time limit ends the wait.
         assert!(!ask(2, REORDER_NS - 1) && ask(2, REORDER_NS));
         assert!(ask(1, 1));
     }

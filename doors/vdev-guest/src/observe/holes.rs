@@ -1,4 +1,4 @@
-//! Memory in which pages are missing that are there: what a descriptor sees while faults are injected.
+//! Injected page faults: memory in which some present pages appear absent to a descriptor.
 
 use super::chance::Draws;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
@@ -6,17 +6,17 @@ use std::fmt;
 use std::ops::Range;
 use telpher_mem::{Fault, PAGE_BYTES, Space, WriteHint};
 
-/// Pages remembered as present: those of the operands at hand, some of which lie on two pages. Source: derived; three
-/// operands, two pages each, and what page requests brought in.
+/// Pages remembered as present: those of the current operands. Source: derived; three operands with two pages each, and
+/// pages that page requests have brought in.
 const KNOWN: usize = 8;
 
 /// No page has this number.
 const NONE: u64 = u64::MAX;
 
-/// A space as one descriptor sees it: some of its pages are absent until they are asked for by page request.
+/// A memory as one descriptor sees it: some of its pages are absent until a page request.
 ///
-/// A page is drawn for when the descriptor first comes to it. One that a page request has brought in is there for the rest
-/// of the descriptor's way over it.
+/// Whether a page is absent is decided when the descriptor first accesses it. A page that a page request has brought in
+/// stays present for this descriptor.
 pub(super) struct Holes<'a> {
     inner: &'a dyn Space,
     rate: u32,
@@ -39,7 +39,7 @@ impl fmt::Debug for Holes<'_> {
 /// An operand: its address, and whether it is written.
 type Operand = (u64, bool);
 
-// Relaxed throughout: one thread carries out a descriptor; the atomics only make that no matter of trust.
+// Relaxed throughout: one thread executes a descriptor; the atomics only make this safe without that assumption.
 impl<'a> Holes<'a> {
     pub(super) fn new(
         inner: &'a dyn Space,
@@ -61,7 +61,7 @@ impl<'a> Holes<'a> {
         self.known[place].store(page, Ordering::Relaxed);
     }
 
-    /// True if the access finds the page of an address.
+    /// True if the page of an address is present.
     fn finds(&self, address: u64) -> bool {
         let page = address / PAGE_BYTES;
         if self.knows(page) {
@@ -76,7 +76,7 @@ impl<'a> Holes<'a> {
         true
     }
 
-    /// How many of the `len` bytes from `address` on are found, without a gap.
+    /// The number of the `len` bytes from `address` that are present without a gap.
     fn up(&self, address: u64, len: u64) -> u64 {
         let mut run = 0;
         while run < len {
@@ -89,7 +89,7 @@ impl<'a> Holes<'a> {
         run.min(len)
     }
 
-    /// The same downwards from the end of the range, which does not wrap.
+    /// The same downwards from the end of the range, which must not wrap.
     fn down(&self, address: u64, len: u64) -> u64 {
         let mut run = 0;
         while run < len {
@@ -102,7 +102,7 @@ impl<'a> Holes<'a> {
         run.min(len)
     }
 
-    /// Does `step` over as much as is found of all operands, then says what is missing.
+    /// Calls `step` for the bytes that are present in all operands, then reports the missing page.
     fn ascending<const N: usize, T>(
         &self,
         operands: [Operand; N],
@@ -127,7 +127,7 @@ impl<'a> Holes<'a> {
     }
 }
 
-/// An index into a slice, of an offset that lies in it.
+/// Converts an offset within a slice.
 fn index(offset: u64) -> usize {
     usize::try_from(offset).expect("an offset into a slice")
 }
@@ -151,12 +151,12 @@ impl Space for Holes<'_> {
 
     fn move_backward(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Result<(), Fault> {
         if dst.checked_add(len).is_none() || src.checked_add(len).is_none() {
-            // Wraps: faults before anything is touched.
+            // Wraps: faults before anything is accessed.
             return self.inner.move_backward(dst, src, len, hint);
         }
         let (mut run, mut missing) = (len, None);
         for (address, write) in [(src, false), (dst, true)] {
-            // Only the upper `run` bytes still matter.
+            // Only the upper `run` bytes are still relevant.
             let found = self.down(address + (len - run), run);
             if found < run {
                 run = found;
@@ -209,7 +209,7 @@ mod tests {
     use std::sync::Mutex;
     use telpher_mem::{MockSpace, Protection};
 
-    /// Sixteen pages from 0x10000 on, their bytes counting up.
+    /// Sixteen pages from 0x10000 with ascending bytes.
     fn memory() -> MockSpace {
         let space = MockSpace::new();
         space.map(0x1_0000, 16, Protection::ReadWrite);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_was_asked_for_is_there_for_the_rest_of_the_way() {
+    fn a_requested_page_stays_present_for_the_descriptor() {
         let space = memory();
         let holes = holes(&space, 0..u64::MAX, u32::MAX, &|_| ());
         let (mut done, mut requests) = (0, 0);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_before_the_hole_wins() {
+    fn a_difference_before_the_absent_page_wins() {
         let space = memory();
         let holes = holes(&space, 0x12..0x13, 0, &|_| ());
         space.poke(0x1_1f00, &[!0]);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn each_page_is_drawn_for_once_and_the_rate_is_kept() {
+    fn each_page_is_decided_once_at_the_given_rate() {
         let space = MockSpace::new();
         space.map(0, 1000, Protection::ReadWrite);
         let holes = holes(&space, 0..0, u32::MAX / 10, &|_| ());

@@ -1,26 +1,26 @@
-//! Completions that are held back: since when, and until what. A small table without locks, since every engine's lane looks
-//! at it.
+//! Delayed completions: their due time or the completion they wait for. A small table without locks, since every engine
+//! slot reads it.
 
 use super::trail::Name;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Places: more than the engines and lanes of a replica. Source: chosen.
+/// Entries: more than the engines and slots of a replica. Source: chosen.
 const PLACES: usize = 512;
 
-/// One completion that is held back; its place belongs to the one lane that has it in hand.
+/// One delayed completion; the engine slot that executes the descriptor owns the entry.
 #[derive(Debug, Default)]
 struct Place {
-    /// The descriptor, as a word; 0 for a free place.
+    /// The descriptor's number; 0 for a free entry.
     key: AtomicU64,
-    /// When it is due, in nanoseconds.
+    /// The time when it is due, in nanoseconds.
     due: AtomicU64,
 }
 
-/// All of them.
+/// All delayed completions.
 #[derive(Debug)]
 pub(super) struct Late {
     places: Box<[Place]>,
-    /// The latest submission whose completion was told.
+    /// The latest submission whose completion was reported.
     latest: AtomicU64,
 }
 
@@ -30,23 +30,23 @@ impl Default for Late {
     }
 }
 
-/// A name as a word that is not 0: batches have at most 2^15 members, so the number keeps 47 bits.
+/// A descriptor's number as one nonzero word: batches have at most 2^15 members, so the submission has 47 bits.
 fn key(name: Name) -> u64 {
     (name.submission << 16 | u64::from(name.member)) + 1
 }
 
 impl Late {
-    /// A completion of this submission is told.
+    /// Records that a completion of this submission is reported.
     pub(super) fn told(&self, submission: u64) {
-        // Relaxed: a number of its own; who waits for it asks again.
+        // Relaxed: publishes nothing; waiters check again.
         self.latest.fetch_max(submission, Ordering::Relaxed);
     }
 
-    /// True if the completion has waited `wait_ns`, or, if it `reorders`, one of a later submission was told. `first` hears
-    /// when the waiting begins.
+    /// True if the completion has waited `wait_ns`, or if it `reorders` and a later submission was reported. `first` is
+    /// called when the wait starts.
     pub(super) fn is_due(&self, name: Name, now_ns: u64, wait_ns: u64, reorders: bool, first: impl FnOnce()) -> bool {
         let key = key(name);
-        // Relaxed throughout: a place is read and written by the lane that owns it, and claimed by an exchange.
+        // Relaxed throughout: an entry is read and written by the engine slot that owns it, and claimed by an exchange.
         if let Some(place) = self.places.iter().find(|place| place.key.load(Ordering::Relaxed) == key) {
             let later = reorders && self.latest.load(Ordering::Relaxed) > name.submission;
             let due = later || now_ns >= place.due.load(Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Late {
                 first();
                 false
             }
-            // No room to remember it: then it is on time.
+            // The table is full: the completion is not delayed.
             None => true,
         }
     }
@@ -76,12 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_table_lets_the_rest_pass() {
+    fn a_full_table_delays_no_further_completions() {
         let late = Late::default();
         let ask = |n| late.is_due(Name { submission: n, member: 0 }, 0, 10, false, || ());
         assert!((0..PLACES as u64).all(|n| !ask(n)));
         assert!(ask(PLACES as u64));
-        // A place comes free when its completion is due.
+        // An entry becomes free when its completion is due.
         assert!(late.is_due(Name { submission: 0, member: 0 }, 10, 10, false, || ()));
         assert!(!ask(PLACES as u64));
     }

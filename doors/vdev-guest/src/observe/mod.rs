@@ -1,15 +1,15 @@
-//! What watches and disturbs an open file: its counters, trace, injected faults, and the check for misuse.
+//! Observes an open file and injects faults: its counters, trace, fault injection, and the check for misuse.
 //!
 //! ```text
 //! trap, call, write() ─► Observer::offer ─► Queue::submit (the replica) ─► ring ─► engine
-//!                            │ Retry storm, halt                          dispatched: status, hold, list compared
-//!                            │ check: notes what is in flight             execute: pages missing
-//!                            ▼                                            concluding: late, reordered
-//!                          trail ─► lease ─► host       ◄───────────────  record: lost · ended: counted, traced
+//!                            │ Retry, halt                                dispatched: status, hold, list compared
+//!                            │ check: records descriptors in flight       execute: absent pages
+//!                            ▼                                            concluding: delayed, reordered
+//!                      FileLog ─► file memory ─► host  ◄───────────────  record: lost · ended: counted, traced
 //! ```
 //!
-//! Every replica has an [`Observer`]; one that only counts costs a few additions a descriptor. Nothing in here allocates once an
-//! observer is made.
+//! Every replica has an [`Observer`]; one that only counts costs a few additions per descriptor. Nothing here allocates
+//! once an observer exists.
 
 mod chance;
 mod check;
@@ -37,31 +37,32 @@ use trail::{Name, Trail};
 pub(crate) use telpher_vdev_wire::event::{Answer, How};
 pub(crate) use trail::SharedLease;
 
-/// Descriptors an engine may have in hand while completions are held back. Source: chosen; reordering needs two.
+/// Descriptors that an engine may execute at once while completions are delayed. Source: chosen; reordering needs two.
 const LANES: usize = 16;
 
-/// The queue behind an observer: the replica.
+/// The queue that an observer submits to: the replica.
 pub(crate) trait Queue {
-    /// Brings a descriptor to the queue. Its first dword carries a number that must survive: the device does not look at it.
+    /// Submits a descriptor to the queue. Its first dword contains a number that must be preserved; the device ignores
+    /// it.
     fn submit(&self, how: How, descriptor: &Descriptor) -> Answer;
-    /// True if the device would end a descriptor, or a batch's `member`, without touching any memory but its record.
+    /// True if the device ends a descriptor, or a batch's `member`, without accessing any memory but its record.
     fn refuses(&self, descriptor: &Descriptor, member: bool) -> bool;
-    /// Makes the device halt, as by an error of its own.
+    /// Makes the device halt, as after an internal error.
     fn halt(&self);
 }
 
-/// True if the engines of this file need a thread of their own whatever the runner that was asked for: somebody must go on
-/// while the program's threads do not.
+/// True if the engines of this file need their own thread, whatever runner was requested: they must run while the
+/// program's threads do not.
 pub(crate) fn needs_thread(opened: &Opened) -> bool {
     opened.flags & CHECK != 0 || Disturb::holds(&opened.inject)
 }
 
-/// Lanes of each engine of this file.
+/// Concurrent descriptors per engine of this file.
 pub(crate) fn lanes(opened: &Opened) -> usize {
     if needs_thread(opened) { LANES } else { 1 }
 }
 
-/// What looks over the shoulder of one open file's replica.
+/// Observes one open file's replica.
 #[derive(Debug)]
 pub(crate) struct Observer {
     trail: Arc<Trail>,
@@ -71,15 +72,15 @@ pub(crate) struct Observer {
     file: u64,
     /// The queue's group has one engine.
     single_engine: bool,
-    /// Submissions by write() are posted: the queue is dedicated.
+    /// The queue is dedicated: submissions by write() are posted.
     dedicated: bool,
-    /// Submissions that were taken, and those under way.
+    /// Number of accepted submissions, plus those being submitted.
     submissions: AtomicU64,
 }
 
 impl Observer {
-    /// An observer of an open file. `memory` gives a strict space of this process, in which absent pages fault; it is asked for
-    /// by the first file that is checked.
+    /// Creates an observer of an open file. `memory` creates a strict space of this process, in which absent pages
+    /// fault; it is called for the first file that is checked.
     pub(crate) fn new(opened: &Opened, lease: SharedLease, memory: impl FnOnce() -> Box<dyn Space>) -> Self {
         let checks = opened.flags & CHECK != 0;
         let check =
@@ -100,15 +101,15 @@ impl Observer {
         }
     }
 
-    /// A submit instruction was emulated: after a trap, or at a rewritten site.
+    /// Counts an emulated submit instruction: after a trap, or at a rewritten site.
     pub(crate) fn emulated(&self, trapped: bool) {
         self.trail.emulated(trapped);
     }
 
-    /// 64 bytes reach the queue: from the instruction or the call to the queue's answer.
+    /// Submits 64 bytes of an instruction or a write() to the queue; returns the queue's answer.
     pub(crate) fn offer(&self, how: How, destination: u64, words: &[u64; 8], queue: &dyn Queue) -> Answer {
         let descriptor = Descriptor(*words);
-        // Relaxed: the queue orders the descriptor that carries the number.
+        // Relaxed: the queue orders the descriptor that contains the number.
         let submission = self.submissions.fetch_add(1, Ordering::Relaxed) + 1;
         let name = Name { submission, member: 0 };
         let time_ns = if self.trail.traces() || self.check.is_some() { sys::now_ns() } else { 0 };
@@ -118,7 +119,7 @@ impl Observer {
                 queue.halt();
                 self.trail.injected(name, &descriptor, Injected::Halt, 0, 0);
             }
-            // Only a deferrable write has such an answer.
+            // Only a deferrable write can get Retry.
             if how != How::Movdir64b && !self.dedicated && disturb.retries(submission, &descriptor) {
                 self.trail.injected(name, &descriptor, Injected::Retry, 0, 0);
                 answer = Some(Answer::Retry);
@@ -126,14 +127,15 @@ impl Observer {
         }
         let answer = answer.unwrap_or_else(|| self.submit(how, destination, &descriptor, (submission, time_ns), queue));
         if answer != Answer::Taken {
-            // The number goes to the next; if somebody was faster, it is left out.
+            // The next submission reuses the number, unless another thread has taken the next one; then it is skipped.
             let _ = self.submissions.compare_exchange(submission, submission - 1, Ordering::Relaxed, Ordering::Relaxed);
         }
         self.trail.submitted(submission, how, destination, &descriptor, answer, time_ns);
         answer
     }
 
-    /// Brings a descriptor to the queue; it is checked before, since it may have ended when the queue answers.
+    /// Submits a descriptor to the queue. The check comes first, since the descriptor may have ended when the queue
+    /// answers.
     fn submit(
         &self,
         how: How,
@@ -165,31 +167,31 @@ impl Observer {
         answer
     }
 
-    /// The submission a descriptor of the replica belongs to, from the low half that it carries.
+    /// The submission of a replica's descriptor, from the low half of its first word.
     fn name(&self, job: &Job<'_>) -> Name {
         let top = job.member.map_or(job.descriptor, |member| member.batch);
         let latest = self.submissions.load(Ordering::Relaxed);
-        // Never more than 2^32 are under way, so the half tells the whole.
+        // Never more than 2^32 submissions are in progress, so the low half is enough.
         let back = latest.wrapping_sub(top.0[0]) & LOW;
         let member = job.member.map_or(0, |member| u32::from(member.index) + 1);
         Name { submission: latest.wrapping_sub(back), member }
     }
 }
 
-/// Sleeps, if there is something to sleep for.
+/// Sleeps for this time, if it is not 0.
 fn nap(nanos: u64) {
     if nanos > 0 {
         let tv_nsec = i64::try_from(nanos).unwrap_or(i64::MAX).min(999_999_999);
-        // Interrupted or not, the clock is looked at again.
+        // If interrupted, the caller checks the clock again.
         let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec });
     }
 }
 
-/// The half of a descriptor's first word that the device does not look at.
+/// The low half of a descriptor's first word, which the device ignores.
 const LOW: u64 = 0xffff_ffff;
 
-/// The descriptor with its submission's number in its first dword, where the processor puts PASID and privilege. The model takes
-/// those from the write, as a device does.
+/// The descriptor with its submission's number in its first dword, where the processor puts PASID and privilege. The
+/// model, like a device, takes those from the write instead.
 fn tagged(descriptor: &Descriptor, submission: u64) -> Descriptor {
     let mut tagged = *descriptor;
     tagged.0[0] = tagged.0[0] & !LOW | submission & LOW;
@@ -215,7 +217,7 @@ impl telpher_model::Observer for Observer {
             Some(check) if name.member != 0 => check.member_begins(self.file, name, job.descriptor),
             Some(check) => {
                 if let Some(wait_ns) = check.must_wait(self.file, name.submission, sys::now_ns()) {
-                    // Whoever stands behind it has longer to wait.
+                    // The descriptors after it have longer to wait.
                     nap(wait_ns);
                     return Verdict::Wait;
                 }
@@ -272,7 +274,7 @@ impl telpher_model::Observer for Observer {
             return Ok(());
         }
         if let Some(check) = &self.check {
-            // Before the program can know.
+            // Before the program can see the record.
             check.concluded(self.file, self.name(job));
         }
         write()
@@ -293,38 +295,38 @@ impl telpher_model::Observer for Observer {
             telpher_model::Told::Abandoned => Told::Abandoned,
         };
         self.trail.ended(name, &untagged(job), record, told);
-        // A member's end that no record told is known with its batch's.
+        // A member without a record is concluded with its batch.
         if let Some(check) = self.check.as_ref().filter(|_| name.member == 0) {
             check.concluded(self.file, name);
         }
     }
 }
 
-/// This process's check, once a file was opened with it.
+/// The check of this process; created when a file is opened with it.
 static CHECKER: OnceLock<Arc<Checker>> = OnceLock::new();
 
-/// Memory is about to be unmapped, or mapped anew, by the program: is some of it the device's?
+/// Called when the program unmaps or remaps memory: reports memory that the device is using.
 pub(crate) fn unmapped(address: u64, len: u64) {
     if let Some(check) = CHECKER.get() {
         check.unmapped(address, len);
     }
 }
 
-/// Before fork(), in the thread that forks.
+/// Called before fork(), in the forking thread.
 pub(crate) fn before_fork() {
     if let Some(check) = CHECKER.get() {
         check.before_fork();
     }
 }
 
-/// After fork(), in the parent.
+/// Called after fork(), in the parent.
 pub(crate) fn after_fork() {
     if let Some(check) = CHECKER.get() {
         check.after_fork();
     }
 }
 
-/// After fork(), in the child: what was in flight is the parent's.
+/// Called after fork(), in the child: descriptors in flight belong to the parent.
 pub(crate) fn after_fork_in_child() {
     if let Some(check) = CHECKER.get() {
         check.after_fork_in_child();

@@ -1,4 +1,4 @@
-//! Observers of a running replica, in memory of the tests' own.
+//! Tests of observers with a running replica, in mocked memory.
 #![allow(unsafe_code, reason = "vouches for descriptors that reach mocked memory only")]
 
 use super::check::Memory;
@@ -19,7 +19,7 @@ const PASID: u32 = 1;
 const PORTAL: u64 = 0x7000_0000;
 const ALWAYS: u32 = u32::MAX;
 
-/// Where the tests' memory begins: 64 pages.
+/// Start of the tests' memory: 64 pages.
 const BASE: u64 = 0x10_0000;
 const RECORDS: u64 = BASE;
 const LISTS: u64 = BASE + 0x1000;
@@ -30,7 +30,7 @@ fn record(n: u64) -> u64 {
     RECORDS + n * 32
 }
 
-/// The tests' memory, which the device and the check both see, and how many bytes the check has asked for.
+/// The tests' memory, which device and check share, and the number of bytes that the check has read.
 #[derive(Clone, Debug)]
 struct Shared(Arc<MockSpace>, Arc<AtomicU64>);
 
@@ -85,7 +85,7 @@ impl AsRef<Lease> for Memo {
     }
 }
 
-/// A megabyte that is put together on the stack first: more than a test's thread has.
+/// A megabyte that is built on the stack first, so it needs a larger stack than a test's thread has.
 fn lease() -> Arc<Memo> {
     let make = || {
         let zeros = || std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
@@ -106,7 +106,7 @@ fn lease() -> Arc<Memo> {
     Arc::new(std::thread::Builder::new().stack_size(32 << 20).spawn(make).unwrap().join().unwrap())
 }
 
-/// A replica under an observer.
+/// A replica with an observer.
 struct Stand {
     observer: Arc<Observer>,
     device: ModelDevice,
@@ -122,7 +122,7 @@ impl Queue for Stand {
             How::Movdir64b => Write::Posted,
             How::Enqcmd | How::Write => Write::Deferrable(Identity { pasid: PASID, privileged: false }),
         };
-        // SAFETY: the replica reaches mocked memory only.
+        // SAFETY: the replica accesses only mocked memory.
         let submission = unsafe { Submission::vouch(*descriptor) };
         match self.device.submit(0, PortalKind::LimitedMsix, write, &submission) {
             Response::Accepted => Answer::Taken,
@@ -177,7 +177,7 @@ impl Stand {
         self.observer.offer(How::Enqcmd, PORTAL, &descriptor.0, self)
     }
 
-    /// The status byte of a record, once it is there.
+    /// The status byte of a record, once it is written.
     fn wait(&self, n: u64) -> u8 {
         let begun = Instant::now();
         loop {
@@ -190,14 +190,14 @@ impl Stand {
         }
     }
 
-    /// Submits and waits, as a program that does nothing wrong.
+    /// Submits and waits, as a correct program does.
     fn run(&self, descriptor: Descriptor, n: u64) -> u8 {
         self.space.0.poke(record(n), &[0]);
         assert_eq!(self.offer(descriptor.with_record(record(n))), Answer::Taken);
         self.wait(n)
     }
 
-    /// Does something while no engine moves: the program is quick, whatever the machine's load.
+    /// Runs `act` while no engine runs: the program is fast, whatever the machine's load.
     fn at_once(&self, act: impl FnOnce()) {
         self.device.hold(true);
         act();
@@ -211,7 +211,7 @@ impl Stand {
         Descriptor::batch(LISTS, u32::try_from(members.len()).unwrap())
     }
 
-    /// Everything in the trace, once the device is idle.
+    /// All entries of the trace, once the device is idle.
     fn entries(&self) -> Vec<TraceEntry> {
         assert!(self.device.drain(|| false));
         std::iter::from_fn(|| self.lease.0.take(false)).collect()
@@ -235,7 +235,7 @@ fn copy(n: u64) -> Descriptor {
 }
 
 #[test]
-fn the_trace_has_every_descriptor_with_its_record_and_its_place() {
+fn the_trace_has_every_descriptor_with_its_record_and_member_number() {
     let stand = Stand::new(TRACE, Inject::default());
     stand.space.0.poke(SRC, &[5; 256]);
     assert_eq!(stand.run(copy(0), 0), 1);
@@ -258,7 +258,7 @@ fn the_trace_has_every_descriptor_with_its_record_and_its_place() {
         ]
     );
     let first = entries.iter().find(|entry| entry.kind == ended && entry.submission == 1).unwrap();
-    // As the program wrote it: without the number it carried inside.
+    // As the program wrote it, without the internal number.
     assert_eq!(first.descriptor, copy(0).with_record(record(0)).0);
     assert_eq!(first.record[0] & 0xff, 1);
     assert!(entries.iter().all(|entry| entry.process == std::process::id() && entry.time_ns > 0 && entry.thread > 0));
@@ -284,7 +284,7 @@ fn counters_count_without_a_trace() {
 }
 
 #[test]
-fn a_full_ring_waits_for_the_host_a_while_and_then_counts_what_is_lost() {
+fn a_full_ring_waits_for_the_host_and_then_counts_lost_entries() {
     let stand = Stand::new(TRACE, Inject::default());
     let fill = TRACE_ENTRIES / 2;
     for _ in 0..fill + 10 {
@@ -298,7 +298,7 @@ fn a_full_ring_waits_for_the_host_a_while_and_then_counts_what_is_lost() {
 }
 
 #[test]
-fn injected_faults_are_partial_completions_that_go_on() {
+fn injected_faults_are_partial_completions_that_can_be_resumed() {
     let stand = Stand::new(TRACE, Inject { fault_rate: u32::MAX / 4, seed: 3, ..Inject::default() });
     let (len, mut done, mut faults) = (0x8000_u64, 0_u64, 0);
     stand.space.0.poke(SRC, &[9; 0x8000]);
@@ -323,7 +323,7 @@ fn injected_faults_are_partial_completions_that_go_on() {
 }
 
 #[test]
-fn a_chosen_page_is_absent_whenever_the_device_comes_to_it() {
+fn a_chosen_page_is_absent_at_every_access() {
     let page = (DST + 0x1000) / 4096;
     let inject = Inject { absent_first: page, absent_end: page + 1, ..Inject::default() };
     let stand = Stand::new(0, inject);
@@ -334,7 +334,7 @@ fn a_chosen_page_is_absent_whenever_the_device_comes_to_it() {
 }
 
 #[test]
-fn a_storm_of_retry_ends() {
+fn a_burst_of_retries_ends() {
     let stand = Stand::new(TRACE, Inject { retry_rate: ALWAYS, retry_burst: 4, ..Inject::default() });
     for _ in 0..3 {
         let answers: Vec<Answer> = (0..5).map(|_| stand.offer(Descriptor::nop())).collect();
@@ -344,14 +344,14 @@ fn a_storm_of_retry_ends() {
     let taken = stand.kinds(TraceKind::Submitted).into_iter().filter(|entry| entry.answer == 0);
     assert_eq!(taken.map(|entry| entry.submission).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(stand.lease.0.statistics.retries.load(Ordering::Relaxed), 12);
-    // A posted write has no such answer, nor has a dedicated queue's write().
+    // A posted write cannot get Retry, nor can write() to a dedicated queue.
     assert_eq!(stand.observer.offer(How::Movdir64b, PORTAL, &Descriptor::nop().0, &stand), Answer::Lost);
     let stand = Stand::new(DEDICATED, Inject { retry_rate: ALWAYS, ..Inject::default() });
     assert_eq!(stand.observer.offer(How::Write, PORTAL, &Descriptor::nop().0, &stand), Answer::Taken);
 }
 
 #[test]
-fn a_status_of_somebody_s_choice_fails_the_batch_too() {
+fn an_injected_status_fails_the_batch_too() {
     let status = u32::from(Status::HardwareReadError.code());
     let inject = Inject { status_rate: ALWAYS, status, operations: 1 << 4, ..Inject::default() };
     let stand = Stand::new(0, inject);
@@ -379,7 +379,7 @@ fn the_device_halts_at_its_descriptor() {
 }
 
 #[test]
-fn delayed_and_reordered_records_all_come_and_batches_come_after_their_members() {
+fn delayed_and_reordered_records_are_all_written_and_batches_after_their_members() {
     let inject = Inject {
         delay_rate: u32::MAX / 2,
         delay_ns: 300_000,
@@ -409,14 +409,14 @@ fn checked() -> Stand {
 }
 
 #[test]
-fn a_program_that_waits_hears_nothing() {
+fn a_program_that_waits_gets_no_finding() {
     let stand = checked();
     for round in 0..3_u8 {
         stand.space.0.poke(SRC, &[round; 512]);
         assert_eq!(stand.run(copy(0), 0), 1);
         assert_eq!(stand.run(Descriptor::fill(round.into(), DST, 300), 0), 1);
         assert_eq!(stand.run(Descriptor::memory_move(SRC, SRC + 100, 300), 0), 1);
-        // The list is used again, at once.
+        // The list is reused at once.
         let list = stand.list(&[copy(0).with_record(record(2)), copy(1).with_record(record(3))]);
         stand.space.0.poke(record(2), &[0; 64]);
         assert_eq!(stand.run(list, 1), 1);
@@ -426,7 +426,7 @@ fn a_program_that_waits_hears_nothing() {
 }
 
 #[test]
-fn children_may_have_their_records_in_their_own_places_as_dpdk_has_them() {
+fn members_may_have_their_records_in_their_own_list_entries_as_in_dpdk() {
     let stand = checked();
     for _ in 0..3 {
         let place = |n: u64, d: Descriptor| {
@@ -434,28 +434,28 @@ fn children_may_have_their_records_in_their_own_places_as_dpdk_has_them() {
             d = d.with_flags(d.flags().difference(Flags::REQUEST_COMPLETION_RECORD));
             d
         };
-        // The second fails: its record goes over itself.
+        // The second one fails: its record overwrites its own list entry.
         let bad = Descriptor::memory_move(0, DST + 256, 256);
         let list = stand.list(&[place(0, copy(0)), place(1, bad), place(2, copy(2))]);
         assert_eq!(stand.run(list, 0), 0x05);
         assert_eq!(stand.space.0.peek(LISTS + 64, 1), [0x03]);
     }
     assert_eq!(stand.misuses(), []);
-    // In somebody else's place it is another matter.
+    // In another member's list entry it is misuse.
     let list = stand.list(&[copy(0).with_record(LISTS + 64), copy(1)]);
     stand.run(list, 0);
     assert!(stand.misuses().contains(&Misuse::WriteAfterRead));
 }
 
 #[test]
-fn a_fence_orders_what_follows_what() {
+fn a_fence_orders_members() {
     let stand = checked();
     let chain = |fence: bool| {
         let next = Descriptor::memory_move(DST, DST + 0x1000, 256);
         [copy(0), if fence { next.and_flags(Flags::FENCE) } else { next }]
     };
     assert_eq!(stand.run(stand.list(&chain(true)), 0), 1);
-    // A seed read from an earlier child's record.
+    // A seed that is read from an earlier member's record.
     let sum = Descriptor::crc_generation(SRC, 64, 0).with_record(record(1));
     let mut more = Descriptor::crc_generation(SRC + 64, 64, 0).with_crc_seed_address(record(1) + 16);
     more = more.and_flags(OpFlags::READ_SEED).with_record(record(2));
@@ -472,7 +472,7 @@ fn a_fence_orders_what_follows_what() {
 }
 
 #[test]
-fn descriptors_in_flight_at_once_must_not_meet() {
+fn descriptors_in_flight_must_not_conflict() {
     let meet = |first: Descriptor, second: Descriptor| {
         let stand = checked();
         stand.at_once(|| {
@@ -489,7 +489,7 @@ fn descriptors_in_flight_at_once_must_not_meet() {
     assert_eq!(meet(copy(0), fill(SRC + 1)), [Misuse::WriteAfterRead]);
     assert_eq!(meet(copy(0), fill(DST + 1)), [Misuse::WriteAfterWrite]);
     assert_eq!(meet(copy(0), Descriptor::compare(SRC, SRC + 8, 64)), []);
-    // The same work twice comes to the same; unless what it writes is what it reads.
+    // The same work twice is no hazard, unless it writes what it reads.
     assert_eq!(meet(copy(0), copy(0)), []);
     let shift = Descriptor::memory_move(SRC, SRC + 8, 64);
     assert!(meet(shift, shift).contains(&Misuse::WriteAfterWrite));
@@ -497,7 +497,7 @@ fn descriptors_in_flight_at_once_must_not_meet() {
 }
 
 #[test]
-fn one_engine_keeps_the_order_of_writes_and_nobody_is_told() {
+fn writes_on_a_single_engine_are_ordered_and_no_finding() {
     let stand = Stand::with_engines(CHECK, Inject::default(), 0b1);
     stand.at_once(|| {
         for n in 0..8 {
@@ -510,7 +510,7 @@ fn one_engine_keeps_the_order_of_writes_and_nobody_is_told() {
 }
 
 #[test]
-fn memory_that_changes_under_the_device_is_told_with_its_place() {
+fn memory_changed_during_execution_is_reported_with_its_address() {
     let stand = checked();
     stand.at_once(|| {
         let _ = stand.offer(copy(0).with_record(record(0)));
@@ -527,14 +527,14 @@ fn memory_that_changes_under_the_device_is_told_with_its_place() {
     });
     stand.wait(1);
     assert_eq!(stand.misuses(), [Misuse::DestinationChanged]);
-    // After the record it is the program's.
+    // After the record the memory belongs to the program.
     stand.space.0.poke(SRC, &[3; 256]);
     stand.space.0.poke(DST, &[3; 256]);
     assert_eq!(stand.misuses(), []);
 }
 
 #[test]
-fn memory_that_goes_away_under_the_device_is_told() {
+fn memory_unmapped_during_execution_is_reported() {
     let stand = checked();
     stand.at_once(|| {
         let _ = stand.offer(copy(0).with_record(record(0)));
@@ -542,7 +542,7 @@ fn memory_that_goes_away_under_the_device_is_told() {
     });
     assert_eq!(stand.wait(0), 0x03);
     assert_eq!(stand.misuses(), [Misuse::Unmapped]);
-    // The same told by the call that unmaps.
+    // The same for the call that unmaps.
     let check = stand.observer.check.as_ref().unwrap();
     check.unmapped(DST, 4096);
     assert_eq!(stand.misuses(), []);
@@ -558,7 +558,7 @@ fn memory_that_goes_away_under_the_device_is_told() {
 }
 
 #[test]
-fn a_list_that_changes_under_way_is_told_with_what_it_became() {
+fn a_changed_list_is_reported_with_its_new_entry() {
     let stand = checked();
     let list = stand.list(&[copy(0), copy(1), copy(2)]);
     stand.at_once(|| {
@@ -574,7 +574,7 @@ fn a_list_that_changes_under_way_is_told_with_what_it_became() {
 }
 
 #[test]
-fn records_are_cleared_aligned_and_nobody_else_s() {
+fn records_must_be_cleared_aligned_and_unused() {
     let stand = checked();
     stand.run(copy(0), 0);
     assert_eq!(stand.offer(copy(0).with_record(record(0))), Answer::Taken);
@@ -589,9 +589,10 @@ fn records_are_cleared_aligned_and_nobody_else_s() {
     assert_eq!(stand.misuses(), [Misuse::RecordInUse]);
 }
 
-/// A descriptor of 4 GiB that the device refuses took seconds, in which nothing else of the process was submitted.
+/// Regression: a descriptor of 4 GiB that the device refuses took seconds, in which the process could submit nothing
+/// else.
 #[test]
-fn of_a_descriptor_that_the_device_refuses_only_the_record_is_looked_at() {
+fn only_the_record_of_a_refused_descriptor_is_checked() {
     let stand = checked();
     let looked = || stand.space.1.swap(0, Ordering::Relaxed);
     assert_eq!(stand.run(Descriptor::memory_move(SRC, DST, u32::MAX), 0), 0x13);
@@ -601,7 +602,7 @@ fn of_a_descriptor_that_the_device_refuses_only_the_record_is_looked_at() {
     assert_eq!(stand.run(unknown, 2), 0x10);
     // The status bytes of three records.
     assert_eq!(looked(), 3);
-    // So it is with a member, and its list.
+    // The same for a member and its list.
     let list = stand.list(&[copy(0), Descriptor::memory_move(SRC, DST, u32::MAX)]);
     assert_eq!(stand.run(list, 3), 0x05);
     assert_eq!(looked(), 1 + 2 * 64 + 2 * 2 * 256);
@@ -615,15 +616,15 @@ fn of_a_descriptor_that_the_device_refuses_only_the_record_is_looked_at() {
 }
 
 #[test]
-fn of_a_long_descriptor_no_more_than_the_bound_is_looked_at() {
+fn a_long_descriptor_is_compared_only_up_to_the_limit() {
     let stand = checked();
-    // Most of it is not mapped: the device ends soon, and the check would not.
+    // Most of it is not mapped: the device ends early, and so must the check.
     let members = [Descriptor::memory_move(SRC, DST, 1 << 20); 64];
     assert_eq!(stand.run(stand.list(&members), 0), 0x05);
     let looked = stand.space.1.swap(0, Ordering::Relaxed);
-    // At submission, and once more when the members begin.
+    // At submission, and again when the members start.
     assert!(looked <= 2 * check::LOOKED_AT + 64 * 64 + 1, "{looked} bytes");
-    // What changes within the bound is still noticed. (The members write over each other.)
+    // Changes within the limit are still found. (The members overwrite each other.)
     let _ = stand.misuses();
     stand.at_once(|| {
         let _ = stand.offer(Descriptor::memory_move(SRC, DST, 0x1000).with_record(record(1)));
@@ -634,14 +635,14 @@ fn of_a_long_descriptor_no_more_than_the_bound_is_looked_at() {
 }
 
 #[test]
-fn an_instruction_that_is_not_the_queue_s_is_told() {
+fn the_wrong_instruction_is_reported() {
     let stand = checked();
     let d = copy(0).with_record(record(0));
     for _ in 0..3 {
         assert_eq!(stand.observer.offer(How::Movdir64b, PORTAL, &d.0, &stand), Answer::Lost);
     }
     let findings = stand.findings();
-    assert_eq!(findings.len(), 1, "the same again tells nothing new");
+    assert_eq!(findings.len(), 1, "a retry gives no new finding");
     assert_eq!((findings[0].misuse, findings[0].address), (Misuse::WrongInstruction, PORTAL));
     assert_eq!(findings[0].party.descriptor, d.0);
     assert_eq!(stand.offer(d), Answer::Taken);
@@ -656,7 +657,7 @@ fn an_instruction_that_is_not_the_queue_s_is_told() {
 }
 
 #[test]
-fn a_descriptor_whose_end_nothing_tells_is_told() {
+fn a_descriptor_without_a_reported_end_is_a_finding() {
     let stand = checked();
     let d = copy(0).with_record(record(0));
     let without = |flags: Flags| d.with_flags(d.flags().difference(flags));
@@ -671,13 +672,13 @@ fn a_descriptor_whose_end_nothing_tells_is_told() {
         assert_eq!(findings.iter().map(|finding| finding.misuse).collect::<Vec<_>>(), [Misuse::NoRecordRequested]);
         assert_eq!(findings[0].party.descriptor, silent.0);
     }
-    // A member's end is told by its batch's record.
+    // The batch's record reports a member's end.
     assert_eq!(stand.run(stand.list(&[copy(0), copy(1)]), 0), 1);
     assert_eq!(stand.misuses(), []);
 }
 
 #[test]
-fn what_was_refused_is_told_once_and_forgotten() {
+fn a_refused_descriptor_is_reported_once_and_removed() {
     let stand = Stand::new(CHECK, Inject::default());
     stand.device.hold(true);
     for n in 0..16 {
@@ -690,13 +691,13 @@ fn what_was_refused_is_told_once_and_forgotten() {
     stand.device.hold(false);
     (0..16).for_each(|n| assert_eq!(stand.wait(n), 1));
     assert_eq!(stand.misuses(), [Misuse::WriteAfterWrite]);
-    // Nothing of it is in flight any more.
+    // It is no longer in flight.
     assert_eq!(stand.run(late, 16), 1);
     assert_eq!(stand.misuses(), []);
 }
 
 #[test]
-fn a_descriptor_is_held_for_a_while_and_until_those_before_it_have_ended() {
+fn a_descriptor_is_held_for_a_time_and_until_older_ones_have_ended() {
     let stand = checked();
     let check = stand.observer.check.as_ref().unwrap();
     let arrive = |submission, descriptor: &Descriptor| {
@@ -719,13 +720,13 @@ fn a_descriptor_is_held_for_a_while_and_until_those_before_it_have_ended() {
     let (hold, patience) = (check::HOLD_NS, check::PATIENCE_NS);
     let wait = |submission, now_ns| check.must_wait(5, submission, now_ns);
     let end = |submission| check.concluded(5, Name { submission, member: 0 });
-    // The third has nothing to be held for, but two before it.
+    // The third is not held itself, but waits for the two before it.
     assert_eq!([wait(3, 1000), wait(2, 1000 + hold), wait(1, 999 + hold)], [Some(0), Some(0), Some(1)]);
     assert_eq!([wait(1, 1000 + hold), wait(2, 1000 + hold)], [None, Some(0)]);
     end(1);
     assert_eq!([wait(2, 1000 + hold), wait(3, 1000 + hold)], [None, Some(0)]);
-    // Nobody waits for ever for one that does not come.
+    // The wait for a missing older submission ends at the time limit.
     assert_eq!([wait(3, 999 + patience), wait(3, 1000 + patience)], [Some(0), None]);
-    // What is not in the table is not held, nor by another file's.
+    // Submissions that are not in the table, or of another file, are not held.
     assert_eq!([wait(77, 0), check.must_wait(6, 9, 0)], [None, None]);
 }

@@ -1,4 +1,4 @@
-//! An open file's way to the host: its counters, and the entries of its trace.
+//! An open file's output to the host: its counters, and the entries of its trace.
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys;
@@ -8,20 +8,20 @@ use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
 use telpher_vdev_wire::event::{Answer, Finding, How, Injected, Told};
 use telpher_vdev_wire::lease::{Lease, Statistics, TraceEntry, TraceKind, count};
 
-/// An open file's lease, kept mapped by whoever holds this.
+/// An open file's memory; it stays mapped while this exists.
 pub(crate) type SharedLease = Arc<dyn AsRef<Lease> + Send + Sync>;
 
-/// Naps at a full ring before an entry is lost, and how long one is. Source: chosen; twenty of the host's rounds.
+/// Number and length of the pauses at a full ring before an entry is lost. Source: chosen; twenty rounds of the host.
 const NAPS: u32 = 100;
 const NAP_NS: u64 = 200_000;
 
-/// Where an open file's counters and entries go.
+/// Writes an open file's counters and trace entries.
 pub(super) struct Trail {
     lease: SharedLease,
     process: u32,
-    /// Descriptors and records are wanted, not only findings.
+    /// Descriptors and records are traced, not only findings.
     traces: bool,
-    /// The host did not come for a whole wait: no more waiting until it has.
+    /// The host did not empty the ring during a whole wait: no further waits until it does.
     deserted: AtomicU32,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Debug for Trail {
     }
 }
 
-/// A descriptor of a submission: the submission's number, and its position in the batch plus one.
+/// Identifies a descriptor: its submission's number, and its position in the batch plus one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Name {
     pub(super) submission: u64,
@@ -43,7 +43,7 @@ impl Trail {
         Trail { lease, process: sys::process(), traces, deserted: AtomicU32::new(0) }
     }
 
-    /// True if descriptors and records are wanted.
+    /// True if descriptors and records are traced.
     pub(super) fn traces(&self) -> bool {
         self.traces
     }
@@ -52,11 +52,11 @@ impl Trail {
         &(*self.lease).as_ref().statistics
     }
 
-    /// Appends an entry; waits for the host, a bounded time, if the ring is full.
+    /// Appends an entry; waits a limited time for the host if the ring is full.
     fn append(&self, entry: TraceEntry) {
         let entry = TraceEntry { process: self.process, thread: sys::thread(), ..entry };
         let lease = (*self.lease).as_ref();
-        // Relaxed: a hint of its own.
+        // Relaxed: a hint that publishes nothing.
         let naps = if self.deserted.load(Ordering::Relaxed) != 0 { 0 } else { NAPS };
         for nap in 0..=naps {
             if lease.append(&entry) {
@@ -73,7 +73,7 @@ impl Trail {
         count(&lease.statistics.lost, 1);
     }
 
-    /// 64 bytes came to the queue.
+    /// Records a submission to the queue.
     pub(super) fn submitted(
         &self,
         submission: u64,
@@ -102,13 +102,13 @@ impl Trail {
         }
     }
 
-    /// A submit instruction was emulated: after a trap, or at a rewritten site.
+    /// Counts an emulated submit instruction: after a trap, or at a rewritten site.
     pub(super) fn emulated(&self, trapped: bool) {
         let statistics = self.statistics();
         count(if trapped { &statistics.traps } else { &statistics.calls }, 1);
     }
 
-    /// A descriptor has ended.
+    /// Records the end of a descriptor.
     pub(super) fn ended(&self, name: Name, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
         self.count(descriptor, record, told);
         if self.traces {
@@ -127,7 +127,7 @@ impl Trail {
 
     fn count(&self, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
         let statistics = self.statistics();
-        // The tables know 64 operations, and so does the architecture's capability register's first word.
+        // The tables have 64 operations, as the first word of the architecture's capability register.
         let operation = usize::from(descriptor.opcode_code() & 0x3f);
         let status = match told {
             Told::Record | Told::Lost | Told::Elsewhere | Told::Unwritable => usize::from(record.status_code() & 0x3f),
@@ -152,14 +152,14 @@ impl Trail {
         }
     }
 
-    /// Pages that were asked for, and came or not, while a descriptor went on.
+    /// Counts page requests made while a descriptor was executed.
     pub(super) fn page_requests(&self, granted: u32) {
         if granted > 0 {
             count(&self.statistics().faults, granted.into());
         }
     }
 
-    /// Something was done to a descriptor that it did not deserve.
+    /// Records an injected fault.
     pub(super) fn injected(&self, name: Name, descriptor: &Descriptor, what: Injected, address: u64, other: u64) {
         if self.traces {
             self.append(TraceEntry {
@@ -176,7 +176,7 @@ impl Trail {
         }
     }
 
-    /// The program misused the device.
+    /// Records a finding.
     pub(super) fn found(&self, finding: &Finding) {
         self.append(TraceEntry { time_ns: sys::now_ns(), ..finding.to_entry() });
     }

@@ -1,4 +1,4 @@
-//! What is in flight: descriptors, the members of batches, and the ranges they use. Fixed room, made once.
+//! The descriptors in flight, the members of batches, and the ranges they use. Fixed capacity, allocated once.
 
 use super::content::Content;
 use super::uses::Use;
@@ -6,24 +6,25 @@ use crate::observe::trail::Trail;
 use std::sync::Arc;
 use telpher_abi::Descriptor;
 
-/// Descriptors in flight at once. Source: chosen; more than the entries of a queue and the lanes of its engines.
+/// Descriptors in flight at once. Source: chosen; more than the entries of a queue plus the slots of its engines.
 const FLIGHTS: usize = 512;
-/// Ranges and members of all of them together. Source: chosen; four full batches of 1024, or some hundred of common size.
+/// Ranges and members of all descriptors together. Source: chosen; four full batches of 1024, or some hundred of usual
+/// size.
 const RANGES: usize = 16_384;
 const MEMBERS: usize = 4096;
 
-/// No more items.
+/// The end of a list.
 const END: u32 = u32::MAX;
 
-/// How far somebody has come in a list.
+/// A position in a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor(u32);
 
-/// Where an item is.
+/// The index of an item.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place(u32);
 
-/// Items of one kind in lists, out of a fixed number.
+/// Lists of items of one kind, with a fixed total number of items.
 #[derive(Debug)]
 struct Arena<T> {
     items: Box<[(Option<T>, u32)]>,
@@ -47,7 +48,7 @@ impl<T> Arena<T> {
         Arena { items: (0..len).map(|n| (None, next(n))).collect(), free: 0 }
     }
 
-    /// Appends to a list; `false` if there is no room.
+    /// Appends to a list; `false` if there is no space.
     fn push(&mut self, list: &mut List, item: T) -> bool {
         let place = self.free;
         let Some(slot) = self.items.get_mut(place as usize) else { return false };
@@ -61,12 +62,12 @@ impl<T> Arena<T> {
         true
     }
 
-    /// Where a list begins.
+    /// The start of a list.
     fn first(&self, list: List) -> Cursor {
         Cursor(list.first)
     }
 
-    /// The next item and its place.
+    /// The next item and its index.
     fn step(&self, cursor: &mut Cursor) -> Option<(Place, &T)> {
         let place = cursor.0;
         let (item, next) = self.items.get(place as usize)?;
@@ -79,7 +80,7 @@ impl<T> Arena<T> {
         std::iter::from_fn(move || self.step(&mut cursor).map(|(_, item)| item))
     }
 
-    /// Keeps what `keep` says, in order, and frees the rest.
+    /// Keeps the items for which `keep` returns true, in order, and frees the rest.
     fn retain(&mut self, list: &mut List, keep: impl Fn(&T) -> bool) {
         let (mut at, mut kept) = (list.first, List::EMPTY);
         while let Some((Some(item), next)) = self.items.get(at as usize) {
@@ -103,17 +104,17 @@ impl<T> Arena<T> {
     }
 }
 
-/// A range in use by a descriptor in flight.
+/// A range that a descriptor in flight uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     pub(super) what: Use,
-    /// Position in the batch plus one; 0 for the batch, or a descriptor by itself.
+    /// Position in the batch plus one; 0 for a batch or a single descriptor.
     pub(super) member: u32,
-    /// How many members with a fence stand before or at this one.
+    /// Number of members with a fence up to and including this one.
     pub(super) segment: u32,
-    /// What the descriptor does, as a number; see `work_of`.
+    /// Hash of the descriptor's work; see `work_of`.
     pub(super) work: u64,
-    /// Its bytes are compared with what they were: nobody else in flight may write them.
+    /// Its contents are compared: no other descriptor in flight may write them.
     pub(super) compared: bool,
 }
 
@@ -124,32 +125,32 @@ pub(super) struct Flight {
     pub(super) file: u64,
     pub(super) submission: u64,
     pub(super) descriptor: Descriptor,
-    /// The portal address it was written to.
+    /// The portal address of the submission.
     pub(super) destination: u64,
     /// Its queue's group has a single engine.
     pub(super) single_engine: bool,
-    /// Nanoseconds before which it is not executed.
+    /// It is not executed before this time, in nanoseconds.
     pub(super) due_ns: u64,
-    /// Its list was seen to have changed.
+    /// A change of its list was found.
     pub(super) list_changed: bool,
     pub(super) trail: Arc<Trail>,
     /// Its ranges and members.
     pub(super) lists: Lists,
 }
 
-/// What the table has of a flight.
+/// The lists of a descriptor in flight.
 #[derive(Debug)]
 pub(super) struct Lists {
     ranges: List,
     members: List,
 }
 
-/// All of them.
+/// All descriptors in flight.
 #[derive(Debug)]
 pub(super) struct Table {
     flights: Vec<Flight>,
     ranges: Arena<Range>,
-    /// What ranges held at submission, by their place. Apart, since it is long and seldom looked at.
+    /// Checksums of the ranges at submission, by their index. A separate array, since it is long and rarely used.
     contents: Box<[Content]>,
     members: Arena<Descriptor>,
 }
@@ -164,9 +165,9 @@ impl Table {
         }
     }
 
-    /// A new flight without ranges; `None` if there is no room.
+    /// Adds a submission without ranges; `None` if there is no space.
     pub(super) fn open(&mut self, flight: impl FnOnce(Lists) -> Flight) -> Option<usize> {
-        // Never grows: it may not allocate.
+        // Never grows, because it must not allocate.
         (self.flights.len() < FLIGHTS).then(|| {
             self.flights.push(flight(Lists { ranges: List::EMPTY, members: List::EMPTY }));
             self.flights.len() - 1
@@ -189,13 +190,13 @@ impl Table {
         self.flights.iter().position(|flight| flight.file == file && flight.submission == submission)
     }
 
-    /// The beginning of a flight's ranges, for [`step`](Table::step).
+    /// The start of a submission's ranges, for [`step`](Table::step).
     pub(super) fn ranges(&self, index: usize) -> Cursor {
         self.ranges.first(self.flights[index].lists.ranges)
     }
 
-    /// The next range of a flight, in the order in which they were added. Ranges may be changed meanwhile, not added or taken
-    /// away.
+    /// The next range of a submission, in the order of addition. Ranges may be changed meanwhile, but not added or
+    /// removed.
     pub(super) fn step(&self, cursor: &mut Cursor) -> Option<(Place, Range)> {
         self.ranges.step(cursor).map(|(place, range)| (place, *range))
     }
@@ -215,7 +216,7 @@ impl Table {
         &self.contents[place.0 as usize]
     }
 
-    /// The descriptor with this position in the batch plus one, as it was at submission; the flight's own for 0.
+    /// The descriptor with this position in the batch plus one, as it was at submission; 0 is the submission's own.
     pub(super) fn descriptor(&self, index: usize, member: u32) -> Option<&Descriptor> {
         let flight = &self.flights[index];
         match member {
@@ -224,35 +225,35 @@ impl Table {
         }
     }
 
-    /// Adds a range; `false` if there is no room.
+    /// Adds a range; `false` if there is no space.
     pub(super) fn add_range(&mut self, index: usize, range: Range) -> bool {
         self.ranges.push(&mut self.flights[index].lists.ranges, range)
     }
 
-    /// Adds a batch's next member; `false` if there is no room.
+    /// Adds a batch's next member; `false` if there is no space.
     pub(super) fn add_member(&mut self, index: usize, member: Descriptor) -> bool {
         self.members.push(&mut self.flights[index].lists.members, member)
     }
 
-    /// A member of a batch has ended: its ranges are the program's again.
+    /// Removes the ranges of a member that has ended: they belong to the program again.
     pub(super) fn release_member(&mut self, index: usize, member: u32) {
         self.ranges.retain(&mut self.flights[index].lists.ranges, |range| range.member != member);
     }
 
-    /// Forgets what is known of a flight's memory: for want of room, half of it would only mislead.
+    /// Removes the ranges of a submission for which the table had no space: a part of them would only mislead.
     pub(super) fn forget_ranges(&mut self, index: usize) {
         let flight = &mut self.flights[index];
         self.ranges.retain(&mut flight.lists.ranges, |_| false);
         self.members.retain(&mut flight.lists.members, |_| false);
     }
 
-    /// A flight has ended.
+    /// Removes a submission that has ended.
     pub(super) fn close(&mut self, index: usize) {
         self.forget_ranges(index);
         self.flights.swap_remove(index);
     }
 
-    /// Forgets all, without giving anything back: in a forked child, what flights hold on to is the parent's.
+    /// Removes everything in a forked child without dropping the submissions, whose references belong to the parent.
     pub(super) fn abandon(&mut self) {
         for index in 0..self.flights.len() {
             self.forget_ranges(index);
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_keep_their_order_and_give_back_what_they_lose() {
+    fn lists_keep_their_order_and_free_removed_items() {
         let mut arena = Arena::new(10);
         let (mut odd, mut all) = (List::EMPTY, List::EMPTY);
         for n in 0..5 {
