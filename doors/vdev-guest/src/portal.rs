@@ -8,8 +8,8 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// Most portal pages a process may have mapped at once. Source: chosen.
 pub(crate) const MAX_PORTALS: usize = 6000;
 /// Slots of the table, a power of two, never all used.
-const PLACES: usize = 8192;
-const _: () = assert!(PLACES.is_power_of_two() && MAX_PORTALS < PLACES);
+const SLOTS: usize = 8192;
+const _: () = assert!(SLOTS.is_power_of_two() && MAX_PORTALS < SLOTS);
 
 /// Bytes of a portal: Linux maps one page of one kind. Source: K612 `cdev.c`.
 pub(crate) const PORTAL_BYTES: u64 = 4096;
@@ -58,7 +58,7 @@ impl Portal {
 /// The table of portal pages.
 #[derive(Debug)]
 pub(crate) struct Table {
-    places: [AtomicU64; PLACES],
+    slots: [AtomicU64; SLOTS],
     /// Number of portals.
     count: AtomicU32,
 }
@@ -68,7 +68,7 @@ pub(crate) static PORTALS: Table = Table::new();
 
 impl Table {
     pub(crate) const fn new() -> Self {
-        Table { places: [const { AtomicU64::new(EMPTY) }; PLACES], count: AtomicU32::new(0) }
+        Table { slots: [const { AtomicU64::new(EMPTY) }; SLOTS], count: AtomicU32::new(0) }
     }
 
     /// The portal that contains an address.
@@ -78,9 +78,9 @@ impl Table {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        self.place(address / PORTAL_BYTES).map(|place| {
+        self.slot(address / PORTAL_BYTES).map(|slot| {
             // Acquire: pairs with the Release in `insert`; the file with this number is set up.
-            Portal::from_word(self.places[place].load(Ordering::Acquire))
+            Portal::from_word(self.slots[slot].load(Ordering::Acquire))
         })
     }
 
@@ -90,14 +90,14 @@ impl Table {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    fn place(&self, page: u64) -> Option<usize> {
-        let mut place = start(page);
-        for _ in 0..PLACES {
+    fn slot(&self, page: u64) -> Option<usize> {
+        let mut slot = start(page);
+        for _ in 0..SLOTS {
             // Acquire: as in `find`.
-            match self.places[place].load(Ordering::Acquire) {
+            match self.slots[slot].load(Ordering::Acquire) {
                 EMPTY => return None,
-                word if word != GONE && word >> PAGE_SHIFT == page => return Some(place),
-                _ => place = (place + 1) % PLACES,
+                word if word != GONE && word >> PAGE_SHIFT == page => return Some(slot),
+                _ => slot = (slot + 1) % SLOTS,
             }
         }
         None
@@ -108,33 +108,33 @@ impl Table {
         if self.count.load(Ordering::Relaxed) as usize >= MAX_PORTALS {
             return false;
         }
-        let mut place = start(portal.address / PORTAL_BYTES);
-        while !matches!(self.places[place].load(Ordering::Relaxed), EMPTY | GONE) {
-            place = (place + 1) % PLACES;
+        let mut slot = start(portal.address / PORTAL_BYTES);
+        while !matches!(self.slots[slot].load(Ordering::Relaxed), EMPTY | GONE) {
+            slot = (slot + 1) % SLOTS;
         }
         // Release: pairs with the Acquire in `find`.
-        self.places[place].store(portal.to_word(), Ordering::Release);
+        self.slots[slot].store(portal.to_word(), Ordering::Release);
         self.count.fetch_add(1, Ordering::Relaxed);
         true
     }
 
     /// Changes the permissions of a page. One writer at a time.
     pub(crate) fn update(&self, portal: Portal) {
-        if let Some(place) = self.place(portal.address / PORTAL_BYTES) {
-            self.places[place].store(portal.to_word(), Ordering::Release);
+        if let Some(slot) = self.slot(portal.address / PORTAL_BYTES) {
+            self.slots[slot].store(portal.to_word(), Ordering::Release);
         }
     }
 
     /// Removes a page. One writer at a time.
     pub(crate) fn remove(&self, portal: &Portal) {
-        let Some(place) = self.place(portal.address / PORTAL_BYTES) else { return };
-        self.places[place].store(GONE, Ordering::Release);
+        let Some(slot) = self.slot(portal.address / PORTAL_BYTES) else { return };
+        self.slots[slot].store(GONE, Ordering::Release);
         // Removed slots at the end of a run become empty, so that searches stay short however many pages came and went.
-        if self.places[(place + 1) % PLACES].load(Ordering::Relaxed) == EMPTY {
-            let mut last = place;
-            while self.places[last].load(Ordering::Relaxed) == GONE {
-                self.places[last].store(EMPTY, Ordering::Relaxed);
-                last = (last + PLACES - 1) % PLACES;
+        if self.slots[(slot + 1) % SLOTS].load(Ordering::Relaxed) == EMPTY {
+            let mut last = slot;
+            while self.slots[last].load(Ordering::Relaxed) == GONE {
+                self.slots[last].store(EMPTY, Ordering::Relaxed);
+                last = (last + SLOTS - 1) % SLOTS;
             }
         }
         self.count.fetch_sub(1, Ordering::Relaxed);
@@ -150,7 +150,7 @@ impl Table {
         if last.saturating_sub(first) <= 16 {
             return (first..last).find_map(|page| self.find(page * PORTAL_BYTES));
         }
-        let words = self.places.iter().map(|place| place.load(Ordering::Acquire));
+        let words = self.slots.iter().map(|slot| slot.load(Ordering::Acquire));
         let portals = words.filter(|word| !matches!(*word, EMPTY | GONE)).map(Portal::from_word);
         portals
             .filter(|portal| portal.address < end && portal.address + PORTAL_BYTES > begin)
@@ -159,9 +159,9 @@ impl Table {
 
     /// Removes all: in a forked child, which inherits no portal.
     pub(crate) fn clear(&self) {
-        for place in &self.places {
-            if place.load(Ordering::Relaxed) != EMPTY {
-                place.store(EMPTY, Ordering::Relaxed);
+        for slot in &self.slots {
+            if slot.load(Ordering::Relaxed) != EMPTY {
+                slot.store(EMPTY, Ordering::Relaxed);
             }
         }
         self.count.store(0, Ordering::Relaxed);
@@ -169,9 +169,9 @@ impl Table {
 }
 
 /// The first slot of the search for a page: multiplication by the golden ratio spreads neighbouring pages.
-#[allow(clippy::cast_possible_truncation, reason = "reduced below the number of places")]
+#[allow(clippy::cast_possible_truncation, reason = "reduced below the number of slots")]
 fn start(page: u64) -> usize {
-    (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PLACES
+    (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % SLOTS
 }
 
 #[cfg(test)]
@@ -214,7 +214,7 @@ mod tests {
         }
         table.clear();
         assert!(table.is_empty());
-        assert!(table.places.iter().all(|place| place.load(Ordering::Relaxed) == EMPTY));
+        assert!(table.slots.iter().all(|slot| slot.load(Ordering::Relaxed) == EMPTY));
     }
 
     #[test]

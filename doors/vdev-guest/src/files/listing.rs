@@ -2,7 +2,7 @@
 //! the directory is opened.
 
 use crate::files::path::Path;
-use crate::files::shadow::{MERGED, Shadow, Side};
+use crate::files::shadow::{MERGED, Ownership, Shadow};
 use crate::files::{descriptor, status};
 use crate::sys::Errno;
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, RawDir};
@@ -24,15 +24,15 @@ pub(crate) struct Entry {
 ///
 /// # Errors
 /// The system's.
-pub(crate) fn list(shadow: Shadow<'_>, fd: RawFd, path: &Path, side: Side) -> Result<Vec<Entry>, Errno> {
+pub(crate) fn list(shadow: Shadow<'_>, fd: RawFd, path: &Path, ownership: Ownership) -> Result<Vec<Entry>, Errno> {
     let mut entries = descriptor::borrowed(fd, entries_of)?;
-    match side {
-        Side::Ours => present(path, &mut entries),
-        Side::Real => {}
-        Side::Merged => {
-            let place = shadow.place(path)?;
+    match ownership {
+        Ownership::Ours => present(path, &mut entries),
+        Ownership::Real => {}
+        Ownership::Merged => {
+            let location = shadow.location(path)?;
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let tree: OwnedFd = rustix::fs::open(place.as_c_str(), flags, rustix::fs::Mode::empty())?;
+            let tree: OwnedFd = rustix::fs::open(location.as_c_str(), flags, rustix::fs::Mode::empty())?;
             let mut ours = entries_of(tree.as_fd())?;
             present(path, &mut ours);
             // For an entry in both lists: a merged directory is the machine's, everything else is ours.
@@ -54,7 +54,7 @@ fn is_merged(shadow: Shadow<'_>, directory: &Path, name: &[u8]) -> bool {
     let mut path = directory.clone();
     !is_dots(name)
         && path.push(name).is_ok()
-        && shadow.side_of_directory(&path) == Side::Merged
+        && shadow.ownership_of_directory(&path) == Ownership::Merged
         && rustix::fs::statat(CWD, path.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 

@@ -25,9 +25,9 @@ pub(crate) mod walk;
 
 use crate::files::attribute::Host;
 use crate::files::path::{LONGEST, Path};
-use crate::files::shadow::{Shadow, Side};
+use crate::files::shadow::{Ownership, Shadow};
 use crate::files::table::Kind;
-use crate::files::walk::{Found, Walk, What};
+use crate::files::walk::{FileKind, Found, Walk};
 use crate::sync::{AtomicU8, Ordering};
 use crate::sys::{self, Errno};
 use crate::{node, run};
@@ -46,7 +46,7 @@ static WORKING_DIRECTORY: AtomicU8 = AtomicU8::new(0);
 
 /// True if this library serves files.
 #[inline]
-pub(crate) fn are_shown() -> bool {
+pub(crate) fn are_served() -> bool {
     run::view() == Some(View::Preload)
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn start() {
     if run::view().is_none() {
         return;
     }
-    moved();
+    working_directory_changed();
     for fd in listing::descriptors() {
         recognise(fd);
     }
@@ -67,7 +67,7 @@ pub(crate) fn start() {
 pub(crate) fn recognise(fd: RawFd) {
     if node::adopt(fd) {
         table::notice(fd);
-    } else if are_shown() {
+    } else if are_served() {
         let mut text = [0; LONGEST];
         let Ok(text) = descriptor::text_of(fd, &mut text) else { return };
         if attribute::path_in_link(text).is_some() {
@@ -75,7 +75,7 @@ pub(crate) fn recognise(fd: RawFd) {
         } else if let Some(tree) = tree()
             && (tree.path_of(text).is_some() || path::is_watched(text))
         {
-            table::set(fd, Kind::Place);
+            table::set(fd, Kind::Watched);
         }
     }
 }
@@ -84,11 +84,11 @@ pub(crate) fn recognise(fd: RawFd) {
 #[inline]
 pub(crate) fn is_near() -> bool {
     // Relaxed: a hint; threads that change each other's directory must synchronise themselves.
-    are_shown() && WORKING_DIRECTORY.load(Ordering::Relaxed) != FAR
+    are_served() && WORKING_DIRECTORY.load(Ordering::Relaxed) != FAR
 }
 
 /// Updates the hint after the working directory may have changed.
-pub(crate) fn moved() {
+pub(crate) fn working_directory_changed() {
     let mut text = [0; LONGEST];
     let near = match descriptor::working_directory(&mut text) {
         Ok(text) => tree().is_some_and(|tree| tree.path_of(text).is_some()) || path::is_watched(text),
@@ -117,14 +117,14 @@ pub(crate) fn tree() -> Option<Shadow<'static>> {
 /// # Errors
 /// The kernel's errors for the path.
 pub(crate) fn find(directory: RawFd, text: &[u8], follow: bool) -> Option<Result<Found, Errno>> {
-    if !are_shown() || text.len() > LONGEST {
+    if !are_served() || text.len() > LONGEST {
         return None;
     }
     let absolute = text.first() == Some(&b'/');
     let may_concern = match directory {
         _ if absolute => path::concerns(text),
         libc::AT_FDCWD => is_near() || path::climbs(text),
-        fd => table::kind(fd) == Kind::Place || path::climbs(text),
+        fd => table::kind(fd) == Kind::Watched || path::climbs(text),
     };
     if !may_concern || text.is_empty() {
         return None;
@@ -135,7 +135,7 @@ pub(crate) fn find(directory: RawFd, text: &[u8], follow: bool) -> Option<Result
     }
     let walk = Walk { shadow: tree()?, magic: &magic };
     match walk.to(&base, text, follow) {
-        Ok(found) if found.side == Side::Real && !found.crossed && found.what != What::Directory => None,
+        Ok(found) if found.ownership == Ownership::Real && !found.crossed && found.kind != FileKind::Directory => None,
         found => Some(found),
     }
 }
@@ -150,7 +150,7 @@ fn joined_concerns(text: &[u8]) -> bool {
 fn path_of_directory(directory: RawFd) -> Option<Path> {
     match directory {
         libc::AT_FDCWD => working_directory(),
-        fd => path_of_place(fd),
+        fd => path_of_watched(fd),
     }
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn working_directory() -> Option<Path> {
 }
 
 /// Path of a descriptor of a directory, of the machine or of the tree.
-pub(crate) fn path_of_place(fd: RawFd) -> Option<Path> {
+pub(crate) fn path_of_watched(fd: RawFd) -> Option<Path> {
     let mut text = [0; LONGEST];
     as_known(descriptor::text_of(fd, &mut text).ok()?)
 }
@@ -177,7 +177,7 @@ pub(crate) fn path_of_descriptor(fd: RawFd) -> Option<Path> {
     if let Some((device, wq)) = node::queue(fd) {
         return node_path(device, wq);
     }
-    if !are_shown() {
+    if !are_served() {
         return None;
     }
     let mut text = [0; LONGEST];
@@ -215,7 +215,7 @@ fn magic(link: &Path) -> Option<Path> {
         (b"cwd", None) => working_directory().filter(|_| is_near()),
         (b"fd", Some(fd)) => {
             let fd = RawFd::try_from(number(fd)?).ok()?;
-            path_of_descriptor(fd).or_else(|| path_of_place(fd).filter(|path| path::is_watched(path.as_bytes())))
+            path_of_descriptor(fd).or_else(|| path_of_watched(fd).filter(|path| path::is_watched(path.as_bytes())))
         }
         _ => None,
     }
@@ -233,32 +233,32 @@ pub(crate) fn open(found: &Found, flags: c_int, mode: u32) -> Result<RawFd, Errn
     let tree = tree().ok_or(Errno::IO)?;
     if !found.is_ours() {
         let fd = descriptor::open(&found.path, flags, mode)?;
-        given(fd, Kind::Foreign);
-        opened(fd, found);
+        record_kind(fd, Kind::Foreign);
+        record_directory(fd, found);
         return Ok(fd);
     }
     let (_, writes) = attribute::accesses(flags);
     let only_path = flags & libc::O_PATH != 0;
     let exclusive = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
-    let status = match (found.what, &found.status) {
+    let status = match (found.kind, &found.status) {
         // Neither file system creates files for programs. Source: K612 fs/namei.c, lookup_open, without ->create.
-        (What::Missing, _) | (_, None) => {
+        (FileKind::Missing, _) | (_, None) => {
             return Err(if flags & libc::O_CREAT != 0 { Errno::ACCESS } else { Errno::NOENT });
         }
         _ if exclusive && !only_path => return Err(Errno::EXIST),
         (_, Some(status)) => status,
     };
-    let natively = match found.what {
+    let natively = match found.kind {
         _ if only_path => true,
-        What::Directory if writes || flags & libc::O_CREAT != 0 => return Err(Errno::ISDIR),
-        What::Directory => true,
-        What::Link => return Err(if flags & libc::O_DIRECTORY != 0 { Errno::NOTDIR } else { Errno::LOOP }),
+        FileKind::Directory if writes || flags & libc::O_CREAT != 0 => return Err(Errno::ISDIR),
+        FileKind::Directory => true,
+        FileKind::Link => return Err(if flags & libc::O_DIRECTORY != 0 { Errno::NOTDIR } else { Errno::LOOP }),
         _ if flags & libc::O_DIRECTORY != 0 => return Err(Errno::NOTDIR),
         _ => false,
     };
     if natively {
-        let fd = descriptor::open(&tree.place(&found.path)?, flags & !(libc::O_CREAT | libc::O_TRUNC), 0)?;
-        given(fd, Kind::Place);
+        let fd = descriptor::open(&tree.location(&found.path)?, flags & !(libc::O_CREAT | libc::O_TRUNC), 0)?;
+        record_kind(fd, Kind::Watched);
         return Ok(fd);
     }
     if status::is_node(&found.path) {
@@ -269,21 +269,21 @@ pub(crate) fn open(found: &Found, flags: c_int, mode: u32) -> Result<RawFd, Errn
     }
     if status::is_attribute(&found.path) {
         let fd = attribute::open(&Host, &found.path, status, flags)?;
-        given(fd, Kind::Attribute);
+        record_kind(fd, Kind::Attribute);
         return Ok(fd);
     }
     // A file whose text the host has stored in the tree: /proc/cpuinfo.
     if writes {
         return Err(Errno::ACCESS);
     }
-    let fd = descriptor::open(&tree.place(&found.path)?, flags & !(libc::O_CREAT | libc::O_TRUNC), 0)?;
-    given(fd, Kind::Place);
+    let fd = descriptor::open(&tree.location(&found.path)?, flags & !(libc::O_CREAT | libc::O_TRUNC), 0)?;
+    record_kind(fd, Kind::Watched);
     Ok(fd)
 }
 
 /// Records the kind of a descriptor that the kernel has just returned. Its former file has been closed, perhaps without
 /// being seen.
-pub(crate) fn given(fd: RawFd, kind: Kind) {
+pub(crate) fn record_kind(fd: RawFd, kind: Kind) {
     if node::is_node(fd) && table::belongs_here() {
         node::forget(fd);
     }
@@ -291,9 +291,9 @@ pub(crate) fn given(fd: RawFd, kind: Kind) {
 }
 
 /// Records a directory of the machine that the program has opened.
-pub(crate) fn opened(fd: RawFd, found: &Found) {
-    if found.what == What::Directory && path::is_watched(found.path.as_bytes()) {
-        table::set(fd, Kind::Place);
+pub(crate) fn record_directory(fd: RawFd, found: &Found) {
+    if found.kind == FileKind::Directory && path::is_watched(found.path.as_bytes()) {
+        table::set(fd, Kind::Watched);
     }
 }
 

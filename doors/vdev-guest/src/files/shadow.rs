@@ -26,7 +26,7 @@ pub(crate) struct Shadow<'a> {
 
 /// Which tree a path belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
+pub(crate) enum Ownership {
     /// Only in our tree.
     Ours,
     /// A directory of the machine with entries of ours.
@@ -45,36 +45,36 @@ impl<'a> Shadow<'a> {
     ///
     /// # Errors
     /// ENAMETOOLONG.
-    pub(crate) fn place(&self, path: &Path) -> Result<Path, Errno> {
-        let mut place = Path::new(self.root)?;
+    pub(crate) fn location(&self, path: &Path) -> Result<Path, Errno> {
+        let mut location = Path::new(self.root)?;
         if path.as_bytes() != b"/" {
-            place.append(path.as_bytes())?;
+            location.append(path.as_bytes())?;
         }
-        Ok(place)
+        Ok(location)
     }
 
     /// The path that a location in the tree stands for; `None` for a location outside the tree.
-    pub(crate) fn path_of<'p>(&self, place: &'p [u8]) -> Option<&'p [u8]> {
+    pub(crate) fn path_of<'p>(&self, location: &'p [u8]) -> Option<&'p [u8]> {
         // The kernel appends this to the name of a removed file.
-        let place = place.strip_suffix(b" (deleted)").unwrap_or(place);
-        path::below(place, self.root).map(|path| if path.is_empty() { &b"/"[..] } else { path })
+        let location = location.strip_suffix(b" (deleted)").unwrap_or(location);
+        path::below(location, self.root).map(|path| if path.is_empty() { &b"/"[..] } else { path })
     }
 
     /// The status of a path in the tree; a link is not followed.
     pub(crate) fn look(&self, path: &Path) -> Option<Stat> {
-        let place = self.place(path).ok()?;
-        rustix::fs::statat(CWD, place.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok()
+        let location = self.location(path).ok()?;
+        rustix::fs::statat(CWD, location.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
     /// Which tree a path belongs to.
-    pub(crate) fn side(&self, path: &Path) -> Side {
+    pub(crate) fn ownership(&self, path: &Path) -> Ownership {
         if path.as_bytes() == b"/" || self.is_known_merged(path) {
-            return Side::Merged;
+            return Ownership::Merged;
         }
         match self.look(path) {
-            Some(status) if kind(&status) == FileType::Directory => self.side_of_directory(path),
-            Some(_) => Side::Ours,
-            None => Side::Real,
+            Some(status) if kind(&status) == FileType::Directory => self.ownership_of_directory(path),
+            Some(_) => Ownership::Ours,
+            None => Ownership::Real,
         }
     }
 
@@ -111,19 +111,19 @@ impl<'a> Shadow<'a> {
     }
 
     /// Which tree a directory belongs to that exists in the shadow tree.
-    pub(crate) fn side_of_directory(&self, path: &Path) -> Side {
+    pub(crate) fn ownership_of_directory(&self, path: &Path) -> Ownership {
         if self.is_known_merged(path) {
-            return Side::Merged;
+            return Ownership::Merged;
         }
-        let marked = self.place(path).and_then(|mut place| {
-            place.push(MERGED)?;
-            rustix::fs::statat(CWD, place.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
+        let marked = self.location(path).and_then(|mut location| {
+            location.push(MERGED)?;
+            rustix::fs::statat(CWD, location.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
         });
         if marked.is_err() {
-            return Side::Ours;
+            return Ownership::Ours;
         }
         self.know_merged(path);
-        Side::Merged
+        Ownership::Merged
     }
 
     /// A link's text.
@@ -131,7 +131,7 @@ impl<'a> Shadow<'a> {
     /// # Errors
     /// The system's.
     pub(crate) fn link<'b>(&self, path: &Path, into: &'b mut [u8]) -> Result<&'b [u8], Errno> {
-        link(self.place(path)?.as_c_str(), into)
+        link(self.location(path)?.as_c_str(), into)
     }
 }
 

@@ -54,8 +54,8 @@ pub(crate) fn present(shadow: Shadow<'_>, path: &Path, placeholder: &Stat) -> St
 
 /// Device number of a node, from its placeholder's text `MAJOR:MINOR`.
 fn number(shadow: Shadow<'_>, path: &Path) -> Option<u64> {
-    let place = shadow.place(path).ok()?;
-    let file = rustix::fs::open(place.as_c_str(), rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()).ok()?;
+    let location = shadow.location(path).ok()?;
+    let file = rustix::fs::open(location.as_c_str(), rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()).ok()?;
     let mut text = [0; 32];
     let len = rustix::io::read(&file, &mut text).ok()?;
     let text = std::str::from_utf8(&text[..len]).ok()?;

@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     /// An open attribute.
     Attribute = 1,
     /// A directory from which paths can reach our files, or any entry of the shadow tree.
-    Place = 2,
+    Watched = 2,
 }
 
 static KINDS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
@@ -35,7 +35,7 @@ pub(crate) fn kind(fd: RawFd) -> Kind {
     let code = usize::try_from(fd).ok().and_then(|fd| KINDS.get(fd)).map_or(0, |kind| kind.load(Ordering::Relaxed));
     match code {
         1 => Kind::Attribute,
-        2 => Kind::Place,
+        2 => Kind::Watched,
         _ => Kind::Foreign,
     }
 }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_foreign() {
         for fd in [-1, i32::MIN, i32::MAX] {
-            set(fd, Kind::Place);
+            set(fd, Kind::Watched);
             assert_eq!(kind(fd), Kind::Foreign);
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::files::attribute::{self, Driver};
 use crate::files::path::Path;
-use crate::files::shadow::{MERGED, Shadow, Side, kind};
-use crate::files::walk::{Found, Walk, What};
+use crate::files::shadow::{MERGED, Ownership, Shadow, kind};
+use crate::files::walk::{FileKind, Found, Walk};
 use crate::files::{descriptor, listing, status};
 use crate::sys::Errno;
 use rustix::fs::{FileType, Stat};
@@ -48,7 +48,7 @@ impl Fixture {
     }
 
     /// The location of a path in the tree; creates its parent.
-    fn place(&self, path: &str) -> PathBuf {
+    fn location(&self, path: &str) -> PathBuf {
         let place = self.tree.0.join(path.trim_start_matches('/'));
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         place
@@ -62,8 +62,8 @@ impl Fixture {
     /// Adds the marker to a directory and its parents.
     fn merge(&self, path: &str) {
         for (end, _) in path.match_indices('/').skip(1).chain([(path.len(), "")]) {
-            fs::create_dir_all(self.place(&path[..end])).unwrap();
-            fs::write(self.place(&path[..end]).join(std::str::from_utf8(MERGED).unwrap()), "").unwrap();
+            fs::create_dir_all(self.location(&path[..end])).unwrap();
+            fs::write(self.location(&path[..end]).join(std::str::from_utf8(MERGED).unwrap()), "").unwrap();
         }
     }
 
@@ -72,13 +72,13 @@ impl Fixture {
         walk.to(&Path::new(base.as_bytes()).unwrap(), text.as_bytes(), follow)
     }
 
-    fn found(&self, text: &str) -> (String, Side, What) {
+    fn found(&self, text: &str) -> (String, Ownership, FileKind) {
         parts(&self.walk("/", text, true).unwrap())
     }
 }
 
-fn parts(found: &Found) -> (String, Side, What) {
-    (String::from_utf8(found.path.as_bytes().to_vec()).unwrap(), found.side, found.what)
+fn parts(found: &Found) -> (String, Ownership, FileKind) {
+    (String::from_utf8(found.path.as_bytes().to_vec()).unwrap(), found.ownership, found.kind)
 }
 
 /// A tree like the driver's: two directories of ours with links between them, and a merged directory.
@@ -89,20 +89,20 @@ fn fixture() -> Fixture {
     fs::write(fixture.at("/bus/real/file"), "real").unwrap();
     symlink("../bus", fixture.at("/elsewhere/bus")).unwrap();
     fixture.merge(&fixture.at("/bus"));
-    fs::write(fixture.place(&fixture.at("/devices/dsa0/state")), "").unwrap();
+    fs::write(fixture.location(&fixture.at("/devices/dsa0/state")), "").unwrap();
     fixture.merge(&fixture.at("/devices"));
     fs::create_dir_all(fixture.at("/devices")).unwrap();
-    fs::create_dir_all(fixture.place(&fixture.at("/bus/dsa/devices"))).unwrap();
-    symlink("../../../devices/dsa0", fixture.place(&fixture.at("/bus/dsa/devices/dsa0"))).unwrap();
-    symlink("../../bus/real", fixture.place(&fixture.at("/devices/dsa0/subsystem"))).unwrap();
-    symlink("loop", fixture.place(&fixture.at("/devices/dsa0/loop"))).unwrap();
+    fs::create_dir_all(fixture.location(&fixture.at("/bus/dsa/devices"))).unwrap();
+    symlink("../../../devices/dsa0", fixture.location(&fixture.at("/bus/dsa/devices/dsa0"))).unwrap();
+    symlink("../../bus/real", fixture.location(&fixture.at("/devices/dsa0/subsystem"))).unwrap();
+    symlink("loop", fixture.location(&fixture.at("/devices/dsa0/loop"))).unwrap();
     fixture
 }
 
 #[test]
 fn a_path_through_our_links_leads_to_its_target() {
     let fixture = fixture();
-    let state = (fixture.at("/devices/dsa0/state"), Side::Ours, What::File);
+    let state = (fixture.at("/devices/dsa0/state"), Ownership::Ours, FileKind::File);
     for way in [
         "/bus/dsa/devices/dsa0/state",
         "/bus//dsa/./devices/dsa0/../dsa0/state",
@@ -115,7 +115,7 @@ fn a_path_through_our_links_leads_to_its_target() {
 #[test]
 fn a_link_of_the_machine_leads_to_entries_of_ours() {
     let fixture = fixture();
-    let state = (fixture.at("/devices/dsa0/state"), Side::Ours, What::File);
+    let state = (fixture.at("/devices/dsa0/state"), Ownership::Ours, FileKind::File);
     assert_eq!(fixture.found(&fixture.at("/elsewhere/bus/dsa/devices/dsa0/state")), state);
 }
 
@@ -123,7 +123,7 @@ fn a_link_of_the_machine_leads_to_entries_of_ours() {
 fn our_link_leads_back_to_the_machine() {
     let fixture = fixture();
     let found = fixture.walk("/", &fixture.at("/bus/dsa/devices/dsa0/subsystem/file"), true).unwrap();
-    assert_eq!(parts(&found), (fixture.at("/bus/real/file"), Side::Real, What::File));
+    assert_eq!(parts(&found), (fixture.at("/bus/real/file"), Ownership::Real, FileKind::File));
     assert!(found.crossed, "the kernel would not find it");
 }
 
@@ -141,18 +141,18 @@ fn a_path_relative_to_a_directory_of_ours_starts_there() {
     let fixture = fixture();
     let base = fixture.at("/devices/dsa0");
     let walked = |text| parts(&fixture.walk(&base, text, true).unwrap());
-    assert_eq!(walked("state"), (fixture.at("/devices/dsa0/state"), Side::Ours, What::File));
-    assert_eq!(walked("."), (base.clone(), Side::Ours, What::Directory));
-    assert_eq!(walked("../../bus/real/file"), (fixture.at("/bus/real/file"), Side::Real, What::File));
-    assert_eq!(walked("../.."), (fixture.at(""), Side::Merged, What::Directory));
+    assert_eq!(walked("state"), (fixture.at("/devices/dsa0/state"), Ownership::Ours, FileKind::File));
+    assert_eq!(walked("."), (base.clone(), Ownership::Ours, FileKind::Directory));
+    assert_eq!(walked("../../bus/real/file"), (fixture.at("/bus/real/file"), Ownership::Real, FileKind::File));
+    assert_eq!(walked("../.."), (fixture.at(""), Ownership::Merged, FileKind::Directory));
 }
 
 #[test]
 fn a_final_link_is_followed_only_on_request_or_with_a_slash() {
     let fixture = fixture();
     let link = fixture.at("/bus/dsa/devices/dsa0");
-    assert_eq!(parts(&fixture.walk("/", &link, false).unwrap()), (link.clone(), Side::Ours, What::Link));
-    let directory = (fixture.at("/devices/dsa0"), Side::Ours, What::Directory);
+    assert_eq!(parts(&fixture.walk("/", &link, false).unwrap()), (link.clone(), Ownership::Ours, FileKind::Link));
+    let directory = (fixture.at("/devices/dsa0"), Ownership::Ours, FileKind::Directory);
     assert_eq!(parts(&fixture.walk("/", &format!("{link}/"), false).unwrap()), directory);
     assert_eq!(fixture.found(&link), directory);
 }
@@ -172,16 +172,16 @@ fn the_errors_are_the_kernels() {
     }
     assert_eq!(fixture.walk("/", "", true).unwrap_err(), Errno::NOENT);
     let missing = fixture.walk("/", &fixture.at("/devices/dsa0/nothing"), true).unwrap();
-    assert_eq!((missing.side, missing.what), (Side::Ours, What::Missing));
+    assert_eq!((missing.ownership, missing.kind), (Ownership::Ours, FileKind::Missing));
 }
 
 #[test]
 fn a_merged_directory_that_the_machine_lacks_is_ours() {
     let fixture = fixture();
     fixture.merge(&fixture.at("/char"));
-    assert_eq!(fixture.found(&fixture.at("/char")), (fixture.at("/char"), Side::Ours, What::Directory));
+    assert_eq!(fixture.found(&fixture.at("/char")), (fixture.at("/char"), Ownership::Ours, FileKind::Directory));
     fs::create_dir(fixture.at("/char")).unwrap();
-    assert_eq!(fixture.found(&fixture.at("/char")), (fixture.at("/char"), Side::Merged, What::Directory));
+    assert_eq!(fixture.found(&fixture.at("/char")), (fixture.at("/char"), Ownership::Merged, FileKind::Directory));
 }
 
 #[test]
@@ -192,15 +192,15 @@ fn a_link_in_proc_is_followed_if_known_and_otherwise_left_to_the_kernel() {
         Walk { shadow: fixture.shadow(), magic }.to(&Path::root(), b"/proc/thread-self/fd/0", true).unwrap()
     };
     let known = walk(&|_| Path::new(state.as_bytes()).ok());
-    assert_eq!(parts(&known), (state.clone(), Side::Ours, What::File));
-    assert_eq!(walk(&|_| None).what, What::Beyond);
+    assert_eq!(parts(&known), (state.clone(), Ownership::Ours, FileKind::File));
+    assert_eq!(walk(&|_| None).kind, FileKind::Beyond);
 }
 
 /// The names in a directory, sorted.
-fn names(fixture: &Fixture, path: &str, open: &std::path::Path, side: Side) -> Vec<String> {
+fn names(fixture: &Fixture, path: &str, open: &std::path::Path, ownership: Ownership) -> Vec<String> {
     let directory = fs::File::open(open).unwrap();
     let path = Path::new(path.as_bytes()).unwrap();
-    let entries = listing::list(fixture.shadow(), directory.as_raw_fd(), &path, side).unwrap();
+    let entries = listing::list(fixture.shadow(), directory.as_raw_fd(), &path, ownership).unwrap();
     let mut names: Vec<_> = entries.iter().map(|entry| String::from_utf8(entry.name.clone()).unwrap()).collect();
     names.sort();
     names
@@ -209,23 +209,23 @@ fn names(fixture: &Fixture, path: &str, open: &std::path::Path, side: Side) -> V
 #[test]
 fn a_merged_directory_lists_both_without_the_marker_or_duplicates() {
     let fixture = fixture();
-    fs::create_dir_all(fixture.place(&fixture.at("/bus/real"))).unwrap();
+    fs::create_dir_all(fixture.location(&fixture.at("/bus/real"))).unwrap();
     let bus = fixture.at("/bus");
-    assert_eq!(names(&fixture, &bus, std::path::Path::new(&bus), Side::Merged), [".", "..", "dsa", "real"]);
+    assert_eq!(names(&fixture, &bus, std::path::Path::new(&bus), Ownership::Merged), [".", "..", "dsa", "real"]);
 }
 
 #[test]
 fn our_directory_lists_the_entries_of_the_tree() {
     let fixture = fixture();
     let path = fixture.at("/devices/dsa0");
-    let listed = names(&fixture, &path, &fixture.place(&path), Side::Ours);
+    let listed = names(&fixture, &path, &fixture.location(&path), Ownership::Ours);
     assert_eq!(listed, [".", "..", "loop", "state", "subsystem"]);
 }
 
 /// The presented status of a placeholder with this mode and text.
 fn placeholder(fixture: &Fixture, path: &str, mode: u32, text: &[u8]) -> Stat {
-    fs::write(fixture.place(path), text).unwrap();
-    fs::set_permissions(fixture.place(path), fs::Permissions::from_mode(mode)).unwrap();
+    fs::write(fixture.location(path), text).unwrap();
+    fs::set_permissions(fixture.location(path), fs::Permissions::from_mode(mode)).unwrap();
     let path = Path::new(path.as_bytes()).unwrap();
     let placeholder = fixture.shadow().look(&path).unwrap();
     status::present(fixture.shadow(), &path, &placeholder)

@@ -5,7 +5,7 @@
 //! about six kilobytes of stack.
 
 use crate::files::path::{LONGEST, Path};
-use crate::files::shadow::{self, Shadow, Side};
+use crate::files::shadow::{self, Ownership, Shadow};
 use crate::sys::Errno;
 use rustix::fs::{AtFlags, CWD, FileType, Stat};
 
@@ -14,7 +14,7 @@ const MAX_LINKS: u32 = 40;
 
 /// The kind of file at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
+pub(crate) enum FileKind {
     /// A directory.
     Directory,
     /// A link that was not followed.
@@ -33,9 +33,9 @@ pub(crate) struct Found {
     /// The path without links, `.` and `..`.
     pub(crate) path: Path,
     /// Which tree it belongs to.
-    pub(crate) side: Side,
+    pub(crate) ownership: Ownership,
     /// The kind of file.
-    pub(crate) what: What,
+    pub(crate) kind: FileKind,
     /// Its status in the tree, if it is ours and exists.
     pub(crate) status: Option<Stat>,
     /// The path led through an entry of ours, so that the kernel would not find the same file.
@@ -45,11 +45,11 @@ pub(crate) struct Found {
 impl Found {
     /// True if the path is ours.
     pub(crate) fn is_ours(&self) -> bool {
-        self.side == Side::Ours
+        self.ownership == Ownership::Ours
     }
 
-    fn new(path: &Path, side: Side, what: What, status: Option<Stat>, crossed: bool) -> Self {
-        Found { path: path.clone(), side, what, status, crossed }
+    fn new(path: &Path, ownership: Ownership, kind: FileKind, status: Option<Stat>, crossed: bool) -> Self {
+        Found { path: path.clone(), ownership, kind, status, crossed }
     }
 }
 
@@ -73,8 +73,8 @@ impl Walk<'_> {
         }
         let mut rest = Rest::new(text)?;
         let mut at = if text[0] == b'/' { Path::root() } else { base.clone() };
-        let mut side = self.shadow.side(&at);
-        let mut crossed = side == Side::Ours;
+        let mut ownership = self.shadow.ownership(&at);
+        let mut crossed = ownership == Ownership::Ours;
         let mut links = 0;
         let mut buffer = [0; LONGEST];
         while let Some((range, last)) = rest.next() {
@@ -83,8 +83,8 @@ impl Walk<'_> {
                 b"." => continue,
                 b".." => {
                     at.pop();
-                    side = self.shadow.side(&at);
-                    crossed |= side == Side::Ours;
+                    ownership = self.shadow.ownership(&at);
+                    crossed |= ownership == Ownership::Ours;
                     continue;
                 }
                 _ => at.push(name)?,
@@ -92,36 +92,38 @@ impl Walk<'_> {
             // A slash after the name requests the target of a link, and a directory.
             let directory_wanted = !last || rest.ended_by_slash;
             let follows = follow || directory_wanted;
-            if side == Side::Merged && self.shadow.is_known_merged(&at) {
+            if ownership == Ownership::Merged && self.shadow.is_known_merged(&at) {
                 continue;
             }
-            let ours = if side == Side::Real { None } else { self.shadow.look(&at) };
+            let ours = if ownership == Ownership::Real { None } else { self.shadow.look(&at) };
             let link = match ours {
                 Some(found) => match shadow::kind(&found) {
                     FileType::Directory => {
-                        side = self.shadow.side_of_directory(&at);
-                        crossed |= side == Side::Ours;
+                        ownership = self.shadow.ownership_of_directory(&at);
+                        crossed |= ownership == Ownership::Ours;
                         continue;
                     }
                     FileType::Symlink if follows => {
                         crossed = true;
                         self.shadow.link(&at, &mut buffer)?
                     }
-                    FileType::Symlink => return Ok(Found::new(&at, Side::Ours, What::Link, Some(found), true)),
+                    FileType::Symlink => {
+                        return Ok(Found::new(&at, Ownership::Ours, FileKind::Link, Some(found), true));
+                    }
                     _ if directory_wanted => return Err(Errno::NOTDIR),
-                    _ => return Ok(Found::new(&at, Side::Ours, What::File, Some(found), true)),
+                    _ => return Ok(Found::new(&at, Ownership::Ours, FileKind::File, Some(found), true)),
                 },
-                None if side == Side::Ours => {
+                None if ownership == Ownership::Ours => {
                     return match last {
-                        true => Ok(Found::new(&at, side, What::Missing, None, true)),
+                        true => Ok(Found::new(&at, ownership, FileKind::Missing, None, true)),
                         false => Err(Errno::NOENT),
                     };
                 }
                 None => match real(&at)? {
-                    None if last => return Ok(Found::new(&at, Side::Real, What::Missing, None, crossed)),
+                    None if last => return Ok(Found::new(&at, Ownership::Real, FileKind::Missing, None, crossed)),
                     None => return Err(Errno::NOENT),
                     Some(FileType::Directory) => {
-                        side = Side::Real;
+                        ownership = Ownership::Real;
                         continue;
                     }
                     Some(FileType::Symlink) if follows && is_magic(&at) => match (self.magic)(&at) {
@@ -136,13 +138,15 @@ impl Walk<'_> {
                                 at.append(b"/")?;
                                 at.append(rest.text())?;
                             }
-                            return Ok(Found::new(&at, Side::Real, What::Beyond, None, crossed));
+                            return Ok(Found::new(&at, Ownership::Real, FileKind::Beyond, None, crossed));
                         }
                     },
                     Some(FileType::Symlink) if follows => shadow::link(at.as_c_str(), &mut buffer)?,
-                    Some(FileType::Symlink) => return Ok(Found::new(&at, Side::Real, What::Link, None, crossed)),
+                    Some(FileType::Symlink) => {
+                        return Ok(Found::new(&at, Ownership::Real, FileKind::Link, None, crossed));
+                    }
                     Some(_) if directory_wanted => return Err(Errno::NOTDIR),
-                    Some(_) => return Ok(Found::new(&at, Side::Real, What::File, None, crossed)),
+                    Some(_) => return Ok(Found::new(&at, Ownership::Real, FileKind::File, None, crossed)),
                 },
             };
             links += 1;
@@ -151,18 +155,21 @@ impl Walk<'_> {
             }
             if link.first() == Some(&b'/') {
                 at = Path::root();
-                side = Side::Merged;
+                ownership = Ownership::Merged;
             } else {
                 at.pop();
             }
             rest.prepend(link)?;
         }
-        if side == Side::Merged && at.as_bytes() != b"/" && !matches!(real(&at), Ok(Some(FileType::Directory))) {
+        if ownership == Ownership::Merged
+            && at.as_bytes() != b"/"
+            && !matches!(real(&at), Ok(Some(FileType::Directory)))
+        {
             // The machine has no such directory: only the tree's exists.
-            side = Side::Ours;
+            ownership = Ownership::Ours;
         }
-        let status = if side == Side::Ours { self.shadow.look(&at) } else { None };
-        Ok(Found::new(&at, side, What::Directory, status, crossed || side == Side::Ours))
+        let status = if ownership == Ownership::Ours { self.shadow.look(&at) } else { None };
+        Ok(Found::new(&at, ownership, FileKind::Directory, status, crossed || ownership == Ownership::Ours))
     }
 }
 

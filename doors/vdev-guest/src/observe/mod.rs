@@ -11,19 +11,20 @@
 //! Every replica has an [`Observer`]; one that only counts costs a few additions per descriptor. Nothing here allocates
 //! once an observer exists.
 
-mod chance;
 mod check;
-mod disturb;
-mod holes;
-mod late;
+mod delayed;
+mod faulty_space;
+mod file_log;
+mod injector;
+mod random;
 #[cfg(test)]
 mod tests;
-mod trail;
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys;
-use check::{Arrival, Checker, Own};
-use disturb::{Disturb, Lateness};
+use check::{Checker, NewSubmission, Own};
+use file_log::{DescriptorId, FileLog};
+use injector::{CompletionDelay, Injector};
 use rustix::time::Timespec;
 use std::sync::{Arc, OnceLock};
 use telpher_abi::registers::GrpCfg;
@@ -32,13 +33,12 @@ use telpher_mem::{Fault, Space};
 use telpher_model::{Job, Outcome, Verdict};
 use telpher_vdev_wire::event::{Injected, Told};
 use telpher_vdev_wire::message::{CHECK, DEDICATED, Opened, TRACE};
-use trail::{Name, Trail};
 
+pub(crate) use file_log::SharedLease;
 pub(crate) use telpher_vdev_wire::event::{Answer, How};
-pub(crate) use trail::SharedLease;
 
 /// Descriptors that an engine may execute at once while completions are delayed. Source: chosen; reordering needs two.
-const LANES: usize = 16;
+const ENGINE_SLOTS: usize = 16;
 
 /// The queue that an observer submits to: the replica.
 pub(crate) trait Queue {
@@ -54,19 +54,19 @@ pub(crate) trait Queue {
 /// True if the engines of this file need their own thread, whatever runner was requested: they must run while the
 /// program's threads do not.
 pub(crate) fn needs_thread(opened: &Opened) -> bool {
-    opened.flags & CHECK != 0 || Disturb::holds(&opened.inject)
+    opened.flags & CHECK != 0 || Injector::holds(&opened.inject)
 }
 
 /// Concurrent descriptors per engine of this file.
 pub(crate) fn lanes(opened: &Opened) -> usize {
-    if needs_thread(opened) { LANES } else { 1 }
+    if needs_thread(opened) { ENGINE_SLOTS } else { 1 }
 }
 
 /// Observes one open file's replica.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    trail: Arc<Trail>,
-    disturb: Option<Disturb>,
+    log: Arc<FileLog>,
+    injector: Option<Injector>,
     check: Option<Arc<Checker>>,
     /// Number of the open file.
     file: u64,
@@ -91,8 +91,8 @@ impl Observer {
     fn assemble(opened: &Opened, lease: SharedLease, check: Option<Arc<Checker>>) -> Self {
         let queue = u64::from(opened.device) << 8 | u64::from(opened.wq);
         Observer {
-            trail: Arc::new(Trail::new(lease, opened.flags & TRACE != 0)),
-            disturb: Disturb::new(&opened.inject, queue + 1),
+            log: Arc::new(FileLog::new(lease, opened.flags & TRACE != 0)),
+            injector: Injector::new(&opened.inject, queue + 1),
             check,
             file: opened.open,
             single_engine: GrpCfg(opened.grp_cfg).engines().count_ones() == 1,
@@ -103,7 +103,7 @@ impl Observer {
 
     /// Counts an emulated submit instruction: after a trap, or at a rewritten site.
     pub(crate) fn emulated(&self, trapped: bool) {
-        self.trail.emulated(trapped);
+        self.log.emulated(trapped);
     }
 
     /// Submits 64 bytes of an instruction or a write() to the queue; returns the queue's answer.
@@ -111,17 +111,17 @@ impl Observer {
         let descriptor = Descriptor(*words);
         // Relaxed: the queue orders the descriptor that contains the number.
         let submission = self.submissions.fetch_add(1, Ordering::Relaxed) + 1;
-        let name = Name { submission, member: 0 };
-        let time_ns = if self.trail.traces() || self.check.is_some() { sys::now_ns() } else { 0 };
+        let id = DescriptorId { submission, member: 0 };
+        let time_ns = if self.log.traces() || self.check.is_some() { sys::now_ns() } else { 0 };
         let mut answer = None;
-        if let Some(disturb) = &self.disturb {
-            if disturb.halts(submission) {
+        if let Some(injector) = &self.injector {
+            if injector.halts(submission) {
                 queue.halt();
-                self.trail.injected(name, &descriptor, Injected::Halt, 0, 0);
+                self.log.injected(id, &descriptor, Injected::Halt, 0, 0);
             }
             // Only a deferrable write can get Retry.
-            if how != How::Movdir64b && !self.dedicated && disturb.retries(submission, &descriptor) {
-                self.trail.injected(name, &descriptor, Injected::Retry, 0, 0);
+            if how != How::Movdir64b && !self.dedicated && injector.retries(submission, &descriptor) {
+                self.log.injected(id, &descriptor, Injected::Retry, 0, 0);
                 answer = Some(Answer::Retry);
             }
         }
@@ -130,7 +130,7 @@ impl Observer {
             // The next submission reuses the number, unless another thread has taken the next one; then it is skipped.
             let _ = self.submissions.compare_exchange(submission, submission - 1, Ordering::Relaxed, Ordering::Relaxed);
         }
-        self.trail.submitted(submission, how, destination, &descriptor, answer, time_ns);
+        self.log.submitted(submission, how, destination, &descriptor, answer, time_ns);
         answer
     }
 
@@ -145,7 +145,7 @@ impl Observer {
         queue: &dyn Queue,
     ) -> Answer {
         let Some(check) = &self.check else { return queue.submit(how, &tagged(descriptor, submission)) };
-        check.submitted(&Arrival {
+        check.submitted(&NewSubmission {
             file: self.file,
             submission,
             descriptor,
@@ -157,7 +157,7 @@ impl Observer {
                 How::Write => false,
             },
             now_ns,
-            trail: &self.trail,
+            log: &self.log,
             queue,
         });
         let answer = queue.submit(how, &tagged(descriptor, submission));
@@ -168,13 +168,13 @@ impl Observer {
     }
 
     /// The submission of a replica's descriptor, from the low half of its first word.
-    fn name(&self, job: &Job<'_>) -> Name {
+    fn id(&self, job: &Job<'_>) -> DescriptorId {
         let top = job.member.map_or(job.descriptor, |member| member.batch);
         let latest = self.submissions.load(Ordering::Relaxed);
         // Never more than 2^32 submissions are in progress, so the low half is enough.
         let back = latest.wrapping_sub(top.0[0]) & LOW;
         let member = job.member.map_or(0, |member| u32::from(member.index) + 1);
-        Name { submission: latest.wrapping_sub(back), member }
+        DescriptorId { submission: latest.wrapping_sub(back), member }
     }
 }
 
@@ -209,14 +209,14 @@ fn untagged(job: &Job<'_>) -> Descriptor {
 
 impl telpher_model::Observer for Observer {
     fn dispatched(&self, job: &Job<'_>) -> Verdict {
-        if self.disturb.is_none() && self.check.is_none() {
+        if self.injector.is_none() && self.check.is_none() {
             return Verdict::Go;
         }
-        let name = self.name(job);
+        let id = self.id(job);
         match &self.check {
-            Some(check) if name.member != 0 => check.member_begins(self.file, name, job.descriptor),
+            Some(check) if id.member != 0 => check.member_begins(self.file, id, job.descriptor),
             Some(check) => {
-                if let Some(wait_ns) = check.must_wait(self.file, name.submission, sys::now_ns()) {
+                if let Some(wait_ns) = check.must_wait(self.file, id.submission, sys::now_ns()) {
                     // The descriptors after it have longer to wait.
                     nap(wait_ns);
                     return Verdict::Wait;
@@ -224,10 +224,10 @@ impl telpher_model::Observer for Observer {
             }
             None => {}
         }
-        match self.disturb.as_ref().and_then(|disturb| disturb.status(name, job.descriptor)) {
+        match self.injector.as_ref().and_then(|injector| injector.status(id, job.descriptor)) {
             Some(status) => {
                 let code = u64::from(status.code());
-                self.trail.injected(name, &untagged(job), Injected::Status, 0, code);
+                self.log.injected(id, &untagged(job), Injected::Status, 0, code);
                 Verdict::End(status)
             }
             None => Verdict::Go,
@@ -235,30 +235,30 @@ impl telpher_model::Observer for Observer {
     }
 
     fn execute(&self, job: &Job<'_>, space: &dyn Space, act: &mut dyn FnMut(&dyn Space) -> Outcome) -> Outcome {
-        let outcome = match &self.disturb {
-            Some(disturb) => {
-                let name = self.name(job);
-                let tell = |address| self.trail.injected(name, &untagged(job), Injected::Fault, address, 0);
-                match disturb.holes(name, job.descriptor, space, &tell) {
-                    Some(holes) => act(&holes),
+        let outcome = match &self.injector {
+            Some(injector) => {
+                let id = self.id(job);
+                let tell = |address| self.log.injected(id, &untagged(job), Injected::Fault, address, 0);
+                match injector.faulty_space(id, job.descriptor, space, &tell) {
+                    Some(faulty_space) => act(&faulty_space),
                     None => act(space),
                 }
             }
             None => act(space),
         };
-        self.trail.page_requests(outcome.pages_granted);
+        self.log.page_requests(outcome.pages_granted);
         outcome
     }
 
     fn concluding(&self, job: &Job<'_>, _record: &CompletionRecord) -> bool {
-        let Some(disturb) = &self.disturb else { return true };
-        let name = self.name(job);
-        disturb.may_conclude(name, job.descriptor, sys::now_ns, |lateness| {
-            let (what, wait) = match lateness {
-                Lateness::Delay(wait) => (Injected::Delay, wait),
-                Lateness::Reorder | Lateness::OnTime => (Injected::Reorder, 0),
+        let Some(injector) = &self.injector else { return true };
+        let id = self.id(job);
+        injector.may_conclude(id, job.descriptor, sys::now_ns, |delay| {
+            let (what, wait) = match delay {
+                CompletionDelay::Delay(wait) => (Injected::Delay, wait),
+                CompletionDelay::Reorder | CompletionDelay::OnTime => (Injected::Reorder, 0),
             };
-            self.trail.injected(name, &untagged(job), what, 0, wait);
+            self.log.injected(id, &untagged(job), what, 0, wait);
         })
     }
 
@@ -268,24 +268,24 @@ impl telpher_model::Observer for Observer {
         _record: &CompletionRecord,
         write: &mut dyn FnMut() -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        if let Some(disturb) = &self.disturb
-            && disturb.loses(self.name(job), job.descriptor)
+        if let Some(injector) = &self.injector
+            && injector.loses(self.id(job), job.descriptor)
         {
             return Ok(());
         }
         if let Some(check) = &self.check {
             // Before the program can see the record.
-            check.concluded(self.file, self.name(job));
+            check.concluded(self.file, self.id(job));
         }
         write()
     }
 
     fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: telpher_model::Told) {
-        let name = self.name(job);
-        let lost = || self.disturb.as_ref().is_some_and(|disturb| disturb.loses(name, job.descriptor));
+        let id = self.id(job);
+        let lost = || self.injector.as_ref().is_some_and(|injector| injector.loses(id, job.descriptor));
         let told = match told {
             telpher_model::Told::Record if lost() => {
-                self.trail.injected(name, &untagged(job), Injected::Lose, 0, 0);
+                self.log.injected(id, &untagged(job), Injected::Lose, 0, 0);
                 Told::Lost
             }
             telpher_model::Told::Record => Told::Record,
@@ -294,10 +294,10 @@ impl telpher_model::Observer for Observer {
             telpher_model::Told::Unwritable(_) => Told::Unwritable,
             telpher_model::Told::Abandoned => Told::Abandoned,
         };
-        self.trail.ended(name, &untagged(job), record, told);
+        self.log.ended(id, &untagged(job), record, told);
         // A member without a record is concluded with its batch.
-        if let Some(check) = self.check.as_ref().filter(|_| name.member == 0) {
-            check.concluded(self.file, name);
+        if let Some(check) = self.check.as_ref().filter(|_| id.member == 0) {
+            check.concluded(self.file, id);
         }
     }
 }

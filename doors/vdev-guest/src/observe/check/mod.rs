@@ -14,7 +14,7 @@
 //! **Assumptions.** Only this process's stores are detected, and only by the bytes they changed. Memory returned to a
 //! heap counts as written when the heap writes into it. Descriptors for which the table has no space are not checked.
 //! Of a descriptor that the device refuses, only the record is checked. Of an executed descriptor, including all
-//! members of a batch, the first [`LOOKED_AT`] bytes are compared.
+//! members of a batch, the first [`COMPARED_BYTES`] bytes are compared.
 
 mod content;
 mod mapped;
@@ -24,11 +24,11 @@ mod uses;
 pub(crate) use content::{Memory, Own};
 
 use super::Queue;
-use super::trail::{Name, Trail};
+use super::file_log::{DescriptorId, FileLog};
 use crate::lock::{Held, Lock};
 use content::{Change, Content};
 use std::sync::Arc;
-use table::{Flight, Range, Table};
+use table::{InFlight, Range, Table};
 use telpher_abi::{COMPLETION_RECORD_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, Opcode, OperandId};
 use telpher_vdev_wire::event::{Finding, Misuse, Party};
 use uses::{Kind, Use, record_of, uses_of};
@@ -39,10 +39,10 @@ pub(super) const HOLD_NS: u64 = 200_000;
 
 /// Nanoseconds for which it additionally waits for older descriptors of its file to end. Source: chosen; longer than
 /// any operation takes.
-pub(super) const PATIENCE_NS: u64 = 100_000_000;
+pub(super) const WAIT_LIMIT_NS: u64 = 100_000_000;
 
 /// Bytes of one submission, including its members', that are compared. Source: chosen; takes some milliseconds.
-pub(super) const LOOKED_AT: u64 = 8 << 20;
+pub(super) const COMPARED_BYTES: u64 = 8 << 20;
 
 /// The check of one process.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ struct Inner {
 }
 
 /// A new submission.
-pub(super) struct Arrival<'a> {
+pub(super) struct NewSubmission<'a> {
     /// The open file.
     pub(super) file: u64,
     pub(super) submission: u64,
@@ -71,14 +71,14 @@ pub(super) struct Arrival<'a> {
     /// Submitted by the wrong instruction: MOVDIR64B to a shared queue, or ENQCMD to a dedicated one.
     pub(super) is_wrong_instruction: bool,
     pub(super) now_ns: u64,
-    pub(super) trail: &'a Arc<Trail>,
+    pub(super) log: &'a Arc<FileLog>,
     /// The queue.
     pub(super) queue: &'a dyn Queue,
 }
 
 /// The findings of one submission: the first of each kind is reported.
 struct Findings<'a> {
-    trail: &'a Trail,
+    log: &'a FileLog,
     told: u32,
 }
 
@@ -90,7 +90,7 @@ impl Findings<'_> {
     fn add(&mut self, finding: &Finding) {
         if !self.has(finding.misuse) {
             self.told |= 1 << finding.misuse as u32;
-            self.trail.found(finding);
+            self.log.found(finding);
         }
     }
 }
@@ -105,13 +105,13 @@ impl Checker {
     }
 
     /// Checks a descriptor that is about to be submitted to its queue.
-    pub(super) fn submitted(&self, arrival: &Arrival<'_>) {
+    pub(super) fn submitted(&self, new: &NewSubmission<'_>) {
         let mut inner = self.inner();
-        let again = inner.refused == sum_of(arrival.descriptor);
+        let again = inner.refused == sum_of(new.descriptor);
         let table = &mut inner.table;
-        let mut findings = Findings { trail: arrival.trail, told: if again { u32::MAX } else { 0 } };
-        judge_submission(arrival, &mut findings);
-        if arrival.is_wrong_instruction {
+        let mut findings = Findings { log: new.log, told: if again { u32::MAX } else { 0 } };
+        judge_submission(new, &mut findings);
+        if new.is_wrong_instruction {
             // The queue does not accept it.
             return;
         }
@@ -119,20 +119,20 @@ impl Checker {
         let touches = |queue: &dyn Queue, descriptor: &Descriptor| {
             executed_uses(queue, descriptor, false).any(|range| range.kind != Kind::Record)
         };
-        let hold = if touches(arrival.queue, arrival.descriptor) { HOLD_NS } else { 0 };
-        let opened = table.open(|lists| Flight {
-            file: arrival.file,
-            submission: arrival.submission,
-            descriptor: *arrival.descriptor,
-            destination: arrival.destination,
-            single_engine: arrival.single_engine,
-            due_ns: arrival.now_ns.saturating_add(hold),
+        let hold = if touches(new.queue, new.descriptor) { HOLD_NS } else { 0 };
+        let opened = table.open(|lists| InFlight {
+            file: new.file,
+            submission: new.submission,
+            descriptor: *new.descriptor,
+            destination: new.destination,
+            single_engine: new.single_engine,
+            due_ns: new.now_ns.saturating_add(hold),
             list_changed: false,
-            trail: Arc::clone(arrival.trail),
+            log: Arc::clone(new.log),
             lists,
         });
         let Some(index) = opened else { return };
-        let complete = self.take_in(table, index, arrival.queue, &mut findings);
+        let complete = self.take_in(table, index, new.queue, &mut findings);
         if !complete {
             table.forget_ranges(index);
         }
@@ -140,7 +140,7 @@ impl Checker {
 
     /// Records and checks all ranges of a new submission; `false` if there is no space.
     fn take_in(&self, table: &mut Table, index: usize, queue: &dyn Queue, findings: &mut Findings<'_>) -> bool {
-        let top = table.flight(index).descriptor;
+        let top = table.entry(index).descriptor;
         if !self.note(table, index, queue, &top, (0, 0), findings) {
             return false;
         }
@@ -177,7 +177,7 @@ impl Checker {
         findings: &mut Findings<'_>,
     ) -> bool {
         if let Some(record) = record_of(descriptor) {
-            self.judge_record(table.flight(index).submission, descriptor, &record, member, findings);
+            self.judge_record(table.entry(index).submission, descriptor, &record, member, findings);
         }
         let work = work_of(descriptor);
         executed_uses(queue, descriptor, member != 0).all(|what| {
@@ -217,13 +217,13 @@ impl Checker {
 
     /// Computes checksums of a submission's memory, up to the limit.
     fn sum_contents(&self, table: &mut Table, index: usize) {
-        let mut left = LOOKED_AT;
+        let mut left = COMPARED_BYTES;
         let mut cursor = table.ranges(index);
-        while let Some((place, range)) = table.step(&mut cursor) {
+        while let Some((position, range)) = table.step(&mut cursor) {
             if range.compared {
                 let len = range.what.len.min(left);
                 left -= len;
-                table.set_content(place, Content::of(&*self.memory, range.what.address, len));
+                table.set_content(position, Content::of(&*self.memory, range.what.address, len));
             }
         }
     }
@@ -234,16 +234,16 @@ impl Checker {
         let mut inner = self.inner();
         let table = &mut inner.table;
         let index = table.find(file, submission)?;
-        let flight = table.flight(index);
-        if now_ns < flight.due_ns {
-            return Some(flight.due_ns - now_ns);
+        let entry = table.entry(index);
+        if now_ns < entry.due_ns {
+            return Some(entry.due_ns - now_ns);
         }
         // Descriptors run one after the other, in order. A device with several engines may reorder them, but programs
         // that depend on the order get a hazard finding, and all others must run as without the check. After a time
         // limit the descriptor no longer waits for older ones.
-        let patience = flight.due_ns.saturating_add(PATIENCE_NS);
-        let older = |flight: &Flight| flight.file == file && flight.submission < submission;
-        if now_ns < patience && (0..table.len()).any(|index| older(table.flight(index))) {
+        let limit = entry.due_ns.saturating_add(WAIT_LIMIT_NS);
+        let older = |entry: &InFlight| entry.file == file && entry.submission < submission;
+        if now_ns < limit && (0..table.len()).any(|index| older(table.entry(index))) {
             return Some(0);
         }
         self.compare(table, index, 0);
@@ -251,41 +251,41 @@ impl Checker {
     }
 
     /// Called when the next member of a batch was read: compares the list entry and the member's memory.
-    pub(super) fn member_begins(&self, file: u64, name: Name, found: &Descriptor) {
+    pub(super) fn member_begins(&self, file: u64, id: DescriptorId, found: &Descriptor) {
         let mut inner = self.inner();
         let table = &mut inner.table;
-        let Some(index) = table.find(file, name.submission) else { return };
-        let flight = table.flight(index);
-        let Some(member) = table.descriptor(index, name.member) else { return };
-        if member != found && !flight.list_changed {
-            let position = u64::from(name.member) - 1;
-            let key = (name.submission, name.member);
-            flight.trail.found(&Finding {
+        let Some(index) = table.find(file, id.submission) else { return };
+        let entry = table.entry(index);
+        let Some(member) = table.descriptor(index, id.member) else { return };
+        if member != found && !entry.list_changed {
+            let position = u64::from(id.member) - 1;
+            let key = (id.submission, id.member);
+            entry.log.found(&Finding {
                 misuse: Misuse::ListChanged,
                 party: party(key, OperandId::Source1, member),
                 other: Some(party(key, OperandId::Source1, found)),
-                address: flight.descriptor.src().wrapping_add(position * DESCRIPTOR_BYTES),
+                address: entry.descriptor.src().wrapping_add(position * DESCRIPTOR_BYTES),
                 len: DESCRIPTOR_BYTES,
             });
-            table.flight_mut(index).list_changed = true;
+            table.entry_mut(index).list_changed = true;
             // The recorded ranges belong to the former descriptor.
-            table.release_member(index, name.member);
+            table.release_member(index, id.member);
             return;
         }
-        self.compare(table, index, name.member);
+        self.compare(table, index, id.member);
     }
 
     /// Compares the memory of a descriptor, or of a member, with its checksums.
     fn compare(&self, table: &Table, index: usize, member: u32) {
-        let flight = table.flight(index);
+        let entry = table.entry(index);
         let Some(descriptor) = table.descriptor(index, member) else { return };
-        let mut findings = Findings { trail: &flight.trail, told: 0 };
+        let mut findings = Findings { log: &entry.log, told: 0 };
         let mut cursor = table.ranges(index);
-        while let Some((place, range)) = table.step(&mut cursor) {
+        while let Some((position, range)) = table.step(&mut cursor) {
             if !range.compared || range.member != member {
                 continue;
             }
-            let change = table.content(place).change(&*self.memory, range.what.address);
+            let change = table.content(position).change(&*self.memory, range.what.address);
             let (misuse, address, len) = match change {
                 Change::None => continue,
                 Change::Written(address, len) if range.what.kind == Kind::Write => {
@@ -294,16 +294,16 @@ impl Checker {
                 Change::Written(address, len) => (Misuse::SourceChanged, address, len),
                 Change::Unmapped(address) => (Misuse::Unmapped, address, 1),
             };
-            let party = party((flight.submission, member), range.what.operand, descriptor);
+            let party = party((entry.submission, member), range.what.operand, descriptor);
             findings.add(&Finding { misuse, party, other: None, address, len });
         }
     }
 
     /// Called when a descriptor, or a member of a batch, ends: its memory belongs to the program again.
-    pub(super) fn concluded(&self, file: u64, name: Name) {
+    pub(super) fn concluded(&self, file: u64, id: DescriptorId) {
         let mut inner = self.inner();
-        let Some(index) = inner.table.find(file, name.submission) else { return };
-        match name.member {
+        let Some(index) = inner.table.find(file, id.submission) else { return };
+        match id.member {
             0 => inner.table.close(index),
             member => inner.table.release_member(index, member),
         }
@@ -315,13 +315,13 @@ impl Checker {
         let table = &inner.table;
         let hole = Use { kind: Kind::Write, operand: OperandId::Unknown, address, len };
         for index in 0..table.len() {
-            let flight = table.flight(index);
+            let entry = table.entry(index);
             let mut cursor = table.ranges(index);
             while let Some((_, range)) = table.step(&mut cursor) {
                 let Some((address, len)) = range.what.shared_with(&hole) else { continue };
                 let Some(descriptor) = table.descriptor(index, range.member) else { continue };
-                let party = party((flight.submission, range.member), range.what.operand, descriptor);
-                flight.trail.found(&Finding { misuse: Misuse::Unmapped, party, other: None, address, len });
+                let party = party((entry.submission, range.member), range.what.operand, descriptor);
+                entry.log.found(&Finding { misuse: Misuse::Unmapped, party, other: None, address, len });
                 break;
             }
         }
@@ -354,15 +354,15 @@ impl Checker {
 }
 
 /// Checks how a descriptor is submitted, whether or not it is accepted.
-fn judge_submission(arrival: &Arrival<'_>, findings: &mut Findings<'_>) {
-    let flags = arrival.descriptor.flags();
+fn judge_submission(new: &NewSubmission<'_>, findings: &mut Findings<'_>) {
+    let flags = new.descriptor.flags();
     let told = flags.contains(Flags::RECORD) || flags.contains(Flags::REQUEST_COMPLETION_INTERRUPT);
     for (misuse, committed) in
-        [(Misuse::WrongInstruction, arrival.is_wrong_instruction), (Misuse::NoRecordRequested, !told)]
+        [(Misuse::WrongInstruction, new.is_wrong_instruction), (Misuse::NoRecordRequested, !told)]
     {
         if committed {
-            let party = party((arrival.submission, 0), OperandId::Unknown, arrival.descriptor);
-            findings.add(&Finding { misuse, party, other: None, address: arrival.destination, len: DESCRIPTOR_BYTES });
+            let party = party((new.submission, 0), OperandId::Unknown, new.descriptor);
+            findings.add(&Finding { misuse, party, other: None, address: new.destination, len: DESCRIPTOR_BYTES });
         }
     }
 }
@@ -384,7 +384,7 @@ fn meet(
     findings: &mut Findings<'_>,
 ) {
     let mut cursor = table.ranges(other);
-    while let Some((place, old)) = table.step(&mut cursor) {
+    while let Some((position, old)) = table.step(&mut cursor) {
         let Some((address, len)) = new.what.shared_with(&old.what) else { continue };
         let Some(misuse) = new.what.hazard(&old.what) else { continue };
         if other == own && old.member == new.member {
@@ -392,13 +392,13 @@ fn meet(
         }
         new.compared &= !old.what.kind.writes();
         if old.compared && new.what.kind.writes() {
-            table.forget_content(place);
+            table.forget_content(position);
         }
-        let (flight, mine) = (table.flight(other), table.flight(own));
+        let (entry, mine) = (table.entry(other), table.entry(own));
         let ordered = if other == own {
-            ordered_in_batch(&flight.descriptor, new, &old)
+            ordered_in_batch(&entry.descriptor, new, &old)
         } else {
-            misuse == Misuse::WriteAfterWrite && writes_are_ordered(mine, flight, new, &old)
+            misuse == Misuse::WriteAfterWrite && writes_are_ordered(mine, entry, new, &old)
         };
         if ordered || findings.has(misuse) {
             continue;
@@ -410,7 +410,7 @@ fn meet(
         findings.add(&Finding {
             misuse,
             party: party((mine.submission, new.member), new.what.operand, descriptor),
-            other: Some(party((flight.submission, old.member), old.what.operand, theirs)),
+            other: Some(party((entry.submission, old.member), old.what.operand, theirs)),
             address,
             len,
         });
@@ -443,8 +443,8 @@ fn ordered_in_batch(batch: &Descriptor, new: &Range, old: &Range) -> bool {
     match (old.member, old.what.kind) {
         // A member may have its record in its own list entry, which was read before.
         (0, Kind::List) => {
-            let place = batch.src().wrapping_add(u64::from(new.member.saturating_sub(1)) * DESCRIPTOR_BYTES);
-            new.what.address >= place && new.what.address.saturating_add(new.what.len) <= place + DESCRIPTOR_BYTES
+            let position = batch.src().wrapping_add(u64::from(new.member.saturating_sub(1)) * DESCRIPTOR_BYTES);
+            new.what.address >= position && new.what.address.saturating_add(new.what.len) <= position + DESCRIPTOR_BYTES
         }
         // The batch's record is written after all members have ended.
         (0, _) => new.what.kind != Kind::Record,
@@ -454,9 +454,9 @@ fn ordered_in_batch(batch: &Descriptor, new: &Range, old: &Range) -> bool {
 
 /// True if the device keeps the order of two submissions' data writes: same engine, queue, portal address, kind of
 /// descriptor and traffic class.
-fn writes_are_ordered(new: &Flight, old: &Flight, new_range: &Range, old_range: &Range) -> bool {
-    let class = |flight: &Flight| flight.descriptor.flags().contains(Flags::ADDRESS_2_TC);
-    let batch = |flight: &Flight| flight.descriptor.opcode() == Opcode::Batch;
+fn writes_are_ordered(new: &InFlight, old: &InFlight, new_range: &Range, old_range: &Range) -> bool {
+    let class = |entry: &InFlight| entry.descriptor.flags().contains(Flags::ADDRESS_2_TC);
+    let batch = |entry: &InFlight| entry.descriptor.opcode() == Opcode::Batch;
     new.single_engine
         && new.file == old.file
         && new.destination == old.destination

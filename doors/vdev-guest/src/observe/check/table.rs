@@ -2,16 +2,16 @@
 
 use super::content::Content;
 use super::uses::Use;
-use crate::observe::trail::Trail;
+use crate::observe::file_log::FileLog;
 use std::sync::Arc;
 use telpher_abi::Descriptor;
 
 /// Descriptors in flight at once. Source: chosen; more than the entries of a queue plus the slots of its engines.
-const FLIGHTS: usize = 512;
+const MAX_IN_FLIGHT: usize = 512;
 /// Ranges and members of all descriptors together. Source: chosen; four full batches of 1024, or some hundred of usual
 /// size.
-const RANGES: usize = 16_384;
-const MEMBERS: usize = 4096;
+const MAX_RANGES: usize = 16_384;
+const MAX_MEMBERS: usize = 4096;
 
 /// The end of a list.
 const END: u32 = u32::MAX;
@@ -22,7 +22,7 @@ pub(super) struct Cursor(u32);
 
 /// The index of an item.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place(u32);
+pub(super) struct ItemIndex(u32);
 
 /// Lists of items of one kind, with a fixed total number of items.
 #[derive(Debug)]
@@ -50,15 +50,15 @@ impl<T> Arena<T> {
 
     /// Appends to a list; `false` if there is no space.
     fn push(&mut self, list: &mut List, item: T) -> bool {
-        let place = self.free;
-        let Some(slot) = self.items.get_mut(place as usize) else { return false };
+        let position = self.free;
+        let Some(slot) = self.items.get_mut(position as usize) else { return false };
         self.free = slot.1;
         *slot = (Some(item), END);
         match self.items.get_mut(list.last as usize) {
-            Some(last) => last.1 = place,
-            None => list.first = place,
+            Some(last) => last.1 = position,
+            None => list.first = position,
         }
-        list.last = place;
+        list.last = position;
         true
     }
 
@@ -68,11 +68,11 @@ impl<T> Arena<T> {
     }
 
     /// The next item and its index.
-    fn step(&self, cursor: &mut Cursor) -> Option<(Place, &T)> {
-        let place = cursor.0;
-        let (item, next) = self.items.get(place as usize)?;
+    fn step(&self, cursor: &mut Cursor) -> Option<(ItemIndex, &T)> {
+        let position = cursor.0;
+        let (item, next) = self.items.get(position as usize)?;
         cursor.0 = *next;
-        item.as_ref().map(|item| (Place(place), item))
+        item.as_ref().map(|item| (ItemIndex(position), item))
     }
 
     fn iter(&self, list: List) -> impl Iterator<Item = &T> {
@@ -120,7 +120,7 @@ pub(super) struct Range {
 
 /// A submitted descriptor.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlight {
     /// The open file.
     pub(super) file: u64,
     pub(super) submission: u64,
@@ -133,7 +133,7 @@ pub(super) struct Flight {
     pub(super) due_ns: u64,
     /// A change of its list was found.
     pub(super) list_changed: bool,
-    pub(super) trail: Arc<Trail>,
+    pub(super) log: Arc<FileLog>,
     /// Its ranges and members.
     pub(super) lists: Lists,
 }
@@ -148,7 +148,7 @@ pub(super) struct Lists {
 /// All descriptors in flight.
 #[derive(Debug)]
 pub(super) struct Table {
-    flights: Vec<Flight>,
+    entries: Vec<InFlight>,
     ranges: Arena<Range>,
     /// Checksums of the ranges at submission, by their index. A separate array, since it is long and rarely used.
     contents: Box<[Content]>,
@@ -158,107 +158,107 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new() -> Self {
         Table {
-            flights: Vec::with_capacity(FLIGHTS),
-            ranges: Arena::new(RANGES),
-            contents: vec![Content::default(); RANGES].into(),
-            members: Arena::new(MEMBERS),
+            entries: Vec::with_capacity(MAX_IN_FLIGHT),
+            ranges: Arena::new(MAX_RANGES),
+            contents: vec![Content::default(); MAX_RANGES].into(),
+            members: Arena::new(MAX_MEMBERS),
         }
     }
 
     /// Adds a submission without ranges; `None` if there is no space.
-    pub(super) fn open(&mut self, flight: impl FnOnce(Lists) -> Flight) -> Option<usize> {
+    pub(super) fn open(&mut self, entry: impl FnOnce(Lists) -> InFlight) -> Option<usize> {
         // Never grows, because it must not allocate.
-        (self.flights.len() < FLIGHTS).then(|| {
-            self.flights.push(flight(Lists { ranges: List::EMPTY, members: List::EMPTY }));
-            self.flights.len() - 1
+        (self.entries.len() < MAX_IN_FLIGHT).then(|| {
+            self.entries.push(entry(Lists { ranges: List::EMPTY, members: List::EMPTY }));
+            self.entries.len() - 1
         })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.flights.len()
+        self.entries.len()
     }
 
-    pub(super) fn flight(&self, index: usize) -> &Flight {
-        &self.flights[index]
+    pub(super) fn entry(&self, index: usize) -> &InFlight {
+        &self.entries[index]
     }
 
-    pub(super) fn flight_mut(&mut self, index: usize) -> &mut Flight {
-        &mut self.flights[index]
+    pub(super) fn entry_mut(&mut self, index: usize) -> &mut InFlight {
+        &mut self.entries[index]
     }
 
     pub(super) fn find(&self, file: u64, submission: u64) -> Option<usize> {
-        self.flights.iter().position(|flight| flight.file == file && flight.submission == submission)
+        self.entries.iter().position(|entry| entry.file == file && entry.submission == submission)
     }
 
     /// The start of a submission's ranges, for [`step`](Table::step).
     pub(super) fn ranges(&self, index: usize) -> Cursor {
-        self.ranges.first(self.flights[index].lists.ranges)
+        self.ranges.first(self.entries[index].lists.ranges)
     }
 
     /// The next range of a submission, in the order of addition. Ranges may be changed meanwhile, but not added or
     /// removed.
-    pub(super) fn step(&self, cursor: &mut Cursor) -> Option<(Place, Range)> {
-        self.ranges.step(cursor).map(|(place, range)| (place, *range))
+    pub(super) fn step(&self, cursor: &mut Cursor) -> Option<(ItemIndex, Range)> {
+        self.ranges.step(cursor).map(|(position, range)| (position, *range))
     }
 
     /// Stops comparing a range.
-    pub(super) fn forget_content(&mut self, place: Place) {
-        if let Some((Some(range), _)) = self.ranges.items.get_mut(place.0 as usize) {
+    pub(super) fn forget_content(&mut self, position: ItemIndex) {
+        if let Some((Some(range), _)) = self.ranges.items.get_mut(position.0 as usize) {
             range.compared = false;
         }
     }
 
-    pub(super) fn set_content(&mut self, place: Place, content: Content) {
-        self.contents[place.0 as usize] = content;
+    pub(super) fn set_content(&mut self, position: ItemIndex, content: Content) {
+        self.contents[position.0 as usize] = content;
     }
 
-    pub(super) fn content(&self, place: Place) -> &Content {
-        &self.contents[place.0 as usize]
+    pub(super) fn content(&self, position: ItemIndex) -> &Content {
+        &self.contents[position.0 as usize]
     }
 
     /// The descriptor with this position in the batch plus one, as it was at submission; 0 is the submission's own.
     pub(super) fn descriptor(&self, index: usize, member: u32) -> Option<&Descriptor> {
-        let flight = &self.flights[index];
+        let entry = &self.entries[index];
         match member {
-            0 => Some(&flight.descriptor),
-            member => self.members.iter(flight.lists.members).nth(member as usize - 1),
+            0 => Some(&entry.descriptor),
+            member => self.members.iter(entry.lists.members).nth(member as usize - 1),
         }
     }
 
     /// Adds a range; `false` if there is no space.
     pub(super) fn add_range(&mut self, index: usize, range: Range) -> bool {
-        self.ranges.push(&mut self.flights[index].lists.ranges, range)
+        self.ranges.push(&mut self.entries[index].lists.ranges, range)
     }
 
     /// Adds a batch's next member; `false` if there is no space.
     pub(super) fn add_member(&mut self, index: usize, member: Descriptor) -> bool {
-        self.members.push(&mut self.flights[index].lists.members, member)
+        self.members.push(&mut self.entries[index].lists.members, member)
     }
 
     /// Removes the ranges of a member that has ended: they belong to the program again.
     pub(super) fn release_member(&mut self, index: usize, member: u32) {
-        self.ranges.retain(&mut self.flights[index].lists.ranges, |range| range.member != member);
+        self.ranges.retain(&mut self.entries[index].lists.ranges, |range| range.member != member);
     }
 
     /// Removes the ranges of a submission for which the table had no space: a part of them would only mislead.
     pub(super) fn forget_ranges(&mut self, index: usize) {
-        let flight = &mut self.flights[index];
-        self.ranges.retain(&mut flight.lists.ranges, |_| false);
-        self.members.retain(&mut flight.lists.members, |_| false);
+        let entry = &mut self.entries[index];
+        self.ranges.retain(&mut entry.lists.ranges, |_| false);
+        self.members.retain(&mut entry.lists.members, |_| false);
     }
 
     /// Removes a submission that has ended.
     pub(super) fn close(&mut self, index: usize) {
         self.forget_ranges(index);
-        self.flights.swap_remove(index);
+        self.entries.swap_remove(index);
     }
 
     /// Removes everything in a forked child without dropping the submissions, whose references belong to the parent.
     pub(super) fn abandon(&mut self) {
-        for index in 0..self.flights.len() {
+        for index in 0..self.entries.len() {
             self.forget_ranges(index);
         }
-        self.flights.drain(..).for_each(std::mem::forget);
+        self.entries.drain(..).for_each(std::mem::forget);
     }
 }
 

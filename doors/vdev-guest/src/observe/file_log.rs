@@ -16,31 +16,31 @@ const NAPS: u32 = 100;
 const NAP_NS: u64 = 200_000;
 
 /// Writes an open file's counters and trace entries.
-pub(super) struct Trail {
+pub(super) struct FileLog {
     lease: SharedLease,
     process: u32,
     /// Descriptors and records are traced, not only findings.
     traces: bool,
     /// The host did not empty the ring during a whole wait: no further waits until it does.
-    deserted: AtomicU32,
+    host_absent: AtomicU32,
 }
 
-impl fmt::Debug for Trail {
+impl fmt::Debug for FileLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trail").field("traces", &self.traces).finish_non_exhaustive()
+        f.debug_struct("FileLog").field("traces", &self.traces).finish_non_exhaustive()
     }
 }
 
 /// Identifies a descriptor: its submission's number, and its position in the batch plus one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Name {
+pub(super) struct DescriptorId {
     pub(super) submission: u64,
     pub(super) member: u32,
 }
 
-impl Trail {
+impl FileLog {
     pub(super) fn new(lease: SharedLease, traces: bool) -> Self {
-        Trail { lease, process: sys::process(), traces, deserted: AtomicU32::new(0) }
+        FileLog { lease, process: sys::process(), traces, host_absent: AtomicU32::new(0) }
     }
 
     /// True if descriptors and records are traced.
@@ -57,11 +57,11 @@ impl Trail {
         let entry = TraceEntry { process: self.process, thread: sys::thread(), ..entry };
         let lease = (*self.lease).as_ref();
         // Relaxed: a hint that publishes nothing.
-        let naps = if self.deserted.load(Ordering::Relaxed) != 0 { 0 } else { NAPS };
+        let naps = if self.host_absent.load(Ordering::Relaxed) != 0 { 0 } else { NAPS };
         for nap in 0..=naps {
             if lease.append(&entry) {
                 if nap == 0 && naps == 0 {
-                    self.deserted.store(0, Ordering::Relaxed);
+                    self.host_absent.store(0, Ordering::Relaxed);
                 }
                 return;
             }
@@ -69,7 +69,7 @@ impl Trail {
                 super::nap(NAP_NS);
             }
         }
-        self.deserted.store(1, Ordering::Relaxed);
+        self.host_absent.store(1, Ordering::Relaxed);
         count(&lease.statistics.lost, 1);
     }
 
@@ -109,15 +109,15 @@ impl Trail {
     }
 
     /// Records the end of a descriptor.
-    pub(super) fn ended(&self, name: Name, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
+    pub(super) fn ended(&self, id: DescriptorId, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
         self.count(descriptor, record, told);
         if self.traces {
             self.append(TraceEntry {
                 time_ns: sys::now_ns(),
-                submission: name.submission,
+                submission: id.submission,
                 kind: TraceKind::Ended as u32,
                 answer: told as u32,
-                member: name.member,
+                member: id.member,
                 descriptor: descriptor.0,
                 record: record.0,
                 ..TraceEntry::EMPTY
@@ -160,14 +160,14 @@ impl Trail {
     }
 
     /// Records an injected fault.
-    pub(super) fn injected(&self, name: Name, descriptor: &Descriptor, what: Injected, address: u64, other: u64) {
+    pub(super) fn injected(&self, id: DescriptorId, descriptor: &Descriptor, what: Injected, address: u64, other: u64) {
         if self.traces {
             self.append(TraceEntry {
                 time_ns: sys::now_ns(),
-                submission: name.submission,
+                submission: id.submission,
                 kind: TraceKind::Injected as u32,
                 code: what as u32,
-                member: name.member,
+                member: id.member,
                 descriptor: descriptor.0,
                 address,
                 other,

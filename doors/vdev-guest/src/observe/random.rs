@@ -18,7 +18,7 @@ pub(super) enum Purpose {
 
 /// The random numbers for one purpose of one descriptor.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Draws(u64);
+pub(super) struct RandomStream(u64);
 
 /// The increment of SplitMix64.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -29,11 +29,11 @@ fn mix(state: u64) -> u64 {
     z ^ z >> 31
 }
 
-impl Draws {
+impl RandomStream {
     /// The stream for a descriptor: `member` is its position in its batch plus one, or 0.
     pub(super) fn of(seed: u64, submission: u64, member: u32, purpose: Purpose) -> Self {
         let words = [submission, u64::from(member), purpose as u64];
-        Draws(words.iter().fold(mix(seed), |state, word| mix(state.wrapping_add(GOLDEN) ^ *word)))
+        RandomStream(words.iter().fold(mix(seed), |state, word| mix(state.wrapping_add(GOLDEN) ^ *word)))
     }
 
     /// The next 64 bits.
@@ -44,7 +44,7 @@ impl Draws {
 
     /// The stream from its `n`-th number on.
     pub(super) fn skip(self, n: u64) -> Self {
-        Draws(self.0.wrapping_add(GOLDEN.wrapping_mul(n)))
+        RandomStream(self.0.wrapping_add(GOLDEN.wrapping_mul(n)))
     }
 
     /// True with a probability of `rate` parts of 2^32; `u32::MAX` is always.
@@ -61,38 +61,38 @@ mod tests {
     #[test]
     fn the_generator_is_splitmix64() {
         // Source: the first outputs of the reference implementation for state 0, as in the test suites of several libraries.
-        let mut draws = Draws(0);
-        assert_eq!(draws.next(), 0xe220_a839_7b1d_cdaf);
-        assert_eq!(draws.next(), 0x6e78_9e6a_a1b9_65f4);
-        assert_eq!(draws.next(), 0x06c4_5d18_8009_454f);
+        let mut random = RandomStream(0);
+        assert_eq!(random.next(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(random.next(), 0x6e78_9e6a_a1b9_65f4);
+        assert_eq!(random.next(), 0x06c4_5d18_8009_454f);
     }
 
     #[test]
     fn each_descriptor_has_its_own_repeatable_numbers() {
-        let draw = |seed, n, member, purpose| Draws::of(seed, n, member, purpose).next();
-        assert_eq!(draw(1, 2, 3, Purpose::Fault), draw(1, 2, 3, Purpose::Fault));
-        let one = draw(1, 2, 3, Purpose::Fault);
+        let random = |seed, n, member, purpose| RandomStream::of(seed, n, member, purpose).next();
+        assert_eq!(random(1, 2, 3, Purpose::Fault), random(1, 2, 3, Purpose::Fault));
+        let one = random(1, 2, 3, Purpose::Fault);
         let others = [
-            draw(2, 2, 3, Purpose::Fault),
-            draw(1, 3, 3, Purpose::Fault),
-            draw(1, 2, 2, Purpose::Fault),
-            draw(1, 2, 3, Purpose::Lose),
-            draw(1, 3, 2, Purpose::Fault),
+            random(2, 2, 3, Purpose::Fault),
+            random(1, 3, 3, Purpose::Fault),
+            random(1, 2, 2, Purpose::Fault),
+            random(1, 2, 3, Purpose::Lose),
+            random(1, 3, 2, Purpose::Fault),
         ];
         assert!(others.iter().all(|other| *other != one));
     }
 
     #[test]
     fn skip_advances_like_next() {
-        let mut draws = Draws::of(1, 1, 1, Purpose::Fault);
-        let mut skipped = draws.skip(3);
-        let _ = [draws.next(), draws.next(), draws.next()];
-        assert_eq!(draws.next(), skipped.next());
+        let mut random = RandomStream::of(1, 1, 1, Purpose::Fault);
+        let mut skipped = random.skip(3);
+        let _ = [random.next(), random.next(), random.next()];
+        assert_eq!(random.next(), skipped.next());
     }
 
     #[test]
     fn hits_occur_at_the_given_rate() {
-        let hits = |rate| (0..100_000).filter(|n| Draws::of(7, *n, 0, Purpose::Status).hits(rate)).count();
+        let hits = |rate| (0..100_000).filter(|n| RandomStream::of(7, *n, 0, Purpose::Status).hits(rate)).count();
         assert_eq!((hits(0), hits(u32::MAX)), (0, 100_000));
         // 1 %: four standard deviations are 126.
         let hundredth = hits(u32::MAX / 100);

@@ -1,6 +1,6 @@
 //! Injected page faults: memory in which some present pages appear absent to a descriptor.
 
-use super::chance::Draws;
+use super::random::RandomStream;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 use std::fmt;
 use std::ops::Range;
@@ -17,22 +17,22 @@ const NONE: u64 = u64::MAX;
 ///
 /// Whether a page is absent is decided when the descriptor first accesses it. A page that a page request has brought in
 /// stays present for this descriptor.
-pub(super) struct Holes<'a> {
+pub(super) struct FaultySpace<'a> {
     inner: &'a dyn Space,
     rate: u32,
     /// Page numbers that are always absent.
     absent: Range<u64>,
-    draws: Draws,
-    /// Pages drawn for so far.
+    random: RandomStream,
+    /// Number of pages decided so far.
     drawn: AtomicU64,
     known: [AtomicU64; KNOWN],
     next: AtomicUsize,
     tell: &'a (dyn Fn(u64) + Sync),
 }
 
-impl fmt::Debug for Holes<'_> {
+impl fmt::Debug for FaultySpace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Holes").field("inner", &self.inner).field("rate", &self.rate).finish_non_exhaustive()
+        f.debug_struct("FaultySpace").field("inner", &self.inner).field("rate", &self.rate).finish_non_exhaustive()
     }
 }
 
@@ -40,16 +40,16 @@ impl fmt::Debug for Holes<'_> {
 type Operand = (u64, bool);
 
 // Relaxed throughout: one thread executes a descriptor; the atomics only make this safe without that assumption.
-impl<'a> Holes<'a> {
+impl<'a> FaultySpace<'a> {
     pub(super) fn new(
         inner: &'a dyn Space,
         rate: u32,
         absent: Range<u64>,
-        draws: Draws,
+        random: RandomStream,
         tell: &'a (dyn Fn(u64) + Sync),
     ) -> Self {
         let known = [const { AtomicU64::new(NONE) }; KNOWN];
-        Holes { inner, rate, absent, draws, drawn: AtomicU64::new(0), known, next: AtomicUsize::new(0), tell }
+        FaultySpace { inner, rate, absent, random, drawn: AtomicU64::new(0), known, next: AtomicUsize::new(0), tell }
     }
 
     fn knows(&self, page: u64) -> bool {
@@ -67,8 +67,8 @@ impl<'a> Holes<'a> {
         if self.knows(page) {
             return true;
         }
-        let mut draws = self.draws.skip(self.drawn.fetch_add(1, Ordering::Relaxed));
-        if self.absent.contains(&page) || draws.hits(self.rate) {
+        let mut random = self.random.skip(self.drawn.fetch_add(1, Ordering::Relaxed));
+        if self.absent.contains(&page) || random.hits(self.rate) {
             (self.tell)(address);
             return false;
         }
@@ -132,7 +132,7 @@ fn index(offset: u64) -> usize {
     usize::try_from(offset).expect("an offset into a slice")
 }
 
-impl Space for Holes<'_> {
+impl Space for FaultySpace<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
         let len = into.len() as u64;
         let step = |run| self.inner.read(address, &mut into[..index(run)]).map(|()| None::<()>);
@@ -204,7 +204,7 @@ impl Space for Holes<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chance::Purpose;
+    use super::super::random::Purpose;
     use super::*;
     use std::sync::Mutex;
     use telpher_mem::{MockSpace, Protection};
@@ -218,8 +218,13 @@ mod tests {
         space
     }
 
-    fn holes<'a>(space: &'a MockSpace, absent: Range<u64>, rate: u32, tell: &'a (dyn Fn(u64) + Sync)) -> Holes<'a> {
-        Holes::new(space, rate, absent, Draws::of(1, 1, 0, Purpose::Fault), tell)
+    fn faulty_space<'a>(
+        space: &'a MockSpace,
+        absent: Range<u64>,
+        rate: u32,
+        tell: &'a (dyn Fn(u64) + Sync),
+    ) -> FaultySpace<'a> {
+        FaultySpace::new(space, rate, absent, RandomStream::of(1, 1, 0, Purpose::Fault), tell)
     }
 
     #[test]
@@ -227,11 +232,11 @@ mod tests {
         let space = memory();
         let told = Mutex::new(Vec::new());
         let tell = |address| told.lock().unwrap().push(address);
-        let holes = holes(&space, 0x12..0x13, 0, &tell);
-        let fault = holes.move_forward(0x1_8001, 0x1_1800, 0x1000, WriteHint::Cache).unwrap_err();
+        let faulty_space = faulty_space(&space, 0x12..0x13, 0, &tell);
+        let fault = faulty_space.move_forward(0x1_8001, 0x1_1800, 0x1000, WriteHint::Cache).unwrap_err();
         assert_eq!(fault, Fault { address: 0x1_2000, write: false, done: 0x800 });
         assert_eq!(space.peek(0x1_8001, 0x801), [&space.peek(0x1_1800, 0x800)[..], &[1]].concat());
-        let fault = holes.fill(0x1_1ff0, [0; 2], 64, WriteHint::Cache).unwrap_err();
+        let fault = faulty_space.fill(0x1_1ff0, [0; 2], 64, WriteHint::Cache).unwrap_err();
         assert_eq!(fault, Fault { address: 0x1_2000, write: true, done: 16 });
         assert_eq!(*told.lock().unwrap(), [0x1_2000, 0x1_2000]);
     }
@@ -239,9 +244,9 @@ mod tests {
     #[test]
     fn a_backward_move_stops_at_the_last_byte_of_an_absent_page() {
         let space = memory();
-        let holes = holes(&space, 0x12..0x13, 0, &|_| ());
+        let faulty_space = faulty_space(&space, 0x12..0x13, 0, &|_| ());
         let before = space.peek(0x1_0000, 16 * 4096);
-        let fault = holes.move_backward(0x1_2800, 0x1_2000, 0x2000, WriteHint::Cache).unwrap_err();
+        let fault = faulty_space.move_backward(0x1_2800, 0x1_2000, 0x2000, WriteHint::Cache).unwrap_err();
         assert_eq!(fault, Fault { address: 0x1_2fff, write: false, done: 0x1000 });
         assert_eq!(space.peek(0x1_3800, 0x1000), before[0x3000..0x4000]);
         assert_eq!(space.peek(0x1_2800, 0x1000), before[0x2800..0x3800]);
@@ -250,11 +255,13 @@ mod tests {
     #[test]
     fn a_requested_page_stays_present_for_the_descriptor() {
         let space = memory();
-        let holes = holes(&space, 0..u64::MAX, u32::MAX, &|_| ());
+        let faulty_space = faulty_space(&space, 0..u64::MAX, u32::MAX, &|_| ());
         let (mut done, mut requests) = (0, 0);
-        while let Err(fault) = holes.move_forward(0x1_8010 + done, 0x1_0010 + done, 0x4000 - done, WriteHint::Cache) {
+        while let Err(fault) =
+            faulty_space.move_forward(0x1_8010 + done, 0x1_0010 + done, 0x4000 - done, WriteHint::Cache)
+        {
             done += fault.done;
-            assert!(holes.page_request(fault.address, fault.write));
+            assert!(faulty_space.page_request(fault.address, fault.write));
             requests += 1;
         }
         // Five pages each.
@@ -265,11 +272,11 @@ mod tests {
     #[test]
     fn a_difference_before_the_absent_page_wins() {
         let space = memory();
-        let holes = holes(&space, 0x12..0x13, 0, &|_| ());
+        let faulty_space = faulty_space(&space, 0x12..0x13, 0, &|_| ());
         space.poke(0x1_1f00, &[!0]);
-        assert_eq!(holes.compare(0x1_1000, 0x1_5000, 0x2000), Ok(Some(0xf00)));
+        assert_eq!(faulty_space.compare(0x1_1000, 0x1_5000, 0x2000), Ok(Some(0xf00)));
         space.poke(0x1_1f00, &[0]);
-        let fault = holes.compare(0x1_1000, 0x1_5000, 0x2000).unwrap_err();
+        let fault = faulty_space.compare(0x1_1000, 0x1_5000, 0x2000).unwrap_err();
         assert_eq!((fault.address, fault.done), (0x1_2000, 0x1000));
     }
 
@@ -277,10 +284,10 @@ mod tests {
     fn each_page_is_decided_once_at_the_given_rate() {
         let space = MockSpace::new();
         space.map(0, 1000, Protection::ReadWrite);
-        let holes = holes(&space, 0..0, u32::MAX / 10, &|_| ());
+        let faulty_space = faulty_space(&space, 0..0, u32::MAX / 10, &|_| ());
         let mut faults = 0;
         for page in 0..1000_u64 {
-            let read = |at| holes.read(page * 4096 + at, &mut [0; 8]);
+            let read = |at| faulty_space.read(page * 4096 + at, &mut [0; 8]);
             if read(0).is_err() {
                 faults += 1;
             } else {
