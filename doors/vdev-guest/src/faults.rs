@@ -1,6 +1,6 @@
 //! Access to this process's memory by address. Faults during such an access are handled by this library's traps instead
 //! of `mem`'s own handlers.
-#![allow(unsafe_code, reason = "makes the promises of who reaches memory by address, and of who answers the faults")]
+#![allow(unsafe_code, reason = "calls the unsafe constructor of `Local`, and takes over fault handling from `mem`")]
 
 use std::sync::OnceLock;
 use telpher_mem::Local;

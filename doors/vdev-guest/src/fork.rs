@@ -3,7 +3,7 @@
 //! The C library calls handlers around its fork. Ours are registered before all others, so a client that reopens its
 //! queues in its own child handler finds this library ready: child handlers run in the order of registration, handlers
 //! before a fork in reverse order.
-#![allow(unsafe_code, reason = "the C library's registration of handlers, and a state shared by the three of them")]
+#![allow(unsafe_code, reason = "registers fork handlers with the C library; the three handlers share state")]
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::{HEAP, guard, node, observe, replica, run, sys};

@@ -14,7 +14,7 @@
 #![deny(unsafe_code)]
 // Loom tests single files of this crate; with loom's atomics the library itself does not compile.
 #![cfg(not(loom))]
-#![cfg_attr(test, allow(dead_code, reason = "the symbols that use it are not there under test"))]
+#![cfg_attr(test, allow(dead_code, reason = "the symbols that use it are not compiled in tests"))]
 
 mod control;
 mod faults;

@@ -3,7 +3,7 @@
 //! While a thread holds the lock, the program's signal handlers are deferred, so a handler that calls this library
 //! never finds the lock held by the thread it interrupted. A fork takes all of these locks, so that the data they
 //! protect is consistent in the child.
-#![allow(unsafe_code, reason = "futex, and handing out what the lock guards")]
+#![allow(unsafe_code, reason = "futex, and references to the guarded value")]
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys;

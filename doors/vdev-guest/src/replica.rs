@@ -1,18 +1,14 @@
 //! The modelled device of one open file, in this process: its queue, its group's engines, this process's memory.
 //!
 //! ```text
-//! offer ─► observer ─► queue state: enabled? others' share of the threshold ─► device: execute ─► reports to the
-//! driver
+//! offer ─► observer ─► queue state: enabled? others' share of the threshold ─► device: execute ─► reports
 //! ```
 //!
 //! **Assumptions.** Descriptors of different processes interact only through the occupancy slots; see decision 3. A
 //! threshold is compared with the sum of the slots at one moment, so two processes that submit at the same instant may
 //! exceed it by one. A process may use its share of the queue whatever the slots contain, so no other process can keep
 //! it out.
-#![allow(
-    unsafe_code,
-    reason = "gives the device this process's memory, and vouches for what the process itself submits"
-)]
+#![allow(unsafe_code, reason = "gives the device this process's memory, and submits descriptors of this process")]
 
 use crate::control::{self, Opening};
 use crate::faults;

@@ -1,5 +1,5 @@
 //! Memory shared with the host: mapped once, accessed through atomics, not inherited by a forked child.
-#![allow(unsafe_code, reason = "maps memory that others write, as structures made of atomics")]
+#![allow(unsafe_code, reason = "maps memory that other processes write, as structures of atomics")]
 
 use crate::sys::{Errno, call, word};
 use std::marker::PhantomData;

@@ -2,7 +2,7 @@
 //!
 //! Seen to fail: with either fence removed, and with the Release in `drop` or in `put_in` relaxed.
 #![cfg(loom)]
-#![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included as they are")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included unchanged")]
 
 #[path = "../src/gate.rs"]
 mod gate;

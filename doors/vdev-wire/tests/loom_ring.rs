@@ -4,7 +4,7 @@
 //! after reading a stale count of reserved entries and then a newer count of removed ones. Not shown by loom: `taken`'s
 //! Release and Acquire, since loom never lets a load read a later store.
 #![cfg(loom)]
-#![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included as they are")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included unchanged")]
 
 #[path = "../src/ring.rs"]
 mod ring;

@@ -107,7 +107,7 @@ fn count(text: Option<&str>, word: &str, expected: &str) -> Result<u64, InjectEr
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "between 0 and 2^32, which the cast cuts to what a rate can hold"
+    reason = "between 0 and 2^32; the cast saturates to the range of a rate"
 )]
 fn rate(text: &str) -> Result<u32, InjectError> {
     let (digits, whole) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));

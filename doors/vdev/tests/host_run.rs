@@ -3,7 +3,7 @@
 //!
 //! `run()` needs a process with one thread, and the harness has two. So its first thread is started with all signals
 //! blocked; then they wait for the thread that receives them.
-#![allow(unsafe_code, reason = "signal masks, and what a child does between fork and exec")]
+#![allow(unsafe_code, reason = "signal masks, and a closure between fork and exec")]
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::io::{BufRead, BufReader, Read};

@@ -98,7 +98,7 @@ const ROOMS: &[&str] = &[
     "doors/vdev-guest/src/lock.rs",
     "doors/vdev-guest/src/memory.rs",
     "doors/vdev-guest/src/node/name.rs",
-    "doors/vdev-guest/src/node/taken.rs",
+    "doors/vdev-guest/src/node/replica_access.rs",
     "doors/vdev-guest/src/observe/check/mapped.rs",
     "doors/vdev-guest/src/run.rs",
     "doors/vdev-guest/src/shared.rs",

@@ -10,7 +10,8 @@ use rustix::fs::{AtFlags, CWD, FileType, Stat};
 const FIRST_INODE: u64 = 1 << 40;
 /// Size of an attribute. Source: K612 fs/sysfs/file.c, sysfs_add_file_mode_ns: PAGE_SIZE.
 const ATTRIBUTE_BYTES: i64 = 4096;
-/// Permission bits of a queue's node. Source: K612 drivers/base/devtmpfs.c, handle_create: 0600 unless the driver says otherwise.
+/// Permission bits of a queue's node. Source: K612 drivers/base/devtmpfs.c, handle_create: 0600 unless the driver says
+/// otherwise.
 const NODE_MODE: u32 = 0o600;
 
 /// Inode number of an entry of ours.

@@ -1,5 +1,5 @@
 //! Conversions between the gate's pointer and the replica: the two places that rely on the gate's count.
-#![allow(unsafe_code, reason = "the gate keeps what is entered alive, and gives it back once")]
+#![allow(unsafe_code, reason = "the gate keeps an entered object alive, and returns it once")]
 
 use crate::gate::Inside;
 use crate::replica::Replica;

@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn the_generator_is_splitmix64() {
-        // Source: the first outputs of the reference implementation for state 0, as in the test suites of several libraries.
+        // Source: the first outputs of the reference implementation for state 0, as in the test suites of several
+        // libraries.
         let mut random = RandomStream(0);
         assert_eq!(random.next(), 0xe220_a839_7b1d_cdaf);
         assert_eq!(random.next(), 0x6e78_9e6a_a1b9_65f4);

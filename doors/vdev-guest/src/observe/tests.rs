@@ -1,5 +1,5 @@
 //! Tests of observers with a running replica, in mocked memory.
-#![allow(unsafe_code, reason = "vouches for descriptors that reach mocked memory only")]
+#![allow(unsafe_code, reason = "submits descriptors that access only mocked memory")]
 
 use super::check::Memory;
 use super::*;

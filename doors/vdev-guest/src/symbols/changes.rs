@@ -2,7 +2,7 @@
 //!
 //! sysfs creates and removes no files for programs, so these functions refuse with its errnos. Permissions, owners,
 //! times and extended attributes are those of the placeholder in the shadow tree.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::next::interpose;
 use super::route::{Route, refuse, route};

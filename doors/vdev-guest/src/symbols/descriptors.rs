@@ -1,5 +1,5 @@
 //! Reading, writing, duplicating and closing: calls with a descriptor, which cost one load if it is not ours.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::next::interpose;
 use super::route::refuse;

@@ -2,7 +2,7 @@
 //!
 //! Our directories and merged ones have a stream of this library. `DIR` is opaque to programs, and all functions that
 //! take one are interposed here.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::next::interpose;
 use super::route::{Route, find, refuse, refuse_pointer, route};

@@ -1,5 +1,5 @@
 //! Opening by path.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::next::interpose;
 use super::route::{Route, find, refuse, route};

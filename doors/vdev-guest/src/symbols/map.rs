@@ -2,7 +2,7 @@
 //!
 //! A portal is a read-only page of zeros: stores into it trap and reach the queue. It behaves like the kernel's mapping
 //! of a device: EPERM and EINVAL in the same cases, and a forked child does not inherit it.
-#![allow(unsafe_code, reason = "stands in front of the C library's functions of these names")]
+#![allow(unsafe_code, reason = "replaces the C library's functions of these names")]
 
 use crate::node::{self, Access};
 use crate::observe;

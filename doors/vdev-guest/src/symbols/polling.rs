@@ -1,7 +1,7 @@
 //! Waiting for descriptors. A queue's node becomes readable when its device has latched an error, and is never
 //! writable. The host makes the socket that stands for it readable at the same time, but the socket is always writable.
 //! Source: K612 drivers/dma/idxd/cdev.c, idxd_cdev_poll.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::descriptors::is_node;
 use super::next::interpose;

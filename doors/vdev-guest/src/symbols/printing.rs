@@ -1,5 +1,5 @@
 //! Formatted output to a descriptor: the C library writes it with an internal call.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::descriptors;
 use super::next::interpose;

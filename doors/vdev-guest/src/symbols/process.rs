@@ -1,5 +1,5 @@
 //! Process creation and exit.
-#![allow(unsafe_code, reason = "stands in front of the C library's functions of these names")]
+#![allow(unsafe_code, reason = "replaces the C library's functions of these names")]
 #![allow(non_snake_case, reason = "the C library's names")]
 
 use crate::files::table;

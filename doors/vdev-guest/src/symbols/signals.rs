@@ -1,5 +1,5 @@
 //! Signal actions and masks: the program sees what it has set, and this library's traps stay installed.
-#![allow(unsafe_code, reason = "stands in front of the C library's functions of these names")]
+#![allow(unsafe_code, reason = "replaces the C library's functions of these names")]
 
 use super::next::interpose;
 use super::polling::{never_writable, poll_by};
@@ -240,7 +240,7 @@ pub(crate) extern "C" fn siggetmask() -> c_int {
     low_half(signals::mask(None))
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "the functions know 32 signals")]
+#[allow(clippy::cast_possible_truncation, reason = "the functions support 32 signals")]
 fn low_half(mask: u64) -> c_int {
     (mask as u32).cast_signed()
 }

@@ -1,6 +1,6 @@
 //! The functions that the dynamic linker calls when it loads this library and when the program ends, and the symbol
 //! that identifies the library.
-#![allow(unsafe_code, reason = "places functions in the sections the dynamic linker calls; exports a name")]
+#![allow(unsafe_code, reason = "places functions in the sections that the dynamic linker calls; exports a name")]
 #![cfg(not(test))]
 
 use crate::symbols::process;

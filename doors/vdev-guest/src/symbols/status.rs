@@ -1,5 +1,5 @@
 //! Status, access, links, and resolved paths.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::next::interpose;
 use super::route::{Route, find, refuse, refuse_pointer, route};

@@ -3,7 +3,7 @@
 //!
 //! Standard output and error are such files while their descriptors are ours (`echo 1 > attribute`): the variables
 //! `stdout` and `stderr` point to our files meanwhile, and are restored afterwards.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::descriptors;
 use super::next::interpose;
@@ -100,8 +100,9 @@ unsafe extern "C" fn close_standard(cookie: *mut c_void) -> c_int {
 unsafe fn over(fd: c_int, mode: *const c_char, close: unsafe extern "C" fn(*mut c_void) -> c_int) -> *mut FILE {
     let functions = Functions { read: read_cookie, write: write_cookie, seek: seek_cookie, close };
     let cookie = ptr::without_provenance_mut(usize::try_from(fd).unwrap_or_default());
-    // SAFETY: the mode is a string; the functions are as asked for. The FILE that was made is nobody else's yet, and has its
-    // descriptor where told, which the C library sets to a number below zero for such files and looks at in fileno() alone.
+    // SAFETY: the mode is a string; the functions have the required types. No other code has the new FILE yet. Its
+    // descriptor is at the offset above; the C library sets it to a negative number for such files and reads it only in
+    // fileno().
     unsafe {
         let file = fopencookie(cookie, mode, functions);
         if !file.is_null() {

@@ -1,6 +1,6 @@
 //! ftw and nftw: the C library's versions use internal calls, so trees that lead to our files are walked here, with the
 //! interposed functions.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::directories::{self, closedir, opendir, readdir64};
 use super::next::interpose;

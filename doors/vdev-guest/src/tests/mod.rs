@@ -1,6 +1,6 @@
 //! The whole guest with a small test host. Every case runs in its own process: this test binary, restarted with the
 //! case's name in an environment variable.
-#![allow(unsafe_code, reason = "calls what the C library's callers call")]
+#![allow(unsafe_code, reason = "calls the interposed functions as a C program does")]
 
 mod host;
 mod mappings;

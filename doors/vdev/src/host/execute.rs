@@ -3,7 +3,10 @@
 //!
 //! The replica and its rules are those of a guest; only the memory belongs to another process. Fault injection and
 //! misuse checks need the program's own threads and are not done here.
-#![allow(unsafe_code, reason = "vouches for descriptors whose addresses are another process', reached by system calls")]
+#![allow(
+    unsafe_code,
+    reason = "submits descriptors with another process's addresses, which are accessed by system calls"
+)]
 
 use super::files::OpenFile;
 use super::tally::Tally;

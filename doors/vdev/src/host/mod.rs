@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! guests ──socket──► server ─┐             ┌─► kernel     the driver's state and answers
-//! file system (FUSE) ────────┴──► Host ────┼─► files      open files: shared memory, the host's end of the guest's descriptor
+//! file system (FUSE) ────────┴──► Host ────┼─► files      open files: shared memory, the guests' sockets
 //!                                          ├─► execute    write() of programs without a guest
 //!                                          └─► Watcher, Listener   the shadow tree; trace and summary
 //! ```

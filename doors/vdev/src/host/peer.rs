@@ -1,5 +1,5 @@
 //! Identifies the process at the other end of a connection.
-#![allow(unsafe_code, reason = "SO_PEERCRED, whose process number may be 0, which rustix's type cannot be")]
+#![allow(unsafe_code, reason = "SO_PEERCRED; its process number may be 0, which rustix's type cannot represent")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

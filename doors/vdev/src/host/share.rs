@@ -1,5 +1,5 @@
 //! Memory shared with guests: sealed memfds, also mapped in the host.
-#![allow(unsafe_code, reason = "maps leases and boards, whose zero bytes are values and whose words are all atomic")]
+#![allow(unsafe_code, reason = "maps shared structures that consist of atomics and for which zero bytes are valid")]
 
 use crate::tree::Errno;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};

@@ -50,7 +50,8 @@ impl EventLog {
             // Writing to a string does not fail.
             let _ = writeln!(
                 text,
-                "entry {position} (processed): error {:#04x} ({}) wq {} pasid {} operation {:#04x} batch member {} index {} address {:#x}",
+                "entry {position} (processed): error {:#04x} ({}) wq {} pasid {} \
+                 operation {:#04x} batch member {} index {} address {:#x}",
                 entry.error_code(),
                 code.meaning(),
                 entry.wq_index(),

@@ -2,7 +2,7 @@
 //!
 //! It learns of the host's end from a socket whose other end only the host has. At its start it also removes the
 //! directories of earlier runs whose sweepers were killed (at the end of a session or container, or by a power loss).
-#![allow(unsafe_code, reason = "fork, and what a forked child may call")]
+#![allow(unsafe_code, reason = "fork, and async-signal-safe calls in the child")]
 
 use super::run_directory::{OPEN, RunKind};
 use crate::tree::Errno;

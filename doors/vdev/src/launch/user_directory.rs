@@ -7,7 +7,7 @@
 //! $TELPHER_RUNTIME_DIR              if it is set; then the only candidate
 //! /run/telpher/0                    root
 //! $XDG_RUNTIME_DIR/telpher          other users
-//! /dev/shm/telpher-<uid>-<random>   if the ones above are not available; created like mkdtemp(3), found again by its owner
+//! /dev/shm/telpher-<uid>-<random>   if none above is available; created like mkdtemp(3), found again by its owner
 //! /tmp/telpher-<uid>-<random>
 //! ```
 //!

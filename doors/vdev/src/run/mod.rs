@@ -143,8 +143,8 @@ fn explain(ended: Ended, program: &Program) {
     };
     if let Some(why) = program.unpreloadable {
         say(format_args!(
-            "{} {why}, and {by}: MOVDIR64B, ENQCMD and UMWAIT are emulated in dynamically linked programs only; let it submit \
-             by write(), or link it dynamically",
+            "{} {why}, and {by}: MOVDIR64B, ENQCMD and UMWAIT are emulated in dynamically linked programs only; \
+             let it submit by write(), or link it dynamically",
             program.binary.display()
         ));
     }

@@ -2,10 +2,8 @@
 //!
 //! ```text
 //! 0.001234567 4242/4243 wq0.1 #17 enqcmd memory-move(src=0x1000, dst=0x2000, size=64, flags=crav|rcr) = 0x01 success <12.345us>
-//! seconds     process/  queue submission,                                                  status byte, its name, and
-//! the
-//!             thread          instruction                                                  record's other fields;
-//!             duration
+//! seconds     process/  queue submission,                                                  status byte, its name, and the
+//!             thread          instruction                                                  record's other fields; duration
 //! ```
 //!
 //! Members of a batch follow their batch, indented, as `#17[0]`. Lines are in the order of the descriptors' ends; their
@@ -132,7 +130,7 @@ pub struct LostLine {
     pub entries: u64,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }

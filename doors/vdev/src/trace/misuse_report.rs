@@ -26,7 +26,8 @@ fn problem(misuse: Misuse) -> &'static str {
 fn advice(misuse: Misuse) -> &'static str {
     match misuse {
         Misuse::RecordMisaligned => {
-            "allocate records with 32-byte alignment; for this one a device writes no record and only reports it in SWERROR"
+            "allocate records with 32-byte alignment; for this one a device writes no record and only \
+             reports it in SWERROR"
         }
         Misuse::RecordInUse => {
             "give every descriptor in flight its own record; a thread that waits for this one cannot tell the two apart"
@@ -38,22 +39,26 @@ fn advice(misuse: Misuse) -> &'static str {
             "wait for the record before writing to the source, or freeing it; the device may have read old or new bytes"
         }
         Misuse::DestinationChanged => {
-            "wait for the record before writing to the destination, or freeing it; the device may overwrite it at any time"
+            "wait for the record before writing to the destination, or freeing it; the device may overwrite it at \
+             any time"
         }
         Misuse::Unmapped => {
-            "wait for the record before munmap() or free(); otherwise the device writes to whatever is mapped there next"
+            "wait for the record before munmap() or free(); otherwise the device writes to whatever is mapped \
+             there next"
         }
         Misuse::ListChanged => "do not change the list before the batch's record is written",
         Misuse::ReadAfterWrite | Misuse::WriteAfterRead | Misuse::WriteAfterWrite => {
-            "wait for the first one's record before submitting the second; within a batch, set the fence flag of the second"
+            "wait for the first one's record before submitting the second; within a batch, set the fence flag of the \
+             second"
         }
         Misuse::WrongInstruction => {
-            "submit by ENQCMD to a shared queue and by MOVDIR64B to a dedicated one (its \"mode\" attribute says which it is); a shared queue \
-             drops a posted write silently, a dedicated one answers every ENQCMD with Retry"
+            "submit by ENQCMD to a shared queue and by MOVDIR64B to a dedicated one (its \"mode\" \
+             attribute says which it is); \
+             a shared queue drops a posted write silently, a dedicated one answers every ENQCMD with Retry"
         }
         Misuse::NoRecordRequested => {
-            "set the flags for a valid record address and for a requested record; without both, a descriptor that succeeds \
-             writes no record, and a program that polls for one waits forever"
+            "set the flags for a valid record address and for a requested record; without both, a descriptor that \
+             succeeds writes no record, and a program that polls for one waits forever"
         }
     }
 }
@@ -99,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_has_problem_place_descriptors_and_advice() {
+    fn a_report_lists_problem_location_descriptors_and_advice() {
         let party = |submission, operand: &str| PartyLine {
             which: Which { submission, member: Some(1) },
             operand: operand.into(),
@@ -115,11 +120,13 @@ mod tests {
         };
         assert_eq!(
             report(Misuse::WriteAfterRead, &line),
-            "telpher: check: a descriptor writes bytes that another one in flight may not have read yet (write-after-read)\n    \
+            "telpher: check: a descriptor writes bytes that another one in flight may not have read yet \
+             (write-after-read)\n    \
              where: 64 bytes at 0x10; wq0.1, process 42, thread 43\n    \
              descriptor: destination 1 of #8[1] fill(dst=0x10)\n    \
              in flight: source 1 of #7[1] fill(dst=0x10)\n    \
-             do: wait for the first one's record before submitting the second; within a batch, set the fence flag of the second"
+             do: wait for the first one's record before submitting the second; within a batch, set the fence flag of \
+             the second"
         );
     }
 
@@ -150,7 +157,8 @@ mod tests {
         assert_eq!(
             first_lines(report(Misuse::NoRecordRequested)),
             [
-                "telpher: check: a descriptor requests no completion record, so its end is not reported (no-record-requested)",
+                "telpher: check: a descriptor requests no completion record, so its end is not reported \
+                 (no-record-requested)",
                 "    where: wq0.1, process 42, thread 43",
                 "    descriptor: #8 fill(dst=0x10)",
             ]

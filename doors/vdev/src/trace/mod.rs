@@ -152,7 +152,8 @@ impl Reporter {
         if lost > 0 {
             let _ = writeln!(
                 errors,
-                "telpher: the trace misses {lost} events: they came faster than they were written, or their process was killed"
+                "telpher: the trace misses {lost} events: they came faster than they were written, or their process \
+                 was killed"
             );
         }
         if let Some(sentence) = summary.misuse_sentence() {

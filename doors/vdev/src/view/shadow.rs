@@ -1,13 +1,13 @@
 //! The tree as real directories in the run directory, for the preloaded view.
 //!
 //! ```text
-//! /sys/bus/dsa/devices/wq0.0 ──► <run>/view/sys/bus/dsa/devices/wq0.0     a link with the same text, into the shadow
-//! tree
+//! /sys/bus/dsa/devices/wq0.0 ──► <run>/view/sys/bus/dsa/devices/wq0.0     a link with the same text
 //! ```
 //!
-//! Directories and links are real. Files are placeholders that the guest recognises by their path: an attribute has its
-//! permission bits and an empty page, a queue's node has the text `MAJOR:MINOR`, and a file outside /sys and /dev
-//! (/proc/cpuinfo) has its own text. A directory that the machine has too contains a marker file.
+//! Directories and links are real, and the links lead to entries of this tree. Files are placeholders that the guest
+//! recognises by their path: an attribute has its permission bits and an empty page, a queue's node has the text
+//! `MAJOR:MINOR`, and a file outside /sys and /dev (/proc/cpuinfo) has its own text. A directory that the machine has
+//! too contains a marker file.
 
 use crate::host::{Host, Watcher};
 use crate::kernel::Kernel;

@@ -1,4 +1,5 @@
-/* C programs' accesses to the driver's files, one function per case. DEVICES has the links to the device and its queues. */
+/* C programs' accesses to the driver's files, one function per case. DEVICES has the links to the device and its
+ * queues. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -288,10 +289,10 @@ static void streams(void)
 	REFUSES(fopen(DEVICES "/nothing", "r") ? 0 : -1, ENOENT);
 	file = fopen("/proc/cpuinfo", "r");
 	char line[4096];
-	int told = 0;
+	int found = 0;
 	while (fgets(line, sizeof line, file))
-		told |= strstr(line, "movdir64b") != NULL;
-	EXPECT(told && fclose(file) == 0);
+		found |= strstr(line, "movdir64b") != NULL;
+	EXPECT(found && fclose(file) == 0);
 }
 
 static void standard_output(void)

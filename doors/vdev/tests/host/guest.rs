@@ -148,7 +148,7 @@ impl Drop for Scratch {
 }
 
 /// Maps a received file for as long as the test runs.
-#[allow(unsafe_code, reason = "maps a lease as a guest does")]
+#[allow(unsafe_code, reason = "maps file memory as a guest does")]
 pub(crate) fn map<T: Sync>(file: &OwnedFd) -> &'static T {
     use rustix::mm::{MapFlags, ProtFlags, mmap};
     // SAFETY: a new mapping at an address that the kernel picks, of a file sealed at this size, never unmapped; the

@@ -1,8 +1,7 @@
 //! `--check`: finds misuse that a device does not report, because on hardware it only sometimes fails.
 //!
 //! ```text
-//! submitted() ─► instruction; record requested, aligned, cleared, unused? ─► hazards with descriptors in flight ─►
-//! checksums
+//! submitted() ─► instruction; record requested, aligned, cleared, unused? ─► hazards with others ─► checksums
 //!     │ the engine holds it for a while, so that the program has time for the mistakes that the check looks for
 //! may_begin() ─► contents and list unchanged?
 //! concluded() ─► its memory belongs to the program again, just before the record is written

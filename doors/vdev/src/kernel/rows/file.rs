@@ -1,5 +1,5 @@
-//! Attributes of an open file, `dsa!wqM.N/fileK`. Source: K612 `cdev.c`. [`Id::index`](super::super::attribute::Id) is the
-//! file's number.
+//! Attributes of an open file, `dsa!wqM.N/fileK`. Source: K612 `cdev.c`. [`Id::index`](super::super::attribute::Id) is
+//! the file's number.
 
 use super::super::attribute::{Attribute, line, read_only};
 use crate::tree::Errno;

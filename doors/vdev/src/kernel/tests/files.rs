@@ -66,9 +66,9 @@ fn a_child_and_an_executed_program_are_not_the_opener() {
     let mut kernel = enabled();
     let opened = kernel.open(SHARED, caller(10, 1)).unwrap();
     assert_eq!(kernel.attach(opened.open, caller(10, 1)), Ok(opened));
-    for stranger in [caller(11, 2), caller(10, 3), caller(10, 0)] {
-        assert_eq!(kernel.attach(opened.open, stranger), Err(Errno::PERM), "{stranger:?}");
-        assert_eq!(kernel.may_write(opened.open, stranger, false), Err(Errno::PERM), "{stranger:?}");
+    for other in [caller(11, 2), caller(10, 3), caller(10, 0)] {
+        assert_eq!(kernel.attach(opened.open, other), Err(Errno::PERM), "{other:?}");
+        assert_eq!(kernel.may_write(opened.open, other, false), Err(Errno::PERM), "{other:?}");
     }
 }
 

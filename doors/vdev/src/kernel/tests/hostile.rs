@@ -170,15 +170,18 @@ fn no_order_of_writes_breaks_the_driver() {
                 }
                 9 if !opens.is_empty() => {
                     let open = opens[chance.below(opens.len())];
-                    let who = caller(u32::try_from(chance.below(3)).unwrap(), chance.below(3) as u64);
+                    let caller = caller(u32::try_from(chance.below(3)).unwrap(), chance.below(3) as u64);
                     let report = Report {
                         kind: u32::try_from(chance.below(6)).unwrap(),
                         reserved: 0,
                         words: [chance.next(); 8],
                     };
                     let halts = report.kind == 4 && chance.below(8) > 0;
-                    let told = if halts { Ok(()) } else { kernel.report(open, &report) };
-                    format!("attach {open}: {:?}, report {told:?}", kernel.attach(open, who).map(|opened| opened.pasid))
+                    let reported = if halts { Ok(()) } else { kernel.report(open, &report) };
+                    format!(
+                        "attach {open}: {:?}, report {reported:?}",
+                        kernel.attach(open, caller).map(|opened| opened.pasid)
+                    )
                 }
                 10 if !opens.is_empty() => {
                     let open = opens.swap_remove(chance.below(opens.len()));

@@ -3,10 +3,10 @@
 mod attributes;
 mod binding;
 mod files;
-mod flavours;
 mod hostile;
 mod loading;
 mod readers;
+mod versions;
 
 use super::{Abi, Kernel};
 use crate::hardware::Hardware;

@@ -1,10 +1,9 @@
 //! The child's side: its own mount namespace, in which the driver's directories are mounted among the machine's.
 //!
 //! ```text
-//! own namespace ─► private mounts ─► file system on a private mount point ─► its descriptor to the host, which starts
-//! to serve
-//!               ─► directories replaced, the driver's mounted ─► private mount point left ─► "ready" to the host ─►
-//!               exec
+//! own namespace ─► private mounts ─► file system on a private mount point ─► its descriptor to the host, which serves
+//!               ─► directories replaced, the driver's mounted ─► private mount point left ─► "ready" to the host
+//!               ─► exec
 //! ```
 //!
 //! All of this runs between fork and exec: system calls on memory that was allocated before; nothing is allocated. The

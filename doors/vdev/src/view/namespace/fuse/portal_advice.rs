@@ -75,8 +75,8 @@ impl PortalAdvice {
             return None;
         }
         Some(format!(
-            "{} {}, and had {} open without submitting anything: it cannot map a portal (mmap answers ENODEV); let it submit by write(), or \
-             link it dynamically",
+            "{} {}, and had {} open without submitting anything: it cannot map a portal (mmap answers ENODEV); \
+             let it submit by write(), or link it dynamically",
             path.display(),
             obstacle.phrase(),
             self.node

@@ -1,5 +1,5 @@
-/* A static program without a guest, which sees the device only through files: it configures a queue by attributes and submits
- * by write(). A failed check prints a message and ends the program with code 1. */
+/* A static program without a guest, which sees the device only through files: it configures a queue by attributes and
+ * submits by write(). A failed check prints a message and ends the program with code 1. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,5 @@
-//! The attributes of each kernel version. Source: K612 `Documentation/ABI/stable/sysfs-driver-dma-idxd` (KernelVersion), change logs.
+//! The attributes of each kernel version. Source: K612 `Documentation/ABI/stable/sysfs-driver-dma-idxd`
+//! (KernelVersion), change logs.
 
 use super::*;
 use Abi::{V5_15, V6_1, V6_6, V6_12};
