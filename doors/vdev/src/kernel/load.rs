@@ -185,7 +185,7 @@ impl Loader<'_> {
         };
         let object = |item: &'v Json| match item {
             Json::Object(object) => Ok(object),
-            _ => Err(self.shape(format!("\"{name}\" contains something other than an object"))),
+            _ => Err(self.shape(format!("\"{name}\" has an entry that is not an object"))),
         };
         items.iter().map(object).collect()
     }

@@ -161,7 +161,7 @@ fn the_error_of_an_invalid_file_names_the_reason() {
         (r#"[{"dev":"dsa0","capabilities":"all"}]"#, "use spr, spr-fw2 or full"),
         (r#"[{"dev":"dsa0","capabilities":1}]"#, "is not a text"),
         (r#"[{"dev":"dsa0","groups":{}}]"#, "\"groups\" is not a list"),
-        (r#"[{"dev":"dsa0","groups":[1]}]"#, "no object"),
+        (r#"[{"dev":"dsa0","groups":[1]}]"#, "entry that is not an object"),
         (r#"[{"dev":"dsa0","groups":[{}]}]"#, "has no \"dev\""),
         (r#"[{"dev":"dsa0","groups":[{"dev":"group1.0"}]}]"#, "\"group1.0\" is no group of dsa0"),
         (r#"[{"dev":"dsa0","groups":[{"dev":"group0.4"}]}]"#, "\"group0.4\" is no group of dsa0"),
