@@ -1,4 +1,4 @@
-//! Why a program could not be started, or not with a library preloaded.
+//! Errors of starting a program, with or without a preloaded library.
 
 use rustix::io::Errno;
 use std::io;
@@ -8,84 +8,87 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// There is no such program, or no interpreter for it.
-    #[error("cannot find {}; give its path, or a name that PATH leads to", program.display())]
+    /// The program, or its interpreter, does not exist.
+    #[error("cannot find {}; give its path, or the name of a program in PATH", program.display())]
     NotFound {
-        /// What was looked for.
+        /// The missing file.
         program: PathBuf,
     },
-    /// It may not be executed, or cannot be.
+    /// The program may not be executed, or the system cannot execute it.
     #[error("cannot execute {}", program.display())]
     NotExecutable {
-        /// What was tried.
+        /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A 32-bit program.
-    #[error("{} is a 32-bit program; what would be preloaded is for 64-bit programs", program.display())]
+    /// The program is a 32-bit program.
+    #[error("{} is a 32-bit program; telpher preloads its library into 64-bit programs only", program.display())]
     ThirtyTwoBit {
-        /// Which.
+        /// The program.
         program: PathBuf,
     },
-    /// A program for another processor.
-    #[error("{} is for another processor (ELF machine {machine}); this is for x86-64", program.display())]
+    /// The program is for another processor.
+    #[error("{} is for another processor (ELF machine {machine}); telpher runs x86-64 programs only", program.display())]
     OtherMachine {
-        /// Which.
+        /// The program.
         program: PathBuf,
         /// Its ELF machine number.
         machine: u16,
     },
-    /// A program that gains rights when it is executed.
+    /// The program gains rights when it is executed.
     #[error(
         "{} gains rights when executed ({how}), so nothing can be preloaded into it; run telpher itself as the user \
          whose rights it needs",
         program.display()
     )]
     GainsRights {
-        /// Which.
+        /// The program.
         program: PathBuf,
         /// setuid, setgid or capabilities.
         how: &'static str,
     },
-    /// Nothing can be preloaded into the program, and nothing else will do.
+    /// Nothing can be preloaded into the program, and the command needs a preloaded library.
     #[error("{} {why}, so nothing can be preloaded into it; link it dynamically", program.display())]
     Unpreloadable {
-        /// Which.
+        /// The program.
         program: PathBuf,
-        /// Why not, as a verb phrase.
+        /// The reason, as a verb phrase.
         why: &'static str,
     },
-    /// No directory is fit for what this user's runs keep.
+    /// No directory is suitable for the files of this user's runs.
     #[error(
-        "cannot keep what a run needs in any of: {tried}; set TELPHER_RUNTIME_DIR to a directory that you alone may write to"
+        "no suitable directory for the files of a run: {tried}; set TELPHER_RUNTIME_DIR to a directory that only you \
+         may write to"
     )]
     Directory {
-        /// Each place with the reason.
+        /// Each directory that was tried, with the reason for refusing it.
         tried: String,
     },
-    /// The directory that the user has named is not fit.
+    /// The directory that the user named is not suitable.
     #[error(
-        "cannot keep what a run needs in TELPHER_RUNTIME_DIR: {tried}; name a directory that you alone may write to"
+        "TELPHER_RUNTIME_DIR is not suitable for the files of a run: {tried}; name a directory that only you may \
+         write to"
     )]
     NamedDirectory {
-        /// The place with the reason.
+        /// The directory, with the reason for refusing it.
         tried: String,
     },
-    /// The system refused something else.
+    /// The system refused another operation.
     #[error("cannot {attempt}")]
     System {
-        /// What was attempted.
+        /// The operation, as a verb phrase.
         attempt: &'static str,
-        /// What it said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl LaunchError {
-    /// The exit code. As a shell's: 127 if there is no such program, and 126 if it cannot be executed. 125 if telpher failed.
+    /// The exit code. As in a shell, 127 if the program does not exist and 126 if it cannot be executed. 125 if telpher
+    /// itself failed.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -99,7 +102,7 @@ impl LaunchError {
         }
     }
 
-    /// What the system refused.
+    /// Builds the error for an operation that the system refused.
     pub fn system<E: Into<io::Error>>(attempt: &'static str) -> impl FnOnce(E) -> LaunchError {
         move |source| LaunchError::System { attempt, source: source.into() }
     }

@@ -1,7 +1,8 @@
-//! The file that is preloaded: one for each build, in the [user's directory](crate::UserDirectory), never replaced and never removed.
+//! The preloaded library's file: one per build, in the [user's directory](crate::UserDirectory), never replaced or
+//! removed.
 //!
-//! A program that was started in a run keeps its path in `LD_PRELOAD`, also after the run has ended, and so do all programs it
-//! executes. Each of them finds the same file there for as long as the machine is up.
+//! A program that was started in a run keeps the file's path in `LD_PRELOAD` after the run has ended, and so do all
+//! programs that it executes. Each of them finds the same file there until the machine is shut down.
 
 use crate::error::LaunchError;
 use crate::sanitizer;
@@ -17,33 +18,33 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use telpher_interpose::exec::{Name, Wanted};
 
-/// The loader's list of what to load first.
+/// The environment variable with the libraries that the dynamic linker loads first.
 pub const PRELOAD: &str = "LD_PRELOAD";
 
-/// All may load it, and it is never written to again.
+/// Every user may load the file, and it is never written again.
 const IMAGE_MODE: Mode = Mode::from_raw_mode(0o555);
 
-/// A library that is preloaded.
+/// A library to preload.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
-    /// What its file is called, before the hash: `telpher-run`.
+    /// The first part of its file name, before the hash: `telpher-run`.
     pub name: &'static str,
-    /// The shared object.
+    /// The contents of the shared object.
     pub bytes: &'a [u8],
 }
 
 impl Image<'_> {
-    /// The name of its file.
+    /// Returns the name of its file.
     fn file_name(&self) -> String {
         let mut hasher = DefaultHasher::new();
         hasher.write(self.bytes);
         format!("{}-{:016x}.so", self.name, hasher.finish())
     }
 
-    /// Path of its file, which is made if this build has not been run before.
+    /// Returns the path of the library's file. Writes the file if this build has not run before.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn place(&self, user: &UserDirectory) -> Result<PathBuf, LaunchError> {
         let name = self.file_name();
         let place = || -> Result<(), Errno> {
@@ -52,18 +53,19 @@ impl Image<'_> {
                 return Ok(());
             }
             match self.write(directory, &name) {
-                // Another start of this user was quicker.
+                // Another process of this user created the file first.
                 Err(Errno::EXIST) if self.is_there(directory, &name)? => Ok(()),
-                // Not this build's bytes: only the user himself can have changed them. Programs that have the old file mapped keep it.
+                // The contents differ. Only this user can have changed the file. Programs that have mapped the old file
+                // keep it.
                 Err(Errno::EXIST) => self.replace(directory, &name),
                 done => done,
             }
         };
-        place().map_err(LaunchError::errno("write the library that is preloaded"))?;
+        place().map_err(LaunchError::errno("write the preloaded library"))?;
         Ok(user.path().join(name))
     }
 
-    /// True if the file is there, whole, and this user's.
+    /// True if the file exists, is complete and belongs to this user.
     fn is_there(&self, directory: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match openat(directory, name, flags, Mode::empty()) {
@@ -92,7 +94,7 @@ impl Image<'_> {
         Ok(true)
     }
 
-    /// Writes the file whole before it has its name.
+    /// Writes the whole file before it gets its name.
     fn write(&self, directory: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
         match openat(directory, ".", OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::RWXU) {
             Ok(file) => {
@@ -100,7 +102,7 @@ impl Image<'_> {
                 let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
                 linkat(CWD, &unnamed, directory, name, AtFlags::SYMLINK_FOLLOW)
             }
-            // Some file systems have no files without a name.
+            // Some file systems do not support files without a name.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 self.write_beside(directory, |beside| linkat(directory, beside, directory, name, AtFlags::empty()))
             }
@@ -112,14 +114,14 @@ impl Image<'_> {
         self.write_beside(directory, |beside| renameat(directory, beside, directory, name))
     }
 
-    /// Writes the file under another name, has `settle` give it its own, and takes the other away.
+    /// Writes the file under a temporary name, calls `settle` to give it its own name, and removes the temporary name.
     fn write_beside(
         &self,
         directory: BorrowedFd<'_>,
         settle: impl FnOnce(&str) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let beside = format!(".{}-{}", self.name, std::process::id());
-        // Left by a process of this number that was killed.
+        // A process with the same number may have been killed and have left its temporary file.
         let _ = unlinkat(directory, &beside, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(directory, &beside, flags, Mode::RWXU)?;
@@ -137,8 +139,9 @@ impl Image<'_> {
     }
 }
 
-/// The value of `LD_PRELOAD` for a program whose binary this is: the file before what is `present`, but behind a sanitizer's runtime. A run within a run has the
-/// inner one's file only: a process cannot have two of a kind.
+/// Returns the value of `LD_PRELOAD` for a program with the given `binary`: our file comes before the `present`
+/// entries, but after a sanitizer's runtime.
+/// In a run within a run, only the inner run's file stays: a process cannot have two of the same kind.
 pub fn preload(image: &Path, name: &str, binary: &Path, present: Option<&OsStr>) -> OsString {
     let of_a_run = |entry: &&[u8]| {
         let file = entry.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
@@ -151,6 +154,6 @@ pub fn preload(image: &Path, name: &str, binary: &Path, present: Option<&OsStr>)
     let first = sanitizer::runtime(binary);
     let wanted = Wanted { image: image.as_os_str().as_bytes(), first: first.as_ref().map(Name::as_bytes) };
     let mut list = Vec::new();
-    wanted.compose(&others.join(&b':'), &mut |piece| list.extend_from_slice(piece));
+    wanted.compose(&others.join(&b':'), &mut |part| list.extend_from_slice(part));
     OsString::from_vec(list)
 }

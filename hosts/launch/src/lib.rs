@@ -1,13 +1,14 @@
-//! Starts programs that are not ours with a library of ours in them, and waits for them: what `telpher run` and `telpher tier run` share.
+//! Starts other people's programs with a library of ours preloaded, and waits for them. `telpher run` and `telpher tier
+//! run` share it.
 //!
 //! ```text
-//! user_directory ─► image           the library's file: one a build, stays
-//!        └────────► run_directory   one a run; the sweeper removes it, however the run ends
+//! user_directory ─► image           the library's file: one per build, never removed
+//!        └────────► run_directory   one per run; the sweeper removes it, however the run ends
 //! program           which file is executed, and whether a library can be preloaded into it
-//! sanitizer         what must be loaded before the library
+//! sanitizer         the runtime that must be loaded before the library
 //! libraries         the libraries themselves, built by build.rs and carried in the binary
-//! signals, standard what the program inherits is what telpher was given
-//! spawn ─► wait     the program, what it leaves running, and when waiting ends
+//! signals, standard the program inherits the signal mask and the closed descriptors that telpher was started with
+//! spawn ─► wait     the program, its descendants, and when waiting ends
 //! ```
 #![deny(unsafe_code)]
 

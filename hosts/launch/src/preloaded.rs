@@ -1,4 +1,4 @@
-//! Runs a program with a library preloaded into it, and no device: what `telpher tier run` needs.
+//! Runs a program with a preloaded library and without a device, for `telpher tier run`.
 
 use crate::error::LaunchError;
 use crate::image::{Image, PRELOAD, preload};
@@ -15,26 +15,27 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// A program, and what is preloaded into it and into every dynamically linked program it starts.
+/// A program and the library that is preloaded into it and into every dynamically linked program it starts.
 #[derive(Debug)]
 pub struct Preloaded<'a> {
-    /// Searched in PATH.
+    /// The program; a name without a slash is searched for in PATH.
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// What is preloaded.
+    /// The library to preload.
     pub image: Image<'a>,
-    /// A variable of the program's environment.
+    /// A variable that is added to the program's environment: name and value.
     pub variable: (&'static str, OsString),
     /// How long to wait after the first SIGTERM; [`GRACE`](crate::GRACE) is usual.
     pub grace: Duration,
 }
 
 impl Preloaded<'_> {
-    /// Runs it to its end, and until what it has left running has ended, too. Returns its exit code; 128 + N if signal N ended it.
+    /// Runs the program and waits until it and its descendants have ended. Returns its exit code, or 128 + N if signal
+    /// N ended it.
     ///
-    /// To be called by a process with one thread and no other children: signals to the process are handed on to the program, and whatever
-    /// its descendants orphan becomes a child of this process.
+    /// Call this from a process with one thread and no other children. Signals to the process are forwarded to the
+    /// program. Orphaned descendants of the program become children of this process.
     ///
     /// # Errors
     /// If the program cannot be run, or nothing can be preloaded into it.
@@ -44,7 +45,7 @@ impl Preloaded<'_> {
             return Err(LaunchError::Unpreloadable { program: program.path, why });
         }
         let image = self.image.place(user)?;
-        let signals = Signals::take().map_err(LaunchError::system("take signals"))?;
+        let signals = Signals::take().map_err(LaunchError::system("receive signals"))?;
         let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let mut command = Command::new(&program.path);
         command.arg0(&self.program).args(&self.args).env(self.variable.0, &self.variable.1);
@@ -57,19 +58,19 @@ impl Preloaded<'_> {
         let ended = family.wait();
         family.wait_for_others(|left| {
             say(format_args!(
-                "{} has ended; what it left running goes on: {left}; ^C ends this",
+                "{} has ended; processes it started still run: {left}; press ^C to stop waiting",
                 program.path.display()
             ));
         });
         let running = family.running();
         if family.is_over() && !running.is_empty() {
-            say(format_args!("{} s after SIGTERM these still run: {running}", self.grace.as_secs_f64()));
+            say(format_args!("{} s after SIGTERM these processes still run: {running}", self.grace.as_secs_f64()));
         }
         Ok(ended.map_or(Ended::STILL_RUNNING, Ended::code))
     }
 }
 
-/// A sentence for the user, beside what the program prints. Standard error may be closed; then it is lost.
+/// Prints a message for the user on standard error. If standard error is closed, the message is lost.
 fn say(sentence: Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "telpher: {sentence}");
 }

@@ -1,4 +1,5 @@
-//! What kind of program is to be run, from its first bytes: who can have the preloaded part, and who cannot be served.
+//! Finds a program and determines its kind from its first bytes: whether it can run, and whether a library can be
+//! preloaded.
 
 use crate::error::LaunchError;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, stat};
@@ -9,27 +10,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Interpreters of interpreters that are followed. Source: Linux `fs/exec.c`, exec_binprm(): five.
+/// Most interpreters of interpreters that are followed. Source: Linux `fs/exec.c`, exec_binprm(): five.
 const MAX_INTERPRETERS: usize = 5;
-/// Bytes of a file that the system looks at. Source: Linux `include/uapi/linux/binfmts.h`, BINPRM_BUF_SIZE.
+/// Bytes of a file that the kernel examines. Source: Linux `include/uapi/linux/binfmts.h`, BINPRM_BUF_SIZE.
 const HEAD_BYTES: usize = 256;
 
-/// A program that can be executed here.
+/// A program that can be executed on this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
     /// The file to execute.
     pub path: PathBuf,
-    /// The file that runs in the end: the interpreter of a script.
+    /// The file that the kernel runs in the end: for a script, its interpreter.
     pub binary: PathBuf,
-    /// Why nothing can be preloaded into it, or no use would come of it, as a verb phrase.
+    /// Why preloading is impossible or useless, as a verb phrase.
     pub unpreloadable: Option<&'static str>,
 }
 
 impl Program {
-    /// Finds a program as a shell does, and looks at it.
+    /// Finds a program as a shell does, and examines it.
     ///
     /// # Errors
-    /// If there is none, or it cannot be executed on the virtual device.
+    /// If the program does not exist, or cannot be executed on the virtual device.
     pub fn find(name: &OsStr, search: Option<&OsStr>) -> Result<Self, LaunchError> {
         let path = locate(name, search)?;
         let mut binary = path.clone();
@@ -47,7 +48,8 @@ impl Program {
                     gains_rights(&binary)?;
                     return Ok(Program { path, binary, unpreloadable });
                 }
-                // Neither: a shell takes it for a script of its own, and so does execvp().
+                // Neither a script with an interpreter nor ELF: a shell runs the file as a shell script, and so does
+                // execvp().
                 _ => binary = PathBuf::from("/bin/sh"),
             }
         }
@@ -59,7 +61,7 @@ fn unreadable(path: &Path, source: io::Error) -> LaunchError {
     LaunchError::NotExecutable { program: path.into(), source }
 }
 
-/// The file of a name: itself if it has a slash, else the first executable one on the search path.
+/// Resolves a program's name: a name with a slash is a path; other names are searched for in PATH.
 fn locate(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
@@ -70,7 +72,7 @@ fn locate(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, LaunchError> 
         };
     }
     let mut refused = None;
-    // Source: POSIX: an empty part is the working directory. Without PATH: glibc's default.
+    // Source: POSIX: an empty entry is the working directory. Without PATH: glibc's default.
     let search = search.unwrap_or(OsStr::new("/bin:/usr/bin"));
     for directory in search.as_bytes().split(|byte| *byte == b':').filter(|_| !name.is_empty()) {
         let directory = if directory.is_empty() { b"." } else { directory };
@@ -101,7 +103,7 @@ fn open(path: &Path) -> Result<File, LaunchError> {
     })
 }
 
-/// Fills the buffer as far as the file goes.
+/// Fills the buffer up to the end of the file; returns the bytes read.
 fn read(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < into.len() {
@@ -115,14 +117,14 @@ fn read(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
     Ok(done)
 }
 
-/// The interpreter that a script's first line names.
+/// Returns the interpreter that a script's first line names.
 fn interpreter(head: &[u8]) -> Option<PathBuf> {
     let line = head[2..].split(|byte| *byte == b'\n').next()?;
     let name = line.split(|byte| matches!(byte, b' ' | b'\t' | b'\0')).find(|word| !word.is_empty())?;
     Some(PathBuf::from(OsString::from(OsStr::from_bytes(name))))
 }
 
-/// Little-endian number of some bytes; `None` past the end.
+/// Reads a little-endian number of N bytes; `None` past the end.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let part: [u8; N] = bytes.get(at..at + N)?.try_into().ok()?;
     let mut whole = [0; 8];
@@ -130,14 +132,14 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(whole))
 }
 
-/// What stands in an ELF file's program headers. Source: ELF-64 object file format, version 1.5.
+/// Reads an ELF file's program headers. Source: ELF-64 object file format, version 1.5.
 fn examine(path: &Path, file: &File, head: &[u8]) -> Result<Option<&'static str>, LaunchError> {
     const CLASS_64: u8 = 2;
     const X86_64: u64 = 62;
     const I386: u64 = 3;
     const INTERPRETER: u64 = 3;
     const NOTE: u64 = 4;
-    /// Most bytes of headers that the system takes. Source: Linux `fs/binfmt_elf.c`, load_elf_phdrs().
+    /// Most bytes of headers that the kernel accepts. Source: Linux `fs/binfmt_elf.c`, load_elf_phdrs().
     const MOST: u64 = 65536;
     let broken = || unreadable(path, io::Error::from_raw_os_error(libc::ENOEXEC));
     let field = |value: Option<u64>| value.ok_or_else(broken);
@@ -169,7 +171,7 @@ fn examine(path: &Path, file: &File, head: &[u8]) -> Result<Option<&'static str>
         content.truncate(len);
         match kind {
             INTERPRETER => interpreter = Some(content),
-            // A note of length 4, any description, type 4, of "Go": its build identifier.
+            // A note of length 4, any description, type 4, name "Go": the build identifier.
             _ => is_go |= number::<4>(&content, 0) == Some(4) && content.get(12..16) == Some(b"Go\0\0"),
         }
     }
@@ -183,13 +185,13 @@ fn examine(path: &Path, file: &File, head: &[u8]) -> Result<Option<&'static str>
     })
 }
 
-/// Refuses what the system executes in a way that ignores LD_PRELOAD (AT_SECURE).
+/// Refuses a program that the kernel executes with AT_SECURE, because the dynamic linker then ignores LD_PRELOAD.
 fn gains_rights(path: &Path) -> Result<(), LaunchError> {
     let found = stat(path).map_err(|errno| unreadable(path, errno.into()))?;
     let how = rights_gained(&found, rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let mut capabilities = [0; 64];
     let mut has_capabilities = || {
-        // Root has them already.
+        // Root already has every capability.
         !rustix::process::getuid().is_root()
             && rustix::fs::getxattr(path, "security.capability", &mut capabilities).is_ok_and(|len| len > 0)
     };
@@ -201,7 +203,7 @@ fn gains_rights(path: &Path) -> Result<(), LaunchError> {
 
 fn rights_gained(found: &Stat, user: u32, group: u32) -> Option<&'static str> {
     const SETUID: u32 = 0o4000;
-    // Without the group's execute bit it means mandatory locking.
+    // Without the group's execute bit, setgid means mandatory locking.
     const SETGID: u32 = 0o2010;
     if found.st_mode & SETUID != 0 && found.st_uid != user {
         Some("setuid")
@@ -217,7 +219,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A folder of one test's own, gone with it.
+    /// A temporary folder for one test; removed when dropped.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -241,7 +243,7 @@ mod tests {
         }
     }
 
-    /// A header without program headers behind it.
+    /// Builds an ELF header without program headers.
     fn elf(class: u8, machine: u8) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         bytes[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', class]);
@@ -249,7 +251,7 @@ mod tests {
         bytes
     }
 
-    /// One program header for each, with its content behind all.
+    /// Builds an ELF file with one program header per segment and the segments' contents after all headers.
     fn with_segments(segments: &[(u8, &[u8])]) -> Vec<u8> {
         let mut bytes = elf(2, 62);
         bytes[56] = u8::try_from(segments.len()).unwrap();
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_executed_is_told_apart_from_what_is_not_there() {
+    fn a_file_that_may_not_be_executed_differs_from_a_missing_file() {
         let scratch = Scratch::new("executed");
         let path = scratch.file("plain", &elf(2, 62), 0o644);
         let search = path.parent().unwrap().as_os_str();
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_lead_to_who_interprets_them() {
+    fn the_binary_of_a_script_is_its_interpreter() {
         let scratch = Scratch::new("scripts");
         let script = scratch.file("script", b"#! /bin/sh -e\nexit\n", 0o755);
         let outer = scratch.file("outer", format!("#!{}\n", script.display()).as_bytes(), 0o755);
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_programs_are_refused_by_what_they_are() {
+    fn programs_for_other_machines_are_refused_with_their_kind() {
         let scratch = Scratch::new("machines");
         assert!(matches!(find(&scratch.file("i386", &elf(1, 3), 0o755)), Err(LaunchError::ThirtyTwoBit { .. })));
         assert!(matches!(find(&scratch.file("x32", &elf(1, 62), 0o755)), Err(LaunchError::ThirtyTwoBit { .. })));
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn into_some_programs_nothing_can_be_preloaded() {
+    fn static_go_and_musl_programs_are_unpreloadable() {
         let scratch = Scratch::new("preloaded");
         let note = [4, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, b'G', b'o', 0, 0];
         let loader: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
@@ -337,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_gained_from_others_only() {
+    fn setuid_gains_rights_only_if_another_user_owns_the_file() {
         let status = |mode, uid, gid| {
             let mut found = stat("/").unwrap();
             (found.st_mode, found.st_uid, found.st_gid) = (mode, uid, gid);

@@ -1,4 +1,5 @@
-//! A run's own directory: made for one run in the [user's directory](crate::UserDirectory), gone with it, however it ends.
+//! A run's own directory: created for one run in the [user's directory](crate::UserDirectory), removed when the run
+//! ends, however it ends.
 
 use crate::error::LaunchError;
 use crate::sweeper::Sweeper;
@@ -11,17 +12,18 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Longest path. A socket's address has 108 bytes and ends with a zero, and the preloaded part keeps room for this much.
+/// Longest path in bytes. A socket address has 108 bytes including the final zero, and the preloaded library reserves
+/// this much.
 pub(super) const LONGEST: usize = 96;
 
-/// Longest path of the directory in which run directories are: what a name takes besides is `/tier-`, a process number of at most ten
-/// digits, and `-` with eight hexadecimal digits.
+/// Longest path of the parent directory. A run directory's name takes `/tier-`, a process number of at most ten digits,
+/// and `-` with eight hexadecimal digits.
 pub(super) const LONGEST_PARENT: usize = LONGEST - 25;
 
-/// Opens a directory itself, not what a link of its name leads to.
+/// Flags that open a directory itself and refuse a symbolic link to it.
 pub(super) const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Which command a run directory is of.
+/// The command that a run directory belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunKind {
     /// `telpher run`.
@@ -31,10 +33,10 @@ pub enum RunKind {
 }
 
 impl RunKind {
-    /// All of them.
+    /// All kinds.
     pub(super) const ALL: [RunKind; 2] = [RunKind::Device, RunKind::Tier];
 
-    /// What names of such directories begin with.
+    /// The prefix of the names of such directories.
     pub(super) const fn prefix(self) -> &'static str {
         match self {
             RunKind::Device => "run-",
@@ -43,19 +45,20 @@ impl RunKind {
     }
 }
 
-/// A directory of this run's own.
+/// The directory of one run.
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
     name: String,
-    /// Removes it: at the end, and if this process is killed.
+    /// Removes the directory when the run ends, also if this process is killed.
     _sweeper: Sweeper,
-    /// Locked as long as this process lives: the sweeper of another run may remove an unlocked directory.
+    /// Locked while this process lives: the sweeper of another run may remove an unlocked directory.
     _lock: OwnedFd,
 }
 
 impl RunDirectory {
-    /// Makes one, and has the remains of this user's earlier runs removed. To be called while the process has one thread.
+    /// Creates the directory, and starts the removal of leftover directories of this user's earlier runs. Call this
+    /// while the process has one thread.
     ///
     /// # Errors
     /// If the system refuses it.
@@ -65,24 +68,27 @@ impl RunDirectory {
                 return Ok(made);
             }
         };
-        create().map_err(LaunchError::errno("make a directory for this run"))
+        create().map_err(LaunchError::errno("create a directory for this run"))
     }
 
-    /// `None` if the directory was removed before it was locked: by a run in another PID namespace, which cannot see this process.
+    /// Returns `None` if the directory was removed before it was locked: by a run in another PID namespace, which
+    /// cannot see this process.
     fn create_once(user: &UserDirectory, kind: RunKind) -> Result<Option<Self>, Errno> {
         let mut random = [0; 4];
         rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()))?;
         let name = format!("{}{}-{:08x}", kind.prefix(), std::process::id(), u32::from_ne_bytes(random));
         let base = user.descriptor();
         let own = CString::new(name.as_str()).map_err(|_| Errno::INVAL)?;
-        // Before there is anything to sweep: killed at any later moment, this process leaves nothing.
+        // The sweeper starts before the directory exists: if this process is killed at any later moment, nothing is
+        // left behind.
         let sweeper = Sweeper::start(base, &own)?;
         mkdirat(base, &name, Mode::RWXU)?;
         let lock = match openat(base, &name, OPEN, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
             lock => lock?,
         };
-        // Another run's sweeper, or `tier top`, has the lock for the moment in which it asks whether this run lives.
+        // Another run's sweeper, or `tier top`, holds the lock for the moment in which it checks whether this run is
+        // alive.
         rustix::io::retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
         if fstat(&lock)?.st_nlink == 0 {
             return Ok(None);
@@ -90,19 +96,19 @@ impl RunDirectory {
         Ok(Some(RunDirectory { path: user.path().join(&name), name, _sweeper: sweeper, _lock: lock }))
     }
 
-    /// Where it is.
+    /// The directory's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its last part, unique on this machine.
+    /// The last component of the path, unique on this machine.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The directories of this user's runs that go on, in the order of their names.
+    /// The directories of this user's active runs, sorted by name.
     #[must_use]
     pub fn running(kind: RunKind) -> Vec<PathBuf> {
         UserDirectory::existing().iter().flat_map(|user| running_in(user, kind)).collect()
@@ -110,7 +116,7 @@ impl RunDirectory {
 }
 
 fn running_in(user: &UserDirectory, kind: RunKind) -> Vec<PathBuf> {
-    // A descriptor of its own: reading moves the offset.
+    // A separate descriptor: reading moves the offset.
     let Ok(directory) = openat(user.descriptor(), ".", OPEN, Mode::empty()) else { return Vec::new() };
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut entries = RawDir::new(&directory, &mut buffer);

@@ -1,4 +1,4 @@
-//! Signals while a program runs: taken one by one instead of ending the host.
+//! Signals while a program runs: received one by one instead of ending this process.
 #![allow(unsafe_code, reason = "sigprocmask, signalfd, and a closure between fork and exec")]
 
 use std::io;
@@ -7,19 +7,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Signals that are taken: what ends a process from outside, what programs use among themselves, and news of children.
+/// The signals that are received: those that end a process from outside, those that programs send each other, and
+/// SIGCHLD.
 const TAKEN: [libc::c_int; 7] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGCHLD];
 
-/// A signal that came.
+/// A received signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Came {
     pub signal: i32,
-    /// Who sent it; `None` if the terminal did, to all of the foreground.
+    /// The sending process; `None` if the terminal sent it, to the whole foreground group.
     pub sender: Option<u32>,
 }
 
-/// The signals are taken as long as this exists, in the thread that made it and in those it starts meanwhile.
+/// Blocks the signals while it exists, in the thread that created it and in threads that this one starts.
 #[derive(Debug)]
 pub struct Signals {
     descriptor: OwnedFd,
@@ -27,15 +28,15 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to take signals.
+    /// Starts to receive signals.
     ///
     /// # Errors
-    /// For want of descriptors.
+    /// If no descriptor is available.
     pub fn take() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: `sigemptyset` makes the set a value, `pthread_sigmask` the mask before; the descriptor is new and owned by
-        // nobody else.
+        // SAFETY: `sigemptyset` initialises the set, `pthread_sigmask` the previous mask. The descriptor is new, so no
+        // other code owns it.
         unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in TAKEN {
@@ -53,11 +54,11 @@ impl Signals {
         }
     }
 
-    /// The next signal that has come, if any.
+    /// Returns the next pending signal, if any.
     pub fn next(&self) -> Option<Came> {
         let mut information = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: the kernel writes a whole structure or nothing; it is read only if it was whole.
+        // SAFETY: the kernel writes a whole structure or nothing; it is read only if a whole one was written.
         let information = unsafe {
             let read = libc::read(self.descriptor.as_raw_fd(), information.as_mut_ptr().cast(), size);
             if usize::try_from(read) != Ok(size) {
@@ -69,16 +70,16 @@ impl Signals {
         Some(Came { signal, sender: (information.ssi_code != libc::SI_KERNEL).then_some(information.ssi_pid) })
     }
 
-    /// Readable when a signal has come.
+    /// A descriptor that is readable while a signal is pending.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
-    /// Gives a command's process the signal mask, and the limit of open files, that this one had before.
+    /// Restores in a command's process the signal mask from before `take`, and sets its limit of open files.
     pub fn restore_in(&self, command: &mut Command, files: rustix::process::Rlimit) {
         let before = self.before;
         let restore = move || {
-            // SAFETY: a mask of this closure's own.
+            // SAFETY: the closure owns the mask.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
             rustix::process::setrlimit(rustix::process::Resource::Nofile, files)?;
             Ok(())
@@ -90,9 +91,9 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // What came and was not taken is not wanted any more: the program it was for has ended.
+        // Signals that are still pending were for the program, which has ended; they are discarded.
         while self.next().is_some() {}
-        // SAFETY: the mask that `pthread_sigmask` has told.
+        // SAFETY: the mask that `pthread_sigmask` returned.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
     }
 }

@@ -1,4 +1,4 @@
-//! Starting the program's process.
+//! Starts the program's process.
 
 use crate::error::LaunchError;
 use crate::program::Program;
@@ -9,18 +9,18 @@ use std::process::Command;
 /// Starts the program.
 ///
 /// # Errors
-/// If the system does not execute it.
+/// If the system does not execute the program.
 pub fn spawn(mut command: Command, program: &Program) -> Result<Pid, LaunchError> {
     let child = command.spawn().map_err(|source| refused(source, program))?;
     pid(child.id(), program)
 }
 
-/// The number of a child.
+/// The process number of a child.
 pub fn pid(child: u32, program: &Program) -> Result<Pid, LaunchError> {
     Pid::from_raw(child.cast_signed()).ok_or(LaunchError::NotFound { program: program.path.clone() })
 }
 
-/// Why the system has not executed the program.
+/// Builds the error for a program that the system did not execute.
 pub fn refused(source: io::Error, program: &Program) -> LaunchError {
     match source.kind() {
         io::ErrorKind::NotFound => LaunchError::NotFound { program: program.path.clone() },

@@ -1,40 +1,40 @@
-//! Standard descriptors that were closed when this process began (`>&-` in a shell).
+//! Standard descriptors that were closed when this process started (`>&-` in a shell).
 //!
-//! Rust's runtime opens /dev/null in their place before `main`, so that no other file takes their numbers. A program that is started
-//! must find them closed, as it would without telpher: they are looked at before the runtime begins.
+//! Before `main`, Rust's runtime opens /dev/null in their place, so that no other file gets their numbers. A program
+//! that we start must find them closed, as it would without telpher. So they are checked before the runtime starts.
 #![allow(unsafe_code, reason = "a function that the dynamic linker calls, and one between fork and exec")]
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A bit for each of the descriptors 0, 1 and 2.
+/// One bit for each of the descriptors 0, 1 and 2.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 #[used]
-// SAFETY: the section holds addresses of functions that take no arguments they must have; this one only makes system calls.
+// SAFETY: the section holds addresses of functions that need no arguments; this function only makes system calls.
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
 
 extern "C" fn look() {
     for descriptor in 0..3 {
-        // SAFETY: asks for a descriptor's flags.
+        // SAFETY: F_GETFD only reads a descriptor's flags.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
-            // Relaxed: there is one thread.
+            // Relaxed: only one thread exists.
             CLOSED.fetch_or(1 << descriptor, Ordering::Relaxed);
         }
     }
 }
 
-/// Closes in a command's process the standard descriptors that were closed when this process began.
+/// Closes in a command's process the standard descriptors that were closed when this process started.
 pub fn leave_closed(command: &mut Command) {
-    // The reference keeps the linker from leaving the function out.
+    // This reference keeps the linker from removing the function.
     std::hint::black_box(&LOOK);
     // Relaxed: written before `main`.
     let closed = CLOSED.load(Ordering::Relaxed);
     let close = move || {
         for descriptor in (0..3).filter(|descriptor| closed & 1 << descriptor != 0) {
-            // SAFETY: what Rust's runtime has opened in place of a closed descriptor, and no code in this child uses.
+            // SAFETY: Rust's runtime opened this descriptor in place of a closed one, and no code in the child uses it.
             unsafe { libc::close(descriptor) };
         }
         Ok(())

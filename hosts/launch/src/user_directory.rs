@@ -1,17 +1,17 @@
-//! The directory in which one user's runs keep their state and the files that are preloaded.
+//! The directory for one user's run directories and preloaded files.
 //!
-//! Programs of a run hold paths into it for as long as they live, also after the run has ended. So no other user may ever be able to
-//! create, replace or remove what such a path names:
+//! Programs of a run keep paths into it as long as they live, also after the run has ended. So no other user may be
+//! able to create, replace or remove a file at such a path. Candidates, in this order:
 //!
 //! ```text
-//! $TELPHER_RUNTIME_DIR              if it is set, and no other
+//! $TELPHER_RUNTIME_DIR              if it is set; then the only candidate
 //! /run/telpher/0                    root
 //! $XDG_RUNTIME_DIR/telpher          other users
-//! /dev/shm/telpher-<uid>-<random>   where these cannot be had; made like mkdtemp(3) does, and found again by its owner
+//! /dev/shm/telpher-<uid>-<random>   if none above is available; created like mkdtemp(3), found again by its owner
 //! /tmp/telpher-<uid>-<random>
 //! ```
 //!
-//! Owner and mode are checked at each start. The directory is never removed, and neither is what is preloaded.
+//! Owner and mode are checked at each start. Neither the directory nor the preloaded files are ever removed.
 
 use crate::error::LaunchError;
 use crate::run_directory::{LONGEST_PARENT, OPEN};
@@ -24,17 +24,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Names the directory in place of all others.
+/// The environment variable that names the directory and excludes all other candidates.
 pub const VARIABLE: &str = "TELPHER_RUNTIME_DIR";
 
-/// Write permission of others than the owner.
+/// Write permission for users other than the owner.
 const OTHERS_WRITE: u32 = 0o022;
-/// In such a directory a user removes and renames only what is his own.
+/// In a directory with this bit, users can remove and rename only their own entries.
 const STICKY: u32 = 0o1000;
-/// All may look what is in it, and its owner alone may change that.
+/// Every user may read the directory; only its owner may change it.
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Why a place is not fit.
+/// Why a candidate is not suitable.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 enum Unfit {
     #[error("{0}")]
@@ -47,18 +47,18 @@ enum Unfit {
     NoExec,
     #[error("its path is longer than {most} bytes")]
     Long { most: usize },
-    #[error("its path has a blank, ':' or '$', which LD_PRELOAD cannot have")]
+    #[error("its path has a blank, ':' or '$', which LD_PRELOAD cannot contain")]
     Characters,
     #[error("its path is not absolute")]
     Relative,
 }
 
-/// Where the directory may be.
+/// A candidate for the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Place {
-    /// At this path. Up to `make` of the last directories are made if they are missing.
+    /// This path. Up to `make` of its last directories are created if they are missing.
     At { path: PathBuf, make: usize },
-    /// Below a directory to which all users may write, under a random name.
+    /// A directory with a random name in this directory, to which all users may write.
     Below(PathBuf),
 }
 
@@ -78,10 +78,10 @@ pub struct UserDirectory {
 }
 
 impl UserDirectory {
-    /// Opens the directory of the calling user, and makes it if there is none.
+    /// Opens the directory of the calling user, and creates it if there is none.
     ///
     /// # Errors
-    /// If no place is fit, with the reason for each.
+    /// If no candidate is suitable, with the reason for each.
     pub fn open() -> Result<Self, LaunchError> {
         let (places, named) = places();
         Self::open_in(&places).map_err(|tried| {
@@ -89,7 +89,8 @@ impl UserDirectory {
         })
     }
 
-    /// The calling user's directories that are there already: more than one if places have become fit or unfit between runs.
+    /// Returns the calling user's directories that exist: more than one if a candidate became suitable or unsuitable
+    /// between runs.
     #[must_use]
     pub fn existing() -> Vec<Self> {
         let found = |place: Place| match place {
@@ -99,7 +100,7 @@ impl UserDirectory {
         places().0.into_iter().flat_map(found).collect()
     }
 
-    /// The first place that is fit.
+    /// Opens the first suitable candidate.
     fn open_in(places: &[Place]) -> Result<Self, String> {
         let mut tried = Vec::new();
         for place in places {
@@ -126,19 +127,19 @@ impl UserDirectory {
         Ok(found)
     }
 
-    /// Where it is.
+    /// The directory's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory itself.
+    /// A descriptor of the directory.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 }
 
-/// Places in the order in which they are tried; true if the user has named the only one.
+/// Returns the candidates in the order in which they are tried; true if the user named the only one.
 fn places() -> (Vec<Place>, bool) {
     if let Some(named) = std::env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
         return (vec![Place::At { path: named.into(), make: 1 }], true);
@@ -153,7 +154,7 @@ fn places() -> (Vec<Place>, bool) {
     (own.into_iter().chain(shared).collect(), false)
 }
 
-/// Checks what the words around a path demand of it.
+/// Checks the path's length and characters.
 fn check_path(path: &Path) -> Result<(), Unfit> {
     let bytes = path.as_os_str().as_bytes();
     let most = LONGEST_PARENT;
@@ -166,12 +167,13 @@ fn check_path(path: &Path) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// The directory at a path of which every part is safe from other users; its last `make` parts are made if they are missing.
+/// Opens the directory at a path that no other user can redirect. Creates its last `make` components if they are
+/// missing.
 fn at(path: &Path, make: usize) -> Result<UserDirectory, Unfit> {
     if !path.is_absolute() {
         return Err(Unfit::Relative);
     }
-    // Links on the way are followed once, here, and the walk below meets none.
+    // Symbolic links in the path are resolved once, here; the walk below refuses them.
     let missing = (0..=make).find_map(|count| {
         let above = path.ancestors().nth(count)?;
         std::fs::canonicalize(above).ok().map(|above| (above, count))
@@ -189,7 +191,7 @@ fn at(path: &Path, make: usize) -> Result<UserDirectory, Unfit> {
         let made = index >= present && make_directory(&directory, name)?;
         directory = openat(&directory, name, OPEN, Mode::empty())?;
         if made {
-            // The process' file mode mask may have taken bits away.
+            // The process's umask may have cleared bits.
             fchmod(&directory, DIRECTORY_MODE)?;
         }
         walked.push(name);
@@ -198,7 +200,7 @@ fn at(path: &Path, make: usize) -> Result<UserDirectory, Unfit> {
     Ok(UserDirectory { path, directory })
 }
 
-/// Makes a directory. False if there was one, which another start of this user may have made this moment.
+/// Creates a directory. Returns false if it existed; another process of this user may just have created it.
 fn make_directory(parent: &OwnedFd, name: &OsStr) -> Result<bool, Errno> {
     match mkdirat(parent, name, DIRECTORY_MODE) {
         Ok(()) => Ok(true),
@@ -207,7 +209,7 @@ fn make_directory(parent: &OwnedFd, name: &OsStr) -> Result<bool, Errno> {
     }
 }
 
-/// This user's directories below a directory to which all users may write, in the order of their names.
+/// This user's directories in a directory to which all users may write, sorted by name.
 fn below(base: &Path) -> Vec<UserDirectory> {
     let Ok(shared) = openat(CWD, base, OPEN, Mode::empty()) else { return Vec::new() };
     let prefix = prefix();
@@ -229,7 +231,7 @@ fn below(base: &Path) -> Vec<UserDirectory> {
     names.into_iter().filter_map(own).collect()
 }
 
-/// Makes a directory with a random name, as mkdtemp(3) does.
+/// Creates a directory with a random name, as mkdtemp(3) does.
 fn make_below(base: &Path) -> Result<UserDirectory, Unfit> {
     let shared = openat(CWD, base, OPEN, Mode::empty())?;
     let status = fstat(&shared)?;
@@ -266,7 +268,7 @@ fn check_parent(path: &Path, status: &Stat) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// Refuses a directory that is not this user's alone to change.
+/// Refuses a directory that users other than this one can change.
 fn check_own(path: &Path, status: &Stat) -> Result<(), Unfit> {
     let (owner, mode) = (status.st_uid, status.st_mode & 0o7777);
     if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
@@ -287,7 +289,7 @@ mod tests {
     use crate::skip::skip;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
-    /// A directory of one test's own, gone with it.
+    /// A temporary directory for one test; removed when dropped.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -298,7 +300,7 @@ mod tests {
             Scratch(path)
         }
 
-        /// To which all users may write, as to /tmp.
+        /// Lets all users write to it, as to /tmp.
         fn shared(self) -> Self {
             std::fs::set_permissions(&self.0, std::fs::Permissions::from_mode(0o1777)).unwrap();
             self
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_directories_are_made_and_found_again() {
+    fn missing_directories_are_created_and_found_again() {
         let scratch = Scratch::new("made");
         let place = Place::At { path: scratch.0.join("telpher/0"), make: 2 };
         for _ in 0..2 {
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_on_the_way_is_followed_and_one_at_the_end_of_a_shared_directory_is_not() {
+    fn a_link_within_the_path_is_followed_but_not_one_in_a_shared_directory() {
         let scratch = Scratch::new("links").shared();
         make(&scratch.0.join("real"), 0o755);
         symlink("real", scratch.0.join("link")).unwrap();
@@ -357,18 +359,19 @@ mod tests {
         make(&own.join("below"), 0o755);
         let place = Place::At { path: own.join("below"), make: 0 };
         assert_eq!(open(&place), Err(Unfit::Writable { path: own.clone(), mode: 0o775 }));
-        // Where each user changes only what is his own, the parent may be writable, and the directory not.
+        // With the sticky bit the parent may be writable for all users, but the directory itself may not.
         make(&own, 0o1777);
         assert_eq!(open(&place), Ok(own.join("below")));
         let place = Place::At { path: own.clone(), make: 0 };
         assert_eq!(open(&place), Err(Unfit::Writable { path: own, mode: 0o1777 }));
     }
 
-    /// What broke: any user could make root's directory first, and so refuse root's runs, or have root write into it.
+    /// Regression: another user could create root's directory first, and so prevent root's runs or make root write into
+    /// it.
     #[test]
-    fn another_users_directory_of_the_right_name_is_passed_over() {
+    fn another_users_directory_with_the_right_name_is_skipped() {
         if !geteuid().is_root() {
-            return skip("another_users_directory_of_the_right_name_is_passed_over", "only root can give files away");
+            return skip("another_users_directory_with_the_right_name_is_skipped", "only root can give files away");
         }
         let scratch = Scratch::new("foreign").shared();
         let foreign = scratch.0.join(format!("{}0", prefix()));
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_with_random_names_are_found_again_by_all_starts() {
+    fn concurrent_starts_find_the_same_random_directory() {
         let scratch = Scratch::new("random").shared();
         let place = Place::Below(scratch.0.clone());
         std::thread::scope(|scope| {
@@ -398,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_the_loader_cannot_have_is_refused() {
+    fn a_path_that_ld_preload_cannot_contain_is_refused() {
         let scratch = Scratch::new("paths");
         for (name, why) in [("a b", Unfit::Characters), ("a:b", Unfit::Characters), ("$ORIGIN", Unfit::Characters)] {
             assert_eq!(open(&Place::At { path: scratch.0.join(name), make: 1 }), Err(why), "{name}");
@@ -409,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_that_was_tried_is_told_with_its_reason() {
+    fn the_error_names_each_tried_candidate_with_its_reason() {
         let places = [Place::At { path: "/nowhere/at/all".into(), make: 1 }, Place::Below("/nowhere".into())];
         let tried = UserDirectory::open_in(&places).unwrap_err();
         assert!(tried.starts_with("/nowhere/at/all (No such file") && tried.contains(", /nowhere (No such"), "{tried}");

@@ -1,4 +1,4 @@
-//! Waiting for the program, and for what it leaves running.
+//! Waits for the program and for its descendants.
 
 use crate::signals::{Came, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -8,34 +8,35 @@ use rustix::process::{
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Time after the program's end until the user is told what is still waited for. Source: chosen; children that end with their
-/// parent take less.
+/// Time between the program's end and the message that names the processes still running. Source: chosen; children that
+/// end with their parent take less.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// How long to wait after the first SIGTERM, unless told otherwise. Source: chosen; half of what Docker and a sixth of what systemd
-/// give before SIGKILL.
+/// Default time to wait after the first SIGTERM. Source: chosen; half of Docker's and a sixth of systemd's time before
+/// SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(5);
 
 /// How the program ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// By itself, with this code.
+    /// It exited with this code.
     Exit(u8),
-    /// By this signal.
+    /// This signal ended it.
     Signal(i32),
 }
 
 impl Ended {
     fn of(status: WaitStatus) -> Option<Self> {
-        // The system keeps eight bits of either.
+        // The kernel keeps eight bits of either.
         let exit = status.exit_status().and_then(|code| u8::try_from(code).ok()).map(Ended::Exit);
         exit.or_else(|| status.terminating_signal().map(Ended::Signal))
     }
 
-    /// The code of a program that has not ended within the grace period after SIGTERM: as if that had ended it.
+    /// The exit code for a program that has not ended within the grace period after SIGTERM: as if SIGTERM had ended
+    /// it.
     pub const STILL_RUNNING: u8 = 128 + 15;
 
-    /// The code that tells of it, as a shell's: 128 and the signal's number.
+    /// The exit code, as a shell reports it: for a signal, 128 plus its number.
     pub fn code(self) -> u8 {
         match self {
             Ended::Exit(code) => code,
@@ -44,20 +45,20 @@ impl Ended {
     }
 }
 
-/// Makes this process the parent of what its descendants orphan, so that they stay in its sight (and it may reach their memory
-/// where only ancestors may).
+/// Makes this process the parent of orphaned descendants, so that it can wait for them (and access their memory where
+/// only ancestors may).
 pub fn adopt_orphans() {
-    // Refused by no kernel that has it; without it orphans are the system's, and are not waited for.
+    // No supported kernel refuses this. Without it, init adopts the orphans, and this process does not wait for them.
     let _ = set_child_subreaper(Pid::from_raw(1));
 }
 
-/// A program being waited for.
+/// The program that this process waits for, and its descendants.
 #[derive(Debug)]
 pub struct Family<'a> {
     program: Pid,
     signals: &'a Signals,
     ended: Option<Ended>,
-    /// Others than the program are there, or may be.
+    /// Other child processes exist, or may exist.
     others: bool,
     /// How long to wait after the first SIGTERM.
     grace: Duration,
@@ -71,13 +72,13 @@ impl<'a> Family<'a> {
         Family { program, signals, ended: None, others: true, grace, deadline: None }
     }
 
-    /// Waits until the program has ended; signals to this process are handed on to it. `None` if it has not ended within the grace
+    /// Waits until the program has ended, and forwards signals to it. `None` if it has not ended within the grace
     /// period after SIGTERM.
     pub fn wait(&mut self) -> Option<Ended> {
-        // Wakes even where another thread has taken the news of the child.
+        // The pidfd wakes this thread even if another thread has consumed SIGCHLD.
         let handle = pidfd_open(self.program, PidfdFlags::empty()).ok();
         loop {
-            self.collect();
+            self.reap();
             if self.ended.is_some() || self.is_over() {
                 return self.ended;
             }
@@ -85,20 +86,20 @@ impl<'a> Family<'a> {
             let sources = std::iter::once(signals).chain(handle.as_ref().map(AsFd::as_fd));
             let mut sources: Vec<PollFd<'_>> =
                 sources.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)).collect();
-            // An interruption is as good as news.
+            // EINTR and an event have the same effect: another round.
             let _ = poll(&mut sources, self.left(None).as_ref());
             while let Some(came) = self.signals.next() {
-                self.hand_on(came);
+                self.forward(came);
             }
         }
     }
 
-    /// Waits for what the program has left running: its descendants, which still have the device. Ends early if a signal says so, or
-    /// the grace period is over. `tell` is called once if it takes longer than a moment, with what is waited for.
+    /// Waits for the program's descendants, which still have the device. Ends early at a terminating signal or at the
+    /// end of the grace period. After [`SILENCE`] it calls `tell` once with the processes it waits for.
     pub fn wait_for_others(&mut self, tell: impl FnOnce(&str)) {
         let mut tell = Some(tell);
         loop {
-            self.collect();
+            self.reap();
             if !self.others || self.is_over() {
                 return;
             }
@@ -116,7 +117,7 @@ impl<'a> Family<'a> {
         }
     }
 
-    /// What still runs, by number and name: to be read by people. Empty if nothing does.
+    /// The running descendants by number and name, for a message. Empty if none runs.
     pub fn running(&self) -> String {
         descendants().join(", ")
     }
@@ -126,33 +127,33 @@ impl<'a> Family<'a> {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// The time until the grace period is over, or `within`, whichever is less; `None` for as long as it takes.
+    /// The time until the grace period is over, or `within` if that is less; `None` if neither is set.
     fn left(&self, within: Option<Duration>) -> Option<Timespec> {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let least = [left, within].into_iter().flatten().min();
         least.and_then(|least| Timespec::try_from(least).ok())
     }
 
-    /// Processes of the program's may still be there.
+    /// True if descendants of the program may still run.
     pub fn has_others(&self) -> bool {
         self.others
     }
 
-    /// Takes the news of all children.
-    fn collect(&mut self) {
+    /// Reaps all children that have ended or stopped.
+    fn reap(&mut self) {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
                 Ok(Some((child, status))) if child == self.program => {
                     if status.stopped() {
-                        self.stop_too();
+                        self.stop_with_program();
                     }
                     self.ended = self.ended.or(Ended::of(status));
                 }
-                // An orphan: nobody asks how it ended.
+                // An orphan; its exit status is not needed.
                 Ok(Some(_)) => {}
                 Ok(None) => return,
                 Err(_) => {
-                    // No children at all.
+                    // No children are left.
                     self.others = false;
                     return;
                 }
@@ -160,18 +161,18 @@ impl<'a> Family<'a> {
         }
     }
 
-    /// The program has stopped itself: a shell that manages its own jobs was suspended. Whoever manages this process is to see
-    /// it, or he would wait for ever. In the foreground group both were stopped already.
-    fn stop_too(&self) {
+    /// The program has stopped: for example, a shell with job control was suspended. This process stops too, or its own
+    /// parent shell would wait forever. In the foreground group both are stopped already.
+    fn stop_with_program(&self) {
         if getpgid(Some(self.program)).is_ok_and(|group| group != getpgrp()) {
             let _ = kill_process(rustix::process::getpid(), Signal::STOP);
             let _ = kill_process(self.program, Signal::CONT);
         }
     }
 
-    fn hand_on(&mut self, came: Came) {
+    fn forward(&mut self, came: Came) {
         let Some(sender) = came.sender.filter(|_| came.signal != libc::SIGCHLD) else { return };
-        // What the program sent it meant for us, or for its group, of which it has its own.
+        // A signal from the program is meant for this process or for the whole process group, so it is not sent back.
         if let Some(signal) = Signal::from_named_raw(came.signal)
             && i64::from(sender) != i64::from(self.program.as_raw_pid())
         {
@@ -199,7 +200,7 @@ fn descendants() -> Vec<String> {
     named
 }
 
-/// Children of a process, the last first, whichever of its threads they are said to be of.
+/// Children of all threads of a process, the last first.
 fn children(process: &str) -> Vec<String> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_code_of_an_end_is_a_shell_s() {
+    fn exit_codes_are_those_of_a_shell() {
         assert_eq!(Ended::Exit(3).code(), 3);
         assert_eq!(Ended::Signal(libc::SIGKILL).code(), 137);
         assert_eq!(Ended::Signal(i32::MAX).code(), 255);

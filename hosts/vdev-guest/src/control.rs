@@ -1,6 +1,6 @@
-//! Requests to the host: a connection each, one packet there, one packet back.
+//! Requests to the host: one connection each, one packet to the host and one back.
 //!
-//! Nothing is kept open, so a program may close, fork or execute at any moment; nothing is allocated, since the packets lie on
+//! Nothing stays open, so the program may close, fork or exec at any moment. Nothing is allocated: the packets are on
 //! the stack (a page each), so a request may be made where the program was interrupted.
 #![allow(unsafe_code, reason = "the socket calls, with their structures on the stack")]
 
@@ -12,30 +12,30 @@ use telpher_vdev_wire::VERSION;
 use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, Opened, Reply, Report, Request};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Descriptors a reply may carry: file, lease, board, rows.
+/// Most descriptors in a reply: file, file memory, queue state, occupancy slots.
 const MAX_DESCRIPTORS: usize = 4;
-/// Seconds until a host that does not answer counts as gone. Source: chosen; it answers within milliseconds.
-const PATIENCE_SECONDS: i64 = 30;
+/// Seconds after which a host that does not answer counts as gone. Source: chosen; it answers within milliseconds.
+const TIMEOUT_SECONDS: i64 = 30;
 
-/// An opened node: its numbers and what came beside them.
+/// The reply for an opened node: its registers and the descriptors sent with it.
 #[derive(Debug)]
 pub(crate) struct Opening {
-    /// The queue's numbers.
+    /// The queue's description.
     pub(crate) opened: Opened,
-    /// The file itself; -1 from [`attach`].
+    /// The file's descriptor; -1 from [`attach`].
     pub(crate) file: Fd,
-    /// Memory of the lease.
+    /// Descriptor of the file's memory.
     pub(crate) lease: Fd,
-    /// Memory of the board, for reading.
+    /// Descriptor of the queue state, for reading.
     pub(crate) board: Fd,
-    /// Memory of its rows.
+    /// Descriptor of the occupancy slots.
     pub(crate) rows: Fd,
 }
 
-/// The text of an attribute, from its first byte. Path: physical, `/sys/…`.
+/// Reads the text of an attribute from its first byte. `path` is physical, `/sys/…`.
 ///
 /// # Errors
-/// The driver's answer; EIO if there is no host any more.
+/// The driver's; EIO if the host is gone.
 pub(crate) fn show(path: &[u8], into: &mut [u8]) -> Result<usize, Errno> {
     let mut reply = Answer::new();
     reply.ask(Kind::Show, 0, 0, path, &[])?;
@@ -45,10 +45,10 @@ pub(crate) fn show(path: &[u8], into: &mut [u8]) -> Result<usize, Errno> {
     Ok(len)
 }
 
-/// Writes an attribute, or bytes of a binary one at an offset. The answer is how many bytes were taken.
+/// Writes an attribute, or bytes of a binary one at an offset. Returns the bytes accepted.
 ///
 /// # Errors
-/// The driver's answer; EIO if there is no host any more.
+/// The driver's; EIO if the host is gone.
 pub(crate) fn store(path: &[u8], offset: u64, data: &[u8]) -> Result<usize, Errno> {
     let mut reply = Answer::new();
     reply.ask(Kind::Store, 0, offset, path, data)?;
@@ -58,32 +58,32 @@ pub(crate) fn store(path: &[u8], offset: u64, data: &[u8]) -> Result<usize, Errn
 /// Opens a queue's node, `/dev/dsa/wqM.N`, with open(2)'s flags.
 ///
 /// # Errors
-/// The driver's answer; EIO if there is no host any more.
+/// The driver's; EIO if the host is gone.
 pub(crate) fn open(path: &[u8], flags: u32) -> Result<Opening, Errno> {
     let mut reply = Answer::new();
     reply.ask(Kind::Open, 0, flags.into(), path, &[])?;
     reply.opening(true)
 }
 
-/// Joins a node that was opened elsewhere: through the file system, or before an exec.
+/// Attaches to a node that was opened elsewhere: through the file system, or before an exec.
 ///
 /// # Errors
-/// The driver's answer; EIO if there is no host any more.
+/// The driver's; EIO if the host is gone.
 pub(crate) fn attach(open: u64) -> Result<Opening, Errno> {
     let mut reply = Answer::new();
     reply.ask(Kind::Attach, open, 0, &[], &[])?;
     reply.opening(false)
 }
 
-/// Tells the driver what a device reported.
+/// Sends a device's report to the driver.
 ///
 /// # Errors
-/// The driver's answer; EIO if there is no host any more.
+/// The driver's; EIO if the host is gone.
 pub(crate) fn report(open: u64, report: &Report) -> Result<(), Errno> {
     Answer::new().ask(Kind::Report, open, 0, &[], report.as_bytes())
 }
 
-/// A reply and what came beside it.
+/// A reply and the descriptors sent with it.
 struct Answer {
     head: Reply,
     data: [MaybeUninit<u8>; MAX_PAYLOAD],
@@ -91,7 +91,7 @@ struct Answer {
     descriptors: [Fd; MAX_DESCRIPTORS],
 }
 
-/// Room for the control message that brings descriptors.
+/// Space for the control message with the descriptors.
 #[repr(C, align(8))]
 struct Ancillary([u8; 64]);
 
@@ -106,11 +106,11 @@ impl Answer {
     }
 
     fn data(&self) -> &[u8] {
-        // SAFETY: the kernel has written this many bytes of it.
+        // SAFETY: the kernel has written this many bytes of the buffer.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr().cast(), self.data_len) }
     }
 
-    /// What came; with `file`, the first descriptor is the file.
+    /// Converts the reply; with `file`, the first descriptor is the file.
     fn opening(self, file: bool) -> Result<Opening, Errno> {
         let opened = Opened::read_from_bytes(self.data()).map_err(|_| Errno::IO)?;
         let [first, second, third, fourth] = self.descriptors;
@@ -126,7 +126,7 @@ impl Answer {
         if path.len() + data.len() > MAX_PAYLOAD {
             return Err(Errno::TOOBIG);
         }
-        // Cannot lose bits: both are below MAX_PAYLOAD.
+        // Cannot lose bits: both are at most MAX_PAYLOAD.
         let length = |part: &[u8]| u32::try_from(part.len()).unwrap_or_default();
         let request = Request {
             version: VERSION,
@@ -177,10 +177,10 @@ impl Answer {
         Ok(())
     }
 
-    /// Finds the descriptors in the control messages that were received.
+    /// Extracts the descriptors from the received control messages.
     fn take_descriptors(&mut self, message: &libc::msghdr) {
-        // SAFETY: the kernel has filled the control buffer and its length, which CMSG_FIRSTHDR respects; the data behind a
-        // header is read as the kernel laid it out, unaligned.
+        // SAFETY: the kernel has filled the control buffer and set its length, which CMSG_FIRSTHDR respects; the data
+        // after a header is read as the kernel laid it out, unaligned.
         unsafe {
             let header = libc::CMSG_FIRSTHDR(message);
             if header.is_null() || (*header).cmsg_level != libc::SOL_SOCKET || (*header).cmsg_type != libc::SCM_RIGHTS {
@@ -188,8 +188,8 @@ impl Answer {
             }
             let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
             let data = libc::CMSG_DATA(header).cast::<RawFd>();
-            for (index, place) in self.descriptors.iter_mut().enumerate().take(bytes / size_of::<RawFd>()) {
-                *place = Fd::own(data.add(index).read_unaligned());
+            for (index, slot) in self.descriptors.iter_mut().enumerate().take(bytes / size_of::<RawFd>()) {
+                *slot = Fd::own(data.add(index).read_unaligned());
             }
         }
     }
@@ -199,25 +199,26 @@ impl Answer {
 struct Socket(Fd);
 
 impl Socket {
-    /// Connects; whatever goes wrong is EIO to the program, as when a device is gone, but for want of a descriptor.
+    /// Connects to the host. Every failure is EIO for the program, as for a device that is gone, except a lack of
+    /// descriptors.
     fn connect() -> Result<Self, Errno> {
         let (address, len) = run::socket_address().ok_or(Errno::IO)?;
         let arguments = [word(libc::AF_UNIX), word(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC), 0, 0, 0, 0];
         // SAFETY: no pointer is passed.
         let socket = unsafe { call(libc::SYS_socket, arguments) }.map(|fd| Socket(Fd::own(sys::descriptor(fd))))?;
-        let patience = libc::timeval { tv_sec: PATIENCE_SECONDS, tv_usec: 0 };
+        let timeout = libc::timeval { tv_sec: TIMEOUT_SECONDS, tv_usec: 0 };
         let option = [
             word(socket.0.number()),
             word(libc::SOL_SOCKET),
             word(libc::SO_RCVTIMEO),
-            (&raw const patience).addr(),
+            (&raw const timeout).addr(),
             size_of::<libc::timeval>(),
             0,
         ];
         // SAFETY: the option's value outlives the call.
         let _ = unsafe { call(libc::SYS_setsockopt, option) };
         let arguments = [word(socket.0.number()), std::ptr::from_ref(address).addr(), len, 0, 0, 0];
-        // SAFETY: the address is a static of this library, as long as told.
+        // SAFETY: the address is a static of this library, with the given length.
         unsafe { call(libc::SYS_connect, arguments) }.map_err(|_| Errno::IO)?;
         Ok(socket)
     }

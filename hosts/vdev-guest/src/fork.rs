@@ -1,9 +1,9 @@
-//! fork(2): what the child must not take for its own, and what it must find whole.
+//! fork(2): the child becomes another address space, and this library's state in it must be consistent.
 //!
-//! Handlers that the C library calls around its fork do the work. Ours are registered before anybody else's, whoever asks first,
-//! so that a client that reopens its queues in its own child handler finds this library ready: handlers of children run in
-//! the order of their registration, those before a fork in the opposite one.
-#![allow(unsafe_code, reason = "the C library's registration of handlers, and a state shared by the three of them")]
+//! The C library calls handlers around its fork. Ours are registered before all others, so a client that reopens its
+//! queues in its own child handler finds this library ready: child handlers run in the order of registration, handlers
+//! before a fork in reverse order.
+#![allow(unsafe_code, reason = "registers fork handlers with the C library; the three handlers share state")]
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::{HEAP, guard, node, observe, replica, run, sys};
@@ -13,23 +13,23 @@ use telpher_interpose::signals::{self, Deferral};
 
 /// A handler around a fork.
 pub(crate) type Around = unsafe extern "C" fn();
-/// The C library's own registration.
+/// The C library's function that registers handlers.
 pub(crate) type Register = unsafe extern "C" fn(Option<Around>, Option<Around>, Option<Around>, *mut c_void) -> c_int;
 
-/// The thread that forks right now, or 0.
+/// The thread that is forking, or 0.
 static FORKING: AtomicU32 = AtomicU32::new(0);
 
-/// The forking thread's signals are put off.
-struct PutOff(UnsafeCell<Option<Deferral>>);
+/// The deferred signals of the forking thread.
+struct DeferredSignals(UnsafeCell<Option<Deferral>>);
 
-// SAFETY: touched only by the thread that holds the nodes' lock for a fork; the lock orders one fork after the other.
-unsafe impl Sync for PutOff {}
+// SAFETY: accessed only by the thread that holds the nodes' lock for a fork; the lock serialises forks.
+unsafe impl Sync for DeferredSignals {}
 
-static PUT_OFF: PutOff = PutOff(UnsafeCell::new(None));
+static DEFERRED: DeferredSignals = DeferredSignals(UnsafeCell::new(None));
 
-/// The C library's registration of handlers.
+/// Returns the C library's function that registers handlers.
 pub(crate) fn real_register() -> Option<Register> {
-    // SAFETY: the name is a C string; the C library has such a function since 2.3.2, of this type.
+    // SAFETY: the name is a C string; the C library has a function of this type since 2.3.2.
     unsafe {
         let found = libc::dlsym(libc::RTLD_NEXT, c"__register_atfork".as_ptr());
         (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, Register>(found))
@@ -44,45 +44,45 @@ pub(crate) fn register() {
     }
 }
 
-/// Takes every lock, last the heap's, which those who hold the others use.
+/// Takes all locks, the heap's last, because holders of the others use the heap.
 pub(crate) extern "C" fn before() {
     let this = sys::thread();
-    // A fork by other means may come to the same handlers twice.
+    // Another kind of fork may call the same handlers twice.
     if FORKING.load(Ordering::Relaxed) == this {
         return;
     }
-    let put_off = signals::defer();
+    let deferred = signals::defer();
     observe::before_fork();
     node::before_fork();
     replica::PAGEMAP.take();
     HEAP.lock().take();
     FORKING.store(this, Ordering::Relaxed);
     // SAFETY: the nodes' lock is held.
-    unsafe { *PUT_OFF.0.get() = Some(put_off) };
+    unsafe { *DEFERRED.0.get() = Some(deferred) };
 }
 
-/// Gives the locks back, in the parent.
+/// Releases the locks in the parent.
 pub(crate) extern "C" fn after() {
     if FORKING.swap(0, Ordering::Relaxed) == 0 {
         return;
     }
     // SAFETY: the nodes' lock is held.
-    let put_off = unsafe { (*PUT_OFF.0.get()).take() };
+    let deferred = unsafe { (*DEFERRED.0.get()).take() };
     HEAP.lock().give();
     replica::PAGEMAP.give();
     node::after_fork();
     observe::after_fork();
-    drop(put_off);
+    drop(deferred);
 }
 
-/// Makes the child an address space of its own.
+/// Makes the child its own address space and releases the locks.
 pub(crate) extern "C" fn after_in_child() {
     telpher_interpose::after_fork_child();
     if FORKING.swap(0, Ordering::Relaxed) == 0 {
         return;
     }
-    // SAFETY: the child has this thread only, and the nodes' lock is held.
-    let put_off = unsafe { (*PUT_OFF.0.get()).take() };
+    // SAFETY: the child has only this thread, and the nodes' lock is held.
+    let deferred = unsafe { (*DEFERRED.0.get()).take() };
     run::renew_space();
     HEAP.lock().give();
     replica::PAGEMAP.give();
@@ -90,5 +90,5 @@ pub(crate) extern "C" fn after_in_child() {
     node::after_fork_child();
     guard::close_all();
     observe::after_fork_in_child();
-    drop(put_off);
+    drop(deferred);
 }

@@ -1,24 +1,26 @@
-//! Descriptors of this library inside the program: at high numbers, and out of the program's reach.
+//! Descriptors that this library keeps in the program: at high numbers, and protected from the program.
 //!
-//! A mapping of a queue keeps the open file as the kernel's mapping would: by a duplicate. Programs close what they do not
-//! know (close_range, loops over all numbers, twice the same), so those calls ask here first.
+//! A mapping of a queue must keep the open file alive, as the kernel's mapping would; a duplicate descriptor does.
+//! Programs close descriptors they do not know (close_range, loops over all numbers, some twice), so those calls check
+//! for guards first.
 
 use crate::sync::{AtomicI32, Ordering};
 use crate::sys::{self, Errno};
 use std::os::fd::RawFd;
 
-/// Most descriptors this library keeps. Source: chosen; one for each open file that is mapped.
+/// Most descriptors that this library keeps. Source: chosen; one per mapped open file.
 const MAX_GUARDS: usize = 1024;
-/// Highest number from which guards are looked for: the kernel's table of descriptors grows with the highest one.
+/// Highest number from which a free guard number is searched: the kernel's descriptor table grows with the highest
+/// number.
 const HIGHEST_BASE: u64 = 3072;
 
 const NONE: i32 = -1;
 
 static GUARDS: [AtomicI32; MAX_GUARDS] = [const { AtomicI32::new(NONE) }; MAX_GUARDS];
-/// One past the highest place ever taken.
+/// One past the highest element ever used.
 static USED: AtomicI32 = AtomicI32::new(0);
 
-/// True for a descriptor the program must not see: closing it answers EBADF, a range of closes leaves it out.
+/// True for a descriptor that the program must not see: closing it returns EBADF, and closing a range skips it.
 #[inline]
 pub(crate) fn is_guard(fd: RawFd) -> bool {
     fd >= 0 && used().iter().any(|guard| guard.load(Ordering::Relaxed) == fd)
@@ -29,7 +31,7 @@ pub(crate) fn next(from: RawFd) -> Option<RawFd> {
     used().iter().map(|guard| guard.load(Ordering::Relaxed)).filter(|fd| *fd >= from.max(0)).min()
 }
 
-/// A guarded duplicate of a descriptor.
+/// Creates a guarded duplicate of a descriptor.
 ///
 /// # Errors
 /// The system's refusal, or EMFILE.
@@ -38,8 +40,8 @@ pub(crate) fn duplicate(fd: RawFd) -> Result<RawFd, Errno> {
     let base = usize::try_from(HIGHEST_BASE.min(limit / 4 * 3)).unwrap_or_default();
     let copy = sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, base).map(sys::descriptor)?;
     for (place, guard) in GUARDS.iter().enumerate() {
-        // Relaxed: a number of its own, published by nothing; whoever closes everything at this very moment loses a race
-        // that it has with any other thread's open, too.
+        // Relaxed: the number publishes nothing. A thread that closes everything at this moment has the same race with
+        // any other thread's open.
         if guard.compare_exchange(NONE, copy, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             USED.fetch_max(i32::try_from(place + 1).unwrap_or(i32::MAX), Ordering::Relaxed);
             return Ok(copy);
@@ -49,8 +51,8 @@ pub(crate) fn duplicate(fd: RawFd) -> Result<RawFd, Errno> {
     Err(Errno::MFILE)
 }
 
-/// Where a guard's number is kept: another number once the guard has been moved, negative once it is closed.
-pub(crate) fn place_of(fd: RawFd) -> Option<&'static AtomicI32> {
+/// The variable with a guard's number: it changes when the guard is moved, and is negative after it is closed.
+pub(crate) fn slot_of(fd: RawFd) -> Option<&'static AtomicI32> {
     used().iter().find(|guard| fd >= 0 && guard.load(Ordering::Relaxed) == fd)
 }
 
@@ -64,7 +66,7 @@ pub(crate) fn close(fd: RawFd) {
     }
 }
 
-/// Moves a guard away from a number that the program wants for a duplicate (dup2, dup3). The answer is true if one lay there.
+/// Moves a guard away from a number that the program wants for a duplicate (dup2, dup3). Returns true if there was one.
 ///
 /// # Errors
 /// The system's refusal, or EMFILE.
@@ -74,7 +76,7 @@ pub(crate) fn make_room(fd: RawFd) -> Result<bool, Errno> {
             let base = usize::try_from(fd).unwrap_or_default() + 1;
             let copy = sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, base).map(sys::descriptor)?;
             crate::node::guard_moved(fd, copy);
-            // Release: who reads the new number finds the file there.
+            // Release: a reader of the new number finds the file there.
             guard.store(copy, Ordering::Release);
             return Ok(true);
         }
@@ -82,7 +84,7 @@ pub(crate) fn make_room(fd: RawFd) -> Result<bool, Errno> {
     Ok(false)
 }
 
-/// Closes them all: in a forked child, whose mappings are gone.
+/// Closes all guards: in a forked child, which does not have the mappings.
 pub(crate) fn close_all() {
     for guard in used() {
         let fd = guard.swap(NONE, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! This library's own heap, on pages of its own: the program may bring its own malloc, or be inside of the C library's.
+//! This library's own heap on its own pages: the program may have its own malloc, or be inside the C library's.
 //!
-//! Nothing allocates where the program was interrupted; it is opening, mapping and closing files that needs memory.
+//! Nothing allocates where the program was interrupted; only opening, mapping and closing files need memory.
 #![allow(unsafe_code, reason = "a global allocator on pages from the kernel")]
 
 use crate::lock::Lock;
@@ -9,23 +9,23 @@ use dlmalloc::{Allocator, Dlmalloc};
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;
 
-/// Pages straight from the kernel.
+/// Pages directly from the kernel.
 #[derive(Debug)]
 struct Pages;
 
-// SAFETY: each call answers with pages that are this heap's alone, or refuses; sizes are dlmalloc's own.
+// SAFETY: each call returns pages that only this heap uses, or refuses; sizes are dlmalloc's own.
 unsafe impl Allocator for Pages {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let protection = word(libc::PROT_READ | libc::PROT_WRITE);
         let flags = word(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
+        // SAFETY: without MAP_FIXED the kernel picks a free range.
         let mapped = unsafe { call(libc::SYS_mmap, [0, size, protection, flags, usize::MAX, 0]) };
         mapped.map_or((ptr::null_mut(), 0, 0), |base| (ptr::with_exposed_provenance_mut(base), size, 0))
     }
 
     fn remap(&self, base: *mut u8, old: usize, new: usize, can_move: bool) -> *mut u8 {
         let flags = if can_move { word(libc::MREMAP_MAYMOVE) } else { 0 };
-        // SAFETY: the range is the heap's own.
+        // SAFETY: the heap owns the range.
         let moved = unsafe { call(libc::SYS_mremap, [base.expose_provenance(), old, new, flags, 0, 0]) };
         moved.map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
     }
@@ -35,7 +35,7 @@ unsafe impl Allocator for Pages {
     }
 
     fn free(&self, base: *mut u8, size: usize) -> bool {
-        // SAFETY: the range is the heap's own, and it says that it uses it no more.
+        // SAFETY: the heap owns the range and no longer uses it.
         unsafe { call(libc::SYS_munmap, [base.expose_provenance(), size, 0, 0, 0, 0]) }.is_ok()
     }
 
@@ -66,13 +66,13 @@ impl Heap {
         Heap(Lock::new(Inner(Dlmalloc::new_with_allocator(Pages))))
     }
 
-    /// Its lock, for a fork.
+    /// Its lock, which a fork takes.
     pub(crate) fn lock(&self) -> &Lock<impl Sized + use<>> {
         &self.0
     }
 }
 
-// SAFETY: dlmalloc keeps the trait's promises, under the lock.
+// SAFETY: dlmalloc fulfils the trait's requirements, under the lock.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: forwarded.

@@ -1,8 +1,9 @@
-//! The part of the virtual device inside a program.
+//! The guest: the virtual device's library inside a program.
 //!
-//! Preloaded into every dynamically linked program of a run. It stands in front of the C library's functions that concern the
-//! device's files, emulates the instructions the processor lacks, and *is* the queue that the program has opened: every open
-//! file has a replica of the device here, whose descriptors execute in this process, in its own memory.
+//! It is preloaded into every dynamically linked program of a run. It interposes the C library's functions that concern
+//! the device's files, emulates the instructions that the processor lacks, and models the queue that the program has
+//! opened: every open file has a replica of the device here, which executes descriptors in this process, in its own
+//! memory.
 //!
 //! ```text
 //! program ──open, read, stat…──► symbols ──► files ──► shadow tree, or control ──► host
@@ -11,9 +12,9 @@
 //!         ──UMWAIT, TPAUSE────► interpose ─► wait
 //! ```
 #![deny(unsafe_code)]
-// Loom tries single files of it; with loom's atomics there is no library.
+// Loom tests single files of this crate; with loom's atomics the library itself does not compile.
 #![cfg(not(loom))]
-#![cfg_attr(test, allow(dead_code, reason = "the symbols that use it are not there under test"))]
+#![cfg_attr(test, allow(dead_code, reason = "the symbols that use it are not compiled in tests"))]
 
 mod control;
 mod faults;
@@ -39,6 +40,6 @@ mod sys;
 mod tests;
 mod wait;
 
-/// Memory of this library.
+/// The allocator of this library.
 #[cfg_attr(not(test), global_allocator)]
 static HEAP: heap::Heap = heap::Heap::new();

@@ -1,9 +1,9 @@
-//! A lock for a library inside somebody else's process: a word and a futex, nothing of the C library's.
+//! A lock for a library inside another program's process: one word and a futex, without the C library.
 //!
-//! Whoever holds it has put the program's signal handlers off, so a handler that calls into this library never finds the lock
-//! taken by the thread it interrupted. Around a fork all of these locks are taken, so that the child finds whole what they
-//! guard.
-#![allow(unsafe_code, reason = "futex, and handing out what the lock guards")]
+//! While a thread holds the lock, the program's signal handlers are deferred, so a handler that calls this library
+//! never finds the lock held by the thread it interrupted. A fork takes all of these locks, so that the data they
+//! protect is consistent in the child.
+#![allow(unsafe_code, reason = "futex, and references to the guarded value")]
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys;
@@ -13,16 +13,16 @@ use telpher_interpose::signals::{self, Deferral};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and somebody may sleep until it is not.
+/// Taken, and other threads may be sleeping until it is free.
 const WAITED_FOR: u32 = 2;
 
-/// Something that one thread at a time uses.
+/// Data that one thread at a time uses.
 pub(crate) struct Lock<T> {
     word: AtomicU32,
     inner: UnsafeCell<T>,
 }
 
-// SAFETY: `inner` is reached only by who has the lock.
+// SAFETY: `inner` is accessed only by the holder of the lock.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> std::fmt::Debug for Lock<T> {
@@ -31,10 +31,10 @@ impl<T> std::fmt::Debug for Lock<T> {
     }
 }
 
-/// The lock is held; it is free again when this goes.
+/// The lock is held; dropping this releases it.
 pub(crate) struct Held<'a, T> {
     lock: &'a Lock<T>,
-    _put_off: Deferral,
+    _deferred: Deferral,
 }
 
 impl<T> Lock<T> {
@@ -44,12 +44,12 @@ impl<T> Lock<T> {
 
     /// Waits for the lock.
     pub(crate) fn hold(&self) -> Held<'_, T> {
-        let put_off = signals::defer();
+        let deferred = signals::defer();
         self.take();
-        Held { lock: self, _put_off: put_off }
+        Held { lock: self, _deferred: deferred }
     }
 
-    /// Takes the lock for as long as a fork lasts; see [`give`](Lock::give).
+    /// Takes the lock for the duration of a fork; see [`give`](Lock::give).
     pub(crate) fn take(&self) {
         // Acquire: pairs with the Release in `give`, here and below.
         if self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -59,7 +59,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Gives it back: who took it, or the child of who did.
+    /// Releases it: called by the thread that took it, or in its child.
     pub(crate) fn give(&self) {
         // Release: pairs with the Acquire in `take`.
         if self.word.swap(FREE, Ordering::Release) == WAITED_FOR {

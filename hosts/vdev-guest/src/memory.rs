@@ -1,7 +1,8 @@
-//! The memory functions the compiler calls, of our own and hidden.
+//! This library's own, hidden versions of the memory functions that the compiler calls.
 //!
-//! A program may bring its own `memcpy`, and one that hands copies to the device would come back here in the middle of an
-//! emulated instruction. Defined in assembly, so that the compiler cannot turn a loop in them into a call of themselves.
+//! A program may define its own `memcpy`; one that submits copies to the device would re-enter this library in the
+//! middle of an emulated instruction. They are written in assembly, so that the compiler cannot turn a loop in them
+//! into a call of the same function.
 #![allow(unsafe_code, reason = "assembly")]
 
 std::arch::global_asm!(include_str!("asm/memory.s"), options(raw));
@@ -26,34 +27,34 @@ mod tests {
     }
 
     #[test]
-    fn moves_of_every_length_and_overlap_move_what_was_there() {
+    fn moves_of_every_length_and_overlap_preserve_the_bytes() {
         for len in LENGTHS {
             for (to, from) in
                 [(0, 0), (1, 0), (0, 1), (13, 0), (0, 13), (40, 0), (0, 40), (100, 0), (0, 100), (0, 400), (400, 0)]
             {
                 let mut bytes = numbered(800);
-                let mut wanted = bytes.clone();
+                let mut expected = bytes.clone();
                 for at in 0..len {
-                    wanted[to + at] = u8::try_from((from + at) * 7 % 251).unwrap();
+                    expected[to + at] = u8::try_from((from + at) * 7 % 251).unwrap();
                 }
                 let base = bytes.as_mut_ptr();
                 // SAFETY: both ranges lie in the 800 bytes.
                 let answer = unsafe { memmove(base.add(to).cast(), base.add(from).cast(), len) };
                 assert_eq!(answer.addr(), base.addr() + to);
-                assert_eq!(bytes, wanted, "{len} bytes from {from} to {to}");
+                assert_eq!(bytes, expected, "{len} bytes from {from} to {to}");
             }
         }
     }
 
     #[test]
-    fn copies_and_fills_touch_their_range_only() {
+    fn copies_and_fills_change_only_their_range() {
         let from = numbered(LENGTHS.end);
         for len in LENGTHS {
             let mut to = vec![0xee; LENGTHS.end + 2];
             // SAFETY: the ranges lie in their vectors.
             unsafe { memcpy(to.as_mut_ptr().add(1).cast(), from.as_ptr().cast(), len) };
             assert_eq!((to[0], &to[1..=len], to[len + 1]), (0xee, &from[..len], 0xee));
-            // SAFETY: as above. Only the low byte counts.
+            // SAFETY: as above. Only the low byte is used.
             unsafe { memset(to.as_mut_ptr().add(1).cast(), 0x1234, len) };
             assert_eq!((to[0], to[len + 1]), (0xee, 0xee));
             assert!(to[1..=len].iter().all(|byte| *byte == 0x34));
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_see_the_first_difference_wherever_it_is() {
+    fn comparisons_find_the_first_difference_at_every_position() {
         for len in LENGTHS {
             let a = numbered(LENGTHS.end);
             let order = |b: &[u8]| {
@@ -77,8 +78,8 @@ mod tests {
                 let mut b = a.clone();
                 b[at] = a[at].wrapping_add(1);
                 b[at + 1..].fill(0);
-                let wanted = if a[at] < b[at] { -1 } else { 1 };
-                assert_eq!(order(&b), wanted, "{len} bytes, different at {at}");
+                let expected = if a[at] < b[at] { -1 } else { 1 };
+                assert_eq!(order(&b), expected, "{len} bytes, different at {at}");
             }
         }
     }

@@ -1,13 +1,13 @@
-//! Open files of queues' nodes: what the program's descriptors and mappings stand for.
+//! Open files of queues' nodes: the files behind the program's descriptors and mappings.
 //!
 //! ```text
 //! descriptor ─┐
 //! descriptor ─┼─► file ─► replica
-//! portal page ┘    └──► guard: keeps the host's file while only pages are left
+//! portal page ┘    └──► guard: keeps the host's file open while only pages are left
 //! ```
 //!
-//! A file goes with its last descriptor and page, after its work is done. A forked child has its parent's descriptors but none
-//! of the rest: there every file is *foreign*, as for the kernel, which compares address spaces.
+//! A file is released with its last descriptor and page, after its work has ended. A forked child has its parent's
+//! descriptors but nothing else: there every file is *foreign*, as for the kernel, which compares address spaces.
 
 use crate::control;
 use crate::files::table;
@@ -24,36 +24,36 @@ use telpher_vdev_wire::name::NodeName;
 use telpher_vdev_wire::settings::View;
 
 mod name;
-mod taken;
+mod replica_access;
 
 pub(crate) use crate::submit::write;
 
-/// Descriptors that can be nodes: higher numbers are refused. Source: chosen.
+/// Descriptor numbers below this can be nodes; higher numbers are refused. Source: chosen.
 const MAX_DESCRIPTORS: usize = 1 << 16;
-/// Files a process can have open at once. Source: chosen; a queue's board has as many rows.
+/// Most files that a process can have open at once. Source: chosen; a queue has as many occupancy slots.
 const MAX_FILES: usize = 1008;
 
-/// Number of the file behind each descriptor plus one; 0 for those that are no nodes.
+/// Number of the file behind each descriptor plus one; 0 for descriptors that are not nodes.
 static DESCRIPTORS: [AtomicU16; MAX_DESCRIPTORS] = [const { AtomicU16::new(0) }; MAX_DESCRIPTORS];
-/// The replicas, by number of the file.
+/// The replicas, by file number.
 static REPLICAS: [Gate<Replica>; MAX_FILES] = [const { Gate::new() }; MAX_FILES];
-/// Everything else about files.
+/// All other data about files.
 static FILES: Lock<[File; MAX_FILES]> = Lock::new([const { File::FREE }; MAX_FILES]);
 
 /// One open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct File {
     stage: Stage,
-    /// Descriptors of this process.
+    /// Number of descriptors of this process.
     descriptors: u32,
-    /// Portal pages of this process.
+    /// Number of portal pages of this process.
     pages: u32,
     /// The guarded duplicate while there are pages; -1 if none.
     guard: RawFd,
-    /// What open(2) was asked for.
+    /// The access that open(2) requested.
     may_read: bool,
     may_write: bool,
-    /// Its number in the run, and its queue.
+    /// Number of the open file in the run, and its queue.
     open: u64,
     device: u32,
     wq: u32,
@@ -61,13 +61,13 @@ struct File {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// Nobody's.
+    /// Unused.
     Free,
-    /// Being set up or taken down, by whoever said so.
+    /// Being set up or released, by the thread that set this stage.
     Changing,
     /// Opened by this address space.
     Own,
-    /// Opened by another: before a fork or an exec.
+    /// Opened by another address space: before a fork or an exec.
     Foreign,
 }
 
@@ -85,10 +85,10 @@ impl File {
     };
 }
 
-/// Opens a node, `/dev/dsa/wqM.N`, with open(2)'s flags; the answer is the lowest free descriptor.
+/// Opens a node, `/dev/dsa/wqM.N`, with open(2)'s flags; returns the lowest free descriptor.
 ///
 /// # Errors
-/// The driver's answer (EBUSY, ENXIO, …), or the system's for want of descriptors or memory.
+/// The driver's (EBUSY, ENXIO, …), or the system's if descriptors or memory are lacking.
 pub(crate) fn open(path: &[u8], flags: u32) -> Result<RawFd, Errno> {
     crate::start::start();
     let opening = control::open(path, flags)?;
@@ -119,10 +119,10 @@ pub(crate) fn open(path: &[u8], flags: u32) -> Result<RawFd, Errno> {
     }
 }
 
-/// Starts the replica of an opening, and gives its file the lowest free descriptor.
+/// Starts the replica of an opened node, and gives its file the lowest free descriptor.
 fn install(number: u16, opening: &control::Opening, flags: u32) -> Result<RawFd, Errno> {
     let replica = Box::new(Replica::start(opening, number)?);
-    // The file came with the first free number after the connection's; now that one is free again.
+    // The file's number is the first free one after the connection's; the connection's number is free again now.
     let cloexec = flags.cast_signed() & libc::O_CLOEXEC != 0;
     let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
     let fd = sys::fcntl(opening.file.number(), command, 0).map(sys::descriptor)?;
@@ -143,21 +143,21 @@ fn take_number() -> Result<u16, Errno> {
 }
 
 fn set_descriptor(fd: RawFd, value: u16) {
-    if let Some(place) = place_of(fd) {
-        // Relaxed: who uses a descriptor while another thread opens or closes it has no order to rely on.
-        place.store(value, Ordering::Relaxed);
+    if let Some(entry) = entry_of(fd) {
+        // Relaxed: a program that uses a descriptor while another thread opens or closes it has no ordering anyway.
+        entry.store(value, Ordering::Relaxed);
     }
 }
 
 #[inline]
-fn place_of(fd: RawFd) -> Option<&'static AtomicU16> {
+fn entry_of(fd: RawFd) -> Option<&'static AtomicU16> {
     DESCRIPTORS.get(usize::try_from(fd).ok()?)
 }
 
 /// Number of the file behind a descriptor.
 #[inline]
 fn number_of(fd: RawFd) -> Option<u16> {
-    place_of(fd)?.load(Ordering::Relaxed).checked_sub(1)
+    entry_of(fd)?.load(Ordering::Relaxed).checked_sub(1)
 }
 
 /// The file behind a descriptor.
@@ -172,8 +172,8 @@ pub(crate) fn is_node(fd: RawFd) -> bool {
     number_of(fd).is_some()
 }
 
-/// True if a descriptor that was a node is one still: its number may have been closed where nobody saw it, and be something else's.
-/// Then it is forgotten. In the file-system view [`join`] finds that out.
+/// True if a descriptor that was a node still is: its number may have been closed without being seen, and reused. Then
+/// it is forgotten. In the namespace view [`join`] does this check.
 pub(crate) fn is_still(fd: RawFd) -> bool {
     if run::view() != Some(View::Preload) {
         return is_node(fd);
@@ -186,8 +186,8 @@ pub(crate) fn is_still(fd: RawFd) -> bool {
     still
 }
 
-/// Recognises a node among the descriptors a program got by other ways (kept across exec, received); true if it is one. It
-/// belongs to another address space: it can be closed, duplicated and asked for its queue, and everything else is EPERM.
+/// Recognises a node among descriptors that the program did not open (kept across exec, received); true if it is one.
+/// It belongs to another address space: it can be closed, duplicated and asked for its queue; everything else is EPERM.
 pub(crate) fn adopt(fd: RawFd) -> bool {
     let Some(NodeName { open, device, wq }) = name::of_socket(fd) else { return false };
     forget(fd);
@@ -195,7 +195,7 @@ pub(crate) fn adopt(fd: RawFd) -> bool {
     let known = files.iter().position(|file| file.stage == Stage::Foreign && file.open == open);
     let Some(index) = known.or_else(|| files.iter().position(|file| file.stage == Stage::Free)) else { return false };
     let before = if known.is_some() { files[index].descriptors } else { 0 };
-    // A socket says nothing of open(2)'s mode; what could tell them apart is refused for a foreign file anyway.
+    // A socket does not tell open(2)'s mode; for a foreign file every operation that depends on it is refused anyway.
     files[index] = File {
         stage: Stage::Foreign,
         descriptors: before + 1,
@@ -210,8 +210,8 @@ pub(crate) fn adopt(fd: RawFd) -> bool {
     true
 }
 
-/// Joins a node of the file-system view, which was opened without this library: true if the descriptor is one now. Asked before
-/// every mapping, since descriptors come and go there unseen.
+/// Attaches to a node of the namespace view, which was opened without this library: true if the descriptor is a node
+/// now. Called before every mapping, since descriptors are opened and closed there without being seen.
 pub(crate) fn join(fd: RawFd) -> bool {
     if run::view() != Some(View::Namespace) {
         return is_node(fd);
@@ -236,7 +236,7 @@ pub(crate) fn join(fd: RawFd) -> bool {
     true
 }
 
-/// Makes a file, without descriptors yet, of one that was opened through the file system and is behind `fd`.
+/// Creates the file, still without descriptors, for a node that was opened through the file system as `fd`.
 fn attach(fd: RawFd, open: u64) -> Result<u16, Errno> {
     let mode = i32::try_from(sys::fcntl(fd, libc::F_GETFL, 0)?).unwrap_or(libc::O_RDWR) & libc::O_ACCMODE;
     let number = take_number()?;
@@ -248,7 +248,7 @@ fn attach(fd: RawFd, open: u64) -> Result<u16, Errno> {
     });
     let file = match started {
         Ok(file) => file,
-        // Another address space's.
+        // Opened by another address space.
         Err(Errno::PERM) => File { stage: Stage::Foreign, ..File::FREE },
         Err(error) => {
             FILES.hold()[usize::from(number)] = File::FREE;
@@ -260,7 +260,8 @@ fn attach(fd: RawFd, open: u64) -> Result<u16, Errno> {
     Ok(number)
 }
 
-/// Closes a descriptor that is a node, and the file with its last descriptor and mapping, once its work is done.
+/// Closes a descriptor that is a node, and releases the file with its last descriptor and mapping, once its work has
+/// ended.
 ///
 /// # Errors
 /// EBADF.
@@ -269,63 +270,63 @@ pub(crate) fn close(fd: RawFd) -> Result<(), Errno> {
     sys::close(fd)
 }
 
-/// Says that `new` has become a duplicate of the node `old` (dup, dup2, dup3, fcntl); what `new` was before is forgotten by
-/// [`forget`] first.
+/// Records that `new` has become a duplicate of the node `old` (dup, dup2, dup3, fcntl). [`forget`] must be called
+/// first for the former file of `new`.
 pub(crate) fn duplicated(old: RawFd, new: RawFd) {
     let Some(number) = number_of(old) else { return };
-    if old != new && place_of(new).is_some() {
+    if old != new && entry_of(new).is_some() {
         FILES.hold()[usize::from(number)].descriptors += 1;
         set_descriptor(new, number + 1);
     }
 }
 
-/// Says that a descriptor is about to be closed or replaced by other means (dup2 onto it, close_range): forgets it, without
-/// closing it.
+/// Forgets a descriptor, without closing it, that is about to be closed or replaced by other means (dup2 onto it,
+/// close_range).
 pub(crate) fn forget(fd: RawFd) {
-    let Some(place) = place_of(fd) else { return };
-    // One of several threads that close the same number gets it.
-    let Some(number) = place.swap(0, Ordering::Relaxed).checked_sub(1) else { return };
+    let Some(entry) = entry_of(fd) else { return };
+    // Of several threads that close the same number, one gets it.
+    let Some(number) = entry.swap(0, Ordering::Relaxed).checked_sub(1) else { return };
     let mut files = FILES.hold();
     files[usize::from(number)].descriptors -= 1;
     release_if_unused(files, number);
 }
 
-/// Which queue a node is: device and number, `wqM.N`.
+/// The queue of a node: device and number, `wqM.N`.
 pub(crate) fn queue(fd: RawFd) -> Option<(u32, u32)> {
     file_of(fd).map(|(_, file)| (file.device, file.wq))
 }
 
-/// What a mapping or a write needs to know of a node.
+/// The properties of a node that a mapping or a write needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Access {
     /// Number of the file.
     pub(crate) number: u16,
-    /// open(2) asked for reading.
+    /// open(2) requested reading.
     pub(crate) may_read: bool,
-    /// open(2) asked for writing.
+    /// open(2) requested writing.
     pub(crate) may_write: bool,
     /// This address space opened it.
     pub(crate) own: bool,
 }
 
-/// What may be done with a node.
+/// The permitted accesses of a node.
 pub(crate) fn access(fd: RawFd) -> Option<Access> {
     let (number, file) = file_of(fd)?;
     let own = file.stage == Stage::Own;
     Some(Access { number, may_read: file.may_read, may_write: file.may_write, own })
 }
 
-/// The replica of a file of this address space, kept until the answer is dropped.
+/// The replica of a file of this address space; it stays alive until the result is dropped.
 #[inline]
 pub(crate) fn enter(number: u16) -> Option<Inside<'static, Replica>> {
     REPLICAS.get(usize::from(number))?.enter()
 }
 
-/// Runs something with every replica there is.
+/// Calls `act` with every replica.
 pub(crate) fn each(mut act: impl FnMut(&Replica)) {
     for gate in &REPLICAS {
         if let Some(inside) = gate.enter() {
-            act(taken::inside(&inside));
+            act(replica_access::inside(&inside));
         }
     }
 }
@@ -333,13 +334,13 @@ pub(crate) fn each(mut act: impl FnMut(&Replica)) {
 /// The replica behind an entered gate.
 #[inline]
 pub(crate) fn replica<'a>(inside: &'a Inside<'static, Replica>) -> &'a Replica {
-    taken::inside(inside)
+    replica_access::inside(inside)
 }
 
-/// A page of a file was mapped through a descriptor: it holds the file as the descriptor does.
+/// Records that a page of a file was mapped through a descriptor: the page keeps the file open like a descriptor.
 ///
 /// # Errors
-/// EBADF if the descriptor has gone meanwhile, EMFILE, ENOMEM.
+/// EBADF if the descriptor is closed meanwhile, EMFILE, ENOMEM.
 pub(crate) fn page_mapped(fd: RawFd, portal: Portal) -> Result<(), Errno> {
     let mut files = FILES.hold();
     let file = &mut files[usize::from(portal.file)];
@@ -359,20 +360,20 @@ pub(crate) fn page_mapped(fd: RawFd, portal: Portal) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A portal page changes: its permissions, or with `to` its place.
+/// Records a change of a portal page: its permissions, or with `to` its address.
 pub(crate) fn page_changed(portal: Portal, to: Option<u64>) {
     let _files = FILES.hold();
     match to {
         None => PORTALS.update(portal),
         Some(address) => {
             PORTALS.remove(&portal);
-            // There is room: one was just taken away.
+            // Cannot fail: a portal was just removed.
             PORTALS.insert(Portal { address, ..portal });
         }
     }
 }
 
-/// A portal page is no more.
+/// Records that a portal page was unmapped.
 pub(crate) fn page_unmapped(portal: Portal) {
     let mut files = FILES.hold();
     if PORTALS.find(portal.address).is_none_or(|now| now.file != portal.file) {
@@ -386,43 +387,43 @@ pub(crate) fn page_unmapped(portal: Portal) {
     }
     let guard = std::mem::replace(&mut file.guard, -1);
     release_if_unused(files, portal.file);
-    // The host's file goes only now, after its work.
+    // The host's file is closed only now, after its work.
     guard::close(guard);
 }
 
-/// A guard has got another number.
+/// Records the new number of a guard.
 pub(crate) fn guard_moved(old: RawFd, new: RawFd) {
     for file in FILES.hold().iter_mut().filter(|file| file.guard == old && old >= 0) {
         file.guard = new;
     }
 }
 
-/// Ends a file that has neither descriptors nor pages left.
+/// Releases a file that has neither descriptors nor pages left.
 fn release_if_unused(mut files: Held<'_, [File; MAX_FILES]>, number: u16) {
     let file = &mut files[usize::from(number)];
     if file.descriptors != 0 || file.pages != 0 {
         return;
     }
     file.stage = Stage::Changing;
-    // Not with the lock: this may take long, and the work may be a device's that another thread waits for.
+    // Without the lock: this may take long, and another thread may wait for the work.
     drop(files);
-    let _put_off = telpher_interpose::signals::defer();
-    taken::end(REPLICAS[usize::from(number)].take_out(sys::yield_now));
+    let _deferred = telpher_interpose::signals::defer();
+    replica_access::end(REPLICAS[usize::from(number)].take_out(sys::yield_now));
     FILES.hold()[usize::from(number)] = File::FREE;
 }
 
-/// Takes the locks, for a fork.
+/// Takes the lock, for a fork.
 pub(crate) fn before_fork() {
     FILES.take();
 }
 
-/// Gives them back, in the parent.
+/// Releases it in the parent.
 pub(crate) fn after_fork() {
     FILES.give();
 }
 
-/// In the child: gives the locks back, and makes every file foreign. The replicas stay behind in memory that nobody uses any
-/// more: their threads and their host's pages are not here.
+/// Releases the lock in the child, and makes every file foreign. The replicas stay in memory, unused: their threads and
+/// the host's pages do not exist in the child.
 pub(crate) fn after_fork_child() {
     FILES.give();
     for gate in &REPLICAS {
@@ -434,7 +435,7 @@ pub(crate) fn after_fork_child() {
         file.guard = -1;
         match file.stage {
             Stage::Own if file.descriptors != 0 => file.stage = Stage::Foreign,
-            // Held by pages only, or in the hands of a thread that is not here.
+            // Kept by pages only, or being changed by a thread that does not exist here.
             Stage::Own | Stage::Changing => *file = File::FREE,
             Stage::Foreign | Stage::Free => {}
         }

@@ -1,24 +1,24 @@
-//! Which addresses are portals, and whose: a table that is read without a lock, in the middle of an instruction.
+//! The portal pages and their open files: a table that is read without a lock, in the middle of an instruction.
 //!
-//! A hash table with one word a page: page number, number of the open file, what may be done with the page. Writers hold the
-//! lock of the nodes; a reader sees a page before or after a change, never half of one.
+//! A hash table with one word per page: page number, number of the open file, permissions. Writers hold the nodes'
+//! lock. A reader sees a page before or after a change, never half of it.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Most portal pages a process may have mapped at once. Source: chosen.
 pub(crate) const MAX_PORTALS: usize = 6000;
-/// Places of the table, a power of two, never full.
-const PLACES: usize = 8192;
-const _: () = assert!(PLACES.is_power_of_two() && MAX_PORTALS < PLACES);
+/// Slots of the table, a power of two, never all used.
+const SLOTS: usize = 8192;
+const _: () = assert!(SLOTS.is_power_of_two() && MAX_PORTALS < SLOTS);
 
 /// Bytes of a portal: Linux maps one page of one kind. Source: K612 `cdev.c`.
 pub(crate) const PORTAL_BYTES: u64 = 4096;
 
-/// Nothing was ever here.
+/// Never used.
 const EMPTY: u64 = 0;
-/// Something was here: a search goes on behind it.
+/// Removed: a search continues after it.
 const GONE: u64 = 1;
-/// Bits: 0 gone, 1 stores reach the queue, 2 the file was open for writing, 18:3 open file, 63:19 page number.
+/// Bits: 0 removed, 1 stores reach the queue, 2 the file was open for writing, 18:3 open file, 63:19 page number.
 const WRITABLE: u64 = 1 << 1;
 const MAY_WRITE: u64 = 1 << 2;
 const FILE_SHIFT: u32 = 3;
@@ -29,9 +29,9 @@ const PAGE_SHIFT: u32 = 19;
 pub(crate) struct Portal {
     /// Address of its first byte.
     pub(crate) address: u64,
-    /// Which open file.
+    /// Number of the open file.
     pub(crate) file: u16,
-    /// Mapped for writing now.
+    /// Currently mapped for writing.
     pub(crate) writable: bool,
     /// May become writable: the file was open for writing.
     pub(crate) may_write: bool,
@@ -55,11 +55,11 @@ impl Portal {
     }
 }
 
-/// The pages.
+/// The table of portal pages.
 #[derive(Debug)]
 pub(crate) struct Table {
-    places: [AtomicU64; PLACES],
-    /// How many portals there are.
+    slots: [AtomicU64; SLOTS],
+    /// Number of portals.
     count: AtomicU32,
 }
 
@@ -68,110 +68,110 @@ pub(crate) static PORTALS: Table = Table::new();
 
 impl Table {
     pub(crate) const fn new() -> Self {
-        Table { places: [const { AtomicU64::new(EMPTY) }; PLACES], count: AtomicU32::new(0) }
+        Table { slots: [const { AtomicU64::new(EMPTY) }; SLOTS], count: AtomicU32::new(0) }
     }
 
-    /// The portal an address lies in.
+    /// The portal that contains an address.
     #[inline]
     pub(crate) fn find(&self, address: u64) -> Option<Portal> {
-        // Relaxed: a page that is being mapped or unmapped at this moment may be answered either way.
+        // Relaxed: for a page that is being mapped or unmapped, either answer is correct.
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        self.place(address / PORTAL_BYTES).map(|place| {
-            // Acquire: pairs with the Release in `insert`; the file it names is set up.
-            Portal::from_word(self.places[place].load(Ordering::Acquire))
+        self.slot(address / PORTAL_BYTES).map(|slot| {
+            // Acquire: pairs with the Release in `insert`; the file with this number is set up.
+            Portal::from_word(self.slots[slot].load(Ordering::Acquire))
         })
     }
 
-    /// True if there is none at all.
+    /// True if there is no portal.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    fn place(&self, page: u64) -> Option<usize> {
-        let mut place = start(page);
-        for _ in 0..PLACES {
+    fn slot(&self, page: u64) -> Option<usize> {
+        let mut slot = start(page);
+        for _ in 0..SLOTS {
             // Acquire: as in `find`.
-            match self.places[place].load(Ordering::Acquire) {
+            match self.slots[slot].load(Ordering::Acquire) {
                 EMPTY => return None,
-                word if word != GONE && word >> PAGE_SHIFT == page => return Some(place),
-                _ => place = (place + 1) % PLACES,
+                word if word != GONE && word >> PAGE_SHIFT == page => return Some(slot),
+                _ => slot = (slot + 1) % SLOTS,
             }
         }
         None
     }
 
-    /// Adds a page that is not there; `false` if no more have room. One writer at a time.
+    /// Adds a page that is not in the table; `false` if the table is full. One writer at a time.
     pub(crate) fn insert(&self, portal: Portal) -> bool {
         if self.count.load(Ordering::Relaxed) as usize >= MAX_PORTALS {
             return false;
         }
-        let mut place = start(portal.address / PORTAL_BYTES);
-        while !matches!(self.places[place].load(Ordering::Relaxed), EMPTY | GONE) {
-            place = (place + 1) % PLACES;
+        let mut slot = start(portal.address / PORTAL_BYTES);
+        while !matches!(self.slots[slot].load(Ordering::Relaxed), EMPTY | GONE) {
+            slot = (slot + 1) % SLOTS;
         }
         // Release: pairs with the Acquire in `find`.
-        self.places[place].store(portal.to_word(), Ordering::Release);
+        self.slots[slot].store(portal.to_word(), Ordering::Release);
         self.count.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    /// Changes what may be done with a page. One writer at a time.
+    /// Changes the permissions of a page. One writer at a time.
     pub(crate) fn update(&self, portal: Portal) {
-        if let Some(place) = self.place(portal.address / PORTAL_BYTES) {
-            self.places[place].store(portal.to_word(), Ordering::Release);
+        if let Some(slot) = self.slot(portal.address / PORTAL_BYTES) {
+            self.slots[slot].store(portal.to_word(), Ordering::Release);
         }
     }
 
-    /// Takes a page away. One writer at a time.
+    /// Removes a page. One writer at a time.
     pub(crate) fn remove(&self, portal: &Portal) {
-        let Some(place) = self.place(portal.address / PORTAL_BYTES) else { return };
-        self.places[place].store(GONE, Ordering::Release);
-        // Behind the last page of a run nothing needs to be passed over: searches stay short however many came and went.
-        if self.places[(place + 1) % PLACES].load(Ordering::Relaxed) == EMPTY {
-            let mut last = place;
-            while self.places[last].load(Ordering::Relaxed) == GONE {
-                self.places[last].store(EMPTY, Ordering::Relaxed);
-                last = (last + PLACES - 1) % PLACES;
+        let Some(slot) = self.slot(portal.address / PORTAL_BYTES) else { return };
+        self.slots[slot].store(GONE, Ordering::Release);
+        // Removed slots at the end of a run become empty, so that searches stay short however many pages came and went.
+        if self.slots[(slot + 1) % SLOTS].load(Ordering::Relaxed) == EMPTY {
+            let mut last = slot;
+            while self.slots[last].load(Ordering::Relaxed) == GONE {
+                self.slots[last].store(EMPTY, Ordering::Relaxed);
+                last = (last + SLOTS - 1) % SLOTS;
             }
         }
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The portal with the lowest address that touches `begin..end`.
+    /// The portal with the lowest address that overlaps `begin..end`.
     pub(crate) fn first_in(&self, begin: u64, end: u64) -> Option<Portal> {
         if self.is_empty() {
             return None;
         }
-        // A short range is looked up page by page, a long one is compared with every portal.
+        // A short range is looked up page by page; a long one is compared with every portal.
         let (first, last) = (begin / PORTAL_BYTES, end.div_ceil(PORTAL_BYTES));
         if last.saturating_sub(first) <= 16 {
             return (first..last).find_map(|page| self.find(page * PORTAL_BYTES));
         }
-        let words = self.places.iter().map(|place| place.load(Ordering::Acquire));
+        let words = self.slots.iter().map(|slot| slot.load(Ordering::Acquire));
         let portals = words.filter(|word| !matches!(*word, EMPTY | GONE)).map(Portal::from_word);
         portals
             .filter(|portal| portal.address < end && portal.address + PORTAL_BYTES > begin)
             .min_by_key(|portal| portal.address)
     }
 
-    /// Takes all away: in a forked child, which inherits no portal.
+    /// Removes all: in a forked child, which inherits no portal.
     pub(crate) fn clear(&self) {
-        for place in &self.places {
-            if place.load(Ordering::Relaxed) != EMPTY {
-                place.store(EMPTY, Ordering::Relaxed);
+        for slot in &self.slots {
+            if slot.load(Ordering::Relaxed) != EMPTY {
+                slot.store(EMPTY, Ordering::Relaxed);
             }
         }
         self.count.store(0, Ordering::Relaxed);
     }
 }
 
-/// Where the search for a page begins: multiplication by the golden ratio spreads neighbours.
-#[allow(clippy::cast_possible_truncation, reason = "reduced below the number of places")]
+/// The first slot of the search for a page: multiplication by the golden ratio spreads neighbouring pages.
+#[allow(clippy::cast_possible_truncation, reason = "reduced below the number of slots")]
 fn start(page: u64) -> usize {
-    (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PLACES
+    (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % SLOTS
 }
 
 #[cfg(test)]
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn coming_and_going_for_ever_leaves_nothing_behind() {
+    fn many_insertions_and_removals_leave_no_used_slots() {
         let table = Box::new(Table::new());
         for round in 0..100_000 {
             let page = 0x7000 + round * 3;
@@ -214,11 +214,11 @@ mod tests {
         }
         table.clear();
         assert!(table.is_empty());
-        assert!(table.places.iter().all(|place| place.load(Ordering::Relaxed) == EMPTY));
+        assert!(table.slots.iter().all(|slot| slot.load(Ordering::Relaxed) == EMPTY));
     }
 
     #[test]
-    fn a_full_table_says_so_and_still_finds_everything() {
+    fn a_full_table_refuses_and_still_finds_everything() {
         let table = Box::new(Table::new());
         let most = MAX_PORTALS as u64;
         assert!((1..=most).all(|page| table.insert(portal(page, 3))));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_finds_its_lowest_portal_whether_it_is_long_or_short() {
+    fn short_and_long_ranges_find_their_lowest_portal() {
         let table = Box::new(Table::new());
         for page in [100, 90, 5000] {
             assert!(table.insert(portal(page, 0)));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_seen() {
+    fn an_update_is_visible() {
         let table = Box::new(Table::new());
         assert!(table.insert(portal(4, 9)));
         let changed = Portal { writable: false, ..portal(4, 9) };

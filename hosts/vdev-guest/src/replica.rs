@@ -1,16 +1,14 @@
-//! The device behind one open file, in this process: its queue, its group's engines, this process's memory.
+//! The modelled device of one open file, in this process: its queue, its group's engines, this process's memory.
 //!
 //! ```text
-//! offer ─► observer ─► board: enabled? others' share of the threshold ─► device: execute ─► reports to the driver
+//! offer ─► observer ─► queue state: enabled? others' share of the threshold ─► device: execute ─► reports
 //! ```
 //!
-//! **Assumptions.** Descriptors of different processes meet on the board only; see decision 3. A threshold is compared with the
-//! sum of the rows at one moment, so that two processes that submit in the same instant may pass it by one; and a
-//! process may use its share of the queue whatever the rows say, so that no other process can keep it out.
-#![allow(
-    unsafe_code,
-    reason = "gives the device this process's memory, and vouches for what the process itself submits"
-)]
+//! **Assumptions.** Descriptors of different processes interact only through the occupancy slots; see decision 3. A
+//! threshold is compared with the sum of the slots at one moment, so two processes that submit at the same instant may
+//! exceed it by one. A process may use its share of the queue whatever the slots contain, so no other process can keep
+//! it out.
+#![allow(unsafe_code, reason = "gives the device this process's memory, and submits descriptors of this process")]
 
 use crate::control::{self, Opening};
 use crate::faults;
@@ -34,39 +32,39 @@ use telpher_vdev_wire::board::{Board, ENABLED, Rows};
 use telpher_vdev_wire::lease::Lease;
 use telpher_vdev_wire::message::{Opened, Report, STRICT, THREADED};
 
-/// Nanoseconds that a close waits for descriptors that do not end. Source: chosen: long for a model, short for a person; an
-/// idxd that does not drain takes its process along.
+/// Nanoseconds that a close waits for descriptors that do not end. Source: chosen: long for a model, short for a user.
+/// With an idxd device that does not drain, the process hangs.
 const DRAIN_NS: u64 = 10_000_000_000;
 
 /// A running replica.
 #[derive(Debug)]
 pub(crate) struct Replica {
-    /// What the driver said.
+    /// The driver's description of the open queue.
     pub(crate) opened: Opened,
     device: ModelDevice,
     memory: Local,
     board: Shared<Board>,
     rows: Shared<Rows>,
     observer: Arc<Observer>,
-    /// State changes of the queue when it was opened.
+    /// The queue's generation number when it was opened.
     generation: u32,
-    /// Descriptors a portal's clients may have waiting, of all processes together; 0 for a dedicated queue.
+    /// Most descriptors that may wait, of all processes together; 0 for a dedicated queue.
     threshold: u32,
-    /// 1 while somebody takes reports.
+    /// 1 while a thread takes reports.
     reporting: AtomicU32,
 }
 
 impl Replica {
-    /// Starts the device that an opening describes; `number` is that of the file it will be behind.
+    /// Starts the device that an opened node describes; `number` is its file's number.
     ///
     /// # Errors
-    /// ENOMEM, or EIO for an opening that makes no device.
+    /// ENOMEM, or EIO if the description is not a valid device.
     pub(crate) fn start(opening: &Opening, number: u16) -> Result<Self, Errno> {
         let opened = opening.opened;
         let lease = Shared::<Lease>::map(opening.lease.number())?;
         let board = Shared::<Board>::map_for_reading(opening.board.number())?;
         let rows = Shared::<Rows>::map(opening.rows.number())?;
-        // Acquire: pairs with the host's Release; the image is not older than this state.
+        // Acquire: pairs with the host's Release; the register image is not older than this state.
         let generation = board.as_ref().generation.load(Ordering::Acquire);
         let memory = faults::memory();
         let space = if opened.flags & STRICT != 0 { strict(memory) } else { Box::new(memory) };
@@ -105,7 +103,7 @@ impl Replica {
         self.observer.emulated(trapped);
     }
 
-    /// 64 bytes arrive at the portal: by a submit instruction of this process, or by its write().
+    /// Submits 64 bytes: from a submit instruction of this process, or from its write().
     #[inline]
     pub(crate) fn offer(&self, how: How, destination: u64, words: &[u64; 8]) -> Answer {
         self.observer.offer(how, destination, words, self)
@@ -114,7 +112,7 @@ impl Replica {
     fn admit(&self, deferrable: bool, descriptor: &Descriptor) -> Response {
         let refused = if deferrable { Response::Retry } else { Response::Dropped };
         let board = self.board.as_ref();
-        // Relaxed: a state that changes at this moment may be seen either way, as on the bus.
+        // Relaxed: for a state that is changing, either value is correct, as on the bus.
         let enabled = board.state.load(Ordering::Relaxed) == ENABLED;
         if !enabled || board.generation.load(Ordering::Relaxed) != self.generation {
             return refused;
@@ -131,10 +129,10 @@ impl Replica {
         } else {
             Write::Posted
         };
-        // SAFETY: the process itself executed the instruction, or called write(), with these 64 bytes (but for the first dword,
-        // which names no memory). What they name is its own address space, and what may be read and written there while the
-        // device works is the program's promise to the device: it is the one that `vouch` asks for, made by whoever wrote the
-        // program. Nothing of ours is named in its place.
+        // SAFETY: the process itself executed the instruction, or called write(), with these 64 bytes (except the first
+        // dword, which names no memory). They name the process's own address space, and the program promises the device
+        // that this memory may be read and written meanwhile. That is the promise that `vouch` requires, made by the
+        // program's author. No memory of this library is named instead.
         let submission = unsafe { Submission::vouch(*descriptor) };
         let response = self.device.submit(wq, PortalKind::LimitedMsix, write, &submission);
         self.publish_occupancy();
@@ -144,13 +142,13 @@ impl Replica {
         response
     }
 
-    /// 64 bytes of the program's memory, as the kernel copies them for write(2); `None` where that would be EFAULT.
+    /// Reads 64 bytes of the program's memory, as the kernel does for write(2); `None` for EFAULT.
     pub(crate) fn read_descriptor(&self, address: u64) -> Option<Descriptor> {
         let mut bytes = [0; 64];
         self.memory.read(address, &mut bytes).ok().map(|()| Descriptor::from_bytes(&bytes))
     }
 
-    /// Lets an inline device go on with what is left, and tells the others how much of the queue is taken.
+    /// Continues the work of an inline device, and publishes the occupancy of the queue.
     pub(crate) fn drive(&self) {
         if self.device.occupancy(self.opened.wq) != 0 {
             self.device.advance();
@@ -164,14 +162,15 @@ impl Replica {
     fn publish_occupancy(&self) {
         if let Some(row) = self.rows.as_ref().row(self.opened.row) {
             let waiting = u32::try_from(self.device.occupancy(self.opened.wq)).unwrap_or(u32::MAX);
-            // Relaxed: a number of its own.
+            // Relaxed: publishes no other data.
             if row.load(Ordering::Relaxed) != waiting {
                 row.store(waiting, Ordering::Relaxed);
             }
         }
     }
 
-    /// Waits until nothing is waiting or in progress, as the last close of a file does, and tells the driver the rest.
+    /// Waits until no descriptor is waiting or executing, as the last close of a file does, and sends the remaining
+    /// reports to the driver.
     pub(crate) fn drain(&self) {
         let end = sys::now_ns().saturating_add(DRAIN_NS);
         let mut looks = 0_u32;
@@ -189,15 +188,17 @@ impl Replica {
         self.publish_occupancy();
     }
 
-    /// Takes what SWERROR and the event log hold, does what the driver's interrupt handler does, and tells the driver.
+    /// Takes the reports from SWERROR and the event log, does the work of the driver's interrupt handler, and sends
+    /// them to the driver.
     #[cold]
     pub(crate) fn report(&self) {
         loop {
-            // Acquire and Release: one at a time sees the log; who finds it taken has left the work to the other.
+            // Acquire and Release: one thread at a time takes reports; a thread that finds it taken leaves the work to
+            // the other.
             if self.reporting.swap(1, Ordering::Acquire) != 0 {
                 return;
             }
-            self.device.take_reports(&self.memory, |notice| self.tell(&notice));
+            self.device.take_reports(&self.memory, |notice| self.send(&notice));
             self.reporting.store(0, Ordering::SeqCst);
             if !self.device.has_reports() {
                 return;
@@ -205,9 +206,9 @@ impl Replica {
         }
     }
 
-    fn tell(&self, notice: &Notice) {
+    fn send(&self, notice: &Notice) {
         Report::of(notice, |report| {
-            // A host that is gone has nobody to tell.
+            // If the host is gone, the report has no receiver.
             let _ = control::report(self.opened.open, report);
         });
     }
@@ -219,7 +220,7 @@ impl Queue for Replica {
         let deferrable = match how {
             How::Movdir64b => false,
             How::Enqcmd => true,
-            // The kernel uses the instruction of the queue's kind.
+            // The kernel uses the instruction for the queue's mode.
             How::Write => !self.opened.is_dedicated(),
         };
         match self.admit(deferrable, descriptor) {
@@ -238,7 +239,8 @@ impl Queue for Replica {
     }
 }
 
-/// The observer of a device with threads: what is neither told by a record nor seen by a submitter goes to the driver at once.
+/// The observer of a device with threads: it sends ends without a record to the driver at once, since no submitter sees
+/// them.
 #[derive(Debug)]
 struct Reporting {
     observer: Arc<Observer>,
@@ -277,7 +279,7 @@ impl telpher_model::Observer for Reporting {
     }
 }
 
-/// This process's memory, in which pages that are not present fault.
+/// This process's memory; absent pages fault.
 fn strict(memory: Local) -> Box<dyn Space> {
     match pagemap() {
         Some(pagemap) => Box::new(Strict::with_pagemap(memory, pagemap)),
@@ -285,20 +287,20 @@ fn strict(memory: Local) -> Box<dyn Space> {
     }
 }
 
-/// This process's page tables, opened once, at a descriptor the program does not see.
+/// This process's page tables, opened once, with a descriptor that the program does not see.
 fn pagemap() -> Option<Pagemap> {
     let mut known = PAGEMAP.hold();
     if known.is_none() {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
         let opened = rustix::fs::open(c"/proc/self/pagemap", flags, rustix::fs::Mode::empty()).ok()?;
         let copy = guard::duplicate(opened.as_raw_fd()).ok()?;
-        // SAFETY: this guard is closed in a forked child only, where its place says so first.
-        *known = Some(unsafe { Pagemap::at(guard::place_of(copy)?) });
+        // SAFETY: this guard is closed only in a forked child, which clears the variable first.
+        *known = Some(unsafe { Pagemap::at(guard::slot_of(copy)?) });
     }
     known.clone()
 }
 
-/// In a forked child: the pagemap was the parent's, and its guard has been closed.
+/// In a forked child: drops the parent's pagemap, whose guard has been closed.
 pub(crate) fn forget_pagemap() {
     *PAGEMAP.hold() = None;
 }

@@ -1,6 +1,6 @@
-//! The run this process belongs to: where its host listens, how its files are seen, and which address space this is.
+//! The run of this process: its host's socket, how files are seen, and the number of this address space.
 //!
-//! All of it is worked out from the environment, by whoever comes first: the library's own constructor, or an earlier
+//! The settings are read from the environment at the first call: in this library's constructor, or in an earlier
 //! constructor of another library that calls one of the symbols.
 #![allow(unsafe_code, reason = "reads the C library's environ, and keeps the socket's address in a static")]
 
@@ -10,7 +10,7 @@ use std::ffi::c_char;
 use telpher_interpose::exec::Words;
 use telpher_vdev_wire::settings::{self, Settings, View};
 
-/// Longest run directory; a Unix socket's address has 108 bytes and the socket's name takes some.
+/// Longest run directory in bytes; a Unix socket address has 108 bytes including the socket's name.
 const MAX_DIRECTORY: usize = 96;
 
 const UNKNOWN: u8 = 0;
@@ -19,15 +19,15 @@ const ABSENT: u8 = 2;
 const PRELOAD: u8 = 3;
 const NAMESPACE: u8 = 4;
 
-/// What was found out.
+/// The settings of the run.
 struct State {
     /// One of the constants above.
     stage: AtomicU8,
     /// 1 if submission sites are to be rewritten.
     rewrite: AtomicU8,
-    /// 1 if programs that are executed are to have this library, too.
+    /// 1 if programs that are executed get this library too.
     follow: AtomicU8,
-    /// Bytes of the directory.
+    /// Length of the directory's path in bytes.
     directory_len: AtomicUsize,
     /// Random number of this address space.
     space: AtomicU64,
@@ -35,7 +35,7 @@ struct State {
     address: UnsafeCell<libc::sockaddr_un>,
 }
 
-// SAFETY: the cells are written once, by the thread that moved `stage` from UNKNOWN to WORKING, before it releases the final
+// SAFETY: the thread that moved `stage` from UNKNOWN to WORKING writes the cells once, before it releases the final
 // stage; they are read only after that stage was acquired.
 unsafe impl Sync for State {}
 
@@ -52,24 +52,26 @@ static STATE: State = State {
 unsafe extern "C" {
     /// The C library's environment.
     static environ: *const *const c_char;
-    /// Where the stack began when the kernel started the program: the number of arguments. The dynamic linker's.
+    /// The start of the stack when the kernel started the program: the number of arguments. Defined by the dynamic
+    /// linker.
     static __libc_stack_end: *const usize;
 }
 
-/// The environment of the process. A sanitizer's runtime calls here while the dynamic linker still works, before the C library has set its
-/// own variable: then it is found where the kernel has put it, behind the arguments. Source: System V ABI, AMD64 supplement, 3.4.1.
+/// The environment of the process. A sanitizer's runtime may call this while the dynamic linker still works, before the
+/// C library has set its own variable. Then the environment is where the kernel has put it, after the arguments.
+/// Source: System V ABI, AMD64 supplement, 3.4.1.
 fn whole_environment() -> *const *const c_char {
-    // SAFETY: both are set before any code of a library runs, or are null. The words of the kernel's stay as they are until `main`.
+    // SAFETY: both are set before any library code runs, or are null. The kernel's words stay unchanged until `main`.
     unsafe {
         if !environ.is_null() || __libc_stack_end.is_null() {
             return environ;
         }
-        // The number itself, so many pointers, and the null pointer at their end.
+        // The argument count itself, that many pointers, and the terminating null pointer.
         __libc_stack_end.add(1 + *__libc_stack_end + 1).cast()
     }
 }
 
-/// How files are seen; `None` outside of a run, where this library does nothing.
+/// How files are seen; `None` outside a run, where this library does nothing.
 #[inline]
 pub(crate) fn view() -> Option<View> {
     match stage() {
@@ -79,13 +81,13 @@ pub(crate) fn view() -> Option<View> {
     }
 }
 
-/// True if submission sites shall be rewritten after their first trap.
+/// True if submission sites are rewritten after their first trap.
 pub(crate) fn rewrites() -> bool {
     // Relaxed: ordered by the stage, which was acquired.
     view().is_some() && STATE.rewrite.load(Ordering::Relaxed) == 1
 }
 
-/// Has what makes a program part of this run restored in the environments of programs that are executed.
+/// Makes `interpose` restore the run's variables in the environments of programs that are executed.
 pub(crate) fn follow() {
     // Relaxed: ordered by the stage, which was acquired.
     let Some(view) = view().filter(|_| STATE.follow.load(Ordering::Relaxed) == 1) else { return };
@@ -96,22 +98,22 @@ pub(crate) fn follow() {
         consequence: "it runs without the device",
         otherwise: "use --view namespace, in which it sees the device's files and submits by write()",
     };
-    // In a namespace such programs see the device, too.
+    // In the namespace view such programs see the device too.
     let words = (view == View::Preload).then_some(words);
     telpher_interpose::exec::start((&raw const STATE).cast(), &variables, words);
 }
 
-/// The run directory, absolute; empty outside of a run.
+/// The run directory, absolute; empty outside a run.
 pub(crate) fn directory() -> &'static [u8] {
     if view().is_none() {
         return &[];
     }
     let len = STATE.directory_len.load(Ordering::Relaxed);
-    // SAFETY: a final stage was acquired, so the directory is written and stays.
+    // SAFETY: a final stage was acquired, so the directory is complete and no longer changes.
     unsafe { &(&*STATE.directory.get())[..len] }
 }
 
-/// Address of the host's socket and its length; `None` outside of a run.
+/// Address of the host's socket and its length; `None` outside a run.
 pub(crate) fn socket_address() -> Option<(&'static libc::sockaddr_un, usize)> {
     view()?;
     let len = std::mem::offset_of!(libc::sockaddr_un, sun_path) + directory().len() + 1 + settings::SOCKET.len() + 1;
@@ -121,26 +123,26 @@ pub(crate) fn socket_address() -> Option<(&'static libc::sockaddr_un, usize)> {
 
 /// Random number of this address space.
 pub(crate) fn space() -> u64 {
-    // Relaxed: a number of its own; a child that sees its parent's has one thread only and renews it first.
+    // Relaxed: publishes nothing; a child that sees its parent's number has only one thread and renews it first.
     STATE.space.load(Ordering::Relaxed)
 }
 
-/// Gives this address space a number of its own: at the start, and in a forked child.
+/// Gives this address space a new number: at the start, and in a forked child.
 pub(crate) fn renew_space() {
     let mut random = [0; 8];
     let filled = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
-    // Without random numbers, process and time are as unlikely to repeat within a run.
+    // Without random numbers: process number and time are just as unlikely to repeat within a run.
     let number = match filled {
         Ok(8) => u64::from_ne_bytes(random),
         _ => crate::sys::now_ns() ^ u64::from(crate::sys::process()) << 40,
     };
-    // Zero stands for programs without this library.
+    // Zero is reserved for programs without this library.
     STATE.space.store(number.max(1), Ordering::Relaxed);
 }
 
 #[inline]
 fn stage() -> u8 {
-    // Acquire: pairs with the Release in `find_out`; what the stage stands for is written.
+    // Acquire: pairs with the Release in `find_out`; the settings are written.
     match STATE.stage.load(Ordering::Acquire) {
         UNKNOWN | WORKING => find_out(),
         stage => stage,
@@ -165,18 +167,18 @@ fn find_out() -> u8 {
     found
 }
 
-/// Keeps the settings; called once, while working.
+/// Stores the settings; called once, in the WORKING stage.
 fn keep(found: &Settings<'_>) -> u8 {
     let directory = found.directory;
     if directory.len() > MAX_DIRECTORY {
         return ABSENT;
     }
-    // SAFETY: the only writer, and nobody reads before the final stage.
+    // SAFETY: the only writer; there are no readers before the final stage.
     let (kept, address) = unsafe { (&mut *STATE.directory.get(), &mut *STATE.address.get()) };
     kept[..directory.len()].copy_from_slice(directory);
     let path = directory.iter().chain(b"/").chain(settings::SOCKET.as_bytes());
-    for (place, byte) in address.sun_path.iter_mut().zip(path) {
-        *place = byte.cast_signed();
+    for (target, byte) in address.sun_path.iter_mut().zip(path) {
+        *target = byte.cast_signed();
     }
     STATE.directory_len.store(directory.len(), Ordering::Relaxed);
     STATE.rewrite.store(found.rewrite.into(), Ordering::Relaxed);
@@ -188,10 +190,10 @@ fn keep(found: &Settings<'_>) -> u8 {
     }
 }
 
-/// A variable's value in the environment, without the C library's getenv, which a program may have wrapped.
+/// A variable in the environment, without the C library's getenv, which a program may interpose.
 fn environment(name: &str) -> Option<&'static [u8]> {
-    // SAFETY: it is a null-terminated array of strings; this runs before main, or in the first call of a constructor, when no code changes
-    // it.
+    // SAFETY: it is a null-terminated array of strings; this runs before main, or in the first call of a constructor,
+    // when no code changes it.
     unsafe {
         let mut entry = whole_environment();
         while !entry.is_null() && !(*entry).is_null() {

@@ -1,5 +1,5 @@
-//! Memory shared with the host: mapped once, read and written through atomics, never seen by a forked child.
-#![allow(unsafe_code, reason = "maps memory that others write, as structures made of atomics")]
+//! Memory shared with the host: mapped once, accessed through atomics, not inherited by a forked child.
+#![allow(unsafe_code, reason = "maps memory that other processes write, as structures of atomics")]
 
 use crate::sys::{Errno, call, word};
 use std::marker::PhantomData;
@@ -9,22 +9,22 @@ use std::sync::Arc;
 use telpher_vdev_wire::board::{Board, Rows};
 use telpher_vdev_wire::lease::Lease;
 
-/// Structures that any process may scribble over while they are used: nothing but atomic integers.
+/// Structures that other processes may overwrite at any time: they contain only atomic integers.
 ///
 /// # Safety
-/// Every bit pattern is a value, and every field that changes is atomic.
-pub(crate) unsafe trait Scribbled: Sync + 'static {}
+/// Every bit pattern is valid, and every field that changes is atomic.
+pub(crate) unsafe trait AtomicLayout: Sync + 'static {}
 
-// SAFETY: atomics of 32 bits, and reserved integers that nobody reads.
-unsafe impl Scribbled for Board {}
-// SAFETY: atomics of 32 bits.
-unsafe impl Scribbled for Rows {}
-// SAFETY: atomics of 64 bits.
-unsafe impl Scribbled for Lease {}
+// SAFETY: 32-bit atomics, and padding that is never read.
+unsafe impl AtomicLayout for Board {}
+// SAFETY: all fields are 32-bit atomics.
+unsafe impl AtomicLayout for Rows {}
+// SAFETY: all fields are 64-bit atomics.
+unsafe impl AtomicLayout for Lease {}
 
-/// A mapped structure; copies share the mapping, and the last one unmaps it.
+/// A mapped structure; clones share the mapping, and the last one unmaps it.
 #[derive(Debug)]
-pub(crate) struct Shared<T: Scribbled>(Arc<Mapping<T>>);
+pub(crate) struct Shared<T: AtomicLayout>(Arc<Mapping<T>>);
 
 #[derive(Debug)]
 struct Mapping<T> {
@@ -32,26 +32,26 @@ struct Mapping<T> {
     _of: PhantomData<T>,
 }
 
-// SAFETY: what is mapped is used through shared references to atomics.
-unsafe impl<T: Scribbled> Send for Mapping<T> {}
+// SAFETY: the mapping is used through shared references to atomics.
+unsafe impl<T: AtomicLayout> Send for Mapping<T> {}
 // SAFETY: as above.
-unsafe impl<T: Scribbled> Sync for Mapping<T> {}
+unsafe impl<T: AtomicLayout> Sync for Mapping<T> {}
 
-impl<T: Scribbled> Clone for Shared<T> {
+impl<T: AtomicLayout> Clone for Shared<T> {
     fn clone(&self) -> Self {
         Shared(Arc::clone(&self.0))
     }
 }
 
-impl<T: Scribbled> AsRef<T> for Shared<T> {
+impl<T: AtomicLayout> AsRef<T> for Shared<T> {
     fn as_ref(&self) -> &T {
-        // SAFETY: mapped, whole pages of a memory file as long as the structure; of scribbled memory anything may be read.
+        // SAFETY: mapped, at least as long as the structure; every bit pattern is valid (`AtomicLayout`).
         unsafe { self.0.base.as_ref() }
     }
 }
 
-impl<T: Scribbled> Shared<T> {
-    /// Maps a descriptor's memory. The descriptor stays the caller's.
+impl<T: AtomicLayout> Shared<T> {
+    /// Maps a descriptor's memory. The caller keeps the descriptor.
     ///
     /// # Errors
     /// The system's refusal; EIO if the memory is shorter than the structure.
@@ -59,7 +59,7 @@ impl<T: Scribbled> Shared<T> {
         Self::map_as(fd, libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    /// The same of memory that only the host writes: a store faults.
+    /// Maps memory that only the host writes: a store faults.
     ///
     /// # Errors
     /// As for [`map`](Shared::map).
@@ -75,9 +75,9 @@ impl<T: Scribbled> Shared<T> {
             return Err(Errno::IO);
         }
         let arguments = [0, len, word(protection), word(libc::MAP_SHARED), word(fd), 0];
-        // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
+        // SAFETY: without MAP_FIXED the kernel picks a free range.
         let base = unsafe { call(libc::SYS_mmap, arguments) }?;
-        // SAFETY: the range just mapped. A child has no business with it: it is another address space.
+        // SAFETY: the range just mapped. A child must not inherit it, because it is another address space.
         let _ = unsafe { call(libc::SYS_madvise, [base, len, word(libc::MADV_DONTFORK), 0, 0, 0]) };
         let base = NonNull::new(std::ptr::with_exposed_provenance_mut(base)).ok_or(Errno::NOMEM)?;
         Ok(Shared(Arc::new(Mapping { base, _of: PhantomData })))
@@ -87,7 +87,7 @@ impl<T: Scribbled> Shared<T> {
 impl<T> Drop for Mapping<T> {
     fn drop(&mut self) {
         let arguments = [self.base.as_ptr().expose_provenance(), size_of::<T>(), 0, 0, 0, 0];
-        // SAFETY: the range was mapped by `map`, and nobody has a reference any more.
+        // SAFETY: the range was mapped by `map`, and no reference to it is left.
         let _ = unsafe { call(libc::SYS_munmap, arguments) };
     }
 }

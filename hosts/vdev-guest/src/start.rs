@@ -1,4 +1,4 @@
-//! The beginning: in this library's constructor, or in the first call of a constructor that runs earlier.
+//! Initialisation: in this library's constructor, or in the first call of a constructor that runs earlier.
 
 use crate::faults;
 use crate::fork;
@@ -13,7 +13,7 @@ const DONE: u8 = 2;
 
 static STAGE: AtomicU8 = AtomicU8::new(UNTOUCHED);
 
-/// Sets everything up, once. Costs one load afterwards.
+/// Initialises the library once. Costs one load afterwards.
 #[inline]
 pub(crate) fn start() {
     // Acquire: pairs with the Release in `begin`.
@@ -34,17 +34,18 @@ fn end_on_panic() {
 
 #[cold]
 fn begin() {
-    // Whoever comes while another starts, or in the course of starting, goes on with what there is: before main there is one
-    // thread, and what it calls in here is passed on to the system.
+    // A call during initialisation continues without it: before main there is one thread, and its calls here are passed
+    // on to the kernel.
     if STAGE.compare_exchange(UNTOUCHED, STARTING, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
     }
     if run::view().is_some() {
         end_on_panic();
         faults::adopt();
-        // Found out now, not in the middle of an instruction.
+        // Initialised now, not in the middle of an instruction.
         let _ = faults::memory();
-        // Refused only by a sandbox that forbids rt_sigaction: then instructions trap into the program, as without us.
+        // Fails only in a sandbox that forbids rt_sigaction: then instructions trap into the program, as without this
+        // library.
         let _ = telpher_interpose::install(&Portals, Options { rewrite: run::rewrites() });
         fork::register();
         run::follow();

@@ -1,4 +1,4 @@
-//! What becomes of 64 bytes: those of a submit instruction, and those of write(2).
+//! Handles submissions: those of a submit instruction, and those of write(2).
 
 use crate::node::{self, Access};
 use crate::observe;
@@ -10,20 +10,20 @@ use telpher_abi::{COMPLETION_RECORD_BYTES, DESCRIPTOR_BYTES, Descriptor, Opcode}
 use telpher_interpose::{Answer, Handler, How, Monitor};
 use telpher_mem::hook;
 
-/// The owner of this process's portals, as traps and rewritten sites call it.
+/// The handler for this process's portals, called by traps and rewritten sites.
 #[derive(Debug)]
 pub(crate) struct Portals;
 
 impl Handler for Portals {
     fn is_portal(&self, address: u64) -> bool {
-        // A page that is not mapped for writing is no way in: the store faults as any other.
+        // A page that is not mapped for writing does not submit: the store faults as on any other page.
         PORTALS.find(address).is_some_and(|portal| portal.writable)
     }
 
     fn enqueue(&self, how: How, destination: u64, descriptor: &[u64; 8]) -> Answer {
         let Some(portal) = PORTALS.find(destination) else { return Answer::Retry };
         let Some(inside) = node::enter(portal.file) else { return Answer::Retry };
-        // Looked at again: the page found before may have gone, and its file's number may be another file's by now.
+        // Checked again: the page found before may be gone, and its file's number may belong to another file now.
         if PORTALS.find(destination) != Some(portal) {
             return Answer::Retry;
         }
@@ -49,20 +49,20 @@ impl Handler for Portals {
     }
 }
 
-/// write(2) on a node. Source: K612 `cdev.c`, idxd_cdev_write() and idxd_submit_user_descriptor().
+/// Handles write(2) on a node. Source: K612 `cdev.c`, idxd_cdev_write() and idxd_submit_user_descriptor().
 ///
 /// # Errors
-/// EBADF without write access, EPERM from another address space, EFAULT, EINVAL for a batch where those are refused and for
-/// a misaligned record address, EAGAIN from a queue that stays full; each only if nothing was submitted before it.
+/// EBADF without write access, EPERM from another address space, EFAULT, EINVAL for a batch where it is refused and for
+/// a misaligned record address, EAGAIN from a queue that stays full; each only if no descriptor was submitted before.
 pub(crate) fn write(fd: RawFd, bytes: *const u8, len: usize) -> Result<usize, Errno> {
-    // The program's handlers find the queue as it was before or after a descriptor, never with an engine in this thread's hand;
-    // and what they close waits for nobody who is inside here.
-    let _put_off = telpher_interpose::signals::defer();
+    // The program's signal handlers run before or after a descriptor, never while this thread executes as an engine;
+    // and a close in a handler does not wait for this thread.
+    let _deferred = telpher_interpose::signals::defer();
     let Some(Access { number, may_write, own, .. }) = node::access(fd) else { return Err(Errno::BADF) };
     if !may_write {
         return Err(Errno::BADF);
     }
-    // A kernel without write() has no such function to compare address spaces.
+    // A kernel without write() has no function that compares address spaces.
     let inside = if own { node::enter(number) } else { None };
     let Some(inside) = inside else { return Err(Errno::PERM) };
     let replica = node::replica(&inside);
@@ -82,7 +82,7 @@ pub(crate) fn write(fd: RawFd, bytes: *const u8, len: usize) -> Result<usize, Er
             Err(_) => break,
         }
     }
-    // At most `len`.
+    // Fits: at most `len`.
     usize::try_from(written).map_err(|_| Errno::INVAL)
 }
 
@@ -91,12 +91,12 @@ fn submit_one(replica: &crate::replica::Replica, descriptor: &Descriptor) -> Res
     if descriptor.opcode() == Opcode::Batch && opened.write_batch_errno != 0 {
         return Err(Errno::from_raw_os_error(opened.write_batch_errno));
     }
-    // Checked even if the descriptor wants no record.
+    // Checked even if the descriptor requests no record.
     if !descriptor.completion_address().is_multiple_of(COMPLETION_RECORD_BYTES) {
         return Err(Errno::INVAL);
     }
     for _ in 0..=opened.enqcmds_retries {
-        // A posted write is over when it is made: nobody hears whether it was taken.
+        // A posted write has no answer: the submitter does not learn whether it was accepted.
         if replica.offer(observe::How::Write, 0, &descriptor.0) != observe::Answer::Retry {
             return Ok(());
         }

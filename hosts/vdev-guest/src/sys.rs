@@ -1,26 +1,27 @@
-//! The kernel, asked directly: the C library's functions are what this library stands in front of, and may not be called
-//! where the program was interrupted.
+//! Direct system calls: this library interposes the C library's functions, and must not call them where the program was
+//! interrupted.
 //!
-//! Nothing in here allocates, takes a lock or touches `errno`, but for [`answer`] and [`set_errno`], which are there for that.
+//! Nothing here allocates, takes a lock or touches `errno`, except [`answer`], [`set_errno`] and [`KeptErrno`], which
+//! exist for that.
 #![allow(unsafe_code, reason = "the syscall instruction, and the C library's errno")]
 
 use crate::sync::AtomicU32;
 use std::ffi::{c_int, c_long};
 use std::os::fd::RawFd;
 
-/// What a system call answers when it refuses.
+/// The errno of a failed system call.
 pub(crate) type Errno = rustix::io::Errno;
 
-/// A system call by number, with up to six arguments.
+/// Makes a system call by number, with up to six arguments.
 ///
 /// # Safety
-/// As the call itself: pointers among the arguments are good for what the kernel does with them.
+/// As the call itself: pointers among the arguments must be valid for what the kernel does with them.
 #[inline]
 pub(crate) unsafe fn call(number: c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
     let [first, second, third, fourth, fifth, sixth] = arguments;
     let answer: isize;
-    // SAFETY: the x86-64 convention of system calls: rcx and r11 are lost, all other registers kept; the rest is the caller's
-    // promise.
+    // SAFETY: the x86-64 convention of system calls: rcx and r11 are overwritten, all other registers kept; the caller
+    // promises the rest.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -43,7 +44,7 @@ pub(crate) unsafe fn call(number: c_long, arguments: [usize; 6]) -> Result<usize
     }
 }
 
-/// A number as the argument of a system call: sign-extended, as the C library passes an int.
+/// Converts an int to the argument of a system call: sign-extended, as the C library does.
 pub(crate) const fn word(number: c_int) -> usize {
     (number as isize).cast_unsigned()
 }
@@ -60,12 +61,12 @@ pub(crate) fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Puts `errno` back at the end of its scope: for what runs where the program did not call anything.
+/// Restores `errno` when dropped: for code that runs where the program did not call a function.
 #[derive(Debug)]
 pub(crate) struct KeptErrno(c_int);
 
 impl KeptErrno {
-    /// Remembers it.
+    /// Saves the current value.
     pub(crate) fn new() -> Self {
         KeptErrno(errno())
     }
@@ -78,7 +79,7 @@ impl Drop for KeptErrno {
     }
 }
 
-/// A result as C functions give it: the number, or -1 and `errno`.
+/// Converts a result as C functions return it: the number, or -1 and `errno`.
 pub(crate) fn answer(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(value) => value.cast_signed(),
@@ -97,7 +98,7 @@ pub(crate) fn answer_int(result: Result<c_int, Errno>) -> c_int {
     })
 }
 
-/// A descriptor out of a system call's answer.
+/// Converts a system call's result to a descriptor.
 pub(crate) fn descriptor(answer: usize) -> RawFd {
     // Cannot lose bits: the kernel's descriptors are positive ints.
     RawFd::try_from(answer).unwrap_or(-1)
@@ -105,11 +106,11 @@ pub(crate) fn descriptor(answer: usize) -> RawFd {
 
 /// close(2).
 pub(crate) fn close(fd: RawFd) -> Result<(), Errno> {
-    // SAFETY: no pointer is passed; whose descriptor it is is the caller's business, as for any close.
+    // SAFETY: no pointer is passed; the caller is responsible for the descriptor, as for any close.
     unsafe { call(libc::SYS_close, [word(fd), 0, 0, 0, 0, 0]) }.map(|_| ())
 }
 
-/// A descriptor of this library's own, for a moment; closed at the end.
+/// A descriptor that this library uses briefly; closed when dropped.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Fd(RawFd);
 
@@ -139,21 +140,21 @@ pub(crate) fn fcntl(fd: RawFd, command: c_int, argument: usize) -> Result<usize,
     unsafe { call(libc::SYS_fcntl, [word(fd), word(command), argument, 0, 0, 0]) }
 }
 
-/// getpid(2), never a cached number.
+/// getpid(2), never cached.
 pub(crate) fn process() -> u32 {
-    // SAFETY: takes nothing.
+    // SAFETY: no arguments.
     let id = unsafe { call(libc::SYS_getpid, [0; 6]) };
     u32::try_from(id.unwrap_or(0)).unwrap_or(0)
 }
 
 /// gettid(2).
 pub(crate) fn thread() -> u32 {
-    // SAFETY: takes nothing.
+    // SAFETY: no arguments.
     let id = unsafe { call(libc::SYS_gettid, [0; 6]) };
     u32::try_from(id.unwrap_or(0)).unwrap_or(0)
 }
 
-/// Sleeps while a word has a value; returns early as it likes.
+/// Sleeps while a word has a value; may return early.
 pub(crate) fn futex_wait(word_to_watch: &AtomicU32, value: u32) {
     let operation = word(libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
     let arguments = [word_to_watch.as_ptr().addr(), operation, value as usize, 0, 0, 0];
@@ -164,17 +165,17 @@ pub(crate) fn futex_wait(word_to_watch: &AtomicU32, value: u32) {
 /// Wakes one sleeper on a word.
 pub(crate) fn futex_wake(word_to_watch: &AtomicU32) {
     let operation = word(libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG);
-    // SAFETY: the address is only a name here.
+    // SAFETY: the address only identifies the word.
     let _ = unsafe { call(libc::SYS_futex, [word_to_watch.as_ptr().addr(), operation, 1, 0, 0, 0]) };
 }
 
-/// Gives the processor to others that want it.
+/// Yields the processor to other threads.
 pub(crate) fn yield_now() {
-    // SAFETY: takes nothing.
+    // SAFETY: no arguments.
     let _ = unsafe { call(libc::SYS_sched_yield, [0; 6]) };
 }
 
-/// Runs something with every signal blocked but those the processor raises: threads made meanwhile never run the program's
+/// Calls `act` with every signal blocked except synchronous ones, so that threads created by it never run the program's
 /// handlers.
 pub(crate) fn with_signals_blocked<R>(act: impl FnOnce() -> R) -> R {
     let synchronous = [libc::SIGILL, libc::SIGTRAP, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV];
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_an_errno_and_a_success_a_number() {
+    fn a_failure_is_an_errno_and_a_success_a_number() {
         assert_eq!(process(), std::process::id());
         assert_eq!(close(-1), Err(Errno::BADF));
         assert_eq!(answer(Err(Errno::NXIO)), -1);
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn errno_survives_what_keeps_it() {
+    fn kept_errno_restores_errno() {
         set_errno(Errno::NOENT);
         {
             let _kept = KeptErrno::new();

@@ -1,8 +1,8 @@
-//! What is taken out of a gate is used by nobody any more; what is inside has not been taken away.
+//! After `take_out` returns, no thread uses the object; an object in use has not been taken out.
 //!
-//! Seen to fail: with either fence left out, and with the Release of who leaves, or of who puts in, relaxed.
+//! Seen to fail: with either fence removed, and with the Release in `drop` or in `put_in` relaxed.
 #![cfg(loom)]
-#![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included as they are")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included unchanged")]
 
 #[path = "../src/gate.rs"]
 mod gate;
@@ -14,22 +14,22 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-/// Stands for the thing: loom objects to a use while another thread changes it.
-type Thing = UnsafeCell<u32>;
+/// Stands for the object: loom reports a use while another thread changes it.
+type Object = UnsafeCell<u32>;
 
-fn use_it(gate: &Gate<Thing>, thing: &Thing) {
+fn use_it(gate: &Gate<Object>, object: &Object) {
     if let Some(inside) = gate.enter() {
-        assert_eq!(inside.thing(), std::ptr::from_ref(thing));
-        thing.with(|_| ());
+        assert_eq!(inside.object(), std::ptr::from_ref(object));
+        object.with(|_| ());
     }
 }
 
 #[test]
-fn nobody_is_inside_with_what_was_taken_out() {
+fn no_thread_uses_an_object_that_was_taken_out() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {
-        let shared = Arc::new((Gate::new(), Thing::new(0)));
+        let shared = Arc::new((Gate::new(), Object::new(0)));
         shared.0.put_in((&raw const shared.1).cast_mut());
         let users: Vec<_> = (0..2)
             .map(|_| {
@@ -39,7 +39,7 @@ fn nobody_is_inside_with_what_was_taken_out() {
             .collect();
         let taken = shared.0.take_out(thread::yield_now);
         assert_eq!(taken.cast_const(), &raw const shared.1);
-        // The end of the thing.
+        // The object is destroyed here.
         shared.1.with_mut(|_| ());
         for user in users {
             user.join().unwrap();
@@ -48,9 +48,9 @@ fn nobody_is_inside_with_what_was_taken_out() {
 }
 
 #[test]
-fn what_is_put_in_is_seen_whole() {
+fn an_object_that_is_put_in_is_completely_visible() {
     loom::model(|| {
-        let shared = Arc::new((Gate::new(), Thing::new(0)));
+        let shared = Arc::new((Gate::new(), Object::new(0)));
         let user = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || use_it(&shared.0, &shared.1))

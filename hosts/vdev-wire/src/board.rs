@@ -1,31 +1,34 @@
-//! Memory shared by all processes that have a queue open: is it enabled, and how much of it is taken.
+//! Memory shared by all processes that have a queue open: whether the queue is enabled, and how many descriptors it
+//! holds.
 //!
-//! The [`Board`] is the host's word: its memory is sealed, so that no other process can map it for writing. The
-//! [`Rows`] are the processes' own: each open file has a row, and the sum of the rows is the queue's occupancy. The
-//! host clears a row when the file is released, so that a process killed at any moment leaves nothing behind.
+//! The queue state ([`Board`]) belongs to the host: its memory is sealed, so that no other process can map it for
+//! writing. The occupancy slots ([`Rows`]) belong to the processes: each open file has a slot, and the sum of the slots
+//! is the queue's occupancy. The host clears a slot when its file is released, so that a process killed at any moment
+//! leaves nothing behind.
 //!
-//! Any process may write anything to any row. What that does to the others is bounded: each file has a
+//! Any process may write anything to any slot. The effect on others is bounded: each file has a [share](Board::share)
+//! of the queue that it may use whatever the slots contain.
 //! [share](Board::share) of the queue that it may use whatever the rows say.
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// Rows of a queue, and so the files that may have it open at once. Source: chosen.
+/// Occupancy slots of a queue, and so the most files that may have it open at once. Source: chosen.
 pub const ROWS: usize = 1008;
 
-/// The queue takes descriptors.
+/// The queue accepts descriptors.
 pub const ENABLED: u32 = 1;
-/// The queue, or its device, is disabled or halted: posted writes are dropped, deferrable ones answered by Retry.
+/// The queue, or its device, is disabled or halted: posted writes are dropped, deferrable ones get Retry.
 pub const DISABLED: u32 = 0;
 
-/// The state of one queue; written by the host alone.
+/// The state of one queue; only the host writes it.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Board {
     /// [`ENABLED`] or [`DISABLED`].
     pub state: AtomicU32,
-    /// Counts how often the state has changed; a lease's owner whose number differs has a queue that is no more.
+    /// Counts the changes of the state; a file that was opened at another count belongs to a former queue.
     pub generation: AtomicU32,
-    /// One past the highest row ever given out; what a sum has to look at.
+    /// One past the highest slot ever handed out; the bound for a sum of the slots.
     pub used: AtomicU32,
     /// Files that have the queue open.
     pub files: AtomicU32,
@@ -43,27 +46,27 @@ pub struct Rows {
 const _: () = assert!(size_of::<Board>() == 64 && size_of::<Rows>() <= 4096);
 
 impl Board {
-    /// Descriptors that one open file may have waiting in the queue whatever the others claim: an equal part of the
+    /// Descriptors that one open file may have in the queue whatever the other slots contain: an equal part of the
     /// threshold, at least one.
     #[must_use]
     pub fn share(&self, threshold: u32) -> u32 {
-        // Relaxed, here and below: each is a number of its own, nothing is published with it.
+        // Relaxed, here and below: the values are independent and publish nothing.
         (threshold / self.files.load(Ordering::Relaxed).max(1)).max(1)
     }
 
-    /// True if the file of a row, of which `own` descriptors wait, may bring another one to a shared queue: within its
-    /// share always, and beyond it while all together have fewer than the threshold.
+    /// True if the file of slot `row`, which has `own` descriptors in a shared queue, may submit another one: always
+    /// within its share, and beyond it while all files together have fewer than the threshold.
     ///
-    /// **Staleness.** Others come and go meanwhile: the answer was true of each row at some moment.
+    /// **Staleness.** Other files change their slots meanwhile: each slot had its value at some moment.
     #[must_use]
     #[inline]
     pub fn has_room(&self, rows: &Rows, row: u32, own: u32, threshold: u32) -> bool {
         own < self.share(threshold) || self.occupancy_of_others(rows, row).saturating_add(own) < threshold
     }
 
-    /// Descriptors of all openers but one in the queue.
+    /// Descriptors in the queue of all openers except the file of slot `own`.
     ///
-    /// **Staleness.** Others come and go meanwhile: the answer is one that was true of each row at some moment.
+    /// **Staleness.** Other files change their slots meanwhile: each slot had its value at some moment.
     #[must_use]
     pub fn occupancy_of_others(&self, rows: &Rows, own: u32) -> u32 {
         let used = (self.used.load(Ordering::Relaxed) as usize).min(ROWS);
@@ -74,7 +77,7 @@ impl Board {
 }
 
 impl Rows {
-    /// A row; out of range there is none.
+    /// The slot with this number; `None` if out of range.
     #[must_use]
     pub fn row(&self, row: u32) -> Option<&AtomicU32> {
         self.rows.get(row as usize)
@@ -107,9 +110,9 @@ mod tests {
         assert!(board.has_room(&rows, 0, 11, 12) && !board.has_room(&rows, 0, 12, 12));
     }
 
-    /// A row that claimed the whole queue had every other process answered by Retry for as long as it stood there.
+    /// Regression: a slot that claimed the whole queue made every other process get Retry.
     #[test]
-    fn whatever_the_rows_claim_a_file_has_its_share() {
+    fn a_file_has_its_share_whatever_the_slots_contain() {
         for (files, threshold, share) in [(1, 48, 48), (2, 48, 24), (5, 48, 9), (48, 48, 1), (1000, 48, 1), (7, 1, 1)] {
             let (board, rows) = queue(files);
             for row in 0..u32::try_from(ROWS).unwrap() {

@@ -1,8 +1,8 @@
-//! What the numbers in a [`TraceEntry`] mean.
+//! The meaning of the numbers in a [`TraceEntry`].
 
 use crate::lease::{TraceEntry, TraceKind};
 
-/// A number on the wire, with a name to print and to filter by.
+/// Declares a number in trace entries, with a name for printing and filtering.
 macro_rules! numbers {
     ($(#[$tdoc:meta])* $type:ident { $($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)* }) => {
         $(#[$tdoc])*
@@ -12,10 +12,10 @@ macro_rules! numbers {
             $($(#[$doc])* $name = $code,)*
         }
         impl $type {
-            /// All of them, ascending.
+            /// All values, ascending.
             pub const ALL: &'static [$type] = &[$($type::$name),*];
 
-            /// The reading of a number; guests may write any.
+            /// The value of a number; `None` for numbers that are not defined, since guests may write any.
             #[must_use]
             pub fn from_code(code: u32) -> Option<Self> {
                 Self::ALL.iter().copied().find(|value| *value as u32 == code)
@@ -33,23 +33,23 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// How 64 bytes came to the queue: [`TraceEntry::code`] of [`TraceKind::Submitted`].
+    /// How the 64 bytes were submitted: [`TraceEntry::code`] of [`TraceKind::Submitted`].
     How {
         /// A posted write.
         Movdir64b = 0, "movdir64b";
         /// A deferrable write.
         Enqcmd = 1, "enqcmd";
-        /// write(2), which the driver turns into either.
+        /// write(2), for which the driver makes either write.
         Write = 2, "write";
     }
 }
 
 numbers! {
-    /// What the queue said: [`TraceEntry::answer`] of [`TraceKind::Submitted`].
+    /// The queue's answer: [`TraceEntry::answer`] of [`TraceKind::Submitted`].
     Answer {
-        /// It has the descriptor.
+        /// The queue accepted the descriptor.
         Taken = 0, "taken";
-        /// Nothing was taken.
+        /// The queue did not accept it; submit again.
         Retry = 1, "retry";
         /// A posted write was lost.
         Lost = 2, "lost";
@@ -57,35 +57,35 @@ numbers! {
 }
 
 numbers! {
-    /// Who was told of the end: [`TraceEntry::answer`] of [`TraceKind::Ended`].
+    /// How the end was reported: [`TraceEntry::answer`] of [`TraceKind::Ended`].
     Told {
-        /// Nobody: no record was wanted.
+        /// Not at all: no record was requested.
         Nobody = 0, "no record";
         /// The completion record was written.
         Record = 1, "record";
-        /// Event log or SWERROR.
+        /// In the event log or SWERROR.
         Elsewhere = 2, "error log";
-        /// Event log or SWERROR, since the record could not be written.
+        /// In the event log or SWERROR, because the record could not be written.
         Unwritable = 3, "record unwritable";
-        /// Nobody: it was abandoned by a command.
+        /// Not at all: a command abandoned the descriptor.
         Abandoned = 4, "abandoned";
-        /// Nobody: the record was lost on purpose.
+        /// Not at all: the injection suppressed the record.
         Lost = 5, "record lost";
     }
 }
 
 numbers! {
-    /// What was injected: [`TraceEntry::code`] of [`TraceKind::Injected`].
+    /// The injected fault: [`TraceEntry::code`] of [`TraceKind::Injected`].
     Injected {
         /// A page was absent; `address` is in it.
         Fault = 1, "fault";
-        /// A deferrable write was answered by Retry.
+        /// A deferrable write got Retry.
         Retry = 2, "retry";
-        /// The completion was late.
+        /// The completion was delayed.
         Delay = 3, "delay";
         /// The completion waited for a later one.
         Reorder = 4, "reorder";
-        /// The descriptor ended with a status of somebody else's choice.
+        /// The descriptor ended with the injected status.
         Status = 5, "status";
         /// The record was not written.
         Lose = 6, "lose";
@@ -95,65 +95,65 @@ numbers! {
 }
 
 numbers! {
-    /// What a program did wrong that silicon would not tell: [`TraceEntry::code`] of [`TraceKind::Misuse`].
+    /// Misuse by a program that hardware would not report: [`TraceEntry::code`] of [`TraceKind::Misuse`].
     Misuse {
         /// The completion record is not 32-byte aligned.
         RecordMisaligned = 1, "record-misaligned";
-        /// The completion record is one that a descriptor in flight will write.
+        /// A descriptor in flight will write the same completion record.
         RecordInUse = 2, "record-in-use";
         /// The status byte of the completion record was not cleared before submission.
         RecordNotReset = 3, "record-not-reset";
-        /// Bytes that the device was to read changed while it owned them.
+        /// Bytes that the device reads changed while the descriptor was in flight.
         SourceChanged = 4, "source-changed";
-        /// Bytes that the device was to write changed while it owned them.
+        /// Bytes that the device writes changed while the descriptor was in flight.
         DestinationChanged = 5, "destination-changed";
         /// Memory of a descriptor in flight was unmapped.
         Unmapped = 6, "unmapped";
         /// A batch's descriptor list changed before the device had read it.
         ListChanged = 7, "list-changed";
-        /// Reads what an unordered descriptor writes.
+        /// The descriptor reads bytes that an unordered descriptor writes.
         ReadAfterWrite = 8, "read-after-write";
-        /// Writes what an unordered descriptor reads.
+        /// The descriptor writes bytes that an unordered descriptor reads.
         WriteAfterRead = 9, "write-after-read";
-        /// Writes what an unordered descriptor writes.
+        /// The descriptor writes bytes that an unordered descriptor writes.
         WriteAfterWrite = 10, "write-after-write";
         /// MOVDIR64B to a shared queue, or ENQCMD to a dedicated one.
         WrongInstruction = 11, "wrong-instruction";
-        /// Neither a completion record nor an interrupt tells the end of a descriptor that succeeds.
+        /// Neither a completion record nor an interrupt reports the end of a descriptor that succeeds.
         NoRecordRequested = 12, "no-record-requested";
     }
 }
 
-/// One of the descriptors a finding is about.
+/// One of the descriptors of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Party {
     /// Number of its submission.
     pub submission: u64,
-    /// Position in the batch plus one; 0 for what is no member.
+    /// Position in the batch plus one; 0 if it is not a batch member.
     pub member: u32,
-    /// Which of its operands: a code of `telpher_abi::OperandId`.
+    /// The operand: a code of `telpher_abi::OperandId`.
     pub operand: u32,
     /// The descriptor.
     pub descriptor: [u64; 8],
 }
 
-/// A misuse and whom it concerns.
+/// A misuse, with the descriptors and bytes involved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What.
+    /// The kind of misuse.
     pub misuse: Misuse,
-    /// The descriptor that was submitted last, or is the only one.
+    /// The descriptor that was submitted last, or the only one.
     pub party: Party,
-    /// The other descriptor; for [`Misuse::ListChanged`], what the device found in place of `party`.
+    /// The other descriptor; for [`Misuse::ListChanged`], the one that the device found in place of `party`.
     pub other: Option<Party>,
-    /// First byte in question.
+    /// Address of the first byte involved.
     pub address: u64,
-    /// Bytes in question.
+    /// Number of bytes involved.
     pub len: u64,
 }
 
 impl Finding {
-    /// As a trace entry; time, process and thread are left to whoever appends it.
+    /// The finding as a trace entry; the caller sets time, process and thread.
     #[must_use]
     pub fn to_entry(&self) -> TraceEntry {
         let other = self.other.unwrap_or_default();
@@ -175,7 +175,7 @@ impl Finding {
         }
     }
 
-    /// The reading of an entry; `None` if it is none of a misuse.
+    /// The finding of an entry; `None` if the entry is not a misuse.
     #[must_use]
     pub fn from_entry(entry: &TraceEntry) -> Option<Self> {
         if entry.kind != TraceKind::Misuse as u32 {
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_survives_the_ring() {
+    fn a_finding_survives_the_trace_entry() {
         let party = |n: u64| Party { submission: n, member: 3, operand: 5, descriptor: [n; 8] };
         for other in [None, Some(party(9))] {
             let finding = Finding { misuse: Misuse::ReadAfterWrite, party: party(7), other, address: 0x1000, len: 64 };
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_s_numbers_have_no_reading() {
+    fn undefined_numbers_are_rejected() {
         assert_eq!(Misuse::from_code(0), None);
         assert_eq!(Told::from_code(6), None);
         assert_eq!(Finding::from_entry(&TraceEntry::EMPTY), None);

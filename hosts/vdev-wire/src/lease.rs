@@ -1,22 +1,22 @@
-//! Memory shared by one open file and the host: what was done, and if asked for, every descriptor and record.
+//! Memory shared by one open file and the host: counters and, if enabled, every descriptor and completion record.
 //!
-//! The host reads it while the guest writes, and a last time after the guest has gone, however it went.
+//! The host reads it while the guest writes, and a last time after the guest has ended, in whatever way.
 
 pub use crate::ring::{TRACE_ENTRIES, TraceEntry, TraceKind, TraceRing};
 use crate::sync::{AtomicU64, Ordering};
 
-/// Numbers of one open file.
+/// Counters of one open file.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Statistics {
-    /// Descriptors by operation (0 to 63) and status (bits 5:0); [status](Statistics::NO_STATUS) 0 for those that ended
+    /// Descriptors by operation (0 to 63) and status (bits 5:0); status [0](Statistics::NO_STATUS) for those that ended
     /// without a record.
     pub outcomes: [[AtomicU64; 64]; 64],
     /// Descriptors by operation and size: bucket N holds sizes of N bits (0 for size 0).
     pub sizes: [[AtomicU64; 33]; 64],
     /// Bytes completed by operation.
     pub bytes: [AtomicU64; 64],
-    /// Deferrable writes answered by Retry.
+    /// Deferrable writes that got Retry.
     pub retries: AtomicU64,
     /// Posted writes that were lost.
     pub dropped: AtomicU64,
@@ -26,7 +26,7 @@ pub struct Statistics {
     pub traps: AtomicU64,
     /// Instructions emulated at a rewritten site.
     pub calls: AtomicU64,
-    /// Trace entries that found no room, or whose writer was killed.
+    /// Trace entries for which there was no space, or whose writer was killed.
     pub lost: AtomicU64,
 }
 
@@ -35,13 +35,13 @@ impl Statistics {
     pub const NO_STATUS: usize = 0;
 }
 
-/// The whole lease.
+/// The shared memory of one open file.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Lease {
-    /// Numbers.
+    /// Counters.
     pub statistics: Statistics,
-    /// Descriptors and records, if they are traced.
+    /// Descriptors and completion records, if they are traced.
     pub ring: TraceRing,
 }
 
@@ -51,7 +51,7 @@ impl Lease {
         self.ring.append(entry)
     }
 
-    /// The trace's next entry; what is passed over counts as lost. See [`TraceRing::take`].
+    /// Removes the trace's next entry; skipped entries count as lost. See [`TraceRing::take`].
     pub fn take(&self, gone: bool) -> Option<TraceEntry> {
         self.ring.take(gone, &self.statistics.lost)
     }
@@ -59,6 +59,6 @@ impl Lease {
 
 /// Adds to a counter.
 pub fn count(counter: &AtomicU64, by: u64) {
-    // Relaxed: a number of its own.
+    // Relaxed: the counter publishes nothing.
     counter.fetch_add(by, Ordering::Relaxed);
 }

@@ -1,14 +1,16 @@
-//! The words between the virtual device's host (`telpher run`) and the part of it that is preloaded into a program.
+//! The protocol between the virtual device's host (`telpher run`) and the guest, its library that is preloaded into a
+//! program.
 //!
 //! ```text
 //! guest ──connect, one Request, one Reply (with descriptors), close──► host     message
-//! guest ◄─────────── memory of one open file, shared by the two ────────► host     lease: statistics, trace
-//! guest ◄─────────── state of one queue, which only the host writes ─────── host    board: enabled?, files
-//! guest ◄─────────── memory of one queue, shared by all its openers ─────► host     board: occupancy by file
+//! guest ◄────── memory of one open file, shared by guest and host ─────► host     lease: statistics, trace
+//! guest ◄────── state of one queue, which only the host writes ─────────  host    board: enabled?, files
+//! guest ◄────── memory of one queue, shared by all its openers ─────────► host    board: occupancy by file
 //! ```
 //!
-//! Control goes by request, one connection each, so that nothing is kept open in a program that may close, fork or execute at
-//! any moment. Work never crosses: a descriptor is executed by the process that submitted it, in its own memory.
+//! Each request uses its own connection, so no connection stays open in a program that may close, fork or exec at any
+//! moment. The host never executes a guest's work: a descriptor is executed by the process that submitted it, in its
+//! own memory.
 #![forbid(unsafe_code)]
 
 pub mod board;
@@ -21,7 +23,7 @@ mod ring;
 pub mod settings;
 mod sync;
 
-/// Changes whenever a layout here does: a guest of another version is refused.
+/// Changes with every change of a layout in this crate; the host refuses a guest of another version.
 pub const VERSION: u32 = 2;
 
 #[cfg(doctest)]

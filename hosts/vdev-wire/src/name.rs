@@ -1,10 +1,10 @@
-//! What an open node's socket is called in the abstract namespace: a program that got the descriptor from elsewhere (kept across
-//! exec, received) can still tell what it is.
+//! The name of an open node's socket in the abstract namespace. A program that got the descriptor without opening it
+//! (kept across exec, received) can identify the node by this name.
 
 /// An open node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeName {
-    /// Its number in the run.
+    /// Number of the open file in the run.
     pub open: u64,
     /// Device, `dsaM`.
     pub device: u32,
@@ -19,7 +19,7 @@ impl NodeName {
         format!("{run}/{}/{}.{}", self.open, self.device, self.wq)
     }
 
-    /// The node a name stands for in that run; `None` for every other name. Does not allocate.
+    /// Parses a name of that run; `None` for every other name. Does not allocate.
     #[must_use]
     pub fn parse(run: &[u8], name: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(name.strip_prefix(run)?.strip_prefix(b"/")?).ok()?;
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_which_node_of_which_run() {
+    fn a_name_identifies_the_run_and_the_node() {
         let name = NodeName { open: u64::MAX, device: 3, wq: 15 };
         let text = name.to_text("telpher-1-ab");
         assert_eq!(NodeName::parse(b"telpher-1-ab", text.as_bytes()), Some(name));

@@ -1,5 +1,5 @@
-//! From the words of an opening to the device that they describe, and from what that device reports back to words: the same on
-//! whichever side the replica runs.
+//! Conversions between [`Opened`] and the device that it describes, and between that device's notices and [`Report`]s.
+//! Host and guest use the same.
 
 use crate::message::{DEDICATED, EQUAL_DELTA_OFFSETS, Opened, RESULT_MASK_BITS, Report, ReportKind};
 use telpher_abi::registers::{EngCap, GenCap, GrpCap, GrpCfg, OpCap, WqCap, WqCfg};
@@ -19,7 +19,8 @@ impl Opened {
             op_cap: OpCap(self.op_cap),
             cmd_cap: self.cmd_cap,
             page_request_capacity: self.page_request_capacity,
-            // Narrower in the device than on the wire; what does not fit is refused as beyond the model.
+            // Narrower in the device than in the message; a number that does not fit becomes the maximum, which the
+            // model refuses.
             msix_entries: u16::try_from(self.msix_entries).unwrap_or(u16::MAX),
             counters: u8::try_from(self.counters).unwrap_or(u8::MAX),
             traffic_classes: u8::try_from(self.traffic_classes).unwrap_or(u8::MAX),
@@ -30,7 +31,7 @@ impl Opened {
         }
     }
 
-    /// [`flags`](Opened::flags) that say what the device accepts beyond the specification's text.
+    /// [`flags`](Opened::flags) for the tolerances of a device beyond the specification.
     #[must_use]
     pub fn tolerance_flags(tolerances: Tolerances) -> u32 {
         let flag = |is: bool, flag: u32| if is { flag } else { 0 };
@@ -57,7 +58,7 @@ impl Opened {
         self.flags & DEDICATED != 0
     }
 
-    /// Descriptors that may wait, of all processes together; 0 for a dedicated queue.
+    /// Descriptors that may wait in the queue, of all processes together; 0 for a dedicated queue.
     #[must_use]
     pub fn threshold(&self) -> u32 {
         let config = WqCfg(self.wq_cfg);
@@ -66,8 +67,8 @@ impl Opened {
 }
 
 impl Report {
-    /// The report with queue and address space, where it names any, replaced by those of an open file: a process
-    /// reports what its own descriptors did.
+    /// The report with its queue and address space, if it names any, replaced by those of an open file: a process may
+    /// only report about its own descriptors.
     #[must_use]
     pub fn in_the_name_of(&self, opened: &Opened) -> Report {
         let mut report = *self;
@@ -95,12 +96,13 @@ impl Report {
         report
     }
 
-    /// Tells the driver of a notice: one report, or a second one of an entry whose record could not be written.
-    pub fn of(notice: &Notice, mut tell: impl FnMut(&Report)) {
+    /// Reports a notice to the driver: one report, and a second one if the record of an event log entry could not be
+    /// written.
+    pub fn of(notice: &Notice, mut send: impl FnMut(&Report)) {
         let mut report = |kind: ReportKind, words: &[u64]| {
             let mut report = Report { kind: kind as u32, ..Report::default() };
             report.words[..words.len()].copy_from_slice(words);
-            tell(&report);
+            send(&report);
         };
         match notice {
             Notice::Error(error) => report(ReportKind::SwError, &error.0),
@@ -120,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wider_on_the_wire_becomes_what_no_device_has() {
+    fn numbers_too_large_for_a_device_become_the_maximum() {
         let opened = Opened { msix_entries: 1 << 20, counters: 300, traffic_classes: 300, ..Opened::default() };
         let capabilities = Opened { event_log_entries: 1 << 20, ..opened }.capabilities();
         assert_eq!((capabilities.msix_entries, capabilities.counters), (u16::MAX, u8::MAX));
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_names_the_queue_and_the_address_space_of_its_file() {
+    fn a_report_is_attributed_to_the_queue_and_address_space_of_its_file() {
         let opened = Opened { wq: 3, pasid: 7, ..Opened::default() };
         let report = |kind: ReportKind, words: &[u64]| {
             let mut report = Report { kind: kind as u32, ..Report::default() };
@@ -140,7 +142,7 @@ mod tests {
         let named = error.with_wq_index_valid(true).with_descriptor_valid(true);
         let SwError(words) = named.with_wq_index(3).with_pasid(7);
         assert_eq!(report(ReportKind::SwError, &named.0).words[..4], words);
-        assert_eq!(report(ReportKind::SwError, &error.0).words[..4], error.0, "what names none stays as it is");
+        assert_eq!(report(ReportKind::SwError, &error.0).words[..4], error.0, "a report without names is unchanged");
         let entry = EventLogEntry::default().with_wq_index_valid(true).with_descriptor_valid(true).with_wq_index(1);
         for kind in [ReportKind::EventLog, ReportKind::EventLogFailed] {
             assert_eq!(report(kind, &entry.0).words, entry.with_wq_index(3).with_pasid(7).0);
@@ -164,19 +166,19 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_whose_record_could_not_be_written_is_told_twice() {
-        let told = |notice| {
-            let mut told = Vec::new();
-            Report::of(&notice, |report| told.push((report.kind, report.words)));
-            told
+    fn an_entry_without_a_written_record_is_reported_twice() {
+        let sent = |notice| {
+            let mut sent = Vec::new();
+            Report::of(&notice, |report| sent.push((report.kind, report.words)));
+            sent
         };
         let entry = EventLogEntry([1, 2, 3, 4, 5, 6, 7, 8]);
         let (log, failed) = (ReportKind::EventLog as u32, ReportKind::EventLogFailed as u32);
-        assert_eq!(told(Notice::Logged { entry, settled: true }), [(log, entry.0)]);
-        assert_eq!(told(Notice::Logged { entry, settled: false }), [(log, entry.0), (failed, entry.0)]);
+        assert_eq!(sent(Notice::Logged { entry, settled: true }), [(log, entry.0)]);
+        assert_eq!(sent(Notice::Logged { entry, settled: false }), [(log, entry.0), (failed, entry.0)]);
         let error = SwError([1, 2, 3, 4]);
         let words = [1, 2, 3, 4, 0, 0, 0, 0];
-        assert_eq!(told(Notice::Error(error)), [(ReportKind::SwError as u32, words)]);
-        assert_eq!(told(Notice::Halt(error)), [(ReportKind::Halted as u32, words)]);
+        assert_eq!(sent(Notice::Error(error)), [(ReportKind::SwError as u32, words)]);
+        assert_eq!(sent(Notice::Halt(error)), [(ReportKind::Halted as u32, words)]);
     }
 }

@@ -1,15 +1,15 @@
-//! The trace ring of a lease: any thread of the guest appends, the host alone takes out.
+//! The trace ring of an open file: any thread of the guest appends; only the host removes entries.
 //!
-//! A bounded queue whose slots carry a stamp, after Dmitry Vyukov's bounded MPMC queue, with one consumer that may find the
-//! producers gone.
+//! A bounded queue whose slots carry a stamp, after Dmitry Vyukov's bounded MPMC queue, with one consumer that must
+//! cope with producers that have been killed.
 
 use crate::sync::{AtomicU64, Ordering};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Entries of the ring, a power of two. Source: chosen; 4096 entries of 256 bytes are 1 MiB an open file.
+/// Entries of the ring, a power of two. Source: chosen; 4096 entries of 256 bytes are 1 MiB per open file.
 #[cfg(not(loom))]
 pub const TRACE_ENTRIES: usize = 4096;
-/// Loom tries every interleaving: a few entries show as much.
+/// Loom explores every interleaving, so a few entries are enough.
 #[cfg(loom)]
 pub const TRACE_ENTRIES: usize = 2;
 
@@ -20,33 +20,33 @@ const WORDS: usize = size_of::<TraceEntry>() / 8;
 #[derive(Debug)]
 #[repr(C)]
 pub struct TraceRing {
-    /// Entries ever reserved by the guest.
+    /// Number of entries that the guest has reserved so far.
     reserved: AtomicU64,
-    /// Entries ever taken out by the host.
+    /// Number of entries that the host has removed so far.
     taken: AtomicU64,
     slots: [TraceSlot; TRACE_ENTRIES],
 }
 
-/// A place of the ring.
+/// A slot of the ring.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct TraceSlot {
-    /// Number of the entry that is written here, plus one.
+    /// Number of the entry in this slot, plus one.
     stamp: AtomicU64,
     words: [AtomicU64; WORDS],
 }
 
-/// What an entry tells.
+/// The kinds of entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum TraceKind {
-    /// 64 bytes reached the portal.
+    /// A descriptor was written to the portal.
     Submitted = 1,
     /// A descriptor (or a member of a batch) ended.
     Ended = 2,
     /// A misuse was seen ([`TraceEntry::code`] says which).
     Misuse = 3,
-    /// Something was injected ([`TraceEntry::code`] says what).
+    /// A fault was injected ([`TraceEntry::code`] says which).
     Injected = 4,
 }
 
@@ -56,7 +56,7 @@ pub enum TraceKind {
 pub struct TraceEntry {
     /// CLOCK_MONOTONIC in nanoseconds.
     pub time_ns: u64,
-    /// Number of the submission within the open file, from 1; members carry their batch's.
+    /// Number of the submission within the open file, from 1; batch members have their batch's number.
     pub submission: u64,
     /// A [`TraceKind`].
     pub kind: u32,
@@ -64,27 +64,27 @@ pub struct TraceEntry {
     pub process: u32,
     /// Thread.
     pub thread: u32,
-    /// Submitted: [`How`](crate::event::How). Misuse, injected: which ([`Misuse`](crate::event::Misuse),
-    /// [`Injected`](crate::event::Injected)).
+    /// Submitted: [`How`](crate::event::How). Misuse: [`Misuse`](crate::event::Misuse). Injected:
+    /// [`Injected`](crate::event::Injected).
     pub code: u32,
-    /// Submitted: an [`Answer`](crate::event::Answer). Ended: who was [`Told`](crate::event::Told).
+    /// Submitted: an [`Answer`](crate::event::Answer). Ended: a [`Told`](crate::event::Told).
     pub answer: u32,
-    /// Position in the batch plus one; 0 for what is no member.
+    /// Position in the batch plus one; 0 if it is not a batch member.
     pub member: u32,
     /// The descriptor.
     pub descriptor: [u64; 8],
-    /// Ended: the record, written or not. Misuse: see [`Finding`](crate::event::Finding), as for the rest.
+    /// Ended: the record, written or not. Misuse: see [`Finding`](crate::event::Finding), also for the fields below.
     pub record: [u64; 4],
-    /// Submitted: address of the 64 bytes' destination. Misuse, injected: address in question.
+    /// Submitted: the portal address. Misuse, injected: the address involved.
     pub address: u64,
-    /// Misuse: bytes in question. Injected: nanoseconds of a delay, the status.
+    /// Misuse: number of bytes involved. Injected: nanoseconds of a delay, or the status.
     pub other: u64,
     /// Misuse: the other descriptor.
     pub spare: [u64; 10],
 }
 
 impl TraceEntry {
-    /// All zero: the rest of entries that say little.
+    /// All zero: the base of entries that use few fields.
     pub const EMPTY: TraceEntry = TraceEntry {
         time_ns: 0,
         submission: 0,
@@ -116,14 +116,15 @@ impl Default for TraceRing {
 impl TraceRing {
     /// Appends an entry; `false` if the ring is full.
     ///
-    /// Any thread of the guest may call it, in a signal handler too. An entry reserved by a thread that is killed before
-    /// the stamp is passed over by [`take`](TraceRing::take) once the file is released.
+    /// Any thread of the guest may call it, also in a signal handler. If a thread is killed between reserving an entry
+    /// and writing its stamp, [`take`](TraceRing::take) skips the entry once the file is released.
     pub fn append(&self, entry: &TraceEntry) -> bool {
-        // Relaxed: the slot's stamp orders the entry; the count only gives out numbers.
+        // Relaxed: the slot's stamp orders the entry; this counter only assigns numbers.
         let number = self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |reserved| {
-            // Acquire: pairs with the Release in `take`; the host has read what is overwritten.
+            // Acquire: pairs with the Release in `take`; the host has read the entry that is overwritten.
             let taken = self.taken.load(Ordering::Acquire);
-            // Negative if the count is stale by more than the host has taken since: then the exchange fails and repeats.
+            // Negative if this count is stale by more than the host has removed since; then the exchange fails and is
+            // repeated.
             let used = reserved.wrapping_sub(taken).cast_signed();
             (used < TRACE_ENTRIES as i64).then(|| reserved.wrapping_add(1))
         });
@@ -139,8 +140,8 @@ impl TraceRing {
         true
     }
 
-    /// The next entry, for the host alone. `gone` says that the guest will write no more: what it reserved and never wrote is
-    /// passed over, and counted in `lost`.
+    /// Removes the next entry; only the host calls this. `gone` means that the guest will not write any more: reserved
+    /// entries that were never written are skipped and counted in `lost`.
     pub fn take(&self, gone: bool, lost: &AtomicU64) -> Option<TraceEntry> {
         // Relaxed: only the host writes it.
         let mut number = self.taken.load(Ordering::Relaxed);
@@ -149,8 +150,8 @@ impl TraceRing {
             if reserved == number {
                 return None;
             }
-            // No guest reserves more than there are: a count that somebody has trampled on. Nothing behind it is believed; how many
-            // entries that were, nobody knows, but one at least.
+            // A guest never reserves more entries than there are, so this count was overwritten. Entries before it are
+            // discarded; their number is unknown, but at least one is lost.
             if reserved.wrapping_sub(number) > TRACE_ENTRIES as u64 {
                 lost.fetch_add(1, Ordering::Relaxed);
                 self.taken.store(reserved, Ordering::Release);
@@ -172,7 +173,7 @@ impl TraceRing {
             if written {
                 return TraceEntry::read_from_bytes(&bytes).ok();
             }
-            // Relaxed: a number of its own.
+            // Relaxed: the counter publishes nothing.
             lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -187,14 +188,14 @@ impl TraceRing {
 mod tests {
     use super::*;
 
-    /// On a stack on which a ring finds room.
+    /// Runs a test on a thread whose stack is large enough for a ring.
     fn with_ring(test: fn(TraceRing)) {
         let thread = std::thread::Builder::new().stack_size(16 << 20).spawn(move || test(TraceRing::default()));
         thread.unwrap().join().unwrap();
     }
 
     #[test]
-    fn a_trampled_count_ends_the_trace_at_once() {
+    fn an_overwritten_count_discards_the_trace_at_once() {
         with_ring(|ring| {
             assert!(ring.append(&TraceEntry::EMPTY));
             ring.reserved.store(u64::MAX, Ordering::Relaxed);
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_thread_reserved_is_passed_over_once_it_is_gone() {
+    fn an_entry_reserved_by_a_killed_thread_is_skipped_at_the_end() {
         with_ring(|ring| {
             ring.reserved.store(1, Ordering::Relaxed);
             assert!(ring.append(&TraceEntry::EMPTY));

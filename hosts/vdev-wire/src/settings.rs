@@ -1,14 +1,14 @@
-//! What a guest learns from its environment, before it has asked anything.
+//! The settings that a guest reads from its environment before its first request.
 //!
 //! ```text
 //! TELPHER_RUN=<view>,<rewrite>,<follow>,<run directory>        preload,rewrite,follow,/run/telpher/0/run-1234-9f2c
-//! TELPHER_INSTRUCTIONS=movdir64b enqcmd waitpkg                what is emulated; CPUID cannot be made to say so
+//! TELPHER_INSTRUCTIONS=movdir64b enqcmd waitpkg                the emulated instructions; CPUID cannot report them
 //! ```
 
-/// Variable with the settings; its absence makes the guest do nothing at all.
+/// The variable with the settings; without it the guest does nothing.
 pub const RUN: &str = "TELPHER_RUN";
-/// Variable that tells programs which instructions are emulated, as words of /proc/cpuinfo separated by blanks. Documented
-/// for users: CPUID cannot be trapped, so a program that wants to know asks this.
+/// The variable with the emulated instructions, as flags of /proc/cpuinfo separated by blanks. Documented for users:
+/// CPUID cannot be trapped, so a program can read this variable instead.
 pub const INSTRUCTIONS: &str = "TELPHER_INSTRUCTIONS";
 /// Value of [`INSTRUCTIONS`].
 pub const EMULATED: &str = "movdir64b enqcmd waitpkg";
@@ -22,25 +22,25 @@ pub const SHADOW: &str = "view";
 pub enum View {
     /// The guest translates paths into the shadow tree.
     Preload,
-    /// A private mount namespace has them; the guest leaves paths alone.
+    /// A private mount namespace contains them; the guest does not translate paths.
     Namespace,
 }
 
 /// The settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings<'a> {
-    /// How files are seen.
+    /// How the program sees the device's files.
     pub view: View,
     /// Whether submission sites are rewritten after their first trap.
     pub rewrite: bool,
-    /// Whether programs that are executed have the guest, too, whatever environment they are given.
+    /// Whether programs that are executed get the guest too, whatever environment they are given.
     pub follow: bool,
     /// The run directory, absolute.
     pub directory: &'a [u8],
 }
 
 impl<'a> Settings<'a> {
-    /// Reads the variable's value; `None` if it is not one. Does not allocate.
+    /// Parses the variable's value; `None` if it is invalid. Does not allocate.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<Self> {
         let mut parts = value.splitn(4, |byte| *byte == b',');
@@ -63,7 +63,7 @@ impl<'a> Settings<'a> {
         Some(Settings { view, rewrite, follow, directory })
     }
 
-    /// The variable's value.
+    /// Formats the variable's value.
     #[must_use]
     pub fn to_value(&self) -> Vec<u8> {
         let view: &[u8] = match self.view {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_setting() {
+    fn invalid_values_are_rejected() {
         let broken = ["", "preload", "preload,rewrite", "preload,rewrite,follow", "preload,rewrite,follow,"];
         let wrong =
             ["preload,rewrite,follow,tmp", "x,rewrite,follow,/tmp", "preload,x,follow,/tmp", "preload,trap,x,/tmp"];

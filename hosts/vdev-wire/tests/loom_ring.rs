@@ -1,10 +1,10 @@
-//! What the host takes out of a lease's ring is what some thread of the guest appended: whole, once, in the order of its numbers.
+//! The host removes each entry that a thread of the guest appended exactly once, complete, in the order of the numbers.
 //!
-//! Seen to fail: with the stamp's Release or its Acquire relaxed, entries come out empty. The first version called a ring full
-//! when it had read a stale count of reserved entries and then a newer one of taken ones. Not shown by loom: `taken`'s Release
-//! and Acquire, since loom lets no load read what is stored later.
+//! Seen to fail: with the stamp's Release or Acquire relaxed, entries are empty. The first version reported a full ring
+//! after reading a stale count of reserved entries and then a newer count of removed ones. Not shown by loom: `taken`'s
+//! Release and Acquire, since loom never lets a load read a later store.
 #![cfg(loom)]
-#![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included as they are")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "the files are included unchanged")]
 
 #[path = "../src/ring.rs"]
 mod ring;
@@ -17,7 +17,7 @@ use loom::thread;
 use ring::{TRACE_ENTRIES, TraceEntry, TraceRing};
 use zerocopy::FromZeros;
 
-/// An entry whose first and last words tell the same.
+/// An entry whose first and last words are equal.
 fn entry(number: u64) -> TraceEntry {
     TraceEntry { time_ns: number, other: number, ..TraceEntry::new_zeroed() }
 }
@@ -28,7 +28,7 @@ fn number(entry: &TraceEntry) -> u64 {
 }
 
 #[test]
-fn two_threads_of_the_guest_lose_and_mix_nothing() {
+fn entries_of_two_threads_are_neither_lost_nor_mixed() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {

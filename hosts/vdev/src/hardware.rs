@@ -1,9 +1,9 @@
-//! Which devices the virtual machine has: presets, and files in accel-config's own JSON.
+//! The devices of the virtual machine: presets, and files in accel-config's own JSON.
 //!
-//! A file is an array of devices. Its keys are applied in file order through the driver's attributes, then every device and
-//! every queue in a group is enabled, as `accel-config load-config -e` does. Two keys are ours, and ignored by accel-config:
-//! `"capabilities"` (`"spr"`, the default, `"spr-fw2"` or `"full"`) says what a device can do, `"about"` is for readers.
-//! Devices that are no DSA (`iaxN`) are passed over: there are none here.
+//! A file is an array of devices. Its keys are applied in file order through the driver's attributes. Then every device
+//! and every queue in a group is enabled, as `accel-config load-config -e` does. accel-config ignores two additional
+//! keys: `"capabilities"` (`"spr"`, the default, `"spr-fw2"` or `"full"`) selects what a device can do, `"about"` is
+//! for readers. Other devices than DSA (`iaxN`) are skipped.
 
 pub(crate) mod json;
 
@@ -13,17 +13,17 @@ use json::{Json, Object};
 use std::path::{Path, PathBuf};
 use telpher_model::{Capabilities, CapabilityError};
 
-/// Most devices. Source: chosen; a machine has 8 at most.
+/// Most devices. Source: chosen; a real machine has at most 8.
 const MAX_DEVICES: usize = 64;
 
-/// The devices of the virtual machine, and how the driver finds them configured.
+/// The devices of the virtual machine, and their configuration at start.
 #[derive(Clone, Debug)]
 pub struct Hardware {
     /// Devices, in the order of their numbers.
     pub devices: Vec<HardwareDevice>,
-    /// There is an IOMMU in scalable mode, so PASIDs can be used. Without it user queues are refused.
+    /// An IOMMU in scalable mode exists, so PASIDs can be used. Without it user queues are refused.
     pub shared_virtual_memory: bool,
-    /// File or preset, for errors.
+    /// File or preset, for error messages.
     pub source: String,
 }
 
@@ -34,11 +34,11 @@ pub struct HardwareDevice {
     pub number: u32,
     /// PCI address, `0000:6a:01.0`.
     pub address: String,
-    /// What it can do.
+    /// What the device can do.
     pub capabilities: Capabilities,
-    /// How it is configured when the program starts; `None` for not at all.
+    /// The configuration when the program starts; `None` for an unconfigured device.
     pub configuration: Option<Configuration>,
-    /// The configuration is a preset's: written for device 0, whatever this one's number is.
+    /// The configuration comes from a preset: it is written for device 0 and used for every device number.
     pub(crate) from_preset: bool,
 }
 
@@ -46,59 +46,59 @@ pub struct HardwareDevice {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Configuration(pub(crate) Object);
 
-/// Why there is no such hardware.
+/// Why a hardware description cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HardwareError {
-    /// Neither a preset nor a file.
-    #[error("no hardware is called '{name}'; presets are: {presets}; or give a file of accel-config JSON")]
+    /// The name is neither a preset nor a file.
+    #[error("there is no hardware '{name}'; use one of the presets {presets}, or a file with accel-config JSON")]
     Unknown {
-        /// Asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The available presets.
         presets: String,
     },
     /// The file could not be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
     /// The file is not JSON.
     #[error("{file} is not JSON")]
     Parse {
-        /// Which.
+        /// The file.
         file: String,
-        /// Where it goes wrong.
+        /// The position and cause.
         #[source]
         source: serde_json::Error,
     },
-    /// The file is JSON, but no configuration.
-    #[error("{file} is no configuration of accel-config: {what}")]
+    /// The file is JSON, but not a configuration.
+    #[error("{file} is not a configuration of accel-config: {what}")]
     Shape {
-        /// Which.
+        /// The file.
         file: String,
         /// What is wrong.
         what: String,
     },
-    /// The capabilities are beyond the model.
-    #[error("the model cannot be such a device")]
+    /// The model does not support the capabilities.
+    #[error("the model does not support such a device")]
     Capabilities(#[from] CapabilityError),
-    /// The driver refused a setting, or to enable something.
+    /// The driver refused a setting, or to enable a device or queue.
     #[error("{file}: {object}: {key}: {errno}; {advice}")]
     Refused {
         /// File or preset.
         file: String,
         /// `wq0.0`.
         object: String,
-        /// Which key, with its value.
+        /// The key and its value.
         key: String,
-        /// What the driver answered.
+        /// The driver's errno.
         errno: Errno,
-        /// What is wanted, or why not.
+        /// Advice: the valid values, or the reason.
         advice: String,
     },
 }
@@ -107,7 +107,7 @@ pub enum HardwareError {
 struct Preset {
     name: &'static str,
     devices: u32,
-    /// One device; all are alike.
+    /// The configuration of one device, used for all.
     text: &'static str,
 }
 
@@ -128,23 +128,23 @@ static PRESETS: &[Preset] = &[
 const BUSES: [u8; 8] = [0x6a, 0x6f, 0x74, 0x79, 0xe7, 0xec, 0xf1, 0xf6];
 
 impl Hardware {
-    /// The hardware of a preset's name, or of a file with accel-config's JSON.
+    /// Returns the hardware of a preset, or of a file with accel-config's JSON.
     ///
     /// # Errors
-    /// If there is no such preset, or the file is none.
+    /// If there is no such preset, or the file is invalid.
     pub fn from_name(name: &str) -> Result<Self, HardwareError> {
         if let Some(preset) = PRESETS.iter().find(|preset| preset.name == name) {
             return preset.hardware();
         }
-        // A preset's name has neither, so a mistyped preset is not looked for among the files.
+        // Preset names contain neither character, so a mistyped preset is not searched for as a file.
         if name.contains(['/', '.']) {
             return Self::from_file(Path::new(name));
         }
         Err(HardwareError::Unknown { name: name.into(), presets: Self::presets().join(", ") })
     }
 
-    /// Moves devices whose PCI root bus this machine has itself (`is_taken("pci0000:6a")`) to the same bus of a domain in
-    /// which no bus is taken, so that the machine's own devices stay where they are.
+    /// Moves the devices to another PCI domain if this machine has one of their root buses (`is_taken("pci0000:6a")`),
+    /// so that the machine's own devices stay visible.
     pub fn avoid(&mut self, is_taken: impl Fn(&str) -> bool) {
         let root = |domain: u32, rest: &str| format!("pci{domain:04x}:{}", rest.split(':').next().unwrap_or_default());
         let rests: Vec<String> = self
@@ -154,48 +154,49 @@ impl Hardware {
             .map(|(_, rest)| rest.into())
             .collect();
         let free = |domain: &u32| !rests.iter().any(|rest| is_taken(&root(*domain, rest)));
-        // A machine with 65536 full domains keeps its devices hidden behind ours.
+        // On a machine with 65536 full domains, our devices hide the machine's.
         let Some(domain) = (0..0x1_0000).find(free) else { return };
         for (device, rest) in self.devices.iter_mut().zip(rests) {
             device.address = format!("{domain:04x}:{rest}");
         }
     }
 
-    /// The hardware of a file with accel-config's JSON.
+    /// Reads a file with accel-config's JSON.
     ///
     /// # Errors
-    /// If it cannot be read or is no such file.
+    /// If the file cannot be read or is invalid.
     pub fn from_file(path: &Path) -> Result<Self, HardwareError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| HardwareError::Read { path: path.to_owned(), source })?;
         Self::from_text(&text, &path.display().to_string())
     }
 
-    /// The hardware of such a file's text; `source` names it in errors.
+    /// Parses the text of such a file; `source` names it in errors.
     ///
     /// # Errors
-    /// If it is no such text.
+    /// If the text is invalid.
     pub fn from_text(text: &str, source: &str) -> Result<Self, HardwareError> {
         let shape = |what: &str| HardwareError::Shape { file: source.into(), what: what.into() };
         let json = Json::read(text).map_err(|error| HardwareError::Parse { file: source.into(), source: error })?;
-        let Json::List(items) = json else { return Err(shape("it is no array of devices")) };
+        let Json::List(items) = json else { return Err(shape("it is not an array of devices")) };
         let mut devices = Vec::new();
         for item in items {
-            let Json::Object(object) = item else { return Err(shape("a device is no object")) };
+            let Json::Object(object) = item else { return Err(shape("a device is not an object")) };
             let Some(Json::Text(name)) = object.get("dev") else { return Err(shape("a device has no \"dev\"")) };
             if name.starts_with("iax") {
                 continue;
             }
             let number = name.strip_prefix("dsa").and_then(|number| number.parse().ok());
-            let number: u32 = number.ok_or_else(|| shape(&format!("\"{name}\" is no device; one is called dsa0")))?;
+            let number: u32 =
+                number.ok_or_else(|| shape(&format!("\"{name}\" is not a device; device names are like dsa0")))?;
             if devices.iter().any(|device: &HardwareDevice| device.number == number) {
-                return Err(shape(&format!("dsa{number} is there twice")));
+                return Err(shape(&format!("dsa{number} is listed twice")));
             }
             let capabilities = match object.get("capabilities") {
                 None => telpher_model::Preset::Spr,
                 Some(Json::Text(name)) => telpher_model::Preset::from_name(name)
-                    .ok_or_else(|| shape(&format!("\"{name}\" are no capabilities; spr, spr-fw2 and full are")))?,
-                Some(_) => return Err(shape("\"capabilities\" is no text")),
+                    .ok_or_else(|| shape(&format!("unknown capabilities \"{name}\"; use spr, spr-fw2 or full")))?,
+                Some(_) => return Err(shape("\"capabilities\" is not a text")),
             };
             devices.push(HardwareDevice {
                 number,
@@ -215,14 +216,15 @@ impl Hardware {
         Ok(Hardware { devices, shared_virtual_memory: true, source: source.into() })
     }
 
-    /// Queues that the preset shares and this kernel cannot: they are dedicated there.
+    /// Queues that are shared in the preset but become dedicated, because this kernel version has no shared queues for
+    /// users.
     #[must_use]
     pub fn unshared(&self, abi: Abi) -> Vec<String> {
         let unshared = self.devices.iter().filter(|device| device.is_unshared(abi));
         unshared.flat_map(HardwareDevice::shared_queues).collect()
     }
 
-    /// So many devices with these capabilities, unconfigured and disabled.
+    /// Devices with these capabilities, unconfigured and disabled.
     #[must_use]
     pub fn unconfigured(devices: u32, capabilities: Capabilities) -> Self {
         let device = |number| HardwareDevice {
@@ -244,12 +246,13 @@ impl Hardware {
 }
 
 impl HardwareDevice {
-    /// True if what is written as shared becomes dedicated: in presets, which serve all kernels. A file means what it says.
+    /// True if shared queues become dedicated: only in presets, which serve all kernel versions. A file is applied as
+    /// written.
     pub(crate) fn is_unshared(&self, abi: Abi) -> bool {
         self.from_preset && !abi.has_shared_queues_for_users()
     }
 
-    /// Names of the queues that the configuration shares.
+    /// Names of the shared queues in the configuration.
     fn shared_queues(&self) -> Vec<String> {
         let objects = |list: Option<&Json>| match list {
             Some(Json::List(items)) => items.clone(),
@@ -262,7 +265,7 @@ impl HardwareDevice {
         });
         let name = |queue: Json| match &queue {
             Json::Object(queue) if queue.get("mode") == Some(&Json::Text("shared".into())) => match queue.get("dev") {
-                // A preset's names are those of its first device.
+                // A preset has the names of the first device.
                 Some(Json::Text(name)) => {
                     Some(format!("wq{}.{}", self.number, name.rsplit('.').next().unwrap_or(name)))
                 }
@@ -291,7 +294,7 @@ impl Preset {
     }
 }
 
-/// Address of the n-th device: 01.0 of a root bus of its own.
+/// Address of the n-th device: function 01.0 on its own root bus.
 fn address(place: u32) -> String {
     let bus = usize::try_from(place).ok().and_then(|place| BUSES.get(place)).map_or(0x80 + place, |bus| (*bus).into());
     format!("0000:{bus:02x}:01.0")

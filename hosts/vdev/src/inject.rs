@@ -1,32 +1,32 @@
-//! The language of `--inject`: what shall go wrong, how often, and to whom.
+//! The syntax of `--inject`: which faults, how often, and for which operations.
 
 use crate::trace::words;
 use std::fmt;
 use telpher_abi::{Opcode, Status};
 pub use telpher_vdev_wire::message::Inject;
 
-/// The language, for a command's help.
+/// The syntax, for the command's help.
 pub const LANGUAGE: &str = "\
 words with commas, such as fault=1%,retry=10%/burst:5,seed=42
-  fault=RATE             a page that a descriptor comes to is absent
+  fault=RATE             a page that a descriptor accesses is absent
   page=ADDR[-ADDR]       these pages are always absent (addresses in hexadecimal)
   retry=RATE[/burst:N]   a deferrable submission is answered by Retry, N times in a row
-  delay=TIME[:RATE]      a completion is late by so much (ns, us, ms, s)
+  delay=TIME[:RATE]      a completion is late by this time (ns, us, ms, s)
   reorder=RATE           a completion waits until a later one is written
   status=STATUS[@OP][:RATE]  a descriptor ends with this status (0x13, transfer-size-range)
   lose=RATE              a completion record is never written
   halt=N                 the device halts at the N-th submission to an open queue
   op=OP[,OP...]          only these operations (memory-move, fill, ..., or 0x03)
-  seed=N                 other faults at the same rates; the same seed gives the same faults
-RATE is a percentage (1%, 0.1%) or a part of 1 (0.01); where it may be left out it is 100%.";
+  seed=N                 selects other faults at the same rates; the same seed gives the same faults
+RATE is a percentage (1%, 0.1%) or a part of 1 (0.01); an optional rate defaults to 100%.";
 
-/// Why a specification has no reading.
+/// Why a specification is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("'{word}' is not {expected}")]
 pub struct InjectError {
-    /// What stood there.
+    /// The invalid text.
     word: String,
-    /// What should have.
+    /// What is valid in its place.
     expected: String,
 }
 
@@ -38,10 +38,10 @@ const RATE: &str = "a rate: a percentage such as 1% or 0.1%, or a part of 1 such
 const KEYS: &str =
     "something to inject: fault, page, retry, delay, reorder, status, lose, halt, op or seed, each with '='";
 
-/// Reads a specification; see [`LANGUAGE`].
+/// Parses a specification; see [`LANGUAGE`].
 ///
 /// # Errors
-/// If a word has no reading; the error says what was expected in its place.
+/// If a word is invalid; the error says what is valid in its place.
 pub fn parse(text: &str) -> Result<Inject, InjectError> {
     let mut inject = Inject::default();
     let mut in_operations = false;
@@ -90,7 +90,7 @@ pub fn parse(text: &str) -> Result<Inject, InjectError> {
     Ok(inject)
 }
 
-/// Decimal, or hexadecimal with `0x`.
+/// Parses a decimal number, or a hexadecimal one with `0x`.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -98,16 +98,16 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// A number that is not 0.
+/// Parses a number other than 0.
 fn count(text: Option<&str>, word: &str, expected: &str) -> Result<u64, InjectError> {
     text.and_then(number).filter(|number| *number > 0).ok_or_else(|| error(word, expected))
 }
 
-/// Parts of 2^32.
+/// Parses a rate into parts of 2^32.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "between 0 and 2^32, which the cast cuts to what a rate can hold"
+    reason = "between 0 and 2^32; the cast saturates to the range of a rate"
 )]
 fn rate(text: &str) -> Result<u32, InjectError> {
     let (digits, whole) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
@@ -116,11 +116,11 @@ fn rate(text: &str) -> Result<u32, InjectError> {
         return Err(error(text, RATE));
     }
     let parts = (part * 4_294_967_296.0).round() as u32;
-    // What is more than never happens sometimes.
+    // A rate above zero stays above zero.
     Ok(if part > 0.0 { parts.max(1) } else { 0 })
 }
 
-/// `what:RATE`, or `what` alone for always.
+/// Parses `what:RATE`; `what` alone means always.
 fn optional_rate(text: &str) -> Result<(&str, u32), InjectError> {
     match text.split_once(':') {
         Some((what, often)) => Ok((what, rate(often)?)),
@@ -132,13 +132,13 @@ fn nanoseconds(text: &str) -> Result<u64, InjectError> {
     words::nanoseconds(text).ok_or_else(|| error(text, "a time such as 500ns, 200us, 5ms or 1s"))
 }
 
-/// Pages from the first address's to the last one's.
+/// Parses a range of addresses into page numbers: the first, and one past the last.
 fn pages(text: &str) -> Result<(u64, u64), InjectError> {
     let wrong = || error(text, "an address or a range of them such as 0x7f0000000000-0x7f0000001000");
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let hex = |text: &str| u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).map_err(|_| wrong());
     let (first, last) = (hex(first)?, hex(last)?);
-    // The end is not part of the range, unless it is all there is.
+    // The end address is not part of the range, except in a range of one address.
     let end = if last > first { last.div_ceil(4096) } else { last / 4096 + 1 };
     if last < first { Err(wrong()) } else { Ok((first / 4096, end)) }
 }
@@ -150,7 +150,7 @@ fn status(text: &str) -> Result<u32, InjectError> {
     code.ok_or_else(|| error(text, "a status: a code from 0x01 to 0x3f, or a name such as hardware-read-error"))
 }
 
-/// The bit of an operation, by name, short name or code.
+/// The bit of an operation, given its name, short name or code.
 fn operation(text: &str) -> Result<u64, InjectError> {
     let code = words::opcode(text).map(|known| u64::from(known.code())).filter(|code| *code < 64);
     let names = || Opcode::ALL.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_always_and_once() {
+    fn defaults_are_always_and_once() {
         assert_eq!(parse("delay=1ms").unwrap().delay_rate, u32::MAX);
         assert_eq!(parse("status=hardware-read-error").unwrap().status, 0x20);
         assert_eq!(parse("retry=1").unwrap().retry_burst, 1);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_reading_is_answered_with_what_has() {
+    fn errors_name_the_valid_values() {
         for (text, expected) in [
             ("", "something to inject: fault, page"),
             ("fault", "each with '='"),

@@ -1,4 +1,4 @@
-//! What a run has done, in numbers: descriptors by operation, status and size, faults, retries, bytes.
+//! What a run did, in numbers: descriptors by operation, status and size, faults, retries, bytes.
 
 use crate::trace::Line;
 use crate::trace::line::Story;
@@ -11,10 +11,10 @@ use telpher_abi::{Opcode, Status};
 use telpher_vdev_wire::event::{Injected, Misuse};
 use telpher_vdev_wire::lease::Statistics;
 
-/// Numbers of one operation.
+/// The numbers of one operation.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Operation {
-    /// Descriptors by how they ended: a status, or `no record` for those that told nobody.
+    /// Descriptors by their end: a status, or `no record` if no record was written.
     pub ends: BTreeMap<String, u64>,
     /// Descriptors by the number of bits of their size; 0 for none.
     pub sizes: BTreeMap<u32, u64>,
@@ -29,7 +29,7 @@ pub struct Summary {
     pub operations: BTreeMap<String, Operation>,
     /// Times a queue was opened.
     pub files: u64,
-    /// Processes that did so.
+    /// Processes that opened a queue.
     pub processes: BTreeSet<u32>,
     /// Submissions answered by Retry.
     pub retries: u64,
@@ -41,26 +41,26 @@ pub struct Summary {
     pub traps: u64,
     /// Instructions emulated at a rewritten site.
     pub calls: u64,
-    /// Events that the trace lacks.
+    /// Events missing from the trace.
     pub lost_events: u64,
     /// Findings of the check.
     pub misuse: BTreeMap<String, u64>,
-    /// What was injected.
+    /// Injected faults, by name.
     pub injected: BTreeMap<String, u64>,
 }
 
 fn value(counter: &AtomicU64) -> u64 {
-    // Relaxed: numbers of their own; who adds them up has seen the file released.
+    // Relaxed: publishes no other data; the caller has seen the release of the file.
     counter.load(Ordering::Relaxed)
 }
 
-/// Adds to a number that a guest may have written: it may be anything.
+/// Adds a number that a guest may have written, so it may have any value.
 fn add(sum: &mut u64, number: u64) {
     *sum = sum.saturating_add(number);
 }
 
 impl Summary {
-    /// Adds the numbers of an open file; returns how many events its trace lacks.
+    /// Adds the numbers of an open file; returns the number of events missing from its trace.
     pub fn add(&mut self, statistics: &Statistics) -> u64 {
         for code in 0..64_u8 {
             let row = usize::from(code);
@@ -139,18 +139,18 @@ impl Summary {
         self.operations.entry(name.to_owned()).or_default()
     }
 
-    /// A queue was opened.
+    /// Counts an opened queue.
     pub fn count_file(&mut self, process: u32) {
         add(&mut self.files, 1);
         self.processes.insert(process);
     }
 
-    /// The check found something.
+    /// Counts a finding of the check.
     pub fn count_misuse(&mut self, misuse: Misuse) {
         add(self.misuse.entry(misuse.name().to_owned()).or_default(), 1);
     }
 
-    /// Something was injected; the code is [`Injected`]'s.
+    /// Counts an injected fault; the code is [`Injected`]'s.
     pub fn count_injected(&mut self, code: u32) {
         if let Some(injected) = Injected::from_code(code) {
             add(self.injected.entry(injected.name().to_owned()).or_default(), 1);
@@ -163,7 +163,7 @@ impl Summary {
         self.misuse.values().fold(0, |sum, number| sum.saturating_add(*number))
     }
 
-    /// Events that the trace lacks.
+    /// Events missing from the trace.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost_events
@@ -202,7 +202,7 @@ impl Operation {
     }
 }
 
-/// What an end is called; no status means that nobody was told.
+/// The name of an end; no status means that no record was written.
 fn end_of(status: Status) -> String {
     match status {
         Status::None => "no record".into(),
@@ -220,7 +220,7 @@ fn plural(number: u64, noun: &str) -> String {
     format!("{number} {noun}{ending}")
 }
 
-/// Bytes in the largest unit that leaves a number.
+/// Formats bytes in the smallest unit that leaves a number below 10,240.
 fn bytes(number: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut rest = number;
@@ -235,7 +235,7 @@ fn bytes(number: u64) -> String {
     unit.map_or_else(|| format!("{number} B"), |unit| format!("{rest} {unit}"))
 }
 
-/// Sizes with this many bits, as the range they begin: `4k`.
+/// The lower bound of the sizes with this many bits: `4k`.
 fn size(bits: u32) -> String {
     match bits {
         0 => "0".into(),
@@ -269,7 +269,7 @@ impl fmt::Display for Summary {
             let ends = list(operation.ends.iter().map(|(end, number)| (end.clone(), *number)));
             let moved = if operation.bytes == 0 { String::new() } else { bytes(operation.bytes) };
             writeln!(f, "  {name:<16} {:>11} {moved:>10}  {ends}", operation.descriptors())?;
-            // Operations without a size have nothing to say of it.
+            // Operations without a size have no line of sizes.
             if operation.sizes.keys().any(|bits| *bits > 0) {
                 let sizes = operation.sizes.iter().map(|(bits, number)| format!("{}: {number}", size(*bits)));
                 writeln!(f, "  {:<16} {:>11} {:>10}  {}", "", "", "", sizes.collect::<Vec<_>>().join(", "))?;
@@ -282,8 +282,8 @@ impl fmt::Display for Summary {
             (self.traps, "trap"),
             (self.calls, "call of rewritten sites"),
         ];
-        let told: Vec<String> = numbers.iter().map(|(number, noun)| noun_of(*number, noun)).collect();
-        writeln!(f, "  {}", told.join(", "))?;
+        let parts: Vec<String> = numbers.iter().map(|(number, noun)| noun_of(*number, noun)).collect();
+        writeln!(f, "  {}", parts.join(", "))?;
         if !self.injected.is_empty() {
             writeln!(f, "  injected: {}", list(self.injected.iter().map(|(name, number)| (name.clone(), *number))))?;
         }
@@ -291,13 +291,13 @@ impl fmt::Display for Summary {
             writeln!(f, "  check: {sentence}")?;
         }
         if self.lost_events > 0 {
-            writeln!(f, "  the trace lacks {}", plural(self.lost_events, "event"))?;
+            writeln!(f, "  the trace misses {}", plural(self.lost_events, "event"))?;
         }
         Ok(())
     }
 }
 
-/// A number and its noun, which may have words behind it.
+/// A number and its noun, which other words may follow.
 fn noun_of(number: u64, noun: &str) -> String {
     match noun.split_once(' ') {
         Some((head, rest)) if rest.starts_with("of ") => format!("{} {rest}", plural(number, head)),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_a_guest_made_up_do_not_overflow() {
+    fn invalid_numbers_from_a_guest_do_not_overflow() {
         let mut summary = Summary { retries: u64::MAX, ..Summary::default() };
         summary.add_line(&Line::Descriptor(Story { retries: u64::MAX, ..Story::default() }));
         assert_eq!(summary.retries, u64::MAX);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_nouns_read_well() {
+    fn sizes_and_plurals_are_formatted() {
         assert_eq!([0, 1, 10, 11, 13, 21, 31, 33].map(size), ["0", "1", "512", "1k", "4k", "1m", "1g", "4g"]);
         assert_eq!([0, 10_239, 10_240, 20 << 20].map(bytes), ["0 B", "10239 B", "10 KiB", "20 MiB"]);
         assert_eq!(

@@ -1,22 +1,23 @@
-//! What stands at a path: the words between the driver and those who show its files.
+//! The entries of the driver's file tree: the types shared by the driver and the views that present its files.
 
-/// One entry of the tree the driver adds to the machine's own.
+/// One entry of the tree that the driver adds to the machine's own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// A directory; its children are listed.
+    /// A directory; [`Host::list`](crate::host::Host::list) returns its children.
     Directory,
-    /// A symbolic link with this text.
+    /// A symbolic link with this target text.
     Link(String),
-    /// A file of at most a page whose text is made at each opening, and which may take text: mode bits 0444, 0644, 0200.
+    /// A text file of at most a page, generated at each open; its mode (0444, 0644, 0200) says whether it can be
+    /// written.
     Attribute {
         /// Permission bits.
         mode: u16,
     },
-    /// A file of bytes with a fixed size, read and written at offsets: PCI configuration space.
+    /// A binary file with a fixed size, read and written at offsets: PCI configuration space.
     Binary {
         /// Permission bits.
         mode: u16,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
     },
     /// A queue's character device.
@@ -28,14 +29,15 @@ pub enum Entry {
     },
 }
 
-/// An errno, as system calls answer it.
+/// An errno, as returned by system calls.
 pub type Errno = rustix::io::Errno;
 
-/// Who asks: a process in the run.
+/// The process in the run that makes a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// Process (thread group).
+    /// Process number (thread group).
     pub process: u32,
-    /// Number of its address space, from the guest; 0 if it has no guest (then process and its start time stand for it).
+    /// The random number of its address space, from the guest; 0 if the process has no guest. Then the process number
+    /// and its memory map identify it.
     pub space: u64,
 }

@@ -1,4 +1,4 @@
-//! The host as its guests meet it, and as it meets those who are none.
+//! The host, tested with guests and with hostile clients.
 
 #[path = "host/guest.rs"]
 mod guest;
@@ -26,15 +26,15 @@ use zerocopy::IntoBytes;
 const SHARED: &str = "/dev/dsa/wq0.0";
 const DEDICATED_QUEUE: &str = "/dev/dsa/wq0.1";
 
-/// What the listener heard.
+/// Records the calls of the listener.
 #[derive(Debug, Default)]
-struct Heard {
+struct Recorder {
     opened: Mutex<Vec<FileInfo>>,
     entries: Mutex<BTreeMap<u64, Vec<u64>>>,
     retries: Mutex<BTreeMap<u64, u64>>,
 }
 
-impl Listener for Heard {
+impl Listener for Recorder {
     fn opened(&self, file: &FileInfo) {
         self.opened.lock().unwrap().push(*file);
     }
@@ -46,10 +46,10 @@ impl Listener for Heard {
     }
 }
 
-/// A host that is being served, two queues configured and enabled.
+/// A host with a running server, with two queues configured and enabled.
 struct Running {
     host: Arc<Host>,
-    heard: Arc<Heard>,
+    recorder: Arc<Recorder>,
     guest: Guest,
     scratch: Scratch,
     _server: Server,
@@ -58,15 +58,15 @@ struct Running {
 fn running(name: &str, behaviour: Behaviour) -> Running {
     let scratch = Scratch::new(name);
     let kernel = Kernel::new(&Hardware::from_name("spr-1").unwrap(), Abi::V6_6, true).unwrap();
-    let heard = Arc::new(Heard::default());
+    let recorder = Arc::new(Recorder::default());
     let run_name = format!("test-telpher-{name}-{}", std::process::id());
-    let host = Host::new(kernel, behaviour, heard.clone(), &run_name).unwrap();
+    let host = Host::new(kernel, behaviour, recorder.clone(), &run_name).unwrap();
     let socket = scratch.0.join("socket");
     let server = host.serve(&socket).unwrap();
-    Running { host, heard, guest: Guest { socket, space: 1 }, scratch, _server: server }
+    Running { host, recorder, guest: Guest { socket, space: 1 }, scratch, _server: server }
 }
 
-/// Path of something of queue 0.N.
+/// The path of an entry of queue 0.N.
 fn of_queue(wq: u32, name: &str) -> String {
     format!("/sys/devices/pci0000:6a/0000:6a:01.0/dsa0/wq0.{wq}/{name}")
 }
@@ -76,7 +76,7 @@ fn is_readable(file: &OwnedFd) -> bool {
     poll(&mut polled, Some(&Timespec::default())) == Ok(1)
 }
 
-/// Waits for what another process or thread is about to do.
+/// Waits for an effect of another process or thread.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -86,7 +86,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn attributes_are_shown_and_stored_with_the_driver_s_answers() {
+fn attributes_are_shown_and_stored_with_the_drivers_results() {
     let run = running("attributes", Behaviour::default());
     let Running { guest, .. } = &run;
     assert_eq!(guest.show(&of_queue(0, "state")).unwrap(), "enabled\n");
@@ -113,17 +113,17 @@ fn configuration_space_is_read_and_written_at_offsets() {
 }
 
 #[test]
-fn whatever_is_sent_the_next_guest_is_answered() {
+fn invalid_requests_do_not_affect_the_next_guest() {
     let run = running("hostile", Behaviour::default());
     let Running { guest, .. } = &run;
     let valid = packet(1, Kind::Show, 0, 0, &of_queue(0, "state"), &[]);
     let errno = |bytes: &[u8]| guest.raw(bytes).map(|(reply, ..)| Errno::from_raw_os_error(reply.errno));
-    // Cut off anywhere, it is no request; an empty packet is like hanging up.
+    // Every truncated request is invalid; an empty packet counts as hanging up.
     for len in 1..valid.len() {
         assert_eq!(errno(&valid[..len]), Some(Errno::INVAL), "{len} bytes");
     }
     assert_eq!(errno(&[]), None);
-    // Lengths that lie, versions and kinds that are none, and all ones.
+    // Wrong lengths, invalid versions and kinds, and all ones.
     let request = |change: fn(&mut Request)| {
         let mut head = Request { version: telpher_vdev_wire::VERSION, kind: 1, space: 1, ..Request::default() };
         change(&mut head);
@@ -135,18 +135,18 @@ fn whatever_is_sent_the_next_guest_is_answered() {
     assert_eq!(request(|head| head.kind = 77), Some(Errno::INVAL));
     assert_eq!(request(|head| (head.kind, head.open) = (4, u64::MAX)), Some(Errno::BADF));
     assert_eq!(errno(&[0xff; 100]), Some(Errno::PROTO));
-    // Longer than any request, and as long as one can be.
+    // Longer than any request, and the longest possible one.
     assert_eq!(errno(&vec![1; 100_000]), Some(Errno::MSGSIZE));
     let long = packet(1, Kind::Show, 0, 0, &"x".repeat(MAX_PAYLOAD), &[]);
     assert_eq!(errno(&long), Some(Errno::NOENT));
     let name = format!("/sys/{}", "../".repeat(2000));
     assert!(guest.show(&name).is_err());
-    // A report of a length that is none, and one without a file.
+    // A report with a wrong length, and one without a file.
     assert_eq!(guest.ask(Kind::Report, 1, 0, "", &[0; 3]).map(drop), Err(Errno::INVAL));
     assert_eq!(guest.report(1, &Report::default()), Err(Errno::BADF));
-    // A guest without a number would pass for every other without one.
+    // A guest without a number would count as the same as every other one without a number.
     assert_eq!(Guest { space: 0, ..guest.clone() }.open(SHARED).map(drop), Err(Errno::INVAL));
-    // Who sends and does not wait for the answer.
+    // Clients that send a request and do not wait for the reply.
     for _ in 0..50 {
         rustix::net::send(guest.connect(), &valid, SendFlags::NOSIGNAL).unwrap();
     }
@@ -154,12 +154,12 @@ fn whatever_is_sent_the_next_guest_is_answered() {
 }
 
 #[test]
-fn who_connects_and_says_nothing_keeps_nobody_waiting() {
+fn silent_connections_do_not_delay_others() {
     let run = running("silent", Behaviour::default());
     let Running { guest, .. } = &run;
     let silent: Vec<OwnedFd> = (0..400).map(|_| guest.connect()).collect();
     assert_eq!(guest.show(&of_queue(0, "state")).unwrap(), "enabled\n");
-    // The oldest were sent away to make room; the newest may still speak, which it could not had it been waited for.
+    // The oldest connections were closed to make room; the newest still works.
     let late = silent.last().unwrap();
     rustix::net::send(late, &packet(1, Kind::Show, 0, 0, &of_queue(0, "state"), &[]), SendFlags::NOSIGNAL).unwrap();
     assert_eq!(receive(late).unwrap().1, b"enabled\n");
@@ -167,7 +167,7 @@ fn who_connects_and_says_nothing_keeps_nobody_waiting() {
 }
 
 #[test]
-fn descriptors_that_a_stranger_sends_along_do_not_stay_with_the_host() {
+fn descriptors_sent_with_a_request_are_closed() {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
     use std::os::fd::AsFd;
     let run = running("strange", Behaviour::default());
@@ -184,14 +184,14 @@ fn descriptors_that_a_stranger_sends_along_do_not_stay_with_the_host() {
         assert_eq!(receive(&socket).unwrap().1, b"enabled\n");
     }
     drop(writer);
-    // The end of the pipe is seen only if nobody has the writing end any more.
+    // The end of the pipe is visible only when no process has the writing end.
     assert_eq!(std::io::read_to_string(reader).unwrap(), "");
 }
 
 #[test]
 fn an_open_file_lasts_as_long_as_its_last_reference() {
     let run = running("lasting", Behaviour::default());
-    let Running { guest, heard, .. } = &run;
+    let Running { guest, recorder, .. } = &run;
     let clients = || guest.show(&of_queue(0, "clients")).unwrap();
     let opening = guest.open(SHARED).unwrap();
     assert_eq!((opening.opened.device, opening.opened.wq, opening.opened.flags & DEDICATED), (0, 0, 0));
@@ -202,12 +202,12 @@ fn an_open_file_lasts_as_long_as_its_last_reference() {
     assert_eq!(clients(), "1\n");
     drop(copy);
     assert_eq!(clients(), "0\n");
-    assert_eq!(heard.opened.lock().unwrap().len(), 1);
-    assert_eq!(heard.retries.lock().unwrap().get(&opening.opened.open), Some(&0));
+    assert_eq!(recorder.opened.lock().unwrap().len(), 1);
+    assert_eq!(recorder.retries.lock().unwrap().get(&opening.opened.open), Some(&0));
 }
 
 #[test]
-fn who_closes_a_dedicated_queue_can_open_it_again_at_once() {
+fn a_closed_dedicated_queue_can_be_opened_again_at_once() {
     let run = running("again", Behaviour::default());
     let Running { guest, .. } = &run;
     for _ in 0..300 {
@@ -219,7 +219,7 @@ fn who_closes_a_dedicated_queue_can_open_it_again_at_once() {
 }
 
 #[test]
-fn an_answer_that_nobody_takes_leaves_no_file_open() {
+fn an_unread_reply_leaves_no_file_open() {
     let run = running("untaken", Behaviour::default());
     let Running { guest, .. } = &run;
     for _ in 0..50 {
@@ -230,7 +230,7 @@ fn an_answer_that_nobody_takes_leaves_no_file_open() {
 }
 
 #[test]
-fn a_file_has_a_name_by_which_it_is_known_after_exec() {
+fn a_file_has_a_name_that_identifies_it_after_exec() {
     let run = running("named", Behaviour::default());
     let opening = run.guest.open(SHARED).unwrap();
     let name = rustix::net::getsockname(opening.file.unwrap()).unwrap();
@@ -242,7 +242,7 @@ fn a_file_has_a_name_by_which_it_is_known_after_exec() {
 }
 
 #[test]
-fn only_the_opener_s_address_space_may_join() {
+fn only_the_openers_address_space_may_attach() {
     let run = running("joining", Behaviour::default());
     let Running { guest, .. } = &run;
     let opening = guest.open(SHARED).unwrap();
@@ -253,7 +253,7 @@ fn only_the_opener_s_address_space_may_join() {
     assert_eq!(guest.attach(open + 1000).map(drop), Err(Errno::BADF));
 }
 
-/// The board and the lease as a guest maps them: by reading the files.
+/// Reads the first words of the queue state from its file.
 fn board_words(file: &OwnedFd) -> [u32; 3] {
     let mut bytes = [0; 12];
     rustix::io::pread(file, &mut bytes, 0).unwrap();
@@ -262,14 +262,14 @@ fn board_words(file: &OwnedFd) -> [u32; 3] {
 }
 
 #[test]
-fn the_board_follows_the_queue_and_the_rows_its_files() {
+fn the_queue_state_and_the_slots_follow_the_queue_and_its_files() {
     let run = running("board", Behaviour::default());
     let Running { guest, .. } = &run;
     let first = guest.open(SHARED).unwrap();
     let second = guest.open(SHARED).unwrap();
     assert_eq!((first.opened.row, second.opened.row), (0, 1));
     assert_eq!(board_words(&first.board), [1, 0, 2]);
-    // What a guest says to hold counts until its file is gone.
+    // The value in a guest's slot counts until its file is released.
     rustix::io::pwrite(&second.rows, &7_u32.to_ne_bytes(), 4).unwrap();
     assert_eq!(guest.show(&of_queue(0, "occupancy")).unwrap(), "7\n");
     drop(second);
@@ -281,10 +281,10 @@ fn the_board_follows_the_queue_and_the_rows_its_files() {
     assert_eq!(board_words(&first.board), [0, 1, 2]);
 }
 
-/// One process of a run reported that the device had halted, and all others lost it; or said that the queue was
-/// disabled.
+/// Regression: one process of a run could report a halt, and all others lost the device; or it could write that the
+/// queue was disabled.
 #[test]
-fn a_process_stops_nothing_but_its_own_work() {
+fn a_process_can_only_stop_its_own_work() {
     let run = running("hostile", Behaviour::default());
     let Running { guest, .. } = &run;
     let (neighbour, hostile) = (guest.open(SHARED).unwrap(), Guest { space: 2, ..guest.clone() });
@@ -292,13 +292,13 @@ fn a_process_stops_nothing_but_its_own_work() {
     let open = opening.opened.open;
     let halted = Report { kind: ReportKind::Halted as u32, reserved: 0, words: [0x5101, 0, 0, 0, 0, 0, 0, 0] };
     assert_eq!(hostile.report(open, &halted), Err(Errno::PERM));
-    assert_eq!(hostile.report(neighbour.opened.open, &halted), Err(Errno::PERM), "another process' file");
+    assert_eq!(hostile.report(neighbour.opened.open, &halted), Err(Errno::PERM), "another process's file");
     assert_eq!(guest.show("/sys/bus/dsa/devices/dsa0/state").unwrap(), "enabled\n");
     assert_eq!(guest.show(&of_queue(0, "state")).unwrap(), "enabled\n");
-    // The state is the host's to write.
+    // Only the host can write the state.
     assert_eq!(rustix::io::pwrite(&opening.board, &[0; 64], 0), Err(Errno::PERM));
     assert_eq!(board_words(&neighbour.board), [1, 0, 2]);
-    // An error that it reports is its own: of whatever queue it says it is, it is as if it had named its own.
+    // A reported error is attributed to the reporter's own queue, whichever queue the report names.
     let error = SwError::default().with_valid(true).with_error_code(0x1b).with_wq_index_valid(true);
     let errors = |queue: u8| {
         let mut report = Report { kind: ReportKind::SwError as u32, ..Report::default() };
@@ -310,7 +310,7 @@ fn a_process_stops_nothing_but_its_own_work() {
 }
 
 #[test]
-fn a_halt_that_was_asked_for_is_believed() {
+fn an_injected_halt_is_accepted() {
     let mut behaviour = Behaviour::default();
     behaviour.inject.halt_at = 1;
     let run = running("halt", behaviour);
@@ -321,7 +321,7 @@ fn a_halt_that_was_asked_for_is_believed() {
 }
 
 #[test]
-fn the_behaviour_asked_for_reaches_every_file() {
+fn the_behaviour_applies_to_every_file() {
     let mut behaviour = Behaviour { strict: true, trace: true, ..Behaviour::default() };
     behaviour.inject.seed = 42;
     let run = running("behaviour", behaviour);
@@ -347,37 +347,37 @@ fn a_latched_error_makes_every_file_of_the_device_readable() {
         assert!(is_readable(opening.file.as_ref().unwrap()) && host.poll_ready(opening.opened.open));
     }
     assert_eq!(rung.load(Ordering::Relaxed), 1);
-    // Who waits for edges hears the same error again; one of another queue is nobody's here.
+    // An edge-triggered poller sees the same error again; an error of another queue wakes no poller of this one.
     let edges = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     let interest = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(&edges, first.file.as_ref().unwrap(), epoll::EventData::new_u64(0), interest).unwrap();
-    let heard = || {
+    let edges_seen = || {
         let mut events = Vec::with_capacity(1);
         epoll::wait(&edges, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default())).unwrap()
     };
-    assert_eq!((heard(), heard()), (1, 0), "what was there before");
+    assert_eq!((edges_seen(), edges_seen()), (1, 0), "what was there before");
     let other_queue = guest.open(DEDICATED_QUEUE).unwrap();
     for (word, file, events) in [(0x5309, &first, 1), (0x1_5309, &other_queue, 0), (0x5201, &first, 1)] {
         let report = Report { words: [word, 0, 0, 0, 0, 0, 0, 0], ..report };
         guest.report(file.opened.open, &report).unwrap();
-        assert_eq!((heard(), heard()), (events, 0), "{word:#x}");
+        assert_eq!((edges_seen(), edges_seen()), (events, 0), "{word:#x}");
     }
-    // Another address space has nothing to say of this file.
+    // Another address space may not report for this file.
     let stranger = Guest { space: 2, ..guest.clone() };
     assert_eq!(stranger.report(first.opened.open, &report), Err(Errno::PERM));
 }
 
 #[test]
-fn a_connection_without_a_request_is_ended_after_a_while() {
+fn a_connection_without_a_request_times_out() {
     let run = running("patience", Behaviour::default());
     let start = Instant::now();
     let silent = run.guest.connect();
-    // The end, not the end of our own patience.
+    // The server closes the connection; it is not the test's own timeout.
     assert_eq!(rustix::net::recv(&silent, &mut [0; 1], RecvFlags::empty()).map(|(_, bytes)| bytes), Ok(0));
     assert!(start.elapsed() >= Duration::from_secs(4), "{:?}", start.elapsed());
 }
 
-/// Requests with bytes changed, cut off and lengthened; the seed is told if one of them ends the host.
+/// Requests with changed bytes, truncated and lengthened; the seed is printed if one of them ends the host.
 #[test]
 fn mangled_requests_do_not_end_the_host() {
     let run = running("mangled", Behaviour::default());
@@ -407,12 +407,12 @@ fn mangled_requests_do_not_end_the_host() {
 }
 
 #[test]
-fn what_a_guest_writes_into_its_file_disturbs_nobody() {
+fn bytes_written_to_the_socket_affect_nothing() {
     let run = running("scribbler", Behaviour::default());
     let Running { guest, .. } = &run;
     let opening = guest.open(SHARED).unwrap();
     let file = opening.file.as_ref().unwrap();
-    // More than a socket's buffer holds: somebody takes it.
+    // More than a socket's buffer holds, so the host must read it.
     for _ in 0..2000 {
         assert_eq!(rustix::io::write(file, &[7; 1024]), Ok(1024));
     }
@@ -422,7 +422,7 @@ fn what_a_guest_writes_into_its_file_disturbs_nobody() {
 }
 
 #[test]
-fn who_shuts_his_side_down_keeps_the_host_from_nothing() {
+fn a_socket_shut_down_by_the_guest_does_not_block_the_host() {
     let run = running("shut", Behaviour::default());
     let Running { guest, .. } = &run;
     let opening = guest.open(DEDICATED_QUEUE).unwrap();
@@ -435,7 +435,7 @@ fn who_shuts_his_side_down_keeps_the_host_from_nothing() {
 }
 
 #[test]
-fn a_lease_full_of_ones_ends_with_its_file() {
+fn file_memory_full_of_ones_is_released_with_its_file() {
     let run = running("ones", Behaviour::default());
     let Running { guest, .. } = &run;
     let opening = guest.open(DEDICATED_QUEUE).unwrap();
@@ -446,10 +446,10 @@ fn a_lease_full_of_ones_ends_with_its_file() {
 }
 
 #[test]
-fn traces_and_numbers_are_heard_to_the_last() {
+fn traces_and_counters_are_complete() {
     let behaviour = Behaviour { trace: true, ..Behaviour::default() };
     let run = running("trace", behaviour);
-    let Running { guest, heard, .. } = &run;
+    let Running { guest, recorder, .. } = &run;
     let opening = guest.open(SHARED).unwrap();
     let open = opening.opened.open;
     let lease = guest::map::<Lease>(&opening.lease);
@@ -460,22 +460,22 @@ fn traces_and_numbers_are_heard_to_the_last() {
     }
     lease.statistics.retries.store(5, Ordering::Relaxed);
     drop(opening);
-    eventually("the file is released", || heard.retries.lock().unwrap().contains_key(&open));
-    assert_eq!(heard.retries.lock().unwrap()[&open], 5);
-    assert_eq!(heard.entries.lock().unwrap()[&open], (1..=count).collect::<Vec<_>>());
+    eventually("the file is released", || recorder.retries.lock().unwrap().contains_key(&open));
+    assert_eq!(recorder.retries.lock().unwrap()[&open], 5);
+    assert_eq!(recorder.entries.lock().unwrap()[&open], (1..=count).collect::<Vec<_>>());
 }
 
 #[test]
 fn at_the_end_of_a_run_all_files_are_released() {
     let run = running("end", Behaviour::default());
-    let Running { guest, host, heard, .. } = &run;
+    let Running { guest, host, recorder, .. } = &run;
     let openings: Vec<_> = (0..5).map(|_| guest.open(SHARED).unwrap()).collect();
     host.release_all();
-    assert_eq!(heard.retries.lock().unwrap().len(), openings.len());
+    assert_eq!(recorder.retries.lock().unwrap().len(), openings.len());
     assert_eq!(guest.show(&of_queue(0, "clients")).unwrap(), "0\n");
 }
 
-/// Hears of a released file, and does not answer until it may.
+/// A listener that blocks in `released` until the test allows it to continue.
 #[derive(Debug)]
 struct Slow {
     begins: Mutex<Sender<()>>,
@@ -488,14 +488,14 @@ impl Listener for Slow {
     fn entry(&self, _: &FileInfo, _: &TraceEntry) {}
     fn released(&self, _: &FileInfo, _: &Statistics) {
         self.begins.lock().unwrap().send(()).unwrap();
-        // An error: the test has failed.
+        // An error here means that the test has failed.
         let _ = self.may_end.lock().unwrap().recv();
         self.ended.store(true, Ordering::SeqCst);
     }
 }
 
 #[test]
-fn the_end_of_a_run_waits_for_files_that_others_are_releasing() {
+fn the_end_of_a_run_waits_for_files_that_other_threads_are_releasing() {
     let (begins, begun) = channel();
     let (end, may_end) = channel();
     let slow = Slow { begins: Mutex::new(begins), may_end: Mutex::new(may_end), ended: AtomicBool::new(false) };
@@ -513,14 +513,14 @@ fn the_end_of_a_run_waits_for_files_that_others_are_releasing() {
             host.release_all();
             tell.send(listener.ended.load(Ordering::SeqCst)).unwrap();
         });
-        // It waits for as long as one looks; if it did not, that would show in a moment.
+        // It waits for the release; otherwise the result would arrive within a moment.
         assert_eq!(told.recv_timeout(Duration::from_millis(200)), Err(RecvTimeoutError::Timeout));
         end.send(()).unwrap();
-        assert_eq!(told.recv(), Ok(true), "all was heard");
+        assert_eq!(told.recv(), Ok(true), "the listener has returned");
     });
 }
 
-/// Everything below a directory of the host's tree, found in the shadow and found nowhere else.
+/// Checks that the shadow contains exactly the entries in a directory of the host's tree.
 fn assert_shadowed(host: &Host, shadow: &std::path::Path, path: &str) {
     let place = shadow.join(path.trim_start_matches('/'));
     let mut expected = Vec::new();
@@ -549,7 +549,7 @@ fn assert_shadowed(host: &Host, shadow: &std::path::Path, path: &str) {
 }
 
 #[test]
-fn the_shadow_tree_is_what_the_driver_says_before_and_after_every_change() {
+fn the_shadow_tree_matches_the_driver_before_and_after_every_change() {
     let run = running("shadow", Behaviour::default());
     let Running { guest, host, scratch, .. } = &run;
     let directory = scratch.0.join("view");
@@ -563,7 +563,7 @@ fn the_shadow_tree_is_what_the_driver_says_before_and_after_every_change() {
     };
     check();
     let drivers = "/sys/bus/dsa/drivers";
-    // Links lead to where they lead in sysfs.
+    // Links lead to the same targets as in sysfs.
     let link = directory.join("sys/bus/dsa/devices/wq0.0");
     let leads_to = directory.join("sys/devices/pci0000:6a/0000:6a:01.0/dsa0/wq0.0").canonicalize().unwrap();
     assert_eq!(link.canonicalize().unwrap(), leads_to);
@@ -571,7 +571,7 @@ fn the_shadow_tree_is_what_the_driver_says_before_and_after_every_change() {
     let opening = guest.open(SHARED).unwrap();
     check();
     drop(opening);
-    // The host hears of it by itself; whoever hears the count from it finds the tree changed already.
+    // The host detects the close; a guest that reads the new count finds the tree already changed.
     eventually("the file is released", || guest.show(&of_queue(0, "clients")).unwrap() == "0\n");
     check();
     guest.store(&format!("{drivers}/user/unbind"), "wq0.0").unwrap();
@@ -579,7 +579,7 @@ fn the_shadow_tree_is_what_the_driver_says_before_and_after_every_change() {
     assert!(!link.join("driver").exists());
     guest.store(&format!("{drivers}/idxd/unbind"), "dsa0").unwrap();
     check();
-    // Merged directories bear the mark, ours do not.
+    // Merged directories contain the marker, the driver's do not.
     assert!(directory.join("sys/bus/.telpher-merged").exists() && directory.join("sys/.telpher-merged").exists());
     assert!(!directory.join("sys/bus/dsa/.telpher-merged").exists());
     let text = std::fs::read_to_string(directory.join("proc/cpuinfo"));
@@ -587,11 +587,11 @@ fn the_shadow_tree_is_what_the_driver_says_before_and_after_every_change() {
 }
 
 #[test]
-fn a_killed_process_gives_everything_back() {
+fn a_killed_process_releases_everything() {
     let run = running("killed", Behaviour::default());
     let Running { guest, .. } = &run;
     let opening = guest.open(DEDICATED_QUEUE).unwrap();
-    // A child that has the file as its standard input and nothing else to do.
+    // A child that only has the file as its standard input.
     let mut child = std::process::Command::new("sleep").arg("1000").stdin(opening.file.unwrap()).spawn().unwrap();
     assert_eq!(guest.open(DEDICATED_QUEUE).map(drop), Err(Errno::BUSY));
     child.kill().unwrap();
@@ -600,7 +600,7 @@ fn a_killed_process_gives_everything_back() {
 }
 
 #[test]
-fn many_guests_at_once_each_get_their_own_answer() {
+fn concurrent_guests_each_get_their_own_reply() {
     let run = running("crowd", Behaviour::default());
     let Running { guest, .. } = &run;
     std::thread::scope(|scope| {
@@ -622,7 +622,7 @@ fn many_guests_at_once_each_get_their_own_answer() {
 }
 
 #[test]
-fn a_caller_that_is_not_to_be_seen_opens_nothing() {
+fn an_invisible_caller_opens_nothing() {
     let run = running("unseen", Behaviour::default());
     let Running { host, .. } = &run;
     for process in [0, u32::MAX] {

@@ -1,8 +1,9 @@
-//! Programs run to their end, however it comes. `run()` is called in a process of its own: this test binary, run for one test.
+//! Programs run to their end, in different ways. `run()` is called in its own process: this test binary, restarted for
+//! one test.
 //!
-//! `run()` wants a process with one thread, and the harness has two: its first one is started with all signals blocked, so that
-//! they wait for the thread that takes them.
-#![allow(unsafe_code, reason = "signal masks, and what a child does between fork and exec")]
+//! `run()` needs a process with one thread, and the harness has two. So its first thread is started with all signals
+//! blocked; then they wait for the thread that receives them.
+#![allow(unsafe_code, reason = "signal masks, and a closure between fork and exec")]
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::io::{BufRead, BufReader, Read};
@@ -16,14 +17,14 @@ use telpher_vdev::hardware::Hardware;
 use telpher_vdev::kernel::Abi;
 use telpher_vdev::run::{RunOptions, TraceFormat, ViewChoice, run};
 
-/// Tells the process what to run: words separated by newlines.
+/// Environment variable with the program and its arguments, separated by newlines.
 const PROGRAM: &str = "TELPHER_RUN_TEST_PROGRAM";
-/// Seconds that it waits after SIGTERM.
+/// Environment variable with the grace period after SIGTERM, in seconds.
 const SECONDS: &str = "TELPHER_RUN_TEST_GRACE";
-/// And in which view.
+/// Environment variable with the view.
 const VIEW: &str = "TELPHER_RUN_TEST_VIEW";
 
-/// No test of its own: the process that is `telpher run`.
+/// Not a test: the process that acts as `telpher run`.
 #[test]
 fn the_runner_runs() {
     let Some(program) = std::env::var_os(PROGRAM) else { return };
@@ -34,8 +35,8 @@ fn the_runner_runs() {
         _ => ViewChoice::Auto,
     };
     let grace = std::env::var(SECONDS).ok().and_then(|text| text.parse().ok()).map_or(GRACE, Duration::from_secs_f64);
-    // Not the program's business.
-    // SAFETY: nobody else reads the environment now: the harness waits for this thread.
+    // The program must not see these variables.
+    // SAFETY: no other thread reads the environment now: the harness waits for this thread.
     unsafe {
         std::env::remove_var(PROGRAM);
         std::env::remove_var(VIEW);
@@ -70,28 +71,28 @@ fn the_runner_runs() {
 /// Blocks all signals in this thread, or none.
 fn mask_all(how: libc::c_int) {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the first call makes a value of the set, the second reads it.
+    // SAFETY: the first call initialises the set, the second reads it.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(how, all.as_ptr(), std::ptr::null_mut());
     }
 }
 
-/// A place of its own for the run directories of one test.
-struct Place(PathBuf);
+/// A directory for the run directories of one test.
+struct Scratch(PathBuf);
 
-impl Place {
+impl Scratch {
     fn new(name: &str) -> Self {
         let path = Path::new("/dev/shm").join(format!("test-run-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
-        Place(path)
+        Scratch(path)
     }
 
     fn command(&self, program: &[&str]) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            // Quiet, so that what the program prints stands alone between the harness' lines.
+            // Quiet, so that the program's output is separate from the harness's lines.
             .args(["--exact", "the_runner_runs", "--nocapture", "--quiet"])
             .env(PROGRAM, program.join("\n"))
             .env(VARIABLE, &self.0)
@@ -116,14 +117,14 @@ impl Place {
         self.run(program).status.code()
     }
 
-    /// What is there besides what is preloaded, which stays.
+    /// The files in the directory, without the preloaded library, which stays.
     fn left(&self) -> Vec<PathBuf> {
         let paths = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
         paths.filter(|path| path.extension().is_none_or(|extension| extension != "so")).collect()
     }
 }
 
-impl Drop for Place {
+impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -145,7 +146,7 @@ fn pid(child: &Child) -> Pid {
     Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap()
 }
 
-/// Waits for the line with which a program says that it is there, past the harness' own.
+/// Waits for the line with which a program announces that it runs; skips the harness's own lines.
 fn wait_for_line(from: &mut impl BufRead, line: &str) {
     let mut read = String::new();
     while read.trim() != line {
@@ -155,8 +156,8 @@ fn wait_for_line(from: &mut impl BufRead, line: &str) {
 }
 
 #[test]
-fn the_exit_code_is_the_program_s() {
-    let place = Place::new("codes");
+fn the_exit_code_is_the_programs() {
+    let place = Scratch::new("codes");
     assert_eq!(place.code(&["true"]), Some(0));
     assert_eq!(place.code(&["sh", "-c", "exit 7"]), Some(7));
     assert_eq!(place.code(&["sh", "-c", "kill -9 $$"]), Some(137));
@@ -168,7 +169,7 @@ fn the_exit_code_is_the_program_s() {
 
 #[test]
 fn a_program_finds_its_environment_and_the_tree() {
-    let place = Place::new("tree");
+    let place = Scratch::new("tree");
     let script = "echo $TELPHER_INSTRUCTIONS; d=${TELPHER_RUN##*,}; stat -c %a $d; ls $d; cat $d/view/dev/dsa/wq0.0; echo; \
                   readlink $d/view/sys/bus/dsa/devices/wq0.1; cd $d/view/sys/bus/dsa/devices/wq0.1 && pwd -P";
     let output = place.run(&["sh", "-c", script]);
@@ -184,8 +185,8 @@ fn a_program_finds_its_environment_and_the_tree() {
 }
 
 #[test]
-fn what_was_to_be_preloaded_still_is() {
-    let place = Place::new("preload");
+fn other_preloaded_libraries_are_kept() {
+    let place = Scratch::new("preload");
     let old = place.0.join("telpher-run-0123456789abcdef.so");
     let other = place.0.join("telpher-run-of-another.so");
     let mut command = place.command(&["sh", "-c", "echo $LD_PRELOAD"]);
@@ -194,15 +195,16 @@ fn what_was_to_be_preloaded_still_is() {
     let lines = text(&output.stdout);
     let line = lines.lines().find(|line| line.contains("telpher-run-")).unwrap();
     let (ours, rest) = line.split_once(':').unwrap();
-    // A run within a run has its own library only.
+    // A run within a run has only its own library.
     assert_eq!(rest, format!("/nowhere/a.so:{}", other.display()));
     assert!(ours.starts_with(place.0.to_str().unwrap()) && ours.ends_with(".so") && Path::new(ours).exists(), "{line}");
 }
 
-/// What broke: a program that outlived the run executed what was open in another process with the number of the run's.
+/// Regression: a program that outlived the run preloaded whatever file another process with the run's process number
+/// had open.
 #[test]
-fn what_is_preloaded_stays_when_the_run_has_ended() {
-    let place = Place::new("stays");
+fn the_preloaded_file_stays_when_the_run_has_ended() {
+    let place = Scratch::new("stays");
     for _ in 0..2 {
         assert_eq!(place.code(&["true"]), Some(0));
         let left: Vec<_> = std::fs::read_dir(&place.0).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -212,10 +214,10 @@ fn what_is_preloaded_stays_when_the_run_has_ended() {
     }
 }
 
-/// Files that only the owner of the directory could have changed are written anew, and links are not followed.
+/// Damaged files are replaced (only the owner of the directory can have changed them), and links are not followed.
 #[test]
-fn a_file_that_is_not_this_builds_is_replaced_by_one_that_is() {
-    let place = Place::new("damaged");
+fn a_damaged_library_file_is_replaced() {
+    let place = Scratch::new("damaged");
     assert_eq!(place.code(&["true"]), Some(0));
     let image = std::fs::read_dir(&place.0).unwrap().next().unwrap().unwrap().path();
     let whole = std::fs::read(&image).unwrap();
@@ -237,7 +239,7 @@ fn a_file_that_is_not_this_builds_is_replaced_by_one_that_is() {
 
 #[test]
 fn runs_that_start_and_end_at_the_same_time_do_not_disturb_each_other() {
-    let place = Place::new("together");
+    let place = Scratch::new("together");
     std::thread::scope(|scope| {
         let many = || (0..5).for_each(|_| assert_eq!(place.code(&["true"]), Some(0)));
         (0..4).for_each(|_| drop(scope.spawn(many)));
@@ -246,8 +248,8 @@ fn runs_that_start_and_end_at_the_same_time_do_not_disturb_each_other() {
 }
 
 #[test]
-fn limits_and_signals_are_the_program_s_own() {
-    let place = Place::new("inherit");
+fn limits_and_signal_masks_are_restored_in_the_program() {
+    let place = Scratch::new("inherit");
     let script = "ulimit -Sn; grep -E 'SigBlk' /proc/self/status; kill -TERM $$";
     let mut command = place.command(&["bash", "-c", script]);
     let limit = rustix::process::Rlimit { current: Some(300), maximum: Some(4000) };
@@ -263,8 +265,8 @@ fn limits_and_signals_are_the_program_s_own() {
 }
 
 #[test]
-fn a_program_that_cannot_be_served_is_told_so_in_a_sentence() {
-    let place = Place::new("refused");
+fn the_error_names_why_a_program_cannot_run() {
+    let place = Scratch::new("refused");
     let elf = |name: &str, class: u8, machine: u8| {
         let mut bytes = vec![0; 64];
         bytes[..5].copy_from_slice(&[0x7f, b'E', b'L', b'F', class]);
@@ -286,7 +288,7 @@ fn a_program_that_cannot_be_served_is_told_so_in_a_sentence() {
 
 #[test]
 fn signals_to_the_host_reach_the_program() {
-    let place = Place::new("signals");
+    let place = Scratch::new("signals");
     for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::USR1] {
         let script = "trap 'exit 9' TERM HUP INT USR1; echo ready; while :; do sleep 0.05; done";
         let mut child = place.command(&["sh", "-c", script]).spawn().unwrap();
@@ -298,7 +300,7 @@ fn signals_to_the_host_reach_the_program() {
 
 #[test]
 fn the_host_outlives_an_interrupt_of_the_whole_group() {
-    let place = Place::new("group");
+    let place = Scratch::new("group");
     let script = "trap 'sleep 0.2; exit 5' INT; echo ready; while :; do sleep 0.05; done";
     let mut child = place.command(&["sh", "-c", script]).process_group(0).spawn().unwrap();
     wait_for_line(&mut BufReader::new(child.stdout.take().unwrap()), "ready");
@@ -307,8 +309,8 @@ fn the_host_outlives_an_interrupt_of_the_whole_group() {
 }
 
 #[test]
-fn what_a_program_leaves_running_keeps_the_device_until_it_ends() {
-    let place = Place::new("orphans");
+fn descendants_keep_the_device_until_they_end() {
+    let place = Scratch::new("orphans");
     let script = "(sleep 0.3; test -e ${TELPHER_RUN##*,}/socket && echo still there) & exit 4";
     let start = Instant::now();
     let output = place.run(&["sh", "-c", script]);
@@ -319,12 +321,12 @@ fn what_a_program_leaves_running_keeps_the_device_until_it_ends() {
 }
 
 #[test]
-fn waiting_for_what_is_left_is_told_of_and_can_be_ended() {
-    let place = Place::new("lingering");
+fn waiting_for_descendants_is_reported_and_can_be_ended() {
+    let place = Scratch::new("lingering");
     let mut child = place.command(&["sh", "-c", "sleep 1000 & echo $!; exit 6"]).spawn().unwrap();
     let mut error = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    while !line.contains("still has the device") {
+    while !line.contains("still have the device") {
         line.clear();
         assert_ne!(error.read_line(&mut line).unwrap(), 0);
     }
@@ -336,11 +338,11 @@ fn waiting_for_what_is_left_is_told_of_and_can_be_ended() {
     kill_process(Pid::from_raw(left).unwrap(), Signal::KILL).unwrap();
 }
 
-/// What broke: a command with a time limit went on as long as any descendant did.
+/// Regression: a command with a time limit ran on as long as any descendant did.
 #[test]
-fn after_sigterm_the_host_waits_for_the_grace_period_and_prints_what_still_runs() {
-    let place = Place::new("grace");
-    // A child of a child is listed, too. Both end when the pipe that they read from does.
+fn after_sigterm_the_host_waits_for_the_grace_period_and_lists_running_processes() {
+    let place = Scratch::new("grace");
+    // A grandchild is listed too. Both end when the pipe that they read from is closed.
     let script = "trap '' TERM; exec 3<&0; sh -c 'sh -c \"echo ready; read line; :\"; :' <&3 & wait $!";
     let mut command = place.command(&["sh", "-c", script]);
     let mut child = command.env(SECONDS, "0.1").stdin(Stdio::piped()).spawn().unwrap();
@@ -351,14 +353,14 @@ fn after_sigterm_the_host_waits_for_the_grace_period_and_prints_what_still_runs(
     drop(keeps_them_alive);
     let mut error = String::new();
     child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
-    let line = error.lines().find(|line| line.contains("0.1 s after SIGTERM these still run")).unwrap();
+    let line = error.lines().find(|line| line.contains("0.1 s after SIGTERM these processes still run")).unwrap();
     assert_eq!(line.matches("(sh)").count(), 3, "{line}");
     assert_eq!(place.left(), [] as [PathBuf; 0]);
 }
 
 #[test]
 fn a_program_that_ends_within_the_grace_period_has_its_own_exit_code() {
-    let place = Place::new("graceful");
+    let place = Scratch::new("graceful");
     let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done";
     let mut child = place.command(&["sh", "-c", script]).env(SECONDS, "60").spawn().unwrap();
     wait_for_line(&mut BufReader::new(child.stdout.take().unwrap()), "ready");
@@ -368,10 +370,10 @@ fn a_program_that_ends_within_the_grace_period_has_its_own_exit_code() {
     assert!(!text(&output.stderr).contains("still run"), "{}", text(&output.stderr));
 }
 
-/// What broke: `telpher run -- echo hi >&-` succeeded, as the output went to /dev/null.
+/// Regression: `telpher run -- echo hi >&-` succeeded, because the output went to /dev/null.
 #[test]
 fn a_standard_descriptor_that_was_closed_is_closed_in_the_program() {
-    let place = Place::new("closed");
+    let place = Scratch::new("closed");
     for descriptor in 0..3 {
         let script = format!("[ ! -e /proc/self/fd/{descriptor} ]");
         let mut command = place.command(&["sh", "-c", &script]);
@@ -388,12 +390,12 @@ fn a_standard_descriptor_that_was_closed_is_closed_in_the_program() {
 
 #[test]
 fn a_killed_host_leaves_nothing_behind() {
-    let place = Place::new("killed");
+    let place = Scratch::new("killed");
     let mut child = place.command(&["sh", "-c", "echo ready; exec sleep 1000"]).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     wait_for_line(&mut output, "ready");
     assert_eq!(place.left().len(), 1);
-    // The program is a child of the host, and outlives it as any child does.
+    // The program is a child of the host and outlives it.
     let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
     let children = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap();
     let program: String = tasks.map(|task| children(task.unwrap())).collect();
@@ -408,9 +410,9 @@ fn a_killed_host_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_earlier_runs_have_left_is_swept_and_what_others_use_is_not() {
-    let place = Place::new("stale");
-    // The number of a process that has ended, and one that lives.
+fn leftovers_of_earlier_runs_are_removed_and_directories_in_use_are_not() {
+    let place = Scratch::new("stale");
+    // The number of a process that has ended, and of one that is alive.
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     let stale = place.0.join(format!("run-{}-0badcafe", gone.id()));
@@ -432,8 +434,8 @@ fn what_earlier_runs_have_left_is_swept_and_what_others_use_is_not() {
 }
 
 #[test]
-fn a_directory_that_is_named_and_not_fit_is_refused_with_the_reason() {
-    let place = Place::new("named");
+fn an_unsuitable_named_directory_is_refused_with_the_reason() {
+    let place = Scratch::new("named");
     let open = place.0.join("open");
     std::fs::create_dir(&open).unwrap();
     std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
@@ -446,8 +448,8 @@ fn a_directory_that_is_named_and_not_fit_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_file_mode_mask_does_not_show_in_the_tree() {
-    let place = Place::new("umask");
+fn the_umask_does_not_affect_the_tree() {
+    let place = Scratch::new("umask");
     let script = "d=${TELPHER_RUN##*,}/view/sys/bus/dsa; stat -c 'modes %a' $d/drivers $d/drivers/user/bind $d/devices/wq0.0/state";
     let mut command = place.command(&["sh", "-c", script]);
     // SAFETY: one system call between fork and exec.

@@ -1,13 +1,13 @@
-//! The preloaded part as the dynamic linker sees it: what it stands in front of, and what it asks of others.
+//! The guest library as the dynamic linker sees it: the symbols that it defines, and those that it needs.
 
 use std::collections::BTreeSet;
 use telpher_launch::libraries::VDEV;
 
-/// Names of a shared object's dynamic symbols: those it defines, and those it wants from others.
+/// Dynamic symbols of a shared object: the defined ones, and those needed from other objects.
 #[derive(Debug, Default)]
 struct Symbols {
     defined: BTreeSet<String>,
-    wanted: BTreeSet<String>,
+    needed: BTreeSet<String>,
 }
 
 fn number(bytes: &[u8], at: usize, len: usize) -> usize {
@@ -36,13 +36,13 @@ fn symbols(object: &[u8]) -> Symbols {
         if is_defined {
             found.defined.insert(name)
         } else {
-            found.wanted.insert(name)
+            found.needed.insert(name)
         };
     }
     found
 }
 
-/// A shared object this process has loaded.
+/// The contents of a shared object that this process has loaded.
 fn loaded(name: &str) -> Vec<u8> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{name} is loaded"));
@@ -50,17 +50,18 @@ fn loaded(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn every_symbol_it_brings_stands_in_front_of_the_c_librarys() {
+fn every_defined_symbol_interposes_one_of_the_c_library() {
     let libc = symbols(&loaded("libc.so.6")).defined;
     let ours = symbols(VDEV.bytes).defined;
     let strangers: Vec<_> = ours.difference(&libc).collect();
-    // What the C library had before, kept for programs linked against older ones: not in its table of today.
+    // Former symbols of the C library, kept for programs linked against older versions; the present symbol table does
+    // not list them.
     let former = ["__lxstat", "__xstat", "__fxstat", "__fxstatat", "__xmknod", "__xmknodat", "__lxstat64", "__xstat64"];
-    // What it has from glibc 2.39 on.
+    // Symbols since glibc 2.39.
     let later = ["pidfd_spawn", "pidfd_spawnp"];
     let known = |name: &&String| former.contains(&name.as_str()) || later.contains(&name.as_str());
     let strangers: Vec<_> = strangers.into_iter().filter(|name| !known(name)).collect();
-    // By which programs know that it is there.
+    // Programs detect the guest by this symbol.
     assert_eq!(strangers, ["telpher_emulates"]);
     for name in [
         "open",
@@ -78,12 +79,12 @@ fn every_symbol_it_brings_stands_in_front_of_the_c_librarys() {
     }
 }
 
-/// A program's own memory functions may hand the copy to the very device that is being emulated.
+/// A program's own memory functions may submit the copy to the very device that is being emulated.
 #[test]
-fn it_calls_none_of_the_memory_functions_a_program_may_bring() {
-    let wanted = symbols(VDEV.bytes).wanted;
-    assert!(wanted.contains("dlsym"), "the table is read: {wanted:?}");
+fn it_needs_no_memory_function_that_a_program_may_define() {
+    let needed = symbols(VDEV.bytes).needed;
+    assert!(needed.contains("dlsym"), "the table is read: {needed:?}");
     for name in ["memcpy", "memmove", "memset", "memcmp", "bcmp", "strlen", "calloc", "mmap64", "sigaction"] {
-        assert!(!wanted.contains(name), "{name}");
+        assert!(!needed.contains(name), "{name}");
     }
 }

@@ -1,5 +1,5 @@
-# memcpy, memmove, memset, memcmp, bcmp and strlen, as the C library defines them, hidden from everybody else.
-# Intel syntax. Arguments: rdi, rsi, rdx; answer: rax. Direction flag clear, as the convention has it.
+# memcpy, memmove, memset, memcmp, bcmp and strlen with the C library's semantics, hidden outside this library.
+# Intel syntax. Arguments: rdi, rsi, rdx; result: rax. The calling convention keeps the direction flag clear.
 
     .section .text.telpher_guest_memory, "ax", @progbits
     .p2align 6
@@ -10,7 +10,7 @@
     .globl memmove
     .hidden memmove
     .type memmove, @function
-# One function for both: whatever is short is loaded whole before it is stored.
+# One function for both: a short range is loaded completely before it is stored.
 memcpy:
 memmove:
     mov     rax, rdi
@@ -44,7 +44,7 @@ memmove:
     rep     movsb
     ret
 .Ltelpher_move_down:
-    # 32 bytes a turn from the end; the first 32 were loaded before anything was stored.
+    # 32 bytes per round from the end; the first 32 were loaded before anything was stored.
     movups  xmm4, [rsi]
     movups  xmm5, [rsi + 16]
 .Ltelpher_move_down_turn:

@@ -1,12 +1,12 @@
-//! Open attributes: a file in memory that holds the text, and whose name is the attribute's path.
+//! Open attributes: a memory file that contains the text and is named after the attribute's path.
 //!
-//! The kernel makes an attribute's text when it is read from its beginning, and hands every write to the driver by itself. Here
-//! the text is asked for at the opening, for readers that nobody sees (the C library's own, and programs this library is not
-//! in), and again at every read from the beginning that is seen. What was opened for writing only is sealed: a write that
-//! nobody sees fails instead of being lost.
+//! In the kernel, a read from the beginning generates an attribute's text, and every write goes to the driver
+//! separately. Here the text is requested at the opening, for reads that this library does not see (the C library's
+//! own, and programs without this library), and again at every visible read from the beginning. A file opened only for
+//! writing is sealed: a write that this library does not see fails instead of being lost.
 //!
-//! Everything about an open attribute is in the file itself, so it may be duplicated, inherited, kept across exec and sent to
-//! other processes as any descriptor.
+//! All state of an open attribute is in the file itself, so its descriptor may be duplicated, inherited, kept across
+//! exec and sent to other processes.
 
 use crate::files::descriptor;
 use crate::files::path::Path;
@@ -16,16 +16,16 @@ use std::ffi::{CStr, c_int};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use telpher_vdev_wire::message::MAX_PAYLOAD;
 
-/// What stands in front of the path in the name of the memory file; the kernel shows the name in /proc.
+/// Prefix of the path in the memory file's name; the kernel shows the name in /proc.
 const NAME: &[u8] = b"telpher:";
-/// How such a link's text begins and ends.
+/// Start and end of such a file's link text in /proc.
 const LINK: (&[u8], &[u8]) = (b"/memfd:telpher:", b" (deleted)");
-/// Longest name of a memory file, with its zero. Source: K612 mm/memfd.c, MFD_NAME_MAX_LEN + 1.
+/// Longest name of a memory file, including its final zero. Source: K612 mm/memfd.c, MFD_NAME_MAX_LEN + 1.
 const NAME_BYTES: usize = 250;
-/// Most bytes the driver gets in one write. Source: K612 fs/kernfs/file.c, kernfs_fop_write_iter: PAGE_SIZE.
+/// Most bytes of one write to the driver. Source: K612 fs/kernfs/file.c, kernfs_fop_write_iter: PAGE_SIZE.
 const WRITE_BYTES: usize = 4096;
 
-/// Who answers for attributes: the host, or a test.
+/// The driver behind the attributes: the host, or a test.
 pub(crate) trait Driver {
     /// The attribute's text.
     ///
@@ -33,14 +33,14 @@ pub(crate) trait Driver {
     /// The driver's.
     fn show(&self, path: &[u8], into: &mut [u8]) -> Result<usize, Errno>;
 
-    /// Takes a write; the answer is how many bytes were taken.
+    /// Handles a write; returns the bytes accepted.
     ///
     /// # Errors
     /// The driver's.
     fn store(&self, path: &[u8], offset: u64, data: &[u8]) -> Result<usize, Errno>;
 }
 
-/// The driver of this run.
+/// The driver of this run: requests to the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host;
 
@@ -57,8 +57,8 @@ impl Driver for Host {
 /// Opens an attribute whose placeholder has this status.
 ///
 /// # Errors
-/// EACCES if the attribute cannot be read or written (root's rights do not help, K612 fs/kernfs/file.c, kernfs_fop_open); EINVAL
-/// for O_DIRECT; the system's for want of descriptors or memory.
+/// EACCES if the attribute cannot be read or written, also for root (K612 fs/kernfs/file.c, kernfs_fop_open); EINVAL
+/// for O_DIRECT; the system's if descriptors or memory are lacking.
 pub(crate) fn open(driver: &dyn Driver, path: &Path, placeholder: &Stat, flags: c_int) -> Result<RawFd, Errno> {
     let (reads, writes) = accesses(flags);
     if reads && placeholder.st_mode & 0o444 == 0 || writes && placeholder.st_mode & 0o222 == 0 {
@@ -69,39 +69,39 @@ pub(crate) fn open(driver: &dyn Driver, path: &Path, placeholder: &Stat, flags: 
     }
     let mut memory = create(path)?;
     if reads {
-        // A refusal is told by the read that asks for the text.
+        // An error is returned by the read that requests the text.
         let _ = refill(driver, path, &memory);
     } else {
         rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE)?;
     }
-    // The memory file can be read and written and is closed by exec; the program's opening is as it asked for.
+    // The memory file is readable, writable and close-on-exec; the program's descriptor gets the requested flags.
     let kept = libc::O_ACCMODE | libc::O_APPEND | libc::O_NONBLOCK | libc::O_SYNC | libc::O_NOATIME;
     let link = descriptor::link_of(memory.as_raw_fd())?;
     let opened = rustix::fs::open(link.as_c_str(), oflags(flags & kept) | OFlags::CLOEXEC, rustix::fs::Mode::empty())?;
-    // The memory file had the lowest free number, which is the one the program must get.
+    // The memory file had the lowest free number, which the program must get.
     let kept = if flags & libc::O_CLOEXEC == 0 { rustix::io::DupFlags::empty() } else { rustix::io::DupFlags::CLOEXEC };
     rustix::io::dup3(&opened, &mut memory, kept)?;
     Ok(memory.into_raw_fd())
 }
 
-/// The path of an open attribute; `None` if the descriptor is no open attribute.
+/// The path of an open attribute; `None` for other descriptors.
 pub(crate) fn path_of(fd: RawFd) -> Option<Path> {
     let mut text = [0; NAME_BYTES + 32];
     path_in_link(descriptor::text_of(fd, &mut text).ok()?)
 }
 
-/// The path in the text of a descriptor's link.
+/// The path in the text of a descriptor's link in /proc.
 pub(crate) fn path_in_link(text: &[u8]) -> Option<Path> {
     Path::new(text.strip_prefix(LINK.0)?.strip_suffix(LINK.1)?).ok()
 }
 
-/// Before a read from the beginning: asks the driver for the text.
+/// Requests the text from the driver, before a read from the beginning.
 ///
 /// # Errors
-/// The driver's; the system's.
+/// The driver's or the system's.
 pub(crate) fn refresh(driver: &dyn Driver, fd: RawFd, path: &Path) -> Result<(), Errno> {
     if !accesses(flags_of(fd)?).0 {
-        // The read itself will say so.
+        // The read itself returns the error.
         return Ok(());
     }
     let link = descriptor::link_of(fd)?;
@@ -109,7 +109,7 @@ pub(crate) fn refresh(driver: &dyn Driver, fd: RawFd, path: &Path) -> Result<(),
     refill(driver, path, &writer)
 }
 
-/// write(2), or pwrite(2) with an offset.
+/// Handles write(2), or pwrite(2) with an offset.
 ///
 /// # Errors
 /// The driver's; EBADF if the attribute is not open for writing; EFAULT.
@@ -141,7 +141,7 @@ pub(crate) fn write(
     }
 }
 
-/// Whether open(2)'s flags ask for reading and for writing.
+/// Whether open(2)'s flags request reading and writing.
 pub(crate) fn accesses(flags: c_int) -> (bool, bool) {
     let access = flags & libc::O_ACCMODE;
     (access != libc::O_WRONLY, access != libc::O_RDONLY)
@@ -160,13 +160,13 @@ fn create(path: &Path) -> Result<OwnedFd, Errno> {
     let mut name = [0; NAME_BYTES];
     let (head, tail) = name.split_at_mut(NAME.len());
     head.copy_from_slice(NAME);
-    let place = tail.get_mut(..path.as_bytes().len()).ok_or(Errno::NAMETOOLONG)?;
-    place.copy_from_slice(path.as_bytes());
+    let target = tail.get_mut(..path.as_bytes().len()).ok_or(Errno::NAMETOOLONG)?;
+    target.copy_from_slice(path.as_bytes());
     let name = CStr::from_bytes_until_nul(&name).map_err(|_| Errno::NAMETOOLONG)?;
     rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
 }
 
-/// Makes the driver's text the file's contents.
+/// Replaces the file's contents by the driver's text.
 fn refill(driver: &dyn Driver, path: &Path, memory: &OwnedFd) -> Result<(), Errno> {
     let mut text = [0; MAX_PAYLOAD];
     let len = driver.show(path.as_bytes(), &mut text)?;

@@ -1,5 +1,5 @@
-//! Calls on descriptors that belong to the program, made past the C library: numbers that may be closed at any moment, and
-//! pointers that may be wrong, both for the kernel to judge.
+//! System calls on the program's descriptors, without the C library. A number may be closed at any moment and a pointer
+//! may be invalid; the kernel checks both.
 #![allow(unsafe_code, reason = "system calls on the program's descriptors and memory")]
 
 use crate::files::path::Path;
@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 
-/// open(2) of an absolute path; the answer is the program's from now on.
+/// open(2) of an absolute path; the program owns the returned descriptor.
 ///
 /// # Errors
 /// The system's.
@@ -19,14 +19,14 @@ pub(crate) fn open(path: &Path, flags: c_int, mode: u32) -> Result<RawFd, Errno>
     rustix::fs::open(path.as_c_str(), flags, rustix::fs::Mode::from_raw_mode(mode)).map(IntoRawFd::into_raw_fd)
 }
 
-/// Lends a descriptor of the program's for a call. A program that closes it meanwhile gets what it gets from the C library: EBADF, or
-/// an answer about what has its number now.
+/// Borrows a descriptor of the program for a call. If the program closes it meanwhile, the result is as in the C
+/// library: EBADF, or that of the file that has its number now.
 pub(crate) fn borrowed<T>(fd: RawFd, act: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
-    // SAFETY: a number that is not -1; whether it is open is for the kernel to judge, and nothing is closed by it.
+    // SAFETY: the number is not -1; the kernel checks whether it is open, and the borrow closes nothing.
     act(unsafe { BorrowedFd::borrow_raw(fd.max(0)) })
 }
 
-/// Where the kernel shows a descriptor as a link.
+/// The path of a descriptor's link in /proc.
 ///
 /// # Errors
 /// EBADF for a negative number.
@@ -43,7 +43,7 @@ pub(crate) fn link_of(fd: RawFd) -> Result<Path, Errno> {
             break;
         }
     }
-    // Not "self": that is the thread group's first thread, which may have ended or have a table of its own.
+    // Not "self": the thread group's first thread may have ended or have its own descriptor table.
     let mut path = Path::new(b"/proc/thread-self/fd")?;
     path.push(&digits[start..])?;
     Ok(path)
@@ -86,11 +86,11 @@ pub(crate) fn seek(fd: RawFd, offset: i64, whence: c_int) -> Result<u64, Errno> 
 /// # Errors
 /// The system's, EFAULT among them.
 pub(crate) fn write(fd: RawFd, from: *const u8, len: usize) -> Result<usize, Errno> {
-    // SAFETY: the kernel only reads there, and answers EFAULT where there is nothing to read.
+    // SAFETY: the kernel only reads this memory, and returns EFAULT if it cannot.
     unsafe { call(libc::SYS_write, [word(fd), from.addr(), len, 0, 0, 0]) }
 }
 
-/// Copies from the program's memory, which it may have named wrongly.
+/// Copies from the program's memory; the program's pointer may be invalid.
 ///
 /// # Errors
 /// EFAULT if not all of it can be read.
@@ -98,7 +98,8 @@ pub(crate) fn fetch(from: *const u8, into: &mut [u8]) -> Result<(), Errno> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: into.len() };
     let process = sys::process() as usize;
-    // SAFETY: both vectors outlive the call; the kernel writes only to `into`, as long as told, and checks where it reads.
+    // SAFETY: both vectors outlive the call; the kernel writes only to `into`, within its length, and checks what it
+    // reads.
     let copied = unsafe {
         call(libc::SYS_process_vm_readv, [process, (&raw const local).addr(), 1, (&raw const remote).addr(), 1, 0])
     };
@@ -106,22 +107,22 @@ pub(crate) fn fetch(from: *const u8, into: &mut [u8]) -> Result<(), Errno> {
         Ok(copied) if copied == into.len() => Ok(()),
         Ok(_) | Err(Errno::FAULT) => Err(Errno::FAULT),
         Err(_) => {
-            // A sandbox without that call.
-            // SAFETY: the program has handed these bytes to write(); a wrong pointer faults here as it would in any library.
+            // A sandbox forbids that call.
+            // SAFETY: the program passed these bytes to write(); an invalid pointer faults here as in any library.
             unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
             Ok(())
         }
     }
 }
 
-/// The working directory as the kernel knows it.
+/// The working directory as reported by the kernel.
 ///
 /// # Errors
 /// The system's.
 pub(crate) fn working_directory(into: &mut [u8]) -> Result<&[u8], Errno> {
-    // SAFETY: the kernel writes at most as many bytes as told.
+    // SAFETY: the kernel writes at most the given number of bytes.
     let len = unsafe { call(libc::SYS_getcwd, [into.as_mut_ptr().addr(), into.len(), 0, 0, 0, 0]) }?;
-    // The length counts the zero at the end.
+    // The length includes the final zero.
     Ok(&into[..len.saturating_sub(1)])
 }
 
@@ -133,7 +134,7 @@ pub(crate) fn change_directory(path: &Path) -> Result<(), Errno> {
     rustix::process::chdir(path.as_c_str())
 }
 
-/// A descriptor that a test has opened by these functions, to be closed with it.
+/// Owns a descriptor that a test has opened by these functions.
 #[cfg(test)]
 pub(crate) fn owned(fd: RawFd) -> std::os::fd::OwnedFd {
     // SAFETY: the test has opened it and gives it away here.

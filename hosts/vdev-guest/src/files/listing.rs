@@ -1,7 +1,8 @@
-//! What readdir(3) tells of directories of ours, and of those of the machine that gain entries: a list made at the opening.
+//! The entries that readdir(3) returns for our directories and for merged directories of the machine: a list made when
+//! the directory is opened.
 
 use crate::files::path::Path;
-use crate::files::shadow::{MERGED, Shadow, Side};
+use crate::files::shadow::{MERGED, Ownership, Shadow};
 use crate::files::{descriptor, status};
 use crate::sys::Errno;
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, RawDir};
@@ -13,28 +14,28 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 pub(crate) struct Entry {
     /// Its name.
     pub(crate) name: Vec<u8>,
-    /// Its inode number, as stat(2) tells it.
+    /// Its inode number, as in stat(2).
     pub(crate) inode: u64,
-    /// What it is.
+    /// Its type.
     pub(crate) kind: FileType,
 }
 
-/// The entries of an open directory that is known by this path.
+/// The entries of an open directory with this path.
 ///
 /// # Errors
 /// The system's.
-pub(crate) fn list(shadow: Shadow<'_>, fd: RawFd, path: &Path, side: Side) -> Result<Vec<Entry>, Errno> {
+pub(crate) fn list(shadow: Shadow<'_>, fd: RawFd, path: &Path, ownership: Ownership) -> Result<Vec<Entry>, Errno> {
     let mut entries = descriptor::borrowed(fd, entries_of)?;
-    match side {
-        Side::Ours => present(path, &mut entries),
-        Side::Real => {}
-        Side::Merged => {
-            let place = shadow.place(path)?;
+    match ownership {
+        Ownership::Ours => present(path, &mut entries),
+        Ownership::Real => {}
+        Ownership::Merged => {
+            let location = shadow.location(path)?;
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let tree: OwnedFd = rustix::fs::open(place.as_c_str(), flags, rustix::fs::Mode::empty())?;
+            let tree: OwnedFd = rustix::fs::open(location.as_c_str(), flags, rustix::fs::Mode::empty())?;
             let mut ours = entries_of(tree.as_fd())?;
             present(path, &mut ours);
-            // What both have is the machine's if it is a directory that only gains entries, and ours otherwise.
+            // For an entry in both lists: a merged directory is the machine's, everything else is ours.
             ours.retain(|entry| !(entry.kind == FileType::Directory && is_merged(shadow, path, &entry.name)));
             entries.retain(|real| !ours.iter().any(|entry| entry.name == real.name && !is_dots(&entry.name)));
             ours.retain(|entry| !is_dots(&entry.name));
@@ -48,16 +49,16 @@ fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 
-/// True for an entry of the tree that the machine has too, as a directory.
+/// True for an entry of the tree that is also a directory of the machine.
 fn is_merged(shadow: Shadow<'_>, directory: &Path, name: &[u8]) -> bool {
     let mut path = directory.clone();
     !is_dots(name)
         && path.push(name).is_ok()
-        && shadow.side_of_directory(&path) == Side::Merged
+        && shadow.ownership_of_directory(&path) == Ownership::Merged
         && rustix::fs::statat(CWD, path.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
-/// Makes the tree's entries look as their directory's file system would.
+/// Makes the tree's entries look like those of the file system they appear in.
 fn present(directory: &Path, entries: &mut Vec<Entry>) {
     entries.retain(|entry| entry.name != MERGED);
     for entry in entries {
@@ -80,7 +81,7 @@ fn entries_of(directory: BorrowedFd<'_>) -> Result<Vec<Entry>, Errno> {
     Ok(entries)
 }
 
-/// The descriptors this process has.
+/// The open descriptors of this process.
 pub(crate) fn descriptors() -> Vec<RawFd> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(directory) = rustix::fs::open(c"/proc/thread-self/fd", flags, rustix::fs::Mode::empty()) else {

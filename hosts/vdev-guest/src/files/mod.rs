@@ -1,7 +1,7 @@
-//! The program's files: what is ours among its descriptors and paths.
+//! The program's files: which of its descriptors and paths are ours.
 //!
 //! ```text
-//! path ──► path::concerns? ──no──► the C library, as if we were not here
+//! path ──► path::concerns? ──no──► the C library, unchanged
 //!               │ yes
 //!               ▼
 //!             walk ──► ours: directory, link ──► the shadow tree, by the kernel itself
@@ -10,7 +10,7 @@
 //!               └────► the machine's ──────────► the C library
 //! ```
 //!
-//! In the namespace view the kernel has all this itself, and everything here falls through at once.
+//! In the namespace view the kernel serves all of these, and every function here returns at once.
 
 pub(crate) mod attribute;
 pub(crate) mod descriptor;
@@ -25,9 +25,9 @@ pub(crate) mod walk;
 
 use crate::files::attribute::Host;
 use crate::files::path::{LONGEST, Path};
-use crate::files::shadow::{Shadow, Side};
+use crate::files::shadow::{Ownership, Shadow};
 use crate::files::table::Kind;
-use crate::files::walk::{Found, Walk, What};
+use crate::files::walk::{FileKind, Found, Walk};
 use crate::sync::{AtomicU8, Ordering};
 use crate::sys::{self, Errno};
 use crate::{node, run};
@@ -37,37 +37,37 @@ use std::os::fd::RawFd;
 use std::sync::OnceLock;
 use telpher_vdev_wire::settings::{SHADOW, View};
 
-/// The working directory is one from which something of ours can be reached.
+/// Relative paths from the working directory can reach our files.
 const NEAR: u8 = 1;
-/// It is not.
+/// They cannot.
 const FAR: u8 = 2;
-/// [`NEAR`], [`FAR`], or 0 before it was looked at.
+/// [`NEAR`], [`FAR`], or 0 before the first check.
 static WORKING_DIRECTORY: AtomicU8 = AtomicU8::new(0);
 
-/// True if files are our business.
+/// True if this library serves files.
 #[inline]
-pub(crate) fn are_shown() -> bool {
+pub(crate) fn are_served() -> bool {
     run::view() == Some(View::Preload)
 }
 
-/// Looks at what this process has inherited: descriptors and the working directory. Called once, before main.
+/// Checks the inherited descriptors and working directory. Called once, before main.
 pub(crate) fn start() {
     table::start();
     if run::view().is_none() {
         return;
     }
-    moved();
+    working_directory_changed();
     for fd in listing::descriptors() {
         recognise(fd);
     }
     crate::symbols::stdio::start();
 }
 
-/// Finds out what a descriptor is that came by a way nobody saw.
+/// Determines what a descriptor is that this library did not see being opened.
 pub(crate) fn recognise(fd: RawFd) {
     if node::adopt(fd) {
         table::notice(fd);
-    } else if are_shown() {
+    } else if are_served() {
         let mut text = [0; LONGEST];
         let Ok(text) = descriptor::text_of(fd, &mut text) else { return };
         if attribute::path_in_link(text).is_some() {
@@ -75,20 +75,20 @@ pub(crate) fn recognise(fd: RawFd) {
         } else if let Some(tree) = tree()
             && (tree.path_of(text).is_some() || path::is_watched(text))
         {
-            table::set(fd, Kind::Place);
+            table::set(fd, Kind::Watched);
         }
     }
 }
 
-/// True if the working directory may be one from which something of ours can be reached.
+/// True if relative paths from the working directory may reach our files.
 #[inline]
 pub(crate) fn is_near() -> bool {
-    // Relaxed: a hint; threads that change the directory under each other have to order that themselves.
-    are_shown() && WORKING_DIRECTORY.load(Ordering::Relaxed) != FAR
+    // Relaxed: a hint; threads that change each other's directory must synchronise themselves.
+    are_served() && WORKING_DIRECTORY.load(Ordering::Relaxed) != FAR
 }
 
-/// The working directory may be another one.
-pub(crate) fn moved() {
+/// Updates the hint after the working directory may have changed.
+pub(crate) fn working_directory_changed() {
     let mut text = [0; LONGEST];
     let near = match descriptor::working_directory(&mut text) {
         Ok(text) => tree().is_some_and(|tree| tree.path_of(text).is_some()) || path::is_watched(text),
@@ -111,20 +111,20 @@ pub(crate) fn tree() -> Option<Shadow<'static>> {
     root.as_ref().map(|root| Shadow::new(root.as_bytes()))
 }
 
-/// Walks a path that a program has named, relative to a directory's descriptor or AT_FDCWD. `None` if the kernel finds the very
-/// same by itself.
+/// Resolves a path of the program, relative to a directory's descriptor or AT_FDCWD. `None` if the kernel gives the
+/// same result.
 ///
 /// # Errors
-/// What the kernel answers on the way.
+/// The kernel's errors for the path.
 pub(crate) fn find(directory: RawFd, text: &[u8], follow: bool) -> Option<Result<Found, Errno>> {
-    if !are_shown() || text.len() > LONGEST {
+    if !are_served() || text.len() > LONGEST {
         return None;
     }
     let absolute = text.first() == Some(&b'/');
     let may_concern = match directory {
         _ if absolute => path::concerns(text),
         libc::AT_FDCWD => is_near() || path::climbs(text),
-        fd => table::kind(fd) == Kind::Place || path::climbs(text),
+        fd => table::kind(fd) == Kind::Watched || path::climbs(text),
     };
     if !may_concern || text.is_empty() {
         return None;
@@ -135,22 +135,22 @@ pub(crate) fn find(directory: RawFd, text: &[u8], follow: bool) -> Option<Result
     }
     let walk = Walk { shadow: tree()?, magic: &magic };
     match walk.to(&base, text, follow) {
-        Ok(found) if found.side == Side::Real && !found.crossed && found.what != What::Directory => None,
+        Ok(found) if found.ownership == Ownership::Real && !found.crossed && found.kind != FileKind::Directory => None,
         found => Some(found),
     }
 }
 
-/// As [`path::concerns`], for what is relative to the root.
+/// Like [`path::concerns`], for a path relative to the root.
 fn joined_concerns(text: &[u8]) -> bool {
     let mut joined = Path::root();
     joined.append(text).is_ok() && path::concerns(joined.as_bytes())
 }
 
-/// Path of the directory that something is relative to.
+/// Path of the directory that a path is relative to.
 fn path_of_directory(directory: RawFd) -> Option<Path> {
     match directory {
         libc::AT_FDCWD => working_directory(),
-        fd => path_of_place(fd),
+        fd => path_of_watched(fd),
     }
 }
 
@@ -161,23 +161,23 @@ pub(crate) fn working_directory() -> Option<Path> {
 }
 
 /// Path of a descriptor of a directory, of the machine or of the tree.
-pub(crate) fn path_of_place(fd: RawFd) -> Option<Path> {
+pub(crate) fn path_of_watched(fd: RawFd) -> Option<Path> {
     let mut text = [0; LONGEST];
     as_known(descriptor::text_of(fd, &mut text).ok()?)
 }
 
-/// Takes the run directory out of a path the kernel has told.
+/// Replaces a location in the shadow tree, as reported by the kernel, by the path it stands for.
 fn as_known(text: &[u8]) -> Option<Path> {
     let text = tree().and_then(|tree| tree.path_of(text)).unwrap_or(text);
     Path::new(text).ok()
 }
 
-/// Path of something of ours that a descriptor stands for, as programs know it: an attribute, a node, a place in the tree.
+/// Path, as programs know it, of our file that a descriptor stands for: an attribute, a node, an entry of the tree.
 pub(crate) fn path_of_descriptor(fd: RawFd) -> Option<Path> {
     if let Some((device, wq)) = node::queue(fd) {
         return node_path(device, wq);
     }
-    if !are_shown() {
+    if !are_served() {
         return None;
     }
     let mut text = [0; LONGEST];
@@ -188,7 +188,7 @@ pub(crate) fn path_of_descriptor(fd: RawFd) -> Option<Path> {
     }
 }
 
-/// The node of a queue.
+/// The path of a queue's node.
 pub(crate) fn node_path(device: u32, wq: u32) -> Option<Path> {
     use std::io::Write;
     let mut name = [0; 32];
@@ -200,7 +200,7 @@ pub(crate) fn node_path(device: u32, wq: u32) -> Option<Path> {
     Some(path)
 }
 
-/// What a link in a process's directory in /proc stands for, if the process is this one and it leads to us.
+/// The target of a link in a process's directory in /proc, if the process is this one and the target is ours.
 fn magic(link: &Path) -> Option<Path> {
     let rest = path::below(link.as_bytes(), b"/proc")?;
     let mut names = rest.split(|byte| *byte == b'/').skip(1);
@@ -215,7 +215,7 @@ fn magic(link: &Path) -> Option<Path> {
         (b"cwd", None) => working_directory().filter(|_| is_near()),
         (b"fd", Some(fd)) => {
             let fd = RawFd::try_from(number(fd)?).ok()?;
-            path_of_descriptor(fd).or_else(|| path_of_place(fd).filter(|path| path::is_watched(path.as_bytes())))
+            path_of_descriptor(fd).or_else(|| path_of_watched(fd).filter(|path| path::is_watched(path.as_bytes())))
         }
         _ => None,
     }
@@ -225,7 +225,7 @@ fn number(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// open(2) of what a path has led to.
+/// open(2) of a resolved path.
 ///
 /// # Errors
 /// What the kernel answers.
@@ -233,32 +233,32 @@ pub(crate) fn open(found: &Found, flags: c_int, mode: u32) -> Result<RawFd, Errn
     let tree = tree().ok_or(Errno::IO)?;
     if !found.is_ours() {
         let fd = descriptor::open(&found.path, flags, mode)?;
-        given(fd, Kind::Foreign);
-        opened(fd, found);
+        record_kind(fd, Kind::Foreign);
+        record_directory(fd, found);
         return Ok(fd);
     }
     let (_, writes) = attribute::accesses(flags);
     let only_path = flags & libc::O_PATH != 0;
     let exclusive = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
-    let status = match (found.what, &found.status) {
-        // Neither file system makes files for programs. Source: K612 fs/namei.c, lookup_open, without ->create.
-        (What::Missing, _) | (_, None) => {
+    let status = match (found.kind, &found.status) {
+        // Neither file system creates files for programs. Source: K612 fs/namei.c, lookup_open, without ->create.
+        (FileKind::Missing, _) | (_, None) => {
             return Err(if flags & libc::O_CREAT != 0 { Errno::ACCESS } else { Errno::NOENT });
         }
         _ if exclusive && !only_path => return Err(Errno::EXIST),
         (_, Some(status)) => status,
     };
-    let natively = match found.what {
+    let natively = match found.kind {
         _ if only_path => true,
-        What::Directory if writes || flags & libc::O_CREAT != 0 => return Err(Errno::ISDIR),
-        What::Directory => true,
-        What::Link => return Err(if flags & libc::O_DIRECTORY != 0 { Errno::NOTDIR } else { Errno::LOOP }),
+        FileKind::Directory if writes || flags & libc::O_CREAT != 0 => return Err(Errno::ISDIR),
+        FileKind::Directory => true,
+        FileKind::Link => return Err(if flags & libc::O_DIRECTORY != 0 { Errno::NOTDIR } else { Errno::LOOP }),
         _ if flags & libc::O_DIRECTORY != 0 => return Err(Errno::NOTDIR),
         _ => false,
     };
     if natively {
-        let fd = descriptor::open(&tree.place(&found.path)?, flags & !(libc::O_CREAT | libc::O_TRUNC), 0)?;
-        given(fd, Kind::Place);
+        let fd = descriptor::open(&tree.location(&found.path)?, flags & !(libc::O_CREAT | libc::O_TRUNC), 0)?;
+        record_kind(fd, Kind::Watched);
         return Ok(fd);
     }
     if status::is_node(&found.path) {
@@ -269,35 +269,35 @@ pub(crate) fn open(found: &Found, flags: c_int, mode: u32) -> Result<RawFd, Errn
     }
     if status::is_attribute(&found.path) {
         let fd = attribute::open(&Host, &found.path, status, flags)?;
-        given(fd, Kind::Attribute);
+        record_kind(fd, Kind::Attribute);
         return Ok(fd);
     }
-    // A file whose text the host has put into the tree: /proc/cpuinfo.
+    // A file whose text the host has stored in the tree: /proc/cpuinfo.
     if writes {
         return Err(Errno::ACCESS);
     }
-    let fd = descriptor::open(&tree.place(&found.path)?, flags & !(libc::O_CREAT | libc::O_TRUNC), 0)?;
-    given(fd, Kind::Place);
+    let fd = descriptor::open(&tree.location(&found.path)?, flags & !(libc::O_CREAT | libc::O_TRUNC), 0)?;
+    record_kind(fd, Kind::Watched);
     Ok(fd)
 }
 
-/// Notes what a number is from now on that the kernel has just given out. Whatever it was before has been closed, perhaps where
-/// nobody saw it.
-pub(crate) fn given(fd: RawFd, kind: Kind) {
+/// Records the kind of a descriptor that the kernel has just returned. Its former file has been closed, perhaps without
+/// being seen.
+pub(crate) fn record_kind(fd: RawFd, kind: Kind) {
     if node::is_node(fd) && table::belongs_here() {
         node::forget(fd);
     }
     table::set(fd, kind);
 }
 
-/// Notes a directory of the machine that the program has opened itself.
-pub(crate) fn opened(fd: RawFd, found: &Found) {
-    if found.what == What::Directory && path::is_watched(found.path.as_bytes()) {
-        table::set(fd, Kind::Place);
+/// Records a directory of the machine that the program has opened.
+pub(crate) fn record_directory(fd: RawFd, found: &Found) {
+    if found.kind == FileKind::Directory && path::is_watched(found.path.as_bytes()) {
+        table::set(fd, Kind::Watched);
     }
 }
 
-/// What stat(2) tells of something of ours.
+/// The result of stat(2) for our file.
 ///
 /// # Errors
 /// ENOENT.
@@ -306,14 +306,14 @@ pub(crate) fn status(found: &Found) -> Result<Stat, Errno> {
     found.status.map(|placeholder| status::present(tree, &found.path, &placeholder)).ok_or(Errno::NOENT)
 }
 
-/// What fstat(2) tells of a descriptor of ours; `None` if it is not ours.
+/// The result of fstat(2) for our descriptor; `None` for others.
 pub(crate) fn status_of(fd: RawFd) -> Option<Stat> {
     if !node::is_node(fd) && table::kind(fd) == Kind::Foreign {
         return None;
     }
     let path = path_of_descriptor(fd)?;
     let tree = tree()?;
-    // What has gone meanwhile is described by the descriptor that is still there.
+    // For an entry that is gone, the descriptor that is still open supplies the status.
     let placeholder = match tree.look(&path) {
         Some(placeholder) => placeholder,
         None => {
@@ -325,7 +325,7 @@ pub(crate) fn status_of(fd: RawFd) -> Option<Stat> {
     Some(status::present(tree, &path, &placeholder))
 }
 
-/// The path of an attribute that a descriptor stands for; a wrong hint is taken back.
+/// The path of the attribute behind a descriptor; a wrong hint is cleared.
 pub(crate) fn attribute_of(fd: RawFd) -> Option<Path> {
     if table::kind(fd) != Kind::Attribute {
         return None;

@@ -1,14 +1,14 @@
-//! Paths as text of bounded length on the stack, and the question asked first of every path: can it lead to us?
+//! Paths as text of bounded length on the stack, and the first check of every path: can it lead to our files?
 
 use crate::sys::Errno;
 use std::ffi::CStr;
 
-/// Longest path that is looked at. Ours have some 120 bytes; what is longer is somebody else's. Source: chosen.
+/// Longest path that is examined. Our paths have about 120 bytes; longer ones are not ours. Source: chosen.
 pub(crate) const LONGEST: usize = 1024;
-/// Room for a path in the shadow tree: a run directory in front of it, and what `push` may add before it is refused.
+/// Space for a path in the shadow tree: a run directory before it, and the bytes that `push` may add before it refuses.
 const CAPACITY: usize = LONGEST + 256;
 
-/// An absolute path without `.`, `..` and repeated slashes, and without a slash at its end but for the root.
+/// An absolute path without `.`, `..`, repeated slashes, and (except for the root) a final slash.
 #[derive(Clone)]
 pub(crate) struct Path {
     len: usize,
@@ -29,7 +29,7 @@ impl Path {
         Path { len: 1, bytes }
     }
 
-    /// A path that is known to be clean.
+    /// A path that is already normalised.
     ///
     /// # Errors
     /// ENAMETOOLONG; ENOENT if it is not absolute.
@@ -50,11 +50,11 @@ impl Path {
 
     /// The text for a system call.
     pub(crate) fn as_c_str(&self) -> &CStr {
-        // There is always a zero behind the text: `append` keeps the last byte free and `truncate` writes one.
+        // A zero always follows the text: `append` keeps the last byte free and `truncate` writes zeros.
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
     }
 
-    /// Goes down to a name.
+    /// Appends a component.
     ///
     /// # Errors
     /// ENAMETOOLONG.
@@ -66,25 +66,25 @@ impl Path {
         self.append(name).inspect_err(|_| self.truncate(before))
     }
 
-    /// Goes up; the root is above itself.
+    /// Removes the last component; the root is its own parent.
     pub(crate) fn pop(&mut self) {
         let end = self.as_bytes().iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         self.truncate(end.max(1));
     }
 
-    /// Puts text behind, as it is.
+    /// Appends text unchanged.
     ///
     /// # Errors
     /// ENAMETOOLONG.
     pub(crate) fn append(&mut self, text: &[u8]) -> Result<(), Errno> {
         let end = self.len + text.len();
-        let place = self.bytes.get_mut(self.len..end).filter(|_| end < CAPACITY).ok_or(Errno::NAMETOOLONG)?;
-        place.copy_from_slice(text);
+        let free = self.bytes.get_mut(self.len..end).filter(|_| end < CAPACITY).ok_or(Errno::NAMETOOLONG)?;
+        free.copy_from_slice(text);
         self.len = end;
         Ok(())
     }
 
-    /// True for `directory` itself and all below it.
+    /// True for `directory` itself and all paths below it.
     pub(crate) fn is_within(&self, directory: &[u8]) -> bool {
         below(self.as_bytes(), directory).is_some()
     }
@@ -95,17 +95,17 @@ impl Path {
     }
 }
 
-/// What follows `directory` in a path: empty, or from a slash on; `None` if it lies elsewhere.
+/// The rest of a path after `directory`: empty, or from a slash on; `None` if the path is elsewhere.
 pub(crate) fn below<'a>(path: &'a [u8], directory: &[u8]) -> Option<&'a [u8]> {
     path.strip_prefix(directory).filter(|rest| rest.first().is_none_or(|byte| *byte == b'/'))
 }
 
-/// True if an absolute path may lead to us: a look at a few bytes, so that all other paths cost nothing. What it lets through
-/// is walked and may still be somebody else's.
+/// True if an absolute path may lead to our files. It checks a few bytes, so that all other paths cost nothing. A path
+/// that passes is resolved and may still not be ours.
 pub(crate) fn concerns(path: &[u8]) -> bool {
     let Some(rest) = path.strip_prefix(b"/") else { return false };
     let directly = match rest {
-        // The root leads to /sys; a second slash or a dot is unusual, and for the walk to judge.
+        // The root leads to /sys; a second slash or a dot is unusual and left to the resolution.
         [] | [b'/' | b'.', ..] => true,
         [b's', ..] => below(rest, b"sys").is_some(),
         [b'd', ..] => below(rest, b"dev").is_some_and(device),
@@ -115,14 +115,14 @@ pub(crate) fn concerns(path: &[u8]) -> bool {
     directly || climbs(rest)
 }
 
-/// Names in /dev that may be ours or lead to a descriptor that is: of the others (null, tty, shm, …) there is nothing to ask.
+/// Names in /dev that may be ours or lead to a descriptor of ours; the others (null, tty, shm, …) cannot.
 fn device(rest: &[u8]) -> bool {
     let name = rest.strip_prefix(b"/").unwrap_or_default();
     name.is_empty()
         || [&b"/"[..], b".", b"dsa", b"iax", b"char", b"fd", b"std"].iter().any(|ours| name.starts_with(ours))
 }
 
-/// Names in /proc: the processor's description, and the links that lead to descriptors and working directories.
+/// Names in /proc: the CPU information, and the links to descriptors and working directories.
 fn process(rest: &[u8]) -> bool {
     let name = rest.strip_prefix(b"/").unwrap_or_default();
     if name.is_empty() || name.starts_with(b".") || name.starts_with(b"/") || below(name, b"cpuinfo").is_some() {
@@ -132,7 +132,7 @@ fn process(rest: &[u8]) -> bool {
     of_a_process && (contains(name, b"/fd") || contains(name, b"/cwd"))
 }
 
-/// True if a path goes up and then to one of the directories we add to, or stays up there.
+/// True if a path goes up and then to one of the directories to which we add entries, or ends there.
 pub(crate) fn climbs(path: &[u8]) -> bool {
     if path.ends_with(b"..") {
         return true;
@@ -155,7 +155,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     find(text, part).is_some()
 }
 
-/// Directories of the machine whose descriptors are followed, because what is opened below them may be ours.
+/// Directories of the machine whose descriptors are tracked, because paths relative to them may be ours.
 pub(crate) fn is_watched(path: &[u8]) -> bool {
     below(path, b"/sys").is_some()
         || [&b"/"[..], b"/dev", b"/dev/dsa", b"/dev/iax", b"/dev/char", b"/proc"].contains(&path)
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pushing_and_popping_keep_a_path_clean() {
+    fn push_and_pop_keep_a_path_normalised() {
         let mut path = Path::root();
         path.push(b"sys").unwrap();
         path.push(b"bus").unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_does_not_fit_is_refused_and_stays() {
+    fn a_component_that_does_not_fit_is_refused_and_the_path_is_unchanged() {
         let mut path = Path::root();
         while path.push(&[b'x'; 100]).is_ok() {}
         let before = path.as_bytes().to_vec();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_may_lead_to_us_concern_us() {
+    fn paths_that_may_lead_to_our_files_are_recognised() {
         for path in [
             "/",
             "/sys",
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_do_not() {
+    fn other_paths_are_not_recognised() {
         for path in [
             "",
             "sys",
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn below_asks_for_whole_names() {
+    fn below_compares_whole_components() {
         assert_eq!(below(b"/sys/bus", b"/sys"), Some(&b"/bus"[..]));
         assert_eq!(below(b"/sys", b"/sys"), Some(&b""[..]));
         assert_eq!(below(b"/sysroot", b"/sys"), None);

@@ -1,8 +1,9 @@
-//! The shadow tree: a directory of the run with a directory, link or placeholder for everything the driver adds to the machine.
+//! The shadow tree: a directory of the run with a directory, link or placeholder for everything that the driver adds to
+//! the machine's tree.
 //!
-//! `/sys/bus/dsa/devices` stands in `<run>/view/sys/bus/dsa/devices`. A directory that the machine has too, and which only gains
-//! entries, bears a mark; everything else in the tree is ours. So the tree itself, which the host keeps in step with the
-//! driver, answers what is whose, and nothing has to be remembered here.
+//! `/sys/bus/dsa/devices` is at `<run>/view/sys/bus/dsa/devices`. A directory that the machine has too, and that only
+//! gains entries, contains a marker file; everything else in the tree is ours. So the tree itself, which the host keeps
+//! up to date, tells what is ours, and this library stores nothing.
 
 use crate::files::path::{self, Path};
 use crate::sync::{AtomicU64, Ordering};
@@ -10,77 +11,78 @@ use crate::sys::Errno;
 use rustix::fs::{AtFlags, CWD, FileType, Stat};
 use std::ffi::CStr;
 
-/// Name of the mark in directories that only gain entries; no listing shows it.
+/// Name of the marker file in merged directories; no listing shows it.
 pub(crate) const MERGED: &[u8] = b".telpher-merged";
 
-/// Numbers of directories that are known to bear the mark, so that the way through them costs nothing.
+/// Hashes of directories that are known to have the marker, so that walking through them needs no system call.
 static KNOWN: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
 
-/// The tree.
+/// The shadow tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shadow<'a> {
-    /// Where it stands, absolute.
+    /// Its root, absolute.
     root: &'a [u8],
 }
 
-/// Whose a path is.
+/// Which tree a path belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
-    /// Ours alone.
+pub(crate) enum Ownership {
+    /// Only in our tree.
     Ours,
     /// A directory of the machine with entries of ours.
     Merged,
-    /// The machine's.
+    /// Only the machine's.
     Real,
 }
 
 impl<'a> Shadow<'a> {
-    /// A tree at an absolute path.
+    /// The tree at an absolute path.
     pub(crate) fn new(root: &'a [u8]) -> Self {
         Shadow { root }
     }
 
-    /// Where a path stands in the tree.
+    /// The location of a path in the tree.
     ///
     /// # Errors
     /// ENAMETOOLONG.
-    pub(crate) fn place(&self, path: &Path) -> Result<Path, Errno> {
-        let mut place = Path::new(self.root)?;
+    pub(crate) fn location(&self, path: &Path) -> Result<Path, Errno> {
+        let mut location = Path::new(self.root)?;
         if path.as_bytes() != b"/" {
-            place.append(path.as_bytes())?;
+            location.append(path.as_bytes())?;
         }
-        Ok(place)
+        Ok(location)
     }
 
-    /// The path that a place in the tree stands for; `None` if it is no place in the tree.
-    pub(crate) fn path_of<'p>(&self, place: &'p [u8]) -> Option<&'p [u8]> {
-        // The kernel says so behind the name of what has been removed.
-        let place = place.strip_suffix(b" (deleted)").unwrap_or(place);
-        path::below(place, self.root).map(|path| if path.is_empty() { &b"/"[..] } else { path })
+    /// The path that a location in the tree stands for; `None` for a location outside the tree.
+    pub(crate) fn path_of<'p>(&self, location: &'p [u8]) -> Option<&'p [u8]> {
+        // The kernel appends this to the name of a removed file.
+        let location = location.strip_suffix(b" (deleted)").unwrap_or(location);
+        path::below(location, self.root).map(|path| if path.is_empty() { &b"/"[..] } else { path })
     }
 
-    /// What the tree has at a path, without following it.
+    /// The status of a path in the tree; a link is not followed.
     pub(crate) fn look(&self, path: &Path) -> Option<Stat> {
-        let place = self.place(path).ok()?;
-        rustix::fs::statat(CWD, place.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok()
+        let location = self.location(path).ok()?;
+        rustix::fs::statat(CWD, location.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
-    /// Whose a directory is.
-    pub(crate) fn side(&self, path: &Path) -> Side {
+    /// Which tree a path belongs to.
+    pub(crate) fn ownership(&self, path: &Path) -> Ownership {
         if path.as_bytes() == b"/" || self.is_known_merged(path) {
-            return Side::Merged;
+            return Ownership::Merged;
         }
         match self.look(path) {
-            Some(status) if kind(&status) == FileType::Directory => self.side_of_directory(path),
-            Some(_) => Side::Ours,
-            None => Side::Real,
+            Some(status) if kind(&status) == FileType::Directory => self.ownership_of_directory(path),
+            Some(_) => Ownership::Ours,
+            None => Ownership::Real,
         }
     }
 
-    /// True for a directory that is known to bear the mark. Marks are never taken away: the machine keeps its directories.
+    /// True for a directory that is known to have the marker. Markers are never removed: the machine keeps its
+    /// directories.
     pub(crate) fn is_known_merged(&self, path: &Path) -> bool {
         let number = self.number(path);
-        // Relaxed: each place holds a number of its own, or nothing yet.
+        // Relaxed: each element is independent: a hash, or 0.
         KNOWN
             .iter()
             .map(|known| known.load(Ordering::Relaxed))
@@ -88,7 +90,7 @@ impl<'a> Shadow<'a> {
             .any(|known| known == number)
     }
 
-    /// Remembers that a directory bears the mark, if there is room.
+    /// Remembers that a directory has the marker, if there is space.
     fn know_merged(&self, path: &Path) {
         let number = self.number(path);
         for known in &KNOWN {
@@ -99,8 +101,8 @@ impl<'a> Shadow<'a> {
         }
     }
 
-    /// A number for a path in this tree, never 0: FNV-1a over 64 bits. Two of a tree's dozen marked paths would have to be taken for
-    /// one another to do harm.
+    /// A hash of a path in this tree, never 0: FNV-1a over 64 bits. A collision between two of a tree's dozen marked
+    /// paths is the only way to a wrong result.
     fn number(&self, path: &Path) -> u64 {
         let bytes = self.root.iter().chain(path.as_bytes());
         bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -108,20 +110,20 @@ impl<'a> Shadow<'a> {
         }) | 1
     }
 
-    /// Whose a directory is that the tree has.
-    pub(crate) fn side_of_directory(&self, path: &Path) -> Side {
+    /// Which tree a directory belongs to that exists in the shadow tree.
+    pub(crate) fn ownership_of_directory(&self, path: &Path) -> Ownership {
         if self.is_known_merged(path) {
-            return Side::Merged;
+            return Ownership::Merged;
         }
-        let marked = self.place(path).and_then(|mut place| {
-            place.push(MERGED)?;
-            rustix::fs::statat(CWD, place.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
+        let marked = self.location(path).and_then(|mut location| {
+            location.push(MERGED)?;
+            rustix::fs::statat(CWD, location.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
         });
         if marked.is_err() {
-            return Side::Ours;
+            return Ownership::Ours;
         }
         self.know_merged(path);
-        Side::Merged
+        Ownership::Merged
     }
 
     /// A link's text.
@@ -129,11 +131,11 @@ impl<'a> Shadow<'a> {
     /// # Errors
     /// The system's.
     pub(crate) fn link<'b>(&self, path: &Path, into: &'b mut [u8]) -> Result<&'b [u8], Errno> {
-        link(self.place(path)?.as_c_str(), into)
+        link(self.location(path)?.as_c_str(), into)
     }
 }
 
-/// What a status tells about the kind of file.
+/// The file type in a status.
 pub(crate) fn kind(status: &Stat) -> FileType {
     FileType::from_raw_mode(status.st_mode)
 }

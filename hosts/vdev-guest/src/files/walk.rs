@@ -1,80 +1,80 @@
-//! From a path as a program says it to what stands there: name by name, through our links and the machine's.
+//! Resolves a path of the program: component by component, through our links and the machine's.
 //!
-//! The kernel cannot do this for us: a link of the shadow tree may lead to a directory of the machine (`subsystem` of a PCI
-//! function), and one of the machine to a directory that gains entries (`/sys/bus/pci/devices`). No allocation, some six
-//! kilobytes of stack.
+//! The kernel cannot do this: a link of the shadow tree may lead to a directory of the machine (`subsystem` of a PCI
+//! function), and a link of the machine to a merged directory (`/sys/bus/pci/devices`). It allocates nothing and needs
+//! about six kilobytes of stack.
 
 use crate::files::path::{LONGEST, Path};
-use crate::files::shadow::{self, Shadow, Side};
+use crate::files::shadow::{self, Ownership, Shadow};
 use crate::sys::Errno;
 use rustix::fs::{AtFlags, CWD, FileType, Stat};
 
-/// Links followed in one path before it counts as a loop. Source: Linux fs/namei.c, MAXSYMLINKS.
+/// Most links followed in one path; more count as a loop. Source: Linux fs/namei.c, MAXSYMLINKS.
 const MAX_LINKS: u32 = 40;
 
-/// What stands at a path.
+/// The kind of file at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
+pub(crate) enum FileKind {
     /// A directory.
     Directory,
-    /// A link that was not to be followed.
+    /// A link that was not followed.
     Link,
     /// Anything else.
     File,
     /// Nothing, in a directory that exists.
     Missing,
-    /// Beyond a link of /proc that only the kernel can follow; the path is as far as it was walked, with the rest behind it.
+    /// The target of a link in /proc that only the kernel can follow; the path contains the resolved part and the rest.
     Beyond,
 }
 
-/// Where a path has led.
+/// The result of resolving a path.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The path without links, `.` and `..`.
     pub(crate) path: Path,
-    /// Whose it is.
-    pub(crate) side: Side,
-    /// What it is.
-    pub(crate) what: What,
-    /// What the tree has there, if the side is ours and something is there.
+    /// Which tree it belongs to.
+    pub(crate) ownership: Ownership,
+    /// The kind of file.
+    pub(crate) kind: FileKind,
+    /// Its status in the tree, if it is ours and exists.
     pub(crate) status: Option<Stat>,
-    /// The way led through something of ours, so that the kernel would not find the same.
+    /// The path led through an entry of ours, so that the kernel would not find the same file.
     pub(crate) crossed: bool,
 }
 
 impl Found {
     /// True if the path is ours.
     pub(crate) fn is_ours(&self) -> bool {
-        self.side == Side::Ours
+        self.ownership == Ownership::Ours
     }
 
-    fn new(path: &Path, side: Side, what: What, status: Option<Stat>, crossed: bool) -> Self {
-        Found { path: path.clone(), side, what, status, crossed }
+    fn new(path: &Path, ownership: Ownership, kind: FileKind, status: Option<Stat>, crossed: bool) -> Self {
+        Found { path: path.clone(), ownership, kind, status, crossed }
     }
 }
 
-/// Walks a path.
+/// Resolves paths.
 #[derive(Clone, Copy)]
 pub(crate) struct Walk<'a> {
-    /// The tree.
+    /// The shadow tree.
     pub(crate) shadow: Shadow<'a>,
-    /// Path of what a link in /proc stands for, if it is ours or leads to us (`/proc/self/fd/3`, `/proc/self/cwd`).
+    /// The target of a link in /proc (`/proc/self/fd/3`, `/proc/self/cwd`), if it is ours or leads to our files.
     pub(crate) magic: &'a dyn Fn(&Path) -> Option<Path>,
 }
 
 impl Walk<'_> {
-    /// Walks `text` from `base`, which an absolute text does not need. With `follow`, a link at its end is followed as well.
+    /// Resolves `text` from `base`; an absolute text ignores `base`. With `follow`, a final link is followed too.
     ///
     /// # Errors
-    /// What the kernel answers on the way: ENOENT, ENOTDIR, ELOOP, EACCES, ENAMETOOLONG.
+    /// The kernel's: ENOENT, ENOTDIR, ELOOP, EACCES, ENAMETOOLONG.
     pub(crate) fn to(&self, base: &Path, text: &[u8], follow: bool) -> Result<Found, Errno> {
         if text.is_empty() {
             return Err(Errno::NOENT);
         }
         let mut rest = Rest::new(text)?;
         let mut at = if text[0] == b'/' { Path::root() } else { base.clone() };
-        let mut side = self.shadow.side(&at);
-        let mut crossed = side == Side::Ours;
+        let mut ownership = self.shadow.ownership(&at);
+        let mut crossed = ownership == Ownership::Ours;
         let mut links = 0;
         let mut buffer = [0; LONGEST];
         while let Some((range, last)) = rest.next() {
@@ -83,45 +83,47 @@ impl Walk<'_> {
                 b"." => continue,
                 b".." => {
                     at.pop();
-                    side = self.shadow.side(&at);
-                    crossed |= side == Side::Ours;
+                    ownership = self.shadow.ownership(&at);
+                    crossed |= ownership == Ownership::Ours;
                     continue;
                 }
                 _ => at.push(name)?,
             }
-            // A slash behind the name asks for what a link leads to, and for a directory.
+            // A slash after the name requests the target of a link, and a directory.
             let directory_wanted = !last || rest.ended_by_slash;
             let follows = follow || directory_wanted;
-            if side == Side::Merged && self.shadow.is_known_merged(&at) {
+            if ownership == Ownership::Merged && self.shadow.is_known_merged(&at) {
                 continue;
             }
-            let ours = if side == Side::Real { None } else { self.shadow.look(&at) };
+            let ours = if ownership == Ownership::Real { None } else { self.shadow.look(&at) };
             let link = match ours {
                 Some(found) => match shadow::kind(&found) {
                     FileType::Directory => {
-                        side = self.shadow.side_of_directory(&at);
-                        crossed |= side == Side::Ours;
+                        ownership = self.shadow.ownership_of_directory(&at);
+                        crossed |= ownership == Ownership::Ours;
                         continue;
                     }
                     FileType::Symlink if follows => {
                         crossed = true;
                         self.shadow.link(&at, &mut buffer)?
                     }
-                    FileType::Symlink => return Ok(Found::new(&at, Side::Ours, What::Link, Some(found), true)),
+                    FileType::Symlink => {
+                        return Ok(Found::new(&at, Ownership::Ours, FileKind::Link, Some(found), true));
+                    }
                     _ if directory_wanted => return Err(Errno::NOTDIR),
-                    _ => return Ok(Found::new(&at, Side::Ours, What::File, Some(found), true)),
+                    _ => return Ok(Found::new(&at, Ownership::Ours, FileKind::File, Some(found), true)),
                 },
-                None if side == Side::Ours => {
+                None if ownership == Ownership::Ours => {
                     return match last {
-                        true => Ok(Found::new(&at, side, What::Missing, None, true)),
+                        true => Ok(Found::new(&at, ownership, FileKind::Missing, None, true)),
                         false => Err(Errno::NOENT),
                     };
                 }
                 None => match real(&at)? {
-                    None if last => return Ok(Found::new(&at, Side::Real, What::Missing, None, crossed)),
+                    None if last => return Ok(Found::new(&at, Ownership::Real, FileKind::Missing, None, crossed)),
                     None => return Err(Errno::NOENT),
                     Some(FileType::Directory) => {
-                        side = Side::Real;
+                        ownership = Ownership::Real;
                         continue;
                     }
                     Some(FileType::Symlink) if follows && is_magic(&at) => match (self.magic)(&at) {
@@ -136,13 +138,15 @@ impl Walk<'_> {
                                 at.append(b"/")?;
                                 at.append(rest.text())?;
                             }
-                            return Ok(Found::new(&at, Side::Real, What::Beyond, None, crossed));
+                            return Ok(Found::new(&at, Ownership::Real, FileKind::Beyond, None, crossed));
                         }
                     },
                     Some(FileType::Symlink) if follows => shadow::link(at.as_c_str(), &mut buffer)?,
-                    Some(FileType::Symlink) => return Ok(Found::new(&at, Side::Real, What::Link, None, crossed)),
+                    Some(FileType::Symlink) => {
+                        return Ok(Found::new(&at, Ownership::Real, FileKind::Link, None, crossed));
+                    }
                     Some(_) if directory_wanted => return Err(Errno::NOTDIR),
-                    Some(_) => return Ok(Found::new(&at, Side::Real, What::File, None, crossed)),
+                    Some(_) => return Ok(Found::new(&at, Ownership::Real, FileKind::File, None, crossed)),
                 },
             };
             links += 1;
@@ -151,22 +155,25 @@ impl Walk<'_> {
             }
             if link.first() == Some(&b'/') {
                 at = Path::root();
-                side = Side::Merged;
+                ownership = Ownership::Merged;
             } else {
                 at.pop();
             }
             rest.prepend(link)?;
         }
-        if side == Side::Merged && at.as_bytes() != b"/" && !matches!(real(&at), Ok(Some(FileType::Directory))) {
-            // The machine has no such directory: the one in the tree is all there is.
-            side = Side::Ours;
+        if ownership == Ownership::Merged
+            && at.as_bytes() != b"/"
+            && !matches!(real(&at), Ok(Some(FileType::Directory)))
+        {
+            // The machine has no such directory: only the tree's exists.
+            ownership = Ownership::Ours;
         }
-        let status = if side == Side::Ours { self.shadow.look(&at) } else { None };
-        Ok(Found::new(&at, side, What::Directory, status, crossed || side == Side::Ours))
+        let status = if ownership == Ownership::Ours { self.shadow.look(&at) } else { None };
+        Ok(Found::new(&at, ownership, FileKind::Directory, status, crossed || ownership == Ownership::Ours))
     }
 }
 
-/// What the machine itself has at a path.
+/// The file type of a path of the machine.
 fn real(path: &Path) -> Result<Option<FileType>, Errno> {
     match rustix::fs::statat(CWD, path.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
         Ok(status) => Ok(Some(shadow::kind(&status))),
@@ -175,16 +182,16 @@ fn real(path: &Path) -> Result<Option<FileType>, Errno> {
     }
 }
 
-/// True for the links of /proc whose text is no path: those in a process's directory.
+/// True for the links in a process's directory in /proc, whose text is not a path.
 fn is_magic(path: &Path) -> bool {
     path.is_within(b"/proc") && path.as_bytes().iter().filter(|byte| **byte == b'/').count() > 2
 }
 
-/// What is still to be walked. It lies at the end of its buffer, so that a link's text can be put in front.
+/// The unresolved rest of the path, at the end of its buffer, so that a link's text can be put before it.
 struct Rest {
     bytes: [u8; 2048],
     start: usize,
-    /// The whole text ends with a slash (or `/.`), asking for a directory.
+    /// The whole text ends with a slash (or `/.`), which requests a directory.
     ended_by_slash: bool,
 }
 
@@ -207,7 +214,7 @@ impl Rest {
         Ok(())
     }
 
-    /// Puts a link's text in front of what is left.
+    /// Puts a link's text before the rest.
     fn prepend(&mut self, link: &[u8]) -> Result<(), Errno> {
         if self.start < self.bytes.len() {
             self.put(b"/")?;
@@ -215,7 +222,7 @@ impl Rest {
         self.put(link)
     }
 
-    /// The next name, and whether it is the last.
+    /// The next component, and whether it is the last.
     fn next(&mut self) -> Option<(std::ops::Range<usize>, bool)> {
         let skipped = self.text().iter().take_while(|byte| **byte == b'/').count();
         let start = self.start + skipped;

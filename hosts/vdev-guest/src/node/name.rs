@@ -1,4 +1,5 @@
-//! Which file a descriptor is that nobody saw opened: by the name of its socket, or by the file system's answer.
+//! Identifies the file of a descriptor that was not seen being opened: by the name of its socket, or by asking the file
+//! system.
 #![allow(unsafe_code, reason = "system calls with their structures on the stack")]
 
 use crate::run;
@@ -9,7 +10,7 @@ use telpher_vdev_wire::name::NodeName;
 
 /// Type of every FUSE file system. Source: UAPI `linux/magic.h`.
 const FUSE: rustix::fs::FsWord = 0x6573_5546;
-/// `_IOR('t', 1, u64)`: what the file-system view answers with the number of an open node.
+/// `_IOR('t', 1, u64)`: the namespace view's request for the number of an open node.
 const OPEN_NUMBER: usize = 0x8008_7401;
 
 /// The name that the host has given a node's socket; `None` for every other descriptor.
@@ -22,13 +23,13 @@ pub(super) fn of_socket(fd: RawFd) -> Option<NodeName> {
     unsafe { call(libc::SYS_getsockname, arguments) }.ok()?;
     let len = (len as usize).checked_sub(offset_of!(libc::sockaddr_un, sun_path))?;
     let path = address.sun_path.map(i8::cast_unsigned);
-    // A zero first: the abstract namespace.
+    // A leading zero byte: the abstract namespace.
     let name = path.get(..len)?.strip_prefix(b"\0")?;
     let run = run::directory().rsplit(|byte| *byte == b'/').next()?;
     (i32::from(address.sun_family) == libc::AF_UNIX).then(|| NodeName::parse(run, name))?
 }
 
-/// The file system's own number of an open node; `None` for every other descriptor.
+/// The file system's number of an open node; `None` for every other descriptor.
 pub(super) fn of_file_system(fd: RawFd) -> Option<u64> {
     // SAFETY: the caller's descriptor, borrowed for the call.
     let status = rustix::fs::fstatfs(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) }).ok()?;
@@ -36,7 +37,7 @@ pub(super) fn of_file_system(fd: RawFd) -> Option<u64> {
         return None;
     }
     let mut open = 0_u64;
-    // SAFETY: the request writes eight bytes, if its file is of ours; other FUSE files answer ENOTTY.
+    // SAFETY: the request writes eight bytes if the file is ours; other FUSE files return ENOTTY.
     unsafe { call(libc::SYS_ioctl, [word(fd), OPEN_NUMBER, (&raw mut open).addr(), 0, 0, 0]) }.ok()?;
     Some(open)
 }

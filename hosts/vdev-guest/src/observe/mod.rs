@@ -1,29 +1,30 @@
-//! What watches and disturbs an open file: its counters, trace, injected faults, and the check for misuse.
+//! Observes an open file and injects faults: its counters, trace, fault injection, and the check for misuse.
 //!
 //! ```text
 //! trap, call, write() ─► Observer::offer ─► Queue::submit (the replica) ─► ring ─► engine
-//!                            │ Retry storm, halt                          dispatched: status, hold, list compared
-//!                            │ check: notes what is in flight             execute: pages missing
-//!                            ▼                                            concluding: late, reordered
-//!                          trail ─► lease ─► host       ◄───────────────  record: lost · ended: counted, traced
+//!                            │ Retry, halt                                dispatched: status, hold, list compared
+//!                            │ check: records descriptors in flight       execute: absent pages
+//!                            ▼                                            concluding: delayed, reordered
+//!                      FileLog ─► file memory ─► host  ◄───────────────  record: lost · ended: counted, traced
 //! ```
 //!
-//! Every replica has an [`Observer`]; one that only counts costs a few additions a descriptor. Nothing in here allocates once an
-//! observer is made.
+//! Every replica has an [`Observer`]; one that only counts costs a few additions per descriptor. Nothing here allocates
+//! once an observer exists.
 
-mod chance;
 mod check;
-mod disturb;
-mod holes;
-mod late;
+mod delayed;
+mod faulty_space;
+mod file_log;
+mod injector;
+mod random;
 #[cfg(test)]
 mod tests;
-mod trail;
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys;
-use check::{Arrival, Checker, Own};
-use disturb::{Disturb, Lateness};
+use check::{Checker, NewSubmission, Own};
+use file_log::{DescriptorId, FileLog};
+use injector::{CompletionDelay, Injector};
 use rustix::time::Timespec;
 use std::sync::{Arc, OnceLock};
 use telpher_abi::registers::GrpCfg;
@@ -32,54 +33,54 @@ use telpher_mem::{Fault, Space};
 use telpher_model::{Job, Outcome, Verdict};
 use telpher_vdev_wire::event::{Injected, Told};
 use telpher_vdev_wire::message::{CHECK, DEDICATED, Opened, TRACE};
-use trail::{Name, Trail};
 
+pub(crate) use file_log::SharedLease;
 pub(crate) use telpher_vdev_wire::event::{Answer, How};
-pub(crate) use trail::SharedLease;
 
-/// Descriptors an engine may have in hand while completions are held back. Source: chosen; reordering needs two.
-const LANES: usize = 16;
+/// Descriptors that an engine may execute at once while completions are delayed. Source: chosen; reordering needs two.
+const ENGINE_SLOTS: usize = 16;
 
-/// The queue behind an observer: the replica.
+/// The queue that an observer submits to: the replica.
 pub(crate) trait Queue {
-    /// Brings a descriptor to the queue. Its first dword carries a number that must survive: the device does not look at it.
+    /// Submits a descriptor to the queue. Its first dword contains a number that must be preserved; the device ignores
+    /// it.
     fn submit(&self, how: How, descriptor: &Descriptor) -> Answer;
-    /// True if the device would end a descriptor, or a batch's `member`, without touching any memory but its record.
+    /// True if the device ends a descriptor, or a batch's `member`, without accessing any memory but its record.
     fn refuses(&self, descriptor: &Descriptor, member: bool) -> bool;
-    /// Makes the device halt, as by an error of its own.
+    /// Makes the device halt, as after an internal error.
     fn halt(&self);
 }
 
-/// True if the engines of this file need a thread of their own whatever the runner that was asked for: somebody must go on
-/// while the program's threads do not.
+/// True if the engines of this file need their own thread, whatever runner was requested: they must run while the
+/// program's threads do not.
 pub(crate) fn needs_thread(opened: &Opened) -> bool {
-    opened.flags & CHECK != 0 || Disturb::holds(&opened.inject)
+    opened.flags & CHECK != 0 || Injector::holds(&opened.inject)
 }
 
-/// Lanes of each engine of this file.
+/// Concurrent descriptors per engine of this file.
 pub(crate) fn lanes(opened: &Opened) -> usize {
-    if needs_thread(opened) { LANES } else { 1 }
+    if needs_thread(opened) { ENGINE_SLOTS } else { 1 }
 }
 
-/// What looks over the shoulder of one open file's replica.
+/// Observes one open file's replica.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    trail: Arc<Trail>,
-    disturb: Option<Disturb>,
+    log: Arc<FileLog>,
+    injector: Option<Injector>,
     check: Option<Arc<Checker>>,
     /// Number of the open file.
     file: u64,
     /// The queue's group has one engine.
     single_engine: bool,
-    /// Submissions by write() are posted: the queue is dedicated.
+    /// The queue is dedicated: submissions by write() are posted.
     dedicated: bool,
-    /// Submissions that were taken, and those under way.
+    /// Number of accepted submissions, plus those being submitted.
     submissions: AtomicU64,
 }
 
 impl Observer {
-    /// An observer of an open file. `memory` gives a strict space of this process, in which absent pages fault; it is asked for
-    /// by the first file that is checked.
+    /// Creates an observer of an open file. `memory` creates a strict space of this process, in which absent pages
+    /// fault; it is called for the first file that is checked.
     pub(crate) fn new(opened: &Opened, lease: SharedLease, memory: impl FnOnce() -> Box<dyn Space>) -> Self {
         let checks = opened.flags & CHECK != 0;
         let check =
@@ -90,8 +91,8 @@ impl Observer {
     fn assemble(opened: &Opened, lease: SharedLease, check: Option<Arc<Checker>>) -> Self {
         let queue = u64::from(opened.device) << 8 | u64::from(opened.wq);
         Observer {
-            trail: Arc::new(Trail::new(lease, opened.flags & TRACE != 0)),
-            disturb: Disturb::new(&opened.inject, queue + 1),
+            log: Arc::new(FileLog::new(lease, opened.flags & TRACE != 0)),
+            injector: Injector::new(&opened.inject, queue + 1),
             check,
             file: opened.open,
             single_engine: GrpCfg(opened.grp_cfg).engines().count_ones() == 1,
@@ -100,40 +101,41 @@ impl Observer {
         }
     }
 
-    /// A submit instruction was emulated: after a trap, or at a rewritten site.
+    /// Counts an emulated submit instruction: after a trap, or at a rewritten site.
     pub(crate) fn emulated(&self, trapped: bool) {
-        self.trail.emulated(trapped);
+        self.log.emulated(trapped);
     }
 
-    /// 64 bytes reach the queue: from the instruction or the call to the queue's answer.
+    /// Submits 64 bytes of an instruction or a write() to the queue; returns the queue's answer.
     pub(crate) fn offer(&self, how: How, destination: u64, words: &[u64; 8], queue: &dyn Queue) -> Answer {
         let descriptor = Descriptor(*words);
-        // Relaxed: the queue orders the descriptor that carries the number.
+        // Relaxed: the queue orders the descriptor that contains the number.
         let submission = self.submissions.fetch_add(1, Ordering::Relaxed) + 1;
-        let name = Name { submission, member: 0 };
-        let time_ns = if self.trail.traces() || self.check.is_some() { sys::now_ns() } else { 0 };
+        let id = DescriptorId { submission, member: 0 };
+        let time_ns = if self.log.traces() || self.check.is_some() { sys::now_ns() } else { 0 };
         let mut answer = None;
-        if let Some(disturb) = &self.disturb {
-            if disturb.halts(submission) {
+        if let Some(injector) = &self.injector {
+            if injector.halts(submission) {
                 queue.halt();
-                self.trail.injected(name, &descriptor, Injected::Halt, 0, 0);
+                self.log.injected(id, &descriptor, Injected::Halt, 0, 0);
             }
-            // Only a deferrable write has such an answer.
-            if how != How::Movdir64b && !self.dedicated && disturb.retries(submission, &descriptor) {
-                self.trail.injected(name, &descriptor, Injected::Retry, 0, 0);
+            // Only a deferrable write can get Retry.
+            if how != How::Movdir64b && !self.dedicated && injector.retries(submission, &descriptor) {
+                self.log.injected(id, &descriptor, Injected::Retry, 0, 0);
                 answer = Some(Answer::Retry);
             }
         }
         let answer = answer.unwrap_or_else(|| self.submit(how, destination, &descriptor, (submission, time_ns), queue));
         if answer != Answer::Taken {
-            // The number goes to the next; if somebody was faster, it is left out.
+            // The next submission reuses the number, unless another thread has taken the next one; then it is skipped.
             let _ = self.submissions.compare_exchange(submission, submission - 1, Ordering::Relaxed, Ordering::Relaxed);
         }
-        self.trail.submitted(submission, how, destination, &descriptor, answer, time_ns);
+        self.log.submitted(submission, how, destination, &descriptor, answer, time_ns);
         answer
     }
 
-    /// Brings a descriptor to the queue; it is checked before, since it may have ended when the queue answers.
+    /// Submits a descriptor to the queue. The check comes first, since the descriptor may have ended when the queue
+    /// answers.
     fn submit(
         &self,
         how: How,
@@ -143,7 +145,7 @@ impl Observer {
         queue: &dyn Queue,
     ) -> Answer {
         let Some(check) = &self.check else { return queue.submit(how, &tagged(descriptor, submission)) };
-        check.submitted(&Arrival {
+        check.submitted(&NewSubmission {
             file: self.file,
             submission,
             descriptor,
@@ -155,7 +157,7 @@ impl Observer {
                 How::Write => false,
             },
             now_ns,
-            trail: &self.trail,
+            log: &self.log,
             queue,
         });
         let answer = queue.submit(how, &tagged(descriptor, submission));
@@ -165,31 +167,31 @@ impl Observer {
         answer
     }
 
-    /// The submission a descriptor of the replica belongs to, from the low half that it carries.
-    fn name(&self, job: &Job<'_>) -> Name {
+    /// The submission of a replica's descriptor, from the low half of its first word.
+    fn id(&self, job: &Job<'_>) -> DescriptorId {
         let top = job.member.map_or(job.descriptor, |member| member.batch);
         let latest = self.submissions.load(Ordering::Relaxed);
-        // Never more than 2^32 are under way, so the half tells the whole.
+        // Never more than 2^32 submissions are in progress, so the low half is enough.
         let back = latest.wrapping_sub(top.0[0]) & LOW;
         let member = job.member.map_or(0, |member| u32::from(member.index) + 1);
-        Name { submission: latest.wrapping_sub(back), member }
+        DescriptorId { submission: latest.wrapping_sub(back), member }
     }
 }
 
-/// Sleeps, if there is something to sleep for.
+/// Sleeps for this time, if it is not 0.
 fn nap(nanos: u64) {
     if nanos > 0 {
         let tv_nsec = i64::try_from(nanos).unwrap_or(i64::MAX).min(999_999_999);
-        // Interrupted or not, the clock is looked at again.
+        // If interrupted, the caller checks the clock again.
         let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec });
     }
 }
 
-/// The half of a descriptor's first word that the device does not look at.
+/// The low half of a descriptor's first word, which the device ignores.
 const LOW: u64 = 0xffff_ffff;
 
-/// The descriptor with its submission's number in its first dword, where the processor puts PASID and privilege. The model takes
-/// those from the write, as a device does.
+/// The descriptor with its submission's number in its first dword, where the processor puts PASID and privilege. The
+/// model, like a device, takes those from the write instead.
 fn tagged(descriptor: &Descriptor, submission: u64) -> Descriptor {
     let mut tagged = *descriptor;
     tagged.0[0] = tagged.0[0] & !LOW | submission & LOW;
@@ -207,25 +209,25 @@ fn untagged(job: &Job<'_>) -> Descriptor {
 
 impl telpher_model::Observer for Observer {
     fn dispatched(&self, job: &Job<'_>) -> Verdict {
-        if self.disturb.is_none() && self.check.is_none() {
+        if self.injector.is_none() && self.check.is_none() {
             return Verdict::Go;
         }
-        let name = self.name(job);
+        let id = self.id(job);
         match &self.check {
-            Some(check) if name.member != 0 => check.member_begins(self.file, name, job.descriptor),
+            Some(check) if id.member != 0 => check.member_begins(self.file, id, job.descriptor),
             Some(check) => {
-                if let Some(wait_ns) = check.must_wait(self.file, name.submission, sys::now_ns()) {
-                    // Whoever stands behind it has longer to wait.
+                if let Some(wait_ns) = check.must_wait(self.file, id.submission, sys::now_ns()) {
+                    // The descriptors after it have longer to wait.
                     nap(wait_ns);
                     return Verdict::Wait;
                 }
             }
             None => {}
         }
-        match self.disturb.as_ref().and_then(|disturb| disturb.status(name, job.descriptor)) {
+        match self.injector.as_ref().and_then(|injector| injector.status(id, job.descriptor)) {
             Some(status) => {
                 let code = u64::from(status.code());
-                self.trail.injected(name, &untagged(job), Injected::Status, 0, code);
+                self.log.injected(id, &untagged(job), Injected::Status, 0, code);
                 Verdict::End(status)
             }
             None => Verdict::Go,
@@ -233,30 +235,30 @@ impl telpher_model::Observer for Observer {
     }
 
     fn execute(&self, job: &Job<'_>, space: &dyn Space, act: &mut dyn FnMut(&dyn Space) -> Outcome) -> Outcome {
-        let outcome = match &self.disturb {
-            Some(disturb) => {
-                let name = self.name(job);
-                let tell = |address| self.trail.injected(name, &untagged(job), Injected::Fault, address, 0);
-                match disturb.holes(name, job.descriptor, space, &tell) {
-                    Some(holes) => act(&holes),
+        let outcome = match &self.injector {
+            Some(injector) => {
+                let id = self.id(job);
+                let tell = |address| self.log.injected(id, &untagged(job), Injected::Fault, address, 0);
+                match injector.faulty_space(id, job.descriptor, space, &tell) {
+                    Some(faulty_space) => act(&faulty_space),
                     None => act(space),
                 }
             }
             None => act(space),
         };
-        self.trail.page_requests(outcome.pages_granted);
+        self.log.page_requests(outcome.pages_granted);
         outcome
     }
 
     fn concluding(&self, job: &Job<'_>, _record: &CompletionRecord) -> bool {
-        let Some(disturb) = &self.disturb else { return true };
-        let name = self.name(job);
-        disturb.may_conclude(name, job.descriptor, sys::now_ns, |lateness| {
-            let (what, wait) = match lateness {
-                Lateness::Delay(wait) => (Injected::Delay, wait),
-                Lateness::Reorder | Lateness::OnTime => (Injected::Reorder, 0),
+        let Some(injector) = &self.injector else { return true };
+        let id = self.id(job);
+        injector.may_conclude(id, job.descriptor, sys::now_ns, |delay| {
+            let (what, wait) = match delay {
+                CompletionDelay::Delay(wait) => (Injected::Delay, wait),
+                CompletionDelay::Reorder | CompletionDelay::OnTime => (Injected::Reorder, 0),
             };
-            self.trail.injected(name, &untagged(job), what, 0, wait);
+            self.log.injected(id, &untagged(job), what, 0, wait);
         })
     }
 
@@ -266,24 +268,24 @@ impl telpher_model::Observer for Observer {
         _record: &CompletionRecord,
         write: &mut dyn FnMut() -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        if let Some(disturb) = &self.disturb
-            && disturb.loses(self.name(job), job.descriptor)
+        if let Some(injector) = &self.injector
+            && injector.loses(self.id(job), job.descriptor)
         {
             return Ok(());
         }
         if let Some(check) = &self.check {
-            // Before the program can know.
-            check.concluded(self.file, self.name(job));
+            // Before the program can see the record.
+            check.concluded(self.file, self.id(job));
         }
         write()
     }
 
     fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: telpher_model::Told) {
-        let name = self.name(job);
-        let lost = || self.disturb.as_ref().is_some_and(|disturb| disturb.loses(name, job.descriptor));
+        let id = self.id(job);
+        let lost = || self.injector.as_ref().is_some_and(|injector| injector.loses(id, job.descriptor));
         let told = match told {
             telpher_model::Told::Record if lost() => {
-                self.trail.injected(name, &untagged(job), Injected::Lose, 0, 0);
+                self.log.injected(id, &untagged(job), Injected::Lose, 0, 0);
                 Told::Lost
             }
             telpher_model::Told::Record => Told::Record,
@@ -292,39 +294,39 @@ impl telpher_model::Observer for Observer {
             telpher_model::Told::Unwritable(_) => Told::Unwritable,
             telpher_model::Told::Abandoned => Told::Abandoned,
         };
-        self.trail.ended(name, &untagged(job), record, told);
-        // A member's end that no record told is known with its batch's.
-        if let Some(check) = self.check.as_ref().filter(|_| name.member == 0) {
-            check.concluded(self.file, name);
+        self.log.ended(id, &untagged(job), record, told);
+        // A member without a record is concluded with its batch.
+        if let Some(check) = self.check.as_ref().filter(|_| id.member == 0) {
+            check.concluded(self.file, id);
         }
     }
 }
 
-/// This process's check, once a file was opened with it.
+/// The check of this process; created when a file is opened with it.
 static CHECKER: OnceLock<Arc<Checker>> = OnceLock::new();
 
-/// Memory is about to be unmapped, or mapped anew, by the program: is some of it the device's?
+/// Called when the program unmaps or remaps memory: reports memory that the device is using.
 pub(crate) fn unmapped(address: u64, len: u64) {
     if let Some(check) = CHECKER.get() {
         check.unmapped(address, len);
     }
 }
 
-/// Before fork(), in the thread that forks.
+/// Called before fork(), in the forking thread.
 pub(crate) fn before_fork() {
     if let Some(check) = CHECKER.get() {
         check.before_fork();
     }
 }
 
-/// After fork(), in the parent.
+/// Called after fork(), in the parent.
 pub(crate) fn after_fork() {
     if let Some(check) = CHECKER.get() {
         check.after_fork();
     }
 }
 
-/// After fork(), in the child: what was in flight is the parent's.
+/// Called after fork(), in the child: descriptors in flight belong to the parent.
 pub(crate) fn after_fork_in_child() {
     if let Some(check) = CHECKER.get() {
         check.after_fork_in_child();

@@ -1,74 +1,74 @@
-//! Changing what files there are, and what is known about them.
+//! Functions that create, remove or rename files, or change their attributes.
 //!
-//! sysfs makes and removes nothing for programs: so do we, with its own answers. Permissions, owners, times and extended attributes
-//! are those of the placeholder in the shadow tree.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+//! sysfs creates and removes no files for programs, so these functions refuse with its errnos. Permissions, owners,
+//! times and extended attributes are those of the placeholder in the shadow tree.
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::next::interpose;
 use super::route::{Route, refuse, route};
 use crate::files;
-use crate::files::walk::{Found, What};
+use crate::files::walk::{FileKind, Found};
 use crate::sys::{self, Errno};
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, dev_t, gid_t, mode_t, size_t, ssize_t, timespec, timeval, uid_t};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// Making something: it is there already, or the file system has no such operation.
+/// Creating a file: it exists already, or the file system does not support it.
 unsafe fn make_at(directory: c_int, path: *const c_char, next: impl FnOnce(c_int, *const c_char) -> c_int) -> c_int {
-    // SAFETY: a string or null, as the C library asks for.
+    // SAFETY: a string or null, as the C library requires.
     match unsafe { route(directory, path, false) } {
-        Route::On => next(directory, path),
-        Route::At(path) => next(AT_FDCWD, path.as_c_str().as_ptr()),
+        Route::Unchanged => next(directory, path),
+        Route::Resolved(path) => next(AT_FDCWD, path.as_c_str().as_ptr()),
         Route::Refused(error) => refuse(error),
-        Route::Ours(found) if found.what != What::Missing => refuse(Errno::EXIST),
+        Route::Ours(found) if found.kind != FileKind::Missing => refuse(Errno::EXIST),
         Route::Ours(_) => refuse(Errno::PERM),
     }
 }
 
-/// Removing something, or giving it another name: the file system has no such operation.
+/// Removing or renaming a file: the file system does not support it.
 unsafe fn remove_at(directory: c_int, path: *const c_char, next: impl FnOnce(c_int, *const c_char) -> c_int) -> c_int {
-    // SAFETY: a string or null, as the C library asks for.
+    // SAFETY: a string or null, as the C library requires.
     match unsafe { route(directory, path, false) } {
-        Route::On => next(directory, path),
-        Route::At(path) => next(AT_FDCWD, path.as_c_str().as_ptr()),
+        Route::Unchanged => next(directory, path),
+        Route::Resolved(path) => next(AT_FDCWD, path.as_c_str().as_ptr()),
         Route::Refused(error) => refuse(error),
-        Route::Ours(found) if found.what == What::Missing => refuse(Errno::NOENT),
+        Route::Ours(found) if found.kind == FileKind::Missing => refuse(Errno::NOENT),
         Route::Ours(_) => refuse(Errno::PERM),
     }
 }
 
-/// rename and link: both ends.
+/// rename and link: checks both paths.
 unsafe fn move_at(
     from: (c_int, *const c_char),
     to: (c_int, *const c_char),
     next: impl FnOnce((c_int, *const c_char), (c_int, *const c_char)) -> c_int,
 ) -> c_int {
-    // SAFETY: strings or null, as the C library asks for.
+    // SAFETY: strings or null, as the C library requires.
     unsafe {
         remove_at(from.0, from.1, |directory, path| {
             let from = (directory, path);
             match route(to.0, to.1, false) {
-                Route::On => next(from, to),
-                Route::At(path) => next(from, (AT_FDCWD, path.as_c_str().as_ptr())),
+                Route::Unchanged => next(from, to),
+                Route::Resolved(path) => next(from, (AT_FDCWD, path.as_c_str().as_ptr())),
                 Route::Refused(error) => refuse(error),
-                // Not from one file system to another.
+                // Two different file systems.
                 Route::Ours(_) => refuse(Errno::XDEV),
             }
         })
     }
 }
 
-/// What is known about a file: asked of, and told to, its placeholder. `failure` is what the function answers with `errno`.
-unsafe fn about<T>(
+/// Reads or changes a file's attributes on its placeholder. `failure` is the function's result with `errno`.
+unsafe fn on_placeholder<T>(
     directory: c_int,
     path: *const c_char,
     follow: bool,
     failure: T,
     next: impl FnOnce(c_int, *const c_char) -> T,
 ) -> T {
-    // SAFETY: a string or null, as the C library asks for.
+    // SAFETY: a string or null, as the C library requires.
     let error = match unsafe { route(directory, path, follow) } {
-        Route::On => return next(directory, path),
-        Route::At(path) => return next(AT_FDCWD, path.as_c_str().as_ptr()),
+        Route::Unchanged => return next(directory, path),
+        Route::Resolved(path) => return next(AT_FDCWD, path.as_c_str().as_ptr()),
         Route::Ours(found) => match placeholder(&found) {
             Ok(path) => return next(AT_FDCWD, path.as_c_str().as_ptr()),
             Err(error) => error,
@@ -80,10 +80,10 @@ unsafe fn about<T>(
 }
 
 fn placeholder(found: &Found) -> Result<files::path::Path, Errno> {
-    if found.what == What::Missing {
+    if found.kind == FileKind::Missing {
         return Err(Errno::NOENT);
     }
-    files::tree().ok_or(Errno::NOENT)?.place(&found.path)
+    files::tree().ok_or(Errno::NOENT)?.location(&found.path)
 }
 
 interpose! {
@@ -128,53 +128,53 @@ interpose! {
     }
     fn rmdir(path: *const c_char) -> c_int { |next| remove_at(AT_FDCWD, path, |_, path| next(path)) }
     fn remove(path: *const c_char) -> c_int { |next| remove_at(AT_FDCWD, path, |_, path| next(path)) }
-    fn chmod(path: *const c_char, mode: mode_t) -> c_int { |next| about(AT_FDCWD, path, true, -1, |_, path| next(path, mode)) }
+    fn chmod(path: *const c_char, mode: mode_t) -> c_int { |next| on_placeholder(AT_FDCWD, path, true, -1, |_, path| next(path, mode)) }
     fn fchmodat(directory: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int { |next|
-        about(directory, path, flags & AT_SYMLINK_NOFOLLOW == 0, -1, |directory, path| next(directory, path, mode, flags))
+        on_placeholder(directory, path, flags & AT_SYMLINK_NOFOLLOW == 0, -1, |directory, path| next(directory, path, mode, flags))
     }
     fn chown(path: *const c_char, user: uid_t, group: gid_t) -> c_int { |next|
-        about(AT_FDCWD, path, true, -1, |_, path| next(path, user, group))
+        on_placeholder(AT_FDCWD, path, true, -1, |_, path| next(path, user, group))
     }
     fn lchown(path: *const c_char, user: uid_t, group: gid_t) -> c_int { |next|
-        about(AT_FDCWD, path, false, -1, |_, path| next(path, user, group))
+        on_placeholder(AT_FDCWD, path, false, -1, |_, path| next(path, user, group))
     }
     fn fchownat(directory: c_int, path: *const c_char, user: uid_t, group: gid_t, flags: c_int) -> c_int { |next|
-        about(directory, path, flags & AT_SYMLINK_NOFOLLOW == 0, -1, |directory, path| next(directory, path, user, group, flags))
+        on_placeholder(directory, path, flags & AT_SYMLINK_NOFOLLOW == 0, -1, |directory, path| next(directory, path, user, group, flags))
     }
     fn utimensat(directory: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int { |next|
-        about(directory, path, flags & AT_SYMLINK_NOFOLLOW == 0, -1, |directory, path| next(directory, path, times, flags))
+        on_placeholder(directory, path, flags & AT_SYMLINK_NOFOLLOW == 0, -1, |directory, path| next(directory, path, times, flags))
     }
     fn utimes(path: *const c_char, times: *const timeval) -> c_int { |next|
-        about(AT_FDCWD, path, true, -1, |_, path| next(path, times))
+        on_placeholder(AT_FDCWD, path, true, -1, |_, path| next(path, times))
     }
     fn utime(path: *const c_char, times: *const libc::utimbuf) -> c_int { |next|
-        about(AT_FDCWD, path, true, -1, |_, path| next(path, times))
+        on_placeholder(AT_FDCWD, path, true, -1, |_, path| next(path, times))
     }
     fn getxattr(path: *const c_char, name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t { |next|
-        about(AT_FDCWD, path, true, -1, |_, path| next(path, name, value, size))
+        on_placeholder(AT_FDCWD, path, true, -1, |_, path| next(path, name, value, size))
     }
     fn lgetxattr(path: *const c_char, name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t { |next|
-        about(AT_FDCWD, path, false, -1, |_, path| next(path, name, value, size))
+        on_placeholder(AT_FDCWD, path, false, -1, |_, path| next(path, name, value, size))
     }
     fn listxattr(path: *const c_char, list: *mut c_char, size: size_t) -> ssize_t { |next|
-        about(AT_FDCWD, path, true, -1, |_, path| next(path, list, size))
+        on_placeholder(AT_FDCWD, path, true, -1, |_, path| next(path, list, size))
     }
     fn llistxattr(path: *const c_char, list: *mut c_char, size: size_t) -> ssize_t { |next|
-        about(AT_FDCWD, path, false, -1, |_, path| next(path, list, size))
+        on_placeholder(AT_FDCWD, path, false, -1, |_, path| next(path, list, size))
     }
     fn setxattr(path: *const c_char, name: *const c_char, value: *const c_void, size: size_t, flags: c_int) -> c_int { |next|
-        about(AT_FDCWD, path, true, -1, |_, path| next(path, name, value, size, flags))
+        on_placeholder(AT_FDCWD, path, true, -1, |_, path| next(path, name, value, size, flags))
     }
     fn lsetxattr(path: *const c_char, name: *const c_char, value: *const c_void, size: size_t, flags: c_int) -> c_int { |next|
-        about(AT_FDCWD, path, false, -1, |_, path| next(path, name, value, size, flags))
+        on_placeholder(AT_FDCWD, path, false, -1, |_, path| next(path, name, value, size, flags))
     }
     fn removexattr(path: *const c_char, name: *const c_char) -> c_int { |next|
-        about(AT_FDCWD, path, true, -1, |_, path| next(path, name))
+        on_placeholder(AT_FDCWD, path, true, -1, |_, path| next(path, name))
     }
     fn lremovexattr(path: *const c_char, name: *const c_char) -> c_int { |next|
-        about(AT_FDCWD, path, false, -1, |_, path| next(path, name))
+        on_placeholder(AT_FDCWD, path, false, -1, |_, path| next(path, name))
     }
     fn inotify_add_watch(fd: c_int, path: *const c_char, mask: u32) -> c_int { |next|
-        about(AT_FDCWD, path, true, -1, |_, path| next(fd, path, mask))
+        on_placeholder(AT_FDCWD, path, true, -1, |_, path| next(fd, path, mask))
     }
 }

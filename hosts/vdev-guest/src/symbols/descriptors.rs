@@ -1,5 +1,5 @@
-//! Reading, writing, duplicating and closing: calls with a descriptor, which cost one load unless it is ours.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+//! Reading, writing, duplicating and closing: calls with a descriptor, which cost one load if it is not ours.
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::next::interpose;
 use super::route::refuse;
@@ -14,35 +14,35 @@ use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
 /// Most segments of a vector. Source: UAPI limits.h, UIO_MAXIOV.
 const MAX_SEGMENTS: usize = 1024;
-/// Most bytes of a write that an attribute looks at.
+/// Most bytes of one write to an attribute.
 const PAGE: usize = 4096;
 
-/// True if a descriptor is a queue's node whose calls are answered here. Costs a system call if it seems so.
+/// True if a descriptor is a queue's node that this library serves. Costs a system call if the table says so.
 pub(super) fn is_node(fd: c_int) -> bool {
-    node::is_node(fd) && files::are_shown() && node::is_still(fd)
+    node::is_node(fd) && files::are_served() && node::is_still(fd)
 }
 
-/// Before a read: an attribute's text is made new if the read begins where it begins. `offset` is that of the read, if it names one.
+/// Before a read from the beginning: requests an attribute's text again. `offset` is the read's, if it has one.
 fn before_read(fd: c_int, offset: Option<off_t>) -> Result<(), Errno> {
     if is_node(fd) {
         // The driver has no read(). Source: K612 fs/read_write.c, vfs_read, without FMODE_CAN_READ.
         return Err(Errno::INVAL);
     }
     let Some(path) = files::attribute_of(fd) else { return Ok(()) };
-    // A read at an offset makes the text anew up to there. Source: K612 fs/seq_file.c, seq_read_iter.
+    // A read at an offset generates the text up to there. Source: K612 fs/seq_file.c, seq_read_iter.
     if offset.is_some() || descriptor::seek(fd, 0, libc::SEEK_CUR)? == 0 {
         attribute::refresh(&Host, fd, &path)?;
     }
     Ok(())
 }
 
-/// True if nothing about a descriptor is ours.
+/// True if a descriptor is not ours.
 #[inline]
 fn is_foreign(fd: c_int) -> bool {
     table::kind(fd) == Kind::Foreign && !node::is_node(fd)
 }
 
-/// A read, by whichever function.
+/// A read, by any of the functions.
 fn read_by(fd: c_int, offset: Option<off_t>, next: impl FnOnce() -> ssize_t) -> ssize_t {
     if !is_foreign(fd)
         && let Err(error) = before_read(fd, offset)
@@ -52,7 +52,7 @@ fn read_by(fd: c_int, offset: Option<off_t>, next: impl FnOnce() -> ssize_t) -> 
     next()
 }
 
-/// A write from one buffer, by whichever function.
+/// A write from one buffer, by any of the functions.
 fn write_by(
     fd: c_int,
     from: *const c_void,
@@ -63,7 +63,7 @@ fn write_by(
     if is_foreign(fd) { next() } else { write_ours(fd, from, len, offset).map_or_else(next, answer) }
 }
 
-/// A write to what may be ours; `None` if it is not.
+/// A write to a descriptor that may be ours; `None` if it is not.
 pub(super) fn write_ours(
     fd: c_int,
     from: *const c_void,
@@ -73,7 +73,7 @@ pub(super) fn write_ours(
     if is_node(fd) {
         return Some(match offset {
             None => node::write(fd, from.cast(), len),
-            // The node cannot seek. Source: K612 fs/read_write.c, ksys_pwrite64, without FMODE_PWRITE.
+            // A node cannot seek. Source: K612 fs/read_write.c, ksys_pwrite64, without FMODE_PWRITE.
             Some(_) => Err(Errno::SPIPE),
         });
     }
@@ -82,7 +82,7 @@ pub(super) fn write_ours(
     Some(attribute::write(&Host, fd, &path, from.cast(), len, offset))
 }
 
-/// A write from a vector, by whichever function.
+/// A write from a vector, by any of the functions.
 unsafe fn write_vector_by(
     fd: c_int,
     vector: *const iovec,
@@ -94,7 +94,7 @@ unsafe fn write_vector_by(
     if is_foreign(fd) || vector.is_null() || count > MAX_SEGMENTS {
         return next();
     }
-    // SAFETY: as many segments as the program says, which is what writev() asks for.
+    // SAFETY: the number of segments that the program passes, as writev() requires.
     let segments = unsafe { std::slice::from_raw_parts(vector, count) };
     if is_node(fd) {
         // The driver's write() is called for each segment. Source: K612 fs/read_write.c, do_loop_readv_writev.
@@ -111,13 +111,13 @@ unsafe fn write_vector_by(
     if files::attribute_of(fd).is_none() {
         return next();
     }
-    // An attribute gets the whole vector as one write.
+    // An attribute receives the whole vector as one write.
     let mut page = [0; PAGE];
     let mut filled = 0;
     for segment in segments {
-        let room = &mut page[filled..];
-        let len = segment.iov_len.min(room.len());
-        if let Err(error) = descriptor::fetch(segment.iov_base.cast_const().cast(), &mut room[..len]) {
+        let space = &mut page[filled..];
+        let len = segment.iov_len.min(space.len());
+        if let Err(error) = descriptor::fetch(segment.iov_base.cast_const().cast(), &mut space[..len]) {
             return answer(Err(error));
         }
         filled += len;
@@ -125,8 +125,8 @@ unsafe fn write_vector_by(
     write_ours(fd, page.as_ptr().cast(), filled, offset).map_or_else(next, answer)
 }
 
-/// lseek, by whichever function. An attribute is as long as stat(2) says and has no holes, however little there is to read: a copying
-/// program believes it. Source: K612 fs/read_write.c, generic_file_llseek.
+/// lseek, by any of the functions. An attribute has the size of stat(2) and no holes, however short its text is:
+/// copying programs rely on it. Source: K612 fs/read_write.c, generic_file_llseek.
 fn seek_by(fd: c_int, offset: off_t, whence: c_int, next: impl FnOnce(off_t, c_int) -> off_t) -> off_t {
     let relative = [libc::SEEK_END, libc::SEEK_DATA, libc::SEEK_HOLE].contains(&whence);
     if !relative || table::kind(fd) != Kind::Attribute {
@@ -142,18 +142,18 @@ fn seek_by(fd: c_int, offset: off_t, whence: c_int, next: impl FnOnce(off_t, c_i
     }
 }
 
-/// True for a request that the kernel serves before it asks the driver. Source: K612 fs/ioctl.c, do_vfs_ioctl.
+/// True for a request that the kernel handles before the driver. Source: K612 fs/ioctl.c, do_vfs_ioctl.
 fn is_every_files(request: c_ulong) -> bool {
     [libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO].contains(&request)
 }
 
-/// After `new` has become a duplicate of `old`.
+/// Updates the tables after `new` has become a duplicate of `old`.
 fn duplicated(old: c_int, new: c_int) {
-    // A child of vfork has its own descriptors, and its parent's tables.
+    // A child of vfork has its own descriptors, but shares its parent's tables.
     if new < 0 || !table::belongs_here() {
         return;
     }
-    files::given(new, table::kind(old));
+    files::record_kind(new, table::kind(old));
     if node::is_node(old) && node::is_still(old) {
         node::duplicated(old, new);
         table::notice(new);
@@ -161,7 +161,7 @@ fn duplicated(old: c_int, new: c_int) {
     stdio::settle(new);
 }
 
-/// A duplicate onto a number of the program's choice.
+/// Duplicates onto a number that the program chooses.
 fn duplicate_onto(old: c_int, new: c_int, next: impl FnOnce() -> c_int) -> c_int {
     let plain = is_foreign(old) && is_foreign(new) && !guard::is_guard(new);
     if plain || old == new || sys::fcntl(old, libc::F_GETFD, 0).is_err() {
@@ -178,7 +178,7 @@ fn duplicate_onto(old: c_int, new: c_int, next: impl FnOnce() -> c_int) -> c_int
     answered
 }
 
-/// Closes a range; `range` closes one that has nothing of this library's own in it.
+/// Closes a range; `range` closes a part without guards.
 fn close_all(first: c_uint, last: c_uint, range: impl Fn(c_uint, c_uint) -> c_int) -> c_int {
     let number = |fd: c_uint| c_int::try_from(fd).unwrap_or(c_int::MAX);
     if table::belongs_here() {
@@ -207,8 +207,8 @@ interpose! {
     fn read(fd: c_int, into: *mut c_void, len: usize) -> ssize_t { |next|
         read_by(fd, None, || next(fd, into, len))
     }
-    fn __read_chk(fd: c_int, into: *mut c_void, len: usize, room: usize) -> ssize_t { |next|
-        read_by(fd, None, || next(fd, into, len, room))
+    fn __read_chk(fd: c_int, into: *mut c_void, len: usize, space: usize) -> ssize_t { |next|
+        read_by(fd, None, || next(fd, into, len, space))
     }
     fn pread(fd: c_int, into: *mut c_void, len: usize, offset: off_t) -> ssize_t { |next|
         read_by(fd, Some(offset), || next(fd, into, len, offset))
@@ -216,11 +216,11 @@ interpose! {
     fn pread64(fd: c_int, into: *mut c_void, len: usize, offset: off_t) -> ssize_t { |next|
         read_by(fd, Some(offset), || next(fd, into, len, offset))
     }
-    fn __pread_chk(fd: c_int, into: *mut c_void, len: usize, offset: off_t, room: usize) -> ssize_t { |next|
-        read_by(fd, Some(offset), || next(fd, into, len, offset, room))
+    fn __pread_chk(fd: c_int, into: *mut c_void, len: usize, offset: off_t, space: usize) -> ssize_t { |next|
+        read_by(fd, Some(offset), || next(fd, into, len, offset, space))
     }
-    fn __pread64_chk(fd: c_int, into: *mut c_void, len: usize, offset: off_t, room: usize) -> ssize_t { |next|
-        read_by(fd, Some(offset), || next(fd, into, len, offset, room))
+    fn __pread64_chk(fd: c_int, into: *mut c_void, len: usize, offset: off_t, space: usize) -> ssize_t { |next|
+        read_by(fd, Some(offset), || next(fd, into, len, offset, space))
     }
     fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t { |next|
         read_by(fd, None, || next(fd, vector, count))
@@ -267,7 +267,7 @@ interpose! {
     fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t { |next|
         seek_by(fd, offset, whence, |offset, whence| next(fd, offset, whence))
     }
-    // sysfs gives its files neither to nor from the kernel's own copying; callers go on with read and write.
+    // sysfs does not support copies inside the kernel; callers fall back to read and write.
     fn copy_file_range(from: c_int, at: *mut off_t, to: c_int, to_at: *mut off_t, len: usize, flags: c_uint) -> ssize_t { |next|
         if is_ours(from) || is_ours(to) { answer(Err(Errno::INVAL)) } else { next(from, at, to, to_at, len, flags) }
     }
@@ -334,7 +334,7 @@ interpose! {
         let kept = sys::KeptErrno::new();
         if close_all(first.max(0).cast_unsigned(), c_uint::MAX, range) != 0 {
             drop(kept);
-            // A kernel without that call.
+            // The kernel does not support that call.
             next(first);
         }
     } }
@@ -350,11 +350,11 @@ mod tests {
     use super::*;
     use crate::tests::{case, open};
 
-    /// Runs `act` in a child that shares this process's memory, as vfork's does; the answer is what it ends with.
+    /// Runs `act` in a child that shares this process's memory, as vfork's child does; returns its exit status.
     fn in_vforked_child(act: extern "C" fn(*mut c_void) -> c_int, with: c_int) -> c_int {
         let mut stack = vec![0_u128; 16384];
         let mut with = with;
-        // SAFETY: the stack outlives the child, which is waited for; the parent waits in the kernel meanwhile.
+        // SAFETY: the stack outlives the child, which the parent waits for in the kernel.
         unsafe {
             let top = stack.as_mut_ptr().add(stack.len());
             let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
@@ -367,12 +367,12 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_was_closed_unseen_is_no_node_any_more() {
+    fn a_number_closed_without_the_library_is_no_longer_a_node() {
         case(
-            "symbols::descriptors::tests::a_number_that_was_closed_unseen_is_no_node_any_more",
+            "symbols::descriptors::tests::a_number_closed_without_the_library_is_no_longer_a_node",
             |_| (),
             |host| {
-                // SAFETY: descriptors of this case's own.
+                // SAFETY: this case owns the descriptors.
                 unsafe {
                     let fd = open();
                     sys::close(fd).unwrap();
@@ -397,14 +397,14 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_every_file_knows_are_served_and_others_refused() {
+    fn generic_requests_are_served_and_others_refused() {
         case(
-            "symbols::descriptors::tests::requests_that_every_file_knows_are_served_and_others_refused",
+            "symbols::descriptors::tests::generic_requests_are_served_and_others_refused",
             |_| (),
             |_| {
                 let fd = open();
                 let mut word: c_int = 1;
-                // SAFETY: the word outlives the calls, which read or write no more.
+                // SAFETY: the word outlives the calls, which access no other memory.
                 let mut ask = |request| unsafe { ioctl(fd, request, (&raw mut word).expose_provenance()) };
                 let flags = |command| sys::fcntl(fd, command, 0).map(sys::descriptor).unwrap();
                 for (request, set) in [(libc::FIOCLEX, libc::FD_CLOEXEC), (libc::FIONCLEX, 0)] {
@@ -418,9 +418,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_vforked_child_duplicates_is_not_noted() {
+    fn duplicates_of_a_vforked_child_are_not_recorded() {
         extern "C" fn duplicate(fd: *mut c_void) -> c_int {
-            // SAFETY: the case's number; duplicates of its descriptor.
+            // SAFETY: the argument points to the case's number; the calls duplicate its descriptor.
             unsafe {
                 let fd = *fd.cast();
                 let copies = [dup(fd), dup2(fd, 200), fcntl(fd, libc::F_DUPFD, 100)];
@@ -429,7 +429,7 @@ mod tests {
             }
         }
         case(
-            "symbols::descriptors::tests::what_a_vforked_child_duplicates_is_not_noted",
+            "symbols::descriptors::tests::duplicates_of_a_vforked_child_are_not_recorded",
             |_| (),
             |_| {
                 let fd = open();

@@ -1,16 +1,16 @@
-//! Listing directories, and going into them.
+//! Listing directories, and changing the working directory.
 //!
-//! A directory of ours, and one of the machine's that gains entries, has a stream of our own; `DIR` is opaque to programs, and all
-//! functions that take one are here.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+//! Our directories and merged ones have a stream of this library. `DIR` is opaque to programs, and all functions that
+//! take one are interposed here.
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::next::interpose;
 use super::route::{Route, find, refuse, refuse_pointer, route};
 use crate::files::listing::{self, Entry};
 use crate::files::path::{LONGEST, Path};
-use crate::files::shadow::{self, Side};
+use crate::files::shadow::{self, Ownership};
 use crate::files::table::{self, Kind};
-use crate::files::walk::{Found, What};
+use crate::files::walk::{FileKind, Found};
 use crate::files::{self, descriptor};
 use crate::sys::{self, Errno, answer_int};
 use libc::{AT_FDCWD, c_long, dirent64};
@@ -18,45 +18,45 @@ use rustix::fs::FileType;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{MaybeUninit, offset_of};
 
-/// First word of a stream of ours. The C library's begins with its descriptor, an int, which is never negative as this one's lower
-/// half is.
+/// First word of our streams. The C library's streams begin with their descriptor, an int that is never negative, as
+/// the lower half of this mark is.
 const MARK: u64 = 0x7e1f_e795_ffff_ff01;
 /// How a directory is opened for listing. Source: glibc opendir(3).
 const FOR_LISTING: c_int = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NONBLOCK | libc::O_CLOEXEC;
 
-/// A stream of ours.
+/// A directory stream of this library.
 #[repr(C)]
 pub(super) struct Stream {
     mark: u64,
     fd: c_int,
     path: Path,
-    side: Side,
+    ownership: Ownership,
     entries: Vec<Entry>,
     at: usize,
     current: MaybeUninit<dirent64>,
 }
 
-/// What programs have of a stream.
+/// The program's opaque stream type.
 pub(super) type Directory = c_void;
 
 impl Stream {
-    /// A stream over an open directory; `None` if the C library's own does.
+    /// Creates a stream over an open directory; `None` if the C library's own stream serves it.
     fn over(fd: c_int) -> Option<Result<*mut Directory, Errno>> {
-        if !files::are_shown() || table::kind(fd) != Kind::Place {
+        if !files::are_served() || table::kind(fd) != Kind::Watched {
             return None;
         }
         let mut text = [0; LONGEST];
         let text = descriptor::text_of(fd, &mut text).ok()?;
         let tree = files::tree()?;
-        let (path, side) = match tree.path_of(text) {
-            Some(path) => (Path::new(path).ok()?, Side::Ours),
+        let (path, ownership) = match tree.path_of(text) {
+            Some(path) => (Path::new(path).ok()?, Ownership::Ours),
             None => {
                 let path = Path::new(text).ok()?;
-                let side = tree.side(&path);
-                (path, side)
+                let ownership = tree.ownership(&path);
+                (path, ownership)
             }
         };
-        if side == Side::Real {
+        if ownership == Ownership::Real {
             return None;
         }
         match descriptor::status(fd) {
@@ -64,58 +64,58 @@ impl Stream {
             Ok(_) => {}
             Err(error) => return Some(Err(error)),
         }
-        let entries = match listing::list(tree, fd, &path, side) {
+        let entries = match listing::list(tree, fd, &path, ownership) {
             Ok(entries) => entries,
             Err(error) => return Some(Err(error)),
         };
-        let stream = Stream { mark: MARK, fd, path, side, entries, at: 0, current: MaybeUninit::zeroed() };
+        let stream = Stream { mark: MARK, fd, path, ownership, entries, at: 0, current: MaybeUninit::zeroed() };
         Some(Ok(Box::into_raw(Box::new(stream)).cast()))
     }
 
-    /// The stream behind a program's pointer, if it is one of ours.
+    /// The stream behind a program's pointer, if it is ours.
     ///
     /// # Safety
-    /// `directory` is a stream that was opened and not closed, of ours or of the C library's, that no other thread uses now.
+    /// `directory` is an open stream of this library or of the C library, and no other thread uses it now.
     unsafe fn of<'a>(directory: *mut Directory) -> Option<&'a mut Stream> {
         if directory.is_null() {
             return None;
         }
-        // SAFETY: either kind of stream has eight bytes at its beginning; with our mark it is ours, made by `over`.
+        // SAFETY: either kind of stream has at least eight bytes; with our mark it is ours, created by `over`.
         unsafe { (directory.cast::<u64>().read() == MARK).then(|| &mut *directory.cast::<Stream>()) }
     }
 
-    /// The next entry, in the stream's own place for it.
+    /// The next entry, in the stream's buffer for it.
     fn next(&mut self) -> Option<*mut dirent64> {
         let entry = self.entries.get(self.at)?;
         self.at += 1;
-        // SAFETY: there is room for a whole structure.
+        // SAFETY: the buffer is a whole structure.
         unsafe { put(entry, self.at, self.current.as_mut_ptr()) };
         Some(self.current.as_mut_ptr())
     }
 
-    /// Lists the directory anew.
+    /// Lists the directory again.
     fn rewind(&mut self) {
         self.at = 0;
         if descriptor::seek(self.fd, 0, libc::SEEK_SET).is_ok()
             && let Some(tree) = files::tree()
-            && let Ok(entries) = listing::list(tree, self.fd, &self.path, self.side)
+            && let Ok(entries) = listing::list(tree, self.fd, &self.path, self.ownership)
         {
             self.entries = entries;
         }
     }
 }
 
-/// Bytes of an entry as the kernel lays it out: up to the zero of its name, in whole words.
+/// Length of an entry in the kernel's layout: up to the final zero of its name, in whole words.
 fn length(entry: &Entry) -> usize {
     (offset_of!(dirent64, d_name) + entry.name.len() + 1).next_multiple_of(8)
 }
 
-/// Writes an entry; `position` is that of the next.
+/// Writes an entry; `position` is that of the next one.
 ///
 /// # Safety
-/// There is room for [`length`] bytes at `into`, aligned for a `dirent64`.
+/// `into` has space for [`length`] bytes and is aligned for a `dirent64`.
 unsafe fn put(entry: &Entry, position: usize, into: *mut dirent64) {
-    // SAFETY: each field lies within the length, by the caller's promise; a name of the kernel's has at most 255 bytes.
+    // SAFETY: each field lies within the length, as the caller promises; the kernel's names have at most 255 bytes.
     unsafe {
         (&raw mut (*into).d_ino).write(entry.inode);
         (&raw mut (*into).d_off).write(i64::try_from(position).unwrap_or(i64::MAX));
@@ -128,11 +128,11 @@ unsafe fn put(entry: &Entry, position: usize, into: *mut dirent64) {
     }
 }
 
-/// Opens what a path has led to and makes a stream of it.
+/// Opens a resolved path and creates a stream for it.
 unsafe fn stream_at(found: &Found, mode: c_int) -> *mut Directory {
-    match found.what {
-        What::Directory => {}
-        What::Missing => return refuse_pointer(Errno::NOENT),
+    match found.kind {
+        FileKind::Directory => {}
+        FileKind::Missing => return refuse_pointer(Errno::NOENT),
         _ => return refuse_pointer(Errno::NOTDIR),
     }
     match files::open(found, mode, 0) {
@@ -150,23 +150,23 @@ unsafe fn stream_at(found: &Found, mode: c_int) -> *mut Directory {
     }
 }
 
-/// The next entry by whichever function; null at the end, which leaves `errno` alone.
+/// The next entry, by any of the functions; null at the end, without changing `errno`.
 unsafe fn read_by(directory: *mut Directory, next: impl FnOnce() -> *mut dirent64) -> *mut dirent64 {
-    // SAFETY: as the C library asks for.
+    // SAFETY: as the C library requires.
     match unsafe { Stream::of(directory) } {
         Some(stream) => stream.next().unwrap_or(std::ptr::null_mut()),
         None => next(),
     }
 }
 
-/// The next entry into the program's structure.
+/// Writes the next entry into the program's structure.
 unsafe fn read_into(
     directory: *mut Directory,
     into: *mut dirent64,
     result: *mut *mut dirent64,
     next: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: as the C library asks for: a stream, a whole structure, and a place for its address.
+    // SAFETY: as the C library requires: a stream, a whole structure, and a variable for its address.
     unsafe {
         let Some(stream) = Stream::of(directory) else { return next() };
         match stream.entries.get(stream.at) {
@@ -181,12 +181,12 @@ unsafe fn read_into(
     0
 }
 
-/// What scandir's caller filters with.
+/// The filter function of scandir's caller.
 type Filter = Option<unsafe extern "C" fn(*const dirent64) -> c_int>;
-/// What it sorts with.
+/// The comparison function of scandir's caller.
 type Compare = Option<unsafe extern "C" fn(*mut *const dirent64, *mut *const dirent64) -> c_int>;
 
-/// scandir and its kin.
+/// scandir and its variants.
 unsafe fn scan_at(
     directory: c_int,
     path: *const c_char,
@@ -195,14 +195,14 @@ unsafe fn scan_at(
     compare: Compare,
     next: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: the arguments are as the C library asks for.
+    // SAFETY: the arguments are as the C library requires.
     let found = match unsafe { find(directory, path, true) } {
         None => return next(),
         Some(Err(error)) => return refuse(error),
-        Some(Ok(found)) if found.side == Side::Real && !found.crossed => return next(),
+        Some(Ok(found)) if found.ownership == Ownership::Real && !found.crossed => return next(),
         Some(Ok(found)) => found,
     };
-    // SAFETY: the list and its entries are the program's to free, so they are of its malloc; each has as many bytes as asked for.
+    // SAFETY: the program frees the list and its entries, so they come from its malloc; each has the allocated size.
     unsafe {
         let stream = stream_at(&found, FOR_LISTING);
         if stream.is_null() {
@@ -245,7 +245,7 @@ unsafe fn scan_at(
     }
 }
 
-/// glob's results and, with [`libc::GLOB_ALTDIRFUNC`], the functions it lists directories by. Source: glibc glob.h.
+/// glob's results and, with [`libc::GLOB_ALTDIRFUNC`], its functions for directories. Source: glibc glob.h.
 #[repr(C)]
 pub(super) struct Glob {
     count: usize,
@@ -259,16 +259,16 @@ pub(super) struct Glob {
     stat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
 }
 
-/// glob and its kin: the C library's own, told to look by our functions.
+/// glob and its variants: calls the C library's with our functions for directories.
 unsafe fn glob_by(flags: c_int, results: *mut Glob, next: impl FnOnce(c_int) -> c_int) -> c_int {
     unsafe extern "C" fn close(stream: *mut c_void) {
-        // SAFETY: glob closes what it has opened.
+        // SAFETY: glob closes the stream that it has opened.
         unsafe { closedir(stream) };
     }
-    if !files::are_shown() || flags & libc::GLOB_ALTDIRFUNC != 0 || results.is_null() {
+    if !files::are_served() || flags & libc::GLOB_ALTDIRFUNC != 0 || results.is_null() {
         return next(flags);
     }
-    // SAFETY: the program's structure; what it holds at these places is put back.
+    // SAFETY: the program's structure; the former values of these fields are restored.
     unsafe {
         let kept = ((*results).close, (*results).read, (*results).open, (*results).lstat, (*results).stat);
         (*results).close = Some(close);
@@ -283,7 +283,7 @@ unsafe fn glob_by(flags: c_int, results: *mut Glob, next: impl FnOnce(c_int) -> 
     }
 }
 
-/// What glob tells about errors.
+/// glob's callback for errors.
 type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
 
 interpose! {
@@ -358,28 +358,28 @@ interpose! {
     }
     fn chdir(path: *const c_char) -> c_int { |next| {
         let answered = match route(AT_FDCWD, path, true) {
-            Route::On => next(path),
-            Route::At(path) => next(path.as_c_str().as_ptr()),
+            Route::Unchanged => next(path),
+            Route::Resolved(path) => next(path.as_c_str().as_ptr()),
             Route::Refused(error) => refuse(error),
-            Route::Ours(found) => match (found.what, files::tree()) {
-                (What::Directory, Some(tree)) => {
-                    let place = tree.place(&found.path);
-                    answer_int(place.and_then(|place| descriptor::change_directory(&place)).map(|()| 0))
+            Route::Ours(found) => match (found.kind, files::tree()) {
+                (FileKind::Directory, Some(tree)) => {
+                    let location = tree.location(&found.path);
+                    answer_int(location.and_then(|location| descriptor::change_directory(&location)).map(|()| 0))
                 }
-                (What::Missing, _) => refuse(Errno::NOENT),
+                (FileKind::Missing, _) => refuse(Errno::NOENT),
                 _ => refuse(Errno::NOTDIR),
             },
         };
-        went(answered)
+        directory_changed(answered)
     } }
-    fn fchdir(fd: c_int) -> c_int { |next| went(next(fd)) }
+    fn fchdir(fd: c_int) -> c_int { |next| directory_changed(next(fd)) }
 }
 
-/// After the working directory may have changed.
-fn went(answered: c_int) -> c_int {
-    if answered == 0 && files::are_shown() {
+/// Updates the hint after the working directory may have changed.
+fn directory_changed(answered: c_int) -> c_int {
+    if answered == 0 && files::are_served() {
         let _kept = sys::KeptErrno::new();
-        files::moved();
+        files::working_directory_changed();
     }
     answered
 }

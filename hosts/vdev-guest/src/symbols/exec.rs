@@ -1,4 +1,4 @@
-//! Programs that the program executes: they have this library, too.
-#![allow(unsafe_code, reason = "stands in front of the C library's functions of these names")]
+//! Programs that the program executes get this library too.
+#![allow(unsafe_code, reason = "replaces the C library's functions of these names")]
 
 telpher_interpose::exec_symbols!();

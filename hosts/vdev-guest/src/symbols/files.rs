@@ -1,5 +1,5 @@
 //! Opening by path.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::next::interpose;
 use super::route::{Route, find, refuse, route};
@@ -10,8 +10,8 @@ use crate::sys::{Errno, answer_int};
 use libc::{AT_FDCWD, mode_t, off_t};
 use std::ffi::{c_char, c_int, c_void};
 
-/// Opens what a path leads to. `mode` is garbage if the flags ask for no new file: the C library's functions are variadic, and
-/// on x86-64 the argument lies in the same register whether it was passed or not.
+/// Opens a path. `mode` is undefined if the flags create no file: the C library's functions are variadic, and on x86-64
+/// the argument is in the same register whether it was passed or not.
 ///
 /// # Safety
 /// `path` is null or a string.
@@ -28,7 +28,7 @@ pub(super) unsafe fn open_at(
     let fd = match unsafe { find(directory, path, follow) } {
         None => {
             let fd = next();
-            files::given(fd, Kind::Foreign);
+            files::record_kind(fd, Kind::Foreign);
             fd
         }
         Some(Err(error)) => return refuse(error),
@@ -60,7 +60,7 @@ interpose! {
     fn creat64(path: *const c_char, mode: mode_t) -> c_int { |next|
         open_at(AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode, || next(path, mode))
     }
-    // What programs built with _FORTIFY_SOURCE call when the mode is missing from the arguments.
+    // Called by programs built with _FORTIFY_SOURCE if the mode argument is missing.
     fn __open_2(path: *const c_char, flags: c_int) -> c_int { |next|
         open_at(AT_FDCWD, path, flags, 0, || next(path, flags))
     }
@@ -96,17 +96,17 @@ interpose! {
             // sysfs has no mkdir.
             Route::Ours(_) => super::route::refuse_pointer(Errno::PERM),
             Route::Refused(error) => super::route::refuse_pointer(error),
-            Route::On | Route::At(_) => next(template),
+            Route::Unchanged | Route::Resolved(_) => next(template),
         }
     }
 }
 
 /// Truncating an attribute does nothing; a directory refuses.
 unsafe fn truncate_at(path: *const c_char, next: impl FnOnce(*const c_char) -> c_int) -> c_int {
-    // SAFETY: a string or null, as the C library asks for.
+    // SAFETY: a string or null, as the C library requires.
     match unsafe { route(AT_FDCWD, path, true) } {
-        Route::On => next(path),
-        Route::At(path) => next(path.as_c_str().as_ptr()),
+        Route::Unchanged => next(path),
+        Route::Resolved(path) => next(path.as_c_str().as_ptr()),
         Route::Refused(error) => refuse(error),
         Route::Ours(found) => match found.status.map(|status| shadow::kind(&status)) {
             None => refuse(Errno::NOENT),
@@ -116,12 +116,12 @@ unsafe fn truncate_at(path: *const c_char, next: impl FnOnce(*const c_char) -> c
     }
 }
 
-/// The C library opens temporary files by a call of its own; in our directories no files are made.
+/// The C library opens temporary files with an internal call; our directories allow no new files.
 unsafe fn temporary(template: *mut c_char, next: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: a string or null, as the C library asks for.
+    // SAFETY: a string or null, as the C library requires.
     match unsafe { route(AT_FDCWD, template, true) } {
         Route::Ours(_) => refuse(Errno::ACCESS),
         Route::Refused(error) => refuse(error),
-        Route::On | Route::At(_) => next(),
+        Route::Unchanged | Route::Resolved(_) => next(),
     }
 }

@@ -1,8 +1,8 @@
-//! Mappings: mmap of a node makes a portal, and whoever changes mappings meets the portals in the range.
+//! Mappings: mmap of a node creates a portal, and every change of mappings updates the portals in its range.
 //!
-//! A portal is a page of zeros that can only be read: stores into it trap and reach the queue. It looks to the program as the
-//! kernel's mapping of a device does: EPERM and EINVAL where that has them, nothing left of it in a forked child.
-#![allow(unsafe_code, reason = "stands in front of the C library's functions of these names")]
+//! A portal is a read-only page of zeros: stores into it trap and reach the queue. It behaves like the kernel's mapping
+//! of a device: EPERM and EINVAL in the same cases, and a forked child does not inherit it.
+#![allow(unsafe_code, reason = "replaces the C library's functions of these names")]
 
 use crate::node::{self, Access};
 use crate::observe;
@@ -12,11 +12,11 @@ use crate::sys::{self, Errno, call, word};
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 
-/// A page, as the kernel counts them.
+/// The kernel's page size.
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE as u64 == PORTAL_BYTES);
-/// Flags of mmap(2) that say where the portal may lie; all others mean nothing for it, or are checked.
-const PLACING: c_int = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT | libc::MAP_POPULATE;
+/// Flags of mmap(2) that choose the portal's address; all others have no effect on it, or are checked.
+const PLACEMENT: c_int = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT | libc::MAP_POPULATE;
 
 /// mmap(2).
 ///
@@ -32,9 +32,9 @@ pub(crate) unsafe extern "C" fn mmap(
     offset: i64,
 ) -> *mut c_void {
     start();
-    let asked = Asked { address: address.expose_provenance(), len, protection, flags, fd, offset };
+    let requested = MmapCall { address: address.expose_provenance(), len, protection, flags, fd, offset };
     // SAFETY: forwarded.
-    let mapped = unsafe { map(&asked) };
+    let mapped = unsafe { map(&requested) };
     mapped.map_or_else(
         |error| {
             sys::set_errno(error);
@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn mmap(
     )
 }
 
-/// mmap(2) with the other name of the same offset type.
+/// mmap(2) under its other name, with the same offset type.
 ///
 /// # Safety
 /// As mmap(2).
@@ -70,14 +70,14 @@ pub(crate) unsafe extern "C" fn munmap(address: *mut c_void, len: usize) -> c_in
     let address = address.expose_provenance();
     observe::unmapped(address as u64, len as u64);
     if is_range(address, len) {
-        leave(address, len);
+        unmap_portals(address, len);
     }
     // SAFETY: forwarded.
     let done = unsafe { call(libc::SYS_munmap, [address, len, 0, 0, 0, 0]) };
     sys::answer_int(done.map(|_| 0))
 }
 
-/// mremap(2), whose last argument is there only with some flags.
+/// mremap(2), whose last argument is present only with some flags.
 ///
 /// # Safety
 /// As mremap(2).
@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn mremap(
     new_address: *mut c_void,
 ) -> *mut c_void {
     let (address, to) = (address.expose_provenance(), new_address.expose_provenance());
-    // What moves or shrinks is the device's no more than what is unmapped.
+    // A range that moves or shrinks counts as unmapped for the check.
     if new_len < old_len || flags & libc::MREMAP_FIXED != 0 {
         let gone = if flags & libc::MREMAP_FIXED != 0 {
             (address, old_len)
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C" fn mremap(
         observe::unmapped(gone.0 as u64, gone.1 as u64);
     }
     if flags & libc::MREMAP_FIXED != 0 && is_range(to, new_len) {
-        leave(to, new_len);
+        unmap_portals(to, new_len);
     }
     // SAFETY: forwarded.
     let moved = unsafe { remap([address, old_len, new_len, word(flags), to, 0]) };
@@ -131,7 +131,7 @@ pub(crate) unsafe extern "C" fn mprotect(address: *mut c_void, len: usize, prote
 pub(crate) unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int) -> c_int {
     let address = address.expose_provenance();
     let touched = is_range(address, len) && PORTALS.first_in(address as u64, (address + len) as u64).is_some();
-    // What the kernel refuses on a device's pages; the rest does nothing to them.
+    // The kernel refuses these on a device's pages; other advice has no effect on them.
     let refused = [
         libc::MADV_DOFORK,
         libc::MADV_DONTNEED,
@@ -151,9 +151,9 @@ pub(crate) unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice
     sys::answer_int(done.map(|_| 0))
 }
 
-/// What mmap(2) was asked for.
+/// The arguments of mmap(2).
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct MmapCall {
     address: usize,
     len: usize,
     protection: c_int,
@@ -164,8 +164,8 @@ struct Asked {
 
 /// # Safety
 /// As mmap(2).
-unsafe fn map(asked: &Asked) -> Result<usize, Errno> {
-    let Asked { address, len, protection, flags, fd, offset } = *asked;
+unsafe fn map(requested: &MmapCall) -> Result<usize, Errno> {
+    let MmapCall { address, len, protection, flags, fd, offset } = *requested;
     let access = if flags & libc::MAP_ANONYMOUS == 0 { access_of(fd, flags, len) } else { None };
     if flags & libc::MAP_FIXED != 0 {
         observe::unmapped(address as u64, len as u64);
@@ -173,30 +173,31 @@ unsafe fn map(asked: &Asked) -> Result<usize, Errno> {
     let replaces = flags & libc::MAP_FIXED != 0 && is_range(address, len);
     let Some(access) = access else {
         if replaces {
-            leave(address, len);
+            unmap_portals(address, len);
         }
         let arguments = [address, len, word(protection), word(flags), word(fd), bits(offset)];
         // SAFETY: forwarded.
         let mapped = unsafe { call(libc::SYS_mmap, arguments) };
-        // The file system maps no file; of a node that is not known yet, the driver would have told what is wrong.
+        // The file system cannot map the file; if this is an unknown node, return the driver's errno instead.
         if mapped == Err(Errno::NODEV)
             && flags & libc::MAP_ANONYMOUS == 0
             && node::join(fd)
             && let Some(access) = node::access(fd)
         {
-            check(asked, access)?;
+            check(requested, access)?;
         }
         return mapped;
     };
-    check(asked, access)?;
+    check(requested, access)?;
     if replaces {
-        leave(address, len);
+        unmap_portals(address, len);
     }
     let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
-    // A private mapping of device pages is copied at the first store: an ordinary page, and no way to the queue.
+    // A private mapping of device pages is copied at the first store: then it is an ordinary page that does not reach
+    // the queue.
     let real = if shared { portal_protection(protection) } else { protection };
-    let flags = flags & PLACING | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: the program asked for a mapping there.
+    let flags = flags & PLACEMENT | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: the program requested a mapping there.
     let base = unsafe { call(libc::SYS_mmap, [address, PAGE, word(real), word(flags), usize::MAX, 0]) }?;
     // SAFETY: the page just mapped. The driver's mappings are not inherited by children (VM_DONTCOPY).
     let _ = unsafe { call(libc::SYS_madvise, [base, PAGE, word(libc::MADV_DONTFORK), 0, 0, 0]) };
@@ -204,7 +205,7 @@ unsafe fn map(asked: &Asked) -> Result<usize, Errno> {
         let writable = protection & libc::PROT_WRITE != 0;
         let portal = Portal { address: base as u64, file: access.number, writable, may_write: access.may_write };
         if let Err(error) = node::page_mapped(fd, portal) {
-            // SAFETY: the page just mapped, which nobody knows of.
+            // SAFETY: the page just mapped, which no other code knows.
             let _ = unsafe { call(libc::SYS_munmap, [base, PAGE, 0, 0, 0, 0]) };
             return Err(error);
         }
@@ -212,13 +213,13 @@ unsafe fn map(asked: &Asked) -> Result<usize, Errno> {
     Ok(base)
 }
 
-/// An offset as the argument of a system call.
+/// Converts an offset to the argument of a system call.
 fn bits(offset: i64) -> usize {
     // Cannot lose bits: both have 64.
     usize::try_from(offset.cast_unsigned()).unwrap_or_default()
 }
 
-/// The node behind a descriptor, if it is one. A file of the file-system view becomes known here, at its first mapping.
+/// The node behind a descriptor, if it is one. A file of the namespace view becomes known here, at its first mapping.
 fn access_of(fd: RawFd, flags: c_int, len: usize) -> Option<Access> {
     if fd < 0 {
         return None;
@@ -227,9 +228,9 @@ fn access_of(fd: RawFd, flags: c_int, len: usize) -> Option<Access> {
     if may_be && node::join(fd) { node::access(fd) } else { None }
 }
 
-/// What the kernel checks, in its order: the call, the file's mode, the driver. Source: K612 `mm/mmap.c`, `cdev.c`.
-fn check(asked: &Asked, access: Access) -> Result<(), Errno> {
-    let Asked { address, len, protection, flags, offset, .. } = *asked;
+/// The kernel's checks in their order: the call, the file's mode, the driver. Source: K612 `mm/mmap.c`, `cdev.c`.
+fn check(requested: &MmapCall, access: Access) -> Result<(), Errno> {
+    let MmapCall { address, len, protection, flags, offset, .. } = *requested;
     if len == 0 || !offset.cast_unsigned().is_multiple_of(PORTAL_BYTES) {
         return Err(Errno::INVAL);
     }
@@ -248,10 +249,10 @@ fn check(asked: &Asked, access: Access) -> Result<(), Errno> {
     if !access.may_read {
         return Err(Errno::ACCESS);
     }
-    // A handler of the program that closes the file would wait for this thread to come out.
-    let _put_off = telpher_interpose::signals::defer();
+    // Otherwise a signal handler of the program that closes the file would wait for this thread.
+    let _deferred = telpher_interpose::signals::defer();
     let inside = if access.own { node::enter(access.number) } else { None };
-    // Refused for being unsafe comes before refused for being another's; both are EPERM.
+    // The driver checks for an unsafe device first, then for another address space; both give EPERM.
     let Some(inside) = inside else { return Err(Errno::PERM) };
     match node::replica(&inside).opened.mmap_errno {
         0 if len > PAGE => Err(Errno::INVAL),
@@ -260,19 +261,19 @@ fn check(asked: &Asked, access: Access) -> Result<(), Errno> {
     }
 }
 
-/// What a portal's page is really mapped with: it can be read if the program's page could, and never stored into.
+/// The real protection of a portal page: readable if the program requested access, never writable.
 fn portal_protection(protection: c_int) -> c_int {
-    // Without PROT_READ, x86 lets a page that can be written be read as well.
+    // On x86 a writable page is readable also without PROT_READ.
     if protection & (libc::PROT_READ | libc::PROT_WRITE) != 0 { libc::PROT_READ } else { libc::PROT_NONE }
 }
 
-/// True for what the kernel takes as a range of pages.
+/// True for a valid range of pages, if there are portals.
 fn is_range(address: usize, len: usize) -> bool {
     !PORTALS.is_empty() && len != 0 && address.is_multiple_of(PAGE) && address.checked_add(len).is_some()
 }
 
-/// The portals of a range are about to go.
-fn leave(address: usize, len: usize) {
+/// Removes the portals of a range that is about to be unmapped.
+fn unmap_portals(address: usize, len: usize) {
     let end = (address + len.next_multiple_of(PAGE)) as u64;
     while let Some(portal) = PORTALS.first_in(address as u64, end) {
         node::page_unmapped(portal);
@@ -295,7 +296,7 @@ unsafe fn remap(arguments: [usize; 6]) -> Result<usize, Errno> {
     if new_len > old_len {
         return Err(Errno::FAULT);
     }
-    // SAFETY: forwarded; the page keeps its flags where it goes.
+    // SAFETY: forwarded; the page keeps its flags at the new address.
     let moved = unsafe { call(libc::SYS_mremap, arguments) }?;
     if moved != address {
         node::page_changed(portal, Some(moved as u64));
@@ -316,7 +317,7 @@ unsafe fn protect(address: usize, len: usize, protection: c_int) -> Result<(), E
             return Err(Errno::ACCESS);
         }
         if page > begin {
-            // SAFETY: forwarded, for what lies before the portal.
+            // SAFETY: forwarded, for the pages before the portal.
             unsafe { call(libc::SYS_mprotect, [begin, page - begin, word(protection), 0, 0, 0]) }?;
         }
         // SAFETY: the portal's page, which is never made writable.
@@ -327,6 +328,6 @@ unsafe fn protect(address: usize, len: usize, protection: c_int) -> Result<(), E
     if begin >= end && begin != address {
         return Ok(());
     }
-    // SAFETY: forwarded, for what is left.
+    // SAFETY: forwarded, for the remaining pages.
     unsafe { call(libc::SYS_mprotect, [begin, end.wrapping_sub(begin), word(protection), 0, 0, 0]) }.map(|_| ())
 }

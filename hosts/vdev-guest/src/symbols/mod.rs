@@ -1,4 +1,4 @@
-//! The symbols that win over the C library's.
+//! The functions that interpose the C library's.
 
 mod changes;
 mod descriptors;

@@ -1,7 +1,7 @@
-//! Waiting for descriptors. A queue's node becomes readable when its device has latched an error, and never writable; the socket
-//! that stands for it is readable at the same time, by the host's doing, but always writable.
+//! Waiting for descriptors. A queue's node becomes readable when its device has latched an error, and is never
+//! writable. The host makes the socket that stands for it readable at the same time, but the socket is always writable.
 //! Source: K612 drivers/dma/idxd/cdev.c, idxd_cdev_poll.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::descriptors::is_node;
 use super::next::interpose;
@@ -10,18 +10,18 @@ use crate::node;
 use libc::{c_short, epoll_event, fd_set, nfds_t, pollfd, timeval};
 use std::ffi::c_int;
 
-/// What a node can be waited for.
+/// The events of a node.
 const READABLE: c_short = libc::POLLIN | libc::POLLRDNORM;
-/// Nodes looked after in one call; a program that polls more sees the others writable. Source: chosen.
+/// Nodes that one call handles; a program that polls more sees the others as writable. Source: chosen.
 const MAX_NODES: usize = 64;
 
-/// poll and its kin. `next` waits; with `false` it only looks.
+/// poll and its variants. `next` waits; with `false` it returns at once.
 pub(super) unsafe fn poll_by(entries: *mut pollfd, count: nfds_t, next: impl FnOnce(bool) -> c_int) -> c_int {
     let Ok(count) = isize::try_from(count).map(isize::unsigned_abs) else { return next(true) };
     if table::highest() < 0 || entries.is_null() {
         return next(true);
     }
-    // SAFETY: as many entries as the program says, which is what poll() asks for.
+    // SAFETY: the number of entries that the program passes, as poll() requires.
     let entries = unsafe { std::slice::from_raw_parts_mut(entries, count) };
     let mut nodes = [(0, 0); MAX_NODES];
     let mut found = 0;
@@ -51,7 +51,7 @@ fn is_foreign(fd: c_int) -> bool {
     node::access(fd).is_some_and(|access| !access.own)
 }
 
-/// Takes nodes out of what select() waits to be writable.
+/// Removes nodes from the set of descriptors that select() checks for writing.
 pub(super) unsafe fn never_writable(count: c_int, set: *mut fd_set) {
     if set.is_null() {
         return;

@@ -1,5 +1,5 @@
-//! Formatted output to a descriptor: the C library writes it by a call of its own.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+//! Formatted output to a descriptor: the C library writes it with an internal call.
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::descriptors;
 use super::next::interpose;
@@ -11,10 +11,11 @@ unsafe extern "C" {
     fn vasprintf(text: *mut *mut c_char, format: *const c_char, arguments: *mut c_void) -> c_int;
 }
 
-/// vdprintf to what is ours: the text first, then one write.
+/// vdprintf to our descriptor: formats the text first, then makes one write.
 unsafe fn print(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
     let mut text = ptr::null_mut();
-    // SAFETY: format and arguments are as the C library asks for; the text it makes is of its malloc, and as long as it says.
+    // SAFETY: format and arguments are as the C library requires; the text comes from its malloc and has the returned
+    // length.
     unsafe {
         let len = vasprintf(&raw mut text, format, arguments);
         let Ok(bytes) = usize::try_from(len) else { return -1 };
@@ -40,11 +41,11 @@ interpose! {
     }
 }
 
-/// Defines a function with a variable list of arguments, which makes a va_list of it and passes it on. The list's first field is eight
-/// bytes for each named argument. Source: System V ABI, AMD64 supplement, 3.5.7.
+/// Defines a variadic function that builds a va_list and passes it on. The list's first field is eight bytes per named
+/// argument. Source: System V ABI, AMD64 supplement, 3.5.7.
 macro_rules! variadic {
     ($name:ident, $named:literal, $list:literal, $to:ident) => {
-        /// With a variable list of arguments.
+        /// The variadic function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {

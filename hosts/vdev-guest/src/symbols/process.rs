@@ -1,5 +1,5 @@
-//! Processes that come and go.
-#![allow(unsafe_code, reason = "stands in front of the C library's functions of these names")]
+//! Process creation and exit.
+#![allow(unsafe_code, reason = "replaces the C library's functions of these names")]
 #![allow(non_snake_case, reason = "the C library's names")]
 
 use crate::files::table;
@@ -10,7 +10,7 @@ use crate::start::start;
 use crate::sys::{self, call, word};
 use std::ffi::{c_int, c_void};
 
-/// What pthread_atfork(3) calls; ours is first, whoever asks.
+/// The function that pthread_atfork(3) calls; our handlers are registered before the caller's.
 ///
 /// # Safety
 /// As pthread_atfork(3).
@@ -29,13 +29,14 @@ pub(crate) unsafe extern "C" fn __register_atfork(
     }
 }
 
-/// _Fork(3): fork(2) without anybody's handlers but ours.
+/// _Fork(3): fork(2) without handlers except ours.
 ///
 /// # Safety
 /// As _Fork(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn _Fork() -> libc::pid_t {
-    // SAFETY: the name is a C string; the C library has such a function since 2.34, of this type, and before nobody calls it.
+    // SAFETY: the name is a C string; the C library has a function of this type since 2.34, and older ones have no
+    // callers.
     let real = unsafe {
         let found = libc::dlsym(libc::RTLD_NEXT, c"_Fork".as_ptr());
         (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> libc::pid_t>(found))
@@ -53,7 +54,7 @@ pub(crate) unsafe extern "C" fn _Fork() -> libc::pid_t {
     child
 }
 
-/// _exit(2): a process that ends waits for its descriptors, as the kernel's last close of a file does.
+/// _exit(2): waits for the process's descriptors first, as the kernel's last close of a file does.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) extern "C" fn _exit(status: c_int) -> ! {
     finish();
@@ -63,16 +64,17 @@ pub(crate) extern "C" fn _exit(status: c_int) -> ! {
     }
 }
 
-/// The same under its C name.
+/// _exit(2) under its C name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) extern "C" fn _Exit(status: c_int) -> ! {
     _exit(status)
 }
 
-/// Lets everything that was submitted end; not for a child of vfork, which has submitted nothing, and ends before its parent goes on.
+/// Waits for all submitted descriptors. Does nothing in a child of vfork, which has submitted nothing and ends before
+/// its parent continues.
 pub(crate) fn finish() {
     if run::view().is_some() && table::belongs_here() {
-        let _put_off = telpher_interpose::signals::defer();
+        let _deferred = telpher_interpose::signals::defer();
         node::each(crate::replica::Replica::drain);
     }
 }

@@ -1,4 +1,4 @@
-//! Where a call with a path goes: on to the C library, with another path, or to us.
+//! Where a call with a path goes: to the C library unchanged, to the C library with another path, or to this library.
 #![allow(unsafe_code, reason = "strings of the program")]
 
 use crate::files;
@@ -8,16 +8,16 @@ use crate::sys::{self, Errno};
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::RawFd;
 
-/// The answer.
+/// The route of a path.
 #[derive(Debug)]
 pub(super) enum Route {
-    /// The C library finds the same by itself.
-    On,
-    /// The C library finds it at this path, absolute and without links on the way.
-    At(Path),
-    /// Ours.
+    /// The C library gives the same result.
+    Unchanged,
+    /// The C library serves it, with this absolute path without links.
+    Resolved(Path),
+    /// This library serves it.
     Ours(Found),
-    /// The way there already fails.
+    /// Resolving the path fails.
     Refused(Errno),
 }
 
@@ -28,14 +28,14 @@ pub(super) enum Route {
 pub(super) unsafe fn route(directory: RawFd, path: *const c_char, follow: bool) -> Route {
     // SAFETY: the caller's promise.
     match unsafe { find(directory, path, follow) } {
-        None => Route::On,
+        None => Route::Unchanged,
         Some(Err(error)) => Route::Refused(error),
         Some(Ok(found)) if found.is_ours() => Route::Ours(found),
-        Some(Ok(found)) => Route::At(found.path),
+        Some(Ok(found)) => Route::Resolved(found.path),
     }
 }
 
-/// Walks a path; see [`files::find`].
+/// Resolves a path; see [`files::find`].
 ///
 /// # Safety
 /// `path` is null or a string.
@@ -43,17 +43,17 @@ pub(super) unsafe fn find(directory: RawFd, path: *const c_char, follow: bool) -
     if path.is_null() {
         return None;
     }
-    // SAFETY: not null, so a string by the caller's promise.
+    // SAFETY: not null, so the caller promises a string.
     files::find(directory, unsafe { CStr::from_ptr(path) }.to_bytes(), follow)
 }
 
-/// -1, with `errno`.
+/// Sets `errno` and returns -1.
 pub(super) fn refuse(error: Errno) -> c_int {
     sys::set_errno(error);
     -1
 }
 
-/// A null pointer, with `errno`.
+/// Sets `errno` and returns a null pointer.
 pub(super) fn refuse_pointer<T>(error: Errno) -> *mut T {
     sys::set_errno(error);
     std::ptr::null_mut()

@@ -1,5 +1,5 @@
-//! Signal actions and masks: the program sees what it has set, and the traps stay where they are.
-#![allow(unsafe_code, reason = "stands in front of the C library's functions of these names")]
+//! Signal actions and masks: the program sees what it has set, and this library's traps stay installed.
+#![allow(unsafe_code, reason = "replaces the C library's functions of these names")]
 
 use super::next::interpose;
 use super::polling::{never_writable, poll_by};
@@ -12,14 +12,14 @@ use telpher_interpose::signals::{self, Action, Change};
 
 /// Bytes of the kernel's signal set.
 const SET_BYTES: usize = 8;
-/// Answer of the old functions that failed.
+/// Result of the old functions on failure.
 const SIG_ERR: usize = usize::MAX;
-/// Answer of sigset(3) for a blocked signal, and its request to block one.
+/// Result of sigset(3) for a blocked signal, and its argument that blocks one.
 const SIG_HOLD: usize = 2;
-/// No time to wait.
+/// A zero timeout.
 static AT_ONCE: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// A negative errno of the interposer as an answer.
+/// Converts the interposer's errno to a result.
 fn answer(result: Result<(), i32>) -> c_int {
     sys::answer_int(result.map(|()| 0).map_err(Errno::from_raw_os_error))
 }
@@ -53,10 +53,10 @@ pub(crate) unsafe extern "C" fn __sigaction(
     unsafe { sigaction(signal, new, old) }
 }
 
-/// Sets a handler, with flags; the answer is the one before.
+/// Sets a handler, with flags; returns the former one.
 ///
 /// # Safety
-/// The handler takes a signal's number.
+/// The handler is a function that takes a signal's number.
 unsafe fn set_handler(signal: c_int, handler: usize, flags: c_int) -> usize {
     start();
     let bit = if flags & libc::SA_NODEFER == 0 { bit_of(signal) } else { 0 };
@@ -75,7 +75,7 @@ fn bit_of(signal: c_int) -> u64 {
     if (1..=64).contains(&signal) { 1 << (signal - 1) } else { 0 }
 }
 
-/// signal(2), as the C library has it: BSD's.
+/// signal(2), as in the C library: with BSD semantics.
 ///
 /// # Safety
 /// As signal(2).
@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn signal(number: c_int, handler: usize) -> usize {
     unsafe { set_handler(number, handler, libc::SA_RESTART) }
 }
 
-/// signal(2) by another name.
+/// signal(2) under another name.
 ///
 /// # Safety
 /// As signal(2).
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn bsd_signal(number: c_int, handler: usize) -> usi
     unsafe { signal(number, handler) }
 }
 
-/// signal(2) by another name.
+/// signal(2) under another name.
 ///
 /// # Safety
 /// As signal(2).
@@ -136,7 +136,7 @@ pub(crate) unsafe extern "C" fn sigset(number: c_int, handler: usize) -> usize {
     let held = signals::mask(None) & bit != 0;
     let before = if handler == SIG_HOLD {
         signals::mask(Some((Change::Block, bit)));
-        // SAFETY: asks only.
+        // SAFETY: only reads the action.
         unsafe { signals::action(number, None) }.map_or(SIG_ERR, |action| action.handler)
     } else {
         // SAFETY: forwarded.
@@ -174,7 +174,7 @@ fn change_one(number: c_int, change: Change) -> c_int {
 /// sigignore(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) extern "C" fn sigignore(number: c_int) -> c_int {
-    // SAFETY: to be ignored is no handler.
+    // SAFETY: SIG_IGN is not a function.
     if unsafe { set_handler(number, libc::SIG_IGN, 0) } == SIG_ERR { -1 } else { 0 }
 }
 
@@ -183,7 +183,7 @@ pub(crate) extern "C" fn sigignore(number: c_int) -> c_int {
 pub(crate) extern "C" fn siginterrupt(number: c_int, interrupts: c_int) -> c_int {
     start();
     let restart = u64::from(libc::SA_RESTART.cast_unsigned());
-    // SAFETY: asks only, then sets the handler that was there.
+    // SAFETY: reads the action, then sets the same handler.
     let changed = unsafe {
         signals::action(number, None).and_then(|action| {
             let flags = if interrupts == 0 { action.flags | restart } else { action.flags & !restart };
@@ -204,7 +204,7 @@ pub(crate) unsafe extern "C" fn sigprocmask(how: c_int, set: *const libc::sigset
     answer(unsafe { signals::sigprocmask(how, set, old) })
 }
 
-/// pthread_sigmask(3), which answers with the error itself.
+/// pthread_sigmask(3), which returns the error itself.
 ///
 /// # Safety
 /// As pthread_sigmask(3).
@@ -219,36 +219,36 @@ pub(crate) unsafe extern "C" fn pthread_sigmask(
     unsafe { signals::sigprocmask(how, set, old) }.err().unwrap_or(0)
 }
 
-/// sigblock(3), of the first 32 signals.
+/// sigblock(3), for the first 32 signals.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) extern "C" fn sigblock(mask: c_int) -> c_int {
     start();
     low_half(signals::mask(Some((Change::Block, mask.cast_unsigned().into()))))
 }
 
-/// sigsetmask(3), of the first 32 signals.
+/// sigsetmask(3), for the first 32 signals.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) extern "C" fn sigsetmask(mask: c_int) -> c_int {
     start();
     low_half(signals::mask(Some((Change::Set, mask.cast_unsigned().into()))))
 }
 
-/// siggetmask(3), of the first 32 signals.
+/// siggetmask(3), for the first 32 signals.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) extern "C" fn siggetmask() -> c_int {
     start();
     low_half(signals::mask(None))
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "the functions know 32 signals")]
+#[allow(clippy::cast_possible_truncation, reason = "the functions support 32 signals")]
 fn low_half(mask: u64) -> c_int {
     (mask as u32).cast_signed()
 }
 
-/// The set the kernel may be given for the program's, in a run; `None` where the program has none.
+/// The set to pass to the kernel for the program's set, within a run; `None` for a null pointer.
 ///
 /// # Safety
-/// The set is null or can be read.
+/// The set is null or readable.
 unsafe fn real_set(set: *const sigset_t) -> Option<sigset_t> {
     start();
     // SAFETY: the caller's set.
@@ -259,7 +259,7 @@ unsafe fn real_set(set: *const sigset_t) -> Option<sigset_t> {
     Some(real)
 }
 
-/// A copy, or the null pointer in place of none.
+/// A pointer to the copy, or null.
 fn pointer<T>(copy: Option<&T>) -> *const T {
     copy.map_or(std::ptr::null(), std::ptr::from_ref)
 }
@@ -282,7 +282,7 @@ pub(crate) unsafe extern "C" fn sigpending(set: *mut libc::sigset_t) -> c_int {
     sys::answer_int(asked.map(|_| 0))
 }
 
-// Those that wait are the C library's own, for a thread can be cancelled in them.
+// Functions that wait call the C library's, because a thread can be cancelled in them.
 interpose! {
     fn sigsuspend(set: *const sigset_t) -> c_int { |next| {
         let real = real_set(set);
@@ -297,7 +297,7 @@ interpose! {
     ) -> c_int { |next| {
         let real = real_set(set);
         let next = |timeout| next(entries, count, timeout, pointer(real.as_ref()), room);
-        // The C library ends a program whose array is too short, which must not be looked at before.
+        // The C library aborts a program whose array is too short; the array must not be read before.
         if (room / size_of::<pollfd>()) as u64 >= count {
             poll_by(entries, count, |waits| next(if waits { timeout } else { &raw const AT_ONCE }))
         } else {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_when_its_time_is_over() {
+    fn a_wait_ends_at_its_timeout() {
         let (at_once, none) = (&raw const AT_ONCE, std::ptr::null());
         // SAFETY: null pointers where they are allowed.
         unsafe {

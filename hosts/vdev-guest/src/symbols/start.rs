@@ -1,5 +1,6 @@
-//! What the dynamic linker calls when this library comes and when the program ends, and by what the library is known.
-#![allow(unsafe_code, reason = "places functions in the sections the dynamic linker calls; exports a name")]
+//! The functions that the dynamic linker calls when it loads this library and when the program ends, and the symbol
+//! that identifies the library.
+#![allow(unsafe_code, reason = "places functions in the sections that the dynamic linker calls; exports a name")]
 #![cfg(not(test))]
 
 use crate::symbols::process;
@@ -16,13 +17,13 @@ extern "C" fn begin() {
     crate::start::start();
 }
 
-/// The program is over: what it has submitted ends first, and its code is as it was.
+/// The program ends: waits for its descriptors, then restores its code.
 extern "C" fn end() {
     process::finish();
     telpher_interpose::sites::undo_all();
 }
 
-/// Tells a program that looks for it by dlsym(3) that instructions are emulated in this process: the environment, which announces
-/// them, reaches also programs that never load this.
+/// A program can find this symbol with dlsym(3) to learn that instructions are emulated in this process. The
+/// environment variable announces them too, but also reaches programs that never load this library.
 #[unsafe(export_name = "telpher_emulates")]
 static EMULATES: u8 = 1;

@@ -1,10 +1,10 @@
-//! Asking about files: status, access, links, and what a path really is.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+//! Status, access, links, and resolved paths.
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::next::interpose;
 use super::route::{Route, find, refuse, refuse_pointer, route};
 use crate::files::path::{LONGEST, Path};
-use crate::files::walk::What;
+use crate::files::walk::FileKind;
 use crate::files::{self, attribute, descriptor, status as look};
 use crate::node;
 use crate::run;
@@ -14,11 +14,11 @@ use rustix::fs::Stat;
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use telpher_vdev_wire::settings::View;
 
-/// Writes a status where the program wants it.
+/// Writes a status to the program's structure.
 ///
 /// # Safety
 /// `into` can be written.
-unsafe fn give(status: &Stat, into: *mut libc::stat) -> c_int {
+unsafe fn write_stat(status: &Stat, into: *mut libc::stat) -> c_int {
     // SAFETY: an all-zero structure is a valid value.
     let mut given: libc::stat = unsafe { std::mem::zeroed() };
     given.st_dev = status.st_dev;
@@ -39,30 +39,30 @@ unsafe fn give(status: &Stat, into: *mut libc::stat) -> c_int {
     0
 }
 
-/// True if the path is empty and the flags say that the descriptor itself is meant.
+/// True if the path is empty and the flags select the descriptor itself.
 unsafe fn is_descriptor_itself(path: *const c_char, flags: c_int) -> bool {
-    // SAFETY: a string or null, as the C library asks for; its first byte is there.
+    // SAFETY: a string or null, as the C library requires; a string has a first byte.
     flags & AT_EMPTY_PATH != 0 && (path.is_null() || unsafe { *path } == 0)
 }
 
-/// What the namespace's file system shows as a regular file, since it can serve no other, and is a queue's node: its device
-/// number, from the size that the file system gives a node (`1 << 31 | major << 20 | minor`).
+/// The device number of a queue's node in the namespace view, which FUSE can only serve as a regular file. The file
+/// system encodes the number in the node's size (`1 << 31 | major << 20 | minor`).
 fn node_number(mode: u32, size: u64, device: u64) -> Option<u64> {
     if size >> 31 != 1 || mode & libc::S_IFMT != libc::S_IFREG || run::view() != Some(View::Namespace) {
         return None;
     }
-    // The file system's own files only; its directory of nodes is always there.
+    // Only for files of our file system; its directory of nodes always exists.
     let ours = rustix::fs::stat(c"/dev/dsa").ok()?.st_dev;
     let (major, minor) = (size >> 20 & 0x7ff, size & 0xf_ffff);
     let (major, minor) = (u32::try_from(major).ok()?, u32::try_from(minor).ok()?);
     (ours == device).then(|| rustix::fs::makedev(major, minor))
 }
 
-/// Tells of a node as the driver's: a character device.
+/// Presents a node of the namespace view as a character device.
 ///
 /// # Safety
-/// `into` holds what the C library has just written, if `result` is 0.
-unsafe fn told(result: c_int, into: *mut libc::stat) -> c_int {
+/// If `result` is 0, the C library has just written `into`.
+unsafe fn as_node(result: c_int, into: *mut libc::stat) -> c_int {
     if result == 0 {
         // SAFETY: the caller's promise.
         let status = unsafe { &mut *into };
@@ -74,11 +74,11 @@ unsafe fn told(result: c_int, into: *mut libc::stat) -> c_int {
     result
 }
 
-/// The same in statx's form.
+/// The same for statx.
 ///
 /// # Safety
-/// As for [`told`].
-unsafe fn told_extended(result: c_int, into: *mut libc::statx) -> c_int {
+/// As for [`as_node`].
+unsafe fn as_node_extended(result: c_int, into: *mut libc::statx) -> c_int {
     if result == 0 {
         // SAFETY: the caller's promise.
         let status = unsafe { &mut *into };
@@ -92,7 +92,7 @@ unsafe fn told_extended(result: c_int, into: *mut libc::statx) -> c_int {
     result
 }
 
-/// stat and its kin.
+/// stat and its variants.
 unsafe fn status_at(
     directory: c_int,
     path: *const c_char,
@@ -100,20 +100,20 @@ unsafe fn status_at(
     flags: c_int,
     next: impl FnOnce(c_int, *const c_char) -> c_int,
 ) -> c_int {
-    // SAFETY: the arguments are as the C library asks for.
+    // SAFETY: the arguments are as the C library requires.
     unsafe {
         if is_descriptor_itself(path, flags) && directory != AT_FDCWD {
             return match files::status_of(directory) {
-                Some(status) => give(&status, into),
-                None => told(next(directory, path), into),
+                Some(status) => write_stat(&status, into),
+                None => as_node(next(directory, path), into),
             };
         }
         let path_given = if is_descriptor_itself(path, flags) { c".".as_ptr() } else { path };
         match route(directory, path_given, flags & AT_SYMLINK_NOFOLLOW == 0) {
-            Route::On => told(next(directory, path), into),
-            Route::At(path) => next(AT_FDCWD, path.as_c_str().as_ptr()),
+            Route::Unchanged => as_node(next(directory, path), into),
+            Route::Resolved(path) => next(AT_FDCWD, path.as_c_str().as_ptr()),
             Route::Refused(error) => refuse(error),
-            Route::Ours(found) => files::status(&found).map_or_else(refuse, |status| give(&status, into)),
+            Route::Ours(found) => files::status(&found).map_or_else(refuse, |status| write_stat(&status, into)),
         }
     }
 }
@@ -121,21 +121,21 @@ unsafe fn status_at(
 unsafe fn status_of(fd: c_int, into: *mut libc::stat, next: impl FnOnce() -> c_int) -> c_int {
     match files::status_of(fd) {
         // SAFETY: as the C library asks for.
-        Some(status) => unsafe { give(&status, into) },
+        Some(status) => unsafe { write_stat(&status, into) },
         // SAFETY: as the C library asks for.
-        None => unsafe { told(next(), into) },
+        None => unsafe { as_node(next(), into) },
     }
 }
 
 /// Writes a status in statx's form.
-unsafe fn give_extended(status: &Stat, into: *mut libc::statx) -> c_int {
+unsafe fn write_statx(status: &Stat, into: *mut libc::statx) -> c_int {
     // SAFETY: an all-zero structure is a valid value.
     let mut given: libc::statx = unsafe { std::mem::zeroed() };
     let time = |seconds: i64, nanoseconds: u64| {
         // SAFETY: an all-zero structure is a valid value.
         let mut time: libc::statx_timestamp = unsafe { std::mem::zeroed() };
         time.tv_sec = seconds;
-        // Cannot lose bits: below a thousand million.
+        // Cannot lose bits: less than a thousand million.
         time.tv_nsec = u32::try_from(nanoseconds).unwrap_or(0);
         time
     };
@@ -144,7 +144,7 @@ unsafe fn give_extended(status: &Stat, into: *mut libc::statx) -> c_int {
     given.stx_nlink = u32::try_from(status.st_nlink).unwrap_or(u32::MAX);
     given.stx_uid = status.st_uid;
     given.stx_gid = status.st_gid;
-    // Cannot lose bits: kind and permissions are sixteen.
+    // Cannot lose bits: type and permissions have 16 bits.
     given.stx_mode = u16::try_from(status.st_mode & 0xffff).unwrap_or(0);
     given.stx_ino = status.st_ino;
     given.stx_size = status.st_size.cast_unsigned();
@@ -160,7 +160,7 @@ unsafe fn give_extended(status: &Stat, into: *mut libc::statx) -> c_int {
     0
 }
 
-/// access and its kin.
+/// access and its variants.
 unsafe fn access_at(
     directory: c_int,
     path: *const c_char,
@@ -170,8 +170,8 @@ unsafe fn access_at(
 ) -> c_int {
     // SAFETY: the arguments are as the C library asks for.
     match unsafe { route(directory, path, flags & AT_SYMLINK_NOFOLLOW == 0) } {
-        Route::On => next(directory, path),
-        Route::At(path) => next(AT_FDCWD, path.as_c_str().as_ptr()),
+        Route::Unchanged => next(directory, path),
+        Route::Resolved(path) => next(AT_FDCWD, path.as_c_str().as_ptr()),
         Route::Refused(error) => refuse(error),
         Route::Ours(_) if mode & !(libc::R_OK | libc::W_OK | libc::X_OK) != 0 => refuse(Errno::INVAL),
         Route::Ours(found) => match found.status {
@@ -182,56 +182,56 @@ unsafe fn access_at(
     }
 }
 
-/// readlink and its kin. `next` reads the link at a path into a buffer.
+/// readlink and its variants. `next` reads the link at a path into a buffer.
 unsafe fn link_at(
     directory: c_int,
     path: *const c_char,
     into: *mut c_char,
-    room: size_t,
+    size: size_t,
     next: impl Fn(c_int, *const c_char, *mut c_char, size_t) -> ssize_t,
 ) -> ssize_t {
     // SAFETY: the arguments are as the C library asks for.
     let found = match unsafe { route(directory, path, false) } {
-        Route::On => return known(into, room, |into, room| next(directory, path, into, room)),
-        Route::At(path) => {
-            return known(into, room, |into, room| next(AT_FDCWD, path.as_c_str().as_ptr(), into, room));
+        Route::Unchanged => return hide_run_files(into, size, |into, size| next(directory, path, into, size)),
+        Route::Resolved(path) => {
+            return hide_run_files(into, size, |into, size| next(AT_FDCWD, path.as_c_str().as_ptr(), into, size));
         }
         Route::Refused(error) => return answer(Err(error)),
         Route::Ours(found) => found,
     };
     let text = &mut [0; LONGEST];
-    let answered = match (found.what, files::tree()) {
-        (What::Missing, _) | (_, None) => Err(Errno::NOENT),
-        (What::Link, Some(_)) if room == 0 => Err(Errno::INVAL),
-        (What::Link, Some(tree)) => tree.link(&found.path, text),
+    let answered = match (found.kind, files::tree()) {
+        (FileKind::Missing, _) | (_, None) => Err(Errno::NOENT),
+        (FileKind::Link, Some(_)) if size == 0 => Err(Errno::INVAL),
+        (FileKind::Link, Some(tree)) => tree.link(&found.path, text),
         _ => Err(Errno::INVAL),
     };
-    // SAFETY: the program says that there is this much room.
-    answer(answered.map(|text| unsafe { put(text, into, room) }))
+    // SAFETY: the program passes the size of its buffer.
+    answer(answered.map(|text| unsafe { put(text, into, size) }))
 }
 
-/// Copies as much of a text as there is room for; no zero behind it.
+/// Copies as much of a text as fits, without a final zero.
 ///
 /// # Safety
-/// `into` has this much room.
-unsafe fn put(text: &[u8], into: *mut c_char, room: size_t) -> usize {
-    let len = text.len().min(room);
-    // SAFETY: not more than there is room for, by the caller's promise.
+/// `into` has this size.
+unsafe fn put(text: &[u8], into: *mut c_char, size: size_t) -> usize {
+    let len = text.len().min(size);
+    // SAFETY: not more than the size, which the caller promises.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), into.cast(), len) };
     len
 }
 
-/// Takes out of a link's text what the program shall not see: the run directory (`/proc/self/cwd`), and the memory file behind an
-/// open attribute (`/proc/self/fd/3`).
-fn known(into: *mut c_char, room: size_t, read: impl Fn(*mut c_char, size_t) -> ssize_t) -> ssize_t {
-    let len = read(into, room);
+/// Replaces paths that the program must not see in a link's text: the run directory (`/proc/self/cwd`), and the memory
+/// file of an open attribute (`/proc/self/fd/3`).
+fn hide_run_files(into: *mut c_char, size: size_t, read: impl Fn(*mut c_char, size_t) -> ssize_t) -> ssize_t {
+    let len = read(into, size);
     let Ok(filled) = usize::try_from(len) else { return len };
-    // SAFETY: the C library has written this much.
+    // SAFETY: the C library has written this many bytes.
     let seen = unsafe { std::slice::from_raw_parts(into.cast_const().cast::<u8>(), filled) };
-    if !files::are_shown() || !may_be_hidden(seen) {
+    if !files::are_served() || !may_be_hidden(seen) {
         return len;
     }
-    // The whole of it, if the program's room was too small for this, though not for what it shall see.
+    // Read the whole text: the program's buffer may be too small for it, but large enough for the replacement.
     let mut text = [0; LONGEST];
     let Ok(whole) = usize::try_from(read(text.as_mut_ptr().cast(), text.len())) else { return len };
     let text = &text[..whole];
@@ -240,57 +240,57 @@ fn known(into: *mut c_char, room: size_t, read: impl Fn(*mut c_char, size_t) -> 
         None => files::tree().and_then(|tree| tree.path_of(text)).and_then(|path| Path::new(path).ok()),
     };
     match path {
-        // SAFETY: the program says that there is this much room.
-        Some(path) => unsafe { put(path.as_bytes(), into, room) }.cast_signed(),
+        // SAFETY: the program passes the size of its buffer.
+        Some(path) => unsafe { put(path.as_bytes(), into, size) }.cast_signed(),
         None => len,
     }
 }
 
-/// True for a text, perhaps cut off, that may name something of the run's own.
+/// True for a text, perhaps truncated, that may name a file of the run itself.
 fn may_be_hidden(seen: &[u8]) -> bool {
     let own = crate::run::directory();
     let len = seen.len().min(own.len());
     seen.starts_with(b"/memfd:") || len > 1 && seen[..len] == own[..len]
 }
 
-/// The text of a link of this process's descriptor that is a node.
+/// The path of the node that a link to this process's descriptor stands for.
 unsafe fn node_link(path: *const c_char) -> Option<Path> {
     if path.is_null() {
         return None;
     }
-    // SAFETY: not null, so a string, as the C library asks for.
+    // SAFETY: not null, so a string, as the C library requires.
     let text = unsafe { CStr::from_ptr(path) }.to_bytes();
     let fd = [&b"/proc/self/fd/"[..], b"/dev/fd/"].iter().find_map(|folder| text.strip_prefix(*folder))?;
     let fd = std::str::from_utf8(fd).ok()?.parse().ok()?;
     if node::is_node(fd) { files::path_of_descriptor(fd) } else { None }
 }
 
-/// realpath and its kin: the path, in the program's buffer or in one of its own malloc.
+/// realpath and its variants: the path, in the program's buffer or in one from its malloc.
 unsafe fn real_path(path: *const c_char, into: *mut c_char, next: impl FnOnce() -> *mut c_char) -> *mut c_char {
-    // SAFETY: the arguments are as the C library asks for.
+    // SAFETY: the arguments are as the C library requires.
     let found = match unsafe { find(AT_FDCWD, path, true) } {
         None => return next(),
         Some(Err(error)) => return refuse_pointer(error),
         Some(Ok(found)) => found,
     };
-    match found.what {
-        What::Missing => refuse_pointer(Errno::NOENT),
-        What::Beyond => next(),
-        // SAFETY: null or PATH_MAX bytes, as the C library asks for.
+    match found.kind {
+        FileKind::Missing => refuse_pointer(Errno::NOENT),
+        FileKind::Beyond => next(),
+        // SAFETY: null or PATH_MAX bytes, as the C library requires.
         _ => unsafe { give_path(&found.path, into, libc::PATH_MAX.unsigned_abs() as usize) },
     }
 }
 
-/// Gives a path in the program's buffer, or in one of its own malloc if there is none.
+/// Writes a path to the program's buffer, or to one from its malloc if there is none.
 ///
 /// # Safety
-/// `into` is null or has this much room.
-unsafe fn give_path(path: &Path, into: *mut c_char, room: usize) -> *mut c_char {
+/// `into` is null or has this size.
+unsafe fn give_path(path: &Path, into: *mut c_char, size: usize) -> *mut c_char {
     let text = path.as_c_str().to_bytes_with_nul();
-    if !into.is_null() && room < text.len() {
+    if !into.is_null() && size < text.len() {
         return refuse_pointer(Errno::RANGE);
     }
-    // SAFETY: malloc may be called wherever these functions may; what it answers has as many bytes as asked for.
+    // SAFETY: malloc may be called wherever these functions may be called; its result has the requested size.
     unsafe {
         let into = if into.is_null() { libc::malloc(text.len()).cast() } else { into };
         if !into.is_null() {
@@ -300,19 +300,19 @@ unsafe fn give_path(path: &Path, into: *mut c_char, room: usize) -> *mut c_char 
     }
 }
 
-/// getcwd and its kin.
-unsafe fn working_directory(into: *mut c_char, room: usize, next: impl FnOnce() -> *mut c_char) -> *mut c_char {
+/// getcwd and its variants.
+unsafe fn working_directory(into: *mut c_char, size: usize, next: impl FnOnce() -> *mut c_char) -> *mut c_char {
     if !files::is_near() {
         return next();
     }
     let mut text = [0; LONGEST];
-    let place = descriptor::working_directory(&mut text).ok();
-    let path = files::tree().zip(place).and_then(|(tree, place)| tree.path_of(place)).map(Path::new);
+    let location = descriptor::working_directory(&mut text).ok();
+    let path = files::tree().zip(location).and_then(|(tree, location)| tree.path_of(location)).map(Path::new);
     match path.and_then(Result::ok) {
         None => next(),
-        Some(_) if !into.is_null() && room == 0 => refuse_pointer(Errno::INVAL),
-        // SAFETY: as the C library asks for; a size without a buffer is a wish for that much of malloc's.
-        Some(path) => unsafe { give_path(&path, into, room) },
+        Some(_) if !into.is_null() && size == 0 => refuse_pointer(Errno::INVAL),
+        // SAFETY: as the C library requires; a size without a buffer requests that much from malloc.
+        Some(path) => unsafe { give_path(&path, into, size) },
     }
 }
 
@@ -337,7 +337,7 @@ interpose! {
     fn fstatat64(directory: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int) -> c_int { |next|
         status_at(directory, path, into, flags, |directory, path| next(directory, path, into, flags))
     }
-    // What programs built against a C library before 2.33 call.
+    // Called by programs built against a C library before 2.33.
     fn __xstat(_version: c_int, path: *const c_char, into: *mut libc::stat) -> c_int { |_next| stat(path, into) }
     fn __xstat64(_version: c_int, path: *const c_char, into: *mut libc::stat) -> c_int { |_next| stat(path, into) }
     fn __lxstat(_version: c_int, path: *const c_char, into: *mut libc::stat) -> c_int { |_next| lstat(path, into) }
@@ -353,16 +353,16 @@ interpose! {
     fn statx(directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut libc::statx) -> c_int { |next| {
         if is_descriptor_itself(path, flags) && directory != AT_FDCWD {
             return match files::status_of(directory) {
-                Some(status) => give_extended(&status, into),
-                None => told_extended(next(directory, path, flags, mask, into), into),
+                Some(status) => write_statx(&status, into),
+                None => as_node_extended(next(directory, path, flags, mask, into), into),
             };
         }
         let path_given = if is_descriptor_itself(path, flags) { c".".as_ptr() } else { path };
         match route(directory, path_given, flags & AT_SYMLINK_NOFOLLOW == 0) {
-            Route::On => told_extended(next(directory, path, flags, mask, into), into),
-            Route::At(path) => next(AT_FDCWD, path.as_c_str().as_ptr(), flags, mask, into),
+            Route::Unchanged => as_node_extended(next(directory, path, flags, mask, into), into),
+            Route::Resolved(path) => next(AT_FDCWD, path.as_c_str().as_ptr(), flags, mask, into),
             Route::Refused(error) => refuse(error),
-            Route::Ours(found) => files::status(&found).map_or_else(refuse, |status| give_extended(&status, into)),
+            Route::Ours(found) => files::status(&found).map_or_else(refuse, |status| write_statx(&status, into)),
         }
     } }
     fn access(path: *const c_char, mode: c_int) -> c_int { |next|
@@ -377,35 +377,35 @@ interpose! {
     fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int { |next|
         access_at(directory, path, mode, flags, |directory, path| next(directory, path, mode, flags))
     }
-    fn readlink(path: *const c_char, into: *mut c_char, room: size_t) -> ssize_t { |next|
+    fn readlink(path: *const c_char, into: *mut c_char, size: size_t) -> ssize_t { |next|
         match node_link(path) {
-            Some(node) => put(node.as_bytes(), into, room).cast_signed(),
-            None => link_at(AT_FDCWD, path, into, room, |_, path, into, room| next(path, into, room)),
+            Some(node) => put(node.as_bytes(), into, size).cast_signed(),
+            None => link_at(AT_FDCWD, path, into, size, |_, path, into, size| next(path, into, size)),
         }
     }
-    fn __readlink_chk(path: *const c_char, into: *mut c_char, room: size_t, all: size_t) -> ssize_t { |next|
-        if room > all { next(path, into, room, all) } else { readlink(path, into, room) }
+    fn __readlink_chk(path: *const c_char, into: *mut c_char, size: size_t, all: size_t) -> ssize_t { |next|
+        if size > all { next(path, into, size, all) } else { readlink(path, into, size) }
     }
-    fn readlinkat(directory: c_int, path: *const c_char, into: *mut c_char, room: size_t) -> ssize_t { |next|
-        link_at(directory, path, into, room, |directory, path, into, room| next(directory, path, into, room))
+    fn readlinkat(directory: c_int, path: *const c_char, into: *mut c_char, size: size_t) -> ssize_t { |next|
+        link_at(directory, path, into, size, |directory, path, into, size| next(directory, path, into, size))
     }
-    fn __readlinkat_chk(directory: c_int, path: *const c_char, into: *mut c_char, room: size_t, all: size_t) -> ssize_t { |next|
-        if room > all { next(directory, path, into, room, all) } else { readlinkat(directory, path, into, room) }
+    fn __readlinkat_chk(directory: c_int, path: *const c_char, into: *mut c_char, size: size_t, all: size_t) -> ssize_t { |next|
+        if size > all { next(directory, path, into, size, all) } else { readlinkat(directory, path, into, size) }
     }
     fn realpath(path: *const c_char, into: *mut c_char) -> *mut c_char { |next|
         real_path(path, into, || next(path, into))
     }
-    fn __realpath_chk(path: *const c_char, into: *mut c_char, room: size_t) -> *mut c_char { |next|
-        real_path(path, into, || next(path, into, room))
+    fn __realpath_chk(path: *const c_char, into: *mut c_char, size: size_t) -> *mut c_char { |next|
+        real_path(path, into, || next(path, into, size))
     }
     fn canonicalize_file_name(path: *const c_char) -> *mut c_char { |next|
         real_path(path, std::ptr::null_mut(), || next(path))
     }
-    fn getcwd(into: *mut c_char, room: size_t) -> *mut c_char { |next|
-        working_directory(into, room, || next(into, room))
+    fn getcwd(into: *mut c_char, size: size_t) -> *mut c_char { |next|
+        working_directory(into, size, || next(into, size))
     }
-    fn __getcwd_chk(into: *mut c_char, room: size_t, all: size_t) -> *mut c_char { |next|
-        if room > all { next(into, room, all) } else { working_directory(into, room, || next(into, room, all)) }
+    fn __getcwd_chk(into: *mut c_char, size: size_t, all: size_t) -> *mut c_char { |next|
+        if size > all { next(into, size, all) } else { working_directory(into, size, || next(into, size, all)) }
     }
     fn getwd(into: *mut c_char) -> *mut c_char { |next|
         working_directory(into, libc::PATH_MAX.unsigned_abs() as usize, || next(into))
@@ -431,27 +431,27 @@ interpose! {
     }
     fn pathconf(path: *const c_char, name: c_int) -> c_long { |next|
         match route(AT_FDCWD, path, true) {
-            Route::On => next(path, name),
-            Route::At(path) => next(path.as_c_str().as_ptr(), name),
+            Route::Unchanged => next(path, name),
+            Route::Resolved(path) => next(path.as_c_str().as_ptr(), name),
             Route::Refused(error) => refuse(error).into(),
             Route::Ours(found) => next(look::mount_of(&found.path).as_ptr(), name),
         }
     }
 }
 
-/// statfs and its kin: of the mount that we appear in.
+/// statfs and its variants: the mount that our path appears in.
 unsafe fn mount_at(path: *const c_char, next: impl FnOnce(*const c_char) -> c_int) -> c_int {
-    // SAFETY: a string or null, as the C library asks for.
+    // SAFETY: a string or null, as the C library requires.
     match unsafe { route(AT_FDCWD, path, true) } {
-        Route::On => next(path),
-        Route::At(path) => next(path.as_c_str().as_ptr()),
+        Route::Unchanged => next(path),
+        Route::Resolved(path) => next(path.as_c_str().as_ptr()),
         Route::Refused(error) => refuse(error),
         Route::Ours(found) if found.status.is_none() => refuse(Errno::NOENT),
         Route::Ours(found) => next(look::mount_of(&found.path).as_ptr()),
     }
 }
 
-/// The mount that a descriptor of ours appears in.
+/// The mount that our descriptor appears in.
 fn mount_of(fd: c_int) -> Option<&'static CStr> {
     let _kept = sys::KeptErrno::new();
     files::status_of(fd)?;

@@ -1,9 +1,9 @@
-//! Buffered files. The C library writes them out by a call of its own, which nobody can stand in front of; so a `FILE` over an
-//! attribute or a node is one whose reading and writing are ours (fopencookie).
+//! Buffered files. The C library flushes them with an internal call that cannot be interposed. So a `FILE` over an
+//! attribute or a node is one with our own read and write functions (fopencookie).
 //!
-//! Standard output and error are such files for as long as their descriptors are ours (`echo 1 > attribute`): the variables
-//! `stdout` and `stderr` point to ours meanwhile, and back to the C library's afterwards.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+//! Standard output and error are such files while their descriptors are ours (`echo 1 > attribute`): the variables
+//! `stdout` and `stderr` point to our files meanwhile, and are restored afterwards.
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::descriptors;
 use super::next::interpose;
@@ -16,10 +16,10 @@ use libc::{AT_FDCWD, FILE, off_t, ssize_t};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-/// Where a FILE of the C library on x86-64 keeps its descriptor. Source: glibc bits/types/struct_FILE.h, `_fileno`.
+/// Offset of the descriptor in the C library's FILE on x86-64. Source: glibc bits/types/struct_FILE.h, `_fileno`.
 const DESCRIPTOR_AT: usize = 112;
 
-/// How a FILE of ours reads and writes.
+/// The I/O functions of our FILE.
 #[repr(C)]
 struct Functions {
     read: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> ssize_t,
@@ -34,22 +34,22 @@ unsafe extern "C" {
     static mut stderr: *mut FILE;
 }
 
-/// A FILE's cookie is its descriptor.
+/// The descriptor in a FILE's cookie.
 fn descriptor_of(cookie: *mut c_void) -> c_int {
     c_int::try_from(cookie.addr()).unwrap_or(-1)
 }
 
 unsafe extern "C" fn read_cookie(cookie: *mut c_void, into: *mut c_char, len: usize) -> ssize_t {
-    // SAFETY: the C library gives a buffer with this much room.
+    // SAFETY: the C library passes a buffer of this size.
     unsafe { descriptors::read(descriptor_of(cookie), into.cast(), len) }
 }
 
-/// All of it, unless there is an error: then as much as was taken before.
+/// Writes everything, or up to the first error; then returns the bytes accepted before it.
 unsafe extern "C" fn write_cookie(cookie: *mut c_void, from: *const c_char, len: usize) -> ssize_t {
     let fd = descriptor_of(cookie);
     let mut written = 0;
     while written < len {
-        // SAFETY: the C library gives a buffer of this length.
+        // SAFETY: the C library passes a buffer of this length.
         let rest = unsafe { from.add(written) };
         let answered = descriptors::write_ours(fd, rest.cast(), len - written, None)
             .unwrap_or_else(|| descriptor::write(fd, rest.cast(), len - written));
@@ -66,7 +66,7 @@ unsafe extern "C" fn write_cookie(cookie: *mut c_void, from: *const c_char, len:
 }
 
 unsafe extern "C" fn seek_cookie(cookie: *mut c_void, offset: *mut off_t, whence: c_int) -> c_int {
-    // SAFETY: the C library gives a place that holds an offset and takes one.
+    // SAFETY: the C library passes a variable that holds an offset and receives one.
     unsafe {
         match descriptor::seek(descriptor_of(cookie), offset.read(), whence) {
             Ok(position) => {
@@ -83,7 +83,7 @@ unsafe extern "C" fn close_cookie(cookie: *mut c_void) -> c_int {
     unsafe { descriptors::close(descriptor_of(cookie)) }
 }
 
-/// Closing standard output or error themselves: the variable goes back first.
+/// Closes our standard output or error: restores the variable first.
 unsafe extern "C" fn close_standard(cookie: *mut c_void) -> c_int {
     if let Some(standard) = Standard::of(descriptor_of(cookie)) {
         standard.restore();
@@ -93,15 +93,16 @@ unsafe extern "C" fn close_standard(cookie: *mut c_void) -> c_int {
     unsafe { close_cookie(cookie) }
 }
 
-/// A FILE over a descriptor of ours.
+/// Creates a FILE over a descriptor of ours.
 ///
 /// # Safety
 /// `mode` is a string.
 unsafe fn over(fd: c_int, mode: *const c_char, close: unsafe extern "C" fn(*mut c_void) -> c_int) -> *mut FILE {
     let functions = Functions { read: read_cookie, write: write_cookie, seek: seek_cookie, close };
     let cookie = ptr::without_provenance_mut(usize::try_from(fd).unwrap_or_default());
-    // SAFETY: the mode is a string; the functions are as asked for. The FILE that was made is nobody else's yet, and has its
-    // descriptor where told, which the C library sets to a number below zero for such files and looks at in fileno() alone.
+    // SAFETY: the mode is a string; the functions have the required types. No other code has the new FILE yet. Its
+    // descriptor is at the offset above; the C library sets it to a negative number for such files and reads it only in
+    // fileno().
     unsafe {
         let file = fopencookie(cookie, mode, functions);
         if !file.is_null() {
@@ -111,18 +112,18 @@ unsafe fn over(fd: c_int, mode: *const c_char, close: unsafe extern "C" fn(*mut 
     }
 }
 
-/// True for a descriptor whose FILE must be ours.
+/// True for a descriptor that needs our FILE.
 fn is_ours(fd: c_int) -> bool {
     descriptors::is_node(fd) || files::attribute_of(fd).is_some()
 }
 
 /// Standard output or error.
 struct Standard {
-    /// Where the C library's variable is.
+    /// Returns the C library's variable.
     variable: fn() -> *mut *mut FILE,
-    /// Our FILE, once there is one.
+    /// Our FILE, once it exists.
     ours: AtomicPtr<FILE>,
-    /// What the variable held before.
+    /// The former value of the variable.
     theirs: AtomicPtr<FILE>,
 }
 
@@ -143,8 +144,8 @@ impl Standard {
     }
 
     fn current(&self) -> *mut FILE {
-        // SAFETY: the C library's variable; a program that writes to it while another thread redirects the descriptor has the
-        // race already.
+        // SAFETY: the C library's variable; a program that writes it while another thread redirects the descriptor has
+        // that race without us too.
         unsafe { (self.variable)().read() }
     }
 
@@ -155,7 +156,7 @@ impl Standard {
 
     /// Makes the variable point to our FILE.
     fn replace(&self, fd: c_int) {
-        // Relaxed, here and below: whoever redirects standard output is alone with it.
+        // Relaxed, here and below: a program does not redirect standard output in two threads at once.
         let mut ours = self.ours.load(Ordering::Relaxed);
         if ours.is_null() {
             // SAFETY: the mode is a string.
@@ -164,7 +165,7 @@ impl Standard {
                 return;
             }
             if fd == libc::STDERR_FILENO {
-                // SAFETY: a FILE that nothing was written to yet.
+                // SAFETY: a FILE to which nothing was written yet.
                 unsafe { libc::setvbuf(ours, ptr::null_mut(), libc::_IONBF, 0) };
             }
             self.ours.store(ours, Ordering::Relaxed);
@@ -175,7 +176,7 @@ impl Standard {
         }
     }
 
-    /// Makes it point to what it did before.
+    /// Restores the variable's former value.
     fn restore(&self) {
         let ours = self.ours.load(Ordering::Relaxed);
         if !ours.is_null() && self.current() == ours {
@@ -184,7 +185,7 @@ impl Standard {
     }
 }
 
-/// After a descriptor may have become, or ceased to be, standard output or error.
+/// Updates `stdout` or `stderr` after a descriptor may have changed.
 #[inline]
 pub(super) fn settle(fd: c_int) {
     if let Some(standard) = Standard::of(fd) {
@@ -202,7 +203,7 @@ fn settle_standard(standard: &Standard, fd: c_int) {
     if ours { standard.replace(fd) } else { standard.restore() }
 }
 
-/// At the start: what was inherited.
+/// Handles inherited descriptors at the start.
 pub(crate) fn start() {
     settle(libc::STDOUT_FILENO);
     settle(libc::STDERR_FILENO);
@@ -227,13 +228,13 @@ fn flags_of(mode: &[u8]) -> Option<c_int> {
     Some(flags)
 }
 
-/// fopen and its kin.
+/// fopen and its variants.
 unsafe fn open_by(
     path: *const c_char,
     mode: *const c_char,
     next: impl FnOnce(*const c_char) -> *mut FILE,
 ) -> *mut FILE {
-    // SAFETY: the arguments are as the C library asks for.
+    // SAFETY: the arguments are as the C library requires.
     unsafe {
         let found = match find(AT_FDCWD, path, true) {
             None => return next(path),
@@ -256,15 +257,15 @@ unsafe fn open_by(
     }
 }
 
-/// freopen and its kin. A FILE of ours is another one than the program gave: it learns so by the answer, and from `stdout` and
-/// `stderr` themselves.
+/// freopen and its variants. Our FILE is not the one that the program passed: the program gets it as the result, and
+/// from `stdout` and `stderr`.
 unsafe fn reopen_by(
     path: *const c_char,
     mode: *const c_char,
     file: *mut FILE,
     next: impl FnOnce() -> *mut FILE,
 ) -> *mut FILE {
-    // SAFETY: the arguments are as the C library asks for.
+    // SAFETY: the arguments are as the C library requires.
     unsafe {
         match find(AT_FDCWD, path, true) {
             Some(Ok(found)) if found.is_ours() => {}
@@ -273,7 +274,7 @@ unsafe fn reopen_by(
         let fd = libc::fileno(file);
         libc::fclose(file);
         let opened = fopen(path, mode);
-        // The number that fclose has freed is the lowest, unless the program has closed lower ones.
+        // The number that fclose has freed is the lowest free one, unless the program has closed lower ones.
         if !opened.is_null()
             && libc::fileno(opened) == fd
             && let Some(standard) = Standard::of(fd)

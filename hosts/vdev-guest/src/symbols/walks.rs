@@ -1,5 +1,6 @@
-//! ftw and nftw: the C library's own go by calls of its own, so what leads to us is walked here, by the functions beside.
-#![allow(unsafe_code, reason = "stands in front of functions of the C library")]
+//! ftw and nftw: the C library's versions use internal calls, so trees that lead to our files are walked here, with the
+//! interposed functions.
+#![allow(unsafe_code, reason = "replaces functions of the C library")]
 
 use super::directories::{self, closedir, opendir, readdir64};
 use super::next::interpose;
@@ -18,7 +19,7 @@ const FTW_CHDIR: c_int = 4;
 const FTW_DEPTH: c_int = 8;
 const FTW_ACTIONRETVAL: c_int = 16;
 
-/// What an entry is, as the program's function hears it.
+/// The type of an entry, as passed to the program's function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 enum Kind {
@@ -32,7 +33,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// ftw knows fewer. Source: glibc io/ftw.c, ftw_arr.
+    /// ftw has fewer types. Source: glibc io/ftw.c, ftw_arr.
     fn for_ftw(self) -> c_int {
         match self {
             Kind::Link => Kind::File as c_int,
@@ -43,37 +44,37 @@ impl Kind {
     }
 }
 
-/// What the program's function wants, if it was told that it may say so.
+/// Results of the program's function that are used with FTW_ACTIONRETVAL.
 const SKIP_SUBTREE: c_int = 2;
 const SKIP_SIBLINGS: c_int = 3;
 
-/// Where in the walk an entry is.
+/// The position of an entry in the walk.
 #[repr(C)]
 pub(super) struct Position {
-    /// Where its name begins in the path.
+    /// Offset of its name in the path.
     base: c_int,
-    /// How deep it lies.
+    /// Its depth.
     level: c_int,
 }
 
-/// What ftw calls.
+/// ftw's callback.
 type Visit = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int) -> c_int;
-/// What nftw calls.
+/// nftw's callback.
 type VisitAt = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int, *mut Position) -> c_int;
 
-/// A walk under way.
+/// A walk in progress.
 struct Walk<'a> {
     flags: c_int,
     visit: &'a dyn Fn(&CStr, &libc::stat, Kind, Position) -> c_int,
-    /// Where the program was, if it is to be taken along.
+    /// The program's working directory, if the walk changes it.
     home: Option<c_int>,
-    /// The file system not to leave.
+    /// The file system that the walk must not leave.
     device: Option<u64>,
-    /// Directories that were entered, so that links lead nowhere twice.
+    /// Directories that were entered, so that links do not lead to the same one twice.
     entered: BTreeSet<(u64, u64)>,
 }
 
-/// A walk that ends before its end: by the program's function, or by an error.
+/// Ends a walk early: by the program's function, or by an error.
 enum Stop {
     Answer(c_int),
     Error(Errno),
@@ -84,7 +85,7 @@ impl Walk<'_> {
         let text = CString::new(path.clone()).map_err(|_| Stop::Error(Errno::INVAL))?;
         let (status, kind) = self.look(&text)?;
         if level == 0 && kind == Kind::Unknown {
-            // Nothing to tell the program's function about.
+            // There is no entry to pass to the program's function.
             return Err(Stop::Error(Errno::from_raw_os_error(sys::errno())));
         }
         if self.flags & FTW_MOUNT != 0
@@ -94,17 +95,17 @@ impl Walk<'_> {
             return Ok(0);
         }
         if kind != Kind::Directory {
-            return self.tell(&text, &status, kind, base, level);
+            return self.visit_entry(&text, &status, kind, base, level);
         }
         if self.flags & FTW_PHYS == 0 && !self.entered.insert((status.st_dev, status.st_ino)) {
             return Ok(0);
         }
-        let Some(names) = names(&text)? else { return self.tell(&text, &status, Kind::Unreadable, base, level) };
+        let Some(names) = names(&text)? else { return self.visit_entry(&text, &status, Kind::Unreadable, base, level) };
         let before = self.flags & FTW_DEPTH == 0;
         if before {
-            let wanted = self.tell(&text, &status, Kind::Directory, base, level)?;
-            if wanted != 0 {
-                return Ok(if wanted == SKIP_SUBTREE { 0 } else { wanted });
+            let action = self.visit_entry(&text, &status, Kind::Directory, base, level)?;
+            if action != 0 {
+                return Ok(if action == SKIP_SUBTREE { 0 } else { action });
             }
         }
         for name in names {
@@ -114,19 +115,19 @@ impl Walk<'_> {
             }
             let base = path.len();
             path.extend_from_slice(&name);
-            let wanted = self.to(path, base, level + 1)?;
+            let action = self.to(path, base, level + 1)?;
             path.truncate(len);
-            if wanted == SKIP_SIBLINGS {
+            if action == SKIP_SIBLINGS {
                 break;
             }
         }
-        if before { Ok(0) } else { self.tell(&text, &status, Kind::DirectoryAfterwards, base, level) }
+        if before { Ok(0) } else { self.visit_entry(&text, &status, Kind::DirectoryAfterwards, base, level) }
     }
 
-    /// What stands at a path. Source: glibc io/ftw.c, process_entry.
+    /// Status and type of a path. Source: glibc io/ftw.c, process_entry.
     fn look(&self, path: &CStr) -> Result<(libc::stat, Kind), Stop> {
         let mut status = MaybeUninit::<libc::stat>::zeroed();
-        // SAFETY: a string, and room for a status, which is valid as all zeros too.
+        // SAFETY: a string, and space for a status, for which all zeros are valid too.
         let (found, status) = unsafe {
             let by = if self.flags & FTW_PHYS != 0 { lstat } else { stat };
             (by(path.as_ptr(), status.as_mut_ptr()) == 0, status.assume_init())
@@ -151,20 +152,27 @@ impl Walk<'_> {
         Ok(if dangling { (link, Kind::DanglingLink) } else { (status, Kind::Unknown) })
     }
 
-    /// Calls the program's function; an answer that does not end the walk comes back.
-    fn tell(&self, path: &CStr, status: &libc::stat, kind: Kind, base: usize, level: c_int) -> Result<c_int, Stop> {
+    /// Calls the program's function; returns a result that does not end the walk.
+    fn visit_entry(
+        &self,
+        path: &CStr,
+        status: &libc::stat,
+        kind: Kind,
+        base: usize,
+        level: c_int,
+    ) -> Result<c_int, Stop> {
         if self.home.is_some() {
             self.go_to_folder(path, base)?;
         }
         let position = Position { base: c_int::try_from(base).unwrap_or(0), level };
-        let wanted = (self.visit)(path, status, kind, position);
+        let action = (self.visit)(path, status, kind, position);
         if let Some(home) = self.home {
-            // SAFETY: a descriptor of this walk.
+            // SAFETY: this walk owns the descriptor.
             unsafe { directories::fchdir(home) };
         }
-        match wanted {
+        match action {
             0 => Ok(0),
-            SKIP_SUBTREE | SKIP_SIBLINGS if self.flags & FTW_ACTIONRETVAL != 0 => Ok(wanted),
+            SKIP_SUBTREE | SKIP_SIBLINGS if self.flags & FTW_ACTIONRETVAL != 0 => Ok(action),
             answer => Err(Stop::Answer(answer)),
         }
     }
@@ -180,10 +188,10 @@ impl Walk<'_> {
     }
 }
 
-/// The names in a directory but for itself and its parent; `None` if it may not be read.
+/// The names in a directory except `.` and `..`; `None` if it may not be read.
 fn names(path: &CStr) -> Result<Option<Vec<Vec<u8>>>, Stop> {
     let mut names = Vec::new();
-    // SAFETY: a string, and a stream that is closed at the end; an entry and its name are valid until the next is read.
+    // SAFETY: a string, and a stream that is closed at the end; an entry and its name are valid until the next read.
     unsafe {
         let stream = opendir(path.as_ptr());
         if stream.is_null() {
@@ -205,20 +213,20 @@ fn names(path: &CStr) -> Result<Option<Vec<Vec<u8>>>, Stop> {
     Ok(Some(names))
 }
 
-/// Walks if the path leads to us.
+/// Walks a tree if its path leads to our files.
 unsafe fn walk_by(
     path: *const c_char,
     flags: c_int,
     visit: &dyn Fn(&CStr, &libc::stat, Kind, Position) -> c_int,
     next: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: a string or null, as the C library asks for.
+    // SAFETY: a string or null, as the C library requires.
     match unsafe { find(AT_FDCWD, path, flags & FTW_PHYS == 0) } {
         None => return next(),
         Some(Err(error)) => return refuse(error),
         Some(Ok(_)) => {}
     }
-    // SAFETY: not null, or there would be nothing found.
+    // SAFETY: not null, because `find` returned a result.
     let mut text = unsafe { CStr::from_ptr(path) }.to_bytes().to_vec();
     while text.len() > 1 && text.last() == Some(&b'/') {
         text.pop();
@@ -238,7 +246,7 @@ unsafe fn walk_by(
     let ended = walk.to(&mut text, base, 0);
     if let Some(home) = home {
         let _kept = sys::KeptErrno::new();
-        // SAFETY: a descriptor of this walk.
+        // SAFETY: this walk owns the descriptor.
         unsafe { super::descriptors::close(home) };
     }
     match ended {

@@ -1,4 +1,4 @@
-//! A host with one queue: answers openings, notes reports, sees files go.
+//! A test host with one queue: answers requests to open, records reports, detects closed files.
 
 use crate::sys::{Errno, call, word};
 use std::fs::File;
@@ -14,13 +14,13 @@ use telpher_vdev_wire::message::{Kind, Opened, Reply, Report, Request};
 use telpher_vdev_wire::name::NodeName;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What the host knows.
+/// The host's state.
 #[derive(Debug, Default)]
 struct Known {
     reports: Vec<Report>,
     /// The host's ends of the files, by number from 1.
     ends: Vec<UnixStream>,
-    /// Spaces that asked.
+    /// The address spaces that sent requests.
     spaces: Vec<u64>,
 }
 
@@ -57,7 +57,7 @@ impl Host {
         let shared = [&host.lease, &host.board, &host.rows].map(File::as_raw_fd);
         std::thread::spawn(move || {
             loop {
-                // An accept that waits has taken its number already.
+                // A blocking accept would have reserved its descriptor number already.
                 let mut ready =
                     libc::pollfd { fd: RawFd::try_from(listener).unwrap(), events: libc::POLLIN, revents: 0 };
                 // SAFETY: plain socket calls; the structure outlives its call, the descriptor is owned by the File.
@@ -77,12 +77,12 @@ impl Host {
         shared.as_ref().state.store(if enabled { ENABLED } else { 0 }, std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// The queue's board, as the host writes it.
+    /// The queue state, as the host writes it.
     pub(super) fn board(&self) -> crate::shared::Shared<Board> {
         crate::shared::Shared::map(self.board.as_raw_fd()).unwrap()
     }
 
-    /// Its rows, as other processes write them.
+    /// The occupancy slots, as other processes write them.
     pub(super) fn rows(&self) -> crate::shared::Shared<Rows> {
         crate::shared::Shared::map(self.rows.as_raw_fd()).unwrap()
     }
@@ -91,7 +91,7 @@ impl Host {
         self.known.lock().unwrap().reports.clone()
     }
 
-    /// True if nobody has file `number` open any more, in any process.
+    /// True if no process has file `number` open any more.
     pub(crate) fn is_gone(&self, number: usize) -> bool {
         let known = self.known.lock().unwrap();
         let mut poll = libc::pollfd { fd: known.ends[number - 1].as_raw_fd(), events: 0, revents: 0 };
@@ -105,8 +105,8 @@ impl Host {
     }
 }
 
-/// The same file by a number out of the way. Cases look at which number is the lowest free one, and this thread closes what it
-/// has when it gets its turn.
+/// Moves a file to a high number. Tests check which number is the lowest free one, and this thread may close its
+/// descriptors at any time.
 fn aside<T: From<OwnedFd>>(file: impl Into<OwnedFd>) -> T {
     let low = file.into();
     let high = crate::sys::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 512).unwrap();
@@ -115,7 +115,7 @@ fn aside<T: From<OwnedFd>>(file: impl Into<OwnedFd>) -> T {
 }
 
 fn memory(len: usize) -> File {
-    // SAFETY: the name is a C string; the descriptor is owned by the File.
+    // SAFETY: the name is a C string; the File owns the descriptor.
     let file = unsafe { File::from_raw_fd(libc::memfd_create(c"telpher-test".as_ptr(), libc::MFD_CLOEXEC)) };
     file.set_len(len as u64).unwrap();
     file
@@ -156,14 +156,14 @@ fn answer(connection: &File, known: &Mutex<Known>, opened: &Opened, shared: [Raw
     drop(kept);
 }
 
-/// Names a file's socket, as the host does.
+/// Names a file's socket, as the real host does.
 fn name(fd: RawFd, open: u64) {
     let directory = String::from_utf8(crate::run::directory().to_vec()).unwrap();
     let text = NodeName { open, device: 0, wq: 0 }.to_text(directory.rsplit('/').next().unwrap());
     // AF_UNIX is 1.
     let mut address = libc::sockaddr_un { sun_family: 1, sun_path: [0; 108] };
-    for (place, byte) in address.sun_path[1..].iter_mut().zip(text.bytes()) {
-        *place = byte.cast_signed();
+    for (target, byte) in address.sun_path[1..].iter_mut().zip(text.bytes()) {
+        *target = byte.cast_signed();
     }
     let len = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + text.len();
     // SAFETY: the address outlives the call.
@@ -172,17 +172,18 @@ fn name(fd: RawFd, open: u64) {
 
 fn send(connection: &File, packet: &[u8], descriptors: &[RawFd]) {
     #[repr(C, align(8))]
-    struct Room([u8; 64]);
-    let mut room = Room([0; 64]);
+    struct ControlBuffer([u8; 64]);
+    let mut buffer = ControlBuffer([0; 64]);
     let part = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
-    // SAFETY: an all-zero header is a valid value; the control message lies in its room, and all of it outlives the call.
+    // SAFETY: an all-zero header is a valid value; the control message is within its buffer, and everything outlives
+    // the call.
     unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = (&raw const part).cast_mut();
         message.msg_iovlen = 1;
         if !descriptors.is_empty() {
             let bytes = u32::try_from(size_of_val(descriptors)).unwrap();
-            message.msg_control = room.0.as_mut_ptr().cast();
+            message.msg_control = buffer.0.as_mut_ptr().cast();
             message.msg_controllen = libc::CMSG_SPACE(bytes) as usize;
             let header = libc::CMSG_FIRSTHDR(&raw const message);
             (*header).cmsg_level = libc::SOL_SOCKET;
@@ -194,7 +195,7 @@ fn send(connection: &File, packet: &[u8], descriptors: &[RawFd]) {
     }
 }
 
-/// A shared queue of the fullest device: 16 entries, threshold 12.
+/// A shared queue of the device with all capabilities: 16 entries, threshold 12.
 fn usual() -> Opened {
     let capabilities = Preset::Full.capabilities();
     let wq_cfg = WqCfg::default()

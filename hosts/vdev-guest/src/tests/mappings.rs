@@ -1,4 +1,4 @@
-//! Portals: where they are, what mmap(2) says, what holds a file.
+//! Portals: their addresses, mmap(2)'s results, and what keeps a file open.
 
 use super::{PAGE, case, map, map_as, open, pointer, unmap};
 use crate::portal::PORTALS;
@@ -16,9 +16,9 @@ fn is_portal(address: u64) -> bool {
 }
 
 #[test]
-fn mmap_answers_as_the_driver() {
+fn mmap_returns_the_drivers_results() {
     case(
-        "tests::mappings::mmap_answers_as_the_driver",
+        "tests::mappings::mmap_returns_the_drivers_results",
         |_| (),
         |_| {
             let [both, reads, writes] = [libc::O_RDWR, libc::O_RDONLY, libc::O_WRONLY]
@@ -49,10 +49,10 @@ fn mmap_answers_as_the_driver() {
                     assert!(!is_portal(address));
                 }
             }
-            // SAFETY: refused for its offset.
+            // SAFETY: refused because of its offset.
             let odd = unsafe { crate::symbols::map::mmap(std::ptr::null_mut(), PAGE, WRITE, SHARED, both, 8) };
             assert_eq!((odd, sys::errno()), (libc::MAP_FAILED, libc::EINVAL));
-            // SAFETY: any page-aligned offset is as good as zero.
+            // SAFETY: every page-aligned offset is equivalent to zero.
             let far = unsafe { crate::symbols::map::mmap(std::ptr::null_mut(), PAGE, WRITE, SHARED, both, 1 << 20) };
             assert_ne!(far, libc::MAP_FAILED);
         },
@@ -92,7 +92,7 @@ fn a_file_lives_as_long_as_a_descriptor_or_a_page() {
             assert_eq!(guard::next(0), None);
             assert!(PORTALS.is_empty());
             assert_eq!(node::close(fd), Err(sys::Errno::BADF));
-            // The number is free again, and nobody's.
+            // The number is free again.
             assert_eq!(open(), fd);
             node::close(fd).unwrap();
             assert!(host.is_gone(2));
@@ -120,9 +120,9 @@ fn a_guard_moves_out_of_the_way() {
 }
 
 #[test]
-fn whoever_changes_mappings_meets_the_portals_in_the_range() {
+fn changes_of_mappings_update_the_portals_in_the_range() {
     case(
-        "tests::mappings::whoever_changes_mappings_meets_the_portals_in_the_range",
+        "tests::mappings::changes_of_mappings_update_the_portals_in_the_range",
         |_| (),
         |host| {
             let fd = open();
@@ -139,13 +139,13 @@ fn whoever_changes_mappings_meets_the_portals_in_the_range() {
                 fixed(n, SHARED, fd);
             }
             assert_eq!([2, 3, 4, 5, 7, 30].map(|n| is_portal(page(n))), [false, true, true, false, true, true]);
-            // SAFETY: all of the following change the range mapped above only.
+            // SAFETY: the following calls change only the range mapped above.
             unsafe {
-                // Something else is mapped over one.
+                // Another mapping replaces a portal.
                 fixed(3, anonymous, -1);
                 assert!(!is_portal(page(3)));
                 pointer(page(3)).cast::<u8>().write_volatile(1);
-                // Protection, over portals and others at once.
+                // Protection of portals and other pages together.
                 assert_eq!(mprotect(pointer(page(2)), 4 * PAGE, READ), 0);
                 assert!(!is_portal(page(4)));
                 assert_eq!(mprotect(pointer(page(2)), 4 * PAGE, READ | WRITE), 0);
@@ -155,18 +155,18 @@ fn whoever_changes_mappings_meets_the_portals_in_the_range() {
                 assert_eq!(mprotect(pointer(page(4)), PAGE, libc::PROT_NONE), 0);
                 assert!(!is_portal(page(4)));
                 assert_eq!(mprotect(pointer(page(4)), PAGE, WRITE), 0);
-                // What the kernel refuses on a device's page.
+                // Advice that the kernel refuses on a device's page.
                 for advice in [libc::MADV_DOFORK, libc::MADV_DONTNEED] {
                     assert_eq!((madvise(pointer(page(6)), 3 * PAGE, advice), sys::errno()), (-1, libc::EINVAL));
                 }
                 assert_eq!(madvise(pointer(page(8)), PAGE, libc::MADV_DONTNEED), 0);
-                // Moves, growth, copies.
+                // Moving, growing, copying.
                 let grown = mremap(pointer(page(7)), PAGE, 2 * PAGE, libc::MREMAP_MAYMOVE, std::ptr::null_mut());
                 assert_eq!((grown, sys::errno()), (libc::MAP_FAILED, libc::EFAULT));
                 let copied = mremap(pointer(page(7)), 0, PAGE, libc::MREMAP_MAYMOVE, std::ptr::null_mut());
                 assert_eq!((copied, sys::errno()), (libc::MAP_FAILED, libc::EINVAL));
                 let moves = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-                // Onto another portal, which goes.
+                // Onto another portal, which is removed.
                 assert_eq!(mremap(pointer(page(7)), PAGE, PAGE, moves, pointer(page(30))), pointer(page(30)));
                 assert_eq!((is_portal(page(7)), is_portal(page(30))), (false, true));
                 node::close(fd).unwrap();
@@ -180,9 +180,9 @@ fn whoever_changes_mappings_meets_the_portals_in_the_range() {
 }
 
 #[test]
-fn a_page_mapped_from_a_file_open_for_reading_never_becomes_a_way_in() {
+fn a_page_of_a_file_open_for_reading_never_becomes_a_portal() {
     case(
-        "tests::mappings::a_page_mapped_from_a_file_open_for_reading_never_becomes_a_way_in",
+        "tests::mappings::a_page_of_a_file_open_for_reading_never_becomes_a_portal",
         |_| (),
         |_| {
             let fd = node::open(super::NODE, 0).unwrap();
@@ -211,9 +211,9 @@ fn a_queue_can_be_mapped_thousands_of_times() {
 }
 
 #[test]
-fn threads_that_submit_while_others_unmap_and_close_come_to_no_harm() {
+fn threads_may_submit_while_others_unmap_and_close() {
     case(
-        "tests::mappings::threads_that_submit_while_others_unmap_and_close_come_to_no_harm",
+        "tests::mappings::threads_may_submit_while_others_unmap_and_close",
         |_| (),
         |host| {
             let addresses: [std::sync::atomic::AtomicU64; 2] = Default::default();

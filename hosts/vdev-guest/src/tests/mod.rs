@@ -1,6 +1,6 @@
-//! The whole of the guest against a host of a hundred lines. Every case runs in a process of its own: this test binary again,
-//! with the case's name in an environment variable.
-#![allow(unsafe_code, reason = "calls what the C library's callers call")]
+//! The whole guest with a small test host. Every case runs in its own process: this test binary, restarted with the
+//! case's name in an environment variable.
+#![allow(unsafe_code, reason = "calls the interposed functions as a C program does")]
 
 mod host;
 mod mappings;
@@ -20,7 +20,7 @@ const CASE: &str = "TELPHER_GUEST_TEST_CASE";
 const NODE: &[u8] = b"/dev/dsa/wq0.0";
 const PAGE: usize = 4096;
 
-/// Runs `act` in a child of its own, with a host that answers openings with what `adapt` makes of the usual shared queue.
+/// Runs `act` in a child process, with a host that opens the usual shared queue as changed by `adapt`.
 pub(crate) fn case(name: &str, adapt: impl FnOnce(&mut Opened), act: impl FnOnce(&Host)) {
     if std::env::var(CASE).is_ok_and(|case| case == name) {
         let host = Host::listen(adapt);
@@ -44,7 +44,7 @@ pub(crate) fn case(name: &str, adapt: impl FnOnce(&mut Opened), act: impl FnOnce
     assert!(output.status.success(), "{:?}\n{output:?}", output.status.signal());
 }
 
-/// The usual queue made dedicated.
+/// Makes the usual queue dedicated.
 fn dedicated(opened: &mut Opened) {
     opened.flags |= telpher_vdev_wire::message::DEDICATED;
     let pasid = opened.pasid;
@@ -55,19 +55,19 @@ pub(crate) fn open() -> RawFd {
     crate::node::open(NODE, libc::O_RDWR.cast_unsigned()).unwrap()
 }
 
-/// Maps a node as its clients do.
+/// Maps a node as clients do.
 fn map(fd: RawFd) -> Result<u64, i32> {
     map_as(fd, PAGE, libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE)
 }
 
 fn map_as(fd: RawFd, len: usize, protection: i32, flags: i32) -> Result<u64, i32> {
-    // SAFETY: without MAP_FIXED the system picks a range nobody uses.
+    // SAFETY: without MAP_FIXED the kernel picks a free range.
     let mapped = unsafe { crate::symbols::map::mmap(std::ptr::null_mut(), len, protection, flags, fd, 0) };
     if mapped == libc::MAP_FAILED { Err(crate::sys::errno()) } else { Ok(mapped.addr() as u64) }
 }
 
 fn unmap(address: u64) -> i32 {
-    // SAFETY: the cases unmap what they have mapped.
+    // SAFETY: the cases unmap only what they have mapped.
     unsafe { crate::symbols::map::munmap(pointer(address), PAGE) }
 }
 

@@ -1,4 +1,4 @@
-//! Children, and the end.
+//! Child processes and exit.
 
 use super::{case, map, open};
 use crate::portal::PORTALS;
@@ -6,15 +6,15 @@ use crate::{control, guard, node, run, sys};
 use telpher_abi::Descriptor;
 use telpher_mem::Space;
 
-/// What runs when a process ends.
+/// The function that runs when a process ends.
 pub(super) fn finish() {
     crate::symbols::process::finish();
 }
 
-/// Forks; the child runs `act` and ends with its answer, which must be 0.
+/// Forks; the child runs `act` and exits with its result, which must be 0.
 fn child(act: impl FnOnce() -> i32) {
-    // SAFETY: the child makes no use of locks that other threads of the parent may hold: the host's thread holds none when it
-    // waits, and this library's are taken around the fork.
+    // SAFETY: the child takes no locks that other threads of the parent may hold: the host's thread holds none while it
+    // waits, and the fork takes this library's.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0);
@@ -47,7 +47,7 @@ fn a_forked_child_has_descriptors_and_nothing_else() {
                     guard::next(0).is_none(),
                     map(fd) == Err(libc::EPERM),
                     node::write(fd, nop.0.as_ptr().cast(), 64) == Err(sys::Errno::PERM),
-                    // The page is not there at all.
+                    // The page does not exist.
                     !crate::faults::memory().page_request(portal, false),
                 ];
                 let failed = checks.iter().position(|check| !check).map_or(0, |at| at + 1);
@@ -55,7 +55,7 @@ fn a_forked_child_has_descriptors_and_nothing_else() {
             });
             assert!(!host.is_gone(1));
             assert!(PORTALS.find(portal).is_some());
-            // A child that opens anew is a client of its own.
+            // A child that opens the node is a separate client.
             child(|| {
                 let own = node::open(super::NODE, libc::O_RDWR.cast_unsigned()).unwrap();
                 let mapped = map(own).is_ok();
@@ -72,14 +72,14 @@ fn a_forked_child_has_descriptors_and_nothing_else() {
 }
 
 #[test]
-fn a_child_that_outlives_its_parents_use_keeps_the_file() {
+fn a_child_keeps_the_file_after_its_parent_has_closed_it() {
     case(
-        "tests::processes::a_child_that_outlives_its_parents_use_keeps_the_file",
+        "tests::processes::a_child_keeps_the_file_after_its_parent_has_closed_it",
         |_| (),
         |host| {
             let fd = open();
             let mut pipe = [0; 2];
-            // SAFETY: an array of two descriptors; the child only reads and ends.
+            // SAFETY: an array of two descriptors; the child only reads and exits.
             unsafe {
                 assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
                 let child = libc::fork();
@@ -99,13 +99,13 @@ fn a_child_that_outlives_its_parents_use_keeps_the_file() {
 }
 
 #[test]
-fn a_kept_descriptor_is_recognised_after_exec_and_belongs_to_another() {
+fn a_descriptor_kept_across_exec_is_recognised_as_foreign() {
     case(
-        "tests::processes::a_kept_descriptor_is_recognised_after_exec_and_belongs_to_another",
+        "tests::processes::a_descriptor_kept_across_exec_is_recognised_as_foreign",
         |_| (),
         |_| {
             let fd = open();
-            // As a new program finds it: the number is known to nobody.
+            // As in a newly executed program: this library does not know the number.
             let copy = sys::descriptor(sys::fcntl(fd, libc::F_DUPFD, 0).unwrap());
             assert!(!node::is_node(copy));
             assert!(node::adopt(copy));
@@ -118,9 +118,9 @@ fn a_kept_descriptor_is_recognised_after_exec_and_belongs_to_another() {
 }
 
 #[test]
-fn forks_while_other_threads_open_and_close_leave_children_that_work() {
+fn children_work_after_a_fork_while_other_threads_open_and_close() {
     case(
-        "tests::processes::forks_while_other_threads_open_and_close_leave_children_that_work",
+        "tests::processes::children_work_after_a_fork_while_other_threads_open_and_close",
         |_| (),
         |_| {
             let done = std::sync::atomic::AtomicBool::new(false);
@@ -152,9 +152,9 @@ fn forks_while_other_threads_open_and_close_leave_children_that_work() {
 }
 
 #[test]
-fn a_host_that_is_gone_is_an_io_error_and_not_a_hang() {
+fn a_missing_host_is_an_io_error() {
     case(
-        "tests::processes::a_host_that_is_gone_is_an_io_error_and_not_a_hang",
+        "tests::processes::a_missing_host_is_an_io_error",
         |_| (),
         |_| {
             let mut text = [0; 100];

@@ -1,4 +1,4 @@
-//! What reaches the queue, and how it is answered.
+//! Submissions to the queue and their results.
 
 use super::{PAGE, case, dedicated, map, open, pointer};
 use crate::submit::Portals;
@@ -33,10 +33,10 @@ fn await_status(record: &RecordCell) -> Status {
 }
 
 #[test]
-fn a_copy_through_the_portal_is_done_in_this_process() {
+fn a_copy_through_the_portal_is_executed_in_this_process() {
     for flags in [0, THREADED, STRICT] {
         case(
-            "tests::submissions::a_copy_through_the_portal_is_done_in_this_process",
+            "tests::submissions::a_copy_through_the_portal_is_executed_in_this_process",
             |opened| opened.flags |= flags,
             |_| {
                 let portal = map(open()).unwrap();
@@ -55,9 +55,9 @@ fn a_copy_through_the_portal_is_done_in_this_process() {
 }
 
 #[test]
-fn a_program_may_take_the_number_of_the_page_tables() {
+fn a_program_may_use_the_number_of_the_pagemap() {
     let adapt = |opened: &mut telpher_vdev_wire::message::Opened| opened.flags |= STRICT;
-    case("tests::submissions::a_program_may_take_the_number_of_the_page_tables", adapt, |_| {
+    case("tests::submissions::a_program_may_use_the_number_of_the_pagemap", adapt, |_| {
         let (fd, record) = (open(), RecordCell::new());
         let kept = crate::guard::next(0).unwrap();
         let mut target = [0_u8; 64];
@@ -88,8 +88,8 @@ fn a_posted_write_to_a_shared_queue_is_lost() {
 }
 
 #[test]
-fn enqcmd_to_a_dedicated_queue_is_answered_by_retry() {
-    case("tests::submissions::enqcmd_to_a_dedicated_queue_is_answered_by_retry", dedicated, |_| {
+fn enqcmd_to_a_dedicated_queue_gets_retry() {
+    case("tests::submissions::enqcmd_to_a_dedicated_queue_gets_retry", dedicated, |_| {
         let (portal, record) = (map(open()).unwrap(), RecordCell::new());
         assert_eq!(enqcmd(portal, nop(&record)), Answer::Retry);
         assert_eq!(record.read(), None);
@@ -102,16 +102,16 @@ fn enqcmd_to_a_dedicated_queue_is_answered_by_retry() {
 }
 
 #[test]
-fn what_others_claim_of_a_shared_queue_leaves_a_process_its_share() {
+fn other_processes_claims_leave_a_process_its_share() {
     case(
-        "tests::submissions::what_others_claim_of_a_shared_queue_leaves_a_process_its_share",
+        "tests::submissions::other_processes_claims_leave_a_process_its_share",
         |_| (),
         |host| {
             let (portal, record) = (map(open()).unwrap(), RecordCell::new());
             let (board, rows) = (host.board(), host.rows());
             board.as_ref().used.store(10, std::sync::atomic::Ordering::Relaxed);
             board.as_ref().files.store(10, std::sync::atomic::Ordering::Relaxed);
-            // Whatever another process claims, the share of this one is free: it is answered by Retry never.
+            // Whatever another process claims, this one's share is free: it never gets Retry.
             let row = rows.as_ref().row(9).unwrap();
             for others in [11, 12, u32::MAX, 0] {
                 row.store(others, std::sync::atomic::Ordering::Relaxed);
@@ -129,9 +129,9 @@ fn what_others_claim_of_a_shared_queue_leaves_a_process_its_share() {
 }
 
 #[test]
-fn a_disabled_queue_takes_nothing() {
+fn a_disabled_queue_accepts_nothing() {
     case(
-        "tests::submissions::a_disabled_queue_takes_nothing",
+        "tests::submissions::a_disabled_queue_accepts_nothing",
         |_| (),
         |host| {
             let fd = open();
@@ -141,7 +141,7 @@ fn a_disabled_queue_takes_nothing() {
             assert_eq!(write(fd, &[nop(&record)]), Err(Errno::AGAIN));
             host.set_enabled(true);
             assert_eq!(enqcmd(portal, nop(&record)), Answer::Accepted);
-            // Enabled anew is another queue: its configuration may be another.
+            // A queue that is enabled again is another queue: its configuration may differ.
             host.board().as_ref().generation.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             assert_eq!(enqcmd(portal, nop(&record)), Answer::Retry);
         },
@@ -149,9 +149,9 @@ fn a_disabled_queue_takes_nothing() {
 }
 
 #[test]
-fn write_takes_whole_descriptors_and_says_how_many_bytes() {
+fn write_accepts_whole_descriptors_and_returns_the_bytes() {
     case(
-        "tests::submissions::write_takes_whole_descriptors_and_says_how_many_bytes",
+        "tests::submissions::write_accepts_whole_descriptors_and_returns_the_bytes",
         |_| (),
         |_| {
             let fd = open();
@@ -160,11 +160,11 @@ fn write_takes_whole_descriptors_and_says_how_many_bytes() {
             assert_eq!(crate::node::write(fd, all.as_ptr().cast(), 2 * 64 + 63), Ok(128));
             assert_eq!(records.each_ref().map(|record| record.read().is_some()), [true, true, false]);
             assert_eq!(crate::node::write(fd, all.as_ptr().cast(), 63), Ok(0));
-            // The second is refused: the first was submitted.
+            // The second is refused after the first was submitted.
             let misaligned = Descriptor::nop().with_record(records[0].address() + 8);
             assert_eq!(write(fd, &[all[2], misaligned]), Ok(64));
             assert_eq!(write(fd, &[misaligned]), Err(Errno::INVAL));
-            // Checked even where no record is wanted.
+            // Checked even if no record is requested.
             let mut silent = Descriptor::nop();
             silent.0[1] = 8;
             assert_eq!(write(fd, &[silent]), Err(Errno::INVAL));
@@ -176,9 +176,9 @@ fn write_takes_whole_descriptors_and_says_how_many_bytes() {
 }
 
 #[test]
-fn write_is_refused_as_the_driver_says() {
+fn write_returns_the_drivers_errors() {
     let adapt = |opened: &mut telpher_vdev_wire::message::Opened| opened.write_batch_errno = libc::EINVAL;
-    case("tests::submissions::write_is_refused_as_the_driver_says", adapt, |_| {
+    case("tests::submissions::write_returns_the_drivers_errors", adapt, |_| {
         let fd = open();
         let record = RecordCell::new();
         let list = [nop(&RecordCell::new()), nop(&RecordCell::new())];
@@ -196,7 +196,7 @@ fn a_full_dedicated_queue_is_reported_to_the_driver() {
     };
     case("tests::submissions::a_full_dedicated_queue_is_reported_to_the_driver", adapt, |host| {
         let portal = map(open()).unwrap();
-        // Long enough that the 16 entries fill while the first is copied.
+        // Long enough that the 16 entries fill up while the first is copied.
         let (source, mut target) = (vec![1_u8; 1 << 21], vec![0_u8; 1 << 21]);
         let copy = Descriptor::memory_move(source.as_ptr() as u64, target.as_mut_ptr() as u64, 1 << 21);
         for _ in 0..200 {
@@ -214,7 +214,7 @@ fn a_full_dedicated_queue_is_reported_to_the_driver() {
     });
 }
 
-/// The device has no page requests, so the record's fault goes to the log; the driver brings the page in.
+/// The device has no page requests, so the record's fault goes to the log, and the driver populates the page.
 #[test]
 fn a_record_that_faults_is_written_by_the_driver_from_its_log() {
     for flags in [STRICT, STRICT | THREADED] {
@@ -231,13 +231,13 @@ fn a_record_that_faults_is_written_by_the_driver_from_its_log() {
                 super::map_as(-1, PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
             let record = record.unwrap();
             assert_eq!(enqcmd(portal, Descriptor::nop().with_record(record)), Answer::Accepted);
-            // SAFETY: the page that was mapped above.
+            // SAFETY: the page mapped above.
             let status = || unsafe { pointer(record).cast::<u8>().read_volatile() };
             while status() == 0 {
                 std::thread::yield_now();
             }
             assert_eq!(Status::from_code(status()), Status::Success);
-            // Nowhere at all: the driver cannot either.
+            // Not mapped at all: the driver cannot write it either.
             assert_eq!(enqcmd(portal, Descriptor::nop().with_record(0x20)), Answer::Accepted);
             super::processes::finish();
             let kinds: Vec<u32> = host.reports().iter().map(|report| report.kind).collect();
@@ -258,7 +258,8 @@ fn a_wait_ends_with_its_line_its_deadline_or_the_limit() {
             let address = std::ptr::from_ref(&*line).addr() as u64 & !63;
             let mut held = [0; 8];
             for (at, word) in held.iter_mut().enumerate() {
-                // SAFETY: the line around a box's first bytes is the heap's; reading it as volatile is what a monitor does.
+                // SAFETY: the line around a box's first bytes belongs to the heap; a volatile read is what a monitor
+                // does.
                 *word = unsafe { pointer(address).cast::<u64>().add(at).read_volatile() };
             }
             let armed = Monitor { address, line: held };

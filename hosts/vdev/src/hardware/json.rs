@@ -1,5 +1,5 @@
-//! JSON as accel-config's files have it: the order of keys matters, since they are settings, made one after another, and a
-//! list may end with a comma, as some of the packaged ones do.
+//! JSON as in accel-config's files. The order of keys matters, because they are applied as settings one after another.
+//! A list may end with a comma, as in some of the packaged files.
 
 use serde::Deserialize;
 use serde::de::{MapAccess, SeqAccess, Visitor};
@@ -9,7 +9,7 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 pub(crate) enum Json {
     Null,
     Flag(bool),
-    /// As text, decimal.
+    /// As decimal text.
     Number(String),
     Text(String),
     List(Vec<Json>),
@@ -21,13 +21,13 @@ pub(crate) enum Json {
 pub(crate) struct Object(pub(crate) Vec<(String, Json)>);
 
 impl Json {
-    /// Reads a text.
+    /// Parses a text.
     pub(crate) fn read(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(&without_last_commas(text))
     }
 }
 
-/// The text with blanks for the commas before a closing bracket, so that lines and columns stay what they were.
+/// Replaces the commas before closing brackets by blanks, so that lines and columns in errors stay correct.
 fn without_last_commas(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     let (mut comma, mut quoted, mut escaped) = (None, false, false);
@@ -51,7 +51,7 @@ fn without_last_commas(text: &str) -> String {
             }
         }
     }
-    // A comma and a blank are one byte each, and no part of a longer character.
+    // A comma and a blank are one byte each, and never part of a longer character.
     String::from_utf8(bytes).unwrap_or_else(|_| text.into())
 }
 

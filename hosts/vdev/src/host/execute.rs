@@ -1,8 +1,12 @@
-//! Descriptors of programs without the preloaded part: executed here, in the submitter's memory, before write(2) returns.
+//! Executes descriptors of programs without the preloaded guest, here in the host, in the submitter's memory, before
+//! write(2) returns.
 //!
-//! Same replica, same rules as in a guest; only the memory is another process'. What a guest can be asked to do beyond that, to
-//! inject faults and to look for misuse, needs the program's own threads and is not done here.
-#![allow(unsafe_code, reason = "vouches for descriptors whose addresses are another process', reached by system calls")]
+//! The replica and its rules are those of a guest; only the memory belongs to another process. Fault injection and
+//! misuse checks need the program's own threads and are not done here.
+#![allow(
+    unsafe_code,
+    reason = "submits descriptors with another process's addresses, which are accessed by system calls"
+)]
 
 use super::files::OpenFile;
 use super::tally::Tally;
@@ -19,28 +23,28 @@ use telpher_portal::Submission;
 use telpher_vdev_wire::board::ENABLED;
 use telpher_vdev_wire::message::{Report, STRICT};
 
-/// A queue as one process without the preloaded part has it.
+/// An open queue of one process without a guest.
 #[derive(Debug)]
 pub(super) struct Executor {
     device: ModelDevice,
-    /// The memory the replica reaches, for what the driver writes there itself.
+    /// The memory that the replica accesses; the driver also writes there.
     memory: UntilKilled<Remote>,
-    /// Whether the thread that waits for the descriptors has been killed.
+    /// Whether the thread that waits in write(2) has been killed.
     killed: Arc<Killed>,
     tally: Arc<Tally>,
     write: Write,
-    /// Descriptors that may wait, of all processes together; 0 for a dedicated queue.
+    /// Most descriptors that may wait, of all processes together; 0 for a dedicated queue.
     threshold: u32,
-    /// State changes of the queue when it was opened.
+    /// The queue's generation number when it was opened.
     generation: u32,
 }
 
 impl Executor {
-    /// Brings the queue up for a process.
+    /// Creates the queue's replica for a process.
     ///
     /// # Errors
-    /// EFAULT if the process' memory cannot be reached: it has ended, or may not be traced. EIO if the model refuses, which no
-    /// queue that a driver has enabled makes it do.
+    /// EFAULT if the process's memory cannot be accessed: it has ended, or may not be traced. EIO if the model refuses
+    /// the queue; it accepts every queue that a driver has enabled.
     pub(super) fn start(file: &OpenFile, process: u32) -> Result<Self, Errno> {
         let opened = &file.opened;
         let killed = Arc::new(Killed::default());
@@ -60,32 +64,32 @@ impl Executor {
             tally,
             write: if opened.is_dedicated() { Write::Posted } else { Write::Deferrable(identity) },
             threshold: opened.threshold(),
-            // Acquire: pairs with the Release that published the board's state.
+            // Acquire: pairs with the Release that published the queue state.
             generation: file.board.memory().generation.load(Ordering::Acquire),
         })
     }
 
-    /// From now on the descriptors are those of this thread's write(2).
+    /// The following descriptors come from this thread's write(2).
     pub(super) fn serve(&self, thread: u32) {
         self.killed.watch(thread);
     }
 
-    /// True if that thread has been killed, at the last look: nothing more is executed for it.
+    /// True if the last check found that thread killed; nothing more is executed for it.
     pub(super) fn is_killed(&self) -> bool {
         self.killed.found()
     }
 
-    /// Submits one descriptor and executes it, with all that it lets loose.
+    /// Submits one descriptor and executes it, together with all descriptors that this makes ready.
     pub(super) fn submit(&self, file: &OpenFile, descriptor: Descriptor) -> Response {
         let number = self.tally.begin();
         let response = if self.admits(file) {
-            // The first dword is the device's to fill (K612 cdev.c, idxd_submit_user_descriptor), and until it does, carries
-            // the submission's number to the observer.
+            // The device fills the first dword (K612 cdev.c, idxd_submit_user_descriptor). Until then it carries the
+            // submission's number to the observer.
             let mut named = descriptor;
             named.0[0] = named.0[0] & !0xffff_ffff | number & 0xffff_ffff;
-            // SAFETY: the replica has two spaces. One is the event log's, memory that the replica owns; no descriptor
-            // reaches it, since each is submitted under a PASID. The other is another process', by system calls, of which
-            // this process holds no reference.
+            // SAFETY: the replica has two address spaces. One is the event log's memory, which the replica owns; no
+            // descriptor reaches it, since each is submitted under a PASID. The other belongs to another process and is
+            // accessed by system calls; this process holds no reference to it.
             let submission = unsafe { Submission::vouch(named) };
             self.device.submit(file.opened.wq, PortalKind::LimitedMsix, self.write, &submission)
         } else if self.write == Write::Posted {
@@ -97,20 +101,20 @@ impl Executor {
         response
     }
 
-    /// True if the queue is still the one that was opened, and has room.
+    /// True if the queue has not changed since it was opened and has room.
     fn admits(&self, file: &OpenFile) -> bool {
         let board = file.board.memory();
-        // Acquire: pairs with the Release of whoever changed the state.
+        // Acquire: pairs with the Release store of the host's state change.
         board.state.load(Ordering::Acquire) == ENABLED
             && board.generation.load(Ordering::Acquire) == self.generation
-            // Its own descriptors have ended when the next one comes.
+            // This file's own count is 0: its descriptors have ended when the next one comes.
             && (self.threshold == 0 || board.has_room(file.board.rows(), file.opened.row, 0, self.threshold))
     }
 
-    /// Hands on what the device has reported since. Does on the way what the driver does in its interrupt handler.
-    pub(super) fn reports(&self, mut hear: impl FnMut(&Report)) {
+    /// Passes on what the device has reported since the last call, and does the work of the driver's interrupt handler.
+    pub(super) fn reports(&self, mut on_report: impl FnMut(&Report)) {
         if self.device.has_reports() {
-            self.device.take_reports(&self.memory, |notice| Report::of(&notice, &mut hear));
+            self.device.take_reports(&self.memory, |notice| Report::of(&notice, &mut on_report));
         }
     }
 }

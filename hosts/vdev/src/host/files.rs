@@ -1,4 +1,4 @@
-//! Open files of the run's queues, and the boards of the queues they have open.
+//! Open files of the run's queues, and the shared memory of those queues.
 
 use super::execute::Executor;
 use super::identity::Identity;
@@ -13,7 +13,7 @@ use telpher_vdev_wire::board::{Board, DISABLED, ENABLED, ROWS, Rows};
 use telpher_vdev_wire::lease::{Lease, TRACE_ENTRIES};
 use telpher_vdev_wire::message::Opened;
 
-/// Locks what a panic of another thread cannot leave half done.
+/// Locks a mutex and ignores poisoning: the protected data is consistent even if another thread panicked.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -22,30 +22,30 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) info: FileInfo,
-    /// What its opener was told.
+    /// What the opener received.
     pub(super) opened: Opened,
     pub(super) lease: Arc<Shared<Lease>>,
-    pub(super) board: Arc<QueueBoard>,
-    /// Of an opener that had no number for its address space.
+    pub(super) board: Arc<QueueMemory>,
+    /// The opener's process identity, if it opened the file without an address space number.
     pub(super) identity: Option<Identity>,
-    /// The number that a guest has given the opener's address space; 0 if none has.
+    /// The number that a guest has given the opener's address space; 0 if no guest has.
     space: AtomicU64,
-    /// The host's end of the file, in the preloaded view.
+    /// The host's end of the file's socket, in the preloaded view.
     pub(super) end: Option<OwnedFd>,
-    /// What executes its descriptors here, once a process without the preloaded part has written one.
+    /// Executes the file's descriptors in the host, once a process without a guest has written one.
     pub(super) executor: Mutex<Option<Executor>>,
-    /// Alarms of the queue by when the other end was last told that an error waits; `None` if it was not.
-    told: Mutex<Option<u64>>,
-    /// Held by whoever takes entries out of the lease's trace.
-    taking: Mutex<()>,
+    /// The queue's alarm count when the other end was last notified of a pending error; `None` if it never was.
+    notified: Mutex<Option<u64>>,
+    /// Held while entries are taken out of the file's trace.
+    reading: Mutex<()>,
 }
 
 impl OpenFile {
-    /// A file on a row of the board that is given back when it is dropped.
+    /// Creates an open file for an occupancy slot that [`QueueMemory::take_row`] returned.
     pub(super) fn new(
         opened: Opened,
         caller: Caller,
-        board: Arc<QueueBoard>,
+        board: Arc<QueueMemory>,
         identity: Option<Identity>,
         end: Option<OwnedFd>,
     ) -> Result<Self, Errno> {
@@ -66,14 +66,14 @@ impl OpenFile {
             space: AtomicU64::new(caller.space),
             end,
             executor: Mutex::new(None),
-            told: Mutex::new(None),
-            taking: Mutex::new(()),
+            notified: Mutex::new(None),
+            reading: Mutex::new(()),
         })
     }
 
-    /// A guest of the opener's address space has named it.
+    /// Records the number that a guest has given the opener's address space.
     pub(super) fn join(&self, space: u64) {
-        // Relaxed: a number of its own.
+        // Relaxed: publishes no other data.
         self.space.store(space, Ordering::Relaxed);
     }
 
@@ -82,84 +82,86 @@ impl OpenFile {
         self.space.load(Ordering::Relaxed)
     }
 
-    /// Hands what the trace holds to the listener, a ring full at most; `gone` says that nobody writes it any more. Returns how
-    /// much there was.
+    /// Passes the trace's entries to the listener, at most one full ring. `gone`: no guest writes the trace any more.
+    /// Returns the number of entries.
     pub(super) fn take_trace(&self, listener: &dyn Listener, gone: bool) -> usize {
-        let _taking = lock(&self.taking);
+        let _reading = lock(&self.reading);
         let entries = std::iter::from_fn(|| self.lease.take(gone)).take(TRACE_ENTRIES);
         entries.map(|entry| listener.entry(&self.info, &entry)).count()
     }
 
-    /// Says to whoever polls the file that an error of the device waits: its end becomes readable. It stays so, as with the
-    /// driver, which keeps what the device has latched; but who waits for edges hears each alarm.
-    pub(super) fn tell_ready(&self, alarms: u64) {
+    /// Notifies pollers of the file that a device error is pending: the file's socket becomes readable. It stays
+    /// readable, because the driver keeps a latched error. Each new alarm sends again, so edge-triggered pollers get an
+    /// event.
+    pub(super) fn notify_ready(&self, alarms: u64) {
         let Some(end) = &self.end else { return };
-        let mut told = lock(&self.told);
-        if *told != Some(alarms) && rustix::net::send(end, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {
-            *told = Some(alarms);
+        let mut notified = lock(&self.notified);
+        if *notified != Some(alarms) && rustix::net::send(end, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
+        {
+            *notified = Some(alarms);
         }
     }
 }
 
-/// The board of a queue, and which of its rows are given out. The rows' memory is for guests: any of them may have
-/// written it.
+/// The shared memory of one queue and the allocation of its occupancy slots. Guests can write the slots, so their
+/// contents are untrusted.
 #[derive(Debug)]
-pub(super) struct QueueBoard {
+pub(super) struct QueueMemory {
     memory: Shared<Board>,
     rows: Shared<Rows>,
-    truth: Mutex<Truth>,
+    allocation: Mutex<Allocation>,
 }
 
 #[derive(Debug)]
-struct Truth {
+struct Allocation {
     taken: [bool; ROWS],
-    /// One past the highest row ever given out.
+    /// One past the highest slot ever handed out.
     used: u32,
     enabled: bool,
     generation: u32,
 }
 
-impl QueueBoard {
-    /// The board of a queue that takes descriptors or not.
+impl QueueMemory {
+    /// Creates the memory for a queue that is enabled or disabled.
     pub(super) fn new(enabled: bool) -> Result<Self, Errno> {
-        let board = QueueBoard {
+        let board = QueueMemory {
             memory: Shared::new_for_readers("telpher-board")?,
             rows: Shared::new("telpher-rows")?,
-            truth: Mutex::new(Truth { taken: [false; ROWS], used: 0, enabled, generation: 0 }),
+            allocation: Mutex::new(Allocation { taken: [false; ROWS], used: 0, enabled, generation: 0 }),
         };
-        board.publish(&lock(&board.truth));
+        board.publish(&lock(&board.allocation));
         Ok(board)
     }
 
-    /// What guests see.
+    /// The queue state, which guests can read.
     pub(super) fn memory(&self) -> &Shared<Board> {
         &self.memory
     }
 
-    /// What guests write.
+    /// The occupancy slots, which guests can write.
     pub(super) fn rows(&self) -> &Shared<Rows> {
         &self.rows
     }
 
-    /// Gives out the lowest free row, empty.
+    /// Hands out the lowest free slot, cleared.
     pub(super) fn take_row(&self) -> Option<u32> {
-        let mut truth = lock(&self.truth);
-        let index = truth.taken.iter().position(|taken| !taken)?;
+        let mut allocation = lock(&self.allocation);
+        let index = allocation.taken.iter().position(|taken| !taken)?;
         let row = u32::try_from(index).ok()?;
-        truth.taken[index] = true;
-        truth.used = truth.used.max(row + 1);
+        allocation.taken[index] = true;
+        allocation.used = allocation.used.max(row + 1);
         self.clear(row);
-        self.publish(&truth);
+        self.publish(&allocation);
         Some(row)
     }
 
-    /// Takes a row back.
+    /// Frees a slot.
     pub(super) fn give_row(&self, row: u32) {
-        let mut truth = lock(&self.truth);
-        if let Some(taken) = truth.taken.get_mut(row as usize) {
+        let mut allocation = lock(&self.allocation);
+        if let Some(taken) = allocation.taken.get_mut(row as usize) {
             *taken = false;
         }
-        self.publish(&truth);
+        self.publish(&allocation);
         self.clear(row);
     }
 
@@ -168,30 +170,30 @@ impl QueueBoard {
         self.memory.occupancy_of_others(&self.rows, u32::MAX)
     }
 
-    /// Says whether the queue takes descriptors.
+    /// Sets whether the queue accepts descriptors.
     pub(super) fn set_enabled(&self, enabled: bool) {
-        let mut truth = lock(&self.truth);
-        if truth.enabled != enabled {
-            truth.enabled = enabled;
-            truth.generation = truth.generation.wrapping_add(1);
-            self.publish(&truth);
+        let mut allocation = lock(&self.allocation);
+        if allocation.enabled != enabled {
+            allocation.enabled = enabled;
+            allocation.generation = allocation.generation.wrapping_add(1);
+            self.publish(&allocation);
         }
     }
 
     fn clear(&self, row: u32) {
         if let Some(word) = self.rows.row(row) {
-            // Relaxed: a number of its own.
+            // Relaxed: publishes no other data.
             word.store(0, Ordering::Relaxed);
         }
     }
 
-    fn publish(&self, truth: &Truth) {
-        self.memory.used.store(truth.used, Ordering::Relaxed);
-        let files = truth.taken.iter().filter(|taken| **taken).count();
+    fn publish(&self, allocation: &Allocation) {
+        self.memory.used.store(allocation.used, Ordering::Relaxed);
+        let files = allocation.taken.iter().filter(|taken| **taken).count();
         self.memory.files.store(u32::try_from(files).unwrap_or(u32::MAX), Ordering::Relaxed);
-        // Release, both: pair with the Acquire of whoever looks; who sees the state sees its generation.
-        self.memory.generation.store(truth.generation, Ordering::Release);
-        self.memory.state.store(if truth.enabled { ENABLED } else { DISABLED }, Ordering::Release);
+        // Release, both: pair with the Acquire of readers; a reader that sees the state also sees its generation.
+        self.memory.generation.store(allocation.generation, Ordering::Release);
+        self.memory.state.store(if allocation.enabled { ENABLED } else { DISABLED }, Ordering::Release);
     }
 }
 
@@ -200,8 +202,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_given_out_lowest_first_and_come_back_empty() {
-        let board = QueueBoard::new(true).unwrap();
+    fn slots_are_handed_out_lowest_first_and_cleared() {
+        let board = QueueMemory::new(true).unwrap();
         assert_eq!([0, 1, 2].map(|_| board.take_row()), [Some(0), Some(1), Some(2)]);
         let files = || board.memory().files.load(Ordering::Relaxed);
         assert_eq!(files(), 3);
@@ -214,15 +216,15 @@ mod tests {
     }
 
     #[test]
-    fn a_board_has_as_many_rows_as_it_says() {
-        let board = QueueBoard::new(true).unwrap();
+    fn a_queue_has_as_many_slots_as_declared() {
+        let board = QueueMemory::new(true).unwrap();
         let rows = std::iter::from_fn(|| board.take_row()).count();
         assert_eq!(rows, ROWS);
     }
 
     #[test]
-    fn a_board_counts_the_changes_of_its_queue() {
-        let board = QueueBoard::new(true).unwrap();
+    fn the_generation_counts_the_changes_of_the_queue() {
+        let board = QueueMemory::new(true).unwrap();
         board.set_enabled(false);
         let read = |word: &std::sync::atomic::AtomicU32| word.load(Ordering::Relaxed);
         let memory = board.memory();

@@ -1,23 +1,24 @@
-//! Which address space a process without the preloaded part has.
+//! Identifies the address space of a process without a guest.
 //!
-//! A guest names its address space by a random number. For the others process and memory map stand for it: a forked child is
-//! another process, and a program that was executed has its stack elsewhere (without address space randomisation it may have it
-//! in the same place, and is then taken for its predecessor).
+//! A guest identifies its address space by a random number. For other processes, the process number and the memory map
+//! serve: a forked child is another process, and an executed program has its stack at another address. Without address
+//! space randomisation the stack may be at the same address; then the new program is taken for its predecessor.
 
-/// What tells address spaces apart.
+/// The data that distinguishes address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
-    /// The process, of whatever thread of it was named.
+    /// The process, whichever of its threads was given.
     pub(crate) process: u32,
-    /// Start of its code, of its stack, of its heap.
+    /// Start addresses of its code, stack and heap.
     map: [u64; 3],
 }
 
-/// Fields of /proc/PID/stat behind the name, counted from the state as 0. Source: proc_pid_stat(5), fields 26, 28 and 47.
+/// Fields of /proc/PID/stat after the name, counted from the state as 0. Source: proc_pid_stat(5), fields 26, 28 and
+/// 47.
 const MAP_FIELDS: [usize; 3] = [23, 25, 44];
 
 impl Identity {
-    /// Of a process, or of one of its threads; `None` if there is no such thread.
+    /// The identity of a process, given any of its threads; `None` if there is no such thread.
     pub(crate) fn of(thread: u32) -> Option<Self> {
         let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
         let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
@@ -27,13 +28,13 @@ impl Identity {
 }
 
 fn map_of(stat: &[u8]) -> Option<[u64; 3]> {
-    // The name stands in parentheses and may contain some.
+    // The name is in parentheses and may contain parentheses.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let text = std::str::from_utf8(&stat[end + 1..]).ok()?;
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
     let mut map = [0; 3];
-    for (place, field) in map.iter_mut().zip(MAP_FIELDS) {
-        *place = fields.get(field)?.parse().ok()?;
+    for (address, field) in map.iter_mut().zip(MAP_FIELDS) {
+        *address = fields.get(field)?.parse().ok()?;
     }
     Some(map)
 }
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_parentheses_is_passed_over() {
+    fn a_name_with_parentheses_is_skipped() {
         let numbers: Vec<String> = (4..53).map(|field| field.to_string()).collect();
         let stat = format!("12 (a) b) S {}", numbers.join(" "));
         assert_eq!(map_of(stat.as_bytes()), Some([26, 28, 47]));
@@ -52,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_was_executed_has_another_memory() {
+    fn exec_changes_the_identity() {
         use std::io::Write;
         let script = "read line; exec sleep 1000";
         let mut command = std::process::Command::new("sh");

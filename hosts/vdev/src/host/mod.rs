@@ -1,14 +1,15 @@
-//! The virtual device's host: the one who knows the driver's state, keeps its open files and answers those who ask.
+//! The virtual device's host: owns the driver's state, keeps its open files and answers requests.
 //!
 //! ```text
-//! guests ──socket──► server ─┐             ┌─► kernel     what the driver says
-//! file system (FUSE) ────────┴──► Host ────┼─► files      open files: lease, board, the host's end of the guest's descriptor
-//!                                          ├─► execute    write() of programs without the preloaded part
+//! guests ──socket──► server ─┐             ┌─► kernel     the driver's state and answers
+//! file system (FUSE) ────────┴──► Host ────┼─► files      open files: shared memory, the guests' sockets
+//!                                          ├─► execute    write() of programs without a guest
 //!                                          └─► Watcher, Listener   the shadow tree; trace and summary
 //! ```
 //!
-//! Threads: the server's answers guests and sees files closed, one takes traces out of the leases if any are written; the file
-//! system has its own. Locks are taken in the order leaving, kernel, files, and none is held while descriptors are executed.
+//! Threads: the server's thread answers guests and detects closed files. If traces are written, another thread reads
+//! them from the files' shared memory. The file system has its own threads. Lock order: leaving, kernel, files. No lock
+//! is held while descriptors are executed.
 
 mod execute;
 mod files;
@@ -26,7 +27,7 @@ pub use server::Server;
 use crate::kernel::Kernel;
 use crate::tree::{Caller, Entry, Errno};
 use execute::Executor;
-use files::{OpenFile, QueueBoard, lock};
+use files::{OpenFile, QueueMemory, lock};
 use identity::Identity;
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -40,30 +41,30 @@ use telpher_vdev_wire::lease::{Statistics, TraceEntry};
 use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, ReportKind, STRICT, THREADED, TRACE};
 use telpher_vdev_wire::name::NodeName;
 
-/// How open files behave, as `telpher run` was told.
+/// How open files behave, from the options of `telpher run`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Behaviour {
-    /// A page that is not present faults when block on fault is clear.
+    /// An access to an absent page faults when block on fault is clear.
     pub strict: bool,
-    /// Engines run on a thread of their own in the submitting process.
+    /// Engines run on a separate thread of the submitting process.
     pub threaded: bool,
-    /// Every descriptor and record is handed to the [`Listener`].
+    /// Every descriptor and completion record goes to the [`Listener`].
     pub trace: bool,
-    /// Misuse is looked for and handed to the [`Listener`].
+    /// Misuse is checked and goes to the [`Listener`].
     pub check: bool,
-    /// What shall go wrong.
+    /// The faults to inject.
     pub inject: Inject,
 }
 
 impl Behaviour {
-    /// The bits of [`Opened::flags`] that are not the driver's.
+    /// The bits of [`Opened::flags`] that come from the run's options, not from the driver.
     fn flags(&self) -> u32 {
         let bits = [(self.strict, STRICT), (self.threaded, THREADED), (self.trace, TRACE), (self.check, CHECK)];
         bits.iter().filter(|(on, _)| *on).fold(0, |flags, (_, bit)| flags | bit)
     }
 }
 
-/// Which open file something is told of.
+/// Identifies the open file of a [`Listener`] call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileInfo {
     /// Number of the open file, unique in the run.
@@ -80,61 +81,63 @@ pub struct FileInfo {
     pub dedicated: bool,
 }
 
-/// Who hears what open files have done: the trace and the summary. Called by the host's threads, one file at a time.
+/// Receives what open files have done, for the trace and the summary. The host's threads call it, for one file at a
+/// time.
 pub trait Listener: Send + Sync + Debug {
     /// A queue was opened.
     fn opened(&self, file: &FileInfo);
     /// The next entry of a file's trace.
     fn entry(&self, file: &FileInfo, entry: &TraceEntry);
-    /// The file is gone; these are its final numbers. The last call for the file.
+    /// The file was released; these are its final counters. The last call for the file.
     fn released(&self, file: &FileInfo, statistics: &Statistics);
 }
 
-/// Who keeps a copy of the tree: told of changes before whoever made them goes on.
+/// Keeps a copy of the tree. It is notified of a change before the request that made the change is answered.
 pub trait Watcher: Send + Debug {
-    /// The entries of these directories, sorted, have changed; some may be gone.
+    /// The entries of these directories (sorted) have changed; some directories may be gone.
     fn changed(&mut self, kernel: &Kernel, directories: &[String]);
 }
 
-/// The device as the run's processes share it. All methods may be called by any thread.
+/// The device that the run's processes share. All methods may be called by any thread.
 #[derive(Debug)]
 pub struct Host {
     behaviour: Behaviour,
     listener: Arc<dyn Listener>,
     kernel: Mutex<Kernel>,
     files: Mutex<Files>,
-    /// Shared by those who release a file until all of it is told; alone has it who wants to have heard everything.
+    /// Read-locked while a file is released and reported; write-locked by a caller that must wait for all such reports.
     leaving: RwLock<()>,
     watchers: Mutex<Vec<Box<dyn Watcher>>>,
-    alarms: Mutex<Vec<Alarm>>,
-    /// The host's ends of the preloaded view's files: what has hung up was closed for the last time.
+    alarms: Mutex<Vec<ReportCallback>>,
+    /// An epoll instance with the host's ends of the preloaded view's files; a hang-up means that the file was closed
+    /// for the last time.
     ends: OwnedFd,
-    /// Prefix of the names by which a guest recognises a file that it inherited.
+    /// Prefix of the socket names by which a guest recognises an inherited file.
     name: String,
 }
 
-/// Has those who wait for a device's errors look again.
-struct Alarm(Box<dyn Fn() + Send>);
+/// A callback that makes pollers of a device's errors check again.
+struct ReportCallback(Box<dyn Fn() + Send>);
 
-impl Debug for Alarm {
+impl Debug for ReportCallback {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Alarm")
+        f.write_str("ReportCallback")
     }
 }
 
-/// Open files by number, and a board for every queue that ever had one.
+/// Open files by number, and the shared memory of every queue that was ever open.
 #[derive(Debug, Default)]
 struct Files {
     open: BTreeMap<u64, Arc<OpenFile>>,
-    boards: BTreeMap<(u32, u32), Arc<QueueBoard>>,
+    boards: BTreeMap<(u32, u32), Arc<QueueMemory>>,
 }
 
 impl Host {
-    /// A host for a driver. `name` is the run's, unique on this machine: each file's socket has a [`NodeName`] in the
-    /// abstract namespace.
+    /// Creates a host for a driver. `name` is the run's name, unique on this machine: each file's socket has a
+    /// [`NodeName`] in the abstract namespace.
     ///
     /// # Errors
-    /// For want of descriptors.
+    /// If no descriptors are available.
     pub fn new(
         kernel: Kernel,
         behaviour: Behaviour,
@@ -154,30 +157,31 @@ impl Host {
         }))
     }
 
-    /// Adds somebody who keeps a copy of the tree; hears of every change from now on.
+    /// Adds a watcher, which is notified of every change from now on.
     pub fn watch(&self, watcher: Box<dyn Watcher>) {
         lock(&self.watchers).push(watcher);
     }
 
-    /// Calls somebody whenever a device has reported something: [`poll_ready`](Host::poll_ready) may answer anew.
+    /// Adds a callback for device reports: after one, [`poll_ready`](Host::poll_ready) may return another result.
     pub fn on_report(&self, alarm: impl Fn() + Send + 'static) {
-        lock(&self.alarms).push(Alarm(Box::new(alarm)));
+        lock(&self.alarms).push(ReportCallback(Box::new(alarm)));
     }
 
-    /// Looks at the driver's state as a whole, with nothing changing meanwhile.
+    /// Calls `look` with the driver's state, which does not change meanwhile.
     pub fn with_kernel<T>(&self, look: impl FnOnce(&Kernel) -> T) -> T {
         look(&lock(&self.kernel))
     }
 
-    /// What stands at an absolute path that is free of links, `.` and `..`.
+    /// The entry at an absolute path that contains no links, `.` or `..`.
     ///
     /// # Errors
-    /// ENOENT, ENOTDIR: nothing of ours.
+    /// ENOENT or ENOTDIR if the path is not in the driver's tree.
     pub fn entry(&self, path: &str) -> Result<Entry, Errno> {
         lock(&self.kernel).entry(path)
     }
 
-    /// Our entries of a directory, also of one that the machine has too (see [`merged`](Host::merged)).
+    /// The driver's entries of a directory, also of a directory that the machine has too (see
+    /// [`merged`](Host::merged)).
     ///
     /// # Errors
     /// As for [`entry`](Host::entry).
@@ -185,25 +189,25 @@ impl Host {
         lock(&self.kernel).list(path)
     }
 
-    /// The topmost paths that are ours.
+    /// The topmost paths of the driver's tree.
     #[must_use]
     pub fn roots(&self) -> Vec<String> {
         lock(&self.kernel).roots()
     }
 
-    /// Directories of the machine that gain entries.
+    /// Directories of the machine in which the driver adds entries.
     #[must_use]
     pub fn merged(&self) -> Vec<String> {
         lock(&self.kernel).merged()
     }
 
-    /// Changes whenever an answer of `entry` or `list` does.
+    /// A number that changes whenever a result of `entry` or `list` may change.
     #[must_use]
     pub fn structure(&self) -> u64 {
         lock(&self.kernel).structure()
     }
 
-    /// An attribute's text, as one read(2) from its beginning.
+    /// The text of an attribute, as one read(2) from its start returns it.
     ///
     /// # Errors
     /// The driver's.
@@ -216,7 +220,7 @@ impl Host {
         kernel.show(path)
     }
 
-    /// One write(2) to an attribute; returns the bytes taken.
+    /// Does one write(2) to an attribute; returns the bytes accepted.
     ///
     /// # Errors
     /// The driver's.
@@ -224,7 +228,7 @@ impl Host {
         self.change(|kernel| kernel.store(path, data))
     }
 
-    /// Bytes of a binary file; fewer than asked for at its end.
+    /// Reads bytes of a binary file; returns fewer than requested at its end.
     ///
     /// # Errors
     /// The driver's.
@@ -235,7 +239,7 @@ impl Host {
         Ok(len)
     }
 
-    /// Writes bytes of a binary file; returns how many were taken.
+    /// Writes bytes of a binary file; returns how many were accepted.
     ///
     /// # Errors
     /// The driver's.
@@ -243,18 +247,19 @@ impl Host {
         self.change(|kernel| kernel.write_at(path, offset, data))
     }
 
-    /// Opens a queue's node for a process without a number for its address space: one that comes through the file system.
-    /// `caller.process` may be any thread of it.
+    /// Opens a queue's node for a process without an address space number: one that opens it through the file system.
+    /// `caller.process` may be any thread of the process.
     ///
     /// # Errors
-    /// The driver's: EBUSY, ENXIO, …; ESRCH if the process is not to be seen.
+    /// The driver's: EBUSY, ENXIO, …; ESRCH if the process is not visible.
     pub fn open(&self, path: &str, caller: Caller) -> Result<Opened, Errno> {
         let identity = Identity::of(caller.process).ok_or(Errno::SRCH)?;
         let caller = Caller { process: identity.process, space: 0 };
         Ok(self.open_file(path, caller, Some(identity), None)?.opened)
     }
 
-    /// The same for a guest; the second value is the file itself, whose last reference releases it.
+    /// Opens a queue's node for a guest. The second value is the file's descriptor; closing its last copy releases the
+    /// file.
     fn open_for_guest(&self, path: &str, caller: Caller) -> Result<(Arc<OpenFile>, OwnedFd), Errno> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -310,12 +315,12 @@ impl Host {
             Some(board) => Arc::clone(board),
             None => {
                 let enabled = kernel.queues().contains(&(key.0, key.1, true));
-                let board = Arc::new(QueueBoard::new(enabled)?);
+                let board = Arc::new(QueueMemory::new(enabled)?);
                 files.boards.insert(key, Arc::clone(&board));
                 board
             }
         };
-        // More files than a board has rows: as when the system's table of files is full.
+        // No slot is left for the file: the same errno as when the system's file table is full.
         let row = board.take_row().ok_or(Errno::NFILE)?;
         let flags = opened.flags | self.behaviour.flags();
         let opened = Opened { flags, row, inject: self.behaviour.inject, ..opened };
@@ -327,10 +332,10 @@ impl Host {
         file
     }
 
-    /// Joins an open file for a guest, which then maps it or writes to it.
+    /// Attaches a guest to an open file, so that it can map it or write to it.
     fn attach(&self, open: u64, caller: Caller) -> Result<Arc<OpenFile>, Errno> {
         let file = self.file(open)?;
-        // Who opened it without a number is known by its memory map; what has executed another program since is another.
+        // An opener without a number is identified by its memory map, which exec changes.
         if file.identity.is_some() && file.identity != Identity::of(caller.process) {
             return Err(Errno::PERM);
         }
@@ -347,13 +352,13 @@ impl Host {
         lock(&self.files).open.values().cloned().collect()
     }
 
-    /// The last reference to an open file is gone. A number that is no open file's is passed over.
+    /// Releases a file whose last reference is gone. Ignores a number that is not an open file's.
     pub fn release(&self, open: u64) {
         let _leaving = self.leaving.read().unwrap_or_else(PoisonError::into_inner);
         let file = self.change(|kernel| {
             let file = lock(&self.files).open.remove(&open)?;
             if let Some(end) = &file.end {
-                // Not added if its opening failed half way.
+                // Not registered if the opening failed half way.
                 let _ = epoll::delete(&self.ends, end);
             }
             kernel.release(open);
@@ -366,8 +371,8 @@ impl Host {
         }
     }
 
-    /// Releases all files, at the end of the run. When this returns, the listener has heard all there is: also of files that other
-    /// threads are releasing, such as the file system's, which hears of a close when the process may be gone already.
+    /// Releases all files at the end of the run. On return, the listener has received everything, also for files that
+    /// other threads are releasing, such as the file system's, which may learn of a close after the process has ended.
     pub fn release_all(&self) {
         for file in self.open_files() {
             self.release(file.info.open);
@@ -375,12 +380,13 @@ impl Host {
         drop(self.leaving.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Releases the preloaded view's files that were closed for the last time until now.
+    /// Releases the preloaded view's files that have been closed for the last time.
     ///
-    /// Asked before every request: whoever closes a dedicated queue and opens it again must not meet itself.
+    /// Called before every request: a process that closes a dedicated queue and opens it again must not get EBUSY from
+    /// its own closed file.
     fn release_closed(&self) {
         let mut released = true;
-        // Bounded by what hangs up: what else arrives is looked at once a round.
+        // Bounded by the number of hang-ups; a round without one is the last.
         while released {
             released = false;
             let mut events = Vec::with_capacity(64);
@@ -397,8 +403,9 @@ impl Host {
                     self.release(open);
                     released = true;
                 } else if let Ok(OpenFile { end: Some(end), .. }) = self.file(open).as_deref() {
-                    // Written past the guest, by somebody to whom it is no queue: taken, so that he does not block. One who
-                    // has shut his side down has nothing to say any more; that he has gone is told all the same.
+                    // A process that does not know the queue wrote to the socket directly. The host reads the bytes so
+                    // that the writer does not block. After a shutdown of the other end only the hang-up matters, so
+                    // readability is no longer watched.
                     if matches!(rustix::net::recv(end, &mut [0; 4096], RecvFlags::DONTWAIT), Ok((_, 0))) {
                         let data = epoll::EventData::new_u64(open);
                         let _ = epoll::modify(&self.ends, end, data, epoll::EventFlags::empty());
@@ -408,8 +415,8 @@ impl Host {
         }
     }
 
-    /// write(2) to an open node by a process that has no preloaded part: the descriptors are executed here, in that process's
-    /// memory, before this returns. Returns the bytes submitted. `caller.process` may be any thread of the process.
+    /// Handles write(2) to an open node by a process without a guest: executes the descriptors here, in that process's
+    /// memory, before it returns. Returns the bytes submitted. `caller.process` may be any thread of the process.
     ///
     /// # Errors
     /// The driver's: EPERM, EINVAL, EAGAIN, EFAULT.
@@ -420,7 +427,8 @@ impl Host {
             return Err(Errno::PERM);
         }
         let thread = caller.process;
-        // It is the opener's address space, whatever number a guest may have given it since.
+        // The identity check above proves that this is the opener's address space, whatever number a guest has given it
+        // since.
         let caller = Caller { process: identity.process, space: file.space() };
         lock(&self.kernel).may_write(open, caller, false)?;
         let descriptors = bytes.as_chunks::<64>().0;
@@ -435,7 +443,7 @@ impl Host {
         executor.serve(thread);
         let mut written = 0;
         for bytes in descriptors {
-            // A thread that was killed waits here for its end.
+            // A killed thread waits in write(2) for this function.
             if executor.is_killed() {
                 return Err(Errno::INTR);
             }
@@ -466,24 +474,24 @@ impl Host {
         let refused = (0..tries).all(|_| executor.submit(file, descriptor) == Response::Retry);
         executor.reports(|report| {
             if executor.is_killed() {
-                // What ended for that reason is no error of the device.
+                // Errors caused by the kill are not errors of the device.
                 return;
             }
-            // A file that was released meanwhile has nobody to tell.
+            // If the file was released meanwhile, the report has no receiver.
             let _ = self.report(file.info.open, report);
         });
         if refused { Err(Errno::AGAIN) } else { Ok(()) }
     }
 
-    /// True if poll(2) of an open node answers POLLIN: the device has latched an error.
+    /// True if poll(2) of an open node reports POLLIN: the device has latched an error.
     #[must_use]
     pub fn poll_ready(&self, open: u64) -> bool {
         self.file(open).is_ok_and(|file| lock(&self.kernel).poll_ready(file.info.device))
     }
 
-    /// What a guest's device reports to the driver; that of a file which another address space has opened is not its
-    /// own. No modelled device halts by itself: unless a halt was asked for, a guest that reports one is not believed,
-    /// or one process could stop all others.
+    /// Handles a guest's report to the driver. A guest may report only for files that its address space opened. A
+    /// modelled device never halts unless a halt was injected, so other reports of a halt are refused: otherwise one
+    /// process could stop all others.
     fn report_of(&self, open: u64, space: u64, report: &Report) -> Result<(), Errno> {
         let file = self.file(open)?;
         let halt = report.kind == ReportKind::Halted as u32;
@@ -493,18 +501,18 @@ impl Host {
         self.report(open, &report.in_the_name_of(&file.opened))
     }
 
-    /// What a device reports to the driver.
+    /// Handles a device's report to the driver.
     ///
     /// # Errors
     /// The driver's.
     pub fn report(&self, open: u64, report: &Report) -> Result<(), Errno> {
         self.change(|kernel| kernel.report(open, report))?;
-        // Without the driver's lock, since whoever is called asks back.
-        lock(&self.alarms).iter().for_each(|Alarm(alarm)| alarm());
+        // The driver's lock is released first, because the callbacks call this host again.
+        lock(&self.alarms).iter().for_each(|ReportCallback(alarm)| alarm());
         Ok(())
     }
 
-    /// Changes the driver's state, and tells everybody what has become of it before anybody goes on.
+    /// Changes the driver's state, and notifies files and watchers before any other request is handled.
     fn change<T>(&self, change: impl FnOnce(&mut Kernel) -> T) -> T {
         let mut kernel = lock(&self.kernel);
         let result = change(&mut kernel);
@@ -517,7 +525,7 @@ impl Host {
             }
         }
         for file in files.open.values().filter(|file| kernel.poll_ready(file.info.device)) {
-            file.tell_ready(kernel.alarms(file.info.device, file.info.wq));
+            file.notify_ready(kernel.alarms(file.info.device, file.info.wq));
         }
         drop(files);
         let changed = kernel.changed();
@@ -530,7 +538,7 @@ impl Host {
     }
 }
 
-/// Device and number of the queue that a path below /sys ends with.
+/// Device and queue number from the last component of a path in sysfs.
 fn queue_of(path: &str) -> Option<(u32, u32)> {
     let (device, wq) = path.rsplit('/').next()?.strip_prefix("wq")?.split_once('.')?;
     Some((device.parse().ok()?, wq.parse().ok()?))

@@ -1,4 +1,4 @@
-//! Requests as they come out of a socket, and what is sent back. Whoever sends may send anything.
+//! Parses requests from a socket and builds the replies. The contents of a packet are untrusted.
 
 use super::Host;
 use super::files::OpenFile;
@@ -9,32 +9,32 @@ use telpher_vdev_wire::VERSION;
 use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, Reply, Report, Request};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Bytes of the longest packet.
+/// Size of the longest packet, in bytes.
 pub(super) const MAX_PACKET: usize = size_of::<Request>() + MAX_PAYLOAD;
 
-/// A request whose lengths agree.
+/// A request whose lengths are consistent.
 #[derive(Debug)]
-struct Asked<'a> {
+struct ParsedRequest<'a> {
     head: Request,
     kind: Kind,
     path: &'a str,
     data: &'a [u8],
 }
 
-/// What becomes of a request.
+/// The result of a successful request.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     value: u64,
     data: Vec<u8>,
-    /// The file itself, for who has opened it.
+    /// The file's descriptor, if the request opened it.
     end: Option<OwnedFd>,
-    /// Whose lease and board go along.
+    /// The file whose shared memory is sent with the reply.
     file: Option<Arc<OpenFile>>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ParsedRequest<'a> {
     /// # Errors
-    /// EPROTO for a guest of another version, EINVAL for what is no request, ENOENT for a path that nothing can have.
+    /// EPROTO for a guest of another version, EINVAL for an invalid request, ENOENT for a path that is not UTF-8.
     fn read(packet: &'a [u8]) -> Result<Self, Errno> {
         let (head, payload) = Request::read_from_prefix(packet).map_err(|_| Errno::INVAL)?;
         if head.version != VERSION {
@@ -46,73 +46,74 @@ impl<'a> Asked<'a> {
             return Err(Errno::INVAL);
         }
         let path = std::str::from_utf8(path).map_err(|_| Errno::NOENT)?;
-        Ok(Asked { head, kind, path, data })
+        Ok(ParsedRequest { head, kind, path, data })
     }
 }
 
 impl Host {
-    /// Answers one packet of a process.
+    /// Handles one packet of a process.
     pub(super) fn answer(&self, process: u32, packet: &[u8]) -> Result<Answer, Errno> {
-        let asked = Asked::read(packet)?;
-        let caller = Caller { process, space: asked.head.space };
+        let parsed = ParsedRequest::read(packet)?;
+        let caller = Caller { process, space: parsed.head.space };
         let with_file = |file: Arc<OpenFile>, end| Answer {
             data: file.opened.as_bytes().to_vec(),
             end,
             file: Some(file),
             ..Answer::default()
         };
-        match asked.kind {
+        match parsed.kind {
             Kind::Show => {
-                let data = match self.entry(asked.path)? {
+                let data = match self.entry(parsed.path)? {
                     Entry::Binary { .. } => {
                         let mut data = vec![0; MAX_PAYLOAD];
-                        let len = self.read_at(asked.path, asked.head.argument, &mut data)?;
+                        let len = self.read_at(parsed.path, parsed.head.argument, &mut data)?;
                         data.truncate(len);
                         data
                     }
-                    _ => self.show(asked.path)?,
+                    _ => self.show(parsed.path)?,
                 };
-                // An attribute has a page at most.
+                // An attribute has at most one page.
                 let data = if data.len() > MAX_PAYLOAD { return Err(Errno::FBIG) } else { data };
                 Ok(Answer { data, ..Answer::default() })
             }
             Kind::Store => {
-                let taken = match self.entry(asked.path)? {
-                    Entry::Binary { .. } => self.write_at(asked.path, asked.head.argument, asked.data)?,
-                    _ => self.store(asked.path, asked.data)?,
+                let taken = match self.entry(parsed.path)? {
+                    Entry::Binary { .. } => self.write_at(parsed.path, parsed.head.argument, parsed.data)?,
+                    _ => self.store(parsed.path, parsed.data)?,
                 };
                 Ok(Answer { value: taken as u64, ..Answer::default() })
             }
             Kind::Open => {
-                // Zero is for those who have no guest; it would let every such address space pass for this one.
+                // Zero is reserved for processes without a guest; with it all such address spaces would count as the
+                // same.
                 if caller.space == 0 {
                     return Err(Errno::INVAL);
                 }
-                let nonblocking = asked.head.argument & u64::from(libc::O_NONBLOCK.unsigned_abs()) != 0;
-                let (file, end) = self.open_for_guest(asked.path, caller)?;
+                let nonblocking = parsed.head.argument & u64::from(libc::O_NONBLOCK.unsigned_abs()) != 0;
+                let (file, end) = self.open_for_guest(parsed.path, caller)?;
                 if nonblocking {
                     rustix::io::ioctl_fionbio(&end, true)?;
                 }
                 Ok(with_file(file, Some(end)))
             }
-            Kind::Attach => self.attach(asked.head.open, caller).map(|file| with_file(file, None)),
+            Kind::Attach => self.attach(parsed.head.open, caller).map(|file| with_file(file, None)),
             Kind::Report => {
-                let report = Report::read_from_bytes(asked.data).map_err(|_| Errno::INVAL)?;
-                self.report_of(asked.head.open, caller.space, &report).map(|()| Answer::default())
+                let report = Report::read_from_bytes(parsed.data).map_err(|_| Errno::INVAL)?;
+                self.report_of(parsed.head.open, caller.space, &report).map(|()| Answer::default())
             }
         }
     }
 }
 
 impl Answer {
-    /// The descriptors that travel beside it, in the order told at [`Kind`].
+    /// The descriptors sent with the reply, in the order documented at [`Kind`].
     pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let shared =
             self.file.iter().flat_map(|file| [file.lease.file(), file.board.memory().file(), file.board.rows().file()]);
         self.end.iter().map(AsFd::as_fd).chain(shared).collect()
     }
 
-    /// The data behind the head.
+    /// The data after the reply's head.
     pub(super) fn data(&self) -> &[u8] {
         &self.data
     }
@@ -142,15 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_taken_apart() {
+    fn a_request_is_parsed() {
         let packet = packet(request(4, 3), "/sys", b"abc");
-        let asked = Asked::read(&packet).unwrap();
-        assert_eq!((asked.kind, asked.path, asked.data), (Kind::Store, "/sys", &b"abc"[..]));
+        let parsed = ParsedRequest::read(&packet).unwrap();
+        assert_eq!((parsed.kind, parsed.path, parsed.data), (Kind::Store, "/sys", &b"abc"[..]));
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
-        let refused = |request: Request, path: &str, data: &[u8]| Asked::read(&packet(request, path, data)).err();
+    fn invalid_requests_are_refused() {
+        let refused =
+            |request: Request, path: &str, data: &[u8]| ParsedRequest::read(&packet(request, path, data)).err();
         assert_eq!(refused(Request { version: VERSION + 1, ..request(0, 0) }, "", b""), Some(Errno::PROTO));
         assert_eq!(refused(Request { kind: 99, ..request(0, 0) }, "", b""), Some(Errno::INVAL));
         for (path_len, data_len) in [(5, 0), (u32::MAX, u32::MAX), (0, 8), (8, u32::MAX), (3, 3), (4, 4)] {
@@ -161,12 +163,12 @@ mod tests {
             );
         }
         let bytes = [request(2, 0).as_bytes(), &[0xff, 0xfe]].concat();
-        assert_eq!(Asked::read(&bytes).err(), Some(Errno::NOENT));
+        assert_eq!(ParsedRequest::read(&bytes).err(), Some(Errno::NOENT));
     }
 
     #[test]
-    fn no_prefix_of_a_request_is_one() {
+    fn truncated_requests_are_refused() {
         let whole = packet(request(4, 3), "/sys", b"abc");
-        assert!((0..whole.len()).all(|len| Asked::read(&whole[..len]).is_err()));
+        assert!((0..whole.len()).all(|len| ParsedRequest::read(&whole[..len]).is_err()));
     }
 }

@@ -1,6 +1,7 @@
-//! The host's ear: answers guests' requests and sees their files closed.
+//! The host's server: answers guests' requests and detects that their files are closed.
 //!
-//! One thread, which never waits for anybody: a connection is looked at when a packet is there, and forgotten if none comes.
+//! One thread, which never blocks on a single connection: it reads a connection when a packet has arrived, and closes a
+//! connection whose packet does not arrive in time.
 
 use super::packet::{self, MAX_PACKET};
 use super::tracer::Tracer;
@@ -22,34 +23,35 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// How long a connection may wait for its packet: a guest sends it at once. Source: chosen.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections that may wait at once; beyond it the oldest goes. Source: chosen, a share of the usual 1024 descriptors.
+/// How long a connection may stay without a packet; a guest sends its packet at once. Source: chosen.
+const PACKET_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most connections that may wait at once; at more, the oldest is served or closed. Source: chosen, a share of the
+/// usual 1024 descriptors.
 const MAX_WAITING: usize = 256;
-/// Connections not yet taken from the system.
+/// Length of the listen queue.
 const BACKLOG: i32 = 4096;
 
-/// What an event is about.
+/// The data of an epoll event: which source it is about.
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
 const ENDS: u64 = 2;
-/// First number of a connection.
+/// Number of the first connection.
 const CONNECTIONS: u64 = 16;
 
-/// The thread; ends, and with it the service, when this is dropped.
+/// The server's thread; dropping this ends it and the service.
 #[derive(Debug)]
 pub struct Server {
     thread: Option<JoinHandle<()>>,
     stop: Arc<OwnedFd>,
-    /// Only if somebody wants traces.
+    /// Present only if traces are wanted.
     _tracer: Option<Tracer>,
 }
 
 impl Host {
-    /// Answers guests at a socket of this name, which must not exist yet, until the value is dropped.
+    /// Answers guests at a socket with this path, which must not exist yet, until the returned value is dropped.
     ///
     /// # Errors
-    /// If the name is taken or too long for a socket, or for want of descriptors or threads.
+    /// If the path exists or is too long for a socket, or if no descriptor or thread is available.
     pub fn serve(self: &Arc<Self>, socket: &Path) -> std::io::Result<Server> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -78,20 +80,20 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // A panic has been reported by the thread itself.
+            // The thread has already reported a panic.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Service {
     host: Arc<Host>,
     listener: OwnedFd,
     events: OwnedFd,
-    /// Stays open as long as it is waited for.
+    /// Keeps the descriptor open while epoll watches it.
     _stop: Arc<OwnedFd>,
-    /// Connections whose packet has not come, oldest first, and when they came.
+    /// Connections without a packet, oldest first, with their time of arrival.
     waiting: BTreeMap<u64, (OwnedFd, Instant)>,
     next: u64,
 }
@@ -100,10 +102,10 @@ impl Service {
     fn run(mut self) {
         loop {
             let mut events = Vec::with_capacity(64);
-            let timeout = self.patience().and_then(|left| Timespec::try_from(left).ok());
+            let timeout = self.time_to_timeout().and_then(|left| Timespec::try_from(left).ok());
             match epoll::wait(&self.events, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // Nothing that this thread does can make it fail.
+                // Cannot fail: the arguments are valid.
                 Err(_) => return,
             }
             self.host.release_closed();
@@ -115,22 +117,22 @@ impl Service {
                     number => self.serve(number),
                 }
             }
-            self.forget(|came| came.elapsed() >= PATIENCE);
+            self.close_late(|came| came.elapsed() >= PACKET_TIMEOUT);
         }
     }
 
-    /// Time until the oldest connection is forgotten.
-    fn patience(&self) -> Option<Duration> {
+    /// Time until the oldest connection times out.
+    fn time_to_timeout(&self) -> Option<Duration> {
         let (_, came) = self.waiting.first_key_value()?.1;
-        Some(PATIENCE.saturating_sub(came.elapsed()) + Duration::from_millis(1))
+        Some(PACKET_TIMEOUT.saturating_sub(came.elapsed()) + Duration::from_millis(1))
     }
 
-    fn forget(&mut self, is_late: impl Fn(&Instant) -> bool) {
+    fn close_late(&mut self, is_late: impl Fn(&Instant) -> bool) {
         while let Some(oldest) = self.waiting.first_entry() {
             if !is_late(&oldest.get().1) {
                 return;
             }
-            // Closed, and with it taken out of the events.
+            // Dropping the connection closes it and removes it from epoll.
             oldest.remove();
         }
     }
@@ -152,8 +154,8 @@ impl Service {
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
-                    // For want of descriptors: whoever waits for nothing gives his. If nobody does, the others must close
-                    // something first; the listener stays readable, so a short pause keeps this from spinning.
+                    // No descriptor is left: the oldest waiting connection is closed. If none waits, other files must
+                    // be closed first; the listener stays readable, so a short pause prevents a busy loop.
                     if !self.serve_oldest() {
                         std::thread::sleep(Duration::from_millis(1));
                     }
@@ -163,23 +165,23 @@ impl Service {
         }
     }
 
-    /// Answers the oldest connection, or forgets it if its packet has not come; false if there is none.
+    /// Answers the oldest connection, or closes it if its packet has not arrived; false if there is none.
     fn serve_oldest(&mut self) -> bool {
         let oldest = self.waiting.first_key_value().map(|(number, _)| *number);
         oldest.map(|number| self.serve(number)).is_some()
     }
 
-    /// Answers a connection whose packet has come, or which has hung up.
+    /// Answers a connection whose packet has arrived, or which has hung up.
     fn serve(&mut self, number: u64) {
         let Some((connection, _)) = self.waiting.remove(&number) else { return };
         let mut packet = [0; MAX_PACKET + 1];
         let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-        // Descriptors that a stranger sends along find no room and are closed by the kernel.
+        // There is no space for descriptors that an untrusted peer sends, so the kernel closes them.
         let Ok((_, len)) = rustix::net::recv(&connection, &mut packet, flags) else { return };
         if len == 0 {
             return;
         }
-        // What was closed before this was asked counts as closed.
+        // Files that were closed before this request count as closed.
         self.host.release_closed();
         let packet = packet.get(..len).filter(|_| len <= MAX_PACKET).ok_or(Errno::MSGSIZE);
         let answer = packet.and_then(|packet| self.host.answer(peer::process(connection.as_fd()), packet));
@@ -194,7 +196,8 @@ impl Service {
             ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         }
         let parts = [IoSlice::new(head.as_bytes()), IoSlice::new(data)];
-        // Who does not take his answer has no file: its descriptor is closed here, and the host sees that.
+        // If the peer does not receive the reply, its descriptor is closed with it, and the host sees the file's
+        // hang-up.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let _ = rustix::net::sendmsg(&connection, &parts, &mut ancillary, flags);
     }

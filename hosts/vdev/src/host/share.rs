@@ -1,5 +1,5 @@
-//! Memory shared with guests: sealed files in memory, mapped here too.
-#![allow(unsafe_code, reason = "maps leases and boards, whose zero bytes are values and whose words are all atomic")]
+//! Memory shared with guests: sealed memfds, also mapped in the host.
+#![allow(unsafe_code, reason = "maps shared structures that consist of atomics and for which zero bytes are valid")]
 
 use crate::tree::Errno;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -10,34 +10,34 @@ use std::ptr::NonNull;
 use telpher_vdev_wire::board::{Board, Rows};
 use telpher_vdev_wire::lease::Lease;
 
-/// What may lie in memory that strangers write.
+/// Types that may lie in memory that untrusted processes write.
 ///
 /// # Safety
-/// Every byte pattern is a value, zero among them, and all of it is atomic: whatever another process stores there at any
-/// moment, loads through `&Self` read some value.
-pub(crate) unsafe trait Words: Sync {}
+/// Every byte pattern, including all zero, is a valid value, and every accessible field is atomic: whatever another
+/// process stores at any moment, a load through `&Self` returns some value.
+pub(crate) unsafe trait AtomicLayout: Sync {}
 
-// SAFETY: a board is 32-bit atomics, and words that nobody reads.
-unsafe impl Words for Board {}
-// SAFETY: 32-bit atomics throughout.
-unsafe impl Words for Rows {}
-// SAFETY: a lease is 64-bit atomics throughout.
-unsafe impl Words for Lease {}
+// SAFETY: 32-bit atomics, and padding that is never read.
+unsafe impl AtomicLayout for Board {}
+// SAFETY: all fields are 32-bit atomics.
+unsafe impl AtomicLayout for Rows {}
+// SAFETY: all fields are 64-bit atomics.
+unsafe impl AtomicLayout for Lease {}
 
-/// A value in memory of its own, to be mapped by others as well. It cannot be made smaller by them, so it stays mapped.
+/// A value in a memfd that other processes can map. They cannot shrink it, so the mapping stays valid.
 #[derive(Debug)]
-pub(crate) struct Shared<T: Words> {
+pub(crate) struct Shared<T: AtomicLayout> {
     file: OwnedFd,
     address: NonNull<T>,
 }
 
-// SAFETY: the mapping is the process', and `T` is shared by reference only.
-unsafe impl<T: Words> Send for Shared<T> {}
+// SAFETY: the mapping belongs to the process, and `T` is shared by reference only.
+unsafe impl<T: AtomicLayout> Send for Shared<T> {}
 // SAFETY: as above; `T` is `Sync`.
-unsafe impl<T: Words> Sync for Shared<T> {}
+unsafe impl<T: AtomicLayout> Sync for Shared<T> {}
 
-impl<T: Words> Shared<T> {
-    /// A new one, all zero.
+impl<T: AtomicLayout> Shared<T> {
+    /// Creates a value with all bytes zero.
     pub(crate) fn new(name: &str) -> Result<Self, Errno> {
         Self::new_with(name, SealFlags::SEAL)
     }
@@ -46,43 +46,43 @@ impl<T: Words> Shared<T> {
         const { assert!(align_of::<T>() <= 4096 && size_of::<T>() > 0, "a mapping begins at a page") };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
-            // A kernel older than that flag.
+            // Older kernels do not know the flag.
             .or_else(|_| memfd_create(name, flags))?;
         ftruncate(&file, size_of::<T>() as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | seals)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: without a wish for an address the system picks a range nobody uses.
+        // SAFETY: without a requested address the kernel picks a free range.
         let base = unsafe { mmap(std::ptr::null_mut(), size_of::<T>(), protection, MapFlags::SHARED, &file, 0) }?;
         Ok(Shared { file, address: NonNull::new(base.cast()).ok_or(Errno::NOMEM)? })
     }
 
-    /// The same, which only this process can write: other processes may map it for reading.
+    /// Creates a value that only this process can write; other processes may map it for reading.
     pub(crate) fn new_for_readers(name: &str) -> Result<Self, Errno> {
         let shared = Self::new_with(name, SealFlags::empty())?;
-        // This process' mapping is there already, and keeps its permission.
+        // This process's mapping exists already and keeps its write permission.
         fcntl_add_seals(&shared.file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
         Ok(shared)
     }
 
-    /// The memory, to be handed to others.
+    /// The memfd, to be sent to guests.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-impl<T: Words> Deref for Shared<T> {
+impl<T: AtomicLayout> Deref for Shared<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: mapped as long as `self` lives, page aligned, and sealed against shrinking; any bytes are a value, and all
-        // accesses are atomic (`Words`).
+        // SAFETY: mapped while `self` lives, page-aligned, and sealed against shrinking; every byte pattern is valid,
+        // and all accesses are atomic (`AtomicLayout`).
         unsafe { self.address.as_ref() }
     }
 }
 
-impl<T: Words> Drop for Shared<T> {
+impl<T: AtomicLayout> Drop for Shared<T> {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, to which no reference outlives `self`.
+        // SAFETY: this value owns the mapping, and no reference to it outlives `self`.
         let _ = unsafe { munmap(self.address.as_ptr().cast(), size_of::<T>()) };
     }
 }
@@ -93,7 +93,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn what_one_mapping_stores_the_other_loads_and_nobody_can_shrink_it() {
+    fn stores_are_visible_through_the_file_which_cannot_be_resized() {
         let board = Shared::<Board>::new("board").unwrap();
         board.state.store(7, Ordering::Relaxed);
         let mut word = [0; 4];
@@ -104,12 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_readers_no_other_mapping_writes() {
+    fn memory_for_readers_cannot_be_mapped_for_writing() {
         let board = Shared::<Board>::new_for_readers("board").unwrap();
         board.state.store(7, Ordering::Relaxed);
         let map = |protection| {
-            // SAFETY: without a wish for an address the system picks a free range; what is mapped is not
-            // accessed.
+            // SAFETY: without a requested address the kernel picks a free range; the mapping is not accessed.
             unsafe { mmap(std::ptr::null_mut(), 4096, protection, MapFlags::SHARED, board.file(), 0) }
         };
         assert_eq!(map(ProtFlags::READ | ProtFlags::WRITE), Err(Errno::PERM));

@@ -1,4 +1,4 @@
-//! What the host's own executors do, told the way guests tell it: counters, and the entries of the trace.
+//! Counts and traces the descriptors that the host executes, in the same form as guests do.
 
 use super::share::Shared;
 use rustix::time::{ClockId, clock_gettime};
@@ -10,15 +10,15 @@ use telpher_vdev_wire::event::{self, Answer, How};
 use telpher_vdev_wire::lease::{Lease, Statistics, TraceEntry, TraceKind, count};
 use telpher_vdev_wire::message::{Opened, TRACE};
 
-/// Counts and traces one open file's descriptors.
+/// Counts and traces the descriptors of one open file.
 #[derive(Debug)]
 pub(super) struct Tally {
     lease: Arc<Shared<Lease>>,
     process: u32,
     pasid: u32,
-    /// Descriptors and records are wanted.
+    /// Descriptors and completion records go into the trace.
     traces: bool,
-    /// Submissions begun.
+    /// Number of submissions so far.
     submissions: AtomicU64,
 }
 
@@ -28,13 +28,13 @@ impl Tally {
         Tally { lease, process, pasid: opened.pasid, traces, submissions: AtomicU64::new(0) }
     }
 
-    /// The number of the next submission.
+    /// Returns the number of the next submission.
     pub(super) fn begin(&self) -> u64 {
-        // Relaxed: a number of its own.
+        // Relaxed: publishes no other data.
         self.submissions.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// 64 bytes came to the queue, and this became of them.
+    /// Records the queue's response to a submission.
     pub(super) fn submitted(&self, number: u64, descriptor: &Descriptor, response: Response) {
         let answer = match response {
             Response::Accepted => Answer::Taken,
@@ -69,7 +69,7 @@ impl Tally {
 
     fn count(&self, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
         let statistics = &self.lease.statistics;
-        // The tables know 64 operations, and so does the architecture's capability register's first word.
+        // The tables have 64 operations, as the first word of the architecture's capability register.
         let operation = usize::from(descriptor.opcode_code() & 0x3f);
         let status = match told {
             Told::Record | Told::Elsewhere | Told::Unwritable(_) => usize::from(record.status_code() & 0x3f),
@@ -98,7 +98,7 @@ impl Observer for Tally {
     fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: Told) {
         self.count(job.descriptor, record, told);
         self.append(|| {
-            // The executor has put the submission's number into the first dword; members name their batch's.
+            // The executor has put the submission's number into the first dword; members use that of their batch.
             let named = job.member.map_or(job.descriptor, |member| member.batch);
             let told = match told {
                 Told::Record => event::Told::Record,

@@ -1,4 +1,4 @@
-//! Takes the traces out of open files' leases while they are written.
+//! Reads the traces from open files' shared memory while guests write them.
 
 use super::Host;
 use std::io;
@@ -7,13 +7,13 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Between two rounds while a file is open. Source: chosen: a ring holds 4096 entries, which a busy file fills in a few
-/// milliseconds; guests wait for a multiple of it before they lose one.
+/// Pause between two rounds while a file is open. Source: chosen: a ring holds 4096 entries, which a busy file fills in
+/// a few milliseconds; guests wait several times this long before they lose an entry.
 const ROUND: Duration = Duration::from_millis(1);
-/// While none is.
+/// Pause between two rounds while no file is open.
 const IDLE: Duration = Duration::from_millis(5);
 
-/// The thread; ends with this value.
+/// The reading thread; dropping this ends it.
 #[derive(Debug)]
 pub(super) struct Tracer {
     thread: Option<JoinHandle<()>>,
@@ -36,7 +36,7 @@ impl Tracer {
     }
 }
 
-/// One look at every file; `None` once the host is gone.
+/// Reads the traces of all open files once; `None` once the host is gone.
 fn round(host: &Weak<Host>) -> Option<Duration> {
     let host = host.upgrade()?;
     let files = host.open_files();
@@ -50,7 +50,7 @@ impl Drop for Tracer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A listener that panicked has said so itself.
+            // A listener's panic has already been reported.
             let _ = thread.join();
         }
     }

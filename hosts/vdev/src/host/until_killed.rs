@@ -1,9 +1,8 @@
-//! A submitter's memory, until the submitter is killed.
+//! Access to a submitter's memory that stops when the submitter is killed.
 //!
-//! A thread in write(2) waits for the file system's answer, whatever signal comes: after kill -9 the process stays
-//! until its descriptors have ended. So a long access is cut into pieces, and before each piece the submitting thread's
-//! pending signals are looked at. Once SIGKILL is among them every access faults, and what is left of the write is not
-//! submitted.
+//! A thread in write(2) waits for the file system's answer even after kill -9: the process stays until its descriptors
+//! have ended. So a long access is split into chunks, and before each chunk the submitting thread's pending signals are
+//! checked. Once SIGKILL is pending, every access faults, and the rest of the write is not submitted.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,38 +11,38 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use telpher_mem::{Fault, Space, WriteHint};
 
-/// Bytes of memory accessed between two looks. Source: chosen; some hundred microseconds, beside ten for a look.
-pub(super) const PIECE_BYTES: u64 = 1 << 20;
+/// Bytes accessed between two checks. Source: chosen; copying takes a few hundred microseconds, a check ten.
+pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 
-/// SIGKILL in a mask of /proc/PID/status.
+/// SIGKILL in a signal mask of /proc/PID/status.
 const KILL_BIT: u64 = 1 << (libc::SIGKILL - 1);
 
 /// Whether the thread whose write(2) is executed has been killed.
 #[derive(Debug, Default)]
 pub(super) struct Killed {
-    /// The thread's state as the kernel shows it; `None` between two calls, and where the kernel does not show it.
+    /// The thread's status file in /proc; `None` between two calls, and if it cannot be opened.
     status: Mutex<Option<File>>,
-    /// What the last look found; stays, since a killed thread does nothing more.
+    /// The result of the last check; stays true, since a killed thread does nothing more.
     found: AtomicBool,
-    /// Bytes accessed since the last look.
+    /// Bytes accessed since the last check.
     accessed: AtomicU64,
 }
 
 impl Killed {
-    /// From now on the thread is this one.
+    /// Watches this thread from now on.
     pub(super) fn watch(&self, thread: u32) {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = File::open(format!("/proc/{thread}/status")).ok();
         self.accessed.store(0, Ordering::Relaxed);
     }
 
-    /// True if the last look found the thread killed.
+    /// True if the last check found the thread killed.
     pub(super) fn found(&self) -> bool {
         self.found.load(Ordering::Relaxed)
     }
 
-    /// Looks.
-    pub(super) fn look(&self) -> bool {
-        // Relaxed, here and below: one thread executes a file's descriptors at a time.
+    /// Checks whether the thread has been killed.
+    pub(super) fn check(&self) -> bool {
+        // Relaxed, here and below: one thread at a time executes a file's descriptors.
         self.accessed.store(0, Ordering::Relaxed);
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = [0; 4096];
@@ -54,25 +53,25 @@ impl Killed {
         self.found()
     }
 
-    /// Looks if so many bytes more make a piece.
-    fn look_after(&self, len: u64) -> bool {
-        if self.accessed.fetch_add(len, Ordering::Relaxed).saturating_add(len) >= PIECE_BYTES {
-            self.look()
+    /// Counts `len` bytes; checks if this completes a chunk.
+    fn check_after(&self, len: u64) -> bool {
+        if self.accessed.fetch_add(len, Ordering::Relaxed).saturating_add(len) >= CHUNK_BYTES {
+            self.check()
         } else {
             self.found()
         }
     }
 }
 
-/// True if SIGKILL waits for a thread, by its /proc/PID/status: its own or its process'. Every thread of a process that
-/// is killed, or that exits, has it among its own.
+/// True if SIGKILL is pending for a thread or its process, from the text of /proc/PID/status. Every thread of a process
+/// that is killed or exits has SIGKILL among its own pending signals.
 fn has_kill_pending(status: &str) -> bool {
     let pending =
         status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")));
     pending.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & KILL_BIT != 0)
 }
 
-/// The memory. After the submitter was killed every access faults where it is.
+/// A memory whose accesses all fault once the submitter has been killed.
 #[derive(Debug)]
 pub(super) struct UntilKilled<S> {
     inner: S,
@@ -84,85 +83,85 @@ impl<S: Space> UntilKilled<S> {
         UntilKilled { inner, killed }
     }
 
-    /// Calls `access` for each piece: how many bytes lie before it, and its length. `at` and `write` say what faults if
-    /// the submitter has been killed. Ends with the first piece that yields something.
-    fn in_pieces<T>(
+    /// Calls `access` for each chunk, with the bytes before it and its length. `at` and `write` describe the fault if
+    /// the submitter has been killed. Ends with the first chunk that returns a value.
+    fn in_chunks<T>(
         &self,
         (at, len, write): (u64, u64, bool),
         mut access: impl FnMut(u64, u64) -> Result<Option<T>, Fault>,
     ) -> Result<Option<T>, Fault> {
         let mut done = 0;
         loop {
-            let piece = (len - done).min(PIECE_BYTES);
-            if self.killed.look_after(piece) {
+            let chunk = (len - done).min(CHUNK_BYTES);
+            if self.killed.check_after(chunk) {
                 return Err(Fault { address: at.wrapping_add(done), write, done });
             }
-            // Below `len`, and so is the sum.
-            let found = access(done, piece).map_err(|fault| Fault { done: fault.done + done, ..fault })?;
-            done += piece;
+            // Cannot overflow: both are at most `len`.
+            let found = access(done, chunk).map_err(|fault| Fault { done: fault.done + done, ..fault })?;
+            done += chunk;
             if found.is_some() || done >= len {
                 return Ok(found);
             }
         }
     }
 
-    fn all_pieces(
+    fn all_chunks(
         &self,
         range: (u64, u64, bool),
         mut access: impl FnMut(u64, u64) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        self.in_pieces::<()>(range, |done, len| access(done, len).map(|()| None)).map(drop)
+        self.in_chunks::<()>(range, |done, len| access(done, len).map(|()| None)).map(drop)
     }
 }
 
 impl<S: Space> Space for UntilKilled<S> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
-        if self.killed.look_after(into.len() as u64) {
+        if self.killed.check_after(into.len() as u64) {
             return Err(Fault { address, write: false, done: 0 });
         }
         self.inner.read(address, into)
     }
 
     fn write(&self, address: u64, from: &[u8], hint: WriteHint) -> Result<(), Fault> {
-        if self.killed.look_after(from.len() as u64) {
+        if self.killed.check_after(from.len() as u64) {
             return Err(Fault { address, write: true, done: 0 });
         }
         self.inner.write(address, from, hint)
     }
 
     fn move_forward(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Result<(), Fault> {
-        self.all_pieces((src, len, false), |done, piece| {
-            self.inner.move_forward(dst.wrapping_add(done), src.wrapping_add(done), piece, hint)
+        self.all_chunks((src, len, false), |done, chunk| {
+            self.inner.move_forward(dst.wrapping_add(done), src.wrapping_add(done), chunk, hint)
         })
     }
 
     fn move_backward(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Result<(), Fault> {
-        self.all_pieces((src, len, false), |done, piece| {
-            let low = len - done - piece;
-            self.inner.move_backward(dst.wrapping_add(low), src.wrapping_add(low), piece, hint)
+        self.all_chunks((src, len, false), |done, chunk| {
+            let low = len - done - chunk;
+            self.inner.move_backward(dst.wrapping_add(low), src.wrapping_add(low), chunk, hint)
         })
     }
 
     fn fill(&self, dst: u64, pattern: [u64; 2], len: u64, hint: WriteHint) -> Result<(), Fault> {
-        self.all_pieces((dst, len, true), |done, piece| self.inner.fill(dst.wrapping_add(done), pattern, piece, hint))
+        self.all_chunks((dst, len, true), |done, chunk| self.inner.fill(dst.wrapping_add(done), pattern, chunk, hint))
     }
 
     fn compare(&self, a: u64, b: u64, len: u64) -> Result<Option<u64>, Fault> {
-        self.in_pieces((a, len, false), |done, piece| {
-            let found = self.inner.compare(a.wrapping_add(done), b.wrapping_add(done), piece)?;
+        self.in_chunks((a, len, false), |done, chunk| {
+            let found = self.inner.compare(a.wrapping_add(done), b.wrapping_add(done), chunk)?;
             Ok(found.map(|at| at + done))
         })
     }
 
     fn compare_pattern(&self, a: u64, pattern: u64, len: u64) -> Result<Option<u64>, Fault> {
-        self.in_pieces((a, len, false), |done, piece| {
-            let found = self.inner.compare_pattern(a.wrapping_add(done), pattern, piece)?;
+        self.in_chunks((a, len, false), |done, chunk| {
+            let found = self.inner.compare_pattern(a.wrapping_add(done), pattern, chunk)?;
             Ok(found.map(|at| at + done))
         })
     }
 
     fn flush(&self, address: u64, len: u64) -> Result<(), Fault> {
-        self.all_pieces((address, len, false), |done, piece| self.inner.flush(address.wrapping_add(done), piece))
+        self.all_chunks((address, len, false), |done, chunk| self.inner.flush(address.wrapping_add(done), chunk))
     }
 
     fn write_record(&self, address: u64, record: &[u64; 4]) -> Result<(), Fault> {
@@ -184,7 +183,7 @@ mod tests {
 
     const SRC: u64 = 0x10_0000;
     const DST: u64 = 0x1000_0000;
-    const LEN: u64 = 3 * PIECE_BYTES + 777;
+    const LEN: u64 = 3 * CHUNK_BYTES + 777;
 
     fn memory() -> UntilKilled<MockSpace> {
         let space = MockSpace::new();
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_put_together_are_what_the_whole_is() {
+    fn chunked_accesses_give_the_result_of_one_access() {
         let memory = memory();
         let bytes: Vec<u8> = (0..LEN).map(|i| u8::try_from((i * 31 + i / 251) % 256).unwrap()).collect();
         memory.inner.poke(SRC, &bytes);
@@ -218,9 +217,9 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_in_a_later_piece_counts_the_pieces_before_it() {
+    fn a_fault_in_a_later_chunk_counts_the_bytes_before_it() {
         let memory = memory();
-        let hole = SRC + 2 * PIECE_BYTES + 4096;
+        let hole = SRC + 2 * CHUNK_BYTES + 4096;
         memory.inner.unmap(hole);
         let fault = memory.move_forward(DST, SRC, LEN, WriteHint::Cache).unwrap_err();
         assert_eq!((fault.address, fault.write, fault.done), (hole, false, hole - SRC));
@@ -252,10 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_nothing_has_killed_goes_on() {
+    fn a_thread_that_was_not_killed_is_not_found_killed() {
         let killed = Killed::default();
-        assert!(!killed.look());
+        assert!(!killed.check());
         killed.watch(std::process::id());
-        assert!(!killed.look() && !killed.found());
+        assert!(!killed.check() && !killed.found());
     }
 }

@@ -1,11 +1,12 @@
-//! Kernel flavours: which attributes there are, how they print, what user submission may do.
+//! Kernel versions: which attributes exist, how they are printed, and what user submission may do.
 
-/// A kernel whose driver is imitated. Later ones compare greater.
+/// The kernel version whose driver is emulated. Later versions compare greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub enum Abi {
-    /// 5.15: token names, no ENQCMD, so no shared queue for users, no `write()`.
+    /// 5.15: `token` attribute names; no ENQCMD, so no shared queue for users; no `write()`.
     V5_15,
-    /// 6.1 with the stable fixes: read buffer names, `op_config`, `write()` submission, mmap for the privileged alone.
+    /// 6.1 with the stable fixes: `read_buffer` attribute names, `op_config`, `write()` submission, mmap only for
+    /// privileged users.
     V6_1,
     /// 6.6: event log, `prs_disable`, `fileK` directories.
     #[default]
@@ -15,10 +16,10 @@ pub enum Abi {
 }
 
 impl Abi {
-    /// All flavours, oldest first.
+    /// All versions, oldest first.
     pub const ALL: [Abi; 4] = [Abi::V5_15, Abi::V6_1, Abi::V6_6, Abi::V6_12];
 
-    /// What users type.
+    /// The name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,13 +30,13 @@ impl Abi {
         }
     }
 
-    /// True if users may have shared queues: without ENQCMD, which 5.15 masks off, they cannot submit to one.
+    /// True if users may have shared queues. 5.15 masks ENQCMD, so users could not submit to one.
     #[must_use]
     pub const fn has_shared_queues_for_users(self) -> bool {
         !matches!(self, Abi::V5_15)
     }
 
-    /// The flavour of a name.
+    /// The version with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|abi| abi.name() == name)

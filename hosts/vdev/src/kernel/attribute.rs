@@ -1,57 +1,57 @@
-//! One attribute is one row of a table: its name, since when there is one, how it shows, what a write must satisfy, what it
-//! sets. The tables stand in `rows`.
+//! One attribute is one row of a table: its name, the first kernel version that has it, how its text is generated,
+//! which checks a write must pass, and what the write sets. The tables are in `rows`.
 //!
 //! ```text
-//! write ─► text ─► Check… (those that ask for no value) ─► value ─► Check… ─► set
+//! write ─► text ─► Checks that need no value ─► value ─► other Checks ─► set
 //! ```
 
 use super::{Abi, Kernel};
 use crate::tree::Errno;
 use telpher_model::Capabilities;
 
-/// Which object's attribute: index of the device, and of the queue, group, engine, driver or open file in question.
+/// The object of an attribute: the index of the device, and of its queue, group, engine, driver or open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Id {
     pub(crate) device: usize,
     pub(crate) index: usize,
 }
 
-/// A row.
+/// One row of an attribute table.
 #[derive(Debug)]
 pub(crate) struct Attribute {
     pub(crate) name: &'static str,
     pub(crate) mode: u16,
-    /// First flavour that has it.
+    /// First kernel version that has the attribute.
     pub(crate) since: Abi,
-    /// Devices that have it.
+    /// Devices that have the attribute.
     pub(crate) visible: fn(&Capabilities) -> bool,
     show: Option<Show>,
     store: Option<Store>,
 }
 
-/// Makes an attribute's text.
+/// Generates an attribute's text.
 pub(crate) type Show = fn(&Kernel, Id) -> Result<String, Errno>;
 
-/// What a write does.
+/// The effect of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Store {
-    /// Reads a value, checks it, sets it.
+    /// Parses a value, checks it and sets it.
     Value {
-        /// How the text is read.
-        kind: Kind,
-        /// Looked at before the text is.
+        /// How the text is parsed.
+        kind: ValueFormat,
+        /// Checks before the text is parsed.
         before: &'static [Check],
-        /// Looked at with the value.
+        /// Checks that use the value.
         after: &'static [Check],
         set: fn(&mut Kernel, Id, &Input<'_>),
     },
-    /// Does what the text says.
+    /// Performs the action that the text names.
     Act(fn(&mut Kernel, Id, &str) -> Result<(), Errno>),
 }
 
-/// How a value is written.
+/// The format of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ValueFormat {
     /// Decimal, not negative.
     Decimal,
     /// Not negative: 0x hexadecimal, 0 octal, or decimal.
@@ -60,67 +60,68 @@ pub(crate) enum Kind {
     Signed,
     /// y, n, 1, 0, on, off…
     Flag,
-    /// As it stands.
+    /// Any text.
     Text,
 }
 
-/// A value as written: its number (a flag is 0 or 1, a text 0) and its text.
+/// A parsed value: its number (a flag is 0 or 1, a text 0) and its text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input<'a> {
     pub(crate) number: i128,
     pub(crate) text: &'a str,
 }
 
-/// A condition of a write, and the errno without it.
+/// A condition for a write, and the errno if it does not hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Check {
     pub(crate) holds: fn(&Kernel, Id, &Input<'_>) -> bool,
     pub(crate) errno: Errno,
 }
 
-/// A condition that a row needs.
+/// Creates a check for a row.
 pub(crate) const fn check(errno: Errno, holds: fn(&Kernel, Id, &Input<'_>) -> bool) -> Check {
     Check { holds, errno }
 }
 
-/// A row of an attribute that is only read.
+/// Creates the row of a read-only attribute.
 pub(crate) const fn read_only(name: &'static str, show: Show) -> Attribute {
     Attribute { name, mode: 0o444, since: Abi::V5_15, visible: |_| true, show: Some(show), store: None }
 }
 
-/// A row of an attribute that is read and written.
+/// Creates the row of an attribute that can be read and written.
 pub(crate) const fn read_write(name: &'static str, show: Show, store: Store) -> Attribute {
     Attribute { mode: 0o644, store: Some(store), ..read_only(name, show) }
 }
 
-/// A row of an attribute that is only written.
+/// Creates the row of a write-only attribute.
 pub(crate) const fn write_only(name: &'static str, act: fn(&mut Kernel, Id, &str) -> Result<(), Errno>) -> Attribute {
     Attribute { name, mode: 0o200, since: Abi::V5_15, visible: |_| true, show: None, store: Some(Store::Act(act)) }
 }
 
 impl Attribute {
-    /// The same, in later flavours only.
+    /// Restricts the row to this kernel version and later ones.
     pub(crate) const fn since(self, abi: Abi) -> Self {
         Attribute { since: abi, ..self }
     }
 
-    /// The same, on some devices only.
+    /// Restricts the row to some devices.
     pub(crate) const fn visible(self, visible: fn(&Capabilities) -> bool) -> Self {
         Attribute { visible, ..self }
     }
 
     pub(crate) fn show(&self, kernel: &Kernel, id: Id) -> Result<String, Errno> {
-        // Without a read method opening for reading fails, for root too. Source: K612 `fs/kernfs/file.c`.
+        // Without a read method, opening for reading fails, also for root. Source: K612 `fs/kernfs/file.c`.
         self.show.ok_or(Errno::ACCESS)?(kernel, id)
     }
 
     pub(crate) fn store(&self, kernel: &mut Kernel, id: Id, data: &[u8]) -> Result<(), Errno> {
         let store = self.store.ok_or(Errno::ACCESS)?;
-        // The driver sees a C string.
+        // The driver receives a C string.
         let data = data.split(|byte| *byte == 0).next().unwrap_or_default();
         let text = String::from_utf8_lossy(data);
         match store {
-            // Blanks around a value do not count: some writers end a line, some do not (observed clients).
+            // Blanks around a value are ignored: some clients end the text with a newline, some do not (observed
+            // clients).
             Store::Act(act) => act(kernel, id, text.trim()),
             Store::Value { kind, before, after, set } => {
                 let pass = |checks: &[Check], kernel: &Kernel, input: &Input<'_>| {
@@ -140,14 +141,18 @@ impl Attribute {
 }
 
 impl Store {
-    /// A value all of whose conditions are looked at after it was read.
-    pub(crate) const fn value(kind: Kind, after: &'static [Check], set: fn(&mut Kernel, Id, &Input<'_>)) -> Self {
+    /// A value with all checks after parsing.
+    pub(crate) const fn value(
+        kind: ValueFormat,
+        after: &'static [Check],
+        set: fn(&mut Kernel, Id, &Input<'_>),
+    ) -> Self {
         Store::Value { kind, before: &[], after, set }
     }
 
-    /// A value some of whose conditions are looked at before it is read.
+    /// A value with some checks before parsing.
     pub(crate) const fn guarded(
-        kind: Kind,
+        kind: ValueFormat,
         before: &'static [Check],
         after: &'static [Check],
         set: fn(&mut Kernel, Id, &Input<'_>),
@@ -156,7 +161,7 @@ impl Store {
     }
 }
 
-impl Kind {
+impl ValueFormat {
     fn read(self, text: &str) -> Result<i128, Errno> {
         let number = |digits: &str, radix| {
             let well_formed = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -167,10 +172,12 @@ impl Kind {
         };
         let unsigned = text.strip_prefix('+').unwrap_or(text);
         match self {
-            Kind::Text => Ok(0),
-            Kind::Decimal => number(unsigned, 10),
-            Kind::Signed => text.strip_prefix('-').map_or_else(|| number(unsigned, 10), |rest| Ok(-number(rest, 10)?)),
-            Kind::AnyBase => {
+            ValueFormat::Text => Ok(0),
+            ValueFormat::Decimal => number(unsigned, 10),
+            ValueFormat::Signed => {
+                text.strip_prefix('-').map_or_else(|| number(unsigned, 10), |rest| Ok(-number(rest, 10)?))
+            }
+            ValueFormat::AnyBase => {
                 if let Some(digits) = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X")) {
                     number(digits, 16)
                 } else if unsigned.len() > 1 && unsigned.starts_with('0') {
@@ -180,7 +187,7 @@ impl Kind {
                 }
             }
             // Source: K612 `lib/kstrtox.c`, kstrtobool: the first letters decide.
-            Kind::Flag => match text.as_bytes() {
+            ValueFormat::Flag => match text.as_bytes() {
                 [b'y' | b'Y' | b't' | b'T' | b'1', ..] | [b'o' | b'O', b'n' | b'N', ..] => Ok(1),
                 [b'n' | b'N' | b'f' | b'F' | b'0', ..] | [b'o' | b'O', b'f' | b'F', ..] => Ok(0),
                 _ => Err(Errno::INVAL),
@@ -189,7 +196,7 @@ impl Kind {
     }
 }
 
-/// The text of an attribute: what it shows, and a newline.
+/// The text of an attribute: the value and a newline.
 pub(crate) fn line(value: impl std::fmt::Display) -> Result<String, Errno> {
     Ok(format!("{value}\n"))
 }
@@ -200,7 +207,7 @@ pub(crate) fn bitmap(words: &[u64; 4]) -> String {
     halves.map(|half| format!("{half:08x}")).collect::<Vec<_>>().join(",")
 }
 
-/// Reads what [`bitmap`] prints; leading words may be missing. Source: K612 `lib/bitmap-str.c`.
+/// Parses the output of [`bitmap`]; leading words may be missing. Source: K612 `lib/bitmap-str.c`.
 pub(crate) fn parse_bitmap(text: &str) -> Result<[u64; 4], Errno> {
     let mut words = [0_u64; 4];
     for (at, part) in text.trim().rsplit(',').enumerate() {
@@ -223,31 +230,31 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_the_kernel_reads_them() {
-        let cases: &[(Kind, &str, Result<i128, Errno>)] = &[
-            (Kind::Decimal, "16", Ok(16)),
-            (Kind::Decimal, "+16", Ok(16)),
-            (Kind::Decimal, "-1", Err(Errno::INVAL)),
-            (Kind::Decimal, "0x10", Err(Errno::INVAL)),
-            (Kind::Decimal, "", Err(Errno::INVAL)),
-            (Kind::Decimal, "1 2", Err(Errno::INVAL)),
-            (Kind::Decimal, "++1", Err(Errno::INVAL)),
-            (Kind::Decimal, "18446744073709551616", Err(Errno::INVAL)),
-            (Kind::AnyBase, "0x10", Ok(16)),
-            (Kind::AnyBase, "0X1f", Ok(31)),
-            (Kind::AnyBase, "010", Ok(8)),
-            (Kind::AnyBase, "0", Ok(0)),
-            (Kind::AnyBase, "0x", Err(Errno::INVAL)),
-            (Kind::AnyBase, "08", Err(Errno::INVAL)),
-            (Kind::Signed, "-1", Ok(-1)),
-            (Kind::Signed, "3", Ok(3)),
-            (Kind::Signed, "-", Err(Errno::INVAL)),
-            (Kind::Signed, "--1", Err(Errno::INVAL)),
-            (Kind::Flag, "1", Ok(1)),
-            (Kind::Flag, "on", Ok(1)),
-            (Kind::Flag, "off", Ok(0)),
-            (Kind::Flag, "No", Ok(0)),
-            (Kind::Flag, "2", Err(Errno::INVAL)),
-            (Kind::Flag, "", Err(Errno::INVAL)),
+        let cases: &[(ValueFormat, &str, Result<i128, Errno>)] = &[
+            (ValueFormat::Decimal, "16", Ok(16)),
+            (ValueFormat::Decimal, "+16", Ok(16)),
+            (ValueFormat::Decimal, "-1", Err(Errno::INVAL)),
+            (ValueFormat::Decimal, "0x10", Err(Errno::INVAL)),
+            (ValueFormat::Decimal, "", Err(Errno::INVAL)),
+            (ValueFormat::Decimal, "1 2", Err(Errno::INVAL)),
+            (ValueFormat::Decimal, "++1", Err(Errno::INVAL)),
+            (ValueFormat::Decimal, "18446744073709551616", Err(Errno::INVAL)),
+            (ValueFormat::AnyBase, "0x10", Ok(16)),
+            (ValueFormat::AnyBase, "0X1f", Ok(31)),
+            (ValueFormat::AnyBase, "010", Ok(8)),
+            (ValueFormat::AnyBase, "0", Ok(0)),
+            (ValueFormat::AnyBase, "0x", Err(Errno::INVAL)),
+            (ValueFormat::AnyBase, "08", Err(Errno::INVAL)),
+            (ValueFormat::Signed, "-1", Ok(-1)),
+            (ValueFormat::Signed, "3", Ok(3)),
+            (ValueFormat::Signed, "-", Err(Errno::INVAL)),
+            (ValueFormat::Signed, "--1", Err(Errno::INVAL)),
+            (ValueFormat::Flag, "1", Ok(1)),
+            (ValueFormat::Flag, "on", Ok(1)),
+            (ValueFormat::Flag, "off", Ok(0)),
+            (ValueFormat::Flag, "No", Ok(0)),
+            (ValueFormat::Flag, "2", Err(Errno::INVAL)),
+            (ValueFormat::Flag, "", Err(Errno::INVAL)),
         ];
         for (kind, text, value) in cases {
             assert_eq!(kind.read(text), *value, "{kind:?} {text:?}");

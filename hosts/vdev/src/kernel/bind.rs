@@ -1,16 +1,16 @@
-//! Binding and unbinding: what the drivers check before a device or queue is enabled, and what they take down afterwards.
-//! Source: K612 `device.c`, checks in its order.
+//! Binding and unbinding: the drivers' checks before a device or queue is enabled, and the steps that disable it.
+//! Source: K612 `device.c`; the checks are in its order.
 
 use super::attribute::Id;
-use super::device::{DEFAULT_QUEUE_DEPTH, Driver, State, Type};
+use super::device::{DEFAULT_QUEUE_DEPTH, Driver, QueueType, State};
 use super::{Abi, Kernel, status};
 use crate::tree::Errno;
 use telpher_abi::registers::{CommandCode, CommandError, DeviceState};
 
-/// PASID of the kernel's own address space. Source: chosen; programs get others.
+/// PASID of the kernel's own address space. Source: chosen; programs get other PASIDs.
 pub(super) const KERNEL_PASID: u32 = 1;
 
-/// What can be bound.
+/// A device or queue that can be bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Target {
     Device(Id),
@@ -18,7 +18,7 @@ enum Target {
 }
 
 impl Kernel {
-    /// Writes to `bind`.
+    /// Handles a write to `bind`.
     pub(super) fn bind(&mut self, driver: Driver, name: &str) -> Result<(), Errno> {
         let target = self.target(name).ok_or(Errno::NODEV)?;
         let bound = self.driver_of(target).is_some();
@@ -34,7 +34,7 @@ impl Kernel {
         }
     }
 
-    /// Writes to `unbind`.
+    /// Handles a write to `unbind`.
     pub(super) fn unbind(&mut self, driver: Driver, name: &str) -> Result<(), Errno> {
         let target = self.target(name).ok_or(Errno::NODEV)?;
         match self.driver_of(target) {
@@ -44,7 +44,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Writes to `drivers_probe`: the drivers are tried in turn; that none takes the device is no error.
+    /// Handles a write to `drivers_probe`: tries the drivers in turn; it is no error if none accepts the device.
     pub(super) fn probe(&mut self, name: &str) -> Result<(), Errno> {
         let target = self.target(name).ok_or(Errno::NODEV)?;
         if self.driver_of(target).is_none() {
@@ -70,14 +70,14 @@ impl Kernel {
         }
     }
 
-    /// The driver that the interface before 5.15 means.
+    /// The driver for which the compatibility interface (before 5.15) binds this target.
     fn stands_for(&self, target: Target) -> Option<Driver> {
         match target {
             Target::Device(_) => Some(Driver::Idxd),
             Target::Queue(id) => match self.wq(id).settings.kind {
-                Type::None => None,
-                Type::Kernel => Some(Driver::Dmaengine),
-                Type::User => Some(Driver::User),
+                QueueType::None => None,
+                QueueType::Kernel => Some(Driver::Dmaengine),
+                QueueType::User => Some(Driver::User),
             },
         }
     }
@@ -90,11 +90,11 @@ impl Kernel {
         self.configure(id).map_err(|_| Errno::NXIO)?;
         self.start_event_log(id);
         if self.abi() >= Abi::V6_6 && self.dsa(id).user_pasid() {
-            let silicon = &self.dsa(id).silicon;
-            silicon.set_gen_cfg(silicon.gen_cfg().with_user_interrupts(true));
+            let registers = &self.dsa(id).registers;
+            registers.set_gen_cfg(registers.gen_cfg().with_user_interrupts(true));
         }
         if let Err(errno) = self.enable_device(id) {
-            self.dsa(id).silicon.set_event_log(0);
+            self.dsa(id).registers.set_event_log(0);
             return Err(errno);
         }
         let dsa = self.dsa_mut(id);
@@ -105,7 +105,7 @@ impl Kernel {
     }
 
     fn enable_device(&mut self, id: Id) -> Result<(), Errno> {
-        if self.dsa(id).silicon.device().state() == DeviceState::Enabled {
+        if self.dsa(id).registers.device().state() == DeviceState::Enabled {
             return Err(Errno::NXIO);
         }
         match self.command(id, CommandCode::EnableDevice, 0) {
@@ -120,7 +120,7 @@ impl Kernel {
         let dsa = self.dsa_mut(id);
         if let Some(log) = &mut dsa.event_log {
             log.restart();
-            dsa.silicon.set_event_log(u16::try_from(log.size).unwrap_or(u16::MAX));
+            dsa.registers.set_event_log(u16::try_from(log.size).unwrap_or(u16::MAX));
         }
     }
 
@@ -136,9 +136,9 @@ impl Kernel {
             self.dsa_mut(id).cmd_status = status::WQ_USER_NO_IOMMU;
             return Err(Errno::OPNOTSUPP);
         }
-        self.wq_mut(id).settings.kind = if driver == Driver::User { Type::User } else { Type::Kernel };
+        self.wq_mut(id).settings.kind = if driver == Driver::User { QueueType::User } else { QueueType::Kernel };
         if let Err(errno) = self.enable_queue(id) {
-            self.wq_mut(id).settings.kind = Type::None;
+            self.wq_mut(id).settings.kind = QueueType::None;
             return Err(errno);
         }
         self.dsa_mut(id).cmd_status = 0;
@@ -150,7 +150,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// What all queue drivers have in common.
+    /// Enables a queue: the steps common to all queue drivers.
     fn enable_queue(&mut self, id: Id) -> Result<(), Errno> {
         let (wq, enabled) = (self.wq(id), self.dsa(id).state == State::Enabled);
         let refusals = [
@@ -179,20 +179,20 @@ impl Kernel {
         Ok(())
     }
 
-    /// PASID and privilege of a queue before it is enabled; a user's dedicated queue gets its own at open().
+    /// Sets PASID and privilege of a queue before it is enabled; a user's dedicated queue gets its PASID at open().
     fn prepare_identity(&mut self, id: Id) {
         let (dsa, wq) = (self.dsa(id), self.wq(id));
-        let kernel = wq.settings.kind == Type::Kernel;
-        let mut config = dsa.silicon.device().wq_cfg(id.index);
+        let kernel = wq.settings.kind == QueueType::Kernel;
+        let mut config = dsa.registers.device().wq_cfg(id.index);
         if self.has_pasid(id) && (kernel || wq.shared()) {
             config = config.with_pasid(if wq.shared() { 0 } else { KERNEL_PASID }).with_pasid_enable(true);
         }
-        // From 6.6 on the kernel's own queues work with user privilege.
+        // From 6.6 on, the kernel's own queues have user privilege.
         config = config.with_privileged(kernel && self.abi() < Abi::V6_6);
-        dsa.silicon.set_wq(id.index, &config);
+        dsa.registers.set_wq(id.index, &config);
     }
 
-    /// Writes all tables from the driver's copy, as every enabling of a device or queue does.
+    /// Writes all tables from the driver's copy, as whenever a device or queue is enabled.
     fn configure(&mut self, id: Id) -> Result<(), Errno> {
         let queues = (0..self.dsa(id).wqs.len()).map(|index| Id { device: id.device, index });
         let grouped: Vec<Id> = queues.filter(|queue| self.wq(*queue).group.is_some()).collect();
@@ -209,39 +209,39 @@ impl Kernel {
         }
         for queue in grouped {
             let wq = self.wq_mut(queue);
-            if wq.size == 0 && wq.settings.kind != Type::None {
+            if wq.size == 0 && wq.settings.kind != QueueType::None {
                 wq.size = DEFAULT_QUEUE_DEPTH;
             }
             let config = self.dsa(queue).wq_register(queue.index);
-            let privileged = self.dsa(queue).silicon.device().pci().privileged;
+            let privileged = self.dsa(queue).registers.device().pci().privileged;
             if config.dedicated()
                 && config.pasid_enable()
                 && !privileged
-                && self.wq(queue).settings.kind == Type::Kernel
+                && self.wq(queue).settings.kind == QueueType::Kernel
             {
                 self.dsa_mut(id).cmd_status = status::WQ_NO_PRIVILEGE;
                 return Err(Errno::OPNOTSUPP);
             }
-            self.dsa(queue).silicon.set_wq(queue.index, &config);
+            self.dsa(queue).registers.set_wq(queue.index, &config);
         }
         let dsa = self.dsa(id);
         if dsa.read_buffer_limit != 0 {
             let limit = u8::try_from(dsa.read_buffer_limit).unwrap_or(u8::MAX);
-            dsa.silicon.set_gen_cfg(dsa.silicon.gen_cfg().with_global_read_buffer_limit(limit));
+            dsa.registers.set_gen_cfg(dsa.registers.gen_cfg().with_global_read_buffer_limit(limit));
         }
         for group in 0..dsa.groups.len() {
-            dsa.silicon.set_group(group, &dsa.group_register(group));
+            dsa.registers.set_group(group, &dsa.group_register(group));
         }
         Ok(())
     }
 
     /// True if a queue of this type works with PASIDs.
     fn has_pasid(&self, id: Id) -> bool {
-        self.wq(id).settings.kind != Type::None && self.dsa(id).user_pasid()
+        self.wq(id).settings.kind != QueueType::None && self.dsa(id).user_pasid()
     }
 
     fn can_be_shared(&self, id: Id) -> bool {
-        // 5.13 to 5.17 mask ENQCMD off (the kernels' change logs).
+        // 5.13 to 5.17 mask ENQCMD (the kernels' change logs).
         let enqcmd = self.abi() >= Abi::V6_1;
         enqcmd && self.has_pasid(id) && self.dsa(id).capabilities().wq_cap.shared_mode()
     }
@@ -260,12 +260,12 @@ impl Kernel {
                 self.remove_queue(queue);
             }
         }
-        if self.dsa(id).silicon.device().state() == DeviceState::Enabled {
+        if self.dsa(id).registers.device().state() == DeviceState::Enabled {
             self.command(id, CommandCode::DisableDevice, 0);
         }
         self.command(id, CommandCode::ResetDevice, 0);
         let dsa = self.dsa_mut(id);
-        dsa.silicon.unmask();
+        dsa.registers.unmask();
         dsa.clear();
         dsa.bound = false;
         self.hide_bound(id, None, Driver::Idxd);
@@ -282,25 +282,25 @@ impl Kernel {
         }
         let caps = *self.dsa(id).capabilities();
         let wq = self.wq_mut(id);
-        wq.forget(&caps);
+        wq.reset(&caps);
         wq.clients = 0;
         wq.driver = None;
         self.hide_bound(id, Some(id.index), driver);
     }
 
-    /// Gives the device a command, unless it is halted; what it answers becomes `cmd_status`.
+    /// Executes a device command, unless the device is halted; its result becomes `cmd_status`.
     pub(super) fn command(&mut self, id: Id, code: CommandCode, operand: u32) -> CommandError {
         let dsa = self.dsa_mut(id);
-        if dsa.silicon.device().state() == DeviceState::Halted {
+        if dsa.registers.device().state() == DeviceState::Halted {
             return CommandError::Hardware;
         }
-        let error = dsa.silicon.command(code, operand);
+        let error = dsa.registers.command(code, operand);
         dsa.cmd_status = error.code().into();
         error
     }
 }
 
-/// A queue as the operand of the commands that take a bitmap: a bank of 16, and a bit in it.
+/// Encodes a queue as the operand of commands that take a bitmap: a bank of 16 queues, and a bit in it.
 pub(super) fn bank(wq: usize) -> u32 {
     let (bank, bit) = (u32::try_from(wq / 16).unwrap_or(u32::MAX), wq % 16);
     bank << 16 | 1 << bit

@@ -1,8 +1,8 @@
-//! /proc/cpuinfo with the emulated instructions, and what else is read off it.
+//! /proc/cpuinfo with the emulated instructions, and the CPU list and mask derived from it.
 
-/// Words of the flags that the view adds. Source: instructions.md §1.
+/// The CPU flags that the view adds. Source: instructions.md §1.
 const ADDED: &[&str] = &["movdiri", "movdir64b", "waitpkg"];
-/// The same, where the kernel lets programs use PASIDs.
+/// The flag that the view adds where the kernel lets programs use PASIDs.
 const ENQCMD: &str = "enqcmd";
 
 /// The machine's processors.
@@ -13,7 +13,7 @@ pub(crate) struct Cpus {
 }
 
 impl Cpus {
-    /// Of the machine's own text.
+    /// Parses the machine's own text and adds the flags.
     pub(crate) fn of(text: &str, enqcmd: bool) -> Self {
         let count = text.lines().filter(|line| key(line) == Some("processor")).count();
         let shown = text.split_inclusive('\n').map(|line| {
@@ -33,12 +33,12 @@ impl Cpus {
         Cpus { text: shown.collect(), count }
     }
 
-    /// What the view shows.
+    /// The text of the view's /proc/cpuinfo.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// All of them as a list, `0-3`.
+    /// All processors as a list, `0-3`.
     pub(crate) fn list(&self) -> String {
         match self.count {
             0 | 1 => "0".into(),
@@ -46,7 +46,7 @@ impl Cpus {
         }
     }
 
-    /// All of them as a mask: 32 bits a word, most significant first.
+    /// All processors as a mask: words of 32 bits, most significant first.
     pub(crate) fn mask(&self) -> String {
         let count = self.count.max(1);
         let words = count.div_ceil(32);
@@ -71,7 +71,7 @@ mod tests {
         "processor\t: 0\nflags\t\t: fpu vme movdiri\nbugs\t\t: x\n\nprocessor\t: 1\nflags\t\t: fpu vme\n";
 
     #[test]
-    fn flags_gain_what_is_missing_and_nothing_twice() {
+    fn missing_flags_are_added_once() {
         let cpus = Cpus::of(TEXT, true);
         let expected = "processor\t: 0\nflags\t\t: fpu vme movdiri movdir64b waitpkg enqcmd\nbugs\t\t: x\n\n\
                         processor\t: 1\nflags\t\t: fpu vme movdiri movdir64b waitpkg enqcmd\n";

@@ -1,9 +1,9 @@
-//! The driver's own copy of a device: what attributes show and set before anything reaches the registers.
+//! The driver's own copy of a device: the state that attributes show and set before it is written to the registers.
 
 use super::Abi;
 use super::event_log::EventLog;
 use super::pci::ConfigSpace;
-use super::silicon::Silicon;
+use super::registers::DeviceRegisters;
 use telpher_abi::registers::OpCap;
 use telpher_model::Capabilities;
 
@@ -11,14 +11,14 @@ use telpher_model::Capabilities;
 pub(crate) const DEFAULT_MAX_TRANSFER: u64 = 2 << 20;
 /// Largest batch of a queue by default. Source: K612 `idxd.h`, WQ_DEFAULT_MAX_BATCH.
 pub(crate) const DEFAULT_MAX_BATCH: u64 = 32;
-/// Entries of a queue with a type and no size. Source: K612 `idxd.h`, WQ_DEFAULT_QUEUE_DEPTH.
+/// Entries of a queue that has a type but no size. Source: K612 `idxd.h`, WQ_DEFAULT_QUEUE_DEPTH.
 pub(crate) const DEFAULT_QUEUE_DEPTH: u32 = 16;
-/// Tries of write() after the first. Source: K612 `idxd.h`, IDXD_ENQCMDS_RETRIES.
+/// Retries of write() after the first try. Source: K612 `idxd.h`, IDXD_ENQCMDS_RETRIES.
 pub(crate) const DEFAULT_RETRIES: u32 = 32;
 /// Traffic class of a group on version 1 and 2 devices. Source: K612 `init.c`.
 pub(crate) const DEFAULT_CLASS: u8 = 1;
 
-/// What the driver takes a device's state to be.
+/// The driver's view of a device's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Disabled,
@@ -29,18 +29,18 @@ pub(crate) enum State {
 /// A driver of the dsa bus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Driver {
-    /// Devices.
+    /// Binds devices.
     Idxd,
-    /// Queues for the kernel's own copies.
+    /// Binds queues for the kernel's own copies.
     Dmaengine,
-    /// Queues with a node.
+    /// Binds queues with a node for users.
     User,
-    /// The interface before 5.15: hands on to the others.
+    /// The interface before 5.15: forwards to the other drivers.
     Compat,
 }
 
 impl Driver {
-    /// In the order they register.
+    /// All drivers, in the order in which they register.
     pub(crate) const ALL: [Driver; 4] = [Driver::Idxd, Driver::Dmaengine, Driver::User, Driver::Compat];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -53,23 +53,23 @@ impl Driver {
     }
 }
 
-/// What a queue is for.
+/// The use of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Type {
+pub(crate) enum QueueType {
     #[default]
     None,
     Kernel,
     User,
 }
 
-impl Type {
-    pub(crate) const ALL: [Type; 3] = [Type::None, Type::Kernel, Type::User];
+impl QueueType {
+    pub(crate) const ALL: [QueueType; 3] = [QueueType::None, QueueType::Kernel, QueueType::User];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Type::None => "none",
-            Type::Kernel => "kernel",
-            Type::User => "user",
+            QueueType::None => "none",
+            QueueType::Kernel => "kernel",
+            QueueType::User => "user",
         }
     }
 }
@@ -81,18 +81,18 @@ pub(crate) struct Dsa {
     pub(crate) number: u32,
     /// `0000:6a:01.0`.
     pub(crate) address: String,
-    pub(crate) silicon: Silicon,
+    pub(crate) registers: DeviceRegisters,
     pub(crate) config_space: ConfigSpace,
     pub(crate) state: State,
     /// Bound to `idxd`.
     pub(crate) bound: bool,
-    /// How the last command or bind went.
+    /// The result of the last command or bind.
     pub(crate) cmd_status: u32,
-    /// 0 for none.
+    /// 0 means no limit.
     pub(crate) read_buffer_limit: u32,
-    /// SWERROR as last read in the error interrupt.
+    /// SWERROR as read in the last error interrupt.
     pub(crate) errors: [u64; 4],
-    /// There if the device has one and the driver knows of it.
+    /// Present if the device has an event log and the driver version supports it.
     pub(crate) event_log: Option<EventLog>,
     pub(crate) groups: Vec<Group>,
     pub(crate) engines: Vec<Engine>,
@@ -124,23 +124,23 @@ pub(crate) struct Wq {
     pub(crate) group: Option<usize>,
     pub(crate) size: u32,
     pub(crate) driver_name: String,
-    /// What a reset of the queue forgets.
+    /// The settings that a reset of the queue clears.
     pub(crate) settings: WqSettings,
-    /// Which driver it is bound to.
+    /// The driver that the queue is bound to.
     pub(crate) driver: Option<Driver>,
-    /// Of its node.
+    /// Minor number of its node.
     pub(crate) minor: Option<u32>,
     /// Open files.
     pub(crate) clients: u32,
-    /// Counts how often it was enabled: files opened before are another queue's.
+    /// Counts how often the queue was enabled: files opened at an earlier count no longer belong to it.
     pub(crate) generation: u64,
-    /// Descriptors waiting, as last told.
+    /// Descriptors in the queue, as last reported.
     pub(crate) occupancy: u32,
-    /// How often the driver has woken who waits for its errors.
+    /// How often the driver has woken pollers because of an error.
     pub(crate) alarms: u64,
 }
 
-/// What Reset WQ sets back. Source: K612 `device.c`.
+/// The settings that Reset WQ clears. Source: K612 `device.c`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WqSettings {
     pub(crate) dedicated: bool,
@@ -149,7 +149,7 @@ pub(crate) struct WqSettings {
     pub(crate) block_on_fault: bool,
     pub(crate) ats_disable: bool,
     pub(crate) prs_disable: bool,
-    pub(crate) kind: Type,
+    pub(crate) kind: QueueType,
     pub(crate) name: String,
     pub(crate) max_transfer: u64,
     pub(crate) max_batch: u64,
@@ -158,15 +158,15 @@ pub(crate) struct WqSettings {
 }
 
 impl Dsa {
-    /// A device the driver has just found.
-    pub(crate) fn new(number: u32, address: String, silicon: Silicon, abi: Abi) -> Self {
-        let caps = *silicon.capabilities();
+    /// A device that the driver has just found.
+    pub(crate) fn new(number: u32, address: String, registers: DeviceRegisters, abi: Abi) -> Self {
+        let caps = *registers.capabilities();
         let has_log = abi >= Abi::V6_6 && caps.event_log_entry_bytes() > 0;
-        let config_space = ConfigSpace::new(&caps, number, silicon.device().pci());
+        let config_space = ConfigSpace::new(&caps, number, registers.device().pci());
         let mut dsa = Dsa {
             number,
             address,
-            silicon,
+            registers,
             config_space,
             state: State::Disabled,
             bound: false,
@@ -183,22 +183,22 @@ impl Dsa {
     }
 
     pub(crate) fn capabilities(&self) -> &Capabilities {
-        self.silicon.capabilities()
+        self.registers.capabilities()
     }
 
     pub(crate) fn name(&self) -> String {
         format!("dsa{}", self.number)
     }
 
-    /// What a reset of the device leaves: no groups, no sizes, default settings. The read buffer limit and driver names stay.
+    /// Resets the device's state: no groups, no sizes, default settings. The read buffer limit and driver names stay.
     /// Source: K612 `device.c`, idxd_device_clear_state.
     pub(crate) fn clear(&mut self) {
-        let caps = *self.silicon.capabilities();
+        let caps = *self.registers.capabilities();
         let buffers = u32::from(caps.grp_cap.read_buffers());
         self.groups = (0..caps.grp_cap.groups()).map(|_| Group::new(buffers)).collect();
         self.engines = (0..caps.eng_cap.engines()).map(|_| Engine::default()).collect();
         for wq in &mut self.wqs {
-            wq.forget(&caps);
+            wq.reset(&caps);
             wq.size = 0;
             wq.group = None;
         }
@@ -211,7 +211,7 @@ impl Dsa {
         u32::try_from(members).unwrap_or(u32::MAX)
     }
 
-    /// Entries all queues together claim.
+    /// Sum of the entries of all queues.
     pub(crate) fn claimed_entries(&self) -> u32 {
         self.wqs.iter().map(|wq| wq.size).sum()
     }
@@ -222,9 +222,9 @@ impl Dsa {
         u32::from(self.capabilities().grp_cap.read_buffers()).saturating_sub(reserved)
     }
 
-    /// True if programs' address spaces can be used: PASIDs are on.
+    /// True if PASIDs are enabled, so that queues can use programs' address spaces.
     pub(crate) fn user_pasid(&self) -> bool {
-        self.silicon.device().pci().pasid
+        self.registers.device().pci().pasid
     }
 }
 
@@ -259,8 +259,8 @@ impl Wq {
         }
     }
 
-    /// Size, group and driver name survive.
-    pub(crate) fn forget(&mut self, caps: &Capabilities) {
+    /// Resets the queue; size, group and driver name stay.
+    pub(crate) fn reset(&mut self, caps: &Capabilities) {
         self.enabled = false;
         self.settings = WqSettings::new(caps);
     }
@@ -279,7 +279,7 @@ impl WqSettings {
             block_on_fault: false,
             ats_disable: false,
             prs_disable: false,
-            kind: Type::None,
+            kind: QueueType::None,
             name: String::new(),
             max_transfer: DEFAULT_MAX_TRANSFER,
             max_batch: DEFAULT_MAX_BATCH,

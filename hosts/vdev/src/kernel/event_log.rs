@@ -1,4 +1,4 @@
-//! A device's event log as the driver keeps it: its size, and the last entries for `event_log` in debugfs.
+//! A device's event log as the driver keeps it: its size, and the latest entries for `event_log` in debugfs.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ pub(crate) const MIN_ENTRIES: u32 = 64;
 /// Most entries. Source: K612 `idxd.h`, IDXD_EVL_SIZE_MAX.
 pub(crate) const MAX_ENTRIES: u32 = 65_535;
 
-/// One log.
+/// The event log of one device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct EventLog {
-    /// Entries of the ring: `event_log_size`.
+    /// Entries of the ring; the value of `event_log_size`.
     pub(crate) size: u32,
     /// Position of the next entry.
     tail: u32,
@@ -26,13 +26,14 @@ impl Default for EventLog {
 }
 
 impl EventLog {
-    /// Empties it, as enabling the device does.
+    /// Clears the log, as enabling the device does.
     pub(crate) fn restart(&mut self) {
         self.tail = 0;
         self.entries.clear();
     }
 
-    /// Takes an entry in, over the oldest if the ring is full: the driver has always read what is there.
+    /// Appends an entry; overwrites the oldest if the ring is full, because the driver has always processed all
+    /// entries.
     pub(crate) fn append(&mut self, entry: EventLogEntry) {
         self.entries.push_back((self.tail, entry));
         while self.entries.len() > self.size as usize {
@@ -41,7 +42,7 @@ impl EventLog {
         self.tail = (self.tail + 1) % self.size.max(1);
     }
 
-    /// What debugfs shows: where the ring stands, then one line an entry, all of them processed.
+    /// The text in debugfs: the ring's head and tail, then one line per entry, all marked as processed.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("Event Log head {0} tail {0} interrupt pending 0\n\n", self.tail);
         for (position, entry) in &self.entries {
@@ -49,7 +50,8 @@ impl EventLog {
             // Writing to a string does not fail.
             let _ = writeln!(
                 text,
-                "entry {position} (processed): error {:#04x} ({}) wq {} pasid {} operation {:#04x} batch member {} index {} address {:#x}",
+                "entry {position} (processed): error {:#04x} ({}) wq {} pasid {} \
+                 operation {:#04x} batch member {} index {} address {:#x}",
                 entry.error_code(),
                 code.meaning(),
                 entry.wq_index(),
@@ -64,7 +66,7 @@ impl EventLog {
     }
 }
 
-/// True for entries of a completion record that faulted, which the driver writes in the device's stead and counts. Source:
+/// True for an entry about a faulted completion record, which the driver writes for the device and counts. Source:
 /// batch-and-ordering §7.1.
 pub(crate) fn is_record_fault(entry: EventLogEntry) -> bool {
     Status::from_code(entry.error_code()) == Status::CompletionRecordFault

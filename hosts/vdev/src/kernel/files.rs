@@ -1,4 +1,4 @@
-//! Open files of the queues' nodes, and the address spaces behind them. Source: K612 `cdev.c`.
+//! Open files of the queues' nodes, and their openers' address spaces. Source: K612 `cdev.c`.
 
 use super::attribute::Id;
 use super::bind::{KERNEL_PASID, bank};
@@ -11,19 +11,19 @@ use telpher_abi::registers::{CommandCode, CommandError};
 use telpher_abi::{EventLogEntry, SwError};
 use telpher_vdev_wire::message::{DEDICATED, Opened, Report, ReportKind};
 
-/// First PASID a program can get.
+/// First PASID for programs.
 const FIRST_PASID: u32 = KERNEL_PASID + 1;
-/// One past the last: PASIDs have 20 bits.
+/// One past the last PASID: PASIDs have 20 bits.
 const END_PASID: u32 = 1 << 20;
-/// Address spaces remembered after their last file was closed, so that a program keeps its PASID over open and close.
+/// Address spaces remembered after their last file was closed, so that a program keeps its PASID across close and open.
 const MAX_IDLE_SPACES: usize = 4096;
 
-/// Whose memory an open file means.
+/// The address space that owns an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Owner {
-    /// Known by its number.
+    /// Identified by the guest's random number.
     Space(u64),
-    /// Opened without a guest: the process stands for it until one joins.
+    /// Opened without a guest: identified by the process until a guest attaches.
     Process(u32),
 }
 
@@ -36,25 +36,25 @@ impl Owner {
 /// One open file.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenFile {
-    /// Which queue.
+    /// The queue of the node.
     pub(crate) queue: Id,
     /// K of `fileK`.
     pub(crate) number: u32,
-    /// Of the queue when it was opened.
+    /// The queue's generation number when the file was opened.
     generation: u64,
     owner: Owner,
-    /// Who opened it.
+    /// The process that opened it.
     pub(crate) process: u32,
     pub(crate) minor: u32,
-    /// Completion records the driver wrote in the device's stead.
+    /// Completion records that the driver wrote for the device.
     pub(crate) record_faults: u64,
-    /// Those it could not write either.
+    /// Completion records that the driver could not write either.
     pub(crate) record_fault_failures: u64,
-    /// What the opener was told.
+    /// What the opener received.
     opened: Opened,
 }
 
-/// All of them.
+/// All open files.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     pub(crate) open: BTreeMap<u64, OpenFile>,
@@ -71,7 +71,7 @@ struct AddressSpace {
 }
 
 impl Files {
-    /// The PASID of an address space: the one it has, or the next that nobody has.
+    /// The PASID of an address space: its own, or the next free one.
     fn bind(&mut self, owner: Owner) -> Result<u32, Errno> {
         if !self.spaces.contains_key(&owner) {
             if self.spaces.len() >= MAX_IDLE_SPACES {
@@ -100,7 +100,7 @@ impl Files {
         Some(free)
     }
 
-    /// Lowest number no open file has.
+    /// Lowest number that no open file has.
     fn free_number(&self) -> u32 {
         (0..).find(|number| self.open.values().all(|file| file.number != *number)).unwrap_or_default()
     }
@@ -144,26 +144,26 @@ impl Kernel {
         Ok(opened)
     }
 
-    /// Changes the PASID of a dedicated queue, which has to be disabled meanwhile.
+    /// Changes the PASID of a dedicated queue, which is disabled meanwhile.
     fn set_pasid(&mut self, id: Id, pasid: Option<u32>) -> Result<(), Errno> {
         let operand = u32::try_from(id.index).unwrap_or(u32::MAX);
         let done = |error| if error == CommandError::None { Ok(()) } else { Err(Errno::NXIO) };
         done(self.command(id, CommandCode::DisableWq, bank(id.index)))?;
-        let silicon = &self.dsa(id).silicon;
-        let config = silicon.device().wq_cfg(id.index);
-        silicon.set_wq(id.index, &config.with_pasid(pasid.unwrap_or(0)).with_pasid_enable(pasid.is_some()));
+        let registers = &self.dsa(id).registers;
+        let config = registers.device().wq_cfg(id.index);
+        registers.set_wq(id.index, &config.with_pasid(pasid.unwrap_or(0)).with_pasid_enable(pasid.is_some()));
         done(self.command(id, CommandCode::EnableWq, operand))
     }
 
-    /// Everything a program needs to be that queue for itself.
+    /// Everything that a guest needs to model the queue for its process.
     ///
-    /// The register images are of a device with this queue alone: its group has no other, so that Enable Device accepts the
-    /// sizes, and the queue's state and occupancy are left out.
+    /// The register images describe a device with this queue only: its group has no other queue, so that Enable Device
+    /// accepts the sizes. The queue's state and occupancy are left out.
     fn opened(&self, open: u64, id: Id, pasid: u32) -> Opened {
         let (dsa, wq) = (self.dsa(id), self.wq(id));
         let caps = dsa.capabilities();
         let group = wq.group.unwrap_or_default();
-        let mut wq_cfg = dsa.silicon.device().wq_cfg(id.index);
+        let mut wq_cfg = dsa.registers.device().wq_cfg(id.index);
         wq_cfg.0[3] = 0;
         let errno = |refused: bool, errno: Errno| if refused { errno.raw_os_error() } else { 0 };
         let number = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
@@ -190,8 +190,8 @@ impl Kernel {
             eng_cap: caps.eng_cap.0[0],
             cmd_cap: caps.cmd_cap,
             op_cap: caps.op_cap.0,
-            gen_cfg: dsa.silicon.gen_cfg().0[0],
-            grp_cfg: dsa.silicon.device().grp_cfg(group).with_wqs(1 << id.index).0,
+            gen_cfg: dsa.registers.gen_cfg().0[0],
+            grp_cfg: dsa.registers.device().grp_cfg(group).with_wqs(1 << id.index).0,
             wq_cfg: wq_cfg.0,
             ..Opened::default()
         }
@@ -203,7 +203,8 @@ impl Kernel {
         if before == now {
             return Ok(file.opened);
         }
-        // Opened through the file system, which does not see address spaces: the opener's first one to join is it.
+        // Opened through the file system, which does not see address spaces: the first address space of the opener that
+        // attaches becomes the owner.
         if before != Owner::Process(caller.process) {
             return Err(Errno::PERM);
         }
@@ -216,7 +217,7 @@ impl Kernel {
         };
         if known.is_none() && pasid != 0 {
             self.files.spaces.insert(now, AddressSpace { pasid, files: 1 });
-            // The process's other files keep the number too.
+            // The process's other files keep the PASID too.
             self.files.spaces.entry(before).and_modify(|space| space.files = space.files.saturating_sub(1));
         } else {
             self.files.unbind(before);
@@ -240,7 +241,7 @@ impl Kernel {
         self.hide_file(&file);
         self.files.unbind(file.owner);
         let id = file.queue;
-        // A queue that was enabled anew since knows nothing of this file any more.
+        // A queue that was enabled again since then has forgotten this file.
         if file.generation != self.wq(id).generation {
             return;
         }
@@ -251,12 +252,12 @@ impl Kernel {
         wq.clients = wq.clients.saturating_sub(1);
     }
 
-    /// Waits for what an opener has submitted, and takes its PASID from a dedicated queue.
+    /// Waits for the opener's descriptors, and removes its PASID from a dedicated queue.
     fn drain(&mut self, id: Id, pasid: u32) {
         if self.wq(id).shared() {
             self.command(id, CommandCode::DrainPasid, pasid);
         } else if wq_needs_pasid(self, id) {
-            // An error leaves the queue disabled, as it does in the driver; the next open() will say so.
+            // An error leaves the queue disabled, as in the driver; the next open() reports it.
             let _ = self.set_pasid(id, None);
         } else {
             self.command(id, CommandCode::DrainWq, bank(id.index));
@@ -293,7 +294,7 @@ impl Kernel {
             ReportKind::EventLogFailed => file.record_fault_failures += 1,
             ReportKind::Halted => {
                 self.latch(id, SwError([a, b, c, d]));
-                self.dsa(id).silicon.halt();
+                self.dsa(id).registers.halt();
                 self.notice_halt(id);
             }
         }
@@ -301,7 +302,7 @@ impl Kernel {
     }
 }
 
-/// True for a user's dedicated queue on a device with PASIDs: it has the one of whoever has it open.
+/// True for a user's dedicated queue on a device with PASIDs: the queue has its opener's PASID.
 fn wq_needs_pasid(kernel: &Kernel, id: Id) -> bool {
     kernel.wq(id).settings.dedicated && kernel.dsa(id).user_pasid()
 }
@@ -311,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_space_keeps_its_pasid_and_shares_it_with_nobody() {
+    fn an_address_space_keeps_its_own_pasid() {
         let mut files = Files::default();
         let first = files.bind(Owner::Space(7)).unwrap();
         let second = files.bind(Owner::Space(8)).unwrap();
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn many_short_lives_do_not_use_the_pasids_up() {
+    fn short_lived_address_spaces_do_not_exhaust_the_pasids() {
         let mut files = Files::default();
         let held = files.bind(Owner::Space(u64::MAX)).unwrap();
         for space in 1..3 * MAX_IDLE_SPACES as u64 {

@@ -1,5 +1,5 @@
-//! Where everything stands: which directories, links and attributes a device, queue, node or open file brings, and takes
-//! along when it goes.
+//! The paths of the tree: the directories, links and attributes that exist for a device, queue, node or open file, and
+//! that are removed with it.
 
 use super::attribute::{Attribute, Id};
 use super::device::Driver;
@@ -15,14 +15,14 @@ const PCI_BUS: &str = "/sys/bus/pci";
 const PCI_DRIVER: &str = "/sys/bus/pci/drivers/idxd";
 const EVENT_SOURCES: &str = "/sys/bus/event_source";
 const DEBUG: &str = "/sys/kernel/debug/idxd";
-/// Where nodes are; gone while there is none, as devtmpfs does.
+/// The directory of the nodes; absent while there is none, as in devtmpfs.
 pub(super) const NODES: &str = "/dev/dsa";
-/// First interrupt number of the first device. Source: chosen, above a small machine's own.
+/// First interrupt number of the first device. Source: chosen, higher than a small machine's own numbers.
 const FIRST_INTERRUPT: u32 = 2000;
-/// Interrupt numbers from one device to the next.
+/// Distance between the interrupt numbers of two devices.
 const INTERRUPTS: u32 = 64;
 
-/// Puts the rows that this flavour and this device have.
+/// Adds the rows that this kernel version and this device have.
 fn rows(tree: &mut Tree, directory: &str, rows: &'static [Attribute], id: Id, abi: Abi, caps: Option<&Capabilities>) {
     for row in rows {
         if row.since <= abi && caps.is_none_or(row.visible) {
@@ -31,12 +31,12 @@ fn rows(tree: &mut Tree, directory: &str, rows: &'static [Attribute], id: Id, ab
     }
 }
 
-/// One row.
+/// Adds one row.
 fn row(tree: &mut Tree, directory: &str, row: &'static Attribute, id: Id) {
     tree.put(&format!("{directory}/{}", row.name), Item::Attribute(row, id));
 }
 
-/// What every device has: its directory, `uevent`, `power/`, and if it is on a bus, `subsystem`.
+/// Adds the entries of every device: its directory, `uevent`, `power/`, and `subsystem` if it is on a bus.
 fn device(tree: &mut Tree, directory: &str, uevent: &'static Attribute, id: Id, subsystem: Option<&str>) {
     tree.directory(directory);
     row(tree, directory, uevent, id);
@@ -50,7 +50,7 @@ fn device(tree: &mut Tree, directory: &str, uevent: &'static Attribute, id: Id, 
     }
 }
 
-/// A device on the dsa bus, with the bus's link to it.
+/// Adds a device on the dsa bus, and the bus's link to it.
 fn bus_device(tree: &mut Tree, directory: &str, uevent: &'static Attribute, id: Id) {
     device(tree, directory, uevent, id, Some(BUS));
     let name = directory.rsplit('/').next().unwrap_or_default();
@@ -58,7 +58,7 @@ fn bus_device(tree: &mut Tree, directory: &str, uevent: &'static Attribute, id: 
 }
 
 impl Kernel {
-    /// What stands before any device is found: bus, drivers, modules.
+    /// Adds the entries that exist before any device is found: bus, drivers, modules.
     pub(super) fn show_driver(&mut self) {
         let (abi, none) = (self.abi, Id::default());
         let tree = &mut self.tree;
@@ -102,7 +102,7 @@ impl Kernel {
         tree.put("/proc/cpuinfo", Item::Binary(Content::CpuInfo, none));
     }
 
-    /// A device the driver has found: its function, itself, groups, engines, queues, counters.
+    /// Adds a device that the driver has found: its PCI function, itself, groups, engines, queues, counters.
     pub(super) fn show_device(&mut self, id: Id) {
         let (abi, caps) = (self.abi, *self.dsa(id).capabilities());
         let (function, directory) = (self.function_path(id), self.device_path(id));
@@ -155,7 +155,7 @@ impl Kernel {
         }
     }
 
-    /// Links between a driver and what it has taken: the device, or one of its queues.
+    /// Adds the links between a driver and the device or queue that is bound to it.
     pub(super) fn show_bound(&mut self, id: Id, queue: Option<usize>, driver: Driver) {
         let (path, name) = self.bound_path(id, queue);
         let directory = format!("{BUS}/drivers/{}", driver.name());
@@ -179,7 +179,7 @@ impl Kernel {
         }
     }
 
-    /// A queue's node, under a number no node or open file has.
+    /// Adds a queue's node, with a minor number that no node or open file has.
     pub(super) fn show_node(&mut self, id: Id) {
         let minor = self.free_minor();
         self.wq_mut(id).minor = Some(minor);
@@ -212,7 +212,7 @@ impl Kernel {
         }
     }
 
-    /// The directory of an open file; its attributes are there only where the queue works with PASIDs.
+    /// Adds the directory of an open file; it has attributes only if the queue works with PASIDs.
     pub(super) fn show_file(&mut self, open: u64, file: &OpenFile) {
         let directory = format!("{}/file{}", self.node_directory(file.queue), file.number);
         let id = Id { index: usize::try_from(open).unwrap_or(usize::MAX), ..file.queue };
@@ -225,7 +225,7 @@ impl Kernel {
 
     pub(super) fn hide_file(&mut self, file: &OpenFile) {
         let directory = format!("{}/file{}", self.node_directory(file.queue), file.number);
-        // A directory that is gone already went with its node, or another queue's file has the number now.
+        // If the directory is gone, it was removed with its node; another queue's file may have the number now.
         if self.tree.entry(&directory, |_, _| 0).is_ok() {
             self.tree.remove(&directory);
             self.tree.remove(&format!("{BUS}/devices/file{}", file.number));
@@ -256,7 +256,7 @@ impl Kernel {
         format!("wq{}.{}", self.dsa(id).number, id.index)
     }
 
-    /// The node's directory in sysfs: its name has a slash, which the kernel writes as an exclamation mark.
+    /// The node's directory in sysfs: its name contains a slash, for which the kernel writes an exclamation mark.
     fn node_directory(&self, id: Id) -> String {
         format!("{}/dsa!{}", self.queue_path(id), self.queue_name(id))
     }

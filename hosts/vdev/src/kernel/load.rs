@@ -1,5 +1,5 @@
-//! A configuration in accel-config's JSON, applied as that tool does: every key in file order, through the attribute of the
-//! same name, then everything enabled. Source: ACCFG `accfg/config.c`.
+//! Applies a configuration in accel-config's JSON as that tool does: it writes every key in file order to the attribute
+//! of the same name, then enables everything. Source: ACCFG `accfg/config.c`.
 
 use super::attribute::Id;
 use super::{Abi, Kernel, status};
@@ -8,14 +8,14 @@ use crate::hardware::{Hardware, HardwareDevice, HardwareError};
 use crate::tree::Errno;
 use telpher_abi::registers::VERSION_2;
 
-/// A key that can be set.
+/// A key of the configuration.
 struct Key {
     name: &'static str,
     /// Its name in older kernels and files.
     older: Option<&'static str>,
-    /// When the tool leaves it out.
+    /// When the tool skips it.
     skipped: fn(&Kernel, Id, value: &str) -> bool,
-    /// What to do if it is refused.
+    /// Advice for the user if the driver refuses the value.
     advice: &'static str,
 }
 
@@ -27,12 +27,12 @@ const fn renamed(name: &'static str, older: &'static str, advice: &'static str) 
     Key { older: Some(older), ..key(name, advice) }
 }
 
-/// What an object is: its keys, and how the objects in it are called.
+/// The keys of one kind of object, and its lists of child objects.
 struct Level {
     /// `wq` of `wq0.1`.
     kind: &'static str,
     keys: &'static [Key],
-    /// Lists of objects in it; `true` if they become members.
+    /// Lists of child objects; `true` if the children become members of a group.
     children: &'static [(&'static str, &'static Level, bool)],
 }
 
@@ -41,7 +41,7 @@ static DEVICE: Level = Level {
     keys: &[
         renamed("read_buffer_limit", "token_limit", "at most max_read_buffers; 0 for none"),
         Key {
-            // Saved files have it for devices without a log too.
+            // Saved files contain it also for devices without a log.
             skipped: |_, _, value| value == "0",
             ..key(
                 "event_log_size",
@@ -67,7 +67,7 @@ static GROUP: Level = Level {
         renamed(
             "read_buffers_allowed",
             "tokens_allowed",
-            "at least 4 for each engine, at most what is reserved or free; engines must stand before it",
+            "at least 4 for each engine, at most what is reserved or free; engines must come before it",
         ),
         Key { skipped: old_device, ..key("traffic_class_a", "0 to 7") },
         Key { skipped: old_device, ..key("traffic_class_b", "0 to 7") },
@@ -88,13 +88,13 @@ static QUEUE: Level = Level {
         key("max_batch_size", "1 to the device's max_batch_size"),
         key("max_transfer_size", "1 to the device's max_transfer_size"),
         key("type", "\"user\", \"kernel\" or \"none\""),
-        key("name", "up to 1024 characters; type must stand before it; none for kernel queues until 6.6"),
-        // Since 6.7 only; older kernels do without.
+        key("name", "up to 1024 characters; type must come before it; none for kernel queues until 6.6"),
+        // Since 6.7; older kernels do not have it.
         Key { skipped: |k, _, _| k.abi() < Abi::V6_12, ..key("driver_name", "\"user\" or \"dmaengine\"") },
         Key {
-            // Listings print 0 for queues that have none.
+            // Listings print 0 for queues that have no threshold.
             skipped: |k, id, value| !k.wq(id).shared() || value == "0",
-            ..key("threshold", "1 to the queue's size; mode and size must stand before it")
+            ..key("threshold", "1 to the queue's size; mode and size must come before it")
         },
         key("ats_disable", "0 or 1, on devices that can"),
         Key {
@@ -108,12 +108,12 @@ static QUEUE: Level = Level {
 
 static ENGINE: Level = Level { kind: "engine", keys: &[key("group_id", "-1 or the number of a group")], children: &[] };
 
-/// accel-config sets traffic classes from version 2 on.
+/// True for devices below version 2: accel-config does not set their traffic classes.
 fn old_device(kernel: &Kernel, id: Id, _: &str) -> bool {
     kernel.dsa(id).capabilities().version < VERSION_2
 }
 
-/// Applies and enables whatever the hardware says.
+/// Applies the hardware's configuration and enables its devices and queues.
 pub(super) fn load(kernel: &mut Kernel, hardware: &Hardware) -> Result<(), HardwareError> {
     for (device, found) in hardware.devices.iter().enumerate() {
         let Some(configuration) = &found.configuration else { continue };
@@ -129,7 +129,7 @@ struct Loader<'a> {
     file: &'a str,
     found: &'a HardwareDevice,
     device: usize,
-    /// Queues in groups, in file order.
+    /// Queues that are in a group, in file order.
     queues: Vec<Id>,
 }
 
@@ -146,7 +146,7 @@ impl Loader<'_> {
                 self.set(level, id, &path, key, name, value)?;
             }
         }
-        // Standing in a group's list makes a member, whether or not the file says so again.
+        // A queue or engine in a group's list becomes a member, also without a `group_id` in the file.
         if let Some(group) = group.filter(|_| object.get("group_id").is_none()) {
             let key = level.keys.iter().find(|key| key.name == "group_id");
             if let Some(key) = key {
@@ -159,7 +159,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Which object is meant, and where its attributes stand.
+    /// Finds the object's index and its directory in the tree.
     fn place(&self, level: &Level, object: &Object) -> Result<(usize, String), HardwareError> {
         let root = self.kernel.device_path(Id { device: self.device, index: 0 });
         let Some(Json::Text(name)) = object.get("dev") else {
@@ -170,7 +170,7 @@ impl Loader<'_> {
         }
         let number = self.found.number.to_string();
         let parts = name.strip_prefix(level.kind).and_then(|rest| rest.split_once('.'));
-        // A preset is written for the first device and serves them all.
+        // A preset is written for the first device and used for all devices.
         let own = parts.filter(|(device, _)| self.found.from_preset || *device == number);
         let index = own.and_then(|(_, index)| index.parse::<usize>().ok());
         let place = index.map(|index| (index, format!("{root}/{}{number}.{index}", level.kind)));
@@ -181,11 +181,11 @@ impl Loader<'_> {
 
     fn objects<'v>(&self, name: &str, value: &'v Json) -> Result<Vec<&'v Object>, HardwareError> {
         let Json::List(items) = value else {
-            return Err(self.shape(format!("\"{name}\" is no list")));
+            return Err(self.shape(format!("\"{name}\" is not a list")));
         };
         let object = |item: &'v Json| match item {
             Json::Object(object) => Ok(object),
-            _ => Err(self.shape(format!("\"{name}\" holds something that is no object"))),
+            _ => Err(self.shape(format!("\"{name}\" has an entry that is not an object"))),
         };
         items.iter().map(object).collect()
     }
@@ -203,13 +203,13 @@ impl Loader<'_> {
             Json::Number(text) | Json::Text(text) => text.clone(),
             Json::Flag(on) => u8::from(*on).to_string(),
             Json::Null | Json::List(_) | Json::Object(_) => {
-                return Err(self.refused(path, name, Errno::INVAL, "a number or a text is wanted"));
+                return Err(self.refused(path, name, Errno::INVAL, "expected a number or a text"));
             }
         };
-        // What a preset would share is dedicated where the kernel has no shared queues for users.
+        // A preset's shared queue becomes dedicated if the kernel has no shared queues for users.
         let unshared = self.found.is_unshared(self.kernel.abi()) && name == "mode" && text == "shared";
         let text = if unshared { "dedicated".into() } else { text };
-        // The tool takes no negative values for a group.
+        // The tool refuses negative values for a group.
         if level.kind == "group" && text.starts_with('-') {
             return Err(self.refused(path, name, Errno::INVAL, key.advice));
         }
@@ -225,13 +225,13 @@ impl Loader<'_> {
         }
     }
 
-    /// The device, then its queues.
+    /// Enables the device, then its queues.
     fn enable(&mut self) -> Result<(), HardwareError> {
         let device = Id { device: self.device, index: 0 };
         let path = self.kernel.device_path(device);
         let mut binds = vec![("idxd", path)];
         for queue in &self.queues {
-            let kernel_type = self.kernel.wq(*queue).settings.kind == super::device::Type::Kernel;
+            let kernel_type = self.kernel.wq(*queue).settings.kind == super::device::QueueType::Kernel;
             binds.push((if kernel_type { "dmaengine" } else { "user" }, self.kernel.queue_path(*queue)));
         }
         for (driver, path) in binds {

@@ -1,13 +1,13 @@
-//! The idxd driver as a program sees it: attributes, binding, open files. No I/O of its own, no threads.
+//! Emulates the idxd driver as a program sees it: attributes, binding, open files. Has no I/O and no threads.
 //!
 //! ```text
-//! path ─► tree ─► attribute (a row of `rows`) ─► device: the driver's copy ──bind──► silicon: the model's registers
+//! path ─► tree ─► attribute (a row of `rows`) ─► device: the driver's copy ──bind──► registers: the model's registers
 //!              └► node ─► files: open files, PASIDs ─► Opened: registers of one queue, for one program
 //! hardware ─► load: accel-config's keys, written through the same rows
 //! ```
 //!
-//! What the driver checks, it checks in `rows` and `bind`; everything else is refused by the modelled device, and its code
-//! shows in `cmd_status`.
+//! The driver's own checks are in `rows` and `bind`. The modelled device refuses everything else, and its error code
+//! appears in `cmd_status`.
 
 mod abi;
 mod attribute;
@@ -19,8 +19,8 @@ mod files;
 mod layout;
 mod load;
 mod pci;
+mod registers;
 mod rows;
-mod silicon;
 mod status;
 mod tree;
 
@@ -35,16 +35,16 @@ use attribute::Id;
 use cpuinfo::Cpus;
 use device::{Dsa, Engine, Group, State, Wq};
 use files::{Files, OpenFile};
-use silicon::Silicon;
+use registers::DeviceRegisters;
 use telpher_abi::SwError;
 use telpher_abi::registers::{DeviceState, WqState};
 use telpher_vdev_wire::message::{Opened, Report};
 use tree::{Content, Item, Tree};
 
-/// Major number of the nodes. Source: chosen, the first that the kernel gives out last among the extended dynamic ones.
+/// Major number of the nodes. Source: chosen: of the extended dynamic numbers, the one that the kernel assigns last.
 pub(crate) const MAJOR: u32 = 511;
 
-/// Most bytes one write to an attribute takes: a page. Source: K612 `fs/kernfs/file.c`.
+/// Most bytes that one write to an attribute accepts: a page. Source: K612 `fs/kernfs/file.c`.
 const PAGE: usize = 4096;
 
 /// The driver with all its devices.
@@ -59,7 +59,7 @@ pub struct Kernel {
     cpus: Cpus,
 }
 
-/// Parameters of the module.
+/// The module's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Parameters {
     /// Shared virtual addressing.
@@ -69,7 +69,8 @@ pub(crate) struct Parameters {
 }
 
 impl Kernel {
-    /// The driver just loaded on this hardware, which is configured and enabled if it says how.
+    /// Loads the driver on this hardware. Configures and enables the devices for which the hardware has a
+    /// configuration.
     ///
     /// `rawio`: programs count as having CAP_SYS_RAWIO.
     ///
@@ -88,21 +89,21 @@ impl Kernel {
         };
         kernel.show_driver();
         for (index, found) in hardware.devices.iter().enumerate() {
-            let silicon = Silicon::power_on(found.capabilities, sva)?;
-            kernel.devices.push(Dsa::new(found.number, found.address.clone(), silicon, abi));
+            let registers = DeviceRegisters::power_on(found.capabilities, sva)?;
+            kernel.devices.push(Dsa::new(found.number, found.address.clone(), registers, abi));
             kernel.show_device(Id { device: index, index: 0 });
         }
         load::load(&mut kernel, hardware)?;
         Ok(kernel)
     }
 
-    /// The machine's own /proc/cpuinfo, to which the emulated instructions are added.
+    /// Sets the machine's own /proc/cpuinfo, to which the emulated instructions are added.
     pub fn set_cpuinfo(&mut self, text: &str) {
-        // 5.15 has no PASIDs for programs, and does not list ENQCMD (instructions.md §1).
+        // 5.15 has no PASIDs for programs and does not list ENQCMD (instructions.md §1).
         self.cpus = Cpus::of(text, self.abi >= Abi::V6_1);
     }
 
-    /// What stands at a physical path: a link at its end is not followed.
+    /// The entry at a physical path; a link at its end is not followed.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, ELOOP.
@@ -110,7 +111,7 @@ impl Kernel {
         self.tree.entry(path, |content, id| self.bytes(content, id).len() as u64)
     }
 
-    /// What a directory holds of ours, sorted by name.
+    /// The driver's entries of a directory, sorted by name.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, ELOOP.
@@ -118,8 +119,8 @@ impl Kernel {
         self.tree.list(path, |content, id| self.bytes(content, id).len() as u64)
     }
 
-    /// The topmost paths that are ours: everything at or below them is, nothing else is. `/dev/dsa` is among them even while
-    /// there is no node.
+    /// The topmost paths of the driver's tree: everything at or below them belongs to it, nothing else does. Contains
+    /// `/dev/dsa` also while there is no node.
     #[must_use]
     pub fn roots(&self) -> Vec<String> {
         let mut roots = self.tree.roots();
@@ -130,7 +131,7 @@ impl Kernel {
         roots
     }
 
-    /// The machine's own directories that gain entries, now or later. Some may not exist.
+    /// Directories of the machine in which the driver adds entries, now or later. Some may not exist.
     #[must_use]
     pub fn merged(&self) -> Vec<String> {
         let mut merged = self.tree.merged();
@@ -140,22 +141,22 @@ impl Kernel {
         merged
     }
 
-    /// Changes whenever an answer of [`entry`](Kernel::entry) or [`list`](Kernel::list) does.
+    /// A number that changes whenever a result of [`entry`](Kernel::entry) or [`list`](Kernel::list) may change.
     #[must_use]
     pub fn structure(&self) -> u64 {
         self.tree.structure()
     }
 
-    /// Directories whose own entries have changed since this was last asked, sorted; directories that are gone among them.
-    /// One that has just appeared is told by the directory above it.
+    /// Takes the directories whose own entries have changed since the last call, sorted, including removed directories.
+    /// For a new directory, only its parent is listed.
     pub fn changed(&mut self) -> Vec<String> {
         self.tree.take_changed()
     }
 
-    /// The text of an attribute, or everything in a [`Entry::Binary`]. Links are followed.
+    /// The text of an attribute, or the whole contents of an [`Entry::Binary`]. Links are followed.
     ///
     /// # Errors
-    /// What read() of it answers; EACCES if it cannot be read at all, EISDIR for a directory.
+    /// The errno of read(); EACCES if the file cannot be read at all, EISDIR for a directory.
     pub fn show(&mut self, path: &str) -> Result<Vec<u8>, Errno> {
         match self.tree.file(path)? {
             Item::Attribute(attribute, id) => attribute.show(self, *id).map(String::into_bytes),
@@ -164,16 +165,16 @@ impl Kernel {
         }
     }
 
-    /// Writes an attribute and says how many bytes were taken: all, but at most a page. Links are followed.
+    /// Writes an attribute; returns the bytes accepted: all, but at most a page. Links are followed.
     ///
     /// # Errors
-    /// What write() to it answers; EACCES if it cannot be written at all, EISDIR for a directory.
+    /// The errno of write(); EACCES if the file cannot be written at all, EISDIR for a directory.
     pub fn store(&mut self, path: &str, data: &[u8]) -> Result<usize, Errno> {
         match self.tree.file(path)? {
             Item::Attribute(attribute, id) => {
                 let (attribute, id) = (*attribute, *id);
                 let data = &data[..data.len().min(PAGE)];
-                // A write of nothing does not reach the driver.
+                // An empty write does not reach the driver.
                 if !data.is_empty() {
                     attribute.store(self, id, data)?;
                 }
@@ -184,10 +185,10 @@ impl Kernel {
         }
     }
 
-    /// Bytes of a [`Entry::Binary`] from an offset on, at most `len`; fewer at its end.
+    /// Reads up to `len` bytes of an [`Entry::Binary`] from an offset; returns fewer at its end.
     ///
     /// # Errors
-    /// As for [`show`](Kernel::show); EINVAL for what is no such file.
+    /// As for [`show`](Kernel::show); EINVAL for other entries.
     pub fn read_at(&mut self, path: &str, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
         match self.tree.file(path)? {
             Item::Binary(Content::ConfigSpace, id) => Ok(self.dsa(*id).config_space.read(offset, len)),
@@ -200,10 +201,10 @@ impl Kernel {
         }
     }
 
-    /// Writes bytes of a [`Entry::Binary`] at an offset and says how many were taken; none beyond its end.
+    /// Writes bytes of an [`Entry::Binary`] at an offset; returns the bytes accepted, 0 beyond its end.
     ///
     /// # Errors
-    /// As for [`store`](Kernel::store); EINVAL for what is no such file.
+    /// As for [`store`](Kernel::store); EINVAL for other entries.
     pub fn write_at(&mut self, path: &str, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         match self.tree.file(path)? {
             Item::Binary(Content::ConfigSpace, id) => {
@@ -215,46 +216,48 @@ impl Kernel {
         }
     }
 
-    /// Opens a queue's node (`/dev/dsa/wqM.N` or `/dev/char/MAJ:MIN`). Row, injection and the flags that are not the
-    /// driver's are left zero.
+    /// Opens a queue's node (`/dev/dsa/wqM.N` or `/dev/char/MAJ:MIN`). The occupancy slot, the faults to inject and the
+    /// flags that are not the driver's are left zero.
     ///
     /// # Errors
-    /// ENOENT; ENXIO if the path is no node, or the queue cannot be given its PASID; EBUSY for a dedicated queue that is open.
+    /// ENOENT; ENXIO if the path is not a node, or the queue cannot be given its PASID; EBUSY for a dedicated queue
+    /// that is open.
     pub fn open(&mut self, path: &str, caller: Caller) -> Result<Opened, Errno> {
         self.open_node(path, caller)
     }
 
-    /// Joins an open file: what mmap() of it does. The first to join a file that was opened without an address space's
-    /// number gives it one, if it is the process that opened it.
+    /// Attaches to an open file, as mmap() of it does. If the file was opened without an address space number, the
+    /// first caller gives it one, if it is the process that opened the file.
     ///
     /// # Errors
-    /// EBADF without such a file; EPERM from another address space than the opener's.
+    /// EBADF if there is no such file; EPERM for another address space than the opener's.
     pub fn attach(&mut self, open: u64, caller: Caller) -> Result<Opened, Errno> {
         self.attach_file(open, caller)
     }
 
-    /// The last reference of an open file is gone.
+    /// Releases an open file whose last reference is gone.
     pub fn release(&mut self, open: u64) {
         self.release_file(open);
     }
 
-    /// Whether write() of a descriptor, a Batch or another, would be let through.
+    /// Checks whether write() of a descriptor (`batch`: a Batch descriptor) is allowed.
     ///
     /// # Errors
-    /// EBADF without such a file; EINVAL on kernels without write() and for a Batch; EPERM from another address space.
+    /// EBADF if there is no such file; EINVAL on kernels without write() and for a Batch; EPERM for another address
+    /// space.
     pub fn may_write(&self, open: u64, caller: Caller, batch: bool) -> Result<(), Errno> {
         self.check_write(open, caller, batch)
     }
 
-    /// What the device tells the driver by an interrupt.
+    /// Handles a report that a real device would make by an interrupt.
     ///
     /// # Errors
-    /// EBADF without such a file; EINVAL for a report of no kind.
+    /// EBADF if there is no such file; EINVAL for an unknown kind of report.
     pub fn report(&mut self, open: u64, report: &Report) -> Result<(), Errno> {
         self.take_report(open, report)
     }
 
-    /// Descriptors in a queue, told before its `occupancy` is shown. `device` is the number of `dsaN`.
+    /// Sets the number of descriptors in a queue before its `occupancy` is shown. `device` is the number of `dsaN`.
     pub fn set_occupancy(&mut self, device: u32, wq: u32, waiting: u32) {
         let dsa = self.devices.iter_mut().find(|dsa| dsa.number == device);
         if let Some(wq) = dsa.and_then(|dsa| dsa.wqs.get_mut(usize::try_from(wq).ok()?)) {
@@ -262,46 +265,46 @@ impl Kernel {
         }
     }
 
-    /// Whether poll() of a node of this device answers POLLIN: an error has been latched.
+    /// True if poll() of a node of this device reports POLLIN: an error has been latched.
     #[must_use]
     pub fn poll_ready(&self, device: u32) -> bool {
         self.devices.iter().any(|dsa| dsa.number == device && dsa.errors[0] & 1 == 1)
     }
 
-    /// How often who waits for a queue's node has been woken, which poll() answers with the same as before: to an edge-triggered
-    /// epoll(7) each time is an event.
+    /// How often pollers of a queue's node have been woken. poll() returns the same result each time, but for an
+    /// edge-triggered epoll(7) each wake is an event.
     #[must_use]
     pub fn alarms(&self, device: u32, wq: u32) -> u64 {
         let dsa = self.devices.iter().find(|dsa| dsa.number == device);
         dsa.and_then(|dsa| dsa.wqs.get(usize::try_from(wq).ok()?)).map_or(0, |wq| wq.alarms)
     }
 
-    /// Every queue: number of its device, its own, whether it takes descriptors. The device's own word counts too: after a
-    /// reset of the function it takes none, whatever the driver believes.
+    /// Every queue: the number of its device, its own number, and whether it accepts descriptors. The device's own
+    /// state counts too: after a function-level reset it accepts none, whatever the driver's copy says.
     #[must_use]
     pub fn queues(&self) -> Vec<(u32, u32, bool)> {
         let mut queues = Vec::new();
         for dsa in &self.devices {
             for ((index, wq), number) in dsa.wqs.iter().enumerate().zip(0..) {
-                let works = dsa.silicon.device().wq_state(index) == WqState::Enabled;
+                let works = dsa.registers.device().wq_state(index) == WqState::Enabled;
                 queues.push((dsa.number, number, wq.enabled && works));
             }
         }
         queues
     }
 
-    /// The flavour.
+    /// The emulated kernel version.
     #[must_use]
     pub fn abi(&self) -> Abi {
         self.abi
     }
 
-    /// True where programs may send any descriptor: before INTEL-SA-01084 was known. Source: K612 `cdev.c`.
+    /// True if programs may submit any descriptor: kernels before the fix for INTEL-SA-01084. Source: K612 `cdev.c`.
     fn user_submission_safe(&self) -> bool {
         self.abi < Abi::V6_1
     }
 
-    /// True where write() submits.
+    /// True if write() submits descriptors.
     fn has_write(&self) -> bool {
         self.abi >= Abi::V6_1
     }
@@ -320,22 +323,22 @@ impl Kernel {
         let dsa = self.dsa_mut(id);
         let reset = dsa.config_space.write(offset, data);
         if reset {
-            dsa.silicon.function_level_reset();
+            dsa.registers.function_level_reset();
         }
         let control = dsa.config_space.control();
-        if control != dsa.silicon.device().pci() {
-            dsa.silicon.device().set_pci(control);
+        if control != dsa.registers.device().pci() {
+            dsa.registers.device().set_pci(control);
         }
-        if dsa.silicon.device().state() == DeviceState::Halted && dsa.state != State::Halted {
-            let errors = dsa.silicon.device().sw_error();
+        if dsa.registers.device().state() == DeviceState::Halted && dsa.state != State::Halted {
+            let errors = dsa.registers.device().sw_error();
             self.latch(id, errors);
             self.notice_halt(id);
         }
         data.len().min(pci::BYTES.saturating_sub(offset))
     }
 
-    /// The error interrupt: keeps what the device has latched, and wakes who waits for the queue that it names, or everybody.
-    /// Source: K612 `irq.c`, idxd_misc_thread.
+    /// Handles the error interrupt: stores the latched error and wakes pollers of the named queue, or of all queues if
+    /// none is named. Source: K612 `irq.c`, idxd_misc_thread.
     fn latch(&mut self, id: Id, errors: SwError) {
         let dsa = self.dsa_mut(id);
         dsa.errors = errors.0;
@@ -345,8 +348,8 @@ impl Kernel {
         }
     }
 
-    /// The halt interrupt. The modelled halt asks for a reset of the function, which the driver leaves to people: it forgets
-    /// its queues, and stays halted until `reset` is written and the device is bound anew.
+    /// Handles the halt interrupt. The modelled halt requires a function-level reset, which the driver leaves to the
+    /// administrator: it clears its queues, and stays halted until `reset` is written and the device is bound again.
     fn notice_halt(&mut self, id: Id) {
         let dsa = self.dsa_mut(id);
         dsa.clear();
@@ -377,7 +380,8 @@ impl Kernel {
         self.files.open.get(&(id.index as u64))
     }
 
-    // Identifiers are made by the tree for what exists, and devices, queues, groups and engines never go.
+    // Indexing cannot fail: the tree creates identifiers only for existing objects, and devices, queues, groups and
+    // engines are never removed.
 
     fn dsa(&self, id: Id) -> &Dsa {
         &self.devices[id.device]

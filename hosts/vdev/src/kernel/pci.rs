@@ -1,19 +1,19 @@
-//! PCI configuration space of a device: what lspci and setpci see, and what a write does to the function. Source:
-//! SPEC §9.1, App. C; capability order as lspci lists it on Sapphire Rapids.
+//! PCI configuration space of a device: the contents for lspci and setpci, and the effect of writes on the function.
+//! Source: SPEC §9.1, App. C; capability order as lspci lists it on Sapphire Rapids.
 
 use telpher_abi::registers::PORTAL_STRIDE;
 use telpher_model::{Capabilities, PciControl, layout};
 
-/// Intel.
+/// Intel's vendor identifier.
 pub(crate) const VENDOR: u16 = 0x8086;
-/// DSA of Sapphire Rapids.
+/// Device identifier of DSA in Sapphire Rapids.
 pub(crate) const DEVICE: u16 = 0x0b25;
-/// System peripheral, other.
+/// Class: system peripheral, other.
 pub(crate) const CLASS: u32 = 0x08_8000;
-/// Bytes of the space.
+/// Size of the space in bytes.
 pub(crate) const BYTES: usize = 4096;
 
-/// Offsets of the registers that decide how the device works.
+/// Offsets of the registers that change how the device works.
 mod at {
     pub(super) const COMMAND: usize = 0x04;
     pub(super) const BAR0: usize = 0x10;
@@ -39,11 +39,11 @@ const PASID_PRIVILEGED: u16 = 1 << 2;
 const PRS_ENABLE: u16 = 1 << 0;
 /// Low bits of a 64-bit prefetchable memory BAR.
 const MEMORY_64_PREFETCHABLE: u64 = 0xc;
-/// Where BARs begin, and bytes from one device's to the next. Source: chosen, above any memory of a small machine.
+/// First BAR address, and the distance between two devices' BARs. Source: chosen, above the memory of a small machine.
 const BAR_BASE: u64 = 0x2060_0000_0000;
 const BAR_STRIDE: u64 = 0x10_0000;
 
-/// Registers with a value: offset, bytes, value, bits software can change.
+/// Registers with a value: offset, bytes, value, bits that software can change.
 const REGISTERS: &[(usize, usize, u32, u32)] = &[
     (0x00, 2, VENDOR as u32, 0),
     (0x02, 2, DEVICE as u32, 0),
@@ -71,7 +71,7 @@ const REGISTERS: &[(usize, usize, u32, u32)] = &[
     // Advanced error reporting; latency tolerance.
     (0x100, 4, 0x1502_0001, 0),
     (0x150, 4, 0x1601_0018, 0),
-    // Processing hints: device-specific steering, requester enabled; clients want bits 8 and 1 (observed clients).
+    // Processing hints: device-specific steering, requester enabled; clients need bits 8 and 1 (observed clients).
     (0x160, 4, 0x1701_0017, 0),
     (0x164, 4, 0x0000_0005, 0),
     (0x168, 4, 0x0000_0102, 0x0000_0307),
@@ -107,7 +107,7 @@ pub(crate) struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// As the driver has left it when it took the device: everything on that `pci` says.
+    /// The state after the driver has bound the function, with the features that `pci` enables.
     pub(crate) fn new(caps: &Capabilities, number: u32, pci: PciControl) -> Self {
         let base = BAR_BASE + BAR_STRIDE * u64::from(number);
         let portals = (u64::from(caps.wq_cap.queues()) * PORTAL_STRIDE).next_power_of_two();
@@ -131,14 +131,14 @@ impl ConfigSpace {
         space
     }
 
-    /// Bytes from an offset on; fewer at the end.
+    /// Reads bytes from an offset; returns fewer at the end.
     pub(crate) fn read(&self, offset: u64, len: usize) -> Vec<u8> {
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(BYTES);
         let to = from.saturating_add(len).min(BYTES);
         self.bytes[from..to].to_vec()
     }
 
-    /// Writes what can be written of some bytes; `true` if it asks for a function-level reset.
+    /// Writes the writable bits of some bytes; `true` if the write requests a function-level reset.
     pub(crate) fn write(&mut self, offset: usize, data: &[u8]) -> bool {
         let mut reset = false;
         for (at, value) in (offset..BYTES).zip(data) {
@@ -149,7 +149,7 @@ impl ConfigSpace {
         reset
     }
 
-    /// The settings of the function that the registers now say.
+    /// The settings of the function, from the current register values.
     pub(crate) fn control(&self) -> PciControl {
         let pasid = self.word(at::PASIDCTL);
         PciControl {
@@ -162,7 +162,7 @@ impl ConfigSpace {
         }
     }
 
-    /// The `resource` file: six BARs, the ROM, six virtual functions' BARs; begin, end, flags.
+    /// The `resource` file: six BARs, the ROM, six virtual functions' BARs; start, end, flags.
     pub(crate) fn resources(&self) -> String {
         /// 64-bit prefetchable memory. Source: K612 `include/linux/ioport.h`.
         const FLAGS: u64 = 0x14_220c;
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chains_of_capabilities_end() {
+    fn the_capability_lists_are_complete_and_terminated() {
         let space = space();
         let mut next = usize::from(space.bytes[0x34]);
         let mut seen = Vec::new();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_registers_say_how_the_function_is_set() {
+    fn writes_change_the_settings_of_the_function() {
         let mut space = space();
         assert_eq!(space.control(), PciControl::SHARED_VIRTUAL_MEMORY);
         assert!(!space.write(at::COMMAND, &0x0402_u16.to_le_bytes()));

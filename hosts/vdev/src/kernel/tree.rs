@@ -1,10 +1,10 @@
-//! The files that are there right now. The driver adds and removes them as its devices come and go, as it does in sysfs.
+//! The files that exist at the moment. The driver adds and removes them with its devices, as in sysfs.
 
 use super::attribute::{Attribute, Id};
 use crate::tree::{Entry, Errno};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What stands at a path, with what is behind it.
+/// An entry of the tree, with its contents.
 #[derive(Debug)]
 pub(crate) enum Item {
     Directory(Directory),
@@ -14,7 +14,7 @@ pub(crate) enum Item {
     Node { major: u32, minor: u32, id: Id },
 }
 
-/// What a file of bytes holds.
+/// The contents of a binary file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Content {
     /// PCI configuration space of a device.
@@ -29,11 +29,11 @@ pub(crate) enum Content {
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     entries: BTreeMap<String, Item>,
-    /// Made by the driver; else the machine's own, which gains entries.
+    /// Created by the driver; otherwise a directory of the machine in which the driver adds entries.
     ours: bool,
 }
 
-/// All of them.
+/// The whole tree.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     root: Directory,
@@ -41,14 +41,14 @@ pub(crate) struct Tree {
     changed: BTreeSet<String>,
 }
 
-/// Most links followed on one way. Source: path_resolution(7).
+/// Most links followed in one path. Source: path_resolution(7).
 const MAX_LINKS: u32 = 40;
 
 fn parts(path: &str) -> impl DoubleEndedIterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
 }
 
-/// The path of a directory's entry.
+/// The path of an entry of a directory.
 fn join(directory: &str, name: &str) -> String {
     if directory == "/" { format!("/{name}") } else { format!("{directory}/{name}") }
 }
@@ -61,7 +61,7 @@ fn split(path: &str) -> (&str, &str) {
     }
 }
 
-/// The text of a link in directory `from` that leads to `to`; both absolute.
+/// The relative link text in directory `from` for the target `to`; both absolute.
 pub(crate) fn relative(from: &str, to: &str) -> String {
     let (from, to): (Vec<_>, Vec<_>) = (parts(from).collect(), parts(to).collect());
     let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
@@ -78,7 +78,7 @@ impl Tree {
         std::mem::take(&mut self.changed).into_iter().collect()
     }
 
-    /// Makes a directory of ours; those above it that are missing are the machine's.
+    /// Creates a directory of the driver; missing parents count as the machine's.
     pub(crate) fn directory(&mut self, path: &str) {
         match self.enter(path) {
             Some(directory) if directory.ours => return,
@@ -88,7 +88,7 @@ impl Tree {
         self.note(split(path).0);
     }
 
-    /// Puts a file; one that stands there is replaced.
+    /// Adds or replaces a file.
     pub(crate) fn put(&mut self, path: &str, item: Item) {
         let (directory, name) = split(path);
         if let Some(directory) = self.enter(directory) {
@@ -97,12 +97,12 @@ impl Tree {
         }
     }
 
-    /// Puts a link to another place of the tree or the machine, with the relative text sysfs gives it.
+    /// Adds a link to another path of the tree or the machine, with the relative text as in sysfs.
     pub(crate) fn link(&mut self, path: &str, to: &str) {
         self.put(path, Item::Link(relative(split(path).0, to)));
     }
 
-    /// Takes away a file, or a directory with all that is in it.
+    /// Removes a file, or a directory with its contents.
     pub(crate) fn remove(&mut self, path: &str) {
         let (directory, name) = split(path);
         let removed = self.enter(directory).and_then(|directory| directory.entries.remove(name));
@@ -113,7 +113,7 @@ impl Tree {
 
     /// True for a directory without entries.
     pub(crate) fn is_empty(&self, path: &str) -> bool {
-        matches!(self.walk(path, false), Ok(Place::Directory(directory)) if directory.entries.is_empty())
+        matches!(self.walk(path, false), Ok(Found::Directory(directory)) if directory.entries.is_empty())
     }
 
     fn note(&mut self, directory: &str) {
@@ -121,7 +121,7 @@ impl Tree {
         self.changed.insert(directory.into());
     }
 
-    /// The directory at a path without links in it; made if missing.
+    /// The directory at a path without links; created if missing.
     fn enter(&mut self, path: &str) -> Option<&mut Directory> {
         let mut directory = &mut self.root;
         for part in parts(path) {
@@ -132,8 +132,8 @@ impl Tree {
         Some(directory)
     }
 
-    /// What stands at a path. Links on the way are followed; one at its end only if asked for.
-    fn walk(&self, path: &str, follow: bool) -> Result<Place<'_>, Errno> {
+    /// The entry at a path. Links within the path are followed; a link at its end only if `follow` is set.
+    fn walk(&self, path: &str, follow: bool) -> Result<Found<'_>, Errno> {
         let mut waiting: Vec<String> = parts(path).map(String::from).rev().collect();
         let mut trail: Vec<&Directory> = vec![&self.root];
         let mut links = 0;
@@ -158,56 +158,56 @@ impl Tree {
                     waiting.extend(parts(text).map(String::from).rev());
                 }
                 Some(_) if !waiting.is_empty() => return Err(Errno::NOTDIR),
-                Some(item) => return Ok(Place::File(item)),
+                Some(item) => return Ok(Found::File(item)),
             }
         }
-        Ok(Place::Directory(trail.last().copied().unwrap_or(&self.root)))
+        Ok(Found::Directory(trail.last().copied().unwrap_or(&self.root)))
     }
 
-    /// The file at a path, links followed; EISDIR for a directory.
+    /// The file at a path; links are followed; EISDIR for a directory.
     pub(crate) fn file(&self, path: &str) -> Result<&Item, Errno> {
         match self.walk(path, true)? {
-            Place::File(item) => Ok(item),
-            Place::Directory(_) => Err(Errno::ISDIR),
+            Found::File(item) => Ok(item),
+            Found::Directory(_) => Err(Errno::ISDIR),
         }
     }
 
     pub(crate) fn entry(&self, path: &str, size: impl Fn(Content, Id) -> u64) -> Result<Entry, Errno> {
         Ok(match self.walk(path, false)? {
-            Place::Directory(_) => Entry::Directory,
-            Place::File(item) => item.entry(&size),
+            Found::Directory(_) => Entry::Directory,
+            Found::File(item) => item.entry(&size),
         })
     }
 
     pub(crate) fn list(&self, path: &str, size: impl Fn(Content, Id) -> u64) -> Result<Vec<(String, Entry)>, Errno> {
         match self.walk(path, false)? {
-            Place::Directory(directory) => {
+            Found::Directory(directory) => {
                 Ok(directory.entries.iter().map(|(name, item)| (name.clone(), item.entry(&size))).collect())
             }
-            Place::File(_) => Err(Errno::NOTDIR),
+            Found::File(_) => Err(Errno::NOTDIR),
         }
     }
 
-    /// The topmost paths of ours.
+    /// The topmost paths of the driver.
     pub(crate) fn roots(&self) -> Vec<String> {
         let mut roots = Vec::new();
         self.root.roots("/", &mut roots);
         roots
     }
 
-    /// Directories of the machine that hold one of the roots.
+    /// Directories of the machine that contain one of the roots.
     pub(crate) fn merged(&self) -> Vec<String> {
         let parents: BTreeSet<String> = self.roots().iter().map(|root| split(root).0.to_owned()).collect();
         parents.into_iter().collect()
     }
 }
 
-/// The directory a path lies in.
+/// The parent directory of a path.
 fn directory_of(path: &str) -> &str {
     split(path).0
 }
 
-enum Place<'a> {
+enum Found<'a> {
     Directory(&'a Directory),
     File(&'a Item),
 }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_way_has_the_right_errno() {
+    fn an_invalid_path_has_the_right_errno() {
         let tree = sample();
         assert_eq!(tree.entry("/sys/bus/iax", |_, _| 0), Err(Errno::NOENT));
         assert_eq!(tree.entry("/dev/dsa/wq0.0/x", |_, _| 0), Err(Errno::NOTDIR));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_is_noted_once() {
+    fn every_change_is_recorded_once() {
         let mut tree = sample();
         tree.take_changed();
         let before = tree.structure();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn links_in_a_circle_end() {
+    fn a_cycle_of_links_ends_with_eloop() {
         let mut tree = Tree::default();
         tree.link("/a/x", "/a/y");
         tree.link("/a/y", "/a/x");

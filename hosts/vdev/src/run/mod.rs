@@ -1,11 +1,11 @@
 //! Runs a program on the virtual device: `telpher run -- PROGRAM`.
 //!
 //! ```text
-//! program ─► directory, sweeper ─► signals ─► kernel ─► Host, Server ─► view ─► spawn ─► wait ─► all undone
+//! program ─► directory, sweeper ─► signals ─► kernel ─► Host, Server ─► view ─► spawn ─► wait ─► clean up
 //! ```
 //!
-//! The program is looked at before anything is made; the sweeper is forked while there is one thread; everything made is undone by
-//! dropping it, and by the sweeper if this process is killed.
+//! The program is examined before anything is created. The sweeper is forked while the process has one thread. Dropping
+//! the values undoes everything; if this process is killed, the sweeper does.
 
 mod options;
 mod spawn;
@@ -30,14 +30,14 @@ use telpher_launch::{
 };
 use telpher_vdev_wire::settings::{SHADOW, SOCKET, View};
 
-/// Time within which the kernel takes the file system away when its last process has gone. Source: chosen; it takes milliseconds, unless a
-/// process that is none of the program's has entered the namespace.
+/// Longest wait for the kernel to release the last files of the namespace after the last process has ended. Source:
+/// chosen; it takes milliseconds, unless an outside process has entered the namespace.
 const LAST_RELEASES: Duration = Duration::from_secs(5);
 
 /// Runs the program to its end and returns its exit code; 128 + N if signal N ended it.
 ///
-/// To be called by a process with one thread and no other children: signals to the process are handed on to the program while it
-/// runs, and whatever its descendants orphan becomes a child of this process and is waited for.
+/// Call this from a process with one thread and no other children. While the program runs, signals to this process are
+/// forwarded to it. Orphaned descendants of the program become children of this process, which waits for them.
 ///
 /// # Errors
 /// If the program cannot be run on the virtual device.
@@ -53,14 +53,14 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     let user = UserDirectory::open()?;
     let image = VDEV.place(&user)?;
     let directory = RunDirectory::create(&user, RunKind::Device)?;
-    let signals = Signals::take().map_err(RunError::system("take signals"))?;
-    // It has threads: after the sweeper was forked, and with the signals taken.
+    let signals = Signals::take().map_err(RunError::system("receive signals"))?;
+    // The reporter has threads, so it is created after the sweeper was forked and with the signals blocked.
     let reporter = Arc::new(Reporter::new(options.trace.as_deref(), options.trace_format)?);
-    // The preloaded part knows queues' files by this name.
+    // The guest recognises the files of queues by this name.
     let host = Host::new(kernel, behaviour(options), reporter.clone(), directory.name())
-        .map_err(RunError::system("make a host"))?;
+        .map_err(RunError::system("create the host"))?;
     let limits = spawn::raise_file_limit();
-    let server = host.serve(&directory.path().join(SOCKET)).map_err(RunError::system("listen to guests"))?;
+    let server = host.serve(&directory.path().join(SOCKET)).map_err(RunError::system("listen for guests"))?;
     let mut command = Command::new(&program.path);
     spawn::prepare(&mut command, &program, options, view, directory.path(), &image);
     signals.restore_in(&mut command, limits);
@@ -69,7 +69,7 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     let (child, files) = match view {
         View::Preload => {
             let shadow = Shadow::create(&directory.path().join(SHADOW), &host)
-                .map_err(RunError::system("make the tree of the device's files"))?;
+                .map_err(RunError::system("create the tree of the device's files"))?;
             host.watch(Box::new(shadow));
             (start(command, &program)?, None)
         }
@@ -85,20 +85,22 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     }
     family.wait_for_others(|left| {
         let path = program.path.display();
-        say(format_args!("{path} has ended; what it left running still has the device: {left}; ^C ends the device"));
+        say(format_args!(
+            "{path} has ended; processes it started still have the device: {left}; press ^C to remove the device"
+        ));
     });
     let running = family.running();
     if family.is_over() && !running.is_empty() {
         let grace = options.grace.as_secs_f64();
-        say(format_args!("{grace} s after SIGTERM these still run, from now on without the device: {running}"));
+        say(format_args!("{grace} s after SIGTERM these processes still run, now without the device: {running}"));
     }
-    // What is told of files that the last processes had open.
+    // Waits for the last processes' files, so that the trace and the summary include them.
     if let Some(files) = files.filter(|_| !family.has_others()) {
         files.wait(LAST_RELEASES);
     }
     drop(server);
     host.release_all();
-    // The program's end is what counts; that the trace is not whole is told beside it.
+    // The exit code is the program's; an incomplete trace only causes a message.
     if let Err(error) = reporter.finish() {
         say(format_args!("{error}: {}", error.source().map(ToString::to_string).unwrap_or_default()));
     }
@@ -108,7 +110,7 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
     Ok(ended.map_or(Ended::STILL_RUNNING, Ended::code))
 }
 
-/// Which view a program gets.
+/// Returns the view for a program.
 fn choose_view(choice: ViewChoice, program: &Program) -> Result<View, RunError> {
     match (choice, program.unpreloadable) {
         (ViewChoice::Preload, Some(why)) => Err(RunError::NotPreloadable { program: program.path.clone(), why }),
@@ -131,24 +133,25 @@ fn behaviour(options: &RunOptions) -> Behaviour {
     }
 }
 
-/// Says what a bare signal would not: that the program used instructions which can only be emulated in others.
+/// Explains a SIGILL or SIGSEGV of a program without a guest: it may have used instructions that are emulated only with
+/// one.
 fn explain(ended: Ended, program: &Program) {
     let by = match ended {
         Ended::Signal(libc::SIGILL) => "was ended by an instruction that this CPU lacks (SIGILL)",
-        // A CPU that has ENQCMD refuses it so where no device gave the process a PASID.
+        // A CPU that supports ENQCMD raises SIGSEGV in a process to which no device has given a PASID.
         Ended::Signal(libc::SIGSEGV) => "was ended by SIGSEGV, as by ENQCMD on a CPU that has it and no PASID",
         _ => return,
     };
     if let Some(why) = program.unpreloadable {
         say(format_args!(
-            "{} {why}, and {by}: MOVDIR64B, ENQCMD and UMWAIT are emulated in dynamically linked programs only; let it submit \
-             by write(), or link it dynamically",
+            "{} {why}, and {by}: MOVDIR64B, ENQCMD and UMWAIT are emulated in dynamically linked programs only; \
+             let it submit by write(), or link it dynamically",
             program.binary.display()
         ));
     }
 }
 
-/// A sentence for the user, beside what the program prints. If nobody reads it, that is that.
+/// Prints a message for the user on standard error; if that is closed, the message is lost.
 fn say(sentence: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "telpher run: {sentence}");
 }

@@ -1,4 +1,4 @@
-//! What `telpher run` is told, and why it may refuse.
+//! The options of `telpher run`, and its errors.
 
 use crate::hardware::{Hardware, HardwareError};
 use crate::kernel::Abi;
@@ -11,13 +11,13 @@ use telpher_device::{Residency, Runner};
 use telpher_launch::LaunchError;
 use telpher_vdev_wire::message::Inject;
 
-/// How the program shall see the device's files.
+/// How the program sees the device's files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum ViewChoice {
-    /// Preloaded if the program is dynamically linked, else the namespace.
+    /// The preloaded view if the program is dynamically linked, otherwise the namespace.
     #[default]
     Auto,
-    /// Preloaded.
+    /// The preloaded view.
     Preload,
     /// A private mount namespace.
     Namespace,
@@ -26,43 +26,43 @@ pub enum ViewChoice {
 /// How trace entries are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum TraceFormat {
-    /// Lines to read.
+    /// Lines for people.
     #[default]
     Text,
-    /// A JSON object a line.
+    /// One JSON object per line.
     JsonLines,
 }
 
-/// Everything `telpher run` was told.
+/// The options of `telpher run`.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// What to execute; searched in PATH if it has no slash.
+    /// The program; a name without a slash is searched for in PATH.
     pub program: OsString,
     /// Its arguments, without its own name.
     pub args: Vec<OsString>,
-    /// Which devices there are.
+    /// The devices.
     pub hardware: Hardware,
-    /// Whose kernel's driver.
+    /// The kernel version whose driver is emulated.
     pub abi: Abi,
-    /// Callers count as CAP_SYS_RAWIO.
+    /// Callers count as having CAP_SYS_RAWIO.
     pub rawio: bool,
-    /// How files are seen.
+    /// How the program sees the device's files.
     pub view: ViewChoice,
-    /// Who executes descriptors.
+    /// Which thread executes descriptors.
     pub runner: Runner,
     /// Whether absent pages fault.
     pub residency: Residency,
     /// Submission sites are rewritten after their first trap.
     pub rewrite: bool,
-    /// Programs that are executed belong to the run, whatever environment they are given.
+    /// Programs that are executed stay in the run, whatever environment they are given.
     pub follow: bool,
-    /// Where every descriptor and record is written; `-` is standard error.
+    /// The file for every descriptor and completion record; `-` is standard error.
     pub trace: Option<PathBuf>,
-    /// How.
+    /// The format of the trace.
     pub trace_format: TraceFormat,
-    /// What shall go wrong.
+    /// The faults to inject.
     pub inject: Option<Inject>,
-    /// Misuse that silicon would not notice is reported.
+    /// Misuse that hardware would not detect is reported.
     pub check: bool,
     /// A summary is printed to standard error at exit.
     pub summary: bool,
@@ -77,38 +77,38 @@ pub enum RunError {
     /// The program cannot be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// Nothing can be preloaded into the program, and the preloaded view was asked for.
+    /// Nothing can be preloaded into the program, and the preloaded view was requested.
     #[error(
         "{} {why}, so nothing can be preloaded into it; use --view namespace, in which it sees the device's files and \
          submits by write()",
         program.display()
     )]
     NotPreloadable {
-        /// Which.
+        /// The program.
         program: PathBuf,
-        /// Why not, as a verb phrase.
+        /// The reason, as a verb phrase.
         why: &'static str,
     },
-    /// There can be no mount namespace here, and it was asked for or the program needs it.
-    #[error("no view for {}", program.display())]
+    /// A mount namespace was requested, or the program needs one, and the system does not allow it.
+    #[error("{} cannot see the device's files", program.display())]
     Namespace {
-        /// For which program.
+        /// The program.
         program: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: Box<Reason>,
     },
-    /// The hardware cannot be.
+    /// The hardware description is invalid.
     #[error("cannot set the device up")]
     Hardware(#[from] HardwareError),
-    /// The trace file could not be made.
+    /// The trace file could not be created.
     #[error(transparent)]
     Trace(#[from] TraceError),
 }
 
 impl RunError {
-    /// The exit code. As a shell's: 127 if there is no such program, and 126 if it cannot be executed here. 125 if the device could
-    /// not be set up.
+    /// The exit code. As in a shell, 127 if the program does not exist, and 126 if it cannot be executed here. 125 if
+    /// the device could not be set up.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -118,7 +118,7 @@ impl RunError {
         }
     }
 
-    /// What the system refused of the things the host needs.
+    /// Builds the error for an operation of the host that the system refused.
     pub(super) fn system<E: Into<std::io::Error>>(attempt: &'static str) -> impl FnOnce(E) -> RunError {
         move |source| LaunchError::system(attempt)(source).into()
     }

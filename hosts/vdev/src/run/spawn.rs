@@ -1,4 +1,4 @@
-//! The program's environment, and its start in a view of its own.
+//! Prepares the program's environment and starts it in its view.
 
 use super::options::{RunError, RunOptions};
 use crate::host::Host;
@@ -14,15 +14,16 @@ use telpher_launch::libraries::VDEV;
 use telpher_launch::{PRELOAD, Program, pid, preload, refused};
 use telpher_vdev_wire::settings::{EMULATED, INSTRUCTIONS, RUN, Settings, View};
 
-/// Lets this process have as many descriptors as it may: each open queue takes two. Returns the limit the program shall have.
+/// Raises this process's limit of open files to the maximum: each open queue takes two descriptors. Returns the limit
+/// for the program.
 pub(super) fn raise_file_limit() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
-    // Refused or not, the run begins; then fewer queues can be open at once.
+    // If this is refused, fewer queues can be open at once.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, maximum: before.maximum });
     before
 }
 
-/// Fills a command in: arguments and environment.
+/// Sets a command's arguments and environment.
 pub(super) fn prepare(
     command: &mut Command,
     program: &Program,
@@ -42,10 +43,10 @@ pub(super) fn prepare(
         .env(PRELOAD, preload);
 }
 
-/// Starts the program in a view of its own.
+/// Starts the program in its own mount namespace.
 ///
 /// # Errors
-/// If the system does not execute it, or refuses the view.
+/// If the system does not execute the program, or refuses the view.
 pub(super) fn spawn_in_namespace(
     mut command: Command,
     program: &Program,

@@ -1,4 +1,4 @@
-//! Puts a file's entries together into lines: a descriptor's submission and its end, a batch and its members.
+//! Assembles a file's entries into lines: a descriptor's submission and its end, a batch and its members.
 
 use super::line::{Line, MisuseLine, Origin, PartyLine, Story, Which};
 use super::words::{self, Value};
@@ -7,28 +7,28 @@ use telpher_abi::{CompletionRecord, Descriptor};
 use telpher_vdev_wire::event::{Answer, Finding, How, Injected, Party, Told};
 use telpher_vdev_wire::lease::{TraceEntry, TraceKind};
 
-/// Submissions that wait for the rest of their entries. Source: chosen; far more than a queue and its engines hold, so that only
-/// those whose other entries were lost are given up.
+/// Submissions that may wait for the rest of their entries. Source: chosen; far more than a queue and its engines hold,
+/// so only submissions with lost entries are given up.
 const PENDING: usize = 8192;
 
-/// What is known of a submission so far.
+/// The entries of a submission so far.
 #[derive(Debug, Default)]
 struct Pending {
     submitted: Option<TraceEntry>,
     ended: Option<TraceEntry>,
     members: Vec<TraceEntry>,
-    /// By position in the batch plus one; 0 for the submission itself.
+    /// Injected faults with the position in the batch plus one; 0 for the submission itself.
     injected: Vec<(u32, &'static str)>,
-    /// Retry, and the descriptor that was answered so last.
+    /// Number of Retry answers, and the descriptor that got the first of them.
     retries: u64,
     refused: Option<TraceEntry>,
 }
 
-/// The entries of one open file on their way to lines.
+/// Assembles the entries of one open file into lines.
 #[derive(Debug)]
 pub(super) struct Assembler {
     queue: String,
-    /// CLOCK_MONOTONIC when the run began.
+    /// CLOCK_MONOTONIC at the start of the run.
     begin_ns: u64,
     pending: BTreeMap<u64, Pending>,
 }
@@ -47,7 +47,7 @@ impl Assembler {
         }
     }
 
-    /// Takes an entry in; whatever lines are complete by it go to `lines`. An entry without a reading is passed over.
+    /// Adds an entry; appends the lines that it completes to `lines`. Ignores invalid entries.
     pub(super) fn take(&mut self, entry: &TraceEntry, lines: &mut Vec<Line>) {
         let number = entry.submission;
         let is = |kind: TraceKind| entry.kind == kind as u32;
@@ -73,18 +73,18 @@ impl Assembler {
         let complete =
             self.pending.get(&number).is_some_and(|pending| pending.submitted.is_some() && pending.ended.is_some());
         if complete {
-            self.tell(number, lines);
+            self.write_lines(number, lines);
         }
         while self.pending.len() > PENDING {
             let Some(oldest) = self.pending.keys().next().copied() else { break };
-            self.tell(oldest, lines);
+            self.write_lines(oldest, lines);
         }
     }
 
     fn submitted(&mut self, entry: &TraceEntry, lines: &mut Vec<Line>) {
         let number = entry.submission;
         let pending = self.pending.entry(number).or_default();
-        // A number that was answered by Retry goes to the next descriptor, which may be another one.
+        // After a Retry, the next descriptor gets the same number; it may be a different one.
         let other = pending.refused.filter(|refused| refused.descriptor != entry.descriptor);
         if let Some(refused) = other {
             let retries = std::mem::take(&mut pending.retries);
@@ -96,7 +96,7 @@ impl Assembler {
         match Answer::from_code(entry.answer) {
             Some(Answer::Retry) => {
                 pending.retries += 1;
-                // The first try's time counts.
+                // The time of the first try counts.
                 pending.refused = pending.refused.or(Some(*entry));
             }
             Some(Answer::Lost) => {
@@ -112,15 +112,15 @@ impl Assembler {
         }
     }
 
-    /// Nothing more comes: tells what is left.
+    /// Writes the remaining lines; no further entries follow.
     pub(super) fn finish(&mut self, lines: &mut Vec<Line>) {
         while let Some(number) = self.pending.keys().next().copied() {
-            self.tell(number, lines);
+            self.write_lines(number, lines);
         }
     }
 
-    /// Tells all that is known of a submission, and forgets it.
-    fn tell(&mut self, number: u64, lines: &mut Vec<Line>) {
+    /// Writes all lines of a submission and forgets it.
+    fn write_lines(&mut self, number: u64, lines: &mut Vec<Line>) {
         let Some(pending) = self.pending.remove(&number) else { return };
         let injected = |member: u32| -> Vec<String> {
             let own = pending.injected.iter().filter(|(whose, _)| *whose == member);
@@ -138,7 +138,7 @@ impl Assembler {
         }
     }
 
-    /// A descriptor from its first entry, and its last if there is one.
+    /// Builds a descriptor's line from its first entry, and its last if there is one.
     fn story(&self, first: &TraceEntry, last: Option<&TraceEntry>, retries: u64, injected: Vec<String>) -> Story {
         let descriptor = Descriptor(first.descriptor);
         let submitted = first.kind == TraceKind::Submitted as u32;
@@ -187,7 +187,7 @@ impl Assembler {
     }
 }
 
-/// True if the time between the two entries is one: an end alone has no beginning.
+/// True if the times of the two entries give a duration; an end without a submission gives none.
 fn submitted_or_member(first: &TraceEntry, last: &TraceEntry) -> bool {
     first.kind == TraceKind::Submitted as u32 || first.time_ns != last.time_ns
 }
@@ -215,14 +215,14 @@ mod tests {
         }
     }
 
-    fn ended(submission: u64, member: u32, told: Told, status: u8, descriptor: Descriptor) -> TraceEntry {
+    fn ended(submission: u64, member: u32, written: Told, status: u8, descriptor: Descriptor) -> TraceEntry {
         TraceEntry {
             time_ns: 1000 * submission + 250 * (u64::from(member) + 1),
             submission,
             kind: TraceKind::Ended as u32,
             process: 1,
             thread: 3,
-            answer: told as u32,
+            answer: written as u32,
             member,
             descriptor: descriptor.0,
             record: CompletionRecord::new(StatusByte(status)).0,
@@ -243,16 +243,16 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_comes_before_its_submission_waits_for_it() {
+    fn an_end_before_its_submission_waits_for_it() {
         let nop = Descriptor::nop();
-        let told = lines(&[
+        let written = lines(&[
             ended(1, 0, Told::Record, 1, nop),
             submitted(1, Answer::Taken, nop),
             submitted(2, Answer::Taken, nop),
             ended(2, 0, Told::Nobody, 1, nop),
         ]);
         assert_eq!(
-            told,
+            written,
             ["1 enqcmd nop() = 0x01 success <0.250us>", "2 enqcmd nop() = 0x01 success (no record) <0.250us>", "--"]
         );
     }
@@ -260,14 +260,14 @@ mod tests {
     #[test]
     fn members_follow_their_batch() {
         let (batch, nop) = (Descriptor::batch(0x40, 2), Descriptor::nop());
-        let told = lines(&[
+        let written = lines(&[
             submitted(1, Answer::Taken, batch),
             ended(1, 1, Told::Nobody, 1, nop),
             ended(1, 2, Told::Record, 0x20, nop),
             ended(1, 0, Told::Record, 5, batch),
         ]);
         assert_eq!(
-            told,
+            written,
             [
                 "1 enqcmd batch(list=0x40, count=2) = 0x05 batch-fail members=0 <0.250us>",
                 "1[0] nop() = 0x01 success (no record) <0.500us>",
@@ -278,9 +278,9 @@ mod tests {
     }
 
     #[test]
-    fn retries_are_counted_until_the_queue_takes_it_or_the_program_gives_up() {
+    fn retries_are_counted_until_the_queue_accepts_the_descriptor_or_the_program_gives_up() {
         let (nop, drain) = (Descriptor::nop(), Descriptor::drain());
-        let told = lines(&[
+        let written = lines(&[
             submitted(1, Answer::Retry, nop),
             submitted(1, Answer::Retry, nop),
             submitted(1, Answer::Taken, nop),
@@ -292,7 +292,7 @@ mod tests {
             submitted(3, Answer::Retry, nop),
         ]);
         assert_eq!(
-            told,
+            written,
             [
                 "1 enqcmd nop() = 0x01 success <0.250us> retries=2",
                 "2 enqcmd nop() = (retry) retries=1",
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_told_when_the_file_is_gone_and_what_was_lost_leaves_the_rest() {
+    fn unfinished_and_incomplete_submissions_are_written_at_the_end() {
         let nop = Descriptor::nop();
         let injected = |member| TraceEntry {
             submission: 7,
@@ -314,18 +314,18 @@ mod tests {
             member,
             ..TraceEntry::EMPTY
         };
-        let told = lines(&[
+        let written = lines(&[
             submitted(7, Answer::Taken, nop),
             injected(0),
             injected(0),
             ended(8, 0, Told::Abandoned, 0, nop),
             TraceEntry { kind: 99, ..TraceEntry::EMPTY },
         ]);
-        assert_eq!(told, ["--", "7 enqcmd nop() = (not completed) injected=lose", "8 nop() = (abandoned)"]);
+        assert_eq!(written, ["--", "7 enqcmd nop() = (not completed) injected=lose", "8 nop() = (abandoned)"]);
     }
 
     #[test]
-    fn those_whose_other_half_is_missing_are_not_kept_for_ever() {
+    fn incomplete_submissions_are_not_kept_forever() {
         let mut assembler = Assembler::new("wq0.0".into(), 0);
         let mut lines = Vec::new();
         for n in 0..20_000 {

@@ -1,19 +1,19 @@
-//! Lines of a trace: what stands in them, as text to read and as JSON, and back from either.
+//! Lines of a trace, as text and as JSON; both can be parsed back.
 //!
 //! ```text
 //! 0.001234567 4242/4243 wq0.1 #17 enqcmd memory-move(src=0x1000, dst=0x2000, size=64, flags=crav|rcr) = 0x01 success <12.345us>
-//! seconds     process/  queue submission,                                                  status byte, its name, and what
-//!             thread          how it came                                                  else the record says; time taken
+//! seconds     process/  queue submission,                                                  status byte, its name, and the
+//!             thread          instruction                                                  record's other fields; duration
 //! ```
 //!
-//! Members of a batch follow their batch, indented, as `#17[0]`. Lines come in the order of ends, their times are those of the
-//! submission.
+//! Members of a batch follow their batch, indented, as `#17[0]`. Lines are in the order of the descriptors' ends; their
+//! times are those of the submissions.
 
 use super::words::{self, Fields, Value};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A line.
+/// One line of a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Line {
@@ -21,11 +21,11 @@ pub enum Line {
     Descriptor(Story),
     /// The program misused the device.
     Misuse(MisuseLine),
-    /// Something that the trace lacks: there was no room for it, or who wrote it was killed.
+    /// Events missing from the trace: there was no space for them, or their process was killed.
     Lost(LostLine),
 }
 
-/// Where and when a line belongs.
+/// The time and origin of a line.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Origin {
     /// Nanoseconds since the run began.
@@ -38,7 +38,7 @@ pub struct Origin {
     pub queue: String,
 }
 
-/// Which descriptor of an open file.
+/// Identifies a descriptor of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Which {
     /// Number of the submission within the open file, from 1.
@@ -48,62 +48,62 @@ pub struct Which {
     pub member: Option<u32>,
 }
 
-/// A descriptor and what became of it.
+/// A descriptor and its result.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Story {
-    /// Where and when it was submitted.
+    /// Time and origin of the submission.
     #[serde(flatten)]
     pub origin: Origin,
-    /// Which it is.
+    /// The descriptor's number.
     #[serde(flatten)]
     pub which: Which,
-    /// How it came: `movdir64b`, `enqcmd`, `write`; nothing for members.
+    /// How it was submitted: `movdir64b`, `enqcmd`, `write`; `None` for members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub how: Option<String>,
-    /// What it asks for.
+    /// The operation's name.
     pub operation: String,
     /// Its fields.
     #[serde(with = "map")]
     pub operands: Fields,
     /// Its flags.
     pub flags: Vec<String>,
-    /// Whom it was told: `record`, `no record`, …; or `retry`, `lost`, `not completed`.
+    /// How it ended: `record`, `no record`, …; or `retry`, `lost`, `not completed`.
     pub end: String,
     /// The status byte, if it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u8>,
-    /// Its name.
+    /// The name of the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_name: Option<String>,
-    /// What else the record says.
+    /// The other fields of the completion record.
     #[serde(with = "map", default)]
     pub results: Fields,
     /// Nanoseconds from submission to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ns: Option<u64>,
-    /// Times it was answered by Retry before.
+    /// Retry answers before this submission.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retries: u64,
-    /// What was injected.
+    /// Injected faults, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub injected: Vec<String>,
 }
 
-/// A finding.
+/// A finding of the check.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MisuseLine {
-    /// Where and when it was noticed.
+    /// Time and origin of the finding.
     #[serde(flatten)]
     pub origin: Origin,
-    /// Its name.
+    /// The name of the misuse.
     pub misuse: String,
     /// First byte in question.
     pub address: Value,
     /// Bytes in question.
     pub len: Value,
-    /// Whose.
+    /// The descriptor that is misused.
     pub party: PartyLine,
-    /// And against whom.
+    /// The other descriptor, in a conflict of two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<PartyLine>,
 }
@@ -111,31 +111,31 @@ pub struct MisuseLine {
 /// One of the descriptors of a finding.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PartyLine {
-    /// Which it is.
+    /// The descriptor's number.
     #[serde(flatten)]
     pub which: Which,
-    /// Which of its operands.
+    /// The operand's name.
     pub operand: String,
     /// The descriptor, as a call.
     pub descriptor: String,
 }
 
-/// Entries that found no room.
+/// Entries that are missing from the trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LostLine {
-    /// Whose.
+    /// The file's origin.
     #[serde(flatten)]
     pub origin: Origin,
-    /// How many.
+    /// Their number.
     pub entries: u64,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Fields as a JSON object that keeps their order in both directions.
+/// Serialises fields as a JSON object, in order, and parses them back in the same order.
 mod map {
     use super::{Fields, Value};
     use serde::de::{MapAccess, Visitor};
@@ -170,7 +170,7 @@ mod map {
 }
 
 impl Line {
-    /// Where and when it belongs.
+    /// The time and origin of the line.
     #[must_use]
     pub fn origin(&self) -> &Origin {
         match self {
@@ -237,7 +237,7 @@ impl fmt::Display for Story {
     }
 }
 
-/// [`Story::end`] of what ended with its record.
+/// [`Story::end`] of a descriptor that ended with its record.
 pub(crate) const RECORD: &str = "record";
 
 impl fmt::Display for Line {

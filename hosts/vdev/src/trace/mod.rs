@@ -1,17 +1,17 @@
-//! What a run has done, told: the trace of every descriptor, the findings of the check, the numbers for the summary.
+//! Reports what a run does: the trace of every descriptor, the findings of the check, the numbers for the summary.
 //!
 //! ```text
-//! leases ─► host ─► Reporter ─► assemble: entries to lines ─► file, as text or JSON
-//!                      ├─► prose: each kind of finding once a site, to standard error
-//!                      └─► Summary
+//! shared memory of files ─► host ─► Reporter ─► assemble: entries to lines ─► file, as text or JSON
+//!                                      ├─► misuse_report: each kind of finding once per site, to standard error
+//!                                      └─► Summary
 //! telpher trace FILE ─► Line::parse ─► filters ─► text, JSON, Summary
 //! ```
 
 mod assemble;
-mod later;
+mod background_writer;
 pub mod line;
+mod misuse_report;
 mod parse;
-mod prose;
 pub mod words;
 
 pub use line::Line;
@@ -21,7 +21,7 @@ use crate::host::{FileInfo, Listener};
 use crate::run::TraceFormat;
 use crate::summary::Summary;
 use assemble::Assembler;
-use later::Later;
+use background_writer::BackgroundWriter;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -34,23 +34,23 @@ use telpher_vdev_wire::lease::{Statistics, TraceEntry, TraceKind};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the trace to {}", path.display())]
 pub struct TraceError {
-    /// Where to.
+    /// The trace file.
     path: PathBuf,
     #[source]
     source: io::Error,
 }
 
-/// Where lines go.
+/// The output of the trace.
 struct Sink {
     path: PathBuf,
     out: Box<dyn Write + Send>,
     format: TraceFormat,
-    /// Writing failed; nothing more is tried.
+    /// The first write error; nothing is written after it.
     failed: Option<io::Error>,
 }
 
 impl Sink {
-    /// Writes lines, each by one call, so that they are there when they are looked for.
+    /// Writes lines, each by one call, so that readers see them immediately.
     fn write(&mut self, lines: &[Line]) {
         for line in lines {
             if self.failed.is_some() {
@@ -67,7 +67,7 @@ impl Sink {
     }
 }
 
-/// Hears what the open files of a run do, and tells it.
+/// Receives what the open files of a run do, and reports it.
 pub struct Reporter {
     begin_ns: u64,
     inner: Mutex<Inner>,
@@ -75,7 +75,7 @@ pub struct Reporter {
 
 struct Inner {
     sink: Option<Sink>,
-    /// Where reports of misuse go.
+    /// The output of misuse reports.
     errors: Box<dyn Write + Send>,
     files: BTreeMap<u64, Assembler>,
     summary: Summary,
@@ -90,15 +90,15 @@ impl std::fmt::Debug for Reporter {
 }
 
 impl Reporter {
-    /// A reporter that writes a trace if a path is given; `-` is standard error, as are reports of misuse.
+    /// Creates a reporter. It writes a trace if a path is given; `-` is standard error, where reports of misuse go too.
     ///
     /// # Errors
-    /// If the file cannot be made.
+    /// If the file cannot be created.
     pub fn new(trace: Option<&Path>, format: TraceFormat) -> Result<Self, TraceError> {
         let open = |path: &Path| -> io::Result<Box<dyn Write + Send>> {
             let out: Box<dyn Write + Send> =
                 if path == Path::new("-") { Box::new(io::stderr()) } else { Box::new(telpher_os::create_file(path)?) };
-            Ok(Box::new(Later::new(out)?))
+            Ok(Box::new(BackgroundWriter::new(out)?))
         };
         let sink = match trace {
             None => None,
@@ -107,7 +107,7 @@ impl Reporter {
                 Some(Sink { path: path.into(), out, format, failed: None })
             }
         };
-        let errors = Later::new(Box::new(io::stderr()));
+        let errors = BackgroundWriter::new(Box::new(io::stderr()));
         let errors = errors.map_err(|source| TraceError { path: "-".into(), source })?;
         Ok(Self::with(sink, Box::new(errors)))
     }
@@ -130,16 +130,16 @@ impl Reporter {
         self.inner().summary.clone()
     }
 
-    /// Findings of the check so far: what a run that shall fail on misuse asks for.
+    /// Findings of the check so far, for a run that fails on misuse.
     #[must_use]
     pub fn findings(&self) -> u64 {
         self.inner().summary.findings()
     }
 
-    /// Ends the trace; says on standard error what it lacks and how often misuse was found.
+    /// Ends the trace; prints on standard error how many events it misses and how often misuse was found.
     ///
     /// # Errors
-    /// If the trace could not be written to its end.
+    /// If the trace could not be written completely.
     pub fn finish(&self) -> Result<(), TraceError> {
         let mut inner = self.inner();
         let Inner { sink, errors, files, summary, .. } = &mut *inner;
@@ -152,7 +152,8 @@ impl Reporter {
         if lost > 0 {
             let _ = writeln!(
                 errors,
-                "telpher: the trace lacks {lost} events: they came faster than they were written, or who wrote them was killed"
+                "telpher: the trace misses {lost} events: they came faster than they were written, or their process \
+                 was killed"
             );
         }
         if let Some(sentence) = summary.misuse_sentence() {
@@ -175,18 +176,18 @@ impl Inner {
         self.files.entry(file.open).or_insert_with(new)
     }
 
-    fn tell(&mut self, lines: &[Line]) {
+    fn report(&mut self, lines: &[Line]) {
         for line in lines {
             let Line::Misuse(line) = line else { continue };
             let Some(misuse) = Misuse::ALL.iter().find(|misuse| misuse.name() == line.misuse) else { continue };
             self.summary.count_misuse(*misuse);
-            // A site is told by what it does, not by where its buffers happen to lie.
+            // A site is identified by its operations and operands, not by the addresses of its buffers.
             let operation = |descriptor: &str| descriptor.split('(').next().unwrap_or_default().to_owned();
             let other = line.other.as_ref().map(|other| (operation(&other.descriptor), other.operand.clone()));
             let party = (operation(&line.party.descriptor), &line.party.operand, line.party.which.member.is_some());
             let site = format!("{misuse:?} {} {} {party:?} {other:?}", line.origin.process, line.origin.queue);
             if self.reported.insert(site) {
-                let _ = writeln!(self.errors, "{}", prose::report(*misuse, line));
+                let _ = writeln!(self.errors, "{}", misuse_report::report(*misuse, line));
             }
         }
         if let Some(sink) = &mut self.sink {
@@ -207,10 +208,10 @@ impl Listener for Reporter {
         if entry.kind == TraceKind::Injected as u32 {
             inner.summary.count_injected(entry.code);
         }
-        // Without a trace only findings come, and are told at once.
+        // Without a trace there are only findings, which are reported at once.
         let mut lines = Vec::new();
         inner.assembler(file, self.begin_ns).take(entry, &mut lines);
-        inner.tell(&lines);
+        inner.report(&lines);
     }
 
     fn released(&self, file: &FileInfo, statistics: &Statistics) {
@@ -225,7 +226,7 @@ impl Listener for Reporter {
             let origin = line::Origin { process: file.process, thread: 0, queue, ..line::Origin::default() };
             lines.push(Line::Lost(line::LostLine { origin, entries: lost }));
         }
-        inner.tell(&lines);
+        inner.report(&lines);
     }
 }
 

@@ -1,23 +1,23 @@
-//! Lines of a trace read back, whichever way they were written.
+//! Parses lines of a trace, in text or JSON.
 
 use super::line::{Line, LostLine, MisuseLine, Origin, PartyLine, RECORD, Story, Which};
 use super::words::{Fields, Value};
 
-/// Why a line is none of a trace.
+/// Why a line is not a line of a trace.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {number} is not a line of a trace: {text}")]
 pub struct ParseError {
-    /// Which line, from 1.
+    /// The line's number, from 1.
     pub number: u64,
-    /// Its beginning.
+    /// The line's first 80 characters.
     pub text: String,
 }
 
 impl Line {
-    /// The reading of a line, text or JSON.
+    /// Parses a line of text or JSON.
     ///
     /// # Errors
-    /// If it is neither; `number` is the line's.
+    /// If it is neither; `number` is the line's number.
     pub fn parse(text: &str, number: u64) -> Result<Self, ParseError> {
         let line = if text.starts_with('{') { serde_json::from_str(text).ok() } else { line(text) };
         line.ok_or_else(|| ParseError { number, text: text.chars().take(80).collect() })
@@ -28,7 +28,7 @@ fn line(text: &str) -> Option<Line> {
     let mut words = text.splitn(4, ' ');
     let (seconds, nanos) = words.next()?.split_once('.')?;
     let (process, thread) = words.next()?.split_once('/')?;
-    // Nine digits, so that the fraction is nanoseconds.
+    // Nine digits, so that the fraction is in nanoseconds.
     let nanos: u64 = (nanos.len() == 9).then(|| nanos.parse().ok()).flatten()?;
     let time_ns = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanos)?;
     let queue = words.next()?.to_owned();
@@ -43,7 +43,7 @@ fn line(text: &str) -> Option<Line> {
     story(origin, rest).map(Line::Descriptor)
 }
 
-/// `#17` or `#17[0]`.
+/// Parses `#17` or `#17[0]`.
 fn which(text: &str) -> Option<Which> {
     let number = text.strip_prefix('#')?;
     let (submission, member) = match number.strip_suffix(']') {
@@ -90,12 +90,12 @@ fn story(origin: Origin, text: &str) -> Option<Story> {
         story.end = end.to_owned();
         rest = after;
     }
-    remarks(&mut story, rest)?;
+    results(&mut story, rest)?;
     Some(story)
 }
 
-/// What follows the status: fields of the record, time taken, remarks.
-fn remarks(story: &mut Story, text: &str) -> Option<()> {
+/// Parses the text after the status: fields of the record, the duration, retries and injected faults.
+fn results(story: &mut Story, text: &str) -> Option<()> {
     for word in text.split_whitespace() {
         if let Some(time) = word.strip_prefix('<') {
             let (micros, nanos) = time.strip_suffix("us>")?.split_once('.')?;
@@ -144,7 +144,7 @@ pub(super) mod tests {
         Origin { time_ns: 12_000_345_678, process: 42, thread: 43, queue: "wq0.1".into() }
     }
 
-    /// One line of every shape.
+    /// One line of every kind.
     pub(in crate::trace) fn lines() -> Vec<Line> {
         let story = Story {
             origin: origin(),
@@ -207,7 +207,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_line_comes_back_from_its_text_and_from_its_json() {
+    fn every_line_survives_text_and_json() {
         for line in lines() {
             assert_eq!(Line::parse(&line.to_string(), 1).as_ref(), Ok(&line), "{line}");
             let json = serde_json::to_string(&line).unwrap();
@@ -233,7 +233,7 @@ pub(super) mod tests {
     #[test]
     fn anything_else_is_refused_with_its_number() {
         let whole = lines()[0].to_string();
-        // No beginning of a line up to its end's status is one.
+        // No prefix of a line up to its status is a line.
         for cut in 0..whole.find(" page-fault").unwrap() {
             assert!(Line::parse(&whole[..cut], 1).is_err(), "{}", &whole[..cut]);
         }

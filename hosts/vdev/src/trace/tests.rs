@@ -1,4 +1,4 @@
-//! A reporter from entries to text.
+//! Tests of a reporter: from entries to text.
 
 use super::*;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_abi::{CompletionRecord, Descriptor, StatusByte};
 use telpher_vdev_wire::event::{Answer, Finding, How, Party, Told};
 
-/// Something to write to that can be read afterwards; full once it holds `room` bytes.
+/// An output that the test can read afterwards; it is full at `room` bytes.
 #[derive(Clone)]
-struct Paper {
+struct FakeFile {
     text: Arc<Mutex<Vec<u8>>>,
     room: usize,
 }
 
-impl Paper {
+impl FakeFile {
     fn new() -> Self {
-        Paper { text: Arc::default(), room: usize::MAX }
+        FakeFile { text: Arc::default(), room: usize::MAX }
     }
 
     fn text(&self) -> String {
@@ -23,7 +23,7 @@ impl Paper {
     }
 }
 
-impl Write for Paper {
+impl Write for FakeFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut text = self.text.lock().unwrap();
         if text.len() + bytes.len() > self.room {
@@ -37,7 +37,7 @@ impl Write for Paper {
     }
 }
 
-fn reporter(format: TraceFormat, out: &Paper, errors: &Paper) -> Reporter {
+fn reporter(format: TraceFormat, out: &FakeFile, errors: &FakeFile) -> Reporter {
     let sink = Sink { path: "trace".into(), out: Box::new(out.clone()), format, failed: None };
     Reporter::with(Some(sink), Box::new(errors.clone()))
 }
@@ -72,7 +72,7 @@ fn misuse(submission: u64, misuse: Misuse, address: u64) -> TraceEntry {
     TraceEntry { process: 42, thread: 43, ..finding.to_entry() }
 }
 
-/// Statistics are a table of half a hundred kilobytes.
+/// Statistics are a table of about 50 KiB.
 fn statistics(lost: u64) -> Box<Statistics> {
     let zero = || AtomicU64::new(0);
     Box::new(Statistics {
@@ -91,7 +91,7 @@ fn statistics(lost: u64) -> Box<Statistics> {
 #[test]
 fn entries_become_lines_in_the_format_asked_for() {
     for format in [TraceFormat::Text, TraceFormat::JsonLines] {
-        let (out, errors) = (Paper::new(), Paper::new());
+        let (out, errors) = (FakeFile::new(), FakeFile::new());
         let reporter = reporter(format, &out, &errors);
         reporter.opened(&FILE);
         reporter.entry(&FILE, &entry(TraceKind::Submitted, 1));
@@ -110,7 +110,7 @@ fn entries_become_lines_in_the_format_asked_for() {
         assert!(matches!(&lines[2], Line::Lost(lost) if lost.entries == 5));
         assert_eq!(
             errors.text(),
-            "telpher: the trace lacks 5 events: they came faster than they were written, or who wrote them was killed\n"
+            "telpher: the trace misses 5 events: they came faster than they were written, or their process was killed\n"
         );
         assert_eq!(text.starts_with('{'), format == TraceFormat::JsonLines);
     }
@@ -118,7 +118,7 @@ fn entries_become_lines_in_the_format_asked_for() {
 
 #[test]
 fn misuse_is_reported_once_a_site_and_counted_each_time() {
-    let (out, errors) = (Paper::new(), Paper::new());
+    let (out, errors) = (FakeFile::new(), FakeFile::new());
     let reporter = reporter(TraceFormat::Text, &out, &errors);
     for n in 1..5 {
         reporter.entry(&FILE, &misuse(n, Misuse::RecordNotReset, 0x3000 + n));
@@ -134,8 +134,8 @@ fn misuse_is_reported_once_a_site_and_counted_each_time() {
 }
 
 #[test]
-fn a_full_disk_is_told_once_and_does_not_stop_the_rest() {
-    let (out, errors) = (Paper { room: 300, ..Paper::new() }, Paper::new());
+fn a_full_disk_is_reported_once_and_stops_nothing_else() {
+    let (out, errors) = (FakeFile { room: 300, ..FakeFile::new() }, FakeFile::new());
     let reporter = reporter(TraceFormat::Text, &out, &errors);
     for n in 1..20 {
         reporter.entry(&FILE, &entry(TraceKind::Submitted, n));
@@ -160,7 +160,7 @@ fn numbers_of_released_files_are_summed() {
 }
 
 #[test]
-fn a_trace_that_cannot_be_made_says_where() {
+fn the_error_names_the_trace_that_cannot_be_created() {
     let path = Path::new("/no/such/folder/trace");
     let error = Reporter::new(Some(path), TraceFormat::Text).unwrap_err();
     assert_eq!(error.to_string(), "cannot write the trace to /no/such/folder/trace");

@@ -1,13 +1,13 @@
-//! Descriptors and records in words: which fields an operation has, and what they are called.
+//! Names for descriptors and records: the fields of each operation, operations, statuses and flags.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use telpher_abi::{CompletionRecord, Descriptor, Flags, OpFlags, Opcode, OperandId, Status, StatusByte};
 
-/// A number as it is written: an address, pattern or sum in hexadecimal, a count in decimal.
+/// A number and its notation: addresses, patterns and checksums in hexadecimal, counts in decimal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value {
-    /// `0x7f00`; a string in JSON, whose numbers do not hold 64 bits.
+    /// `0x7f00`; a string in JSON, because JSON numbers do not hold 64 bits.
     Hex(u64),
     /// `4096`.
     Count(u64),
@@ -20,7 +20,7 @@ impl Default for Value {
 }
 
 impl Value {
-    /// The reading of its text.
+    /// Parses the text of a value.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16).ok().map(Value::Hex),
@@ -64,7 +64,7 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// A time with its unit, `500ns`, `200us`, `5ms` or `1s`, in nanoseconds.
+/// Parses a time with its unit (`500ns`, `200us`, `5ms` or `1s`) into nanoseconds.
 #[must_use]
 pub fn nanoseconds(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1000), ("ms", 1_000_000), ("s", 1_000_000_000)];
@@ -75,7 +75,7 @@ pub fn nanoseconds(text: &str) -> Option<u64> {
 /// Named values, in order.
 pub type Fields = Vec<(String, Value)>;
 
-/// An operation's name; unknown ones by their number.
+/// The name of an operation; an unknown one has its number.
 #[must_use]
 pub fn operation(opcode: Opcode) -> String {
     match opcode {
@@ -84,7 +84,7 @@ pub fn operation(opcode: Opcode) -> String {
     }
 }
 
-/// An operation by its name, a short one (`move`, `copy`, `crc`, `flush`), or its code (`0x03`).
+/// Parses an operation: its name, a short name (`move`, `copy`, `crc`, `flush`), or its code (`0x03`).
 #[must_use]
 pub fn opcode(text: &str) -> Option<Opcode> {
     let name = match text {
@@ -98,7 +98,7 @@ pub fn opcode(text: &str) -> Option<Opcode> {
     named.or_else(|| u8::from_str_radix(code()?, 16).ok().map(Opcode::from_code))
 }
 
-/// A status as a word: the name of its code, in lower case with hyphens.
+/// The name of a status: its code's name in lower case with hyphens.
 #[must_use]
 pub fn status(status: Status) -> String {
     match status {
@@ -107,7 +107,7 @@ pub fn status(status: Status) -> String {
     }
 }
 
-/// A status byte as a word, with the direction where it has one: `page-fault-write`.
+/// The name of a status byte, with its direction if it has one: `page-fault-write`.
 #[must_use]
 pub fn status_byte(byte: StatusByte) -> String {
     let direction = match (byte.status().has_direction(), byte.is_write()) {
@@ -118,7 +118,7 @@ pub fn status_byte(byte: StatusByte) -> String {
     format!("{}{direction}", status(byte.status()))
 }
 
-/// An operand as a word.
+/// The name of an operand.
 #[must_use]
 pub fn operand(code: u32) -> String {
     let known = [
@@ -134,7 +134,7 @@ pub fn operand(code: u32) -> String {
         .map_or_else(|| "operand".into(), |operand| hyphenated(&format!("{operand:?}")))
 }
 
-/// `PageFault` as `page-fault`, `Source1` as `source-1`.
+/// Converts `PageFault` to `page-fault`, `Source1` to `source-1`.
 fn hyphenated(name: &str) -> String {
     let mut text = String::new();
     let mut digit = false;
@@ -149,7 +149,7 @@ fn hyphenated(name: &str) -> String {
     text
 }
 
-/// Flag bits by the short names of the driver's header where it has one. Source: UAPI `IDXD_OP_FLAG_*`.
+/// Names of the flag bits: the short names of the driver's header where it has one. Source: UAPI `IDXD_OP_FLAG_*`.
 const FLAGS: [&str; 24] = [
     "fence",
     "bof",
@@ -177,14 +177,14 @@ const FLAGS: [&str; 24] = [
     "op23",
 ];
 
-/// The flags that are set.
+/// The names of the set flags.
 #[must_use]
 pub fn flags(flags: Flags) -> Vec<String> {
     let set = FLAGS.iter().enumerate().filter(|(bit, _)| flags.bits() >> bit & 1 == 1);
     set.map(|(_, name)| (*name).to_owned()).collect()
 }
 
-/// What an operation is asked, field by field; its record's address last, if it has one.
+/// The fields of a descriptor; the address of its record is last, if it has one.
 #[must_use]
 pub fn operands(d: &Descriptor) -> Fields {
     let hex = |name: &str, value: u64| (name.to_owned(), Value::Hex(value));
@@ -268,7 +268,7 @@ pub fn operands(d: &Descriptor) -> Fields {
             fields
         }
         Opcode::CacheFlush => vec![dst, size],
-        // Of what this version does not know, the common places.
+        // For unknown operations, the common fields.
         _ => vec![src, dst, size],
     };
     if flags.contains(Flags::COMPLETION_RECORD_ADDRESS_VALID) {
@@ -280,7 +280,7 @@ pub fn operands(d: &Descriptor) -> Fields {
     fields
 }
 
-/// What a record says besides its status.
+/// The fields of a completion record except its status.
 #[must_use]
 pub fn results(opcode: Opcode, record: &CompletionRecord) -> Fields {
     let hex = |name: &str, value: u64| (name.to_owned(), Value::Hex(value));
@@ -324,7 +324,7 @@ pub fn results(opcode: Opcode, record: &CompletionRecord) -> Fields {
     fields
 }
 
-/// A descriptor as a call: `memory-move(src=0x1000, dst=0x2000, size=64, flags=crav|rcr)`.
+/// Formats a descriptor as a call: `memory-move(src=0x1000, dst=0x2000, size=64, flags=crav|rcr)`.
 #[must_use]
 pub fn call(operation: &str, operands: &Fields, flags: &[String]) -> String {
     let mut words: Vec<String> = operands.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -334,7 +334,7 @@ pub fn call(operation: &str, operands: &Fields, flags: &[String]) -> String {
     format!("{operation}({})", words.join(", "))
 }
 
-/// The same of 64 bytes.
+/// Formats a raw descriptor as a call.
 #[must_use]
 pub fn call_of(descriptor: &Descriptor) -> String {
     call(&operation(descriptor.opcode()), &operands(descriptor), &flags(descriptor.flags()))
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_told_by_their_fields() {
+    fn descriptors_are_formatted_by_their_fields() {
         let d = Descriptor::memory_move(0x1000, 0x2000, 64).with_record(0x3000);
         assert_eq!(call_of(&d), "memory-move(src=0x1000, dst=0x2000, size=64, record=0x3000, flags=crav|rcr)");
         assert_eq!(call_of(&Descriptor::nop()), "nop()");
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_named_as_people_name_them() {
+    fn operations_have_names_short_names_and_codes() {
         for known in Opcode::ALL {
             assert_eq!(opcode(&operation(*known)), Some(*known));
         }
@@ -388,22 +388,22 @@ mod tests {
     }
 
     #[test]
-    fn records_are_told_as_far_as_they_say_something() {
-        let told = |opcode, record: CompletionRecord| -> String {
+    fn records_show_only_meaningful_fields() {
+        let shown = |opcode, record: CompletionRecord| -> String {
             results(opcode, &record).iter().map(|(name, value)| format!("{name}={value} ")).collect()
         };
         let record = |status| CompletionRecord::new(StatusByte(status));
-        assert_eq!(told(Opcode::MemoryMove, record(1)), "");
+        assert_eq!(shown(Opcode::MemoryMove, record(1)), "");
         let fault = record(0x83).with_bytes_completed(4096).with_fault_address(0x7000);
-        assert_eq!(told(Opcode::MemoryMove, fault), "bytes=4096 fault=0x7000 ");
-        assert_eq!(told(Opcode::Compare, record(1)), "result=0 ");
-        assert_eq!(told(Opcode::CrcGeneration, record(1).with_crc(0xabcd)), "crc=0xabcd ");
-        assert_eq!(told(Opcode::Batch, record(5).with_bytes_completed(8)), "members=8 ");
-        assert_eq!(told(Opcode::Nop, record(0x11).with_invalid_flags(2)), "invalid=0x2 ");
+        assert_eq!(shown(Opcode::MemoryMove, fault), "bytes=4096 fault=0x7000 ");
+        assert_eq!(shown(Opcode::Compare, record(1)), "result=0 ");
+        assert_eq!(shown(Opcode::CrcGeneration, record(1).with_crc(0xabcd)), "crc=0xabcd ");
+        assert_eq!(shown(Opcode::Batch, record(5).with_bytes_completed(8)), "members=8 ");
+        assert_eq!(shown(Opcode::Nop, record(0x11).with_invalid_flags(2)), "invalid=0x2 ");
     }
 
     #[test]
-    fn values_come_back_from_their_text() {
+    fn values_survive_text_and_json() {
         for value in [Value::Hex(u64::MAX), Value::Count(0), Value::Hex(0)] {
             assert_eq!(Value::parse(&value.to_string()), Some(value));
             let json = serde_json::to_string(&value).unwrap();

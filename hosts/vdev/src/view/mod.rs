@@ -1,4 +1,4 @@
-//! Two ways to show the tree.
+//! Two ways to present the tree to programs.
 
 pub mod namespace;
 pub mod shadow;

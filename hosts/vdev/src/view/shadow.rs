@@ -1,12 +1,13 @@
 //! The tree as real directories in the run directory, for the preloaded view.
 //!
 //! ```text
-//! /sys/bus/dsa/devices/wq0.0 ──► <run>/view/sys/bus/dsa/devices/wq0.0     a link with the same text, which leads on in here
+//! /sys/bus/dsa/devices/wq0.0 ──► <run>/view/sys/bus/dsa/devices/wq0.0     a link with the same text
 //! ```
 //!
-//! Directories and links are what they stand for. Files are placeholders that the preloaded part knows by their path:
-//! an attribute has its permission bits and a page of nothing, a queue's node has the text `MAJOR:MINOR`, and what lies neither in
-//! /sys nor in /dev (/proc/cpuinfo) has its own text. A directory that the machine has too bears a mark.
+//! Directories and links are real, and the links lead to entries of this tree. Files are placeholders that the guest
+//! recognises by their path: an attribute has its permission bits and an empty page, a queue's node has the text
+//! `MAJOR:MINOR`, and a file outside /sys and /dev (/proc/cpuinfo) has its own text. A directory that the machine has
+//! too contains a marker file.
 
 use crate::host::{Host, Watcher};
 use crate::kernel::Kernel;
@@ -17,33 +18,33 @@ use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Name of the mark in directories that the machine has too; the preloaded part shows it to nobody.
-const MARK: &str = ".telpher-merged";
-/// Size of an attribute. Source: K612 `fs/sysfs/file.c`: a page.
+/// Name of the marker file in directories that the machine has too; the guest hides it.
+const MARKER: &str = ".telpher-merged";
+/// Size of an attribute in bytes: a page. Source: K612 `fs/sysfs/file.c`.
 const ATTRIBUTE_BYTES: u64 = 4096;
-/// Mode of a directory of sysfs.
+/// Mode of directories in sysfs.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// The tree, kept in step with the driver.
+/// The shadow tree, updated with every change of the driver's tree.
 #[derive(Debug)]
 pub struct Shadow {
     directory: PathBuf,
     root: OwnedFd,
-    /// What has been made, by directory.
+    /// The entries that have been created, by directory.
     made: BTreeMap<String, BTreeMap<String, Entry>>,
-    /// Texts of the files that are no placeholders.
+    /// Texts of the files that are not placeholders.
     texts: BTreeMap<String, Vec<u8>>,
-    /// The process' file mode mask takes bits away that must be given back.
+    /// The process's umask clears bits that must be set again.
     masked: bool,
-    /// The user has been told that the tree could not be kept in step.
-    complained: bool,
+    /// The user has been told that the tree could not be updated.
+    warned: bool,
 }
 
 impl Shadow {
-    /// Makes the tree in a new directory.
+    /// Creates the tree in a new directory.
     ///
     /// # Errors
-    /// What the system says, which of a new directory can only be want of space.
+    /// The system's error; in a new directory only a lack of space is likely.
     pub fn create(directory: &Path, host: &Host) -> Result<Self, Errno> {
         mkdirat(CWD, directory, Mode::from_raw_mode(DIRECTORY_MODE))?;
         let masked = statat(CWD, directory, AtFlags::empty())?.st_mode & 0o777 != DIRECTORY_MODE;
@@ -56,7 +57,7 @@ impl Shadow {
             .filter_map(|path| Some((path.clone(), host.show(path).ok()?)))
             .collect();
         let mut shadow =
-            Shadow { directory: directory.into(), root, made: BTreeMap::new(), texts, masked, complained: false };
+            Shadow { directory: directory.into(), root, made: BTreeMap::new(), texts, masked, warned: false };
         host.with_kernel(|kernel| shadow.fill_all(kernel))?;
         Ok(shadow)
     }
@@ -65,21 +66,21 @@ impl Shadow {
         let merged = kernel.merged();
         let mut marked = BTreeSet::new();
         for path in &merged {
-            // Every directory on the way down is the machine's as well.
+            // Every parent directory is the machine's too.
             for (end, _) in path.match_indices('/').skip(1).chain([(path.len(), "")]) {
                 let path = &path[..end];
                 if end > 1 && marked.insert(path) {
                     self.make_directory(self.root.as_fd(), relative(path))?;
-                    self.make_file(self.root.as_fd(), &format!("{}/{MARK}", relative(path)), 0o444, 0, b"")?;
+                    self.make_file(self.root.as_fd(), &format!("{}/{MARKER}", relative(path)), 0o444, 0, b"")?;
                 }
             }
         }
-        merged.iter().try_for_each(|path| self.keep(kernel, path))
+        merged.iter().try_for_each(|path| self.update(kernel, path))
     }
 
-    /// Makes a directory's entries what they are to be.
-    fn keep(&mut self, kernel: &Kernel, path: &str) -> Result<(), Errno> {
-        // One that is gone has been removed with its parent's entry.
+    /// Updates the entries of a directory and, recursively, of new directories in it.
+    fn update(&mut self, kernel: &Kernel, path: &str) -> Result<(), Errno> {
+        // A directory that no longer exists has been removed with its parent's entry.
         let Ok(wanted) = kernel.list(path) else { return Ok(()) };
         let had = self.made.remove(path).unwrap_or_default();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -104,7 +105,7 @@ impl Shadow {
             self.remove(here.as_fd(), path, name, old)?;
         }
         self.made.insert(path.into(), kept);
-        deeper.iter().try_for_each(|path| self.keep(kernel, path))
+        deeper.iter().try_for_each(|path| self.update(kernel, path))
     }
 
     fn make(&self, here: BorrowedFd<'_>, path: &str, name: &str, entry: &Entry) -> Result<(), Errno> {
@@ -124,7 +125,7 @@ impl Shadow {
 
     fn make_directory(&self, here: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
         match mkdirat(here, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
-            // Several ways lead through it.
+            // Several paths lead through this directory.
             Err(Errno::EXIST) => return Ok(()),
             made => made?,
         }
@@ -165,20 +166,20 @@ impl Shadow {
 
 impl Watcher for Shadow {
     fn changed(&mut self, kernel: &Kernel, directories: &[String]) {
-        let result = directories.iter().try_for_each(|path| self.keep(kernel, path));
-        if let (Err(errno), false) = (result, self.complained) {
-            self.complained = true;
+        let result = directories.iter().try_for_each(|path| self.update(kernel, path));
+        if let (Err(errno), false) = (result, self.warned) {
+            self.warned = true;
             let _ = writeln!(
                 std::io::stderr(),
-                "telpher run: the device's files in {} cannot be kept up to date: {errno}; make room there, or set \
-                 TELPHER_RUNTIME_DIR to a directory that has some",
+                "telpher run: the device's files in {} cannot be kept up to date: {errno}; free space there, or \
+                 set TELPHER_RUNTIME_DIR to a directory with free space",
                 self.directory.display()
             );
         }
     }
 }
 
-/// An absolute path as one below the root of the tree.
+/// An absolute path relative to the root of the tree.
 fn relative(path: &str) -> &str {
     path.trim_start_matches('/')
 }

@@ -1,4 +1,5 @@
-/* What C programs do with the driver's files, a case by its name. DEVICES is where the links to the device and its queues are. */
+/* C programs' accesses to the driver's files, one function per case. DEVICES has the links to the device and its
+ * queues. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -33,7 +34,7 @@
 	} while (0)
 #define REFUSES(call, error) EXPECT((errno = 0, (call)) == -1 && errno == (error))
 
-/* The attribute's text as a fresh open finds it. */
+/* The attribute's text after a new open. */
 static const char *text(const char *path)
 {
 	static char buffer[8192];
@@ -56,7 +57,7 @@ static void descriptors(void)
 	EXPECT(write(fd, "16\n", 3) == 3);
 	char buffer[16] = "";
 	EXPECT(lseek(fd, 0, SEEK_SET) == 0 && read(fd, buffer, 16) == 3 && strcmp(buffer, "16\n") == 0);
-	/* Somebody else writes; a read from the beginning, and one at an offset, find it. */
+	/* Another descriptor writes; reads from the beginning and at an offset see it. */
 	int other = open(SIZE, O_WRONLY | O_TRUNC | O_CREAT, 0666);
 	EXPECT(write(other, "128", 3) == 3 && close(other) == 0);
 	EXPECT(pread(fd, buffer, 16, 1) == 3 && memcmp(buffer, "28\n", 3) == 0);
@@ -77,7 +78,7 @@ static void descriptors(void)
 	EXPECT(write(201, "", 0) == 0);
 	closefrom(150);
 	REFUSES(write(201, "1", 1), EBADF);
-	/* The number means something else now. */
+	/* The number is now that of another file. */
 	int pipes[2];
 	EXPECT(pipe(pipes) == 0 && dup2(pipes[1], 201) == 201 && write(201, "x", 1) == 1);
 	EXPECT(read(pipes[0], buffer, 1) == 1);
@@ -103,7 +104,7 @@ static void flags(void)
 	REFUSES(read(fd, &c, 1), EOPNOTSUPP);
 	REFUSES(write(fd, "1", 1), EBADF);
 	EXPECT((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY && fcntl(fd, F_GETFD) == 0 && isatty(fd) == 0);
-	/* The lowest number, as anybody who redirects relies on. */
+	/* The lowest number, on which redirections rely. */
 	EXPECT(close(0) == 0 && open(SIZE, O_WRONLY) == 0);
 	REFUSES(read(0, &c, 1), EBADF);
 	EXPECT((fcntl(0, F_GETFL) & O_ACCMODE) == O_WRONLY);
@@ -138,7 +139,7 @@ static void relative(void)
 	EXPECT(faccessat(wq, "size", W_OK, 0) == 0 && faccessat(wq, "state", W_OK, AT_EACCESS) == 0);
 	REFUSES(faccessat(wq, "size", X_OK, 0), EACCES);
 	REFUSES(faccessat(wq, "nothing", F_OK, 0), ENOENT);
-	/* From here to the machine's own, and back again. */
+	/* From the driver's directories to the machine's, and back. */
 	EXPECT(fchdir(wq) == 0);
 	char cwd[PATH_MAX];
 	EXPECT(getcwd(cwd, sizeof cwd) && strcmp(cwd, PHYSICAL "/wq0.0") == 0);
@@ -164,7 +165,7 @@ static void resolved(void)
 	EXPECT(allocated && strcmp(allocated, "/dev/dsa/wq0.0") == 0);
 	free(allocated);
 	REFUSES(realpath(DEVICES "/nothing", path) ? 0 : -1, ENOENT);
-	/* What /proc tells of our descriptors is what the program knows, even with little room. */
+	/* /proc shows the program's paths for our descriptors, also in a short buffer. */
 	int fd = open(DEVICES, O_RDONLY), attribute = open(SIZE, O_RDONLY);
 	char link[64];
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -173,7 +174,7 @@ static void resolved(void)
 	snprintf(link, sizeof link, "/proc/self/fd/%d", attribute);
 	n = readlink(link, path, sizeof path);
 	EXPECT(n == (ssize_t)strlen(PHYSICAL "/wq0.0/size") && memcmp(path, PHYSICAL "/wq0.0/size", n) == 0);
-	/* Opening it anew is opening the attribute. */
+	/* Opening the link in /proc opens the attribute. */
 	int again = open(link, O_RDWR);
 	EXPECT(again >= 0 && write(again, "31", 2) == 2);
 	HOLDS(SIZE, "31\n");
@@ -262,7 +263,7 @@ static void walked(void)
 	EXPECT(nftw("/sys/bus/dsa", visit, 16, FTW_PHYS | FTW_DEPTH) == 0);
 	EXPECT(walked_sizes == 0 && walked_links >= 3 && walked_after >= 4);
 	EXPECT(nftw(DEVICES, visit, 16, 0) == 0);
-	/* Each directory once, however many links lead there. */
+	/* Each directory once, whatever the number of links to it. */
 	EXPECT(walked_sizes == 2);
 	EXPECT(nftw(DEVICES, stop, 16, FTW_CHDIR) == 7);
 	REFUSES(nftw(DEVICES "/nothing", visit, 16, 0), ENOENT);
@@ -288,10 +289,10 @@ static void streams(void)
 	REFUSES(fopen(DEVICES "/nothing", "r") ? 0 : -1, ENOENT);
 	file = fopen("/proc/cpuinfo", "r");
 	char line[4096];
-	int told = 0;
+	int found = 0;
 	while (fgets(line, sizeof line, file))
-		told |= strstr(line, "movdir64b") != NULL;
-	EXPECT(told && fclose(file) == 0);
+		found |= strstr(line, "movdir64b") != NULL;
+	EXPECT(found && fclose(file) == 0);
 }
 
 static void standard_output(void)
@@ -340,7 +341,7 @@ static void copied(void)
 	int from = open(SIZE, O_RDONLY), to = open(DEVICES "/wq0.1/size", O_WRONLY);
 	REFUSES(copy_file_range(from, NULL, to, NULL, 10, 0), EINVAL);
 	REFUSES(sendfile(to, from, NULL, 10), EINVAL);
-	/* A copying program looks for holes. */
+	/* A copying program searches for holes. */
 	EXPECT(lseek(from, 0, SEEK_DATA) == 0 && lseek(from, 0, SEEK_HOLE) == 4096 && lseek(from, 0, SEEK_END) == 4096);
 	struct statfs mount, sysfs;
 	EXPECT(fstatfs(from, &mount) == 0 && statfs("/sys", &sysfs) == 0 && mount.f_type == sysfs.f_type);
@@ -358,7 +359,7 @@ static void inherited(void)
 	int status;
 	EXPECT(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	HOLDS(SIZE, "53\n");
-	/* What a child of vfork does with its descriptors is not ours. */
+	/* Changes by a child of vfork to its descriptors do not affect the parent. */
 	if (vfork() == 0) {
 		close(60);
 		dup2(61, fd);

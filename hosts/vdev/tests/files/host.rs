@@ -1,4 +1,4 @@
-//! A host for one test: a shadow tree, and attributes that remember what was written.
+//! A host for one test: a shadow tree, and attributes that store the text written to them.
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, Reply, Request};
 use telpher_vdev_wire::settings::{RUN, SHADOW, SOCKET, Settings, View};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Where the device's own directory is.
+/// The path of the device's own directory.
 const DEVICE: &str = "/sys/devices/pci0000:6a/0000:6a:01.0/dsa0";
-/// Directories that every machine has, and which gain entries.
+/// Directories that every machine has and in which the driver adds entries.
 const MERGED: [&str; 9] = [
     "/sys",
     "/sys/bus",
@@ -29,10 +29,10 @@ const MERGED: [&str; 9] = [
     "/proc",
 ];
 
-/// Attributes by path; without a text, reading is refused.
+/// Texts of the attributes by path; reading one without a text is refused.
 type Texts = Arc<Mutex<BTreeMap<String, Option<String>>>>;
 
-/// A run directory with a host behind it.
+/// A run directory with a host.
 pub(crate) struct Host {
     directory: PathBuf,
     texts: Texts,
@@ -102,7 +102,7 @@ impl Host {
         rustix::net::bind(&socket, &SocketAddrUnix::new(self.directory.join(SOCKET)).unwrap()).unwrap();
         rustix::net::listen(&socket, 64).unwrap();
         let texts = Arc::clone(&self.texts);
-        // Lives as long as the test program.
+        // The thread lives as long as the test program.
         std::thread::spawn(move || {
             while let Ok(connection) = rustix::net::accept_with(&socket, SocketFlags::CLOEXEC) {
                 serve(&connection, &texts);
@@ -110,7 +110,7 @@ impl Host {
         });
     }
 
-    /// A program in this run.
+    /// A command in this run.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let directory = self.directory.as_os_str().as_encoded_bytes();
         let settings = Settings { view: View::Preload, rewrite: false, follow: false, directory };
@@ -119,7 +119,7 @@ impl Host {
         command
     }
 
-    /// What a script says; standard error follows standard output.
+    /// The output of a script: standard output, then standard error.
     pub(crate) fn says(&self, shell: &str, script: &str) -> String {
         let Output { stdout, stderr, .. } = self.command(shell).arg("-c").arg(script).output().unwrap();
         String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap()
@@ -131,7 +131,7 @@ impl Host {
     }
 }
 
-/// The library under test, as it travels in the binary.
+/// The library under test, as embedded in the binary.
 fn guest() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -141,7 +141,7 @@ fn guest() -> &'static Path {
     })
 }
 
-/// A C program, compiled.
+/// Compiles a C program.
 pub(crate) fn compiled(source: &Path, name: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());

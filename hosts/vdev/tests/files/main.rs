@@ -1,4 +1,4 @@
-//! Whole programs with this library preloaded, on a host that is a tree of files and a table of texts.
+//! Whole programs with the guest preloaded, on a host that consists of a directory tree and a table of texts.
 
 mod host;
 
@@ -23,7 +23,7 @@ fn descriptors_of_attributes_are_read_written_duplicated_and_closed() {
 }
 
 #[test]
-fn opening_refuses_as_the_kernel_does_and_gives_the_lowest_number() {
+fn open_refuses_as_the_kernel_does_and_returns_the_lowest_number() {
     passes("flags");
 }
 
@@ -33,37 +33,37 @@ fn names_are_relative_to_descriptors_and_to_the_working_directory() {
 }
 
 #[test]
-fn no_path_that_is_told_shows_the_run_directory() {
+fn no_resolved_path_shows_the_run_directory() {
     passes("resolved");
 }
 
 #[test]
-fn directories_list_what_is_there_and_globs_find_it() {
+fn directories_are_listed_and_globs_match() {
     passes("listed");
 }
 
 #[test]
-fn a_walk_meets_each_directory_once() {
+fn a_walk_visits_each_directory_once() {
     passes("walked");
 }
 
 #[test]
-fn buffered_files_reach_the_driver_and_bring_its_refusals() {
+fn buffered_files_reach_the_driver_and_return_its_errors() {
     passes("streams");
 }
 
 #[test]
-fn standard_output_on_an_attribute_is_the_drivers_and_comes_back() {
+fn standard_output_can_be_an_attribute_and_be_restored() {
     passes("standard_output");
 }
 
 #[test]
-fn nothing_is_made_or_removed_in_directories_of_ours() {
+fn nothing_is_created_or_removed_in_the_drivers_directories() {
     passes("refused");
 }
 
 #[test]
-fn copies_inside_the_kernel_are_left_to_read_and_write() {
+fn copies_inside_the_kernel_are_refused() {
     passes("copied");
 }
 

@@ -1,4 +1,4 @@
-//! A guest in a nutshell: speaks the wire protocol and does nothing else.
+//! A minimal guest: it only speaks the wire protocol.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use rustix::net::{
@@ -15,18 +15,18 @@ use telpher_vdev_wire::VERSION;
 use telpher_vdev_wire::message::{Kind, MAX_PAYLOAD, Opened, Reply, Report, Request};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// An address space of a process that has the host's socket.
+/// A guest in one address space.
 #[derive(Clone, Debug)]
 pub(crate) struct Guest {
     pub(crate) socket: PathBuf,
     pub(crate) space: u64,
 }
 
-/// An open file as a guest gets it.
+/// An open file as a guest receives it.
 #[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) opened: Opened,
-    /// The file; none from an attachment.
+    /// The file's descriptor; `None` after an attach.
     pub(crate) file: Option<OwnedFd>,
     pub(crate) lease: OwnedFd,
     pub(crate) board: OwnedFd,
@@ -43,7 +43,7 @@ impl Guest {
         socket
     }
 
-    /// Sends whatever bytes on a connection of their own and takes the reply; `None` if there is none.
+    /// Sends raw bytes on a new connection and receives the reply; `None` if there is none.
     pub(crate) fn raw(&self, packet: &[u8]) -> Option<(Reply, Vec<u8>, Vec<OwnedFd>)> {
         let socket = self.connect();
         rustix::net::send(&socket, packet, SendFlags::NOSIGNAL).unwrap();
@@ -128,7 +128,7 @@ pub(crate) fn receive(socket: &OwnedFd) -> Option<(Reply, Vec<u8>, Vec<OwnedFd>)
     Some((reply, data.to_vec(), descriptors))
 }
 
-/// A directory that is removed at the end of a test.
+/// A directory that is removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
@@ -147,12 +147,12 @@ impl Drop for Scratch {
     }
 }
 
-/// Maps what was sent along, for as long as the test runs.
-#[allow(unsafe_code, reason = "maps a lease as a guest does")]
+/// Maps a received file for as long as the test runs.
+#[allow(unsafe_code, reason = "maps file memory as a guest does")]
 pub(crate) fn map<T: Sync>(file: &OwnedFd) -> &'static T {
     use rustix::mm::{MapFlags, ProtFlags, mmap};
-    // SAFETY: a new mapping at a place the system picks, of a file sealed at this size, never unmapped; the callers name types
-    // of atomics, for which all bytes are values.
+    // SAFETY: a new mapping at an address that the kernel picks, of a file sealed at this size, never unmapped; the
+    // callers name types of atomics, for which every byte pattern is valid.
     unsafe {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let base = mmap(std::ptr::null_mut(), size_of::<T>(), protection, MapFlags::SHARED, file, 0).unwrap();

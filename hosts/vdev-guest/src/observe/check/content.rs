@@ -1,56 +1,56 @@
-//! What memory holds, remembered as a few sums, so that a change is noticed and told where.
+//! Checksums of memory ranges: a change is detected and located.
 
 use telpher_mem::{Fault, Space};
 
-/// Parts a range is summed in.
+/// Number of parts with separate checksums per range.
 const PARTS: usize = 8;
-/// A part is a multiple of this many bytes. Source: chosen; a line of the cache.
+/// The length of a part is a multiple of this many bytes. Source: chosen; a cache line.
 const GRAIN: u64 = 64;
-/// Bytes read at once, a multiple of the grain. Small, since the program's stack may be.
+/// Bytes read at once, a multiple of the grain. Small, since the program's stack may be small.
 const CHUNK: usize = 2048;
 
-/// Sum of a part whose contents are not known: a page of it was absent, or there is no such part.
+/// Checksum of a part with unknown contents: one of its pages was absent, or the part does not exist.
 const UNKNOWN: u64 = 0;
-/// The same while it is being summed.
+/// The value of such a part while the checksums are computed.
 const ABSENT: u64 = u64::MAX;
 
-/// The program's memory, looked at without bringing pages in.
+/// The program's memory, read without populating pages.
 pub(crate) trait Memory: Send + Sync + std::fmt::Debug {
-    /// Reads what is present.
+    /// Reads pages that are present.
     ///
     /// # Errors
-    /// A page is absent.
+    /// If a page is absent.
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault>;
-    /// True if there is a mapping at the address, present or not.
+    /// True if the address is mapped, whether its page is present or not.
     fn is_mapped(&self, address: u64) -> bool;
 }
 
-/// The sums of a range.
+/// The checksums of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Content {
     sums: [u64; PARTS],
-    /// Bytes that were summed.
+    /// Length of the range in bytes.
     len: u64,
 }
 
-/// What became of a range since it was summed.
+/// The change of a range since its checksums were computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
-    /// Nothing, as far as is known.
+    /// No change was detected.
     None,
-    /// These bytes changed, or some of them: address and length.
+    /// Some of these bytes changed: address and length.
     Written(u64, u64),
-    /// There is no memory here any more.
+    /// The address is no longer mapped.
     Unmapped(u64),
 }
 
 impl Content {
-    /// Sums a range.
+    /// Computes the checksums of a range.
     pub(super) fn of(memory: &dyn Memory, address: u64, len: u64) -> Self {
         Content { sums: sums_of(memory, address, len, |_, _| ()), len }
     }
 
-    /// Compares the range with what it was.
+    /// Compares the range with its checksums.
     pub(super) fn change(&self, memory: &dyn Memory, address: u64) -> Change {
         let len = self.len;
         let mut absent = [None; PARTS];
@@ -64,7 +64,7 @@ impl Content {
                     return Change::Written(address.wrapping_add(at), part_len.min(len - at));
                 }
                 Some(fault) if !memory.is_mapped(fault) => return Change::Unmapped(fault),
-                // Given back, or only swapped out: nobody can tell.
+                // The page was freed, or only swapped out: unknown.
                 Some(_) => {}
             }
         }
@@ -72,12 +72,12 @@ impl Content {
     }
 }
 
-/// Bytes of each part but the last.
+/// Length of each part except the last.
 fn part_len(len: u64) -> u64 {
     len.div_ceil(PARTS as u64).next_multiple_of(GRAIN)
 }
 
-/// The sums of a range's parts; `absent` hears of parts of which a page is not there, and where.
+/// The checksums of a range's parts; `absent` is called for parts with an absent page, with its address.
 fn sums_of(memory: &dyn Memory, address: u64, len: u64, mut absent: impl FnMut(usize, u64)) -> [u64; PARTS] {
     let part_len = part_len(len);
     let mut sums = [UNKNOWN; PARTS];
@@ -107,21 +107,21 @@ fn sums_of(memory: &dyn Memory, address: u64, len: u64, mut absent: impl FnMut(u
     sums.map(|sum| if sum == ABSENT { UNKNOWN } else { sum })
 }
 
-/// Adds bytes to a sum: multiply and rotate, after FxHash. It notices any single change, which is all that is asked of it.
+/// Adds bytes to a checksum: multiply and rotate, after FxHash. It detects every single change, which is enough here.
 fn fold(sum: u64, bytes: &[u8]) -> u64 {
     let sum = bytes.as_chunks::<8>().0.iter().fold(sum, |sum, word| {
         (sum.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_add(1).wrapping_mul(0x517c_c1b7_2722_0a95)
     });
-    // Two values have a meaning of their own.
+    // Two values are reserved.
     if sum == UNKNOWN || sum == ABSENT { 1 } else { sum }
 }
 
-/// A number below the length of a range's buffer.
+/// Converts an offset within a range's buffer.
 fn index(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// This process's memory.
+/// The memory of this process.
 #[derive(Debug)]
 pub(crate) struct Own {
     /// A space in which absent pages fault.
@@ -154,13 +154,13 @@ pub(super) mod tests {
             Space::read(self, address, into)
         }
         fn is_mapped(&self, address: u64) -> bool {
-            // Absent pages are granted when they are asked for; what is not mapped never is.
+            // Absent pages can be populated on request, unmapped ones cannot.
             Space::page_request(self, address, false)
         }
     }
 
     #[test]
-    fn any_byte_that_changes_is_found_in_its_part() {
+    fn a_changed_byte_is_located_in_its_part() {
         let space = MockSpace::new();
         space.map(0x1_0000, 2, Protection::ReadWrite);
         for len in [1, 7, 64, 65, 513, 4000] {
@@ -179,7 +179,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn neighbours_do_not_count() {
+    fn neighbouring_bytes_are_ignored() {
         let space = MockSpace::new();
         space.map(0x1_0000, 1, Protection::ReadWrite);
         let content = Content::of(&space, 0x1_0040, 64);
@@ -189,7 +189,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_absent_is_not_compared_and_what_is_gone_is_told() {
+    fn absent_pages_are_not_compared_and_unmapped_ones_are_reported() {
         let space = MockSpace::new();
         space.map(0x1_0000, 16, Protection::ReadWrite);
         space.set_present(0x1_0000, false);

@@ -1,4 +1,4 @@
-//! Whether there is memory at an address, without touching it.
+//! Checks whether an address is mapped, without accessing it.
 #![allow(unsafe_code, reason = "mincore")]
 
 use crate::sys::{self, Errno};
@@ -9,7 +9,7 @@ pub(super) fn is_mapped(address: u64) -> bool {
     let Ok(page) = usize::try_from(address / PAGE_BYTES * PAGE_BYTES) else { return false };
     let mut answer = 0_u8;
     let arguments = [page, 1, (&raw mut answer).expose_provenance(), 0, 0, 0];
-    // SAFETY: mincore reads no memory of the range, only tables, and writes one byte for the one page.
+    // SAFETY: mincore reads only page tables, not the memory, and writes one byte for the one page.
     let asked = unsafe { sys::call(libc::SYS_mincore, arguments) };
     asked != Err(Errno::NOMEM)
 }

@@ -1,19 +1,19 @@
-//! `--check`: finds misuse that a device would not tell, because on silicon it only sometimes goes wrong.
+//! `--check`: finds misuse that a device does not report, because on hardware it only sometimes fails.
 //!
 //! ```text
-//! submitted() ─► instruction; record requested, aligned, cleared, its own? ─► hazards with what is in flight ─► sums
-//!     │ held in the engine's hand for a moment, so that there is a time in which the program can do wrong
-//! may_begin() ─► contents and list as they were?
-//! concluded() ─► its memory is the program's again, just before the record says so
+//! submitted() ─► instruction; record requested, aligned, cleared, unused? ─► hazards with others ─► checksums
+//!     │ the engine holds it for a while, so that the program has time for the mistakes that the check looks for
+//! may_begin() ─► contents and list unchanged?
+//! concluded() ─► its memory belongs to the program again, just before the record is written
 //! ```
 //!
-//! One table a process, since two queues share its memory. A program that touches nothing between submission and record hears
-//! nothing, whatever it does before and after.
+//! One table per process, since two queues share its memory. A program that touches nothing between submission and
+//! record gets no finding, whatever it does before and after.
 //!
-//! **Assumptions.** Only this process's stores are seen, and those only by what they changed. Memory that is given back to a
-//! heap counts as written when the heap writes into it. What has no room in the table is not looked at. Of a descriptor
-//! that the device refuses only the record is noted. Of one that it executes, with all members of a batch, the first
-//! [`LOOKED_AT`] bytes are compared.
+//! **Assumptions.** Only this process's stores are detected, and only by the bytes they changed. Memory returned to a
+//! heap counts as written when the heap writes into it. Descriptors for which the table has no space are not checked.
+//! Of a descriptor that the device refuses, only the record is checked. Of an executed descriptor, including all
+//! members of a batch, the first [`COMPARED_BYTES`] bytes are compared.
 
 mod content;
 mod mapped;
@@ -23,26 +23,25 @@ mod uses;
 pub(crate) use content::{Memory, Own};
 
 use super::Queue;
-use super::trail::{Name, Trail};
+use super::file_log::{DescriptorId, FileLog};
 use crate::lock::{Held, Lock};
 use content::{Change, Content};
 use std::sync::Arc;
-use table::{Flight, Range, Table};
+use table::{InFlight, Range, Table};
 use telpher_abi::{COMPLETION_RECORD_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, Opcode, OperandId};
 use telpher_vdev_wire::event::{Finding, Misuse, Party};
 use uses::{Kind, Use, record_of, uses_of};
 
-/// Nanoseconds for which a descriptor stays in flight before it is executed. Source: chosen; long enough for a program that does
-/// not wait to go on, short enough for 5000 descriptors a second one after the other.
+/// Nanoseconds for which a descriptor is held before it is executed. Source: chosen; long enough for a program that
+/// does not wait to continue, short enough for 5000 sequential descriptors a second.
 pub(super) const HOLD_NS: u64 = 200_000;
 
-/// Nanoseconds for which it waits, beyond that, for older ones of its file to end. Source: chosen; long beside the time any operation
-/// takes.
-pub(super) const PATIENCE_NS: u64 = 100_000_000;
+/// Nanoseconds for which it additionally waits for older descriptors of its file to end. Source: chosen; longer than
+/// any operation takes.
+pub(super) const WAIT_LIMIT_NS: u64 = 100_000_000;
 
-/// Bytes of one submission, its members' included, that are compared with what they were. Source: chosen; some
-/// milliseconds.
-pub(super) const LOOKED_AT: u64 = 8 << 20;
+/// Bytes of one submission, including its members', that are compared. Source: chosen; takes some milliseconds.
+pub(super) const COMPARED_BYTES: u64 = 8 << 20;
 
 /// The check of one process.
 #[derive(Debug)]
@@ -54,31 +53,31 @@ pub(crate) struct Checker {
 #[derive(Debug)]
 struct Inner {
     table: Table,
-    /// Sum of the descriptor that was refused last: its next try tells nothing new.
+    /// Hash of the descriptor that was refused last: retrying it gives no new findings.
     refused: u64,
 }
 
-/// What is submitted.
-pub(super) struct Arrival<'a> {
+/// A new submission.
+pub(super) struct NewSubmission<'a> {
     /// The open file.
     pub(super) file: u64,
     pub(super) submission: u64,
     pub(super) descriptor: &'a Descriptor,
-    /// The portal address it was written to.
+    /// The portal address of the submission.
     pub(super) destination: u64,
     /// The queue's group has a single engine.
     pub(super) single_engine: bool,
-    /// It came by an instruction that is not the queue's: MOVDIR64B to a shared queue, or ENQCMD to a dedicated one.
+    /// Submitted by the wrong instruction: MOVDIR64B to a shared queue, or ENQCMD to a dedicated one.
     pub(super) is_wrong_instruction: bool,
     pub(super) now_ns: u64,
-    pub(super) trail: &'a Arc<Trail>,
-    /// The queue it is brought to.
+    pub(super) log: &'a Arc<FileLog>,
+    /// The queue.
     pub(super) queue: &'a dyn Queue,
 }
 
-/// Findings of one submission: the first of each kind is told.
+/// The findings of one submission: the first of each kind is reported.
 struct Findings<'a> {
-    trail: &'a Trail,
+    log: &'a FileLog,
     told: u32,
 }
 
@@ -90,7 +89,7 @@ impl Findings<'_> {
     fn add(&mut self, finding: &Finding) {
         if !self.has(finding.misuse) {
             self.told |= 1 << finding.misuse as u32;
-            self.trail.found(finding);
+            self.log.found(finding);
         }
     }
 }
@@ -104,43 +103,43 @@ impl Checker {
         self.table.hold()
     }
 
-    /// A descriptor is about to be brought to its queue.
-    pub(super) fn submitted(&self, arrival: &Arrival<'_>) {
+    /// Checks a descriptor that is about to be submitted to its queue.
+    pub(super) fn submitted(&self, new: &NewSubmission<'_>) {
         let mut inner = self.inner();
-        let again = inner.refused == sum_of(arrival.descriptor);
+        let again = inner.refused == sum_of(new.descriptor);
         let table = &mut inner.table;
-        let mut findings = Findings { trail: arrival.trail, told: if again { u32::MAX } else { 0 } };
-        judge_submission(arrival, &mut findings);
-        if arrival.is_wrong_instruction {
-            // The queue does not take it.
+        let mut findings = Findings { log: new.log, told: if again { u32::MAX } else { 0 } };
+        judge_submission(new, &mut findings);
+        if new.is_wrong_instruction {
+            // The queue does not accept it.
             return;
         }
-        // What touches no memory but its record leaves no time in which the program could do wrong.
+        // A descriptor that touches no memory but its record is not held: there is no mistake to wait for.
         let touches = |queue: &dyn Queue, descriptor: &Descriptor| {
             executed_uses(queue, descriptor, false).any(|range| range.kind != Kind::Record)
         };
-        let hold = if touches(arrival.queue, arrival.descriptor) { HOLD_NS } else { 0 };
-        let opened = table.open(|lists| Flight {
-            file: arrival.file,
-            submission: arrival.submission,
-            descriptor: *arrival.descriptor,
-            destination: arrival.destination,
-            single_engine: arrival.single_engine,
-            due_ns: arrival.now_ns.saturating_add(hold),
+        let hold = if touches(new.queue, new.descriptor) { HOLD_NS } else { 0 };
+        let opened = table.open(|lists| InFlight {
+            file: new.file,
+            submission: new.submission,
+            descriptor: *new.descriptor,
+            destination: new.destination,
+            single_engine: new.single_engine,
+            due_ns: new.now_ns.saturating_add(hold),
             list_changed: false,
-            trail: Arc::clone(arrival.trail),
+            log: Arc::clone(new.log),
             lists,
         });
         let Some(index) = opened else { return };
-        let complete = self.take_in(table, index, arrival.queue, &mut findings);
+        let complete = self.take_in(table, index, new.queue, &mut findings);
         if !complete {
             table.forget_ranges(index);
         }
     }
 
-    /// Notes and judges everything a new flight names; `false` if there was no room.
+    /// Records and checks all ranges of a new submission; `false` if there is no space.
     fn take_in(&self, table: &mut Table, index: usize, queue: &dyn Queue, findings: &mut Findings<'_>) -> bool {
-        let top = table.flight(index).descriptor;
+        let top = table.entry(index).descriptor;
         if !self.note(table, index, queue, &top, (0, 0), findings) {
             return false;
         }
@@ -149,7 +148,7 @@ impl Checker {
             for position in 0..top.size() {
                 let address = top.src().wrapping_add(u64::from(position) * DESCRIPTOR_BYTES);
                 let mut bytes = [0; 64];
-                // A list that is not there yet cannot be checked.
+                // A list that is not readable cannot be checked.
                 if self.memory.read(address, &mut bytes).is_err() {
                     return false;
                 }
@@ -166,7 +165,7 @@ impl Checker {
         true
     }
 
-    /// Notes the ranges of one descriptor and judges them; `false` if there was no room.
+    /// Records and checks the ranges of one descriptor; `false` if there is no space.
     fn note(
         &self,
         table: &mut Table,
@@ -177,7 +176,7 @@ impl Checker {
         findings: &mut Findings<'_>,
     ) -> bool {
         if let Some(record) = record_of(descriptor) {
-            self.judge_record(table.flight(index).submission, descriptor, &record, member, findings);
+            self.judge_record(table.entry(index).submission, descriptor, &record, member, findings);
         }
         let work = work_of(descriptor);
         executed_uses(queue, descriptor, member != 0).all(|what| {
@@ -190,7 +189,7 @@ impl Checker {
         })
     }
 
-    /// The record by itself: aligned, and cleared.
+    /// Checks the record: aligned and cleared.
     fn judge_record(
         &self,
         submission: u64,
@@ -215,76 +214,77 @@ impl Checker {
         }
     }
 
-    /// Remembers what the memory of a flight holds, up to the bound.
+    /// Computes checksums of a submission's memory, up to the limit.
     fn sum_contents(&self, table: &mut Table, index: usize) {
-        let mut left = LOOKED_AT;
+        let mut left = COMPARED_BYTES;
         let mut cursor = table.ranges(index);
-        while let Some((place, range)) = table.step(&mut cursor) {
+        while let Some((position, range)) = table.step(&mut cursor) {
             if range.compared {
                 let len = range.what.len.min(left);
                 left -= len;
-                table.set_content(place, Content::of(&*self.memory, range.what.address, len));
+                table.set_content(position, Content::of(&*self.memory, range.what.address, len));
             }
         }
     }
 
-    /// A descriptor is in an engine's hand: how long it must wait, in nanoseconds; `None` once it may go on. Then its memory must be
-    /// as it was.
+    /// Called when an engine is about to execute a descriptor: returns how long it must wait, in nanoseconds, or `None`
+    /// if it may run. Before it runs, its memory is compared.
     pub(super) fn must_wait(&self, file: u64, submission: u64, now_ns: u64) -> Option<u64> {
         let mut inner = self.inner();
         let table = &mut inner.table;
         let index = table.find(file, submission)?;
-        let flight = table.flight(index);
-        if now_ns < flight.due_ns {
-            return Some(flight.due_ns - now_ns);
+        let entry = table.entry(index);
+        if now_ns < entry.due_ns {
+            return Some(entry.due_ns - now_ns);
         }
-        // One after the other, in their order: a device with several engines may do otherwise, but what depends on it is told
-        // as a hazard, and the rest of the program shall run as without the check. Should who is older not come, time goes on.
-        let patience = flight.due_ns.saturating_add(PATIENCE_NS);
-        let older = |flight: &Flight| flight.file == file && flight.submission < submission;
-        if now_ns < patience && (0..table.len()).any(|index| older(table.flight(index))) {
+        // Descriptors run one after the other, in order. A device with several engines may reorder them, but programs
+        // that depend on the order get a hazard finding, and all others must run as without the check. After a time
+        // limit the descriptor no longer waits for older ones.
+        let limit = entry.due_ns.saturating_add(WAIT_LIMIT_NS);
+        let older = |entry: &InFlight| entry.file == file && entry.submission < submission;
+        if now_ns < limit && (0..table.len()).any(|index| older(table.entry(index))) {
             return Some(0);
         }
         self.compare(table, index, 0);
         None
     }
 
-    /// The next member of a batch was read: the list, and the member's memory, must be as they were.
-    pub(super) fn member_begins(&self, file: u64, name: Name, found: &Descriptor) {
+    /// Called when the next member of a batch was read: compares the list entry and the member's memory.
+    pub(super) fn member_begins(&self, file: u64, id: DescriptorId, found: &Descriptor) {
         let mut inner = self.inner();
         let table = &mut inner.table;
-        let Some(index) = table.find(file, name.submission) else { return };
-        let flight = table.flight(index);
-        let Some(member) = table.descriptor(index, name.member) else { return };
-        if member != found && !flight.list_changed {
-            let position = u64::from(name.member) - 1;
-            let key = (name.submission, name.member);
-            flight.trail.found(&Finding {
+        let Some(index) = table.find(file, id.submission) else { return };
+        let entry = table.entry(index);
+        let Some(member) = table.descriptor(index, id.member) else { return };
+        if member != found && !entry.list_changed {
+            let position = u64::from(id.member) - 1;
+            let key = (id.submission, id.member);
+            entry.log.found(&Finding {
                 misuse: Misuse::ListChanged,
                 party: party(key, OperandId::Source1, member),
                 other: Some(party(key, OperandId::Source1, found)),
-                address: flight.descriptor.src().wrapping_add(position * DESCRIPTOR_BYTES),
+                address: entry.descriptor.src().wrapping_add(position * DESCRIPTOR_BYTES),
                 len: DESCRIPTOR_BYTES,
             });
-            table.flight_mut(index).list_changed = true;
-            // What is noted of it is of the descriptor that was there.
-            table.release_member(index, name.member);
+            table.entry_mut(index).list_changed = true;
+            // The recorded ranges belong to the former descriptor.
+            table.release_member(index, id.member);
             return;
         }
-        self.compare(table, index, name.member);
+        self.compare(table, index, id.member);
     }
 
-    /// Compares the memory of a descriptor, or a member, with what it held.
+    /// Compares the memory of a descriptor, or of a member, with its checksums.
     fn compare(&self, table: &Table, index: usize, member: u32) {
-        let flight = table.flight(index);
+        let entry = table.entry(index);
         let Some(descriptor) = table.descriptor(index, member) else { return };
-        let mut findings = Findings { trail: &flight.trail, told: 0 };
+        let mut findings = Findings { log: &entry.log, told: 0 };
         let mut cursor = table.ranges(index);
-        while let Some((place, range)) = table.step(&mut cursor) {
+        while let Some((position, range)) = table.step(&mut cursor) {
             if !range.compared || range.member != member {
                 continue;
             }
-            let change = table.content(place).change(&*self.memory, range.what.address);
+            let change = table.content(position).change(&*self.memory, range.what.address);
             let (misuse, address, len) = match change {
                 Change::None => continue,
                 Change::Written(address, len) if range.what.kind == Kind::Write => {
@@ -293,56 +293,56 @@ impl Checker {
                 Change::Written(address, len) => (Misuse::SourceChanged, address, len),
                 Change::Unmapped(address) => (Misuse::Unmapped, address, 1),
             };
-            let party = party((flight.submission, member), range.what.operand, descriptor);
+            let party = party((entry.submission, member), range.what.operand, descriptor);
             findings.add(&Finding { misuse, party, other: None, address, len });
         }
     }
 
-    /// A descriptor, or a member of a batch, ends: its memory is the program's again.
-    pub(super) fn concluded(&self, file: u64, name: Name) {
+    /// Called when a descriptor, or a member of a batch, ends: its memory belongs to the program again.
+    pub(super) fn concluded(&self, file: u64, id: DescriptorId) {
         let mut inner = self.inner();
-        let Some(index) = inner.table.find(file, name.submission) else { return };
-        match name.member {
+        let Some(index) = inner.table.find(file, id.submission) else { return };
+        match id.member {
             0 => inner.table.close(index),
             member => inner.table.release_member(index, member),
         }
     }
 
-    /// The program unmaps, or maps anew, a range of its memory.
+    /// Called when the program unmaps or remaps a range of its memory.
     pub(super) fn unmapped(&self, address: u64, len: u64) {
         let inner = self.inner();
         let table = &inner.table;
         let hole = Use { kind: Kind::Write, operand: OperandId::Unknown, address, len };
         for index in 0..table.len() {
-            let flight = table.flight(index);
+            let entry = table.entry(index);
             let mut cursor = table.ranges(index);
             while let Some((_, range)) = table.step(&mut cursor) {
                 let Some((address, len)) = range.what.shared_with(&hole) else { continue };
                 let Some(descriptor) = table.descriptor(index, range.member) else { continue };
-                let party = party((flight.submission, range.member), range.what.operand, descriptor);
-                flight.trail.found(&Finding { misuse: Misuse::Unmapped, party, other: None, address, len });
+                let party = party((entry.submission, range.member), range.what.operand, descriptor);
+                entry.log.found(&Finding { misuse: Misuse::Unmapped, party, other: None, address, len });
                 break;
             }
         }
     }
 
-    /// Takes the lock for as long as a fork lasts, so that the child finds the table whole.
+    /// Takes the lock for the duration of a fork, so that the table is consistent in the child.
     pub(super) fn before_fork(&self) {
         self.table.take();
     }
 
-    /// Gives it back in the parent.
+    /// Releases it in the parent.
     pub(super) fn after_fork(&self) {
         self.table.give();
     }
 
-    /// Gives it back in the child, where nothing is in flight.
+    /// Releases it in the child, where no descriptor is in flight.
     pub(super) fn after_fork_in_child(&self) {
         self.table.give();
         self.inner().table.abandon();
     }
 
-    /// The queue did not take it.
+    /// Called when the queue did not accept the descriptor.
     pub(super) fn refused(&self, file: u64, submission: u64, descriptor: &Descriptor) {
         let mut inner = self.inner();
         inner.refused = sum_of(descriptor);
@@ -352,29 +352,29 @@ impl Checker {
     }
 }
 
-/// Judges how a descriptor is submitted, whatever becomes of it.
-fn judge_submission(arrival: &Arrival<'_>, findings: &mut Findings<'_>) {
-    let flags = arrival.descriptor.flags();
+/// Checks how a descriptor is submitted, whether or not it is accepted.
+fn judge_submission(new: &NewSubmission<'_>, findings: &mut Findings<'_>) {
+    let flags = new.descriptor.flags();
     let told = flags.contains(Flags::RECORD) || flags.contains(Flags::REQUEST_COMPLETION_INTERRUPT);
     for (misuse, committed) in
-        [(Misuse::WrongInstruction, arrival.is_wrong_instruction), (Misuse::NoRecordRequested, !told)]
+        [(Misuse::WrongInstruction, new.is_wrong_instruction), (Misuse::NoRecordRequested, !told)]
     {
         if committed {
-            let party = party((arrival.submission, 0), OperandId::Unknown, arrival.descriptor);
-            findings.add(&Finding { misuse, party, other: None, address: arrival.destination, len: DESCRIPTOR_BYTES });
+            let party = party((new.submission, 0), OperandId::Unknown, new.descriptor);
+            findings.add(&Finding { misuse, party, other: None, address: new.destination, len: DESCRIPTOR_BYTES });
         }
     }
 }
 
-/// The ranges that a descriptor, or a batch's `member`, will be executed on: of one that the device refuses, its
-/// record.
+/// The ranges that the device will access for a descriptor or a batch's `member`; only the record if the device refuses
+/// it.
 fn executed_uses(queue: &dyn Queue, descriptor: &Descriptor, member: bool) -> impl Iterator<Item = Use> {
     let refused = queue.refuses(descriptor, member);
     uses_of(descriptor).filter(move |range| !refused || range.kind == Kind::Record)
 }
 
-/// Compares a new range with those of a flight, its own too: judges the two, and compares neither's bytes if the other writes
-/// them. Source of what is ordered: SPEC §3.9.
+/// Compares a new range with those of a descriptor in flight (also its own): reports hazards, and stops comparing the
+/// contents of a range that the other one writes. Source of the ordering rules: SPEC §3.9.
 fn meet(
     table: &mut Table,
     (other, own): (usize, usize),
@@ -383,7 +383,7 @@ fn meet(
     findings: &mut Findings<'_>,
 ) {
     let mut cursor = table.ranges(other);
-    while let Some((place, old)) = table.step(&mut cursor) {
+    while let Some((position, old)) = table.step(&mut cursor) {
         let Some((address, len)) = new.what.shared_with(&old.what) else { continue };
         let Some(misuse) = new.what.hazard(&old.what) else { continue };
         if other == own && old.member == new.member {
@@ -391,13 +391,13 @@ fn meet(
         }
         new.compared &= !old.what.kind.writes();
         if old.compared && new.what.kind.writes() {
-            table.forget_content(place);
+            table.forget_content(position);
         }
-        let (flight, mine) = (table.flight(other), table.flight(own));
+        let (entry, mine) = (table.entry(other), table.entry(own));
         let ordered = if other == own {
-            ordered_in_batch(&flight.descriptor, new, &old)
+            ordered_in_batch(&entry.descriptor, new, &old)
         } else {
-            misuse == Misuse::WriteAfterWrite && writes_are_ordered(mine, flight, new, &old)
+            misuse == Misuse::WriteAfterWrite && writes_are_ordered(mine, entry, new, &old)
         };
         if ordered || findings.has(misuse) {
             continue;
@@ -409,26 +409,26 @@ fn meet(
         findings.add(&Finding {
             misuse,
             party: party((mine.submission, new.member), new.what.operand, descriptor),
-            other: Some(party((flight.submission, old.member), old.what.operand, theirs)),
+            other: Some(party((entry.submission, old.member), old.what.operand, theirs)),
             address,
             len,
         });
     }
 }
 
-/// Work that is not the same when it is done twice.
+/// Marks work that has another result when it is done twice.
 const UNIQUE: u64 = 0;
 
-/// A number for what a descriptor does: two that do the same to the same bytes have the same, and it does not matter which comes last.
-/// Programs that only want work to be done submit such.
+/// A hash of a descriptor's work: two descriptors with the same operation on the same bytes have the same hash, and
+/// their order does not matter. Programs that submit the same work repeatedly do this.
 fn work_of(descriptor: &Descriptor) -> u64 {
-    // Done twice it must be as done once: not so where it reads what it writes.
+    // Doing it twice must give the same result, which is not the case if it reads what it writes.
     let writes = |range: &Use| range.kind == Kind::Write;
     let reads = |written: &Use| uses_of(descriptor).any(|read| !writes(&read) && read.shared_with(written).is_some());
     if uses_of(descriptor).filter(writes).any(|written| reads(&written)) {
         return UNIQUE;
     }
-    // Whom it is told does not count, nor when it begins: record address, the flags around it, interrupt handle, first dword.
+    // The report and start of the descriptor do not count: record address, its flags, interrupt handle, first dword.
     let telling = Flags::FENCE | Flags::RECORD | Flags::REQUEST_COMPLETION_INTERRUPT | Flags::COMPLETION_RECORD_TC;
     let flags = descriptor.flags().difference(telling);
     let mut plain = descriptor.with_flags(flags).with_interrupt_handle(0).with_completion_address(0);
@@ -436,25 +436,26 @@ fn work_of(descriptor: &Descriptor) -> u64 {
     sum_of(&plain)
 }
 
-/// True if two ranges of one batch's members do not meet: apart by a fence, or the batch's own.
+/// True if two ranges of a batch's members cannot conflict: they are separated by a fence, or belong to the batch
+/// itself.
 fn ordered_in_batch(batch: &Descriptor, new: &Range, old: &Range) -> bool {
     match (old.member, old.what.kind) {
-        // A member may have its record in its own place of the list: it was read before.
+        // A member may have its record in its own list entry, which was read before.
         (0, Kind::List) => {
-            let place = batch.src().wrapping_add(u64::from(new.member.saturating_sub(1)) * DESCRIPTOR_BYTES);
-            new.what.address >= place && new.what.address.saturating_add(new.what.len) <= place + DESCRIPTOR_BYTES
+            let position = batch.src().wrapping_add(u64::from(new.member.saturating_sub(1)) * DESCRIPTOR_BYTES);
+            new.what.address >= position && new.what.address.saturating_add(new.what.len) <= position + DESCRIPTOR_BYTES
         }
-        // The batch's record comes when all members have ended.
+        // The batch's record is written after all members have ended.
         (0, _) => new.what.kind != Kind::Record,
         _ => new.segment != old.segment,
     }
 }
 
-/// True if the device keeps the order of two submissions' writes of data: one engine, one queue, one portal address, one kind
-/// of descriptor, one traffic class.
-fn writes_are_ordered(new: &Flight, old: &Flight, new_range: &Range, old_range: &Range) -> bool {
-    let class = |flight: &Flight| flight.descriptor.flags().contains(Flags::ADDRESS_2_TC);
-    let batch = |flight: &Flight| flight.descriptor.opcode() == Opcode::Batch;
+/// True if the device keeps the order of two submissions' data writes: same engine, queue, portal address, kind of
+/// descriptor and traffic class.
+fn writes_are_ordered(new: &InFlight, old: &InFlight, new_range: &Range, old_range: &Range) -> bool {
+    let class = |entry: &InFlight| entry.descriptor.flags().contains(Flags::ADDRESS_2_TC);
+    let batch = |entry: &InFlight| entry.descriptor.opcode() == Opcode::Batch;
     new.single_engine
         && new.file == old.file
         && new.destination == old.destination
@@ -468,7 +469,7 @@ fn party((submission, member): (u64, u32), operand: OperandId, descriptor: &Desc
     Party { submission, member, operand: operand as u32, descriptor: descriptor.0 }
 }
 
-/// A number that tells descriptors apart.
+/// A hash of a descriptor.
 fn sum_of(descriptor: &Descriptor) -> u64 {
     descriptor.0.iter().fold(1, |sum: u64, word| (sum.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95))
 }

@@ -1,29 +1,30 @@
-//! What is in flight: descriptors, the members of batches, and the ranges they use. Fixed room, made once.
+//! The descriptors in flight, the members of batches, and the ranges they use. Fixed capacity, allocated once.
 
 use super::content::Content;
 use super::uses::Use;
-use crate::observe::trail::Trail;
+use crate::observe::file_log::FileLog;
 use std::sync::Arc;
 use telpher_abi::Descriptor;
 
-/// Descriptors in flight at once. Source: chosen; more than the entries of a queue and the lanes of its engines.
-const FLIGHTS: usize = 512;
-/// Ranges and members of all of them together. Source: chosen; four full batches of 1024, or some hundred of common size.
-const RANGES: usize = 16_384;
-const MEMBERS: usize = 4096;
+/// Descriptors in flight at once. Source: chosen; more than the entries of a queue plus the slots of its engines.
+const MAX_IN_FLIGHT: usize = 512;
+/// Ranges and members of all descriptors together. Source: chosen; four full batches of 1024, or some hundred of usual
+/// size.
+const MAX_RANGES: usize = 16_384;
+const MAX_MEMBERS: usize = 4096;
 
-/// No more items.
+/// The end of a list.
 const END: u32 = u32::MAX;
 
-/// How far somebody has come in a list.
+/// A position in a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor(u32);
 
-/// Where an item is.
+/// The index of an item.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place(u32);
+pub(super) struct ItemIndex(u32);
 
-/// Items of one kind in lists, out of a fixed number.
+/// Lists of items of one kind, with a fixed total number of items.
 #[derive(Debug)]
 struct Arena<T> {
     items: Box<[(Option<T>, u32)]>,
@@ -47,31 +48,31 @@ impl<T> Arena<T> {
         Arena { items: (0..len).map(|n| (None, next(n))).collect(), free: 0 }
     }
 
-    /// Appends to a list; `false` if there is no room.
+    /// Appends to a list; `false` if there is no space.
     fn push(&mut self, list: &mut List, item: T) -> bool {
-        let place = self.free;
-        let Some(slot) = self.items.get_mut(place as usize) else { return false };
+        let position = self.free;
+        let Some(slot) = self.items.get_mut(position as usize) else { return false };
         self.free = slot.1;
         *slot = (Some(item), END);
         match self.items.get_mut(list.last as usize) {
-            Some(last) => last.1 = place,
-            None => list.first = place,
+            Some(last) => last.1 = position,
+            None => list.first = position,
         }
-        list.last = place;
+        list.last = position;
         true
     }
 
-    /// Where a list begins.
+    /// The start of a list.
     fn first(&self, list: List) -> Cursor {
         Cursor(list.first)
     }
 
-    /// The next item and its place.
-    fn step(&self, cursor: &mut Cursor) -> Option<(Place, &T)> {
-        let place = cursor.0;
-        let (item, next) = self.items.get(place as usize)?;
+    /// The next item and its index.
+    fn step(&self, cursor: &mut Cursor) -> Option<(ItemIndex, &T)> {
+        let position = cursor.0;
+        let (item, next) = self.items.get(position as usize)?;
         cursor.0 = *next;
-        item.as_ref().map(|item| (Place(place), item))
+        item.as_ref().map(|item| (ItemIndex(position), item))
     }
 
     fn iter(&self, list: List) -> impl Iterator<Item = &T> {
@@ -79,7 +80,7 @@ impl<T> Arena<T> {
         std::iter::from_fn(move || self.step(&mut cursor).map(|(_, item)| item))
     }
 
-    /// Keeps what `keep` says, in order, and frees the rest.
+    /// Keeps the items for which `keep` returns true, in order, and frees the rest.
     fn retain(&mut self, list: &mut List, keep: impl Fn(&T) -> bool) {
         let (mut at, mut kept) = (list.first, List::EMPTY);
         while let Some((Some(item), next)) = self.items.get(at as usize) {
@@ -103,53 +104,53 @@ impl<T> Arena<T> {
     }
 }
 
-/// A range in use by a descriptor in flight.
+/// A range that a descriptor in flight uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     pub(super) what: Use,
-    /// Position in the batch plus one; 0 for the batch, or a descriptor by itself.
+    /// Position in the batch plus one; 0 for a batch or a single descriptor.
     pub(super) member: u32,
-    /// How many members with a fence stand before or at this one.
+    /// Number of members with a fence up to and including this one.
     pub(super) segment: u32,
-    /// What the descriptor does, as a number; see `work_of`.
+    /// Hash of the descriptor's work; see `work_of`.
     pub(super) work: u64,
-    /// Its bytes are compared with what they were: nobody else in flight may write them.
+    /// Its contents are compared: no other descriptor in flight may write them.
     pub(super) compared: bool,
 }
 
 /// A submitted descriptor.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlight {
     /// The open file.
     pub(super) file: u64,
     pub(super) submission: u64,
     pub(super) descriptor: Descriptor,
-    /// The portal address it was written to.
+    /// The portal address of the submission.
     pub(super) destination: u64,
     /// Its queue's group has a single engine.
     pub(super) single_engine: bool,
-    /// Nanoseconds before which it is not executed.
+    /// It is not executed before this time, in nanoseconds.
     pub(super) due_ns: u64,
-    /// Its list was seen to have changed.
+    /// A change of its list was found.
     pub(super) list_changed: bool,
-    pub(super) trail: Arc<Trail>,
+    pub(super) log: Arc<FileLog>,
     /// Its ranges and members.
     pub(super) lists: Lists,
 }
 
-/// What the table has of a flight.
+/// The lists of a descriptor in flight.
 #[derive(Debug)]
 pub(super) struct Lists {
     ranges: List,
     members: List,
 }
 
-/// All of them.
+/// All descriptors in flight.
 #[derive(Debug)]
 pub(super) struct Table {
-    flights: Vec<Flight>,
+    entries: Vec<InFlight>,
     ranges: Arena<Range>,
-    /// What ranges held at submission, by their place. Apart, since it is long and seldom looked at.
+    /// Checksums of the ranges at submission, by their index. A separate array, since it is long and rarely used.
     contents: Box<[Content]>,
     members: Arena<Descriptor>,
 }
@@ -157,107 +158,107 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new() -> Self {
         Table {
-            flights: Vec::with_capacity(FLIGHTS),
-            ranges: Arena::new(RANGES),
-            contents: vec![Content::default(); RANGES].into(),
-            members: Arena::new(MEMBERS),
+            entries: Vec::with_capacity(MAX_IN_FLIGHT),
+            ranges: Arena::new(MAX_RANGES),
+            contents: vec![Content::default(); MAX_RANGES].into(),
+            members: Arena::new(MAX_MEMBERS),
         }
     }
 
-    /// A new flight without ranges; `None` if there is no room.
-    pub(super) fn open(&mut self, flight: impl FnOnce(Lists) -> Flight) -> Option<usize> {
-        // Never grows: it may not allocate.
-        (self.flights.len() < FLIGHTS).then(|| {
-            self.flights.push(flight(Lists { ranges: List::EMPTY, members: List::EMPTY }));
-            self.flights.len() - 1
+    /// Adds a submission without ranges; `None` if there is no space.
+    pub(super) fn open(&mut self, entry: impl FnOnce(Lists) -> InFlight) -> Option<usize> {
+        // Never grows, because it must not allocate.
+        (self.entries.len() < MAX_IN_FLIGHT).then(|| {
+            self.entries.push(entry(Lists { ranges: List::EMPTY, members: List::EMPTY }));
+            self.entries.len() - 1
         })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.flights.len()
+        self.entries.len()
     }
 
-    pub(super) fn flight(&self, index: usize) -> &Flight {
-        &self.flights[index]
+    pub(super) fn entry(&self, index: usize) -> &InFlight {
+        &self.entries[index]
     }
 
-    pub(super) fn flight_mut(&mut self, index: usize) -> &mut Flight {
-        &mut self.flights[index]
+    pub(super) fn entry_mut(&mut self, index: usize) -> &mut InFlight {
+        &mut self.entries[index]
     }
 
     pub(super) fn find(&self, file: u64, submission: u64) -> Option<usize> {
-        self.flights.iter().position(|flight| flight.file == file && flight.submission == submission)
+        self.entries.iter().position(|entry| entry.file == file && entry.submission == submission)
     }
 
-    /// The beginning of a flight's ranges, for [`step`](Table::step).
+    /// The start of a submission's ranges, for [`step`](Table::step).
     pub(super) fn ranges(&self, index: usize) -> Cursor {
-        self.ranges.first(self.flights[index].lists.ranges)
+        self.ranges.first(self.entries[index].lists.ranges)
     }
 
-    /// The next range of a flight, in the order in which they were added. Ranges may be changed meanwhile, not added or taken
-    /// away.
-    pub(super) fn step(&self, cursor: &mut Cursor) -> Option<(Place, Range)> {
-        self.ranges.step(cursor).map(|(place, range)| (place, *range))
+    /// The next range of a submission, in the order of addition. Ranges may be changed meanwhile, but not added or
+    /// removed.
+    pub(super) fn step(&self, cursor: &mut Cursor) -> Option<(ItemIndex, Range)> {
+        self.ranges.step(cursor).map(|(position, range)| (position, *range))
     }
 
     /// Stops comparing a range.
-    pub(super) fn forget_content(&mut self, place: Place) {
-        if let Some((Some(range), _)) = self.ranges.items.get_mut(place.0 as usize) {
+    pub(super) fn forget_content(&mut self, position: ItemIndex) {
+        if let Some((Some(range), _)) = self.ranges.items.get_mut(position.0 as usize) {
             range.compared = false;
         }
     }
 
-    pub(super) fn set_content(&mut self, place: Place, content: Content) {
-        self.contents[place.0 as usize] = content;
+    pub(super) fn set_content(&mut self, position: ItemIndex, content: Content) {
+        self.contents[position.0 as usize] = content;
     }
 
-    pub(super) fn content(&self, place: Place) -> &Content {
-        &self.contents[place.0 as usize]
+    pub(super) fn content(&self, position: ItemIndex) -> &Content {
+        &self.contents[position.0 as usize]
     }
 
-    /// The descriptor with this position in the batch plus one, as it was at submission; the flight's own for 0.
+    /// The descriptor with this position in the batch plus one, as it was at submission; 0 is the submission's own.
     pub(super) fn descriptor(&self, index: usize, member: u32) -> Option<&Descriptor> {
-        let flight = &self.flights[index];
+        let entry = &self.entries[index];
         match member {
-            0 => Some(&flight.descriptor),
-            member => self.members.iter(flight.lists.members).nth(member as usize - 1),
+            0 => Some(&entry.descriptor),
+            member => self.members.iter(entry.lists.members).nth(member as usize - 1),
         }
     }
 
-    /// Adds a range; `false` if there is no room.
+    /// Adds a range; `false` if there is no space.
     pub(super) fn add_range(&mut self, index: usize, range: Range) -> bool {
-        self.ranges.push(&mut self.flights[index].lists.ranges, range)
+        self.ranges.push(&mut self.entries[index].lists.ranges, range)
     }
 
-    /// Adds a batch's next member; `false` if there is no room.
+    /// Adds a batch's next member; `false` if there is no space.
     pub(super) fn add_member(&mut self, index: usize, member: Descriptor) -> bool {
-        self.members.push(&mut self.flights[index].lists.members, member)
+        self.members.push(&mut self.entries[index].lists.members, member)
     }
 
-    /// A member of a batch has ended: its ranges are the program's again.
+    /// Removes the ranges of a member that has ended: they belong to the program again.
     pub(super) fn release_member(&mut self, index: usize, member: u32) {
-        self.ranges.retain(&mut self.flights[index].lists.ranges, |range| range.member != member);
+        self.ranges.retain(&mut self.entries[index].lists.ranges, |range| range.member != member);
     }
 
-    /// Forgets what is known of a flight's memory: for want of room, half of it would only mislead.
+    /// Removes the ranges of a submission for which the table had no space: a part of them would only mislead.
     pub(super) fn forget_ranges(&mut self, index: usize) {
-        let flight = &mut self.flights[index];
-        self.ranges.retain(&mut flight.lists.ranges, |_| false);
-        self.members.retain(&mut flight.lists.members, |_| false);
+        let entry = &mut self.entries[index];
+        self.ranges.retain(&mut entry.lists.ranges, |_| false);
+        self.members.retain(&mut entry.lists.members, |_| false);
     }
 
-    /// A flight has ended.
+    /// Removes a submission that has ended.
     pub(super) fn close(&mut self, index: usize) {
         self.forget_ranges(index);
-        self.flights.swap_remove(index);
+        self.entries.swap_remove(index);
     }
 
-    /// Forgets all, without giving anything back: in a forked child, what flights hold on to is the parent's.
+    /// Removes everything in a forked child without dropping the submissions, whose references belong to the parent.
     pub(super) fn abandon(&mut self) {
-        for index in 0..self.flights.len() {
+        for index in 0..self.entries.len() {
             self.forget_ranges(index);
         }
-        self.flights.drain(..).for_each(std::mem::forget);
+        self.entries.drain(..).for_each(std::mem::forget);
     }
 }
 
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_keep_their_order_and_give_back_what_they_lose() {
+    fn lists_keep_their_order_and_free_removed_items() {
         let mut arena = Arena::new(10);
         let (mut odd, mut all) = (List::EMPTY, List::EMPTY);
         for n in 0..5 {

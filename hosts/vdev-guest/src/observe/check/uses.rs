@@ -1,10 +1,10 @@
-//! What a descriptor does to memory: the ranges it reads and writes, its record and its list.
+//! The memory that a descriptor uses: the ranges it reads and writes, its record and its list.
 
 use telpher_abi::{COMPLETION_RECORD_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, Opcode, OperandId};
 use telpher_model::{Action, overlaps};
 use telpher_vdev_wire::event::Misuse;
 
-/// What is done to a range.
+/// The kind of access to a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// Data, read.
@@ -23,7 +23,7 @@ impl Kind {
     }
 }
 
-/// A range of memory in a descriptor's use.
+/// A range of memory that a descriptor uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Use {
     pub(super) kind: Kind,
@@ -33,18 +33,18 @@ pub(super) struct Use {
 }
 
 impl Use {
-    /// The bytes it shares with another: address and length.
+    /// The bytes it shares with another range: address and length.
     pub(super) fn shared_with(&self, other: &Use) -> Option<(u64, u64)> {
         if !overlaps(self.address, self.len, other.address, other.len) {
             return None;
         }
         let first = self.address.max(other.address);
-        // Ranges may wrap; what lies behind the end of the address space is nobody's.
+        // Ranges may wrap; there is no memory after the end of the address space.
         let end = |range: &Use| range.address.saturating_add(range.len);
         Some((first, end(self).min(end(other)) - first))
     }
 
-    /// What is wrong if `self` begins while `earlier` has not ended, and nothing orders the two.
+    /// The misuse if `self` starts before `earlier` has ended, without any ordering between the two.
     pub(super) fn hazard(&self, earlier: &Use) -> Option<Misuse> {
         match (self.kind, earlier.kind) {
             (Kind::Record, Kind::Record) => Some(Misuse::RecordInUse),
@@ -56,7 +56,7 @@ impl Use {
     }
 }
 
-/// The completion record a descriptor names, whether it will be written or not.
+/// The completion record that a descriptor names, whether it will be written or not.
 pub(super) fn record_of(descriptor: &Descriptor) -> Option<Use> {
     let valid = descriptor.flags().contains(Flags::COMPLETION_RECORD_ADDRESS_VALID);
     valid.then(|| Use {
@@ -67,7 +67,7 @@ pub(super) fn record_of(descriptor: &Descriptor) -> Option<Use> {
     })
 }
 
-/// All ranges of a descriptor that matter; cache lines flushed and pages only looked at do not.
+/// All ranges of a descriptor that are checked; flushed cache lines and touched pages are not.
 pub(super) fn uses_of(descriptor: &Descriptor) -> impl Iterator<Item = Use> {
     let list = (descriptor.opcode() == Opcode::Batch).then(|| Use {
         kind: Kind::List,
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_only_read_do_not_disturb_each_other() {
+    fn two_reads_are_no_hazard() {
         let range = |kind| Use { kind, operand: OperandId::Unknown, address: 0, len: 1 };
         let hazard = |new, old| range(new).hazard(&range(old));
         assert_eq!(hazard(Kind::Read, Kind::Read), None);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_at_the_end_of_the_address_space_share_what_there_is() {
+    fn ranges_at_the_end_of_the_address_space_share_the_bytes_up_to_it() {
         let range = |address, len| Use { kind: Kind::Read, operand: OperandId::Unknown, address, len };
         assert_eq!(range(u64::MAX - 3, 100).shared_with(&range(u64::MAX - 1, 100)), Some((u64::MAX - 1, 1)));
         assert_eq!(range(0x1000, 64).shared_with(&range(0x1040, 64)), None);

@@ -1,22 +1,22 @@
 //! The bus and its drivers: bind, unbind, probing. [`Id::index`](super::super::attribute::Id) is the driver's.
 
-use super::super::attribute::{Attribute, Id, Kind, Store, line, read_write, write_only};
+use super::super::attribute::{Attribute, Id, Store, ValueFormat, line, read_write, write_only};
 use super::super::device::Driver;
 use crate::tree::Errno;
 
-/// Of `/sys/bus/dsa`.
+/// Attributes of `/sys/bus/dsa`.
 pub(crate) static BUS: &[Attribute] = &[
-    read_write("drivers_autoprobe", |_, _| line(1), Store::value(Kind::Flag, &[], |_, _, _| {})),
+    read_write("drivers_autoprobe", |_, _| line(1), Store::value(ValueFormat::Flag, &[], |_, _, _| {})),
     write_only("drivers_probe", |k, _, text| k.probe(text)),
 ];
 
-/// Of a driver on it.
+/// Attributes of a driver on the bus.
 pub(crate) static DRIVER: &[Attribute] = &[
     write_only("bind", |k, id, text| k.bind(driver(id), text)),
     write_only("unbind", |k, id, text| k.unbind(driver(id), text)),
 ];
 
-/// Of the PCI driver: its functions stay with it.
+/// Attributes of the PCI driver, which does not give up its functions.
 pub(crate) static PCI_DRIVER: &[Attribute] = &[
     write_only("bind", |k, _, text| if k.has_function(text) { Err(Errno::BUSY) } else { Err(Errno::NODEV) }),
     write_only("new_id", |_, _, _| Err(Errno::INVAL)),

@@ -1,4 +1,4 @@
-//! Attributes every device of the kernel has: `uevent`, and `power/`.
+//! Attributes that every device of the kernel has: `uevent` and `power/`.
 
 use super::super::Kernel;
 use super::super::attribute::{Attribute, Show, Store, line, read_only, read_write, write_only};
@@ -25,16 +25,16 @@ pub(crate) static CDEV: Attribute = uevent(|k, id| {
 });
 /// `uevent` of an open file.
 pub(crate) static FILE: Attribute = uevent(|k, _| Ok(device_uevent(k, "idxd_file", None)));
-/// `uevent` of what has nothing to tell.
+/// `uevent` of devices without properties.
 pub(crate) static PLAIN: Attribute = uevent(|_, _| Ok(String::new()));
-/// `uevent` of drivers, modules and buses, which is only written.
+/// `uevent` of drivers, modules and buses, which is write-only.
 pub(crate) static SILENT: Attribute = write_only("uevent", |_, _, text| synthesise(text));
 
 /// `dev` of a node.
 pub(crate) static DEV: Attribute =
     read_only("dev", |k, id| line(format_args!("{}:{}", super::super::MAJOR, k.wq(id).minor.ok_or(Errno::NODEV)?)));
 
-/// `power/`. The driver leaves runtime power management off.
+/// Attributes in `power/`. The driver leaves runtime power management disabled.
 pub(crate) static POWER: &[Attribute] = &[
     read_write("autosuspend_delay_ms", |_, _| Err(Errno::IO), Store::Act(|_, _, _| Err(Errno::IO))),
     read_write(
@@ -51,14 +51,16 @@ const fn uevent(show: Show) -> Attribute {
     read_write("uevent", show, Store::Act(|_, _, text| synthesise(text)))
 }
 
-/// The lines of a device on the dsa bus. Source: K612 `drivers/base/core.c`, dev_uevent; `drivers/dma/idxd/bus.c`.
+/// The `uevent` lines of a device on the dsa bus. Source: K612 `drivers/base/core.c`, dev_uevent;
+/// `drivers/dma/idxd/bus.c`.
 fn device_uevent(kernel: &Kernel, kind: &str, driver: Option<Driver>) -> String {
     let driver = driver.map(|driver| format!("DRIVER={}\n", driver.name())).unwrap_or_default();
     let alias = if kernel.abi() >= super::super::Abi::V6_12 { "MODALIAS=dsa:t0\n" } else { "" };
     format!("DEVTYPE={kind}\n{driver}{alias}")
 }
 
-/// A made-up event: nobody listens, but the word has to be one. Source: K612 `lib/kobject_uevent.c`, kobject_actions.
+/// Handles a synthetic event: it has no listeners, but its name must be valid. Source: K612 `lib/kobject_uevent.c`,
+/// kobject_actions.
 pub(super) fn synthesise(text: &str) -> Result<(), Errno> {
     const ACTIONS: [&str; 8] = ["add", "remove", "change", "move", "online", "offline", "bind", "unbind"];
     let word = text.split(' ').next().unwrap_or_default();

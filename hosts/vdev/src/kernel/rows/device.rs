@@ -1,6 +1,6 @@
 //! Attributes of `dsaM`. Source: K612 `sysfs.c`.
 
-use super::super::attribute::{Attribute, Kind, Store, bitmap, check, line, read_only, read_write};
+use super::super::attribute::{Attribute, Store, ValueFormat, bitmap, check, line, read_only, read_write};
 use super::super::device::State;
 use super::super::event_log;
 use super::super::{Abi, MAJOR};
@@ -8,7 +8,7 @@ use super::{CONFIGURABLE, DEVICE_NOT_ENABLED};
 use crate::tree::Errno;
 use telpher_abi::Opcode;
 
-/// The rows.
+/// The attribute table.
 pub(crate) static ROWS: &[Attribute] = &[
     read_only("version", |k, id| line(format_args!("{:#x}", k.dsa(id).capabilities().version))),
     read_only("max_groups", |k, id| line(k.dsa(id).capabilities().grp_cap.groups())),
@@ -52,14 +52,14 @@ pub(crate) static ROWS: &[Attribute] = &[
     read_write(
         "cmd_status",
         |k, id| line(alternate_hex(k.dsa(id).cmd_status.into())),
-        // Anything clears it; what is written does not matter.
-        Store::value(Kind::Text, &[], |k, id, _| k.dsa_mut(id).cmd_status = 0),
+        // Any write clears it; the written text is ignored.
+        Store::value(ValueFormat::Text, &[], |k, id, _| k.dsa_mut(id).cmd_status = 0),
     ),
     read_write(
         "event_log_size",
         |k, id| line(k.dsa(id).event_log.as_ref().ok_or(Errno::OPNOTSUPP)?.size),
         Store::guarded(
-            Kind::Decimal,
+            ValueFormat::Decimal,
             &[check(Errno::OPNOTSUPP, |k, id, _| k.dsa(id).event_log.is_some())],
             &[
                 DEVICE_NOT_ENABLED,
@@ -80,7 +80,7 @@ pub(crate) static ROWS: &[Attribute] = &[
 ];
 
 const READ_BUFFER_LIMIT: Store = Store::value(
-    Kind::Decimal,
+    ValueFormat::Decimal,
     &[
         DEVICE_NOT_ENABLED,
         CONFIGURABLE,
@@ -90,13 +90,13 @@ const READ_BUFFER_LIMIT: Store = Store::value(
     |k, id, input| k.dsa_mut(id).read_buffer_limit = u32::try_from(input.number).unwrap_or_default(),
 );
 
-/// What C's `%#llx` prints: no prefix before a zero.
+/// Formats like C's `%#llx`: zero has no prefix.
 pub(super) fn alternate_hex(value: u64) -> String {
     if value == 0 { "0".into() } else { format!("{value:#x}") }
 }
 
 impl super::super::Kernel {
-    /// A set of operations as attributes show it: without Batch where users may not submit one (INTEL-SA-01084).
+    /// A set of operations as attributes show it: without Batch if users may not submit one (INTEL-SA-01084).
     pub(super) fn shown_operations(&self, operations: telpher_abi::registers::OpCap) -> telpher_abi::registers::OpCap {
         if self.user_submission_safe() { operations } else { operations.with(Opcode::Batch, false) }
     }

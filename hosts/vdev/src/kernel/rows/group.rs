@@ -1,14 +1,14 @@
 //! Attributes of `groupM.N`. Source: K612 `sysfs.c`.
 
-use super::super::attribute::{Attribute, Check, Kind, Store, check, line, read_only, read_write};
+use super::super::attribute::{Attribute, Check, Store, ValueFormat, check, line, read_only, read_write};
 use super::super::{Abi, Kernel};
 use super::{CONFIGURABLE, DEVICE_NOT_ENABLED};
 use crate::tree::Errno;
 use telpher_abi::registers::VERSION_2;
 
-/// The rows; the names with `token` are the older ones for the same.
+/// The attribute table; `token` in a name is the older word for read buffer.
 pub(crate) static ROWS: &[Attribute] = &[
-    // An empty group still ends its line: clients take an empty read for an error (observed clients).
+    // An empty group still prints a newline: clients treat an empty read as an error (observed clients).
     read_only("work_queues", |k, id| {
         let dsa = k.dsa(id);
         line(members("wq", dsa.number, dsa.wqs.iter().map(|wq| wq.group), id.index))
@@ -27,37 +27,45 @@ pub(crate) static ROWS: &[Attribute] = &[
     read_write(
         "traffic_class_a",
         |k, id| line(k.group(id).traffic_class_a),
-        Store::value(Kind::Signed, TRAFFIC_CLASS, |k, id, input| k.group_mut(id).traffic_class_a = small(input.number)),
+        Store::value(ValueFormat::Signed, TRAFFIC_CLASS, |k, id, input| {
+            k.group_mut(id).traffic_class_a = small(input.number)
+        }),
     ),
     read_write(
         "traffic_class_b",
         |k, id| line(k.group(id).traffic_class_b),
-        Store::value(Kind::Signed, TRAFFIC_CLASS, |k, id, input| k.group_mut(id).traffic_class_b = small(input.number)),
+        Store::value(ValueFormat::Signed, TRAFFIC_CLASS, |k, id, input| {
+            k.group_mut(id).traffic_class_b = small(input.number)
+        }),
     ),
     read_write(
         "desc_progress_limit",
         |k, id| line(k.group(id).desc_progress_limit),
-        Store::value(Kind::Signed, PROGRESS, |k, id, input| k.group_mut(id).desc_progress_limit = small(input.number)),
+        Store::value(ValueFormat::Signed, PROGRESS, |k, id, input| {
+            k.group_mut(id).desc_progress_limit = small(input.number)
+        }),
     )
     .since(Abi::V6_1)
     .visible(|caps| caps.grp_cap.progress_limits()),
     read_write(
         "batch_progress_limit",
         |k, id| line(k.group(id).batch_progress_limit),
-        Store::value(Kind::Signed, PROGRESS, |k, id, input| k.group_mut(id).batch_progress_limit = small(input.number)),
+        Store::value(ValueFormat::Signed, PROGRESS, |k, id, input| {
+            k.group_mut(id).batch_progress_limit = small(input.number)
+        }),
     )
     .since(Abi::V6_1)
     .visible(|caps| caps.grp_cap.progress_limits()),
 ];
 
 const USE_LIMIT: Store = Store::value(
-    Kind::Decimal,
+    ValueFormat::Decimal,
     &[CONFIGURABLE, DEVICE_NOT_ENABLED, check(Errno::PERM, |k, id, _| k.dsa(id).read_buffer_limit != 0)],
     |k, id, input| k.group_mut(id).use_read_buffer_limit = input.number != 0,
 );
 
 const RESERVED: Store = Store::value(
-    Kind::Decimal,
+    ValueFormat::Decimal,
     &[
         CONFIGURABLE,
         DEVICE_NOT_ENABLED,
@@ -68,7 +76,7 @@ const RESERVED: Store = Store::value(
 );
 
 const ALLOWED: Store = Store::value(
-    Kind::Decimal,
+    ValueFormat::Decimal,
     &[
         CONFIGURABLE,
         DEVICE_NOT_ENABLED,
@@ -89,12 +97,12 @@ const TRAFFIC_CLASS: &[Check] = &[
 
 const PROGRESS: &[Check] = &[check(Errno::INVAL, |_, _, input| (0..=3).contains(&input.number))];
 
-/// Read buffers a group may reserve: what is free and what it has.
+/// Read buffers that a group may reserve: the free ones and its own.
 fn available(kernel: &Kernel, id: super::super::attribute::Id) -> u32 {
     kernel.dsa(id).free_read_buffers() + kernel.group(id).read_buffers_reserved
 }
 
-/// A number the checks have found small.
+/// Converts a number that the checks have limited.
 fn small(number: i128) -> u8 {
     u8::try_from(number).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Every attribute, a row each. One file an object.
+//! The attribute tables, one file per kind of object.
 
 pub(super) mod bus;
 pub(super) mod common;
@@ -14,7 +14,7 @@ pub(super) mod wq;
 use super::attribute::{Check, check};
 use crate::tree::Errno;
 
-/// The tables can be written (GENCAP bit 31).
+/// The configuration tables are writable (GENCAP bit 31).
 pub(super) const CONFIGURABLE: Check =
     check(Errno::PERM, |kernel, id, _| kernel.dsa(id).capabilities().gen_cap.configurable());
 /// The device is not enabled.

@@ -1,8 +1,8 @@
-//! `/sys/module/idxd` and `/sys/module/idxd_bus`, as of loaded modules.
+//! `/sys/module/idxd` and `/sys/module/idxd_bus`, with the contents of loaded modules.
 
-use super::super::attribute::{Attribute, Kind, Store, line, read_only, read_write};
+use super::super::attribute::{Attribute, Store, ValueFormat, line, read_only, read_write};
 
-/// Of every module.
+/// Attributes of every module.
 pub(crate) static ROWS: &[Attribute] = &[
     read_only("coresize", |_, _| line(151_552)),
     read_only("initsize", |_, _| line(0)),
@@ -10,9 +10,9 @@ pub(crate) static ROWS: &[Attribute] = &[
     read_only("taint", |_, _| line("")),
 ];
 
-/// Of `idxd`: every open node holds it.
+/// Reference count of `idxd`: the number of open nodes.
 pub(crate) static IDXD_USERS: Attribute = read_only("refcnt", |k, _| line(k.open_files()));
-/// Of `idxd_bus`: `idxd` holds it.
+/// Reference count of `idxd_bus`: `idxd` uses it.
 pub(crate) static BUS_USERS: Attribute = read_only("refcnt", |_, _| line(1));
 
 /// Parameters of `idxd`.
@@ -20,13 +20,13 @@ pub(crate) static PARAMETERS: &[Attribute] = &[
     read_write(
         "sva",
         |k, _| line(letter(k.parameters().sva)),
-        // Looked at when a device is found, and all are.
-        Store::value(Kind::Flag, &[], |k, _, input| k.parameters_mut().sva = input.number != 0),
+        // The driver uses it only when it finds a device, and it has found all devices.
+        Store::value(ValueFormat::Flag, &[], |k, _, input| k.parameters_mut().sva = input.number != 0),
     ),
     read_write(
         "tc_override",
         |k, _| line(letter(k.parameters().tc_override)),
-        Store::value(Kind::Flag, &[], |k, _, input| k.parameters_mut().tc_override = input.number != 0),
+        Store::value(ValueFormat::Flag, &[], |k, _, input| k.parameters_mut().tc_override = input.number != 0),
     ),
 ];
 

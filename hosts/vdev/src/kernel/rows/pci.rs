@@ -1,14 +1,15 @@
-//! Attributes of the PCI function, complete, since a bus scan fails over one that is missing (observed clients).
+//! Attributes of the PCI function. The list is complete, because a bus scan fails if one is missing (observed clients).
 
 use super::super::Kernel;
-use super::super::attribute::{Attribute, Id, Kind, Store, check, line, read_only, read_write, write_only};
+use super::super::attribute::{Attribute, Id, Store, ValueFormat, check, line, read_only, read_write, write_only};
 use super::super::pci::{CLASS, DEVICE, VENDOR};
 use crate::tree::Errno;
 
-/// Node all devices say they are on: one that exists on every machine, since clients look for their own (observed clients).
+/// The NUMA node of all devices: node 0 exists on every machine, and clients look for the device's own node (observed
+/// clients).
 pub(crate) const NUMA_NODE: i32 = 0;
 
-/// The rows.
+/// The attribute table.
 pub(crate) static ROWS: &[Attribute] = &[
     read_only("ari_enabled", |_, _| line(0)),
     read_write("broken_parity_status", |_, _| line(0), ACCEPTED_FLAG),
@@ -17,9 +18,9 @@ pub(crate) static ROWS: &[Attribute] = &[
     read_write("d3cold_allowed", |_, _| line(1), ACCEPTED_FLAG),
     read_only("device", |_, _| line(format_args!("{DEVICE:#06x}"))),
     read_only("dma_mask_bits", |_, _| line(64)),
-    // Other drivers (vfio-pci, uio) cannot have the function: it has no memory to map.
+    // Other drivers (vfio-pci, uio) cannot bind the function: it has no memory to map.
     read_write("driver_override", |_, _| line("(null)"), Store::Act(|_, _, _| Err(Errno::BUSY))),
-    // Cannot be changed under a driver. Source: K612 `drivers/pci/pci-sysfs.c`, enable_store.
+    // Cannot be changed while a driver is bound. Source: K612 `drivers/pci/pci-sysfs.c`, enable_store.
     read_write("enable", |_, _| line(1), Store::Act(|_, _, _| Err(Errno::BUSY))),
     read_only("irq", |_, _| line(0)),
     read_only("local_cpulist", |k, _| line(k.cpus().list())),
@@ -30,20 +31,20 @@ pub(crate) static ROWS: &[Attribute] = &[
         "numa_node",
         |_, _| line(NUMA_NODE),
         Store::value(
-            Kind::Signed,
+            ValueFormat::Signed,
             &[check(Errno::INVAL, |_, _, input| input.number == NUMA_NODE.into())],
             |_, _, _| {},
         ),
     ),
     read_only("power_state", |_, _| line("D0")),
-    // A function that is taken away would take its devices along, which nothing here asks for.
+    // Removing the function would remove its devices; no supported client does this.
     write_only("remove", |_, _, _| Err(Errno::BUSY)),
     write_only("rescan", |_, _, text| if text == "1" { Ok(()) } else { Err(Errno::INVAL) }),
     write_only("reset", |k, id, text| {
         if text != "1" {
             return Err(Errno::INVAL);
         }
-        k.dsa_mut(id).silicon.function_level_reset();
+        k.dsa_mut(id).registers.function_level_reset();
         Ok(())
     }),
     read_write("reset_method", |_, _| line("flr"), Store::Act(|_, _, text| accept(matches!(text, "flr" | "default")))),
@@ -55,10 +56,10 @@ pub(crate) static ROWS: &[Attribute] = &[
     read_only("vendor", |_, _| line(format_args!("{VENDOR:#06x}"))),
 ];
 
-/// One entry of `msi_irqs/`, whose name is its number.
+/// One entry of `msi_irqs/`; its file name is the interrupt number.
 pub(crate) static MSI: Attribute = read_only("msi", |_, _| line("msix"));
 
-const ACCEPTED_FLAG: Store = Store::value(Kind::Flag, &[], |_, _, _| {});
+const ACCEPTED_FLAG: Store = Store::value(ValueFormat::Flag, &[], |_, _, _| {});
 
 fn accept(known: bool) -> Result<(), Errno> {
     if known { Ok(()) } else { Err(Errno::INVAL) }

@@ -1,24 +1,24 @@
-//! The perf PMU of a device, under event_source. It says how events are written; counting them takes the kernel's
-//! perf_event_open(), which knows nothing of it. Source: K612 `perfmon.c`; SPEC §9.2.
+//! The perf PMU of a device, in event_source. It describes how events are encoded. Counting them needs the kernel's
+//! perf_event_open(), which does not know this PMU. Source: K612 `perfmon.c`; SPEC §9.2.
 
-use super::super::attribute::{Attribute, Kind, Store, check, line, read_only, read_write};
+use super::super::attribute::{Attribute, Store, ValueFormat, check, line, read_only, read_write};
 use crate::tree::Errno;
 
-/// First PMU type. Source: chosen, far above what a kernel gives out, so that it is never another unit's.
+/// First PMU type. Source: chosen, far above the types that a kernel assigns, so that it never equals another PMU's.
 const FIRST_TYPE: u32 = 1000;
 
-/// The rows of the unit.
+/// The attribute table of the PMU.
 pub(crate) static ROWS: &[Attribute] = &[
     read_only("cpumask", |_, _| line(0)),
     read_write(
         "perf_event_mux_interval_ms",
         |_, _| line(1),
-        Store::value(Kind::Signed, &[check(Errno::INVAL, |_, _, input| input.number >= 1)], |_, _, _| {}),
+        Store::value(ValueFormat::Signed, &[check(Errno::INVAL, |_, _, input| input.number >= 1)], |_, _, _| {}),
     ),
     read_only("type", |k, id| line(FIRST_TYPE + k.dsa(id).number)),
 ];
 
-/// The rows of its `format/`.
+/// The attribute table of its `format/`.
 pub(crate) static FORMAT: &[Attribute] = &[
     read_only("event", |_, _| line("config:4-31")),
     read_only("event_category", |_, _| line("config:0-3")),

@@ -2,17 +2,17 @@
 
 use super::super::Abi;
 use super::super::attribute::{
-    Attribute, Check, Kind, Store, bitmap, check, line, parse_bitmap, read_only, read_write,
+    Attribute, Check, Store, ValueFormat, bitmap, check, line, parse_bitmap, read_only, read_write,
 };
-use super::super::device::Type;
+use super::super::device::QueueType;
 use super::engine::{GROUP_EXISTS, group, shown};
 use super::{CONFIGURABLE, DEVICE_NOT_ENABLED};
 use crate::tree::Errno;
 use telpher_abi::registers::OpCap;
 
-/// Bytes a name may have. Source: K612 `idxd.h`, WQ_NAME_SIZE.
+/// Longest queue name in bytes. Source: K612 `idxd.h`, WQ_NAME_SIZE.
 const NAME_BYTES: usize = 1024;
-/// Bytes a driver's name may have. Source: K612 `idxd.h`, DRIVER_NAME_SIZE.
+/// Longest driver name in bytes. Source: K612 `idxd.h`, DRIVER_NAME_SIZE.
 const DRIVER_NAME_BYTES: usize = 128;
 /// Most retries. Source: K612 `idxd.h`, IDXD_ENQCMDS_MAX_RETRIES.
 const MAX_RETRIES: i128 = 64;
@@ -20,17 +20,17 @@ const MAX_RETRIES: i128 = 64;
 const MAX_PRIORITY: i128 = 15;
 
 const DISABLED: Check = check(Errno::PERM, |k, id, _| !k.wq(id).enabled);
-/// The same, where the driver answers otherwise.
+/// The same check, where the driver returns another errno.
 const DISABLED_NXIO: Check = check(Errno::NXIO, |k, id, _| !k.wq(id).enabled);
 
-/// The rows.
+/// The attribute table.
 pub(crate) static ROWS: &[Attribute] = &[
     read_only("clients", |k, id| line(k.wq(id).clients)),
     read_only("state", |k, id| line(if k.wq(id).enabled { "enabled" } else { "disabled" })),
     read_write(
         "group_id",
         |k, id| line(shown(k.wq(id).group)),
-        Store::value(Kind::Signed, &[CONFIGURABLE, DISABLED, GROUP_EXISTS], |k, id, input| {
+        Store::value(ValueFormat::Signed, &[CONFIGURABLE, DISABLED, GROUP_EXISTS], |k, id, input| {
             k.wq_mut(id).group = group(input);
         }),
     ),
@@ -38,12 +38,12 @@ pub(crate) static ROWS: &[Attribute] = &[
         "mode",
         |k, id| line(if k.wq(id).shared() { "shared" } else { "dedicated" }),
         Store::guarded(
-            Kind::Text,
+            ValueFormat::Text,
             &[
                 CONFIGURABLE,
                 DISABLED,
                 check(Errno::INVAL, |k, id, input| {
-                    // 5.15 masks ENQCMD off, and refuses what would need it.
+                    // 5.15 masks ENQCMD, so it refuses shared mode.
                     let shared = k.abi() >= Abi::V6_1 && k.dsa(id).capabilities().wq_cap.shared_mode();
                     is(input.text, "dedicated") || (shared && is(input.text, "shared"))
                 }),
@@ -62,7 +62,7 @@ pub(crate) static ROWS: &[Attribute] = &[
         "size",
         |k, id| line(k.wq(id).size),
         Store::value(
-            Kind::Decimal,
+            ValueFormat::Decimal,
             &[
                 CONFIGURABLE,
                 DEVICE_NOT_ENABLED,
@@ -79,7 +79,7 @@ pub(crate) static ROWS: &[Attribute] = &[
         "priority",
         |k, id| line(k.wq(id).settings.priority),
         Store::value(
-            Kind::Decimal,
+            ValueFormat::Decimal,
             &[CONFIGURABLE, DISABLED, check(Errno::INVAL, |_, _, input| input.number <= MAX_PRIORITY)],
             |k, id, input| k.wq_mut(id).settings.priority = u32::try_from(input.number).unwrap_or_default(),
         ),
@@ -88,7 +88,7 @@ pub(crate) static ROWS: &[Attribute] = &[
         "block_on_fault",
         |k, id| line(u8::from(k.wq(id).settings.block_on_fault)),
         Store::guarded(
-            Kind::Flag,
+            ValueFormat::Flag,
             &[
                 check(Errno::OPNOTSUPP, |k, id, _| k.dsa(id).capabilities().gen_cap.block_on_fault()),
                 CONFIGURABLE,
@@ -102,7 +102,7 @@ pub(crate) static ROWS: &[Attribute] = &[
         "threshold",
         |k, id| line(k.wq(id).settings.threshold),
         Store::value(
-            Kind::AnyBase,
+            ValueFormat::AnyBase,
             &[
                 check(Errno::INVAL, |k, id, input| (1..=i128::from(k.wq(id).size)).contains(&input.number)),
                 CONFIGURABLE,
@@ -116,7 +116,7 @@ pub(crate) static ROWS: &[Attribute] = &[
         "type",
         |k, id| line(k.wq(id).settings.kind.name()),
         Store::guarded(
-            Kind::Text,
+            ValueFormat::Text,
             &[DISABLED, check(Errno::INVAL, |_, _, input| type_of(input.text).is_some())],
             &[],
             |k, id, input| {
@@ -133,13 +133,13 @@ pub(crate) static ROWS: &[Attribute] = &[
         "name",
         |k, id| line(&k.wq(id).settings.name),
         Store::guarded(
-            Kind::Text,
+            ValueFormat::Text,
             &[
                 DISABLED,
                 check(Errno::INVAL, |_, _, input| (1..=NAME_BYTES).contains(&input.text.len())),
-                // Until 6.6 kernel queues did without PASIDs.
+                // Before 6.6, kernel queues did not use PASIDs.
                 check(Errno::OPNOTSUPP, |k, id, _| {
-                    k.abi() >= Abi::V6_6 || k.wq(id).settings.kind != Type::Kernel || !k.dsa(id).user_pasid()
+                    k.abi() >= Abi::V6_6 || k.wq(id).settings.kind != QueueType::Kernel || !k.dsa(id).user_pasid()
                 }),
             ],
             &[],
@@ -151,7 +151,7 @@ pub(crate) static ROWS: &[Attribute] = &[
         "max_transfer_size",
         |k, id| line(k.wq(id).settings.max_transfer),
         Store::guarded(
-            Kind::AnyBase,
+            ValueFormat::AnyBase,
             &[CONFIGURABLE, DISABLED],
             &[check(Errno::INVAL, |k, id, input| {
                 rounded(input.number).is_some_and(|bytes| bytes <= k.dsa(id).capabilities().max_transfer())
@@ -163,7 +163,7 @@ pub(crate) static ROWS: &[Attribute] = &[
         "max_batch_size",
         |k, id| line(k.wq(id).settings.max_batch),
         Store::guarded(
-            Kind::AnyBase,
+            ValueFormat::AnyBase,
             &[CONFIGURABLE, DISABLED],
             &[check(Errno::INVAL, |k, id, input| {
                 rounded(input.number).is_some_and(|count| count <= k.dsa(id).capabilities().max_batch().into())
@@ -174,7 +174,7 @@ pub(crate) static ROWS: &[Attribute] = &[
     read_write(
         "ats_disable",
         |k, id| line(u8::from(k.wq(id).settings.ats_disable)),
-        Store::guarded(Kind::Flag, &[DISABLED], &[], |k, id, input| {
+        Store::guarded(ValueFormat::Flag, &[DISABLED], &[], |k, id, input| {
             k.wq_mut(id).settings.ats_disable = input.number != 0;
         }),
     )
@@ -182,7 +182,7 @@ pub(crate) static ROWS: &[Attribute] = &[
     read_write(
         "prs_disable",
         |k, id| line(u8::from(k.wq(id).settings.prs_disable)),
-        Store::guarded(Kind::Flag, &[DISABLED], &[], |k, id, input| {
+        Store::guarded(ValueFormat::Flag, &[DISABLED], &[], |k, id, input| {
             let settings = &mut k.wq_mut(id).settings;
             settings.prs_disable = input.number != 0;
             if settings.prs_disable {
@@ -201,17 +201,22 @@ pub(crate) static ROWS: &[Attribute] = &[
     read_write(
         "enqcmds_retries",
         |k, id| if k.wq(id).shared() { line(k.wq(id).settings.enqcmds_retries) } else { Err(Errno::OPNOTSUPP) },
-        Store::guarded(Kind::Decimal, &[check(Errno::OPNOTSUPP, |k, id, _| k.wq(id).shared())], &[], |k, id, input| {
-            let retries = input.number.min(MAX_RETRIES);
-            k.wq_mut(id).settings.enqcmds_retries = u32::try_from(retries).unwrap_or_default();
-        }),
+        Store::guarded(
+            ValueFormat::Decimal,
+            &[check(Errno::OPNOTSUPP, |k, id, _| k.wq(id).shared())],
+            &[],
+            |k, id, input| {
+                let retries = input.number.min(MAX_RETRIES);
+                k.wq_mut(id).settings.enqcmds_retries = u32::try_from(retries).unwrap_or_default();
+            },
+        ),
     )
     .since(Abi::V6_1),
     read_write(
         "op_config",
         |k, id| line(bitmap(&k.shown_operations(k.wq(id).settings.op_config).0)),
         Store::guarded(
-            Kind::Text,
+            ValueFormat::Text,
             &[
                 DISABLED,
                 check(Errno::OVERFLOW, |_, _, input| parse_bitmap(input.text) != Err(Errno::OVERFLOW)),
@@ -230,7 +235,7 @@ pub(crate) static ROWS: &[Attribute] = &[
         "driver_name",
         |k, id| line(&k.wq(id).driver_name),
         Store::guarded(
-            Kind::Text,
+            ValueFormat::Text,
             &[DISABLED, check(Errno::INVAL, |_, _, input| (1..=DRIVER_NAME_BYTES).contains(&input.text.len()))],
             &[],
             |k, id, input| k.wq_mut(id).driver_name = input.text.trim().into(),
@@ -239,16 +244,16 @@ pub(crate) static ROWS: &[Attribute] = &[
     .since(Abi::V6_12),
 ];
 
-/// Words are compared without the blanks around them.
+/// Compares a word, ignoring blanks around it.
 fn is(text: &str, word: &str) -> bool {
     text.trim() == word
 }
 
-fn type_of(text: &str) -> Option<Type> {
-    Type::ALL.into_iter().find(|kind| is(text, kind.name()))
+fn type_of(text: &str) -> Option<QueueType> {
+    QueueType::ALL.into_iter().find(|kind| is(text, kind.name()))
 }
 
-/// Up to the next power of two; nothing for 0 and for what has none.
+/// Rounds up to a power of two; `None` for 0 and if there is none.
 fn rounded(number: i128) -> Option<u64> {
     u64::try_from(number).ok().filter(|number| *number > 0)?.checked_next_power_of_two()
 }

@@ -1,9 +1,9 @@
-//! Every attribute: what it shows at first, what it takes, and the errno of every misuse. Source: K612 `sysfs.c`.
+//! Every attribute: its first value, the values it accepts, and the errno of every misuse. Source: K612 `sysfs.c`.
 
 use super::*;
 use Stage::{Configured, DeviceEnabled, Enabled, Found};
 
-/// What stands in an attribute of a device just found. Source: K612 `sysfs.c`, SPEC §9.2.
+/// The value of an attribute of a newly found device. Source: K612 `sysfs.c`, SPEC §9.2.
 const FIRST: &[(Preset, &str, Result<&str, Errno>)] = &[
     (Preset::Spr, "dsa0/version", Ok("0x100")),
     (Preset::Spr, "dsa0/max_groups", Ok("4")),
@@ -70,14 +70,14 @@ const FIRST: &[(Preset, &str, Result<&str, Errno>)] = &[
 ];
 
 #[test]
-fn a_device_just_found_shows_its_capabilities_and_defaults() {
+fn a_newly_found_device_shows_its_capabilities_and_defaults() {
     for (preset, attribute, expected) in FIRST {
         let mut kernel = fresh(*preset, Abi::V6_12);
         assert_eq!(get(&mut kernel, attribute), expected.map(String::from), "{preset:?} {attribute}");
     }
 }
 
-/// A write, and what comes of it: what the attribute shows then, or the errno.
+/// A write and its result: the value that the attribute shows afterwards, or the errno.
 type Case = (Preset, Stage, &'static str, &'static str, Result<&'static str, Errno>);
 
 const SPR: Preset = Preset::Spr;
@@ -137,7 +137,7 @@ const CASES: &[Case] = &[
     (SPR, Found, "engine0.0/group_id", "-2", Err(Errno::INVAL)),
     (SPR, Found, "engine0.0/group_id", "", Err(Errno::INVAL)),
     (SPR, Configured, "engine0.0/group_id", "-1", Ok("-1")),
-    // No look at the device's state; counts from the next enabling on.
+    // The driver does not check the device's state; the value takes effect when it is enabled next.
     (SPR, Enabled, "engine0.0/group_id", "1", Ok("1")),
     // Queue.
     (SPR, Found, "wq0.0/group_id", "3", Ok("3")),
@@ -229,7 +229,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn every_write_is_taken_or_refused_as_the_driver_does() {
+fn every_write_is_accepted_or_refused_as_by_the_driver() {
     for (preset, stage, attribute, value, expected) in CASES {
         let mut kernel = brought(*preset, Abi::V6_12, *stage);
         let before = get(&mut kernel, attribute);
@@ -263,7 +263,7 @@ fn every_attribute_that_can_be_written_has_a_case() {
                 attribute.starts_with(object) && attribute.split_once('/').is_some_and(|(_, name)| name == row.name)
             });
             let refusals = cases.clone().filter(|case| case.4.is_err()).count();
-            // Anything may be written to cmd_status.
+            // cmd_status accepts any text.
             let enough = if row.name == "cmd_status" { cases.count() > 0 } else { refusals > 0 };
             assert!(enough, "{object} {}", row.name);
         }
@@ -278,7 +278,7 @@ fn every_attribute_that_can_be_written_has_a_case() {
 }
 
 #[test]
-fn names_have_a_length() {
+fn names_have_a_maximum_length() {
     let mut kernel = fresh(SPR, Abi::V6_12);
     for (attribute, most) in [("wq0.0/name", 1024), ("wq0.0/driver_name", 128)] {
         let longest = "n".repeat(most);
@@ -289,7 +289,7 @@ fn names_have_a_length() {
 }
 
 #[test]
-fn an_attribute_takes_a_page_at_most_and_a_write_of_nothing_does_nothing() {
+fn an_attribute_accepts_at_most_a_page_and_an_empty_write_does_nothing() {
     let mut kernel = fresh(SPR, Abi::V6_12);
     assert_eq!(kernel.store(&path("dsa0/cmd_status"), &[b'1'; 5000]), Ok(4096));
     assert_eq!(kernel.store(&path("wq0.0/size"), b""), Ok(0));
@@ -299,7 +299,7 @@ fn an_attribute_takes_a_page_at_most_and_a_write_of_nothing_does_nothing() {
 
 #[test]
 fn a_device_whose_tables_are_fixed_refuses_to_be_configured() {
-    // The model has no such device, so the check stands alone.
+    // The model has no such device, so only the check is tested.
     let refused = super::super::rows::CONFIGURABLE;
     let kernel = fresh(SPR, Abi::V6_12);
     let input = super::super::attribute::Input { number: 0, text: "" };
@@ -308,7 +308,7 @@ fn a_device_whose_tables_are_fixed_refuses_to_be_configured() {
 }
 
 #[test]
-fn capabilities_that_are_missing_answer_so() {
+fn missing_capabilities_have_their_errno() {
     let spr = SPR.capabilities();
     let without = |capabilities| with(capabilities, Abi::V6_12);
     let mut kernel = without(Capabilities { gen_cap: spr.gen_cap.with_block_on_fault(false), ..spr });
@@ -324,7 +324,7 @@ fn capabilities_that_are_missing_answer_so() {
 }
 
 #[test]
-fn one_setting_changes_another_where_the_driver_says_so() {
+fn settings_change_others_as_in_the_driver() {
     let mut kernel = brought(FULL, Abi::V6_12, Configured);
     script(&mut kernel, &[("wq0.0/mode", "dedicated"), ("wq0.0/mode", "shared")]);
     assert_eq!(get(&mut kernel, "wq0.0/threshold").as_deref(), Ok("0"), "dedicated zeroes it");
@@ -339,7 +339,7 @@ fn one_setting_changes_another_where_the_driver_says_so() {
 }
 
 #[test]
-fn read_buffers_are_shared_out_among_groups() {
+fn groups_share_the_read_buffers() {
     let mut kernel = brought(SPR, Abi::V6_12, Configured);
     script(&mut kernel, &[("group0.0/read_buffers_reserved", "90")]);
     assert_eq!(set(&mut kernel, "group0.1/read_buffers_reserved", "7"), Err(Errno::INVAL));
@@ -351,7 +351,7 @@ fn read_buffers_are_shared_out_among_groups() {
 }
 
 #[test]
-fn traffic_classes_open_with_the_modules_override() {
+fn traffic_classes_are_writable_with_the_modules_override() {
     let mut kernel = fresh(SPR, Abi::V6_12);
     assert_eq!(kernel.show("/sys/module/idxd/parameters/tc_override"), Ok(b"N\n".to_vec()));
     write(&mut kernel, "/sys/module/idxd/parameters/tc_override", "1").unwrap();
@@ -371,7 +371,7 @@ fn groups_list_their_members() {
 }
 
 #[test]
-fn occupancy_is_what_was_last_told() {
+fn occupancy_is_the_last_value_set() {
     let mut kernel = fresh(SPR, Abi::V6_12);
     kernel.set_occupancy(0, 3, 11);
     kernel.set_occupancy(0, 99, 11);
@@ -381,7 +381,7 @@ fn occupancy_is_what_was_last_told() {
 }
 
 #[test]
-fn modes_are_kept_for_everybody() {
+fn modes_apply_to_all_callers() {
     let mut kernel = fresh(SPR, Abi::V6_12);
     assert_eq!(kernel.show("/sys/bus/dsa/drivers/user/bind"), Err(Errno::ACCESS));
     assert_eq!(kernel.store(&path("dsa0/version"), b"1"), Err(Errno::ACCESS));

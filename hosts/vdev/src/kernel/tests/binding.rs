@@ -8,7 +8,7 @@ fn status(kernel: &mut Kernel) -> String {
     get(kernel, "dsa0/cmd_status").unwrap()
 }
 
-/// What is changed before a bind, the bind, its errno, and what cmd_status says then.
+/// Settings before a bind, the bind, its errno, and the resulting cmd_status.
 type Refusal = (
     &'static str,
     Preset,
@@ -91,7 +91,7 @@ const REFUSALS: &[Refusal] = &[
     ),
     ("the device is not enabled", SPR, LATEST, Configured, &[], ("user", "wq0.0"), Errno::NXIO, "0"),
     (
-        "driver_name is another's",
+        "driver_name is another driver's",
         SPR,
         LATEST,
         DeviceEnabled,
@@ -163,7 +163,7 @@ const REFUSALS: &[Refusal] = &[
 ];
 
 #[test]
-fn every_refused_bind_says_why() {
+fn every_refused_bind_sets_cmd_status() {
     for (why, preset, abi, stage, changes, (driver, name), errno, expected) in REFUSALS {
         let mut kernel = brought(*preset, *abi, *stage);
         script(&mut kernel, changes);
@@ -178,12 +178,12 @@ fn every_refused_bind_says_why() {
 }
 
 #[test]
-fn what_the_driver_takes_care_of_is_not_refused() {
-    // A queue without a group is not written to the device, sized or not.
+fn settings_that_the_driver_completes_are_not_refused() {
+    // A queue without a group is not written to the device, with or without a size.
     let mut kernel = brought(SPR, LATEST, Configured);
     script(&mut kernel, &[("wq0.3/size", "8"), ("wq0.1/group_id", "-1")]);
     assert_eq!(bind(&mut kernel, "idxd", "dsa0"), Ok(()));
-    // Page requests may be off since the driver switches the event log on.
+    // Page requests may be disabled, because the driver enables the event log.
     let mut kernel = brought(Preset::Full, LATEST, DeviceEnabled);
     script(&mut kernel, &[("wq0.0/prs_disable", "1")]);
     assert_eq!(bind(&mut kernel, "user", "wq0.0"), Ok(()));
@@ -221,7 +221,7 @@ fn a_dedicated_kernel_queue_needs_privileged_mode_where_the_kernel_uses_it() {
 }
 
 #[test]
-fn what_is_bound_already_is_busy_and_what_is_not_there_is_no_device() {
+fn a_bound_target_is_busy_and_a_missing_one_is_no_device() {
     let mut kernel = brought(SPR, LATEST, Enabled);
     assert_eq!(bind(&mut kernel, "idxd", "dsa0"), Err(Errno::BUSY));
     assert_eq!(bind(&mut kernel, "user", "wq0.0"), Err(Errno::BUSY));
@@ -279,7 +279,7 @@ fn a_bound_device_has_driver_links_and_its_queues_nodes() {
 }
 
 #[test]
-fn a_queue_that_is_unbound_forgets_all_but_size_group_and_driver_name() {
+fn an_unbound_queue_keeps_only_size_group_and_driver_name() {
     let mut kernel = brought(Preset::Full, LATEST, Configured);
     script(
         &mut kernel,
@@ -317,7 +317,7 @@ fn a_queue_that_is_unbound_forgets_all_but_size_group_and_driver_name() {
 }
 
 #[test]
-fn a_device_that_is_unbound_releases_its_queues_and_forgets_everything() {
+fn an_unbound_device_releases_its_queues_and_is_reset() {
     let mut kernel = brought(SPR, LATEST, Enabled);
     assert_eq!(unbind(&mut kernel, "idxd", "dsa0"), Ok(()));
     for (attribute, value) in [
@@ -335,11 +335,11 @@ fn a_device_that_is_unbound_releases_its_queues_and_forgets_everything() {
     assert_eq!(kernel.entry("/dev/dsa"), Err(Errno::NOENT));
     assert_eq!(kernel.entry(&path("dsa0/driver")), Err(Errno::NOENT));
     bring(&mut kernel, Enabled);
-    assert_eq!(get(&mut kernel, "wq0.0/state").as_deref(), Ok("enabled"), "and can be brought up again");
+    assert_eq!(get(&mut kernel, "wq0.0/state").as_deref(), Ok("enabled"), "and can be enabled again");
 }
 
 #[test]
-fn a_failed_bind_of_a_queue_takes_its_type() {
+fn a_failed_bind_of_a_queue_clears_its_type() {
     let mut kernel = brought(SPR, LATEST, DeviceEnabled);
     script(&mut kernel, &[("wq0.1/priority", "0")]);
     assert_eq!(bind(&mut kernel, "user", "wq0.1"), Err(Errno::NXIO));
@@ -356,7 +356,7 @@ fn a_queue_with_a_type_and_no_size_gets_sixteen_entries() {
 }
 
 #[test]
-fn the_old_interface_hands_on_by_type() {
+fn the_compatibility_interface_forwards_by_type() {
     let mut kernel = brought(SPR, LATEST, Configured);
     assert_eq!(bind(&mut kernel, "dsa", "dsa0"), Ok(()));
     assert_eq!(bind(&mut kernel, "dsa", "wq0.0"), Ok(()));
@@ -382,7 +382,7 @@ fn a_change_of_the_function_while_enabled_halts_the_device() {
     let mut kernel = brought(SPR, LATEST, Enabled);
     let config = "/sys/bus/pci/devices/0000:6a:01.0/config";
     assert!(!kernel.poll_ready(0));
-    // setpci COMMAND=0x0402: bus mastering off.
+    // setpci COMMAND=0x0402: bus mastering disabled.
     assert_eq!(kernel.write_at(config, 4, &[0x02, 0x04]), Ok(2));
     assert_eq!(get(&mut kernel, "dsa0/state").as_deref(), Ok("halted"));
     assert_eq!(get(&mut kernel, "wq0.0/state").as_deref(), Ok("disabled"));
@@ -391,7 +391,7 @@ fn a_change_of_the_function_while_enabled_halts_the_device() {
     assert!(kernel.queues().iter().all(|(.., enabled)| !enabled));
     kernel.write_at(config, 4, &[0x06, 0x04]).unwrap();
 
-    // Without a reset of the function the device stays dead; with it, it comes up again.
+    // The device stays halted until the function is reset; then it can be enabled again.
     for name in ["wq0.0", "wq0.1"] {
         assert_eq!(unbind(&mut kernel, "user", name), Ok(()));
     }
@@ -404,7 +404,7 @@ fn a_change_of_the_function_while_enabled_halts_the_device() {
 }
 
 #[test]
-fn a_reset_of_the_function_stops_its_queues_behind_the_drivers_back() {
+fn a_reset_of_the_function_stops_its_queues_without_the_driver() {
     let mut kernel = brought(SPR, LATEST, Enabled);
     assert_eq!(write(&mut kernel, "/sys/bus/pci/devices/0000:6a:01.0/reset", "1"), Ok(()));
     assert_eq!(get(&mut kernel, "wq0.0/state").as_deref(), Ok("enabled"));
@@ -416,7 +416,7 @@ fn a_reset_of_the_function_stops_its_queues_behind_the_drivers_back() {
 }
 
 #[test]
-fn every_uevent_tells_what_the_device_is() {
+fn every_uevent_names_the_device_type() {
     let mut kernel = brought(SPR, LATEST, Enabled);
     for (path, text) in [
         ("dsa0/uevent", "DEVTYPE=dsa\nDRIVER=idxd\nMODALIAS=dsa:t0\n"),

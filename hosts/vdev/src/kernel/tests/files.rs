@@ -27,11 +27,11 @@ fn a_dedicated_queue_opens_once_and_again_after_release() {
     assert_eq!(get(&mut kernel, "wq0.1/clients").as_deref(), Ok("0"));
     assert!(kernel.open(OWN, caller(11, 2)).is_ok());
     kernel.release(first.open);
-    assert_eq!(get(&mut kernel, "wq0.1/clients").as_deref(), Ok("1"), "a second release is none");
+    assert_eq!(get(&mut kernel, "wq0.1/clients").as_deref(), Ok("1"), "a second release is ignored");
 }
 
 #[test]
-fn a_shared_queue_opens_for_all_and_each_address_space_has_its_pasid() {
+fn a_shared_queue_opens_for_all_and_each_address_space_has_its_own_pasid() {
     let mut kernel = enabled();
     let one = kernel.open(SHARED, caller(10, 1)).unwrap();
     let again = kernel.open("/dev/char/511:0", caller(10, 1)).unwrap();
@@ -46,7 +46,7 @@ fn a_shared_queue_opens_for_all_and_each_address_space_has_its_pasid() {
         kernel.release(open);
     }
     assert_eq!(get(&mut kernel, "dsa0/clients").as_deref(), Ok("0"));
-    assert_eq!(kernel.open(SHARED, caller(12, 1)).unwrap().pasid, one.pasid, "until the address space goes");
+    assert_eq!(kernel.open(SHARED, caller(12, 1)).unwrap().pasid, one.pasid, "as long as the address space exists");
 }
 
 #[test]
@@ -62,18 +62,18 @@ fn only_nodes_open() {
 }
 
 #[test]
-fn a_child_and_a_new_program_are_not_the_opener() {
+fn a_child_and_an_executed_program_are_not_the_opener() {
     let mut kernel = enabled();
     let opened = kernel.open(SHARED, caller(10, 1)).unwrap();
     assert_eq!(kernel.attach(opened.open, caller(10, 1)), Ok(opened));
-    for stranger in [caller(11, 2), caller(10, 3), caller(10, 0)] {
-        assert_eq!(kernel.attach(opened.open, stranger), Err(Errno::PERM), "{stranger:?}");
-        assert_eq!(kernel.may_write(opened.open, stranger, false), Err(Errno::PERM), "{stranger:?}");
+    for other in [caller(11, 2), caller(10, 3), caller(10, 0)] {
+        assert_eq!(kernel.attach(opened.open, other), Err(Errno::PERM), "{other:?}");
+        assert_eq!(kernel.may_write(opened.open, other, false), Err(Errno::PERM), "{other:?}");
     }
 }
 
 #[test]
-fn a_file_opened_without_a_guest_belongs_to_the_first_of_its_process_to_join() {
+fn a_file_opened_without_a_guest_belongs_to_the_first_guest_of_its_process_that_attaches() {
     let mut kernel = enabled();
     for node in [SHARED, OWN] {
         let opened = kernel.open(node, caller(10, 0)).unwrap();
@@ -84,17 +84,17 @@ fn a_file_opened_without_a_guest_belongs_to_the_first_of_its_process_to_join() {
         assert!(kernel.may_write(opened.open, caller(10, 7), false).is_ok());
         kernel.release(opened.open);
     }
-    // A number that already has a PASID brings it along.
+    // An address space number that already has a PASID keeps it.
     let known = kernel.open(SHARED, caller(20, 9)).unwrap();
     let bare = kernel.open(OWN, caller(21, 0)).unwrap();
     assert_ne!(bare.pasid, known.pasid);
     let joined = kernel.attach(bare.open, caller(21, 9)).unwrap();
     assert_eq!(joined.pasid, known.pasid);
-    assert_eq!(WqCfg(joined.wq_cfg).pasid(), known.pasid, "the queue is given it");
+    assert_eq!(WqCfg(joined.wq_cfg).pasid(), known.pasid, "the queue gets it");
 }
 
 #[test]
-fn open_files_stand_in_sysfs_from_6_4_on() {
+fn open_files_are_in_sysfs_from_6_4_on() {
     for abi in Abi::ALL {
         let mut kernel = fresh(Preset::Spr, abi);
         script(&mut kernel, SETTINGS_DEDICATED);
@@ -118,7 +118,7 @@ fn open_files_stand_in_sysfs_from_6_4_on() {
     }
 }
 
-/// A dedicated queue alone, which every flavour has.
+/// A single dedicated queue, which every kernel version has.
 const SETTINGS_DEDICATED: &[(&str, &str)] = &[
     ("engine0.0/group_id", "0"),
     ("wq0.1/group_id", "0"),
@@ -142,7 +142,7 @@ fn file_numbers_are_the_lowest_free() {
 }
 
 #[test]
-fn what_user_submission_may_do_depends_on_flavour_and_privilege() {
+fn user_submission_depends_on_kernel_version_and_privilege() {
     let (refused, eperm, einval) = (Errno::INVAL, Errno::PERM.raw_os_error(), Errno::INVAL.raw_os_error());
     for (abi, rawio, mmap, write, batch) in [
         (Abi::V5_15, false, 0, einval, 0),
@@ -160,14 +160,14 @@ fn what_user_submission_may_do_depends_on_flavour_and_privilege() {
         let may = |batch| kernel.may_write(opened.open, caller(1, 1), batch);
         assert_eq!(may(false), if write == 0 { Ok(()) } else { Err(refused) }, "{abi:?}");
         assert_eq!(may(true), Err(refused), "{abi:?}");
-        // rawio opens the portal, but the operation stays hidden.
+        // With rawio the portal can be mapped, but the operation stays hidden.
         let operations = get(&mut kernel, "dsa0/op_cap").unwrap();
         let hidden = if abi == Abi::V5_15 { "0x1003f03ff 0 0 0" } else { "00000001,003f03fd" };
         assert!(operations.ends_with(hidden), "{abi:?}: {operations}");
     }
 }
 
-/// A device programmed as the guest does it: this queue, its group, its engines.
+/// A device set up as the guest does it: this queue, its group, its engines.
 fn replica(opened: &Opened) -> Box<telpher_model::Device> {
     use telpher_abi::registers::{Command, CommandCode, EngCap, GenCap, GrpCap, OpCap, WqCap, offset};
     let capabilities = Capabilities {
@@ -186,7 +186,7 @@ fn replica(opened: &Opened) -> Box<telpher_model::Device> {
     };
     let pci = telpher_model::PciControl::SHARED_VIRTUAL_MEMORY;
     let device = telpher_model::Device::new(capabilities, pci).unwrap();
-    // No memory for an event log here.
+    // This test has no memory for an event log.
     device.write_register(offset::GENCFG, 4, opened.gen_cfg & !(1 << 13));
     let table = |base: u64, stride: u64, index: u32, words: &[u64]| {
         for (word, at) in words.iter().zip((base + stride * u64::from(index)..).step_by(8)) {
@@ -204,10 +204,10 @@ fn replica(opened: &Opened) -> Box<telpher_model::Device> {
 }
 
 #[test]
-fn what_an_opener_gets_is_a_device_that_works_alone() {
+fn an_opener_gets_a_device_that_works_without_other_queues() {
     for preset in Preset::ALL {
         let mut kernel = brought(preset, LATEST, Configured);
-        // Other queues of the group, read buffers, and limits must not be in the way.
+        // Other queues of the group, read buffers and limits must not prevent that.
         script(
             &mut kernel,
             &[
@@ -255,10 +255,10 @@ fn what_an_opener_gets_is_a_device_that_works_alone() {
 }
 
 #[test]
-fn a_file_of_a_queue_that_was_reset_leaves_the_new_one_alone() {
+fn a_file_of_a_reset_queue_does_not_affect_the_new_queue() {
     let mut kernel = enabled();
     let old = kernel.open(OWN, caller(1, 1)).unwrap();
-    assert_eq!(unbind(&mut kernel, "user", "wq0.1"), Ok(()), "clients do not hold it");
+    assert_eq!(unbind(&mut kernel, "user", "wq0.1"), Ok(()), "clients do not prevent it");
     assert_eq!(kernel.entry("/dev/dsa/wq0.1"), Err(Errno::NOENT));
     assert_eq!(get(&mut kernel, "wq0.1/clients").as_deref(), Ok("0"));
     assert_eq!(kernel.attach(old.open, caller(1, 1)), Ok(old));

@@ -1,4 +1,4 @@
-//! Anything at all, in any order: nothing panics, and what is shown stays consistent.
+//! Random operations in random order: nothing panics, and the attributes stay consistent.
 
 use super::*;
 use crate::tree::Entry;
@@ -57,10 +57,10 @@ const VALUES: &[&str] = &[
 const NAMES: &[&str] =
     &["dsa0", "dsa1", "wq0.0", "wq0.1", "wq0.2", "wq1.0", "group0.0", "", ".", "wq0.", "wq.0", "dsa"];
 const DRIVERS: &[&str] = &["idxd", "user", "dmaengine", "dsa"];
-/// Config space where a write does something.
+/// Offsets in configuration space at which a write has an effect.
 const OFFSETS: &[u64] = &[4, 0x48, 0x49, 0x226, 0x236, 0x244, 0x24c, 0x168, 4095, 4096];
 
-/// Every file that is there, links aside.
+/// Every existing file, without links.
 fn files(kernel: &Kernel) -> Vec<String> {
     let (mut waiting, mut found) = (vec![String::from("/sys")], Vec::new());
     while let Some(directory) = waiting.pop() {
@@ -92,9 +92,9 @@ fn check(kernel: &mut Kernel, what: &str) {
             Err(_) => assert_eq!(node, Err(Errno::NOENT), "{what}"),
         }
         let enabled = get(kernel, &format!("{name}/state")).unwrap() == "enabled";
-        assert!(!enabled || driver.is_ok(), "{what}: enabled by a driver alone");
+        assert!(!enabled || driver.is_ok(), "{what}: only a driver enables a queue");
         let takes = kernel.queues()[queue].2;
-        assert!(!takes || enabled, "{what}: {name} works behind the driver's back");
+        assert!(!takes || enabled, "{what}: {name} works without the driver");
         clients += get(kernel, &format!("{name}/clients")).unwrap().parse::<u32>().unwrap();
     }
     assert_eq!(get(kernel, "dsa0/clients"), Ok(clients.to_string()), "{what}");
@@ -134,7 +134,7 @@ fn no_order_of_writes_breaks_the_driver() {
                     format!("unbind {driver} {name}: {:?}", unbind(&mut kernel, driver, name))
                 }
                 7 => {
-                    // Brings it up again, as far as it goes; now and then from the function up.
+                    // Enables as much as possible again, sometimes after a reset of the function.
                     if chance.below(4) == 0 {
                         let _ = unbind(&mut kernel, "idxd", "dsa0");
                         let function = "/sys/bus/pci/devices/0000:6a:01.0";
@@ -170,15 +170,18 @@ fn no_order_of_writes_breaks_the_driver() {
                 }
                 9 if !opens.is_empty() => {
                     let open = opens[chance.below(opens.len())];
-                    let who = caller(u32::try_from(chance.below(3)).unwrap(), chance.below(3) as u64);
+                    let caller = caller(u32::try_from(chance.below(3)).unwrap(), chance.below(3) as u64);
                     let report = Report {
                         kind: u32::try_from(chance.below(6)).unwrap(),
                         reserved: 0,
                         words: [chance.next(); 8],
                     };
                     let halts = report.kind == 4 && chance.below(8) > 0;
-                    let told = if halts { Ok(()) } else { kernel.report(open, &report) };
-                    format!("attach {open}: {:?}, report {told:?}", kernel.attach(open, who).map(|opened| opened.pasid))
+                    let reported = if halts { Ok(()) } else { kernel.report(open, &report) };
+                    format!(
+                        "attach {open}: {:?}, report {reported:?}",
+                        kernel.attach(open, caller).map(|opened| opened.pasid)
+                    )
                 }
                 10 if !opens.is_empty() => {
                     let open = opens.swap_remove(chance.below(opens.len()));
@@ -206,5 +209,8 @@ fn no_order_of_writes_breaks_the_driver() {
         assert_eq!(get(&mut kernel, "dsa0/clients").as_deref(), Ok("0"), "seed {seed}");
         assert_eq!(kernel.show("/sys/module/idxd/refcnt"), Ok(b"0\n".to_vec()), "seed {seed}");
     }
-    assert!((500..7500).contains(&up), "queues come and go: they took descriptors after {up} of 8000 steps");
+    assert!(
+        (500..7500).contains(&up),
+        "queues are enabled and disabled: they accepted descriptors after {up} of 8000 steps"
+    );
 }

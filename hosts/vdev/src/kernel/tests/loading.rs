@@ -1,4 +1,5 @@
-//! Hardware from presets and files: what comes up, and what is said when something does not. Source: ACCFG `accfg/config.c`.
+//! Hardware from presets and files: the devices and queues that are enabled, and the errors. Source: ACCFG
+//! `accfg/config.c`.
 
 use super::*;
 use crate::hardware::HardwareError;
@@ -9,7 +10,7 @@ fn load(text: &str, abi: Abi) -> Result<Kernel, HardwareError> {
 }
 
 #[test]
-fn every_preset_comes_up_under_every_flavour() {
+fn every_preset_loads_on_every_kernel_version() {
     let counts = [("spr-1", 1), ("spr-2", 2), ("spr-4", 4), ("spr-8", 8), ("xeon-max-8", 8), ("full-1", 1)];
     assert_eq!(Hardware::presets(), counts.map(|(name, _)| name));
     for (name, devices) in counts {
@@ -41,7 +42,7 @@ fn every_preset_comes_up_under_every_flavour() {
 }
 
 #[test]
-fn without_a_name_one_device_waits_to_be_configured() {
+fn the_default_is_one_unconfigured_device() {
     let mut kernel = Kernel::new(&Hardware::default(), Abi::default(), false).unwrap();
     assert_eq!(get(&mut kernel, "dsa0/state").as_deref(), Ok("disabled"));
     assert_eq!(kernel.entry("/dev/dsa"), Err(Errno::NOENT));
@@ -62,7 +63,7 @@ const RUNNER: &str = r#"[{"dev":"dsa0","read_buffer_limit":0,"groups":[
   "ungrouped_workqueues":[],"ungrouped_engines":[]}]"#;
 
 #[test]
-fn the_runners_file_loads_under_every_flavour_with_shared_queues() {
+fn the_runners_file_loads_on_every_kernel_version_with_shared_queues() {
     for abi in [Abi::V6_1, Abi::V6_6, Abi::V6_12] {
         let mut kernel = load(RUNNER, abi).unwrap();
         for (attribute, value) in [
@@ -97,12 +98,12 @@ fn a_saved_file_with_read_only_keys_and_unused_queues_loads() {
     assert_eq!(kernel.queues()[3], (2, 3, true));
     assert_eq!(kernel.queues().iter().filter(|(.., enabled)| *enabled).count(), 1);
     assert_eq!(get(&mut kernel, "wq2.3/max_transfer_size").as_deref(), Ok("4096"));
-    assert_eq!(get(&mut kernel, "engine2.1/group_id").as_deref(), Ok("0"), "membership says so");
+    assert_eq!(get(&mut kernel, "engine2.1/group_id").as_deref(), Ok("0"), "from its membership in the group");
     assert!(kernel.entry("/sys/devices/pci0000:6a/0000:6a:01.0/dsa2").is_ok());
 }
 
 #[test]
-fn keys_count_in_file_order() {
+fn keys_are_applied_in_file_order() {
     let queue = |keys: &str| {
         format!(
             r#"[{{"dev":"dsa0","groups":[{{"dev":"group0.0","grouped_workqueues":[{{"dev":"wq0.0",{keys}}}],
@@ -111,11 +112,11 @@ fn keys_count_in_file_order() {
     };
     let good = r#""mode":"shared","size":16,"threshold":8,"priority":10,"type":"user","name":"a""#;
     load(&queue(good), Abi::V6_6).unwrap();
-    // Each line: what is wrong, and what the message must say.
+    // Each line: the wrong key, and the parts of the message.
     for (keys, parts) in [
         (
             r#""threshold":8,"mode":"shared","size":16"#,
-            ["wq0.0: threshold 8:", "Invalid argument", "mode and size must stand before"],
+            ["wq0.0: threshold 8:", "Invalid argument", "mode and size must come before"],
         ),
         (r#""size":129"#, ["wq0.0: size 129:", "Invalid argument", "max_work_queues_size"]),
         (r#""group_id":4"#, ["wq0.0: group_id 4:", "Invalid argument", "number of a group"]),
@@ -148,19 +149,19 @@ fn keys_count_in_file_order() {
 }
 
 #[test]
-fn a_file_that_is_no_configuration_is_told_why() {
+fn the_error_of_an_invalid_file_names_the_reason() {
     for (text, part) in [
         ("", "my.json is not JSON"),
-        ("{}", "no array of devices"),
+        ("{}", "not an array of devices"),
         ("[]", "it has 0 DSA devices"),
-        ("[1]", "a device is no object"),
+        ("[1]", "a device is not an object"),
         ("[{}]", "no \"dev\""),
-        (r#"[{"dev":"gpu0"}]"#, "\"gpu0\" is no device"),
-        (r#"[{"dev":"dsa0"},{"dev":"dsa0"}]"#, "dsa0 is there twice"),
-        (r#"[{"dev":"dsa0","capabilities":"all"}]"#, "spr, spr-fw2 and full are"),
-        (r#"[{"dev":"dsa0","capabilities":1}]"#, "is no text"),
-        (r#"[{"dev":"dsa0","groups":{}}]"#, "\"groups\" is no list"),
-        (r#"[{"dev":"dsa0","groups":[1]}]"#, "no object"),
+        (r#"[{"dev":"gpu0"}]"#, "\"gpu0\" is not a device"),
+        (r#"[{"dev":"dsa0"},{"dev":"dsa0"}]"#, "dsa0 is listed twice"),
+        (r#"[{"dev":"dsa0","capabilities":"all"}]"#, "use spr, spr-fw2 or full"),
+        (r#"[{"dev":"dsa0","capabilities":1}]"#, "is not a text"),
+        (r#"[{"dev":"dsa0","groups":{}}]"#, "\"groups\" is not a list"),
+        (r#"[{"dev":"dsa0","groups":[1]}]"#, "entry that is not an object"),
         (r#"[{"dev":"dsa0","groups":[{}]}]"#, "has no \"dev\""),
         (r#"[{"dev":"dsa0","groups":[{"dev":"group1.0"}]}]"#, "\"group1.0\" is no group of dsa0"),
         (r#"[{"dev":"dsa0","groups":[{"dev":"group0.4"}]}]"#, "\"group0.4\" is no group of dsa0"),
@@ -187,7 +188,7 @@ fn capabilities_can_be_named_in_a_file() {
 }
 
 #[test]
-fn a_name_that_is_none_lists_the_presets() {
+fn an_unknown_name_lists_the_presets() {
     let error = Hardware::from_name("spr-3").unwrap_err().to_string();
     assert!(error.contains("spr-1, spr-2, spr-4, spr-8, xeon-max-8"), "{error}");
     let error = Hardware::from_name("/nowhere/x.json").unwrap_err();
@@ -196,7 +197,7 @@ fn a_name_that_is_none_lists_the_presets() {
 }
 
 #[test]
-fn devices_leave_the_buses_of_the_machine_alone() {
+fn devices_avoid_the_buses_of_the_machine() {
     let mut hardware = Hardware::from_name("spr-2").unwrap();
     hardware.avoid(|_| false);
     assert_eq!(hardware.devices[1].address, "0000:6f:01.0");

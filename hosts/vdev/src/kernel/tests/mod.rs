@@ -1,12 +1,12 @@
-//! The driver as programs meet it: through paths, texts and errnos alone.
+//! The driver as programs see it: only through paths, texts and errnos.
 
 mod attributes;
 mod binding;
 mod files;
-mod flavours;
 mod hostile;
 mod loading;
 mod readers;
+mod versions;
 
 use super::{Abi, Kernel};
 use crate::hardware::Hardware;
@@ -22,18 +22,18 @@ fn with(capabilities: Capabilities, abi: Abi) -> Kernel {
     Kernel::new(&Hardware::unconfigured(1, capabilities), abi, false).unwrap()
 }
 
-/// An attribute below /sys/bus/dsa/devices.
+/// The path of an attribute in /sys/bus/dsa/devices.
 fn path(attribute: &str) -> String {
     format!("/sys/bus/dsa/devices/{attribute}")
 }
 
-/// Writes as `echo` does.
+/// Writes an attribute as `echo` does.
 fn set(kernel: &mut Kernel, attribute: &str, value: &str) -> Result<(), Errno> {
     let text = format!("{value}\n");
     kernel.store(&path(attribute), text.as_bytes()).map(|taken| assert_eq!(taken, text.len()))
 }
 
-/// Reads, without the newline that must be there.
+/// Reads an attribute; checks and removes the final newline.
 fn get(kernel: &mut Kernel, attribute: &str) -> Result<String, Errno> {
     let text = String::from_utf8(kernel.show(&path(attribute))?).unwrap();
     Ok(text.strip_suffix('\n').unwrap_or_else(|| panic!("{attribute} ends its line: {text:?}")).to_owned())
@@ -51,7 +51,7 @@ fn unbind(kernel: &mut Kernel, driver: &str, name: &str) -> Result<(), Errno> {
     write(kernel, &format!("/sys/bus/dsa/drivers/{driver}/unbind"), name)
 }
 
-/// Writes that must all succeed; an attribute the flavour has not is passed over.
+/// Makes writes that must all succeed; skips attributes that the kernel version does not have.
 fn script(kernel: &mut Kernel, lines: &[(&str, &str)]) {
     for (attribute, value) in lines {
         if kernel.entry(&format!("{}/.", path(attribute))) == Err(Errno::NOENT) {
@@ -84,16 +84,16 @@ const SETTINGS: &[(&str, &str)] = &[
     ("wq0.1/driver_name", "user"),
 ];
 
-/// How far a device has been brought up.
+/// The state to which a test brings a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// As found.
+    /// As found by the driver.
     Found,
-    /// Settings made.
+    /// The settings are made.
     Configured,
     /// The device is enabled, its queues are not.
     DeviceEnabled,
-    /// wq0.0 and wq0.1 too.
+    /// The device, wq0.0 and wq0.1 are enabled.
     Enabled,
 }
 

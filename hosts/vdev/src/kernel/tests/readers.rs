@@ -1,4 +1,4 @@
-//! What clients read, in the way they read it. Source: observed clients.
+//! Reads files as clients do. Source: observed clients.
 
 use super::*;
 use crate::tree::Entry;
@@ -9,7 +9,7 @@ fn names(kernel: &Kernel, directory: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_paths_every_client_looks_for_are_there() {
+fn the_paths_that_every_client_uses_exist() {
     let kernel = brought(Preset::Spr, Abi::V6_6, Enabled);
     let directories = [
         "/sys/module/idxd",
@@ -39,7 +39,7 @@ fn the_paths_every_client_looks_for_are_there() {
 }
 
 #[test]
-fn the_bus_lists_links_that_tell_the_pci_address() {
+fn the_bus_lists_links_that_contain_the_pci_address() {
     let kernel = fresh(Preset::Spr, Abi::V6_6);
     let entries = kernel.list("/sys/bus/dsa/devices").unwrap();
     assert!(entries.iter().all(|(_, entry)| matches!(entry, Entry::Link(_))));
@@ -52,7 +52,7 @@ fn the_bus_lists_links_that_tell_the_pci_address() {
 }
 
 #[test]
-fn a_queue_is_reached_by_all_three_ways() {
+fn a_queue_is_reachable_by_all_three_paths() {
     let mut kernel = brought(Preset::Spr, Abi::V6_6, Enabled);
     for way in [
         "/sys/bus/dsa/devices/wq0.0",
@@ -67,7 +67,7 @@ fn a_queue_is_reached_by_all_three_ways() {
 
 #[test]
 fn no_attribute_reads_empty_and_each_fits_one_read() {
-    // A read of nothing is an error to libaccel-config; it reads into 1024 bytes.
+    // An empty read is an error for libaccel-config; it reads into 1024 bytes.
     for stage in [Stage::Found, Enabled] {
         let mut kernel = brought(Preset::Full, Abi::V6_12, stage);
         for object in ["dsa0", "group0.0", "group0.1", "engine0.0", "wq0.0", "wq0.1", "wq0.7"] {
@@ -96,9 +96,9 @@ fn no_attribute_reads_empty_and_each_fits_one_read() {
 }
 
 #[test]
-fn what_the_library_reads_parses_as_it_parses() {
+fn the_values_parse_with_the_librarys_rules() {
     let mut kernel = brought(Preset::Spr, Abi::V6_12, Enabled);
-    // One byte, before anything else; a failure would drop the device from the list.
+    // The library reads one byte first; a failure would drop the device from the list.
     assert_eq!(kernel.store(&path("dsa0/cmd_status"), b"1"), Ok(1));
     let numbers = [
         "dsa0/max_groups",
@@ -143,7 +143,7 @@ fn what_the_library_reads_parses_as_it_parses() {
         // DTO reads 15 bytes, newline included.
         assert!(text.len() < 15, "{attribute}: {text}");
     }
-    // NULL from type or mode crashes the library.
+    // A NULL type or mode crashes the library.
     for (attribute, value) in [("wq0.7/type", "none"), ("wq0.7/mode", "shared"), ("wq0.0/type", "user")] {
         assert_eq!(get(&mut kernel, attribute).as_deref(), Ok(value));
     }
@@ -166,7 +166,7 @@ fn gen_cap_and_the_attributes_agree() {
 }
 
 #[test]
-fn writers_end_their_lines_or_not_and_leave_blanks_around() {
+fn newlines_and_blanks_around_a_value_are_accepted() {
     let mut kernel = fresh(Preset::Spr, Abi::V6_12);
     for text in ["16", "16\n", " 16 ", "16 \n"] {
         assert_eq!(kernel.store(&path("wq0.0/size"), text.as_bytes()), Ok(text.len()), "{text:?}");
@@ -204,7 +204,7 @@ fn the_scripts_of_dpdk_and_of_the_kernels_documents_work() {
 }
 
 #[test]
-fn the_librarys_self_test_finds_its_refusals() {
+fn the_librarys_self_test_gets_its_refusals() {
     // observed clients: sizes over the total, batch and transfer size 0 or too large; 16 and 2^31 accepted.
     let mut kernel = fresh(Preset::Spr, Abi::V6_6);
     script(&mut kernel, &[("wq0.0/size", "64"), ("wq0.1/size", "64")]);
@@ -265,7 +265,7 @@ fn the_pci_function_is_complete() {
     assert_eq!(kernel.write_at(&config, 4095, &[1, 2, 3]), Ok(1));
     assert_eq!(kernel.write_at(&config, 5000, &[1]), Ok(0));
 
-    // The function stays with its driver.
+    // The driver does not give up the function.
     let driver = "/sys/bus/pci/drivers/idxd";
     assert_eq!(write(&mut kernel, &format!("{driver}/unbind"), "0000:6a:01.0"), Err(Errno::BUSY));
     assert_eq!(write(&mut kernel, &format!("{driver}/bind"), "0000:00:00.0"), Err(Errno::NODEV));
@@ -274,7 +274,7 @@ fn the_pci_function_is_complete() {
 }
 
 #[test]
-fn modules_counters_and_processors_are_presented() {
+fn modules_counters_and_processors_are_shown() {
     let mut kernel = fresh(Preset::Spr, Abi::V6_6);
     kernel.set_cpuinfo("processor\t: 0\nflags\t\t: fpu sse\n");
     for (path, text) in [
@@ -299,7 +299,7 @@ fn modules_counters_and_processors_are_presented() {
 }
 
 #[test]
-fn every_link_of_ours_leads_to_something_of_ours() {
+fn every_link_of_the_driver_leads_to_an_entry_of_the_driver() {
     let kernel = brought(Preset::Full, Abi::V6_12, Enabled);
     let outside = ["/sys/bus/pci", "/sys/bus/event_source"];
     let mut waiting = vec![String::from("/")];
@@ -327,7 +327,7 @@ fn every_link_of_ours_leads_to_something_of_ours() {
 }
 
 #[test]
-fn what_is_ours_and_where_it_joins_the_machines_own() {
+fn the_roots_and_the_merged_directories() {
     let kernel = brought(Preset::Spr, Abi::V6_6, Enabled);
     let (roots, merged) = (kernel.roots(), kernel.merged());
     for root in
@@ -346,12 +346,12 @@ fn what_is_ours_and_where_it_joins_the_machines_own() {
 }
 
 #[test]
-fn a_change_is_told_by_the_directories_it_touches() {
+fn a_change_is_reported_by_its_directories() {
     let mut kernel = brought(Preset::Spr, Abi::V6_6, Stage::DeviceEnabled);
     kernel.changed();
     let before = kernel.structure();
     script(&mut kernel, &[("wq0.0/priority", "3")]);
-    assert_eq!((kernel.structure(), kernel.changed()), (before, vec![]), "a value is no structure");
+    assert_eq!((kernel.structure(), kernel.changed()), (before, vec![]), "a new value does not change the structure");
     bind(&mut kernel, "user", "wq0.0").unwrap();
     assert_ne!(kernel.structure(), before);
     let queue = "/sys/devices/pci0000:6a/0000:6a:01.0/dsa0/wq0.0";

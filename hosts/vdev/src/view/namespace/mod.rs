@@ -1,21 +1,22 @@
-//! The tree in a private mount namespace, as a file system: for shell scripts, static programs and programs of any language.
+//! The tree as a file system in a private mount namespace: for shell scripts, static programs and programs in any
+//! language.
 //!
 //! ```text
 //! host                                        the program's process, between fork and exec
-//! prepare ─► plan: what goes where      ─►    own mount namespace (and user namespace, if not root), nothing spreads
+//! prepare ─► plan: what is mounted where ─►    own mount namespace (and user namespace, if not root), private mounts
 //!         ─► a thread waits             ◄─    file system mounted, its descriptor sent
-//!            serves /dev/fuse           ◄─►   directories replaced, ours mounted among the machine's entries
+//!            serves /dev/fuse           ◄─►   directories replaced, the driver's mounted among the machine's entries
 //!            Running::outcome           ◄─    ready ─► exec
 //! ```
 //!
-//! The mounts are the namespace's, and the namespace is its processes': when the last one has gone, nothing is left; when the
-//! host has gone, the tree answers ENOTCONN. Nobody else sees anything of it.
+//! The namespace owns the mounts, and its processes keep it alive: when the last one has ended, nothing is left. When
+//! the host has ended, accesses to the tree return ENOTCONN. Processes outside the namespace see none of this.
 //!
-//! `plan` decides, `scaffold` does it in the child, `fuse` serves, `child` makes the two calls that concern the process as a
-//! whole.
+//! `plan` decides, `scaffold` mounts in the child, `fuse` serves the file system, `child` contains the two calls that
+//! concern the whole process.
 //!
-//! What is the machine's stays the machine's: /dev/shm, /dev/pts, /dev/mqueue, /sys/fs/cgroup are mounts of the real ones. In a
-//! user namespace setuid programs do not gain their owner's rights, and `sudo` says so.
+//! The rest of the machine's tree stays real: /dev/shm, /dev/pts, /dev/mqueue and /sys/fs/cgroup are mounts of the real
+//! directories. In a user namespace setuid programs do not gain their owner's rights; `sudo` reports this.
 
 mod child;
 mod fuse;
@@ -37,7 +38,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
 };
 use rustix::process::{Pid, getpid};
-use scaffold::{Failure, Word};
+use scaffold::{Failure, Message};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -49,32 +50,32 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Why there can be no view of this kind, or why one was not made.
+/// Why a namespace view is impossible, or why creating one failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The kernel has no FUSE, or the system hides it.
-    #[error("no namespace view (the preloaded one may do): there is no usable /dev/fuse; load the module `fuse`")]
+    /// The kernel has no FUSE, or the system hides /dev/fuse.
+    #[error("no namespace view: there is no usable /dev/fuse; load the module `fuse`, or use --view preload")]
     NoFuse(#[source] Errno),
-    /// The user may not open it.
-    #[error("no namespace view (the preloaded one may do): this user may not open /dev/fuse")]
+    /// The user may not open /dev/fuse.
+    #[error("no namespace view: this user may not open /dev/fuse; --view preload may work")]
     FuseForbidden(#[source] Errno),
-    /// The system refused something on the way.
-    #[error("no namespace view (the preloaded one may do): cannot {step}{}", to(at.as_ref()))]
+    /// The system refused one of the steps.
+    #[error("no namespace view: cannot {step}{}; --view preload may work", to(at.as_ref()))]
     Refused {
-        /// What was being done.
+        /// The step that failed.
         step: Step,
-        /// To which path.
+        /// The path it was for.
         at: Option<PathBuf>,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         errno: Errno,
     },
-    /// The host cannot do its part.
+    /// The host cannot serve the view.
     #[error("cannot serve the namespace view")]
     Serve(#[source] std::io::Error),
-    /// The child ended without a word.
-    #[error("the process that was to enter the namespace view ended before it was made")]
+    /// The child ended without a message.
+    #[error("the process ended before it entered the namespace view")]
     Vanished,
 }
 
@@ -82,26 +83,27 @@ fn to(at: Option<&PathBuf>) -> String {
     at.map(|at| format!(" {}", at.display())).unwrap_or_default()
 }
 
-/// Says whether this user can have such a view on this machine, by trying in a process that ends at once: whether namespaces and
-/// mounts are allowed depends on more settings than could be asked for. Takes about as long as starting a program.
+/// Checks whether this user can have a namespace view on this machine. It tries in a short-lived process, because the
+/// permission for namespaces and mounts depends on more settings than could be queried. Takes about as long as starting
+/// a program.
 ///
 /// # Errors
-/// Why not, in one sentence.
+/// The reason, as one sentence.
 pub fn available() -> Result<(), Reason> {
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open("/dev/fuse", flags, rustix::fs::Mode::empty()).map_err(|errno| match errno {
         Errno::ACCESS | Errno::PERM => Reason::FuseForbidden(errno),
         _ => Reason::NoFuse(errno),
     })?;
-    let (entrance, socket) = pair(Plan::of_nothing(), true)?;
-    // Nothing is executed: the trial ends with an error between fork and exec, whatever it found.
+    let (entrance, socket) = pair(Plan::empty(), true)?;
+    // Nothing is executed: the trial always ends with an error between fork and exec.
     let mut command = Command::new("/");
     entrance.install(&mut command);
     let _ = command.spawn();
     drop(command);
-    let plan = Plan::of_nothing();
+    let plan = Plan::empty();
     match receive(&socket).map_err(Reason::Serve)? {
-        Some((word, _)) => match word.meaning() {
+        Some((message, _)) => match message.meaning() {
             Some(Err(failure)) => Err(reason(&plan, failure)),
             _ => Ok(()),
         },
@@ -109,19 +111,19 @@ pub fn available() -> Result<(), Reason> {
     }
 }
 
-/// Makes ready to show the tree to a program: decides what goes where, and starts a thread that will serve.
+/// Prepares a namespace view for a program: decides what is mounted where, and starts a thread that will serve it.
 ///
-/// [`Entrance::install`] it in the program's command, spawn, drop the command, and ask [`Running::outcome`].
+/// Call [`Entrance::install`] on the program's command, spawn it, drop the command, and call [`Running::outcome`].
 ///
 /// # Errors
-/// [`Reason::Serve`], for want of descriptors or threads.
+/// [`Reason::Serve`] if no descriptor or thread is available.
 pub fn prepare<T: Tree>(tree: Arc<T>) -> Result<(Entrance, Running), Reason> {
     let (plan, layout) = plan::plan(&*tree, Path::new("/"));
     let (entrance, socket) = pair(plan, false)?;
     let waiters = Arc::new(Waiters::default());
     let (report, outcome) = channel();
     let wake = {
-        // The tree may keep this in turn, to be told of its own changes.
+        // A weak reference, because the tree may hold this closure to report its own changes.
         let (tree, waiters) = (Arc::downgrade(&tree), Arc::clone(&waiters));
         Arc::new(move || {
             if let Some(tree) = tree.upgrade() {
@@ -141,29 +143,29 @@ pub fn prepare<T: Tree>(tree: Arc<T>) -> Result<(Entrance, Running), Reason> {
     Ok((entrance, Running { server, outcome, served, wake }))
 }
 
-/// What the program's process does between fork and exec.
+/// The steps of the program's process between fork and exec.
 #[derive(Debug)]
 pub struct Entrance {
     plan: Arc<Plan>,
     socket: OwnedFd,
-    /// Who made it, and will fork.
+    /// The process that created this value and will fork.
     host: Pid,
-    /// Only to see whether it can be done.
+    /// Only check whether the view is possible.
     trial: bool,
 }
 
 impl Entrance {
-    /// Has the command's process enter the view before it executes the program. The command must be dropped once it has been
-    /// spawned, or [`Running::outcome`] may wait for ever if it never ran.
+    /// Makes the command's process enter the view before it executes the program. Drop the command after spawning it;
+    /// otherwise [`Running::outcome`] may wait forever if the child never ran.
     pub fn install(self, command: &mut Command) {
         child::enter_before_exec(command, self);
     }
 
-    /// Enters the view: to be called in a child that has one thread, between fork and exec. Makes system calls only; allocates
+    /// Enters the view. Call it in a child with one thread, between fork and exec. Makes only system calls; allocates
     /// nothing.
     ///
     /// # Errors
-    /// The system's answer to the step that failed; [`Running::outcome`] says which.
+    /// The errno of the failed step; [`Running::outcome`] names the step.
     pub fn enter(&self) -> Result<(), Errno> {
         let result = if self.trial {
             scaffold::try_out(&self.plan)
@@ -171,17 +173,17 @@ impl Entrance {
             scaffold::enter(&self.plan, self.host, self.socket.as_fd())
         };
         match result {
-            Ok(()) if self.trial => scaffold::tell_success(self.socket.as_fd()).and(Err(Errno::CANCELED)),
+            Ok(()) if self.trial => scaffold::report_success(self.socket.as_fd()).and(Err(Errno::CANCELED)),
             Ok(()) => Ok(()),
             Err(failure) => {
-                scaffold::tell_failure(self.socket.as_fd(), &failure);
+                scaffold::report_failure(self.socket.as_fd(), &failure);
                 Err(failure.errno)
             }
         }
     }
 }
 
-/// A view that is being served until the last of its processes has gone.
+/// A namespace view that is served until the last of its processes has ended.
 pub struct Running {
     server: JoinHandle<()>,
     outcome: Receiver<Result<(), Reason>>,
@@ -200,28 +202,28 @@ impl Running {
     /// Waits until the program's process has entered the view, or failed to.
     ///
     /// # Errors
-    /// Why it failed.
+    /// The reason for the failure.
     pub fn outcome(&self) -> Result<(), Reason> {
-        // The thread has ended without a word only if it panicked.
+        // The thread ends without a message only if it panicked.
         self.outcome.recv().unwrap_or(Err(Reason::Vanished))
     }
 
-    /// Has those who wait in poll(2) look again: to be called when a device has latched an error that no write through the view
-    /// has caused.
+    /// Returns a callback that makes pollers check again. Call it when a device has latched an error that was not
+    /// caused by a write through the view.
     pub fn waker(&self) -> impl Fn() + Send + Sync + use<> {
         let wake = Arc::clone(&self.wake);
         move || wake()
     }
 
-    /// Waits until the last process in the namespace has gone and everything that it had open is released, but no longer than this.
+    /// Waits until the last process in the namespace has ended and all its files are released, but at most this long.
     pub fn wait(&self, at_most: Duration) {
-        // Nothing is sent: it ends with the server, or with the time.
+        // Nothing is ever sent: the wait ends when the server ends, or at the time limit.
         let _ = self.served.recv_timeout(at_most);
     }
 
     /// Waits until the last process in the namespace has gone.
     pub fn join(self) {
-        // A panic in it has been printed; the files answered ENOTCONN from then on.
+        // A panic of the thread has been printed; since then accesses have returned ENOTCONN.
         let _ = self.server.join();
     }
 }
@@ -232,7 +234,7 @@ fn pair(plan: Plan, trial: bool) -> Result<(Entrance, OwnedFd), Reason> {
     Ok((Entrance { plan: Arc::new(plan), socket, host: getpid(), trial }, host))
 }
 
-/// Takes the file system from the child, serves it, and says how the child fared.
+/// Receives the file system from the child, serves it, and reports the child's result.
 fn serve<T: Tree>(
     socket: &OwnedFd,
     plan: &Plan,
@@ -246,7 +248,7 @@ fn serve<T: Tree>(
         match receive(socket) {
             Err(error) => break Err(Reason::Serve(error)),
             Ok(None) => break Err(Reason::Vanished),
-            Ok(Some((word, descriptor))) => match (word.meaning(), descriptor, make.take()) {
+            Ok(Some((message, descriptor))) => match (message.meaning(), descriptor, make.take()) {
                 (Some(outcome), ..) => break outcome.map_err(|failure| reason(plan, failure)),
                 (None, Some(descriptor), Some((layout, files))) => match begin(files(layout), descriptor) {
                     Ok(begun) => session = Some(begun),
@@ -256,34 +258,34 @@ fn serve<T: Tree>(
             },
         }
     };
-    // Nobody listens if the view is not wanted any more.
+    // The receiver may be gone if the view is no longer wanted.
     let _ = report.send(outcome);
     if let Some(session) = session {
-        // Ends when the last mount has gone. What it says then is that there is nobody to serve.
+        // Ends when the last mount is gone; its result only says that.
         let _ = session.join();
     }
 }
 
 fn begin<T: Tree>(files: FileSystem<T>, descriptor: OwnedFd) -> std::io::Result<BackgroundSession> {
     let mut config = Config::default();
-    // A program may become another user; the kernel checks each against the files' modes.
+    // A program may change its user; the kernel checks each user against the files' modes.
     config.acl = SessionACL::All;
     Session::from_fd(files, descriptor, SessionACL::All, config)?.spawn()
 }
 
-/// The child's next word, and what came beside it; `None` if it will say no more.
-fn receive(socket: &OwnedFd) -> std::io::Result<Option<(Word, Option<OwnedFd>)>> {
-    let mut word = Word::new_zeroed();
+/// The child's next message and the descriptor sent with it; `None` at the end of the connection.
+fn receive(socket: &OwnedFd) -> std::io::Result<Option<(Message, Option<OwnedFd>)>> {
+    let mut message = Message::new_zeroed();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let received = rustix::io::retry_on_intr(|| {
-        recvmsg(socket, &mut [IoSliceMut::new(word.as_mut_bytes())], &mut beside, RecvFlags::CMSG_CLOEXEC)
+        recvmsg(socket, &mut [IoSliceMut::new(message.as_mut_bytes())], &mut beside, RecvFlags::CMSG_CLOEXEC)
     })?;
     let descriptor = beside.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    Ok((received.bytes == size_of::<Word>()).then_some((word, descriptor)))
+    Ok((received.bytes == size_of::<Message>()).then_some((message, descriptor)))
 }
 
 fn reason(plan: &Plan, failure: Failure) -> Reason {

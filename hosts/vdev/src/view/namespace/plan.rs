@@ -1,15 +1,15 @@
-//! What goes where, decided before the fork: so that the child only makes system calls.
+//! Decides before the fork what is mounted where, so that the child only makes system calls.
 //!
 //! ```text
-//! a path of ours               the machine has …            and so
-//! /proc/cpuinfo                the same kind of thing       ours is mounted over it
-//! /dev/dsa                     not; its directory does      the directory is replaced: a tmpfs with the machine's entries
-//!                                                           (mounts of the real ones, copies of links) and ours
-//! /sys/bus/pci/devices/0000:…  not; its directory has only  the directory is served wholly by our file system, which shows
-//! /dev/char/240:0              links, or is not there       the machine's links beside ours: entries may come and go
+//! a path of the driver         the machine has …            action
+//! /proc/cpuinfo                an entry of the same kind    the driver's entry is mounted over it
+//! /dev/dsa                     only its parent directory    the parent is replaced by a tmpfs with the driver's entries
+//!                                                           and the machine's (real ones mounted, links copied)
+//! /sys/bus/pci/devices/0000:…  a parent directory that has  our file system serves the parent directory and shows the
+//! /dev/char/240:0              only links, or none          machine's links beside the driver's: entries may come and go
 //! ```
 //!
-//! What was replaced is the machine's as it was at the start: a device plugged in later is not in it.
+//! A replaced directory has the machine's entries of the start of the run: a device plugged in later does not appear.
 
 use super::tree::Tree;
 use crate::tree::Entry;
@@ -19,47 +19,47 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Directories that the file system may stand on while the view is made; none is looked into meanwhile. The first is part of
-/// procfs, the others are there for systems that hide it.
-const PLACES: &[&str] = &["/proc/driver", "/mnt", "/tmp"];
+/// Directories on which the file system may be mounted while the view is set up; none is accessed meanwhile. The first
+/// is part of procfs; the others are for systems that hide it.
+const MOUNT_POINTS: &[&str] = &["/proc/driver", "/mnt", "/tmp"];
 
-/// What the child does.
+/// The steps of the child.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Where the file system stands meanwhile.
-    pub(super) place: CString,
-    /// mount(2)'s data, without the descriptor.
+    /// Where the file system is mounted during the set-up.
+    pub(super) mount_point: CString,
+    /// The data argument of mount(2), without the descriptor.
     pub(super) options: CString,
-    /// What makes a user namespace's ids the ones outside: uid_map and gid_map.
+    /// Contents of uid_map and gid_map that map the ids in a user namespace to the same ids outside.
     pub(super) maps: [String; 2],
-    /// In order: who is mounted upon comes before.
+    /// In order: an action's mount point is created by an earlier action.
     pub(super) actions: Vec<Action>,
-    /// Working directory, if it is to be entered again because what stands there is another.
+    /// The working directory, if it must be entered again because its path now leads to another directory.
     pub(super) working: Option<CString>,
 }
 
-/// One directory or file that is another inside.
+/// One directory or file that differs inside the namespace.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Action {
     /// The tree's `path` (relative to its root) is mounted over `at`.
     Show {
-        /// In the tree.
+        /// Path in the tree.
         path: CString,
-        /// Outside.
+        /// Path in the namespace.
         at: CString,
     },
     /// The directory is replaced.
     Replace(Replacement),
 }
 
-/// A directory of real entries and ours.
+/// A directory with entries of the machine and of the driver.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Replacement {
-    /// Which.
+    /// The directory's path.
     pub(super) at: CString,
-    /// tmpfs's options.
+    /// Mount options of the tmpfs.
     pub(super) options: CString,
-    /// Nobody can add entries, as in sysfs.
+    /// Programs cannot add entries, as in sysfs.
     pub(super) sealed: bool,
     /// Its entries.
     pub(super) members: Vec<Member>,
@@ -71,31 +71,31 @@ pub(super) struct Member {
     /// Its name.
     pub(super) name: CString,
     /// What it is.
-    pub(super) what: What,
+    pub(super) kind: MemberKind,
 }
 
-/// What an entry of a replaced directory is.
+/// The kind of an entry of a replaced directory.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum What {
-    /// The machine's, mounted with all that is mounted below.
+pub(super) enum MemberKind {
+    /// The machine's entry, mounted together with all mounts below it.
     Real {
-        /// Mounted on a directory, not on a file.
+        /// The mount point is a directory, not a file.
         directory: bool,
     },
     /// A link with this text.
     Link(CString),
-    /// The tree's path, relative to its root.
+    /// An entry of the tree: its path, relative to the tree's root.
     Tree {
-        /// In the tree.
+        /// Path in the tree.
         path: CString,
-        /// Mounted on a directory, not on a file.
+        /// The mount point is a directory, not a file.
         directory: bool,
     },
 }
 
 impl Plan {
-    /// The plan that shows nothing.
-    pub(super) fn of_nothing() -> Self {
+    /// A plan without actions.
+    pub(super) fn empty() -> Self {
         let planner = Planner {
             machine: Path::new("/"),
             served: BTreeMap::new(),
@@ -106,16 +106,16 @@ impl Plan {
     }
 }
 
-/// What the file system has to know of the plan.
+/// The part of the plan that the file system needs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Layout {
-    /// Directories that are there whatever the driver says.
+    /// Directories that always exist, whether or not the driver lists them.
     pub(super) fixed: BTreeSet<String>,
-    /// Of them, those in which the machine's links are shown too.
+    /// Those of them in which the machine's links are shown too.
     pub(super) whole: BTreeSet<String>,
 }
 
-/// A thing of ours as far as mounting is concerned.
+/// The kind of a driver's entry, as far as mounting is concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Kind {
     Directory,
@@ -125,32 +125,32 @@ enum Kind {
 
 #[derive(Debug)]
 struct Planner<'a> {
-    /// Where the machine's root is; another place only in tests.
+    /// The machine's root; tests use another directory.
     machine: &'a Path,
-    /// Paths of ours that are mounted or, if a link, copied.
+    /// Paths of the driver that are mounted or, for a link, copied.
     served: BTreeMap<String, Kind>,
     replaced: BTreeSet<String>,
     whole: BTreeSet<String>,
 }
 
-/// Decides what the child will do, and what the file system shows; `machine` is the machine's root.
+/// Decides the child's actions and what the file system shows; `machine` is the machine's root.
 pub(super) fn plan(tree: &dyn Tree, machine: &Path) -> (Plan, Layout) {
     let mut planner = Planner { machine, served: BTreeMap::new(), replaced: BTreeSet::new(), whole: BTreeSet::new() };
-    // Above comes before below.
+    // Parents come before their children.
     let roots: BTreeSet<String> = tree.roots().into_iter().collect();
     for path in roots {
         let kind = match tree.entry(&path) {
             Ok(Entry::Link(text)) => Kind::Link(text),
-            // The driver makes and removes some directories with their first and last entry. They are there from the start:
-            // whoever lists one that is empty learns what one that is missing would have told.
+            // The driver creates and removes some directories with their first and last entry. Here they exist from the
+            // start: an empty directory tells a program the same as a missing one.
             Ok(Entry::Directory) | Err(_) => Kind::Directory,
             Ok(_) => Kind::File,
         };
-        planner.place(&path, &kind);
+        planner.add(&path, &kind);
     }
     for path in tree.merged() {
-        if planner.may_be_whole(&path) {
-            planner.gain(&path);
+        if planner.may_serve_whole(&path) {
+            planner.extend(&path);
         }
     }
     planner.finish()
@@ -165,8 +165,8 @@ impl Planner<'_> {
         self.real(path).symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
     }
 
-    /// True if the directory is missing, cannot be looked into, or has nothing but links.
-    fn may_be_whole(&self, path: &str) -> bool {
+    /// True if the directory is missing, unreadable, or contains only links.
+    fn may_serve_whole(&self, path: &str) -> bool {
         match self.real(path).read_dir() {
             Ok(mut entries) => {
                 !entries.any(|entry| entry.is_ok_and(|entry| !entry.file_type().is_ok_and(|kind| kind.is_symlink())))
@@ -175,13 +175,13 @@ impl Planner<'_> {
         }
     }
 
-    /// True if the path, or a directory on the way to it, is ours.
+    /// True if the driver serves the path or one of its parents.
     fn is_served(&self, path: &str) -> bool {
         ancestors(path).any(|above| self.served.contains_key(above)) || self.served.contains_key(path)
     }
 
-    /// Something of ours shall be seen at the path.
-    fn place(&mut self, path: &str, kind: &Kind) {
+    /// Plans an entry of the driver at a path.
+    fn add(&mut self, path: &str, kind: &Kind) {
         if self.is_served(path) {
             return;
         }
@@ -190,25 +190,25 @@ impl Planner<'_> {
             Kind::File => metadata.is_file(),
             Kind::Link(_) => false,
         });
-        if same || self.gain(parent(path)) {
+        if same || self.extend(parent(path)) {
             self.served.insert(path.to_owned(), kind.clone());
         }
     }
 
-    /// The directory shall have entries that the machine's has not; false if that cannot be.
-    fn gain(&mut self, path: &str) -> bool {
-        // procfs cannot be replaced: it makes its entries as one looks. The root is where all stand.
+    /// Plans entries that the machine's directory does not have; false if that is impossible.
+    fn extend(&mut self, path: &str) -> bool {
+        // procfs cannot be replaced: it creates its entries on access. The root contains all other mounts.
         if path == "/" || path == "/proc" || path.starts_with("/proc/") {
             return false;
         }
         if self.is_served(path) || self.replaced.contains(path) {
             return true;
         }
-        if !self.may_be_whole(path) {
+        if !self.may_serve_whole(path) {
             self.replaced.insert(path.to_owned());
             return true;
         }
-        let reachable = self.is_real_directory(path) || self.gain(parent(path));
+        let reachable = self.is_real_directory(path) || self.extend(parent(path));
         if reachable {
             self.whole.insert(path.to_owned());
             self.served.insert(path.to_owned(), Kind::Directory);
@@ -231,11 +231,11 @@ impl Planner<'_> {
         }
         actions.sort_by_key(|(depth, _)| *depth);
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let place = PLACES.iter().find(|place| self.is_real_directory(place)).unwrap_or(&PLACES[0]);
+        let mount_point = MOUNT_POINTS.iter().find(|point| self.is_real_directory(point)).unwrap_or(&MOUNT_POINTS[0]);
         let options = format!(",rootmode=40755,user_id={user},group_id={group},allow_other,default_permissions");
         let working = std::env::current_dir().ok().filter(|directory| self.is_changed(directory));
         let plan = Plan {
-            place: c_string(OsStr::new(place)),
+            mount_point: c_string(OsStr::new(mount_point)),
             options: c_string(OsStr::new(&options)),
             maps: [format!("{user} {user} 1"), format!("{group} {group} 1")],
             actions: actions.into_iter().map(|(_, action)| action).collect(),
@@ -255,26 +255,26 @@ impl Planner<'_> {
     fn replacement(&self, at: &str) -> Replacement {
         let real = self.real(at);
         let mode = real.metadata().map_or(0o755, |metadata| metadata.permissions().mode() & 0o7777);
-        let mut members: BTreeMap<OsString, What> = BTreeMap::new();
+        let mut members: BTreeMap<OsString, MemberKind> = BTreeMap::new();
         for entry in real.read_dir().into_iter().flatten().flatten() {
             let what = match entry.file_type() {
-                Ok(kind) if kind.is_dir() => What::Real { directory: true },
+                Ok(kind) if kind.is_dir() => MemberKind::Real { directory: true },
                 Ok(kind) if kind.is_symlink() => match entry.path().read_link() {
-                    Ok(text) => What::Link(c_string(text.as_os_str())),
-                    // Gone since it was listed.
+                    Ok(text) => MemberKind::Link(c_string(text.as_os_str())),
+                    // Removed since the listing.
                     Err(_) => continue,
                 },
-                Ok(_) => What::Real { directory: false },
+                Ok(_) => MemberKind::Real { directory: false },
                 Err(_) => continue,
             };
             members.insert(entry.file_name(), what);
         }
-        // Ours win.
+        // The driver's entries replace the machine's.
         for (path, kind) in self.served.iter().filter(|(path, _)| parent(path) == at) {
             let what = match kind {
-                Kind::Directory => What::Tree { path: relative(path), directory: true },
-                Kind::File => What::Tree { path: relative(path), directory: false },
-                Kind::Link(text) => What::Link(c_string(OsStr::new(text))),
+                Kind::Directory => MemberKind::Tree { path: relative(path), directory: true },
+                Kind::File => MemberKind::Tree { path: relative(path), directory: false },
+                Kind::Link(text) => MemberKind::Link(c_string(OsStr::new(text))),
             };
             members.insert(OsString::from(name(path)), what);
         }
@@ -282,12 +282,12 @@ impl Planner<'_> {
             at: c_string(OsStr::new(at)),
             options: c_string(OsStr::new(&format!("mode={mode:o},size=4m"))),
             sealed: at == "/sys" || at.starts_with("/sys/"),
-            members: members.into_iter().map(|(name, what)| Member { name: c_string(&name), what }).collect(),
+            members: members.into_iter().map(|(name, kind)| Member { name: c_string(&name), kind }).collect(),
         }
     }
 }
 
-/// The directory a path lies in.
+/// The parent directory of a path.
 pub(super) fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {
         Some(("", _)) | None => "/",
@@ -300,7 +300,7 @@ pub(super) fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// The directories above a path, from the nearest to the root.
+/// The parent directories of a path, from the nearest to the root.
 fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors((path != "/").then(|| parent(path)), |above| (*above != "/").then(|| parent(above)))
 }
@@ -313,19 +313,19 @@ fn relative(path: &str) -> CString {
     c_string(OsStr::new(path.trim_start_matches('/')))
 }
 
-/// As system calls take it.
+/// The text as a C string.
 pub(super) fn c_string(text: &OsStr) -> CString {
     CString::new(text.as_bytes()).expect("paths, names and texts of links have no zero byte")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::double::Double;
+    use super::super::tests::fake_driver::FakeDriver;
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    /// A machine of files, removed when dropped.
+    /// A directory tree that stands for the machine; removed when dropped.
     struct Machine(PathBuf);
 
     impl Machine {
@@ -343,14 +343,16 @@ mod tests {
             Machine(root)
         }
 
-        /// What is done, a line each: `at: +ours real link`.
+        /// The planned actions, one line each: `at: +ours real link`.
         fn planned(&self) -> (Vec<String>, Layout) {
-            let (plan, layout) = plan(&Double::default(), &self.0);
+            let (plan, layout) = plan(&FakeDriver::default(), &self.0);
             let text = |text: &CString| text.to_str().unwrap().to_owned();
-            let member = |member: &Member| match &member.what {
-                What::Real { directory } => format!(" {}{}", text(&member.name), if *directory { "/" } else { "" }),
-                What::Link(to) => format!(" {}->{}", text(&member.name), text(to)),
-                What::Tree { path, directory } => {
+            let member = |member: &Member| match &member.kind {
+                MemberKind::Real { directory } => {
+                    format!(" {}{}", text(&member.name), if *directory { "/" } else { "" })
+                }
+                MemberKind::Link(to) => format!(" {}->{}", text(&member.name), text(to)),
+                MemberKind::Tree { path, directory } => {
                     assert!(text(path).ends_with(&format!("/{}", text(&member.name))));
                     format!(" +{}{}", text(&member.name), if *directory { "/" } else { "" })
                 }
@@ -380,7 +382,7 @@ mod tests {
         &["sys/bus/pci/devices", "sys/bus/usb", "sys/devices/system", "sys/module/fuse", "dev/shm", "proc/1"];
 
     #[test]
-    fn who_comes_before_is_who_is_mounted_upon() {
+    fn mount_points_are_planned_before_their_mounts() {
         let links = [("dev/fd", "/proc/self/fd"), ("sys/bus/pci/devices/0000:00:01.0", "../../../devices/a")];
         let machine = Machine::new("usual", DIRECTORIES, &links, &["dev/null", "proc/cpuinfo"]);
         let (actions, layout) = machine.planned();
@@ -392,7 +394,7 @@ mod tests {
                 "/sys/devices: +pci0000:6a/ system/",
                 "/sys/module: fuse/ +idxd/",
                 "+/proc/cpuinfo",
-                // The machine's has links only, so ours and its own may come and go.
+                // The machine's directory has only links, so entries of both may come and go.
                 "+/sys/bus/pci/devices",
             ]
         );
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_has_the_device_shows_ours_instead() {
+    fn a_device_of_the_machine_is_replaced_by_ours() {
         let directories =
             [DIRECTORIES, &["sys/bus/dsa", "sys/devices/pci0000:6a", "sys/module/idxd", "dev/dsa"]].concat();
         let links = [("dev/char", "elsewhere"), ("sys/bus/pci/devices/0000:6a:01.0", "../../../devices/real")];
@@ -413,7 +415,7 @@ mod tests {
         assert_eq!(
             actions,
             [
-                // What is a link there cannot be mounted upon.
+                // A link cannot be a mount point.
                 "/dev: +char/ +dsa/ null shm/",
                 "+/proc/cpuinfo",
                 "+/sys/bus/dsa",
@@ -433,8 +435,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_on_the_way_is_ours() {
-        // No pci bus at all.
+    fn missing_parent_directories_are_ours() {
+        // This machine has no pci bus.
         let directories = ["sys/bus/usb", "sys/devices/system", "sys/module/fuse", "dev/shm", "proc"];
         let machine = Machine::new("way", &directories, &[], &["proc/cpuinfo", "dev/null"]);
         let (actions, layout) = machine.planned();

@@ -1,16 +1,17 @@
-//! The child's side: a mount namespace of its own, and in it the machine's directories with ours among them.
+//! The child's side: its own mount namespace, in which the driver's directories are mounted among the machine's.
 //!
 //! ```text
-//! own namespace ─► nothing spreads ─► file system at a private place ─► its descriptor to the host, which begins to serve
-//!               ─► directories replaced, ours mounted ─► private place left ─► "ready" to the host ─► exec
+//! own namespace ─► private mounts ─► file system on a private mount point ─► its descriptor to the host, which serves
+//!               ─► directories replaced, the driver's mounted ─► private mount point left ─► "ready" to the host
+//!               ─► exec
 //! ```
 //!
-//! Everything here runs between fork and exec: system calls on memory made before, nothing allocated. The mounts belong to the
-//! namespace, and the namespace to its processes: with the last of them all is gone, however it went. The host holds the other
-//! end of the file system; without it every call into the tree answers ENOTCONN.
+//! All of this runs between fork and exec: system calls on memory that was allocated before; nothing is allocated. The
+//! namespace owns the mounts, and its processes keep it alive: when the last one ends, everything is gone, however it
+//! ended. The host serves the file system; without it every access to the tree returns ENOTCONN.
 
 use super::child;
-use super::plan::{Action, Member, Plan, Replacement, What};
+use super::plan::{Action, Member, MemberKind, Plan, Replacement};
 use crate::tree::Errno;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, open, openat, symlinkat};
 use rustix::io::{retry_on_intr, write};
@@ -27,12 +28,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What the child was doing when it failed.
+/// The step at which the child failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[repr(u32)]
 pub enum Step {
     /// unshare(2).
-    #[error("make a mount namespace")]
+    #[error("create a mount namespace")]
     Unshare = 1,
     /// Writing uid_map and gid_map.
     #[error("map this user into a user namespace")]
@@ -46,20 +47,20 @@ pub enum Step {
     /// Mounting the file system.
     #[error("mount a file system of its own (FUSE)")]
     Mount = 5,
-    /// Telling the host.
-    #[error("hand the file system to its host")]
+    /// Sending the descriptor to the host.
+    #[error("send the file system to its host")]
     Tell = 6,
     /// Finding the file system's root.
     #[error("find the mounted file system")]
     Root = 7,
-    /// Mounting something of ours.
+    /// Mounting an entry of the driver.
     #[error("mount the device's files on")]
     Show = 8,
     /// Replacing a directory.
     #[error("add the device's files to a directory")]
     Replace = 9,
-    /// Leaving the private place, or returning to the working directory.
-    #[error("leave the place where the view was made")]
+    /// Leaving the private mount point, or returning to the working directory.
+    #[error("leave the mount point where the view was set up")]
     Leave = 10,
 }
 
@@ -78,38 +79,38 @@ impl Step {
     ];
 }
 
-/// Which step failed, at which of the plan's actions, and what the system said.
+/// The step that failed, the action of the plan, and the system's error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Failure {
     /// The step.
     pub(super) step: Step,
-    /// The action, if it was one.
+    /// The index of the action, if an action failed.
     pub(super) action: Option<usize>,
-    /// The system's answer.
+    /// The system's error.
     pub(super) errno: Errno,
 }
 
-/// What the child tells the host; with [`MOUNTED`](Word::MOUNTED) comes the file system's descriptor.
+/// A message from the child to the host; [`MOUNTED`](Message::MOUNTED) carries the file system's descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(super) struct Word {
-    /// One of the constants, or a [`Step`] that failed.
+pub(super) struct Message {
+    /// One of the constants, or the [`Step`] that failed.
     kind: u32,
-    /// The action plus one, or 0.
+    /// The index of the action plus one, or 0.
     action: u32,
-    /// The system's answer.
+    /// The system's error.
     errno: i32,
 }
 
-impl Word {
+impl Message {
     const MOUNTED: u32 = 100;
     const READY: u32 = 101;
 
-    /// What the word says: the file system is mounted (`None`), all is ready, or something failed.
+    /// The meaning of the message: the file system is mounted (`None`), everything is ready, or a step failed.
     pub(super) fn meaning(self) -> Option<Result<(), Failure>> {
         match self.kind {
-            Word::MOUNTED => None,
-            Word::READY => Some(Ok(())),
+            Message::MOUNTED => None,
+            Message::READY => Some(Ok(())),
             kind => {
                 let step = Step::ALL.into_iter().find(|step| *step as u32 == kind).unwrap_or(Step::Tell);
                 let action = (self.action as usize).checked_sub(1);
@@ -119,29 +120,31 @@ impl Word {
     }
 }
 
-/// Goes as far as the mounted file system, and no further: whether a view could be made.
+/// Mounts the file system and goes no further: checks whether a view is possible.
 pub(super) fn try_out(plan: &Plan) -> Result<(), Failure> {
     let _fuse = mount_tree(plan)?;
-    let root = open(&*plan.place, DIRECTORY, Mode::empty()).map_err(at(Step::Root))?;
-    // Whether the kernel has the calls by which directories are replaced (Linux 5.2). The root itself needs no answer from a
-    // host, so none is asked.
+    let root = open(&*plan.mount_point, DIRECTORY, Mode::empty()).map_err(at(Step::Root))?;
+    // Checks that the kernel has the system calls for replacing directories (Linux 5.2). Accessing only the root needs
+    // no answer from a host.
     open_tree(&root, c"", CLONE | OpenTreeFlags::AT_EMPTY_PATH).map_err(at(Step::Show))?;
     Ok(())
 }
 
-/// Makes the view, telling `host`, which forked this process, on `socket`.
+/// Sets up the view and reports to `host`, which forked this process, on `socket`.
 pub(super) fn enter(plan: &Plan, host: Pid, socket: BorrowedFd<'_>) -> Result<(), Failure> {
     let fuse = mount_tree(plan)?;
-    // The host's end of the socket is open in this process, too, until it executes something. A host that is killed before it takes the
-    // descriptor out of the socket would leave it there, and this process to wait for ever for answers from files that it keeps alive itself.
+    // This process also holds the host's end of the socket until exec. If the host is killed before it receives the
+    // descriptor, the descriptor would stay in the socket, and this process would wait forever for a file system that
+    // it keeps alive itself. So it asks to be killed when the host ends.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(at(Step::Tell))?;
     if getppid() != Some(host) {
         return Err(at(Step::Tell)(Errno::SRCH));
     }
-    tell(socket, Word { kind: Word::MOUNTED, action: 0, errno: 0 }, Some(fuse.as_fd())).map_err(at(Step::Tell))?;
-    // The host's is the only one that stays: when it goes, the file system goes.
+    send(socket, Message { kind: Message::MOUNTED, action: 0, errno: 0 }, Some(fuse.as_fd()))
+        .map_err(at(Step::Tell))?;
+    // Only the host's descriptor stays open: when the host closes it, the file system ends.
     drop(fuse);
-    let root = open(&*plan.place, DIRECTORY, Mode::empty()).map_err(at(Step::Root))?;
+    let root = open(&*plan.mount_point, DIRECTORY, Mode::empty()).map_err(at(Step::Root))?;
     for (number, action) in plan.actions.iter().enumerate() {
         let (step, done) = match action {
             Action::Show { path, at } => (Step::Show, bind(root.as_fd(), path, CWD, at)),
@@ -149,31 +152,31 @@ pub(super) fn enter(plan: &Plan, host: Pid, socket: BorrowedFd<'_>) -> Result<()
         };
         done.map_err(|errno| Failure { step, action: Some(number), errno })?;
     }
-    // What was mounted from it keeps the file system.
-    unmount(&*plan.place, UnmountFlags::DETACH).map_err(at(Step::Leave))?;
+    // The mounts made from it keep the file system alive.
+    unmount(&*plan.mount_point, UnmountFlags::DETACH).map_err(at(Step::Leave))?;
     if let Some(directory) = &plan.working {
         rustix::process::chdir(&**directory).map_err(at(Step::Leave))?;
     }
     set_parent_process_death_signal(None).map_err(at(Step::Tell))?;
-    tell_success(socket).map_err(at(Step::Tell))
+    report_success(socket).map_err(at(Step::Tell))
 }
 
-/// Tells the host that all is ready.
-pub(super) fn tell_success(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    tell(socket, Word { kind: Word::READY, action: 0, errno: 0 }, None)
+/// Reports to the host that everything is ready.
+pub(super) fn report_success(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    send(socket, Message { kind: Message::READY, action: 0, errno: 0 }, None)
 }
 
-/// Tells the host why there is no view. Nothing can be done if that fails too: then it hears of the child's end.
-pub(super) fn tell_failure(socket: BorrowedFd<'_>, failure: &Failure) {
+/// Reports the failure to the host. If that fails too, the host only sees the child's end.
+pub(super) fn report_failure(socket: BorrowedFd<'_>, failure: &Failure) {
     let action = failure.action.and_then(|action| u32::try_from(action + 1).ok()).unwrap_or(0);
-    let word = Word { kind: failure.step as u32, action, errno: failure.errno.raw_os_error() };
-    let _ = tell(socket, word, None);
+    let message = Message { kind: failure.step as u32, action, errno: failure.errno.raw_os_error() };
+    let _ = send(socket, message, None);
 }
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
-/// A copy of a mount with all that is mounted below: a part of it alone would show what the mounts below hide, which the
-/// kernel refuses to a user namespace.
+/// Clones a mount with all mounts below it. A partial clone would reveal what the mounts below hide, so the kernel
+/// refuses it in a user namespace.
 const CLONE_ALL: OpenTreeFlags = CLONE
     .union(OpenTreeFlags::AT_RECURSIVE)
     .union(OpenTreeFlags::AT_NO_AUTOMOUNT)
@@ -184,32 +187,32 @@ fn at(step: Step) -> impl Fn(Errno) -> Failure {
     move |errno| Failure { step, action: None, errno }
 }
 
-/// A namespace of one's own, and in it the file system at its private place.
+/// Creates the mount namespace and mounts the file system on its private mount point.
 fn mount_tree(plan: &Plan) -> Result<OwnedFd, Failure> {
     match child::leave(false) {
-        // Without CAP_SYS_ADMIN: a user namespace, in which all ids are those outside.
+        // Without CAP_SYS_ADMIN: a user namespace, in which all ids equal those outside.
         Err(Errno::PERM) => {
             child::leave(true).map_err(at(Step::Unshare))?;
             map_ids(plan).map_err(at(Step::Map))?;
         }
         other => other.map_err(at(Step::Unshare))?,
     }
-    // Before anything is mounted: nothing done here may spread to where we came from.
+    // Before any mount: no mount made here may propagate to the parent namespace.
     mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).map_err(at(Step::Private))?;
-    // Only now: the kernel wants it opened in the user namespace in which it is mounted.
+    // Opened only now: the kernel requires /dev/fuse to be opened in the user namespace that mounts it.
     let fuse = open(c"/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(at(Step::OpenFuse))?;
     let mut data = Text { bytes: [0; 192], len: 0 };
     let descriptor = rustix::fd::AsRawFd::as_raw_fd(&fuse);
-    // Cannot overflow: the options have two numbers of at most ten digits among a hundred fixed characters.
+    // Cannot overflow: the options are about a hundred fixed characters and two numbers of at most ten digits.
     let _ = write!(data, "fd={descriptor}").and_then(|()| data.push(plan.options.to_bytes()));
     let options = CStr::from_bytes_until_nul(&data.bytes).map_err(|_| at(Step::Mount)(Errno::NAMETOOLONG))?;
-    mount(c"telpher", &*plan.place, c"fuse", HARMLESS, options).map_err(at(Step::Mount))?;
+    mount(c"telpher", &*plan.mount_point, c"fuse", HARMLESS, options).map_err(at(Step::Mount))?;
     Ok(fuse)
 }
 
 fn map_ids(plan: &Plan) -> Result<(), Errno> {
     let [users, groups] = &plan.maps;
-    // setgroups must be given up before a group may be mapped without privilege.
+    // setgroups must be disabled before an unprivileged process may map a group.
     for (path, text) in
         [(c"/proc/self/setgroups", "deny"), (c"/proc/self/uid_map", users), (c"/proc/self/gid_map", groups)]
     {
@@ -219,26 +222,26 @@ fn map_ids(plan: &Plan) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Mounts what stands at `path` below `from`, over `to` below `at`.
+/// Mounts the entry at `path` in `from` over `at` in `to`.
 fn bind(from: BorrowedFd<'_>, path: &CStr, to: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
     let tree = open_tree(from, path, CLONE_ALL)?;
     move_mount(&tree, c"", to, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 fn replace(replacement: &Replacement, root: BorrowedFd<'_>) -> Result<(), Errno> {
-    // The machine's, which stays reachable below what is about to cover it.
+    // A descriptor of the machine's directory, which stays reachable after the mount covers it.
     let real = open(&*replacement.at, DIRECTORY, Mode::empty())?;
     mount(c"telpher", &*replacement.at, c"tmpfs", HARMLESS, &*replacement.options)?;
     let new = open(&*replacement.at, DIRECTORY, Mode::empty())?;
-    for Member { name, what } in &replacement.members {
-        match what {
-            What::Link(text) => symlinkat(&**text, &new, &**name)?,
-            What::Tree { path, directory } => {
+    for Member { name, kind } in &replacement.members {
+        match kind {
+            MemberKind::Link(text) => symlinkat(&**text, &new, &**name)?,
+            MemberKind::Tree { path, directory } => {
                 make(new.as_fd(), name, *directory)?;
                 bind(root, path, new.as_fd(), name)?;
             }
-            What::Real { directory } => {
-                // Gone since the plan was made, or not for this user: then it is not there.
+            MemberKind::Real { directory } => {
+                // The entry was removed since the plan was made, or this user may not access it: it is left out.
                 let Ok(tree) = open_tree(&real, &**name, CLONE_ALL) else { continue };
                 make(new.as_fd(), name, *directory)?;
                 move_mount(&tree, c"", &new, &**name, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
@@ -252,7 +255,7 @@ fn replace(replacement: &Replacement, root: BorrowedFd<'_>) -> Result<(), Errno>
     Ok(())
 }
 
-/// Something to mount upon.
+/// Creates a mount point.
 fn make(directory: BorrowedFd<'_>, name: &CStr, is_directory: bool) -> Result<(), Errno> {
     if is_directory {
         return mkdirat(directory, name, Mode::from_raw_mode(0o755));
@@ -261,18 +264,18 @@ fn make(directory: BorrowedFd<'_>, name: &CStr, is_directory: bool) -> Result<()
     openat(directory, name, flags, Mode::from_raw_mode(0o644)).map(drop)
 }
 
-fn tell(socket: BorrowedFd<'_>, word: Word, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+fn send(socket: BorrowedFd<'_>, message: Message, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
     let descriptors = descriptor.map(|descriptor| [descriptor]);
     if let Some(descriptors) = &descriptors {
-        // Cannot fail: the space is that of one descriptor.
+        // Cannot fail: the space fits one descriptor.
         let _ = beside.push(SendAncillaryMessage::ScmRights(descriptors));
     }
-    retry_on_intr(|| sendmsg(socket, &[IoSlice::new(word.as_bytes())], &mut beside, SendFlags::NOSIGNAL)).map(drop)
+    retry_on_intr(|| sendmsg(socket, &[IoSlice::new(message.as_bytes())], &mut beside, SendFlags::NOSIGNAL)).map(drop)
 }
 
-/// Text on the stack.
+/// A text buffer on the stack.
 struct Text {
     bytes: [u8; 192],
     len: usize,
@@ -280,10 +283,10 @@ struct Text {
 
 impl Text {
     fn push(&mut self, bytes: &[u8]) -> std::fmt::Result {
-        // One byte stays zero: the text's end.
-        let room = self.bytes.len() - 1 - self.len;
-        let place = self.bytes.get_mut(self.len..self.len + bytes.len()).filter(|_| bytes.len() <= room);
-        place.ok_or(std::fmt::Error)?.copy_from_slice(bytes);
+        // One byte stays zero: the end of the text.
+        let left = self.bytes.len() - 1 - self.len;
+        let free = self.bytes.get_mut(self.len..self.len + bytes.len()).filter(|_| bytes.len() <= left);
+        free.ok_or(std::fmt::Error)?.copy_from_slice(bytes);
         self.len += bytes.len();
         Ok(())
     }
@@ -300,15 +303,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_says_itself_across_the_socket() {
+    fn a_failure_survives_the_socket() {
         for step in Step::ALL {
             for action in [None, Some(0), Some(7)] {
                 let failure = Failure { step, action, errno: Errno::PERM };
                 let (near, far) = std::os::unix::net::UnixDatagram::pair().unwrap();
-                tell_failure(near.as_fd(), &failure);
-                let mut bytes = [0; size_of::<Word>()];
+                report_failure(near.as_fd(), &failure);
+                let mut bytes = [0; size_of::<Message>()];
                 assert_eq!(far.recv(&mut bytes).unwrap(), bytes.len());
-                assert_eq!(Word::read_from_bytes(&bytes).unwrap().meaning(), Some(Err(failure)));
+                assert_eq!(Message::read_from_bytes(&bytes).unwrap().meaning(), Some(Err(failure)));
             }
         }
     }

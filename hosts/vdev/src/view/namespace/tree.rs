@@ -1,22 +1,22 @@
-//! What the file system shows, as seen from here: so little of the host that a test can stand in for it.
+//! The part of the host that the file system uses; tests implement it with a fake driver.
 
 use crate::host::Host;
 use crate::tree::{Caller, Entry, Errno};
 use std::fmt::Debug;
 use std::io::Write;
 
-/// The driver's files. All methods may be called by any thread; each answers as [`Host`]'s method of that name.
+/// The driver's files. All methods may be called by any thread; each behaves like [`Host`]'s method of the same name.
 pub trait Tree: Debug + Send + Sync + 'static {
-    /// The topmost paths that are ours.
+    /// The topmost paths of the driver's tree.
     fn roots(&self) -> Vec<String>;
-    /// Directories of the machine that gain entries.
+    /// Directories of the machine in which the driver adds entries.
     fn merged(&self) -> Vec<String>;
-    /// What stands at an absolute path that is free of links.
+    /// The entry at an absolute path without links.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR.
     fn entry(&self, path: &str) -> Result<Entry, Errno>;
-    /// Our entries of a directory.
+    /// The driver's entries of a directory.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR.
@@ -26,28 +26,28 @@ pub trait Tree: Debug + Send + Sync + 'static {
     /// # Errors
     /// The driver's.
     fn show(&self, path: &str) -> Result<Vec<u8>, Errno>;
-    /// One write(2) to an attribute; returns the bytes taken.
+    /// Does one write(2) to an attribute; returns the bytes accepted.
     ///
     /// # Errors
     /// The driver's.
     fn store(&self, path: &str, data: &[u8]) -> Result<usize, Errno>;
-    /// Bytes of a binary file.
+    /// Reads bytes of a binary file.
     ///
     /// # Errors
     /// The driver's.
     fn read_at(&self, path: &str, offset: u64, into: &mut [u8]) -> Result<usize, Errno>;
-    /// Writes bytes of a binary file; returns how many were taken.
+    /// Writes bytes of a binary file; returns how many were accepted.
     ///
     /// # Errors
     /// The driver's.
     fn write_at(&self, path: &str, offset: u64, data: &[u8]) -> Result<usize, Errno>;
-    /// Opens a queue's node; returns the open file's number. `caller.process` is any thread of the process, here and below: that
-    /// is what a request says.
+    /// Opens a queue's node; returns the open file's number. Here and below, `caller.process` is any thread of the
+    /// process, because a FUSE request contains a thread.
     ///
     /// # Errors
     /// The driver's.
     fn open(&self, path: &str, caller: Caller) -> Result<u64, Errno>;
-    /// The last reference to an open file is gone.
+    /// Releases an open file whose last reference is gone.
     fn release(&self, open: u64);
     /// write(2) to an open node; returns the bytes submitted.
     ///
@@ -59,17 +59,17 @@ pub trait Tree: Debug + Send + Sync + 'static {
     /// # Errors
     /// EPERM from another address space than the opener's.
     fn poll(&self, open: u64, caller: Caller) -> Result<bool, Errno> {
-        // A write of nothing asks just that.
+        // An empty write makes exactly this check.
         match self.write(open, caller, &[]) {
             Err(Errno::PERM) => Err(Errno::PERM),
-            // A kernel without write() answers something else to who may poll.
+            // A kernel version without write() returns another errno to callers that may poll.
             _ => Ok(self.poll_ready(open)),
         }
     }
-    /// True if poll(2) of an open node by its opener answers POLLIN.
+    /// True if poll(2) of an open node by its opener reports POLLIN.
     fn poll_ready(&self, open: u64) -> bool;
-    /// Tells the user a sentence.
-    fn tell(&self, sentence: &str);
+    /// Prints a message for the user.
+    fn print(&self, message: &str);
 }
 
 impl Tree for Host {
@@ -121,8 +121,8 @@ impl Tree for Host {
         Host::poll_ready(self, open)
     }
 
-    fn tell(&self, sentence: &str) {
-        // If it cannot be written, the user does not read standard error.
-        let _ = writeln!(std::io::stderr(), "telpher run: {sentence}");
+    fn print(&self, message: &str) {
+        // If standard error is closed, the message is lost.
+        let _ = writeln!(std::io::stderr(), "telpher run: {message}");
     }
 }

@@ -1,4 +1,4 @@
-//! What is open, by the handle the kernel uses.
+//! Open files, by the handle that the kernel uses.
 
 use super::inodes::Type;
 use super::portal_advice::PortalAdvice;
@@ -12,21 +12,21 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 pub(super) enum File {
     /// A directory.
     Directory {
-        /// Where it stands.
+        /// Its path.
         path: Arc<str>,
-        /// Its listing, as it was when it was last read from the beginning.
+        /// Its listing, as of the last read from the beginning.
         names: Mutex<Vec<Name>>,
     },
     /// An attribute.
     Attribute {
-        /// Where it stands.
+        /// Its path.
         path: Arc<str>,
-        /// What a read goes on with.
+        /// The text for the following reads.
         text: Mutex<Text>,
     },
-    /// A file of bytes.
+    /// A binary file.
     Binary {
-        /// Where it stands.
+        /// Its path.
         path: Arc<str>,
         /// Its size.
         size: u64,
@@ -35,7 +35,7 @@ pub(super) enum File {
     Node {
         /// The host's number of the open file.
         open: u64,
-        /// Set if it may be that the program wants to map a portal, and cannot.
+        /// Set if the program may want to map a portal, which is impossible here.
         advice: Option<PortalAdvice>,
     },
 }
@@ -48,17 +48,17 @@ pub(super) struct Name {
     pub(super) kind: Type,
 }
 
-/// An attribute's text between the reads of one open file. As sysfs has it: made by the first read, and anew by one at offset 0
-/// or anywhere but where the last ended.
+/// An attribute's text between the reads of one open file. As in sysfs, the first read generates it, and so does every
+/// read at offset 0 or at another offset than the end of the last read.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     bytes: Vec<u8>,
-    /// Where the last read ended.
+    /// The end offset of the last read.
     next: u64,
 }
 
 impl Text {
-    /// A read, with what makes the text.
+    /// Reads from the text; `show` generates it.
     pub(super) fn read(
         &mut self,
         offset: u64,
@@ -70,7 +70,7 @@ impl Text {
         }
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes.len());
         let end = start.saturating_add(size).min(self.bytes.len());
-        // At most a text's length beyond the offset: no text is so long that this overflows.
+        // Cannot overflow in practice: at most a text's length beyond the offset; `saturating_add` covers the rest.
         self.next = offset.saturating_add((end - start) as u64);
         Ok(&self.bytes[start..end])
     }
@@ -84,25 +84,25 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// A handle for a file that was opened.
+    /// Stores an open file; returns its handle.
     pub(super) fn insert(&self, file: File) -> u64 {
-        // Relaxed: a number of its own; the map's lock orders the file.
+        // Relaxed: the number publishes nothing; the map's lock orders the file.
         let handle = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.open.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(file));
         handle
     }
 
-    /// The file of a handle.
+    /// The file with this handle.
     pub(super) fn get(&self, handle: u64) -> Result<Arc<File>, Errno> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned().ok_or(Errno::BADF)
     }
 
-    /// The file of a handle that the kernel will not use again.
+    /// Removes the file of a handle that the kernel will not use again.
     pub(super) fn remove(&self, handle: u64) -> Option<Arc<File>> {
         self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
     }
 
-    /// All that is open.
+    /// Removes all open files.
     pub(super) fn take_all(&self) -> Vec<Arc<File>> {
         self.open.write().unwrap_or_else(PoisonError::into_inner).drain().map(|(_, file)| file).collect()
     }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_made_at_offset_zero_and_kept_for_the_rest() {
+    fn a_text_is_generated_at_offset_zero_and_kept_for_the_rest() {
         let mut text = Text::default();
         let mut made = 0;
         let mut read = |offset, size| {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_cannot_be_made_is_an_error_of_the_read() {
+    fn an_error_of_the_attribute_is_an_error_of_the_read() {
         let mut text = Text::default();
         assert_eq!(text.read(0, 10, || Err(Errno::OPNOTSUPP)).unwrap_err(), Errno::OPNOTSUPP);
         assert_eq!(text.read(0, 10, || Ok(b"1\n".to_vec())).unwrap(), b"1\n");

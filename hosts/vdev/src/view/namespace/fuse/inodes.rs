@@ -1,14 +1,13 @@
-//! Numbers of files. A number is made from the path, so a path has the same one whenever it is looked up.
+//! Inode numbers. A number is a hash of the path, so a path has the same number at every lookup.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Number of the root. Source: FUSE's protocol.
+/// Inode number of the root. Source: FUSE's protocol.
 pub(super) const ROOT: u64 = 1;
 
-/// What distinguishes files that stand at one path one after the other: the kernel takes a number that changes its type for an
-/// error.
+/// The file type, which is part of the hash: the kernel treats it as an error if a number changes its type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Type {
     /// A directory.
@@ -23,23 +22,23 @@ pub(super) enum Type {
 struct Known {
     path: Arc<str>,
     kind: Type,
-    /// How often the kernel has been told the number and has not yet forgotten it.
+    /// Lookups that the kernel has not yet forgotten.
     lookups: u64,
 }
 
-/// The numbers the kernel knows, and the paths they stand for.
+/// The inode numbers that the kernel knows, and their paths.
 #[derive(Debug, Default)]
 pub(super) struct Inodes {
     known: RwLock<HashMap<u64, Known>>,
 }
 
 impl Inodes {
-    /// The number of a path, for a listing: nothing is remembered.
+    /// The number of a path, for a listing; nothing is stored.
     pub(super) fn number(&self, path: &str, kind: Type) -> u64 {
         find(&self.known.read().unwrap_or_else(PoisonError::into_inner), path, kind)
     }
 
-    /// The number of a path that the kernel will use until it forgets it.
+    /// The number of a path for a lookup; stored until the kernel forgets it.
     pub(super) fn learn(&self, path: &str, kind: Type) -> u64 {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let number = find(&known, path, kind);
@@ -48,7 +47,7 @@ impl Inodes {
         number
     }
 
-    /// The kernel has forgotten a number so many times.
+    /// Subtracts lookups that the kernel has forgotten.
     pub(super) fn forget(&self, number: u64, lookups: u64) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = known.get_mut(&number) {
@@ -68,7 +67,7 @@ impl Inodes {
     }
 }
 
-/// The path's own number, or the next that no other path has.
+/// The hash of the path, or the next number that no other path has.
 fn find(known: &HashMap<u64, Known>, path: &str, kind: Type) -> u64 {
     if path == "/" {
         return ROOT;
@@ -78,7 +77,7 @@ fn find(known: &HashMap<u64, Known>, path: &str, kind: Type) -> u64 {
     let mut number = hasher.finish();
     loop {
         let taken = known.get(&number).is_some_and(|other| (&*other.path, other.kind) != (path, kind));
-        // 0 is no number, as in directories of old.
+        // 0 is not a valid inode number.
         if number > ROOT && !taken {
             return number;
         }
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_its_type_changes_its_number() {
+    fn another_type_has_another_number() {
         let inodes = Inodes::default();
         let numbers = [Type::Directory, Type::Link, Type::File].map(|kind| inodes.learn("/dev/x", kind));
         assert!(numbers[0] != numbers[1] && numbers[1] != numbers[2] && numbers[0] != numbers[2]);
@@ -115,7 +114,7 @@ mod tests {
     fn two_paths_never_share_a_number() {
         let inodes = Inodes::default();
         let number = inodes.number("/sys/a", Type::File);
-        // As if another path had the same hash.
+        // Simulates another path with the same hash.
         let other = Known { path: Arc::from("/sys/b"), kind: Type::File, lookups: 1 };
         inodes.known.write().unwrap().insert(number, other);
         assert_eq!(inodes.learn("/sys/a", Type::File), number + 1);
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_needs_no_learning() {
+    fn the_root_is_always_known() {
         let inodes = Inodes::default();
         assert_eq!(inodes.path(ROOT).as_deref(), Some("/"));
         assert_eq!(inodes.number("/", Type::Directory), ROOT);

@@ -1,20 +1,21 @@
 //! The tree as a file system (FUSE).
 //!
 //! ```text
-//! kernel ──► one thread takes requests in their order ──► answered at once: names, attributes, texts, open, release
-//!                                                    └──► a thread of their own: writes, to attributes and nodes
+//! kernel ──► one thread receives requests in order ──► answered at once: names, attributes, texts, open, release
+//!                                                  └──► a worker thread: writes to attributes and nodes
 //! ```
 //!
-//! One thread, since order matters: a dedicated queue that is closed and opened again is released first, as the kernel sends it.
-//! What may take its time, a program's descriptors or a drain, is done elsewhere, so that nobody waits for it but its program.
+//! One thread receives the requests because their order matters: a dedicated queue that is closed and opened again must
+//! be released first, as the kernel sends it. Operations that may take long (a program's descriptors, a drain) run on
+//! worker threads, so that only their program waits for them.
 //!
-//! Nothing is kept by the kernel: names and attributes expire at once, texts bypass its cache.
+//! The kernel caches nothing: names and attributes expire at once, texts bypass its cache.
 //!
-//! How it differs from a kernel's own sysfs and devtmpfs:
-//! 1. A node is a regular file: a file system of this kind cannot serve a character device. mmap(2) of one answers ENODEV where
-//!    the driver answers EPERM to who may not; a program with the preloaded part never asks the kernel.
-//! 2. Files belong to the user who runs the program, and to root only if that is root.
-//! 3. Changes are seen by whoever looks, and told to nobody: neither inotify(7) nor poll(2) of an attribute.
+//! Differences from a kernel's own sysfs and devtmpfs:
+//! 1. A node is a regular file: FUSE cannot serve a character device. mmap(2) of a node returns ENODEV, where the
+//!    driver returns EPERM to unprivileged callers. A program with the guest never asks the kernel.
+//! 2. Files belong to the user who runs the program; they belong to root only if root runs it.
+//! 3. Changes are visible at the next access but not announced: neither by inotify(7) nor by poll(2) of an attribute.
 
 mod files;
 mod inodes;
@@ -40,21 +41,22 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 use workers::Workers;
 
-/// `_IOR('t', 1, u64)`: an open node's number.
+/// `_IOR('t', 1, u64)`: returns an open node's number.
 pub const OPEN_NUMBER: u32 = 2 << 30 | 8 << 16 | (b't' as u32) << 8 | 1;
 
-/// Bytes that one write(2) to an attribute takes, and the size attributes have in a listing. Source: sysfs, a page.
+/// Most bytes that one write(2) to an attribute accepts, and the size of attributes in a listing. Source: sysfs, a
+/// page.
 const PAGE: usize = 4096;
-/// A node's size in a listing, but for its numbers. Larger than any write(2), since writes beyond a file's end exclude each other in the kernel
-/// (K612 `fs/fuse/file.c`, `fuse_dio_wr_exclusive_lock`): one program's would wait for another's.
+/// A node's size in a listing, without its numbers. Larger than any write(2): the kernel serialises writes beyond a
+/// file's end (K612 `fs/fuse/file.c`, `fuse_dio_wr_exclusive_lock`), so one program's write would wait for another's.
 const NODE_SIZE: u64 = 1 << 31;
 
-/// A node's size. A file system of this kind serves no character device, but the guest can say that it is one: the size tells
-/// which, major number in bits 30:20, minor number in bits 19:0.
+/// A node's size. FUSE cannot serve a character device, but the guest can present the node as one. The size encodes its
+/// numbers: major number in bits 30:20, minor number in bits 19:0.
 fn node_size(major: u32, minor: u32) -> u64 {
     NODE_SIZE | u64::from(major & 0x7ff) << 20 | u64::from(minor & 0xf_ffff)
 }
-/// What chmod(2) and chown(2) have made of a file.
+/// A file's mode and owner as set by chmod(2) and chown(2).
 #[derive(Clone, Copy, Debug, Default)]
 struct Owned {
     mode: Option<u16>,
@@ -67,10 +69,10 @@ struct Owned {
 pub(super) struct FileSystem<T> {
     tree: Arc<T>,
     shown: Shown<T>,
-    /// Whose the files are.
+    /// Owner of the files.
     user: u32,
     group: u32,
-    /// When the view was made: the time of all files.
+    /// The time at which the view was created; the timestamp of all files.
     made: SystemTime,
     owned: RwLock<HashMap<Arc<str>, Owned>>,
     inodes: Inodes,
@@ -109,7 +111,7 @@ impl<T: Tree> FileSystem<T> {
             Entry::Binary { mode, size } => (FileType::RegularFile, *mode, *size),
             Entry::Node { major, minor } => (FileType::RegularFile, 0o600, node_size(*major, *minor)),
         };
-        // What procfs and debugfs make as one looks has no size before.
+        // Files that procfs and debugfs generate on access have size 0.
         let size = if path.starts_with("/proc/") || path.starts_with("/sys/kernel/debug/") { 0 } else { size };
         let owned = self.owned.read().unwrap_or_else(PoisonError::into_inner).get(path).copied().unwrap_or_default();
         FileAttr {
@@ -133,13 +135,13 @@ impl<T: Tree> FileSystem<T> {
 
     fn look_up(&self, directory: INodeNo, name: &OsStr) -> Result<FileAttr, Errno> {
         let directory = self.path(directory)?;
-        // No name of ours is other than UTF-8.
+        // All names in the tree are UTF-8.
         let name = name.to_str().ok_or(Errno::NOENT)?;
         let path: Arc<str> = below(&directory, name).into();
         let entry = match self.shown.entry(&path) {
             Ok(entry) => entry,
             Err(errno) => {
-                // What comes again is made anew, with its own owner and mode.
+                // A file that appears again is a new one with its own owner and mode.
                 self.owned.write().unwrap_or_else(PoisonError::into_inner).remove(&path);
                 return Err(errno);
             }
@@ -152,16 +154,17 @@ impl<T: Tree> FileSystem<T> {
         let path = self.path(number)?;
         let entry = self.shown.entry(&path)?;
         let mut attributes = self.attributes(&path, number.0, &entry);
-        // Counted only here: whoever wants to know asks anew, as nothing that was told with a name is kept.
+        // Counted only here: attributes returned by a lookup expire at once, so a program that needs the count asks
+        // again.
         if entry == Entry::Directory {
             let directories = self.shown.list(&path)?.iter().filter(|(_, entry)| *entry == Entry::Directory).count();
-            // More than that are in no tree.
+            // Larger counts do not occur in any tree.
             attributes.nlink = attributes.nlink.saturating_add(u32::try_from(directories).unwrap_or(u32::MAX));
         }
         Ok(attributes)
     }
 
-    /// chmod(2) and chown(2).
+    /// Handles chmod(2) and chown(2).
     fn own(&self, number: INodeNo, mode: Option<u32>, user: Option<u32>, group: Option<u32>) {
         if mode.is_none() && user.is_none() && group.is_none() {
             return;
@@ -169,19 +172,19 @@ impl<T: Tree> FileSystem<T> {
         if let Ok(path) = self.path(number) {
             let mut owned = self.owned.write().unwrap_or_else(PoisonError::into_inner);
             let owned = owned.entry(path).or_default();
-            // Twelve bits: what remains under the mask fits.
+            // Cannot fail: the mask leaves twelve bits.
             owned.mode = mode.and_then(|mode| u16::try_from(mode & 0o7777).ok()).or(owned.mode);
             owned.user = user.or(owned.user);
             owned.group = group.or(owned.group);
         }
     }
 
-    /// open(2): the handle, and how the kernel shall treat the file.
+    /// Handles open(2): returns the handle, and how the kernel treats the file.
     fn open_file(&self, thread: u32, number: INodeNo, flags: OpenFlags) -> Result<(u64, FopenFlags), Errno> {
         let path = self.path(number)?;
         let entry = self.shown.entry(&path)?;
         if let Entry::Attribute { mode } | Entry::Binary { mode, .. } = entry {
-            // sysfs refuses whoever may pass the mode bits too, if the driver has no such function.
+            // sysfs also refuses callers that ignore the mode bits, if the driver has no read or write function.
             let (read, write) = (mode & 0o444 != 0, mode & 0o222 != 0);
             let allowed = match flags.acc_mode() {
                 OpenAccMode::O_RDONLY => read,
@@ -198,9 +201,9 @@ impl<T: Tree> FileSystem<T> {
             Entry::Binary { size, .. } => (File::Binary { path, size }, direct),
             Entry::Node { .. } => {
                 let open = self.tree.open(&path, caller(thread))?;
-                // A stream has no position, so neither threads nor processes wait for each other on its account.
+                // A stream has no file position, so threads and processes do not wait for each other because of it.
                 let how = direct | FopenFlags::FOPEN_STREAM | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-                // A portal can only be mapped from a file that is open for both.
+                // A portal can only be mapped from a file that is open for reading and writing.
                 let may_map = flags.acc_mode() == OpenAccMode::O_RDWR;
                 let advice = if may_map { self.programs.opened_by(thread, &path) } else { None };
                 (File::Node { open, advice }, how)
@@ -219,7 +222,7 @@ impl<T: Tree> FileSystem<T> {
         }
     }
 
-    /// A directory's listing, with the two names that every directory has.
+    /// A directory's listing, with `.` and `..`.
     fn names(&self, path: &str) -> Result<Vec<Name>, Errno> {
         let own = |name: &str, path: &str| Name {
             name: name.to_owned(),
@@ -238,7 +241,7 @@ impl<T: Tree> FileSystem<T> {
         let file = self.files.get(handle.0)?;
         let File::Directory { path, names } = &*file else { return Err(Errno::NOTDIR) };
         let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
-        // Opened, or rewound: as it is now.
+        // Opened or rewound: list it again.
         if offset == 0 {
             *names = self.names(path)?;
         }
@@ -275,10 +278,10 @@ impl<T: Tree> FileSystem<T> {
         }
     }
 
-    /// A node's file is gone: tells of a program that wanted to map a portal.
-    fn tell_of(&self, advice: Option<&PortalAdvice>) {
-        if let Some(sentence) = advice.and_then(PortalAdvice::sentence) {
-            self.tree.tell(&sentence);
+    /// A node's file was released: advises the user if the program may have wanted to map a portal.
+    fn advise(&self, advice: Option<&PortalAdvice>) {
+        if let Some(message) = advice.and_then(PortalAdvice::message) {
+            self.tree.print(&message);
         }
     }
 
@@ -291,10 +294,10 @@ impl<T: Tree> FileSystem<T> {
     }
 }
 
-/// A write, by whichever thread.
+/// Handles a write, on any thread.
 fn write_file(tree: &dyn Tree, file: &File, thread: u32, offset: u64, data: &[u8]) -> Result<usize, Errno> {
     match file {
-        // sysfs hands the driver a page at most, whatever the offset.
+        // sysfs passes at most a page to the driver, whatever the offset.
         File::Attribute { path, .. } => tree.store(path, &data[..data.len().min(PAGE)]),
         File::Binary { path, size } => {
             let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -313,7 +316,7 @@ fn write_file(tree: &dyn Tree, file: &File, thread: u32, offset: u64, data: &[u8
     }
 }
 
-/// Who sent a request. What comes this way has no number for its address space.
+/// The sender of a request. FUSE requests contain no address space number.
 fn caller(thread: u32) -> Caller {
     Caller { process: thread, space: 0 }
 }

@@ -1,9 +1,9 @@
-//! Programs that open a queue to map its portal, and cannot.
+//! Programs that open a queue in order to map its portal, which is impossible here.
 //!
-//! The kernel answers mmap(2) of a file of ours with ENODEV and asks nothing (K612 `fs/fuse/file.c`, fuse_file_mmap(): FOPEN_DIRECT_IO), and a portal
-//! would be of no use to such a program: nothing emulates the submission instructions in it. What can be seen is that a program into which
-//! nothing can be preloaded has had a queue open for reading and writing, as mmap wants it, and has submitted nothing when
-//! the file is gone: when the program has closed it or has ended. Then it is told what to do.
+//! The kernel answers mmap(2) of a FUSE file with ENODEV and does not ask the file system (K612 `fs/fuse/file.c`,
+//! fuse_file_mmap(): FOPEN_DIRECT_IO). A portal would not help such a program either: nothing emulates the submission
+//! instructions in it. This module can only observe that a program without the guest had a queue open for reading and
+//! writing, as mmap requires, and submitted nothing until the file was released. Then it prints what to do.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,10 +19,10 @@ struct Program {
     path: PathBuf,
     /// Why nothing can be preloaded into it.
     obstacle: Obstacle,
-    /// One of its processes has called write(2) for some queue, whatever came of it: it knows how to submit.
+    /// One of its processes has called write(2) for some queue, with any result: it knows how to submit.
     has_written: AtomicBool,
-    /// The user has been told.
-    is_told: AtomicBool,
+    /// The message has been printed.
+    was_advised: AtomicBool,
 }
 
 /// The programs of this kind that have had a queue open.
@@ -30,11 +30,12 @@ struct Program {
 pub(super) struct Programs(Mutex<HashMap<PathBuf, Arc<Program>>>);
 
 impl Programs {
-    /// A queue's file that a thread has opened; none if its program has the preloaded part, or cannot be looked at.
+    /// Records that a thread has opened a queue's file; `None` if its program can have the guest, or cannot be
+    /// examined.
     pub(super) fn opened_by(&self, thread: u32, node: &Arc<str>) -> Option<PortalAdvice> {
         let link = format!("/proc/{thread}/exe");
         let file = File::open(&link).ok()?;
-        // What cannot be read is not there.
+        // A read error counts as the end of the file.
         let read = |offset, into: &mut [u8]| file.read_at(into, offset).unwrap_or(0);
         let Form::Elf { obstacle: Some(obstacle), .. } = examine(&read, &mut [0; HEAD_BYTES]) else { return None };
         let path = std::fs::read_link(link).ok()?;
@@ -42,7 +43,7 @@ impl Programs {
             path: path.clone(),
             obstacle,
             has_written: AtomicBool::new(false),
-            is_told: AtomicBool::new(false),
+            was_advised: AtomicBool::new(false),
         };
         let mut programs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let program = Arc::clone(programs.entry(path.clone()).or_insert_with(|| Arc::new(new())));
@@ -50,7 +51,7 @@ impl Programs {
     }
 }
 
-/// A queue's file, open in such a program.
+/// An open file of a queue in such a program.
 #[derive(Debug)]
 pub(super) struct PortalAdvice {
     program: Arc<Program>,
@@ -59,21 +60,23 @@ pub(super) struct PortalAdvice {
 }
 
 impl PortalAdvice {
-    /// The program submits by write(2).
+    /// Records that the program submits by write(2).
     pub(super) fn has_written(&self) {
-        // Relaxed, here and below: looked at when a file is gone, which the kernel tells after the last write has been answered.
+        // Relaxed, here and below: the flag is read when the file is released, which the kernel sends after the last
+        // write has been answered.
         self.program.has_written.store(true, Ordering::Relaxed);
     }
 
-    /// What the user is told now that the file is gone: once a program, and nothing if the program has written.
-    pub(super) fn sentence(&self) -> Option<String> {
-        let Program { path, obstacle, has_written, is_told } = &*self.program;
-        if has_written.load(Ordering::Relaxed) || is_told.swap(true, Ordering::Relaxed) {
+    /// The message for the user now that the file is released: once per program, and none if the program has called
+    /// write(2).
+    pub(super) fn message(&self) -> Option<String> {
+        let Program { path, obstacle, has_written, was_advised } = &*self.program;
+        if has_written.load(Ordering::Relaxed) || was_advised.swap(true, Ordering::Relaxed) {
             return None;
         }
         Some(format!(
-            "{} {}, and had {} open without submitting anything: it cannot map a portal (mmap answers ENODEV); let it submit by write(), or \
-             link it dynamically",
+            "{} {}, and had {} open without submitting anything: it cannot map a portal (mmap answers ENODEV); \
+             let it submit by write(), or link it dynamically",
             path.display(),
             obstacle.phrase(),
             self.node

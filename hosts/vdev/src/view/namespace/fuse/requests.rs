@@ -1,4 +1,4 @@
-//! The kernel's requests, each answered once.
+//! Handles the kernel's requests; each is answered once.
 
 use super::super::tree::Tree;
 use super::files::File;
@@ -18,9 +18,9 @@ use std::time::{Duration, SystemTime};
 
 /// Names and attributes expire at once.
 const NO_TIME: Duration = Duration::ZERO;
-/// The one generation: numbers are never given to another file.
+/// The only generation: an inode number is never reused for another file.
 const GENERATION: Generation = Generation(0);
-/// What an attribute answers to poll(2).
+/// The result of poll(2) of an attribute.
 const ALWAYS_READY: PollEvents =
     PollEvents::POLLIN.union(PollEvents::POLLRDNORM).union(PollEvents::POLLOUT).union(PollEvents::POLLWRNORM);
 
@@ -31,22 +31,22 @@ fn code(errno: Errno) -> fuser::Errno {
 impl<T: Tree> Filesystem for FileSystem<T> {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for wanted in [InitFlags::FUSE_ATOMIC_O_TRUNC, InitFlags::FUSE_PARALLEL_DIROPS] {
-            // A kernel without them asks in more steps, or one after the other.
+            // A kernel without these sends more requests, or one after the other.
             let _ = config.add_capabilities(wanted);
         }
-        // Releases count as background requests, and wait behind so many: an open would overtake them.
+        // Releases count as background requests and queue up beyond this limit; an open would overtake them.
         let _ = config.set_max_background(u16::MAX);
         Ok(())
     }
 
-    /// The last process has gone. Files that it closed by ending are released here: the kernel takes the file system away before
-    /// it has sent that they are.
+    /// The last process has ended. Releases the files that it closed by ending: the kernel removes the file system
+    /// before it has sent all releases.
     fn destroy(&mut self) {
         for file in self.files.take_all() {
             if let File::Node { open, advice } = &*file {
                 self.waiters.forget(*open);
                 self.tree.release(*open);
-                self.tell_of(advice.as_ref());
+                self.advise(advice.as_ref());
             }
         }
     }
@@ -69,7 +69,7 @@ impl<T: Tree> Filesystem for FileSystem<T> {
         }
     }
 
-    /// Mode and owner are kept while the file stands; size and times are taken and mean nothing, as in sysfs.
+    /// Mode and owner are kept while the file exists; size and times are accepted and ignored, as in sysfs.
     fn setattr(
         &self,
         _: &Request,
@@ -147,17 +147,17 @@ impl<T: Tree> Filesystem for FileSystem<T> {
         let (thread, data) = (request.pid(), data.to_vec());
         self.workers.run(move || {
             let answer = write_file(&*tree, &file, thread, offset, &data);
-            // What waits is woken before the writer goes on: it may be the one that polls next.
+            // Pollers are woken before the writer continues: it may poll next.
             waiters.wake(&*tree);
             match answer {
-                // No more than was asked for, and a request is at most 16 MiB.
+                // Fits: at most the requested length, and a request has at most 16 MiB.
                 Ok(taken) => reply.written(u32::try_from(taken.min(data.len())).unwrap_or(u32::MAX)),
                 Err(errno) => reply.error(code(errno)),
             }
         });
     }
 
-    /// Nothing waits to be written; said so that the kernel asks only once.
+    /// There is nothing to flush; after ENOSYS the kernel does not ask again.
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         reply.error(fuser::Errno::ENOSYS);
     }
@@ -173,12 +173,12 @@ impl<T: Tree> Filesystem for FileSystem<T> {
         reply: ReplyEmpty,
     ) {
         if let Some(open) = self.node(handle) {
-            // Nothing of it is under way: the kernel sends this when the last call has returned.
+            // No call of it is running: the kernel sends the release after the last call has returned.
             self.waiters.forget(open);
             self.tree.release(open);
         }
         if let Some(File::Node { advice, .. }) = self.files.remove(handle.0).as_deref() {
-            self.tell_of(advice.as_ref());
+            self.advise(advice.as_ref());
         }
         reply.ok();
     }
@@ -234,7 +234,7 @@ impl<T: Tree> Filesystem for FileSystem<T> {
         reply: ReplyPoll,
     ) {
         let Some(open) = self.node(handle) else { return reply.poll(ALWAYS_READY) };
-        // First remembered, then looked at: what becomes ready in between is noticed by one of the two.
+        // The waiter is added before the state is read: an error that occurs in between is noticed by one of the two.
         if flags.contains(PollFlags::FUSE_POLL_SCHEDULE_NOTIFY) {
             self.waiters.add(open, notifier);
         }
@@ -246,7 +246,7 @@ impl<T: Tree> Filesystem for FileSystem<T> {
         }
     }
 
-    // What cannot be done to the driver's directories, with the errors of sysfs.
+    // Operations that the driver's directories refuse, with the errnos of sysfs.
 
     fn create(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
         reply.error(fuser::Errno::EACCES);
@@ -280,7 +280,7 @@ impl<T: Tree> Filesystem for FileSystem<T> {
         reply.error(fuser::Errno::EPERM);
     }
 
-    /// No extended attributes; said so that the kernel asks only once.
+    /// No extended attributes; after ENOSYS the kernel does not ask again.
     fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
         reply.error(fuser::Errno::ENOSYS);
     }

@@ -1,4 +1,5 @@
-//! What stands where: the driver's entries, the directories of the plan, and the machine's links beside ours.
+//! The entries of the file system: the driver's, the directories of the plan, and the machine's links beside the
+//! driver's.
 
 use super::super::plan::{Layout, name, parent};
 use super::super::tree::Tree;
@@ -6,7 +7,7 @@ use crate::tree::{Entry, Errno};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The tree as the view has it.
+/// The tree with the entries that the plan adds.
 #[derive(Debug)]
 pub(super) struct Shown<T> {
     tree: Arc<T>,
@@ -18,7 +19,7 @@ impl<T: Tree> Shown<T> {
         Shown { tree, layout }
     }
 
-    /// What stands at a path.
+    /// The entry at a path.
     pub(super) fn entry(&self, path: &str) -> Result<Entry, Errno> {
         let answer = self.tree.entry(path);
         if answer.is_ok() {
@@ -51,7 +52,7 @@ impl<T: Tree> Shown<T> {
     }
 }
 
-/// A link of the machine, as it is now; ENOENT too if its text cannot be passed on.
+/// A link of the machine as it is now; ENOENT also if its text is not UTF-8.
 fn link_of_the_machine(path: &Path) -> Result<Entry, Errno> {
     let text = path.read_link().map_err(|_| Errno::NOENT)?;
     text.into_os_string().into_string().map(Entry::Link).map_err(|_| Errno::NOENT)

@@ -1,13 +1,13 @@
-//! Threads for what may take its time: a program's descriptors, a drain. As many as there is work at once, gone when there was
-//! none for a while; so who waits, waits for nobody else.
+//! Worker threads for operations that may take long: a program's descriptors, a drain. There are as many threads as
+//! concurrent jobs, so no job waits for another; idle threads end after a while.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a thread without work stays. Source: chosen; a program's pauses, not its end.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a thread without work stays. Source: chosen: longer than a program's pauses.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// Has a thread do the job; the caller does it only if the system has no thread to give.
+    /// Runs the job on a worker thread; runs it on the calling thread only if no thread is available.
     pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.jobs.push_back(Box::new(job));
@@ -69,7 +69,7 @@ impl Shared {
                 state.idle += 1;
                 let idle = |state: &mut State| state.jobs.is_empty() && !state.gone;
                 (state, _) =
-                    self.change.wait_timeout_while(state, PATIENCE, idle).unwrap_or_else(PoisonError::into_inner);
+                    self.change.wait_timeout_while(state, IDLE_TIMEOUT, idle).unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
                 if state.jobs.is_empty() {
                     return;
@@ -92,7 +92,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn a_job_that_waits_keeps_no_other_from_being_done() {
+    fn a_blocked_job_does_not_block_others() {
         let workers = Workers::default();
         let (release, released) = channel::<()>();
         let (done, all_done) = channel();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_has_nothing_to_do_is_used_again() {
+    fn an_idle_thread_is_reused() {
         let workers = Workers::default();
         let (done, all_done) = channel();
         for _ in 0..100 {

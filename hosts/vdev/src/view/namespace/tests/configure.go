@@ -1,4 +1,4 @@
-// A Go program: raw system calls, no C library. Configures a queue by files and uses it by write().
+// A Go program: raw system calls, no C library. Configures a queue by files and submits by write().
 package main
 
 import (

@@ -1,21 +1,21 @@
-//! Programs in the view, on a driver that is a double. Each test has a view of its own.
+//! Programs in the view, on a fake driver. Each test has its own view.
 
-pub(super) mod double;
+pub(super) mod fake_driver;
 
 use super::*;
 use crate::hardware::Hardware;
 use crate::host::{Behaviour, FileInfo, Host, Listener};
 use crate::kernel::{Abi, Kernel};
-use double::{DEVICE, DRIVER, Double};
+use fake_driver::{DEVICE, DRIVER, FakeDriver};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::process::{Child, ChildStdout, Output, Stdio};
 use telpher_vdev_wire::lease::{Statistics, TraceEntry};
 
-/// Variable that makes a test be something else: it has started itself again.
+/// Environment variable that gives a restarted test another role.
 const ROLE: &str = "TELPHER_TEST_ROLE";
 
-/// True if there can be a view here; says so if not.
+/// True if a namespace view is possible here; otherwise reports a skip.
 fn possible(test: &str) -> bool {
     let answer = available();
     if let Err(reason) = &answer {
@@ -33,7 +33,7 @@ fn start<T: Tree>(tree: &Arc<T>, mut command: Command) -> (Child, Running) {
     (child.unwrap(), running)
 }
 
-/// Runs a shell script to its end, and the view to its end.
+/// Runs a shell script and the view to their end.
 fn sh<T: Tree>(tree: &Arc<T>, script: &str) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -43,7 +43,7 @@ fn sh<T: Tree>(tree: &Arc<T>, script: &str) -> Output {
     output
 }
 
-/// What a script prints; it must succeed, and complain of nothing.
+/// Returns a script's output; the script must succeed and print no errors.
 fn says<T: Tree>(tree: &Arc<T>, script: &str) -> String {
     let output = sh(tree, script);
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -51,7 +51,7 @@ fn says<T: Tree>(tree: &Arc<T>, script: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a script complains of; the last command must fail.
+/// Returns a script's error output; its last command must fail.
 fn complains<T: Tree>(tree: &Arc<T>, script: &str) -> String {
     let output = sh(tree, script);
     assert!(!output.status.success(), "{script}");
@@ -64,12 +64,12 @@ fn line(output: &mut BufReader<ChildStdout>) -> String {
     line
 }
 
-/// This test program again, told to run one test and in it to play a role.
+/// This test program again, restricted to one test, with a role for it.
 fn again(test: &str, role: &str) -> Command {
-    // By its descriptor: the folder it lies in need not be open to everybody.
+    // By its descriptor: other users may not be able to search the folder.
     let program = std::fs::File::open("/proc/self/exe").unwrap();
     let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
-    // It stays open until this process ends; the descriptor is needed when the command is spawned.
+    // The descriptor stays open until this process ends; it is needed when the command is spawned.
     std::mem::forget(program);
     let module = module_path!().split_once("::").unwrap().1;
     command.args(["--exact", "--nocapture", &format!("{module}::{test}")]).env(ROLE, role).current_dir("/");
@@ -96,11 +96,11 @@ fn with(mut names: Vec<String>, ours: &[&str]) -> String {
 }
 
 #[test]
-fn the_machines_entries_stand_beside_ours() {
-    if !possible("the_machines_entries_stand_beside_ours") {
+fn the_machines_entries_are_shown_beside_the_drivers() {
+    if !possible("the_machines_entries_are_shown_beside_the_drivers") {
         return;
     }
-    let tree = Arc::new(Double::default());
+    let tree = Arc::new(FakeDriver::default());
     for (directory, ours) in [
         ("/sys/bus", &["dsa"][..]),
         ("/sys/devices", &["pci0000:6a"]),
@@ -110,7 +110,7 @@ fn the_machines_entries_stand_beside_ours() {
     ] {
         assert_eq!(says(&tree, &format!("LC_ALL=C ls -A {directory}")), with(machine(directory), ours), "{directory}");
     }
-    // What stands in them is the machine's, of the same kinds.
+    // The other entries are the machine's, of the same kinds.
     let all =
         "cd / && LC_ALL=C stat -c '%n %F %t:%T' /dev/* /sys/devices/* /sys/bus/* | grep -v -e dsa -e 6a -e /dev/char";
     let outside = Command::new("sh").args(["-c", all]).output().unwrap();
@@ -121,11 +121,11 @@ fn the_machines_entries_stand_beside_ours() {
 }
 
 #[test]
-fn paths_resolve_across_what_is_ours_and_what_is_not() {
-    if !possible("paths_resolve_across_what_is_ours_and_what_is_not") {
+fn paths_resolve_across_the_drivers_and_the_machines_directories() {
+    if !possible("paths_resolve_across_the_drivers_and_the_machines_directories") {
         return;
     }
-    let tree = Arc::new(Double::default());
+    let tree = Arc::new(FakeDriver::default());
     let script =
         "cd /sys/bus/dsa/devices/dsa0/ && pwd -P && realpath ../../../system . && readlink -f wq0.0/../../config
         readlink /sys/bus/dsa/devices/dsa0; realpath /sys/bus/pci/devices/0000:6a:01.0/dsa0/state
@@ -143,7 +143,7 @@ fn shell_scripts_configure_by_echo() {
     if !possible("shell_scripts_configure_by_echo") {
         return;
     }
-    let tree = Arc::new(Double::default());
+    let tree = Arc::new(FakeDriver::default());
     let script = "cd /sys/bus/dsa/devices; echo ' stream lane ' > wq0.0/name; cat wq0.0/name; cat dsa0/state
         printf x >> wq0.0/name; cat dsa0/wq0.0/name; [ -w wq0.0/name ] && [ -r dsa0/state ] && wc -c < dsa0/state";
     assert_eq!(says(&tree, script), "stream lane\ndisabled\nx\n9\n");
@@ -154,11 +154,11 @@ fn shell_scripts_configure_by_echo() {
 }
 
 #[test]
-fn a_files_mode_binds_root_too() {
-    if !possible("a_files_mode_binds_root_too") {
+fn a_files_mode_applies_to_root_too() {
+    if !possible("a_files_mode_applies_to_root_too") {
         return;
     }
-    let tree = Arc::new(Double::default());
+    let tree = Arc::new(FakeDriver::default());
     for script in [format!("echo 1 > {DEVICE}/state"), format!("cat {DRIVER}/bind"), format!("echo > {DEVICE}/new")] {
         let errors = complains(&tree, &script);
         assert!(errors.contains("ermission denied"), "{script}: {errors}");
@@ -168,7 +168,7 @@ fn a_files_mode_binds_root_too() {
         assert!(errors.contains("not permitted"), "{script}: {errors}");
     }
     assert!(complains(&tree, "mkdir /sys/bus/new").contains("Read-only"));
-    // Mode and owner can be changed, for others' sake.
+    // Mode and owner can be changed, so that other users get access.
     let script = format!("chmod 640 {DEVICE}/state && stat -c %a {DEVICE}/state && touch {DEVICE}/state");
     assert_eq!(says(&tree, &script), "640\n");
 }
@@ -178,7 +178,7 @@ fn nodes_come_and_go_with_their_queue() {
     if !possible("nodes_come_and_go_with_their_queue") {
         return;
     }
-    let tree = Arc::new(Double::default());
+    let tree = Arc::new(FakeDriver::default());
     let script = format!(
         "look() {{ ls /dev/dsa; ls /dev/char | grep 240; cat {DEVICE}/state; }}
         look; echo wq0.0 > {DRIVER}/bind; look; realpath /dev/char/240:0; stat -c '%F %a %U' /dev/dsa/wq0.0
@@ -197,13 +197,13 @@ fn an_open_attribute_shows_a_new_value_when_it_is_rewound() {
     if !possible("an_open_attribute_shows_a_new_value_when_it_is_rewound") {
         return;
     }
-    let tree = Arc::new(Double::default());
-    // `read` of a shell takes single bytes, or a block and seeks back: one value either way.
+    let tree = Arc::new(FakeDriver::default());
+    // A shell's `read` reads single bytes, or a block and seeks back: both read one value.
     let script = format!(
         "exec 3< {DEVICE}/counter; read a <&3; read b <&3; exec 3< {DEVICE}/counter; read c <&3; echo $a $b $c"
     );
     assert_eq!(says(&tree, &script), "1 2\n", "the end of the first value is the end");
-    // Longer than a page, unlike sysfs.
+    // Longer than a page, which sysfs would not allow.
     assert_eq!(says(&tree, "grep -c movdir64b /proc/cpuinfo"), "300\n");
     let script = "cd /sys/bus/pci/devices/0000:6a:01.0; printf ab | dd of=config bs=1 seek=254 conv=notrunc status=none
         tail -c 3 config | od -An -tx1; wc -c < config; stat -c %s config";
@@ -213,11 +213,11 @@ fn an_open_attribute_shows_a_new_value_when_it_is_rewound() {
 }
 
 #[test]
-fn shared_memory_and_terminals_are_the_machines() {
-    if !possible("shared_memory_and_terminals_are_the_machines") {
+fn shared_memory_and_terminals_are_real() {
+    if !possible("shared_memory_and_terminals_are_real") {
         return;
     }
-    let tree = Arc::new(Double::default());
+    let tree = Arc::new(FakeDriver::default());
     let name = format!("telpher-test-{}", std::process::id());
     let outside = Path::new("/dev/shm").join(&name);
     assert_eq!(says(&tree, &format!("echo inside > /dev/shm/{name}; stat -f -c %T /dev/shm")), "tmpfs\n");
@@ -235,7 +235,7 @@ fn nothing_is_seen_outside_or_left_behind() {
     }
     let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let before = (mounts(), machine("/dev"), machine("/sys/bus"));
-    let tree = Arc::new(Double::default());
+    let tree = Arc::new(FakeDriver::default());
     let mut command = Command::new("sh");
     command.args(["-c", "echo ready; exec sleep 1000"]).stdout(Stdio::piped());
     let (mut child, running) = start(&tree, command);
@@ -258,7 +258,7 @@ fn a_view_within_a_view_shows_the_inner_device() {
     if role().is_some() {
         let outer = std::fs::read_to_string(format!("{DEVICE}/counter")).unwrap();
         assert_eq!(outer, "1\n");
-        let said = says(&Arc::new(Double::default()), &script);
+        let said = says(&Arc::new(FakeDriver::default()), &script);
         assert!(said.ends_with(says_so), "{said}");
         assert_eq!(std::fs::read_to_string(format!("{DEVICE}/counter")).unwrap(), "2\n");
         assert_eq!(std::fs::read_to_string(format!("{DEVICE}/state")).unwrap(), "disabled\n");
@@ -269,18 +269,18 @@ fn a_view_within_a_view_shows_the_inner_device() {
     }
     let mut command = again(test, "inner");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let (child, running) = start(&Arc::new(Double::default()), command);
+    let (child, running) = start(&Arc::new(FakeDriver::default()), command);
     let output = child.wait_with_output().unwrap();
     running.join();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
-fn who_is_killed_lets_go_of_its_queue() {
-    if !possible("who_is_killed_lets_go_of_its_queue") {
+fn a_killed_process_releases_its_queue() {
+    if !possible("a_killed_process_releases_its_queue") {
         return;
     }
-    let tree = Arc::new(Double::default());
+    let tree = Arc::new(FakeDriver::default());
     let mut command = Command::new("sh");
     let script = format!("echo wq0.0 > {DRIVER}/bind; exec 3<> /dev/dsa/wq0.0; echo open; exec sleep 1000");
     command.args(["-c", &script]).stdout(Stdio::piped());
@@ -294,12 +294,12 @@ fn who_is_killed_lets_go_of_its_queue() {
 }
 
 #[test]
-fn a_write_that_takes_long_delays_nobody_else() {
-    if !possible("a_write_that_takes_long_delays_nobody_else") {
+fn a_slow_write_delays_no_other_request() {
+    if !possible("a_slow_write_delays_no_other_request") {
         return;
     }
-    let tree = Arc::new(Double::default());
-    // The first writer returns only because the second, and the readers between, were served.
+    let tree = Arc::new(FakeDriver::default());
+    // The first writer returns only because the second writer and the readers in between were served.
     let script = format!(
         "echo 1 > {DEVICE}/slow & while [ $(cat {DEVICE}/waiting) = 0 ]; do :; done
         cat {DEVICE}/state; echo a > {DEVICE}/wq0.0/name; cat {DEVICE}/wq0.0/name; echo 1 > {DEVICE}/go; wait; cat {DEVICE}/waiting"
@@ -307,28 +307,28 @@ fn a_write_that_takes_long_delays_nobody_else() {
     assert_eq!(says(&tree, &script), "disabled\na\n0\n");
 }
 
-/// The driver itself, with one device that is not configured.
+/// The real driver, with one unconfigured device.
 fn driver() -> Arc<Host> {
     let kernel = Kernel::new(&Hardware::default(), Abi::default(), false).unwrap();
     let name = format!("telpher-test-{}-{:?}", std::process::id(), std::thread::current().id());
-    Host::new(kernel, Behaviour { strict: true, ..Behaviour::default() }, Arc::new(Deaf), &name).unwrap()
+    Host::new(kernel, Behaviour { strict: true, ..Behaviour::default() }, Arc::new(IgnoringListener), &name).unwrap()
 }
 
-/// Who hears of open files, and does nothing.
+/// A listener that ignores everything.
 #[derive(Debug)]
-struct Deaf;
+struct IgnoringListener;
 
-impl Listener for Deaf {
+impl Listener for IgnoringListener {
     fn opened(&self, _: &FileInfo) {}
     fn entry(&self, _: &FileInfo, _: &TraceEntry) {}
     fn released(&self, _: &FileInfo, _: &Statistics) {}
 }
 
-/// A program made from a source beside this file, removed when dropped.
+/// A program built from a source file in this folder; removed when dropped.
 struct Program(PathBuf);
 
 impl Program {
-    /// `None`, said visibly, without the compiler.
+    /// Builds it; reports a skip and returns `None` if there is no compiler.
     fn build(test: &str, compiler: &str, arguments: &[&str], (name, text): (&str, &str)) -> Option<Self> {
         if Command::new(compiler).arg("version").output().is_err() {
             crate::skip::skip(test, &format!("no {compiler}"));
@@ -340,7 +340,7 @@ impl Program {
         let mut command = Command::new(compiler);
         command.args(arguments).args(["-o", "program", name]).current_dir(&program.0);
         command.env("CGO_ENABLED", "0");
-        // Go wants a cache, and has none without a home.
+        // Go needs a cache directory, and has none without a home directory.
         if std::env::home_dir().is_none() {
             command.env("GOCACHE", program.0.join("cache"));
         }
@@ -364,7 +364,7 @@ impl Program {
         command
     }
 
-    /// What it prints; it must succeed.
+    /// Returns its output; it must succeed.
     fn says(&self, tree: &Arc<Host>) -> String {
         let (child, running) = start(tree, self.command());
         let output = child.wait_with_output().unwrap();
@@ -402,7 +402,7 @@ fn a_go_program_configures_and_submits() {
     assert_eq!(program.says(&driver()), "from Go enabled 64 1\n");
 }
 
-/// A child that polls, once it has said so, and the kernel has asked.
+/// Starts a child that polls; returns once the child has announced it.
 fn poller(program: &Program, tree: &Arc<Host>) -> (Child, Running) {
     let mut command = program.command();
     command.arg("wait").stdin(Stdio::piped());
@@ -412,8 +412,8 @@ fn poller(program: &Program, tree: &Arc<Host>) -> (Child, Running) {
 }
 
 #[test]
-fn who_waits_in_poll_is_woken_by_an_error_that_a_write_has_made() {
-    let test = "who_waits_in_poll_is_woken_by_an_error_that_a_write_has_made";
+fn an_error_caused_by_a_write_wakes_pollers() {
+    let test = "an_error_caused_by_a_write_wakes_pollers";
     if !possible(test) {
         return;
     }
@@ -426,12 +426,12 @@ fn who_waits_in_poll_is_woken_by_an_error_that_a_write_has_made() {
 }
 
 #[test]
-fn without_its_host_the_tree_answers_that_nobody_is_there() {
-    let test = "without_its_host_the_tree_answers_that_nobody_is_there";
+fn without_its_host_the_tree_answers_enotconn() {
+    let test = "without_its_host_the_tree_answers_enotconn";
     if role().is_some() {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("cat {DEVICE}/state; read go; cat {DEVICE}/state 2>&1; ls /dev/null")]);
-        let (mut child, _running) = start(&Arc::new(Double::default()), command);
+        let (mut child, _running) = start(&Arc::new(FakeDriver::default()), command);
         child.wait().unwrap();
         return;
     }
@@ -440,14 +440,14 @@ fn without_its_host_the_tree_answers_that_nobody_is_there() {
     }
     let mut host = again(test, "host").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(host.stdout.take().unwrap());
-    // Kept: wait() closes what is not.
+    // Kept open: wait() would close it otherwise.
     let mut input = host.stdin.take().unwrap();
     while line(&mut output) != "disabled\n" {}
     host.kill().unwrap();
     host.wait().unwrap();
     input.write_all(b"\n").unwrap();
     let complaint = line(&mut output);
-    // ENOTCONN; ECONNABORTED while the connection is being ended.
+    // ENOTCONN, or ECONNABORTED while the connection is being closed.
     assert!(complaint.contains("not connected") || complaint.contains("connection abort"), "{complaint}");
     assert_eq!(line(&mut output), "/dev/null\n", "what is the machine's stays");
     assert_eq!(line(&mut output), "", "and the program ends");
@@ -461,10 +461,10 @@ fn a_user_without_privilege_has_the_same_view() {
         if !possible(test) {
             return;
         }
-        // The user that owns nothing.
+        // The unprivileged user `nobody`.
         let output = again(test, "user").uid(65534).gid(65534).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        // A skip of it is a skip of this.
+        // A skip in the child is a skip of this test.
         if let Some((_, reason)) = said.split_once(&format!("SKIPPED: {test}: ")) {
             return crate::skip::skip(test, reason.trim());
         }
@@ -477,7 +477,7 @@ fn a_user_without_privilege_has_the_same_view() {
     let user = rustix::process::geteuid().as_raw();
     let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let before = mounts();
-    let tree = Arc::new(Double::default());
+    let tree = Arc::new(FakeDriver::default());
     let script = format!(
         "id -u; id -g; stat -c %u {DEVICE}/state /dev/dsa; echo wq0.0 > {DRIVER}/bind; cat {DEVICE}/state
         : < /dev/dsa/wq0.0; echo lost > /dev/null; stat -c %t:%T /dev/null"
@@ -489,7 +489,7 @@ fn a_user_without_privilege_has_the_same_view() {
     }
     let denied = complains(&tree, "echo 1 > /sys/devices/system/cpu/cpu0/crash_notes; mount -t tmpfs x /tmp");
     assert!(denied.contains("ermi"), "the machine's files are no more open than before: {denied}");
-    // The driver can reach the memory of such a program.
+    // The driver can access the memory of such a program.
     if let Some(program) = Program::in_c(test) {
         program.says(&driver());
     }
@@ -505,7 +505,7 @@ fn other_users_get_what_the_modes_give_them() {
     if !possible(test) {
         return;
     }
-    let tree = Arc::new(Double::default());
+    let tree = Arc::new(FakeDriver::default());
     let script = format!(
         "other() {{ setpriv --reuid 65534 --regid 65534 --clear-groups sh -c \"$1\" 2>&1; }}
         echo wq0.0 > {DRIVER}/bind; other 'cat {DEVICE}/state'
@@ -517,11 +517,11 @@ fn other_users_get_what_the_modes_give_them() {
 }
 
 #[test]
-fn a_program_that_is_not_there_leaves_no_view() {
-    if !possible("a_program_that_is_not_there_leaves_no_view") {
+fn a_missing_program_leaves_no_view() {
+    if !possible("a_missing_program_leaves_no_view") {
         return;
     }
-    let (entrance, running) = prepare(Arc::new(Double::default())).unwrap();
+    let (entrance, running) = prepare(Arc::new(FakeDriver::default())).unwrap();
     let mut command = Command::new("/nowhere/telpher");
     entrance.install(&mut command);
     let error = command.spawn().unwrap_err();
@@ -529,8 +529,8 @@ fn a_program_that_is_not_there_leaves_no_view() {
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
     running.outcome().unwrap();
     running.join();
-    // Never spawned at all.
-    let (entrance, running) = prepare(Arc::new(Double::default())).unwrap();
+    // A command that is never spawned.
+    let (entrance, running) = prepare(Arc::new(FakeDriver::default())).unwrap();
     drop(entrance);
     assert!(matches!(running.outcome(), Err(Reason::Vanished)));
     running.join();
@@ -541,7 +541,7 @@ fn a_working_directory_that_changes_is_entered_again() {
     let test = "a_working_directory_that_changes_is_entered_again";
     if role().is_some() {
         std::env::set_current_dir("/sys/bus").unwrap();
-        print!("{}", says(&Arc::new(Double::default()), "pwd; ls -d dsa"));
+        print!("{}", says(&Arc::new(FakeDriver::default()), "pwd; ls -d dsa"));
         return;
     }
     if !possible(test) {

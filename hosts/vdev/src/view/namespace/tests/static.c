@@ -1,5 +1,5 @@
-/* A program without an interpreter and without a preloaded part, which nothing but its files can show a device: configures a
- * queue by attributes, and uses it by write(). A check that fails says so and ends the program with 1. */
+/* A static program without a guest, which sees the device only through files: it configures a queue by attributes and
+ * submits by write(). A failed check prints a message and ends the program with code 1. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -40,7 +40,7 @@ static struct descriptor of(uint32_t operation)
 
 static void attribute(const char *path, const char *text)
 {
-    /* As a script does; truncation means nothing. */
+    /* As a script does; truncation has no effect. */
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text) || close(fd) != 0) {
         fprintf(stderr, "%s: %s\n", path, strerror(errno));
@@ -75,7 +75,7 @@ static void *submit(void *fd)
     record[0] = 0;
     CHECK(write(*(int *)fd, &d, 64) == 64 && record[0] == 1);
     d = of(MEMMOVE);
-    memset(from, 0x5a, sizeof from); /* resident, or it would fault, as on silicon */
+    memset(from, 0x5a, sizeof from); /* resident; otherwise the access faults, as on hardware */
     memset(to, 0, sizeof to);
     record[0] = 0;
     d.source = (uintptr_t)from, d.destination = (uintptr_t)to, d.size = sizeof from;
@@ -117,7 +117,7 @@ static void use(int fd)
     two[0].completion += 8;
     CHECK(write(fd, two, 64) == -1 && errno == EINVAL);
 
-    /* Another address space: a forked child, and the program that this one executes in the end. */
+    /* Other address spaces: a forked child, and the program that this one executes at the end. */
     pid_t child = fork();
     if (child == 0) {
         refused(fd);
@@ -135,7 +135,7 @@ static void use(int fd)
     CHECK(status_of(child) == 0);
     submit(&fd); /* a copy was closed, the file was not */
 
-    /* A queue that opens once can be opened again as soon as it is closed. */
+    /* A dedicated queue can be opened again as soon as it is closed. */
     CHECK(close(fd) == 0);
     for (int i = 0; i < 1000; i++) {
         fd = open(NODE, O_RDWR);
@@ -150,7 +150,7 @@ static void use(int fd)
     CHECK(0);
 }
 
-/* Waits for an error of the device, which another thread makes once this one sleeps. */
+/* Waits for an error of the device, which another thread causes once this one sleeps. */
 static void wait_for_an_error(int fd)
 {
     struct pollfd waiting = {.fd = fd, .events = POLLIN | POLLRDNORM};
@@ -163,7 +163,7 @@ static void wait_for_an_error(int fd)
 static void *make_an_error(void *fd)
 {
     CHECK(getchar() == '\n');
-    /* No record that could tell: it can only be latched. */
+    /* No completion record: the error can only be latched. */
     struct descriptor wrong = {.flags_and_operation = (uint32_t)UNKNOWN << 24};
     CHECK(write(*(int *)fd, &wrong, 64) == 64);
     return NULL;

@@ -1,4 +1,4 @@
-//! An open file's way to the host: its counters, and the entries of its trace.
+//! An open file's output to the host: its counters, and the entries of its trace.
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys;
@@ -8,42 +8,42 @@ use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
 use telpher_vdev_wire::event::{Answer, Finding, How, Injected, Told};
 use telpher_vdev_wire::lease::{Lease, Statistics, TraceEntry, TraceKind, count};
 
-/// An open file's lease, kept mapped by whoever holds this.
+/// An open file's memory; it stays mapped while this exists.
 pub(crate) type SharedLease = Arc<dyn AsRef<Lease> + Send + Sync>;
 
-/// Naps at a full ring before an entry is lost, and how long one is. Source: chosen; twenty of the host's rounds.
+/// Number and length of the pauses at a full ring before an entry is lost. Source: chosen; twenty rounds of the host.
 const NAPS: u32 = 100;
 const NAP_NS: u64 = 200_000;
 
-/// Where an open file's counters and entries go.
-pub(super) struct Trail {
+/// Writes an open file's counters and trace entries.
+pub(super) struct FileLog {
     lease: SharedLease,
     process: u32,
-    /// Descriptors and records are wanted, not only findings.
+    /// Descriptors and records are traced, not only findings.
     traces: bool,
-    /// The host did not come for a whole wait: no more waiting until it has.
-    deserted: AtomicU32,
+    /// The host did not empty the ring during a whole wait: no further waits until it does.
+    host_absent: AtomicU32,
 }
 
-impl fmt::Debug for Trail {
+impl fmt::Debug for FileLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trail").field("traces", &self.traces).finish_non_exhaustive()
+        f.debug_struct("FileLog").field("traces", &self.traces).finish_non_exhaustive()
     }
 }
 
-/// A descriptor of a submission: the submission's number, and its position in the batch plus one.
+/// Identifies a descriptor: its submission's number, and its position in the batch plus one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Name {
+pub(super) struct DescriptorId {
     pub(super) submission: u64,
     pub(super) member: u32,
 }
 
-impl Trail {
+impl FileLog {
     pub(super) fn new(lease: SharedLease, traces: bool) -> Self {
-        Trail { lease, process: sys::process(), traces, deserted: AtomicU32::new(0) }
+        FileLog { lease, process: sys::process(), traces, host_absent: AtomicU32::new(0) }
     }
 
-    /// True if descriptors and records are wanted.
+    /// True if descriptors and records are traced.
     pub(super) fn traces(&self) -> bool {
         self.traces
     }
@@ -52,16 +52,16 @@ impl Trail {
         &(*self.lease).as_ref().statistics
     }
 
-    /// Appends an entry; waits for the host, a bounded time, if the ring is full.
+    /// Appends an entry; waits a limited time for the host if the ring is full.
     fn append(&self, entry: TraceEntry) {
         let entry = TraceEntry { process: self.process, thread: sys::thread(), ..entry };
         let lease = (*self.lease).as_ref();
-        // Relaxed: a hint of its own.
-        let naps = if self.deserted.load(Ordering::Relaxed) != 0 { 0 } else { NAPS };
+        // Relaxed: a hint that publishes nothing.
+        let naps = if self.host_absent.load(Ordering::Relaxed) != 0 { 0 } else { NAPS };
         for nap in 0..=naps {
             if lease.append(&entry) {
                 if nap == 0 && naps == 0 {
-                    self.deserted.store(0, Ordering::Relaxed);
+                    self.host_absent.store(0, Ordering::Relaxed);
                 }
                 return;
             }
@@ -69,11 +69,11 @@ impl Trail {
                 super::nap(NAP_NS);
             }
         }
-        self.deserted.store(1, Ordering::Relaxed);
+        self.host_absent.store(1, Ordering::Relaxed);
         count(&lease.statistics.lost, 1);
     }
 
-    /// 64 bytes came to the queue.
+    /// Records a submission to the queue.
     pub(super) fn submitted(
         &self,
         submission: u64,
@@ -102,22 +102,22 @@ impl Trail {
         }
     }
 
-    /// A submit instruction was emulated: after a trap, or at a rewritten site.
+    /// Counts an emulated submit instruction: after a trap, or at a rewritten site.
     pub(super) fn emulated(&self, trapped: bool) {
         let statistics = self.statistics();
         count(if trapped { &statistics.traps } else { &statistics.calls }, 1);
     }
 
-    /// A descriptor has ended.
-    pub(super) fn ended(&self, name: Name, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
+    /// Records the end of a descriptor.
+    pub(super) fn ended(&self, id: DescriptorId, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
         self.count(descriptor, record, told);
         if self.traces {
             self.append(TraceEntry {
                 time_ns: sys::now_ns(),
-                submission: name.submission,
+                submission: id.submission,
                 kind: TraceKind::Ended as u32,
                 answer: told as u32,
-                member: name.member,
+                member: id.member,
                 descriptor: descriptor.0,
                 record: record.0,
                 ..TraceEntry::EMPTY
@@ -127,7 +127,7 @@ impl Trail {
 
     fn count(&self, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
         let statistics = self.statistics();
-        // The tables know 64 operations, and so does the architecture's capability register's first word.
+        // The tables have 64 operations, as the first word of the architecture's capability register.
         let operation = usize::from(descriptor.opcode_code() & 0x3f);
         let status = match told {
             Told::Record | Told::Lost | Told::Elsewhere | Told::Unwritable => usize::from(record.status_code() & 0x3f),
@@ -152,22 +152,22 @@ impl Trail {
         }
     }
 
-    /// Pages that were asked for, and came or not, while a descriptor went on.
+    /// Counts page requests made while a descriptor was executed.
     pub(super) fn page_requests(&self, granted: u32) {
         if granted > 0 {
             count(&self.statistics().faults, granted.into());
         }
     }
 
-    /// Something was done to a descriptor that it did not deserve.
-    pub(super) fn injected(&self, name: Name, descriptor: &Descriptor, what: Injected, address: u64, other: u64) {
+    /// Records an injected fault.
+    pub(super) fn injected(&self, id: DescriptorId, descriptor: &Descriptor, what: Injected, address: u64, other: u64) {
         if self.traces {
             self.append(TraceEntry {
                 time_ns: sys::now_ns(),
-                submission: name.submission,
+                submission: id.submission,
                 kind: TraceKind::Injected as u32,
                 code: what as u32,
-                member: name.member,
+                member: id.member,
                 descriptor: descriptor.0,
                 address,
                 other,
@@ -176,7 +176,7 @@ impl Trail {
         }
     }
 
-    /// The program misused the device.
+    /// Records a finding.
     pub(super) fn found(&self, finding: &Finding) {
         self.append(TraceEntry { time_ns: sys::now_ns(), ..finding.to_entry() });
     }

@@ -1,33 +1,33 @@
-//! The registers: what the driver writes into them, and the commands it gives. The device behind is the model's, so what it
-//! refuses, and with which code, is the model's own answer.
+//! A device's registers: the driver's writes to them, and its commands. The device behind them is the model, so
+//! refusals and their codes come from the model.
 
 use super::device::{Dsa, Group, Wq};
 use telpher_abi::registers::{Command, CommandCode, CommandError, EvlCfg, GenCfg, GenCtrl, GrpCfg, WqCfg, offset};
 use telpher_model::{Capabilities, CapabilityError, Device, PciControl, layout};
 
-/// Where the event log would lie. No engine works on this device (descriptors run in their submitters), so nothing is ever
-/// written there; the register only has to hold something.
+/// Page of the event log. No engine works on this device (descriptors are executed by their submitters), so nothing is
+/// ever written there; the register only needs a value.
 const EVENT_LOG_PAGE: u64 = 1;
 
 /// A device's registers.
 #[derive(Debug)]
-pub(crate) struct Silicon {
+pub(crate) struct DeviceRegisters {
     device: Box<Device>,
 }
 
-impl Silicon {
-    /// Powered on, with PASIDs (and what goes with them) or without.
+impl DeviceRegisters {
+    /// A device after power-on, with or without PASIDs (and the features that depend on them).
     pub(crate) fn power_on(capabilities: Capabilities, shared_virtual_memory: bool) -> Result<Self, CapabilityError> {
-        // The IOMMU driver enables every feature of the PASID capability, privileged mode among them.
+        // The IOMMU driver enables every feature of the PASID capability, including privileged mode.
         let with = PciControl { privileged: true, ..PciControl::SHARED_VIRTUAL_MEMORY };
         let pci =
             if shared_virtual_memory { with } else { PciControl { pasid: false, prs: false, ats: false, ..with } };
-        let silicon = Silicon { device: Device::new(capabilities, pci)? };
-        silicon.unmask();
-        Ok(silicon)
+        let registers = DeviceRegisters { device: Device::new(capabilities, pci)? };
+        registers.unmask();
+        Ok(registers)
     }
 
-    /// The same after a function-level reset, whatever its state was.
+    /// Resets the function; afterwards the device is in its power-on state.
     pub(crate) fn function_level_reset(&mut self) {
         let (capabilities, pci) = (*self.device.capabilities(), self.device.pci());
         // Cannot fail: the capabilities were accepted before.
@@ -37,7 +37,7 @@ impl Silicon {
         }
     }
 
-    /// Lets interrupts through, as the driver does at start and after a reset.
+    /// Unmasks interrupts, as the driver does at start and after a reset.
     pub(crate) fn unmask(&self) {
         for entry in 0..u64::from(self.device.capabilities().msix_entries) {
             self.device.write_register(layout::MSIX_TABLE + entry * 16 + 12, 4, 0);
@@ -54,7 +54,7 @@ impl Silicon {
         self.device.capabilities()
     }
 
-    /// Gives a command and waits for its end. None waits long: no descriptors come here.
+    /// Executes a command and waits for its end. No command takes long: this device has no descriptors.
     pub(crate) fn command(&self, code: CommandCode, operand: u32) -> CommandError {
         if !self.device.start_command(Command::new(code, operand)) {
             return CommandError::Hardware;
@@ -83,7 +83,7 @@ impl Silicon {
         self.write_words(layout::WQCFG + stride * wq as u64, &config.0[..words]);
     }
 
-    /// Switches the event log on with so many entries, or off with 0.
+    /// Enables the event log with this number of entries, or disables it with 0.
     pub(crate) fn set_event_log(&self, entries: u16) {
         let config = if entries == 0 {
             EvlCfg::default()
@@ -98,8 +98,8 @@ impl Silicon {
 
     /// Makes the device halt, as an internal error does.
     pub(crate) fn halt(&self) {
-        // A change of a setting of the function while it is enabled is an error the device halts for (SPEC §9.1); after that
-        // the setting may go back.
+        // Changing a setting of the function while the device is enabled is an error that halts it (SPEC §9.1);
+        // afterwards the setting is restored.
         let pci = self.device.pci();
         self.device.set_pci(PciControl { bus_master: !pci.bus_master, ..pci });
         self.device.set_pci(pci);
@@ -141,10 +141,10 @@ impl Dsa {
             .with_batch_limit_code(*batch_progress_limit)
     }
 
-    /// WQCFG of a queue: what the hardware has, with the driver's settings over it. Mode and block on fault are only ever
-    /// added to what the register holds, until the queue is reset (K612 `device.c`). PASIDs are set elsewhere.
+    /// WQCFG of a queue: the hardware's value with the driver's settings. Mode and block on fault are only added to the
+    /// register's value until the queue is reset (K612 `device.c`). PASIDs are set elsewhere.
     pub(crate) fn wq_register(&self, index: usize) -> WqCfg {
-        let hardware = self.silicon.device().wq_cfg(index);
+        let hardware = self.registers.device().wq_cfg(index);
         let Some(wq) = self.wqs.get(index) else { return hardware };
         let Wq { size, settings, .. } = wq;
         let caps = self.capabilities();

@@ -1,59 +1,64 @@
-//! A finding of `--check` as a report to a person: what, where, which descriptors, what to do.
+//! Prints a finding of `--check` for the user: what happened, where, which descriptors, and what to do.
 
 use super::line::{MisuseLine, PartyLine};
 use std::fmt::Write as _;
 use telpher_vdev_wire::event::Misuse;
 
-/// What is wrong, as a sentence.
-fn what(misuse: Misuse) -> &'static str {
+/// The problem, as a sentence.
+fn problem(misuse: Misuse) -> &'static str {
     match misuse {
         Misuse::RecordMisaligned => "a completion record is not aligned to 32 bytes",
         Misuse::RecordInUse => "a completion record is named by two descriptors at once",
         Misuse::RecordNotReset => "a completion record's status was not cleared before submission",
-        Misuse::SourceChanged => "bytes that the device was to read changed while it owned them",
-        Misuse::DestinationChanged => "bytes that the device was to write changed while it owned them",
+        Misuse::SourceChanged => "the source of a descriptor in flight changed before the device had read it",
+        Misuse::DestinationChanged => "the destination of a descriptor in flight was changed by the program",
         Misuse::Unmapped => "memory was unmapped while the device owned it",
         Misuse::ListChanged => "a batch's descriptor list changed before the device had read it",
-        Misuse::ReadAfterWrite => "a descriptor reads what another in flight may not have written yet",
-        Misuse::WriteAfterRead => "a descriptor writes what another in flight may still have to read",
-        Misuse::WriteAfterWrite => "two descriptors in flight write the same bytes, in no certain order",
-        Misuse::WrongInstruction => "a descriptor was submitted by an instruction that is not the queue's",
-        Misuse::NoRecordRequested => "a descriptor asks for no completion record, so nothing tells its end",
+        Misuse::ReadAfterWrite => "a descriptor reads bytes that another one in flight may not have written yet",
+        Misuse::WriteAfterRead => "a descriptor writes bytes that another one in flight may not have read yet",
+        Misuse::WriteAfterWrite => "two descriptors in flight write the same bytes, in undefined order",
+        Misuse::WrongInstruction => "a descriptor was submitted by the wrong instruction for the queue",
+        Misuse::NoRecordRequested => "a descriptor requests no completion record, so its end is not reported",
     }
 }
 
-/// What to do about it. Source of the rules: SPEC §3.9, §5.4, §8.2.
+/// The advice. Source of the rules: SPEC §3.9, §5.4, §8.2.
 fn advice(misuse: Misuse) -> &'static str {
     match misuse {
         Misuse::RecordMisaligned => {
-            "allocate records with 32-byte alignment; a device reports this one nowhere but in SWERROR, and writes no record"
+            "allocate records with 32-byte alignment; for this one a device writes no record and only \
+             reports it in SWERROR"
         }
         Misuse::RecordInUse => {
-            "give every descriptor in flight a record of its own; whoever waits for this one cannot tell the two apart"
+            "give every descriptor in flight its own record; a thread that waits for this one cannot tell the two apart"
         }
         Misuse::RecordNotReset => {
-            "store 0 to the record's first byte before submitting; whoever polls it now sees the last descriptor's end"
+            "store 0 to the record's first byte before submitting; a thread that polls it now sees the previous status"
         }
         Misuse::SourceChanged => {
-            "wait for the record before writing to the source, or freeing it; now nobody knows which bytes were read"
+            "wait for the record before writing to the source, or freeing it; the device may have read old or new bytes"
         }
         Misuse::DestinationChanged => {
-            "wait for the record before writing to the destination, or freeing it; the device will write over it at any moment"
+            "wait for the record before writing to the destination, or freeing it; the device may overwrite it at \
+             any time"
         }
         Misuse::Unmapped => {
-            "wait for the record before munmap() or free(); whatever is mapped there next would be written by the device"
+            "wait for the record before munmap() or free(); otherwise the device writes to whatever is mapped \
+             there next"
         }
-        Misuse::ListChanged => "leave the list alone until the batch's record is written",
+        Misuse::ListChanged => "do not change the list before the batch's record is written",
         Misuse::ReadAfterWrite | Misuse::WriteAfterRead | Misuse::WriteAfterWrite => {
-            "wait for the first one's record before submitting the second; within a batch, set the fence flag of the second"
+            "wait for the first one's record before submitting the second; within a batch, set the fence flag of the \
+             second"
         }
         Misuse::WrongInstruction => {
-            "submit by ENQCMD to a shared queue and by MOVDIR64B to a dedicated one (its \"mode\" attribute says which it is); a shared queue \
-             drops a posted write without a word, a dedicated one answers ENQCMD by Retry for ever"
+            "submit by ENQCMD to a shared queue and by MOVDIR64B to a dedicated one (its \"mode\" \
+             attribute says which it is); \
+             a shared queue drops a posted write silently, a dedicated one answers every ENQCMD with Retry"
         }
         Misuse::NoRecordRequested => {
-            "set the flags for a valid record address and for a requested record; without both a descriptor that succeeds writes no \
-             record, and a program that polls for one waits for ever"
+            "set the flags for a valid record address and for a requested record; without both, a descriptor that \
+             succeeds writes no record, and a program that polls for one waits forever"
         }
     }
 }
@@ -62,7 +67,7 @@ fn advice(misuse: Misuse) -> &'static str {
 pub(super) fn report(misuse: Misuse, line: &MisuseLine) -> String {
     let MisuseLine { origin, address, len, party, other, .. } = line;
     let mut text = String::new();
-    let _ = writeln!(text, "telpher: check: {} ({})", what(misuse), misuse.name());
+    let _ = writeln!(text, "telpher: check: {} ({})", problem(misuse), misuse.name());
     let place = match misuse {
         Misuse::WrongInstruction => format!("portal address {address}; "),
         Misuse::NoRecordRequested => String::new(),
@@ -82,7 +87,7 @@ pub(super) fn report(misuse: Misuse, line: &MisuseLine) -> String {
     text
 }
 
-/// What a descriptor is called in a report.
+/// The label of a descriptor in a report.
 fn label(misuse: Misuse, other: bool) -> &'static str {
     match (misuse, other) {
         (Misuse::ListChanged, false) => "was",
@@ -99,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_says_what_where_who_and_what_to_do() {
+    fn a_report_lists_problem_location_descriptors_and_advice() {
         let party = |submission, operand: &str| PartyLine {
             which: Which { submission, member: Some(1) },
             operand: operand.into(),
@@ -115,11 +120,13 @@ mod tests {
         };
         assert_eq!(
             report(Misuse::WriteAfterRead, &line),
-            "telpher: check: a descriptor writes what another in flight may still have to read (write-after-read)\n    \
+            "telpher: check: a descriptor writes bytes that another one in flight may not have read yet \
+             (write-after-read)\n    \
              where: 64 bytes at 0x10; wq0.1, process 42, thread 43\n    \
              descriptor: destination 1 of #8[1] fill(dst=0x10)\n    \
              in flight: source 1 of #7[1] fill(dst=0x10)\n    \
-             do: wait for the first one's record before submitting the second; within a batch, set the fence flag of the second"
+             do: wait for the first one's record before submitting the second; within a batch, set the fence flag of \
+             the second"
         );
     }
 
@@ -142,7 +149,7 @@ mod tests {
         assert_eq!(
             first_lines(report(Misuse::WrongInstruction)),
             [
-                "telpher: check: a descriptor was submitted by an instruction that is not the queue's (wrong-instruction)",
+                "telpher: check: a descriptor was submitted by the wrong instruction for the queue (wrong-instruction)",
                 "    where: portal address 0x7000; wq0.1, process 42, thread 43",
                 "    descriptor: #8 fill(dst=0x10)",
             ]
@@ -150,7 +157,8 @@ mod tests {
         assert_eq!(
             first_lines(report(Misuse::NoRecordRequested)),
             [
-                "telpher: check: a descriptor asks for no completion record, so nothing tells its end (no-record-requested)",
+                "telpher: check: a descriptor requests no completion record, so its end is not reported \
+                 (no-record-requested)",
                 "    where: wq0.1, process 42, thread 43",
                 "    descriptor: #8 fill(dst=0x10)",
             ]
@@ -158,8 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn every_misuse_has_words_of_its_own() {
-        let all = Misuse::ALL.iter().map(|misuse| what(*misuse)).collect::<std::collections::BTreeSet<_>>();
+    fn every_misuse_has_its_own_text() {
+        let all = Misuse::ALL.iter().map(|misuse| problem(*misuse)).collect::<std::collections::BTreeSet<_>>();
         assert_eq!(all.len(), Misuse::ALL.len());
     }
 }

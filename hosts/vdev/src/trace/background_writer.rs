@@ -1,63 +1,64 @@
-//! Writing that nobody waits for: a pager that is not read on must not stop the thread which answers the program.
+//! Writes in the background: a pager that stops reading must not block the thread that answers the program.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// A writer whose bytes are written by a thread of its own, in order. What is not taken yet waits in memory.
-pub(super) struct Later {
-    /// Gone once it has been flushed.
+/// A writer that passes its bytes to a thread, which writes them in order. Bytes that are not yet written stay in
+/// memory.
+pub(super) struct BackgroundWriter {
+    /// `None` after the flush.
     bytes: Option<Sender<Vec<u8>>>,
     thread: Option<JoinHandle<()>>,
     failed: Arc<Mutex<Option<io::Error>>>,
 }
 
-impl Later {
-    /// Writes to `out` from now on.
+impl BackgroundWriter {
+    /// Creates a writer to `out`.
     ///
     /// # Errors
     /// If the system refuses a thread.
     pub(super) fn new(mut out: Box<dyn Write + Send>) -> io::Result<Self> {
-        let (bytes, coming) = channel::<Vec<u8>>();
+        let (bytes, received) = channel::<Vec<u8>>();
         let failed = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&failed);
+        let outcome = Arc::clone(&failed);
         let write = move || {
             let mut result = Ok(());
-            for bytes in coming {
-                // After an error the rest is taken and dropped: it would have a hole.
+            for bytes in received {
+                // After an error the rest is discarded: it would have a gap.
                 result = result.and_then(|()| out.write_all(&bytes));
             }
             if let Err(error) = result.and_then(|()| out.flush()) {
-                *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
         };
         let thread = std::thread::Builder::new().name("telpher-writer".into()).spawn(write)?;
-        Ok(Later { bytes: Some(bytes), thread: Some(thread), failed })
+        Ok(BackgroundWriter { bytes: Some(bytes), thread: Some(thread), failed })
     }
 }
 
-impl Write for Later {
+impl Write for BackgroundWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
         self.bytes.as_ref().ok_or_else(closed)?.send(bytes.to_vec()).map_err(|_| closed())?;
         Ok(bytes.len())
     }
 
-    /// Waits until all is written, and ends the thread: nothing can be written afterwards.
+    /// Waits until everything is written, and ends the thread: nothing can be written afterwards.
     fn flush(&mut self) -> io::Result<()> {
         drop(self.bytes.take());
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so.
+            // The thread has already reported a panic.
             let _ = thread.join();
         }
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 }
 
-impl Drop for Later {
+impl Drop for BackgroundWriter {
     fn drop(&mut self) {
-        // Whoever wants to hear of errors has flushed.
+        // Callers that need the error have flushed.
         let _ = self.flush();
     }
 }
@@ -68,30 +69,30 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn a_reader_who_pauses_keeps_the_writer_from_nothing() {
-        let (mut reader, writer) = std::io::pipe().unwrap();
-        let mut later = Later::new(Box::new(writer)).unwrap();
-        // More than a pipe holds, and nobody reads.
+    fn a_reader_that_pauses_does_not_block_the_writer() {
+        let (mut reader, pipe) = std::io::pipe().unwrap();
+        let mut writer = BackgroundWriter::new(Box::new(pipe)).unwrap();
+        // More than a pipe holds, without a reader.
         let line = [b'x'; 1000];
         for _ in 0..1000 {
-            later.write_all(&line).unwrap();
+            writer.write_all(&line).unwrap();
         }
         let reading = std::thread::spawn(move || {
             let mut all = Vec::new();
             reader.read_to_end(&mut all).unwrap();
             all.len()
         });
-        later.flush().unwrap();
-        drop(later);
+        writer.flush().unwrap();
+        drop(writer);
         assert_eq!(reading.join().unwrap(), 1_000_000);
     }
 
     #[test]
-    fn what_could_not_be_written_is_told_at_the_end() {
-        let (reader, writer) = std::io::pipe().unwrap();
+    fn a_write_error_is_returned_by_flush() {
+        let (reader, pipe) = std::io::pipe().unwrap();
         drop(reader);
-        let mut later = Later::new(Box::new(writer)).unwrap();
-        let _ = later.write(b"x");
-        assert_eq!(later.flush().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        let mut writer = BackgroundWriter::new(Box::new(pipe)).unwrap();
+        let _ = writer.write(b"x");
+        assert_eq!(writer.flush().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

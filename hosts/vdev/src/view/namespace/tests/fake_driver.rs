@@ -1,4 +1,4 @@
-//! A driver of one device with one queue, small enough to be read: what the file system is tested with.
+//! A fake driver with one device and one queue, used to test the file system.
 
 use super::super::tree::Tree;
 use crate::tree::{Caller, Entry, Errno};
@@ -9,9 +9,9 @@ pub(in super::super) const DEVICE: &str = "/sys/devices/pci0000:6a/0000:6a:01.0/
 pub(in super::super) const DRIVER: &str = "/sys/bus/dsa/drivers/user";
 const FLAGS: &str = "flags\t\t: fpu movdir64b enqcmd\n";
 
-/// The driver, and what a test wants of it.
+/// The fake driver.
 #[derive(Debug, Default)]
-pub(in super::super) struct Double {
+pub(in super::super) struct FakeDriver {
     state: Mutex<State>,
     change: Condvar,
 }
@@ -31,7 +31,7 @@ struct State {
     config: Vec<u8>,
 }
 
-impl Double {
+impl FakeDriver {
     pub(in super::super) fn open_files(&self) -> usize {
         self.state.lock().unwrap().open.len()
     }
@@ -82,7 +82,7 @@ impl Double {
     }
 }
 
-impl Tree for Double {
+impl Tree for FakeDriver {
     fn roots(&self) -> Vec<String> {
         [
             "/sys/bus/dsa",
@@ -176,7 +176,7 @@ impl Tree for Double {
         Ok(data.len())
     }
 
-    /// A dedicated queue: once.
+    /// The queue is dedicated: it opens once.
     fn open(&self, _: &str, _: Caller) -> Result<u64, Errno> {
         let mut state = self.state.lock().unwrap();
         if !state.open.is_empty() {
@@ -194,7 +194,7 @@ impl Tree for Double {
         self.change.notify_all();
     }
 
-    /// What a test of files does not ask for; the driver itself is tested with programs.
+    /// Not needed by the tests of files; the driver itself is tested with programs.
     fn write(&self, _: u64, _: Caller, _: &[u8]) -> Result<usize, Errno> {
         Err(Errno::OPNOTSUPP)
     }
@@ -203,7 +203,7 @@ impl Tree for Double {
         false
     }
 
-    fn tell(&self, sentence: &str) {
-        eprintln!("{sentence}");
+    fn print(&self, message: &str) {
+        eprintln!("{message}");
     }
 }

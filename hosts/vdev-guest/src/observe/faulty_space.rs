@@ -1,55 +1,55 @@
-//! Memory in which pages are missing that are there: what a descriptor sees while faults are injected.
+//! Injected page faults: memory in which some present pages appear absent to a descriptor.
 
-use super::chance::Draws;
+use super::random::RandomStream;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 use std::fmt;
 use std::ops::Range;
 use telpher_mem::{Fault, PAGE_BYTES, Space, WriteHint};
 
-/// Pages remembered as present: those of the operands at hand, some of which lie on two pages. Source: derived; three
-/// operands, two pages each, and what page requests brought in.
+/// Pages remembered as present: those of the current operands. Source: derived; three operands with two pages each, and
+/// pages that page requests have brought in.
 const KNOWN: usize = 8;
 
 /// No page has this number.
 const NONE: u64 = u64::MAX;
 
-/// A space as one descriptor sees it: some of its pages are absent until they are asked for by page request.
+/// A memory as one descriptor sees it: some of its pages are absent until a page request.
 ///
-/// A page is drawn for when the descriptor first comes to it. One that a page request has brought in is there for the rest
-/// of the descriptor's way over it.
-pub(super) struct Holes<'a> {
+/// Whether a page is absent is decided when the descriptor first accesses it. A page that a page request has brought in
+/// stays present for this descriptor.
+pub(super) struct FaultySpace<'a> {
     inner: &'a dyn Space,
     rate: u32,
     /// Page numbers that are always absent.
     absent: Range<u64>,
-    draws: Draws,
-    /// Pages drawn for so far.
+    random: RandomStream,
+    /// Number of pages decided so far.
     drawn: AtomicU64,
     known: [AtomicU64; KNOWN],
     next: AtomicUsize,
     tell: &'a (dyn Fn(u64) + Sync),
 }
 
-impl fmt::Debug for Holes<'_> {
+impl fmt::Debug for FaultySpace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Holes").field("inner", &self.inner).field("rate", &self.rate).finish_non_exhaustive()
+        f.debug_struct("FaultySpace").field("inner", &self.inner).field("rate", &self.rate).finish_non_exhaustive()
     }
 }
 
 /// An operand: its address, and whether it is written.
 type Operand = (u64, bool);
 
-// Relaxed throughout: one thread carries out a descriptor; the atomics only make that no matter of trust.
-impl<'a> Holes<'a> {
+// Relaxed throughout: one thread executes a descriptor; the atomics only make this safe without that assumption.
+impl<'a> FaultySpace<'a> {
     pub(super) fn new(
         inner: &'a dyn Space,
         rate: u32,
         absent: Range<u64>,
-        draws: Draws,
+        random: RandomStream,
         tell: &'a (dyn Fn(u64) + Sync),
     ) -> Self {
         let known = [const { AtomicU64::new(NONE) }; KNOWN];
-        Holes { inner, rate, absent, draws, drawn: AtomicU64::new(0), known, next: AtomicUsize::new(0), tell }
+        FaultySpace { inner, rate, absent, random, drawn: AtomicU64::new(0), known, next: AtomicUsize::new(0), tell }
     }
 
     fn knows(&self, page: u64) -> bool {
@@ -61,14 +61,14 @@ impl<'a> Holes<'a> {
         self.known[place].store(page, Ordering::Relaxed);
     }
 
-    /// True if the access finds the page of an address.
+    /// True if the page of an address is present.
     fn finds(&self, address: u64) -> bool {
         let page = address / PAGE_BYTES;
         if self.knows(page) {
             return true;
         }
-        let mut draws = self.draws.skip(self.drawn.fetch_add(1, Ordering::Relaxed));
-        if self.absent.contains(&page) || draws.hits(self.rate) {
+        let mut random = self.random.skip(self.drawn.fetch_add(1, Ordering::Relaxed));
+        if self.absent.contains(&page) || random.hits(self.rate) {
             (self.tell)(address);
             return false;
         }
@@ -76,7 +76,7 @@ impl<'a> Holes<'a> {
         true
     }
 
-    /// How many of the `len` bytes from `address` on are found, without a gap.
+    /// The number of the `len` bytes from `address` that are present without a gap.
     fn up(&self, address: u64, len: u64) -> u64 {
         let mut run = 0;
         while run < len {
@@ -89,7 +89,7 @@ impl<'a> Holes<'a> {
         run.min(len)
     }
 
-    /// The same downwards from the end of the range, which does not wrap.
+    /// The same downwards from the end of the range, which must not wrap.
     fn down(&self, address: u64, len: u64) -> u64 {
         let mut run = 0;
         while run < len {
@@ -102,7 +102,7 @@ impl<'a> Holes<'a> {
         run.min(len)
     }
 
-    /// Does `step` over as much as is found of all operands, then says what is missing.
+    /// Calls `step` for the bytes that are present in all operands, then reports the missing page.
     fn ascending<const N: usize, T>(
         &self,
         operands: [Operand; N],
@@ -127,12 +127,12 @@ impl<'a> Holes<'a> {
     }
 }
 
-/// An index into a slice, of an offset that lies in it.
+/// Converts an offset within a slice.
 fn index(offset: u64) -> usize {
     usize::try_from(offset).expect("an offset into a slice")
 }
 
-impl Space for Holes<'_> {
+impl Space for FaultySpace<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
         let len = into.len() as u64;
         let step = |run| self.inner.read(address, &mut into[..index(run)]).map(|()| None::<()>);
@@ -151,12 +151,12 @@ impl Space for Holes<'_> {
 
     fn move_backward(&self, dst: u64, src: u64, len: u64, hint: WriteHint) -> Result<(), Fault> {
         if dst.checked_add(len).is_none() || src.checked_add(len).is_none() {
-            // Wraps: faults before anything is touched.
+            // Wraps: faults before anything is accessed.
             return self.inner.move_backward(dst, src, len, hint);
         }
         let (mut run, mut missing) = (len, None);
         for (address, write) in [(src, false), (dst, true)] {
-            // Only the upper `run` bytes still matter.
+            // Only the upper `run` bytes are still relevant.
             let found = self.down(address + (len - run), run);
             if found < run {
                 run = found;
@@ -204,12 +204,12 @@ impl Space for Holes<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chance::Purpose;
+    use super::super::random::Purpose;
     use super::*;
     use std::sync::Mutex;
     use telpher_mem::{MockSpace, Protection};
 
-    /// Sixteen pages from 0x10000 on, their bytes counting up.
+    /// Sixteen pages from 0x10000 with ascending bytes.
     fn memory() -> MockSpace {
         let space = MockSpace::new();
         space.map(0x1_0000, 16, Protection::ReadWrite);
@@ -218,8 +218,13 @@ mod tests {
         space
     }
 
-    fn holes<'a>(space: &'a MockSpace, absent: Range<u64>, rate: u32, tell: &'a (dyn Fn(u64) + Sync)) -> Holes<'a> {
-        Holes::new(space, rate, absent, Draws::of(1, 1, 0, Purpose::Fault), tell)
+    fn faulty_space<'a>(
+        space: &'a MockSpace,
+        absent: Range<u64>,
+        rate: u32,
+        tell: &'a (dyn Fn(u64) + Sync),
+    ) -> FaultySpace<'a> {
+        FaultySpace::new(space, rate, absent, RandomStream::of(1, 1, 0, Purpose::Fault), tell)
     }
 
     #[test]
@@ -227,11 +232,11 @@ mod tests {
         let space = memory();
         let told = Mutex::new(Vec::new());
         let tell = |address| told.lock().unwrap().push(address);
-        let holes = holes(&space, 0x12..0x13, 0, &tell);
-        let fault = holes.move_forward(0x1_8001, 0x1_1800, 0x1000, WriteHint::Cache).unwrap_err();
+        let faulty_space = faulty_space(&space, 0x12..0x13, 0, &tell);
+        let fault = faulty_space.move_forward(0x1_8001, 0x1_1800, 0x1000, WriteHint::Cache).unwrap_err();
         assert_eq!(fault, Fault { address: 0x1_2000, write: false, done: 0x800 });
         assert_eq!(space.peek(0x1_8001, 0x801), [&space.peek(0x1_1800, 0x800)[..], &[1]].concat());
-        let fault = holes.fill(0x1_1ff0, [0; 2], 64, WriteHint::Cache).unwrap_err();
+        let fault = faulty_space.fill(0x1_1ff0, [0; 2], 64, WriteHint::Cache).unwrap_err();
         assert_eq!(fault, Fault { address: 0x1_2000, write: true, done: 16 });
         assert_eq!(*told.lock().unwrap(), [0x1_2000, 0x1_2000]);
     }
@@ -239,22 +244,24 @@ mod tests {
     #[test]
     fn a_backward_move_stops_at_the_last_byte_of_an_absent_page() {
         let space = memory();
-        let holes = holes(&space, 0x12..0x13, 0, &|_| ());
+        let faulty_space = faulty_space(&space, 0x12..0x13, 0, &|_| ());
         let before = space.peek(0x1_0000, 16 * 4096);
-        let fault = holes.move_backward(0x1_2800, 0x1_2000, 0x2000, WriteHint::Cache).unwrap_err();
+        let fault = faulty_space.move_backward(0x1_2800, 0x1_2000, 0x2000, WriteHint::Cache).unwrap_err();
         assert_eq!(fault, Fault { address: 0x1_2fff, write: false, done: 0x1000 });
         assert_eq!(space.peek(0x1_3800, 0x1000), before[0x3000..0x4000]);
         assert_eq!(space.peek(0x1_2800, 0x1000), before[0x2800..0x3800]);
     }
 
     #[test]
-    fn a_page_that_was_asked_for_is_there_for_the_rest_of_the_way() {
+    fn a_requested_page_stays_present_for_the_descriptor() {
         let space = memory();
-        let holes = holes(&space, 0..u64::MAX, u32::MAX, &|_| ());
+        let faulty_space = faulty_space(&space, 0..u64::MAX, u32::MAX, &|_| ());
         let (mut done, mut requests) = (0, 0);
-        while let Err(fault) = holes.move_forward(0x1_8010 + done, 0x1_0010 + done, 0x4000 - done, WriteHint::Cache) {
+        while let Err(fault) =
+            faulty_space.move_forward(0x1_8010 + done, 0x1_0010 + done, 0x4000 - done, WriteHint::Cache)
+        {
             done += fault.done;
-            assert!(holes.page_request(fault.address, fault.write));
+            assert!(faulty_space.page_request(fault.address, fault.write));
             requests += 1;
         }
         // Five pages each.
@@ -263,24 +270,24 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_before_the_hole_wins() {
+    fn a_difference_before_the_absent_page_wins() {
         let space = memory();
-        let holes = holes(&space, 0x12..0x13, 0, &|_| ());
+        let faulty_space = faulty_space(&space, 0x12..0x13, 0, &|_| ());
         space.poke(0x1_1f00, &[!0]);
-        assert_eq!(holes.compare(0x1_1000, 0x1_5000, 0x2000), Ok(Some(0xf00)));
+        assert_eq!(faulty_space.compare(0x1_1000, 0x1_5000, 0x2000), Ok(Some(0xf00)));
         space.poke(0x1_1f00, &[0]);
-        let fault = holes.compare(0x1_1000, 0x1_5000, 0x2000).unwrap_err();
+        let fault = faulty_space.compare(0x1_1000, 0x1_5000, 0x2000).unwrap_err();
         assert_eq!((fault.address, fault.done), (0x1_2000, 0x1000));
     }
 
     #[test]
-    fn each_page_is_drawn_for_once_and_the_rate_is_kept() {
+    fn each_page_is_decided_once_at_the_given_rate() {
         let space = MockSpace::new();
         space.map(0, 1000, Protection::ReadWrite);
-        let holes = holes(&space, 0..0, u32::MAX / 10, &|_| ());
+        let faulty_space = faulty_space(&space, 0..0, u32::MAX / 10, &|_| ());
         let mut faults = 0;
         for page in 0..1000_u64 {
-            let read = |at| holes.read(page * 4096 + at, &mut [0; 8]);
+            let read = |at| faulty_space.read(page * 4096 + at, &mut [0; 8]);
             if read(0).is_err() {
                 faults += 1;
             } else {

@@ -1,9 +1,10 @@
-//! What each kernel flavour has and has not. Source: K612 `Documentation/ABI/stable/sysfs-driver-dma-idxd` (KernelVersion), change logs.
+//! The attributes of each kernel version. Source: K612 `Documentation/ABI/stable/sysfs-driver-dma-idxd`
+//! (KernelVersion), change logs.
 
 use super::*;
 use Abi::{V5_15, V6_1, V6_6, V6_12};
 
-/// First flavour with an attribute; a device with every capability.
+/// First kernel version with an attribute, on a device with every capability.
 const SINCE: &[(&str, Abi)] = &[
     ("dsa0/max_tokens", V5_15),
     ("dsa0/token_limit", V5_15),
@@ -27,7 +28,7 @@ const SINCE: &[(&str, Abi)] = &[
 ];
 
 #[test]
-fn attributes_appear_with_their_kernel() {
+fn attributes_appear_with_their_kernel_version() {
     for abi in Abi::ALL {
         let kernel = fresh(Preset::Full, abi);
         for (attribute, since) in SINCE {
@@ -38,7 +39,7 @@ fn attributes_appear_with_their_kernel() {
 }
 
 #[test]
-fn op_cap_prints_as_its_kernel_does_and_hides_batch_where_it_is_unsafe() {
+fn op_cap_is_formatted_as_by_its_kernel_and_hides_batch_where_it_is_unsafe() {
     for (abi, expected) in [
         (V5_15, "0x1003f03ff 0 0 0"),
         (V6_1, "00000000,00000000,00000000,00000000,00000000,00000000,00000001,003f03fd"),
@@ -46,14 +47,14 @@ fn op_cap_prints_as_its_kernel_does_and_hides_batch_where_it_is_unsafe() {
     ] {
         assert_eq!(get(&mut fresh(Preset::Spr, abi), "dsa0/op_cap").as_deref(), Ok(expected), "{abi:?}");
     }
-    // Only the display: Batch may be configured, and the hardware keeps it.
+    // Batch is hidden only in the text: it may be configured, and the hardware keeps it.
     let mut kernel = fresh(Preset::Full, V6_12);
     assert_eq!(set(&mut kernel, "wq0.0/op_config", "3"), Ok(()));
     assert!(get(&mut kernel, "wq0.0/op_config").unwrap().ends_with("00000001"));
 }
 
 #[test]
-fn errors_print_as_their_kernel_does() {
+fn errors_are_formatted_as_by_their_kernel() {
     let words = "0x0000000000000000 0x0000000000000000 0x0000000000000000 0x0000000000000000";
     for abi in [V5_15, V6_1] {
         assert_eq!(get(&mut fresh(Preset::Spr, abi), "dsa0/errors").as_deref(), Ok(words));
@@ -78,7 +79,7 @@ fn users_have_no_shared_queues_on_5_15() {
 }
 
 #[test]
-fn the_driver_name_is_asked_for_from_6_7_on() {
+fn the_driver_name_is_required_from_6_7_on() {
     for abi in [V6_1, V6_6, V6_12] {
         let mut kernel = brought(Preset::Spr, abi, Stage::Configured);
         if abi == V6_12 {
@@ -91,7 +92,7 @@ fn the_driver_name_is_asked_for_from_6_7_on() {
 }
 
 #[test]
-fn flavours_have_names_and_an_order() {
+fn kernel_versions_have_names_and_an_order() {
     for abi in Abi::ALL {
         assert_eq!(Abi::from_name(abi.name()), Some(abi));
     }
