@@ -1,4 +1,4 @@
-//! Pages that the kernel moves between NUMA nodes (`move_pages(2)`), for kernels that have nothing better.
+//! Moves pages between NUMA nodes with `move_pages(2)`, for kernels without `UFFDIO_MOVE`.
 
 use crate::book::Piece;
 use crate::config::{HeapOptions, MOST_TIERS, PAGE, TierId};
@@ -14,40 +14,40 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telpher_mem::{Nodes, PageSize, Tract};
 
-/// Nodes that are tiers.
+/// Tiers that are NUMA nodes.
 #[derive(Debug)]
 pub(crate) struct ByKernel {
     options: HeapOptions,
-    /// By their tiers.
+    /// The node of each tier.
     nodes: Vec<u32>,
     account: Mutex<Account>,
 }
 
 #[derive(Debug, Default)]
 struct Account {
-    /// In order.
+    /// Sorted by address.
     pieces: Vec<Piece>,
-    /// Ranges that were taken over, of all there ever were.
+    /// The number of ranges ever adopted.
     ids: u64,
-    /// Pages on each tier when last counted, and those that came and went since: not those that the program has discarded.
+    /// Pages on each tier at the last count, adjusted by later moves but not by the program's discards.
     live: [u64; MOST_TIERS],
     stats: Stats,
-    /// The heap's owner has all pages stay where they are.
+    /// The heap's owner wants all pages to stay where they are.
     holds: bool,
 }
 
 impl ByKernel {
-    /// Tiers as these options have them.
+    /// Creates the tiers of these options.
     ///
     /// # Errors
-    /// [`TierError`]: a tier is no node, or none that pages can be moved to.
+    /// [`TierError`]: a tier is not a node, or not one to which pages can be moved.
     pub(crate) fn new(options: &HeapOptions) -> Result<ByKernel, TierError> {
         let nodes: Option<Vec<u32>> = options.tiers.iter().map(|tier| tier.node).collect();
         let nodes = nodes.ok_or(TierError::Nodes)?;
         if BTreeSet::from_iter(&nodes).len() < nodes.len() {
             return Err(TierError::Nodes);
         }
-        // One page is asked to go everywhere once. That it is busy, or the node full, says that there is such a node.
+        // Tries to move one page to each node. A busy page or a full node also shows that the node exists.
         let page = Tract::new(4096, PageSize::Small)?;
         page.populate(page.start()..page.start() + PAGE)?;
         for &node in &nodes {
@@ -62,11 +62,12 @@ impl ByKernel {
     }
 
     fn account(&self) -> std::sync::MutexGuard<'_, Account> {
-        // Nothing in there is halfway at any time.
+        // No change leaves the data inconsistent.
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the kernel move pages to a node, with its answers; true if it has stopped as it has no memory there.
+    /// Asks the kernel to move pages to a node and returns its answers; true if it has stopped because the node has no
+    /// memory.
     fn send(pages: &[u64], node: u32, answers: &mut [Result<u32, Errno>]) -> io::Result<bool> {
         match Nodes::move_pages(pages, node, answers) {
             Err(error) if error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()) => Ok(true),
@@ -78,7 +79,7 @@ impl ByKernel {
         self.nodes.iter().position(|&of_tier| of_tier == node)
     }
 
-    /// Where the pages of a range are that are there.
+    /// Returns the present pages of a range and their nodes.
     fn look(range: Range<u64>) -> io::Result<Vec<(u64, u32)>> {
         let pages: Vec<u64> = range.step_by(4096).collect();
         let mut answers = vec![Err(Errno::NOENT); pages.len()];
@@ -86,7 +87,7 @@ impl ByKernel {
         Ok(pages.into_iter().zip(answers).filter_map(|(page, answer)| Some((page, answer.ok()?))).collect())
     }
 
-    /// Parts of a range that are the heap's, each of so many pages at most.
+    /// Returns the parts of a range that are the heap's, each at most one batch long.
     fn parts(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let most = self.options.batch as u64 * PAGE;
         let account = self.account();
@@ -114,21 +115,21 @@ impl ByKernel {
         TierError::Node { node: self.nodes[to.index()], source }
     }
 
-    /// How many more pages a tier takes.
+    /// Returns how many more pages a tier takes.
     fn room(&self, to: TierId, wanted: u64) -> Result<u64, TierError> {
         if to == self.options.home {
             return Ok(wanted);
         }
         let most = self.options.tiers[to.index()].bytes / PAGE;
         if self.account().live[to.index()] + wanted > most {
-            // What was discarded is not told of.
+            // The kernel does not report discards, so the pages are counted again.
             let live = self.count(&(0..u64::MAX))?;
             self.account().live = live;
         }
         Ok(wanted.min(most.saturating_sub(self.account().live[to.index()])))
     }
 
-    /// Moves what is there of a part.
+    /// Moves the present pages of a part.
     fn migrate_part(&self, part: Range<u64>, to: TierId) -> Result<Moved, TierError> {
         let (mut moved, node) = (Moved::default(), self.nodes[to.index()]);
         let mut found = Self::look(part).map_err(|error| self.error(to, error))?;
@@ -148,13 +149,14 @@ impl ByKernel {
         let pages: Vec<u64> = found.iter().map(|&(page, _)| page).collect();
         let mut answers = vec![Err(Errno::AGAIN); pages.len()];
         let mut is_full = Self::send(&pages, node, &mut answers).map_err(|error| self.error(to, error))?;
-        // The kernel gives up at the first page that does not go, and says of parts of huge pages that they are busy as the first takes them along.
+        // The kernel stops at the first page that it cannot move. For the other parts of a huge page it reports "busy",
+        // because the first part takes them along.
         Nodes::of_pages(&pages, &mut answers).map_err(|error| self.error(to, error))?;
         let mut live = [0_i64; MOST_TIERS];
         for (&(page, before), answer) in found.iter().zip(&mut answers) {
             if *answer == Ok(before) {
                 if !is_full {
-                    // By itself, to learn why.
+                    // Tries the page alone, to learn the reason.
                     let alone = std::slice::from_mut(answer);
                     is_full = Self::send(&[page], node, alone).map_err(|error| self.error(to, error))?;
                 }
@@ -180,20 +182,20 @@ impl ByKernel {
     }
 }
 
-/// It may be otherwise with the next page, or later.
+/// Returns whether the answer may differ for the next page, or later.
 fn is_passing(errno: Errno) -> bool {
     matches!(errno, Errno::BUSY | Errno::AGAIN | Errno::NOMEM)
 }
 
-/// Where a page counts that did not go, by what the kernel said. Source: move_pages(2).
+/// Returns the counter for a page that stayed, by the kernel's answer. Source: move_pages(2).
 fn stayed(left: &mut Left, answer: Result<u32, Errno>) -> &mut u64 {
     match answer {
-        // Somebody has it pinned, or it is shared with another process.
+        // The page is pinned, or shared with another process.
         Err(Errno::BUSY | Errno::ACCESS | Errno::AGAIN) => &mut left.pinned,
         Err(Errno::NOENT | Errno::FAULT) => &mut left.gone,
         Err(Errno::NOMEM) => &mut left.no_room,
         Err(_) => &mut left.unsupported,
-        // It is somewhere else, as somebody else has moved it.
+        // The page is on a third node, because something else has moved it.
         Ok(_) => &mut left.failed,
     }
 }

@@ -1,14 +1,16 @@
-//! Takes pages of a running program out, and brings them back: `UFFDIO_MOVE` both ways.
+//! Takes pages of a running program out and brings them back: `UFFDIO_MOVE` in both directions.
 //!
-//! A page that is out lies in a place of a pool that nobody knows of. Whoever touches it where the program has it waits in the kernel, as with
-//! the kernel's own migration, system calls and devices that fault among them; a page that somebody has pinned is refused, and stays. So between
-//! the two moves nobody reads or writes it, and its bytes may be copied to another place.
+//! A page that is out lies in a private slot of a pool. A thread, system call or device fault that touches its address
+//! in the program waits in the kernel, as during the kernel's own migration. The kernel refuses to take out a pinned
+//! page, so it stays. Between the two moves no other code reads or writes the page, so its bytes can be copied to
+//! another slot.
 //!
-//! **What the kernel says of a move that failed is not believed.** Linux 6.18 was seen to answer that a range existed already when it had
-//! moved all of it (3 of some 30 000 calls beside `madvise(MADV_COLD)`). Places of a pool are private, so that the page tables tell
-//! without doubt: a page that is in its place, and not where the program has it, went out, and one that is not in its place went back. What is in a
-//! place before anything was taken there (somebody has all memory locked, or reads that of this process) keeps the page where it is.
-#![allow(unsafe_code, reason = "pages of a program that runs change their place, and are copied while nobody has them")]
+//! **The kernel's answer to a failed move is not trusted.** Linux 6.18 was seen to answer that a range exists already
+//! although it had moved all of it (3 of some 30,000 calls concurrent with `madvise(MADV_COLD)`). Slots are private, so
+//! the page tables show the truth: a page that is in its slot and not in the program went out, and a page that is not
+//! in its slot went back. A slot that holds something before a page was taken there (all memory is locked, or another
+//! process reads this one's memory) keeps the page in the program.
+#![allow(unsafe_code, reason = "moves pages of a running program and copies them while no other code can access them")]
 
 #[cfg(test)]
 pub(crate) mod faults;
@@ -27,7 +29,7 @@ use std::time::{Duration, Instant};
 use telpher_mem::{Progress, Scan, Tract, Userfault, UserfaultFeatures};
 use telpher_mover::{JobError, Mover, Outcome};
 
-/// What exchanges are made with.
+/// Takes pages out, copies them and brings them back.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) userfault: Userfault,
@@ -35,7 +37,7 @@ pub(crate) struct Exchange {
     book: Mutex<Book>,
     home: TierId,
     patience: Duration,
-    /// Lost pages that were told of.
+    /// The number of lost pages reported so far.
     told: AtomicU64,
     #[cfg(test)]
     pub(crate) faults: faults::Faults,
@@ -55,10 +57,10 @@ impl Exchange {
         }
     }
 
-    /// What is known; nothing is allocated or freed while it is locked.
+    /// Locks the page map. Nothing may be allocated or freed while it is locked.
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        /// Looks at the lock before this thread sleeps. Source: chosen; some 20 µs, longer than whoever reads a fault has it, and than it takes to
-        /// sleep and to be woken, which each flight would cost twice whose pages a thread wants.
+        /// Attempts before this thread sleeps. Source: chosen, some 20 µs. That is longer than the fault handler holds
+        /// the lock, and than a sleep and a wake-up take, which each batch whose pages a thread wants would pay twice.
         const LOOKS: u32 = 512;
         for _ in 0..LOOKS {
             match self.book.try_lock() {
@@ -67,32 +69,32 @@ impl Exchange {
                 Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
             }
         }
-        // What a panic left behind is no less true than before: each change is made whole.
+        // A panic leaves the map consistent: each change is made as a whole.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of lost pages on standard error, once of each: nobody may look at the numbers.
+    /// Reports lost pages on standard error, each once, in case no one reads the statistics.
     pub(crate) fn tell_lost(&self) {
         let lost = self.book().stats.lost;
-        // Relaxed: a number for people.
+        // Relaxed: a counter for people.
         let told = self.told.fetch_max(lost, Ordering::Relaxed);
         if lost > told {
             eprintln!(
-                "telpher: {} pages of 4 KiB of process {} have lost their bytes on their way between tiers; please tell the authors",
+                "telpher: {} pages of 4 KiB of process {} lost their contents while moving between tiers; please report this bug",
                 lost - told,
                 std::process::id()
             );
         }
     }
 
-    /// Asks the kernel to move pages; nobody else does.
+    /// Asks the kernel to move pages. All moves go through this function.
     ///
     /// # Safety
     /// As for [`Userfault::take_pages`].
     unsafe fn take(&self, to: u64, from: u64, len: u64) -> Progress {
         #[cfg(test)]
         if let Some(lie) = self.faults.lie(len) {
-            // SAFETY: the caller's promise. Nobody is woken by a move of which the kernel says that it failed.
+            // SAFETY: the caller's promise. A move that the kernel reports as failed wakes no thread.
             let progress = unsafe { self.userfault.take_pages_quietly(to, from, lie.len) };
             return if progress.error.is_none() { lie.said } else { progress };
         }
@@ -100,14 +102,14 @@ impl Exchange {
         unsafe { self.userfault.take_pages(to, from, len) }
     }
 
-    /// Takes a fresh page of the system's to an empty place of a pool; false if it did not go.
+    /// Moves a new page from the kernel to an empty slot of a pool; false if it did not go.
     pub(crate) fn put_fresh(&self, place: u64, from: u64, len: u64) -> bool {
         loop {
-            // SAFETY: both are the pool's own, which nobody has a reference to; the place is empty, and registered.
+            // SAFETY: both ranges are the pool's own, without references to them; the slot is empty and registered.
             let Progress { error, .. } = unsafe { self.take(place, from, len) };
             match error {
                 None => return true,
-                // An event is to be read first, by the keeper.
+                // The fault handler must read an event first.
                 Some(Errno::AGAIN) => std::thread::yield_now(),
                 Some(_) => {
                     let mut there = 0;
@@ -118,17 +120,18 @@ impl Exchange {
         }
     }
 
-    /// Has a range's faults come here from now on. The book must know it.
+    /// Registers a range, so that its faults come to this userfaultfd. The page map must know the range.
     ///
     /// # Errors
     /// The system's refusal.
     pub(crate) fn register(&self, range: Range<u64>) -> std::io::Result<()> {
-        // SAFETY: the keeper answers until the heap is gone, which arenas outlive only in forked children; it touches no arena. What it puts there
-        // is what private anonymous memory has: zeros, or what was taken.
+        // SAFETY: the fault handler answers until the heap is gone; arenas outlive it only in forked children. It
+        // touches no arena. It fills pages as private anonymous memory is filled: with zeros, or with the page that was
+        // taken.
         unsafe { self.userfault.register(range) }
     }
 
-    /// As [`register`](Exchange::register), of memory whose writes may be tracked where the kernel can.
+    /// Like [`register`](Exchange::register), with write tracking where the kernel supports it.
     ///
     /// # Errors
     /// The system's refusal.
@@ -140,21 +143,24 @@ impl Exchange {
         unsafe { self.userfault.register_tracked(range) }
     }
 
-    /// A range that was registered just now has no holes, and is of mappings that are all registered, with nothing changing that was not told of.
+    /// Checks that a range registered just now has no holes, that all its mappings are registered, and that no
+    /// unreported change is under way.
     ///
-    /// A mapping may have gone, and another one come, since its owner looked: then part of the range is a hole that nobody tells of when it is
-    /// filled, and whose pages, once out, nobody would wait for. The kernel tells so when it is asked to move as much as a page into the range: it
-    /// looks at the whole range first, and then finds the first page there, or puts one there that is empty.
+    /// A mapping may have gone and another one come since the owner looked. Then a part of the range may be a hole. Its
+    /// faults would go unreported once it is mapped, and no thread would wait for its pages while they are out. The
+    /// kernel detects this when it is asked to move a single page into the range: it checks the whole range first, and
+    /// then finds a page at its start or puts an empty page there.
     ///
     /// # Errors
-    /// `EAGAIN` if something changes; else why it is not.
+    /// `EAGAIN` if a change is under way; otherwise why the range is not the heap's.
     pub(crate) fn is_ours(&self, range: &Range<u64>, probe: &Tract) -> Result<(), Errno> {
         let most = probe.range().end - probe.range().start;
         let mut start = range.start;
         while start < range.end {
             let len = most.min(range.end - start);
             probe.populate(probe.start()..probe.start() + PAGE).map_err(|_| Errno::NOMEM)?;
-            // SAFETY: the probe is the caller's own, with one page, which is empty; where that goes, nothing was, and zeros are expected.
+            // SAFETY: the probe is the caller's own and has one page of zeros. Where that page goes, nothing was, and
+            // zeros are expected.
             match unsafe { self.userfault.take_pages(start, probe.start(), len) } {
                 Progress { error: None, .. } | Progress { error: Some(Errno::EXIST), .. } => {}
                 Progress { bytes, error: Some(_) } if bytes > 0 => self.userfault.wake(start..start + PAGE),
@@ -165,18 +171,18 @@ impl Exchange {
         if self.userfault.is_changing() { Err(Errno::AGAIN) } else { Ok(()) }
     }
 
-    /// Takes out what is planned, as far as the kernel lets it.
+    /// Takes the planned pages out, as far as the kernel permits.
     pub(crate) fn take_out(&self) {
         #[cfg(test)]
         self.compare_too_early();
         self.until_told(|exchange, book| exchange.take_out_once(book, Stage::Busy));
-        // Pages that a forked child has, too, are let go when one of both has its own.
+        // Pages shared with a forked child can be taken out once one of the two processes has its own copy.
         if self.part_from_children() {
             self.until_told(|exchange, book| exchange.take_out_once(book, Stage::Left(Why::Pinned)));
         }
     }
 
-    /// Does a part again and again until it wants no event to be read first.
+    /// Repeats an action until it does not need an event to be read first.
     fn until_told(&self, mut once: impl FnMut(&Exchange, &mut Book) -> bool) {
         let mut rests = 0_u32;
         let mut again = || {
@@ -185,13 +191,13 @@ impl Exchange {
                 if self.userfault.is_changing() {
                     return true;
                 }
-                // What is waited for does not come.
+                // The awaited event will not come.
                 book.catch_up(true, |range| self.userfault.wake(range));
             }
             once(self, &mut book)
         };
         while again() {
-            // The keeper has the lock now, and reads.
+            // The fault handler can take the lock now, and read.
             rests += 1;
             match rests {
                 0..64 => std::thread::yield_now(),
@@ -200,13 +206,15 @@ impl Exchange {
         }
     }
 
-    /// True if there are events to be read first. A run with a busy page is put at the stage `busy`: whole if it is tried again.
+    /// Returns true if events must be read first. A run with a busy page gets the stage `busy`: as a whole if it is
+    /// tried again.
     fn take_out_once(&self, book: &mut Book, busy: Stage) -> bool {
         let sides: [Side; 2] = [|aloft| aloft.live, |aloft| aloft.from];
-        // Neighbours may be of mappings that differ: fewer go at once where a run is refused, and more again where one goes.
+        // Contiguous pages may belong to different mappings: after a refusal fewer pages are tried at once, and after a
+        // success more again.
         let (mut at, mut most) = (0, LOOK);
         loop {
-            // A huge page goes whole or not: in parts it would be made small pages, one by one, for nothing.
+            // A huge page moves as a whole or not at all: in parts it would be split into small pages for nothing.
             let together = if book.flight.is_next_huge(at, Stage::Planned) { LOOK } else { most };
             let Some(run) = book.flight.run(at, together, Stage::Planned, &sides) else { return false };
             let (first, len) = (book.flight[run.start], book.flight.pages(&run) as u64 * PAGE);
@@ -215,9 +223,10 @@ impl Exchange {
                 at = run.end;
                 continue;
             }
-            // SAFETY: the place is the exchange's own, and empty; the pool is registered. The live page is of a range that the heap has taken over
-            // (or has just been unmapped: then the kernel moves nothing), and comes back before its owner sees any other there: until then a
-            // touch waits, for the keeper fills no page that is out.
+            // SAFETY: the slot is the exchange's own and empty; the pool is registered. The live page is in a range
+            // that the heap has adopted (or was unmapped just now: then the kernel moves nothing). It comes back before
+            // its owner can see another page there: a touch waits until then, because the fault handler fills no page
+            // that is out.
             let Progress { error, .. } = unsafe { self.take(first.from, first.live, len) };
             let Some(error) = error else {
                 book.order.is_quiet();
@@ -241,7 +250,7 @@ impl Exchange {
             let all = moved == run.len();
             book.stats.lies += u64::from(all && error != Errno::AGAIN);
             match error {
-                // Something has changed, and the kernel waits until we know.
+                // A mapping has changed, and the kernel waits until the event is read.
                 Errno::AGAIN if moved == 0 => return true,
                 _ if moved + blocked > 0 => {}
                 _ if first.huge => {
@@ -262,7 +271,7 @@ impl Exchange {
         }
     }
 
-    /// Has the mappings of pages that are busy made the program's own, without changing a byte; true if there are any.
+    /// Gives this process its own copies of busy pages, without changing a byte. Returns true if there are any.
     fn part_from_children(&self) -> bool {
         let mut any = false;
         loop {
@@ -275,7 +284,8 @@ impl Exchange {
             };
             any = true;
             let len = usize::try_from(run.end - run.start).expect("a run");
-            // SAFETY: no byte changes. A mapping that is gone meanwhile is a refusal, and pages that are missing are filled as at any touch.
+            // SAFETY: no byte changes. If the mapping is gone, the kernel refuses; missing pages are filled as on any
+            // touch.
             let _ = unsafe {
                 let start = std::ptr::with_exposed_provenance_mut(usize::try_from(run.start).expect("an address"));
                 rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxPopulateWrite)
@@ -283,8 +293,8 @@ impl Exchange {
         }
     }
 
-    /// Parts of the flight that are out, follow each other on both places and are alike in this: the number of the first, the first, and how many
-    /// pages there are.
+    /// Returns the first runs, from `at` on, that are out, satisfy `alike`, and are contiguous in both slots: the index
+    /// of the first run, that run, and the number of pages.
     fn copied_together(&self, at: usize, alike: fn(&Aloft) -> bool) -> Option<(usize, Aloft, usize)> {
         let book = self.book();
         let flight = &book.flight;
@@ -301,30 +311,31 @@ impl Exchange {
         Some((at, flight[at], pages))
     }
 
-    /// Bytes of the places that so many pages of the flight leave and come to.
+    /// Returns the bytes of the slots that these pages are taken to and copied to.
     ///
     /// # Safety
-    /// The pages are out and follow each other from this one on, and the slices end before the flight does; nobody else has one of them.
+    /// The pages are out and contiguous from `first` on. The slices end before the pages come back. Nothing else refers
+    /// to these slots.
     unsafe fn places<'a>(first: Aloft, pages: usize) -> (&'a [u8], &'a mut [u8]) {
         let (address, len) = (|address| usize::try_from(address).expect("an address"), pages * 4096);
         let from: *const u8 = std::ptr::with_exposed_provenance(address(first.from));
         let to: *mut u8 = std::ptr::with_exposed_provenance_mut(address(first.to));
-        // SAFETY: both places are the exchange's alone until the flight is over, apart from each other, and present: one has the page that was
-        // taken out, the other the free page, or the old copy, that it was lent with.
+        // SAFETY: both slots are the exchange's alone until the batch ends. They do not overlap and are present: one
+        // holds the page that was taken out, the other the free page, or the old copy, with which it was lent.
         unsafe { (std::slice::from_raw_parts(from, len), std::slice::from_raw_parts_mut(to, len)) }
     }
 
-    /// Finds what is out and is as its old copy, in the place it goes to: that needs no copy.
+    /// Finds pages that are out and equal their old copy in the slot they go to; those need no copy.
     ///
-    /// The bytes decide, and they are looked at while the page is out. Nobody can write it then, and its old copy could be written at no time,
-    /// so that what is found to be the same is the same when it comes back. No bit that the kernel keeps could say as much: it forgets that a
-    /// page was not written when it moves one (Linux 6.18), so that writes between the page's coming and its being protected again, and between
-    /// the look at the bit and the page's going out, would be seen by nobody.
+    /// The bytes are compared while the page is out. No thread can write the page then, and the old copy cannot be
+    /// written at any time, so equal pages are still equal when they come back. No bit in the kernel can show this:
+    /// `UFFDIO_MOVE` loses the information that a page was not written (Linux 6.18). Writes between the page's arrival
+    /// and its renewed protection, and between reading the bit and taking the page out, would be missed.
     pub(crate) fn compare(&self, mover: &Mover) {
         let mut from_part = 0;
         let alike = |part: &Aloft| part.shadowed && part.source == part.from;
         while let Some((at, first, pages)) = self.copied_together(from_part, alike) {
-            // SAFETY: as told; they end with this round.
+            // SAFETY: these pages are out and contiguous; the slices end with this iteration.
             let (from, to) = unsafe { Self::places(first, pages) };
             let mut same = Marks::default();
             let mut page = 0;
@@ -350,7 +361,8 @@ impl Exchange {
         }
     }
 
-    /// As [`compare`](Exchange::compare), while the program has the pages: wrong, to see that it is.
+    /// Like [`compare`](Exchange::compare), but while the program has the pages. This is wrong; a test shows that it
+    /// is.
     #[cfg(test)]
     fn compare_too_early(&self) {
         if !self.faults.early.load(Ordering::Relaxed) {
@@ -364,7 +376,7 @@ impl Exchange {
                 let [one, other] = [aloft.live, aloft.to].map(|page| {
                     let page: *const u64 =
                         std::ptr::with_exposed_provenance(usize::try_from(page).expect("an address"));
-                    // SAFETY: both pages are there; others write one of them.
+                    // SAFETY: both pages are present; other threads write one of them.
                     unsafe { page.add(word).read_volatile() }
                 });
                 one == other
@@ -377,11 +389,11 @@ impl Exchange {
         std::thread::yield_now();
     }
 
-    /// Copies what is out to where it goes.
+    /// Copies the pages that are out to their destination.
     pub(crate) fn copy(&self, mover: &Mover) {
         let mut from_part = 0;
         while let Some((at, first, pages)) = self.copied_together(from_part, |part| part.source == part.from) {
-            // SAFETY: as told; they end with this round.
+            // SAFETY: these pages are out and contiguous; the slices end with this iteration.
             let (from, to) = unsafe { Self::places(first, pages) };
             #[cfg(test)]
             self.faults.touch(0);
@@ -407,10 +419,10 @@ impl Exchange {
         }
     }
 
-    /// Brings a page back that the thread wants that moves it, and would wait for itself.
+    /// Returns a page to the moving thread, which would otherwise wait for itself.
     ///
-    /// It may be about to copy it, or have a device copy it: then what it reads where the page was is zeros, and what it writes where the page was
-    /// to come is nobody's.
+    /// The thread may be about to copy the page, or a device may be copying it. It then reads zeros from the page's
+    /// slot, and what it writes to the destination slot is discarded.
     pub(crate) fn rescue(&self, book: &mut Book, page: u64) {
         let has = |part: &Aloft| part.stage == Stage::Out && part.range().contains(&page);
         let Some(at) = book.flight.iter().position(has) else {
@@ -427,28 +439,28 @@ impl Exchange {
             book.came_back(at, stage, tier);
             book.stats.rescued += 1;
         }
-        // If an event is to be read first, it looks again, and comes here again.
+        // If an event must be read first, the thread faults again and comes back here.
         self.userfault.wake(page..page + PAGE);
     }
 
-    /// Brings everything back that is out.
+    /// Brings back all pages that are out.
     pub(crate) fn bring_back(&self) {
-        // From the first thing on that does not go.
+        // The time limit starts at the first page that cannot be moved back.
         let mut end = None;
         let mut is_last = || Instant::now() >= *end.get_or_insert_with(|| Instant::now() + self.patience);
         self.until_told(|exchange, book| exchange.bring_back_once(book, &mut is_last));
     }
 
-    /// True if there are events to be read first, or something is to be tried again.
+    /// Returns true if events must be read first, or if a page is to be tried again.
     fn bring_back_once(&self, book: &mut Book, is_last: &mut dyn FnMut() -> bool) -> bool {
         let sides: [Side; 2] = [|aloft| aloft.live, |aloft| aloft.source];
-        // As in `take_out_once`: a run may be of several mappings by now.
+        // As in `take_out_once`: by now a run may belong to several mappings.
         let (mut at, mut most, mut again) = (0, LOOK, false);
         while let Some(run) = book.flight.run(at, most, Stage::Out, &sides) {
             let (first, len) = (book.flight[run.start], book.flight.pages(&run) as u64 * PAGE);
             let live = first.live..first.live + len;
-            // SAFETY: the range is registered, or the kernel refuses; its pages are missing because this exchange has them, and its owner expects
-            // their bytes. The place is the exchange's own.
+            // SAFETY: the range is registered, or the kernel refuses. Its pages are missing because this exchange has
+            // them, and its owner expects their bytes. The slot is the exchange's own.
             let Progress { error, .. } = unsafe { self.take(live.start, first.source, len) };
             let tier = |at: usize, book: &Book| {
                 if book.flight[at].source == book.flight[at].to { book.to } else { book.flight[at].tier }
@@ -472,20 +484,21 @@ impl Exchange {
                 moved += 1;
             }
             book.stats.lies += u64::from(moved == run.len() && error != Errno::AGAIN);
-            // Who was not woken because of the error looks again.
+            // The error has left threads waiting; they fault again.
             self.userfault.wake(live);
             if moved > 0 {
                 at = run.start;
                 continue;
             }
             match error {
-                // Whatever takes so long, the page is not lost by it: this ends when the thread that changes a mapping has run.
+                // However long this takes, the page is not lost: it ends when the thread that changes a mapping has
+                // run.
                 Errno::AGAIN => return true,
                 _ if run.len() > 1 => {
                     most = run.len() / 2;
                     at = run.start;
                 }
-                // The mapping is not there: it was moved or unmapped, and the event is to be read.
+                // The mapping is gone: it was moved or unmapped, and its event must be read.
                 Errno::NOENT if !is_last() => (at, again) = (run.end, true),
                 _ => {
                     again |= self.put_copy(book, run.start, is_last());
@@ -496,11 +509,11 @@ impl Exchange {
         again
     }
 
-    /// Where a page cannot be moved back to, as its mapping was locked or protected otherwise meanwhile, the kernel copies it. True if it is to be
-    /// tried again.
+    /// Has the kernel copy a page that cannot be moved back because its mapping was locked or protected meanwhile.
+    /// Returns true if it is to be tried again.
     fn put_copy(&self, book: &mut Book, at: usize, last: bool) -> bool {
         let Aloft { live, source, .. } = book.flight[at];
-        // SAFETY: as for the move; the source is the exchange's own, and nobody writes there any more.
+        // SAFETY: as for the move; the source is the exchange's own and is no longer written.
         let Progress { error, .. } = unsafe { self.userfault.put_copies(live, source, PAGE) };
         let home = self.home;
         match error {
@@ -511,7 +524,7 @@ impl Exchange {
             Some(Errno::AGAIN) => return true,
             Some(error) if !last && error != Errno::EXIST => return true,
             Some(error) => {
-                // Unmapped, and the event lost; or somebody has put a page there, which nobody may.
+                // Unmapped, and the event was lost; or another page is there, which must not happen.
                 let mapped = error != Errno::NOENT;
                 book.stats.lost += u64::from(mapped);
                 book.dropped(at);
@@ -521,7 +534,7 @@ impl Exchange {
         false
     }
 
-    /// Which pages went to places of the exchange's when the kernel says that not all did, and which could not.
+    /// Returns which pages went to their slots, when the kernel says that not all did, and which could not.
     fn what_went(&self, live: u64, place: u64, len: u64) -> Out {
         let (there, still) = (self.in_place(place..place + len), self.in_place(live..live + len));
         let mut out = Out { went: Marks::default(), blocked: Marks::default() };
@@ -531,22 +544,23 @@ impl Exchange {
         out
     }
 
-    /// Which pages of a run of places are there.
+    /// Returns which pages of a range are present.
     fn in_place(&self, places: Range<u64>) -> Marks {
         let mut there = Marks::default();
         let looked = self.scan.there(places.clone(), |run| {
             let (first, end) = ((run.start - places.start) / PAGE, (run.end - places.start) / PAGE);
             for at in first..end {
-                // At most `LOOK` pages are asked about.
+                // The range has at most `LOOK` pages.
                 there.mark(usize::try_from(at).unwrap_or(0));
             }
         });
-        // It was opened, and asks for nothing that could be refused; without an answer nothing could be told.
+        // The file is open and the request is valid, so this does not fail; without an answer the state of the pages
+        // would be unknown.
         looked.expect("the page tables can be asked");
         there
     }
 
-    /// Gives a forked child the pages that are out: it has none there, and its mapping is its own.
+    /// Gives a forked child copies of the pages that are out. Its mapping is its own, and the pages are missing there.
     pub(crate) fn give_to_child(&self, book: &mut Book, child: &Userfault) {
         #[cfg(test)]
         if self.faults.gives_nothing() {
@@ -559,7 +573,8 @@ impl Exchange {
                 (book.flight[run.start], book.flight.pages(&run) as u64 * PAGE);
             let mut given = give(child, live, from, len);
             if given == Given::default() && taken != live {
-                // Forked, and then moved by another thread, whose event was read first.
+                // The parent forked and another thread then moved the mapping, but the event of the move was read
+                // first.
                 given = give(child, taken, from, len);
             }
             given.note(&mut book.stats);
@@ -571,9 +586,10 @@ impl Exchange {
         book.stats.forks += 1;
     }
 
-    /// Puts an empty page where one is missing that is not out, and more behind it, up to the first that is there.
+    /// Puts an empty page where a page is missing that is not out, and into the missing pages behind it, up to the
+    /// first that is present.
     pub(crate) fn fill(&self, book: &mut Book, page: u64) {
-        /// Pages at once at most. Source: chosen; they are the page of zeros that all share, and cost an entry each.
+        /// The most pages at once. Source: chosen; they map the shared zero page and cost one page table entry each.
         const MOST: u64 = 64;
         let is_out = book.is_out(page);
         #[cfg(test)]
@@ -585,10 +601,11 @@ impl Exchange {
         while end < page + MOST * PAGE && !end.is_multiple_of(HUGE) && book.may_be_filled(end) {
             end += PAGE;
         }
-        // What is known as neighbours may be of several mappings: then the page that is asked for, alone.
+        // Contiguous pages may belong to several mappings: then only the requested page is filled.
         let mut progress = Progress { bytes: 0, error: None };
         for end in [end, page + PAGE] {
-            // SAFETY: the range is registered, or the kernel refuses; its owner expects zeros where nothing is, and nothing of it is out.
+            // SAFETY: the range is registered, or the kernel refuses. Its owner expects zeros where nothing is, and no
+            // page of it is out.
             progress = unsafe { self.userfault.put_zeros(page..end) };
             if progress.bytes > 0 {
                 break;
@@ -598,24 +615,24 @@ impl Exchange {
         book.filled(&(page..page + progress.bytes));
         book.stats.fills += filled;
         if filled == 0 {
-            // It is there by now, or something is to be read first: who waits looks again.
+            // The page is present by now, or an event must be read first: the waiting thread faults again.
             self.userfault.wake(page..page + PAGE);
         }
     }
 }
 
-/// What became of pages that were to be taken out.
+/// The outcome of taking pages out.
 struct Out {
     went: Marks,
-    /// They are where they were, and so is something in their places.
+    /// Pages still in the program whose slots hold something else.
     blocked: Marks,
 }
 
-/// What became of pages that were to be copied to a forked child. Numbers of pages.
+/// The outcome of copying pages to a forked child, in pages.
 #[derive(PartialEq, Eq, Default)]
 struct Given {
     given: u64,
-    /// It wants them, and there was no memory for them: it finds zeros.
+    /// The child expects them, but there was no memory for them: it finds zeros.
     lost: u64,
 }
 
@@ -626,22 +643,23 @@ impl Given {
     }
 }
 
-/// Gives a forked child a copy of pages that its parent has where nobody writes.
+/// Gives a forked child copies of pages that the parent has out, where no thread writes them.
 fn give(child: &Userfault, live: u64, place: u64, len: u64) -> Given {
     let (mut done, mut most, mut pages) = (0, len, Given::default());
     while done < len {
         let part = most.min(len - done);
-        // SAFETY: nothing is there in the child, which expects what its parent had: the page where it was taken to, which nobody writes.
+        // SAFETY: the address is empty in the child, which expects the parent's page: that page is in its slot, where
+        // no thread writes it.
         let progress = unsafe { child.put_copies(live + done, place + done, part) };
         done += progress.bytes;
         pages.given += progress.bytes / PAGE;
         match progress.error {
             None => {}
             Some(_) if progress.bytes > 0 => {}
-            // Of several mappings, or of one that is not there any more: each page by itself.
+            // The range spans several mappings, or one that is gone: each page is tried alone.
             Some(_) if part > PAGE => most = PAGE,
             Some(error) => {
-                // The child has no such mapping, or has the page; or it has died already.
+                // The child has no such mapping, already has the page, or has died.
                 pages.lost += u64::from(!matches!(error, Errno::NOENT | Errno::EXIST | Errno::SRCH));
                 done += PAGE;
             }
@@ -650,7 +668,7 @@ fn give(child: &Userfault, live: u64, place: u64, len: u64) -> Given {
     pages
 }
 
-/// Where the first byte is that differs, found by the mover, or by the CPU if that does not.
+/// Returns the first byte that differs, found by the mover, or by the CPU if the mover fails.
 fn first_difference(mover: &Mover, one: &[u8], other: &[u8]) -> Option<usize> {
     match mover.scope(|scope| scope.compare(one, other).wait().result) {
         Ok(Outcome::Equal) => None,
@@ -659,7 +677,7 @@ fn first_difference(mover: &Mover, one: &[u8], other: &[u8]) -> Option<usize> {
     }
 }
 
-/// Copies by the mover, or by the CPU if that does not.
+/// Copies with the mover, or with the CPU if the mover fails.
 fn copy_whole(mover: &Mover, from: &[u8], to: &mut [u8]) -> Result<Outcome, JobError> {
     mover.copy_slices(from, to).or_else(|_| Mover::cpu().copy_slices(from, to))
 }

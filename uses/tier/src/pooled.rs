@@ -1,4 +1,5 @@
-//! Pages that change their tier by way of pools: out with `UFFDIO_MOVE`, a copy of the mover's, and in with `UFFDIO_MOVE`.
+//! The exchange mechanism: pages move out to pools with `UFFDIO_MOVE`, are copied by the mover, and move in with
+//! `UFFDIO_MOVE`.
 
 #[cfg(test)]
 mod tests;
@@ -30,66 +31,66 @@ use telpher_mem::{Lineage, PageSize, Scan, Tract, UserfaultFeatures};
 use trapping::TrapPlaces;
 use userfault::open_userfault;
 
-/// Pools of each tier, and what moves pages through them.
+/// The pools of each tier, and the exchange that moves pages through them.
 #[derive(Debug)]
 pub(crate) struct Pooled {
     options: HeapOptions,
     exchange: Arc<Exchange>,
-    /// The pools, and with them the turn: one exchange at a time.
+    /// The pools. Holding the lock is the turn: one exchange at a time.
     pools: Mutex<Pools>,
-    /// Where what is trapped lies, once somebody traps.
+    /// The slots for trapped pages, created when traps are first used.
     traps: Mutex<Option<TrapPlaces>>,
-    /// The process that has the thread, and the pools.
+    /// The process that owns the thread and the pools.
     lineage: Lineage,
     keeper: Option<Keeper>,
-    /// By which it is asked whether a range is of one kind. One adopts at a time: who has the book.
+    /// Used to check that a range is homogeneous. One thread adopts at a time: the one that holds the page map's lock.
     probe: Tract,
 }
 
-/// Bytes of a range that are asked about at once. Source: chosen; address space, of which one page is there.
+/// Bytes of a range that are checked at once. Source: chosen; this is address space, of which one page is present.
 const PROBE_BYTES: usize = 1 << 30;
 
-/// The pools of each tier, by the size of their pages.
+/// The pools of each tier, by page size.
 #[derive(Debug)]
 struct Pools {
     tiers: Vec<[Slots; 2]>,
     shadows: Shadows,
-    /// What a look found.
+    /// The pages that a scan found.
     found: Vec<Found>,
-    /// Tiers of pages that are looked at.
+    /// Tiers of the scanned pages.
     row: Vec<u8>,
-    /// The heap's owner has all pages stay where they are.
+    /// The heap's owner wants all pages to stay where they are.
     holds: bool,
     tracer: TracerCheck,
 }
 
-/// Neighbouring pages that may be moved, which are alike.
+/// Contiguous pages that may be moved, with the same properties.
 #[derive(Clone, Copy, Debug)]
 struct Found {
-    /// Address of the first byte.
+    /// The address of the first byte.
     first: u64,
-    /// How many pages of their size.
+    /// The number of pages of their size.
     units: usize,
-    /// Where they are.
+    /// The tier they are on.
     tier: TierId,
-    /// Huge pages, whole.
+    /// They are whole huge pages.
     huge: bool,
-    /// The first one's old copy on the tier they go to; those of the others follow.
+    /// The slot of the first page's old copy on the destination tier; those of the other pages follow it.
     shadow: Option<u64>,
 }
 
 impl Found {
-    /// Small pages that each of them is of.
+    /// Returns the number of small pages in each page.
     fn unit_pages(self) -> usize {
         if self.huge { IN_HUGE } else { 1 }
     }
 
-    /// Bytes of the first so many.
+    /// Returns the bytes of the first `units` pages.
     fn bytes(self, units: usize) -> u64 {
         (units * self.unit_pages()) as u64 * PAGE
     }
 
-    /// Begins where the other ends, and is of its kind.
+    /// Returns whether this begins where the other ends, with the same properties.
     fn follows(self, other: Found) -> bool {
         let end = other.bytes(other.units);
         let shadow = other.shadow.map(|place| place + end);
@@ -98,7 +99,7 @@ impl Found {
 }
 
 thread_local! {
-    /// This thread's number, which costs a system call to ask for.
+    /// The thread's number, kept because reading it costs a system call.
     static THREAD: i32 = rustix::thread::gettid().as_raw_pid();
 }
 
@@ -107,10 +108,10 @@ fn of(pages: PageSize) -> usize {
 }
 
 impl Pooled {
-    /// Empty pools, as these options have them.
+    /// Creates empty pools from these options.
     ///
     /// # Errors
-    /// [`TierError`]: the system refuses what this way of moving pages wants.
+    /// [`TierError`]: the system refuses what this mechanism needs.
     pub(crate) fn new(options: &HeapOptions) -> Result<Pooled, TierError> {
         let (tiers, batch) = (options.tiers.len(), options.batch);
         let scan = Scan::open().map_err(TierError::Scan)?;
@@ -125,9 +126,9 @@ impl Pooled {
         for (tier, of_tier) in options.tiers.iter().enumerate() {
             let bytes = if tier == home.index() { options.spare_bytes } else { of_tier.bytes };
             let places = |unit: u64| usize::try_from(bytes.div_ceil(unit)).unwrap_or(usize::MAX);
-            // Old copies are of the home tier's beyond what it keeps free, and of another one's among what it has.
+            // Old copies need more slots on the home tier; on another tier they take some of its slots.
             let more = if tier == home.index() { shadows } else { 0 };
-            // One more flight than there may be free pages: where what is taken out is put.
+            // Slots for one batch more than there may be free pages: taken pages are put there.
             let small = places(PAGE).saturating_add(flight).saturating_add(more);
             let small = Slots::new(small, PageSize::Small, of_tier.node)?;
             let huge = Slots::new(places(HUGE).saturating_add(flight / IN_HUGE), PageSize::Huge, of_tier.node)?;
@@ -140,7 +141,7 @@ impl Pooled {
         }
         let keeper = Keeper::start(&exchange).map_err(TierError::Keeper)?;
         let shadows = Shadows::new(tiers, shadows);
-        // A look ends where a huge page does.
+        // A scan ends at the end of a huge page.
         let row = vec![NO_TIER; batch.next_multiple_of(IN_HUGE) + IN_HUGE];
         let found = Vec::with_capacity(flight);
         let tracer = TracerCheck::default();
@@ -152,13 +153,13 @@ impl Pooled {
         Ok(Pooled { options, exchange, pools, traps, lineage, keeper: Some(keeper), probe })
     }
 
-    /// The kernel tells of forks.
+    /// Returns whether the kernel reports forks.
     fn hears_forks(&self) -> bool {
         self.exchange.userfault.features().has(UserfaultFeatures::EVENT_FORK)
     }
 
     fn pieces_in(&self, mut range: Range<u64>) -> Vec<Piece> {
-        // Nothing is allocated under the book's lock.
+        // Nothing is allocated under the page map's lock.
         let mut pieces: Vec<Piece> = Vec::with_capacity(64);
         while !self.exchange.book().pieces(&range, &mut pieces) {
             range.start = pieces.last().map_or(range.start, |last| last.range.end);
@@ -167,13 +168,13 @@ impl Pooled {
         pieces
     }
 
-    /// One exchange of what a look has found.
+    /// Moves what a scan has found, in one exchange.
     fn move_found(&self, pools: &mut Pools, to: TierId) -> Moved {
         let mut moved = Moved::default();
         let found = std::mem::take(&mut pools.found);
-        // Parts of at most so many pages, and as many of few.
+        // Runs of at most `LOOK` pages, and one more for each of the found.
         let mut plan = Vec::with_capacity(found.iter().map(|found| 1 + found.units * found.unit_pages() / LOOK).sum());
-        // Those with old copies first: for lack of room the others may take such a copy's place.
+        // Pages with old copies first: without room, the others may take such a copy's slot.
         for with_shadow in [true, false] {
             for found in found.iter().filter(|found| found.shadow.is_some() == with_shadow) {
                 let planned = pools.plan(self, *found, to, &mut plan);
@@ -186,13 +187,13 @@ impl Pooled {
             let mut book = self.exchange.book();
             book.to = to;
             book.mover = Some(THREAD.with(|thread| *thread));
-            // As many as it has room for: see `Pools::look`.
+            // There is room for all: see `Pools::look`.
             book.flight.add(&plan);
-            // What was discarded or has moved since the look stays as it is.
+            // Pages discarded or moved since the scan stay as they are.
             book.drop_changed();
             book.stats.exchanges += 1;
         }
-        // Whatever happens meanwhile, what is out comes back first.
+        // Even after a panic, the pages that are out come back first.
         let done = catch_unwind(AssertUnwindSafe(|| {
             self.exchange.take_out();
             #[cfg(test)]
@@ -203,7 +204,7 @@ impl Pooled {
             self.exchange.copy(&self.options.mover);
         }));
         self.exchange.bring_back();
-        // What happened on the way may have cut its parts; nobody cuts them any more.
+        // Events may have split the runs; they cannot split them any more.
         let parts = self.exchange.book().flight.len();
         plan.clear();
         plan.reserve(parts);
@@ -233,7 +234,7 @@ impl Way for Pooled {
     }
 
     fn adopt(&self, range: Range<u64>, room: Option<Range<u64>>) -> Result<(), TierError> {
-        // What is allocated, and what is let go, is so without the lock.
+        // Allocations are made and freed without the lock.
         let mut states = Book::states(self.options.home, &range);
         let mut larger = Lists::with_room(0);
         let end = Instant::now() + self.options.patience;
@@ -241,7 +242,7 @@ impl Way for Pooled {
             let mut book = self.exchange.book();
             if book.knows_of(&range) {
                 if room.is_none() && Instant::now() < end {
-                    // Of something that was here before, whose end is to be told of.
+                    // The range was part of a mapping that is gone; its event will come.
                     drop(book);
                     std::thread::sleep(Duration::from_micros(50));
                     continue;
@@ -253,7 +254,8 @@ impl Way for Pooled {
                     return Err(TierError::TooManySpans { most: MOST_SPANS });
                 }
                 let registered = self.exchange.register_live(room.clone().unwrap_or(range.clone()));
-                // What has changed and was not told of yet would be told of what is known only now: the range may be a mapping's that has moved here.
+                // A change that is not reported yet would be reported for a range that is known only now: a mapping may
+                // have moved here.
                 let registered = registered.and_then(|()| match room {
                     Some(_) => Ok(self.exchange.is_ours(&range, &self.probe)?),
                     None if self.exchange.userfault.is_changing() => Err(Errno::AGAIN.into()),
@@ -279,13 +281,14 @@ impl Way for Pooled {
     }
 
     fn release(&self, range: &Range<u64>) {
-        // In its turn: nothing of it is out.
+        // Waits for its turn: no page of the range is out.
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         self.exchange.recall(range);
         for place in pools.shadows.forget_all(range) {
             pools.free_shadow(place);
         }
-        // Only what is the heap's: beside it may lie a pool of our own. It is mapped and registered; there is nothing to refuse.
+        // Unregisters only what is the heap's, because a pool may lie beside it. The parts are mapped and registered,
+        // so nothing is refused.
         for piece in self.pieces_in(range.clone()) {
             let _ = self.exchange.userfault.unregister(piece.range);
         }
@@ -315,7 +318,7 @@ impl Way for Pooled {
         self.exchange.scan.present(range, |run| runs.push(run.start..run.end)).map_err(TierError::Scan)?;
         for (page, tier) in &trapped {
             let at = runs.partition_point(|run: &Range<u64>| run.end <= *page);
-            // It may be back by now.
+            // The page may have come back by now.
             if runs.get(at).is_none_or(|run| *page < run.start) {
                 on[tier.index()] += 1;
             }
@@ -336,7 +339,7 @@ impl Way for Pooled {
     fn migrate(&self, range: Range<u64>, to: TierId) -> Result<Moved, TierError> {
         let (mut moved, mut at) = (Moved::default(), whole_pages(&range));
         while at.start < at.end {
-            // Others have their turn between batches.
+            // Other threads get a turn between batches.
             let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
             let begun = Instant::now();
             self.exchange.recall(&at);
@@ -359,7 +362,7 @@ impl Way for Pooled {
     }
 
     fn tracer(&self) -> Option<u32> {
-        // In its turn: no exchange is under way.
+        // Waits for its turn: no exchange is under way.
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let tracer = pools.tracer.tracer()?;
         self.exchange.recall(&ALL);
@@ -390,16 +393,16 @@ impl Way for Pooled {
 }
 
 impl Pools {
-    /// Nothing is to go out now: the owner says so, or the process is traced.
+    /// Returns whether no page may go out now: the owner wants it, or the process is traced.
     fn is_held(&mut self) -> bool {
         self.holds || self.tracer.tracer().is_some()
     }
 
-    /// Finds pages that may be moved, as many as go at once. Returns up to where it has looked.
+    /// Finds pages that may be moved, up to one batch. Returns the address at which the scan stopped.
     fn look(&mut self, pooled: &Pooled, range: Range<u64>, to: TierId, moved: &mut Moved) -> std::io::Result<u64> {
         self.found.clear();
         let batch = pooled.options.batch;
-        // Up to where a huge page may end, so that those that are found are found whole.
+        // Up to the end of a huge page, so that huge pages are found whole.
         let end = (range.start + batch as u64 * PAGE).next_multiple_of(HUGE).min(range.end);
         let mut runs = Vec::new();
         pooled.exchange.scan.present(range.start..end, |run| runs.push(run))?;
@@ -412,7 +415,8 @@ impl Pools {
                 let first = run.start + at as u64 * PAGE;
                 let tier = self.row[at];
                 let mut alike = alike_with(tier, &self.row[at..pages]);
-                // A part of a huge page goes alone, and so do parts that are not of one tier: the kernel splits it.
+                // A part of a huge page moves alone, and so do parts that are on different tiers: the kernel splits the
+                // huge page.
                 let huge = run.is_huge() && first.is_multiple_of(HUGE) && alike >= IN_HUGE;
                 if huge {
                     alike = IN_HUGE;
@@ -431,7 +435,7 @@ impl Pools {
                     }
                     tier => TierId(tier),
                 };
-                // The first goes in any case.
+                // The first one moves even if it is larger than a batch.
                 let room = if huge && aloft == 0 { IN_HUGE } else { batch.saturating_sub(aloft) };
                 let may = if huge && room < IN_HUGE { 0 } else { alike.min(room) };
                 if may == 0 {
@@ -459,13 +463,13 @@ impl Pools {
         }
         let places = self.tiers[to.index()][0].range();
         for page in (first..).step_by(4096).take(pages) {
-            // Where its old copy is, if that is on this tier.
+            // The slot of its old copy, if that is on the destination tier.
             let shadow = self.shadows.of(page).filter(|place| places.contains(place));
             add(Found { first: page, units: 1, tier, huge, shadow });
         }
     }
 
-    /// Lends places for neighbours of one kind; returns how many of them go.
+    /// Lends slots for contiguous pages and plans their runs. Returns how many of the pages will move.
     fn plan(&mut self, pooled: &Pooled, found: Found, to: TierId, plan: &mut Vec<Aloft>) -> usize {
         let Found { first, tier, huge, shadow, .. } = found;
         let size = of(if huge { PageSize::Huge } else { PageSize::Small });
@@ -505,25 +509,26 @@ impl Pools {
         done
     }
 
-    /// The places of the old copies of so many pages, which are neighbours.
+    /// Lends the slots of the old copies of these contiguous pages.
     fn lend_shadows(&mut self, first: u64, place: u64, pages: usize) -> Range<u64> {
         let end = place + pages as u64 * PAGE;
         for (page, place) in (first..).step_by(4096).zip((place..end).step_by(4096)) {
             let kept = self.shadows.forget(page);
-            debug_assert_eq!(kept, Some(place), "nobody else was lent it");
+            debug_assert_eq!(kept, Some(place), "the old copy is where the scan found it");
         }
         let (tier, size) = self.slots_of(place).expect("a place of a pool");
         self.tiers[tier][size].lend_shadows(pages as u64);
         place..end
     }
 
-    /// An old copy, which nobody knows any more, is a free page.
+    /// Turns an old copy, already removed from the list, into a free page.
     fn free_shadow(&mut self, place: u64) {
         let (tier, size) = self.slots_of(place).expect("a place of a pool");
         self.tiers[tier][size].free_shadow(place);
     }
 
-    /// Free pages of a tier: of those it has, of the system's within the tier's bound, or of its old copies.
+    /// Lends free pages of a tier. It takes free pages of the pool, new pages from the kernel within the tier's limit,
+    /// or old copies.
     fn lend_free(&mut self, pooled: &Pooled, to: TierId, size: usize, most: usize) -> Option<Range<u64>> {
         if self.tiers[to.index()][size].full() == 0 {
             let in_unit = if size == 1 { IN_HUGE as u64 } else { 1 };
@@ -543,7 +548,7 @@ impl Pools {
         self.tiers[to.index()][size].lend(Place::Full, most)
     }
 
-    /// Gives the places of a flight back, and counts.
+    /// Takes back the slots of a batch and counts the outcomes.
     fn settle(&mut self, flight: &[Aloft], to: TierId, moved: &mut Moved) {
         for part in flight {
             let pages = part.pages as u64;
@@ -557,13 +562,13 @@ impl Pools {
                 Stage::Left(Why::Pinned) | Stage::Busy => left.pinned += pages,
                 Stage::Left(Why::Unsupported) => left.unsupported += pages,
                 Stage::Left(Why::Gone) | Stage::Dropped { .. } => left.gone += pages,
-                // Something was in its place, or a panic came before it was its turn.
+                // Something was in its slot, or a panic came before its turn.
                 Stage::Left(Why::Blocked) | Stage::Planned => left.failed += pages,
                 Stage::Out => unreachable!("everything has been brought back"),
             }
         }
         self.tiers.iter_mut().flatten().for_each(Slots::settled);
-        // What a small page was copied from when it went to a faster tier.
+        // Whether this run leaves its original as an old copy: small pages that moved to a faster tier.
         let keeps = self.shadows.are_kept();
         let has_shadow = |aloft: &Aloft, size: usize| {
             keeps && size == 0 && to < aloft.tier && aloft.stage == Stage::Back && aloft.source == aloft.to
@@ -579,11 +584,11 @@ impl Pools {
                 }
             };
             let mut rest = flight;
-            // Neighbours that are alike come back together.
+            // Contiguous slots with the same content are given back together.
             let (mut places, mut alike) = (0..0, (0, 0, Place::Empty));
             while let Some(first) = rest.first() {
                 let (tier, size) = self.slots_of(side(first)).expect("a place of a pool");
-                // A huge page's parts are in one place.
+                // The parts of a huge page share one slot.
                 let mut pages = 0;
                 let parts = rest.iter().take_while(|part| {
                     let more = pages == 0 || size == 1 && pages < IN_HUGE;
@@ -594,7 +599,7 @@ impl Pools {
                 let full = unit.iter().filter(|part| has_page(part)).map(|part| part.pages).sum::<usize>();
                 let is_from = side(first) == first.from;
                 let what = match full {
-                    // There may be a page of zeros by now, or there is something else.
+                    // A page of zeros may be there by now, or something else.
                     _ if is_from && unit.iter().any(|part| leaves_something(part.stage)) => Place::Broken,
                     0 => Place::Empty,
                     full if full < pages => Place::Broken,
@@ -630,7 +635,7 @@ impl Pools {
         }
     }
 
-    /// Which tier's places, of which size, an address is in.
+    /// Returns the tier and the page size index of the pool that contains an address.
     fn slots_of(&self, address: u64) -> Option<(usize, usize)> {
         self.tiers.iter().enumerate().find_map(|(tier, sizes)| {
             sizes.iter().position(|slots| slots.range().contains(&address)).map(|size| (tier, size))
@@ -643,7 +648,8 @@ impl Drop for Pooled {
         if self.lineage.is_current() {
             return;
         }
-        // A forked child has neither the thread nor the pools; what is at their addresses by now is somebody else's.
+        // A forked child has neither the thread nor the pools; its memory at these addresses may be used for something
+        // else by now.
         if let Some(keeper) = self.keeper.take() {
             keeper.forget();
         }

@@ -1,4 +1,4 @@
-//! Sets traps and ends them: see [`traps`](crate::traps).
+//! Sets and ends traps: see [`traps`](crate::traps).
 
 #[cfg(test)]
 mod tests;
@@ -18,20 +18,20 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 use telpher_mem::{PageSize, Tract};
 
-/// Where what is trapped lies meanwhile.
+/// The slots for trapped pages.
 #[derive(Debug)]
 pub(super) struct TrapPlaces {
-    /// Small and huge ones.
+    /// The slots for small pages and for huge pages.
     slots: [Slots; 2],
-    /// What the present lot was lent.
+    /// The slots lent to the current round.
     lent: Vec<Range<u64>>,
-    /// A page by which is measured what a touch takes.
+    /// A page used to measure the cost of a touch.
     probe: Tract,
-    /// Calls them back for forks.
+    /// Recalls traps when the process forks.
     _recaller: Recaller,
 }
 
-/// Neighbouring pages that may be trapped, and where they go.
+/// Contiguous pages that may be trapped, and their slots.
 struct Planned {
     live: u64,
     place: u64,
@@ -40,7 +40,7 @@ struct Planned {
 }
 
 fn slots(exchange: &Exchange, pages: PageSize) -> Result<Slots, TierError> {
-    // Of huge ones as many more, as some are taken apart and are not used again.
+    // Twice as many slots for huge pages, because some are split and are not used again.
     let places = if pages == PageSize::Small { MOST_SMALL } else { 2 * MOST_HUGE };
     let slots = Slots::new(places, pages, None)?;
     exchange.register(slots.range()).map_err(TierError::Register)?;
@@ -58,7 +58,7 @@ impl TrapPlaces {
         Ok(TrapPlaces { slots, lent: Vec::new(), probe, _recaller: recaller })
     }
 
-    /// An empty place for a huge page. Where all have been taken apart, others take their place.
+    /// Lends an empty slot for a huge page. When all slots have been split, new ones replace them.
     fn lend_huge(&mut self, exchange: &Exchange) -> Option<Range<u64>> {
         let huge = of(PageSize::Huge);
         let lent = self.slots[huge].lend(Place::Empty, 1).or_else(|| {
@@ -78,7 +78,7 @@ impl TrapPlaces {
         Some(lent)
     }
 
-    /// What was drawn, as far as it is there and there are places.
+    /// Lends slots for the drawn pages, as far as these are present and there are slots.
     fn plan(&mut self, exchange: &Exchange, drawn: &[Drawn]) -> io::Result<Vec<Planned>> {
         let (mut small, mut whole) = (Vec::<Range<u64>>::new(), Vec::<u64>::new());
         for Drawn { pages, first } in drawn {
@@ -88,7 +88,7 @@ impl TrapPlaces {
                 false => small.push(run.start..run.end),
             })?;
         }
-        // Drawn twice, trapped once.
+        // A page drawn twice is trapped once.
         whole.sort_unstable();
         whole.dedup();
         small.sort_unstable_by_key(|run| (run.start, run.end));
@@ -112,7 +112,7 @@ impl TrapPlaces {
         Ok(planned)
     }
 
-    /// Takes back what the lot was lent. `told` is what has become of it.
+    /// Takes back the slots lent to the round. `told` says what became of the traps.
     fn take_back(&mut self, exchange: &Exchange, told: &[Trap]) {
         for lent in std::mem::take(&mut self.lent) {
             let size = of(if self.slots[0].range().contains(&lent.start) { PageSize::Small } else { PageSize::Huge });
@@ -136,7 +136,7 @@ impl TrapPlaces {
 
 #[cfg(test)]
 impl TrapPlaces {
-    /// Nothing is lent, and no place has a page.
+    /// Asserts that no slot is lent or holds a page.
     pub(super) fn assert_settled(&self, exchange: &Exchange) {
         let mut there = 0;
         for slots in &self.slots {
@@ -146,7 +146,7 @@ impl TrapPlaces {
     }
 }
 
-/// It is a huge page still; where the kernel has split it, the page tables below its place stay, too.
+/// Returns whether it is still a huge page. If the kernel has split it, the page tables below its slot stay, too.
 fn is_huge(exchange: &Exchange, first: u64) -> bool {
     let mut huge = 0;
     let looked = exchange.scan.present(first..first + HUGE, |run| huge += if run.is_huge() { run.pages() } else { 0 });
@@ -154,12 +154,12 @@ fn is_huge(exchange: &Exchange, first: u64) -> bool {
 }
 
 impl Pooled {
-    /// Pages of a range that are out to see who touches them, and their tiers.
+    /// Returns the trapped pages of a range, and their tiers.
     pub(super) fn trapped(&self, range: &Range<u64>) -> Vec<(u64, TierId)> {
         if self.exchange.book().traps.are_empty() {
             return Vec::new();
         }
-        // Nothing is allocated under the book's lock.
+        // Nothing is allocated under the page map's lock.
         let mut trapped = Vec::with_capacity(MOST_SMALL + MOST_HUGE * IN_HUGE);
         let book = self.exchange.book();
         for part in book.traps.parts() {
@@ -184,7 +184,7 @@ impl Trapping for Pooled {
     }
 
     fn set(&self, drawn: &[Drawn]) -> io::Result<u64> {
-        // In its turn: a migration finds nothing out that it has not called back.
+        // Waits for its turn: a migration must find no page out that it has not recalled.
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let mut places = self.trap_places();
         let Some(places) = &mut *places else { return Ok(0) };
@@ -192,7 +192,7 @@ impl Trapping for Pooled {
             return Ok(0);
         }
         let planned = places.plan(&self.exchange, drawn);
-        // While a process forks there are none.
+        // No traps are set while a process forks.
         let no_fork = NoFork::try_new();
         let (planned, no_fork) = match (planned, no_fork) {
             (Ok(planned), Some(no_fork)) => (planned, no_fork),
@@ -244,16 +244,16 @@ impl Trapping for Pooled {
 }
 
 impl Pooled {
-    /// Brings back what is out, and what the lot was lent. Returns what became of its pages.
+    /// Brings back all trapped pages and takes back the slots of the round. Returns what became of its pages.
     fn end_lot(&self, places: &mut TrapPlaces) -> Vec<Trap> {
-        // Nothing is allocated under the book's lock.
+        // Nothing is allocated under the page map's lock.
         let mut told = Vec::with_capacity(MOST_SMALL + MOST_HUGE);
         self.exchange.end_traps(|trap| told.push(*trap));
         places.take_back(&self.exchange, &told);
         told
     }
 
-    /// Takes out what may be moved of these pages. False if an event is to be read first.
+    /// Takes out those of these pages that may be moved. Returns false if an event must be read first.
     fn trap(&self, book: &mut crate::book::Book, plan: &Planned) -> bool {
         let Planned { live, place, pages, huge } = *plan;
         if huge {

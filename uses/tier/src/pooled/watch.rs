@@ -1,4 +1,4 @@
-//! Looks at pages by the userfaultfd that moves them: a second one could not have the same mapping.
+//! Tracks writes with the userfaultfd that moves the pages; a second one could not register the same mapping.
 
 use super::Pooled;
 use crate::book::ALOFT;
@@ -10,14 +10,14 @@ use std::io;
 use std::ops::Range;
 use telpher_mem::{PageRun, UserfaultFeatures};
 
-/// Notes which pages of a window a run is of.
+/// Adds the pages of a run to the set of a window.
 fn note(marks: &mut Marks, window: &Range<u64>, run: PageRun) {
     let first = (run.start - window.start) / PAGE;
     (first..first + run.pages()).for_each(|at| marks.mark(usize::try_from(at).expect("in a window")));
 }
 
 impl Pooled {
-    /// The kernel tracks writes.
+    /// Returns whether the kernel tracks writes.
     pub(super) fn tracks(&self) -> bool {
         self.exchange.userfault.features().has(UserfaultFeatures::TRACK_WRITES)
     }
@@ -26,7 +26,7 @@ impl Pooled {
         self.exchange.book().tiers(first, [NO_TIER, ALOFT], tiers);
         let end = first + tiers.len() as u64 * PAGE;
         let place = |address: u64| usize::try_from((address - first) / PAGE).expect("in the row");
-        // What lies between those that are there is not, but for what is out.
+        // Pages between the present runs are missing, except those that are out.
         let none = |tiers: &mut [u8]| tiers.iter_mut().filter(|tier| **tier != ALOFT).for_each(|tier| *tier = NO_TIER);
         let mut at = 0;
         self.exchange.scan.present(first..end, |run| {
@@ -54,12 +54,12 @@ impl Watch for Pooled {
     fn written(&self, window: &Range<u64>) -> io::Result<(Marks, Marks)> {
         let mut written = Marks::default();
         self.exchange.scan.written(window.clone(), |run| note(&mut written, window, run))?;
-        // After the look: a page that went away and came back before it is among these.
+        // Read after the scan: a page that moved before the scan is in this set.
         Ok((written, self.exchange.book().moved_in_window()))
     }
 
     fn untrack(&self, window: &Range<u64>) {
-        // A refusal (a mapping that changes or is gone) leaves pages tracked, each until it is written.
+        // If the kernel refuses (a mapping that changes or is gone), each page stays tracked until it is written.
         let _ = self.exchange.userfault.protect(window.clone(), false);
         self.exchange.book().watch(0..0);
     }

@@ -1,4 +1,5 @@
-//! DAMON as the kernel has it in `kernel.rs`; a real one is in `tests/damon.rs`, which the guests of `ci/guests.sh` run.
+//! DAMON with the model of the kernel in `kernel.rs`. `tests/damon.rs` uses a real one; the guests of `ci/guests.sh`
+//! run it.
 
 use super::kernel::{Fake, SELF};
 use super::*;
@@ -11,7 +12,7 @@ use telpher_mem::{PageSize, Userfault, UserfaultFeatures};
 const CONTEXT: &str = "0/contexts/0";
 const MIB: u64 = 1 << 20;
 
-/// A range by itself.
+/// Returns one range in a vector.
 fn one(range: Range<u64>) -> Vec<Range<u64>> {
     std::iter::once(range).collect()
 }
@@ -47,7 +48,7 @@ fn it_is_told_of_this_process_and_its_memory_and_given_back() {
         [u64::MAX.to_string(), u32::MAX.to_string(), u32::MAX.to_string()]
     );
     assert_eq!((says("schemes/0/action"), fake.says("0/state")), ("stat".into(), Some("on".into())));
-    // The same once more is not told; other memory is, without an end and a beginning.
+    // The same ranges are not written again; others are, without a restart.
     let before = fake.kernel().written.len();
     interface.look(vec![MIB..2 * MIB, 8 * MIB..9 * MIB], Intervals::FIRST).unwrap();
     assert_eq!(fake.kernel().written.len(), before);
@@ -66,7 +67,7 @@ fn one_at_a_time_has_it() {
     assert!(matches!(refused, DamonError::Ours { pid: None }), "{refused}");
     drop(first);
     drop(take(&fake).unwrap());
-    // Another process of ours.
+    // Another process of this library.
     fake.kernel().locked = Some(77);
     let refused = take(&fake).unwrap_err();
     assert!(matches!(refused, DamonError::Ours { pid: Some(77) }) && refused.to_string().contains("process 77"));
@@ -74,12 +75,12 @@ fn one_at_a_time_has_it() {
     drop(take(&fake).unwrap());
 }
 
-/// What somebody has set up, of which this is otherwise than we would have it.
+/// Creates what other software has set up; `change` makes it differ from our settings.
 fn others(change: impl FnOnce(&Fake)) -> Fake {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     interface.look(one(MIB..2 * MIB), Intervals::FIRST).unwrap();
-    // As a process that is killed leaves it.
+    // As a killed process leaves it.
     let left = fake.kernel().files.clone();
     drop(interface);
     fake.kernel().files = left;
@@ -91,7 +92,7 @@ fn others(change: impl FnOnce(&Fake)) -> Fake {
 
 #[test]
 fn what_a_process_left_that_was_killed_is_cleared_away() {
-    // The kernel ends it with the process.
+    // The kernel turns DAMON off when the process ends.
     let fake = others(|fake| {
         fake.kernel().files.insert("0/state".into(), "off\n".into());
     });
@@ -115,13 +116,13 @@ fn what_others_use_is_left_as_it_is_and_the_error_says_whose_it_is() {
     let own = set("0/contexts/0/targets/0/pid_target", "4711");
     let cases: [Fake; 10] = [
         others(|fake| fake.kernel().processes.push(123)),
-        // Of a namespace that is not seen from here: it runs.
+        // The process is in a namespace not visible here: DAMON runs.
         others(|_| ()),
         others(|fake| {
             off(fake);
             fake.kernel().processes.push(123);
         }),
-        // Who looks at this very process.
+        // Other software that monitors this very process.
         others(|fake| {
             own(fake);
             set("0/contexts/0/monitoring_attrs/nr_regions/min", "10")(fake);
@@ -158,7 +159,7 @@ fn kernels_and_users_that_cannot_are_told_apart() {
     physical.kernel().refuses.push(("fvaddr", Errno::INVAL, 1));
     let refused = take(&physical).unwrap_err();
     assert!(matches!(&refused, DamonError::Write { file, .. } if file.ends_with("operations")), "{refused}");
-    assert_eq!(physical.says("nr_kdamonds"), Some("0".into()), "given back");
+    assert_eq!(physical.says("nr_kdamonds"), Some("0".into()), "released");
 }
 
 #[test]
@@ -197,7 +198,7 @@ fn what_somebody_else_has_set_up_meanwhile_is_left_alone() {
             }
             set(&fake, file, says);
             fake.kernel().written.clear();
-            // The same memory, other memory, and the end.
+            // The same ranges, other ranges, and the end.
             let refused = looks(&mut interface).unwrap_err();
             assert!(matches!(&refused, DamonError::Lost { who } if who.contains("kdamonds: ")), "{file}: {refused}");
             let other = interface.look(one(MIB..2 * MIB), Intervals::FIRST).unwrap_err();
@@ -206,7 +207,7 @@ fn what_somebody_else_has_set_up_meanwhile_is_left_alone() {
             assert!(fake.kernel().written.is_empty(), "{file}: {:?}", fake.kernel().written);
         }
     }
-    // It was ended, and nobody has another.
+    // It was ended, and not set up again.
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     looks(&mut interface).unwrap();
@@ -226,7 +227,7 @@ fn an_end_that_is_refused_as_busy_is_tried_again() {
     fake.kernel().refuses.push(("off", Errno::BUSY, 1));
     drop(interface);
     assert_eq!((fake.says("nr_kdamonds"), fake.says("0/state"), fake.kernel().pauses), (Some("0".into()), None, 1));
-    // What a process of ours left that executed another program, too.
+    // Also what a process of this library left that executed another program.
     let left = others(|fake| {
         let mut kernel = fake.kernel();
         kernel.files.insert(format!("{CONTEXT}/targets/0/pid_target"), format!("{SELF}\n"));
@@ -257,7 +258,7 @@ fn an_end_waits_for_no_look() {
     worker.end();
     assert!(!fake.kernel().gave_up);
     assert_eq!(fake.says("nr_kdamonds"), Some("0".into()));
-    // It is free again for another one of this process.
+    // Another manager of this process can take it.
     drop(take(&fake).unwrap());
 }
 
@@ -270,7 +271,7 @@ fn nothing_begins_any_more_once_it_is_to_end() {
     fake.kernel().written.clear();
     assert!(matches!(looks(&mut interface).unwrap_err(), DamonError::Ended));
     assert!(fake.kernel().written.is_empty());
-    // It is given back by who has it, and free when nobody has it any more.
+    // The owner releases it, and it is free when no handle is left.
     drop(interface);
     assert_eq!(fake.says("nr_kdamonds"), Some("0".into()));
     assert!(matches!(take(&fake).unwrap_err(), DamonError::Ours { pid: None }));
@@ -303,7 +304,7 @@ fn every_refusal_gives_it_back() {
     drop(interface);
     let writes = fake.kernel().written.len();
     for errno in [Errno::PERM, Errno::INVAL, Errno::NOENT, Errno::NOMEM] {
-        // All of them but those of the end, one after the other.
+        // Each write but the two of the end, one after the other.
         for at in 0..writes - 2 {
             let fake = Fake::idle();
             let file = {
@@ -325,7 +326,7 @@ fn every_refusal_gives_it_back() {
 fn regions_are_read_whatever_they_say() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
-    // Out of order, empty, the wrong way around, of half pages, twice.
+    // Unsorted, empty, reversed, with half pages, overlapping.
     fake.kernel().found = vec![
         region(3 * MIB, 4 * MIB, 20),
         region(MIB, MIB + 8192, 3),
@@ -347,10 +348,10 @@ fn regions_are_read_whatever_they_say() {
             assert!(matches!(&refused, DamonError::Words { .. }) && refused.to_string().len() < 200, "{refused}");
         }
     }
-    // More than there can be are read up to a bound.
+    // Too many regions are read up to a limit.
     fake.kernel().found = (0..5000).map(|at| region(at * PAGE, (at + 1) * PAGE, 0)).collect();
     assert_eq!(looks(&mut interface).unwrap().len(), 4096);
-    // Somebody has ended it.
+    // Other software has ended it.
     fake.kernel().files.insert("0/state".into(), "off\n".into());
     assert!(matches!(looks(&mut interface).unwrap_err(), DamonError::Write { .. }));
 }
@@ -373,7 +374,8 @@ fn few_ranges_are_those_with_the_most_between_them() {
     assert!(few(&[], 3).is_empty());
 }
 
-/// A heap, an arena of whose first MiB all is there, and DAMON on it; none where the kernel has no pages that move, which tests/heat.rs says.
+/// Creates a heap, an arena whose first MiB is present, and DAMON on it; none where the kernel cannot move pages, which
+/// tests/heat.rs reports.
 fn damon(fake: &Fake) -> Option<(Heap, Arena, Damon)> {
     Userfault::open(UserfaultFeatures::MOVE).ok()?;
     let tier = |name: &str, bytes| TierOptions { name: name.to_string(), node: None, bytes };
@@ -385,7 +387,7 @@ fn damon(fake: &Fake) -> Option<(Heap, Arena, Damon)> {
     Some((heap, arena, damon))
 }
 
-/// Steps until a look is over; returns when the next one is wanted.
+/// Makes steps until a reading is complete; returns the time until the next one.
 fn look(damon: &mut Damon, heat: &mut HeatMap, now: Duration) -> io::Result<Duration> {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
@@ -407,7 +409,7 @@ fn pages_are_as_hot_as_their_region() {
     let mut heat = HeatMap::new();
     heat.follow(&heap);
     heat.refresh(&heap).unwrap();
-    // One goes beyond what there is.
+    // The last region goes beyond the memory.
     fake.kernel().found = vec![
         region(start, start + 10 * PAGE, 20),
         region(start + 10 * PAGE, start + 200 * PAGE, 0),
@@ -419,11 +421,11 @@ fn pages_are_as_hot_as_their_region() {
         [0, 9, 10, 199, 200, 250, 255].map(of),
         [(255, 1), (255, 1), (0, 1), (0, 1), (0, 0), (127, 1), (127, 1)]
     );
-    assert_eq!(of(256), (0, 0), "a page that is not there");
-    // What it was told to look at is the arena.
+    assert_eq!(of(256), (0, 0), "a page that is not present");
+    // It monitors the arena.
     assert_eq!(fake.says("0/contexts/0/targets/0/regions/0/start"), Some(start.to_string()));
     damon.rest();
-    assert_eq!(fake.says("nr_kdamonds"), Some("0".into()), "it is given back while it rests");
+    assert_eq!(fake.says("nr_kdamonds"), Some("0".into()), "it is released while it rests");
     look(&mut damon, &mut heat, Duration::from_secs(2)).unwrap();
     assert_eq!(fake.says("nr_kdamonds"), Some("1".into()));
     drop(damon);

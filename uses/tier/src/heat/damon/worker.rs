@@ -1,4 +1,4 @@
-//! The thread that asks: the kernel has it wait.
+//! The thread that reads DAMON, because the kernel makes it wait.
 
 use super::interface::{DamonError, Ender, Interface};
 use super::{Intervals, Region};
@@ -9,28 +9,28 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use telpher_mem::{Lineage, spawn_unsignalled};
 
-/// What a look has found, and what the looks have cost.
+/// The result of a reading, and the cost of the readings.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) regions: Vec<Region>,
-    /// Time of a core that this look took here.
+    /// CPU time of this reading on this thread.
     pub(super) cost: Duration,
-    /// The same of the kernel's thread, of all its looks.
+    /// CPU time of the kernel's thread, since its start.
     pub(super) kernel: Duration,
 }
 
-/// What it is to look at.
+/// The ranges and intervals to monitor.
 type Question = (Vec<Range<u64>>, Intervals);
 
-/// The thread. Its end gives the interface back.
+/// The thread. Its end releases the interface.
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// None at its end.
+    /// None at the end.
     asks: Option<Sender<Question>>,
     answers: Receiver<Result<Answer, DamonError>>,
     thread: Option<JoinHandle<Duration>>,
     ender: Ender,
-    /// Time of a core: this thread's looks, and the kernel's.
+    /// CPU time: of this thread's readings, and of the kernel's thread.
     cpu: (Duration, Duration),
     lineage: Lineage,
 }
@@ -45,7 +45,7 @@ impl Worker {
             for (ranges, intervals) in asked {
                 let begun = cpu();
                 let answer = interface.look(ranges, intervals).and_then(|()| interface.regions()).map(|regions| {
-                    // It is another thread's, and begins anew, if somebody has it end and begin.
+                    // If other software has restarted DAMON, the kernel's thread is a new one and its time starts anew.
                     kernel = interface.cpu().max(kernel);
                     Answer { regions, cost: cpu().saturating_sub(begun), kernel }
                 });
@@ -60,13 +60,13 @@ impl Worker {
         Ok(Worker { asks: Some(asks), answers, thread, ender, cpu: Default::default(), lineage: Lineage::current() })
     }
 
-    /// Has it look.
+    /// Requests a reading.
     pub(super) fn ask(&self, ranges: Vec<Range<u64>>, intervals: Intervals) {
-        // One that has ended answers nothing, which the next step sees.
+        // A thread that has ended sends no answer, which the next step notices.
         let _ = self.asks.as_ref().map(|asks| asks.send((ranges, intervals)));
     }
 
-    /// What it has found; none if it still looks.
+    /// Returns the answer; none while the reading is under way.
     pub(super) fn answer(&mut self) -> Option<Result<Answer, DamonError>> {
         match self.answers.try_recv() {
             Ok(answer) => {
@@ -80,14 +80,15 @@ impl Worker {
         }
     }
 
-    /// What it has cost up to now.
+    /// Returns the CPU time used so far.
     pub(super) fn cpu(&self) -> Duration {
         self.cpu.0 + self.cpu.1
     }
 
-    /// Has it end, and waits for it, but for no look of the kernel's: a program that ends is not to be held up. Returns what it has cost in all.
+    /// Ends the thread and waits for it, but not for a reading in the kernel, so that a program that ends is not
+    /// delayed. Returns the total CPU time.
     pub(super) fn end(mut self) -> Duration {
-        // In a forked child there is no such thread, and nothing of it to be given back.
+        // A forked child has no such thread and nothing to release.
         let thread = self.thread.take().filter(|_| self.lineage.is_current());
         if thread.is_some() {
             self.ender.end();

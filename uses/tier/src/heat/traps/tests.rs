@@ -1,4 +1,4 @@
-//! Traps over real memory, by a clock that the tests hold.
+//! Traps over real memory, with a clock that the tests control.
 
 use super::*;
 use crate::arena::Arena;
@@ -9,7 +9,7 @@ use telpher_mem::{PageSize, Scan, Userfault, UserfaultFeatures};
 
 const TIME: Duration = Duration::from_millis(10);
 
-/// A heap, and what sets traps; none where the kernel has not what it takes, which tests/heat.rs says.
+/// Creates a heap and its traps; none where the kernel lacks a feature, which tests/heat.rs reports.
 fn traps() -> Option<(Heap, Traps)> {
     Scan::open().ok()?;
     Userfault::open(UserfaultFeatures::MOVE).ok()?;
@@ -19,7 +19,7 @@ fn traps() -> Option<(Heap, Traps)> {
     Some((heap, traps))
 }
 
-/// Pages that are out now.
+/// Returns the pages that are out now.
 fn out(arena: &Arena) -> Vec<usize> {
     let mut there = vec![false; arena.len() / 4096];
     let start = arena.addresses().start;
@@ -29,7 +29,7 @@ fn out(arena: &Arena) -> Vec<usize> {
     (0..there.len()).filter(|&page| !there[page]).collect()
 }
 
-/// A lot, with what is done while it is set; how many pages were out.
+/// Runs a round of traps, with `during` called while it is set; returns the pages that were out.
 fn lot(
     traps: &mut Traps,
     heat: &mut HeatMap,
@@ -44,13 +44,13 @@ fn lot(
     during(arena, &pages);
     let lot = traps.lot.expect("set");
     *now = (lot.since + lot.time).max(*now);
-    // Its end, and perhaps the next one.
+    // Ends this round, and may start the next one.
     traps.end_now(*now, heat);
     pages
 }
 
 impl Traps {
-    /// The end of a lot, without another.
+    /// Ends a round without starting another.
     fn end_now(&mut self, now: Duration, heat: &mut HeatMap) {
         if let Some(lot) = self.lot.take() {
             self.end(now, lot, heat);
@@ -90,9 +90,9 @@ fn a_page_that_is_only_read_is_hot_and_one_that_is_left_alone_cold() {
         for &page in &read {
             assert_eq!(arena[page * 4096], u8::try_from((page + 1) % 256).unwrap(), "the same page");
         }
-        assert!(read.iter().all(|page| !out(arena).contains(page)), "each is back at once");
-        assert_eq!(out(arena).len(), pages.len() - read.len(), "and no other");
-        // It is on its tier while it is out, and is known.
+        assert!(read.iter().all(|page| !out(arena).contains(page)), "each touched page is back at once");
+        assert_eq!(out(arena).len(), pages.len() - read.len(), "no other page is back");
+        // While it is out it counts as on its tier and as known.
         assert_eq!(heap.residency(arena.addresses()).unwrap(), [0, 512]);
         tiers.refresh(&heap).unwrap();
         assert!(tiers.strips()[0].pages.iter().all(|page| page.tier != NO_TIER));
@@ -107,7 +107,7 @@ fn a_page_that_is_only_read_is_hot_and_one_that_is_left_alone_cold() {
     assert_eq!(faults, read.len() as u64);
     assert!(waited > Duration::ZERO && traps.elsewhere() > Duration::ZERO);
     let stats = heap.stats();
-    // And one to see what it takes.
+    // One more was trapped to measure the cost.
     assert_eq!((stats.trapped, stats.touched, stats.lost), (pages.len() as u64 + 1, read.len() as u64 + 1, 0));
 }
 
@@ -131,7 +131,7 @@ fn a_huge_page_is_looked_at_whole_and_stays_one() {
     for round in 0..20 {
         let pages = lot(&mut traps, &mut heat, &mut now, &mut arena, |arena, pages| {
             assert!(pages.len().is_multiple_of(512) && !pages.is_empty());
-            // The first of them by its last byte, to be read or written; no other.
+            // Touches only the first huge page, at its last byte, by reading or writing.
             let last = pages[0] + 511;
             if round % 2 == 0 {
                 assert_eq!(arena[last * 4096 + 4088..][..8], (last + 1).to_ne_bytes());
@@ -141,7 +141,7 @@ fn a_huge_page_is_looked_at_whole_and_stays_one() {
             assert_eq!(out(arena).len(), pages.len() - 512);
         });
         let heats = heats(&heat, &arena, pages.clone());
-        assert!(heats.chunks(512).all(|unit| unit.iter().all(|page| *page == unit[0] && page.1 > 0)), "all its parts");
+        assert!(heats.chunks(512).all(|unit| unit.iter().all(|page| *page == unit[0] && page.1 > 0)), "all parts of a huge page are sampled");
         assert_eq!(huge(&arena), 2048, "round {round}");
         if round == 0 {
             assert!(heats[0].0 > 0 && heats[512..].iter().all(|page| page.0 == 0));
@@ -153,7 +153,7 @@ fn a_huge_page_is_looked_at_whole_and_stays_one() {
 #[test]
 fn every_page_is_drawn_as_often_as_any_other() {
     let Some((heap, mut traps)) = traps() else { return };
-    // Pieces of all sizes, of which not all pages are there.
+    // Ranges of many sizes, not all of whose pages are present.
     let pages = [1, 3, 15, 17, 200, 512, 41_u64];
     let mut at = 0x4000_0000;
     let pieces: Vec<Range<u64>> = pages
@@ -214,7 +214,7 @@ fn a_lot_that_costs_much_is_followed_by_a_long_rest() {
     for &page in &pages {
         arena[page * 4096] = arena[page * 4096].wrapping_add(0);
     }
-    // As long as that takes, by a slow machine's word.
+    // The cost of a touch on a slow machine.
     traps.touch = Duration::from_millis(1);
     let over = now + lot.time;
     let rest = traps.step(over, &mut heat).unwrap();
@@ -222,7 +222,7 @@ fn a_lot_that_costs_much_is_followed_by_a_long_rest() {
     let waited = Duration::from_millis(1) * u32::try_from(pages.len()).unwrap();
     assert_eq!(traps.faults().1, waited);
     assert!(rest >= waited * traps.of_threads - lot.time, "{rest:?} after {waited:?}");
-    // Then there is another.
+    // Then another round starts.
     traps.step(over + rest, &mut heat).unwrap();
     assert!(traps.lot.is_some());
 }
@@ -239,7 +239,7 @@ fn what_is_cut_short_is_back_and_not_known_to_be_cold() {
     traps.rest();
     assert_eq!(out(&arena), []);
     assert!(heats(&heat, &arena, 0..512).iter().all(|&page| page == (0, 0)));
-    // And those that a migration has called back.
+    // The same for traps that a migration has recalled.
     traps.step(Duration::from_secs(1), &mut heat).unwrap();
     let pages = out(&arena);
     assert!(!pages.is_empty());
@@ -247,7 +247,7 @@ fn what_is_cut_short_is_back_and_not_known_to_be_cold() {
     assert_eq!((moved.pages, moved.left.all()), (512, 0), "{moved:?}");
     traps.end_now(Duration::from_secs(2), &mut heat);
     assert!(heats(&heat, &arena, 0..512).iter().all(|&page| page == (0, 0)) && is_numbered(&arena));
-    // With the source they are back, too.
+    // Dropping the source brings the pages back as well.
     traps.step(Duration::from_secs(3), &mut heat).unwrap();
     assert!(!out(&arena).is_empty());
     drop(traps);

@@ -1,4 +1,4 @@
-//! Traps that are set one lot after the other, without a rest, under programs that notice everything; and kernels that lie.
+//! Traps set continuously, under programs that notice every lost write, and with wrong answers of the kernel.
 
 use crate::arena::Arena;
 use crate::config::{PAGE, TierId};
@@ -15,7 +15,7 @@ fn drawn(pages: Range<u64>) -> Drawn {
     Drawn { pages, first: true }
 }
 
-/// Sets a lot of these pages, for so long, and ends it.
+/// Sets a round of traps on these pages, ends it after `time`, and returns the traps.
 fn lot(heap: &Tested, ranges: &[Range<u64>], time: Duration) -> Vec<Trap> {
     let pooled = &heap.pooled;
     pooled.set(&ranges.iter().cloned().map(drawn).collect::<Vec<_>>()).unwrap();
@@ -28,14 +28,14 @@ fn lot(heap: &Tested, ranges: &[Range<u64>], time: Duration) -> Vec<Trap> {
     told
 }
 
-/// A heap that traps, whose free pages are overwritten.
+/// Creates a heap with traps, whose free pages are overwritten.
 fn traps(batch: usize) -> Option<Tested> {
     let heap = heap(batch)?;
     heap.pooled.begin().unwrap();
     Some(heap)
 }
 
-/// Some of a range, as a program that looks at random would have it: three lots, with a migration between them in some rounds.
+/// Traps parts of a range, as random sampling would: three parts, with a migration in some rounds.
 fn trap_here_and_there(heap: &Tested, range: &Range<u64>, round: u64) {
     let len = range.end - range.start;
     let parts = [0, 1, 2].map(|at| {
@@ -77,7 +77,7 @@ fn no_write_to_a_page_that_is_trapped_is_lost_to_a_kernel_that_lies() {
     stress(PageSize::Huge, 5);
 }
 
-/// The stress notices what it is for: a page that comes back as another.
+/// Checks the stress: it must notice a page that comes back with other contents.
 #[test]
 fn a_page_that_is_lost_to_a_trap_is_seen() {
     let Some(heap) = traps(64) else { return };
@@ -105,7 +105,7 @@ fn what_programs_do_to_trapped_pages_is_followed() {
     let trap = |range: Range<u64>, _| {
         let round = rounds.fetch_add(1, Ordering::Relaxed);
         let mut state = round * 2 + 1;
-        // Anywhere in either arena.
+        // Any part of either arena.
         let parts = [0; 4].map(|_| {
             (0..8).for_each(|_| _ = stress::next(&mut state));
             let start = starts[usize::try_from(state % 2).unwrap()] + state / 2 % (512 - 16) * PAGE;
@@ -116,7 +116,7 @@ fn what_programs_do_to_trapped_pages_is_followed() {
             heap.migrate(range, TierId(u8::try_from(round / 16 % 2).unwrap())).unwrap();
         }
     };
-    // SAFETY: private memory that nobody has touched; the heap is there as long as it is used.
+    // SAFETY: private memory that no thread has touched; the heap outlives its use.
     let adopt = |range| _ = unsafe { heap.adopt(range) };
     let is_enough = || {
         let stats = heap.stats();
@@ -129,10 +129,10 @@ fn what_programs_do_to_trapped_pages_is_followed() {
     assert_settled(&heap);
 }
 
-/// A place of a trap is not empty: then its page is not out, and the place is, for the next.
+/// A trap slot is not empty: its page does not go out, and the slot is emptied for the next round.
 #[test]
 fn what_is_in_a_traps_place_already_is_not_taken_for_a_page() {
-    // What has gone as far as that is out; of a huge page that is split thereby all counts.
+    // Pages before the blocked slot are out; a huge page that this splits counts as a whole.
     for (size, filled, expected) in [
         (PageSize::Small, 0..32, 0),
         (PageSize::Small, 5..8, 5),
@@ -171,7 +171,7 @@ fn what_is_in_a_traps_place_already_is_not_taken_for_a_page() {
     }
 }
 
-/// Where nothing calls them back: a fork by a bare system call, of which the kernel tells.
+/// Nothing recalls the traps here: the fork is a bare system call, which the kernel reports.
 #[test]
 fn a_child_is_given_what_is_trapped() {
     if !stress::is_alone("a_child_is_given_what_is_trapped") {
@@ -182,16 +182,16 @@ fn a_child_is_given_what_is_trapped() {
         let mut arena = heap.arena(4 << 20, pages).unwrap();
         number(&mut arena);
         let start = arena.addresses().start;
-        // A huge page is drawn by its first.
+        // A huge page is drawn by its first small page.
         let neighbours = if pages == PageSize::Small { 16 } else { 1 };
         let lot = [0, 512].map(|page| start + page * PAGE..start + (page + neighbours) * PAGE);
         let set = heap.pooled.set(&lot.map(drawn)).unwrap();
         if pages == PageSize::Huge && set != trapped {
-            // The system has no huge pages, or no more.
+            // The system has no huge pages, or none left.
             return;
         }
         assert_eq!(set, trapped, "{pages:?}");
-        assert!(stress::is_so_in_child(stress::bare_fork, || is_whole(&arena)), "{pages:?}: a child has every page");
+        assert!(stress::is_so_in_child(stress::bare_fork, || is_whole(&arena)), "{pages:?}: the child has every page");
         let stats = heap.stats();
         assert_eq!((stats.given, stats.forks, stats.touched), (trapped, 1, 0), "{pages:?}: {stats:?}");
         let mut told = Vec::new();
@@ -208,7 +208,7 @@ fn what_is_discarded_of_a_trapped_huge_page_is_zeros_and_its_place_is_renewed() 
         return;
     }
     let Some(heap) = traps(512) else { return };
-    // More than there are places.
+    // More rounds than there are slots.
     for round in 0..40 {
         let mut arena = heap.arena(2 << 20, PageSize::Huge).unwrap();
         number(&mut arena);
@@ -220,7 +220,7 @@ fn what_is_discarded_of_a_trapped_huge_page_is_zeros_and_its_place_is_renewed() 
         let huge = round % 4 == 3;
         let gone = if huge { 0..512 } else { 100..110 };
         arena.discard(gone.start * 4096..gone.end * 4096).unwrap();
-        // Another part is touched, and is as it was.
+        // A touch of another part returns it unchanged.
         let (words, _) = arena.as_chunks::<8>();
         assert_eq!(words[511 * 512], if huge { [0; 8] } else { 512_usize.to_ne_bytes() });
         let mut told = Vec::new();
@@ -232,7 +232,7 @@ fn what_is_discarded_of_a_trapped_huge_page_is_zeros_and_its_place_is_renewed() 
     }
 }
 
-/// Parts of the arena, locked and protected otherwise while they are out.
+/// Parts of the arena are protected while they are out.
 #[test]
 #[allow(unsafe_code, reason = "does what programs do to their mappings")]
 fn trapped_pages_whose_mapping_is_locked_or_protected_come_back_by_a_copy() {
@@ -245,20 +245,20 @@ fn trapped_pages_whose_mapping_is_locked_or_protected_come_back_by_a_copy() {
     let page = |page: u64| arena.addresses().start + page * PAGE;
     assert_eq!(heap.migrate(page(0)..page(64), TierId(0)).unwrap().pages, 64);
     heap.pooled.set(&[drawn(page(0)..page(16)), drawn(page(32)..page(48))]).unwrap();
-    // SAFETY: whole pages of the arena, which are made readable only, and writable again below.
+    // SAFETY: whole pages of the arena, which are made read-only here and writable again below.
     unsafe { assert_eq!(libc::mprotect(at(8), 16 * 4096, libc::PROT_READ), 0) };
     heap.pooled.end(&mut |trap| assert_eq!(trap.fate, Fate::Untouched));
     assert_eq!(wrong(&arena), []);
     let stats = heap.stats();
     assert_eq!((stats.returned, stats.lost), (8, 0), "{stats:?}");
-    // Those that came back by a copy are on the home tier.
+    // The pages that came back as copies are on the home tier.
     assert_eq!(heap.residency(page(0)..page(64)).unwrap(), [56, 8]);
     // SAFETY: as above.
     unsafe { assert_eq!(libc::mprotect(at(8), 16 * 4096, libc::PROT_READ | libc::PROT_WRITE), 0) };
     assert_settled(&heap);
 }
 
-/// As [`Heap`](crate::Heap)s do that end while something is out.
+/// Like a [`Heap`](crate::Heap) that ends while pages are out.
 #[test]
 fn an_arena_that_goes_takes_its_trapped_pages_along() {
     let Some(heap) = traps(64) else { return };
@@ -281,13 +281,13 @@ fn one_lot_at_a_time_and_none_of_what_may_not_be_moved() {
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     arena[..1 << 20].fill(1);
     let page = |page: u64| arena.addresses().start + page * PAGE;
-    // Of 16 pages each, half of which are there, twice the same.
+    // 16 pages, drawn twice, half of which are present.
     let half = page(248)..page(264);
     assert_eq!(heap.pooled.set(&[drawn(half.clone()), drawn(half)]).unwrap(), 8);
-    assert_eq!(heap.pooled.set(&[drawn(page(0)..page(16))]).unwrap(), 0, "a lot is set");
+    assert_eq!(heap.pooled.set(&[drawn(page(0)..page(16))]).unwrap(), 0, "a round is under way");
     assert_eq!(heap.pooled.time_touch(), None);
     heap.pooled.end(&mut |_| ());
-    // Of a lot that was refused nothing is left, and the next one is set.
+    // A refused round leaves nothing behind, and the next one is set.
     // SAFETY: whole pages of the arena.
     unsafe {
         assert_eq!(libc::mlock(std::ptr::with_exposed_provenance(usize::try_from(page(0)).unwrap()), 16 * 4096), 0)
@@ -297,7 +297,7 @@ fn one_lot_at_a_time_and_none_of_what_may_not_be_moved() {
     unsafe {
         assert_eq!(libc::munlock(std::ptr::with_exposed_provenance(usize::try_from(page(0)).unwrap()), 16 * 4096), 0)
     };
-    // No more than there are places.
+    // No more pages than there are slots.
     assert_eq!(heap.pooled.set(&[drawn(page(0)..page(256))]).unwrap(), 64);
     let mut told = 0;
     heap.pooled.end(&mut |_| told += 1);
@@ -311,7 +311,7 @@ fn one_lot_at_a_time_and_none_of_what_may_not_be_moved() {
 fn what_is_not_the_heaps_is_not_let_go() {
     let Some(heap) = traps(64) else { return };
     let probe = heap.pooled.trap_places().as_ref().expect("begun").probe.range();
-    // As a thread's table that lies beside it, and a page more.
+    // Like a thread's table that lies beside it, and one page more.
     crate::way::Way::release(&*heap.pooled, &(probe.start - PAGE..probe.start + PAGE));
     assert!(heap.pooled.time_touch().is_some());
     assert_eq!(heap.stats().lost, 0);

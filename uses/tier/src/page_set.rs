@@ -1,9 +1,9 @@
-//! Some pages of a row.
+//! A set of pages in a window of 512.
 
-/// Pages of a row. Source: those of a huge page.
+/// The pages of a window. Source: the pages of a huge page.
 pub(crate) const MARKS: usize = 512;
 
-/// Which pages of a row.
+/// A set of pages in a window, as a bit mask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Marks([u64; MARKS / 64]);
 
@@ -26,24 +26,24 @@ impl Marks {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// Those that are here and not there.
+    /// Returns the pages that are in this set and not in the other.
     pub(crate) fn without(mut self, there: &Marks) -> Marks {
         self.0.iter_mut().zip(there.0).for_each(|(here, there)| *here &= !there);
         self
     }
 
-    /// Those that are in both.
+    /// Returns the pages that are in both sets.
     pub(crate) fn and(mut self, other: &Marks) -> Marks {
         self.0.iter_mut().zip(other.0).for_each(|(here, there)| *here &= there);
         self
     }
 
-    /// Adds those.
+    /// Adds the pages of the other set.
     pub(crate) fn add(&mut self, other: &Marks) {
         self.0.iter_mut().zip(other.0).for_each(|(here, there)| *here |= there);
     }
 
-    /// Each of them, in order.
+    /// Returns the pages in ascending order.
     pub(crate) fn each(&self) -> impl Iterator<Item = usize> + '_ {
         (0..MARKS).filter(|&at| self.has(at))
     }

@@ -1,8 +1,8 @@
-//! The thread that answers page faults and hears of what happens to the heap's mappings.
+//! The thread that answers page faults and reads the events of the heap's mappings.
 //!
-//! It touches no memory of the heap's, allocates nothing while it answers, and takes no lock but the book's: any thread of the program may
-//! wait for it. The thread that moves pages must touch none that are out either; should it all the same, as in a program that it knows nothing
-//! of it might through the C library's tables, it is given that page back.
+//! It touches no memory of the heap, allocates nothing while it answers, and takes no lock but the page map's, because
+//! any thread of the program may wait for it. The thread that moves pages must not touch pages that are out. If it does
+//! (in an unmodified program this may happen through the C library's tables), it gets that page back at once.
 
 use crate::clock::of_this_thread;
 use crate::exchange::Exchange;
@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use telpher_mem::{UserfaultEvent, spawn_unsignalled};
 
-/// The thread; it ends when this is dropped.
+/// The thread. Dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     stop: Arc<OwnedFd>,
@@ -24,14 +24,14 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
     /// The system refuses a descriptor or a thread.
     pub(crate) fn start(exchange: &Arc<Exchange>) -> io::Result<Keeper> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (exchange, stopped) = (Arc::clone(exchange), Arc::clone(&stop));
-        // A thread that begins allocates, which it must not do once a fork may wait for it.
+        // A starting thread allocates, which it must not do once a fork may wait for it.
         let begun = Arc::new(Barrier::new(2));
         let begins = Arc::clone(&begun);
         let thread = spawn_unsignalled("telpher-tier", move || {
@@ -42,7 +42,7 @@ impl Keeper {
         Ok(Keeper { stop, thread: Some(thread) })
     }
 
-    /// In a forked child: there is no such thread.
+    /// Called in a forked child, which has no such thread.
     pub(crate) fn forget(mut self) {
         self.thread = None;
     }
@@ -51,7 +51,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // A counter far from its end takes a one without waiting.
+            // The counter is far from its maximum, so this write does not block.
             let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
             let _ = thread.join();
         }
@@ -59,19 +59,20 @@ impl Drop for Keeper {
 }
 
 fn keep(exchange: &Exchange, stop: &OwnedFd) {
-    // The time of a core that it has had until it read last; while no traps are set it is not asked for.
+    // The thread's CPU time after the last read; it is measured only while traps are set.
     let mut before = None;
     let mut reserve = reserved(stop);
     loop {
         let mut waits = [PollFd::new(&exchange.userfault, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         match poll(&mut waits, None) {
             Ok(_) | Err(Errno::INTR) => {}
-            // Descriptors of our own: nothing else can be said of them. Whoever waits would wait for ever.
+            // Cannot happen with these descriptors. Ending the thread would block every waiting thread for good.
             Err(_) => std::thread::yield_now(),
         }
         if waits[0].revents().contains(PollFlags::IN) {
             if matches!(hear(exchange, &mut before), Err(Errno::MFILE | Errno::NFILE)) {
-                // A fork is told of by a descriptor, and until there is room for one nobody forks, and no page moves or is filled.
+                // A fork event carries a descriptor. Until there is room for one, no thread forks, and no page is moved
+                // or filled.
                 drop(reserve.take());
                 let _ = hear(exchange, &mut before);
                 std::thread::yield_now();
@@ -84,23 +85,23 @@ fn keep(exchange: &Exchange, stop: &OwnedFd) {
     }
 }
 
-/// A descriptor that stands for room for another one.
+/// Opens a descriptor that reserves room for another one.
 fn reserved(stop: &OwnedFd) -> Option<OwnedFd> {
     stop.try_clone().ok()
 }
 
-/// Reads what there is, and answers.
+/// Reads the pending events and answers them.
 fn hear(exchange: &Exchange, before: &mut Option<Duration>) -> Result<(), Errno> {
     let mut book = exchange.book();
     let book = &mut *book;
     let faults = book.traps.cost.faults;
     let begun = (!book.traps.are_empty()).then(|| before.unwrap_or_else(of_this_thread));
     let read = exchange.userfault.read(|event| {
-        // A fault of ours in one event leaves the program without an answer to that one only; it says so by the panic's message.
+        // A panic in one event leaves only that event unanswered; the panic's message reports it.
         let _ = catch_unwind(AssertUnwindSafe(|| match event {
             UserfaultEvent::Fault { page, .. } if book.traps.part_of(page).is_some() => exchange.spring(book, page),
             UserfaultEvent::Fault { page, thread } => match book.mover {
-                // It would wait for itself.
+                // The moving thread would wait for itself.
                 Some(mover) if thread == Some(mover) && book.is_out(page) => exchange.rescue(book, page),
                 _ => exchange.fill(book, page),
             },
@@ -123,10 +124,11 @@ fn hear(exchange: &Exchange, before: &mut Option<Duration>) -> Result<(), Errno>
     }
     *before = begun.map(|_| of_this_thread());
     if let (Some(begun), Some(now)) = (begun, *before) {
-        // Also what it took to be woken, if the time before was spent here, too.
+        // This includes the wake-up, if the previous interval was also spent here.
         let of_traps = book.traps.cost.faults > faults;
         book.traps.cost.cpu += if of_traps { now.saturating_sub(begun) } else { Duration::ZERO };
     }
-    // It was readable a moment ago, and nobody else reads it: nothing is refused but a descriptor.
+    // The descriptor was readable a moment ago and only this thread reads it, so the only expected error is a lack of
+    // descriptors.
     read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }

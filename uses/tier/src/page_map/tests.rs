@@ -1,4 +1,4 @@
-//! What is known of pages, as they come, go and move.
+//! Tests of the page map: pages are adopted, dropped and moved.
 
 use super::*;
 use crate::flight::Aloft;
@@ -22,7 +22,7 @@ fn adopt(book: &mut Book, range: Range<u64>) {
     assert!(book.adopt(range.clone(), &mut Book::states(HOME, &range)));
 }
 
-/// Pages 0 to 100, of which 10 to 20 are fast.
+/// Adopts pages 0 to 100, of which 10 to 20 are on the fast tier.
 fn book() -> Book {
     let mut book = Book::new(HOME, 64);
     adopt(&mut book, pages(0..100));
@@ -30,7 +30,7 @@ fn book() -> Book {
     book
 }
 
-/// As `10..20 fast`: the tiers of pages in a range of numbers.
+/// Returns the numbers of the pages in a range that are on the fast tier.
 fn fast(book: &Book, range: Range<u64>) -> Vec<u64> {
     range.filter(|&number| book.tier_of(page(number)) == Some(FAST)).collect()
 }
@@ -101,7 +101,7 @@ fn a_mapping_moves_with_what_is_known_of_it() {
     assert_eq!((book.tier_of(page(310)), book.tier_of(page(25))), (None, Some(HOME)));
     book.remapped(page(300), page(15), 10 * PAGE);
     assert_eq!((fast(&book, 0..400), book.live(FAST)), ((10..20).collect(), 10));
-    // Onto itself, over what was there.
+    // The mapping moves over a range that was known.
     book.remapped(page(10), page(50), 20 * PAGE);
     assert_eq!((fast(&book, 0..400), book.live(FAST)), ((50..60).collect(), 10));
 }
@@ -122,7 +122,7 @@ fn pages_on_their_way_go_with_their_mapping_or_are_dropped() {
         [(page(30), 1, dropped), (page(200), 1, Stage::Out), (page(201), 1, dropped), (page(202), 1, Stage::Planned)];
     assert_eq!(stages, expected);
     assert!(book.is_out(page(200)) && !book.is_out(page(30)) && !book.is_out(page(201)));
-    // The places are theirs still.
+    // Their slots stay the same.
     assert_eq!((book.flight[1].from, book.flight[3].to), (page(1031), page(2033)));
     book.came_back(1, Stage::Back, FAST);
     assert_eq!((book.tier_of(page(200)), book.live(FAST)), (Some(FAST), 11));
@@ -162,7 +162,7 @@ fn what_comes_back_to_a_window_is_noted() {
 
 #[test]
 fn what_is_out_of_a_piece_that_there_is_no_room_for_is_out_still() {
-    // Every other page until there are as many pieces as may be, and the rest is one.
+    // Unmaps every other page until there are as many spans as possible; the rest is one span.
     let most = MOST_SPANS as u64;
     let mut book = Book::new(HOME, 64);
     adopt(&mut book, pages(0..2 * most + 100));
@@ -176,7 +176,7 @@ fn what_is_out_of_a_piece_that_there_is_no_room_for_is_out_still() {
     assert_eq!((book.spans.len(), book.tier_of(page(first + 9))), (MOST_SPANS, None), "it is forgotten");
     let out = |book: &Book| (0..30).filter(|at| book.is_out(page(first + at))).collect::<Vec<_>>();
     assert_eq!(out(&book), [0, 1, 2, 4, 5, 6, 7, 20]);
-    // And where its mapping moves.
+    // They stay out when the mapping moves.
     book.remapped(page(first + 4), page(first + 1004), 4 * PAGE);
     assert!(book.is_out(page(first + 1004)) && !book.is_out(page(first + 4)));
     while let Some(at) = book.flight.iter().position(|part| part.stage == Stage::Out) {

@@ -1,102 +1,103 @@
-//! Pages on their way: where the program has them, where they are, and where they go.
+//! The pages in flight: their address in the program, where they are now, and where they go.
 //!
-//! Neighbours that are alike are one part of it, so that a huge page, or small ones whose places are neighbours, cost one look each time. What
-//! happens to some pages of a part cuts it; parts are never joined, and stay in their order. Each page may become a part of its own
-//! without anything being allocated.
+//! Contiguous pages with the same properties form one run, so that a huge page, or small pages with contiguous slots,
+//! cost one lookup. An event that affects some pages of a run splits it. Runs are never joined and keep their order.
+//! There is room for every page to become a run of its own without an allocation.
 
 use crate::config::{HUGE, PAGE, TierId};
 use crate::marks::MARKS;
 use std::ops::{Deref, DerefMut, Range};
 
-/// Pages that are moved, and looked at, together at most; no part has more. Source: chosen, those of a huge page.
+/// The most pages that are moved or scanned at once; no run is longer. Source: chosen, the pages of a huge page.
 pub(crate) const LOOK: usize = MARKS;
 
-/// How far a page has come.
+/// The progress of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// To be taken out.
+    /// Not taken out yet.
     Planned,
-    /// The kernel said that it is busy; it is tried once more.
+    /// The kernel answered that the page is busy; it is tried once more.
     Busy,
     /// Out.
     Out,
-    /// Back, from its source.
+    /// Brought back from `source`.
     Back,
-    /// Back by a copy of the kernel's.
+    /// Brought back as a copy made by the kernel.
     Returned,
-    /// Back from where it was put first, as the thread that moves it wanted it itself. It may have left a page of zeros there.
+    /// Brought back from the slot it was taken to, because the moving thread touched it. A page of zeros may be left in
+    /// that slot.
     Rescued,
-    /// Stayed.
+    /// Not taken out.
     Left(Why),
-    /// Discarded or unmapped before it was taken out, or while it was.
+    /// Discarded or unmapped, before or while it was out.
     Dropped {
         /// It had been taken out.
         out: bool,
     },
 }
 
-/// Why it stayed.
+/// Why a run was not taken out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Why {
     Pinned,
     Unsupported,
     Gone,
-    /// Something is in the place that it was to go to, which nobody has put there.
+    /// Its slot holds something that this crate has not put there.
     Blocked,
 }
 
-/// Neighbouring pages on their way, which are alike.
+/// A run of contiguous pages in flight with the same properties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Aloft {
-    /// Where the program has the first.
+    /// The address of the first page in the program.
     pub(crate) live: u64,
-    /// Where it had it when it was planned: a child that was forked before its mapping moved has it there.
+    /// `live` at the time of planning. A child that was forked before the mapping moved has the page there.
     pub(crate) taken: u64,
-    /// The places it leaves and comes to.
+    /// The slots that the pages are taken to and copied to.
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// The one from which it is brought back: where it was put first, and once it is copied whole, where it was copied to.
+    /// The slot from which the pages are brought back: `from` at first, `to` once the whole run is copied.
     pub(crate) source: u64,
-    /// How many there are; the others follow the first in all these places.
+    /// The number of pages; they are contiguous at all these addresses.
     pub(crate) pages: usize,
     pub(crate) stage: Stage,
     pub(crate) tier: TierId,
-    /// The places they come to have their old copies.
+    /// The slots in `to` hold old copies of the pages.
     pub(crate) shadowed: bool,
-    /// They are of one huge page.
+    /// The run is part of one huge page.
     pub(crate) huge: bool,
 }
 
 impl Aloft {
-    /// So many small pages that are to be taken out and have no old copies.
+    /// Creates a run of small pages without old copies that is to be taken out.
     pub(crate) fn planned(live: u64, (from, to): (u64, u64), pages: usize, tier: TierId) -> Aloft {
         let stage = Stage::Planned;
         Aloft { live, taken: live, from, to, source: from, pages, stage, tier, shadowed: false, huge: false }
     }
 
-    /// Bytes of them.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.pages as u64 * PAGE
     }
 
-    /// Where the program has them.
+    /// Returns the addresses in the program.
     pub(crate) fn range(&self) -> Range<u64> {
         self.live..self.live + self.len()
     }
 
-    /// It is nowhere for good yet.
+    /// Returns whether the run is neither back nor dropped nor left in place.
     pub(crate) fn is_under_way(&self) -> bool {
         matches!(self.stage, Stage::Planned | Stage::Busy | Stage::Out)
     }
 
-    /// Its bytes are where it goes, too; unless it has come back meanwhile.
+    /// Notes that the bytes are in `to` as well, unless the run has come back meanwhile.
     pub(crate) fn comes_from_where_it_goes(&mut self) {
         if self.stage == Stage::Out {
             self.source = self.to;
         }
     }
 
-    /// So many of its first pages, and the others.
+    /// Splits off the first `pages` pages.
     fn cut(self, pages: usize) -> (Aloft, Aloft) {
         debug_assert!((1..self.pages).contains(&pages));
         let by = pages as u64 * PAGE;
@@ -114,10 +115,10 @@ impl Aloft {
     }
 }
 
-/// Which places of parts are neighbours.
+/// Which address of two runs must be contiguous.
 pub(crate) type Side = fn(&Aloft) -> u64;
 
-/// The parts, neighbours together.
+/// The runs; contiguous runs follow each other.
 #[derive(Debug)]
 pub(crate) struct Flight(Vec<Aloft>);
 
@@ -136,35 +137,35 @@ impl DerefMut for Flight {
 }
 
 impl Flight {
-    /// Of so many pages at most.
+    /// Creates an empty list for at most this many pages.
     pub(crate) fn with_room(pages: usize) -> Flight {
         Flight(Vec::with_capacity(pages))
     }
 
-    /// Adds parts, as many as there is room for their pages.
+    /// Adds runs. The list has room for all their pages.
     pub(crate) fn add(&mut self, parts: &[Aloft]) {
         debug_assert!(parts.iter().chain(&self.0).map(|part| part.pages).sum::<usize>() <= self.0.capacity());
         debug_assert!(parts.iter().all(|part| (1..=LOOK).contains(&part.pages)));
         self.0.extend_from_slice(parts);
     }
 
-    /// It is over.
+    /// Removes all runs.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The page at this address is out.
+    /// Returns whether the page at this address is out.
     pub(crate) fn has_out(&self, page: u64) -> bool {
         self.0.iter().any(|part| part.stage == Stage::Out && part.range().contains(&page))
     }
 
-    /// Pages of some parts.
+    /// Returns the number of pages in some runs.
     pub(crate) fn pages(&self, parts: &Range<usize>) -> usize {
         self.0[parts.clone()].iter().map(|part| part.pages).sum()
     }
 
-    /// The first part from `at` on that is at this stage, and those that follow it on these sides and are so, too; at most so many pages, for which
-    /// a part is cut.
+    /// Returns the first run from `at` on at this stage, and the following ones that are at this stage and contiguous
+    /// by these addresses. At most `most` pages; a longer run is split.
     pub(crate) fn run(&mut self, at: usize, most: usize, stage: Stage, sides: &[Side]) -> Option<Range<usize>> {
         let first = at + self.0.get(at..)?.iter().position(|part| part.stage == stage)?;
         if self.0[first].pages > most {
@@ -174,7 +175,7 @@ impl Flight {
         let follows = |pair: &&[Aloft]| {
             pages += pair[1].pages;
             let neighbours = |side: &Side| side(&pair[0]).wrapping_add(pair[0].len()) == side(&pair[1]);
-            // Of a huge page only what is of the same.
+            // Parts of huge pages are joined only within the same huge page.
             let of = |part: &Aloft| part.huge.then_some(part.from / HUGE);
             pages <= most && pair[1].stage == stage && of(&pair[0]) == of(&pair[1]) && sides.iter().all(neighbours)
         };
@@ -182,25 +183,25 @@ impl Flight {
         Some(first..first + 1 + more)
     }
 
-    /// The first part from `at` on that is at this stage is of a huge page.
+    /// Returns whether the first run from `at` on at this stage is part of a huge page.
     pub(crate) fn is_next_huge(&self, at: usize, stage: Stage) -> bool {
         self.0[at..].iter().find(|part| part.stage == stage).is_some_and(|part| part.huge)
     }
 
-    /// The parts whose places to leave are these; they were parts, or several, when they were found at `at`, and may have been cut since.
+    /// Returns the runs, from `at` on, whose `from` slots are in this range. They may have been split since.
     pub(crate) fn of_places(&self, at: usize, from: &Range<u64>) -> Range<usize> {
         let is_one = |part: &Aloft| from.contains(&part.from);
         let first = at + self.0[at..].iter().position(is_one).expect("parts stay");
         first..first + self.0[first..].iter().take_while(|part| is_one(part)).count()
     }
 
-    /// Each page of these parts is a part now. Returns which.
+    /// Splits these runs into single pages. Returns their indexes.
     pub(crate) fn singly(&mut self, parts: Range<usize>) -> Range<usize> {
         let pages = self.pages(&parts);
         let more = pages - parts.len();
         let (end, len) = (parts.end, self.0.len());
         if more > 0 {
-            // From behind: what is to be written there has been moved away, or cut, before.
+            // Backwards: the run that is overwritten has been moved or split before.
             self.0.resize(len + more, self.0[0]);
             self.0.copy_within(end..len, end + more);
             let mut to = parts.start + pages;
@@ -218,7 +219,7 @@ impl Flight {
         parts.start..parts.start + pages
     }
 
-    /// The page at this address, of a part that has it, is a part now. Returns which.
+    /// Splits a run so that the page at this address is a run of its own. Returns its index.
     pub(crate) fn single(&mut self, at: usize, page: u64) -> usize {
         let before = usize::try_from((page - self.0[at].live) / PAGE).expect("pages of this process");
         let at = if before > 0 { self.cut(at, before) } else { at };
@@ -228,11 +229,11 @@ impl Flight {
         at
     }
 
-    /// Cuts what is under way where a range begins and ends.
+    /// Splits the runs under way at both ends of a range.
     pub(crate) fn cut_around(&mut self, range: &Range<u64>) {
         for border in [range.start, range.end] {
             let is_cut = |part: &Aloft| part.is_under_way() && part.live < border && border < part.live + part.len();
-            // One page is once on its way at most.
+            // A page is in flight only once, so at most one run contains the border.
             if let Some(at) = self.0.iter().position(is_cut) {
                 let pages = usize::try_from((border - self.0[at].live) / PAGE).expect("pages of this process");
                 self.cut(at, pages);
@@ -240,7 +241,7 @@ impl Flight {
         }
     }
 
-    /// So many pages of a part are one now, and the others the next, which is returned.
+    /// Splits a run after this many pages. Returns the index of the second part.
     fn cut(&mut self, at: usize, pages: usize) -> usize {
         let (first, rest) = self.0[at].cut(pages);
         self.0[at] = first;
@@ -253,7 +254,7 @@ impl Flight {
 mod tests {
     use super::*;
 
-    /// A page's places, by its number.
+    /// Creates a run; its addresses follow from the number of its first page.
     fn part(number: u64, pages: usize) -> Aloft {
         let place = |base: u64| base + number * PAGE;
         let (live, from, to) = (place(0x10_0000), place(0x20_0000), place(0x30_0000));
@@ -266,7 +267,7 @@ mod tests {
         flight
     }
 
-    /// Numbers of first pages, and how many there are.
+    /// Returns the number of the first page and the length of each run.
     fn parts(flight: &Flight) -> Vec<(u64, usize)> {
         assert!(flight.iter().all(|aloft| *aloft == part((aloft.live - 0x10_0000) / PAGE, aloft.pages)));
         flight.iter().map(|part| ((part.live - 0x10_0000) / PAGE, part.pages)).collect()
@@ -279,7 +280,7 @@ mod tests {
         let mut of = flight(&[(0, 2), (2, 3), (5, 1), (7, 4)]);
         let mut run = |at, most| of.run(at, most, Stage::Planned, &SIDES);
         assert_eq!((run(0, 64), run(1, 64), run(3, 64), run(4, 64)), (Some(0..3), Some(1..3), Some(3..4), None));
-        // No more than so many pages.
+        // At most this many pages.
         assert_eq!((run(0, 5), run(0, 4)), (Some(0..2), Some(0..1)));
         assert_eq!(parts(&of), [(0, 2), (2, 3), (5, 1), (7, 4)]);
         assert_eq!(of.run(3, 3, Stage::Planned, &SIDES), Some(3..4));
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(parts(&of), [(0, 1), (1, 3), (8, 2), (10, 1), (11, 5)]);
         of.cut_around(&(page(2)..page(14)));
         assert_eq!(parts(&of), [(0, 1), (1, 1), (2, 2), (8, 2), (10, 1), (11, 3), (14, 2)]);
-        // Not what is over, and not where a part ends.
+        // Runs that are over are not split, and neither is a run that ends at the border.
         of[2].stage = Stage::Back;
         of.cut_around(&(page(3)..page(14)));
         assert_eq!((of.len(), of.single(6, page(15))), (7, 7));

@@ -1,19 +1,24 @@
-//! Events of mappings, in the order in which things happened.
+//! Puts mapping events into the order in which things happened.
 //!
-//! The kernel changes a mapping under its lock, and tells of it when it has let that go; so of two threads that change mappings at once the later
-//! one may be told of first. And a mapping that moves is told of twice: that it moved, and then that it is gone from where it was (Linux,
-//! mm/mremap.c: `mremap_userfaultfd_complete`, `userfaultfd_unmap_complete`), by when another one may have come there. Taken at their words, such
-//! events let pages go that are on their way and wanted.
+//! The kernel changes a mapping under its lock and sends the event after it has released the lock. If two threads
+//! change mappings at once, the event of the later change may arrive first. A mapping that moves causes two events:
+//! that it moved, and then that its old range is gone (Linux, mm/mremap.c: `mremap_userfaultfd_complete`,
+//! `userfaultfd_unmap_complete`). Another mapping may be in the old range by then. Events applied as they arrive would
+//! drop pages in flight that the program still has.
 //!
-//! - What moves to a place that something is still known of, is **late**: it waits for the event that says how that went. Faults there wait, too.
-//! - Where something has moved away from, an event of its end is **due**; what has come there since is **fresh**, and outlives it.
+//! - A mapping that moves to a range where the map still knows pages is **late**: it waits for the event that says what
+//!   became of those. Faults there wait too.
+//! - Where a mapping has moved away, an unmap event is **due**. A mapping that has come there since is **fresh** and
+//!   survives that event.
 //!
-//! As long as an event is outstanding the kernel moves no page (`EAGAIN`); so when one has moved, nothing is due any more.
+//! While an event is outstanding the kernel moves no page (`EAGAIN`). So once a page has moved, no event is due any
+//! more.
 
 use crate::book::Book;
 use std::ops::Range;
 
-/// Entries of each list. Source: chosen: threads that change mappings at the same moment are fewer. What has no room is taken at its word.
+/// The most entries of each list. Source: chosen; fewer threads change mappings at the same moment. An event that does
+/// not fit is applied as it arrives.
 const MOST: usize = 256;
 
 /// A mapping that has moved.
@@ -30,7 +35,7 @@ impl Move {
     }
 }
 
-/// Events that did not come in order.
+/// Events that did not arrive in order.
 #[derive(Debug)]
 pub(crate) struct Order {
     late: Vec<Move>,
@@ -43,30 +48,31 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
 }
 
 impl Order {
-    /// None, and room for some.
+    /// Creates empty lists with room for [`MOST`] entries.
     pub(crate) fn new() -> Order {
         Order { late: Vec::with_capacity(MOST), due: Vec::with_capacity(MOST), fresh: Vec::with_capacity(MOST) }
     }
 
-    /// A page has moved: no event is outstanding.
+    /// Notes that a page has moved: no event is outstanding.
     pub(crate) fn is_quiet(&mut self) {
         self.due.clear();
         self.fresh.clear();
     }
 
-    /// An event is waited for.
+    /// Returns whether a move waits for another event.
     pub(crate) fn waits(&self) -> bool {
         !self.late.is_empty()
     }
 
-    /// What is there is not known before that event.
+    /// Returns whether the page is in the target of a move that waits for another event; its state is unknown until
+    /// then.
     pub(crate) fn is_late(&self, page: u64) -> bool {
         self.late.iter().any(|late| late.target().contains(&page))
     }
 }
 
 impl Book {
-    /// The event of a mapping that has moved. `wake` is told of where somebody may wait.
+    /// Handles the event of a mapping that has moved. `wake` is called for ranges where threads may wait.
     pub(crate) fn hear_remapped(&mut self, from: u64, to: u64, len: u64, mut wake: impl FnMut(Range<u64>)) {
         if self.order.late.len() == MOST {
             self.catch_up(true, &mut wake);
@@ -75,13 +81,13 @@ impl Book {
         self.catch_up(false, wake);
     }
 
-    /// The event of a mapping that is gone.
+    /// Handles the event of a mapping that is gone.
     pub(crate) fn hear_unmapped(&mut self, range: &Range<u64>, mut wake: impl FnMut(Range<u64>)) {
         let due = self.order.due.iter().position(|due| due == range);
         let mut start = range.start;
         if let Some(due) = due {
             self.order.due.swap_remove(due);
-            // In order of their addresses, without a list of them.
+            // In address order, without an allocation.
             while let Some(at) = self.next_fresh(start, range.end) {
                 let fresh = self.order.fresh.swap_remove(at);
                 if start < fresh.start {
@@ -97,13 +103,14 @@ impl Book {
         self.catch_up(false, wake);
     }
 
-    /// The first of what is fresh in a range.
+    /// Returns the index of the first fresh range within these addresses.
     fn next_fresh(&self, start: u64, end: u64) -> Option<usize> {
         let inside = self.order.fresh.iter().enumerate().filter(|(_, fresh)| overlap(fresh, &(start..end)));
         inside.min_by_key(|(_, fresh)| fresh.start).map(|(at, _)| at)
     }
 
-    /// Takes note of what has moved to where nothing is known of any more; of all that has, if no event came for it.
+    /// Applies the moves whose target is no longer known; with `all`, every waiting move, because no further event will
+    /// come.
     pub(crate) fn catch_up(&mut self, all: bool, mut wake: impl FnMut(Range<u64>)) {
         while let Some(at) = self.order.late.iter().position(|late| all || !self.knows_of(&late.target())) {
             let Move { from, to, len } = self.order.late.remove(at);
@@ -130,7 +137,7 @@ mod tests {
     use crate::flight::{Aloft, Stage};
 
     const HOME: TierId = TierId(1);
-    /// Places of eight pages each.
+    /// Eight pages in bytes.
     const EIGHT: u64 = 8 * PAGE;
     const A: u64 = 0x10_0000;
     const B: u64 = A + 2 * EIGHT;
@@ -140,7 +147,7 @@ mod tests {
         start..start + EIGHT
     }
 
-    /// A book that knows of these places, with the first page of one of them out.
+    /// Creates a map that knows these ranges, with the page at `out` out.
     fn book(known: &[u64], out: u64) -> Book {
         let mut book = Book::new(HOME, 8);
         assert!(book.grow(&mut Lists::with_room(8)));
@@ -162,7 +169,7 @@ mod tests {
         book.hear_unmapped(&at(start), |_| ());
     }
 
-    /// The page that is out: where it is, and whether it is wanted.
+    /// Returns the address of the page that is out, and whether it is still out (not dropped).
     fn aloft(book: &Book) -> (u64, bool) {
         (book.flight[0].live, book.flight[0].stage == Stage::Out)
     }
@@ -171,12 +178,12 @@ mod tests {
     fn the_end_of_where_a_mapping_was_is_not_that_of_what_has_come_there() {
         let mut book = book(&[A, D], D);
         remap(&mut book, A, B);
-        // By another thread, before the first is told of the end of A.
+        // By another thread, before the first thread's unmap event for A.
         remap(&mut book, D, A);
         unmap(&mut book, A);
         assert_eq!(aloft(&book), (A, true));
         assert!(book.is_out(A) && book.knows_of(&at(B)) && !book.knows_of(&at(D)));
-        // The second's own, and then A is unmapped for good.
+        // First the second thread's own event, and then A is really unmapped.
         unmap(&mut book, D);
         unmap(&mut book, A);
         assert_eq!(aloft(&book), (A, false));
@@ -187,7 +194,7 @@ mod tests {
     fn what_moves_to_where_something_is_known_waits_until_that_is_gone() {
         for gone_by_move in [false, true] {
             let mut book = book(&[A, D], D);
-            assert_eq!(remap(&mut book, D, A), [], "nobody is told before it is known where");
+            assert_eq!(remap(&mut book, D, A), [], "no thread is woken before the target is known");
             assert!(book.order.waits() && book.order.is_late(A) && !book.order.is_late(D));
             assert_eq!(aloft(&book), (D, true));
             if gone_by_move {
@@ -208,7 +215,7 @@ mod tests {
         let mut woken = Vec::new();
         book.catch_up(true, |range| woken.push(range));
         assert_eq!((woken, book.order.waits()), (vec![at(D), at(A)], false));
-        // What was there before is not there any more.
+        // The pages known there before are gone.
         assert_eq!(aloft(&book), (A, false));
     }
 
