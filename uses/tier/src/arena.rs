@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use telpher_mem::{MapError, PageSize, Tract};
 
-/// Owned, zeroed memory of a [`Heap`](crate::Heap): a slice of bytes whose pages change their tier and nothing else.
+/// Owned, zeroed memory of a [`Heap`]: a slice of bytes whose pages change their tier and nothing else.
 ///
 /// ```no_run
 /// use telpher_mem::PageSize;
@@ -43,7 +43,7 @@ impl Arena {
             // A fault is filled with small pages, so huge pages are allocated now.
             tract.populate(tract.range())?;
         }
-        heap.way.adopt(tract.range(), None)?;
+        heap.backend.adopt(tract.range(), None)?;
         Ok(Arena { heap: Arc::clone(heap), tract: ManuallyDrop::new(tract) })
     }
 
@@ -111,7 +111,7 @@ impl Heap {
             return Err(TierError::NotPages { start: range.start, end: range.end });
         }
         let room = room.start.min(range.start)..room.end.max(range.end);
-        self.inner.way.adopt(range, Some(room))
+        self.inner.backend.adopt(range, Some(room))
     }
 
     /// Releases memory that was [adopted](Heap::adopt), or a part of it: its pages stay on their tiers and are no
@@ -124,7 +124,7 @@ impl Heap {
     /// The range is not part of an [`Arena`].
     pub unsafe fn release(&self, range: &Range<u64>) -> Result<(), TierError> {
         self.inner.is_ours()?;
-        self.inner.way.release(range);
+        self.inner.backend.release(range);
         Ok(())
     }
 }
@@ -155,7 +155,7 @@ impl DerefMut for Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         if self.heap.is_ours().is_ok() {
-            self.heap.way.release(&self.tract.range());
+            self.heap.backend.release(&self.tract.range());
         }
         // SAFETY: the tract is not used after this; a forked child has a mapping of its own there.
         unsafe { ManuallyDrop::drop(&mut self.tract) };

@@ -1,11 +1,11 @@
 //! Moves pages between NUMA nodes with `move_pages(2)`, for kernels without `UFFDIO_MOVE`.
 
-use crate::book::Piece;
 use crate::config::{HeapOptions, MOST_TIERS, PAGE, TierId};
 use crate::error::TierError;
 use crate::heat::NO_TIER;
+use crate::mechanism::{Backend, Mechanism, whole_pages};
+use crate::page_map::RegionPart;
 use crate::stats::{Left, Moved, Stats};
-use crate::way::{Mechanism, Way, whole_pages};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io;
@@ -26,7 +26,7 @@ pub(crate) struct ByKernel {
 #[derive(Debug, Default)]
 struct Account {
     /// Sorted by address.
-    pieces: Vec<Piece>,
+    region_parts: Vec<RegionPart>,
     /// The number of ranges ever adopted.
     ids: u64,
     /// Pages on each tier at the last count, adjusted by later moves but not by the program's discards.
@@ -91,7 +91,8 @@ impl ByKernel {
     fn parts(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let most = self.options.batch as u64 * PAGE;
         let account = self.account();
-        let ours = account.pieces.iter().map(|ours| ours.range.start.max(range.start)..ours.range.end.min(range.end));
+        let ours =
+            account.region_parts.iter().map(|ours| ours.range.start.max(range.start)..ours.range.end.min(range.end));
         let split = |ours: Range<u64>| {
             let end = ours.end;
             ours.step_by(usize::try_from(most).expect("a batch")).map(move |start| start..(start + most).min(end))
@@ -200,7 +201,7 @@ fn stayed(left: &mut Left, answer: Result<u32, Errno>) -> &mut u64 {
     }
 }
 
-impl Way for ByKernel {
+impl Backend for ByKernel {
     fn mechanism(&self) -> Mechanism {
         Mechanism::MovePages
     }
@@ -211,39 +212,39 @@ impl Way for ByKernel {
 
     fn adopt(&self, range: Range<u64>, _room: Option<Range<u64>>) -> Result<(), TierError> {
         let mut account = self.account();
-        if account.pieces.iter().any(|ours| ours.range.start < range.end && range.start < ours.range.end) {
+        if account.region_parts.iter().any(|ours| ours.range.start < range.end && range.start < ours.range.end) {
             return Err(TierError::Known { start: range.start, end: range.end });
         }
         account.ids += 1;
-        let of = account.ids;
-        let at = account.pieces.partition_point(|ours| ours.range.start < range.start);
-        account.pieces.insert(at, Piece { range, of, first: 0 });
+        let region = account.ids;
+        let at = account.region_parts.partition_point(|ours| ours.range.start < range.start);
+        account.region_parts.insert(at, RegionPart { range, region, first: 0 });
         Ok(())
     }
 
     fn release(&self, range: &Range<u64>) {
         let mut account = self.account();
-        let rest = std::mem::take(&mut account.pieces).into_iter().flat_map(|ours| {
+        let rest = std::mem::take(&mut account.region_parts).into_iter().flat_map(|ours| {
             let before = ours.range.start..ours.range.end.min(range.start);
             let behind = ours.range.start.max(range.end)..ours.range.end;
             [before, behind].into_iter().filter(|rest| rest.start < rest.end).map(move |rest| {
                 let skipped = usize::try_from((rest.start - ours.range.start) / PAGE).expect("pages of this process");
-                Piece { range: rest, of: ours.of, first: ours.first + skipped }
+                RegionPart { range: rest, region: ours.region, first: ours.first + skipped }
             })
         });
-        account.pieces = rest.collect();
+        account.region_parts = rest.collect();
     }
 
-    fn pieces(&self) -> Vec<Piece> {
-        self.account().pieces.clone()
+    fn region_parts(&self) -> Vec<RegionPart> {
+        self.account().region_parts.clone()
     }
 
     fn tiers(&self, first: u64, tiers: &mut [u8]) -> io::Result<()> {
         tiers.fill(NO_TIER);
         for part in self.parts(&(first..first + tiers.len() as u64 * PAGE)) {
             for (page, node) in Self::look(part)? {
-                let place = usize::try_from((page - first) / PAGE).expect("in the row");
-                tiers[place] = self.tier_of(node).map_or(NO_TIER, |tier| u8::try_from(tier).expect("at most 8"));
+                let index = usize::try_from((page - first) / PAGE).expect("within `tiers`");
+                tiers[index] = self.tier_of(node).map_or(NO_TIER, |tier| u8::try_from(tier).expect("at most 8"));
             }
         }
         Ok(())

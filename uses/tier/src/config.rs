@@ -1,6 +1,6 @@
 //! The options of a heap.
 
-use crate::way::Mechanism;
+use crate::mechanism::Mechanism;
 use std::path::PathBuf;
 use std::time::Duration;
 use telpher_mover::Mover;

@@ -45,9 +45,7 @@ pub enum TierError {
     )]
     Nodes,
     /// `Remap` was requested for a heap; only shared arenas have their mappings replaced.
-    #[error(
-        "mechanism Remap is only for shared arenas; request no mechanism, and create a shared arena"
-    )]
+    #[error("mechanism Remap is only for shared arenas; request no mechanism, and create a shared arena")]
     OnlyShared,
     /// The kernel does not move pages to a node.
     #[error(
@@ -71,7 +69,8 @@ pub enum TierError {
     File(#[from] FileError),
     /// The home tier's file is shorter than the arena.
     #[error(
-        "the home tier's memory has {has} bytes, and the arena needs {needed}; ask for less, or give the tier a longer file"
+        "the home tier's memory has {has} bytes, and the arena needs {needed}; \
+         ask for less, or give the tier a longer file"
     )]
     HomeTooSmall {
         /// Bytes that the arena needs.
@@ -88,7 +87,10 @@ pub enum TierError {
         tiers: usize,
     },
     /// This process is a forked child of the heap's process.
-    #[error("a heap belongs to the process that created it; a forked child keeps the memory, and must create a heap of its own")]
+    #[error(
+        "a heap belongs to the process that created it; a forked child keeps the memory, \
+         and must create a heap of its own"
+    )]
     Forked,
     /// A part of the range belongs to the heap already.
     #[error(
@@ -139,9 +141,7 @@ pub enum TierError {
         end: u64,
     },
     /// Too many separate ranges of memory.
-    #[error(
-        "the heap has {most} separate ranges of memory, which is the limit; use fewer, larger arenas"
-    )]
+    #[error("the heap has {most} separate ranges of memory, which is the limit; use fewer, larger arenas")]
     TooManySpans {
         /// The most ranges.
         most: usize,

@@ -14,7 +14,7 @@
 //! While an event is outstanding the kernel moves no page (`EAGAIN`). So once a page has moved, no event is due any
 //! more.
 
-use crate::book::Book;
+use crate::page_map::PageMap;
 use std::ops::Range;
 
 /// The most entries of each list. Source: chosen; fewer threads change mappings at the same moment. An event that does
@@ -37,7 +37,7 @@ impl Move {
 
 /// Events that did not arrive in order.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct EventOrder {
     late: Vec<Move>,
     due: Vec<Range<u64>>,
     fresh: Vec<Range<u64>>,
@@ -47,10 +47,10 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-impl Order {
+impl EventOrder {
     /// Creates empty lists with room for [`MOST`] entries.
-    pub(crate) fn new() -> Order {
-        Order { late: Vec::with_capacity(MOST), due: Vec::with_capacity(MOST), fresh: Vec::with_capacity(MOST) }
+    pub(crate) fn new() -> EventOrder {
+        EventOrder { late: Vec::with_capacity(MOST), due: Vec::with_capacity(MOST), fresh: Vec::with_capacity(MOST) }
     }
 
     /// Notes that a page has moved: no event is outstanding.
@@ -71,9 +71,9 @@ impl Order {
     }
 }
 
-impl Book {
+impl PageMap {
     /// Handles the event of a mapping that has moved. `wake` is called for ranges where threads may wait.
-    pub(crate) fn hear_remapped(&mut self, from: u64, to: u64, len: u64, mut wake: impl FnMut(Range<u64>)) {
+    pub(crate) fn remap_event(&mut self, from: u64, to: u64, len: u64, mut wake: impl FnMut(Range<u64>)) {
         if self.order.late.len() == MOST {
             self.catch_up(true, &mut wake);
         }
@@ -82,7 +82,7 @@ impl Book {
     }
 
     /// Handles the event of a mapping that is gone.
-    pub(crate) fn hear_unmapped(&mut self, range: &Range<u64>, mut wake: impl FnMut(Range<u64>)) {
+    pub(crate) fn unmap_event(&mut self, range: &Range<u64>, mut wake: impl FnMut(Range<u64>)) {
         let due = self.order.due.iter().position(|due| due == range);
         let mut start = range.start;
         if let Some(due) = due {
@@ -132,9 +132,9 @@ impl Book {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::book::Lists;
     use crate::config::{PAGE, TierId};
-    use crate::flight::{Aloft, Stage};
+    use crate::in_flight::{MovingRun, Stage};
+    use crate::page_map::Lists;
 
     const HOME: TierId = TierId(1);
     /// Eight pages in bytes.
@@ -148,97 +148,97 @@ mod tests {
     }
 
     /// Creates a map that knows these ranges, with the page at `out` out.
-    fn book(known: &[u64], out: u64) -> Book {
-        let mut book = Book::new(HOME, 8);
-        assert!(book.grow(&mut Lists::with_room(8)));
+    fn map(known: &[u64], out: u64) -> PageMap {
+        let mut map = PageMap::new(HOME, 8);
+        assert!(map.grow(&mut Lists::with_room(8)));
         for &start in known {
-            assert!(book.adopt(at(start), &mut Book::states(HOME, &at(start))));
+            assert!(map.adopt(at(start), &mut PageMap::states(HOME, &at(start))));
         }
-        book.flight.add(&[Aloft::planned(out, (1, 2), 1, HOME)]);
-        book.went_out(0..1);
-        book
+        map.in_flight.add(&[MovingRun::planned(out, (1, 2), 1, HOME)]);
+        map.went_out(0..1);
+        map
     }
 
-    fn remap(book: &mut Book, from: u64, to: u64) -> Vec<Range<u64>> {
+    fn remap(map: &mut PageMap, from: u64, to: u64) -> Vec<Range<u64>> {
         let mut woken = Vec::new();
-        book.hear_remapped(from, to, EIGHT, |range| woken.push(range));
+        map.remap_event(from, to, EIGHT, |range| woken.push(range));
         woken
     }
 
-    fn unmap(book: &mut Book, start: u64) {
-        book.hear_unmapped(&at(start), |_| ());
+    fn unmap(map: &mut PageMap, start: u64) {
+        map.unmap_event(&at(start), |_| ());
     }
 
     /// Returns the address of the page that is out, and whether it is still out (not dropped).
-    fn aloft(book: &Book) -> (u64, bool) {
-        (book.flight[0].live, book.flight[0].stage == Stage::Out)
+    fn moving(map: &PageMap) -> (u64, bool) {
+        (map.in_flight[0].live, map.in_flight[0].stage == Stage::Out)
     }
 
     #[test]
-    fn the_end_of_where_a_mapping_was_is_not_that_of_what_has_come_there() {
-        let mut book = book(&[A, D], D);
-        remap(&mut book, A, B);
+    fn a_late_unmap_event_does_not_end_a_newer_mapping() {
+        let mut map = map(&[A, D], D);
+        remap(&mut map, A, B);
         // By another thread, before the first thread's unmap event for A.
-        remap(&mut book, D, A);
-        unmap(&mut book, A);
-        assert_eq!(aloft(&book), (A, true));
-        assert!(book.is_out(A) && book.knows_of(&at(B)) && !book.knows_of(&at(D)));
+        remap(&mut map, D, A);
+        unmap(&mut map, A);
+        assert_eq!(moving(&map), (A, true));
+        assert!(map.is_out(A) && map.knows_of(&at(B)) && !map.knows_of(&at(D)));
         // First the second thread's own event, and then A is really unmapped.
-        unmap(&mut book, D);
-        unmap(&mut book, A);
-        assert_eq!(aloft(&book), (A, false));
-        assert!(!book.knows_of(&at(A)));
+        unmap(&mut map, D);
+        unmap(&mut map, A);
+        assert_eq!(moving(&map), (A, false));
+        assert!(!map.knows_of(&at(A)));
     }
 
     #[test]
-    fn what_moves_to_where_something_is_known_waits_until_that_is_gone() {
+    fn a_move_onto_a_known_range_waits_until_that_range_is_gone() {
         for gone_by_move in [false, true] {
-            let mut book = book(&[A, D], D);
-            assert_eq!(remap(&mut book, D, A), [], "no thread is woken before the target is known");
-            assert!(book.order.waits() && book.order.is_late(A) && !book.order.is_late(D));
-            assert_eq!(aloft(&book), (D, true));
+            let mut map = map(&[A, D], D);
+            assert_eq!(remap(&mut map, D, A), [], "no thread is woken before the target is known");
+            assert!(map.order.waits() && map.order.is_late(A) && !map.order.is_late(D));
+            assert_eq!(moving(&map), (D, true));
             if gone_by_move {
-                remap(&mut book, A, B);
+                remap(&mut map, A, B);
             } else {
-                unmap(&mut book, A);
+                unmap(&mut map, A);
             }
-            assert_eq!((aloft(&book), book.order.waits()), ((A, true), false));
-            assert_eq!(book.knows_of(&at(B)), gone_by_move);
-            assert!(book.is_out(A) && !book.knows_of(&at(D)));
+            assert_eq!((moving(&map), map.order.waits()), ((A, true), false));
+            assert_eq!(map.knows_of(&at(B)), gone_by_move);
+            assert!(map.is_out(A) && !map.knows_of(&at(D)));
         }
     }
 
     #[test]
-    fn an_event_that_does_not_come_is_waited_for_until_nothing_changes_any_more() {
-        let mut book = book(&[A, D], A);
-        remap(&mut book, D, A);
+    fn a_missing_event_is_awaited_until_no_change_is_under_way() {
+        let mut map = map(&[A, D], A);
+        remap(&mut map, D, A);
         let mut woken = Vec::new();
-        book.catch_up(true, |range| woken.push(range));
-        assert_eq!((woken, book.order.waits()), (vec![at(D), at(A)], false));
+        map.catch_up(true, |range| woken.push(range));
+        assert_eq!((woken, map.order.waits()), (vec![at(D), at(A)], false));
         // The pages known there before are gone.
-        assert_eq!(aloft(&book), (A, false));
+        assert_eq!(moving(&map), (A, false));
     }
 
     #[test]
-    fn when_a_page_has_moved_nothing_is_due() {
-        let mut book = book(&[A, D], D);
-        remap(&mut book, A, B);
-        book.order.is_quiet();
-        remap(&mut book, D, A);
-        unmap(&mut book, A);
-        assert_eq!(aloft(&book), (A, false));
+    fn no_event_is_due_after_a_page_has_moved() {
+        let mut map = map(&[A, D], D);
+        remap(&mut map, A, B);
+        map.order.is_quiet();
+        remap(&mut map, D, A);
+        unmap(&mut map, A);
+        assert_eq!(moving(&map), (A, false));
     }
 
     #[test]
-    fn lists_have_an_end() {
-        let mut book = book(&[A, D], D);
+    fn the_lists_are_bounded() {
+        let mut map = map(&[A, D], D);
         let mut most = 0;
         for _ in 0..2 * MOST {
-            remap(&mut book, D, A);
-            most = most.max(book.order.late.len());
+            remap(&mut map, D, A);
+            most = most.max(map.order.late.len());
         }
         assert_eq!(most, MOST);
-        unmap(&mut book, A);
-        assert!(book.order.due.len() <= MOST && book.order.fresh.len() <= MOST);
+        unmap(&mut map, A);
+        assert!(map.order.due.len() <= MOST && map.order.fresh.len() <= MOST);
     }
 }

@@ -16,10 +16,10 @@
 pub(crate) mod faults;
 pub(crate) mod trapping;
 
-use crate::book::Book;
 use crate::config::{HUGE, PAGE, TierId};
-use crate::flight::{Aloft, LOOK, Side, Stage, Why};
-use crate::marks::Marks;
+use crate::in_flight::{AddressOf, LOOK, MovingRun, Stage, Why};
+use crate::page_map::PageMap;
+use crate::page_set::PageSet;
 use crate::stats::Stats;
 use rustix::io::Errno;
 use std::ops::Range;
@@ -34,54 +34,55 @@ use telpher_mover::{JobError, Mover, Outcome};
 pub(crate) struct Exchange {
     pub(crate) userfault: Userfault,
     pub(crate) scan: Scan,
-    book: Mutex<Book>,
+    map: Mutex<PageMap>,
     home: TierId,
     patience: Duration,
     /// The number of lost pages reported so far.
-    told: AtomicU64,
+    reported: AtomicU64,
     #[cfg(test)]
     pub(crate) faults: faults::Faults,
 }
 
 impl Exchange {
-    pub(crate) fn new(userfault: Userfault, scan: Scan, book: Book, home: TierId, patience: Duration) -> Exchange {
+    pub(crate) fn new(userfault: Userfault, scan: Scan, map: PageMap, home: TierId, patience: Duration) -> Exchange {
         Exchange {
             userfault,
             scan,
-            book: Mutex::new(book),
+            map: Mutex::new(map),
             home,
             patience,
-            told: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
             #[cfg(test)]
             faults: faults::Faults::default(),
         }
     }
 
     /// Locks the page map. Nothing may be allocated or freed while it is locked.
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+    pub(crate) fn page_map(&self) -> MutexGuard<'_, PageMap> {
         /// Attempts before this thread sleeps. Source: chosen, some 20 µs. That is longer than the fault handler holds
         /// the lock, and than a sleep and a wake-up take, which each batch whose pages a thread wants would pay twice.
         const LOOKS: u32 = 512;
         for _ in 0..LOOKS {
-            match self.book.try_lock() {
-                Ok(book) => return book,
-                Err(TryLockError::Poisoned(book)) => return book.into_inner(),
+            match self.map.try_lock() {
+                Ok(map) => return map,
+                Err(TryLockError::Poisoned(map)) => return map.into_inner(),
                 Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
             }
         }
         // A panic leaves the map consistent: each change is made as a whole.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reports lost pages on standard error, each once, in case no one reads the statistics.
-    pub(crate) fn tell_lost(&self) {
-        let lost = self.book().stats.lost;
+    pub(crate) fn report_lost(&self) {
+        let lost = self.page_map().stats.lost;
         // Relaxed: a counter for people.
-        let told = self.told.fetch_max(lost, Ordering::Relaxed);
-        if lost > told {
+        let reported = self.reported.fetch_max(lost, Ordering::Relaxed);
+        if lost > reported {
             eprintln!(
-                "telpher: {} pages of 4 KiB of process {} lost their contents while moving between tiers; please report this bug",
-                lost - told,
+                "telpher: {} pages of 4 KiB of process {} lost their contents while moving between tiers; \
+                 please report this bug",
+                lost - reported,
                 std::process::id()
             );
         }
@@ -103,17 +104,17 @@ impl Exchange {
     }
 
     /// Moves a new page from the kernel to an empty slot of a pool; false if it did not go.
-    pub(crate) fn put_fresh(&self, place: u64, from: u64, len: u64) -> bool {
+    pub(crate) fn put_fresh(&self, slot: u64, from: u64, len: u64) -> bool {
         loop {
             // SAFETY: both ranges are the pool's own, without references to them; the slot is empty and registered.
-            let Progress { error, .. } = unsafe { self.take(place, from, len) };
+            let Progress { error, .. } = unsafe { self.take(slot, from, len) };
             match error {
                 None => return true,
                 // The fault handler must read an event first.
                 Some(Errno::AGAIN) => std::thread::yield_now(),
                 Some(_) => {
                     let mut there = 0;
-                    let looked = self.scan.there(place..place + len, |run| there += run.pages());
+                    let looked = self.scan.there(slot..slot + len, |run| there += run.pages());
                     return looked.is_ok() && there * PAGE == len;
                 }
             }
@@ -175,26 +176,26 @@ impl Exchange {
     pub(crate) fn take_out(&self) {
         #[cfg(test)]
         self.compare_too_early();
-        self.until_told(|exchange, book| exchange.take_out_once(book, Stage::Busy));
+        self.after_events(|exchange, map| exchange.take_out_once(map, Stage::Busy));
         // Pages shared with a forked child can be taken out once one of the two processes has its own copy.
         if self.part_from_children() {
-            self.until_told(|exchange, book| exchange.take_out_once(book, Stage::Left(Why::Pinned)));
+            self.after_events(|exchange, map| exchange.take_out_once(map, Stage::Left(Why::Pinned)));
         }
     }
 
     /// Repeats an action until it does not need an event to be read first.
-    fn until_told(&self, mut once: impl FnMut(&Exchange, &mut Book) -> bool) {
+    fn after_events(&self, mut once: impl FnMut(&Exchange, &mut PageMap) -> bool) {
         let mut rests = 0_u32;
         let mut again = || {
-            let mut book = self.book();
-            if book.order.waits() {
+            let mut map = self.page_map();
+            if map.order.waits() {
                 if self.userfault.is_changing() {
                     return true;
                 }
                 // The awaited event will not come.
-                book.catch_up(true, |range| self.userfault.wake(range));
+                map.catch_up(true, |range| self.userfault.wake(range));
             }
-            once(self, &mut book)
+            once(self, &mut map)
         };
         while again() {
             // The fault handler can take the lock now, and read.
@@ -208,18 +209,18 @@ impl Exchange {
 
     /// Returns true if events must be read first. A run with a busy page gets the stage `busy`: as a whole if it is
     /// tried again.
-    fn take_out_once(&self, book: &mut Book, busy: Stage) -> bool {
-        let sides: [Side; 2] = [|aloft| aloft.live, |aloft| aloft.from];
+    fn take_out_once(&self, map: &mut PageMap, busy: Stage) -> bool {
+        let adjacent_by: [AddressOf; 2] = [|moving| moving.live, |moving| moving.from];
         // Contiguous pages may belong to different mappings: after a refusal fewer pages are tried at once, and after a
         // success more again.
         let (mut at, mut most) = (0, LOOK);
         loop {
             // A huge page moves as a whole or not at all: in parts it would be split into small pages for nothing.
-            let together = if book.flight.is_next_huge(at, Stage::Planned) { LOOK } else { most };
-            let Some(run) = book.flight.run(at, together, Stage::Planned, &sides) else { return false };
-            let (first, len) = (book.flight[run.start], book.flight.pages(&run) as u64 * PAGE);
+            let together = if map.in_flight.is_next_huge(at, Stage::Planned) { LOOK } else { most };
+            let Some(run) = map.in_flight.run(at, together, Stage::Planned, &adjacent_by) else { return false };
+            let (first, len) = (map.in_flight[run.start], map.in_flight.pages(&run) as u64 * PAGE);
             if first.huge && len < HUGE {
-                run.clone().for_each(|at| book.flight[at].stage = Stage::Left(Why::Gone));
+                run.clone().for_each(|at| map.in_flight[at].stage = Stage::Left(Why::Gone));
                 at = run.end;
                 continue;
             }
@@ -229,26 +230,26 @@ impl Exchange {
             // that is out.
             let Progress { error, .. } = unsafe { self.take(first.from, first.live, len) };
             let Some(error) = error else {
-                book.order.is_quiet();
-                book.went_out(run.clone());
+                map.order.is_quiet();
+                map.went_out(run.clone());
                 most = LOOK.min(most * 2);
                 at = run.end;
                 continue;
             };
             let out = self.what_went(first.live, first.from, len);
-            let run = book.flight.singly(run);
+            let run = map.in_flight.singly(run);
             let (mut moved, mut blocked) = (0, 0);
             for at in run.clone() {
                 if out.went.has(at - run.start) {
-                    book.went_out(at..at + 1);
+                    map.went_out(at..at + 1);
                     moved += 1;
                 } else if out.blocked.has(at - run.start) {
-                    book.flight[at].stage = Stage::Left(Why::Blocked);
+                    map.in_flight[at].stage = Stage::Left(Why::Blocked);
                     blocked += 1;
                 }
             }
             let all = moved == run.len();
-            book.stats.lies += u64::from(all && error != Errno::AGAIN);
+            map.stats.lies += u64::from(all && error != Errno::AGAIN);
             match error {
                 // A mapping has changed, and the kernel waits until the event is read.
                 Errno::AGAIN if moved == 0 => return true,
@@ -259,13 +260,13 @@ impl Exchange {
                         Errno::NOENT | Errno::EXIST => Stage::Left(Why::Gone),
                         _ => Stage::Left(Why::Unsupported),
                     };
-                    run.clone().for_each(|at| book.flight[at].stage = stage);
+                    run.clone().for_each(|at| map.in_flight[at].stage = stage);
                 }
-                Errno::NOENT | Errno::EXIST => book.flight[run.start].stage = Stage::Left(Why::Gone),
-                Errno::BUSY if busy == Stage::Busy => run.clone().for_each(|at| book.flight[at].stage = busy),
-                Errno::BUSY => book.flight[run.start].stage = busy,
+                Errno::NOENT | Errno::EXIST => map.in_flight[run.start].stage = Stage::Left(Why::Gone),
+                Errno::BUSY if busy == Stage::Busy => run.clone().for_each(|at| map.in_flight[at].stage = busy),
+                Errno::BUSY => map.in_flight[run.start].stage = busy,
                 _ if run.len() > 1 => most = run.len() / 2,
-                _ => book.flight[run.start].stage = Stage::Left(Why::Unsupported),
+                _ => map.in_flight[run.start].stage = Stage::Left(Why::Unsupported),
             }
             at = run.start;
         }
@@ -275,12 +276,12 @@ impl Exchange {
     fn part_from_children(&self) -> bool {
         let mut any = false;
         loop {
-            let sides: [Side; 1] = [|aloft| aloft.live];
+            let adjacent_by: [AddressOf; 1] = [|moving| moving.live];
             let run = {
-                let mut book = self.book();
-                let Some(run) = book.flight.run(0, LOOK, Stage::Busy, &sides) else { return any };
-                run.clone().for_each(|at| book.flight[at].stage = Stage::Planned);
-                book.flight[run.start].live..book.flight[run.end - 1].range().end
+                let mut map = self.page_map();
+                let Some(run) = map.in_flight.run(0, LOOK, Stage::Busy, &adjacent_by) else { return any };
+                run.clone().for_each(|at| map.in_flight[at].stage = Stage::Planned);
+                map.in_flight[run.start].live..map.in_flight[run.end - 1].range().end
             };
             any = true;
             let len = usize::try_from(run.end - run.start).expect("a run");
@@ -295,20 +296,20 @@ impl Exchange {
 
     /// Returns the first runs, from `at` on, that are out, satisfy `alike`, and are contiguous in both slots: the index
     /// of the first run, that run, and the number of pages.
-    fn copied_together(&self, at: usize, alike: fn(&Aloft) -> bool) -> Option<(usize, Aloft, usize)> {
-        let book = self.book();
-        let flight = &book.flight;
-        let goes = |part: &Aloft| part.stage == Stage::Out && alike(part);
-        let at = at + flight.get(at..)?.iter().position(goes)?;
-        let mut pages = flight[at].pages;
-        for pair in flight[at..].windows(2) {
+    fn copied_together(&self, at: usize, alike: fn(&MovingRun) -> bool) -> Option<(usize, MovingRun, usize)> {
+        let map = self.page_map();
+        let in_flight = &map.in_flight;
+        let goes = |part: &MovingRun| part.stage == Stage::Out && alike(part);
+        let at = at + in_flight.get(at..)?.iter().position(goes)?;
+        let mut pages = in_flight[at].pages;
+        for pair in in_flight[at..].windows(2) {
             let follows = (pair[0].from + pair[0].len(), pair[0].to + pair[0].len()) == (pair[1].from, pair[1].to);
             if !goes(&pair[1]) || !follows || pages + pair[1].pages > LOOK {
                 break;
             }
             pages += pair[1].pages;
         }
-        Some((at, flight[at], pages))
+        Some((at, in_flight[at], pages))
     }
 
     /// Returns the bytes of the slots that these pages are taken to and copied to.
@@ -316,7 +317,7 @@ impl Exchange {
     /// # Safety
     /// The pages are out and contiguous from `first` on. The slices end before the pages come back. Nothing else refers
     /// to these slots.
-    unsafe fn places<'a>(first: Aloft, pages: usize) -> (&'a [u8], &'a mut [u8]) {
+    unsafe fn slots<'a>(first: MovingRun, pages: usize) -> (&'a [u8], &'a mut [u8]) {
         let (address, len) = (|address| usize::try_from(address).expect("an address"), pages * 4096);
         let from: *const u8 = std::ptr::with_exposed_provenance(address(first.from));
         let to: *mut u8 = std::ptr::with_exposed_provenance_mut(address(first.to));
@@ -333,30 +334,30 @@ impl Exchange {
     /// and its renewed protection, and between reading the bit and taking the page out, would be missed.
     pub(crate) fn compare(&self, mover: &Mover) {
         let mut from_part = 0;
-        let alike = |part: &Aloft| part.shadowed && part.source == part.from;
+        let alike = |part: &MovingRun| part.shadowed && part.source == part.from;
         while let Some((at, first, pages)) = self.copied_together(from_part, alike) {
             // SAFETY: these pages are out and contiguous; the slices end with this iteration.
-            let (from, to) = unsafe { Self::places(first, pages) };
-            let mut same = Marks::default();
+            let (from, to) = unsafe { Self::slots(first, pages) };
+            let mut same = PageSet::default();
             let mut page = 0;
             while page < pages {
                 let rest = page * 4096;
                 let differs = first_difference(mover, &from[rest..], &to[rest..]).map(|at| page + at / 4096);
                 let end = differs.unwrap_or(pages);
-                (page..end).for_each(|page| same.mark(page));
+                (page..end).for_each(|page| same.insert(page));
                 page = end + 1;
             }
-            let mut book = self.book();
-            let mut parts = book.flight.of_places(at, &(first.from..first.from + pages as u64 * PAGE));
+            let mut map = self.page_map();
+            let mut parts = map.in_flight.of_slots(at, &(first.from..first.from + pages as u64 * PAGE));
             if same.count() < pages as u64 {
-                parts = book.flight.singly(parts);
+                parts = map.in_flight.singly(parts);
             }
-            for part in &mut book.flight[parts.clone()] {
+            for part in &mut map.in_flight[parts.clone()] {
                 if same.has(usize::try_from((part.from - first.from) / PAGE).expect("of the run")) {
                     part.comes_from_where_it_goes();
                 }
             }
-            book.stats.not_copied += same.count();
+            map.stats.not_copied += same.count();
             from_part = parts.end;
         }
     }
@@ -368,12 +369,12 @@ impl Exchange {
         if !self.faults.early.load(Ordering::Relaxed) {
             return;
         }
-        let mut book = self.book();
-        let all = 0..book.flight.len();
-        let all = book.flight.singly(all);
-        for aloft in book.flight[all].iter_mut().filter(|aloft| aloft.shadowed) {
+        let mut map = self.page_map();
+        let all = 0..map.in_flight.len();
+        let all = map.in_flight.singly(all);
+        for moving in map.in_flight[all].iter_mut().filter(|moving| moving.shadowed) {
             let is_same = |word: usize| {
-                let [one, other] = [aloft.live, aloft.to].map(|page| {
+                let [one, other] = [moving.live, moving.to].map(|page| {
                     let page: *const u64 =
                         std::ptr::with_exposed_provenance(usize::try_from(page).expect("an address"));
                     // SAFETY: both pages are present; other threads write one of them.
@@ -382,10 +383,10 @@ impl Exchange {
                 one == other
             };
             if (0..512).all(is_same) {
-                aloft.source = aloft.to;
+                moving.source = moving.to;
             }
         }
-        drop(book);
+        drop(map);
         std::thread::yield_now();
     }
 
@@ -394,7 +395,7 @@ impl Exchange {
         let mut from_part = 0;
         while let Some((at, first, pages)) = self.copied_together(from_part, |part| part.source == part.from) {
             // SAFETY: these pages are out and contiguous; the slices end with this iteration.
-            let (from, to) = unsafe { Self::places(first, pages) };
+            let (from, to) = unsafe { Self::slots(first, pages) };
             #[cfg(test)]
             self.faults.touch(0);
             #[cfg(test)]
@@ -403,11 +404,11 @@ impl Exchange {
             let copied = copy_whole(mover, from, to);
             let took = begun.elapsed();
             let parts = {
-                let mut book = self.book();
-                book.stats.copying += took;
-                let parts = book.flight.of_places(at, &(first.from..first.from + pages as u64 * PAGE));
+                let mut map = self.page_map();
+                map.stats.copying += took;
+                let parts = map.in_flight.of_slots(at, &(first.from..first.from + pages as u64 * PAGE));
                 if copied.is_ok() {
-                    book.flight[parts.clone()].iter_mut().for_each(Aloft::comes_from_where_it_goes);
+                    map.in_flight[parts.clone()].iter_mut().for_each(MovingRun::comes_from_where_it_goes);
                 }
                 parts
             };
@@ -423,21 +424,21 @@ impl Exchange {
     ///
     /// The thread may be about to copy the page, or a device may be copying it. It then reads zeros from the page's
     /// slot, and what it writes to the destination slot is discarded.
-    pub(crate) fn rescue(&self, book: &mut Book, page: u64) {
-        let has = |part: &Aloft| part.stage == Stage::Out && part.range().contains(&page);
-        let Some(at) = book.flight.iter().position(has) else {
+    pub(crate) fn rescue(&self, map: &mut PageMap, page: u64) {
+        let has = |part: &MovingRun| part.stage == Stage::Out && part.range().contains(&page);
+        let Some(at) = map.in_flight.iter().position(has) else {
             return self.userfault.wake(page..page + PAGE);
         };
-        let at = book.flight.single(at, page);
-        let Aloft { source, from, to, tier, .. } = book.flight[at];
+        let at = map.in_flight.single(at, page);
+        let MovingRun { source, from, to, tier, .. } = map.in_flight[at];
         // SAFETY: as in `bring_back_once`.
         let Progress { error, .. } = unsafe { self.take(page, source, PAGE) };
         let went = error.is_none() || self.in_place(source..source + PAGE).count() == 0;
         if went {
-            let (stage, tier) = if source == from { (Stage::Rescued, tier) } else { (Stage::Back, book.to) };
+            let (stage, tier) = if source == from { (Stage::Rescued, tier) } else { (Stage::Back, map.to) };
             debug_assert!(source == from || source == to);
-            book.came_back(at, stage, tier);
-            book.stats.rescued += 1;
+            map.came_back(at, stage, tier);
+            map.stats.rescued += 1;
         }
         // If an event must be read first, the thread faults again and comes back here.
         self.userfault.wake(page..page + PAGE);
@@ -448,42 +449,42 @@ impl Exchange {
         // The time limit starts at the first page that cannot be moved back.
         let mut end = None;
         let mut is_last = || Instant::now() >= *end.get_or_insert_with(|| Instant::now() + self.patience);
-        self.until_told(|exchange, book| exchange.bring_back_once(book, &mut is_last));
+        self.after_events(|exchange, map| exchange.bring_back_once(map, &mut is_last));
     }
 
     /// Returns true if events must be read first, or if a page is to be tried again.
-    fn bring_back_once(&self, book: &mut Book, is_last: &mut dyn FnMut() -> bool) -> bool {
-        let sides: [Side; 2] = [|aloft| aloft.live, |aloft| aloft.source];
+    fn bring_back_once(&self, map: &mut PageMap, is_last: &mut dyn FnMut() -> bool) -> bool {
+        let adjacent_by: [AddressOf; 2] = [|moving| moving.live, |moving| moving.source];
         // As in `take_out_once`: by now a run may belong to several mappings.
         let (mut at, mut most, mut again) = (0, LOOK, false);
-        while let Some(run) = book.flight.run(at, most, Stage::Out, &sides) {
-            let (first, len) = (book.flight[run.start], book.flight.pages(&run) as u64 * PAGE);
+        while let Some(run) = map.in_flight.run(at, most, Stage::Out, &adjacent_by) {
+            let (first, len) = (map.in_flight[run.start], map.in_flight.pages(&run) as u64 * PAGE);
             let live = first.live..first.live + len;
             // SAFETY: the range is registered, or the kernel refuses. Its pages are missing because this exchange has
             // them, and its owner expects their bytes. The slot is the exchange's own.
             let Progress { error, .. } = unsafe { self.take(live.start, first.source, len) };
-            let tier = |at: usize, book: &Book| {
-                if book.flight[at].source == book.flight[at].to { book.to } else { book.flight[at].tier }
+            let tier = |at: usize, map: &PageMap| {
+                if map.in_flight[at].source == map.in_flight[at].to { map.to } else { map.in_flight[at].tier }
             };
             let Some(error) = error else {
-                book.order.is_quiet();
+                map.order.is_quiet();
                 for at in run.clone() {
-                    let tier = tier(at, book);
-                    book.came_back(at, Stage::Back, tier);
+                    let tier = tier(at, map);
+                    map.came_back(at, Stage::Back, tier);
                 }
                 most = LOOK.min(most * 2);
                 at = run.end;
                 continue;
             };
             let there = self.in_place(first.source..first.source + len);
-            let run = book.flight.singly(run);
+            let run = map.in_flight.singly(run);
             let mut moved = 0;
             for at in run.clone().filter(|&at| !there.has(at - run.start)) {
-                let tier = tier(at, book);
-                book.came_back(at, Stage::Back, tier);
+                let tier = tier(at, map);
+                map.came_back(at, Stage::Back, tier);
                 moved += 1;
             }
-            book.stats.lies += u64::from(moved == run.len() && error != Errno::AGAIN);
+            map.stats.lies += u64::from(moved == run.len() && error != Errno::AGAIN);
             // The error has left threads waiting; they fault again.
             self.userfault.wake(live);
             if moved > 0 {
@@ -501,7 +502,7 @@ impl Exchange {
                 // The mapping is gone: it was moved or unmapped, and its event must be read.
                 Errno::NOENT if !is_last() => (at, again) = (run.end, true),
                 _ => {
-                    again |= self.put_copy(book, run.start, is_last());
+                    again |= self.put_copy(map, run.start, is_last());
                     at = run.start + 1;
                 }
             }
@@ -511,23 +512,23 @@ impl Exchange {
 
     /// Has the kernel copy a page that cannot be moved back because its mapping was locked or protected meanwhile.
     /// Returns true if it is to be tried again.
-    fn put_copy(&self, book: &mut Book, at: usize, last: bool) -> bool {
-        let Aloft { live, source, .. } = book.flight[at];
+    fn put_copy(&self, map: &mut PageMap, at: usize, last: bool) -> bool {
+        let MovingRun { live, source, .. } = map.in_flight[at];
         // SAFETY: as for the move; the source is the exchange's own and is no longer written.
         let Progress { error, .. } = unsafe { self.userfault.put_copies(live, source, PAGE) };
         let home = self.home;
         match error {
             None => {
-                book.stats.returned += 1;
-                book.came_back(at, Stage::Returned, home);
+                map.stats.returned += 1;
+                map.came_back(at, Stage::Returned, home);
             }
             Some(Errno::AGAIN) => return true,
             Some(error) if !last && error != Errno::EXIST => return true,
             Some(error) => {
                 // Unmapped, and the event was lost; or another page is there, which must not happen.
                 let mapped = error != Errno::NOENT;
-                book.stats.lost += u64::from(mapped);
-                book.dropped(at);
+                map.stats.lost += u64::from(mapped);
+                map.dropped(at);
                 self.userfault.wake(live..live + PAGE);
             }
         }
@@ -535,23 +536,23 @@ impl Exchange {
     }
 
     /// Returns which pages went to their slots, when the kernel says that not all did, and which could not.
-    fn what_went(&self, live: u64, place: u64, len: u64) -> Out {
-        let (there, still) = (self.in_place(place..place + len), self.in_place(live..live + len));
-        let mut out = Out { went: Marks::default(), blocked: Marks::default() };
+    fn what_went(&self, live: u64, slot: u64, len: u64) -> Out {
+        let (there, still) = (self.in_place(slot..slot + len), self.in_place(live..live + len));
+        let mut out = Out { went: PageSet::default(), blocked: PageSet::default() };
         for at in there.each() {
-            if still.has(at) { out.blocked.mark(at) } else { out.went.mark(at) }
+            if still.has(at) { out.blocked.insert(at) } else { out.went.insert(at) }
         }
         out
     }
 
     /// Returns which pages of a range are present.
-    fn in_place(&self, places: Range<u64>) -> Marks {
-        let mut there = Marks::default();
-        let looked = self.scan.there(places.clone(), |run| {
-            let (first, end) = ((run.start - places.start) / PAGE, (run.end - places.start) / PAGE);
+    fn in_place(&self, slots: Range<u64>) -> PageSet {
+        let mut there = PageSet::default();
+        let looked = self.scan.there(slots.clone(), |run| {
+            let (first, end) = ((run.start - slots.start) / PAGE, (run.end - slots.start) / PAGE);
             for at in first..end {
                 // The range has at most `LOOK` pages.
-                there.mark(usize::try_from(at).unwrap_or(0));
+                there.insert(usize::try_from(at).unwrap_or(0));
             }
         });
         // The file is open and the request is valid, so this does not fail; without an answer the state of the pages
@@ -561,44 +562,44 @@ impl Exchange {
     }
 
     /// Gives a forked child copies of the pages that are out. Its mapping is its own, and the pages are missing there.
-    pub(crate) fn give_to_child(&self, book: &mut Book, child: &Userfault) {
+    pub(crate) fn give_to_child(&self, map: &mut PageMap, child: &Userfault) {
         #[cfg(test)]
         if self.faults.gives_nothing() {
             return;
         }
-        let sides: [Side; 3] = [|aloft| aloft.live, |aloft| aloft.taken, |aloft| aloft.from];
+        let adjacent_by: [AddressOf; 3] = [|moving| moving.live, |moving| moving.taken, |moving| moving.from];
         let mut at = 0;
-        while let Some(run) = book.flight.run(at, LOOK, Stage::Out, &sides) {
-            let (Aloft { live, taken, from, .. }, len) =
-                (book.flight[run.start], book.flight.pages(&run) as u64 * PAGE);
+        while let Some(run) = map.in_flight.run(at, LOOK, Stage::Out, &adjacent_by) {
+            let (MovingRun { live, taken, from, .. }, len) =
+                (map.in_flight[run.start], map.in_flight.pages(&run) as u64 * PAGE);
             let mut given = give(child, live, from, len);
             if given == Given::default() && taken != live {
                 // The parent forked and another thread then moved the mapping, but the event of the move was read
                 // first.
                 given = give(child, taken, from, len);
             }
-            given.note(&mut book.stats);
+            given.note(&mut map.stats);
             at = run.end;
         }
-        for part in book.traps.parts() {
-            give(child, part.live, part.place, part.len).note(&mut book.stats);
+        for part in map.traps.parts() {
+            give(child, part.live, part.slot, part.len).note(&mut map.stats);
         }
-        book.stats.forks += 1;
+        map.stats.forks += 1;
     }
 
     /// Puts an empty page where a page is missing that is not out, and into the missing pages behind it, up to the
     /// first that is present.
-    pub(crate) fn fill(&self, book: &mut Book, page: u64) {
+    pub(crate) fn fill(&self, map: &mut PageMap, page: u64) {
         /// The most pages at once. Source: chosen; they map the shared zero page and cost one page table entry each.
         const MOST: u64 = 64;
-        let is_out = book.is_out(page);
+        let is_out = map.is_out(page);
         #[cfg(test)]
         let is_out = is_out && !self.faults.fills_what_is_out();
-        if is_out || book.order.is_late(page) {
+        if is_out || map.order.is_late(page) {
             return;
         }
         let mut end = page + PAGE;
-        while end < page + MOST * PAGE && !end.is_multiple_of(HUGE) && book.may_be_filled(end) {
+        while end < page + MOST * PAGE && !end.is_multiple_of(HUGE) && map.may_be_filled(end) {
             end += PAGE;
         }
         // Contiguous pages may belong to several mappings: then only the requested page is filled.
@@ -612,8 +613,8 @@ impl Exchange {
             }
         }
         let filled = progress.bytes / PAGE;
-        book.filled(&(page..page + progress.bytes));
-        book.stats.fills += filled;
+        map.filled(&(page..page + progress.bytes));
+        map.stats.fills += filled;
         if filled == 0 {
             // The page is present by now, or an event must be read first: the waiting thread faults again.
             self.userfault.wake(page..page + PAGE);
@@ -623,9 +624,9 @@ impl Exchange {
 
 /// The outcome of taking pages out.
 struct Out {
-    went: Marks,
+    went: PageSet,
     /// Pages still in the program whose slots hold something else.
-    blocked: Marks,
+    blocked: PageSet,
 }
 
 /// The outcome of copying pages to a forked child, in pages.
@@ -644,13 +645,13 @@ impl Given {
 }
 
 /// Gives a forked child copies of pages that the parent has out, where no thread writes them.
-fn give(child: &Userfault, live: u64, place: u64, len: u64) -> Given {
+fn give(child: &Userfault, live: u64, slot: u64, len: u64) -> Given {
     let (mut done, mut most, mut pages) = (0, len, Given::default());
     while done < len {
         let part = most.min(len - done);
         // SAFETY: the address is empty in the child, which expects the parent's page: that page is in its slot, where
         // no thread writes it.
-        let progress = unsafe { child.put_copies(live + done, place + done, part) };
+        let progress = unsafe { child.put_copies(live + done, slot + done, part) };
         done += progress.bytes;
         pages.given += progress.bytes / PAGE;
         match progress.error {

@@ -4,7 +4,7 @@
 //! any thread of the program may wait for it. The thread that moves pages must not touch pages that are out. If it does
 //! (in an unmodified program this may happen through the C library's tables), it gets that page back at once.
 
-use crate::clock::of_this_thread;
+use crate::clock::thread_cpu_time;
 use crate::exchange::Exchange;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -18,17 +18,17 @@ use telpher_mem::{UserfaultEvent, spawn_unsignalled};
 
 /// The thread. Dropping this ends it.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct FaultHandler {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
+impl FaultHandler {
     /// Starts the thread.
     ///
     /// # Errors
     /// The system refuses a descriptor or a thread.
-    pub(crate) fn start(exchange: &Arc<Exchange>) -> io::Result<Keeper> {
+    pub(crate) fn start(exchange: &Arc<Exchange>) -> io::Result<FaultHandler> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (exchange, stopped) = (Arc::clone(exchange), Arc::clone(&stop));
         // A starting thread allocates, which it must not do once a fork may wait for it.
@@ -36,10 +36,10 @@ impl Keeper {
         let begins = Arc::clone(&begun);
         let thread = spawn_unsignalled("telpher-tier", move || {
             begins.wait();
-            keep(&exchange, &stopped);
+            run(&exchange, &stopped);
         })?;
         begun.wait();
-        Ok(Keeper { stop, thread: Some(thread) })
+        Ok(FaultHandler { stop, thread: Some(thread) })
     }
 
     /// Called in a forked child, which has no such thread.
@@ -48,7 +48,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for FaultHandler {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             // The counter is far from its maximum, so this write does not block.
@@ -58,7 +58,7 @@ impl Drop for Keeper {
     }
 }
 
-fn keep(exchange: &Exchange, stop: &OwnedFd) {
+fn run(exchange: &Exchange, stop: &OwnedFd) {
     // The thread's CPU time after the last read; it is measured only while traps are set.
     let mut before = None;
     let mut reserve = reserved(stop);
@@ -70,11 +70,11 @@ fn keep(exchange: &Exchange, stop: &OwnedFd) {
             Err(_) => std::thread::yield_now(),
         }
         if waits[0].revents().contains(PollFlags::IN) {
-            if matches!(hear(exchange, &mut before), Err(Errno::MFILE | Errno::NFILE)) {
+            if matches!(read_events(exchange, &mut before), Err(Errno::MFILE | Errno::NFILE)) {
                 // A fork event carries a descriptor. Until there is room for one, no thread forks, and no page is moved
                 // or filled.
                 drop(reserve.take());
-                let _ = hear(exchange, &mut before);
+                let _ = read_events(exchange, &mut before);
                 std::thread::yield_now();
             }
             reserve = reserve.or_else(|| reserved(stop));
@@ -91,42 +91,44 @@ fn reserved(stop: &OwnedFd) -> Option<OwnedFd> {
 }
 
 /// Reads the pending events and answers them.
-fn hear(exchange: &Exchange, before: &mut Option<Duration>) -> Result<(), Errno> {
-    let mut book = exchange.book();
-    let book = &mut *book;
-    let faults = book.traps.cost.faults;
-    let begun = (!book.traps.are_empty()).then(|| before.unwrap_or_else(of_this_thread));
+fn read_events(exchange: &Exchange, before: &mut Option<Duration>) -> Result<(), Errno> {
+    let mut map = exchange.page_map();
+    let map = &mut *map;
+    let faults = map.traps.cost.faults;
+    let begun = (!map.traps.are_empty()).then(|| before.unwrap_or_else(thread_cpu_time));
     let read = exchange.userfault.read(|event| {
         // A panic in one event leaves only that event unanswered; the panic's message reports it.
         let _ = catch_unwind(AssertUnwindSafe(|| match event {
-            UserfaultEvent::Fault { page, .. } if book.traps.part_of(page).is_some() => exchange.spring(book, page),
-            UserfaultEvent::Fault { page, thread } => match book.mover {
+            UserfaultEvent::Fault { page, .. } if map.traps.part_of(page).is_some() => {
+                exchange.return_touched(map, page)
+            }
+            UserfaultEvent::Fault { page, thread } => match map.mover {
                 // The moving thread would wait for itself.
-                Some(mover) if thread == Some(mover) && book.is_out(page) => exchange.rescue(book, page),
-                _ => exchange.fill(book, page),
+                Some(mover) if thread == Some(mover) && map.is_out(page) => exchange.rescue(map, page),
+                _ => exchange.fill(map, page),
             },
-            UserfaultEvent::Fork { child } => exchange.give_to_child(book, &child),
+            UserfaultEvent::Fork { child } => exchange.give_to_child(map, &child),
             UserfaultEvent::Remap { from, to, len } => {
-                book.hear_remapped(from, to, len, |range| exchange.userfault.wake(range));
+                map.remap_event(from, to, len, |range| exchange.userfault.wake(range));
             }
             UserfaultEvent::Remove(range) => {
-                book.removed(&range);
+                map.removed(&range);
                 exchange.userfault.wake(range);
             }
             UserfaultEvent::Unmap(range) => {
-                book.hear_unmapped(&range, |range| exchange.userfault.wake(range));
+                map.unmap_event(&range, |range| exchange.userfault.wake(range));
             }
             _ => {}
         }));
     });
-    if book.order.waits() && !exchange.userfault.is_changing() {
-        book.catch_up(true, |range| exchange.userfault.wake(range));
+    if map.order.waits() && !exchange.userfault.is_changing() {
+        map.catch_up(true, |range| exchange.userfault.wake(range));
     }
-    *before = begun.map(|_| of_this_thread());
+    *before = begun.map(|_| thread_cpu_time());
     if let (Some(begun), Some(now)) = (begun, *before) {
         // This includes the wake-up, if the previous interval was also spent here.
-        let of_traps = book.traps.cost.faults > faults;
-        book.traps.cost.cpu += if of_traps { now.saturating_sub(begun) } else { Duration::ZERO };
+        let of_traps = map.traps.cost.faults > faults;
+        map.traps.cost.cpu += if of_traps { now.saturating_sub(begun) } else { Duration::ZERO };
     }
     // The descriptor was readable a moment ago and only this thread reads it, so the only expected error is a lack of
     // descriptors.

@@ -2,13 +2,13 @@
 
 use crate::arena::Arena;
 use crate::arena::shared::{SharedArena, Units};
-use crate::book::Piece;
 use crate::config::{HeapOptions, MOST_TIERS, PAGE, TierId};
 use crate::error::TierError;
 use crate::heat::Advice;
 use crate::heat::hints::Hints;
+use crate::mechanism::{self, Backend, Mechanism};
+use crate::page_map::RegionPart;
 use crate::stats::{Moved, Stats};
-use crate::way::{self, Mechanism, Way};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use telpher_mem::{Lineage, PageSize};
@@ -27,7 +27,7 @@ pub struct Heap {
 #[derive(Debug)]
 pub(crate) struct Inner {
     options: HeapOptions,
-    pub(crate) way: Arc<dyn Way>,
+    pub(crate) backend: Arc<dyn Backend>,
     shared: Mutex<Shared>,
     lineage: Lineage,
     pub(crate) hints: Hints,
@@ -54,15 +54,15 @@ impl Heap {
         if given > tiers {
             return Err(TierError::SharedMemory { given, tiers });
         }
-        let way = way::open(&options)?;
-        Ok(Heap::by(options, way))
+        let backend = mechanism::open(&options)?;
+        Ok(Heap::by(options, backend))
     }
 
-    pub(crate) fn by(options: HeapOptions, way: Arc<dyn Way>) -> Heap {
+    pub(crate) fn by(options: HeapOptions, backend: Arc<dyn Backend>) -> Heap {
         Heap {
             inner: Arc::new(Inner {
                 options,
-                way,
+                backend,
                 shared: Mutex::default(),
                 lineage: Lineage::current(),
                 hints: Hints::default(),
@@ -73,7 +73,7 @@ impl Heap {
     /// Returns how its pages change their tier. [Shared arenas](Heap::shared_arena) always use [`Mechanism::Remap`].
     #[must_use]
     pub fn mechanism(&self) -> Mechanism {
-        self.inner.way.mechanism()
+        self.inner.backend.mechanism()
     }
 
     /// Returns the options it was created with.
@@ -115,7 +115,7 @@ impl Heap {
         let (mut moved, mut shared) = (Moved::default(), Moved::default());
         for (part, units) in self.inner.parts(range) {
             match units {
-                None => moved.add(self.inner.way.migrate(part, to)?),
+                None => moved.add(self.inner.backend.migrate(part, to)?),
                 Some(units) => shared.add(units.migrate(&part, to)),
             }
         }
@@ -134,7 +134,7 @@ impl Heap {
         for (part, units) in self.inner.parts(range) {
             match units {
                 None => {
-                    let pages = self.inner.way.residency(part)?;
+                    let pages = self.inner.backend.residency(part)?;
                     on.iter_mut().zip(pages).for_each(|(on, pages)| *on += pages);
                 }
                 Some(units) => units.residency(&part, &mut on),
@@ -148,7 +148,7 @@ impl Heap {
     /// meanwhile.
     #[must_use]
     pub fn ranges(&self) -> Vec<Range<u64>> {
-        self.inner.way.pieces().into_iter().map(|piece| piece.range).collect()
+        self.inner.backend.region_parts().into_iter().map(|region_part| region_part.range).collect()
     }
 
     /// Gives advice about a part of the memory to the [`Manager`](crate::Manager), present or future. Nothing moves
@@ -177,7 +177,7 @@ impl Heap {
     /// arenas](Heap::shared_arena) are not held in place.
     #[must_use]
     pub fn tracer(&self) -> Option<u32> {
-        self.inner.is_ours().ok().and_then(|()| self.inner.way.tracer())
+        self.inner.is_ours().ok().and_then(|()| self.inner.backend.tracer())
     }
 
     /// Keeps all pages where they are (`true`) until it is called again (`false`): nothing is moved or trapped. When it
@@ -188,14 +188,14 @@ impl Heap {
     /// [`TierError`]: this is a forked child.
     pub fn hold(&self, holds: bool) -> Result<(), TierError> {
         self.inner.is_ours()?;
-        self.inner.way.hold(holds);
+        self.inner.backend.hold(holds);
         Ok(())
     }
 
     /// Returns what the heap has done. **Staleness**: each number is right for some moment during the call.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = self.inner.way.stats();
+        let mut stats = self.inner.backend.stats();
         stats.moved.add(self.inner.shared().moved);
         stats
     }
@@ -203,13 +203,13 @@ impl Heap {
     /// Returns the free pages of 4 KiB that the heap keeps of each tier.
     #[must_use]
     pub fn free(&self) -> Vec<u64> {
-        self.inner.way.free()
+        self.inner.backend.free()
     }
 
     /// Returns the pages of 4 KiB of each tier that are old copies; see [`HeapOptions::shadow_bytes`].
     #[must_use]
     pub fn shadows(&self) -> Vec<u64> {
-        self.inner.way.shadows()
+        self.inner.backend.shadows()
     }
 }
 
@@ -262,28 +262,28 @@ impl Inner {
     }
 
     /// Returns its memory in address order, with shared arenas.
-    pub(crate) fn pieces(&self) -> Vec<Piece> {
-        /// Marks the numbers of shared arenas; no other region number is this large.
+    pub(crate) fn region_parts(&self) -> Vec<RegionPart> {
+        /// PageSet the numbers of shared arenas; no other region number is this large.
         const SHARED: u64 = 1 << 63;
-        let mut pieces = self.way.pieces();
+        let mut region_parts = self.backend.region_parts();
         let shared = self.shared().units.clone();
-        pieces.extend(shared.iter().map(|units| {
+        region_parts.extend(shared.iter().map(|units| {
             let range = units.range();
-            Piece { of: SHARED | range.start, range, first: 0 }
+            RegionPart { region: SHARED | range.start, range, first: 0 }
         }));
-        pieces.sort_unstable_by_key(|piece| piece.range.start);
-        pieces
+        region_parts.sort_unstable_by_key(|region_part| region_part.range.start);
+        region_parts
     }
 
-    /// Writes the tiers of the pages from `first` on, as [`Way::tiers`] does (with [`ALOFT`](crate::book::ALOFT)), and
-    /// adds [`WHOLE`](crate::heat::WHOLE) where pages move together.
+    /// Writes the tiers of the pages from `first` on, as [`Backend::tiers`] does (with
+    /// [`IN_FLIGHT`](crate::page_map::IN_FLIGHT)), and adds [`WHOLE`](crate::heat::WHOLE) where pages move together.
     pub(crate) fn tiers(&self, first: u64, tiers: &mut [u8]) -> std::io::Result<()> {
         let all = first..first + tiers.len() as u64 * PAGE;
-        let place = |address: u64| usize::try_from((address - first) / PAGE).expect("in the row");
+        let index = |address: u64| usize::try_from((address - first) / PAGE).expect("within `tiers`");
         for (part, units) in self.parts(all) {
-            let tiers = &mut tiers[place(part.start)..place(part.end)];
+            let tiers = &mut tiers[index(part.start)..index(part.end)];
             match units {
-                None => self.way.tiers(part.start, tiers)?,
+                None => self.backend.tiers(part.start, tiers)?,
                 Some(units) => units.tiers(&part, tiers),
             }
         }

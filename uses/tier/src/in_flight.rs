@@ -5,11 +5,11 @@
 //! There is room for every page to become a run of its own without an allocation.
 
 use crate::config::{HUGE, PAGE, TierId};
-use crate::marks::MARKS;
+use crate::page_set::PAGES_IN_SET;
 use std::ops::{Deref, DerefMut, Range};
 
 /// The most pages that are moved or scanned at once; no run is longer. Source: chosen, the pages of a huge page.
-pub(crate) const LOOK: usize = MARKS;
+pub(crate) const LOOK: usize = PAGES_IN_SET;
 
 /// The progress of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ pub(crate) enum Why {
 
 /// A run of contiguous pages in flight with the same properties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Aloft {
+pub(crate) struct MovingRun {
     /// The address of the first page in the program.
     pub(crate) live: u64,
     /// `live` at the time of planning. A child that was forked before the mapping moved has the page there.
@@ -68,11 +68,11 @@ pub(crate) struct Aloft {
     pub(crate) huge: bool,
 }
 
-impl Aloft {
+impl MovingRun {
     /// Creates a run of small pages without old copies that is to be taken out.
-    pub(crate) fn planned(live: u64, (from, to): (u64, u64), pages: usize, tier: TierId) -> Aloft {
+    pub(crate) fn planned(live: u64, (from, to): (u64, u64), pages: usize, tier: TierId) -> MovingRun {
         let stage = Stage::Planned;
-        Aloft { live, taken: live, from, to, source: from, pages, stage, tier, shadowed: false, huge: false }
+        MovingRun { live, taken: live, from, to, source: from, pages, stage, tier, shadowed: false, huge: false }
     }
 
     /// Returns the length in bytes.
@@ -98,11 +98,11 @@ impl Aloft {
     }
 
     /// Splits off the first `pages` pages.
-    fn cut(self, pages: usize) -> (Aloft, Aloft) {
+    fn cut(self, pages: usize) -> (MovingRun, MovingRun) {
         debug_assert!((1..self.pages).contains(&pages));
         let by = pages as u64 * PAGE;
-        let first = Aloft { pages, ..self };
-        let rest = Aloft {
+        let first = MovingRun { pages, ..self };
+        let rest = MovingRun {
             live: self.live + by,
             taken: self.taken + by,
             from: self.from + by,
@@ -116,34 +116,34 @@ impl Aloft {
 }
 
 /// Which address of two runs must be contiguous.
-pub(crate) type Side = fn(&Aloft) -> u64;
+pub(crate) type AddressOf = fn(&MovingRun) -> u64;
 
 /// The runs; contiguous runs follow each other.
 #[derive(Debug)]
-pub(crate) struct Flight(Vec<Aloft>);
+pub(crate) struct PagesInFlight(Vec<MovingRun>);
 
-impl Deref for Flight {
-    type Target = [Aloft];
+impl Deref for PagesInFlight {
+    type Target = [MovingRun];
 
-    fn deref(&self) -> &[Aloft] {
+    fn deref(&self) -> &[MovingRun] {
         &self.0
     }
 }
 
-impl DerefMut for Flight {
-    fn deref_mut(&mut self) -> &mut [Aloft] {
+impl DerefMut for PagesInFlight {
+    fn deref_mut(&mut self) -> &mut [MovingRun] {
         &mut self.0
     }
 }
 
-impl Flight {
+impl PagesInFlight {
     /// Creates an empty list for at most this many pages.
-    pub(crate) fn with_room(pages: usize) -> Flight {
-        Flight(Vec::with_capacity(pages))
+    pub(crate) fn with_room(pages: usize) -> PagesInFlight {
+        PagesInFlight(Vec::with_capacity(pages))
     }
 
     /// Adds runs. The list has room for all their pages.
-    pub(crate) fn add(&mut self, parts: &[Aloft]) {
+    pub(crate) fn add(&mut self, parts: &[MovingRun]) {
         debug_assert!(parts.iter().chain(&self.0).map(|part| part.pages).sum::<usize>() <= self.0.capacity());
         debug_assert!(parts.iter().all(|part| (1..=LOOK).contains(&part.pages)));
         self.0.extend_from_slice(parts);
@@ -166,18 +166,28 @@ impl Flight {
 
     /// Returns the first run from `at` on at this stage, and the following ones that are at this stage and contiguous
     /// by these addresses. At most `most` pages; a longer run is split.
-    pub(crate) fn run(&mut self, at: usize, most: usize, stage: Stage, sides: &[Side]) -> Option<Range<usize>> {
+    pub(crate) fn run(
+        &mut self,
+        at: usize,
+        most: usize,
+        stage: Stage,
+        adjacent_by: &[AddressOf],
+    ) -> Option<Range<usize>> {
         let first = at + self.0.get(at..)?.iter().position(|part| part.stage == stage)?;
         if self.0[first].pages > most {
             self.cut(first, most);
         }
         let mut pages = self.0[first].pages;
-        let follows = |pair: &&[Aloft]| {
+        let follows = |pair: &&[MovingRun]| {
             pages += pair[1].pages;
-            let neighbours = |side: &Side| side(&pair[0]).wrapping_add(pair[0].len()) == side(&pair[1]);
+            let neighbours =
+                |address_of: &AddressOf| address_of(&pair[0]).wrapping_add(pair[0].len()) == address_of(&pair[1]);
             // Parts of huge pages are joined only within the same huge page.
-            let of = |part: &Aloft| part.huge.then_some(part.from / HUGE);
-            pages <= most && pair[1].stage == stage && of(&pair[0]) == of(&pair[1]) && sides.iter().all(neighbours)
+            let of = |part: &MovingRun| part.huge.then_some(part.from / HUGE);
+            pages <= most
+                && pair[1].stage == stage
+                && of(&pair[0]) == of(&pair[1])
+                && adjacent_by.iter().all(neighbours)
         };
         let more = self.0[first..].windows(2).take_while(follows).count();
         Some(first..first + 1 + more)
@@ -189,8 +199,8 @@ impl Flight {
     }
 
     /// Returns the runs, from `at` on, whose `from` slots are in this range. They may have been split since.
-    pub(crate) fn of_places(&self, at: usize, from: &Range<u64>) -> Range<usize> {
-        let is_one = |part: &Aloft| from.contains(&part.from);
+    pub(crate) fn of_slots(&self, at: usize, from: &Range<u64>) -> Range<usize> {
+        let is_one = |part: &MovingRun| from.contains(&part.from);
         let first = at + self.0[at..].iter().position(is_one).expect("parts stay");
         first..first + self.0[first..].iter().take_while(|part| is_one(part)).count()
     }
@@ -208,12 +218,12 @@ impl Flight {
             for at in parts.clone().rev() {
                 let mut rest = self.0[at];
                 to -= rest.pages;
-                let mut place = to;
+                let mut index = to;
                 while rest.pages > 1 {
-                    (self.0[place], rest) = rest.cut(1);
-                    place += 1;
+                    (self.0[index], rest) = rest.cut(1);
+                    index += 1;
                 }
-                self.0[place] = rest;
+                self.0[index] = rest;
             }
         }
         parts.start..parts.start + pages
@@ -232,7 +242,8 @@ impl Flight {
     /// Splits the runs under way at both ends of a range.
     pub(crate) fn cut_around(&mut self, range: &Range<u64>) {
         for border in [range.start, range.end] {
-            let is_cut = |part: &Aloft| part.is_under_way() && part.live < border && border < part.live + part.len();
+            let is_cut =
+                |part: &MovingRun| part.is_under_way() && part.live < border && border < part.live + part.len();
             // A page is in flight only once, so at most one run contains the border.
             if let Some(at) = self.0.iter().position(is_cut) {
                 let pages = usize::try_from((border - self.0[at].live) / PAGE).expect("pages of this process");
@@ -255,48 +266,48 @@ mod tests {
     use super::*;
 
     /// Creates a run; its addresses follow from the number of its first page.
-    fn part(number: u64, pages: usize) -> Aloft {
-        let place = |base: u64| base + number * PAGE;
-        let (live, from, to) = (place(0x10_0000), place(0x20_0000), place(0x30_0000));
-        Aloft::planned(live, (from, to), pages, TierId(1))
+    fn part(number: u64, pages: usize) -> MovingRun {
+        let address = |base: u64| base + number * PAGE;
+        let (live, from, to) = (address(0x10_0000), address(0x20_0000), address(0x30_0000));
+        MovingRun::planned(live, (from, to), pages, TierId(1))
     }
 
-    fn flight(parts: &[(u64, usize)]) -> Flight {
-        let mut flight = Flight::with_room(64);
-        flight.add(&parts.iter().map(|&(number, pages)| part(number, pages)).collect::<Vec<_>>());
-        flight
+    fn in_flight(parts: &[(u64, usize)]) -> PagesInFlight {
+        let mut in_flight = PagesInFlight::with_room(64);
+        in_flight.add(&parts.iter().map(|&(number, pages)| part(number, pages)).collect::<Vec<_>>());
+        in_flight
     }
 
     /// Returns the number of the first page and the length of each run.
-    fn parts(flight: &Flight) -> Vec<(u64, usize)> {
-        assert!(flight.iter().all(|aloft| *aloft == part((aloft.live - 0x10_0000) / PAGE, aloft.pages)));
-        flight.iter().map(|part| ((part.live - 0x10_0000) / PAGE, part.pages)).collect()
+    fn parts(in_flight: &PagesInFlight) -> Vec<(u64, usize)> {
+        assert!(in_flight.iter().all(|moving| *moving == part((moving.live - 0x10_0000) / PAGE, moving.pages)));
+        in_flight.iter().map(|part| ((part.live - 0x10_0000) / PAGE, part.pages)).collect()
     }
 
-    const SIDES: [Side; 2] = [|aloft| aloft.live, |aloft| aloft.from];
+    const ADJACENT_BY: [AddressOf; 2] = [|moving| moving.live, |moving| moving.from];
 
     #[test]
-    fn parts_that_follow_each_other_are_a_run() {
-        let mut of = flight(&[(0, 2), (2, 3), (5, 1), (7, 4)]);
-        let mut run = |at, most| of.run(at, most, Stage::Planned, &SIDES);
+    fn contiguous_runs_are_found_together() {
+        let mut of = in_flight(&[(0, 2), (2, 3), (5, 1), (7, 4)]);
+        let mut run = |at, most| of.run(at, most, Stage::Planned, &ADJACENT_BY);
         assert_eq!((run(0, 64), run(1, 64), run(3, 64), run(4, 64)), (Some(0..3), Some(1..3), Some(3..4), None));
         // At most this many pages.
         assert_eq!((run(0, 5), run(0, 4)), (Some(0..2), Some(0..1)));
         assert_eq!(parts(&of), [(0, 2), (2, 3), (5, 1), (7, 4)]);
-        assert_eq!(of.run(3, 3, Stage::Planned, &SIDES), Some(3..4));
+        assert_eq!(of.run(3, 3, Stage::Planned, &ADJACENT_BY), Some(3..4));
         assert_eq!(parts(&of), [(0, 2), (2, 3), (5, 1), (7, 3), (10, 1)]);
         of[1].stage = Stage::Out;
-        assert_eq!(of.run(0, 64, Stage::Planned, &SIDES), Some(0..1));
-        assert_eq!(of.run(1, 64, Stage::Out, &SIDES), Some(1..2));
+        assert_eq!(of.run(0, 64, Stage::Planned, &ADJACENT_BY), Some(0..1));
+        assert_eq!(of.run(1, 64, Stage::Out, &ADJACENT_BY), Some(1..2));
         of[0].stage = Stage::Out;
         of[1].from += PAGE;
-        assert_eq!(of.run(0, 64, Stage::Out, &SIDES), Some(0..1));
-        assert_eq!(of.run(0, 64, Stage::Out, &SIDES[..1]), Some(0..2));
+        assert_eq!(of.run(0, 64, Stage::Out, &ADJACENT_BY), Some(0..1));
+        assert_eq!(of.run(0, 64, Stage::Out, &ADJACENT_BY[..1]), Some(0..2));
     }
 
     #[test]
-    fn every_page_may_be_a_part() {
-        let mut of = flight(&[(0, 2), (2, 3), (5, 1), (7, 4)]);
+    fn every_page_may_become_a_run() {
+        let mut of = in_flight(&[(0, 2), (2, 3), (5, 1), (7, 4)]);
         assert_eq!(of.singly(1..3), 1..5);
         assert_eq!(parts(&of), [(0, 2), (2, 1), (3, 1), (4, 1), (5, 1), (7, 4)]);
         assert_eq!((of.singly(2..4), of.len()), (2..4, 6));
@@ -306,8 +317,8 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_cut_where_something_happens() {
-        let mut of = flight(&[(0, 4), (8, 8)]);
+    fn runs_are_split_where_an_event_begins_and_ends() {
+        let mut of = in_flight(&[(0, 4), (8, 8)]);
         let page = |number: u64| part(number, 1).live;
         assert_eq!((of.single(1, page(10)), of.single(0, page(0))), (2, 0));
         assert_eq!(parts(&of), [(0, 1), (1, 3), (8, 2), (10, 1), (11, 5)]);
@@ -320,13 +331,13 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_found_again_by_their_places() {
-        let mut of = flight(&[(0, 4), (4, 4), (9, 2)]);
-        let place = |number: u64| part(number, 1).from;
-        assert_eq!(of.of_places(0, &(place(4)..place(8))), 1..2);
+    fn runs_are_found_again_by_their_slots() {
+        let mut of = in_flight(&[(0, 4), (4, 4), (9, 2)]);
+        let slot = |number: u64| part(number, 1).from;
+        assert_eq!(of.of_slots(0, &(slot(4)..slot(8))), 1..2);
         of.singly(0..1);
         of.cut_around(&(part(5, 1).live..part(7, 1).live));
-        assert_eq!(of.of_places(1, &(place(4)..place(8))), 4..7);
-        assert_eq!(of.of_places(0, &(place(9)..place(11))), 7..8);
+        assert_eq!(of.of_slots(1, &(slot(4)..slot(8))), 4..7);
+        assert_eq!(of.of_slots(0, &(slot(9)..slot(11))), 7..8);
     }
 }

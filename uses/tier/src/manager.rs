@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use telpher_mem::{Lineage, spawn_unsignalled};
 
-pub(crate) use crate::clock::of_this_thread as cpu;
+pub(crate) use crate::clock::thread_cpu_time as cpu;
 
 pub use report::{HotRow, Report, SourceReport, TierReport};
 

@@ -1,10 +1,10 @@
 //! The mechanisms that move pages, and the choice of one for a heap.
 
-use crate::book::Piece;
 use crate::by_kernel::ByKernel;
 use crate::config::{HeapOptions, PAGE, TierId};
 use crate::error::TierError;
-use crate::marks::Marks;
+use crate::page_map::RegionPart;
+use crate::page_set::PageSet;
 use crate::pooled::Pooled;
 use crate::stats::{Moved, Stats};
 use crate::traps::{Trap, TrapCost};
@@ -35,7 +35,7 @@ pub enum Mechanism {
 }
 
 /// One mechanism that moves pages. Callers ensure that this process owns the heap, and that the tiers they name exist.
-pub(crate) trait Way: Debug + Send + Sync {
+pub(crate) trait Backend: Debug + Send + Sync {
     /// Returns its kind.
     fn mechanism(&self) -> Mechanism;
 
@@ -50,11 +50,11 @@ pub(crate) trait Way: Debug + Send + Sync {
     fn release(&self, range: &Range<u64>);
 
     /// Returns what it has adopted and not released, in address order; adjacent memory may be one part or several.
-    fn pieces(&self) -> Vec<Piece>;
+    fn region_parts(&self) -> Vec<RegionPart>;
 
     /// Writes the tiers of the present pages from `first` on; [`NO_TIER`](crate::heat::NO_TIER) for other pages and for
-    /// those that may not be moved; [`ALOFT`](crate::book::ALOFT) for pages that are out, whose tier is the last one
-    /// reported.
+    /// those that may not be moved; [`IN_FLIGHT`](crate::page_map::IN_FLIGHT) for pages that are out, whose tier is the
+    /// last one reported.
     fn tiers(&self, first: u64, tiers: &mut [u8]) -> io::Result<()>;
 
     /// Returns its write tracking; none if it cannot track writes.
@@ -95,10 +95,10 @@ pub(crate) trait Way: Debug + Send + Sync {
 pub(crate) trait Watch {
     /// Starts to track writes to the small pages of a window of at most 2 MiB, which replaces the previous window.
     /// Returns the tracked pages.
-    fn track(&self, window: &Range<u64>) -> io::Result<Marks>;
+    fn track(&self, window: &Range<u64>) -> io::Result<PageSet>;
 
     /// Returns the pages of the window that were written since, and those that were moved, of which nothing is known.
-    fn written(&self, window: &Range<u64>) -> io::Result<(Marks, Marks)>;
+    fn written(&self, window: &Range<u64>) -> io::Result<(PageSet, PageSet)>;
 
     /// Ends the tracking.
     fn untrack(&self, window: &Range<u64>);
@@ -106,7 +106,7 @@ pub(crate) trait Watch {
 
 /// Contiguous pages, one of which was drawn at random.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Drawn {
+pub(crate) struct TrapCandidate {
     /// Their addresses.
     pub(crate) pages: Range<u64>,
     /// The first page is the drawn one. A huge page is trapped only if its drawn page is in it; small pages are also
@@ -124,7 +124,7 @@ pub(crate) trait Trapping {
 
     /// Sets a round of traps on those of these pages that are present and may be moved. Returns the number of small
     /// pages trapped; 0 if a round is under way.
-    fn set(&self, drawn: &[Drawn]) -> io::Result<u64>;
+    fn set(&self, drawn: &[TrapCandidate]) -> io::Result<u64>;
 
     /// Ends the round: untouched pages come back, and `each` is called with what became of each trap.
     fn end(&self, each: &mut dyn FnMut(&Trap));
@@ -140,7 +140,7 @@ pub(crate) trait Trapping {
 ///
 /// # Errors
 /// [`TierError`]: the system refuses what it needs.
-pub(crate) fn open(options: &HeapOptions) -> Result<Arc<dyn Way>, TierError> {
+pub(crate) fn open(options: &HeapOptions) -> Result<Arc<dyn Backend>, TierError> {
     match options.mechanism {
         Some(Mechanism::Exchange) => Ok(Arc::new(Pooled::new(options)?)),
         Some(Mechanism::Remap) => Err(TierError::OnlyShared),

@@ -6,9 +6,9 @@
 //! read.
 
 use crate::config::{HUGE, IN_HUGE, MOST_TIERS, PAGE, TierId};
-use crate::flight::{Flight, Stage};
-use crate::marks::Marks;
-use crate::order::Order;
+use crate::event_order::EventOrder;
+use crate::in_flight::{PagesInFlight, Stage};
+use crate::page_set::PageSet;
 use crate::stats::Stats;
 use crate::traps::Traps;
 use std::ops::Range;
@@ -28,7 +28,7 @@ const OUT: State = 0x80;
 const GONE: State = 0x40;
 /// Reported instead of the tier for a page that is in flight or trapped; its tier is the last one reported. No tier has
 /// this number.
-pub(crate) const ALOFT: u8 = 0xfe;
+pub(crate) const IN_FLIGHT: u8 = 0xfe;
 
 /// Contiguous pages whose states are contiguous in one list.
 #[derive(Clone, Debug)]
@@ -41,13 +41,13 @@ struct Span {
 }
 
 impl Span {
-    fn place(&self, page: u64) -> usize {
+    fn index_of(&self, page: u64) -> usize {
         self.first + usize::try_from((page - self.start) / PAGE).expect("in a list")
     }
 
     /// The indexes of the states of a part of this span.
-    fn places(&self, part: &Range<u64>) -> Range<usize> {
-        self.place(part.start)..self.place(part.end)
+    fn indexes_of(&self, part: &Range<u64>) -> Range<usize> {
+        self.index_of(part.start)..self.index_of(part.end)
     }
 }
 
@@ -62,17 +62,17 @@ struct States {
 
 /// A part of the heap's memory, and its position in its region. The position stays the same when the mapping moves.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct RegionPart {
     /// Its addresses.
     pub(crate) range: Range<u64>,
     /// The number of the region: memory adopted in one call has one number, which is never used again.
-    pub(crate) of: u64,
+    pub(crate) region: u64,
     /// The page of the region that is the first of this part.
     pub(crate) first: usize,
 }
 
 /// Returns how many states from the first on equal `state`. Most often all or many do, so many are compared at once.
-pub(crate) fn alike_with(state: u8, states: &[u8]) -> usize {
+pub(crate) fn equal_prefix_len(state: u8, states: &[u8]) -> usize {
     /// States compared at once. Source: chosen, a cache line.
     const MANY: usize = 64;
     let mut alike = 0;
@@ -91,12 +91,12 @@ pub(crate) fn alike_with(state: u8, states: &[u8]) -> usize {
 #[derive(Debug, Default)]
 struct Watch {
     window: Range<u64>,
-    moved: Marks,
+    moved: PageSet,
 }
 
 /// The page map of a heap.
 #[derive(Debug)]
-pub(crate) struct Book {
+pub(crate) struct PageMap {
     /// Sorted by address, without overlaps.
     spans: Vec<Span>,
     lists: Vec<States>,
@@ -104,14 +104,14 @@ pub(crate) struct Book {
     /// Pages on each tier, except the home tier.
     live: [u64; MOST_TIERS],
     /// The pages being moved.
-    pub(crate) flight: Flight,
+    pub(crate) in_flight: PagesInFlight,
     /// The tier they move to.
     pub(crate) to: TierId,
     /// The thread that moves them.
     pub(crate) mover: Option<i32>,
     pub(crate) stats: Stats,
     /// Mapping events that arrived out of order.
-    pub(crate) order: Order,
+    pub(crate) order: EventOrder,
     /// The number of lists ever used.
     ids: u64,
     watch: Watch,
@@ -122,18 +122,18 @@ pub(crate) struct Book {
     pub(crate) keeps_discarded: bool,
 }
 
-impl Book {
-    /// Creates an empty map; up to `flight` pages may be in flight at once.
-    pub(crate) fn new(home: TierId, flight: usize) -> Book {
-        Book {
+impl PageMap {
+    /// Creates an empty map; up to `in_flight` pages may be in flight at once.
+    pub(crate) fn new(home: TierId, in_flight: usize) -> PageMap {
+        PageMap {
             spans: Vec::with_capacity(MOST_SPANS),
             lists: Vec::new(),
             home,
             live: [0; MOST_TIERS],
-            flight: Flight::with_room(flight),
+            in_flight: PagesInFlight::with_room(in_flight),
             to: home,
             mover: None,
-            order: Order::new(),
+            order: EventOrder::new(),
             stats: Stats::default(),
             ids: 0,
             watch: Watch::default(),
@@ -202,14 +202,14 @@ impl Book {
         self.spans.get(at).is_some_and(|span| span.start < range.end)
     }
 
-    /// Adds the heap's parts of a range to `pieces`, up to its capacity. Returns whether they are complete.
-    pub(crate) fn pieces(&self, range: &Range<u64>, pieces: &mut Vec<Piece>) -> bool {
+    /// Adds the heap's parts of a range to `region_parts`, up to its capacity. Returns whether they are complete.
+    pub(crate) fn region_parts(&self, range: &Range<u64>, region_parts: &mut Vec<RegionPart>) -> bool {
         let at = self.spans.partition_point(|span| span.end <= range.start);
         let inside = self.spans[at..].partition_point(|span| span.start < range.end);
-        let room = pieces.capacity() - pieces.len();
-        pieces.extend(self.spans[at..at + inside].iter().take(room).map(|span| {
+        let room = region_parts.capacity() - region_parts.len();
+        region_parts.extend(self.spans[at..at + inside].iter().take(room).map(|span| {
             let part = span.start.max(range.start)..span.end.min(range.end);
-            Piece { of: self.lists[span.list].id, first: span.place(part.start), range: part }
+            RegionPart { region: self.lists[span.list].id, first: span.index_of(part.start), range: part }
         }));
         inside <= room
     }
@@ -220,11 +220,11 @@ impl Book {
         tiers.fill(none);
         let range = first..first + tiers.len() as u64 * PAGE;
         self.each_list(&range, |start, states| {
-            let place = usize::try_from((start - first) / PAGE).expect("in the row");
-            let (mut states, mut tiers) = (states, &mut tiers[place..]);
+            let index = usize::try_from((start - first) / PAGE).expect("within `tiers`");
+            let (mut states, mut tiers) = (states, &mut tiers[index..]);
             while let Some(&first) = states.first() {
                 let alike;
-                (alike, states) = states.split_at(alike_with(first, states));
+                (alike, states) = states.split_at(equal_prefix_len(first, states));
                 let of_alike;
                 (of_alike, tiers) = tiers.split_at_mut(alike.len());
                 of_alike.fill(match first & (OUT | GONE) {
@@ -239,7 +239,7 @@ impl Book {
     /// Returns whether all pages of a range are on this tier and may be moved.
     pub(crate) fn are_on(&self, range: &Range<u64>, tier: TierId) -> bool {
         let mut on = 0;
-        self.each_list(range, |_, states| on += alike_with(tier.0, states) as u64);
+        self.each_list(range, |_, states| on += equal_prefix_len(tier.0, states) as u64);
         on * PAGE == range.end - range.start
     }
 
@@ -248,17 +248,18 @@ impl Book {
         let at = self.spans.partition_point(|span| span.end <= range.start);
         for span in self.spans[at..].iter().take_while(|span| span.start < range.end) {
             let part = span.start.max(range.start)..span.end.min(range.end);
-            each(part.start, &self.lists[span.list].states[span.places(&part)]);
+            each(part.start, &self.lists[span.list].states[span.indexes_of(&part)]);
         }
     }
 
-    /// Starts to note pages that come back to this window. It has at most [`MARKS`](crate::marks::MARKS) pages.
+    /// Starts to note pages that come back to this window. It has at most
+    /// [`PAGES_IN_SET`](crate::page_set::PAGES_IN_SET) pages.
     pub(crate) fn watch(&mut self, window: Range<u64>) {
-        self.watch = Watch { window, moved: Marks::default() };
+        self.watch = Watch { window, moved: PageSet::default() };
     }
 
     /// Returns the pages that have come back to the window since.
-    pub(crate) fn moved_in_window(&self) -> Marks {
+    pub(crate) fn moved_in_window(&self) -> PageSet {
         self.watch.moved
     }
 
@@ -270,7 +271,7 @@ impl Book {
     /// Returns the state of a page; none if the page is not the heap's.
     fn state_of(&self, page: u64) -> Option<State> {
         let span = self.span_at(page)?;
-        Some(self.lists[span.list].states[span.place(page)])
+        Some(self.lists[span.list].states[span.index_of(page)])
     }
 
     /// Returns the tier of a page that may be moved: it is the heap's, not in flight and not discarded.
@@ -299,7 +300,7 @@ impl Book {
     pub(crate) fn is_out(&self, page: u64) -> bool {
         match self.state_of(page) {
             Some(state) => state & OUT != 0,
-            None => self.flight.has_out(page) || self.traps.part_of(page).is_some(),
+            None => self.in_flight.has_out(page) || self.traps.part_of(page).is_some(),
         }
     }
 
@@ -307,11 +308,11 @@ impl Book {
     fn change(&mut self, range: &Range<u64>, change: impl Fn(State) -> State) {
         let at = self.spans.partition_point(|span| span.end <= range.start);
         for span in self.spans[at..].iter().take_while(|span| span.start < range.end) {
-            let places = span.places(&(span.start.max(range.start)..span.end.min(range.end)));
-            let mut rest = &mut self.lists[span.list].states[places];
+            let indexes = span.indexes_of(&(span.start.max(range.start)..span.end.min(range.end)));
+            let mut rest = &mut self.lists[span.list].states[indexes];
             while let Some(&first) = rest.first() {
                 let alike;
-                (alike, rest) = rest.split_at_mut(alike_with(first, rest));
+                (alike, rest) = rest.split_at_mut(equal_prefix_len(first, rest));
                 let (before, after) = (first, change(first));
                 alike.fill(after);
                 let (before, after) = (TierId(before & TIER), TierId(after & TIER));
@@ -331,16 +332,16 @@ impl Book {
     /// Notes that these runs were taken out.
     pub(crate) fn went_out(&mut self, parts: Range<usize>) {
         for at in parts {
-            self.flight[at].stage = Stage::Out;
-            let range = self.flight[at].range();
+            self.in_flight[at].stage = Stage::Out;
+            let range = self.in_flight[at].range();
             self.change(&range, |state| state | OUT);
         }
     }
 
     /// Notes that a run is back, on this tier.
     pub(crate) fn came_back(&mut self, at: usize, stage: Stage, tier: TierId) {
-        self.flight[at].stage = stage;
-        let range = self.flight[at].range();
+        self.in_flight[at].stage = stage;
+        let range = self.in_flight[at].range();
         self.moved_in(&range);
         self.change(&range, |state| state & !(OUT | TIER) | tier.0);
     }
@@ -348,7 +349,7 @@ impl Book {
     /// Notes that a run has no address to come back to. If it was out, the page that is there instead is on the home
     /// tier, and no thread may wait for it.
     pub(crate) fn dropped(&mut self, at: usize) {
-        let part = &mut self.flight[at];
+        let part = &mut self.in_flight[at];
         let (out, range) = (part.stage == Stage::Out, part.range());
         part.stage = Stage::Dropped { out };
         if out {
@@ -361,11 +362,11 @@ impl Book {
     /// Drops each planned run that is not where it was when it was planned, or that may no longer be moved.
     pub(crate) fn drop_changed(&mut self) {
         let mut at = 0;
-        while let Some(part) = self.flight.get(at) {
+        while let Some(part) = self.in_flight.get(at) {
             if self.are_on(&part.range(), part.tier) {
                 at += 1;
             } else if part.pages > 1 {
-                self.flight.singly(at..at + 1);
+                self.in_flight.singly(at..at + 1);
             } else {
                 self.dropped(at);
                 at += 1;
@@ -374,10 +375,10 @@ impl Book {
     }
 
     /// Notes that contiguous small pages, or one huge page, were trapped.
-    pub(crate) fn trapped(&mut self, live: u64, place: u64, pages: usize, huge: bool) {
+    pub(crate) fn trapped(&mut self, live: u64, slot: u64, pages: usize, huge: bool) {
         let in_one = if huge { IN_HUGE } else { 1 };
         for at in (0..pages as u64).step_by(in_one) {
-            self.traps.set(live + at * PAGE, place + at * PAGE, in_one);
+            self.traps.set(live + at * PAGE, slot + at * PAGE, in_one);
         }
         let live = live..live + pages as u64 * PAGE;
         self.moved_in(&live);
@@ -386,17 +387,17 @@ impl Book {
     }
 
     /// Notes that the pages in these slots are back; a copy made by the kernel is on the home tier.
-    pub(crate) fn sprung(&mut self, places: &Range<u64>, is_copy: bool) {
+    pub(crate) fn returned_from_trap(&mut self, slots: &Range<u64>, is_copy: bool) {
         let home = self.home;
-        while let Some(part) = self.traps.gone(places, is_copy) {
+        while let Some(part) = self.traps.gone(slots, is_copy) {
             self.moved_in(&part.live());
             self.change(&part.live(), |state| if is_copy { state & !(OUT | TIER) | home.0 } else { state & !OUT });
         }
     }
 
     /// Notes the parts of a huge page that were not taken out. `is_left`: something else is in their slots.
-    pub(crate) fn not_trapped(&mut self, places: &Range<u64>, is_left: bool) {
-        while let Some(part) = self.traps.gone(places, is_left) {
+    pub(crate) fn not_trapped(&mut self, slots: &Range<u64>, is_left: bool) {
+        while let Some(part) = self.traps.gone(slots, is_left) {
             self.change(&part.live(), |state| state & !OUT);
         }
     }
@@ -406,7 +407,7 @@ impl Book {
         let window = &self.watch.window;
         let part = live.start.max(window.start)..live.end.min(window.end);
         for page in part.step_by(4096) {
-            self.watch.moved.mark(usize::try_from((page - window.start) / PAGE).expect("in a window"));
+            self.watch.moved.insert(usize::try_from((page - window.start) / PAGE).expect("in a window"));
         }
     }
 
@@ -416,7 +417,7 @@ impl Book {
         if self.keeps_discarded {
             return;
         }
-        self.drop_aloft(range);
+        self.drop_in_flight(range);
         self.stats.dropped += self.traps.dropped(range);
         let home = self.home;
         self.change(range, |_| GONE | home.0);
@@ -444,8 +445,8 @@ impl Book {
         let moved = from..from + len;
         // What was mapped at the target is gone; the event for its pages, if there were any, came before.
         self.unmapped(&(to..to + len));
-        self.flight.cut_around(&moved);
-        for part in self.flight.iter_mut().filter(|part| part.is_under_way() && moved.contains(&part.live)) {
+        self.in_flight.cut_around(&moved);
+        for part in self.in_flight.iter_mut().filter(|part| part.is_under_way() && moved.contains(&part.live)) {
             part.live = part.live - from + to;
         }
         self.traps.remapped(from, to, len);
@@ -458,14 +459,14 @@ impl Book {
                 start: part.start - from + to,
                 end: part.end - from + to,
                 list: span.list,
-                first: span.place(part.start),
+                first: span.index_of(part.start),
             };
             // Counts one span more until the old one is cut out.
             self.lists[there.list].spans += 1;
             self.cut(&part);
-            let place = self.spans.partition_point(|span| span.start < there.start);
+            let index = self.spans.partition_point(|span| span.start < there.start);
             if self.spans.len() < MOST_SPANS {
-                self.spans.insert(place, there);
+                self.spans.insert(index, there);
             } else {
                 self.lists[there.list].spans -= 1;
             }
@@ -473,10 +474,10 @@ impl Book {
         }
     }
 
-    fn drop_aloft(&mut self, range: &Range<u64>) {
-        self.flight.cut_around(range);
-        for at in 0..self.flight.len() {
-            if self.flight[at].is_under_way() && range.contains(&self.flight[at].live) {
+    fn drop_in_flight(&mut self, range: &Range<u64>) {
+        self.in_flight.cut_around(range);
+        for at in 0..self.in_flight.len() {
+            if self.in_flight[at].is_under_way() && range.contains(&self.in_flight[at].live) {
                 self.dropped(at);
             }
         }
@@ -487,7 +488,7 @@ impl Book {
         let mut at = self.spans.partition_point(|span| span.end <= range.start);
         while let Some(span) = self.spans.get(at).filter(|span| span.start < range.end).cloned() {
             let before = Span { end: range.start.max(span.start), ..span.clone() };
-            let behind = Span { start: range.end.min(span.end), first: span.place(range.end.min(span.end)), ..span };
+            let behind = Span { start: range.end.min(span.end), first: span.index_of(range.end.min(span.end)), ..span };
             let list = before.list;
             match (before.start < before.end, behind.start < behind.end) {
                 (false, false) => {

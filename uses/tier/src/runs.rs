@@ -102,13 +102,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "is there already")]
-    fn what_is_there_is_not_put_again() {
+    fn a_number_in_the_set_is_not_added_again() {
         Runs::of(3..7).put(6..8);
     }
 
     /// Compares with an array of flags.
     #[test]
-    fn nothing_comes_or_goes_by_itself() {
+    fn the_set_equals_an_array_of_flags() {
         let (mut runs, mut there, mut state) = (Runs::of(0..64), [true; 64], 7_u64);
         for _ in 0..10_000 {
             let random = crate::stress::next(&mut state);

@@ -14,7 +14,7 @@ type Old = (u64, u64);
 #[derive(Debug)]
 pub(crate) struct Shadows {
     /// The slot of each page's old copy.
-    places: HashMap<u64, u64>,
+    slots: HashMap<u64, u64>,
     /// Entries by tier, the oldest first; some are out of date.
     oldest: Vec<VecDeque<Old>>,
     /// The most old copies.
@@ -24,7 +24,7 @@ pub(crate) struct Shadows {
 impl Shadows {
     /// Creates an empty set that never holds more than `most` copies.
     pub(crate) fn new(tiers: usize, most: usize) -> Shadows {
-        Shadows { places: HashMap::new(), oldest: vec![VecDeque::new(); tiers], most }
+        Shadows { slots: HashMap::new(), oldest: vec![VecDeque::new(); tiers], most }
     }
 
     /// Returns whether old copies are kept at all.
@@ -34,30 +34,30 @@ impl Shadows {
 
     /// Returns the slot of a page's old copy.
     pub(crate) fn of(&self, page: u64) -> Option<u64> {
-        self.places.get(&page).copied()
+        self.slots.get(&page).copied()
     }
 
     /// Notes that a slot of this tier holds a page's old copy. Returns the slots whose copies are dropped: the page's
     /// previous one, and if there are too many, the oldest of the tier (or of any tier if this one has none).
-    pub(crate) fn keep(&mut self, tier: usize, page: u64, place: u64) -> impl Iterator<Item = u64> + use<> {
-        let before = self.places.insert(page, place);
-        self.oldest[tier].push_back((page, place));
-        let too_many = self.places.len() > self.most;
+    pub(crate) fn keep(&mut self, tier: usize, page: u64, slot: u64) -> impl Iterator<Item = u64> + use<> {
+        let before = self.slots.insert(page, slot);
+        self.oldest[tier].push_back((page, slot));
+        let too_many = self.slots.len() > self.most;
         let oldest = if too_many { self.oldest_of(tier).or_else(|| self.oldest_of_any()) } else { None };
         // Entries out of date stay in the list until it has doubled.
         if self.oldest[tier].len() > 64 + 2 * self.most {
-            let places = &self.places;
-            self.oldest[tier].retain(|(page, place)| places.get(page) == Some(place));
+            let slots = &self.slots;
+            self.oldest[tier].retain(|(page, slot)| slots.get(page) == Some(slot));
         }
         before.into_iter().chain(oldest)
     }
 
     /// Drops a tier's oldest copy and returns its slot.
     pub(crate) fn oldest_of(&mut self, tier: usize) -> Option<u64> {
-        while let Some((page, place)) = self.oldest[tier].pop_front() {
-            if self.places.get(&page) == Some(&place) {
-                self.places.remove(&page);
-                return Some(place);
+        while let Some((page, slot)) = self.oldest[tier].pop_front() {
+            if self.slots.get(&page) == Some(&slot) {
+                self.slots.remove(&page);
+                return Some(slot);
             }
         }
         None
@@ -69,13 +69,13 @@ impl Shadows {
 
     /// Drops a page's old copy, whose slot is used for something else, and returns the slot.
     pub(crate) fn forget(&mut self, page: u64) -> Option<u64> {
-        self.places.remove(&page)
+        self.slots.remove(&page)
     }
 
     /// Drops the old copies of a range and returns their slots.
     pub(crate) fn forget_all(&mut self, range: &Range<u64>) -> Vec<u64> {
-        let gone = self.places.extract_if(|page, _| range.contains(page));
-        gone.map(|(_, place)| place).collect()
+        let gone = self.slots.extract_if(|page, _| range.contains(page));
+        gone.map(|(_, slot)| slot).collect()
     }
 }
 
@@ -83,8 +83,8 @@ impl Shadows {
 mod tests {
     use super::*;
 
-    fn keep(shadows: &mut Shadows, tier: usize, page: u64, place: u64) -> Vec<u64> {
-        shadows.keep(tier, page, place).collect()
+    fn keep(shadows: &mut Shadows, tier: usize, page: u64, slot: u64) -> Vec<u64> {
+        shadows.keep(tier, page, slot).collect()
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_one() {
+    fn a_page_has_one_old_copy() {
         let mut shadows = Shadows::new(1, 3);
         assert_eq!(keep(&mut shadows, 0, 1, 11), []);
         assert_eq!(keep(&mut shadows, 0, 2, 12), []);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_not_found_again() {
+    fn a_forgotten_copy_is_not_found_again() {
         let mut shadows = Shadows::new(1, 100);
         (0..10).for_each(|page| assert_eq!(keep(&mut shadows, 0, page, 100 + page), []));
         assert_eq!(shadows.forget(3), Some(103));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_no_longer_than_what_is_kept_twice_over() {
+    fn a_list_stays_below_twice_the_number_of_copies() {
         let mut shadows = Shadows::new(1, 10);
         for round in 0..1000 {
             let _ = keep(&mut shadows, 0, 1, round);

@@ -7,11 +7,11 @@ use std::ops::Range;
 use telpher_mem::{MapError, Nodes, PageSize, Tract};
 
 /// Bytes requested from the kernel at once. Source: chosen, four huge pages.
-const SPRING_BYTES: usize = 4 * (2 << 20);
+const REFILL_BYTES: usize = 4 * (2 << 20);
 
 /// The content of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum SlotState {
     /// Nothing: a page can be moved there.
     Empty,
     /// A free page.
@@ -30,14 +30,14 @@ pub(crate) struct Slots {
     tract: Tract,
     /// Where new pages come from. The kernel fills this memory itself, which it does not do for memory registered with
     /// the userfaultfd.
-    spring: Tract,
+    refill: Tract,
     pages: PageSize,
     node: Option<u32>,
     /// Slots that are empty, and slots that hold free pages.
     empty: Runs,
     full: Runs,
     /// The number of free pages, of those that are lent, and of old copies.
-    full_places: u64,
+    full_slots: u64,
     lent_full: u64,
     shadows: u64,
     /// This process' memory, if a test wants free pages overwritten.
@@ -47,10 +47,10 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// Creates this many slots, all empty.
-    pub(crate) fn new(places: usize, pages: PageSize, node: Option<u32>) -> Result<Slots, MapError> {
-        let tract = Tract::new(places.saturating_mul(Self::bytes_of(pages)), pages)?;
-        let spring = Tract::new(SPRING_BYTES, pages)?;
-        for tract in [&tract, &spring] {
+    pub(crate) fn new(slots: usize, pages: PageSize, node: Option<u32>) -> Result<Slots, MapError> {
+        let tract = Tract::new(slots.saturating_mul(Self::bytes_of(pages)), pages)?;
+        let refill = Tract::new(REFILL_BYTES, pages)?;
+        for tract in [&tract, &refill] {
             if let Some(node) = node {
                 tract.bind(node)?;
             }
@@ -58,12 +58,12 @@ impl Slots {
         }
         Ok(Slots {
             tract,
-            spring,
+            refill,
             pages,
             node,
-            empty: Runs::of(0..places),
+            empty: Runs::of(0..slots),
             full: Runs::default(),
-            full_places: 0,
+            full_slots: 0,
             lent_full: 0,
             shadows: 0,
             #[cfg(test)]
@@ -90,12 +90,12 @@ impl Slots {
 
     /// Returns the number of free pages of this size.
     pub(crate) fn full(&self) -> u64 {
-        self.full_places
+        self.full_slots
     }
 
     /// Returns the free pages in units of 4 KiB.
     pub(crate) fn full_pages(&self) -> u64 {
-        self.full_places * self.unit() / PAGE
+        self.full_slots * self.unit() / PAGE
     }
 
     /// Returns the lent pages that were free, in units of 4 KiB.
@@ -109,15 +109,15 @@ impl Slots {
     }
 
     /// Lends slots with old copies, to bring the copies back or to overwrite them.
-    pub(crate) fn lend_shadows(&mut self, places: u64) {
-        self.shadows -= places;
-        self.lent_full += places;
+    pub(crate) fn lend_shadows(&mut self, slots: u64) {
+        self.shadows -= slots;
+        self.lent_full += slots;
     }
 
     /// Turns an old copy into a free page.
     pub(crate) fn free_shadow(&mut self, address: u64) {
         self.shadows -= 1;
-        self.give_back(address..address + self.unit(), Place::Full);
+        self.give_back(address..address + self.unit(), SlotState::Full);
     }
 
     /// Notes that all lent slots have come back.
@@ -125,42 +125,42 @@ impl Slots {
         self.lent_full = 0;
     }
 
-    fn address(&self, place: usize) -> u64 {
-        self.tract.start() + place as u64 * self.unit()
+    fn address(&self, slot: usize) -> u64 {
+        self.tract.start() + slot as u64 * self.unit()
     }
 
-    fn place(&self, address: u64) -> usize {
+    fn slot(&self, address: u64) -> usize {
         usize::try_from((address - self.tract.start()) / self.unit()).expect("in the tract")
     }
 
     /// Lends up to `most` contiguous slots that are empty or hold a free page; exactly `most` if there is such a run.
-    pub(crate) fn lend(&mut self, what: Place, most: usize) -> Option<Range<u64>> {
-        let run = if what == Place::Full { self.full.take(most) } else { self.empty.take(most) }?;
-        if what == Place::Full {
-            self.full_places -= run.len() as u64;
+    pub(crate) fn lend(&mut self, what: SlotState, most: usize) -> Option<Range<u64>> {
+        let run = if what == SlotState::Full { self.full.take(most) } else { self.empty.take(most) }?;
+        if what == SlotState::Full {
+            self.full_slots -= run.len() as u64;
             self.lent_full += run.len() as u64;
         }
         Some(self.address(run.start)..self.address(run.end))
     }
 
     /// Takes lent slots back.
-    pub(crate) fn give_back(&mut self, addresses: Range<u64>, what: Place) {
-        let run = self.place(addresses.start)..self.place(addresses.end);
+    pub(crate) fn give_back(&mut self, addresses: Range<u64>, what: SlotState) {
+        let run = self.slot(addresses.start)..self.slot(addresses.end);
         match what {
-            Place::Full => {
+            SlotState::Full => {
                 #[cfg(test)]
                 if let Some(memory) = &self.poison {
                     let poison = vec![tests::POISON; run.len() * Self::bytes_of(self.pages)];
                     let written = std::os::unix::fs::FileExt::write_all_at(memory, &poison, addresses.start);
                     written.expect("free pages are there");
                 }
-                self.full_places += run.len() as u64;
+                self.full_slots += run.len() as u64;
                 self.full.put(run);
             }
-            Place::Empty => self.empty.put(run),
-            Place::Shadow => self.shadows += run.len() as u64,
+            SlotState::Empty => self.empty.put(run),
+            SlotState::Shadow => self.shadows += run.len() as u64,
             // The rest of its content goes back to the kernel. If the kernel refuses, the content stays there, unused.
-            Place::Broken => {
+            SlotState::Broken => {
                 if self.tract.discard(addresses).is_ok() && self.pages == PageSize::Small {
                     self.empty.put(run);
                 }
@@ -172,7 +172,7 @@ impl Slots {
     /// there, unused.
     pub(crate) fn clear(&mut self, addresses: Range<u64>) {
         if self.tract.discard(addresses.clone()).is_ok() {
-            self.give_back(addresses, Place::Empty);
+            self.give_back(addresses, SlotState::Empty);
         }
     }
 
@@ -183,25 +183,25 @@ impl Slots {
         let mut filled = 0;
         while filled < most as u64 {
             let rest = most - usize::try_from(filled).expect("no more than most");
-            let Some(run) = self.lend(Place::Empty, rest.min(SPRING_BYTES / unit)) else { return filled };
+            let Some(run) = self.lend(SlotState::Empty, rest.min(REFILL_BYTES / unit)) else { return filled };
             if !self.has_node_room_for(run.end - run.start) {
-                self.give_back(run, Place::Empty);
+                self.give_back(run, SlotState::Empty);
                 return filled;
             }
-            let fresh = self.spring.start()..self.spring.start() + (run.end - run.start);
+            let fresh = self.refill.start()..self.refill.start() + (run.end - run.start);
             // If the kernel refuses, some of the pages are there, or none.
-            let _ = self.spring.populate(fresh.clone());
+            let _ = self.refill.populate(fresh.clone());
             let mut came = 0;
-            for (place, from) in run.step_by(unit).zip(fresh.step_by(unit)) {
-                let whole = self.is_whole(from, exchange) && exchange.put_fresh(place, from, self.unit());
+            for (slot, from) in run.step_by(unit).zip(fresh.step_by(unit)) {
+                let whole = self.is_whole(from, exchange) && exchange.put_fresh(slot, from, self.unit());
                 came += u64::from(whole);
-                let what = if whole { Place::Full } else { Place::Empty };
-                self.give_back(place..place + self.unit(), what);
+                let what = if whole { SlotState::Full } else { SlotState::Empty };
+                self.give_back(slot..slot + self.unit(), what);
             }
             filled += came;
-            if came == 0 || filled < most as u64 && came * self.unit() < SPRING_BYTES as u64 {
+            if came == 0 || filled < most as u64 && came * self.unit() < REFILL_BYTES as u64 {
                 // Pages that were allocated and did not move go back to the kernel.
-                let _ = self.spring.discard(self.spring.range());
+                let _ = self.refill.discard(self.refill.range());
                 return filled;
             }
         }
@@ -232,11 +232,11 @@ impl Slots {
         const RUN: u64 = 512;
         while self.full() > keep {
             let most = usize::try_from((self.full() - keep).min(RUN)).expect("a run");
-            let Some(run) = self.lend(Place::Full, most) else { return };
-            let what = if self.tract.discard(run.clone()).is_ok() { Place::Empty } else { Place::Full };
+            let Some(run) = self.lend(SlotState::Full, most) else { return };
+            let what = if self.tract.discard(run.clone()).is_ok() { SlotState::Empty } else { SlotState::Full };
             self.lent_full -= (run.end - run.start) / self.unit();
             self.give_back(run, what);
-            if what == Place::Full {
+            if what == SlotState::Full {
                 return;
             }
         }
@@ -246,9 +246,9 @@ impl Slots {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::book::Book;
     use crate::config::{HUGE, TierId};
-    use crate::keeper::Keeper;
+    use crate::fault_handler::FaultHandler;
+    use crate::page_map::PageMap;
     use crate::pooled::userfault::EVENTS;
     use std::sync::Arc;
     use std::time::Duration;
@@ -258,14 +258,14 @@ pub(crate) mod tests {
     pub(crate) const POISON: u8 = 0xa5;
 
     /// Creates slots and an exchange that fills them; none if the kernel lacks a feature.
-    fn slots(places: usize, pages: PageSize) -> Option<(Slots, Arc<Exchange>, Keeper)> {
+    fn slots(slots: usize, pages: PageSize) -> Option<(Slots, Arc<Exchange>, FaultHandler)> {
         let (scan, userfault) = (Scan::open().ok()?, Userfault::open(EVENTS).ok()?);
-        let exchange = Exchange::new(userfault, scan, Book::new(TierId(1), 1), TierId(1), Duration::from_secs(1));
+        let exchange = Exchange::new(userfault, scan, PageMap::new(TierId(1), 1), TierId(1), Duration::from_secs(1));
         let exchange = Arc::new(exchange);
-        let slots = Slots::new(places, pages, None).unwrap();
+        let slots = Slots::new(slots, pages, None).unwrap();
         exchange.register(slots.range()).unwrap();
-        let keeper = Keeper::start(&exchange).unwrap();
-        Some((slots, exchange, keeper))
+        let fault_handler = FaultHandler::start(&exchange).unwrap();
+        Some((slots, exchange, fault_handler))
     }
 
     /// Returns the number of empty slots and of slots with free pages.
@@ -275,8 +275,8 @@ pub(crate) mod tests {
 
     #[test]
     fn free_pages_come_from_the_system_and_go_back() {
-        let Some((mut slots, exchange, _keeper)) = slots(100, PageSize::Small) else { return };
-        assert_eq!(slots.lend(Place::Full, 1), None);
+        let Some((mut slots, exchange, _fault_handler)) = slots(100, PageSize::Small) else { return };
+        assert_eq!(slots.lend(SlotState::Full, 1), None);
         assert_eq!((slots.fill(30, &exchange), slots.fill(80, &exchange), slots.fill(1, &exchange)), (30, 70, 0));
         assert_eq!((slots.full(), slots.full_pages(), count(&slots)), (100, 100, [0, 100]));
         slots.shed(40);
@@ -287,34 +287,34 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn runs_are_as_long_as_there_are_any() {
-        let Some((mut slots, exchange, _keeper)) = slots(64, PageSize::Small) else { return };
+    fn the_longest_runs_are_lent_first() {
+        let Some((mut slots, exchange, _fault_handler)) = slots(64, PageSize::Small) else { return };
         slots.fill(64, &exchange);
-        let all = slots.lend(Place::Full, 64).unwrap();
+        let all = slots.lend(SlotState::Full, 64).unwrap();
         // Every fourth slot stays lent: the rest are runs of three, and one run at the end.
-        for (place, address) in all.clone().step_by(4096).enumerate() {
-            if place % 4 != 3 || place == 63 {
-                slots.give_back(address..address + PAGE, Place::Full);
+        for (slot, address) in all.clone().step_by(4096).enumerate() {
+            if slot % 4 != 3 || slot == 63 {
+                slots.give_back(address..address + PAGE, SlotState::Full);
             }
         }
         let lens: Vec<u64> =
-            std::iter::from_fn(|| slots.lend(Place::Full, 8)).map(|run| (run.end - run.start) / 4096).collect();
+            std::iter::from_fn(|| slots.lend(SlotState::Full, 8)).map(|run| (run.end - run.start) / 4096).collect();
         assert_eq!(lens.iter().sum::<u64>(), 49);
         assert!(lens.windows(2).all(|pair| pair[0] >= pair[1]) && lens[0] == 4 && lens[1] == 3, "{lens:?}");
-        assert_eq!(slots.lend(Place::Empty, 1), None);
-        slots.give_back(all.start..all.start + PAGE, Place::Empty);
-        assert_eq!(slots.lend(Place::Empty, 9), Some(all.start..all.start + 4096));
+        assert_eq!(slots.lend(SlotState::Empty, 1), None);
+        slots.give_back(all.start..all.start + PAGE, SlotState::Empty);
+        assert_eq!(slots.lend(SlotState::Empty, 9), Some(all.start..all.start + 4096));
     }
 
     #[test]
-    fn a_huge_place_that_was_taken_apart_is_not_used_again() {
-        let Some((mut slots, exchange, _keeper)) = slots(2, PageSize::Huge) else { return };
+    fn a_huge_slot_that_was_split_is_not_reused() {
+        let Some((mut slots, exchange, _fault_handler)) = slots(2, PageSize::Huge) else { return };
         if slots.fill(2, &exchange) < 2 {
             return;
         }
-        let run = slots.lend(Place::Full, 1).unwrap();
-        slots.give_back(run, Place::Broken);
-        assert!(slots.lend(Place::Full, 2).is_some_and(|run| run.end - run.start == HUGE));
-        assert_eq!((slots.fill(1, &exchange), slots.lend(Place::Empty, 1)), (0, None));
+        let run = slots.lend(SlotState::Full, 1).unwrap();
+        slots.give_back(run, SlotState::Broken);
+        assert!(slots.lend(SlotState::Full, 2).is_some_and(|run| run.end - run.start == HUGE));
+        assert_eq!((slots.fill(1, &exchange), slots.lend(SlotState::Empty, 1)), (0, None));
     }
 }

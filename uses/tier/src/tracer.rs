@@ -87,8 +87,8 @@ mod tests {
     fn this_process_is_not_traced_unless_its_status_says_so() {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).unwrap();
-        let told = line.trim().parse::<u32>().unwrap();
-        assert_eq!(TracerCheck::default().tracer().unwrap_or(0), told);
+        let expected = line.trim().parse::<u32>().unwrap();
+        assert_eq!(TracerCheck::default().tracer().unwrap_or(0), expected);
         assert_eq!(tracer_in(Path::new("/proc/no/such/status")), None);
     }
 }

@@ -5,7 +5,7 @@
 //! returns the same page at once, without a copy. Untouched pages are returned when their time is over. A page's first
 //! use is seen whether it is a read or a write, and huge pages are not split.
 //!
-//! Traps are a part of the [page map](crate::book), under its lock: nothing is allocated.
+//! Traps are a part of the [page map](crate::page_map), under its lock: nothing is allocated.
 
 use crate::config::{HUGE, IN_HUGE, PAGE};
 use crate::gate::NoFork;
@@ -39,7 +39,7 @@ pub(crate) struct Trap {
     /// The number of small pages in it.
     pub(crate) pages: usize,
     /// The slot it was taken to.
-    pub(crate) place: u64,
+    pub(crate) slot: u64,
     /// What became of it.
     pub(crate) fate: Fate,
     /// Some of it is still in its slot and belongs to nothing.
@@ -53,7 +53,7 @@ pub(crate) struct Trap {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
     pub(crate) live: u64,
-    pub(crate) place: u64,
+    pub(crate) slot: u64,
     pub(crate) len: u64,
     trap: usize,
 }
@@ -64,20 +64,20 @@ impl Part {
         self.live..self.live + self.len
     }
 
-    fn places(self) -> Range<u64> {
-        self.place..self.place + self.len
+    fn slots(self) -> Range<u64> {
+        self.slot..self.slot + self.len
     }
 
     /// Returns the part of it in these slots.
-    fn within(self, places: &Range<u64>) -> Part {
-        let (start, end) = (self.place.max(places.start), self.places().end.min(places.end));
-        Part { live: self.live + (start - self.place), place: start, len: end.saturating_sub(start), ..self }
+    fn within(self, slots: &Range<u64>) -> Part {
+        let (start, end) = (self.slot.max(slots.start), self.slots().end.min(slots.end));
+        Part { live: self.live + (start - self.slot), slot: start, len: end.saturating_sub(start), ..self }
     }
 
     /// Returns the slots of the part that belongs to a range of the program.
-    fn places_of(self, range: &Range<u64>) -> Range<u64> {
+    fn slots_of(self, range: &Range<u64>) -> Range<u64> {
         let (start, end) = (self.live.max(range.start), self.live().end.min(range.end));
-        self.place + (start - self.live)..self.place + (end.max(start) - self.live)
+        self.slot + (start - self.live)..self.slot + (end.max(start) - self.live)
     }
 }
 
@@ -150,16 +150,16 @@ impl Traps {
     }
 
     /// Notes that a page was taken out now; [`gone`](Traps::gone) then removes parts that were not.
-    pub(crate) fn set(&mut self, first: u64, place: u64, pages: usize) {
+    pub(crate) fn set(&mut self, first: u64, slot: u64, pages: usize) {
         let (since, trap) = (Instant::now(), self.traps.len());
-        self.traps.push(Trap { first, pages, place, fate: Fate::Out, is_left: false, is_split: false, since });
-        self.parts.push(Part { live: first, place, len: pages as u64 * PAGE, trap });
+        self.traps.push(Trap { first, pages, slot, fate: Fate::Out, is_left: false, is_split: false, since });
+        self.parts.push(Part { live: first, slot, len: pages as u64 * PAGE, trap });
     }
 
     /// Notes that a page was not taken out because its slot holds something that this crate has not put there.
-    pub(crate) fn blocked(&mut self, first: u64, place: u64, pages: usize) {
+    pub(crate) fn blocked(&mut self, first: u64, slot: u64, pages: usize) {
         let (since, is_split) = (Instant::now(), pages > 1);
-        self.traps.push(Trap { first, pages, place, fate: Fate::Unknown, is_left: true, is_split, since });
+        self.traps.push(Trap { first, pages, slot, fate: Fate::Unknown, is_left: true, is_split, since });
     }
 
     /// Returns the part that contains a page, by its address in the program.
@@ -169,18 +169,18 @@ impl Traps {
 
     /// Returns the first part that is out in these slots, with the parts that continue it in both the slots and the
     /// program.
-    pub(crate) fn run_in(&self, places: &Range<u64>) -> Option<Part> {
-        let inside = || self.parts.iter().map(|part| part.within(places)).filter(|part| part.len > 0);
-        let mut run = inside().min_by_key(|part| part.place)?;
-        while let Some(next) = inside().find(|next| (next.live, next.place) == (run.live().end, run.places().end)) {
+    pub(crate) fn run_in(&self, slots: &Range<u64>) -> Option<Part> {
+        let inside = || self.parts.iter().map(|part| part.within(slots)).filter(|part| part.len > 0);
+        let mut run = inside().min_by_key(|part| part.slot)?;
+        while let Some(next) = inside().find(|next| (next.live, next.slot) == (run.live().end, run.slots().end)) {
             run.len += next.len;
         }
         Some(run)
     }
 
     /// Returns the slots of some part that is out in a range.
-    pub(crate) fn places_of(&self, range: &Range<u64>) -> Option<Range<u64>> {
-        self.parts.iter().map(|part| part.places_of(range)).find(|places| !places.is_empty())
+    pub(crate) fn slots_of(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        self.parts.iter().map(|part| part.slots_of(range)).find(|slots| !slots.is_empty())
     }
 
     /// Notes that a page of this part was touched.
@@ -196,7 +196,7 @@ impl Traps {
     pub(crate) fn end(&mut self, range: &Range<u64>, fate: Fate) {
         for part in &self.parts {
             let trap = &mut self.traps[part.trap];
-            if trap.fate == Fate::Out && !part.places_of(range).is_empty() {
+            if trap.fate == Fate::Out && !part.slots_of(range).is_empty() {
                 trap.fate = fate;
             }
         }
@@ -204,15 +204,15 @@ impl Traps {
 
     /// Removes and returns one part that is out in these slots; none if there is none. `is_left`: its pages stay in
     /// their slots.
-    pub(crate) fn gone(&mut self, places: &Range<u64>, is_left: bool) -> Option<Part> {
-        let at = self.parts.iter().position(|part| part.within(places).len > 0)?;
+    pub(crate) fn gone(&mut self, slots: &Range<u64>, is_left: bool) -> Option<Part> {
+        let at = self.parts.iter().position(|part| part.within(slots).len > 0)?;
         let part = self.parts.swap_remove(at);
-        let inside = part.within(places);
+        let inside = part.within(slots);
         let trap = &mut self.traps[part.trap];
         trap.is_left |= is_left;
         // If its mapping is not aligned for huge pages, the kernel brings it back as small pages.
-        trap.is_split |= inside.len < trap.pages as u64 * PAGE || inside.live % HUGE != inside.place % HUGE;
-        for rest in [part.place..inside.place, inside.places().end..part.places().end] {
+        trap.is_split |= inside.len < trap.pages as u64 * PAGE || inside.live % HUGE != inside.slot % HUGE;
+        for rest in [part.slot..inside.slot, inside.slots().end..part.slots().end] {
             if !rest.is_empty() {
                 // There is room: there are never more parts than pages.
                 self.parts.push(part.within(&rest));
@@ -226,8 +226,8 @@ impl Traps {
     pub(crate) fn dropped(&mut self, range: &Range<u64>) -> u64 {
         self.end(range, Fate::Unknown);
         let mut pages = 0;
-        while let Some(places) = self.places_of(range) {
-            pages += self.gone(&places, true).map_or(0, |part| part.len / PAGE);
+        while let Some(slots) = self.slots_of(range) {
+            pages += self.gone(&slots, true).map_or(0, |part| part.len / PAGE);
         }
         pages
     }
@@ -238,11 +238,11 @@ impl Traps {
         self.end(&moved, Fate::Unknown);
         for at in 0..self.parts.len() {
             let part = self.parts[at];
-            let inside = part.places_of(&moved);
+            let inside = part.slots_of(&moved);
             if inside.is_empty() {
                 continue;
             }
-            let rests = [part.place..inside.start, inside.end..part.places().end];
+            let rests = [part.slot..inside.start, inside.end..part.slots().end];
             let inside = part.within(&inside);
             self.parts[at] = Part { live: inside.live - from + to, ..inside };
             for rest in rests.into_iter().filter(|rest| !rest.is_empty()) {
@@ -279,9 +279,9 @@ mod tests {
     /// Returns the pages that are out and the numbers of their slots, in slot order.
     fn out(traps: &Traps) -> Vec<(Range<i64>, u64)> {
         let mut parts = traps.parts.clone();
-        parts.sort_unstable_by_key(|part| part.place);
+        parts.sort_unstable_by_key(|part| part.slot);
         let page = |address: u64| (address.cast_signed() - LIVE.cast_signed()) / 4096;
-        parts.iter().map(|part| (page(part.live)..page(part.live().end), (part.place - PLACE) / PAGE)).collect()
+        parts.iter().map(|part| (page(part.live)..page(part.live().end), (part.slot - PLACE) / PAGE)).collect()
     }
 
     fn fates(traps: &Traps) -> Vec<Fate> {
@@ -289,13 +289,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_touch_tells_how_long_a_page_was_not_used() {
+    fn the_first_touch_sets_the_time_to_the_first_use() {
         let mut traps = traps();
         let part = traps.part_of(LIVE + 77 * PAGE).unwrap();
         assert_eq!(
             traps.run_in(&(PLACE..u64::MAX)).map(|run| run.len),
             Some(HUGE + 2 * PAGE),
-            "neighbours on both sides"
+            "neighbours on both adjacent_by"
         );
         let after = |millis| traps.traps[0].since + Duration::from_millis(millis);
         let (first, second) = (after(3), after(5));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_discarded_of_a_huge_page_is_left_in_its_place_and_the_rest_is_out() {
+    fn a_discarded_part_of_a_huge_page_is_left_in_its_slot_and_the_rest_stays_out() {
         let mut traps = traps();
         assert_eq!(traps.dropped(&(LIVE + 10 * PAGE..LIVE + 20 * PAGE)), 10);
         assert_eq!(traps.dropped(&(LIVE + 500 * PAGE..LIVE + HUGE + PAGE)), 13);
@@ -327,13 +327,13 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_moves_with_its_mapping_is_found_where_that_is() {
+    fn a_part_follows_its_mapping() {
         let mut traps = traps();
         traps.remapped(LIVE + 100 * PAGE, LIVE - 1000 * PAGE, 50 * PAGE);
         assert_eq!(out(&traps), [(0..100, 0), (-1000..-950, 100), (150..512, 150), (512..513, 512), (513..514, 513)]);
         assert_eq!(fates(&traps), [Fate::Unknown, Fate::Out, Fate::Out]);
         let part = traps.part_of(LIVE - 960 * PAGE).unwrap();
-        assert_eq!(part.place, PLACE + 100 * PAGE);
+        assert_eq!(part.slot, PLACE + 100 * PAGE);
         traps.touched(part, Instant::now());
         assert_eq!(fates(&traps)[0], Fate::Unknown, "the time is unknown for the whole page");
         traps.remapped(LIVE - 1000 * PAGE, LIVE + 100 * PAGE, 50 * PAGE);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn every_page_may_be_a_part_of_its_own() {
+    fn there_is_room_for_every_page_as_a_part() {
         let mut traps = Traps::new();
         for at in 0..MOST_HUGE as u64 {
             traps.set(LIVE + at * HUGE, PLACE + at * HUGE, IN_HUGE);

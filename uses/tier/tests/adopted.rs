@@ -50,8 +50,8 @@ fn adopt(heap: &Heap, range: Range<u64>) {
 }
 
 #[test]
-fn what_a_program_has_mapped_moves_as_an_arena_does() {
-    let Some(heap) = heap("what_a_program_has_mapped_moves_as_an_arena_does", 64 << 20) else { return };
+fn an_adopted_mapping_moves_like_an_arena() {
+    let Some(heap) = heap("an_adopted_mapping_moves_like_an_arena", 64 << 20) else { return };
     let all = mapping();
     adopt(&heap, part(&all, 0..500));
     assert_eq!(heap.ranges(), [part(&all, 0..500)]);
@@ -71,8 +71,8 @@ fn what_a_program_has_mapped_moves_as_an_arena_does() {
 }
 
 #[test]
-fn what_is_known_or_no_page_is_not_taken_over() {
-    let Some(heap) = heap("what_is_known_or_no_page_is_not_taken_over", 1 << 20) else { return };
+fn known_ranges_and_partial_pages_are_not_adopted() {
+    let Some(heap) = heap("known_ranges_and_partial_pages_are_not_adopted", 1 << 20) else { return };
     let all = mapping();
     adopt(&heap, part(&all, 100..200));
     for range in [part(&all, 0..101), part(&all, 150..160), part(&all, 199..300), part(&all, 0..300)] {
@@ -97,8 +97,8 @@ fn what_is_known_or_no_page_is_not_taken_over() {
 }
 
 #[test]
-fn mappings_that_move_and_grow_stay_known_where_they_are() {
-    let Some(heap) = heap("mappings_that_move_and_grow_stay_known_where_they_are", 64 << 20) else { return };
+fn mappings_that_move_and_grow_stay_adopted() {
+    let Some(heap) = heap("mappings_that_move_and_grow_stay_adopted", 64 << 20) else { return };
     let all = mapping();
     adopt(&heap, all.clone());
     assert_eq!(heap.migrate(part(&all, 0..300), FAST).unwrap().pages, 300);

@@ -107,8 +107,8 @@ fn huge_pages_that_are_only_read_are_found_hot() {
 }
 
 #[test]
-fn memory_that_comes_later_is_looked_at_too() {
-    let Some((heap, manager)) = damon("memory_that_comes_later_is_looked_at_too") else { return };
+fn memory_added_later_is_monitored_too() {
+    let Some((heap, manager)) = damon("memory_added_later_is_monitored_too") else { return };
     let mut arenas: Vec<Arena> = Vec::new();
     let end = Instant::now() + Duration::from_secs(60);
     for _ in 0..3 {
@@ -134,8 +134,8 @@ fn memory_that_comes_later_is_looked_at_too() {
 }
 
 #[test]
-fn who_is_killed_leaves_it_to_the_next_and_nobody_takes_it_from_another() {
-    let test = "who_is_killed_leaves_it_to_the_next_and_nobody_takes_it_from_another";
+fn damon_of_a_killed_process_is_taken_over_and_that_of_a_live_one_is_not() {
+    let test = "damon_of_a_killed_process_is_taken_over_and_that_of_a_live_one_is_not";
     if std::env::var_os(TAKES).is_some() {
         let (heap, manager) = damon(test).expect("DAMON is available, because the parent used it");
         let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();

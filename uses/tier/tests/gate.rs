@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use telpher_mem::{PageSize, Userfault, UserfaultError, UserfaultFeatures};
 
-const NAME: &str = "a_fork_that_is_not_told_of_waits_until_nothing_is_out";
+const NAME: &str = "an_unreported_fork_waits_until_no_page_is_out";
 /// Set in the process without the capability.
 const WITHOUT: &str = "TELPHER_TIER_WITHOUT_PTRACE";
 
@@ -20,7 +20,7 @@ const WITHOUT: &str = "TELPHER_TIER_WITHOUT_PTRACE";
 const CAP_SYS_PTRACE: libc::c_ulong = 19;
 
 #[test]
-fn a_fork_that_is_not_told_of_waits_until_nothing_is_out() {
+fn an_unreported_fork_waits_until_no_page_is_out() {
     if std::env::var_os(WITHOUT).is_some() {
         return forks_under_migration();
     }

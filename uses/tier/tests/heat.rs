@@ -78,14 +78,14 @@ fn hot_pages_are_promoted_and_cold_ones_make_room() {
 
 /// A source that reports what a test sets, and counts its steps.
 #[derive(Debug)]
-struct Told {
+struct FakeSource {
     hot: Range<u64>,
     steps: u64,
 }
 
-impl Source for Told {
+impl Source for FakeSource {
     fn name(&self) -> &'static str {
-        "told"
+        "fake"
     }
 
     fn sees(&self) -> &'static str {
@@ -106,12 +106,12 @@ impl Source for Told {
 }
 
 #[test]
-fn a_report_says_what_was_found_and_what_it_cost() {
-    let Some(heap) = heap_with("a_report_says_what_was_found_and_what_it_cost", 8 << 20, |_| ()) else { return };
+fn a_report_contains_findings_and_costs() {
+    let Some(heap) = heap_with("a_report_contains_findings_and_costs", 8 << 20, |_| ()) else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     arena[..6 << 20].fill(3);
-    let told = Told { hot: part(&arena, 512..1024), steps: 0 };
-    let manager = Manager::with_sources(&heap, &options(&heap), vec![Box::new(told)]).unwrap();
+    let source = FakeSource { hot: part(&arena, 512..1024), steps: 0 };
+    let manager = Manager::with_sources(&heap, &options(&heap), vec![Box::new(source)]).unwrap();
     let end = Instant::now() + Duration::from_secs(20);
     let report = loop {
         let report = manager.report().unwrap();
@@ -131,15 +131,15 @@ fn a_report_says_what_was_found_and_what_it_cost() {
     assert_eq!(rows, expected);
     assert_eq!((report.map[0].heat, report.map[3].heat), (Some(0), None));
     let source = &report.sources[0];
-    assert_eq!((source.name, source.cost.steps, source.cost.bytes), ("told", 50, 77));
+    assert_eq!((source.name, source.cost.steps, source.cost.bytes), ("fake", 50, 77));
     assert!(source.failed.as_ref().is_some_and(|why| why.contains("no more")));
     assert!(source.cost.cpu > Duration::ZERO && report.moving.cpu > Duration::ZERO && report.tracking_share() < 1.0);
     assert!(report.deciding.bytes >= 2048 && report.deciding.steps > 0 && !report.opinion.hot.is_empty());
 }
 
 #[test]
-fn what_is_pinned_moves_there_and_stays() {
-    let Some(heap) = heap("what_is_pinned_moves_there_and_stays", 8 << 20, |_| ()) else { return };
+fn pinned_pages_move_to_their_tier_and_stay() {
+    let Some(heap) = heap("pinned_pages_move_to_their_tier_and_stay", 8 << 20, |_| ()) else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     arena.fill(1);
     // Given before there is a manager.
@@ -161,8 +161,8 @@ fn what_is_pinned_moves_there_and_stays() {
 }
 
 #[test]
-fn advice_that_makes_no_sense_is_refused() {
-    let Some(heap) = heap_with("advice_that_makes_no_sense_is_refused", 8 << 20, |_| ()) else { return };
+fn invalid_advice_is_refused() {
+    let Some(heap) = heap_with("invalid_advice_is_refused", 8 << 20, |_| ()) else { return };
     assert!(matches!(heap.advise(0..PAGE, Advice::Pin(TierId(2))), Err(TierError::NoSuchTier { tier: 2, tiers: 2 })));
     let many = (0..70_000).map(|_| heap.advise(0..PAGE, Advice::Hot)).find_map(Result::err);
     assert!(matches!(many, Some(TierError::TooMuchAdvice)));
@@ -178,8 +178,8 @@ fn advice_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_source_that_is_not_here_is_refused_and_says_why() {
-    let Some(heap) = heap_with("a_source_that_is_not_here_is_refused_and_says_why", 8 << 20, |_| ()) else { return };
+fn an_unavailable_source_is_refused_with_a_reason() {
+    let Some(heap) = heap_with("an_unavailable_source_is_refused_with_a_reason", 8 << 20, |_| ()) else { return };
     let start =
         |source| Manager::start(&heap, ManagerOptions { sources: Some(vec![source]), ..ManagerOptions::new(&heap) });
     for source in [SourceKind::Perf, SourceKind::Damon] {
@@ -192,8 +192,8 @@ fn a_source_that_is_not_here_is_refused_and_says_why() {
 }
 
 #[test]
-fn a_manager_that_only_looks_moves_nothing() {
-    let Some(heap) = heap("a_manager_that_only_looks_moves_nothing", 8 << 20, |_| ()) else { return };
+fn a_manager_without_moves_only_observes() {
+    let Some(heap) = heap("a_manager_without_moves_only_observes", 8 << 20, |_| ()) else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     arena.fill(1);
     let options = ManagerOptions { moves: false, sources: Some(vec![SourceKind::Windows]), ..options(&heap) };
@@ -206,8 +206,8 @@ fn a_manager_that_only_looks_moves_nothing() {
 }
 
 #[test]
-fn a_manager_that_pauses_neither_looks_nor_costs_anything() {
-    let Some(heap) = heap("a_manager_that_pauses_neither_looks_nor_costs_anything", 8 << 20, |_| ()) else { return };
+fn a_paused_manager_does_no_work() {
+    let Some(heap) = heap("a_paused_manager_does_no_work", 8 << 20, |_| ()) else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     arena.fill(1);
     let options = ManagerOptions { moves: false, ..options(&heap) };
@@ -238,7 +238,7 @@ fn a_manager_that_pauses_neither_looks_nor_costs_anything() {
 }
 
 #[test]
-fn a_manager_whose_source_panics_says_so() {
+fn a_panic_of_a_source_is_reported() {
     #[derive(Debug)]
     struct Panics;
     impl Source for Panics {
@@ -252,7 +252,7 @@ fn a_manager_whose_source_panics_says_so() {
             panic!("a fault injected by the test")
         }
     }
-    let Some(heap) = heap_with("a_manager_whose_source_panics_says_so", 8 << 20, |_| ()) else { return };
+    let Some(heap) = heap_with("a_panic_of_a_source_is_reported", 8 << 20, |_| ()) else { return };
     let manager = Manager::with_sources(&heap, &options(&heap), vec![Box::new(Panics)]).unwrap();
     let end = Instant::now() + Duration::from_secs(10);
     let failed = loop {
@@ -376,8 +376,8 @@ fn huge_pages_that_are_only_read_are_found_and_promoted() {
 }
 
 #[test]
-fn traps_are_set_by_whom_nobody_told_otherwise_and_back_when_he_pauses() {
-    let test = "traps_are_set_by_whom_nobody_told_otherwise_and_back_when_he_pauses";
+fn traps_are_a_default_source_and_end_in_a_pause() {
+    let test = "traps_are_a_default_source_and_end_in_a_pause";
     let Some(heap) = heap(test, 8 << 20, |_| ()) else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     arena.fill(1);
@@ -399,8 +399,8 @@ fn traps_are_set_by_whom_nobody_told_otherwise_and_back_when_he_pauses() {
 
 /// Tracking goes on while a program discards memory, forks and drops arenas.
 #[test]
-fn tracked_memory_may_be_discarded_forked_and_given_back() {
-    let test = "tracked_memory_may_be_discarded_forked_and_given_back";
+fn tracked_memory_may_be_discarded_forked_and_dropped() {
+    let test = "tracked_memory_may_be_discarded_forked_and_dropped";
     if !common::stress::is_alone(test) {
         return;
     }

@@ -96,7 +96,7 @@ fn at_once(of_others: [fn(&Process); 2], own: fn(&Process)) {
 }
 
 #[test]
-fn a_fork_waits_for_two_exchanges_and_none_begins_beside_it() {
+fn a_fork_waits_for_two_exchanges_and_none_begins_meanwhile() {
     let exchange = |process: &Process| _ = process.try_exchange(0);
     let other = |process: &Process| _ = process.try_exchange(1);
     at_once([exchange, other], |process| process.fork(patiently));
@@ -116,7 +116,7 @@ fn an_exchange_waits_for_two_forks_and_comes_after_them() {
 struct Trapping {
     turns: Turns,
     /// The page map; true if a page is out.
-    book: Mutex<bool>,
+    map: Mutex<bool>,
     out: UnsafeCell<bool>,
 }
 
@@ -125,9 +125,9 @@ impl Trapping {
     fn set(&self) {
         if self.turns.try_exchange() {
             {
-                let mut book = self.book.lock().unwrap();
+                let mut map = self.map.lock().unwrap();
                 set(&self.out, true);
-                *book = true;
+                *map = true;
             }
             if self.turns.is_fork_announced() {
                 self.recall();
@@ -136,10 +136,10 @@ impl Trapping {
     }
 
     fn recall(&self) {
-        let mut book = self.book.lock().unwrap();
-        if *book {
+        let mut map = self.map.lock().unwrap();
+        if *map {
             set(&self.out, false);
-            *book = false;
+            *map = false;
             self.turns.end_exchange();
         }
     }
@@ -164,11 +164,11 @@ impl Trapping {
 }
 
 #[test]
-fn a_fork_calls_traps_back_and_does_not_wait_for_their_end() {
+fn a_fork_recalls_traps_and_does_not_wait_for_their_end() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = model.preemption_bound.or(Some(3));
     model.check(|| {
-        let process = Arc::new(Trapping { turns: Turns::new(), book: Mutex::new(false), out: UnsafeCell::new(false) });
+        let process = Arc::new(Trapping { turns: Turns::new(), map: Mutex::new(false), out: UnsafeCell::new(false) });
         let (forks, recalls) = (Arc::clone(&process), Arc::clone(&process));
         let recaller = thread::spawn(move || recalls.recall_for_fork());
         let its = recaller.thread().clone();

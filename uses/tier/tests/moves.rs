@@ -57,8 +57,8 @@ fn pages_go_to_another_tier_and_back() {
 }
 
 #[test]
-fn a_device_copies_them() {
-    let Some(heap) = heap_with("a_device_copies_them", 64 << 20, |options| {
+fn a_device_copies_pages() {
+    let Some(heap) = heap_with("a_device_copies_pages", 64 << 20, |options| {
         let opened = open(&"model:spr".parse().unwrap(), OpenOptions::default()).unwrap();
         options.mover = Mover::new(opened.portals, Policy::default());
     }) else {
@@ -68,8 +68,8 @@ fn a_device_copies_them() {
 }
 
 #[test]
-fn a_device_compares_them_with_their_old_copies() {
-    let Some(heap) = heap_with("a_device_compares_them_with_their_old_copies", 64 << 20, |options| {
+fn a_device_compares_pages_with_their_old_copies() {
+    let Some(heap) = heap_with("a_device_compares_pages_with_their_old_copies", 64 << 20, |options| {
         let opened = open(&"model:spr".parse().unwrap(), OpenOptions::default()).unwrap();
         options.mover = Mover::new(opened.portals, Policy::default());
         options.shadow_bytes = 64 << 20;
@@ -161,9 +161,9 @@ fn huge_pages_move_whole_and_parts_of_them_alone() {
 }
 
 #[test]
-fn no_more_go_at_once_than_asked_for() {
+fn batches_are_no_larger_than_requested() {
     for batch in [1, 64, 100, 513, 2000] {
-        let Some(heap) = heap_with("no_more_go_at_once_than_asked_for", 8 << 20, |options| options.batch = batch)
+        let Some(heap) = heap_with("batches_are_no_larger_than_requested", 8 << 20, |options| options.batch = batch)
         else {
             return;
         };
@@ -177,9 +177,9 @@ fn no_more_go_at_once_than_asked_for() {
 }
 
 #[test]
-fn a_huge_page_counts_as_what_it_is_of_and_goes_by_itself_if_need_be() {
+fn a_huge_page_counts_as_512_pages_and_moves_alone_if_needed() {
     for (batch, exchanges) in [(64, 4), (512, 4), (1535, 2), (2047, 2), (2048, 1)] {
-        let test = "a_huge_page_counts_as_what_it_is_of_and_goes_by_itself_if_need_be";
+        let test = "a_huge_page_counts_as_512_pages_and_moves_alone_if_needed";
         let Some(heap) = heap_with(test, 64 << 20, |options| options.batch = batch) else { return };
         let mut arena = heap.arena(8 << 20, PageSize::Huge).unwrap();
         number(&mut arena, 2048);
@@ -225,8 +225,8 @@ fn huge_pages_that_were_discarded_are_filled_and_move() {
 }
 
 #[test]
-fn a_tier_takes_as_much_as_it_has() {
-    let Some(heap) = heap("a_tier_takes_as_much_as_it_has", 100 * PAGE) else { return };
+fn a_tier_takes_no_more_than_its_size() {
+    let Some(heap) = heap("a_tier_takes_no_more_than_its_size", 100 * PAGE) else { return };
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     number(&mut arena, 1000);
     let moved = heap.migrate(arena.addresses(), FAST).unwrap();
@@ -250,8 +250,8 @@ fn a_tier_takes_as_much_as_it_has() {
 }
 
 #[test]
-fn home_keeps_no_more_free_pages_than_it_may() {
-    let Some(heap) = heap_with("home_keeps_no_more_free_pages_than_it_may", 64 << 20, |options| {
+fn the_home_tier_keeps_free_pages_within_its_limit() {
+    let Some(heap) = heap_with("the_home_tier_keeps_free_pages_within_its_limit", 64 << 20, |options| {
         options.spare_bytes = 64 * PAGE;
     }) else {
         return;
@@ -265,8 +265,8 @@ fn home_keeps_no_more_free_pages_than_it_may() {
 }
 
 #[test]
-fn pages_that_nobody_has_touched_are_on_no_tier() {
-    let Some(heap) = heap("pages_that_nobody_has_touched_are_on_no_tier", 1 << 20) else { return };
+fn untouched_pages_are_on_no_tier() {
+    let Some(heap) = heap("untouched_pages_are_on_no_tier", 1 << 20) else { return };
     let arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().all(), 0);
     assert!(arena.iter().all(|&byte| byte == 0));
@@ -276,8 +276,8 @@ fn pages_that_nobody_has_touched_are_on_no_tier() {
 }
 
 #[test]
-fn what_the_kernel_does_not_move_stays_and_is_counted() {
-    let Some(heap) = heap("what_the_kernel_does_not_move_stays_and_is_counted", 4 << 20) else { return };
+fn unmovable_pages_stay_and_are_counted() {
+    let Some(heap) = heap("unmovable_pages_stay_and_are_counted", 4 << 20) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena, 512);
     let start = arena.as_mut_ptr();
@@ -299,12 +299,12 @@ fn what_the_kernel_does_not_move_stays_and_is_counted() {
 }
 
 #[test]
-fn pages_shared_with_a_child_are_parted_and_move() {
-    if !common::stress::is_alone("pages_shared_with_a_child_are_parted_and_move") {
+fn pages_shared_with_a_child_are_unshared_and_move() {
+    if !common::stress::is_alone("pages_shared_with_a_child_are_unshared_and_move") {
         return;
     }
     for pages in [PageSize::Small, PageSize::Huge] {
-        let Some(heap) = heap("pages_shared_with_a_child_are_parted_and_move", 4 << 20) else { return };
+        let Some(heap) = heap("pages_shared_with_a_child_are_unshared_and_move", 4 << 20) else { return };
         let mut arena = heap.arena(2 << 20, pages).unwrap();
         number(&mut arena, 512);
         let mut pipe = [0; 2];
@@ -371,8 +371,8 @@ fn a_child_makes_a_heap_of_its_own() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
-    let Some(heap) = heap("options_that_make_no_sense_are_refused", 1 << 20) else { return };
+fn invalid_options_are_refused() {
+    let Some(heap) = heap("invalid_options_are_refused", 1 << 20) else { return };
     let arena = heap.arena(1, PageSize::Small).unwrap();
     assert!(matches!(heap.migrate(arena.addresses(), TierId(2)), Err(TierError::NoSuchTier { tier: 2, tiers: 2 })));
     let tiers = heap.options().tiers.clone();
@@ -383,8 +383,8 @@ fn options_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_range_of_odd_addresses_is_of_the_pages_that_lie_in_it_whole() {
-    let Some(heap) = heap("a_range_of_odd_addresses_is_of_the_pages_that_lie_in_it_whole", 1 << 20) else { return };
+fn an_unaligned_range_covers_the_whole_pages_in_it() {
+    let Some(heap) = heap("an_unaligned_range_covers_the_whole_pages_in_it", 1 << 20) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena, 512);
     let start = arena.addresses().start;

@@ -20,9 +20,9 @@ fn options(nodes: [Option<u32>; 2], mechanism: Option<Mechanism>) -> HeapOptions
 }
 
 /// Lets one test at a time use a node's memory.
-fn one() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+fn exclusive() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns a node for each tier: the second that has memory, and the first.
@@ -35,7 +35,7 @@ fn two_nodes(test: &str) -> Option<[u32; 2]> {
 }
 
 /// Returns the mechanisms that this kernel has.
-fn ways() -> Vec<Mechanism> {
+fn mechanisms() -> Vec<Mechanism> {
     match Userfault::open(UserfaultFeatures::MOVE) {
         Ok(_) => vec![Mechanism::Exchange, Mechanism::MovePages],
         Err(_) => vec![Mechanism::MovePages],
@@ -46,7 +46,7 @@ fn ways() -> Vec<Mechanism> {
 fn heaps(test: &str) -> Vec<(Heap, [u32; 2])> {
     let Some(nodes) = two_nodes(test) else { return Vec::new() };
     let heap = |mechanism| (Heap::new(options(nodes.map(Some), Some(mechanism))).unwrap(), nodes);
-    ways().into_iter().map(heap).collect()
+    mechanisms().into_iter().map(heap).collect()
 }
 
 /// Asserts by the kernel's answer that every page is on this node.
@@ -75,7 +75,7 @@ fn check(arena: &Arena) {
 
 #[test]
 fn pages_are_on_the_node_of_their_tier() {
-    let _one = one();
+    let _exclusive = exclusive();
     for pages in [PageSize::Small, PageSize::Huge] {
         for (heap, [fast, slow]) in heaps("pages_are_on_the_node_of_their_tier") {
             let mut arena = heap.arena(4 << 20, pages).unwrap();
@@ -107,14 +107,14 @@ fn pages_are_on_the_node_of_their_tier() {
 
 #[test]
 fn pages_go_between_three_nodes() {
-    let _one = one();
+    let _exclusive = exclusive();
     let [first, second, third, ..] = nodes_with_memory()[..] else {
         return skip::skip("pages_go_between_three_nodes", "this machine has fewer than three NUMA nodes");
     };
     // The home tier is in the middle, as DDR is between HBM and CXL.
     let nodes = [second, first, third];
     let tier = |node| TierOptions { name: format!("node {node}"), node: Some(node), bytes: FAST_BYTES };
-    for mechanism in ways() {
+    for mechanism in mechanisms() {
         let mut options = HeapOptions::new(nodes.map(tier).to_vec());
         (options.home, options.mechanism) = (TierId(1), Some(mechanism));
         let heap = Heap::new(options).unwrap();
@@ -142,9 +142,9 @@ fn pages_go_between_three_nodes() {
 }
 
 #[test]
-fn a_tier_that_is_a_node_takes_as_much_as_it_has() {
-    let _one = one();
-    for (heap, [fast, _]) in heaps("a_tier_that_is_a_node_takes_as_much_as_it_has") {
+fn a_node_tier_takes_no_more_than_its_size() {
+    let _exclusive = exclusive();
+    for (heap, [fast, _]) in heaps("a_node_tier_takes_no_more_than_its_size") {
         let bytes = usize::try_from(FAST_BYTES).unwrap();
         let mut arena = heap.arena(bytes + (4 << 20), PageSize::Small).unwrap();
         number(&mut arena);
@@ -163,16 +163,16 @@ fn a_tier_that_is_a_node_takes_as_much_as_it_has() {
 
 /// The system would otherwise kill a process, most likely this one.
 #[test]
-fn a_tier_that_is_larger_than_its_nodes_memory_takes_what_there_is() {
-    let _one = one();
-    let test = "a_tier_that_is_larger_than_its_nodes_memory_takes_what_there_is";
+fn a_tier_larger_than_its_node_takes_what_the_node_has() {
+    let _exclusive = exclusive();
+    let test = "a_tier_larger_than_its_node_takes_what_the_node_has";
     let Some(nodes) = two_nodes(test) else { return };
     let free = Nodes::free_bytes(nodes[0]).expect("the kernel reports it");
     let wanted = free + (16 << 20);
     if wanted > 512 << 20 {
         return skip::skip(test, "the node has more memory than a test may take");
     }
-    for mechanism in ways() {
+    for mechanism in mechanisms() {
         let mut options = options(nodes.map(Some), Some(mechanism));
         options.tiers[0].bytes = 8 << 30;
         let heap = Heap::new(options).unwrap();
@@ -188,7 +188,7 @@ fn a_tier_that_is_larger_than_its_nodes_memory_takes_what_there_is() {
 
 #[test]
 fn no_write_is_lost_between_nodes() {
-    let _one = one();
+    let _exclusive = exclusive();
     for pages in [PageSize::Small, PageSize::Huge] {
         for (heap, _) in heaps("no_write_is_lost_between_nodes") {
             let mut arena = heap.arena(4 << 20, pages).unwrap();
@@ -205,7 +205,7 @@ fn no_write_is_lost_between_nodes() {
 
 #[test]
 fn pages_shared_with_a_child_move_or_are_counted() {
-    let _one = one();
+    let _exclusive = exclusive();
     for (heap, _) in heaps("pages_shared_with_a_child_move_or_are_counted") {
         let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
         number(&mut arena);
@@ -245,7 +245,7 @@ fn pages_shared_with_a_child_move_or_are_counted() {
 }
 
 #[test]
-fn a_heap_says_how_it_moves_pages() {
+fn a_heap_reports_its_mechanism() {
     let moves = match Userfault::open(UserfaultFeatures::MOVE) {
         Ok(_) => true,
         Err(telpher_mem::UserfaultError::Forbidden(_)) => return,
@@ -258,14 +258,14 @@ fn a_heap_says_how_it_moves_pages() {
         // The error names what the better mechanism lacks.
         assert!(matches!(none, Err(TierError::Userfault(_) | TierError::Scan(_))), "{none:?}");
     }
-    if let Some(nodes) = two_nodes("a_heap_says_how_it_moves_pages") {
+    if let Some(nodes) = two_nodes("a_heap_reports_its_mechanism") {
         let heap = Heap::new(options(nodes.map(Some), None)).unwrap();
         assert_eq!(heap.mechanism(), if moves { Mechanism::Exchange } else { Mechanism::MovePages });
     }
 }
 
 #[test]
-fn tiers_that_are_no_nodes_are_not_moved_between_by_the_kernel() {
+fn move_pages_needs_a_node_for_each_tier() {
     for nodes in [[None, None], [Some(0), None], [Some(0), Some(0)]] {
         let refused = Heap::new(options(nodes, Some(Mechanism::MovePages)));
         assert!(matches!(refused, Err(TierError::Nodes)), "{refused:?}");

@@ -61,13 +61,13 @@ fn copy_while_out(
         while there(out) > 0 {
             std::thread::yield_now();
         }
-        let (tell, told) = channel();
+        let (sends, received) = channel();
         let copying = scope.spawn(move || {
-            tell.send(rustix::thread::gettid().as_raw_pid()).unwrap();
+            sends.send(rustix::thread::gettid().as_raw_pid()).unwrap();
             let done = mover.scope(|scope| scope.copy(&from[..], &mut to[..]).wait());
             done.result.map(|_| done.via)
         });
-        let copier = told.recv().unwrap();
+        let copier = received.recv().unwrap();
         while !sleeps(copier) {
             assert!(!copying.is_finished(), "the copy finished although pages are missing");
         }
@@ -80,8 +80,8 @@ fn copy_while_out(
 }
 
 #[test]
-fn what_the_programs_own_device_copies_waits_for_pages_that_are_out() {
-    let test = "what_the_programs_own_device_copies_waits_for_pages_that_are_out";
+fn the_programs_own_device_waits_for_pages_that_are_out() {
+    let test = "the_programs_own_device_waits_for_pages_that_are_out";
     let _limit = Limit::new();
     for (on_fault, via) in [(OnFault::FinishOnCpu, Via::Both), (OnFault::TouchAndResubmit { limit: 4 }, Via::Device)] {
         for pages in [PageSize::Small, PageSize::Huge] {

@@ -77,8 +77,8 @@ impl Ring {
             (*at(SQ_TAIL).cast::<AtomicU32>()).store(1, Ordering::Release);
             let (fd, none) = (self.fd.as_raw_fd(), std::ptr::null::<u8>());
             assert_eq!(libc::syscall(libc::SYS_io_uring_enter, fd, 1, 1, GETEVENTS, none, 0), 1);
-            let [whose, answer] = at(CQES).cast::<[u64; 2]>().read_volatile();
-            assert_eq!(whose, 7);
+            let [user_data, answer] = at(CQES).cast::<[u64; 2]>().read_volatile();
+            assert_eq!(user_data, 7);
             #[allow(clippy::cast_possible_truncation, reason = "the answer is the word's lower half")]
             let answer = answer as u32;
             answer.cast_signed()
@@ -96,8 +96,8 @@ impl Ring {
 }
 
 #[test]
-fn pages_that_io_uring_has_pinned_stay_and_their_neighbours_go() {
-    let test = "pages_that_io_uring_has_pinned_stay_and_their_neighbours_go";
+fn pages_pinned_by_io_uring_stay_and_their_neighbours_move() {
+    let test = "pages_pinned_by_io_uring_stay_and_their_neighbours_move";
     let Some(heap) = heap(test, 4 << 20) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     arena[..16 * 4096].fill(1);
@@ -126,8 +126,8 @@ fn pages_that_io_uring_has_pinned_stay_and_their_neighbours_go() {
 }
 
 #[test]
-fn a_huge_page_of_which_io_uring_has_a_part_stays_whole() {
-    let test = "a_huge_page_of_which_io_uring_has_a_part_stays_whole";
+fn a_huge_page_partly_pinned_by_io_uring_stays_whole() {
+    let test = "a_huge_page_partly_pinned_by_io_uring_stays_whole";
     let Some(heap) = heap(test, 16 << 20) else { return };
     let mut arena = heap.arena(4 << 20, PageSize::Huge).unwrap();
     arena.fill(1);

@@ -74,9 +74,9 @@ impl Drop for Reserved {
 }
 
 /// Lets one test at a time use resources of the whole machine.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+fn exclusive() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Creates a file in memory, with a path that is valid as long as the file is open.
@@ -157,7 +157,7 @@ fn arenas_of_pages_go_and_come_back() {
 #[test]
 fn arenas_of_reserved_huge_pages_go_and_come_back() {
     let test = "arenas_of_reserved_huge_pages_go_and_come_back";
-    let _alone = alone();
+    let _exclusive = exclusive();
     for memory in [
         [TierMemory::HugePages, TierMemory::Pages],
         [TierMemory::Pages, TierMemory::HugePages],
@@ -189,7 +189,7 @@ fn arenas_of_files_go_and_come_back() {
 #[test]
 fn arenas_of_devices_go_and_come_back() {
     let test = "arenas_of_devices_go_and_come_back";
-    let _alone = alone();
+    let _exclusive = exclusive();
     let Some(device) = device() else { return skip::skip(test, "this machine has no memory device (device-DAX)") };
     goes_and_comes_back(test, [TierMemory::Pages, device.clone()]);
     goes_and_comes_back(test, [device.clone(), TierMemory::Pages]);
@@ -206,8 +206,8 @@ fn arenas_of_devices_go_and_come_back() {
 }
 
 #[test]
-fn a_file_is_one_arenas_at_a_time_and_has_as_much_as_it_has() {
-    let test = "a_file_is_one_arenas_at_a_time_and_has_as_much_as_it_has";
+fn one_arena_at_a_time_uses_a_file_within_its_size() {
+    let test = "one_arena_at_a_time_uses_a_file_within_its_size";
     let (open, file) = memory_file(2 * UNIT + 4096);
     let Some(heap) = heap(test, vec![file.clone()]) else { return };
     let mut arena = heap.shared_arena(UNITS * UNIT).unwrap();
@@ -230,8 +230,8 @@ fn a_file_is_one_arenas_at_a_time_and_has_as_much_as_it_has() {
 }
 
 #[test]
-fn what_is_no_memory_is_refused_with_a_sentence() {
-    let test = "what_is_no_memory_is_refused_with_a_sentence";
+fn a_file_that_is_no_memory_is_refused_with_a_reason() {
+    let test = "a_file_that_is_no_memory_is_refused_with_a_reason";
     let (_open, short) = memory_file(UNIT - 4096);
     let named = |path: &str| TierMemory::File(path.into());
     for (memory, says) in [
@@ -250,9 +250,9 @@ fn what_is_no_memory_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn huge_pages_that_were_not_reserved_are_not_there() {
-    let _alone = alone();
-    let test = "huge_pages_that_were_not_reserved_are_not_there";
+fn unreserved_huge_pages_are_not_available() {
+    let _exclusive = exclusive();
+    let test = "unreserved_huge_pages_are_not_available";
     let Some(heap) = heap(test, vec![TierMemory::HugePages; 2]) else { return };
     // More than any test machine has reserved.
     let most = UNIT * 100_000;

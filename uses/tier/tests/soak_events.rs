@@ -83,7 +83,7 @@ fn no_write_is_lost_to_a_device_that_halts_while_it_copies() {
 
 /// Checks the stress above: pages are copied away and back while their owner writes.
 #[test]
-fn copies_under_a_writer_lose_writes_and_the_test_says_so() {
+fn the_stress_notices_copies_under_a_writer() {
     let mut bytes = vec![0_u64; 1024 * 512 + 512];
     let start = (bytes.as_mut_ptr().expose_provenance() as u64).next_multiple_of(PAGE);
     let lost = lost_writes(start, 1024, &|range, _| {
@@ -121,8 +121,8 @@ fn changes(heap: &Heap, places: &Places) {
 }
 
 #[test]
-fn what_programs_do_to_their_mappings_is_followed() {
-    let name = "what_programs_do_to_their_mappings_is_followed";
+fn mapping_changes_are_followed() {
+    let name = "mapping_changes_are_followed";
     if !is_alone(name) {
         return;
     }
@@ -134,8 +134,8 @@ fn what_programs_do_to_their_mappings_is_followed() {
 
 /// Whole huge pages, parts of them, and moves to addresses where they cannot be huge.
 #[test]
-fn what_programs_do_to_mappings_of_huge_pages_is_followed() {
-    let name = "what_programs_do_to_mappings_of_huge_pages_is_followed";
+fn mapping_changes_of_huge_pages_are_followed() {
+    let name = "mapping_changes_of_huge_pages_are_followed";
     if !is_alone(name) {
         return;
     }

@@ -61,8 +61,8 @@ fn unreadable(memory: &File, range: &Range<u64>) -> u64 {
 }
 
 #[test]
-fn all_pages_of_a_heap_that_holds_can_be_read_by_other_processes() {
-    const NAME: &str = "all_pages_of_a_heap_that_holds_can_be_read_by_other_processes";
+fn other_processes_can_read_all_pages_during_a_hold() {
+    const NAME: &str = "other_processes_can_read_all_pages_during_a_hold";
     let Some(heap) = heap(NAME, 64 << 20) else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -89,7 +89,7 @@ fn all_pages_of_a_heap_that_holds_can_be_read_by_other_processes() {
 /// The request to the tracer: where the pages are, and the threads of this process.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Order {
+struct TraceRequest {
     start: u64,
     threads: [libc::pid_t; MOST_THREADS],
 }
@@ -105,20 +105,20 @@ fn check(is_so: bool, code: i32) {
 /// Runs in the other process: traces the first thread, reports that, then stops all threads and reads all pages many
 /// times. It allocates nothing, because it is the child of a process with threads. Returns how often a page could not
 /// be read or was wrong.
-fn trace(traced: libc::pid_t, orders: &mut PipeReader, answers: &mut PipeWriter) -> u64 {
+fn trace(traced: libc::pid_t, requests: &mut PipeReader, answers: &mut PipeWriter) -> u64 {
     let none: *mut libc::c_void = ptr::null_mut();
-    let mut bytes = [0; size_of::<Order>()];
+    let mut bytes = [0; size_of::<TraceRequest>()];
     let seize = |thread: libc::pid_t| {
         // SAFETY: no memory of this process is passed.
         unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, none, none) == 0 }
     };
-    check(orders.read_exact(&mut bytes[..1]).is_ok(), 2);
+    check(requests.read_exact(&mut bytes[..1]).is_ok(), 2);
     check(seize(traced), 3);
     check(answers.write_all(&[0]).is_ok(), 4);
-    check(orders.read_exact(&mut bytes).is_ok(), 5);
-    // SAFETY: the size of an `Order`, whose fields accept any bytes.
-    let order: Order = unsafe { ptr::read_unaligned(bytes.as_ptr().cast()) };
-    let threads = || order.threads.into_iter().take_while(|&thread| thread != 0);
+    check(requests.read_exact(&mut bytes).is_ok(), 5);
+    // SAFETY: the size of an `TraceRequest`, whose fields accept any bytes.
+    let request: TraceRequest = unsafe { ptr::read_unaligned(bytes.as_ptr().cast()) };
+    let threads = || request.threads.into_iter().take_while(|&thread| thread != 0);
     for thread in threads() {
         check(thread == traced || seize(thread), 6);
         // SAFETY: no memory is passed, except a local variable for the status.
@@ -132,7 +132,7 @@ fn trace(traced: libc::pid_t, orders: &mut PipeReader, answers: &mut PipeWriter)
     for _ in 0..ROUNDS {
         for page in 0..PAGES {
             let address: *mut libc::c_void =
-                ptr::with_exposed_provenance_mut(usize::try_from(order.start + page * PAGE).unwrap_or(0));
+                ptr::with_exposed_provenance_mut(usize::try_from(request.start + page * PAGE).unwrap_or(0));
             // SAFETY: reads a word of the other process; `errno` is this thread's.
             let word = unsafe {
                 *libc::__errno_location() = 0;
@@ -151,12 +151,12 @@ fn trace(traced: libc::pid_t, orders: &mut PipeReader, answers: &mut PipeWriter)
 
 /// Also with all threads of the process stopped, including those that move pages.
 #[test]
-fn a_tracer_that_the_heap_has_noticed_reads_every_page() {
-    const NAME: &str = "a_tracer_that_the_heap_has_noticed_reads_every_page";
+fn a_noticed_tracer_reads_every_page() {
+    const NAME: &str = "a_noticed_tracer_reads_every_page";
     if !is_alone(NAME) {
         return;
     }
-    let (mut orders, mut order) = pipe().unwrap();
+    let (mut requests, mut requests_out) = pipe().unwrap();
     let (mut answer, mut answers) = pipe().unwrap();
     let this = i32::try_from(std::process::id()).unwrap();
     // SAFETY: lets the child trace its parent where Yama would not; refused where there is no Yama.
@@ -166,13 +166,13 @@ fn a_tracer_that_the_heap_has_noticed_reads_every_page() {
     assert!(tracer >= 0);
     if tracer == 0 {
         // If its parent fails, the end of the pipe shows it.
-        drop((order, answer));
-        let wrong = trace(this, &mut orders, &mut answers);
+        drop((requests_out, answer));
+        let wrong = trace(this, &mut requests, &mut answers);
         check(answers.write_all(&wrong.to_ne_bytes()).is_ok(), 9);
         // SAFETY: ends the child without running any code of the parent.
         unsafe { libc::_exit(0) };
     }
-    drop((orders, answers));
+    drop((requests, answers));
     let Some(heap) = heap(NAME, 64 << 20) else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -185,19 +185,19 @@ fn a_tracer_that_the_heap_has_noticed_reads_every_page() {
             // A debugger traces this test.
             return skip::skip(NAME, "another process traces this one");
         }
-        order.write_all(&[0]).unwrap();
+        requests_out.write_all(&[0]).unwrap();
         answer.read_exact(&mut [0]).expect("the tracer attaches");
         wait_until("the detection of the tracer", || heap.tracer() == tracer.try_into().ok());
         wait_until("a hold of pages", || heap.stats().moved.left.held > 0);
-        let mut what = Order { start: range.start, threads: [0; MOST_THREADS] };
+        let mut what = TraceRequest { start: range.start, threads: [0; MOST_THREADS] };
         let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
         let threads = threads.map(|thread| thread.file_name().to_str().unwrap().parse::<libc::pid_t>().unwrap());
         for (place, thread) in what.threads[..MOST_THREADS - 1].iter_mut().zip(threads) {
             *place = thread;
         }
         // SAFETY: words without padding.
-        let bytes = unsafe { std::slice::from_raw_parts(ptr::from_ref(&what).cast::<u8>(), size_of::<Order>()) };
-        order.write_all(bytes).unwrap();
+        let bytes = unsafe { std::slice::from_raw_parts(ptr::from_ref(&what).cast::<u8>(), size_of::<TraceRequest>()) };
+        requests_out.write_all(bytes).unwrap();
         let mut wrong = [0; 8];
         answer.read_exact(&mut wrong).expect("the tracer answers");
         assert_eq!(u64::from_ne_bytes(wrong), 0, "reads of {} that failed", ROUNDS * PAGES);

@@ -1,7 +1,7 @@
 //! Arenas in memory of files. A unit changes its tier when another mapping replaces its own, as in HeMem (Raybuck et
 //! al., SOSP 2021).
 
-mod hold;
+mod freeze;
 #[cfg(test)]
 mod tests;
 
@@ -11,7 +11,7 @@ use crate::gate::{NoFork, hold_forks};
 use crate::heap::Inner;
 use crate::heat::WHOLE;
 use crate::stats::Moved;
-use hold::{Protected, Veils};
+use freeze::{Hider, Protected};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,7 +49,7 @@ pub(crate) struct Units {
     /// The kind of memory of each tier.
     made_of: Vec<TierMemory>,
     /// Present if one of them cannot be protected from writes.
-    veils: Option<Veils>,
+    hider: Option<Hider>,
     /// The process that owns the mappings.
     lineage: Lineage,
     userfault: Userfault,
@@ -57,28 +57,28 @@ pub(crate) struct Units {
     /// The number of free units of the home tier that keep their pages.
     spare: usize,
     home: TierId,
-    places: Mutex<Places>,
+    slots: Mutex<FileSlots>,
     /// A test sets this: units are then moved without protection.
     #[cfg(test)]
     bare: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Debug)]
-struct Places {
+struct FileSlots {
     /// The position of each unit.
-    units: Vec<Place>,
+    units: Vec<FileSlot>,
     /// The free positions of each tier.
     free: Vec<Vec<u32>>,
 }
 
 /// A position in a tier's file, in units.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct FileSlot {
     tier: TierId,
     number: u32,
 }
 
-impl Place {
+impl FileSlot {
     fn offset(self) -> u64 {
         u64::from(self.number) * HUGE
     }
@@ -105,24 +105,24 @@ impl SharedArena {
             free.push(if home { Vec::new() } else { (0..most).rev().collect() });
         }
         let hides = made_of.iter().any(TierMemory::is_hidden);
-        let veils = if hides { Some(Veils::new(options.patience)?) } else { None };
+        let hider = if hides { Some(Hider::new(options.patience)?) } else { None };
         // SAFETY: there is no reference to the window yet, and the file belongs to this arena.
         unsafe { window.show(window.range(), &files[options.home.index()], 0)? };
-        let at_home = |number| Place { tier: options.home, number };
-        let places = Mutex::new(Places { units: (0..units).map(at_home).collect(), free });
+        let home_slot = |number| FileSlot { tier: options.home, number };
+        let slots = Mutex::new(FileSlots { units: (0..units).map(home_slot).collect(), free });
         let spare = usize::try_from(options.spare_bytes / HUGE).unwrap_or(usize::MAX);
         let (mover, home) = (options.mover.clone(), options.home);
         let units = Arc::new(Units {
             window: ManuallyDrop::new(window),
             files: ManuallyDrop::new(files),
             made_of,
-            veils,
+            hider,
             lineage: Lineage::current(),
             userfault,
             mover,
             spare,
             home,
-            places,
+            slots,
             #[cfg(test)]
             bare: false.into(),
         });
@@ -175,9 +175,9 @@ impl Units {
         self.window.range()
     }
 
-    fn places(&self) -> std::sync::MutexGuard<'_, Places> {
+    fn slots(&self) -> std::sync::MutexGuard<'_, FileSlots> {
         // A unit's position changes only after the unit has moved.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the units that lie entirely in a range, and the number of the range's pages in other units.
@@ -195,19 +195,19 @@ impl Units {
 
     /// Adds the pages of a range on each tier.
     pub(crate) fn residency(&self, range: &Range<u64>, on: &mut [u64]) {
-        let places = self.places();
-        for (unit, place) in (self.range().start..).step_by(2 << 20).zip(&places.units) {
+        let slots = self.slots();
+        for (unit, slot) in (self.range().start..).step_by(2 << 20).zip(&slots.units) {
             let part = unit.max(range.start)..(unit + HUGE).min(range.end);
-            on[place.tier.index()] += part.end.saturating_sub(part.start) / PAGE;
+            on[slot.tier.index()] += part.end.saturating_sub(part.start) / PAGE;
         }
     }
 
     /// Writes the tiers of the pages of a range; the pages of a unit move together.
     pub(crate) fn tiers(&self, range: &Range<u64>, tiers: &mut [u8]) {
-        let places = self.places();
+        let slots = self.slots();
         for (page, tier) in (range.start..range.end).step_by(4096).zip(tiers) {
             let unit = usize::try_from((page - self.range().start) / HUGE).expect("in the window");
-            *tier = places.units[unit].tier.0 | WHOLE;
+            *tier = slots.units[unit].tier.0 | WHOLE;
         }
     }
 
@@ -218,23 +218,23 @@ impl Units {
         moved.left.unsupported += others;
         for unit in units {
             // Other threads get a turn between units.
-            let mut places = self.places();
-            let from = places.units[unit];
+            let mut slots = self.slots();
+            let from = slots.units[unit];
             let count = if from.tier == to {
                 &mut moved.left.already
-            } else if let Some(number) = places.free[to.index()].pop() {
-                let place = Place { tier: to, number };
-                let went = self.change(unit, from, place).is_ok();
-                let (now, free) = if went { (place, from) } else { (from, place) };
-                places.units[unit] = now;
+            } else if let Some(number) = slots.free[to.index()].pop() {
+                let slot = FileSlot { tier: to, number };
+                let went = self.change(unit, from, slot).is_ok();
+                let (now, free) = if went { (slot, from) } else { (from, slot) };
+                slots.units[unit] = now;
                 // Reserved memory is kept: no other program could use it.
                 let is_reserved = self.made_of[free.tier.index()] != TierMemory::Pages;
-                if free.tier == self.home && !is_reserved && places.free[self.home.index()].len() >= self.spare {
+                if free.tier == self.home && !is_reserved && slots.free[self.home.index()].len() >= self.spare {
                     // If the kernel refuses, the memory is kept.
                     let offset = usize::try_from(free.offset()).expect("in the file");
                     let _ = self.files[free.tier.index()].discard(offset, 2 << 20);
                 }
-                places.free[free.tier.index()].push(free.number);
+                slots.free[free.tier.index()].push(free.number);
                 if went { &mut moved.pages } else { &mut moved.left.failed }
             } else {
                 &mut moved.left.no_room
@@ -245,15 +245,15 @@ impl Units {
     }
 
     /// Copies a unit to another position and maps it there.
-    fn change(&self, unit: usize, from: Place, to: Place) -> Result<(), TierError> {
+    fn change(&self, unit: usize, from: FileSlot, to: FileSlot) -> Result<(), TierError> {
         let first = self.range().start + unit as u64 * HUGE;
         let unit = first..first + HUGE;
         // A child must not inherit the new mapping before it is excluded from forks.
         let _no_fork = NoFork::new();
-        let files = [from, to].map(|place| (&self.files[place.tier.index()], place.offset()));
-        if let (true, Some(veils)) = (self.made_of[from.tier.index()].is_hidden(), &self.veils) {
+        let files = [from, to].map(|slot| (&self.files[slot.tier.index()], slot.offset()));
+        if let (true, Some(hider)) = (self.made_of[from.tier.index()].is_hidden(), &self.hider) {
             // SAFETY: the unit maps this part of a file of ours, which is mapped nowhere else.
-            let mut hidden = unsafe { veils.hide(&self.window, unit, files[0])? };
+            let mut hidden = unsafe { hider.hide(&self.window, unit, files[0])? };
             self.copy(from, to);
             // SAFETY: the bytes are the same, and nothing writes them: the unit is hidden, and the new position belongs
             // to this arena.
@@ -273,9 +273,9 @@ impl Units {
     }
 
     /// Copies a position that is not written to another, which is free.
-    fn copy(&self, from: Place, to: Place) {
-        let address = |place: Place| {
-            let start = self.files[place.tier.index()].range().start + place.offset();
+    fn copy(&self, from: FileSlot, to: FileSlot) {
+        let address = |slot: FileSlot| {
+            let start = self.files[slot.tier.index()].range().start + slot.offset();
             usize::try_from(start).expect("an address")
         };
         // SAFETY: both positions are in files of ours. One is mapped only in its unit, which is not written while it is

@@ -29,7 +29,7 @@ pub(crate) struct Faults {
     /// A message is sent when the next pages are out; then the exchange waits for a message, or for the sender to be
     /// dropped.
     pub(crate) pause: Mutex<Option<(Sender<()>, Receiver<()>)>>,
-    sprung: AtomicU64,
+    returned_from_trap: AtomicU64,
     moves: AtomicU64,
     copies: AtomicU64,
 }
@@ -76,7 +76,7 @@ impl Faults {
 
     /// Returns whether to overwrite the page that is brought back now.
     pub(super) fn spoils(&self) -> bool {
-        is_due(&self.spoilt, &self.sprung).is_some()
+        is_due(&self.spoilt, &self.returned_from_trap).is_some()
     }
 
     /// Returns whether to leave the next run uncopied.

@@ -1,8 +1,8 @@
 //! Takes pages out without copying them, and brings each back at its first touch: see [`traps`](crate::traps).
 
 use super::Exchange;
-use crate::book::Book;
 use crate::config::{HUGE, IN_HUGE, PAGE};
+use crate::page_map::PageMap;
 use crate::traps::{Fate, Trap};
 use rustix::io::Errno;
 use std::ops::Range;
@@ -12,45 +12,46 @@ use telpher_mem::Progress;
 impl Exchange {
     /// Takes contiguous small pages, or one huge page, to empty trap slots, as far as the kernel permits. Returns false
     /// if an event must be read first.
-    pub(crate) fn trap(&self, book: &mut Book, live: u64, place: u64, pages: usize, huge: bool) -> bool {
+    pub(crate) fn trap(&self, map: &mut PageMap, live: u64, slot: u64, pages: usize, huge: bool) -> bool {
         debug_assert!(!huge || pages == IN_HUGE);
         // As in `take_out_once`: contiguous pages may belong to different mappings.
         let (mut at, mut most) = (0, pages);
         while at < pages {
             let run = most.min(pages - at);
-            let [live, place] = [live, place].map(|first| first + at as u64 * PAGE);
+            let [live, slot] = [live, slot].map(|first| first + at as u64 * PAGE);
             let len = run as u64 * PAGE;
             // SAFETY: the slot is the exchange's own, empty and registered. The live pages are in a range that the heap
             // has adopted (or were unmapped just now: then the kernel moves nothing). They come back before their owner
             // can see other pages there: a touch waits for the fault handler, which fills no page that is out.
-            let Progress { error, .. } = unsafe { self.take(place, live, len) };
+            let Progress { error, .. } = unsafe { self.take(slot, live, len) };
             let Some(error) = error else {
-                book.order.is_quiet();
-                book.trapped(live, place, run, huge);
+                map.order.is_quiet();
+                map.trapped(live, slot, run, huge);
                 at += run;
                 continue;
             };
-            let out = self.what_went(live, place, len);
-            let [went, blocked] = [&out.went, &out.blocked].map(|marks| usize::try_from(marks.count()).expect("a row"));
-            book.stats.lies += u64::from(went == run && error != Errno::AGAIN);
+            let out = self.what_went(live, slot, len);
+            let [went, blocked] =
+                [&out.went, &out.blocked].map(|page_set| usize::try_from(page_set.count()).expect("a row"));
+            map.stats.lies += u64::from(went == run && error != Errno::AGAIN);
             if huge && went > 0 {
-                book.trapped(live, place, run, true);
+                map.trapped(live, slot, run, true);
                 for at in (0..run).filter(|&at| !out.went.has(at)) {
-                    let place = place + at as u64 * PAGE;
-                    book.not_trapped(&(place..place + PAGE), out.blocked.has(at));
+                    let slot = slot + at as u64 * PAGE;
+                    map.not_trapped(&(slot..slot + PAGE), out.blocked.has(at));
                 }
                 if went < run {
-                    book.traps.end(&(live..live + HUGE), Fate::Unknown);
+                    map.traps.end(&(live..live + HUGE), Fate::Unknown);
                 }
             } else if huge && blocked > 0 {
-                book.traps.blocked(live, place, run);
+                map.traps.blocked(live, slot, run);
             } else {
-                let page = |at: usize| [live, place].map(|first| first + at as u64 * PAGE);
-                for [live, place] in out.went.each().map(page) {
-                    book.trapped(live, place, 1, false);
+                let page = |at: usize| [live, slot].map(|first| first + at as u64 * PAGE);
+                for [live, slot] in out.went.each().map(page) {
+                    map.trapped(live, slot, 1, false);
                 }
-                for [live, place] in out.blocked.each().map(page) {
-                    book.traps.blocked(live, place, 1);
+                for [live, slot] in out.blocked.each().map(page) {
+                    map.traps.blocked(live, slot, 1);
                 }
             }
             match error {
@@ -65,13 +66,13 @@ impl Exchange {
 
     /// Returns a trapped page at its first touch. If an event must be read first, the touching thread faults again and
     /// comes back here.
-    pub(crate) fn spring(&self, book: &mut Book, page: u64) {
-        let Some(part) = book.traps.part_of(page) else { return };
+    pub(crate) fn return_touched(&self, map: &mut PageMap, page: u64) {
+        let Some(part) = map.traps.part_of(page) else { return };
         // A waiting move may mean that the touched page is a different one.
-        if !book.order.waits() {
-            book.traps.touched(part, Instant::now());
-            book.stats.touched += 1;
-            self.bring(book, &(part.place..part.place + part.len), false);
+        if !map.order.waits() {
+            map.traps.touched(part, Instant::now());
+            map.stats.touched += 1;
+            self.bring(map, &(part.slot..part.slot + part.len), false);
         }
         self.userfault.wake(page..page + PAGE);
     }
@@ -84,22 +85,22 @@ impl Exchange {
     /// Ends a round of traps, brings back untouched pages, and reports what became of each.
     pub(crate) fn end_traps(&self, each: impl FnMut(&Trap)) {
         self.bring_all(&ALL, Fate::Untouched);
-        self.tell_lost();
-        let mut book = self.book();
-        book.traps.traps().iter().for_each(each);
-        book.traps.clear();
+        self.report_lost();
+        let mut map = self.page_map();
+        map.traps.traps().iter().for_each(each);
+        map.traps.clear();
     }
 
     fn bring_all(&self, range: &Range<u64>, fate: Fate) {
-        if self.book().traps.are_empty() {
+        if self.page_map().traps.are_empty() {
             return;
         }
         let end = Instant::now() + self.patience;
-        self.until_told(|exchange, book| {
-            book.traps.end(range, fate);
+        self.after_events(|exchange, map| {
+            map.traps.end(range, fate);
             let (mut again, last) = (false, Instant::now() >= end);
-            while let Some(places) = book.traps.places_of(range) {
-                again = exchange.bring(book, &places, last);
+            while let Some(slots) = map.traps.slots_of(range) {
+                again = exchange.bring(map, &slots, last);
                 if again {
                     break;
                 }
@@ -110,33 +111,33 @@ impl Exchange {
 
     /// Brings back the pages in some slots. Returns true if some are to be tried again, which does not happen if `last`
     /// is set.
-    fn bring(&self, book: &mut Book, places: &Range<u64>, last: bool) -> bool {
+    fn bring(&self, map: &mut PageMap, slots: &Range<u64>, last: bool) -> bool {
         // As in `bring_back_once`: by now a run may belong to several mappings.
-        let (mut at, mut most, mut again) = (places.start, HUGE, false);
-        while let Some(run) = book.traps.run_in(&(at..places.end)) {
+        let (mut at, mut most, mut again) = (slots.start, HUGE, false);
+        while let Some(run) = map.traps.run_in(&(at..slots.end)) {
             let len = run.len.min(most);
-            let place = run.place..run.place + len;
+            let slot = run.slot..run.slot + len;
             #[cfg(test)]
-            self.spoil(run.place);
+            self.spoil(run.slot);
             // SAFETY: the range is registered, or the kernel refuses. Its pages are missing because this exchange has
             // them, and its owner expects their bytes. The slot is the exchange's own.
-            let Progress { error, .. } = unsafe { self.take(run.live, run.place, len) };
-            at = place.start;
+            let Progress { error, .. } = unsafe { self.take(run.live, run.slot, len) };
+            at = slot.start;
             let Some(error) = error else {
-                book.order.is_quiet();
-                book.sprung(&place, false);
+                map.order.is_quiet();
+                map.returned_from_trap(&slot, false);
                 most = HUGE.min(most * 2);
                 continue;
             };
-            let there = self.in_place(place.clone());
+            let there = self.in_place(slot.clone());
             let pages = usize::try_from(len / PAGE).expect("at most a huge page");
             let mut moved = 0;
             for page in (0..pages).filter(|&page| !there.has(page)) {
-                let page = place.start + page as u64 * PAGE;
-                book.sprung(&(page..page + PAGE), false);
+                let page = slot.start + page as u64 * PAGE;
+                map.returned_from_trap(&(page..page + PAGE), false);
                 moved += 1;
             }
-            book.stats.lies += u64::from(moved == pages && error != Errno::AGAIN);
+            map.stats.lies += u64::from(moved == pages && error != Errno::AGAIN);
             // The error has left threads waiting; they fault again.
             self.userfault.wake(run.live..run.live + len);
             if moved > 0 {
@@ -146,11 +147,11 @@ impl Exchange {
                 // As in `bring_back_once`.
                 Errno::AGAIN => return true,
                 // The mapping is gone: it was moved or unmapped, and its event must be read.
-                Errno::NOENT if !last => (at, again) = (place.end, true),
+                Errno::NOENT if !last => (at, again) = (slot.end, true),
                 _ if pages > 1 => most = (pages / 2) as u64 * PAGE,
                 _ => {
-                    again |= self.put_trapped(book, run.live, &place, last);
-                    at = place.end;
+                    again |= self.put_trapped(map, run.live, &slot, last);
+                    at = slot.end;
                 }
             }
         }
@@ -159,9 +160,9 @@ impl Exchange {
 
     /// Overwrites the page that is to be brought back, if a test requests it.
     #[cfg(test)]
-    fn spoil(&self, place: u64) {
+    fn spoil(&self, slot: u64) {
         if self.faults.spoils() {
-            let word: *mut u64 = std::ptr::with_exposed_provenance_mut(usize::try_from(place).expect("an address"));
+            let word: *mut u64 = std::ptr::with_exposed_provenance_mut(usize::try_from(slot).expect("an address"));
             // SAFETY: a slot of the exchange's own, with a page.
             unsafe { word.write_volatile(!0) };
         }
@@ -169,36 +170,36 @@ impl Exchange {
 
     /// Like [`put_copy`](Exchange::put_copy), for a trapped page that cannot be moved back. Returns true if it is to be
     /// tried again.
-    fn put_trapped(&self, book: &mut Book, live: u64, place: &Range<u64>, last: bool) -> bool {
+    fn put_trapped(&self, map: &mut PageMap, live: u64, slot: &Range<u64>, last: bool) -> bool {
         // SAFETY: as for the move; the source is the exchange's own and is not written.
-        let Progress { error, .. } = unsafe { self.userfault.put_copies(live, place.start, PAGE) };
+        let Progress { error, .. } = unsafe { self.userfault.put_copies(live, slot.start, PAGE) };
         match error {
             None => {
-                book.stats.returned += 1;
-                book.sprung(place, true);
+                map.stats.returned += 1;
+                map.returned_from_trap(slot, true);
             }
             Some(Errno::AGAIN) => return true,
             Some(error) if !last && error != Errno::EXIST => return true,
             Some(error) => {
                 // Unmapped, and the event was lost; or another page is there, which must not happen.
-                book.stats.lost += u64::from(error != Errno::NOENT);
-                book.stats.dropped += 1;
-                book.sprung(place, true);
+                map.stats.lost += u64::from(error != Errno::NOENT);
+                map.stats.dropped += 1;
+                map.returned_from_trap(slot, true);
                 self.userfault.wake(live..live + PAGE);
             }
         }
         false
     }
 
-    /// Measures a touch of a page that is out. `page` is the exchange's own and not in the page map; `place` is an
+    /// Measures a touch of a page that is out. `page` is the exchange's own and not in the page map; `slot` is an
     /// empty slot. Returns none if the page did not go out. What became of it is reported as for any round.
-    pub(crate) fn time_touch(&self, page: u64, place: u64, each: impl FnMut(&Trap)) -> Option<Duration> {
+    pub(crate) fn time_touch(&self, page: u64, slot: u64, each: impl FnMut(&Trap)) -> Option<Duration> {
         {
-            let mut book = self.book();
+            let mut map = self.page_map();
             // The kernel's answer to a failed move is not trusted.
-            let _ = book.traps.are_told() && self.trap(&mut book, page, place, 1, false);
-            if book.traps.are_empty() {
-                drop(book);
+            let _ = map.traps.are_told() && self.trap(&mut map, page, slot, 1, false);
+            if map.traps.are_empty() {
+                drop(map);
                 self.end_traps(each);
                 return None;
             }

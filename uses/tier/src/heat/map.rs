@@ -1,8 +1,8 @@
 //! How hot each page is: a few bytes a page, which follow mappings that move.
 
-use crate::book::{ALOFT, Piece};
 use crate::config::PAGE;
 use crate::heap::Heap;
+use crate::page_map::{IN_FLIGHT, RegionPart};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -128,7 +128,7 @@ impl Strip<'_> {
 #[derive(Debug, Default)]
 pub struct HeatMap {
     /// Sorted by address.
-    pieces: Vec<Piece>,
+    region_parts: Vec<RegionPart>,
     /// The pages of each region.
     lists: BTreeMap<u64, Vec<PageHeat>>,
 }
@@ -144,34 +144,35 @@ impl HeatMap {
     #[must_use]
     pub fn of(ranges: &[Range<u64>]) -> HeatMap {
         let mut map = HeatMap::new();
-        let pieces = (1..).zip(ranges).map(|(of, range)| Piece { range: range.clone(), of, first: 0 });
-        map.follow_pieces(pieces.collect());
+        let region_parts =
+            (1..).zip(ranges).map(|(region, range)| RegionPart { range: range.clone(), region, first: 0 });
+        map.follow_parts(region_parts.collect());
         map
     }
 
     /// Updates the map to the heap's present memory: new pages are unknown, pages that are gone are forgotten, and
     /// pages whose mapping moved keep their heat.
     pub fn follow(&mut self, heap: &Heap) {
-        self.follow_pieces(heap.inner.pieces());
+        self.follow_parts(heap.inner.region_parts());
     }
 
-    pub(crate) fn follow_pieces(&mut self, pieces: Vec<Piece>) {
-        if pieces == self.pieces {
+    pub(crate) fn follow_parts(&mut self, region_parts: Vec<RegionPart>) {
+        if region_parts == self.region_parts {
             return;
         }
         let mut lens = BTreeMap::new();
-        for piece in &pieces {
-            let len = lens.entry(piece.of).or_insert(0);
-            *len = piece.first.saturating_add(pages_of(&piece.range)).max(*len);
+        for region_part in &region_parts {
+            let len = lens.entry(region_part.region).or_insert(0);
+            *len = region_part.first.saturating_add(pages_of(&region_part.range)).max(*len);
         }
-        self.lists.retain(|of, _| lens.contains_key(of));
-        for (of, len) in lens {
-            let list = self.lists.entry(of).or_default();
+        self.lists.retain(|region, _| lens.contains_key(region));
+        for (region, len) in lens {
+            let list = self.lists.entry(region).or_default();
             if list.len() < len {
                 list.resize(len, PageHeat::default());
             }
         }
-        self.pieces = pieces;
+        self.region_parts = region_parts;
     }
 
     /// Reads the tier of each page from the heap.
@@ -180,13 +181,13 @@ impl HeatMap {
     /// The page tables cannot be read.
     pub fn refresh(&mut self, heap: &Heap) -> io::Result<()> {
         let mut tiers = [NO_TIER; ROW];
-        for piece in &self.pieces {
-            let Some(list) = self.lists.get_mut(&piece.of) else { continue };
-            let pages = &mut list[piece.first..][..pages_of(&piece.range)];
+        for region_part in &self.region_parts {
+            let Some(list) = self.lists.get_mut(&region_part.region) else { continue };
+            let pages = &mut list[region_part.first..][..pages_of(&region_part.range)];
             for (row, pages) in pages.chunks_mut(ROW).enumerate() {
                 let tiers = &mut tiers[..pages.len()];
-                heap.inner.tiers(piece.range.start + (row * ROW) as u64 * PAGE, tiers)?;
-                for (page, &mut tier) in pages.iter_mut().zip(tiers).filter(|(_, tier)| **tier != ALOFT) {
+                heap.inner.tiers(region_part.range.start + (row * ROW) as u64 * PAGE, tiers)?;
+                for (page, &mut tier) in pages.iter_mut().zip(tiers).filter(|(_, tier)| **tier != IN_FLIGHT) {
                     if tier != NO_TIER {
                         (page.tier, page.huge) = (tier & !WHOLE, tier & WHOLE != 0);
                     } else if page.tier != NO_TIER {
@@ -202,19 +203,22 @@ impl HeatMap {
     /// Returns the pages, in address order.
     #[must_use]
     pub fn strips(&self) -> Vec<Strip<'_>> {
-        let strip = |piece: &Piece| {
-            let list = self.lists.get(&piece.of)?;
-            Some(Strip { start: piece.range.start, pages: &list[piece.first..][..pages_of(&piece.range)] })
+        let strip = |region_part: &RegionPart| {
+            let list = self.lists.get(&region_part.region)?;
+            Some(Strip {
+                start: region_part.range.start,
+                pages: &list[region_part.first..][..pages_of(&region_part.range)],
+            })
         };
-        self.pieces.iter().filter_map(strip).collect()
+        self.region_parts.iter().filter_map(strip).collect()
     }
 
     /// Returns the first part of its memory at or behind this address that lies in one block of 2 MiB; none if there is
     /// none.
     #[must_use]
     pub fn block_from(&self, address: u64) -> Option<Range<u64>> {
-        let at = self.pieces.partition_point(|piece| piece.range.end <= address);
-        let range = &self.pieces.get(at)?.range;
+        let at = self.region_parts.partition_point(|region_part| region_part.range.end <= address);
+        let range = &self.region_parts.get(at)?.range;
         let start = range.start.max(address);
         Some(start..range.end.min((start + 1).next_multiple_of(crate::config::HUGE)))
     }
@@ -223,15 +227,15 @@ impl HeatMap {
     /// one, and the last one by the first.
     pub(crate) fn neighbours(&self, mut number: u64, mut pages: u64) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
-        let of = |piece: &Piece| (piece.range.end - piece.range.start) / PAGE;
+        let pages_in = |region_part: &RegionPart| (region_part.range.end - region_part.range.start) / PAGE;
         // At most once around.
-        for piece in self.pieces.iter().chain(&self.pieces) {
-            if number >= of(piece) {
-                number -= of(piece);
+        for region_part in self.region_parts.iter().chain(&self.region_parts) {
+            if number >= pages_in(region_part) {
+                number -= pages_in(region_part);
                 continue;
             }
-            let len = pages.min(of(piece) - number);
-            let start = piece.range.start + number * PAGE;
+            let len = pages.min(pages_in(region_part) - number);
+            let start = region_part.range.start + number * PAGE;
             ranges.push(start..start + len * PAGE);
             (number, pages) = (0, pages - len);
             if pages == 0 {
@@ -244,36 +248,37 @@ impl HeatMap {
     /// Returns the bytes of memory that it covers.
     #[must_use]
     pub fn covers(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.range.end - piece.range.start).sum()
+        self.region_parts.iter().map(|region_part| region_part.range.end - region_part.range.start).sum()
     }
 
     /// Returns a page.
     #[must_use]
     pub fn page(&self, address: u64) -> Option<&PageHeat> {
-        let (of, place) = self.place(address)?;
-        self.lists.get(&of)?.get(place)
+        let (region, index) = self.position_of(address)?;
+        self.lists.get(&region)?.get(index)
     }
 
     /// Returns a page, mutably.
     pub fn page_mut(&mut self, address: u64) -> Option<&mut PageHeat> {
-        let (of, place) = self.place(address)?;
-        self.lists.get_mut(&of)?.get_mut(place)
+        let (region, index) = self.position_of(address)?;
+        self.lists.get_mut(&region)?.get_mut(index)
     }
 
-    fn place(&self, address: u64) -> Option<(u64, usize)> {
-        let at = self.pieces.partition_point(|piece| piece.range.end <= address);
-        let piece = self.pieces.get(at).filter(|piece| piece.range.start <= address)?;
-        let page = usize::try_from((address - piece.range.start) / PAGE).ok()?;
-        Some((piece.of, piece.first + page))
+    fn position_of(&self, address: u64) -> Option<(u64, usize)> {
+        let at = self.region_parts.partition_point(|region_part| region_part.range.end <= address);
+        let region_part = self.region_parts.get(at).filter(|region_part| region_part.range.start <= address)?;
+        let page = usize::try_from((address - region_part.range.start) / PAGE).ok()?;
+        Some((region_part.region, region_part.first + page))
     }
 
     /// Calls `change` for each page of a range that the map covers.
     pub fn each_page(&mut self, range: &Range<u64>, mut change: impl FnMut(&mut PageHeat)) {
-        let at = self.pieces.partition_point(|piece| piece.range.end <= range.start);
-        for piece in self.pieces[at..].iter().take_while(|piece| piece.range.start < range.end) {
-            let part = piece.range.start.max(range.start)..piece.range.end.min(range.end);
-            let first = piece.first + pages_of(&(piece.range.start..part.start));
-            if let Some(list) = self.lists.get_mut(&piece.of) {
+        let at = self.region_parts.partition_point(|region_part| region_part.range.end <= range.start);
+        for region_part in self.region_parts[at..].iter().take_while(|region_part| region_part.range.start < range.end)
+        {
+            let part = region_part.range.start.max(range.start)..region_part.range.end.min(range.end);
+            let first = region_part.first + pages_of(&(region_part.range.start..part.start));
+            if let Some(list) = self.lists.get_mut(&region_part.region) {
                 list[first..][..pages_of(&part)].iter_mut().for_each(&mut change);
             }
         }
@@ -293,10 +298,10 @@ impl HeatMap {
 
     /// Calls `each` with each present page and its address, to add a sample.
     pub(crate) fn look(&mut self, mut each: impl FnMut(u64, &mut PageHeat)) {
-        for piece in &self.pieces {
-            let Some(list) = self.lists.get_mut(&piece.of) else { continue };
-            let pages = list[piece.first..][..pages_of(&piece.range)].iter_mut();
-            for (address, page) in (piece.range.start..).step_by(4096).zip(pages) {
+        for region_part in &self.region_parts {
+            let Some(list) = self.lists.get_mut(&region_part.region) else { continue };
+            let pages = list[region_part.first..][..pages_of(&region_part.range)].iter_mut();
+            for (address, page) in (region_part.range.start..).step_by(4096).zip(pages) {
                 if page.tier != NO_TIER {
                     each(address, page);
                 }
@@ -325,12 +330,12 @@ mod tests {
         BASE + number * PAGE
     }
 
-    fn piece(pages: Range<u64>, of: u64, first: usize) -> Piece {
-        Piece { range: page(pages.start)..page(pages.end), of, first }
+    fn region_part(pages: Range<u64>, region: u64, first: usize) -> RegionPart {
+        RegionPart { range: page(pages.start)..page(pages.end), region, first }
     }
 
     #[test]
-    fn looks_are_averaged_and_then_forgotten() {
+    fn samples_are_averaged_and_decay() {
         let mut heat = PageHeat::default();
         for (level, expected) in [(200, 200), (100, 150), (0, 100), (255, 139)] {
             heat.observe(level);
@@ -347,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_see_writes_do_not_say_that_a_page_is_not_read() {
+    fn samples_of_writes_do_not_make_a_read_page_cold() {
         let mut page = PageHeat::default();
         (0..8).for_each(|_| page.observe_writes(0));
         assert_eq!((page.heat, page.seen), (0, 8));
@@ -367,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_found_fades_by_whoever_looks_then() {
+    fn heat_found_by_other_sources_decays() {
         let mut map = HeatMap::of(&[page(0)..page(1), page(2)..page(3)]);
         let heat = |map: &HeatMap| map.page(page(0)).unwrap().heat;
         (0..8).for_each(|_| map.page_mut(page(0)).unwrap().observe_writes(200));
@@ -378,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_fades_by_whoever_looks() {
+    fn advice_decays_with_samples_of_any_source() {
         for look in [PageHeat::observe, PageHeat::observe_writes] {
             let mut page = PageHeat::default();
             (0..8).for_each(|_| page.observe(3));
@@ -389,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_go_on_in_the_next_piece_and_from_the_last_in_the_first() {
+    fn neighbours_continue_in_the_next_part_and_wrap_around() {
         let map = HeatMap::of(&[page(0)..page(4), page(10)..page(13), page(100)..page(101)]);
         let pages = |number, len| {
             let ranges = map.neighbours(number, len).into_iter();
@@ -407,18 +412,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_goes_with_a_mapping_that_moves() {
+    fn heat_follows_a_mapping_that_moves() {
         let mut map = HeatMap::new();
-        map.follow_pieces(vec![piece(0..100, 1, 0)]);
+        map.follow_parts(vec![region_part(0..100, 1, 0)]);
         map.page_mut(page(30)).unwrap().heat = 77;
         map.page_mut(page(60)).unwrap().heat = 88;
         // Pages 20 to 40 are at 500 now, and pages 40 to 50 are gone.
-        map.follow_pieces(vec![piece(0..20, 1, 0), piece(50..100, 1, 50), piece(500..520, 1, 20)]);
+        map.follow_parts(vec![region_part(0..20, 1, 0), region_part(50..100, 1, 50), region_part(500..520, 1, 20)]);
         assert_eq!((map.page(page(510)).unwrap().heat, map.page(page(60)).unwrap().heat), (77, 88));
         assert_eq!((map.page(page(30)), map.page(page(520)), map.page(BASE - 1)), (None, None, None));
         assert_eq!(map.covers(), 90 * PAGE);
         // Another region at the same address is unknown.
-        map.follow_pieces(vec![piece(50..100, 2, 0)]);
+        map.follow_parts(vec![region_part(50..100, 2, 0)]);
         assert_eq!(map.page(page(60)).unwrap().heat, 0);
         assert_eq!(map.bytes(), 50 * size_of::<PageHeat>() as u64);
     }
@@ -426,7 +431,7 @@ mod tests {
     #[test]
     fn ranges_are_changed_where_there_is_memory() {
         let mut map = HeatMap::new();
-        map.follow_pieces(vec![piece(0..10, 1, 0), piece(20..30, 2, 0), piece(30..40, 1, 10)]);
+        map.follow_parts(vec![region_part(0..10, 1, 0), region_part(20..30, 2, 0), region_part(30..40, 1, 10)]);
         map.each_page(&(page(5)..page(35)), |page| page.pin = 1);
         let pinned: Vec<u64> = (0..50).filter(|&at| map.page(page(at)).is_some_and(|page| page.pin == 1)).collect();
         assert_eq!(pinned, (5..10).chain(20..35).collect::<Vec<_>>());
@@ -441,7 +446,7 @@ mod tests {
     #[test]
     fn blocks_end_where_huge_pages_do() {
         let mut map = HeatMap::new();
-        map.follow_pieces(vec![piece(10..1000, 1, 0), piece(1024..1030, 2, 0)]);
+        map.follow_parts(vec![region_part(10..1000, 1, 0), region_part(1024..1030, 2, 0)]);
         let block =
             |address| map.block_from(address).map(|block| ((block.start - BASE) / PAGE, (block.end - BASE) / PAGE));
         assert_eq!([0, 10, 511].map(|at| block(page(at))), [Some((10, 512)), Some((10, 512)), Some((511, 512))]);
@@ -453,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn cold_is_what_nobody_tells_of() {
+    fn unreported_pages_cool_down() {
         let mut map = HeatMap::of(&[page(0)..page(1), page(1)..page(2)]);
         for at in [0, 1] {
             let tier = if at == 0 { 1 } else { NO_TIER };

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_sooner_is_hotter() {
+    fn an_earlier_first_use_is_hotter() {
         let micros = Duration::from_micros;
         assert_eq!([0, 250, 500, 1000, 4000].map(|time| level(micros(time))), [255, 255, 223, 191, 127]);
         assert_eq!([64_000, 100_000, u64::MAX / 2].map(|time| level(micros(time))), [0, 0, 0]);

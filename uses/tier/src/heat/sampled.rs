@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_are_often_among_the_samples_are_hot() {
+    fn frequently_sampled_pages_are_hot() {
         let (mut sampled, mut heat) = (Sampled::with(fake).unwrap(), map(SMALL, false));
         // The last page is not present.
         heat.page_mut(BASE + 1990 * PAGE).unwrap().tier = NO_TIER;
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_samples_are_made_fewer_and_few_ones_more() {
+    fn the_period_adapts_to_the_sample_rate() {
         let mut sampled = Sampled::with(fake).unwrap();
         let period = |sampled: &Sampled| sampled.sampler.as_ref().unwrap().period();
         // Three samples are passed on for each; one second.
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_what_it_has_under_way_and_tells_what_was_lost() {
+    fn a_rest_ends_sampling_and_keeps_the_lost_count() {
         let (mut sampled, mut heat) = (Sampled::with(fake).unwrap(), map(SMALL, false));
         run(&mut sampled, &mut heat, Duration::from_millis(100));
         assert!(!sampled.pages.is_empty() && sampled.lost() == 7);

@@ -12,13 +12,13 @@
 #[cfg(test)]
 mod tests;
 
-use crate::clock::{of_this_thread, units_of};
+use crate::clock::{inverse_share, thread_cpu_time};
 use crate::config::{HUGE, IN_HUGE, PAGE};
 use crate::error::TierError;
 use crate::heap::Heap;
 use crate::heat::{HeatMap, Source, level};
+use crate::mechanism::{TrapCandidate, Trapping};
 use crate::traps::{Fate, TrapCost};
-use crate::way::{Drawn, Trapping};
 use std::io;
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub(crate) struct Traps {
     of_threads: u32,
     /// The state of the random generator.
     random: u64,
-    lot: Option<Lot>,
+    round: Option<Round>,
     /// The time of a touch, and when it is to be measured again.
     touch: Duration,
     measure: Duration,
@@ -71,7 +71,7 @@ pub(crate) struct Traps {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Lot {
+struct Round {
     since: Duration,
     time: Duration,
     /// The CPU time to set it.
@@ -84,26 +84,26 @@ impl Traps {
     /// # Errors
     /// [`TierError`]: the heap's mechanism cannot trap, or the system refuses memory for it.
     pub(crate) fn new(heap: &Heap, time: Duration, share: f64, seed: u64) -> Result<Traps, TierError> {
-        let way = heap.inner.way.traps().ok_or(TierError::NoTraps)?;
-        way.begin()?;
-        let counted = way.cost();
+        let trapping = heap.inner.backend.traps().ok_or(TierError::NoTraps)?;
+        trapping.begin()?;
+        let counted = trapping.cost();
         Ok(Traps {
             heap: heap.clone(),
             time,
             random: seed | 1,
-            lot: None,
+            round: None,
             touch: Duration::ZERO,
             measure: Duration::ZERO,
-            of_core: units_of(share),
-            of_threads: units_of(share * OF_THREADS),
+            of_core: inverse_share(share),
+            of_threads: inverse_share(share * OF_THREADS),
             elsewhere: Duration::ZERO,
             faults: (0, Duration::ZERO),
             counted,
         })
     }
 
-    fn way(&self) -> &dyn Trapping {
-        self.heap.inner.way.traps().expect("checked in `new`")
+    fn trapping(&self) -> &dyn Trapping {
+        self.heap.inner.backend.traps().expect("checked in `new`")
     }
 
     /// Marsaglia, Xorshift RNGs (2003), 64 bits.
@@ -115,10 +115,10 @@ impl Traps {
     }
 
     /// Draws some pages with the pages that follow them, except those that windows know to be hot.
-    fn draw(&mut self, heat: &HeatMap) -> Vec<Drawn> {
-        let (mut drawn, pages) = (Vec::new(), heat.covers() / PAGE);
+    fn draw(&mut self, heat: &HeatMap) -> Vec<TrapCandidate> {
+        let (mut candidates, pages) = (Vec::new(), heat.covers() / PAGE);
         if pages == 0 {
-            return drawn;
+            return candidates;
         }
         for _ in 0..DRAWN {
             // The bias is less than 2⁻³² for fewer than 2³² pages.
@@ -128,47 +128,47 @@ impl Traps {
                 let mut start = range.start;
                 for page in range.clone().step_by(4096) {
                     if heat.page(page).is_some_and(|page| page.is_hot_by_writes(HOT)) {
-                        push(&mut drawn, start..page, &mut first);
+                        push(&mut candidates, start..page, &mut first);
                         (start, first) = (page + PAGE, false);
                     }
                 }
-                push(&mut drawn, start..range.end, &mut first);
+                push(&mut candidates, start..range.end, &mut first);
             }
         }
-        drawn
+        candidates
     }
 
     /// Sets a round of traps. Returns its duration, or how long to pause if there is nothing to trap.
     fn set(&mut self, now: Duration, heat: &HeatMap) -> io::Result<Duration> {
-        let begun = of_this_thread();
+        let begun = thread_cpu_time();
         if self.measure <= now {
             self.measure = now + MEASURED;
-            if let Some(time) = self.way().time_touch() {
+            if let Some(time) = self.trapping().time_touch() {
                 // Falls at once and rises slowly. On a busy machine this thread waits for a core twice; a thread of the
                 // program does not, because its own core becomes free as soon as it waits.
                 self.touch =
                     if self.touch.is_zero() { time.min(LONGEST) } else { time.min(self.touch + self.touch / RISES) };
                 // That fault was our own.
-                self.counted.faults = self.way().cost().faults;
+                self.counted.faults = self.trapping().cost().faults;
             }
         }
-        let drawn = self.draw(heat);
-        let is_huge = |drawn: &Drawn| heat.page(drawn.pages.start).is_some_and(|page| page.huge);
-        let time = if drawn.iter().all(is_huge) { self.time.min(HUGE_TIME) } else { self.time };
-        let set = self.way().set(&drawn)?;
-        let lot = Lot { since: now, time, cpu: of_this_thread().saturating_sub(begun) };
+        let candidates = self.draw(heat);
+        let is_huge = |candidate: &TrapCandidate| heat.page(candidate.pages.start).is_some_and(|page| page.huge);
+        let time = if candidates.iter().all(is_huge) { self.time.min(HUGE_TIME) } else { self.time };
+        let set = self.trapping().set(&candidates)?;
+        let round = Round { since: now, time, cpu: thread_cpu_time().saturating_sub(begun) };
         if set == 0 {
-            return Ok(REST.min(lot.cpu * self.of_core).max(time));
+            return Ok(REST.min(round.cpu * self.of_core).max(time));
         }
-        self.lot = Some(lot);
+        self.round = Some(round);
         Ok(time)
     }
 
     /// Ends a round; returns how long to rest for what it has cost.
-    fn end(&mut self, now: Duration, lot: Lot, heat: &mut HeatMap) -> Duration {
-        let begun = of_this_thread();
+    fn end(&mut self, now: Duration, round: Round, heat: &mut HeatMap) -> Duration {
+        let begun = thread_cpu_time();
         let mut found = Vec::new();
-        self.way().end(&mut |trap| found.push(*trap));
+        self.trapping().end(&mut |trap| found.push(*trap));
         for trap in found {
             let level = |used: Duration| if trap.pages == IN_HUGE { level(used * PARTS) } else { level(used) };
             let found = match trap.fate {
@@ -180,22 +180,22 @@ impl Traps {
             let bytes = if trap.pages == IN_HUGE { HUGE } else { PAGE };
             heat.each_page(&(trap.first..trap.first + bytes), |page| page.observe(found));
         }
-        let (before, counted) = (self.counted, self.way().cost());
+        let (before, counted) = (self.counted, self.trapping().cost());
         self.counted = counted;
         let (faults, answering) = (counted.faults - before.faults, counted.cpu - before.cpu);
         let waited = self.touch * u32::try_from(faults).unwrap_or(u32::MAX);
         self.elsewhere += answering;
         self.faults = (self.faults.0 + faults, self.faults.1 + waited);
-        let cpu = lot.cpu + answering + of_this_thread().saturating_sub(begun);
+        let cpu = round.cpu + answering + thread_cpu_time().saturating_sub(begun);
         let wanted = (cpu * self.of_core).max(waited * self.of_threads);
-        wanted.saturating_sub(now.saturating_sub(lot.since))
+        wanted.saturating_sub(now.saturating_sub(round.since))
     }
 }
 
 /// Adds drawn pages, if there are any.
-fn push(drawn: &mut Vec<Drawn>, pages: std::ops::Range<u64>, first: &mut bool) {
+fn push(candidates: &mut Vec<TrapCandidate>, pages: std::ops::Range<u64>, first: &mut bool) {
     if !pages.is_empty() {
-        drawn.push(Drawn { pages, first: *first });
+        candidates.push(TrapCandidate { pages, first: *first });
     }
     *first = false;
 }
@@ -210,13 +210,13 @@ impl Source for Traps {
     }
 
     fn step(&mut self, now: Duration, heat: &mut HeatMap) -> io::Result<Duration> {
-        if let Some(lot) = self.lot {
-            let left = (lot.since + lot.time).saturating_sub(now);
+        if let Some(round) = self.round {
+            let left = (round.since + round.time).saturating_sub(now);
             if !left.is_zero() {
                 return Ok(left);
             }
-            self.lot = None;
-            let rest = self.end(now, lot, heat);
+            self.round = None;
+            let rest = self.end(now, round, heat);
             if !rest.is_zero() {
                 return Ok(rest);
             }
@@ -227,8 +227,8 @@ impl Source for Traps {
     fn rest(&mut self) {
         // The round is cut short: an untouched page is not known to be cold. This also clears traps that a panic has
         // left.
-        self.lot = None;
-        self.way().end(&mut |_| ());
+        self.round = None;
+        self.trapping().end(&mut |_| ());
     }
 
     fn elsewhere(&self) -> Duration {

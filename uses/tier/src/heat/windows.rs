@@ -11,11 +11,11 @@
 #[cfg(test)]
 mod tests;
 
-use crate::clock::{of_this_thread, units_of};
+use crate::clock::{inverse_share, thread_cpu_time};
 use crate::config::PAGE;
 use crate::heap::Heap;
 use crate::heat::{HeatMap, Source, level};
-use crate::marks::{MARKS, Marks};
+use crate::page_set::{PAGES_IN_SET, PageSet};
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
@@ -46,9 +46,9 @@ pub(crate) struct Windows {
 struct Open {
     window: Range<u64>,
     since: Duration,
-    tracked: Marks,
-    seen: Marks,
-    levels: Box<[u8; MARKS]>,
+    tracked: PageSet,
+    seen: PageSet,
+    levels: Box<[u8; PAGES_IN_SET]>,
     looks: usize,
 }
 
@@ -56,8 +56,15 @@ impl Windows {
     /// Creates the source for this fraction of a core. Returns none if the kernel or the heap's mechanism cannot track
     /// writes.
     pub(crate) fn new(heap: &Heap, time: Duration, share: f64) -> Option<Windows> {
-        heap.inner.way.watch()?;
-        Some(Windows { heap: heap.clone(), time, next: 0, open: None, of_core: units_of(share), spent: Duration::ZERO })
+        heap.inner.backend.watch()?;
+        Some(Windows {
+            heap: heap.clone(),
+            time,
+            next: 0,
+            open: None,
+            of_core: inverse_share(share),
+            spent: Duration::ZERO,
+        })
     }
 
     /// Returns when the next reading is due, since the start of the window.
@@ -67,7 +74,7 @@ impl Windows {
 
     /// Opens the next window that has pages to track.
     fn open(&mut self, now: Duration, heat: &HeatMap) -> Duration {
-        let Some(watch) = self.heap.inner.way.watch() else { return REST };
+        let Some(watch) = self.heap.inner.backend.watch() else { return REST };
         for _ in 0..PASSED {
             let Some(window) = heat.block_from(self.next) else {
                 if self.next == 0 {
@@ -80,8 +87,8 @@ impl Windows {
             // The mapping is gone or is not tracked: the next one is tried.
             let Ok(tracked) = watch.track(&window) else { continue };
             if tracked.count() > 0 {
-                let levels = Box::new([0; MARKS]);
-                self.open = Some(Open { window, since: now, tracked, seen: Marks::default(), levels, looks: 0 });
+                let levels = Box::new([0; PAGES_IN_SET]);
+                self.open = Some(Open { window, since: now, tracked, seen: PageSet::default(), levels, looks: 0 });
                 return self.due(0);
             }
         }
@@ -91,7 +98,7 @@ impl Windows {
     /// Reads the open window. Returns the time until the next reading, or none if this was the last.
     fn look(&mut self, now: Duration, heat: &mut HeatMap) -> Option<Duration> {
         let due = LOOKS.map(|part| self.time / part);
-        let (open, watch) = (self.open.as_mut()?, self.heap.inner.way.watch()?);
+        let (open, watch) = (self.open.as_mut()?, self.heap.inner.backend.watch()?);
         let time = now.saturating_sub(open.since);
         let looked = watch.written(&open.window);
         open.looks += 1;
@@ -131,9 +138,9 @@ impl Source for Windows {
     }
 
     fn step(&mut self, now: Duration, heat: &mut HeatMap) -> io::Result<Duration> {
-        let (begun, since) = (of_this_thread(), self.open.as_ref().map(|open| open.since));
+        let (begun, since) = (thread_cpu_time(), self.open.as_ref().map(|open| open.since));
         let next = self.look(now, heat);
-        self.spent += of_this_thread().saturating_sub(begun);
+        self.spent += thread_cpu_time().saturating_sub(begun);
         if let Some(next) = next {
             return Ok(next);
         }
@@ -143,9 +150,9 @@ impl Source for Windows {
         if !rest.is_zero() {
             return Ok(rest);
         }
-        let begun = of_this_thread();
+        let begun = thread_cpu_time();
         let next = self.open(now, heat);
-        self.spent = of_this_thread().saturating_sub(begun);
+        self.spent = thread_cpu_time().saturating_sub(begun);
         if self.open.is_none() {
             // Skipped windows count as cost, too.
             return Ok(next.max(std::mem::take(&mut self.spent) * self.of_core));
@@ -154,7 +161,7 @@ impl Source for Windows {
     }
 
     fn rest(&mut self) {
-        if let (Some(open), Some(watch)) = (self.open.take(), self.heap.inner.way.watch()) {
+        if let (Some(open), Some(watch)) = (self.open.take(), self.heap.inner.backend.watch()) {
             watch.untrack(&open.window);
         }
     }

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn damon_is_tried_once_there_is_enough_to_look_at() {
+    fn damon_is_tried_once_the_heap_is_large_enough() {
         let (mut sources, mut choice) = begun();
         sources[0].cost.cpu = Duration::from_millis(3);
         choice.consider_with(&mut sources, LEAST_BYTES - 1, || unreachable!("the heap is too small"));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn where_damon_fails_those_before_it_go_on_and_why_is_told() {
+    fn after_a_damon_failure_the_earlier_sources_resume() {
         let (mut sources, mut choice) = begun();
         choice.consider_with(&mut sources, LEAST_BYTES, damon);
         (sources[0].failed, sources[0].cost.cpu) = (Some("it was ended".into()), Duration::from_millis(5));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn where_damon_is_not_to_be_had_why_is_told() {
+    fn an_unavailable_damon_is_reported_with_the_reason() {
         let (mut sources, mut choice) = begun();
         let forbidden = || Err(DamonError::Forbidden(io::ErrorKind::PermissionDenied.into()));
         choice.consider_with(&mut sources, LEAST_BYTES, forbidden);

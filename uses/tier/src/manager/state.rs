@@ -2,7 +2,7 @@
 
 use super::ManagerOptions;
 use super::choice::{Choice, said};
-use crate::clock::{of_this_thread as cpu, units_of};
+use crate::clock::{inverse_share, thread_cpu_time as cpu};
 use crate::error::TierError;
 use crate::heap::Heap;
 use crate::heat::{Cost, HeatMap, Source};
@@ -113,7 +113,7 @@ impl State {
             policy: Policy::new(options.policy.clone()),
             moves: options.moves,
             pass: options.pass,
-            of_core: units_of(options.share * PART),
+            of_core: inverse_share(options.share * PART),
             pass_due: Duration::ZERO,
             queue: VecDeque::new(),
             promoted: Rate::default(),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_source_looks_no_more_is_told_with_what_the_system_said() {
+    fn the_error_of_a_failed_source_includes_the_systems_error() {
         let mut running = Running::new(Box::new(Refused));
         running.step(Duration::ZERO, &mut HeatMap::new());
         let why = running.failed.unwrap();

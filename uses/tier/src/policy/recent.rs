@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_is_held_and_what_comes_back_is_counted() {
+    fn moved_pages_are_held_and_returning_pages_counted() {
         let (mut recent, second) = (Recent::default(), Duration::from_secs);
         assert_eq!(recent.note(&up(10..20), second(1), second(10)), 0);
         let held = |recent: &Recent, pages, now| recent.is_held(&range(pages), second(now), second(2));

@@ -106,7 +106,7 @@ fn cold_pages_leave_for_hot_ones_and_for_no_others() {
 }
 
 #[test]
-fn of_more_hot_pages_than_there_is_room_for_the_hottest_are_fast() {
+fn with_too_many_hot_pages_the_hottest_are_fast() {
     let mut world = world(10_000, 1000, |_| ());
     world.heat(1000..4000, 130);
     world.heat(6000..6800, 220);
@@ -120,7 +120,7 @@ fn of_more_hot_pages_than_there_is_room_for_the_hottest_are_fast() {
 }
 
 #[test]
-fn what_lies_between_hot_and_cold_stays_where_it_is() {
+fn warm_pages_stay_where_they_are() {
     let mut world = world(4000, 1000, |_| ());
     world.heat(0..2000, 185);
     world.ticks(20);
@@ -154,7 +154,7 @@ fn a_tier_that_is_too_full_is_emptied_of_the_coldest() {
 }
 
 #[test]
-fn no_more_moves_than_may_in_any_time() {
+fn moves_never_exceed_the_rate() {
     let (rate, burst) = (4 << 20, 1 << 20);
     let mut world = world(100_000, 50_000, |options| (options.bytes_per_second, options.burst) = (rate, burst));
     let mut chance = Chance(7);
@@ -176,7 +176,7 @@ fn no_more_moves_than_may_in_any_time() {
 }
 
 #[test]
-fn what_is_pinned_goes_where_it_belongs_and_nowhere_else() {
+fn pinned_pages_go_to_their_tier_and_stay() {
     let mut world = world(10_000, 5000, |_| ());
     let pin = |world: &mut World, pages: Range<usize>, tier| {
         world.pages[pages].iter_mut().for_each(|page| page.pin = tier);
@@ -214,7 +214,7 @@ fn a_page_stays_for_a_while_where_it_was_moved_to() {
 }
 
 #[test]
-fn pages_that_come_and_go_too_soon_are_left_alone_and_for_longer_each_time() {
+fn pages_that_move_back_too_soon_cause_ever_longer_rests() {
     let mut world = world(8000, 2000, |_| ());
     let mut rests = Vec::new();
     for turn in 0..400 {
@@ -263,7 +263,7 @@ fn a_scan_over_all_memory_moves_little() {
 }
 
 #[test]
-fn it_comes_to_an_end_whatever_is_hot() {
+fn moves_end_whatever_pages_are_hot() {
     let mut chance = Chance(11);
     for case in 0..60 {
         let room = 100 + chance.below(3000);
@@ -293,7 +293,7 @@ fn it_comes_to_an_end_whatever_is_hot() {
 }
 
 #[test]
-fn a_huge_page_goes_whole_or_not() {
+fn a_huge_page_moves_whole_or_not_at_all() {
     let mut world = world(4096, 2048, |_| ());
     world.pages[512..2048].iter_mut().for_each(|page| page.huge = true);
     // One is hot as a whole, one is hot in a small part, and one contains a page that is not huge.
@@ -311,7 +311,7 @@ fn a_huge_page_goes_whole_or_not() {
 }
 
 #[test]
-fn what_does_not_go_is_not_tried_again_and_again() {
+fn a_refused_move_is_not_retried_at_once() {
     let mut world = world(1000, 500, |_| ());
     world.heat(0..100, 200);
     let mut asked = 0;

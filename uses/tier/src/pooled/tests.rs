@@ -32,8 +32,8 @@ fn heap_with(change: impl FnOnce(&mut HeapOptions)) -> Option<Tested> {
     for slots in pooled.pools.lock().unwrap().tiers.iter_mut().flatten() {
         slots.poison = Some(std::fs::OpenOptions::new().write(true).open("/proc/self/mem").unwrap());
     }
-    let way: Arc<Pooled> = Arc::clone(&pooled);
-    Some(Tested { pooled, heap: Heap::by(options, way) })
+    let backend: Arc<Pooled> = Arc::clone(&pooled);
+    Some(Tested { pooled, heap: Heap::by(options, backend) })
 }
 
 /// Returns whether memory that requests huge pages gets none, and reports the test as skipped.
@@ -89,9 +89,9 @@ pub(super) fn touch(place: u64) {
 /// Asserts that nothing is out, no slot is lent, and each page of the pools is where the counters say.
 pub(super) fn assert_settled(heap: &Tested) {
     let mut pools = heap.pooled.pools.lock().unwrap_or_else(PoisonError::into_inner);
-    assert!(heap.pooled.exchange.book().flight.is_empty());
-    assert!(heap.pooled.exchange.book().traps.are_told());
-    if let Some(places) = &*heap.pooled.trap_places() {
+    assert!(heap.pooled.exchange.page_map().in_flight.is_empty());
+    assert!(heap.pooled.exchange.page_map().traps.are_told());
+    if let Some(places) = &*heap.pooled.trap_slots() {
         places.assert_settled(&heap.pooled.exchange);
     }
     for slots in pools.tiers.iter_mut().flatten() {
@@ -103,7 +103,7 @@ pub(super) fn assert_settled(heap: &Tested) {
 }
 
 #[test]
-fn what_the_kernel_says_of_a_move_is_not_believed() {
+fn wrong_answers_of_the_kernel_change_nothing() {
     for (pages, every) in [(PageSize::Small, 1), (PageSize::Small, 3), (PageSize::Huge, 1), (PageSize::Huge, 2)] {
         let Some(heap) = heap(100) else { return };
         let mut arena = heap.arena(4 << 20, pages).unwrap();
@@ -122,7 +122,7 @@ fn what_the_kernel_says_of_a_move_is_not_believed() {
 }
 
 #[test]
-fn no_write_is_lost_to_a_kernel_that_lies() {
+fn no_write_is_lost_with_wrong_answers_of_the_kernel() {
     for pages in [PageSize::Small, PageSize::Huge] {
         let Some(heap) = heap(64) else { return };
         let mut arena = heap.arena(4 << 20, pages).unwrap();
@@ -140,7 +140,7 @@ fn no_write_is_lost_to_a_kernel_that_lies() {
 
 /// Checks the stress above: a free page comes back instead of the copy, with the bytes a test wrote there.
 #[test]
-fn a_free_page_that_comes_back_is_seen() {
+fn the_stress_notices_a_free_page_that_comes_back() {
     let Some(heap) = heap(64) else { return };
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -158,7 +158,7 @@ fn a_free_page_that_comes_back_is_seen() {
 }
 
 #[test]
-fn a_panic_with_pages_out_brings_them_back_first() {
+fn a_panic_brings_pages_back_first() {
     for pages in [PageSize::Small, PageSize::Huge] {
         let Some(heap) = heap(1024) else { return };
         let mut arena = heap.arena(4 << 20, pages).unwrap();
@@ -192,7 +192,7 @@ fn part(arena: &Arena, pages: Range<u64>) -> Range<u64> {
 }
 
 #[test]
-fn a_page_that_nobody_has_written_goes_back_without_a_copy() {
+fn an_unwritten_page_goes_back_without_a_copy() {
     let Some(heap) = heap_with(|options| (options.batch, options.shadow_bytes) = (100, 8 << 20)) else { return };
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -217,7 +217,7 @@ fn a_page_that_nobody_has_written_goes_back_without_a_copy() {
 }
 
 #[test]
-fn old_copies_take_no_more_than_they_may() {
+fn old_copies_stay_within_their_limit() {
     let Some(heap) = heap_with(|options| options.shadow_bytes = 50 * PAGE) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -233,7 +233,7 @@ fn old_copies_take_no_more_than_they_may() {
 }
 
 #[test]
-fn a_tier_that_is_full_gives_up_its_old_copies() {
+fn a_full_tier_drops_its_old_copies() {
     // Pages begin on the fast tier; the slow tier has room for 100.
     let change = |options: &mut HeapOptions| {
         (options.home, options.shadow_bytes) = (FAST, 8 << 20);
@@ -256,7 +256,7 @@ fn a_tier_that_is_full_gives_up_its_old_copies() {
 }
 
 #[test]
-fn an_old_copy_of_other_times_is_no_harm() {
+fn an_outdated_old_copy_is_not_used() {
     let Some(heap) = heap_with(|options| options.shadow_bytes = 8 << 20) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -308,7 +308,7 @@ fn no_write_is_lost_with_old_copies() {
 
 /// Checks the stress above: the comparison is made before the page is out, and a write comes in between.
 #[test]
-fn asked_too_early_a_write_is_lost_and_the_test_says_so() {
+fn comparing_too_early_loses_writes_that_the_stress_notices() {
     let Some(heap) = heap_with(|options| (options.batch, options.shadow_bytes) = (64, 8 << 20)) else { return };
     heap.pooled.exchange.faults.early.store(true, Ordering::Relaxed);
     assert!(lost_writes_with_shadows(&heap) > 0, "{:?}", heap.stats());
@@ -317,7 +317,7 @@ fn asked_too_early_a_write_is_lost_and_the_test_says_so() {
 /// Before the copy and after it, for a small page and for a part of a huge one; also if a wrong answer of the kernel
 /// leaves threads waiting.
 #[test]
-fn who_moves_a_page_and_touches_it_gets_it_back() {
+fn a_moving_thread_that_touches_a_page_gets_it_back() {
     let _limit = stress::Limit::new();
     let each = [(PageSize::Small, 0), (PageSize::Small, 1), (PageSize::Huge, 0), (PageSize::Huge, 1)];
     for (pages, moment, lies) in each.iter().flat_map(|&(pages, moment)| [(pages, moment, 0), (pages, moment, 1)]) {
@@ -350,25 +350,35 @@ fn a_child_forked_before_its_mapping_moved_has_the_page_where_it_was() {
     number(&mut arena);
     let (exchange, live) = (&heap.pooled.exchange, arena.addresses().start);
     let mut pools = heap.pooled.pools.lock().unwrap();
-    let from = pools.tiers[HOME.index()][0].lend(Place::Empty, 4).unwrap().start;
+    let from = pools.tiers[HOME.index()][0].lend(SlotState::Empty, 4).unwrap().start;
     let (stage, tier) = (Stage::Planned, HOME);
-    let part =
-        Aloft { live, taken: live, from, to: from, source: from, pages: 4, stage, tier, shadowed: false, huge: false };
-    exchange.book().flight.add(&[part]);
+    let part = MovingRun {
+        live,
+        taken: live,
+        from,
+        to: from,
+        source: from,
+        pages: 4,
+        stage,
+        tier,
+        shadowed: false,
+        huge: false,
+    };
+    exchange.page_map().in_flight.add(&[part]);
     exchange.take_out();
-    let mut book = exchange.book();
-    assert_eq!(book.flight[0].stage, Stage::Out);
+    let mut map = exchange.page_map();
+    assert_eq!(map.in_flight[0].stage, Stage::Out);
     // This process plays the child; it has nothing where the mapping is said to have moved.
     let nowhere = Tract::new(4 * 4096, PageSize::Small).unwrap().start();
-    book.flight[0].live = nowhere;
+    map.in_flight[0].live = nowhere;
     // Pages that the child expects and cannot be given are lost.
-    book.flight[0].from = nowhere;
-    exchange.give_to_child(&mut book, &exchange.userfault);
-    assert_eq!((book.stats.given, book.stats.lost, book.stats.forks), (0, 4, 1));
-    book.flight[0].from = from;
-    exchange.give_to_child(&mut book, &exchange.userfault);
-    assert_eq!((book.stats.given, book.stats.lost, book.stats.forks), (4, 4, 2));
-    book.flight.clear();
-    drop((book, pools));
+    map.in_flight[0].from = nowhere;
+    exchange.give_to_child(&mut map, &exchange.userfault);
+    assert_eq!((map.stats.given, map.stats.lost, map.stats.forks), (0, 4, 1));
+    map.in_flight[0].from = from;
+    exchange.give_to_child(&mut map, &exchange.userfault);
+    assert_eq!((map.stats.given, map.stats.lost, map.stats.forks), (4, 4, 2));
+    map.in_flight.clear();
+    drop((map, pools));
     assert_eq!(wrong(&arena), Vec::<usize>::new());
 }

@@ -195,7 +195,8 @@ pub(crate) fn lost_writes_over(least: u32, start: u64, pages: u64, migrate: Migr
 pub(crate) struct Places {
     /// The ranges, in whole blocks.
     pub(crate) ranges: Vec<std::ops::Range<u64>>,
-    /// The pages of a block, which moves as a whole, so that no block belongs to two mappings, which cannot move at once.
+    /// The pages of a block, which moves as a whole, so that no block belongs to two mappings, which cannot move at
+    /// once.
     pub(crate) block: u64,
 }
 

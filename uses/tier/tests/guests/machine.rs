@@ -187,9 +187,9 @@ impl Machine {
         let all: u32 = NODES.iter().map(|node| node.mib).sum();
         command.args(["-m", &format!("{all}M")]);
         for (number, node) in NODES.iter().enumerate() {
-            let (mib, whose) = (node.mib, if number == 0 { "cpus=0-1" } else { "initiator=0" });
+            let (mib, attribute) = (node.mib, if number == 0 { "cpus=0-1" } else { "initiator=0" });
             command.args(["-object", &format!("memory-backend-ram,size={mib}M,id=m{number}")]);
-            command.args(["-numa", &format!("node,nodeid={number},memdev=m{number},{whose}")]);
+            command.args(["-numa", &format!("node,nodeid={number},memdev=m{number},{attribute}")]);
         }
         for (number, node) in NODES.iter().enumerate() {
             for other in 0..number {

@@ -84,21 +84,21 @@ fn this_program() -> PathBuf {
 }
 
 #[test]
-fn three_nodes_have_their_tiers_pages_by_userfaultfd() {
-    let Some(guest) = new_guest("three_nodes_have_their_tiers_pages_by_userfaultfd") else { return };
+fn tests_pass_on_three_nodes_with_userfaultfd() {
+    let Some(guest) = new_guest("tests_pass_on_three_nodes_with_userfaultfd") else { return };
     all_pass(&guest, &this_program(), &["inside::"], &[]);
 }
 
 #[test]
-fn three_nodes_have_their_tiers_pages_by_the_kernel_where_it_is_older() {
-    let Some(guest) = old_guest("three_nodes_have_their_tiers_pages_by_the_kernel_where_it_is_older") else { return };
+fn tests_pass_on_three_nodes_with_move_pages() {
+    let Some(guest) = old_guest("tests_pass_on_three_nodes_with_move_pages") else { return };
     all_pass(&guest, &this_program(), &["inside::nodes::", "inside::shared::"], &[]);
 }
 
 #[test]
 #[ignore = "a minute on emulated processors: `./soak` runs it"]
-fn the_crates_own_tests_pass_on_its_kernel_too() {
-    let test = "the_crates_own_tests_pass_on_its_kernel_too";
+fn unit_tests_pass_on_the_guests_kernel() {
+    let test = "unit_tests_pass_on_the_guests_kernel";
     let Some(units) = std::env::var_os(UNITS) else {
         return skip::skip(test, "run it with ci/guests.sh, which sets the path of the unit test program");
     };
@@ -107,7 +107,7 @@ fn the_crates_own_tests_pass_on_its_kernel_too() {
 }
 
 #[test]
-fn every_file_of_tests_is_inside() {
+fn every_test_file_is_in_the_guest() {
     let here = include_str!("inside.rs");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     for entry in std::fs::read_dir(folder).expect("the folder exists") {

@@ -60,14 +60,14 @@ mod tests {
         test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\nended: 101\n";
 
     #[test]
-    fn what_a_guest_says_is_read() {
+    fn a_guests_output_is_read() {
         let outcome = Outcome::read(SAID).unwrap();
         assert_eq!((outcome.kernel.as_str(), &outcome.latencies[..]), ("6.12", &[100, 300][..]));
         assert_eq!((outcome.passed, outcome.failed, &outcome.skipped[..]), (2, 1, &["b".to_owned()][..]));
     }
 
     #[test]
-    fn a_guest_that_did_not_end_has_no_outcome() {
+    fn an_incomplete_guest_run_is_an_error() {
         for end in ["test result", "ended"] {
             let broken = SAID.split(end).next().unwrap();
             assert!(Outcome::read(broken).is_err(), "{broken}");

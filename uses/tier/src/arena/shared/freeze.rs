@@ -40,7 +40,7 @@ impl Drop for Protected<'_> {
 /// Hides units of a window. A thread reads the kernel's events, because the kernel waits for that. The thread ends when
 /// this is dropped.
 #[derive(Debug)]
-pub(super) struct Veils {
+pub(super) struct Hider {
     userfault: Arc<Userfault>,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -49,14 +49,14 @@ pub(super) struct Veils {
     patience: Duration,
 }
 
-impl Veils {
-    pub(super) fn new(patience: Duration) -> Result<Veils, TierError> {
+impl Hider {
+    pub(super) fn new(patience: Duration) -> Result<Hider, TierError> {
         let userfault = Arc::new(Userfault::open(UserfaultFeatures::EVENT_REMAP)?);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| TierError::Keeper(error.into()))?);
         let (reads, stopped) = (Arc::clone(&userfault), Arc::clone(&stop));
-        let thread = spawn_unsignalled("telpher-veils", move || listen(&reads, &stopped));
+        let thread = spawn_unsignalled("telpher-hide", move || listen(&reads, &stopped));
         let thread = Some(thread.map_err(TierError::Keeper)?);
-        Ok(Veils { userfault, stop, thread, lineage: Lineage::current(), patience })
+        Ok(Hider { userfault, stop, thread, lineage: Lineage::current(), patience })
     }
 
     /// Makes threads that touch the unit wait, until the result is dropped.
@@ -69,7 +69,7 @@ impl Veils {
         unit: Range<u64>,
         was: (&'a MemoryFile, u64),
     ) -> Result<Hidden<'a>, TierError> {
-        let hidden = Hidden { veils: self, window, unit, was: Some(was) };
+        let hidden = Hidden { hider: self, window, unit, was: Some(was) };
         // SAFETY: our own thread reads the events and uses no memory of the window. Dropping `hidden` maps the same
         // part of the file again, unless the same bytes were mapped there before.
         unsafe { window.hide(hidden.unit.clone(), &self.userfault)? };
@@ -77,7 +77,7 @@ impl Veils {
     }
 }
 
-impl Drop for Veils {
+impl Drop for Hider {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         // A forked child has no such thread.
@@ -106,7 +106,7 @@ fn listen(userfault: &Userfault, stop: &OwnedFd) {
 
 /// A unit whose accesses wait until this is dropped.
 pub(super) struct Hidden<'a> {
-    veils: &'a Veils,
+    hider: &'a Hider,
     window: &'a Window,
     unit: Range<u64>,
     /// The file and offset it maps; none once another part is mapped there.
@@ -129,7 +129,7 @@ impl Hidden<'_> {
 impl Drop for Hidden<'_> {
     fn drop(&mut self) {
         if let Some((file, offset)) = self.was {
-            let end = Instant::now() + self.veils.patience;
+            let end = Instant::now() + self.hider.patience;
             // SAFETY: the same file and offset as before, not written since.
             while let Err(error) = unsafe { self.window.show(self.unit.clone(), file, offset) } {
                 if Instant::now() >= end {
@@ -142,6 +142,6 @@ impl Drop for Hidden<'_> {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        self.veils.userfault.wake(self.unit.clone());
+        self.hider.userfault.wake(self.unit.clone());
     }
 }

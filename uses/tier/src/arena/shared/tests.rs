@@ -3,8 +3,8 @@
 use super::*;
 use crate::config::{HeapOptions, TierOptions};
 use crate::heap::Heap;
+use crate::mechanism::Mechanism;
 use crate::stress;
-use crate::way::Mechanism;
 use std::sync::atomic::Ordering;
 use telpher_mem::{PageSize, Scan};
 
@@ -54,7 +54,7 @@ fn units_go_to_another_tier_and_back() {
 }
 
 #[test]
-fn a_tier_has_so_many_units_and_no_more() {
+fn a_tier_takes_no_more_units_than_it_has() {
     let Some(heap) = heap(3) else { return };
     let mut arena = heap.shared_arena(16 << 20).unwrap();
     number(&mut arena);
@@ -64,7 +64,7 @@ fn a_tier_has_so_many_units_and_no_more() {
 }
 
 #[test]
-fn places_that_are_free_at_home_are_given_back() {
+fn free_units_of_the_home_tier_are_released() {
     let Some(heap) = heap(8) else { return };
     let mut arena = heap.shared_arena(16 << 20).unwrap();
     number(&mut arena);
@@ -89,7 +89,7 @@ fn places_that_are_free_at_home_are_given_back() {
 }
 
 #[test]
-fn ranges_of_both_kinds_go_together() {
+fn a_range_over_both_kinds_of_arenas_moves_together() {
     let Some(heap) = heap(8) else { return };
     let mut shared = heap.shared_arena(4 << 20).unwrap();
     let mut own = heap.arena(4 << 20, PageSize::Small).unwrap();
@@ -107,8 +107,8 @@ fn ranges_of_both_kinds_go_together() {
 }
 
 #[test]
-fn a_child_has_nothing_of_it() {
-    if !stress::is_alone("a_child_has_nothing_of_it") {
+fn a_child_has_no_shared_arena_mapped() {
+    if !stress::is_alone("a_child_has_no_shared_arena_mapped") {
         return;
     }
     let Some(heap) = heap(2) else { return };
@@ -157,7 +157,7 @@ fn no_write_is_lost() {
 
 /// Checks the stress above: without protection it must notice lost writes.
 #[test]
-fn without_protection_a_write_is_lost_and_the_test_says_so() {
+fn without_protection_the_stress_notices_lost_writes() {
     let Some(heap) = heap(8) else { return };
     let arena = heap.shared_arena(4 << 20).unwrap();
     arena.units.bare.store(true, Ordering::Relaxed);

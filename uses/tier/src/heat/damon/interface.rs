@@ -39,8 +39,8 @@ const SCHEME: &str = "0/contexts/0/schemes/0";
 pub enum DamonError {
     /// The kernel was built without it.
     #[error(
-        "this kernel has no DAMON for the memory of programs: that needs Linux 6.2 or later with CONFIG_DAMON_SYSFS and \
-         CONFIG_DAMON_VADDR; leave the choice of the source to telpher, or request another one"
+        "this kernel has no DAMON for the memory of programs: that needs Linux 6.2 or later with CONFIG_DAMON_SYSFS \
+         and CONFIG_DAMON_VADDR; leave the choice of the source to telpher, or request another one"
     )]
     Missing,
     /// This user has no permission.
@@ -65,7 +65,8 @@ pub enum DamonError {
     Alone(#[source] io::Error),
     /// Other software has changed what was set up.
     #[error(
-        "other software has changed DAMON's settings ({who}); telpher leaves them as they are now and no longer uses DAMON"
+        "other software has changed DAMON's settings ({who}); \
+         telpher leaves them as they are now and no longer uses DAMON"
     )]
     Lost {
         /// What the files contain now.
@@ -73,7 +74,8 @@ pub enum DamonError {
     },
     /// A process of this library uses it.
     #[error(
-        "{} uses DAMON for its own memory, and a machine has only one; end that use, or request another source", pid.map_or("this process".into(), |pid| format!("telpher in process {pid}"))
+        "{} uses DAMON for its own memory, and a machine has only one; end that use, or request another source",
+        pid.map_or("this process".into(), |pid| format!("telpher in process {pid}"))
     )]
     Ours {
         /// That process; none for this one.
@@ -297,7 +299,7 @@ impl Ender {
 pub(super) struct Interface {
     taken: Arc<Taken>,
     /// The last settings written.
-    told: Option<(Vec<std::ops::Range<u64>>, Intervals)>,
+    settings: Option<(Vec<std::ops::Range<u64>>, Intervals)>,
     /// The constant settings are written: from then on they show whether DAMON is still ours.
     is_set_up: bool,
 }
@@ -325,7 +327,7 @@ impl Interface {
         write(&*files, NUMBER, "1")?;
         // From here on, dropping releases it.
         let taken = Arc::new(Taken { files, ends: AtomicBool::new(false), _turn: turn });
-        let mut interface = Interface { taken, told: None, is_set_up: false };
+        let mut interface = Interface { taken, settings: None, is_set_up: false };
         interface.write("0/contexts/nr_contexts", "1")?;
         let file = format!("{CONTEXT}/avail_operations");
         let has = interface.files().read(&file).map_err(|source| DamonError::Read { file, source })?;
@@ -364,13 +366,13 @@ impl Interface {
     /// [`DamonError`]: it does not monitor any more.
     pub(super) fn look(&mut self, ranges: Vec<std::ops::Range<u64>>, intervals: Intervals) -> Result<(), DamonError> {
         let now = Some((ranges, intervals));
-        if self.told == now {
+        if self.settings == now {
             return Ok(());
         }
         self.taken.is_still_ours()?;
-        let begins = self.told.is_none();
+        let begins = self.settings.is_none();
         // After a failure half-way, everything is written anew.
-        self.told = None;
+        self.settings = None;
         let (ranges, intervals) = now.as_ref().expect("set above");
         self.write_in("monitoring_attrs/intervals/sample_us", intervals.sample.as_micros())?;
         self.write_in("monitoring_attrs/intervals/aggr_us", intervals.aggregation().as_micros())?;
@@ -387,7 +389,7 @@ impl Interface {
             }
             other => other,
         })?;
-        self.told = now;
+        self.settings = now;
         Ok(())
     }
 
@@ -529,14 +531,14 @@ fn is_left_behind(files: &dyn Files) -> bool {
 /// Returns what the files say of their user, for people.
 fn who(files: &dyn Files) -> String {
     let says = |file: &str| files.read(file).ok().map(|said| said.trim().to_string()).filter(|said| !said.is_empty());
-    let told = [
+    let settings = [
         ("kdamonds", NUMBER.to_string()),
         ("state", "0/state".into()),
         ("operations", format!("{CONTEXT}/operations")),
         ("process", format!("{CONTEXT}/targets/0/pid_target")),
     ];
-    let told = told.iter().filter_map(|(what, file)| Some(format!("{what}: {}", says(file)?)));
-    told.collect::<Vec<_>>().join(", ")
+    let settings = settings.iter().filter_map(|(what, file)| Some(format!("{what}: {}", says(file)?)));
+    settings.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -544,7 +546,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_threads_time_is_read_behind_its_name() {
+    fn cpu_time_is_read_behind_the_thread_name() {
         let stat = "77 (kdamond.0) 9 (x) S 2 0 0 0 -1 2129984 0 0 0 0 3 140 0 0 20 0 1 0 52 0 0";
         // The fields begin behind the last parenthesis.
         let stat = stat.replace(" 9 (x)", "");

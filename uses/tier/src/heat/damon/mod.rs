@@ -171,7 +171,7 @@ impl Damon {
 
     /// Returns the heap's memory, joined into few ranges.
     fn ranges(&self) -> Vec<Range<u64>> {
-        few(self.heap.inner.pieces().into_iter().map(|piece| piece.range), MOST_RANGES)
+        few(self.heap.inner.region_parts().into_iter().map(|region_part| region_part.range), MOST_RANGES)
     }
 }
 
@@ -181,7 +181,8 @@ impl Source for Damon {
     }
 
     fn sees(&self) -> &'static str {
-        "reads and writes of small and huge pages, by regions of similar use; it does not find a single hot page among cold ones"
+        "reads and writes of small and huge pages, by regions of similar use; \
+         it does not find a single hot page among cold ones"
     }
 
     fn step(&mut self, now: Duration, heat: &mut HeatMap) -> io::Result<Duration> {
@@ -194,7 +195,7 @@ impl Source for Damon {
             if ranges.is_empty() {
                 return Ok(LEAST);
             }
-            worker.ask(ranges, self.intervals);
+            worker.request(ranges, self.intervals);
             self.asked = Some(now);
             return Ok(ASKED);
         }

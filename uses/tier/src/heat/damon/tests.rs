@@ -31,7 +31,7 @@ fn looks(interface: &mut Interface) -> Result<Vec<(Range<u64>, u32)>, DamonError
 }
 
 #[test]
-fn it_is_told_of_this_process_and_its_memory_and_given_back() {
+fn the_settings_name_this_process_and_are_released() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     interface.look(vec![MIB..2 * MIB, 8 * MIB..9 * MIB], Intervals::FIRST).unwrap();
@@ -60,7 +60,7 @@ fn it_is_told_of_this_process_and_its_memory_and_given_back() {
 }
 
 #[test]
-fn one_at_a_time_has_it() {
+fn only_one_manager_takes_the_interface() {
     let fake = Fake::idle();
     let first = take(&fake).unwrap();
     let refused = take(&fake).unwrap_err();
@@ -91,7 +91,7 @@ fn others(change: impl FnOnce(&Fake)) -> Fake {
 }
 
 #[test]
-fn what_a_process_left_that_was_killed_is_cleared_away() {
+fn settings_of_a_killed_process_are_cleared_away() {
     // The kernel turns DAMON off when the process ends.
     let fake = others(|fake| {
         fake.kernel().files.insert("0/state".into(), "off\n".into());
@@ -106,7 +106,7 @@ fn what_a_process_left_that_was_killed_is_cleared_away() {
 }
 
 #[test]
-fn what_others_use_is_left_as_it_is_and_the_error_says_whose_it_is() {
+fn settings_of_other_software_are_left_alone_and_named_in_the_error() {
     let set = |file: &'static str, says: &'static str| {
         move |fake: &Fake| {
             fake.kernel().files.insert(file.into(), format!("{says}\n"));
@@ -148,7 +148,7 @@ fn what_others_use_is_left_as_it_is_and_the_error_says_whose_it_is() {
 }
 
 #[test]
-fn kernels_and_users_that_cannot_are_told_apart() {
+fn missing_support_and_missing_permission_are_different_errors() {
     let none = Fake::idle();
     none.kernel().files.clear();
     assert!(matches!(take(&none).unwrap_err(), DamonError::Missing));
@@ -163,7 +163,7 @@ fn kernels_and_users_that_cannot_are_told_apart() {
 }
 
 #[test]
-fn what_is_busy_is_tried_again_for_a_while() {
+fn busy_files_are_retried_for_a_while() {
     let fake = Fake::idle();
     fake.kernel().refuses.push(("nr_", Errno::BUSY, 40));
     let mut interface = take(&fake).unwrap();
@@ -176,7 +176,7 @@ fn what_is_busy_is_tried_again_for_a_while() {
 }
 
 #[test]
-fn what_somebody_else_has_set_up_meanwhile_is_left_alone() {
+fn settings_changed_by_other_software_are_left_alone() {
     let set = |fake: &Fake, file: &str, says: &str| {
         let mut kernel = fake.kernel();
         kernel.files.insert(file.into(), format!("{says}\n"));
@@ -220,7 +220,7 @@ fn what_somebody_else_has_set_up_meanwhile_is_left_alone() {
 }
 
 #[test]
-fn an_end_that_is_refused_as_busy_is_tried_again() {
+fn a_busy_end_is_retried() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     looks(&mut interface).unwrap();
@@ -238,7 +238,7 @@ fn an_end_that_is_refused_as_busy_is_tried_again() {
 }
 
 #[test]
-fn who_looks_alone_in_the_kernel_is_told_of() {
+fn an_exclusive_user_in_the_kernel_is_reported() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     fake.kernel().refuses.push(("0/state", Errno::BUSY, u32::MAX));
@@ -247,11 +247,11 @@ fn who_looks_alone_in_the_kernel_is_told_of() {
 }
 
 #[test]
-fn an_end_waits_for_no_look() {
+fn an_end_does_not_wait_for_a_reading() {
     let fake = Fake::idle();
     fake.kernel().looks_on = true;
     let worker = Worker::start(take(&fake).unwrap()).unwrap();
-    worker.ask(one(MIB..2 * MIB), Intervals::FIRST);
+    worker.request(one(MIB..2 * MIB), Intervals::FIRST);
     while !fake.kernel().awaited {
         std::thread::yield_now();
     }
@@ -263,7 +263,7 @@ fn an_end_waits_for_no_look() {
 }
 
 #[test]
-fn nothing_begins_any_more_once_it_is_to_end() {
+fn no_reading_begins_after_an_end() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     let ender = interface.ender();
@@ -280,7 +280,7 @@ fn nothing_begins_any_more_once_it_is_to_end() {
 }
 
 #[test]
-fn who_ends_a_look_tries_for_a_moment_and_not_where_it_is_anothers() {
+fn an_end_retries_briefly_and_spares_other_software() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     looks(&mut interface).unwrap();
@@ -297,7 +297,7 @@ fn who_ends_a_look_tries_for_a_moment_and_not_where_it_is_anothers() {
 }
 
 #[test]
-fn every_refusal_gives_it_back() {
+fn every_refusal_releases_the_interface() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     looks(&mut interface).unwrap();
@@ -323,7 +323,7 @@ fn every_refusal_gives_it_back() {
 }
 
 #[test]
-fn regions_are_read_whatever_they_say() {
+fn malformed_regions_are_handled() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     // Unsorted, empty, reversed, with half pages, overlapping.
@@ -357,13 +357,13 @@ fn regions_are_read_whatever_they_say() {
 }
 
 #[test]
-fn a_region_is_as_hot_as_many_looks_have_found_it_used() {
+fn the_heat_of_a_region_is_its_access_ratio() {
     let level = |accesses| Region { range: 0..PAGE, accesses }.level();
     assert_eq!([0, 1, 10, 19, 20, 21, u32::MAX].map(level), [0, 12, 127, 242, 255, 255, 255]);
 }
 
 #[test]
-fn few_ranges_are_those_with_the_most_between_them() {
+fn ranges_are_joined_across_the_smallest_gaps() {
     let few = |ranges: &[Range<u64>], most| few(ranges.iter().cloned(), most);
     let ranges = [0..1, 1..2, 4..5, 6..7, 9..10, 20..21];
     assert_eq!(few(&ranges, 9), [0..2, 4..5, 6..7, 9..10, 20..21]);
@@ -402,7 +402,7 @@ fn look(damon: &mut Damon, heat: &mut HeatMap, now: Duration) -> io::Result<Dura
 }
 
 #[test]
-fn pages_are_as_hot_as_their_region() {
+fn pages_get_the_heat_of_their_region() {
     let fake = Fake::idle();
     let Some((heap, arena, mut damon)) = damon(&fake) else { return };
     let start = arena.addresses().start;
@@ -433,7 +433,7 @@ fn pages_are_as_hot_as_their_region() {
 }
 
 #[test]
-fn a_kernel_that_takes_too_long_looks_less_often_and_its_time_is_told() {
+fn a_costly_kernel_thread_samples_less_often_and_its_time_is_reported() {
     let fake = Fake::idle();
     let Some((heap, _arena, mut damon)) = damon(&fake) else { return };
     let mut heat = HeatMap::new();
@@ -456,7 +456,7 @@ fn a_kernel_that_takes_too_long_looks_less_often_and_its_time_is_told() {
 }
 
 #[test]
-fn a_look_that_fails_ends_it_and_gives_it_back() {
+fn a_failed_reading_releases_the_interface() {
     let fake = Fake::idle();
     let Some((heap, _arena, mut damon)) = damon(&fake) else { return };
     let mut heat = HeatMap::new();

@@ -20,13 +20,13 @@ pub(super) struct Answer {
 }
 
 /// The ranges and intervals to monitor.
-type Question = (Vec<Range<u64>>, Intervals);
+type Request = (Vec<Range<u64>>, Intervals);
 
 /// The thread. Its end releases the interface.
 #[derive(Debug)]
 pub(super) struct Worker {
     /// None at the end.
-    asks: Option<Sender<Question>>,
+    requests: Option<Sender<Request>>,
     answers: Receiver<Result<Answer, DamonError>>,
     thread: Option<JoinHandle<Duration>>,
     ender: Ender,
@@ -37,19 +37,19 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn start(mut interface: Interface) -> Result<Worker, DamonError> {
-        let (asks, asked) = channel::<Question>();
-        let (tells, answers) = channel();
+        let (requests, received) = channel::<Request>();
+        let (sends, answers) = channel();
         let ender = interface.ender();
         let thread = spawn_unsignalled("telpher-damon", move || {
             let mut kernel = Duration::ZERO;
-            for (ranges, intervals) in asked {
+            for (ranges, intervals) in received {
                 let begun = cpu();
                 let answer = interface.look(ranges, intervals).and_then(|()| interface.regions()).map(|regions| {
                     // If other software has restarted DAMON, the kernel's thread is a new one and its time starts anew.
                     kernel = interface.cpu().max(kernel);
                     Answer { regions, cost: cpu().saturating_sub(begun), kernel }
                 });
-                if tells.send(answer).is_err() {
+                if sends.send(answer).is_err() {
                     break;
                 }
             }
@@ -57,13 +57,20 @@ impl Worker {
             cpu()
         });
         let thread = Some(thread.map_err(DamonError::Thread)?);
-        Ok(Worker { asks: Some(asks), answers, thread, ender, cpu: Default::default(), lineage: Lineage::current() })
+        Ok(Worker {
+            requests: Some(requests),
+            answers,
+            thread,
+            ender,
+            cpu: Default::default(),
+            lineage: Lineage::current(),
+        })
     }
 
     /// Requests a reading.
-    pub(super) fn ask(&self, ranges: Vec<Range<u64>>, intervals: Intervals) {
+    pub(super) fn request(&self, ranges: Vec<Range<u64>>, intervals: Intervals) {
         // A thread that has ended sends no answer, which the next step notices.
-        let _ = self.asks.as_ref().map(|asks| asks.send((ranges, intervals)));
+        let _ = self.requests.as_ref().map(|requests| requests.send((ranges, intervals)));
     }
 
     /// Returns the answer; none while the reading is under way.
@@ -93,7 +100,7 @@ impl Worker {
         if thread.is_some() {
             self.ender.end();
         }
-        self.asks = None;
+        self.requests = None;
         let here = thread.and_then(|thread| thread.join().ok());
         here.unwrap_or(self.cpu.0) + self.cpu.1
     }

@@ -23,27 +23,27 @@ fn traps() -> Option<(Heap, Traps)> {
 fn out(arena: &Arena) -> Vec<usize> {
     let mut there = vec![false; arena.len() / 4096];
     let start = arena.addresses().start;
-    let place = |address: u64| usize::try_from((address - start) / PAGE).unwrap();
-    let mark = |run: telpher_mem::PageRun| there[place(run.start)..place(run.end)].fill(true);
-    Scan::open().unwrap().present(arena.addresses(), mark).unwrap();
+    let index = |address: u64| usize::try_from((address - start) / PAGE).unwrap();
+    let count = |run: telpher_mem::PageRun| there[index(run.start)..index(run.end)].fill(true);
+    Scan::open().unwrap().present(arena.addresses(), count).unwrap();
     (0..there.len()).filter(|&page| !there[page]).collect()
 }
 
 /// Runs a round of traps, with `during` called while it is set; returns the pages that were out.
-fn lot(
+fn trap_round(
     traps: &mut Traps,
     heat: &mut HeatMap,
     now: &mut Duration,
     arena: &mut Arena,
     during: impl FnOnce(&mut Arena, &[usize]),
 ) -> Vec<usize> {
-    while traps.lot.is_none() {
+    while traps.round.is_none() {
         *now += traps.step(*now, heat).unwrap();
     }
     let pages = out(arena);
     during(arena, &pages);
-    let lot = traps.lot.expect("set");
-    *now = (lot.since + lot.time).max(*now);
+    let round = traps.round.expect("set");
+    *now = (round.since + round.time).max(*now);
     // Ends this round, and may start the next one.
     traps.end_now(*now, heat);
     pages
@@ -52,8 +52,8 @@ fn lot(
 impl Traps {
     /// Ends a round without starting another.
     fn end_now(&mut self, now: Duration, heat: &mut HeatMap) {
-        if let Some(lot) = self.lot.take() {
-            self.end(now, lot, heat);
+        if let Some(round) = self.round.take() {
+            self.end(now, round, heat);
         }
     }
 }
@@ -75,7 +75,7 @@ fn is_numbered(arena: &Arena) -> bool {
 }
 
 #[test]
-fn a_page_that_is_only_read_is_hot_and_one_that_is_left_alone_cold() {
+fn a_read_page_is_hot_and_an_unused_one_cold() {
     let Some((heap, mut traps)) = traps() else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -85,7 +85,7 @@ fn a_page_that_is_only_read_is_hot_and_one_that_is_left_alone_cold() {
     let (mut read, mut tiers) = (Vec::new(), HeatMap::new());
     tiers.follow(&heap);
     tiers.refresh(&heap).unwrap();
-    let pages = lot(&mut traps, &mut heat, &mut now, &mut arena, |arena, pages| {
+    let pages = trap_round(&mut traps, &mut heat, &mut now, &mut arena, |arena, pages| {
         read = pages.iter().copied().step_by(3).collect();
         for &page in &read {
             assert_eq!(arena[page * 4096], u8::try_from((page + 1) % 256).unwrap(), "the same page");
@@ -112,14 +112,14 @@ fn a_page_that_is_only_read_is_hot_and_one_that_is_left_alone_cold() {
 }
 
 #[test]
-fn a_huge_page_is_looked_at_whole_and_stays_one() {
+fn a_huge_page_is_sampled_whole_and_not_split() {
     let Some((heap, mut traps)) = traps() else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Huge).unwrap();
     number(&mut arena);
     let huge = |arena: &Arena| {
         let mut huge = 0;
-        let mark = |run: telpher_mem::PageRun| huge += if run.is_huge() { run.pages() } else { 0 };
-        Scan::open().unwrap().present(arena.addresses(), mark).unwrap();
+        let count = |run: telpher_mem::PageRun| huge += if run.is_huge() { run.pages() } else { 0 };
+        Scan::open().unwrap().present(arena.addresses(), count).unwrap();
         huge
     };
     if huge(&arena) < 2048 {
@@ -129,7 +129,7 @@ fn a_huge_page_is_looked_at_whole_and_stays_one() {
     heat.follow(&heap);
     heat.refresh(&heap).unwrap();
     for round in 0..20 {
-        let pages = lot(&mut traps, &mut heat, &mut now, &mut arena, |arena, pages| {
+        let pages = trap_round(&mut traps, &mut heat, &mut now, &mut arena, |arena, pages| {
             assert!(pages.len().is_multiple_of(512) && !pages.is_empty());
             // Touches only the first huge page, at its last byte, by reading or writing.
             let last = pages[0] + 511;
@@ -141,7 +141,10 @@ fn a_huge_page_is_looked_at_whole_and_stays_one() {
             assert_eq!(out(arena).len(), pages.len() - 512);
         });
         let heats = heats(&heat, &arena, pages.clone());
-        assert!(heats.chunks(512).all(|unit| unit.iter().all(|page| *page == unit[0] && page.1 > 0)), "all parts of a huge page are sampled");
+        assert!(
+            heats.chunks(512).all(|unit| unit.iter().all(|page| *page == unit[0] && page.1 > 0)),
+            "all parts of a huge page are sampled"
+        );
         assert_eq!(huge(&arena), 2048, "round {round}");
         if round == 0 {
             assert!(heats[0].0 > 0 && heats[512..].iter().all(|page| page.0 == 0));
@@ -151,7 +154,7 @@ fn a_huge_page_is_looked_at_whole_and_stays_one() {
 }
 
 #[test]
-fn every_page_is_drawn_as_often_as_any_other() {
+fn every_page_is_drawn_equally_often() {
     let Some((heap, mut traps)) = traps() else { return };
     // Ranges of many sizes, not all of whose pages are present.
     let pages = [1, 3, 15, 17, 200, 512, 41_u64];
@@ -168,8 +171,8 @@ fn every_page_is_drawn_as_often_as_any_other() {
     let mut times = std::collections::BTreeMap::<u64, u64>::new();
     let draws = 20_000;
     for _ in 0..draws {
-        for drawn in traps.draw(&heat) {
-            drawn.pages.step_by(4096).for_each(|page| *times.entry(page).or_default() += 1);
+        for candidate in traps.draw(&heat) {
+            candidate.pages.step_by(4096).for_each(|page| *times.entry(page).or_default() += 1);
         }
     }
     let all = pages.iter().sum::<u64>();
@@ -182,7 +185,7 @@ fn every_page_is_drawn_as_often_as_any_other() {
 }
 
 #[test]
-fn what_windows_know_to_be_hot_is_left_to_them() {
+fn pages_hot_by_windows_are_not_trapped() {
     let Some((_heap, mut traps)) = traps() else { return };
     let start = 0x4000_0000;
     let mut heat = HeatMap::of(&[start..start + 32 * PAGE, start + 32 * PAGE..start + 64 * PAGE]);
@@ -191,44 +194,44 @@ fn what_windows_know_to_be_hot_is_left_to_them() {
         let page = heat.page_mut(start + page * PAGE).unwrap();
         (0..3).for_each(|_| page.observe_writes(HOT));
     }
-    let mut drawn = 0;
+    let mut candidates = 0;
     for _ in 0..500 {
-        for Drawn { pages, .. } in traps.draw(&heat) {
+        for TrapCandidate { pages, .. } in traps.draw(&heat) {
             assert!(pages.clone().step_by(4096).all(|page| !hot((page - start) / PAGE)));
-            drawn += (pages.end - pages.start) / PAGE;
+            candidates += (pages.end - pages.start) / PAGE;
         }
     }
-    assert_eq!(drawn, 500 * DRAWN * TOGETHER * 3 / 4);
+    assert_eq!(candidates, 500 * DRAWN * TOGETHER * 3 / 4);
 }
 
 #[test]
-fn a_lot_that_costs_much_is_followed_by_a_long_rest() {
+fn a_costly_round_is_followed_by_a_long_rest() {
     let Some((heap, mut traps)) = traps() else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena);
     let (mut heat, now) = (HeatMap::new(), Duration::ZERO);
     heat.follow(&heap);
     traps.step(now, &mut heat).unwrap();
-    let lot = traps.lot.expect("set");
+    let round = traps.round.expect("set");
     let pages = out(&arena);
     for &page in &pages {
         arena[page * 4096] = arena[page * 4096].wrapping_add(0);
     }
     // The cost of a touch on a slow machine.
     traps.touch = Duration::from_millis(1);
-    let over = now + lot.time;
+    let over = now + round.time;
     let rest = traps.step(over, &mut heat).unwrap();
-    assert!(traps.lot.is_none());
+    assert!(traps.round.is_none());
     let waited = Duration::from_millis(1) * u32::try_from(pages.len()).unwrap();
     assert_eq!(traps.faults().1, waited);
-    assert!(rest >= waited * traps.of_threads - lot.time, "{rest:?} after {waited:?}");
+    assert!(rest >= waited * traps.of_threads - round.time, "{rest:?} after {waited:?}");
     // Then another round starts.
     traps.step(over + rest, &mut heat).unwrap();
-    assert!(traps.lot.is_some());
+    assert!(traps.round.is_some());
 }
 
 #[test]
-fn what_is_cut_short_is_back_and_not_known_to_be_cold() {
+fn an_aborted_round_brings_pages_back_without_a_sample() {
     let Some((heap, mut traps)) = traps() else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena);

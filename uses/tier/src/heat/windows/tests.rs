@@ -69,7 +69,7 @@ fn the_sooner_a_page_is_written_the_hotter_it_is() {
 }
 
 #[test]
-fn windows_follow_each_other_and_pages_that_were_let_go_cost_nothing() {
+fn windows_cover_all_memory_and_release_their_pages() {
     let Some((heap, mut windows)) = windows() else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     // The second block is empty.
@@ -150,7 +150,7 @@ fn huge_pages_are_not_split_by_a_window() {
 }
 
 #[test]
-fn a_late_look_makes_no_page_hotter_than_it_is() {
+fn a_late_reading_makes_no_page_hotter() {
     let Some((heap, mut windows)) = windows() else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     write(&mut arena, 0..10);
@@ -170,7 +170,7 @@ fn a_late_look_makes_no_page_hotter_than_it_is() {
 }
 
 #[test]
-fn where_there_is_nothing_to_track_looking_for_it_is_bounded_too() {
+fn the_search_for_pages_to_track_is_bounded() {
     let Some((heap, mut windows)) = windows() else { return };
     // Twice as many blocks as are skipped in one step, all empty.
     let _arena = heap.arena((2 * PASSED) << 21, PageSize::Small).unwrap();
@@ -178,9 +178,9 @@ fn where_there_is_nothing_to_track_looking_for_it_is_bounded_too() {
     heat.follow(&heap);
     let mut spent = Duration::ZERO;
     for _ in 0..20 {
-        let begun = of_this_thread();
+        let begun = thread_cpu_time();
         now += windows.step(now, &mut heat).unwrap();
-        spent += of_this_thread().saturating_sub(begun);
+        spent += thread_cpu_time().saturating_sub(begun);
         assert!(windows.open.is_none());
     }
     // Reading the clock here adds to the cost.

@@ -2,8 +2,8 @@
 #![allow(unsafe_code, reason = "does what programs do to their mappings")]
 
 use super::*;
+use crate::mechanism::{TrapCandidate, Trapping};
 use crate::stress::Places;
-use crate::way::{Drawn, Trapping};
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
@@ -12,8 +12,8 @@ impl Tested {
     /// Moves pages and runs `act` while they are out.
     fn while_out<T>(&self, range: Range<u64>, to: TierId, act: impl FnOnce() -> T) -> (Moved, T) {
         let faults = &self.pooled.exchange.faults;
-        let ((told, out), (go, waits)) = (channel(), channel());
-        *faults.pause.lock().unwrap() = Some((told, waits));
+        let ((sender, out), (go, waits)) = (channel(), channel());
+        *faults.pause.lock().unwrap() = Some((sender, waits));
         std::thread::scope(|scope| {
             let mover = scope.spawn(|| {
                 let moved = self.migrate(range, to).unwrap();
@@ -36,8 +36,8 @@ fn has_no_huge_pages() -> bool {
 }
 
 #[test]
-fn a_child_forked_while_pages_are_out_has_them() {
-    if !stress::is_alone("a_child_forked_while_pages_are_out_has_them") {
+fn a_child_forked_while_pages_are_out_gets_them() {
+    if !stress::is_alone("a_child_forked_while_pages_are_out_gets_them") {
         return;
     }
     for pages in [PageSize::Small, PageSize::Huge] {
@@ -59,8 +59,8 @@ fn a_child_forked_while_pages_are_out_has_them() {
 
 /// Parts of the arena are protected or locked while they are out: the kernel moves no page to such a mapping.
 #[test]
-fn pages_whose_mapping_is_locked_or_protected_while_they_are_out_come_back_by_a_copy() {
-    if !stress::is_alone("pages_whose_mapping_is_locked_or_protected_while_they_are_out_come_back_by_a_copy") {
+fn pages_locked_or_protected_while_out_come_back_as_copies() {
+    if !stress::is_alone("pages_locked_or_protected_while_out_come_back_as_copies") {
         return;
     }
     let Some(heap) = heap(64) else { return };
@@ -111,21 +111,21 @@ fn pages_whose_mapping_is_locked_or_protected_while_they_are_out_come_back_by_a_
 /// As when all memory is locked, or another process reads this one's memory: a slot thought empty is not, and no page
 /// goes there.
 #[test]
-fn what_is_in_a_place_already_is_not_taken_for_a_page() {
+fn content_of_an_occupied_slot_is_not_taken_for_a_page() {
     // A huge page is split by this; the parts that have not gone stay.
     for (size, filled, left) in
         [(PageSize::Small, (0..512).step_by(2), [256, 0]), (PageSize::Huge, (7..8).step_by(1), [1, 504])]
     {
-        if size == PageSize::Huge && lacks_huge_pages("what_is_in_a_place_already_is_not_taken_for_a_page") {
+        if size == PageSize::Huge && lacks_huge_pages("content_of_an_occupied_slot_is_not_taken_for_a_page") {
             continue;
         }
         // The home tier has only as many slots as one batch needs.
         let Some(heap) = heap_with(|options| options.spare_bytes = 0) else { return };
         let mut arena = heap.arena(2 << 20, size).unwrap();
         number(&mut arena);
-        let place = heap.pooled.pools.lock().unwrap().tiers[HOME.index()][of(size)].range().start;
+        let slot = heap.pooled.pools.lock().unwrap().tiers[HOME.index()][size_index(size)].range().start;
         for page in filled {
-            touch(place + page * PAGE);
+            touch(slot + page * PAGE);
         }
         let moved = heap.migrate(arena.addresses(), FAST).unwrap();
         assert_eq!((wrong(&arena), heap.stats().lost), (vec![], 0), "{size:?}: {moved:?}");
@@ -142,8 +142,8 @@ fn what_is_in_a_place_already_is_not_taken_for_a_page() {
 
 /// Free pages are overwritten, and everything is checked at the end.
 #[test]
-fn what_programs_do_to_mappings_of_pages_on_their_way_is_followed() {
-    if !stress::is_alone("what_programs_do_to_mappings_of_pages_on_their_way_is_followed") {
+fn mapping_changes_of_pages_in_flight_are_followed() {
+    if !stress::is_alone("mapping_changes_of_pages_in_flight_are_followed") {
         return;
     }
     for pages in [PageSize::Small, PageSize::Huge] {
@@ -172,12 +172,12 @@ fn what_programs_do_to_mappings_of_pages_on_their_way_is_followed() {
 
 /// Checks the stress above: it must notice each of these faults.
 #[test]
-fn what_is_not_followed_is_noticed() {
-    if !stress::is_alone("what_is_not_followed_is_noticed") {
+fn the_stress_notices_changes_that_are_not_followed() {
+    if !stress::is_alone("the_stress_notices_changes_that_are_not_followed") {
         return;
     }
     let faults: [fn(&Exchange); 3] = [
-        |exchange| exchange.book().keeps_discarded = true,
+        |exchange| exchange.page_map().keeps_discarded = true,
         |exchange| exchange.faults.fills_what_is_out.store(true, Ordering::Relaxed),
         |exchange| exchange.faults.gives_nothing.store(true, Ordering::Relaxed),
     ];
@@ -197,7 +197,7 @@ fn what_is_not_followed_is_noticed() {
 /// The page's contents are lost, which is counted. But no thread waits for it forever, and the page that is there
 /// instead moves like any other.
 #[test]
-fn a_page_whose_place_was_taken_is_not_out_for_ever() {
+fn a_page_whose_address_was_taken_is_not_out_forever() {
     let _limit = stress::Limit::new();
     let Some(heap) = heap(64) else { return };
     heap.pooled.begin().unwrap();
@@ -211,11 +211,11 @@ fn a_page_whose_place_was_taken_is_not_out_for_ever() {
         let take_its_place = || {
             let exchange = &heap.pooled.exchange;
             exchange.faults.fills_what_is_out.store(true, Ordering::Relaxed);
-            exchange.fill(&mut exchange.book(), page(5));
+            exchange.fill(&mut exchange.page_map(), page(5));
             exchange.faults.fills_what_is_out.store(false, Ordering::Relaxed);
         };
         if by_trap {
-            assert_eq!(heap.pooled.set(&[Drawn { pages: part(&arena, 0..16), first: true }]).unwrap(), 16);
+            assert_eq!(heap.pooled.set(&[TrapCandidate { pages: part(&arena, 0..16), first: true }]).unwrap(), 16);
             take_its_place();
             heap.pooled.end(&mut |_| ());
         } else {
@@ -233,13 +233,13 @@ fn a_page_whose_place_was_taken_is_not_out_for_ever() {
 
 /// Starts a thread that reads a byte of a page that is out, and returns once the thread waits for the page.
 fn waiting_reader(page: u64) -> JoinHandle<u8> {
-    let (tell, told) = channel();
+    let (sends, received) = channel();
     let reader = std::thread::spawn(move || {
-        tell.send(rustix::thread::gettid().as_raw_pid()).unwrap();
+        sends.send(rustix::thread::gettid().as_raw_pid()).unwrap();
         // SAFETY: a page of an arena that is mapped, or was mapped: then there is a handler.
         unsafe { std::ptr::with_exposed_provenance::<u8>(usize::try_from(page).unwrap()).read_volatile() }
     });
-    let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+    let stat = format!("/proc/self/task/{}/stat", received.recv().unwrap());
     // It sleeps in the kernel until the page comes; nothing else would make it sleep.
     while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
         std::thread::yield_now();
@@ -252,7 +252,7 @@ fn pointer(address: u64) -> *mut libc::c_void {
 }
 
 #[test]
-fn who_waits_for_a_page_that_is_discarded_goes_on() {
+fn a_thread_waiting_for_a_discarded_page_continues() {
     let _limit = stress::Limit::new();
     for pages in [PageSize::Small, PageSize::Huge] {
         let Some(heap) = heap(512) else { return };
@@ -277,7 +277,7 @@ fn who_waits_for_a_page_that_is_discarded_goes_on() {
 
 /// A kernel that reports a successful move as failed leaves threads waiting.
 #[test]
-fn who_waits_for_a_page_of_which_the_kernel_lies_goes_on() {
+fn a_thread_waiting_for_a_page_with_a_wrong_answer_continues() {
     let _limit = stress::Limit::new();
     for pages in [PageSize::Small, PageSize::Huge] {
         let Some(heap) = heap(512) else { return };
@@ -310,8 +310,8 @@ extern "C" fn nowhere(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::
 }
 
 #[test]
-fn who_waits_for_a_page_whose_mapping_goes_is_told_of_it() {
-    if !stress::is_alone("who_waits_for_a_page_whose_mapping_goes_is_told_of_it") {
+fn a_thread_waiting_for_an_unmapped_page_gets_a_signal() {
+    if !stress::is_alone("a_thread_waiting_for_an_unmapped_page_gets_a_signal") {
         return;
     }
     let _limit = stress::Limit::new();
