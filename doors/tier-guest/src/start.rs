@@ -1,6 +1,6 @@
 //! The start, before the program's `main`, and the end.
 //!
-//! A thread of the library does all of it, with its own [descriptors](crate::descriptors); the program's thread waits
+//! A thread of the library does all of it, with its own [descriptors]; the program's thread waits
 //! meanwhile.
 #![allow(unsafe_code, reason = "places functions in the sections the dynamic linker calls")]
 

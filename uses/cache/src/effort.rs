@@ -1,10 +1,11 @@
-//! Something under way that any thread may further, and what came of it, for all.
+//! Work under way that any thread may advance, and its result, shared by all threads.
 //!
-//! The thesis' design had one thread submit and another wait, with a pointer between them that was null, then set, then taken, and
-//! had to be told from null before (Fürst, §5.1.3–5.1.4: three deadlocks found and mended). Here nobody is special. What is under
-//! way lies in the effort from the start, also before it was submitted; whoever wants the result *takes a turn*: it gets the work
-//! for one step, and leaves it for the next thread, or leaves the result. A state says which of the two lies there, so nothing is ever
-//! absent, and it only goes forward, so nothing can be mistaken for what was there before.
+//! In the thesis' design one thread submitted and another waited, with a pointer between them that was null, then set,
+//! then taken; taken had to be told from null (Fürst, §5.1.3–5.1.4: three deadlocks found and fixed). Here all threads
+//! are equal. The work is stored from the start, also before it is submitted. A thread that needs the result *takes a
+//! turn*: it gets the work for one step, and leaves either the work for the next thread or the result. A state says
+//! which of the two is stored, so there is never nothing stored. The state only moves forward, so no earlier state can
+//! be mistaken for a later one.
 //!
 //! ```text
 //!            turn                result
@@ -13,23 +14,23 @@
 //!      └────────────────┘
 //! ```
 //!
-//! A thread that is stopped in the middle of a step holds up those who *wait* until it goes on, as with any lock; a step is one look
-//! at a completion record, or one submission. Nobody who looks without waiting is held up.
-#![allow(unsafe_code, reason = "the state says which of two values lies in one place, and who may touch it")]
+//! A thread that is stopped in the middle of a step delays the *waiting* threads until it continues, as with any lock.
+//! A step is one check of a completion record, or one submission. Threads that check without waiting are not delayed.
+#![allow(unsafe_code, reason = "the state says which of two values is stored, and which thread may access it")]
 
 use crate::sync::{AtomicU8, AtomicU32, Ordering, UnsafeCell};
 use std::fmt::{self, Debug};
 use std::mem::ManuallyDrop;
 use std::task::Poll;
 
-/// The work lies there; nobody furthers it at the moment.
+/// The work is stored; no thread is advancing it.
 const UNDER_WAY: u8 = 0;
-/// The work lies there, and one thread has it.
+/// The work is stored, and one thread has it.
 const BEING_DONE: u8 = 1;
-/// The result lies there, for ever, and is only read.
+/// The result is stored for good, and is only read.
 const DONE: u8 = 2;
 
-/// What lies there.
+/// The stored value.
 union Place<W, R> {
     work: ManuallyDrop<W>,
     result: ManuallyDrop<R>,
@@ -38,27 +39,27 @@ union Place<W, R> {
 /// Work `W` that becomes a result `R`.
 pub(crate) struct Effort<W, R> {
     state: AtomicU8,
-    /// Its owner's, which mean nothing here; they and `word` begin at zero, and lie where the state would leave a gap before the place.
+    /// For the owner's use, without a meaning here. These and `word` start at zero; they fill what would be padding.
     pub(crate) bytes: [AtomicU8; 2],
-    /// As `bytes`.
+    /// Like `bytes`.
     pub(crate) word: AtomicU32,
     place: UnsafeCell<Place<W, R>>,
 }
 
-/// What became of asking for a turn.
+/// The outcome of asking for a turn.
 #[derive(Debug)]
 pub(crate) enum Turn<'a, R> {
-    /// The result is there.
+    /// The result is available.
     Done(&'a R),
-    /// This thread had its turn, and the work goes on.
+    /// This thread had its turn, and the work continues.
     NotYet,
-    /// Another thread has it.
+    /// Another thread has the turn.
     Another,
 }
 
-// SAFETY: work and result are handed from thread to thread, hence Send of both.
+// SAFETY: work and result move between threads, hence Send for both.
 unsafe impl<W: Send, R: Send> Send for Effort<W, R> {}
-// SAFETY: the work is with one thread at a time, hence Send is enough; the result is read by many, hence Sync, and dropped by any.
+// SAFETY: one thread at a time has the work, so Send is enough; many read the result, hence Sync, and any may drop it.
 unsafe impl<W: Send, R: Send + Sync> Sync for Effort<W, R> {}
 
 impl<W, R> Effort<W, R> {
@@ -71,31 +72,33 @@ impl<W, R> Effort<W, R> {
         }
     }
 
-    /// The result, if it is there.
+    /// Returns the result, if it is available.
     ///
-    /// **Staleness**: nothing may be old; a result stays.
+    /// **Staleness**: none may be outdated; a result stays.
     #[inline]
     pub(crate) fn result(&self) -> Option<&R> {
         // Acquire: pairs with the Release in `turn` that published the result.
         (self.state.load(Ordering::Acquire) == DONE)
             .then(|| {
-                // SAFETY: DONE says that a result lies there; from then on nobody writes the place before `drop`, which is exclusive.
+                // SAFETY: DONE says that a result is stored; from then on it is not written before `drop`, which is
+                // exclusive.
                 self.place.with(|place| unsafe { &(*place).result })
             })
             .map(|result| &**result)
     }
 
-    /// One step by this thread, unless another is at it. `step` is not called again once it was ready.
+    /// Makes one step in this thread, unless another thread is making one. `step` is not called again after it was
+    /// ready.
     pub(crate) fn turn(&self, step: impl FnOnce(&mut W) -> Poll<R>) -> Turn<'_, R> {
         if let Some(result) = self.result() {
             return Turn::Done(result);
         }
-        // Acquire: pairs with the Release of `Mine::drop`, so that this thread sees what the last step left. Relaxed if it fails:
-        // nothing is read then.
+        // Acquire: pairs with the Release of `Mine::drop`, so that this thread sees what the last step left. Relaxed on
+        // failure, because nothing is read then.
         if self.state.compare_exchange(UNDER_WAY, BEING_DONE, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return self.result().map_or(Turn::Another, Turn::Done);
         }
-        /// The turn: given back however it ends, also by a panic, after which the work is as the panic left it.
+        /// The turn, given back however it ends; after a panic the work is as the panic left it.
         struct Mine<'a>(&'a AtomicU8, u8);
         impl Drop for Mine<'_> {
             fn drop(&mut self) {
@@ -105,13 +108,14 @@ impl<W, R> Effort<W, R> {
         }
         let mut mine = Mine(&self.state, UNDER_WAY);
         let spent = self.place.with_mut(|place| {
-            // SAFETY: not DONE, so it is the work that lies there, and the state is BEING_DONE by this thread, which no other
-            // thread passes.
+            // SAFETY: the state is not DONE, so the work is stored. It is BEING_DONE by this thread, which excludes all
+            // others.
             let work = unsafe { &mut *(*place).work };
             let Poll::Ready(result) = step(work) else { return None };
-            // SAFETY: as above; the work is taken out, and the place is written before anybody reads it, without a panic between.
+            // SAFETY: as above; the work is taken out, and the value is overwritten before any read, without a panic in
+            // between.
             let work = unsafe { ManuallyDrop::take(&mut (*place).work) };
-            // SAFETY: the place is this thread's; what lay there was taken out.
+            // SAFETY: this thread has the value; the old content was taken out.
             unsafe { place.write(Place { result: ManuallyDrop::new(result) }) };
             Some(work)
         });
@@ -119,7 +123,7 @@ impl<W, R> Effort<W, R> {
             mine.1 = DONE;
         }
         drop(mine);
-        // After the result is there for all: what dropping it does is nobody's wait.
+        // After the result is published, so that no thread waits for this drop.
         drop(spent);
         self.result().map_or(Turn::NotYet, Turn::Done)
     }
@@ -127,10 +131,10 @@ impl<W, R> Effort<W, R> {
 
 impl<W, R> Drop for Effort<W, R> {
     fn drop(&mut self) {
-        // Relaxed: exclusive, and whoever dropped the last reference but this one has released it.
+        // Relaxed: exclusive; the drops of all other references have been released.
         let state = self.state.load(Ordering::Relaxed);
         self.place.with_mut(|place| {
-            // SAFETY: exclusive, so nobody has a turn; the state says which of the two lies there.
+            // SAFETY: exclusive, so no thread has a turn; the state says which of the two is stored.
             unsafe {
                 match state {
                     DONE => ManuallyDrop::drop(&mut (*place).result),
@@ -174,7 +178,7 @@ mod tests {
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             effort.turn(|work| -> Poll<()> {
                 *work = 2;
-                panic!("as the test wants it")
+                panic!("injected by the test")
             });
         }));
         assert!(panicked.is_err());

@@ -3,14 +3,14 @@
 //! # Map
 //!
 //! ```text
-//! Cache ── access ──► Tier ── Index: which entry has the range? ──► Handle ── wait, location
-//!   │  ╲ prefetch       ╲ Pool: memory, by letting go of what nobody uses
+//! Cache ── access ──► Tier ── Index: which entry contains the range? ──► Handle ── wait, location
+//!   │  ╲ prefetch       ╲ Pool: memory, made free by evicting unused entries
 //!   │   ╲                ╲
-//!   │    Schedule ───────► Entry: an Effort, furthered by whoever comes ──► Mover ──► a device, or the CPU
+//!   │    Schedule ───────► Entry: a SharedCopy, advanced by any thread that waits ──► Mover ──► a device, or the CPU
 //!   invalidate, flush, clear
 //!
-//! Versioned   data that changes: readers have blocks, writers have it alone
-//! WriteBack   a block that is worked on in fast memory and goes back
+//! Versioned   data that changes: readers have blocks, a writer has exclusive access
+//! WriteBack   a block that is modified in fast memory and copied back
 //! ```
 #![deny(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Where the threads of a group wait for each other: a barrier that opens for good when the query is given up, so that nobody waits for
-//! who will not come.
+//! The barrier of a group of threads. It opens for good when the query is abandoned, so that no thread waits for one
+//! that will not come.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A barrier that is met again and again. Who waits sleeps: a query has more threads than the machine, and whoever is waited for needs
+/// A reusable barrier. Waiting threads sleep: a query has more threads than the machine, and the awaited thread needs
 /// the CPU.
 #[derive(Debug)]
 pub(crate) struct Meeting {
@@ -14,30 +14,30 @@ pub(crate) struct Meeting {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Have come this time.
+    /// Threads that have come in this round.
     here: u32,
-    /// Times that all have come; wraps, which whoever waits does not notice: nobody is 2^32 times late.
+    /// The round; it wraps, which waiting threads do not notice, because none is 2^32 rounds late.
     round: u32,
     given_up: bool,
 }
 
 impl Meeting {
-    /// Of so many threads.
+    /// Creates a barrier for this many threads.
     pub(crate) fn new(of: u32) -> Self {
         Meeting { of, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    // Nothing panics under it.
+    // No code under this lock panics.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all are here, of whom this is one. False if nobody should go on.
+    /// Waits until all threads are here, including this one. Returns false if the query is abandoned.
     #[must_use]
     pub(crate) fn meet(&self) -> bool {
         let mut state = self.lock();
         let round = state.round;
-        // Cannot overflow: who comes waits, and there are no more than `of`.
+        // Cannot overflow: each thread waits, and there are at most `of`.
         state.here += 1;
         if state.here >= self.of {
             state.here = 0;
@@ -50,7 +50,7 @@ impl Meeting {
         !state.given_up
     }
 
-    /// Sends away all who wait or will come.
+    /// Releases all threads that wait or will come.
     pub(crate) fn give_up(&self) {
         self.lock().given_up = true;
         self.changed.notify_all();
@@ -87,7 +87,7 @@ mod tests {
             meeting.give_up();
             assert!(waiting.into_iter().all(|thread| !thread.join().unwrap()));
         });
-        assert!(!meeting.meet(), "and whoever comes later");
-        assert!(Meeting::new(1).meet(), "one that waits for nobody goes on");
+        assert!(!meeting.meet(), "threads that come later are sent away as well");
+        assert!(Meeting::new(1).meet(), "a single thread does not wait");
     }
 }
