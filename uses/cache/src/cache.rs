@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_apart_if_it_would_lie_on_another_node() {
+    fn is_apart_is_true_if_the_copy_would_be_on_another_node() {
         let nodes = nodes_with_memory();
         for &from in &nodes {
             let mut source = Region::new(8192, PageSize::Small).unwrap();

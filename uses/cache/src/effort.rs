@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_a_step_leaves_the_work_to_others() {
+    fn after_a_panic_in_a_step_other_threads_can_continue() {
         let effort = Effort::new(1);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             effort.turn(|work| -> Poll<()> {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_in_the_middle_of_a_step_is_told_so() {
+    fn a_thread_that_comes_during_a_step_is_told_so() {
         let effort = Effort::<(), u8>::new(());
         let outer = effort.turn(|()| {
             assert!(matches!(effort.turn(|()| unreachable!("one at a time")), Turn::Another));

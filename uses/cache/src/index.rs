@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_inside_an_entry_is_found_whatever_begins_nearer() {
+    fn a_range_inside_an_entry_is_found_although_another_entry_starts_nearer() {
         let mut index = Index::new();
         for entry in [span(0, 1000), span(990, 20), span(500, 3), span(1 << 40, 1 << 30)] {
             assert_eq!(index.insert(entry), None);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_addresses_are_addresses() {
+    fn ranges_at_the_end_of_the_address_space_work() {
         let mut index = Index::new();
         let all = span(0, u64::MAX);
         assert_eq!((index.insert(all), index.find(span(u64::MAX - 1, 1))), (None, Some(&all)));
@@ -206,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_a_list_that_is_searched_from_end_to_end(steps in prop::collection::vec((0_u8..4, 0_u64..300, 1_u64..80), 1..120)) {
+        fn the_index_equals_a_list_searched_linearly(steps in prop::collection::vec((0_u8..4, 0_u64..300, 1_u64..80), 1..120)) {
             let mut index = Index::new();
             let mut list: Vec<Span> = Vec::new();
             for (what, start, len) in steps {

@@ -1,16 +1,16 @@
-//! Whoever comes furthers the work; one at a time, and all see one result.
+//! Any thread advances the work, one at a time, and all see one result.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-cache --test loom_effort`.
 //!
-//! **Seen to fail**: the store at the end of a turn relaxed, or the exchange that begins it (two threads have the work at once);
-//! the load in `result` relaxed (a result read while it is written).
+//! **Seen to fail**: with a relaxed store at the end of a turn, or a relaxed exchange at its begin (two threads have the
+//! work at once); with a relaxed load in `result` (a result is read while it is written).
 #![cfg(loom)]
 
-#[allow(dead_code, unused_imports, reason = "the test uses a part of it")]
+#[allow(dead_code, unused_imports, reason = "the test uses only a part")]
 #[path = "../src/sync.rs"]
 mod sync;
 
-#[allow(dead_code, unreachable_pub, reason = "the test uses a part of it")]
+#[allow(dead_code, unreachable_pub, reason = "the test uses only a part")]
 #[path = "../src/effort.rs"]
 mod effort;
 
@@ -18,7 +18,7 @@ use effort::{Effort, Turn};
 use loom::sync::Arc;
 use std::task::Poll;
 
-/// Two steps, then a result that can be told from what was there before.
+/// Two steps, then a result that differs from the work before it.
 fn step(work: &mut Box<u32>) -> Poll<Box<u32>> {
     **work += 1;
     if **work < 2 { Poll::Pending } else { Poll::Ready(Box::new(**work + 40)) }
@@ -34,7 +34,7 @@ fn wait(effort: &Effort<Box<u32>, Box<u32>>) -> u32 {
 }
 
 #[test]
-fn two_who_wait_see_one_result_and_no_step_is_made_twice() {
+fn two_waiting_threads_see_one_result_and_no_step_runs_twice() {
     loom::model(|| {
         let effort = Arc::new(Effort::new(Box::new(0)));
         let other = {
@@ -46,12 +46,12 @@ fn two_who_wait_see_one_result_and_no_step_is_made_twice() {
 }
 
 #[test]
-fn who_began_may_go_away_and_another_ends_it() {
+fn the_thread_that_began_may_leave_and_another_finishes() {
     loom::model(|| {
         let effort = Arc::new(Effort::new(Box::new(0)));
         let other = {
             let effort = Arc::clone(&effort);
-            // Submits, so to speak, and is never seen again.
+            // Takes one step, and never returns.
             loom::thread::spawn(move || {
                 let _ = effort.turn(step);
             })
@@ -63,7 +63,7 @@ fn who_began_may_go_away_and_another_ends_it() {
 }
 
 #[test]
-fn who_only_looks_sees_nothing_or_all_of_it() {
+fn a_reader_sees_no_result_or_the_whole_one() {
     loom::model(|| {
         let effort = Arc::new(Effort::new(Box::new(1)));
         let other = {

@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_the_least_and_the_greatest_of_each_kind() {
+    fn bounds_are_the_minimum_and_maximum_for_each_kind() {
         assert_eq!(Column::of("a", &[200_u8, 7, 255]).unwrap().bounds(), Some((7, 255)));
         assert_eq!(
             Column::of("a", &[i32::MIN, 0, i32::MAX]).unwrap().bounds(),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_not_there_have_no_bytes() {
+    fn rows_past_the_end_have_no_bytes() {
         let column = Column::of("a", &[1_i32, 2, 3]).unwrap();
         assert_eq!(column.bytes(1..3).len(), 8);
         assert_eq!((column.value(2), column.value(3), column.value(u64::MAX)), (Some(3), None, None));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_column_or_no_table_is_refused_with_the_remedy() {
+    fn invalid_columns_and_tables_are_refused_with_a_remedy() {
         let bytes = Arc::new(Region::new(13, PageSize::Small).unwrap());
         let torn = Column::new("price", Kind::I64, bytes).unwrap_err().to_string();
         assert_eq!(torn, "column price: 13 bytes are not whole values of 8 bytes; cut them to a multiple");

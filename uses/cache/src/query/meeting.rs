@@ -63,7 +63,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn nobody_goes_on_before_all_have_come() {
+    fn no_thread_continues_before_all_have_arrived() {
         let (meeting, come) = (Meeting::new(3), AtomicU32::new(0));
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_one_that_will_not_come_is_sent_away() {
+    fn threads_waiting_for_one_that_abandoned_are_sent_away() {
         let meeting = Meeting::new(3);
         std::thread::scope(|scope| {
             let waiting: Vec<_> = (0..2).map(|_| scope.spawn(|| meeting.meet())).collect();

@@ -241,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_row_is_scanned_then_summed_and_asked_for_once(
+        fn every_row_is_scanned_then_aggregated_and_prefetched_once(
             rows in 0_u64..500, groups in 0_u32..4, chunk in 0_u64..70, scanners in 0_u32..4, fetchers in 0_u32..4, aggregators in 0_u32..4,
             relaxed in any::<bool>(), overlapping in any::<bool>(), order in any::<u64>(),
         ) {

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_reads_as_sql() {
+    fn a_plan_is_displayed_as_sql() {
         assert_eq!(Plan::thesis().sql("t"), r#"SELECT sum("b") FROM "t" WHERE "a" <= 49"#);
         assert_eq!(
             Plan::tpch_q6().sql("lineitem"),

@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_chosen_is_what_has_its_bit(
+        fn selected_rows_are_those_with_a_set_bit(
             words in prop::collection::vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>()], 0..40), start in 0_u64..1_000, at in 0_usize..3_000, len in 0_usize..=BLOCK,
         ) {
             let mut selection = Selection::default();

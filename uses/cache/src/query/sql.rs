@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_with_everything_is_its_plan() {
+    fn a_text_with_every_clause_is_parsed() {
         let text = "SELECT k, \"from\", count(*), sum(a*(100-b)+-3), Min(-c) from t\n\
                     where a between -5 and 7 and d < date '1970-02-01' and e = 4 group by k, \"from\" order by k, \"from\";";
         let difference = Expr::Subtract(Box::new(Expr::Literal(100)), column("b"));
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minus_binds_to_the_left_and_a_product_first() {
+    fn minus_is_left_associative_and_products_bind_first() {
         let left = Expr::Subtract(column("a"), column("b"));
         let product = Expr::Multiply(column("c"), column("d"));
         let expected = Aggregate::Sum(Expr::Subtract(Box::new(left), Box::new(product)));
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_at_the_ends_of_64_bits_choose_what_they_say() {
+    fn comparisons_at_the_limits_of_64_bits_are_right() {
         let range = |test: &str| plan(&format!("select count(*) from t where a {test}")).filters[0].range.clone();
         assert_eq!(range("< -9223372036854775807"), i64::MIN..=i64::MIN);
         assert_eq!(range(">= -9223372036854775808"), i64::MIN..=i64::MAX);
@@ -470,14 +470,14 @@ mod tests {
     }
 
     #[test]
-    fn columns_may_be_named_as_functions_are() {
+    fn columns_may_be_named_like_functions() {
         let expected = Aggregate::Sum(Expr::Add(column("date"), column("cast")));
         assert_eq!(plan("select count, sum(date + cast) from t group by count").aggregates, [expected]);
         assert_eq!(plan("select \"a\"\"b\", count(*) from t group by \"a\"\"b\"").group_by, ["a\"b"]);
     }
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn dates_are_converted_to_days_as_in_the_calendar() {
         // Compares with counting day by day.
         let (mut expected, mut last) = (days("0001-01-01").unwrap(), None);
         assert_eq!(days("1970-01-01"), Some(0));
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plan_is_told_where_and_why() {
+    fn errors_say_where_and_why_a_text_is_no_plan() {
         for (text, expected) in [
             ("", "at character 1, `select` is expected and the end found"),
             ("select avg(a) from t", "at character 11, `from` is expected and `(` found"),
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_makes_the_stack_overflow() {
+    fn no_text_overflows_the_stack() {
         for open in ["(", "-", "cast("] {
             assert!(refused(&format!("select sum({}a", open.repeat(1 << 20))).contains("nests no deeper than 64"));
         }
@@ -588,12 +588,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_plan_written_as_sql_is_read_as_the_same_plan(plan in any_plan()) {
+        fn a_plan_written_as_sql_is_parsed_to_the_same_plan(plan in any_plan()) {
             prop_assert_eq!(plan.sql("t").parse::<Plan>(), Ok(plan));
         }
 
         #[test]
-        fn any_text_is_a_plan_or_a_sentence(text in "(select |from |t |where |and |count\\(\\*\\) |sum\\(|[()\"'*,<=;-]|a|7|group by |ä|\\PC){0,40}") {
+        fn any_text_is_a_plan_or_an_error(text in "(select |from |t |where |and |count\\(\\*\\) |sum\\(|[()\"'*,<=;-]|a|7|group by |ä|\\PC){0,40}") {
             if let Err(error) = text.parse::<Plan>() {
                 prop_assert!(error.at <= text.chars().count() + 1);
             }
