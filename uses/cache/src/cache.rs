@@ -1,14 +1,14 @@
 //! The cache: searches its tiers, and starts copies of missing blocks.
 
 use crate::config::{Asked, Config, Placement, TierConfig};
-use crate::effort::Turn;
 use crate::entry::Entry;
 use crate::error::{AccessError, ConfigError};
 use crate::handle::Handle;
 use crate::index::Span;
 use crate::prefetch::Prefetch;
-use crate::reads::Reads;
+use crate::reads::ActiveReads;
 use crate::schedule::{Priority, Schedule};
+use crate::shared_copy::Turn;
 use crate::source::Source;
 use crate::stats::{Count, Counters, Stats};
 use crate::tier::{Shared, Tier};
@@ -47,12 +47,12 @@ pub struct Cache<S: Source>(Arc<Inner<S>>);
 struct Inner<S: Source> {
     tiers: Box<[Arc<Tier<S>>]>,
     shared: Arc<Shared<S>>,
-    place: Place,
+    place: ResolvedPlacement,
     nodes: Nodes,
 }
 
 /// A [`Placement`] with its tiers resolved.
-enum Place {
+enum ResolvedPlacement {
     Fixed(usize),
     Near(Box<[usize]>),
     Interleaved(u64),
@@ -72,14 +72,15 @@ impl<S: Source> Cache<S> {
         let nodes = Nodes::of_this_machine();
         let place = match config.placement {
             Placement::Fixed(tier) if tier >= tiers => return Err(ConfigError::NoSuchTier { tier, tiers }),
-            Placement::Fixed(tier) => Place::Fixed(tier),
-            Placement::Interleaved { bytes } => Place::Interleaved(bytes.max(1)),
-            Placement::Chosen(choose) => Place::Chosen(choose),
-            Placement::Near if tiers == 1 => Place::Fixed(0),
-            Placement::Near => Place::Near(nearest(&config.tiers, &nodes)),
+            Placement::Fixed(tier) => ResolvedPlacement::Fixed(tier),
+            Placement::Interleaved { bytes } => ResolvedPlacement::Interleaved(bytes.max(1)),
+            Placement::Chosen(choose) => ResolvedPlacement::Chosen(choose),
+            Placement::Near if tiers == 1 => ResolvedPlacement::Fixed(0),
+            Placement::Near => ResolvedPlacement::Near(nearest(&config.tiers, &nodes)),
         };
         let (schedule, counters) = (Schedule::new(config.in_flight, tiers), Counters::new());
-        let shared = Arc::new(Shared { mover, counters, schedule, reads: Reads::new(), eviction: config.eviction });
+        let shared =
+            Arc::new(Shared { mover, counters, schedule, reads: ActiveReads::new(), eviction: config.eviction });
         let tiers = config.tiers.into_iter().enumerate();
         let tiers = tiers.map(|(number, tier)| Tier::new(number, tier.pool, &shared)).collect();
         Ok(Cache(Arc::new(Inner { tiers, shared, place, nodes })))
@@ -196,7 +197,7 @@ impl<S: Source> Cache<S> {
     /// another stripe than the block.
     #[cold]
     fn elsewhere(&self, span: Span, but: &Arc<Tier<S>>) -> Option<Arc<Entry<S>>> {
-        let Place::Interleaved(_) = self.0.place else { return None };
+        let ResolvedPlacement::Interleaved(_) = self.0.place else { return None };
         self.0.tiers.iter().filter(|tier| !Arc::ptr_eq(tier, but)).find_map(|tier| tier.find(span))
     }
 
@@ -204,13 +205,15 @@ impl<S: Source> Cache<S> {
     fn tier_for(&self, span: Span) -> &Arc<Tier<S>> {
         let tiers = &self.0.tiers;
         let tier = match &self.0.place {
-            Place::Fixed(tier) => *tier,
-            Place::Interleaved(bytes) => usize::try_from(span.start / bytes % tiers.len() as u64).unwrap_or(0),
-            Place::Near(tier_of) => {
+            ResolvedPlacement::Fixed(tier) => *tier,
+            ResolvedPlacement::Interleaved(bytes) => {
+                usize::try_from(span.start / bytes % tiers.len() as u64).unwrap_or(0)
+            }
+            ResolvedPlacement::Near(tier_of) => {
                 let node = self.0.nodes.of_this_thread().and_then(|node| usize::try_from(node).ok());
                 node.and_then(|node| tier_of.get(node)).copied().unwrap_or(0)
             }
-            Place::Chosen(choose) => {
+            ResolvedPlacement::Chosen(choose) => {
                 let asked = Asked { address: span.start, len: span.len, node: self.0.nodes.of_this_thread() };
                 choose(&asked).min(tiers.len() - 1)
             }

@@ -1,9 +1,9 @@
 //! A block and its copy, shared by all its handles.
 
-use crate::effort::{Effort, Turn};
 use crate::index::{Span, Spanning};
-use crate::reads::Read;
+use crate::reads::ActiveRead;
 use crate::schedule::Priority;
+use crate::shared_copy::{SharedCopy, Turn};
 use crate::source::Source;
 use crate::stats::Count;
 use crate::sync::{AtomicU8, Ordering};
@@ -55,11 +55,11 @@ pub(crate) struct Entry<S: Source> {
     tier: Arc<Tier<S>>,
     /// The copy. Its `word` is the number of insertions before the entry's last use. Its `bytes` are the flags and the
     /// highest prefetch priority.
-    copy: Effort<Leg<S>, Copied>,
+    copy: SharedCopy<CopyState<S>, Copied>,
 }
 
 /// The bytes of a block, with the note that they are being read.
-type Reading<S> = Tagged<Slice<S>, Read<Span>>;
+type Reading<S> = Tagged<Slice<S>, ActiveRead<Span>>;
 
 // 88 bytes with its counts, which allocators with multiples of 16 and a header of 8 round up to 96; and its slot in the
 // index.
@@ -68,27 +68,28 @@ const _: () = assert!(size_of::<Entry<Arc<[u8]>>>() <= 72);
 
 /// The state of the copy, until it is complete.
 #[derive(Debug)]
-enum Leg<S: Source> {
+enum CopyState<S: Source> {
     /// Not begun.
     Wanted,
     /// The mover has it.
-    Flying(Box<Job<(Reading<S>, Piece)>>),
+    InFlight(Box<Job<(Reading<S>, Piece)>>),
     /// Given up: a step failed.
-    Lost,
+    Failed,
 }
 
 impl<S: Source> Entry<S> {
     /// Creates an entry whose copy has not begun: a prefetch if it has a priority, otherwise an access. `span` is
     /// inside the source.
     pub(crate) fn wanted(source: &S, span: Span, tier: &Arc<Tier<S>>, ahead: Option<Priority>) -> Arc<Self> {
-        let entry = Entry { source: source.clone(), span, tier: Arc::clone(tier), copy: Effort::new(Leg::Wanted) };
+        let entry =
+            Entry { source: source.clone(), span, tier: Arc::clone(tier), copy: SharedCopy::new(CopyState::Wanted) };
         // Relaxed: no other thread has it yet.
-        entry.marks().store(if ahead.is_some() { UNREAD } else { DEMANDED }, Ordering::Relaxed);
+        entry.flags().store(if ahead.is_some() { UNREAD } else { DEMANDED }, Ordering::Relaxed);
         entry.priority().store(ahead.unwrap_or_default().0, Ordering::Relaxed);
         Arc::new(entry)
     }
 
-    fn marks(&self) -> &AtomicU8 {
+    fn flags(&self) -> &AtomicU8 {
         &self.copy.bytes[0]
     }
 
@@ -120,7 +121,7 @@ impl<S: Source> Entry<S> {
     // count, and a copy begins only within a turn.
 
     fn is(&self, mark: u8) -> bool {
-        self.marks().load(Ordering::Relaxed) & mark != 0
+        self.flags().load(Ordering::Relaxed) & mark != 0
     }
 
     /// Notes a use after this many insertions. Stores only new values, so that the cache line of a widely used entry
@@ -136,7 +137,7 @@ impl<S: Source> Entry<S> {
     #[inline]
     pub(crate) fn read(&self) {
         if self.is(UNREAD) {
-            self.marks().fetch_and(!UNREAD, Ordering::Relaxed);
+            self.flags().fetch_and(!UNREAD, Ordering::Relaxed);
         }
     }
 
@@ -163,7 +164,7 @@ impl<S: Source> Entry<S> {
     /// Notes that a thread needs it now; true if this is the first such note and its copy has not begun.
     #[inline]
     pub(crate) fn demand(&self) -> bool {
-        !self.is(DEMANDED | BEGUN) && self.marks().fetch_or(DEMANDED, Ordering::Relaxed) & (DEMANDED | BEGUN) == 0
+        !self.is(DEMANDED | BEGUN) && self.flags().fetch_or(DEMANDED, Ordering::Relaxed) & (DEMANDED | BEGUN) == 0
     }
 
     /// Raises its prefetch priority; true if it was lower before and the copy has not begun.
@@ -174,37 +175,37 @@ impl<S: Source> Entry<S> {
     pub(crate) fn make_stale(&self) {
         // Release: pairs with the Acquire in `is_stale`: a thread that sees the flag sees what was written to the
         // source before.
-        self.marks().fetch_or(STALE, Ordering::Release);
+        self.flags().fetch_or(STALE, Ordering::Release);
     }
 
     pub(crate) fn is_stale(&self) -> bool {
-        self.marks().load(Ordering::Acquire) & STALE != 0
+        self.flags().load(Ordering::Acquire) & STALE != 0
     }
 
     /// Makes one step of its copy: begins it, or checks whether it is complete. Makes room for it, also by evicting
     /// prefetched entries.
     pub(crate) fn turn(&self) -> Turn<'_, Copied> {
-        self.turn_with(|leg| match leg {
-            Leg::Wanted => {
+        self.turn_with(|state| match state {
+            CopyState::Wanted => {
                 // Dropping evicted sources and the eviction policy run user code, which may panic: the copy is then
                 // given up, and the block stays where it is.
-                self.leave(leg);
+                self.mark_begun(state);
                 // Cannot exceed memory: the source has as many bytes.
                 let len = usize::try_from(self.span.len).unwrap_or(usize::MAX);
                 match self.tier.room(len) {
-                    Some(piece) => self.depart(leg, piece),
-                    None => self.stays(),
+                    Some(piece) => self.submit(state, piece),
+                    None => self.stay_in_source(),
                 }
             }
-            Leg::Flying(_) | Leg::Lost => self.fly(leg),
+            CopyState::InFlight(_) | CopyState::Failed => self.poll_copy(state),
         })
     }
 
     /// Begins the copy into this memory; returns the memory if the copy has begun or ended meanwhile.
     pub(crate) fn begin(&self, piece: Piece) -> Option<Piece> {
         let mut piece = Some(piece);
-        self.turn_with(|leg| match (&leg, piece.take()) {
-            (Leg::Wanted, Some(room)) => self.depart(leg, room),
+        self.turn_with(|state| match (&state, piece.take()) {
+            (CopyState::Wanted, Some(room)) => self.submit(state, room),
             (_, room) => {
                 piece = room;
                 Poll::Pending
@@ -219,45 +220,45 @@ impl<S: Source> Entry<S> {
         if !self.has_begun() {
             return;
         }
-        self.turn_with(|leg| match leg {
-            Leg::Wanted => Poll::Pending,
-            Leg::Flying(_) | Leg::Lost => self.fly(leg),
+        self.turn_with(|state| match state {
+            CopyState::Wanted => Poll::Pending,
+            CopyState::InFlight(_) | CopyState::Failed => self.poll_copy(state),
         });
     }
 
     /// Makes one step towards its end: a copy that has not begun never begins.
     pub(crate) fn wind_up(&self) -> Turn<'_, Copied> {
-        self.turn_with(|leg| match leg {
-            Leg::Wanted => self.never(),
-            Leg::Flying(_) | Leg::Lost => self.fly(leg),
+        self.turn_with(|state| match state {
+            CopyState::Wanted => self.end_without_copy(),
+            CopyState::InFlight(_) | CopyState::Failed => self.poll_copy(state),
         })
     }
 
     /// Ends it if it has not begun; returns whether it did.
     pub(crate) fn cancel(&self) -> bool {
         let mut cancelled = false;
-        self.turn_with(|leg| match leg {
-            Leg::Wanted => {
+        self.turn_with(|state| match state {
+            CopyState::Wanted => {
                 cancelled = true;
-                self.never()
+                self.end_without_copy()
             }
-            Leg::Flying(_) | Leg::Lost => Poll::Pending,
+            CopyState::InFlight(_) | CopyState::Failed => Poll::Pending,
         });
         cancelled
     }
 
     /// Ends it for lack of memory, if it has not begun.
     pub(crate) fn give_up(&self) {
-        self.turn_with(|leg| match leg {
-            Leg::Wanted => self.stays(),
-            Leg::Flying(_) | Leg::Lost => Poll::Pending,
+        self.turn_with(|state| match state {
+            CopyState::Wanted => self.stay_in_source(),
+            CopyState::InFlight(_) | CopyState::Failed => Poll::Pending,
         });
     }
 
-    fn turn_with(&self, step: impl FnOnce(&mut Leg<S>) -> Poll<Copied>) -> Turn<'_, Copied> {
+    fn turn_with(&self, step: impl FnOnce(&mut CopyState<S>) -> Poll<Copied>) -> Turn<'_, Copied> {
         let mut nowhere = false;
-        let turn = self.copy.turn(|leg| {
-            let step = step(leg);
+        let turn = self.copy.turn(|state| {
+            let step = step(state);
             match &step {
                 Poll::Ready(Copied::Nowhere) => nowhere = true,
                 Poll::Ready(Copied::Fast(_)) => {
@@ -277,54 +278,56 @@ impl<S: Source> Entry<S> {
     }
 
     /// Marks it as begun, and as failed until the mover has it.
-    fn leave(&self, leg: &mut Leg<S>) {
-        *leg = Leg::Lost;
-        self.marks().fetch_or(BEGUN, Ordering::Relaxed);
+    fn mark_begun(&self, state: &mut CopyState<S>) {
+        *state = CopyState::Failed;
+        self.flags().fetch_or(BEGUN, Ordering::Relaxed);
     }
 
-    fn depart(&self, leg: &mut Leg<S>, piece: Piece) -> Poll<Copied> {
-        self.leave(leg);
+    fn submit(&self, state: &mut CopyState<S>, piece: Piece) -> Poll<Copied> {
+        self.mark_begun(state);
         let whole = self.source.clone();
         let start = usize::try_from(self.span.start - whole.address()).unwrap_or(usize::MAX);
-        let Ok(source) = Slice::new(whole, start..start.saturating_add(piece.len())) else { return self.stays() };
+        let Ok(source) = Slice::new(whole, start..start.saturating_add(piece.len())) else {
+            return self.stay_in_source();
+        };
         let shared = self.tier.shared();
         let source = Tagged::new(source, shared.reads.begin(self.span));
         let mut job = shared.mover.copy(source, piece);
         if job.is_done() {
-            return self.arrive(job);
+            return self.complete(job);
         }
-        *leg = Leg::Flying(Box::new(job));
+        *state = CopyState::InFlight(Box::new(job));
         Poll::Pending
     }
 
-    fn fly(&self, leg: &mut Leg<S>) -> Poll<Copied> {
-        if let Leg::Flying(job) = leg
+    fn poll_copy(&self, state: &mut CopyState<S>) -> Poll<Copied> {
+        if let CopyState::InFlight(job) = state
             && !job.is_done()
         {
             return Poll::Pending;
         }
-        match std::mem::replace(leg, Leg::Lost) {
-            Leg::Flying(job) => self.arrive(*job),
-            Leg::Wanted | Leg::Lost => self.stays(),
+        match std::mem::replace(state, CopyState::Failed) {
+            CopyState::InFlight(job) => self.complete(*job),
+            CopyState::Wanted | CopyState::Failed => self.stay_in_source(),
         }
     }
 
     /// The job is done.
-    fn arrive(&self, job: Job<(Reading<S>, Piece)>) -> Poll<Copied> {
+    fn complete(&self, job: Job<(Reading<S>, Piece)>) -> Poll<Copied> {
         match job.wait().into_parts() {
             (Ok(Outcome::Done), _, piece) => Poll::Ready(Copied::Fast(piece)),
-            _ => self.stays(),
+            _ => self.stay_in_source(),
         }
     }
 
     /// For lack of memory, or after a failure.
-    fn stays(&self) -> Poll<Copied> {
+    fn stay_in_source(&self) -> Poll<Copied> {
         self.tier.shared().counters.one(Count::Fallbacks);
-        self.never()
+        self.end_without_copy()
     }
 
-    fn never(&self) -> Poll<Copied> {
-        self.marks().fetch_or(BEGUN, Ordering::Relaxed);
+    fn end_without_copy(&self) -> Poll<Copied> {
+        self.flags().fetch_or(BEGUN, Ordering::Relaxed);
         Poll::Ready(Copied::Nowhere)
     }
 }

@@ -1,8 +1,8 @@
 //! The result of an access: a block whose bytes are available as long as the handle exists.
 
-use crate::effort::Turn;
 use crate::entry::{Copied, Entry};
 use crate::index::Span;
+use crate::shared_copy::Turn;
 use crate::source::{Readable, Source};
 use std::fmt::{self, Debug};
 use std::future::Future;

@@ -16,7 +16,6 @@
 
 mod cache;
 mod config;
-mod effort;
 mod entry;
 mod error;
 mod handle;
@@ -25,6 +24,7 @@ mod prefetch;
 pub mod query;
 mod reads;
 mod schedule;
+mod shared_copy;
 mod source;
 mod stats;
 mod sync;

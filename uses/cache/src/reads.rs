@@ -9,18 +9,18 @@ use std::sync::{Arc, PoisonError};
 
 /// The ranges of type `T` that are being read.
 #[derive(Debug)]
-pub(crate) struct Reads<T>(Mutex<Vec<T>>);
+pub(crate) struct ActiveReads<T>(Mutex<Vec<T>>);
 
 /// A note that a range is being read, as long as it exists.
 #[derive(Debug)]
-pub(crate) struct Read<T: Copy + PartialEq> {
+pub(crate) struct ActiveRead<T: Copy + PartialEq> {
     what: T,
-    reads: Arc<Reads<T>>,
+    reads: Arc<ActiveReads<T>>,
 }
 
-impl<T: Copy + PartialEq> Reads<T> {
+impl<T: Copy + PartialEq> ActiveReads<T> {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Reads(Mutex::new(Vec::new())))
+        Arc::new(ActiveReads(Mutex::new(Vec::new())))
     }
 
     // A panic under the lock leaves the list consistent.
@@ -29,9 +29,9 @@ impl<T: Copy + PartialEq> Reads<T> {
     }
 
     /// Must be called before the copy is submitted.
-    pub(crate) fn begin(self: &Arc<Self>, what: T) -> Read<T> {
+    pub(crate) fn begin(self: &Arc<Self>, what: T) -> ActiveRead<T> {
         self.with(|all| all.push(what));
-        Read { what, reads: Arc::clone(self) }
+        ActiveRead { what, reads: Arc::clone(self) }
     }
 
     /// Returns whether `is` accepts any of the ranges.
@@ -42,7 +42,7 @@ impl<T: Copy + PartialEq> Reads<T> {
     }
 }
 
-impl<T: Copy + PartialEq> Drop for Read<T> {
+impl<T: Copy + PartialEq> Drop for ActiveRead<T> {
     fn drop(&mut self) {
         // Equal notes are interchangeable. There are as many as copies in flight, and the first ones mostly end first.
         self.reads.with(|all| all.iter().position(|other| *other == self.what).map(|at| all.swap_remove(at)));

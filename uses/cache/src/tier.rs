@@ -7,7 +7,7 @@
 use crate::config::Eviction;
 use crate::entry::{Entry, Resident};
 use crate::index::{Index, Span, Spanning};
-use crate::reads::Reads;
+use crate::reads::ActiveReads;
 use crate::schedule::Schedule;
 use crate::source::Source;
 use crate::stats::{Count, Counters};
@@ -24,7 +24,7 @@ pub(crate) struct Shared<S: Source> {
     pub(crate) mover: Mover,
     pub(crate) counters: Counters,
     pub(crate) schedule: Schedule<S>,
-    pub(crate) reads: Arc<Reads<Span>>,
+    pub(crate) reads: Arc<ActiveReads<Span>>,
     pub(crate) eviction: Eviction,
 }
 
@@ -42,13 +42,13 @@ pub(crate) struct Tier<S: Source> {
     /// Readers lock one of several shards, so that they do not contend.
     entries: ShardedLock<Entries<S>>,
     /// The number of entries added, wrapping: the clock by which entries age.
-    came: AtomicU32,
+    insertions: AtomicU32,
     /// Entries that left the index and may still be used: they can become stale.
     outside: Mutex<Outside<S>>,
     /// The next entries to evict, in reverse order.
     victims: Mutex<Vec<Victim<S>>>,
     /// The number of searches for room for a prefetch to skip, since the last search found none ([`Tier::room_ahead`]).
-    rests: AtomicU32,
+    skipped_searches: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -84,10 +84,10 @@ impl<S: Source> Tier<S> {
             pool,
             shared: Arc::clone(shared),
             entries: ShardedLock::new(Index::new()),
-            came: AtomicU32::new(0),
+            insertions: AtomicU32::new(0),
             outside: Mutex::new(Outside { entries: Vec::new(), tidy_at: TIDY }),
             victims: Mutex::new(Vec::new()),
-            rests: AtomicU32::new(0),
+            skipped_searches: AtomicU32::new(0),
         })
     }
 
@@ -131,7 +131,7 @@ impl<S: Source> Tier<S> {
     #[inline]
     fn used(&self, entry: &Entry<S>) {
         if !matches!(self.shared.eviction, Eviction::FirstCome) {
-            entry.touch(self.came.load(Ordering::Relaxed));
+            entry.touch(self.insertions.load(Ordering::Relaxed));
         }
         entry.read();
     }
@@ -153,9 +153,9 @@ impl<S: Source> Tier<S> {
             return Err(there);
         }
         // The number before its own, so that any use after its arrival is later.
-        entry.touch(self.came.fetch_add(1, Ordering::Relaxed));
+        entry.touch(self.insertions.fetch_add(1, Ordering::Relaxed));
         let before = entries.insert(Arc::clone(&entry));
-        self.keep_in_mind(&before);
+        self.remember_outside(&before);
         drop(entries);
         Ok(entry)
     }
@@ -163,7 +163,7 @@ impl<S: Source> Tier<S> {
     /// Remembers entries that leave the index, because they can still become stale or be withdrawn. Must be called
     /// before the lock of the index is released; also for unused entries, because a thread that begins copies may have
     /// found one in between.
-    fn keep_in_mind<'a>(&self, gone: impl IntoIterator<Item = &'a Arc<Entry<S>>>)
+    fn remember_outside<'a>(&self, gone: impl IntoIterator<Item = &'a Arc<Entry<S>>>)
     where
         S: 'a,
     {
@@ -197,7 +197,7 @@ impl<S: Source> Tier<S> {
             entries.remove(entry.own_span(), |there| Arc::ptr_eq(there, entry));
             entry.make_stale();
         }
-        self.keep_in_mind(&gone);
+        self.remember_outside(&gone);
         let outside = self.outside(span);
         drop(entries);
         outside.iter().for_each(|entry| entry.make_stale());
@@ -210,7 +210,7 @@ impl<S: Source> Tier<S> {
         let is_unused = |entry: &&Arc<Entry<S>>| used_too || Arc::strong_count(entry) == 1;
         let spans: Vec<Span> = entries.iter().filter(is_unused).map(Spanning::span).collect();
         let gone: Vec<_> = spans.into_iter().filter_map(|span| entries.remove(span, |_| true)).collect();
-        self.keep_in_mind(&gone);
+        self.remember_outside(&gone);
         drop(entries);
         let count = gone.len();
         drop(gone);
@@ -231,12 +231,16 @@ impl<S: Source> Tier<S> {
     /// entries, so that repeated prefetches do not pay for them.
     pub(crate) fn room_ahead(&self, len: usize) -> Option<Piece> {
         // Relaxed: the number of searches affects nothing else. Two threads at once must not count below zero.
-        if self.rests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |rests| rests.checked_sub(1)).is_ok() {
+        if self
+            .skipped_searches
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |skipped_searches| skipped_searches.checked_sub(1))
+            .is_ok()
+        {
             return self.pool.obtain(len);
         }
         let room = self.room_by(len, false);
         if room.is_none() {
-            self.rests.store(u32::try_from(self.len() / LOOKS).unwrap_or(u32::MAX), Ordering::Relaxed);
+            self.skipped_searches.store(u32::try_from(self.len() / LOOKS).unwrap_or(u32::MAX), Ordering::Relaxed);
         }
         room
     }
@@ -282,14 +286,14 @@ impl<S: Source> Tier<S> {
                     next
                 }
             };
-            if let Some(gone) = self.let_go(next, unread_too) {
+            if let Some(gone) = self.evict_if_unused(next, unread_too) {
                 return Some(gone);
             }
         }
     }
 
     /// Removes an entry if it has not been used since it was chosen.
-    fn let_go(&self, (used, entry): Victim<S>, unread_too: bool) -> Option<Arc<Entry<S>>> {
+    fn evict_if_unused(&self, (used, entry): Victim<S>, unread_too: bool) -> Option<Arc<Entry<S>>> {
         let entry = entry.upgrade()?;
         // If it was used since, others are older. Unused prefetches are chosen last, so no entry is skipped for good.
         if entry.used() != used || !unread_too && entry.is_unread() {
@@ -309,7 +313,7 @@ impl<S: Source> Tier<S> {
 
     /// Returns the next entries to evict, in reverse order.
     fn choose(&self, unread_too: bool) -> Vec<Victim<S>> {
-        let now = self.came.load(Ordering::Relaxed);
+        let now = self.insertions.load(Ordering::Relaxed);
         let is_unused = |entry: &&Arc<Entry<S>>| Arc::strong_count(entry) == 1 && entry.is_fast();
         let unused: Vec<_> =
             self.entries().iter().filter(is_unused).map(|entry| (entry.resident(now), entry.used())).collect();

@@ -13,24 +13,24 @@
 mod sync;
 
 #[allow(dead_code, unreachable_pub, reason = "the test uses only a part")]
-#[path = "../src/effort.rs"]
-mod effort;
+#[path = "../src/shared_copy.rs"]
+mod shared_copy;
 
 #[allow(dead_code, unreachable_pub, reason = "the test uses only a part")]
 #[path = "../src/reads.rs"]
 mod reads;
 
-use effort::{Effort, Turn};
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use reads::{Read, Reads};
+use reads::{ActiveRead, ActiveReads};
+use shared_copy::{SharedCopy, Turn};
 use std::sync::Arc;
 use std::task::Poll;
 
 /// The device's copies, and those orphaned to the mover.
 struct Mover {
-    reads: Arc<Reads<u8>>,
-    parked: Mutex<Vec<Read<u8>>>,
+    reads: Arc<ActiveReads<u8>>,
+    parked: Mutex<Vec<ActiveRead<u8>>>,
     began: AtomicUsize,
     /// The source was withdrawn, and its memory may be reused.
     gone: AtomicBool,
@@ -39,7 +39,7 @@ struct Mover {
 impl Mover {
     fn new() -> Arc<Self> {
         let (parked, began) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
-        Arc::new(Mover { reads: Reads::new(), parked, began, gone: AtomicBool::new(false) })
+        Arc::new(Mover { reads: ActiveReads::new(), parked, began, gone: AtomicBool::new(false) })
     }
 
     fn copy(self: &Arc<Self>) -> Job {
@@ -49,7 +49,7 @@ impl Mover {
     }
 
     /// Ends the device's read.
-    fn ends(&self, read: Read<u8>) {
+    fn ends(&self, read: ActiveRead<u8>) {
         assert!(!self.gone.load(Ordering::SeqCst), "read after withdrawal");
         drop(read);
     }
@@ -62,7 +62,7 @@ impl Mover {
 
 /// A copy. Dropping it leaves it to the mover.
 struct Job {
-    read: Option<Read<u8>>,
+    read: Option<ActiveRead<u8>>,
     mover: Arc<Mover>,
 }
 
@@ -80,23 +80,23 @@ impl Drop for Job {
 }
 
 /// As in an entry.
-enum Leg {
+enum CopyState {
     Wanted,
-    Flying(Job),
-    Lost,
+    InFlight(Job),
+    Failed,
 }
 
-type Entry = Effort<Leg, bool>;
+type Entry = SharedCopy<CopyState, bool>;
 
 /// Begins the copy if it has not begun; otherwise ends it.
 fn turn(entry: &Entry, mover: &Arc<Mover>, may_begin: bool) -> bool {
-    let turn = entry.turn(|leg| match std::mem::replace(leg, Leg::Lost) {
-        Leg::Wanted if may_begin => {
-            *leg = Leg::Flying(mover.copy());
+    let turn = entry.turn(|state| match std::mem::replace(state, CopyState::Failed) {
+        CopyState::Wanted if may_begin => {
+            *state = CopyState::InFlight(mover.copy());
             Poll::Pending
         }
-        Leg::Wanted | Leg::Lost => Poll::Ready(false),
-        Leg::Flying(job) => {
+        CopyState::Wanted | CopyState::Failed => Poll::Ready(false),
+        CopyState::InFlight(job) => {
             job.end();
             Poll::Ready(true)
         }
@@ -106,12 +106,12 @@ fn turn(entry: &Entry, mover: &Arc<Mover>, may_begin: bool) -> bool {
 
 fn cancel(entry: &Entry) -> bool {
     let mut cancelled = false;
-    entry.turn(|leg| match leg {
-        Leg::Wanted => {
+    entry.turn(|state| match state {
+        CopyState::Wanted => {
             cancelled = true;
             Poll::Ready(false)
         }
-        Leg::Flying(_) | Leg::Lost => Poll::Pending,
+        CopyState::InFlight(_) | CopyState::Failed => Poll::Pending,
     });
     cancelled
 }
@@ -119,7 +119,7 @@ fn cancel(entry: &Entry) -> bool {
 #[test]
 fn a_cancelled_copy_never_begins_and_others_begin_once() {
     loom::model(|| {
-        let (mover, entry) = (Mover::new(), loom::sync::Arc::new(Entry::new(Leg::Wanted)));
+        let (mover, entry) = (Mover::new(), loom::sync::Arc::new(Entry::new(CopyState::Wanted)));
         let waits = {
             let (mover, entry) = (Arc::clone(&mover), loom::sync::Arc::clone(&entry));
             loom::thread::spawn(move || {
@@ -141,7 +141,7 @@ fn a_cancelled_copy_never_begins_and_others_begin_once() {
 fn withdraw_returns_after_a_copy_whose_entry_is_being_dropped() {
     loom::model(|| {
         let mover = Mover::new();
-        let entry = loom::sync::Arc::new(Entry::new(Leg::Wanted));
+        let entry = loom::sync::Arc::new(Entry::new(CopyState::Wanted));
         // Like a weak reference: it can be upgraded until the last strong one is being dropped.
         let outside = Arc::new(Mutex::new(Some(loom::sync::Arc::clone(&entry))));
         let last = {

@@ -58,7 +58,7 @@ const ROOMS: &[&str] = &[
     "path/device/src/runner/unheard.rs",
     "path/mover/src/inflight/mod.rs",
     "path/mover/src/scope.rs",
-    "uses/cache/src/effort.rs",
+    "uses/cache/src/shared_copy.rs",
     "uses/tier/src/arena.rs",
     "uses/tier/src/exchange.rs",
     "uses/vhost/src/flight.rs",

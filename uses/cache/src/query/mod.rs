@@ -7,12 +7,12 @@
 //!             run: threads of this machine ─► Report; or simulated threads ◄── Ground ───┘
 //! ```
 
-mod alone;
+mod barrier;
 mod column;
 mod fold;
 pub mod generate;
 mod kernel;
-mod meeting;
+mod morsels;
 mod partial;
 mod pipeline;
 mod plan;

@@ -6,7 +6,7 @@
 //! begun FETCH ── prefetch ──► Cache ──► Mover ──► tier ┘
 //! ```
 
-use super::meeting::Meeting;
+use super::barrier::GroupBarrier;
 use super::pipeline::{Chunk, Ground, Part, Role, Shape, Worker};
 use super::report::{Blocks, Report, Stage};
 use super::{InputError, Partial, Query, Selection};
@@ -189,7 +189,7 @@ pub fn run(query: &Query, cache: Option<&Cache<Arc<Region>>>, options: &Options)
         query,
         cache,
         options,
-        start: Meeting::new(threads),
+        start: GroupBarrier::new(threads),
         pin: options.node.map(|node| (Nodes::of_this_machine(), node)),
         groups: (0..shape.groups.max(1)).map(|_| Group::of(&shape)).collect(),
     };
@@ -275,14 +275,14 @@ struct Common<'a> {
     cache: Option<&'a Cache<Arc<Region>>>,
     options: &'a Options,
     /// The barrier before any thread begins.
-    start: Meeting,
+    start: GroupBarrier,
     pin: Option<(Nodes, u32)>,
     groups: Vec<Group>,
 }
 
 /// The data shared by the threads of a group.
 struct Group {
-    meeting: Meeting,
+    barrier: GroupBarrier,
     /// The selections, by chunk (two alternate) and scanning thread. While one chunk is scanned, the previous one is
     /// summed; because of the barrier between them, no thread ever waits for these locks.
     selected: [Vec<RwLock<Selection>>; 2],
@@ -301,7 +301,11 @@ struct Fetched {
 impl Group {
     fn of(shape: &Shape) -> Self {
         let selected = || (0..shape.scanners.max(1)).map(|_| RwLock::default()).collect();
-        Group { meeting: Meeting::new(shape.meeting()), selected: [selected(), selected()], fetched: Mutex::default() }
+        Group {
+            barrier: GroupBarrier::new(shape.meeting()),
+            selected: [selected(), selected()],
+            fetched: Mutex::default(),
+        }
     }
 
     fn fetched(&self) -> MutexGuard<'_, Fetched> {
@@ -335,7 +339,7 @@ impl Common<'_> {
             })?;
         }
         let here = Here { common: self, tally: RefCell::new(Tally::new(self.query)) };
-        if self.start.meet() {
+        if self.start.wait() {
             here.tally.borrow_mut().begun = Instant::now();
             // All waits happen inside: a pending future means that the query was abandoned.
             let (Poll::Ready(()) | Poll::Pending) =
@@ -350,9 +354,9 @@ impl Common<'_> {
 
     /// Abandons the query: no thread passes its next barrier.
     fn give_up(&self) {
-        self.start.give_up();
+        self.start.abandon();
         for group in &self.groups {
-            group.meeting.give_up();
+            group.barrier.abandon();
         }
     }
 }
@@ -543,7 +547,7 @@ impl Ground for Here<'_> {
         if let Some(cache) = self.common.cache {
             cache.drive();
         }
-        let all_are_here = self.common.groups[group as usize].meeting.meet();
+        let all_are_here = self.common.groups[group as usize].barrier.wait();
         self.tally.borrow_mut().waited += begun.elapsed();
         if !all_are_here {
             pending::<()>().await;

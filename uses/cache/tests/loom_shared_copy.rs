@@ -1,6 +1,6 @@
 //! Any thread advances the work, one at a time, and all see one result.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-cache --test loom_effort`.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-cache --test loom_shared_copy`.
 //!
 //! **Seen to fail**: with a relaxed store at the end of a turn, or a relaxed exchange at its begin (two threads have the
 //! work at once); with a relaxed load in `result` (a result is read while it is written).
@@ -11,11 +11,11 @@
 mod sync;
 
 #[allow(dead_code, unreachable_pub, reason = "the test uses only a part")]
-#[path = "../src/effort.rs"]
-mod effort;
+#[path = "../src/shared_copy.rs"]
+mod shared_copy;
 
-use effort::{Effort, Turn};
 use loom::sync::Arc;
+use shared_copy::{SharedCopy, Turn};
 use std::task::Poll;
 
 /// Two steps, then a result that differs from the work before it.
@@ -24,9 +24,9 @@ fn step(work: &mut Box<u32>) -> Poll<Box<u32>> {
     if **work < 2 { Poll::Pending } else { Poll::Ready(Box::new(**work + 40)) }
 }
 
-fn wait(effort: &Effort<Box<u32>, Box<u32>>) -> u32 {
+fn wait(shared_copy: &SharedCopy<Box<u32>, Box<u32>>) -> u32 {
     loop {
-        match effort.turn(step) {
+        match shared_copy.turn(step) {
             Turn::Done(result) => return **result,
             Turn::NotYet | Turn::Another => loom::thread::yield_now(),
         }
@@ -36,41 +36,41 @@ fn wait(effort: &Effort<Box<u32>, Box<u32>>) -> u32 {
 #[test]
 fn two_waiting_threads_see_one_result_and_no_step_runs_twice() {
     loom::model(|| {
-        let effort = Arc::new(Effort::new(Box::new(0)));
+        let shared_copy = Arc::new(SharedCopy::new(Box::new(0)));
         let other = {
-            let effort = Arc::clone(&effort);
-            loom::thread::spawn(move || wait(&effort))
+            let shared_copy = Arc::clone(&shared_copy);
+            loom::thread::spawn(move || wait(&shared_copy))
         };
-        assert_eq!((wait(&effort), other.join().unwrap()), (42, 42));
+        assert_eq!((wait(&shared_copy), other.join().unwrap()), (42, 42));
     });
 }
 
 #[test]
 fn the_thread_that_began_may_leave_and_another_finishes() {
     loom::model(|| {
-        let effort = Arc::new(Effort::new(Box::new(0)));
+        let shared_copy = Arc::new(SharedCopy::new(Box::new(0)));
         let other = {
-            let effort = Arc::clone(&effort);
+            let shared_copy = Arc::clone(&shared_copy);
             // Takes one step, and never returns.
             loom::thread::spawn(move || {
-                let _ = effort.turn(step);
+                let _ = shared_copy.turn(step);
             })
         };
-        assert_eq!(wait(&effort), 42);
+        assert_eq!(wait(&shared_copy), 42);
         other.join().unwrap();
-        assert_eq!(effort.result().map(|result| **result), Some(42));
+        assert_eq!(shared_copy.result().map(|result| **result), Some(42));
     });
 }
 
 #[test]
 fn a_reader_sees_no_result_or_the_whole_one() {
     loom::model(|| {
-        let effort = Arc::new(Effort::new(Box::new(1)));
+        let shared_copy = Arc::new(SharedCopy::new(Box::new(1)));
         let other = {
-            let effort = Arc::clone(&effort);
-            loom::thread::spawn(move || wait(&effort))
+            let shared_copy = Arc::clone(&shared_copy);
+            loom::thread::spawn(move || wait(&shared_copy))
         };
-        assert!(effort.result().is_none_or(|result| **result == 42));
+        assert!(shared_copy.result().is_none_or(|result| **result == 42));
         other.join().unwrap();
     });
 }

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// A reusable barrier. Waiting threads sleep: a query has more threads than the machine, and the awaited thread needs
 /// the CPU.
 #[derive(Debug)]
-pub(crate) struct Meeting {
+pub(crate) struct GroupBarrier {
     of: u32,
     state: Mutex<State>,
     changed: Condvar,
@@ -21,10 +21,10 @@ struct State {
     given_up: bool,
 }
 
-impl Meeting {
+impl GroupBarrier {
     /// Creates a barrier for this many threads.
     pub(crate) fn new(of: u32) -> Self {
-        Meeting { of, state: Mutex::default(), changed: Condvar::new() }
+        GroupBarrier { of, state: Mutex::default(), changed: Condvar::new() }
     }
 
     // No code under this lock panics.
@@ -34,7 +34,7 @@ impl Meeting {
 
     /// Waits until all threads are here, including this one. Returns false if the query is abandoned.
     #[must_use]
-    pub(crate) fn meet(&self) -> bool {
+    pub(crate) fn wait(&self) -> bool {
         let mut state = self.lock();
         let round = state.round;
         // Cannot overflow: each thread waits, and there are at most `of`.
@@ -51,7 +51,7 @@ impl Meeting {
     }
 
     /// Releases all threads that wait or will come.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn abandon(&self) {
         self.lock().given_up = true;
         self.changed.notify_all();
     }
@@ -64,13 +64,13 @@ mod tests {
 
     #[test]
     fn no_thread_continues_before_all_have_arrived() {
-        let (meeting, come) = (Meeting::new(3), AtomicU32::new(0));
+        let (barrier, come) = (GroupBarrier::new(3), AtomicU32::new(0));
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for round in 1..=200 {
                         come.fetch_add(1, Ordering::Relaxed);
-                        assert!(meeting.meet());
+                        assert!(barrier.wait());
                         let come = come.load(Ordering::Relaxed);
                         assert!(come >= round * 3 && come <= round * 3 + 2, "{come} in round {round}");
                     }
@@ -81,13 +81,13 @@ mod tests {
 
     #[test]
     fn threads_waiting_for_one_that_abandoned_are_sent_away() {
-        let meeting = Meeting::new(3);
+        let barrier = GroupBarrier::new(3);
         std::thread::scope(|scope| {
-            let waiting: Vec<_> = (0..2).map(|_| scope.spawn(|| meeting.meet())).collect();
-            meeting.give_up();
+            let waiting: Vec<_> = (0..2).map(|_| scope.spawn(|| barrier.wait())).collect();
+            barrier.abandon();
             assert!(waiting.into_iter().all(|thread| !thread.join().unwrap()));
         });
-        assert!(!meeting.meet(), "threads that come later are sent away as well");
-        assert!(Meeting::new(1).meet(), "a single thread does not wait");
+        assert!(!barrier.wait(), "threads that come later are sent away as well");
+        assert!(GroupBarrier::new(1).wait(), "a single thread does not wait");
     }
 }

@@ -31,19 +31,19 @@ const BEING_DONE: u8 = 1;
 const DONE: u8 = 2;
 
 /// The stored value.
-union Place<W, R> {
+union Contents<W, R> {
     work: ManuallyDrop<W>,
     result: ManuallyDrop<R>,
 }
 
 /// Work `W` that becomes a result `R`.
-pub(crate) struct Effort<W, R> {
+pub(crate) struct SharedCopy<W, R> {
     state: AtomicU8,
     /// For the owner's use, without a meaning here. These and `word` start at zero; they fill what would be padding.
     pub(crate) bytes: [AtomicU8; 2],
     /// Like `bytes`.
     pub(crate) word: AtomicU32,
-    place: UnsafeCell<Place<W, R>>,
+    place: UnsafeCell<Contents<W, R>>,
 }
 
 /// The outcome of asking for a turn.
@@ -58,17 +58,17 @@ pub(crate) enum Turn<'a, R> {
 }
 
 // SAFETY: work and result move between threads, hence Send for both.
-unsafe impl<W: Send, R: Send> Send for Effort<W, R> {}
+unsafe impl<W: Send, R: Send> Send for SharedCopy<W, R> {}
 // SAFETY: one thread at a time has the work, so Send is enough; many read the result, hence Sync, and any may drop it.
-unsafe impl<W: Send, R: Send + Sync> Sync for Effort<W, R> {}
+unsafe impl<W: Send, R: Send + Sync> Sync for SharedCopy<W, R> {}
 
-impl<W, R> Effort<W, R> {
+impl<W, R> SharedCopy<W, R> {
     pub(crate) fn new(work: W) -> Self {
-        Effort {
+        SharedCopy {
             state: AtomicU8::new(UNDER_WAY),
             bytes: [AtomicU8::new(0), AtomicU8::new(0)],
             word: AtomicU32::new(0),
-            place: UnsafeCell::new(Place { work: ManuallyDrop::new(work) }),
+            place: UnsafeCell::new(Contents { work: ManuallyDrop::new(work) }),
         }
     }
 
@@ -93,20 +93,20 @@ impl<W, R> Effort<W, R> {
         if let Some(result) = self.result() {
             return Turn::Done(result);
         }
-        // Acquire: pairs with the Release of `Mine::drop`, so that this thread sees what the last step left. Relaxed on
+        // Acquire: pairs with the Release of `TurnGuard::drop`, so that this thread sees what the last step left. Relaxed on
         // failure, because nothing is read then.
         if self.state.compare_exchange(UNDER_WAY, BEING_DONE, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return self.result().map_or(Turn::Another, Turn::Done);
         }
         /// The turn, given back however it ends; after a panic the work is as the panic left it.
-        struct Mine<'a>(&'a AtomicU8, u8);
-        impl Drop for Mine<'_> {
+        struct TurnGuard<'a>(&'a AtomicU8, u8);
+        impl Drop for TurnGuard<'_> {
             fn drop(&mut self) {
                 // Release: pairs with the Acquire of the next turn, and of `result`.
                 self.0.store(self.1, Ordering::Release);
             }
         }
-        let mut mine = Mine(&self.state, UNDER_WAY);
+        let mut mine = TurnGuard(&self.state, UNDER_WAY);
         let spent = self.place.with_mut(|place| {
             // SAFETY: the state is not DONE, so the work is stored. It is BEING_DONE by this thread, which excludes all
             // others.
@@ -116,7 +116,7 @@ impl<W, R> Effort<W, R> {
             // between.
             let work = unsafe { ManuallyDrop::take(&mut (*place).work) };
             // SAFETY: this thread has the value; the old content was taken out.
-            unsafe { place.write(Place { result: ManuallyDrop::new(result) }) };
+            unsafe { place.write(Contents { result: ManuallyDrop::new(result) }) };
             Some(work)
         });
         if spent.is_some() {
@@ -129,7 +129,7 @@ impl<W, R> Effort<W, R> {
     }
 }
 
-impl<W, R> Drop for Effort<W, R> {
+impl<W, R> Drop for SharedCopy<W, R> {
     fn drop(&mut self) {
         // Relaxed: exclusive; the drops of all other references have been released.
         let state = self.state.load(Ordering::Relaxed);
@@ -145,9 +145,9 @@ impl<W, R> Drop for Effort<W, R> {
     }
 }
 
-impl<W, R: Debug> Debug for Effort<W, R> {
+impl<W, R: Debug> Debug for SharedCopy<W, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Effort").field(&self.result()).finish()
+        f.debug_tuple("SharedCopy").field(&self.result()).finish()
     }
 }
 
@@ -160,37 +160,37 @@ mod tests {
     fn work_and_result_are_each_dropped_once() {
         let (work, result) = (Arc::new(()), Arc::new(()));
         let counts = || (Arc::strong_count(&work) - 1, Arc::strong_count(&result) - 1);
-        let effort = Effort::new(Arc::clone(&work));
-        assert!(matches!(effort.turn(|_| Poll::Pending), Turn::NotYet));
-        assert_eq!((counts(), effort.result()), ((1, 0), None));
-        assert!(matches!(effort.turn(|_| Poll::Ready(Arc::clone(&result))), Turn::Done(_)));
+        let shared_copy = SharedCopy::new(Arc::clone(&work));
+        assert!(matches!(shared_copy.turn(|_| Poll::Pending), Turn::NotYet));
+        assert_eq!((counts(), shared_copy.result()), ((1, 0), None));
+        assert!(matches!(shared_copy.turn(|_| Poll::Ready(Arc::clone(&result))), Turn::Done(_)));
         assert_eq!(counts(), (0, 1));
-        assert!(matches!(effort.turn(|_| unreachable!("it is done")), Turn::Done(_)));
-        drop(effort);
+        assert!(matches!(shared_copy.turn(|_| unreachable!("it is done")), Turn::Done(_)));
+        drop(shared_copy);
         assert_eq!(counts(), (0, 0));
-        drop(Effort::<_, ()>::new(Arc::clone(&work)));
+        drop(SharedCopy::<_, ()>::new(Arc::clone(&work)));
         assert_eq!(counts(), (0, 0));
     }
 
     #[test]
     fn after_a_panic_in_a_step_other_threads_can_continue() {
-        let effort = Effort::new(1);
+        let shared_copy = SharedCopy::new(1);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            effort.turn(|work| -> Poll<()> {
+            shared_copy.turn(|work| -> Poll<()> {
                 *work = 2;
                 panic!("injected by the test")
             });
         }));
         assert!(panicked.is_err());
-        assert!(matches!(effort.turn(|work| Poll::Ready(*work == 2).map(|_| ())), Turn::Done(())));
+        assert!(matches!(shared_copy.turn(|work| Poll::Ready(*work == 2).map(|_| ())), Turn::Done(())));
     }
 
     #[test]
     fn a_thread_that_comes_during_a_step_is_told_so() {
-        let effort = Effort::<(), u8>::new(());
-        let outer = effort.turn(|()| {
-            assert!(matches!(effort.turn(|()| unreachable!("one at a time")), Turn::Another));
-            assert_eq!(effort.result(), None);
+        let shared_copy = SharedCopy::<(), u8>::new(());
+        let outer = shared_copy.turn(|()| {
+            assert!(matches!(shared_copy.turn(|()| unreachable!("one at a time")), Turn::Another));
+            assert_eq!(shared_copy.result(), None);
             Poll::Ready(7)
         });
         assert!(matches!(outer, Turn::Done(7)));
