@@ -85,7 +85,7 @@ const ROOMS: &[&str] = &[
     "doors/tier-guest/src/heap.rs",
     "doors/tier-guest/src/mutexes.rs",
     "doors/tier-guest/src/next.rs",
-    "doors/tier-guest/src/scout.rs",
+    "doors/tier-guest/src/map_scanner.rs",
     "doors/tier-guest/src/start.rs",
     "doors/tier-guest/src/threads.rs",
     "doors/tier-guest/src/userfaults.rs",
