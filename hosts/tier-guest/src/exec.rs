@@ -1,14 +1,14 @@
-//! Programs that the program executes: they have this library, too.
-#![allow(unsafe_code, reason = "stands in front of the C library's functions of these names")]
+//! Programs that the program executes: they are loaded with this library as well.
+#![allow(unsafe_code, reason = "interposes the C library's functions of these names")]
 
 use telpher_interpose::exec::Words;
 use telpher_tier_wire::VARIABLE;
 
 telpher_interpose::exec_symbols!();
 
-/// Has this library and its settings restored in the environments of programs that are executed.
+/// Restores this library and its settings in the environments of executed programs.
 pub(crate) fn follow(settings: &str) {
-    /// An address of this library's.
+    /// An address in this library.
     static INSIDE: u8 = 1;
     let words = Words {
         prefix: "telpher: ",

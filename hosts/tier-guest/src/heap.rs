@@ -1,7 +1,8 @@
-//! This library's own memory, in a piece of address space of its own: what the program allocates is managed, and what manages it must not be.
+//! This library's own memory, in a reserved range of address space. The program's allocations are managed, and the code
+//! that manages them must not be.
 //!
-//! The piece is reserved when memory is wanted first, before the program's `main`, and never given back: so every address in it is known to be
-//! the library's, whatever the program maps beside it.
+//! The range is reserved at the first allocation, before the program's `main`, and never released. So every address in
+//! it is known to belong to the library, whatever the program maps beside it.
 #![allow(unsafe_code, reason = "a global allocator on pages from the kernel")]
 
 use dlmalloc::{Allocator, Dlmalloc};
@@ -14,28 +15,28 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// Address space that is reserved. Source: derived: two bytes a page of 4 KiB that is managed (its state and its heat), twice for lists that grow,
-/// for 8 TiB; chosen: room for as much again of everything else. It is address space, not memory.
+/// The address space to reserve. Source: derived: two bytes for each managed page of 4 KiB (its state and its heat),
+/// twice for lists that grow, for 8 TiB; chosen: as much again for everything else. It is address space, not memory.
 const RESERVED: usize = 64 << 30;
-/// Less where the system does not let a process have so much address space (`ulimit -v`). Source: chosen.
+/// The least to reserve, where the system limits a process' address space (`ulimit -v`). Source: chosen.
 const AT_LEAST: usize = 64 << 20;
 
-/// Where it is; its length is not zero once it is there.
+/// The start of the range; its length is zero until it is reserved.
 static START: AtomicUsize = AtomicUsize::new(0);
 static LEN: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of it that are lent to the allocator.
+/// Bytes of it that the allocator has.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Pages of the reserved piece.
+/// The pages of the reserved range.
 #[derive(Debug)]
 struct Pages;
 
-/// Reserves the piece, or a smaller one.
+/// Reserves the range, or a smaller one.
 fn reserve() -> bool {
     let mut len = RESERVED;
     while len >= AT_LEAST {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: without a fixed address the kernel picks a range nobody uses.
+        // SAFETY: without a fixed address the kernel picks an unused range.
         if let Ok(start) = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), flags) } {
             START.store(start.expose_provenance(), Ordering::Relaxed);
             LEN.store(len, Ordering::Relaxed);
@@ -46,7 +47,8 @@ fn reserve() -> bool {
     false
 }
 
-// SAFETY: pages are lent once and never taken back, so they are this allocator's alone; it is called under its lock only.
+// SAFETY: pages are handed out once and never taken back, so they belong to this allocator alone. It is called only
+// under its lock.
 unsafe impl Allocator for Pages {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let none = (ptr::null_mut(), 0, 0);
@@ -56,7 +58,7 @@ unsafe impl Allocator for Pages {
         let (used, len) = (USED.load(Ordering::Relaxed), LEN.load(Ordering::Relaxed));
         let Some(end) = used.checked_add(size).filter(|&end| end <= len) else { return none };
         let block: *mut u8 = ptr::with_exposed_provenance_mut(START.load(Ordering::Relaxed) + used);
-        // SAFETY: pages of the reserved piece that nobody has yet.
+        // SAFETY: unused pages of the reserved range.
         if unsafe { mprotect(block.cast(), size, MprotectFlags::READ | MprotectFlags::WRITE) }.is_err() {
             return none;
         }
@@ -94,14 +96,14 @@ struct Inner(Dlmalloc<Pages>);
 // SAFETY: its pages belong to the process, not to a thread.
 unsafe impl Send for Inner {}
 
-/// The heap.
+/// The allocator.
 pub(crate) struct Heap {
     inner: Mutex<Inner>,
-    /// What a thread that forks holds meanwhile.
+    /// The lock guard that a forking thread holds.
     forking: UnsafeCell<Option<MutexGuard<'static, Inner>>>,
 }
 
-// SAFETY: `forking` is reached only by who has the lock.
+// SAFETY: `forking` is accessed only by the holder of the lock.
 unsafe impl Sync for Heap {}
 
 impl std::fmt::Debug for Heap {
@@ -144,14 +146,14 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Where this library's memory is.
+/// Returns the addresses of this library's memory.
 #[cfg(test)]
 fn reserved() -> Range<u64> {
     let start = START.load(Ordering::Relaxed) as u64;
     start..start + LEN.load(Ordering::Relaxed) as u64
 }
 
-/// From now on a forked child finds the heap whole, and free.
+/// Keeps the allocator consistent and unlocked in forked children from now on.
 pub(crate) fn keep_through_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| telpher_os::on_fork(before, after));
@@ -164,7 +166,7 @@ extern "C" fn before() {
 }
 
 extern "C" fn after() {
-    // SAFETY: this thread has taken the lock in `before`; in a child it is the only one.
+    // SAFETY: this thread has taken the lock in `before`; in a child it is the only thread.
     let held = unsafe { (*crate::HEAP.forking.get()).take() };
     drop(held);
 }
@@ -174,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_of_the_reserved_piece_and_keep_their_bytes() {
+    fn blocks_are_in_the_reserved_range_and_keep_their_bytes() {
         let heap = Heap::new();
         let layouts = (0..2000_usize).map(|n| Layout::from_size_align(1 + n * 37 % 9000, 1 << (n % 8)).unwrap());
         let mut blocks: Vec<(*mut u8, Layout, u8)> = Vec::new();
@@ -202,7 +204,7 @@ mod tests {
                 heap.dealloc(block, layout);
             }
         }
-        // What comes back is lent again: the piece is never given back, and must last.
+        // Freed memory is reused: the range is never released and must last.
         let used = || USED.load(Ordering::Relaxed);
         let (before, layout) = (used(), Layout::from_size_align(1 << 20, 4096).unwrap());
         for _ in 0..1000 {

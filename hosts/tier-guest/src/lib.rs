@@ -1,42 +1,42 @@
-//! The part of `telpher tier` inside a program: it takes the program's memory over as that comes, finds out what of it is hot, and has it on
-//! the tiers where it belongs.
+//! The part of `telpher tier` inside a program: it adopts the program's memory, finds hot pages and moves pages to the
+//! right tier.
 //!
-//! Preloaded into every dynamically linked program of a run. It stands in front of the C library's functions that
-//! begin a thread or a mutex, execute a program, and of `madvise` and `ioctl`, and of no other: mappings are found in `/proc/self/maps`, and
-//! what happens to them is told by the kernel.
+//! It is preloaded into every dynamically linked program of a run. It interposes the C library's functions that start a
+//! thread, initialise a mutex or execute a program, and `madvise` and `ioctl`, but no others. Mappings are found in
+//! `/proc/self/maps`, and the kernel reports what happens to them.
 //!
 //! ```text
-//! before main ──► start ──► a thread ──► descriptors of its own, a heap (telpher-tier), its manager; then it is the scout
-//! scout       ──► maps ──► Heap::adopt        what is new, every some ten milliseconds
-//!             ──► telling ──► PID.json        what it has done, every half second, and when the program ends
-//! shuffle     all memory to and fro, if that is asked for
-//! threads     their tables are let go before they begin, and
-//! mutexes     that the kernel writes to are let go, too; they ask for it at the
-//! desk        where the scout does what the program's threads want
-//! discards    what the system may take it takes at once
-//! exec        programs that are executed have this library, too
-//! userfaults  memory on which the program registers a userfaultfd is let go
+//! before main ──► start ──► a thread: its own descriptors, a heap (telpher-tier), a manager; then the map scanner
+//! map_scanner ──► maps ──► Heap::adopt   new mappings, every 50 ms
+//!             ──► status ──► PID.json    what it has done, every half second and when the program ends
+//! shuffle     moves all memory to and fro, on request
+//! threads     releases thread tables before a thread starts
+//! mutexes     releases mutexes that the kernel writes to
+//! requests    the queue through which program threads ask the map scanner for this
+//! discards    discards MADV_FREE memory at once
+//! exec        loads this library into executed programs as well
+//! userfaults  releases memory on which the program registers a userfaultfd
 //! heap        this library's own memory, which is never managed
 //! ```
 #![deny(unsafe_code)]
-#![cfg_attr(test, allow(dead_code, reason = "nothing begins by itself under test"))]
+#![cfg_attr(test, allow(dead_code, reason = "the start-up code does not run under test"))]
 
 mod descriptors;
-mod desk;
 mod discards;
 mod exec;
 mod heap;
+mod map_scanner;
 mod maps;
 mod mutexes;
 mod next;
-mod scout;
+mod requests;
 mod shuffle;
 mod start;
+mod status;
 mod sync;
-mod telling;
 mod threads;
 mod userfaults;
 
-/// Memory of this library.
+/// The allocator of this library.
 #[cfg_attr(not(test), global_allocator)]
 static HEAP: heap::Heap = heap::Heap::new();

@@ -1,4 +1,4 @@
-//! What a process has mapped, as the kernel tells it, and what of it can be managed.
+//! The mappings of a process, as reported by the kernel, and which of them can be managed.
 
 use std::ops::Range;
 use telpher_tier_wire::Ignored;
@@ -10,22 +10,23 @@ pub(crate) struct Mapping {
     pub(crate) kind: Kind,
 }
 
-/// What it is of.
+/// The kind of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Private memory of nothing, which may be read and written: it can be managed.
+    /// Private anonymous memory that may be read and written: it can be managed.
     Memory,
-    /// The stack of the first thread, which grows by itself.
+    /// The stack of the first thread, which the kernel extends.
     Stack,
-    /// Private, of a file.
+    /// A private mapping of a file.
     File,
-    /// Other processes may have it, too.
+    /// Shared: other processes may have it, too.
     Shared,
-    /// The kernel's own, or nothing that is read or written.
+    /// The kernel's own, or neither readable nor writable.
     Other,
 }
 
-/// The mappings in the text of `/proc/PID/maps`, in order. Source: proc_pid_maps(5). What cannot be read is left out.
+/// Returns the mappings in the text of `/proc/PID/maps`, in order. Source: proc_pid_maps(5). Malformed lines are
+/// skipped.
 pub(crate) fn parse(text: &str) -> Vec<Mapping> {
     text.lines().filter_map(mapping).collect()
 }
@@ -49,7 +50,7 @@ fn mapping(line: &str) -> Option<Mapping> {
     Some(Mapping { range, kind })
 }
 
-/// What is left of ranges without others; both in order, each apart from each other.
+/// Returns the ranges without the parts in `others`. Both are sorted and without overlaps.
 pub(crate) fn without(ranges: impl IntoIterator<Item = Range<u64>>, others: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut rest = Vec::new();
     for mut range in ranges {
@@ -70,23 +71,25 @@ pub(crate) fn without(ranges: impl IntoIterator<Item = Range<u64>>, others: &[Ra
     rest
 }
 
-/// Mappings that are there before the program begins, and are left alone.
+/// Mappings that exist before the program's `main`, which are ignored.
 ///
-/// The library's own are among them: what it has set up by then, threads' stacks, pools and tables. So are the loader's and the C library's
-/// first pages, as those threads use them, too. What the program brings along itself, and is large, is its own: arrays without first values.
+/// They include the library's own: threads' stacks, pools and tables. They also include the first pages of the loader
+/// and the C library, which those threads use, too. Large mappings of the program itself are managed: uninitialised
+/// arrays.
 #[derive(Debug, Default)]
 pub(crate) struct Early {
     ranges: Vec<Range<u64>>,
-    /// Of these, the program's.
+    /// The program's mappings among these.
     of_program: Vec<Range<u64>>,
 }
 
-/// Memory of so many bytes that is there before the library is, is the program's. Source: chosen, a huge page.
+/// A mapping of at least this many bytes that exists before the library belongs to the program. Source: chosen, a huge
+/// page.
 const LARGE: u64 = 2 << 20;
 
 impl Early {
-    /// Of mappings before the library had set anything up, and after. A sanitizer's memory is not the program's, large as it is: the library's
-    /// threads use it, too.
+    /// Creates the list from the mappings before and after the library's start. A sanitizer's memory is not the
+    /// program's, however large it is, because the library's threads use it, too.
     pub(crate) fn new(before: &[Mapping], after: &[Mapping], of_sanitizer: &[Range<u64>]) -> Early {
         let is_of_sanitizer =
             |range: &Range<u64>| of_sanitizer.iter().any(|other| range.start < other.end && other.start < range.end);
@@ -101,16 +104,16 @@ pub(crate) fn len(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-/// What to take over, and what is left alone.
+/// The ranges to adopt, and the mappings that are ignored.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Pieces that are not known yet.
+    /// Ranges that are not known yet.
     pub(crate) fresh: Vec<Range<u64>>,
-    /// The rest, by reason.
+    /// The ignored mappings, by reason.
     pub(crate) ignored: Vec<Ignored>,
 }
 
-/// What to take over of these mappings, of so many bytes at least, beside what is known already.
+/// Returns what to adopt of these mappings, of at least `least` bytes, apart from known ranges.
 pub(crate) fn plan(mappings: &[Mapping], early: &Early, known: &[Range<u64>], least: u64) -> Plan {
     let mut plan = Plan::default();
     let ignore = |ignored: &mut Vec<Ignored>, reason: &str, bytes| {
@@ -127,8 +130,8 @@ pub(crate) fn plan(mappings: &[Mapping], early: &Early, known: &[Range<u64>], le
             Kind::Memory if bytes < least => "small",
             Kind::Memory => {
                 let parts = without([mapping.range.clone()], &early.ranges);
-                let is_told = early.of_program.iter().any(|range| mapping.range.contains(&range.start));
-                if parts.is_empty() && is_told {
+                let is_counted = early.of_program.iter().any(|range| mapping.range.contains(&range.start));
+                if parts.is_empty() && is_counted {
                     ignore(&mut plan.ignored, "there before main", bytes);
                 }
                 plan.fresh.extend(without(parts, known));
@@ -167,7 +170,7 @@ nonsense
     }
 
     #[test]
-    fn mappings_are_read_as_the_kernel_writes_them() {
+    fn mappings_are_parsed_as_the_kernel_writes_them() {
         use Kind::{File, Memory, Other, Shared, Stack};
         assert_eq!(kinds(MAPS), [Other, File, Memory, Memory, Memory, Other, Shared, Memory, Stack, Other]);
         assert_eq!(parse(MAPS)[3].range, 0x100_0000..0x110_0000);
@@ -182,21 +185,21 @@ nonsense
     }
 
     #[test]
-    fn what_is_left_of_ranges_is_what_no_other_has() {
+    fn without_removes_the_other_ranges() {
         assert_eq!(without([0..10, 20..30], &[]), [0..10, 20..30]);
         assert_eq!(without([0..10, 20..30], &[2..4, 6..7, 9..22, 40..50]), [0..2, 4..6, 7..9, 22..30]);
         assert_eq!(without([5..6, 7..8], &[0..10, 20..30]), Vec::<Range<u64>>::new());
     }
 
     #[test]
-    fn the_rest_of_a_mapping_is_taken_over_and_what_is_left_alone_is_told() {
+    fn unknown_parts_are_planned_and_ignored_mappings_counted() {
         let (mappings, early) = (parse(MAPS), Early::default());
         let first = plan(&mappings, &early, &[], 0x10_0000);
         assert_eq!(first.fresh, [0x60_3000..0x70_3000, 0x100_0000..0x110_0000, 0x7f00_0000_0000..0x7f00_0040_0000]);
-        let told: Vec<_> =
+        let ignored: Vec<_> =
             first.ignored.iter().map(|ignored| (&*ignored.reason, ignored.mappings, ignored.bytes)).collect();
         assert_eq!(
-            told,
+            ignored,
             [
                 ("of a file", 1, 4096),
                 ("shared", 1, 1 << 20),
@@ -210,8 +213,8 @@ nonsense
     }
 
     #[test]
-    fn what_is_there_before_main_is_left_alone_unless_it_is_large() {
-        // Between the two the library has mapped something, right behind what was there.
+    fn mappings_before_main_are_ignored_unless_they_are_large() {
+        // Meanwhile the library has mapped memory right behind an existing mapping.
         let before = parse(MAPS);
         let after = parse(&MAPS.replace("7f0000000000-7f0000400000", "7f0000000000-7f0000500000"));
         let early = Early::new(&before, &after, &[]);
@@ -219,7 +222,7 @@ nonsense
         let plan = plan(&grown, &early, &[], 0x10_0000);
         assert_eq!(plan.fresh, [0x110_0000..0x130_0000, 0x7f00_0000_0000..0x7f00_0040_0000]);
         assert!(plan.ignored.iter().any(|ignored| ignored.reason == "there before main" && ignored.mappings == 1));
-        // A sanitizer's is left alone.
+        // A sanitizer's memory is ignored.
         let of_sanitizer = [0x1000..0x2000, 0x7f00_0000_0000..0x7f00_0040_0000];
         let early = Early::new(&before, &after, &of_sanitizer);
         assert_eq!(super::plan(&grown, &early, &[], 0x10_0000).fresh.first(), Some(&(0x110_0000..0x130_0000)));

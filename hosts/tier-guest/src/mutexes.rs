@@ -1,26 +1,28 @@
-//! Mutexes that the kernel writes to: those that hand on a priority (`PTHREAD_PRIO_INHERIT`), and those that survive their owner (`PTHREAD_MUTEX_ROBUST`).
+//! Mutexes that the kernel writes to: with priority inheritance (`PTHREAD_PRIO_INHERIT`), and robust ones that survive
+//! their owner (`PTHREAD_MUTEX_ROBUST`).
 //!
-//! It does not wait for a page that is on its way then. Who locks one of the first gets `EFAULT`, which the C library takes for a fault of the system's (Linux,
-//! kernel/futex/core.c, `fault_in_user_writeable`); of one of the second nobody is told that its owner has ended (`handle_futex_death`). So this library stands
-//! in front of the function that makes a mutex, and the pages of these are let go for good.
-#![allow(unsafe_code, reason = "stands in front of a function of the C library")]
+//! The kernel does not wait for a page in flight then. Locking a mutex of the first kind fails with `EFAULT`, which the
+//! C library treats as a system fault (Linux, kernel/futex/core.c, `fault_in_user_writeable`). For the second kind, the
+//! owner's end is not reported (`handle_futex_death`). So this library interposes the function that initialises a
+//! mutex, and has the pages of such mutexes released for good.
+#![allow(unsafe_code, reason = "interposes a function of the C library")]
 
-use crate::desk::Errand;
 use crate::next::next;
-use crate::start::DESK;
+use crate::requests::Request;
+use crate::start::REQUESTS;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::sync::atomic::AtomicPtr;
 
 type Init = unsafe extern "C" fn(*mut libc::pthread_mutex_t, *const libc::pthread_mutexattr_t) -> c_int;
 
-/// The kernel writes to mutexes with these attributes.
+/// Returns whether the kernel writes to mutexes with these attributes.
 ///
 /// # Safety
-/// They are attributes.
+/// The pointer is to initialised attributes.
 unsafe fn is_the_kernels(attributes: *const libc::pthread_mutexattr_t) -> bool {
     let (mut protocol, mut robust) = (libc::PTHREAD_PRIO_NONE, libc::PTHREAD_MUTEX_STALLED);
-    // SAFETY: the caller's promise, and places for the answers.
+    // SAFETY: the caller's promise, and local variables for the answers.
     unsafe {
         libc::pthread_mutexattr_getprotocol(attributes, &raw mut protocol);
         libc::pthread_mutexattr_getrobust(attributes, &raw mut robust);
@@ -29,7 +31,7 @@ unsafe fn is_the_kernels(attributes: *const libc::pthread_mutexattr_t) -> bool {
 }
 
 /// # Safety
-/// As of pthread_mutex_init(3).
+/// As for pthread_mutex_init(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn pthread_mutex_init(
     mutex: *mut libc::pthread_mutex_t,
@@ -40,18 +42,18 @@ unsafe extern "C" fn pthread_mutex_init(
     if address.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: the C library's function of that name, as called; attributes, if there are any.
+    // SAFETY: the C library's function of that name, with the caller's arguments; attributes only if there are any.
     let (answer, is_the_kernels) = unsafe {
         let init: Init = transmute(address);
         (init(mutex, attributes), !attributes.is_null() && is_the_kernels(attributes))
     };
     if answer == 0 && is_the_kernels {
         let (start, len) = (mutex.expose_provenance() as u64, size_of::<libc::pthread_mutex_t>() as u64);
-        // As long as the process lives: that its memory is given back is not told of.
+        // For the life of the process, because the end of a mutex is not reported.
         let process = rustix::process::getpid().as_raw_pid();
-        let errand =
-            Errand::LetGo { start: start / 4096 * 4096, end: (start + len).next_multiple_of(4096), thread: process };
-        DESK.ask(errand, None);
+        let request =
+            Request::Release { start: start / 4096 * 4096, end: (start + len).next_multiple_of(4096), thread: process };
+        REQUESTS.send(request, None);
     }
     answer
 }
@@ -62,10 +64,10 @@ mod tests {
     use std::mem::MaybeUninit;
 
     #[test]
-    fn those_are_the_kernels_that_it_writes_to() {
+    fn mutexes_that_the_kernel_writes_to_are_recognised() {
         let mut attributes = MaybeUninit::uninit();
         let attributes: *mut libc::pthread_mutexattr_t = attributes.as_mut_ptr();
-        // SAFETY: attributes of this test's, which are made first.
+        // SAFETY: attributes of this test, initialised first.
         unsafe {
             assert_eq!(libc::pthread_mutexattr_init(attributes), 0);
             assert!(!is_the_kernels(attributes));

@@ -1,14 +1,15 @@
-//! The beginning, before the program's `main`, and the end.
+//! The start, before the program's `main`, and the end.
 //!
-//! All of it is done by a thread of the library's, with [descriptors](crate::descriptors) of its own; the program's waits meanwhile.
+//! A thread of the library does all of it, with its own [descriptors]; the program's thread waits
+//! meanwhile.
 #![allow(unsafe_code, reason = "places functions in the sections the dynamic linker calls")]
 
 use crate::descriptors;
-use crate::desk::{Desk, Errand, State};
+use crate::map_scanner::MapScanner;
 use crate::maps::{Early, Kind, Mapping, parse};
-use crate::scout::Scout;
+use crate::requests::{Request, RequestQueue, State};
 use crate::shuffle;
-use crate::telling::Telling;
+use crate::status::Status;
 use crate::threads;
 use std::ops::Range;
 use std::sync::mpsc::{Sender, channel};
@@ -31,25 +32,27 @@ static BEGIN: extern "C" fn() = begin;
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;
 
-/// Where the program's threads ask.
-pub(crate) static DESK: Desk = Desk::new(Mutex::new(()), Mutex::new(State::new()), [Condvar::new(), Condvar::new()]);
+/// The queue of requests from program threads.
+pub(crate) static REQUESTS: RequestQueue =
+    RequestQueue::new(Mutex::new(()), Mutex::new(State::new()), [Condvar::new(), Condvar::new()]);
 
-/// The process whose memory is managed; or is not, and what is told of that.
-static BEGUN: OnceLock<(Lineage, Option<Mutex<Telling>>)> = OnceLock::new();
+/// The process whose memory is managed; or, if it is not managed, its status.
+static STARTED: OnceLock<(Lineage, Option<Mutex<Status>>)> = OnceLock::new();
 
-/// How long a program that ends waits until that is told. Source: chosen.
+/// How long an ending program waits for the last report. Source: chosen.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why a process' memory is not managed, and what is told of it.
-type Refused = (String, Telling);
+/// Why a process' memory is not managed, and its status.
+type Refused = (String, Status);
 
 extern "C" fn begin() {
-    // A program without the variable is none of ours, for example what a program of ours executes in another environment.
-    let Ok(value) = std::env::var(VARIABLE) else { return DESK.close() };
+    // A program without the variable is not part of the run, for example one that was executed with another
+    // environment.
+    let Ok(value) = std::env::var(VARIABLE) else { return REQUESTS.close() };
     let settings = match Settings::from_value(&value) {
         Ok(settings) => settings,
         Err(error) => {
-            DESK.close();
+            REQUESTS.close();
             return eprintln!("telpher: the memory of process {} is not managed: {error}", std::process::id());
         }
     };
@@ -58,28 +61,29 @@ extern "C" fn begin() {
     }
     crate::heap::keep_through_forks();
     let mut refused = sanitizer::allow_leaks(|| set_up(settings));
-    if let Some((why, telling)) = &mut refused {
-        DESK.close();
+    if let Some((why, status)) = &mut refused {
+        REQUESTS.close();
         eprintln!("telpher: the memory of process {} is not managed: {why}", std::process::id());
-        telling.tell(false);
+        status.report(false);
     }
-    let _ = BEGUN.set((Lineage::current(), refused.map(|(_, telling)| Mutex::new(telling))));
+    let _ = STARTED.set((Lineage::current(), refused.map(|(_, status)| Mutex::new(status))));
 }
 
-/// Has a thread of its own set everything up. Returns why it did not.
+/// Sets everything up in a separate thread. Returns why that failed, if it did.
 fn set_up(settings: Settings) -> Option<Refused> {
     let before = mappings();
-    let refused = |why: &str| Some((why.to_owned(), Telling::refused(&settings, why)));
+    let refused = |why: &str| Some((why.to_owned(), Status::refused(&settings, why)));
     if before.is_empty() {
         return refused("cannot read /proc/self/maps: mount /proc");
     }
-    let (tells, told) = channel();
+    let (sends, received) = channel();
     let its = settings.clone();
-    let thread = threads::of_library(|| spawn_unsignalled("telpher-scout", move || live(&its, &before, &tells)));
+    let thread =
+        threads::of_library(|| spawn_unsignalled("telpher-scanner", move || run_library_thread(&its, &before, &sends)));
     if let Err(error) = thread {
-        return refused(&format!("cannot start the thread that looks for memory: {error}"));
+        return refused(&format!("cannot start the thread that scans for memory: {error}"));
     }
-    match told.recv() {
+    match received.recv() {
         Ok(Ok(())) => None,
         Ok(Err(why)) => refused(&why),
         Err(_) => refused("the thread that sets everything up has panicked"),
@@ -90,39 +94,40 @@ fn mappings() -> Vec<Mapping> {
     parse(&std::fs::read_to_string("/proc/self/maps").unwrap_or_default())
 }
 
-/// Closes the desk where nobody serves it any more.
-struct Closes;
+/// Closes the request queue when it is no longer served.
+struct CloseOnDrop;
 
-impl Drop for Closes {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        DESK.close();
+        REQUESTS.close();
     }
 }
 
-/// The life of the library's thread. `before`: what was mapped before there was anything of the library's.
-fn live(settings: &Settings, before: &[Mapping], tells: &Sender<Result<(), String>>) {
-    let _closes = Closes;
-    let set_up = descriptors::leave_programs().and_then(|()| manage(settings));
-    let (heap, telling) = match set_up {
+/// The library's thread. `before` contains the mappings that existed before any of the library's.
+fn run_library_thread(settings: &Settings, before: &[Mapping], sends: &Sender<Result<(), String>>) {
+    let _close = CloseOnDrop;
+    let set_up = descriptors::unshare().and_then(|()| manage(settings));
+    let (heap, status) = match set_up {
         Ok(set_up) => set_up,
         Err(why) => {
-            // Who waits for it waits as long as this thread has the sender.
-            let _ = tells.send(Err(why));
+            // The waiting thread waits as long as this thread has the sender.
+            let _ = sends.send(Err(why));
             return;
         }
     };
-    let Some(noted) = DESK.open() else {
-        let _ = tells.send(Err("more threads and robust mutexes than 256 have begun before it".into()));
+    let Some(noted) = REQUESTS.open() else {
+        let _ =
+            sends.send(Err("more than 256 threads and robust mutexes were created before the library started".into()));
         return;
     };
-    // Threads and all they have are there by now, and the program's stands still.
+    // The threads and their data exist by now, and the program's thread waits.
     let early = Early::new(before, &mappings(), &of_sanitizer(before));
-    let scout = Scout::new(heap, telling, early, settings.least);
-    let _ = tells.send(Ok(()));
-    scout.run(settings, &DESK, noted);
+    let scanner = MapScanner::new(heap, status, early, settings.least);
+    let _ = sends.send(Ok(()));
+    scanner.run(settings, &REQUESTS, noted);
 }
 
-/// What a sanitizer's runtime has for itself; says so if its leak check cannot be told of this library.
+/// Returns the memory of a sanitizer's runtime; warns if its leak check cannot be configured for this library.
 fn of_sanitizer(before: &[Mapping]) -> Vec<Range<u64>> {
     let is_memory = |mapping: &Mapping| mapping.kind == Kind::Memory;
     let mapped = |address| before.iter().any(|mapping| is_memory(mapping) && mapping.range.contains(&address));
@@ -130,27 +135,27 @@ fn of_sanitizer(before: &[Mapping]) -> Vec<Range<u64>> {
     let checks = !std::env::var("ASAN_OPTIONS").is_ok_and(|options| options.contains("detect_leaks=0"));
     if runtime.linked == Linked::Statically && checks {
         eprintln!(
-            "telpher: process {} has AddressSanitizer's runtime in itself, which will take a thread of telpher's for a leak; set \
-             ASAN_OPTIONS=detect_leaks=0",
+            "telpher: process {} is statically linked with AddressSanitizer, which will report a thread of telpher \
+             as a leak; set ASAN_OPTIONS=detect_leaks=0",
             std::process::id()
         );
     }
     runtime.memory.into()
 }
 
-/// Sets everything up that a process wants.
-fn manage(settings: &Settings) -> Result<(Heap, Telling), String> {
-    let heap = Heap::new(options(settings)?).map_err(|error| told(&error))?;
-    let mut telling = Telling::new(settings);
-    telling.begin(&heap, settings)?;
+/// Creates the heap, the status and the manager.
+fn manage(settings: &Settings) -> Result<(Heap, Status), String> {
+    let heap = Heap::new(options(settings)?).map_err(|error| error_text(&error))?;
+    let mut status = Status::new(settings);
+    status.begin(&heap, settings)?;
     if settings.shuffle {
         shuffle::start(heap.clone(), settings.limit)
             .map_err(|error| format!("cannot start the thread that moves pages: {error}"))?;
     }
-    Ok((heap, telling))
+    Ok((heap, status))
 }
 
-/// The settings in the heap's words.
+/// Converts the settings to heap options.
 fn options(settings: &Settings) -> Result<HeapOptions, String> {
     let tier =
         |tier: &telpher_tier_wire::Tier| TierOptions { name: tier.name.clone(), node: tier.node, bytes: tier.bytes };
@@ -162,20 +167,20 @@ fn options(settings: &Settings) -> Result<HeapOptions, String> {
         Some("move-pages") => Some(Mechanism::MovePages),
         Some(other) => return Err(format!("there is no mechanism \"{other}\"")),
     };
-    let device: DeviceName = settings.device.parse().map_err(|error| told(&error))?;
-    let opened = open(&device, OpenOptions::default()).map_err(|error| told(&error))?;
+    let device: DeviceName = settings.device.parse().map_err(|error| error_text(&error))?;
+    let opened = open(&device, OpenOptions::default()).map_err(|error| error_text(&error))?;
     if !opened.portals.is_empty() {
         options.mover = Mover::new(opened.portals, Policy::default());
     }
-    // A program waits for its pages, whatever becomes of it: for as long as it can.
+    // A program waits for its pages in any case, so the limit is long.
     options.patience = Duration::from_secs(60);
-    // While it forks, this library's own allocator is locked.
+    // This library's own allocator is locked during a fork.
     options.holds_forks = true;
     Ok(options)
 }
 
-/// An error and what led to it, in one sentence.
-pub(crate) fn told(error: &dyn std::error::Error) -> String {
+/// Returns an error and its causes in one sentence.
+pub(crate) fn error_text(error: &dyn std::error::Error) -> String {
     let (mut text, mut source) = (error.to_string(), error.source());
     while let Some(cause) = source {
         text = format!("{text}: {cause}");
@@ -184,14 +189,15 @@ pub(crate) fn told(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The program ends: what has come of it is told. Pages may be on their way; nobody will touch them any more.
+/// Called when the program ends: reports the final status. Pages may be in flight; no program code will touch them any
+/// more.
 extern "C" fn end() {
-    let Some((lineage, refused)) = BEGUN.get() else { return };
+    let Some((lineage, refused)) = STARTED.get() else { return };
     if !lineage.is_current() {
         return;
     }
     match refused {
-        None => DESK.ask(Errand::End, Some(ENDS_WITHIN)),
-        Some(telling) => telling.lock().unwrap_or_else(PoisonError::into_inner).tell(true),
+        None => REQUESTS.send(Request::End, Some(ENDS_WITHIN)),
+        Some(status) => status.lock().unwrap_or_else(PoisonError::into_inner).report(true),
     }
 }

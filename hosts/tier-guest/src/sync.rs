@@ -1,3 +1,3 @@
-//! The locks of what is modelled: tests/loom_desk.rs has others.
+//! The locks of the code that loom models; tests/loom_requests.rs replaces them.
 
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};

@@ -1,4 +1,4 @@
-//! The folder of one run, in which each process keeps a file with its state.
+//! The folder of a run, in which each process keeps a file with its state.
 
 use crate::VERSION;
 use crate::state::State;
@@ -9,20 +9,20 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Opens a folder itself, not what a link of its name leads to.
+/// Opens a folder itself, not the target of a link.
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Most bytes of a state. Source: chosen; a hundred times what a process with thousands of mappings tells.
+/// The most bytes of a state. Source: chosen; a hundred times the state of a process with thousands of mappings.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Which folder it is, wherever its path leads now.
+/// The identity of a folder, independent of its path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     device: u64,
     number: u64,
 }
 
-/// The folder of a run, held open: a process that outlives the run writes to the folder that it opened, or not at all.
+/// The folder of a run, held open: a process that outlives the run writes to the folder that it opened, or fails.
 #[derive(Debug)]
 pub struct StateFolder(OwnedFd);
 
@@ -30,12 +30,12 @@ impl StateFolder {
     /// Opens a run's folder.
     ///
     /// # Errors
-    /// The system's, or that the folder is not this user's alone to write to.
+    /// The system's error, or that other users may write to the folder.
     pub fn open(path: &Path) -> io::Result<StateFolder> {
         let folder = openat(CWD, path, OPEN, Mode::empty())?;
         let status = fstat(&folder)?;
         if status.st_uid != rustix::process::geteuid().as_raw() || status.st_mode & 0o022 != 0 {
-            let why = format!("{} is not a folder to which this user alone may write", path.display());
+            let why = format!("{} must be a folder that only this user may write to", path.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
         Ok(StateFolder(folder))
@@ -50,23 +50,23 @@ impl StateFolder {
         if folder.identity()? == identity { Ok(folder) } else { Err(Errno::NOENT.into()) }
     }
 
-    /// Which folder this is.
+    /// Returns the identity of this folder.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn identity(&self) -> io::Result<Identity> {
         let Stat { st_dev: device, st_ino: number, .. } = fstat(&self.0)?;
         Ok(Identity { device, number })
     }
 
-    /// Puts a state in its place, whole. No link is followed.
+    /// Replaces the state of a process as a whole. No link is followed.
     ///
     /// # Errors
-    /// The system's; `ENOENT` if the folder was removed.
+    /// The system's error; `ENOENT` if the folder was removed.
     pub fn write(&self, state: &State) -> io::Result<()> {
         let (name, part) = (format!("{}.json", state.pid), format!("{}.part", state.pid));
         let text = serde_json::to_vec(state)?;
-        // Left by a process of this number that was killed while it wrote.
+        // Left by a killed process of the same number.
         let _ = unlinkat(&self.0, &part, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&self.0, &part, flags, Mode::RUSR | Mode::WUSR)?;
@@ -74,10 +74,10 @@ impl StateFolder {
         Ok(renameat(&self.0, &part, &self.0, &name)?)
     }
 
-    /// Has a process take no page out as long as it is paused, or take them out again.
+    /// Pauses a process, so that it takes no page out, or resumes it.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn pause(&self, pid: u32, paused: bool) -> io::Result<()> {
         let name = format!("{pid}.pause");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -89,13 +89,13 @@ impl StateFolder {
         if done == Err(already) { Ok(()) } else { Ok(done?) }
     }
 
-    /// A process is paused.
+    /// Returns whether a process is paused.
     #[must_use]
     pub fn is_paused(&self, pid: u32) -> bool {
         statat(&self.0, format!("{pid}.pause"), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// The states in the folder, by their processes; files that hold no state of this version are left out.
+    /// Returns the states in the folder, sorted by process; files without a state of this version are skipped.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -104,7 +104,7 @@ impl StateFolder {
         for entry in rustix::fs::Dir::read_from(&self.0)? {
             let entry = entry?;
             if entry.file_name().to_bytes().ends_with(b".json") {
-                // A process may end, and its file go, while it is read.
+                // A process may end, and its file disappear, during the read.
                 states.extend(self.read(entry.file_name()));
             }
         }
@@ -127,7 +127,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::PathBuf;
 
-    /// A folder of one test's own, gone with it.
+    /// A folder for one test, removed when this is dropped.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_read_as_they_were_written_and_others_are_left_out() {
+    fn states_are_read_back_and_other_files_are_skipped() {
         let scratch = Scratch::new("read");
         let folder = StateFolder::open(&scratch.0).unwrap();
         for state in [state(30, VERSION), state(7, VERSION), state(9, VERSION + 1)] {
@@ -165,7 +165,8 @@ mod tests {
         assert!(StateFolder::open(&scratch.0.join("none")).is_err());
     }
 
-    /// What broke: a daemon that outlived its run followed a link in a folder that another user had made at the old path.
+    /// What broke: a daemon that outlived its run followed a link in a folder that another user had made at the old
+    /// path.
     #[test]
     fn a_folder_that_was_removed_is_never_written_again() {
         let scratch = Scratch::new("removed");

@@ -3,9 +3,9 @@
 //! # Map
 //!
 //! ```text
-//! settings   what a process learns from its environment
-//! state      what it tells of itself
-//! folder     where it tells it
+//! settings   what a process reads from its environment
+//! state      what it reports
+//! folder     where it writes its report
 //! ```
 #![forbid(unsafe_code)]
 
@@ -17,5 +17,5 @@ pub use folder::{Identity, StateFolder};
 pub use settings::{Settings, SettingsError, Tier, VARIABLE};
 pub use state::{Counts, HeatRow, Ignored, Move, Point, State, TierState, Tracking};
 
-/// Changes whenever a word here does: a part of another version is refused.
+/// The version of all messages; it changes with every change of a message. A part of another version is refused.
 pub const VERSION: u32 = 5;

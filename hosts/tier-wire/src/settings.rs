@@ -1,20 +1,20 @@
-//! What a process learns from its environment.
+//! The settings that a process reads from its environment.
 
 use crate::VERSION;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Variable with the settings, as JSON; without it a process manages nothing.
+/// The variable with the settings, as JSON; without it a process manages no memory.
 pub const VARIABLE: &str = "TELPHER_TIER";
 
-/// One kind of memory.
+/// One tier of memory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Tier {
-    /// What people call it.
+    /// The name for people.
     pub name: String,
-    /// The NUMA node it is; none for a part of whatever memory there is.
+    /// Its NUMA node; none for a part of any memory.
     pub node: Option<u32>,
-    /// The most that a process takes of it; of the tier that is home, 0: as much as it likes.
+    /// The most bytes that a process uses of it; 0 for the home tier, which is unlimited.
     pub bytes: u64,
 }
 
@@ -23,38 +23,38 @@ pub struct Tier {
 pub struct Settings {
     /// [`VERSION`].
     pub version: u32,
-    /// Folder of the states, absolute.
+    /// The absolute path of the folder of the states.
     pub folder: PathBuf,
-    /// The fastest first.
+    /// The tiers, the fastest first.
     pub tiers: Vec<Tier>,
-    /// Which of them pages are on when they are touched first.
+    /// The index of the tier on which pages are allocated when they are first touched.
     pub home: u8,
-    /// Who copies: `cpu`, `model:…`, `hw:…`.
+    /// The device that copies: `cpu`, `model:…`, `hw:…`.
     pub device: String,
-    /// By which mechanism pages move: `exchange`, `move-pages`, or none for the best that the kernel has.
+    /// The mechanism that moves pages: `exchange`, `move-pages`, or none for the best that the kernel has.
     pub mechanism: Option<String>,
-    /// Where heat is looked for: `damon`, `perf`, `traps`, `windows`, or none for the best there is.
+    /// The source of heat: `damon`, `perf`, `traps`, `windows`, or none for the best available.
     pub source: Option<String>,
-    /// Bytes a second that are moved at most.
+    /// The most bytes a second that are moved.
     pub limit: Option<u64>,
-    /// All memory is moved to and fro, whatever is hot.
+    /// Whether to move all memory to and fro, whatever is hot.
     pub shuffle: bool,
-    /// Programs that are executed are managed, too, whatever environment they are given.
+    /// Whether to manage programs that the program executes as well, whatever environment they get.
     pub follow: bool,
-    /// Mappings of fewer bytes are left alone.
+    /// Mappings of fewer bytes are ignored.
     pub least: u64,
-    /// Milliseconds between two looks at the program's mappings.
+    /// Milliseconds between two scans of the program's mappings.
     pub look_ms: u64,
-    /// Milliseconds between two states.
+    /// Milliseconds between two reports of the state.
     pub tell_ms: u64,
 }
 
-/// Why a value is no settings.
+/// Why a value is not valid settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SettingsError {
-    /// Not the words of this build.
+    /// Another version of the messages.
     Version(u32),
-    /// Not such words at all.
+    /// Not settings at all.
     Words(String),
 }
 
@@ -64,11 +64,12 @@ impl std::fmt::Display for SettingsError {
             SettingsError::Version(version) => {
                 write!(
                     out,
-                    "{VARIABLE} is of version {version}, this is version {VERSION}: run the program by `telpher tier run` of one build"
+                    "{VARIABLE} is of version {version}, this is version {VERSION}: \
+                     use `telpher tier run` and its library from the same build"
                 )
             }
             SettingsError::Words(words) => {
-                write!(out, "{VARIABLE} does not have the words of `telpher tier run`: {words}")
+                write!(out, "{VARIABLE} does not contain settings of `telpher tier run`: {words}")
             }
         }
     }
@@ -77,10 +78,10 @@ impl std::fmt::Display for SettingsError {
 impl std::error::Error for SettingsError {}
 
 impl Settings {
-    /// Tiers, the fastest first, and what is usual.
+    /// Creates settings for these tiers, the fastest first, with default values.
     ///
     /// # Panics
-    /// Never: `home` is not looked at here.
+    /// Never: `home` is not checked here.
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>, tiers: Vec<Tier>, home: u8) -> Settings {
         Settings {
@@ -94,14 +95,15 @@ impl Settings {
             limit: None,
             shuffle: false,
             follow: true,
-            // Source of the three: chosen. A mapping is a piece of memory to keep account of; a look reads a file of some ten kilobytes.
+            // Source of the three: chosen. Each mapping is a range to keep track of; a scan reads a file of some ten
+            // kilobytes.
             least: 128 << 10,
             look_ms: 50,
             tell_ms: 500,
         }
     }
 
-    /// The variable's value.
+    /// Returns the variable's value.
     #[must_use]
     pub fn to_value(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
@@ -110,7 +112,7 @@ impl Settings {
     /// Reads the variable's value.
     ///
     /// # Errors
-    /// [`SettingsError`]: not these words, or of another version.
+    /// [`SettingsError`]: not valid settings, or of another version.
     pub fn from_value(value: &str) -> Result<Settings, SettingsError> {
         #[derive(Deserialize)]
         struct Version {
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_others_are_refused_with_what_is_wrong() {
+    fn invalid_settings_are_refused_with_a_reason() {
         assert!(matches!(Settings::from_value(""), Err(SettingsError::Words(_))));
         assert!(matches!(Settings::from_value(&format!("{{\"version\":{VERSION}}}")), Err(SettingsError::Words(_))));
         let mut settings = Settings::new("/x", Vec::new(), 0);

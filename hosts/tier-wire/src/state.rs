@@ -1,8 +1,8 @@
-//! What a process tells of itself.
+//! The state that a process reports.
 
 use serde::{Deserialize, Serialize};
 
-/// What a process has done up to now. Pages are of 4 KiB.
+/// What a process has done so far. Pages are of 4 KiB.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct State {
     /// [`VERSION`](crate::VERSION).
@@ -11,114 +11,115 @@ pub struct State {
     pub pid: u32,
     /// Its command line.
     pub command: Vec<String>,
-    /// Seconds since it was begun with.
+    /// Seconds since its start.
     pub seconds: f64,
-    /// The process has ended by itself; without, it goes on, or was killed.
+    /// The process has ended normally; otherwise it still runs or was killed.
     pub ended: bool,
     /// Why its memory is not managed.
     pub error: Option<String>,
-    /// By which mechanism pages move.
+    /// How pages move.
     pub mechanism: String,
-    /// Tiers, the fastest first.
+    /// The tiers, the fastest first.
     pub tiers: Vec<TierState>,
-    /// Name of the tier on which pages are when they are touched first.
+    /// The name of the tier on which pages are allocated when they are first touched.
     pub home: String,
-    /// Mappings that are managed, and their bytes.
+    /// The number of managed mappings.
     pub mappings: u64,
-    /// Their bytes.
+    /// The bytes of managed mappings.
     pub mapped_bytes: u64,
-    /// The most bytes that were managed at a moment.
+    /// The most bytes that were managed at once.
     pub most_mapped_bytes: u64,
-    /// Mappings that were left alone, by reason, at the last look.
+    /// Mappings that the last scan ignored, by reason.
     pub ignored: Vec<Ignored>,
-    /// Pages that moved, and those that stayed.
+    /// Counters of pages.
     pub counts: Counts,
-    /// Pages that were promoted and demoted, second by second: the latest.
+    /// The latest moments: pages on each tier, promoted and demoted.
     pub points: Vec<Point>,
-    /// How heat is found, and what it costs.
+    /// How heat is found, and its cost.
     pub tracking: Tracking,
-    /// Where it is hot.
+    /// The heat map.
     pub heat: Vec<HeatRow>,
     /// The process that traces this one, such as a debugger. While there is one no page is out, and none moves.
     pub tracer: Option<u32>,
-    /// `telpher tier pause` has it that nothing moves; no page is out.
+    /// `telpher tier pause` is in force: nothing moves and no page is out.
     pub paused: bool,
-    /// Seconds in which nothing moved for one of these two reasons.
+    /// Seconds in which nothing moved because of a tracer or a pause.
     pub held_seconds: f64,
     /// The system's setting for transparent huge pages: always, madvise, never or unknown.
     pub transparent_huge_pages: String,
 }
 
-/// A tier.
+/// The state of a tier.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TierState {
     /// Its name.
     pub name: String,
-    /// Its node.
+    /// Its NUMA node.
     pub node: Option<u32>,
-    /// The most that the process takes of it; 0 for as much as it likes.
+    /// The most bytes that the process uses of it; 0 for no limit.
     pub bytes: u64,
-    /// Pages of the process that are there.
+    /// Pages of the process on it.
     pub pages: u64,
-    /// The most pages that were there at a moment. Moments are some ten milliseconds apart, or a hundred times what a look at the pages takes.
+    /// The most pages on it at once. Samples are some ten milliseconds apart, or a hundred times the duration of a
+    /// sample.
     pub most_pages: u64,
-    /// Pages that were there on the average of the time.
+    /// The average number of pages on it over time.
     pub mean_pages: u64,
     /// Free pages that are kept of it.
     pub free: u64,
 }
 
-/// Mappings that were left alone.
+/// Mappings that were ignored for one reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Ignored {
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// How many.
+    /// Their number.
     pub mappings: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-/// One reason and how many pages.
+/// A reason and a number of pages.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Move {
-    /// Which.
+    /// The reason.
     pub what: String,
     /// Pages.
     pub pages: u64,
 }
 
-/// What became of pages.
+/// Counters of pages and events.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// Moved.
+    /// Pages moved.
     pub moved: u64,
-    /// Of these, to a faster tier.
+    /// Moved to a faster tier; included in `moved`.
     pub promoted: u64,
-    /// Of these, to a slower tier.
+    /// Moved to a slower tier; included in `moved`.
     pub demoted: u64,
-    /// Of these, parts of huge pages that moved whole.
+    /// Parts of huge pages that moved whole; included in `moved`.
     pub huge: u64,
-    /// Stayed, by reason.
+    /// Pages that stayed, by reason.
     pub stayed: Vec<Move>,
-    /// Exchanges.
+    /// Batches of pages that were taken out and brought back.
     pub exchanges: u64,
-    /// Discarded or unmapped while they were on their way.
+    /// Pages discarded or unmapped while they were in flight.
     pub dropped: u64,
-    /// Forks that were seen.
+    /// Forks that were noticed.
     pub forks: u64,
-    /// Seconds that moves have taken, and those of them that copies have taken, which a device could take over.
+    /// Seconds spent on moves.
     pub moving_seconds: f64,
-    /// See `moving_seconds`.
+    /// The part of `moving_seconds` spent on copies, which a device could take over.
     pub copying_seconds: f64,
-    /// Pages that are lost; anything but 0 is told on standard error, too.
+    /// Pages that are lost; a number other than 0 is reported on standard error as well.
     pub lost: u64,
 }
 
-/// A moment.
+/// The tiers at one moment.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Point {
-    /// Seconds since it was begun with.
+    /// Seconds since the process' start.
     pub seconds: f64,
     /// Pages on each tier.
     pub pages: Vec<u64>,
@@ -128,46 +129,46 @@ pub struct Point {
     pub demoted: u64,
 }
 
-/// How heat is found.
+/// How heat is found, and its cost.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Tracking {
-    /// Where it is looked for.
+    /// The sources in use.
     pub source: String,
-    /// Why not by DAMON, where that was tried.
+    /// Why DAMON is not used, if it was tried.
     pub without_damon: Option<String>,
-    /// Uses that should have been seen, and were too many to be kept.
+    /// Uses that were missed because there were too many.
     pub lost: u64,
-    /// Share of a core that looking took, here and in the kernel.
+    /// The share of a core that sampling took, here and in the kernel.
     pub core_share: f64,
-    /// Page faults that the program had for it, and how long its threads waited for those, together.
+    /// Page faults that sampling caused in the program.
     pub faults: u64,
-    /// See `faults`.
+    /// The total time that the program's threads waited for those faults.
     pub waited_seconds: f64,
-    /// Share of a core that moving took.
+    /// The share of a core that moves took.
     pub moving_share: f64,
-    /// What the policy holds back for, as words; none if it does not.
+    /// Why the policy moves nothing now; none if it moves pages.
     pub holds: Option<String>,
-    /// The most pages whose heat was known at a moment.
+    /// The most pages whose heat was known at once.
     pub most_known: u64,
-    /// The most pages that were hot and not on the fastest tier at a moment.
+    /// The most pages that were hot and not on the fastest tier at once.
     pub most_hot: u64,
 }
 
-/// A piece of memory.
+/// A part of the memory.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct HeatRow {
     /// Its first byte.
     pub start: u64,
-    /// The byte behind its last.
+    /// The byte after its last.
     pub end: u64,
     /// How hot it is: 0 to 1.
     pub heat: f32,
-    /// Pages of it on each tier.
+    /// Its pages on each tier.
     pub pages: Vec<u64>,
 }
 
 impl State {
-    /// Pages of it on all tiers.
+    /// Returns its pages on all tiers.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.tiers.iter().map(|tier| tier.pages).sum()

@@ -1,8 +1,9 @@
-//! What an access costs: found, by one thread and by two; not found, beyond the copy itself; and what an entry takes of memory.
+//! Measures what an access costs: a hit, by one thread and by two; a miss, beyond the copy itself; and the memory of an
+//! entry.
 //!
 //! `cargo run --release -p telpher-cache --example paths`
-#![allow(unsafe_code, reason = "counts what is allocated")]
-#![allow(clippy::cast_precision_loss, reason = "for people")]
+#![allow(unsafe_code, reason = "counts allocated bytes")]
+#![allow(clippy::cast_precision_loss, reason = "printed for people")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -16,16 +17,16 @@ use telpher_mover::{Mover, Policy, Threshold};
 struct Counting;
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator, asked for the same.
+// SAFETY: forwards to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -47,7 +48,7 @@ fn main() {
         let cache = Cache::new(Mover::cpu(), Config::new([pool.clone()])).expect("a tier");
         let source: Arc<[u8]> = vec![7; blocks * BLOCK].into();
         let empty = HELD.load(Ordering::Relaxed);
-        // Through the mover's own copies, which the copy alone goes through as well.
+        // With the mover's CPU copies, as in the measurement of the copy alone.
         let mover = Mover::new([], Policy { threshold: Threshold::default(), ..Policy::default() });
         let mut misses = Vec::new();
         let mut copies = Vec::new();
@@ -58,12 +59,12 @@ fn main() {
             misses.push(begun.elapsed().as_nanos() as f64);
             assert!(handle.is_fast());
             let begun = Instant::now();
-            mover.copy_slices(&source[block * BLOCK..(block + 1) * BLOCK], &mut target).expect("equally long");
+            mover.copy_slices(&source[block * BLOCK..(block + 1) * BLOCK], &mut target).expect("equal lengths");
             copies.push(begun.elapsed().as_nanos() as f64);
         }
         let held = (HELD.load(Ordering::Relaxed) - empty) as f64 / blocks as f64;
         println!(
-            "{blocks} entries: {held:.0} B an entry and its gap in the pool ({} B without entries)",
+            "{blocks} entries: {held:.0} B per entry with its gap in the pool ({} B without entries)",
             empty - before - source.len()
         );
         println!("  miss {:.0} ns, of which the copy {:.0} ns", median(misses), median(copies));
@@ -79,7 +80,7 @@ fn main() {
                             let begun = Instant::now();
                             let (mut block, part) = (0, blocks / threads);
                             for _ in 0..rounds {
-                                // As a stranger would: in no order.
+                                // In random order.
                                 block = (block * 5 + 1) % part;
                                 let at = (thread * part + block) * BLOCK;
                                 let handle = cache.access(source, at..at + BLOCK).expect("in range");

@@ -1,14 +1,14 @@
-//! The cache: asks its tiers, and has copied what is not there.
+//! The cache: searches its tiers, and starts copies of missing blocks.
 
 use crate::config::{Asked, Config, Placement, TierConfig};
-use crate::effort::Turn;
 use crate::entry::Entry;
 use crate::error::{AccessError, ConfigError};
 use crate::handle::Handle;
 use crate::index::Span;
 use crate::prefetch::Prefetch;
-use crate::reads::Reads;
+use crate::reads::ActiveReads;
 use crate::schedule::{Priority, Schedule};
+use crate::shared_copy::Turn;
 use crate::source::Source;
 use crate::stats::{Count, Counters, Stats};
 use crate::tier::{Shared, Tier};
@@ -19,7 +19,8 @@ use std::task::Poll;
 use telpher_mover::Mover;
 use telpher_os::Nodes;
 
-/// Copies of blocks in fast memory, made by a device, lent to many threads. Cheap to clone; every clone is the same cache.
+/// Copies of blocks in fast memory, made by a device and lent to many threads. Cloning is cheap and yields the same
+/// cache.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -46,12 +47,12 @@ pub struct Cache<S: Source>(Arc<Inner<S>>);
 struct Inner<S: Source> {
     tiers: Box<[Arc<Tier<S>>]>,
     shared: Arc<Shared<S>>,
-    place: Place,
+    place: ResolvedPlacement,
     nodes: Nodes,
 }
 
-/// A [`Placement`] whose names were looked up.
-enum Place {
+/// A [`Placement`] with its tiers resolved.
+enum ResolvedPlacement {
     Fixed(usize),
     Near(Box<[usize]>),
     Interleaved(u64),
@@ -59,10 +60,10 @@ enum Place {
 }
 
 impl<S: Source> Cache<S> {
-    /// A cache whose copies this mover makes.
+    /// Creates a cache whose copies are made by this mover.
     ///
     /// # Errors
-    /// [`ConfigError`] if there is no tier, or a policy names one that is not there.
+    /// [`ConfigError`] if there is no tier, or a policy names a missing one.
     pub fn new(mover: Mover, config: Config) -> Result<Self, ConfigError> {
         let tiers = config.tiers.len();
         if tiers == 0 {
@@ -71,25 +72,27 @@ impl<S: Source> Cache<S> {
         let nodes = Nodes::of_this_machine();
         let place = match config.placement {
             Placement::Fixed(tier) if tier >= tiers => return Err(ConfigError::NoSuchTier { tier, tiers }),
-            Placement::Fixed(tier) => Place::Fixed(tier),
-            Placement::Interleaved { bytes } => Place::Interleaved(bytes.max(1)),
-            Placement::Chosen(choose) => Place::Chosen(choose),
-            Placement::Near if tiers == 1 => Place::Fixed(0),
-            Placement::Near => Place::Near(nearest(&config.tiers, &nodes)),
+            Placement::Fixed(tier) => ResolvedPlacement::Fixed(tier),
+            Placement::Interleaved { bytes } => ResolvedPlacement::Interleaved(bytes.max(1)),
+            Placement::Chosen(choose) => ResolvedPlacement::Chosen(choose),
+            Placement::Near if tiers == 1 => ResolvedPlacement::Fixed(0),
+            Placement::Near => ResolvedPlacement::Near(nearest(&config.tiers, &nodes)),
         };
         let (schedule, counters) = (Schedule::new(config.in_flight, tiers), Counters::new());
-        let shared = Arc::new(Shared { mover, counters, schedule, reads: Reads::new(), eviction: config.eviction });
+        let shared =
+            Arc::new(Shared { mover, counters, schedule, reads: ActiveReads::new(), eviction: config.eviction });
         let tiers = config.tiers.into_iter().enumerate();
         let tiers = tiers.map(|(number, tier)| Tier::new(number, tier.pool, &shared)).collect();
         Ok(Cache(Arc::new(Inner { tiers, shared, place, nodes })))
     }
 
-    /// The block of `range` of a source. If an entry has all of it, that one, whether its copy is there or under way; else a new one,
-    /// whose copy begins at once, or as soon as fewer are under way ([`Config::in_flight`]). Never waits for a copy; what is too short for
-    /// the mover's devices is copied before this returns.
+    /// Returns the block of `range` of a source. If an entry contains all of it, the handle refers to that entry,
+    /// whether its copy is complete or in flight. Otherwise a new entry is created; its copy begins at once, or when
+    /// fewer copies are in flight ([`Config::in_flight`]). Never waits for a copy; a block that is too short for the
+    /// mover's devices is copied before this returns.
     ///
     /// # Errors
-    /// [`AccessError`] if the range is empty, or not all of it is in the source.
+    /// [`AccessError`] if the range is empty or exceeds the source.
     #[inline]
     pub fn access(&self, source: &S, range: Range<usize>) -> Result<Handle<S>, AccessError> {
         let span = span(source, range)?;
@@ -100,7 +103,7 @@ impl<S: Source> Cache<S> {
         })
     }
 
-    /// The same in a tier of one's choice, whatever the placement policy says.
+    /// Like [`access`](Cache::access), in a given tier, whatever the placement policy.
     ///
     /// # Errors
     /// As [`access`](Cache::access), and if there is no such tier.
@@ -114,7 +117,8 @@ impl<S: Source> Cache<S> {
         })
     }
 
-    /// The block if an entry has it; nothing is copied otherwise. This is the thesis' *weak access* (Fürst, §4.1.4).
+    /// Returns the block if an entry contains it; otherwise copies nothing. This is the thesis' *weak access* (Fürst,
+    /// §4.1.4).
     ///
     /// # Errors
     /// As [`access`](Cache::access).
@@ -133,9 +137,9 @@ impl<S: Source> Cache<S> {
         Ok(found.map(|entry| Handle::new(entry, span)))
     }
 
-    /// Says that a block will be asked for. Its copy begins when few enough are under way, the most urgent first, and when there is
-    /// memory for it without letting go of what is in use, or fetched ahead and not used yet. Until then [`drive`](Cache::drive), any wait
-    /// and any further prefetch look whether it can begin.
+    /// Announces that a block will be accessed. Its copy begins when few enough are in flight, the most urgent first,
+    /// and when there is memory without evicting blocks that are in use, or prefetched and not used yet. Until then,
+    /// [`drive`](Cache::drive), waits and further prefetches check whether it can begin.
     ///
     /// # Errors
     /// As [`access`](Cache::access).
@@ -144,7 +148,7 @@ impl<S: Source> Cache<S> {
         let tier = self.tier_for(span);
         let shared = &self.0.shared;
         shared.counters.one(Count::Prefetches);
-        // Not `find`: that would count as a use.
+        // Not `find`, which would count as a use.
         let there = tier
             .look(span)
             .or_else(|| self.elsewhere(span, tier))
@@ -167,14 +171,14 @@ impl<S: Source> Cache<S> {
     #[inline]
     fn hit(&self, entry: Arc<Entry<S>>, span: Span) -> Handle<S> {
         self.0.shared.counters.one(Count::Hits);
-        // Fetched ahead, and it has not begun: who asks goes before who only said that he will.
+        // Prefetched and not begun: an access goes before prefetches.
         if entry.demand() {
             self.0.shared.schedule.demand(&entry);
         }
         Handle::new(entry, span)
     }
 
-    /// Out of the way of hits.
+    /// Kept out of the code for hits.
     #[cold]
     #[inline(never)]
     fn miss(&self, source: &S, span: Span, tier: &Arc<Tier<S>>) -> Handle<S> {
@@ -189,10 +193,11 @@ impl<S: Source> Cache<S> {
         }
     }
 
-    /// An entry that has a block which would be placed elsewhere: a part of a block may begin in another turn than the block.
+    /// Returns an entry that contains a block which would be placed in another tier: a part of a block may begin in
+    /// another stripe than the block.
     #[cold]
     fn elsewhere(&self, span: Span, but: &Arc<Tier<S>>) -> Option<Arc<Entry<S>>> {
-        let Place::Interleaved(_) = self.0.place else { return None };
+        let ResolvedPlacement::Interleaved(_) = self.0.place else { return None };
         self.0.tiers.iter().filter(|tier| !Arc::ptr_eq(tier, but)).find_map(|tier| tier.find(span))
     }
 
@@ -200,13 +205,15 @@ impl<S: Source> Cache<S> {
     fn tier_for(&self, span: Span) -> &Arc<Tier<S>> {
         let tiers = &self.0.tiers;
         let tier = match &self.0.place {
-            Place::Fixed(tier) => *tier,
-            Place::Interleaved(bytes) => usize::try_from(span.start / bytes % tiers.len() as u64).unwrap_or(0),
-            Place::Near(tier_of) => {
+            ResolvedPlacement::Fixed(tier) => *tier,
+            ResolvedPlacement::Interleaved(bytes) => {
+                usize::try_from(span.start / bytes % tiers.len() as u64).unwrap_or(0)
+            }
+            ResolvedPlacement::Near(tier_of) => {
                 let node = self.0.nodes.of_this_thread().and_then(|node| usize::try_from(node).ok());
                 node.and_then(|node| tier_of.get(node)).copied().unwrap_or(0)
             }
-            Place::Chosen(choose) => {
+            ResolvedPlacement::Chosen(choose) => {
                 let asked = Asked { address: span.start, len: span.len, node: self.0.nodes.of_this_thread() };
                 choose(&asked).min(tiers.len() - 1)
             }
@@ -214,9 +221,9 @@ impl<S: Source> Cache<S> {
         &tiers[tier]
     }
 
-    /// Whether a copy of the block would lie on another NUMA node than the block itself: if not, nothing is gained by one. Nothing if
-    /// that is not known: the tier is of a foreign allocator, or a page is not there yet. Two system calls if the machine has several
-    /// nodes, none otherwise.
+    /// Returns whether a copy of the block would be on another NUMA node than the block itself; otherwise a copy gains
+    /// nothing. Returns none if that is unknown: the tier belongs to a foreign allocator, or a page is not present yet.
+    /// Costs two system calls if the machine has several nodes, and none otherwise.
     ///
     /// # Errors
     /// As [`access`](Cache::access).
@@ -227,8 +234,8 @@ impl<S: Source> Cache<S> {
         Ok(tier.pool().address().and_then(node).zip(node(span.start)).map(|(tier, block)| tier != block))
     }
 
-    /// Says that bytes of a source have changed, or are about to: entries that have any of them are forgotten, and handles to them
-    /// become [stale](Handle::is_stale). How many.
+    /// Reports that bytes of a source have changed, or will: entries with any of them are removed, and their handles
+    /// become [stale](Handle::is_stale). Returns the number of entries.
     ///
     /// # Errors
     /// As [`access`](Cache::access).
@@ -236,10 +243,10 @@ impl<S: Source> Cache<S> {
         Ok(self.forget(span(source, range)?).len())
     }
 
-    /// The same for bytes that will be gone: when it returns, nobody reads them for the cache any more. Copies that have not begun are
-    /// called off, those under way waited for, also those that nobody wanted to the end and the mover has. For sources that are lent rather
-    /// than owned; what owns its bytes need not ask. A device that does not answer is given up by the mover
-    /// ([`Policy::limit`](telpher_mover::Policy::limit)).
+    /// Like [`invalidate`](Cache::invalidate), for bytes that will be gone: when it returns, nothing reads them for the
+    /// cache any more. Copies that have not begun are cancelled. Copies in flight are waited for, including dropped
+    /// ones that the mover still has. Needed for sources that are lent, not for those that own their bytes. The mover
+    /// gives up a device that does not answer ([`Policy::limit`](telpher_mover::Policy::limit)).
     ///
     /// # Errors
     /// As [`access`](Cache::access).
@@ -255,7 +262,8 @@ impl<S: Source> Cache<S> {
             });
         }
         self.0.shared.schedule.drive();
-        // Copies that everybody has let go of are the mover's, and go on. None begins any more: all of these bytes were wound up.
+        // Copies whose handles are all dropped belong to the mover and continue. No other copy can begin, because all
+        // entries of these bytes were ended.
         let (mover, reads) = (&self.0.shared.mover, &self.0.shared.reads);
         mover.wait(|| {
             if !reads.any(|read| read.overlaps(span)) {
@@ -267,31 +275,31 @@ impl<S: Source> Cache<S> {
         Ok(gone)
     }
 
-    /// Those that had any of these bytes.
+    /// Removes and returns the entries that had any of these bytes.
     fn forget(&self, span: Span) -> Vec<Arc<Entry<S>>> {
         let gone: Vec<_> = self.0.tiers.iter().flat_map(|tier| tier.invalidate(span)).collect();
         self.0.shared.counters.add(Count::Invalidations, gone.len() as u64);
         gone
     }
 
-    /// Forgets the entries nobody uses; how many.
+    /// Removes the unused entries; returns how many.
     pub fn flush(&self) -> usize {
         self.0.tiers.iter().map(|tier| tier.clear(false)).sum()
     }
 
-    /// Forgets all entries; how many. Handles keep theirs.
+    /// Removes all entries; returns how many. Handles keep theirs.
     pub fn clear(&self) -> usize {
         self.0.tiers.iter().map(|tier| tier.clear(true)).sum()
     }
 
-    /// Begins copies that may begin, and lets executors without a thread work. A program that only prefetches and looks calls it now and
-    /// then; who waits need not.
+    /// Starts copies that may begin, and drives executors without a thread. A program that only prefetches and checks
+    /// calls it now and then; waiting does the same.
     pub fn drive(&self) {
         self.0.shared.mover.drive();
         self.0.shared.schedule.drive();
     }
 
-    /// What it has done and has.
+    /// Returns what it has done and contains.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let (in_flight, waiting) = self.0.shared.schedule.counts();
@@ -304,13 +312,13 @@ impl<S: Source> Cache<S> {
         }
     }
 
-    /// What makes its copies.
+    /// Returns the mover that makes its copies.
     #[must_use]
     pub fn mover(&self) -> &Mover {
         &self.0.shared.mover
     }
 
-    /// This machine's, as it had them when the cache was made.
+    /// Returns the machine's nodes at the time when the cache was created.
     pub(crate) fn nodes(&self) -> &Nodes {
         &self.0.nodes
     }
@@ -320,14 +328,14 @@ impl<S: Source> Cache<S> {
     }
 }
 
-/// By node: the tier that is least far from it, the first of equals; the first of all if none is near any.
+/// Returns for each node the nearest tier, the first of equals; the first tier if none has a node.
 fn nearest(tiers: &[TierConfig], nodes: &Nodes) -> Box<[usize]> {
     let near: Vec<(usize, u32)> = tiers.iter().enumerate().filter_map(|(at, tier)| Some((at, tier.near?))).collect();
     let nearest = |from| near.iter().min_by_key(|(_, to)| nodes.distance(from, *to)).map_or(0, |(at, _)| *at);
     (0..nodes.count()).map(nearest).collect()
 }
 
-/// Where the bytes are, if they are all there.
+/// Returns the addresses of a range, if it is inside the source.
 #[inline]
 fn span<S: Source>(source: &S, range: Range<usize>) -> Result<Span, AccessError> {
     let len = source.len();
@@ -337,7 +345,7 @@ fn span<S: Source>(source: &S, range: Range<usize>) -> Result<Span, AccessError>
     if range.start >= range.end {
         return Err(AccessError::Empty);
     }
-    // Cannot overflow: a source lies in memory, and the range in it.
+    // Cannot overflow: a source is in memory, and the range is inside it.
     Ok(Span { start: source.address() + range.start as u64, len: (range.end - range.start) as u64 })
 }
 
@@ -355,7 +363,7 @@ impl<S: Source> Debug for Cache<S> {
 
 impl<S: Source> Drop for Inner<S> {
     fn drop(&mut self) {
-        // What is under way or waits knows its tier, which knows it.
+        // Copies in flight and waiting ones refer to their tier, which refers to them.
         self.shared.schedule.clear();
         for tier in &self.tiers {
             tier.clear(true);
@@ -368,7 +376,7 @@ mod tests {
     use super::*;
     use telpher_mem::{PageSize, Pool, PoolOptions, Region};
 
-    /// Memory of this machine's nodes that have any.
+    /// Returns the nodes of this machine that have memory.
     fn nodes_with_memory() -> Vec<u32> {
         let nodes = Nodes::of_this_machine();
         (0..nodes.count())
@@ -379,7 +387,7 @@ mod tests {
     #[test]
     fn the_nearest_tier_is_the_least_distant_and_the_first_of_equals() {
         let directory = std::env::temp_dir().join(format!("telpher-cache-nodes-{}", std::process::id()));
-        // Two nodes with cores, and two of memory; 2 and 3 are as far from 0 as each other.
+        // Two nodes with cores and two with memory; nodes 2 and 3 are equally far from 0.
         for (node, distances) in ["10 21 13 13", "21 10 23 14", "13 23 10 23", "13 14 23 10"].iter().enumerate() {
             let node = directory.join(format!("node{node}"));
             std::fs::create_dir_all(&node).unwrap();
@@ -392,12 +400,12 @@ mod tests {
         let of = |near: &[Option<u32>]| nearest(&near.iter().copied().map(tier).collect::<Vec<_>>(), &nodes).to_vec();
         assert_eq!(of(&[None, Some(2), Some(3)]), [1, 2, 1, 2]);
         assert_eq!(of(&[Some(1), Some(0)]), [1, 0, 1, 1]);
-        assert_eq!(of(&[None, None]), [0; 4], "near nobody: the first of all");
-        assert_eq!(of(&[None, Some(9)]), [1; 4], "the only one that is near any");
+        assert_eq!(of(&[None, None]), [0; 4], "no tier has a node: the first tier");
+        assert_eq!(of(&[None, Some(9)]), [1; 4], "the only tier with a node");
     }
 
     #[test]
-    fn a_copy_is_apart_if_it_would_lie_on_another_node() {
+    fn is_apart_is_true_if_the_copy_would_be_on_another_node() {
         let nodes = nodes_with_memory();
         for &from in &nodes {
             let mut source = Region::new(8192, PageSize::Small).unwrap();

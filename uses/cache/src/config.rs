@@ -1,28 +1,28 @@
-//! How a cache is made: its tiers, and the policies, which are values.
+//! The configuration of a cache: its tiers, and the policies, which are values.
 
 use crate::entry::Resident;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use telpher_mem::{MapError, Pool, PoolOptions};
 
-/// Fast memory of one kind, and the node it is near to.
+/// A tier of fast memory, and the node that it is near.
 #[derive(Clone, Debug)]
 pub struct TierConfig {
-    /// Where its blocks lie.
+    /// The memory for its blocks.
     pub pool: Pool,
-    /// The NUMA node it is on, or belongs to ([`Placement::Near`]); nothing if to none in particular.
+    /// The NUMA node of the memory, or the node that it belongs to ([`Placement::Near`]); none for no particular node.
     pub near: Option<u32>,
 }
 
 impl TierConfig {
-    /// A pool of memory of one node, whatever `options` says of that, and near to it. High-bandwidth memory is often a node without cores:
-    /// threads of the nodes it is near to find it by distance.
+    /// Creates a pool of memory of one node, whatever node `options` names. High-bandwidth memory is often a node
+    /// without cores; threads of nearby nodes find it by distance.
     ///
     /// ```no_run
     /// use telpher_cache::{Config, TierConfig};
     /// use telpher_mem::{PageSize, PoolOptions};
     ///
-    /// // The four HBM nodes of a socket, a gigabyte of huge pages each, if there are any.
+    /// // The four HBM nodes of a socket, 1 GiB of huge pages each, if there are any.
     /// let options = PoolOptions { pages: PageSize::Huge, ..PoolOptions::new(1 << 30) };
     /// let tiers: Result<Vec<_>, _> = (8..12).map(|node| TierConfig::on_node(node, options)).collect();
     /// let config = Config::new(tiers?);
@@ -43,35 +43,36 @@ impl From<Pool> for TierConfig {
     }
 }
 
-/// What a placement of one's own is asked about ([`Placement::Chosen`]).
+/// The argument of a custom placement function ([`Placement::Chosen`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Asked {
-    /// Address of the first byte that is asked for.
+    /// The address of the first byte.
     pub address: u64,
-    /// Bytes that are asked for.
+    /// The number of bytes.
     pub len: u64,
-    /// The NUMA node of the asking thread, if it is known.
+    /// The NUMA node of the accessing thread, if it is known.
     pub node: Option<u32>,
 }
 
-/// In which tier a block is placed, and looked for.
+/// The tier in which a block is placed and searched.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Placement {
-    /// In one, always.
+    /// Always this tier.
     Fixed(usize),
-    /// In the one that is nearest to the node of the asking thread, as the firmware tells distances ([`TierConfig::near`]), the first of
-    /// equals; in the first of all if none is near any node.
+    /// The tier nearest to the node of the accessing thread, by the firmware's distances ([`TierConfig::near`]), the
+    /// first of equals; the first tier if none has a node.
     #[default]
     Near,
-    /// By address, in turns of so many bytes: a block is placed in the tier of its first byte. Its parts are found there.
+    /// Interleaved by address, in stripes of this many bytes: a block is placed in the tier of its first byte. Its
+    /// parts are found there.
     Interleaved {
-        /// Bytes of a turn; 0 is 1.
+        /// Bytes of a stripe; 0 means 1.
         bytes: u64,
     },
-    /// Where a function of one's own says (Fürst, §4.1.1): the number of a tier, the last for one that is too large. It is asked at
-    /// each access, and must not use the cache.
+    /// Chosen by a custom function (Fürst, §4.1.1) that returns the number of a tier; a number that is too large means
+    /// the last tier. It is called at each access and must not use the cache.
     Chosen(Arc<dyn Fn(&Asked) -> usize + Send + Sync>),
 }
 
@@ -86,20 +87,21 @@ impl Debug for Placement {
     }
 }
 
-/// Which unused entry goes first when memory is needed. Entries that were fetched ahead and not used yet go after all others,
-/// whatever the policy says.
+/// The order in which unused entries are evicted when memory is needed. Entries that were prefetched and not used yet
+/// go last with every policy.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Eviction {
-    /// The one not used for longest.
+    /// The entry not used for the longest time.
     #[default]
     LeastRecentlyUsed,
-    /// The one that came first.
+    /// The oldest entry.
     FirstCome,
-    /// The largest.
+    /// The largest entry.
     Largest,
-    /// The one with the least worth, by a function of one's own. It is asked while a block waits for memory, and may look at the cache but
-    /// must not ask it for blocks, nor wait for any. If it panics, so does whoever asked, and the block stays where it is.
+    /// The entry with the least worth, by a custom function. It is called while a block waits for memory; it may
+    /// inspect the cache, but must not access blocks or wait for any. If it panics, the accessing thread panics and the
+    /// block stays where it is.
     Worth(Arc<dyn Fn(&Resident) -> u64 + Send + Sync>),
 }
 
@@ -114,25 +116,25 @@ impl Debug for Eviction {
     }
 }
 
-/// What a cache is made of.
+/// The configuration of a cache.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Its tiers; at least one.
+    /// The tiers; at least one.
     pub tiers: Vec<TierConfig>,
     /// Where blocks are placed.
     pub placement: Placement,
-    /// What goes when memory is needed.
+    /// What is evicted when memory is needed.
     pub eviction: Eviction,
-    /// Copies that may be under way at a time, not counting those somebody waits for: more than the queues hold would be done by the
-    /// CPU of whoever asks. 0 is 1.
+    /// The most copies in flight, not counting those that threads wait for. More copies than the queues hold would be
+    /// made by the CPU of the accessing thread. 0 means 1.
     pub in_flight: usize,
 }
 
-/// Source: assumed; half of the 128 entries a device has (SPEC §9.2), so that others find room in its queues.
+/// Source: assumed; half of the 128 entries of a device (SPEC §9.2), so that others find room in its queues.
 const IN_FLIGHT: usize = 64;
 
 impl Config {
-    /// One tier, or several; everything else as it is by default.
+    /// Creates a configuration with these tiers and default policies.
     #[must_use]
     pub fn new(tiers: impl IntoIterator<Item = impl Into<TierConfig>>) -> Self {
         Config {

@@ -1,9 +1,9 @@
-//! A block and its copy, shared by all who use it.
+//! A block and its copy, shared by all its handles.
 
-use crate::effort::{Effort, Turn};
 use crate::index::{Span, Spanning};
-use crate::reads::Read;
+use crate::reads::ActiveRead;
 use crate::schedule::Priority;
+use crate::shared_copy::{SharedCopy, Turn};
 use crate::source::Source;
 use crate::stats::Count;
 use crate::sync::{AtomicU8, Ordering};
@@ -13,80 +13,83 @@ use std::task::Poll;
 use telpher_mem::{Piece, Slice, Tagged};
 use telpher_mover::{Job, Outcome};
 
-/// What a policy knows of an entry that nobody uses ([`Eviction::Worth`](crate::Eviction::Worth)).
+/// What an eviction policy knows of an unused entry ([`Eviction::Worth`](crate::Eviction::Worth)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Resident {
-    /// Address of the first byte of its source.
+    /// The address of the first byte in its source.
     pub address: u64,
-    /// Bytes.
+    /// Its length in bytes.
     pub len: u64,
-    /// How many entries came since it was last used, or came itself.
+    /// The number of entries created since its last use or its creation.
     pub age: u32,
-    /// It was fetched ahead and nobody has used it yet.
+    /// It was prefetched and has not been used yet.
     pub unread: bool,
 }
 
-/// What came of copying.
+/// The outcome of the copy.
 #[derive(Debug)]
 pub(crate) enum Copied {
-    /// The bytes lie here, too.
+    /// The bytes are also here.
     Fast(Piece),
-    /// They lie where they lay.
+    /// The bytes are only in the source.
     Nowhere,
 }
 
 /// The source has changed since, or may have.
 const STALE: u8 = 1;
-/// Fetched ahead, and used by nobody yet.
+/// Prefetched and not used yet.
 const UNREAD: u8 = 2;
-/// Asked for by somebody who wants it now.
+/// Requested by a thread that needs it now.
 const DEMANDED: u8 = 4;
-/// Its copy has begun, or never will.
+/// Its copy has begun, or will never begin.
 const BEGUN: u8 = 8;
 
-/// A block of a source. It is as long as somebody has it: the index of its tier, or a handle.
+/// A block of a source. It lives as long as the index of its tier or a handle refers to it.
 #[derive(Debug)]
 pub(crate) struct Entry<S: Source> {
-    /// Keeps the source's memory, so that its addresses cannot become somebody else's.
+    /// Keeps the source's memory, so that its addresses are not reused.
     source: S,
     span: Span,
-    /// Whose memory its copy lies in. It has this entry as long as its cache is there.
+    /// The tier of its copy. The tier refers to this entry as long as the cache exists.
     tier: Arc<Tier<S>>,
-    /// Its copy. Its word is the number of the insertion before this entry was last used; its bytes are marks, and the most urgent that it
-    /// was asked for ahead.
-    copy: Effort<Leg<S>, Copied>,
+    /// The copy. Its `word` is the number of insertions before the entry's last use. Its `bytes` are the flags and the
+    /// highest prefetch priority.
+    copy: SharedCopy<CopyState<S>, Copied>,
 }
 
-/// A block's bytes, and the mention that they are being read.
-type Reading<S> = Tagged<Slice<S>, Read<Span>>;
+/// The bytes of a block, with the note that they are being read.
+type Reading<S> = Tagged<Slice<S>, ActiveRead<Span>>;
 
-// With its counts 88 bytes, which allocators that give multiples of 16, of which they need 8, have as 96; and its place in the index.
+// 88 bytes with its counts, which allocators with multiples of 16 and a header of 8 round up to 96; and its slot in the
+// index.
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Entry<Arc<[u8]>>>() <= 72);
 
-/// What copies it, until it is copied.
+/// The state of the copy, until it is complete.
 #[derive(Debug)]
-enum Leg<S: Source> {
-    /// Nobody has begun it.
+enum CopyState<S: Source> {
+    /// Not begun.
     Wanted,
     /// The mover has it.
-    Flying(Box<Job<(Reading<S>, Piece)>>),
-    /// Given up: a step went wrong.
-    Lost,
+    InFlight(Box<Job<(Reading<S>, Piece)>>),
+    /// Given up: a step failed.
+    Failed,
 }
 
 impl<S: Source> Entry<S> {
-    /// One whose copy is yet to begin: ahead of time if it has a priority, else for somebody who wants it now. `span` lies in the source.
+    /// Creates an entry whose copy has not begun: a prefetch if it has a priority, otherwise an access. `span` is
+    /// inside the source.
     pub(crate) fn wanted(source: &S, span: Span, tier: &Arc<Tier<S>>, ahead: Option<Priority>) -> Arc<Self> {
-        let entry = Entry { source: source.clone(), span, tier: Arc::clone(tier), copy: Effort::new(Leg::Wanted) };
-        // Relaxed: nobody else has it yet.
-        entry.marks().store(if ahead.is_some() { UNREAD } else { DEMANDED }, Ordering::Relaxed);
+        let entry =
+            Entry { source: source.clone(), span, tier: Arc::clone(tier), copy: SharedCopy::new(CopyState::Wanted) };
+        // Relaxed: no other thread has it yet.
+        entry.flags().store(if ahead.is_some() { UNREAD } else { DEMANDED }, Ordering::Relaxed);
         entry.priority().store(ahead.unwrap_or_default().0, Ordering::Relaxed);
         Arc::new(entry)
     }
 
-    fn marks(&self) -> &AtomicU8 {
+    fn flags(&self) -> &AtomicU8 {
         &self.copy.bytes[0]
     }
 
@@ -114,14 +117,15 @@ impl<S: Source> Entry<S> {
         matches!(self.copied(), Some(Copied::Fast(_)))
     }
 
-    // Marks, priority and use are hints, hence Relaxed unless said otherwise: whoever evicts decides by a count that says nobody has the
-    // entry, and whoever begins does so in a turn.
+    // Flags, priority and use are hints, therefore Relaxed unless stated otherwise. Eviction decides by a reference
+    // count, and a copy begins only within a turn.
 
     fn is(&self, mark: u8) -> bool {
-        self.marks().load(Ordering::Relaxed) & mark != 0
+        self.flags().load(Ordering::Relaxed) & mark != 0
     }
 
-    /// It was used after this many insertions. Stores only what is new, so that an entry used by many stays in their caches.
+    /// Notes a use after this many insertions. Stores only new values, so that the cache line of a widely used entry
+    /// stays shared.
     #[inline]
     pub(crate) fn touch(&self, now: u32) {
         if self.copy.word.load(Ordering::Relaxed) != now {
@@ -129,11 +133,11 @@ impl<S: Source> Entry<S> {
         }
     }
 
-    /// Somebody has used it.
+    /// Notes that it has been used.
     #[inline]
     pub(crate) fn read(&self) {
         if self.is(UNREAD) {
-            self.marks().fetch_and(!UNREAD, Ordering::Relaxed);
+            self.flags().fetch_and(!UNREAD, Ordering::Relaxed);
         }
     }
 
@@ -150,55 +154,58 @@ impl<S: Source> Entry<S> {
         Resident { address: self.span.start, len: self.span.len, age, unread: self.is_unread() }
     }
 
-    /// Its copy has begun, or never will.
+    /// Returns whether its copy has begun, or will never begin.
     ///
     /// **Staleness**: it may begin at any time; once begun it stays so.
     pub(crate) fn has_begun(&self) -> bool {
         self.is(BEGUN)
     }
 
-    /// Somebody wants it now; true if nobody has said so before and its copy is yet to begin.
+    /// Notes that a thread needs it now; true if this is the first such note and its copy has not begun.
     #[inline]
     pub(crate) fn demand(&self) -> bool {
-        !self.is(DEMANDED | BEGUN) && self.marks().fetch_or(DEMANDED, Ordering::Relaxed) & (DEMANDED | BEGUN) == 0
+        !self.is(DEMANDED | BEGUN) && self.flags().fetch_or(DEMANDED, Ordering::Relaxed) & (DEMANDED | BEGUN) == 0
     }
 
-    /// Somebody wants it ahead of time; true if nobody wanted it as urgently before and its copy is yet to begin.
+    /// Raises its prefetch priority; true if it was lower before and the copy has not begun.
     pub(crate) fn raise(&self, priority: Priority) -> bool {
         self.priority().fetch_max(priority.0, Ordering::Relaxed) < priority.0 && !self.is(DEMANDED | BEGUN)
     }
 
     pub(crate) fn make_stale(&self) {
-        // Release: pairs with the Acquire in `is_stale`: who sees the mark sees what was written to the source before it.
-        self.marks().fetch_or(STALE, Ordering::Release);
+        // Release: pairs with the Acquire in `is_stale`: a thread that sees the flag sees what was written to the
+        // source before.
+        self.flags().fetch_or(STALE, Ordering::Release);
     }
 
     pub(crate) fn is_stale(&self) -> bool {
-        self.marks().load(Ordering::Acquire) & STALE != 0
+        self.flags().load(Ordering::Acquire) & STALE != 0
     }
 
-    /// One step towards its copy: begins it, or looks whether it is there. Room is made for it, even of what was fetched ahead.
+    /// Makes one step of its copy: begins it, or checks whether it is complete. Makes room for it, also by evicting
+    /// prefetched entries.
     pub(crate) fn turn(&self) -> Turn<'_, Copied> {
-        self.turn_with(|leg| match leg {
-            Leg::Wanted => {
-                // What goes for it, and who says what goes, may be a user's, and panic: then it is lost, and stays where it is.
-                self.leave(leg);
-                // Cannot be longer than memory: a source has as many bytes.
+        self.turn_with(|state| match state {
+            CopyState::Wanted => {
+                // Dropping evicted sources and the eviction policy run user code, which may panic: the copy is then
+                // given up, and the block stays where it is.
+                self.mark_begun(state);
+                // Cannot exceed memory: the source has as many bytes.
                 let len = usize::try_from(self.span.len).unwrap_or(usize::MAX);
                 match self.tier.room(len) {
-                    Some(piece) => self.depart(leg, piece),
-                    None => self.stays(),
+                    Some(piece) => self.submit(state, piece),
+                    None => self.stay_in_source(),
                 }
             }
-            Leg::Flying(_) | Leg::Lost => self.fly(leg),
+            CopyState::InFlight(_) | CopyState::Failed => self.poll_copy(state),
         })
     }
 
-    /// Begins the copy to memory that was obtained for it; gives it back if the copy has begun or ended meanwhile.
+    /// Begins the copy into this memory; returns the memory if the copy has begun or ended meanwhile.
     pub(crate) fn begin(&self, piece: Piece) -> Option<Piece> {
         let mut piece = Some(piece);
-        self.turn_with(|leg| match (&leg, piece.take()) {
-            (Leg::Wanted, Some(room)) => self.depart(leg, room),
+        self.turn_with(|state| match (&state, piece.take()) {
+            (CopyState::Wanted, Some(room)) => self.submit(state, room),
             (_, room) => {
                 piece = room;
                 Poll::Pending
@@ -207,50 +214,51 @@ impl<S: Source> Entry<S> {
         piece
     }
 
-    /// One step if the mover has it, none otherwise. Not even a turn, which whoever begins it would find taken.
+    /// Makes one step if the mover has it, otherwise none. It does not even take the turn then, because the thread that
+    /// begins the copy would find it taken.
     pub(crate) fn turn_if_begun(&self) {
         if !self.has_begun() {
             return;
         }
-        self.turn_with(|leg| match leg {
-            Leg::Wanted => Poll::Pending,
-            Leg::Flying(_) | Leg::Lost => self.fly(leg),
+        self.turn_with(|state| match state {
+            CopyState::Wanted => Poll::Pending,
+            CopyState::InFlight(_) | CopyState::Failed => self.poll_copy(state),
         });
     }
 
-    /// One step towards its end: what has not begun never does.
+    /// Makes one step towards its end: a copy that has not begun never begins.
     pub(crate) fn wind_up(&self) -> Turn<'_, Copied> {
-        self.turn_with(|leg| match leg {
-            Leg::Wanted => self.never(),
-            Leg::Flying(_) | Leg::Lost => self.fly(leg),
+        self.turn_with(|state| match state {
+            CopyState::Wanted => self.end_without_copy(),
+            CopyState::InFlight(_) | CopyState::Failed => self.poll_copy(state),
         })
     }
 
-    /// Ends it if it has not begun; whether it did.
+    /// Ends it if it has not begun; returns whether it did.
     pub(crate) fn cancel(&self) -> bool {
         let mut cancelled = false;
-        self.turn_with(|leg| match leg {
-            Leg::Wanted => {
+        self.turn_with(|state| match state {
+            CopyState::Wanted => {
                 cancelled = true;
-                self.never()
+                self.end_without_copy()
             }
-            Leg::Flying(_) | Leg::Lost => Poll::Pending,
+            CopyState::InFlight(_) | CopyState::Failed => Poll::Pending,
         });
         cancelled
     }
 
-    /// It stays where it is for want of memory, if it has not begun.
+    /// Ends it for lack of memory, if it has not begun.
     pub(crate) fn give_up(&self) {
-        self.turn_with(|leg| match leg {
-            Leg::Wanted => self.stays(),
-            Leg::Flying(_) | Leg::Lost => Poll::Pending,
+        self.turn_with(|state| match state {
+            CopyState::Wanted => self.stay_in_source(),
+            CopyState::InFlight(_) | CopyState::Failed => Poll::Pending,
         });
     }
 
-    fn turn_with(&self, step: impl FnOnce(&mut Leg<S>) -> Poll<Copied>) -> Turn<'_, Copied> {
+    fn turn_with(&self, step: impl FnOnce(&mut CopyState<S>) -> Poll<Copied>) -> Turn<'_, Copied> {
         let mut nowhere = false;
-        let turn = self.copy.turn(|leg| {
-            let step = step(leg);
+        let turn = self.copy.turn(|state| {
+            let step = step(state);
             match &step {
                 Poll::Ready(Copied::Nowhere) => nowhere = true,
                 Poll::Ready(Copied::Fast(_)) => {
@@ -263,61 +271,63 @@ impl<S: Source> Entry<S> {
             step
         });
         if nowhere {
-            // One that stays where it is has no place in the index.
+            // A block that stays in its source is not indexed.
             self.tier.forget(self);
         }
         turn
     }
 
-    /// Lost until the mover has it.
-    fn leave(&self, leg: &mut Leg<S>) {
-        *leg = Leg::Lost;
-        self.marks().fetch_or(BEGUN, Ordering::Relaxed);
+    /// Marks it as begun, and as failed until the mover has it.
+    fn mark_begun(&self, state: &mut CopyState<S>) {
+        *state = CopyState::Failed;
+        self.flags().fetch_or(BEGUN, Ordering::Relaxed);
     }
 
-    fn depart(&self, leg: &mut Leg<S>, piece: Piece) -> Poll<Copied> {
-        self.leave(leg);
+    fn submit(&self, state: &mut CopyState<S>, piece: Piece) -> Poll<Copied> {
+        self.mark_begun(state);
         let whole = self.source.clone();
         let start = usize::try_from(self.span.start - whole.address()).unwrap_or(usize::MAX);
-        let Ok(source) = Slice::new(whole, start..start.saturating_add(piece.len())) else { return self.stays() };
+        let Ok(source) = Slice::new(whole, start..start.saturating_add(piece.len())) else {
+            return self.stay_in_source();
+        };
         let shared = self.tier.shared();
         let source = Tagged::new(source, shared.reads.begin(self.span));
         let mut job = shared.mover.copy(source, piece);
         if job.is_done() {
-            return self.arrive(job);
+            return self.complete(job);
         }
-        *leg = Leg::Flying(Box::new(job));
+        *state = CopyState::InFlight(Box::new(job));
         Poll::Pending
     }
 
-    fn fly(&self, leg: &mut Leg<S>) -> Poll<Copied> {
-        if let Leg::Flying(job) = leg
+    fn poll_copy(&self, state: &mut CopyState<S>) -> Poll<Copied> {
+        if let CopyState::InFlight(job) = state
             && !job.is_done()
         {
             return Poll::Pending;
         }
-        match std::mem::replace(leg, Leg::Lost) {
-            Leg::Flying(job) => self.arrive(*job),
-            Leg::Wanted | Leg::Lost => self.stays(),
+        match std::mem::replace(state, CopyState::Failed) {
+            CopyState::InFlight(job) => self.complete(*job),
+            CopyState::Wanted | CopyState::Failed => self.stay_in_source(),
         }
     }
 
     /// The job is done.
-    fn arrive(&self, job: Job<(Reading<S>, Piece)>) -> Poll<Copied> {
+    fn complete(&self, job: Job<(Reading<S>, Piece)>) -> Poll<Copied> {
         match job.wait().into_parts() {
             (Ok(Outcome::Done), _, piece) => Poll::Ready(Copied::Fast(piece)),
-            _ => self.stays(),
+            _ => self.stay_in_source(),
         }
     }
 
-    /// For want of memory, or because something went wrong.
-    fn stays(&self) -> Poll<Copied> {
+    /// For lack of memory, or after a failure.
+    fn stay_in_source(&self) -> Poll<Copied> {
         self.tier.shared().counters.one(Count::Fallbacks);
-        self.never()
+        self.end_without_copy()
     }
 
-    fn never(&self) -> Poll<Copied> {
-        self.marks().fetch_or(BEGUN, Ordering::Relaxed);
+    fn end_without_copy(&self) -> Poll<Copied> {
+        self.flags().fetch_or(BEGUN, Ordering::Relaxed);
         Poll::Ready(Copied::Nowhere)
     }
 }

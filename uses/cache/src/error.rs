@@ -1,45 +1,45 @@
-//! What cannot be asked for.
+//! The errors of this crate.
 
 use std::ops::Range;
 
-/// Why no block can be had.
+/// Why a block cannot be accessed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
-    /// There is nothing to copy.
-    #[error("an empty block was asked for; ask for at least one byte")]
+    /// The range is empty.
+    #[error("the range is empty; access at least one byte")]
     Empty,
-    /// It is not all in the source.
-    #[error("bytes {} to {} were asked for of a source of {len} bytes", range.start, range.end)]
+    /// The range exceeds the source.
+    #[error("bytes {} to {} exceed the source of {len} bytes", range.start, range.end)]
     Outside {
-        /// Asked for.
+        /// The range.
         range: Range<usize>,
-        /// Bytes of the source.
+        /// The length of the source in bytes.
         len: usize,
     },
     /// There is no such tier.
-    #[error("tier {tier} was asked for, and the cache has {tiers}")]
+    #[error("there is no tier {tier}: the cache has {tiers}, numbered from 0")]
     NoSuchTier {
-        /// Asked for.
+        /// The tier named.
         tier: usize,
-        /// How many there are.
+        /// The number of tiers.
         tiers: usize,
     },
 }
 
-/// Why a cache cannot be made.
+/// Why a cache cannot be created.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// There is nowhere to copy to.
-    #[error("a cache without a tier has nowhere to copy to; give it a pool")]
+    /// There is no tier.
+    #[error("a cache needs at least one tier; give it a pool")]
     NoTier,
-    /// A policy names what is not there.
-    #[error("blocks are to be placed in tier {tier}, and there are {tiers}")]
+    /// A policy names a missing tier.
+    #[error("the placement names tier {tier}, but there are {tiers}, numbered from 0")]
     NoSuchTier {
-        /// Named.
+        /// The tier named.
         tier: usize,
-        /// How many there are.
+        /// The number of tiers.
         tiers: usize,
     },
 }

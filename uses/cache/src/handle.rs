@@ -1,8 +1,8 @@
-//! What an access gives: a block that is there, wherever it is, as long as one has the handle.
+//! The result of an access: a block whose bytes are available as long as the handle exists.
 
-use crate::effort::Turn;
 use crate::entry::{Copied, Entry};
 use crate::index::Span;
+use crate::shared_copy::Turn;
 use crate::source::{Readable, Source};
 use std::fmt::{self, Debug};
 use std::future::Future;
@@ -13,17 +13,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use telpher_mem::{Piece, StableBuf};
 
-/// Where a block's bytes are at the moment; itself those bytes.
+/// The present location of a block's bytes; dereferences to the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Location<'a> {
     /// In the tier.
     Fast(&'a [u8]),
-    /// In the source: the copy is not there yet, or will never be.
+    /// In the source: the copy is not complete yet, or will never be.
     Source(&'a [u8]),
 }
 
 impl<'a> Location<'a> {
-    /// The bytes.
+    /// Returns the bytes.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {
@@ -32,7 +32,7 @@ impl<'a> Location<'a> {
         }
     }
 
-    /// They are in the tier.
+    /// Returns whether they are in the tier.
     #[inline]
     #[must_use]
     pub fn is_fast(self) -> bool {
@@ -49,29 +49,30 @@ impl Deref for Location<'_> {
     }
 }
 
-/// A block of a source, or a part of one, whose copy is there, on its way, or will never be. A clone is another handle to the same.
+/// A block of a source, or a part of one. Its copy is complete, in flight, or will never be made. A clone is another
+/// handle to the same block.
 ///
-/// Nobody has to wait: [`location`](Handle::location) gives valid bytes at any time, the source's if need be. Who waits drives the copy, and
-/// whoever comes first does: it does not matter which thread asked for the block, or what became of it.
+/// Waiting is optional: [`location`](Handle::location) returns valid bytes at any time, if necessary the source's. A
+/// waiting thread drives the copy, whichever thread requested the block.
 ///
 /// # On drop
 ///
-/// The entry stays in the cache until its memory is needed. A handle may outlive its cache: it keeps the block, the source and the
-/// mover.
+/// The entry stays in the cache until its memory is needed. A handle may outlive its cache: it keeps the block, the
+/// source and the mover.
 pub struct Handle<S: Source> {
     entry: Arc<Entry<S>>,
-    /// Which part of the entry.
+    /// The part of the entry.
     span: Span,
 }
 
 impl<S: Source> Handle<S> {
-    /// `span` lies in the entry's.
+    /// Creates a handle; `span` is inside the entry's.
     #[inline]
     pub(crate) fn new(entry: Arc<Entry<S>>, span: Span) -> Self {
         Handle { entry, span }
     }
 
-    /// The part of the copy, if it is there.
+    /// Returns the part of the copy, if it is complete.
     #[inline]
     fn fast(&self) -> Option<&[u8]> {
         let Some(Copied::Fast(piece)) = self.entry.copied() else { return None };
@@ -79,43 +80,43 @@ impl<S: Source> Handle<S> {
         <Piece as Deref>::deref(piece).get(start..)?.get(..self.len())
     }
 
-    /// Bytes it has.
+    /// Returns the number of bytes.
     #[must_use]
-    #[allow(clippy::len_without_is_empty, reason = "none is")]
+    #[allow(clippy::len_without_is_empty, reason = "no handle is empty")]
     pub fn len(&self) -> usize {
         // A part of a source, whose length is a usize.
         usize::try_from(self.span.len).unwrap_or(usize::MAX)
     }
 
-    /// Where the bytes are at the moment, as an address: for who has sources that cannot be read safely.
+    /// Returns the present address of the bytes, for callers whose sources cannot be read safely.
     #[inline]
     #[must_use]
     pub fn address(&self) -> u64 {
         self.fast().map_or(self.span.start, |bytes| bytes.as_ptr().expose_provenance() as u64)
     }
 
-    /// The bytes are in the tier.
+    /// Returns whether the bytes are in the tier.
     #[inline]
     #[must_use]
     pub fn is_fast(&self) -> bool {
         self.entry.is_fast()
     }
 
-    /// Looks once: true if there is nothing left to wait for, be the copy there or the bytes where they were. This is the thesis'
-    /// *weak wait* (Fürst, §4.1.4).
+    /// Checks once; returns true if there is nothing left to wait for, whether the copy is complete or the bytes stay
+    /// in the source. This is the thesis' *weak wait* (Fürst, §4.1.4).
     #[must_use]
     pub fn is_settled(&self) -> bool {
         matches!(self.entry.turn(), Turn::Done(_))
     }
 
-    /// The source was said to have changed since ([`Cache::invalidate`](crate::Cache::invalidate)): the copy may be of before. The bytes
-    /// are valid as long as the handle is, and stay what they are.
+    /// Returns whether the source was reported to have changed since ([`Cache::invalidate`](crate::Cache::invalidate)):
+    /// the copy may be outdated. The bytes stay valid and unchanged as long as the handle.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.entry.is_stale()
     }
 
-    /// Waits until there is nothing left to wait for, as the mover's policy says; true if the copy is there.
+    /// Waits until there is nothing left to wait for, as the mover's policy says; returns whether the copy is complete.
     pub fn settle(&self) -> bool {
         if self.entry.copied().is_none() {
             let shared = self.entry.tier().shared();
@@ -125,7 +126,8 @@ impl<S: Source> Handle<S> {
         self.is_fast()
     }
 
-    /// The same for at most so long and the rest of one look; true if there is nothing left to wait for. The copy goes on either way.
+    /// Like [`settle`](Handle::settle), for at most this time and one more check; returns whether there is nothing left
+    /// to wait for. The copy continues in any case.
     pub fn settle_for(&self, at_most: Duration) -> bool {
         if self.entry.copied().is_some() {
             return true;
@@ -139,20 +141,20 @@ impl<S: Source> Handle<S> {
     fn look(&self) -> Poll<()> {
         match self.entry.turn() {
             Turn::Done(_) => Poll::Ready(()),
-            // Or another thread is looking at this moment.
+            // Another thread may be making a step at this moment.
             Turn::NotYet | Turn::Another => Poll::Pending,
         }
     }
 
-    /// The same for executors. A poll takes one step and, if that was not the last, wakes its task at once, as a mover's job does
-    /// ([`Job`](telpher_mover::Job)).
+    /// Like [`settle`](Handle::settle), for executors. A poll makes one step and, if that was not the last, wakes its
+    /// task at once, like a mover's job ([`Job`](telpher_mover::Job)).
     pub fn settled(&self) -> Settled<'_, S> {
         Settled(self)
     }
 }
 
 impl<S: Readable> Handle<S> {
-    /// Where the bytes are at the moment.
+    /// Returns the present location of the bytes.
     #[inline]
     #[must_use]
     pub fn location(&self) -> Location<'_> {
@@ -165,11 +167,11 @@ impl<S: Readable> Handle<S> {
     fn in_source(&self) -> &[u8] {
         let source = self.entry.source();
         let start = usize::try_from(self.span.start - StableBuf::address(source)).unwrap_or(usize::MAX);
-        // Cannot be out of range: it was checked when the entry was made.
+        // Cannot be out of range: it was checked when the entry was created.
         source.bytes().get(start..).and_then(|bytes| bytes.get(..self.len())).unwrap_or_default()
     }
 
-    /// Waits, and gives the bytes: the copy's, or the source's if there is none.
+    /// Waits, and returns the bytes: the copy's, or the source's if there is no copy.
     pub fn wait(&self) -> Location<'_> {
         self.settle();
         self.location()
@@ -195,7 +197,7 @@ impl<S: Source> Debug for Handle<S> {
     }
 }
 
-/// The wait for a block, of executors; true if its copy is there. From [`Handle::settled`].
+/// Waits for a block in an executor; yields whether its copy is complete. From [`Handle::settled`].
 #[derive(Debug)]
 #[must_use = "nothing is waited for until it is awaited"]
 pub struct Settled<'a, S: Source>(&'a Handle<S>);
@@ -219,13 +221,13 @@ impl<'a, S: Readable> IntoFuture for &'a Handle<S> {
     type Output = Location<'a>;
     type IntoFuture = Arrival<'a, S>;
 
-    /// Waits, and gives the bytes, as [`wait`](Handle::wait) does.
+    /// Waits, and yields the bytes, like [`wait`](Handle::wait).
     fn into_future(self) -> Arrival<'a, S> {
         Arrival(self.settled())
     }
 }
 
-/// The wait for a block's bytes, of executors: `(&handle).await`.
+/// Waits for a block's bytes in an executor: `(&handle).await`.
 #[derive(Debug)]
 #[must_use = "nothing is waited for until it is awaited"]
 pub struct Arrival<'a, S: Source>(Settled<'a, S>);

@@ -1,12 +1,13 @@
-//! Which entry has the bytes of a range: a table of entries by about where they begin and about how long they are.
+//! Finds the entry that contains a range: a hash table of entries by approximate start and length.
 //!
-//! A class holds the entries of `2^k` to `2^(k+1) - 1` bytes, and its addresses are cut into places of `2^k` bytes. Who has a given byte
-//! begins less than `2^(k+1)` bytes before it: in its place or in one of the two before. So a search looks at three places of each
-//! class there is, however many entries there are; and whoever asks for a block as it was asked for before finds it in the first.
+//! A class holds the entries of `2^k` to `2^(k+1) - 1` bytes, and its addresses are divided into buckets of `2^k`
+//! bytes. An entry that contains a given byte begins less than `2^(k+1)` bytes before it: in the byte's bucket or in
+//! one of the two before. So a search checks three buckets of each class present, however many entries there are. A
+//! block that is accessed exactly as before is found in the first bucket.
 
 use hashbrown::HashTable;
 
-/// A range of addresses; not empty, and no more than there are.
+/// A range of addresses; not empty, and within the address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
     pub(crate) start: u64,
@@ -14,7 +15,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Cannot overflow: a span ends where addresses do at the latest.
+    /// Cannot overflow: a span ends within the address space.
     pub(crate) fn end(self) -> u64 {
         self.start + self.len
     }
@@ -31,29 +32,29 @@ impl Span {
         self.len.ilog2() as usize
     }
 
-    /// Of the place that it begins in.
+    /// The hash of the bucket that it begins in.
     fn hash(self) -> u64 {
         hash(self.class(), self.start >> self.class())
     }
 }
 
-/// What an index keeps.
+/// The entries of an index.
 pub(crate) trait Spanning: Clone {
     fn span(&self) -> Span;
 }
 
-/// Entries by their ranges. Of two that begin at the same address and are of one class the longer one is kept.
+/// Entries by their ranges. Of two entries with the same start and class, the longer one is kept.
 #[derive(Debug)]
 pub(crate) struct Index<E> {
-    /// By class and place.
+    /// By class and bucket.
     table: HashTable<E>,
-    /// By class: how many entries.
+    /// The number of entries of each class.
     counts: [usize; CLASSES],
     /// Bit `k`: there are entries of class `k`.
     present: u64,
 }
 
-/// As many as a length has bits.
+/// One for each bit of a length.
 const CLASSES: usize = 64;
 
 impl<E: Spanning> Index<E> {
@@ -65,12 +66,12 @@ impl<E: Spanning> Index<E> {
         self.table.len()
     }
 
-    /// An entry that has all of it: of those the ones of the least class, of those the one that begins last.
+    /// Returns an entry that contains all of `wanted`: of the smallest class, and within it the one that begins last.
     #[inline]
     pub(crate) fn find(&self, wanted: Span) -> Option<&E> {
         self.present_from(wanted.class()).find_map(|class| {
             let place = wanted.start >> class;
-            // Whoever begins in a later place begins later.
+            // An entry in a later bucket begins later.
             let in_place = |place| {
                 let having = self.in_place(class, place).filter(|entry| entry.span().contains(wanted));
                 having.max_by_key(|entry| entry.span().start)
@@ -79,7 +80,7 @@ impl<E: Spanning> Index<E> {
         })
     }
 
-    /// The entry of just this range.
+    /// Returns the entry of exactly this range.
     pub(crate) fn get(&self, span: Span) -> Option<&E> {
         self.table.find(span.hash(), |entry| entry.span() == span)
     }
@@ -92,10 +93,10 @@ impl<E: Spanning> Index<E> {
         })
     }
 
-    /// All that have a byte of it.
+    /// Returns all entries that have a byte of the range.
     pub(crate) fn overlapping(&self, span: Span) -> Vec<E> {
         let places = |class| span.start.saturating_sub(reach(class)) >> class..=(span.end() - 1) >> class;
-        // Cannot overflow: no class has a place beyond the last address, which no span has.
+        // Cannot overflow: no class has a bucket beyond the last address, which no span contains.
         let count = |class| places(class).end() - places(class).start() + 1;
         let looks = self.present_from(0).map(count).fold(0, u64::saturating_add);
         let overlaps = |entry: &&E| entry.span().overlaps(span);
@@ -108,12 +109,12 @@ impl<E: Spanning> Index<E> {
         }
     }
 
-    /// All, in no order.
+    /// Returns all entries, unordered.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &E> {
         self.table.iter()
     }
 
-    /// Keeps an entry, and gives back the one that it takes the place of, or itself if there is a longer one.
+    /// Adds an entry; returns the entry that it replaces, or itself if there is a longer one.
     pub(crate) fn insert(&mut self, entry: E) -> Option<E> {
         let span = entry.span();
         let class = span.class();
@@ -130,7 +131,7 @@ impl<E: Spanning> Index<E> {
         }
     }
 
-    /// Forgets the entry of just this range, if `is` says it is the one.
+    /// Removes the entry of exactly this range, if `is` accepts it.
     pub(crate) fn remove(&mut self, span: Span, is: impl Fn(&E) -> bool) -> Option<E> {
         let found = self.table.find_entry(span.hash(), |entry| entry.span() == span && is(entry)).ok()?;
         let (entry, _) = found.remove();
@@ -152,17 +153,17 @@ impl<E: Spanning> Index<E> {
     }
 }
 
-/// How far before a byte an entry of this class that has it may begin.
+/// Returns how far before a byte an entry of this class that contains it may begin.
 const fn reach(class: usize) -> u64 {
     // 2^(class + 1) - 2, also for the last class.
     ((1 << class) - 1) * 2
 }
 
-/// Of a place: both halves of a product with an odd number without a pattern (2^64 by the golden ratio), so that neighbours lie far
-/// apart whichever bits the table takes.
+/// The hash of a bucket: both halves of a product with an odd number without a pattern (2^64 divided by the golden
+/// ratio), so that neighbours are far apart whichever bits the table uses.
 fn hash(class: usize, place: u64) -> u64 {
     let product = u128::from(place ^ (class as u64) << 57) * 0x9e37_79b9_7f4a_7c15;
-    #[allow(clippy::cast_possible_truncation, reason = "both halves are wanted")]
+    #[allow(clippy::cast_possible_truncation, reason = "both halves are used")]
     let folded = product as u64 ^ (product >> 64) as u64;
     folded
 }
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_inside_an_entry_is_found_whatever_begins_nearer() {
+    fn a_range_inside_an_entry_is_found_although_another_entry_starts_nearer() {
         let mut index = Index::new();
         for entry in [span(0, 1000), span(990, 20), span(500, 3), span(1 << 40, 1 << 30)] {
             assert_eq!(index.insert(entry), None);
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_addresses_are_addresses() {
+    fn ranges_at_the_end_of_the_address_space_work() {
         let mut index = Index::new();
         let all = span(0, u64::MAX);
         assert_eq!((index.insert(all), index.find(span(u64::MAX - 1, 1))), (None, Some(&all)));
@@ -205,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_a_list_that_is_searched_from_end_to_end(steps in prop::collection::vec((0_u8..4, 0_u64..300, 1_u64..80), 1..120)) {
+        fn the_index_equals_a_list_searched_linearly(steps in prop::collection::vec((0_u8..4, 0_u64..300, 1_u64..80), 1..120)) {
             let mut index = Index::new();
             let mut list: Vec<Span> = Vec::new();
             for (what, start, len) in steps {
@@ -225,7 +226,7 @@ mod tests {
                     prop_assert_eq!(index.remove(wanted, |_| true), at.map(|at| list.swap_remove(at)));
                 }
                 let found = index.find(wanted).copied();
-                // The one that the order says, of all that have it.
+                // The best one by that order, among all that contain the range.
                 let best = list.iter().filter(|entry| entry.contains(wanted)).max_by_key(|entry| (Reverse(entry.class()), entry.start));
                 prop_assert_eq!(found, best.copied());
                 let sorted = |mut all: Vec<Span>| { all.sort_unstable_by_key(|span| (span.start, span.len)); all };

@@ -3,20 +3,19 @@
 //! # Map
 //!
 //! ```text
-//! Cache ── access ──► Tier ── Index: which entry has the range? ──► Handle ── wait, location
-//!   │  ╲ prefetch       ╲ Pool: memory, by letting go of what nobody uses
+//! Cache ── access ──► Tier ── Index: which entry contains the range? ──► Handle ── wait, location
+//!   │  ╲ prefetch       ╲ Pool: memory, made free by evicting unused entries
 //!   │   ╲                ╲
-//!   │    Schedule ───────► Entry: an Effort, furthered by whoever comes ──► Mover ──► a device, or the CPU
+//!   │    Schedule ───────► Entry: a SharedCopy, advanced by any thread that waits ──► Mover ──► a device, or the CPU
 //!   invalidate, flush, clear
 //!
-//! Versioned   data that changes: readers have blocks, writers have it alone
-//! WriteBack   a block that is worked on in fast memory and goes back
+//! Versioned   data that changes: readers have blocks, a writer has exclusive access
+//! WriteBack   a block that is modified in fast memory and copied back
 //! ```
 #![deny(unsafe_code)]
 
 mod cache;
 mod config;
-mod effort;
 mod entry;
 mod error;
 mod handle;
@@ -25,6 +24,7 @@ mod prefetch;
 pub mod query;
 mod reads;
 mod schedule;
+mod shared_copy;
 mod source;
 mod stats;
 mod sync;

@@ -1,11 +1,11 @@
-//! Something that will be asked for, and can be called off.
+//! A prefetch, which can be cancelled.
 
 use crate::cache::Cache;
 use crate::entry::Entry;
 use crate::source::Source;
 use std::sync::{Arc, Weak};
 
-/// A block that was asked for ahead of time. Dropping it changes nothing.
+/// A prefetched block. Dropping this changes nothing.
 #[derive(Debug)]
 pub struct Prefetch<S: Source> {
     cache: Cache<S>,
@@ -17,7 +17,8 @@ impl<S: Source> Prefetch<S> {
         Prefetch { cache, entry: Arc::downgrade(entry) }
     }
 
-    /// Calls it off, if its copy has not begun; true if so, once. Who has a handle to the block by then finds it in its source.
+    /// Cancels it if its copy has not begun; returns true if it did so, once. Existing handles to the block then read
+    /// its source.
     pub fn cancel(&self) -> bool {
         let cancelled = self.entry.upgrade().is_some_and(|entry| entry.cancel());
         if cancelled {
@@ -26,7 +27,7 @@ impl<S: Source> Prefetch<S> {
         cancelled
     }
 
-    /// The copy is there.
+    /// Returns whether the copy is complete.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.cache.drive();

@@ -1,50 +1,50 @@
-//! What is being read of sources to be copied: from before a copy begins until its buffers are given back, whoever has them then.
+//! Source ranges that copies are reading: from before a copy begins until its buffers are released, by whichever owner.
 //!
-//! An entry that goes while its copy is under way leaves it to the mover, which keeps the buffers until the device has done with them.
-//! Who withdraws a source's bytes asks here, not the entries, whether anybody still reads them: a mention goes with the buffers
-//! themselves, so there is no moment between two owners in which nobody seems to have them.
+//! An entry that is dropped while its copy is in flight leaves the copy to the mover, which keeps the buffers until the
+//! device has finished with them. `withdraw` asks here, not the entries, whether the bytes are still being read. A note
+//! travels with the buffers themselves, so there is no moment between two owners in which none seems to have them.
 
 use crate::sync::Mutex;
 use std::sync::{Arc, PoisonError};
 
-/// What is being read, by `T`.
+/// The ranges of type `T` that are being read.
 #[derive(Debug)]
-pub(crate) struct Reads<T>(Mutex<Vec<T>>);
+pub(crate) struct ActiveReads<T>(Mutex<Vec<T>>);
 
-/// One of those that are being read, as long as it is there.
+/// A note that a range is being read, as long as it exists.
 #[derive(Debug)]
-pub(crate) struct Read<T: Copy + PartialEq> {
+pub(crate) struct ActiveRead<T: Copy + PartialEq> {
     what: T,
-    reads: Arc<Reads<T>>,
+    reads: Arc<ActiveReads<T>>,
 }
 
-impl<T: Copy + PartialEq> Reads<T> {
+impl<T: Copy + PartialEq> ActiveReads<T> {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Reads(Mutex::new(Vec::new())))
+        Arc::new(ActiveReads(Mutex::new(Vec::new())))
     }
 
-    // A panic under it leaves a list that is whole.
+    // A panic under the lock leaves the list consistent.
     fn with<R>(&self, f: impl FnOnce(&mut Vec<T>) -> R) -> R {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// To be called before anybody is told to read.
-    pub(crate) fn begin(self: &Arc<Self>, what: T) -> Read<T> {
+    /// Must be called before the copy is submitted.
+    pub(crate) fn begin(self: &Arc<Self>, what: T) -> ActiveRead<T> {
         self.with(|all| all.push(what));
-        Read { what, reads: Arc::clone(self) }
+        ActiveRead { what, reads: Arc::clone(self) }
     }
 
-    /// Whether any of them is one of these.
+    /// Returns whether `is` accepts any of the ranges.
     ///
-    /// **Staleness**: others begin and end meanwhile. Of what cannot begin any more, none stays none.
+    /// **Staleness**: others begin and end meanwhile. If no new reads can begin, none stays none.
     pub(crate) fn any(&self, is: impl Fn(&T) -> bool) -> bool {
         self.with(|all| all.iter().any(is))
     }
 }
 
-impl<T: Copy + PartialEq> Drop for Read<T> {
+impl<T: Copy + PartialEq> Drop for ActiveRead<T> {
     fn drop(&mut self) {
-        // Equals are as good as each other; as many as are under way, the first of which mostly end first.
+        // Equal notes are interchangeable. There are as many as copies in flight, and the first ones mostly end first.
         self.reads.with(|all| all.iter().position(|other| *other == self.what).map(|at| all.swap_remove(at)));
     }
 }

@@ -1,4 +1,4 @@
-//! When copies begin: at once while few are under way, by priority when more are wanted.
+//! When copies begin: at once while few are in flight, by priority when more are requested.
 
 use crate::entry::Entry;
 use crate::source::Source;
@@ -8,17 +8,17 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::fmt::{self, Debug};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// How urgent a block is that is fetched ahead: the more, the sooner; equals go as they came.
+/// The urgency of a prefetch: higher values begin sooner; equal ones in their order of arrival.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Priority(pub u8);
 
-/// Before all that is fetched ahead: somebody asked for it.
+/// Before all prefetches: requested by an access.
 const DEMANDED: u16 = 256;
 
-/// Waiting entries that are not worth clearing. Source: assumed.
+/// The number of waiting entries below which cleaning is not worthwhile. Source: assumed.
 const TIDY: usize = 64;
 
-/// A copy that is yet to begin.
+/// A copy that has not begun.
 struct Waiting<S: Source> {
     priority: u16,
     order: u64,
@@ -48,104 +48,104 @@ impl<S: Source> Ord for Waiting<S> {
     }
 }
 
-/// What is under way and what waits for it. Keeps no entry alive: who is gone is passed over.
+/// The copies in flight and the waiting ones. Keeps no entry alive: dropped entries are skipped.
 pub(crate) struct Schedule<S: Source> {
     most: usize,
     queue: Mutex<Queue<S>>,
-    /// As many as wait, for who only wants to know whether any do.
+    /// The number of waiting entries, for threads that only check whether there are any.
     waiting: AtomicU32,
 }
 
 struct Queue<S: Source> {
-    flying: VecDeque<Weak<Entry<S>>>,
-    /// By tier: one that has no room holds up no other.
-    lines: Box<[Line<S>]>,
+    in_flight: VecDeque<Weak<Entry<S>>>,
+    /// By tier, so that a tier without room delays no other.
+    tier_queues: Box<[TierQueue<S>]>,
     order: u64,
 }
 
-/// Those who wait for one tier.
-struct Line<S: Source> {
+/// The entries that wait for one tier.
+struct TierQueue<S: Source> {
     waiting: BinaryHeap<Waiting<S>>,
-    /// Cleared of those that are gone when it has as many.
+    /// Dropped entries are removed when the queue reaches this length.
     tidy_at: usize,
 }
 
 impl<S: Source> Schedule<S> {
     pub(crate) fn new(most: usize, tiers: usize) -> Self {
-        let lines = (0..tiers).map(|_| Line { waiting: BinaryHeap::new(), tidy_at: TIDY }).collect();
-        let queue = Queue { flying: VecDeque::new(), lines, order: 0 };
+        let tier_queues = (0..tiers).map(|_| TierQueue { waiting: BinaryHeap::new(), tidy_at: TIDY }).collect();
+        let queue = Queue { in_flight: VecDeque::new(), tier_queues, order: 0 };
         Schedule { most: most.max(1), queue: Mutex::new(queue), waiting: AtomicU32::new(0) }
     }
 
-    // A panic under it loses at most the mention of an entry, which whoever waits for it begins anyway.
+    // A panic under the lock loses at most a waiting entry, which a thread that waits for it begins anyway.
     fn lock(&self) -> MutexGuard<'_, Queue<S>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// (under way, waiting).
+    /// Returns the numbers of copies in flight and waiting.
     ///
-    /// **Staleness**: what has ended is noticed when somebody asks for it.
+    /// **Staleness**: an ended copy is noticed when a thread checks it.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let queue = self.lock();
-        let waiting = queue.lines.iter().flat_map(|line| &line.waiting).map(|waiting| &waiting.entry);
-        let all: Vec<_> = queue.flying.iter().chain(waiting).filter_map(Weak::upgrade).collect();
+        let waiting = queue.tier_queues.iter().flat_map(|tier_queue| &tier_queue.waiting).map(|waiting| &waiting.entry);
+        let all: Vec<_> = queue.in_flight.iter().chain(waiting).filter_map(Weak::upgrade).collect();
         drop(queue);
         let mut left: Vec<_> = all.iter().filter(|entry| entry.copied().is_none()).collect();
-        // One that was asked for more urgently waits in two places.
+        // An entry whose priority was raised is queued twice.
         left.sort_unstable_by_key(|entry| Arc::as_ptr(entry));
         left.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let flying = left.iter().filter(|entry| entry.has_begun()).count();
-        (flying, left.len() - flying)
+        let in_flight = left.iter().filter(|entry| entry.has_begun()).count();
+        (in_flight, left.len() - in_flight)
     }
 
-    /// An entry somebody wants now: begun at once, if not too many are under way.
+    /// Requests an entry that is needed now: begun at once, if not too many copies are in flight.
     pub(crate) fn demand(&self, entry: &Arc<Entry<S>>) {
         let mut queue = self.lock_with_room();
-        if queue.flying.len() < self.most {
-            queue.flying.push_back(Arc::downgrade(entry));
+        if queue.in_flight.len() < self.most {
+            queue.in_flight.push_back(Arc::downgrade(entry));
             drop(queue);
             entry.turn();
         } else {
             queue.put(DEMANDED, entry);
-            self.told(&queue);
+            self.update_waiting(&queue);
         }
     }
 
-    /// The queue, after a look at who is under way if that are too many.
+    /// Locks the queue, after removing ended copies if too many are in flight.
     fn lock_with_room(&self) -> MutexGuard<'_, Queue<S>> {
         let queue = self.lock();
-        if queue.flying.len() < self.most {
+        if queue.in_flight.len() < self.most {
             return queue;
         }
-        let all: Vec<_> = queue.flying.iter().filter_map(Weak::upgrade).collect();
+        let all: Vec<_> = queue.in_flight.iter().filter_map(Weak::upgrade).collect();
         drop(queue);
         all.iter().for_each(|entry| entry.turn_if_begun());
         let mut done: Vec<_> = all.iter().filter(|entry| entry.copied().is_some()).map(Arc::as_ptr).collect();
         done.sort_unstable();
-        // Whose last reference it was, before the lock.
+        // May drop the last reference, so it happens before locking.
         drop(all);
         let mut queue = self.lock();
-        // An address that is somebody else's by now is not in the list: weak references keep theirs.
-        queue.flying.retain(|entry| entry.strong_count() > 0 && done.binary_search(&entry.as_ptr()).is_err());
+        // An address that is reused by now is not in the list, because weak references keep theirs.
+        queue.in_flight.retain(|entry| entry.strong_count() > 0 && done.binary_search(&entry.as_ptr()).is_err());
         queue
     }
 
-    /// An entry somebody will want.
+    /// Requests a prefetch.
     pub(crate) fn ahead(&self, priority: Priority, entry: &Arc<Entry<S>>) {
         let mut queue = self.lock();
         queue.put(priority.0.into(), entry);
-        self.told(&queue);
+        self.update_waiting(&queue);
         drop(queue);
         self.drive();
     }
 
-    fn told(&self, queue: &Queue<S>) {
-        let waiting: usize = queue.lines.iter().map(|line| line.waiting.len()).sum();
+    fn update_waiting(&self, queue: &Queue<S>) {
+        let waiting: usize = queue.tier_queues.iter().map(|tier_queue| tier_queue.waiting.len()).sum();
         // Relaxed: a hint; the queue itself is behind its lock.
         self.waiting.store(u32::try_from(waiting).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
-    /// Begins what may begin. Costs one load if nothing waits.
+    /// Begins the copies that may begin. Costs one load if none waits.
     pub(crate) fn drive(&self) {
         // Tiers without room.
         let mut full = Vec::new();
@@ -156,7 +156,7 @@ impl<S: Source> Schedule<S> {
                 continue;
             }
             let (tier, len) = (entry.tier(), usize::try_from(entry.own_span().len).unwrap_or(usize::MAX));
-            // What is in use or fetched ahead is not given up for what may be wanted later: it waits.
+            // Entries that are in use or prefetched are not evicted for a prefetch, which waits instead.
             let chosen = Chosen(&entry);
             let room = tier.room_ahead(len);
             std::mem::forget(chosen);
@@ -167,31 +167,33 @@ impl<S: Source> Schedule<S> {
             } else {
                 full.push(tier.number());
                 let mut queue = self.lock();
-                queue.flying.retain(|flying| !Weak::ptr_eq(flying, &next.entry));
-                queue.lines[tier.number()].waiting.push(next);
-                self.told(&queue);
+                queue.in_flight.retain(|in_flight| !Weak::ptr_eq(in_flight, &next.entry));
+                queue.tier_queues[tier.number()].waiting.push(next);
+                self.update_waiting(&queue);
             }
         }
     }
 
-    /// The most urgent of those that may begin, which counts as under way from here on.
+    /// Removes and returns the most urgent entry that may begin, which counts as in flight from now on.
     fn next(&self, full: &[usize]) -> Option<(Waiting<S>, Arc<Entry<S>>)> {
-        // References that may be the last: they go after the lock.
+        // References that may be the last ones; they are dropped after the lock is released.
         let mut passed = Vec::new();
         let mut queue = self.lock_with_room();
-        while queue.flying.len() < self.most {
-            let lines = queue.lines.iter_mut().enumerate();
-            let open = lines.filter(|(tier, _)| !full.contains(tier)).map(|(_, line)| &mut line.waiting);
+        while queue.in_flight.len() < self.most {
+            let tier_queues = queue.tier_queues.iter_mut().enumerate();
+            let open =
+                tier_queues.filter(|(tier, _)| !full.contains(tier)).map(|(_, tier_queue)| &mut tier_queue.waiting);
             let next = open.max_by(|a, b| a.peek().cmp(&b.peek())).and_then(BinaryHeap::pop)?;
-            self.told(&queue);
+            self.update_waiting(&queue);
             let Some(entry) = next.entry.upgrade() else { continue };
             if !entry.has_begun() {
-                queue.flying.push_back(Weak::clone(&next.entry));
+                queue.in_flight.push_back(Weak::clone(&next.entry));
                 return Some((next, entry));
             }
-            // By whoever waits for it, or when it was asked for more urgently.
-            if entry.copied().is_none() && !queue.flying.iter().any(|flying| Weak::ptr_eq(flying, &next.entry)) {
-                queue.flying.push_back(next.entry);
+            // Begun by a waiting thread, or because its priority was raised.
+            if entry.copied().is_none() && !queue.in_flight.iter().any(|in_flight| Weak::ptr_eq(in_flight, &next.entry))
+            {
+                queue.in_flight.push_back(next.entry);
             }
             passed.push(entry);
         }
@@ -200,13 +202,14 @@ impl<S: Source> Schedule<S> {
 
     pub(crate) fn clear(&self) {
         let mut queue = self.lock();
-        queue.flying.clear();
-        queue.lines.iter_mut().for_each(|line| line.waiting.clear());
-        self.told(&queue);
+        queue.in_flight.clear();
+        queue.tier_queues.iter_mut().for_each(|tier_queue| tier_queue.waiting.clear());
+        self.update_waiting(&queue);
     }
 }
 
-/// One that counts as under way, and stays where it is if the look for room panics: who says what goes for it may be a user.
+/// An entry that counts as in flight. It stays in its source if making room panics, because the eviction policy may be
+/// user code.
 struct Chosen<'a, S: Source>(&'a Entry<S>);
 
 impl<S: Source> Drop for Chosen<'_, S> {
@@ -218,18 +221,18 @@ impl<S: Source> Drop for Chosen<'_, S> {
 impl<S: Source> Queue<S> {
     fn put(&mut self, priority: u16, entry: &Arc<Entry<S>>) {
         self.order += 1;
-        let line = &mut self.lines[entry.tier().number()];
-        line.waiting.push(Waiting { priority, order: self.order, entry: Arc::downgrade(entry) });
-        if line.waiting.len() >= line.tidy_at {
-            line.waiting.retain(|waiting| waiting.entry.strong_count() > 0);
-            line.tidy_at = TIDY.max(2 * line.waiting.len());
+        let tier_queue = &mut self.tier_queues[entry.tier().number()];
+        tier_queue.waiting.push(Waiting { priority, order: self.order, entry: Arc::downgrade(entry) });
+        if tier_queue.waiting.len() >= tier_queue.tidy_at {
+            tier_queue.waiting.retain(|waiting| waiting.entry.strong_count() > 0);
+            tier_queue.tidy_at = TIDY.max(2 * tier_queue.waiting.len());
         }
     }
 }
 
 impl<S: Source> Debug for Schedule<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (flying, waiting) = self.counts();
-        f.debug_struct("Schedule").field("flying", &flying).field("waiting", &waiting).finish()
+        let (in_flight, waiting) = self.counts();
+        f.debug_struct("Schedule").field("in_flight", &in_flight).field("waiting", &waiting).finish()
     }
 }

@@ -1,17 +1,17 @@
-//! What can be cached: memory that stays where it is, and is kept by whoever needs it.
+//! Sources: memory that does not move and that each user keeps alive.
 
 use std::sync::Arc;
 use telpher_mem::{Piece, Region, StableBuf};
 
-/// Memory to cache blocks of. A clone is another owner of the same bytes, as of an [`Arc`]: entries and handles have one each, so that
-/// the memory is there, unchanged and nobody else's, as long as any of them is.
+/// Memory whose blocks can be cached. A clone is another owner of the same bytes, like an [`Arc`]. Each entry and
+/// handle has one, so the memory exists, unchanged and not reused, as long as any of them.
 pub trait Source: StableBuf + Clone + Sync {}
 
 impl<B: StableBuf + Clone + Sync> Source for B {}
 
 /// A source whose bytes can be read.
 pub trait Readable: Source {
-    /// All of them.
+    /// Returns all bytes.
     fn bytes(&self) -> &[u8];
 }
 

@@ -1,46 +1,46 @@
-//! What has happened, counted without threads getting into each other's way.
+//! Counters that threads update without contention.
 
 use crate::sync::{AtomicU64, Ordering, thread_number};
 use crossbeam_utils::CachePadded;
 
-/// What a cache has done and has. Times are not among them: they are the caller's.
+/// What a cache has done and contains. It has no times: callers measure those.
 ///
-/// **Staleness**: each number is right for some moment during the call that asked.
+/// **Staleness**: each number is right for some moment during the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Accesses that found an entry, be its copy there or under way.
+    /// Accesses that found an entry, with its copy complete or in flight.
     pub hits: u64,
-    /// Accesses that found none.
+    /// Accesses that found no entry.
     pub misses: u64,
-    /// Of the misses, those that asked for nothing to be copied ([`Cache::peek`](crate::Cache::peek)).
+    /// Misses that requested no copy ([`Cache::peek`](crate::Cache::peek)); included in `misses`.
     pub weak_misses: u64,
-    /// Blocks asked for ahead of time.
+    /// Prefetched blocks.
     pub prefetches: u64,
-    /// Of these, those that were cancelled before their copy began.
+    /// Prefetches that were cancelled before their copy began; included in `prefetches`.
     pub cancelled: u64,
-    /// Copies that ended well.
+    /// Copies that succeeded.
     pub copies: u64,
-    /// Bytes they brought.
+    /// Bytes of these copies.
     pub bytes_copied: u64,
-    /// Blocks that stayed where they were, because no memory was free or the copy failed.
+    /// Blocks that stayed in their source, because no memory was free or the copy failed.
     pub fallbacks: u64,
-    /// Entries that had to go because memory was needed.
+    /// Entries that were evicted because memory was needed.
     pub evictions: u64,
-    /// Entries that went because their source was changed.
+    /// Entries that were removed because their source was changed.
     pub invalidations: u64,
-    /// Entries there are.
+    /// Present entries.
     pub entries: u64,
-    /// Copies under way.
+    /// Copies in flight.
     pub in_flight: u64,
-    /// Blocks asked for whose copy has not begun.
+    /// Requested blocks whose copy has not begun.
     pub waiting: u64,
-    /// Bytes of the pools that are lent: to entries, to copies under way, and to handles of entries that are gone.
+    /// Bytes lent by the pools: to entries, to copies in flight, and to handles of removed entries.
     pub bytes: u64,
 }
 
 impl Stats {
-    /// Accesses that found an entry, of all; nothing if there were none.
+    /// Returns the fraction of accesses that found an entry; none if there were no accesses.
     #[must_use]
     pub fn hit_rate(&self) -> Option<f64> {
         let all = self.hits + self.misses;
@@ -49,7 +49,7 @@ impl Stats {
     }
 }
 
-/// One thing that is counted.
+/// A counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Count {
     Hits,
@@ -66,10 +66,11 @@ pub(crate) enum Count {
 
 const COUNTS: usize = Count::Invalidations as usize + 1;
 
-/// Threads that count apart from each other; more share. Source: assumed, as many as use one cache at a time on one node.
+/// Threads with separate counters; more threads share them. Source: assumed, as many as use one cache at a time on one
+/// node.
 const STRIPES: usize = 32;
 
-/// The counts of a cache.
+/// The counters of a cache.
 #[derive(Debug)]
 pub(crate) struct Counters(Box<[CachePadded<[AtomicU64; COUNTS]>]>);
 
@@ -80,7 +81,7 @@ impl Counters {
 
     #[inline]
     pub(crate) fn add(&self, what: Count, more: u64) {
-        // Relaxed: counted, nothing more.
+        // Relaxed: a counter, nothing more.
         self.0[thread_number() % STRIPES][what as usize].fetch_add(more, Ordering::Relaxed);
     }
 
@@ -89,7 +90,7 @@ impl Counters {
         self.add(what, 1);
     }
 
-    /// Summed; what is there and not counted is left at zero.
+    /// Returns the sums; present amounts, which are not counted here, are zero.
     pub(crate) fn read(&self) -> Stats {
         let sum = |what: Count| self.0.iter().map(|stripe| stripe[what as usize].load(Ordering::Relaxed)).sum();
         Stats {

@@ -12,7 +12,7 @@ pub(crate) use std::sync::Mutex;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// The standard one with loom's way of access.
+/// The standard cell with loom's access methods.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -34,7 +34,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// A number no other thread of this process has that asked; they are counted up. Not modelled: only the number counts.
+/// Returns a number that is unique among the threads of this process that asked; numbers count up. Not modelled,
+/// because only uniqueness matters.
 pub(crate) fn thread_number() -> usize {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     thread_local!(static MINE: usize = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));

@@ -1,13 +1,13 @@
-//! The entries of one kind of memory: looked up by many at once, let go of when memory is needed.
+//! The entries of one tier of memory: searched by many threads at once, evicted when memory is needed.
 //!
-//! Locks are taken in this order, each only as long as lists change: the schedule's, then `entries`, then `outside`; `victims` alone.
-//! Nothing that could be a user's (a source that goes, memory that is obtained or given back, the policy's own function) happens under
-//! any of them.
+//! Locks are taken in this order, each only while lists change: the schedule's, then `entries`, then `outside`;
+//! `victims` alone. No user code runs under a lock: not the drop of a source, obtaining or returning memory, or a
+//! custom policy.
 
 use crate::config::Eviction;
 use crate::entry::{Entry, Resident};
 use crate::index::{Index, Span, Spanning};
-use crate::reads::Reads;
+use crate::reads::ActiveReads;
 use crate::schedule::Schedule;
 use crate::source::Source;
 use crate::stats::{Count, Counters};
@@ -18,43 +18,43 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use telpher_mem::{Piece, Pool};
 use telpher_mover::Mover;
 
-/// What all tiers of a cache have in common.
+/// The data shared by all tiers of a cache.
 #[derive(Debug)]
 pub(crate) struct Shared<S: Source> {
     pub(crate) mover: Mover,
     pub(crate) counters: Counters,
     pub(crate) schedule: Schedule<S>,
-    pub(crate) reads: Arc<Reads<Span>>,
+    pub(crate) reads: Arc<ActiveReads<Span>>,
     pub(crate) eviction: Eviction,
 }
 
 type Entries<S> = Index<Arc<Entry<S>>>;
 
-/// An entry, and when it was used when it was chosen.
+/// An entry, and its last use at the time when it was chosen.
 type Victim<S> = (u32, Weak<Entry<S>>);
 
 #[derive(Debug)]
 pub(crate) struct Tier<S: Source> {
-    /// Which of its cache's tiers it is.
+    /// The number of this tier in its cache.
     number: usize,
     pool: Pool,
     shared: Arc<Shared<S>>,
-    /// Readers lock one of several parts, so that they do not meet.
+    /// Readers lock one of several shards, so that they do not contend.
     entries: ShardedLock<Entries<S>>,
-    /// Entries that came, wrapping: the clock by which they age.
-    came: AtomicU32,
-    /// Entries that left the index and that somebody may still use: they can become stale.
+    /// The number of entries added, wrapping: the clock by which entries age.
+    insertions: AtomicU32,
+    /// Entries that left the index and may still be used: they can become stale.
     outside: Mutex<Outside<S>>,
-    /// Those to go next, last first.
+    /// The next entries to evict, in reverse order.
     victims: Mutex<Vec<Victim<S>>>,
-    /// Looks for room for what is fetched ahead that are left out, since the last found none ([`Tier::room_ahead`]).
-    rests: AtomicU32,
+    /// The number of searches for room for a prefetch to skip, since the last search found none ([`Tier::room_ahead`]).
+    skipped_searches: AtomicU32,
 }
 
 #[derive(Debug)]
 struct Outside<S: Source> {
     entries: Vec<Weak<Entry<S>>>,
-    /// Cleared of those that are gone when it has as many.
+    /// Dropped entries are removed when the list reaches this length.
     tidy_at: usize,
 }
 
@@ -66,15 +66,15 @@ impl<S: Source> Outside<S> {
     }
 }
 
-/// Victims chosen at a time: looking for them passes all entries. Source: derived, a sixteenth of them at least makes it sixteen
-/// looks for each that goes.
+/// The number of victims chosen at once; choosing passes over all entries. Source: derived: at least a sixteenth of the
+/// entries makes it sixteen checks per eviction.
 const VICTIMS: usize = 64;
 const VICTIMS_PART: usize = 16;
 
-/// Entries that are looked at for each look for room that finds none. Source: assumed; as many take about a microsecond.
+/// Entries checked for each unsuccessful search for room. Source: assumed; checking as many takes about a microsecond.
 const LOOKS: usize = 256;
 
-/// Entries outside that are not worth clearing. Source: assumed.
+/// The number of outside entries below which cleaning is not worthwhile. Source: assumed.
 const TIDY: usize = 64;
 
 impl<S: Source> Tier<S> {
@@ -84,10 +84,10 @@ impl<S: Source> Tier<S> {
             pool,
             shared: Arc::clone(shared),
             entries: ShardedLock::new(Index::new()),
-            came: AtomicU32::new(0),
+            insertions: AtomicU32::new(0),
             outside: Mutex::new(Outside { entries: Vec::new(), tidy_at: TIDY }),
             victims: Mutex::new(Vec::new()),
-            rests: AtomicU32::new(0),
+            skipped_searches: AtomicU32::new(0),
         })
     }
 
@@ -107,7 +107,7 @@ impl<S: Source> Tier<S> {
         self.entries().len()
     }
 
-    // A panic under these locks leaves lists that are whole: they change by single insertions and removals.
+    // A panic under these locks leaves the lists consistent: they change by single insertions and removals.
     fn entries(&self) -> ShardedLockReadGuard<'_, Entries<S>> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,7 +120,7 @@ impl<S: Source> Tier<S> {
         self.victims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entry that has all of a range, which is used by this.
+    /// Returns the entry that contains all of a range, and notes its use.
     #[inline]
     pub(crate) fn find(&self, span: Span) -> Option<Arc<Entry<S>>> {
         let entry = Arc::clone(self.entries().find(span)?);
@@ -131,17 +131,17 @@ impl<S: Source> Tier<S> {
     #[inline]
     fn used(&self, entry: &Entry<S>) {
         if !matches!(self.shared.eviction, Eviction::FirstCome) {
-            entry.touch(self.came.load(Ordering::Relaxed));
+            entry.touch(self.insertions.load(Ordering::Relaxed));
         }
         entry.read();
     }
 
-    /// The same without a use.
+    /// Returns the entry without noting a use.
     pub(crate) fn look(&self, span: Span) -> Option<Arc<Entry<S>>> {
         self.entries().find(span).cloned()
     }
 
-    /// Has an entry kept, unless there is one meanwhile; then that one, used by this if it `uses` it.
+    /// Adds an entry, unless there is one by now; then returns that one, and notes its use if `uses`.
     pub(crate) fn insert(&self, entry: Arc<Entry<S>>, uses: bool) -> Result<Arc<Entry<S>>, Arc<Entry<S>>> {
         let mut entries = self.entries_mut();
         if let Some(there) = entries.find(entry.own_span()) {
@@ -152,17 +152,18 @@ impl<S: Source> Tier<S> {
             }
             return Err(there);
         }
-        // The number before its own, so that whoever is used after it came is later.
-        entry.touch(self.came.fetch_add(1, Ordering::Relaxed));
+        // The number before its own, so that any use after its arrival is later.
+        entry.touch(self.insertions.fetch_add(1, Ordering::Relaxed));
         let before = entries.insert(Arc::clone(&entry));
-        self.keep_in_mind(&before);
+        self.remember_outside(&before);
         drop(entries);
         Ok(entry)
     }
 
-    /// Those that leave the index can still become stale, or be withdrawn. To be called before the lock of the index is given back; also for
-    /// those that nobody has, because who begins copies may have come upon one in between.
-    fn keep_in_mind<'a>(&self, gone: impl IntoIterator<Item = &'a Arc<Entry<S>>>)
+    /// Remembers entries that leave the index, because they can still become stale or be withdrawn. Must be called
+    /// before the lock of the index is released; also for unused entries, because a thread that begins copies may have
+    /// found one in between.
+    fn remember_outside<'a>(&self, gone: impl IntoIterator<Item = &'a Arc<Entry<S>>>)
     where
         S: 'a,
     {
@@ -173,7 +174,7 @@ impl<S: Source> Tier<S> {
         }
     }
 
-    /// Those with a byte of a range that have left the index and that somebody still uses.
+    /// Returns the entries with a byte of a range that have left the index and are still in use.
     pub(crate) fn outside(&self, span: Span) -> Vec<Arc<Entry<S>>> {
         let outside = self.outside.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = outside.entries.iter().filter_map(Weak::upgrade).collect();
@@ -182,13 +183,13 @@ impl<S: Source> Tier<S> {
         all
     }
 
-    /// Forgets an entry whose bytes stayed where they were.
+    /// Removes an entry whose bytes stay in the source.
     pub(crate) fn forget(&self, entry: &Entry<S>) {
         let gone = self.entries_mut().remove(entry.own_span(), |there| std::ptr::eq(&raw const **there, entry));
         drop(gone);
     }
 
-    /// Forgets all that have a byte of a range, and marks them stale for those who use them; these are they.
+    /// Removes and returns all entries with a byte of a range, and marks them stale for their users.
     pub(crate) fn invalidate(&self, span: Span) -> Vec<Arc<Entry<S>>> {
         let mut entries = self.entries_mut();
         let gone = entries.overlapping(span);
@@ -196,45 +197,50 @@ impl<S: Source> Tier<S> {
             entries.remove(entry.own_span(), |there| Arc::ptr_eq(there, entry));
             entry.make_stale();
         }
-        self.keep_in_mind(&gone);
+        self.remember_outside(&gone);
         let outside = self.outside(span);
         drop(entries);
         outside.iter().for_each(|entry| entry.make_stale());
         gone
     }
 
-    /// Forgets the entries that nobody uses, or all; how many.
+    /// Removes the unused entries, or all; returns how many.
     pub(crate) fn clear(&self, used_too: bool) -> usize {
         let mut entries = self.entries_mut();
         let is_unused = |entry: &&Arc<Entry<S>>| used_too || Arc::strong_count(entry) == 1;
         let spans: Vec<Span> = entries.iter().filter(is_unused).map(Spanning::span).collect();
         let gone: Vec<_> = spans.into_iter().filter_map(|span| entries.remove(span, |_| true)).collect();
-        self.keep_in_mind(&gone);
+        self.remember_outside(&gone);
         drop(entries);
         let count = gone.len();
         drop(gone);
-        // Those that nobody had are gone by now.
+        // The unused entries are dropped by now.
         self.outside.lock().unwrap_or_else(PoisonError::into_inner).tidy();
         count
     }
 
-    /// Memory for a block, for which unused entries go.
+    /// Returns memory for a block, evicting unused entries for it.
     pub(crate) fn room(&self, len: usize) -> Option<Piece> {
         self.room_by(len, true)
     }
 
-    /// The same for one that is fetched ahead: others of that kind, which nobody has used yet, do not go for it.
+    /// Like [`room`](Tier::room) for a prefetch: other prefetched entries that were not used yet are not evicted for
+    /// it.
     ///
-    /// When all entries were looked at and none could go, the next looks are left out, one for each [`LOOKS`] entries, so that who asks again
-    /// and again does not pay for it.
+    /// When all entries were checked and none could be evicted, the next searches are skipped, one for each [`LOOKS`]
+    /// entries, so that repeated prefetches do not pay for them.
     pub(crate) fn room_ahead(&self, len: usize) -> Option<Piece> {
-        // Relaxed: how often is looked is nobody's business. Two who come at once must not count below zero.
-        if self.rests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |rests| rests.checked_sub(1)).is_ok() {
+        // Relaxed: the number of searches affects nothing else. Two threads at once must not count below zero.
+        if self
+            .skipped_searches
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |skipped_searches| skipped_searches.checked_sub(1))
+            .is_ok()
+        {
             return self.pool.obtain(len);
         }
         let room = self.room_by(len, false);
         if room.is_none() {
-            self.rests.store(u32::try_from(self.len() / LOOKS).unwrap_or(u32::MAX), Ordering::Relaxed);
+            self.skipped_searches.store(u32::try_from(self.len() / LOOKS).unwrap_or(u32::MAX), Ordering::Relaxed);
         }
         room
     }
@@ -246,7 +252,7 @@ impl<S: Source> Tier<S> {
         if let Some(piece) = self.pool.obtain(len) {
             return Some(piece);
         }
-        // Memory of copies that nobody wanted to the end comes back when the mover looks at them, which nobody else may have it do.
+        // Memory of dropped copies comes back when the mover checks them, and only this call makes it do so.
         if self.shared.mover.orphaned() > 0 {
             self.shared.mover.reclaim();
         }
@@ -255,14 +261,14 @@ impl<S: Source> Tier<S> {
                 return Some(piece);
             }
             let Some(gone) = self.evict(unread_too) else {
-                // What was let go of by others in between.
+                // Other threads may have released memory in between.
                 return self.pool.obtain(len);
             };
             drop(gone);
         }
     }
 
-    /// The one entry that the policy says, which is forgotten.
+    /// Removes and returns the entry that the policy evicts next.
     fn evict(&self, unread_too: bool) -> Option<Arc<Entry<S>>> {
         let mut chosen_anew = false;
         loop {
@@ -272,7 +278,7 @@ impl<S: Source> Tier<S> {
                 None if chosen_anew => return None,
                 None => {
                     chosen_anew = true;
-                    // One is kept, so that others do not leave nothing of what was looked for here.
+                    // One is kept here, so that other threads cannot take all that this search found.
                     let mut chosen = self.choose(unread_too);
                     let next = chosen.pop()?;
                     let before = std::mem::replace(&mut *self.victims(), chosen);
@@ -280,21 +286,22 @@ impl<S: Source> Tier<S> {
                     next
                 }
             };
-            if let Some(gone) = self.let_go(next, unread_too) {
+            if let Some(gone) = self.evict_if_unused(next, unread_too) {
                 return Some(gone);
             }
         }
     }
 
-    /// Forgets an entry if nobody has used it since it was chosen.
-    fn let_go(&self, (used, entry): Victim<S>, unread_too: bool) -> Option<Arc<Entry<S>>> {
+    /// Removes an entry if it has not been used since it was chosen.
+    fn evict_if_unused(&self, (used, entry): Victim<S>, unread_too: bool) -> Option<Arc<Entry<S>>> {
         let entry = entry.upgrade()?;
-        // Used since: then others are older. Unread ones are chosen last, so nobody is passed over for good.
+        // If it was used since, others are older. Unused prefetches are chosen last, so no entry is skipped for good.
         if entry.used() != used || !unread_too && entry.is_unread() {
             return None;
         }
         let mut entries = self.entries_mut();
-        // Two: the index and this. Nobody gets another without this lock or a handle, which would be the third.
+        // Two references: the index and this one. Another one is created only under this lock or from a handle, which
+        // would be the third.
         if Arc::strong_count(&entry) != 2 {
             drop(entries);
             return None;
@@ -304,13 +311,13 @@ impl<S: Source> Tier<S> {
         gone.inspect(|_| self.shared.counters.one(Count::Evictions))
     }
 
-    /// Those to go next, last first.
+    /// Returns the next entries to evict, in reverse order.
     fn choose(&self, unread_too: bool) -> Vec<Victim<S>> {
-        let now = self.came.load(Ordering::Relaxed);
+        let now = self.insertions.load(Ordering::Relaxed);
         let is_unused = |entry: &&Arc<Entry<S>>| Arc::strong_count(entry) == 1 && entry.is_fast();
         let unused: Vec<_> =
             self.entries().iter().filter(is_unused).map(|entry| (entry.resident(now), entry.used())).collect();
-        // Without a lock: it may be the function of a user.
+        // Without a lock, because it may be user code.
         let worth = |resident: &Resident| match &self.shared.eviction {
             Eviction::LeastRecentlyUsed | Eviction::FirstCome => u64::from(!resident.age),
             Eviction::Largest => !resident.len,

@@ -1,9 +1,9 @@
-//! Data that changes, and blocks of it: who writes has it alone, so that no reader ever has a copy of before.
+//! Data that changes, and blocks of it: a writer has exclusive access, so that no reader ever has an outdated copy.
 //!
-//! The thesis names the type and leaves it to others (Fürst, §4.2, `CacheMutWrapper`): a time stamp and the promise of whoever writes to
-//! invalidate and to wait. Here the promise is kept by types. Readers hold a shared lock as long as they have blocks. A writer has the
-//! lock alone, forgets all entries, and waits until the last owner of the bytes besides itself is gone, a copy under way among them;
-//! only then is there a `&mut`.
+//! The thesis names the type and leaves it to others (Fürst, §4.2, `CacheMutWrapper`): a time stamp, and the writer's
+//! promise to invalidate and to wait. Here types enforce the promise. Readers hold a shared lock as long as they have
+//! blocks. A writer takes the lock exclusively, removes all entries, and waits until the last other owner of the bytes
+//! is gone, including copies in flight. Only then is there a `&mut`.
 
 use crate::cache::Cache;
 use crate::error::AccessError;
@@ -33,7 +33,7 @@ use telpher_mem::StableBufMut;
 /// };
 /// prices.write()[500] = 9;
 /// assert_eq!(prices.read().access(0..1000)?.wait()[500], 9);
-/// assert!((sum, version) == (1000, 0) && prices.version() == 1); // what was summed is of before
+/// assert!((sum, version) == (1000, 0) && prices.version() == 1); // the sum is of the old version
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Versioned<B: StableBufMut + Sync>
@@ -53,31 +53,32 @@ impl<B: StableBufMut + Sync> Versioned<B>
 where
     Arc<B>: Readable,
 {
-    /// Bytes whose blocks this cache holds. The cache may have other sources, too.
+    /// Creates versioned bytes whose blocks this cache holds. The cache may have other sources as well.
     #[must_use]
     pub fn new(cache: &Cache<Arc<B>>, data: B) -> Self {
         Versioned { cache: cache.clone(), state: RwLock::new(State { data: Arc::new(data), version: 0 }) }
     }
 
-    /// Reads, beside other readers, until the guard is dropped. Waits for a writer.
+    /// Reads concurrently with other readers, until the guard is dropped. Waits for a writer.
     pub fn read(&self) -> Reading<'_, B> {
         Reading { cache: &self.cache, state: self.state.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// Writes, alone. Waits until no reader is left and every copy of it that is under way has ended; all its entries are forgotten.
+    /// Takes exclusive access for writing. Waits until no reader is left and every copy of the bytes in flight has
+    /// ended; all their entries are removed.
     ///
-    /// A reader's block that was leaked, or a device that neither ends a copy nor says that it has stopped, keeps it waiting: what they read
-    /// must not change.
+    /// It waits forever for a leaked block of a reader, and for a device that neither ends a copy nor reports that it
+    /// has stopped: what they read must not change.
     pub fn write(&self) -> Writing<'_, B> {
-        // Poisoned: a writer panicked, which may have left half of what it meant to write, under a new version.
+        // Poisoned: a writer panicked and may have written only a part, under a new version.
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let len = state.data.len();
         if len > 0 {
             let forgotten = self.cache.invalidate(&state.data, 0..len);
-            debug_assert!(forgotten.is_ok(), "all of it is in it");
+            debug_assert!(forgotten.is_ok(), "the range is the whole source");
         }
         let mover = self.cache.mover();
-        // Nobody gets another: readers are locked out, and the last entries that have one were forgotten.
+        // No new owner can appear: readers are locked out, and the entries that own the bytes were removed.
         mover.wait(|| {
             if Arc::get_mut(&mut state.data).is_some() {
                 return Poll::Ready(());
@@ -88,20 +89,20 @@ where
         Writing { state }
     }
 
-    /// How often it was written.
+    /// Returns how often the bytes were written.
     ///
-    /// **Staleness**: a writer may be at it. [`Reading::version`] holds as long as the guard.
+    /// **Staleness**: a writer may be active. [`Reading::version`] holds as long as the guard.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.state.read().unwrap_or_else(PoisonError::into_inner).version
     }
 
-    /// The bytes, and no entries of them.
+    /// Returns the bytes, after removing all their entries.
     #[must_use]
     pub fn into_inner(self) -> B {
         drop(self.write());
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Arc::into_inner(state.data).expect("the writer before was alone, and nobody could read since")
+        Arc::into_inner(state.data).expect("the last writer had exclusive access, and no reader has come since")
     }
 }
 
@@ -114,7 +115,7 @@ where
     }
 }
 
-/// A reader's view of [`Versioned`] bytes: they do not change as long as it is there.
+/// A reader's view of [`Versioned`] bytes, which do not change as long as it exists.
 pub struct Reading<'a, B: StableBufMut + Sync>
 where
     Arc<B>: Readable,
@@ -127,19 +128,19 @@ impl<B: StableBufMut + Sync> Reading<'_, B>
 where
     Arc<B>: Readable,
 {
-    /// How often they were written before.
+    /// Returns how often the bytes were written before.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.state.version
     }
 
-    /// All of them, where they lie.
+    /// Returns all bytes, in place.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.state.data.bytes()
     }
 
-    /// A block, as from [`Cache::access`]; it goes before this guard does.
+    /// Returns a block, like [`Cache::access`]; the block cannot outlive this guard.
     ///
     /// # Errors
     /// As [`Cache::access`].
@@ -157,7 +158,7 @@ where
     }
 }
 
-/// A block of bytes that do not change while it is there. From [`Reading::access`].
+/// A block of bytes that do not change while it exists. From [`Reading::access`].
 #[derive(Clone)]
 pub struct Lent<'a, B: StableBufMut + Sync>
 where
@@ -171,24 +172,24 @@ impl<B: StableBufMut + Sync> Lent<'_, B>
 where
     Arc<B>: Readable,
 {
-    /// Where the bytes are at the moment.
+    /// Returns the present location of the bytes.
     #[must_use]
     pub fn location(&self) -> Location<'_> {
         self.handle.location()
     }
 
-    /// Looks once; see [`Handle::is_settled`].
+    /// Checks once; see [`Handle::is_settled`].
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.handle.is_settled()
     }
 
-    /// Waits, and gives the bytes.
+    /// Waits, and returns the bytes.
     pub fn wait(&self) -> Location<'_> {
         self.handle.wait()
     }
 
-    /// The same for executors.
+    /// Waits for the bytes in an executor.
     pub async fn arrive(&self) -> Location<'_> {
         (&self.handle).await
     }
@@ -203,16 +204,16 @@ where
     }
 }
 
-/// A writer's hold of [`Versioned`] bytes; itself those bytes.
+/// A writer's exclusive access to [`Versioned`] bytes; dereferences to the bytes.
 ///
 /// # On drop
 ///
-/// The bytes have a new version, whether one of them was written or not.
+/// The bytes get a new version, whether any byte was written or not.
 pub struct Writing<'a, B> {
     state: RwLockWriteGuard<'a, State<B>>,
 }
 
-const ALONE: &str = "it waited until it was alone, and nobody has read since";
+const ALONE: &str = "the writer waited for exclusive access, and no reader has come since";
 
 impl<B: Deref<Target = [u8]>> Deref for Writing<'_, B> {
     type Target = [u8];
@@ -229,7 +230,7 @@ impl<B: DerefMut<Target = [u8]>> DerefMut for Writing<'_, B> {
 }
 
 impl Writing<'_, Vec<u8>> {
-    /// The bytes as they are owned, to make them more or fewer.
+    /// Returns the owned bytes, to change their length.
     pub fn owned(&mut self) -> &mut Vec<u8> {
         Arc::get_mut(&mut self.state.data).expect(ALONE)
     }
@@ -237,7 +238,7 @@ impl Writing<'_, Vec<u8>> {
 
 impl<B> Drop for Writing<'_, B> {
     fn drop(&mut self) {
-        // Cannot wrap: as many writes take centuries.
+        // Cannot wrap: that many writes take centuries.
         self.state.version += 1;
     }
 }

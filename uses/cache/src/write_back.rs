@@ -1,23 +1,24 @@
-//! A block that is worked on in fast memory and goes back to where it belongs: all that was written, or only what differs.
+//! A block that is modified in fast memory and copied back: everything that was written, or only what differs.
 
 use std::fmt::{self, Debug};
 use std::ops::{DerefMut, Range};
 use telpher_mem::{Piece, Pool};
 use telpher_mover::{JobError, Mover, Outcome};
 
-/// Bytes that are compared, and go back, together. Source: a page, as small as devices are ahead of a core
+/// Bytes that are compared and copied back together. Source: a page, the size from which devices are faster than a core
 /// ([`Threshold`](telpher_mover::Threshold)'s default).
 const GRAIN: usize = 4096;
 
-/// How what goes back is found.
+/// How to find the bytes to copy back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Find {
-    /// What was borrowed for writing since.
+    /// The bytes borrowed for writing since the last sync.
     #[default]
     Written,
-    /// Of that, what differs from what is there: reads both, and writes less. For memory that is slow to write, or wears.
+    /// Of these, the bytes that differ from the home: reads both, and writes less. For memory that is slow to write, or
+    /// wears out.
     Differing,
-    /// Whatever differs, also where somebody else has changed what is there since.
+    /// All bytes that differ, also where other code has changed the home since.
     Anywhere,
 }
 
@@ -26,35 +27,35 @@ pub enum Find {
 pub struct Synced {
     /// Bytes that were compared.
     pub compared: usize,
-    /// Bytes that went back.
+    /// Bytes that were copied back.
     pub copied: usize,
 }
 
-/// Why a block could not be fetched, with its home.
+/// Why a block could not be fetched; returns its home.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError<B> {
-    /// No gap of the pool is long enough.
-    #[error("no {len} bytes in a row are free in the pool; let go of blocks, or give it more memory")]
+    /// The pool has no gap that is long enough.
+    #[error("the pool has no {len} contiguous free bytes; drop blocks, or give it more memory")]
     NoRoom {
-        /// Asked for.
+        /// The length of the block in bytes.
         len: usize,
-        /// What was to be fetched.
+        /// The home of the block.
         home: B,
     },
-    /// It was not copied.
-    #[error("the block was not fetched")]
+    /// The copy failed.
+    #[error("the block could not be fetched")]
     Copy {
-        /// Why.
+        /// The cause.
         #[source]
         error: JobError,
-        /// What was to be fetched.
+        /// The home of the block.
         home: B,
     },
 }
 
-/// A replica in fast memory of bytes that belong elsewhere. It is read and written; the home is what it was until
-/// [`sync`](WriteBack::sync).
+/// A replica in fast memory of bytes that belong elsewhere (the home). Reads and writes use the replica; the home is
+/// unchanged until [`sync`](WriteBack::sync).
 ///
 /// ```
 /// use telpher_cache::{Find, WriteBack};
@@ -72,12 +73,12 @@ pub enum FetchError<B> {
 ///
 /// # On drop
 ///
-/// What was not synced is lost; [`into_home`](WriteBack::into_home) syncs.
+/// Bytes that were not synced are lost; [`into_home`](WriteBack::into_home) syncs.
 pub struct WriteBack<B> {
     mover: Mover,
     fast: Piece,
     home: B,
-    /// A bit for each grain: borrowed for writing since the last sync.
+    /// A bit for each grain that was borrowed for writing since the last sync.
     written: Vec<u64>,
 }
 
@@ -85,7 +86,7 @@ impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
     /// Copies `home` to memory of the pool.
     ///
     /// # Errors
-    /// [`FetchError`], with `home`: no room, or the copy failed.
+    /// [`FetchError`], with `home`: no room, or a failed copy.
     pub fn fetch(mover: &Mover, pool: &Pool, home: B) -> Result<Self, FetchError<B>> {
         let len = home.len();
         let Some(mut fast) = pool.obtain(len) else { return Err(FetchError::NoRoom { len, home }) };
@@ -98,16 +99,16 @@ impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
         }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.fast
     }
 
-    /// Bytes to write; they go back at the next sync.
+    /// Returns bytes for writing; the next sync copies them back.
     ///
     /// # Panics
-    /// If the range does not lie in the block.
+    /// If the range is not inside the block.
     pub fn write(&mut self, range: Range<usize>) -> &mut [u8] {
         let len = self.fast.len();
         assert!(range.start <= range.end && range.end <= len, "{range:?} lies in a block of {len} bytes");
@@ -117,22 +118,23 @@ impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
         &mut self.fast[range]
     }
 
-    /// Where they belong.
+    /// Returns the home.
     #[must_use]
     pub fn home(&self) -> &[u8] {
         &self.home
     }
 
-    /// Bytes that a sync has to look at, in whole pages but the last.
+    /// Returns the bytes that a sync has to check, in whole pages except the last.
     #[must_use]
     pub fn unsynced(&self) -> usize {
         (0..self.grains()).filter(|&grain| self.is_written(grain)).map(|grain| self.range(grain).len()).sum()
     }
 
-    /// Brings the home up to date, all pages that need it in one go.
+    /// Updates the home, with all pages that need it at once.
     ///
     /// # Errors
-    /// [`JobError`] of the first page that did not go; those that went are not gone back for, the others are tried again next time.
+    /// [`JobError`] of the first page that failed. Copied pages are not undone; the others are tried again at the next
+    /// sync.
     pub fn sync(&mut self, find: Find) -> Result<Synced, JobError> {
         let looks: Vec<usize> =
             (0..self.grains()).filter(|&grain| find == Find::Anywhere || self.is_written(grain)).collect();
@@ -145,7 +147,7 @@ impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
             }
         };
         let (fast, mover) = (&self.fast, &self.mover);
-        // Neighbours go in one copy.
+        // Contiguous grains are one copy.
         let mut runs: Vec<Range<usize>> = Vec::new();
         for &grain in &goes {
             let range = self.range(grain);
@@ -183,7 +185,7 @@ impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
         failed.map_or(Ok(synced), Err)
     }
 
-    /// Of these grains, those that are not the same at home.
+    /// Returns those of these grains that differ from the home.
     fn differing(&self, looks: &[usize]) -> Result<Vec<usize>, JobError> {
         let (fast, home): (&[u8], &[u8]) = (&self.fast, &self.home);
         self.mover.scope(|scope| {
@@ -199,10 +201,10 @@ impl<B: DerefMut<Target = [u8]>> WriteBack<B> {
         })
     }
 
-    /// Syncs what was written, and gives the home back.
+    /// Syncs the written bytes, and returns the home.
     ///
     /// # Errors
-    /// As [`sync`](WriteBack::sync), with the block: nothing is lost.
+    /// As for [`sync`](WriteBack::sync), with the block: nothing is lost.
     pub fn into_home(mut self) -> Result<B, (JobError, Self)> {
         match self.sync(Find::Written) {
             Ok(_) => Ok(self.home),

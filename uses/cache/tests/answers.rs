@@ -1,4 +1,4 @@
-//! What a cache promises, each asked by a test: a device that does what it is told on the one side, plain slices on the other.
+//! The cache's guarantees, one test each: with a device that the test controls, and plain slices to compare with.
 #![cfg(not(loom))]
 
 #[path = "../../../path/mover/tests/common/mod.rs"]
@@ -23,7 +23,7 @@ fn source(blocks: usize) -> Source {
 }
 
 #[test]
-fn a_block_is_copied_once_whoever_asks_and_is_the_source_until_then() {
+fn a_block_is_copied_once_for_all_handles_and_reads_give_the_source_until_then() {
     let (device, cache) = held_back(pool(4), |_| {});
     let column = source(4);
     let (first, second) = (cache.access(&column, block(1)).unwrap(), cache.access(&column, block(1)).unwrap());
@@ -35,7 +35,7 @@ fn a_block_is_copied_once_whoever_asks_and_is_the_source_until_then() {
         assert_eq!(handle.location().bytes(), &column[range]);
     }
     device.run(1);
-    // The first that looks brings it about for all.
+    // The first handle that is read completes the copy for all.
     assert!(part.is_settled() && first.is_fast() && second.is_fast());
     assert_eq!(
         (first.location().bytes(), part.location().bytes()),
@@ -48,7 +48,7 @@ fn a_block_is_copied_once_whoever_asks_and_is_the_source_until_then() {
 }
 
 #[test]
-fn who_asked_first_may_go_away_and_others_get_the_block() {
+fn the_first_handle_may_be_dropped_and_others_still_get_the_block() {
     let (device, cache) = held_back(pool(4), |_| {});
     let column = source(2);
     let waits = cache.access(&column, block(0)).unwrap();
@@ -66,7 +66,7 @@ fn who_asked_first_may_go_away_and_others_get_the_block() {
 }
 
 #[test]
-fn executors_get_the_bytes_by_await() {
+fn a_handle_can_be_awaited() {
     let (device, cache) = held_back(pool(4), |_| {});
     let column = source(1);
     let handle = cache.access(&column, block(0)).unwrap();
@@ -78,7 +78,7 @@ fn executors_get_the_bytes_by_await() {
 }
 
 #[test]
-fn weak_access_copies_nothing() {
+fn peek_copies_nothing() {
     let (device, cache) = held_back(pool(4), |_| {});
     let column = source(2);
     assert!(cache.peek(&column, block(0)).unwrap().is_none());
@@ -89,10 +89,10 @@ fn weak_access_copies_nothing() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_refused() {
+fn invalid_requests_are_refused() {
     let cache = at_once(1, |_| {});
     let column = source(1);
-    #[allow(clippy::reversed_empty_ranges, reason = "what must be refused")]
+    #[allow(clippy::reversed_empty_ranges, reason = "must be refused")]
     for (range, error) in [
         (5..5, AccessError::Empty),
         (5..4, AccessError::Empty),
@@ -112,7 +112,7 @@ fn what_cannot_be_asked_for_is_refused() {
 }
 
 #[test]
-fn a_copy_that_fails_leaves_the_source_and_is_tried_anew_next_time() {
+fn after_a_failed_copy_the_source_is_read_and_the_next_access_retries() {
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     let cache =
         Cache::new(mover(&device, Policy { on_fault: OnFault::Block, ..policy() }), Config::new([pool(1)])).unwrap();
@@ -125,24 +125,24 @@ fn a_copy_that_fails_leaves_the_source_and_is_tried_anew_next_time() {
     assert_eq!((stats.fallbacks, stats.copies, stats.entries, stats.bytes), (1, 0, 0, 0));
     device.state().faults.clear();
     assert!(cache.access(&column, block(0)).unwrap().settle());
-    assert!(!failed.is_fast(), "what a handle gave before, it gives again");
+    assert!(!failed.is_fast(), "a handle keeps the location that it returned before");
 }
 
 #[test]
-fn a_device_that_stops_costs_no_byte() {
+fn no_byte_is_wrong_after_a_device_stops() {
     let (device, cache) = held_back(pool(8), |_| {});
     let column = source(8);
     let handles: Vec<_> = (0..8).map(|n| cache.access(&column, block(n)).unwrap()).collect();
     device.run(3);
-    device.stop("the test pulled it out");
+    device.stop("stopped by the test");
     for (number, handle) in handles.iter().enumerate() {
         assert_eq!(handle.wait().bytes(), &column[block(number)]);
-        assert!(handle.is_fast(), "the CPU has done it");
+        assert!(handle.is_fast(), "the CPU copied it");
     }
 }
 
 #[test]
-fn pages_that_fault_under_a_copy_are_the_mover_s_business() {
+fn page_faults_during_a_copy_are_handled_by_the_mover() {
     for on_fault in [OnFault::FinishOnCpu, OnFault::Block, OnFault::TouchAndResubmit { limit: 8 }] {
         let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
         let cache = Cache::new(mover(&device, Policy { on_fault, ..policy() }), Config::new([pool(4)])).unwrap();
@@ -157,14 +157,14 @@ fn pages_that_fault_under_a_copy_are_the_mover_s_business() {
 }
 
 #[test]
-fn without_memory_a_block_stays_in_its_source_and_comes_when_there_is_some() {
+fn without_free_memory_a_block_stays_in_its_source_and_is_copied_once_there_is_some() {
     let cache = at_once(2, |_| {});
     let column = source(4);
     let (a, b) = (cache.access(&column, block(0)).unwrap(), cache.access(&column, block(1)).unwrap());
     let c = cache.access(&column, block(2)).unwrap();
     assert!(a.settle() && b.settle() && !c.settle());
     assert_eq!(c.wait().bytes(), &column[block(2)]);
-    // Larger than all memory there is: nobody has to go for it.
+    // Larger than all memory: nothing is evicted for it.
     assert!(!cache.access(&column, 0..3 * BLOCK).unwrap().settle());
     drop(a);
     let c = cache.access(&column, block(2)).unwrap();
@@ -174,7 +174,7 @@ fn without_memory_a_block_stays_in_its_source_and_comes_when_there_is_some() {
 }
 
 #[test]
-fn the_least_recently_used_goes_first_and_what_is_used_stays() {
+fn the_least_recently_used_entry_is_evicted_first_and_entries_in_use_stay() {
     let cache = at_once(4, |_| {});
     let column = source(8);
     for number in [0, 1, 2, 3] {
@@ -184,14 +184,14 @@ fn the_least_recently_used_goes_first_and_what_is_used_stays() {
     let _ = cache.access(&column, block(0)).unwrap();
     for (new, gone) in [(4, 2), (5, 3), (6, 0), (7, 4)] {
         let _ = cache.access(&column, block(new)).unwrap();
-        assert!(cache.peek(&column, block(gone)).unwrap().is_none(), "{gone} goes for {new}");
+        assert!(cache.peek(&column, block(gone)).unwrap().is_none(), "{gone} is evicted for {new}");
         assert!(cache.peek(&column, block(1)).unwrap().is_some());
     }
     assert_eq!(used.location().bytes(), &column[block(1)]);
 }
 
 #[test]
-fn other_policies_let_others_go() {
+fn each_eviction_policy_evicts_the_entry_it_names() {
     let worth: Arc<dyn Fn(&Resident) -> u64 + Send + Sync> = Arc::new(|resident| u64::MAX - resident.address);
     for (eviction, gone) in [(Eviction::FirstCome, 0), (Eviction::Largest, 2), (Eviction::Worth(worth), 3)] {
         let cache = at_once(6, |config| config.eviction = eviction.clone());
@@ -209,13 +209,13 @@ fn other_policies_let_others_go() {
 }
 
 #[test]
-fn invalidation_hits_every_entry_that_overlaps_and_no_other() {
+fn invalidation_removes_every_overlapping_entry_and_no_other() {
     let cache = at_once(16, |_| {});
     let column = source(8);
     let ranges = [0..2 * BLOCK, BLOCK..3 * BLOCK, 100..200, 3 * BLOCK..4 * BLOCK, 0..8 * BLOCK];
     let handles = ranges.clone().map(|range| cache.access(&column, range).unwrap());
-    assert_eq!(cache.stats().entries, 4, "100..200 is a part of the first");
-    // A longer one takes the place of the one it begins with; that can become stale all the same.
+    assert_eq!(cache.stats().entries, 4, "100..200 is part of the first");
+    // A longer entry replaces one with the same start; the replaced one can still become stale.
     let longer = cache.access(&column, 0..2 * BLOCK + 1).unwrap();
     assert!(longer.is_fast() && cache.stats().entries == 4);
     assert_eq!(cache.invalidate(&column, 2 * BLOCK - 1..2 * BLOCK).unwrap(), 2 + 1);
@@ -224,14 +224,14 @@ fn invalidation_hits_every_entry_that_overlaps_and_no_other() {
     assert_eq!(cache.stats().entries, 1);
     assert!(cache.peek(&column, 100..200).unwrap().is_none());
     assert!(cache.peek(&column, 3 * BLOCK..4 * BLOCK).unwrap().is_some());
-    // They stay what they were.
+    // Their bytes do not change.
     for (range, handle) in ranges.into_iter().zip(&handles) {
         assert_eq!(handle.location().bytes(), &column[range]);
     }
 }
 
 #[test]
-fn invalidated_under_way_a_copy_is_nobody_s_but_its_handles() {
+fn a_copy_invalidated_in_flight_serves_only_its_existing_handles() {
     let (device, cache) = held_back(pool(4), |_| {});
     let column = source(2);
     let handle = cache.access(&column, block(0)).unwrap();
@@ -240,19 +240,19 @@ fn invalidated_under_way_a_copy_is_nobody_s_but_its_handles() {
     assert_eq!(device.state().taken.len(), 2);
     device.run(2);
     assert!(handle.settle() && anew.settle() && handle.is_stale() && !anew.is_stale());
-    // Forgotten by all while under way: the memory comes back when the device has done with it.
+    // Dropped by all while in flight: the memory is freed when the device has finished.
     let forgotten = cache.access(&column, block(1)).unwrap();
     drop((forgotten, handle));
     assert_eq!(cache.clear(), 2);
-    assert_eq!(cache.stats().bytes, 2 * BLOCK as u64, "of the handle that is left, and of the copy under way");
+    assert_eq!(cache.stats().bytes, 2 * BLOCK as u64, "of the remaining handle, and of the copy in flight");
     assert_eq!((device.run(1), cache.mover().orphaned()), (1, 1));
-    // The mover looks at some of what was left to it at a time.
+    // The mover checks a few of its orphaned copies at a time.
     (0..100).for_each(|_| cache.drive());
     assert_eq!((cache.mover().orphaned(), cache.stats().bytes), (0, BLOCK as u64));
 }
 
 #[test]
-fn flush_lets_go_of_what_nobody_uses_and_clear_of_all() {
+fn flush_removes_unused_entries_and_clear_removes_all() {
     let cache = at_once(4, |_| {});
     let column = source(4);
     let used = cache.access(&column, block(0)).unwrap();
@@ -266,7 +266,7 @@ fn flush_lets_go_of_what_nobody_uses_and_clear_of_all() {
 }
 
 #[test]
-fn a_handle_outlives_its_cache_settled_or_not() {
+fn a_handle_outlives_its_cache_whether_or_not_its_copy_has_arrived() {
     let (device, cache) = held_back(pool(4), |config| config.in_flight = 1);
     let column = source(3);
     let handles: Vec<_> = (0..3).map(|n| cache.access(&column, block(n)).unwrap()).collect();
@@ -278,11 +278,11 @@ fn a_handle_outlives_its_cache_settled_or_not() {
         assert!(handle.is_fast());
     }
     drop(handles);
-    assert_eq!(Arc::strong_count(&expected), 1, "nothing is kept");
+    assert_eq!(Arc::strong_count(&expected), 1, "nothing keeps the source");
 }
 
 #[test]
-fn a_cache_that_goes_with_copies_under_way_leaves_nothing_behind() {
+fn dropping_a_cache_with_copies_in_flight_leaks_nothing() {
     let (device, cache) = held_back(pool(4), |config| config.in_flight = 2);
     let column = source(4);
     for number in 0..4 {
@@ -298,7 +298,7 @@ fn a_cache_that_goes_with_copies_under_way_leaves_nothing_behind() {
 }
 
 #[test]
-fn copies_ahead_begin_by_priority_as_many_as_may_be_under_way() {
+fn prefetches_begin_by_priority_up_to_the_in_flight_limit() {
     let (device, cache) = held_back(pool(8), |config| config.in_flight = 2);
     let column = source(8);
     let ahead: Vec<_> = [(0, 1), (1, 1), (2, 1), (3, 9), (4, 5)]
@@ -310,7 +310,7 @@ fn copies_ahead_begin_by_priority_as_many_as_may_be_under_way() {
     cache.drive();
     device.run(2);
     assert!(ahead[0].is_there() && ahead[1].is_there() && ahead[3].is_there() && !ahead[2].is_there());
-    // Somebody asks for it: it does not wait its turn any longer than he does.
+    // An access does not wait for its prefetch's turn.
     let wanted = cache.access(&column, block(2)).unwrap();
     device.state().manual = false;
     assert_eq!(wanted.wait().bytes(), &column[block(2)]);
@@ -319,7 +319,7 @@ fn copies_ahead_begin_by_priority_as_many_as_may_be_under_way() {
 }
 
 #[test]
-fn what_is_called_off_before_it_began_is_never_copied() {
+fn a_prefetch_cancelled_before_it_begins_is_never_copied() {
     let (device, cache) = held_back(pool(8), |config| config.in_flight = 1);
     let column = source(4);
     let [begun, waits, other] = [0, 1, 2].map(|n| cache.prefetch(&column, block(n), Priority(0)).unwrap());
@@ -335,30 +335,30 @@ fn what_is_called_off_before_it_began_is_never_copied() {
 }
 
 #[test]
-fn what_was_fetched_ahead_waits_for_room_and_is_not_let_go_before_it_was_used() {
+fn prefetches_wait_for_room_and_are_not_evicted_before_their_first_use() {
     let cache = at_once(2, |_| {});
     let column = source(8);
     let ahead: Vec<_> = (0..4).map(|n| cache.prefetch(&column, block(n), Priority(0)).unwrap()).collect();
     assert_eq!(ahead.iter().map(telpher_cache::Prefetch::is_there).collect::<Vec<_>>(), [true, true, false, false]);
     for number in 0..4 {
         let handle = cache.access(&column, block(number)).unwrap();
-        assert!(handle.is_fast(), "{number} came when one before it had been used");
+        assert!(handle.is_fast(), "{number} was copied after an earlier one had been used");
         drop(handle);
         cache.drive();
     }
     assert_eq!((cache.stats().misses, cache.stats().evictions), (0, 2));
-    // Who asks goes before who only says that he will.
+    // An access goes before prefetches.
     let _ = cache.prefetch(&column, block(4), Priority(255)).unwrap();
     let _ = cache.prefetch(&column, block(5), Priority(255)).unwrap();
     assert!(cache.access(&column, block(6)).unwrap().settle());
-    // One that never fits is not waited for.
+    // A block that never fits does not wait.
     let never = cache.prefetch(&column, 0..3 * BLOCK, Priority(255)).unwrap();
     assert!(!never.is_there());
     assert_eq!(cache.stats().waiting, 0);
 }
 
 #[test]
-fn tiers_are_chosen_as_the_policy_says() {
+fn the_placement_policy_chooses_the_tier() {
     let column = source(8);
     let two = || Config::new([pool(8), pool(8)]);
     let lent = |config: Config, numbers: &[usize]| {
@@ -370,7 +370,7 @@ fn tiers_are_chosen_as_the_policy_says() {
         lent
     };
     assert_eq!(lent(Config { placement: Placement::Fixed(1), ..two() }, &[0, 1]), [0, 2]);
-    assert_eq!(lent(two(), &[0, 1]), [2, 0], "near nobody: the first");
+    assert_eq!(lent(two(), &[0, 1]), [2, 0], "no tier has a node: the first");
     let near = Config {
         tiers: vec![TierConfig { pool: pool(8), near: Some(77) }, TierConfig { pool: pool(8), near: Some(0) }],
         ..two()
@@ -379,9 +379,9 @@ fn tiers_are_chosen_as_the_policy_says() {
         assert_eq!(lent(near, &[0, 1]), [0, 2]);
     }
     let turns = Config { placement: Placement::Interleaved { bytes: BLOCK as u64 }, ..two() };
-    // Every other block, whichever is first where the source happens to lie; a block may straddle two turns.
+    // Every other block. Which tier is first depends on the source's address; a block may span two intervals.
     assert_eq!(lent(turns, &[0, 1, 2, 3, 4, 5]), [3, 3]);
-    // As a function of one's own says; a number that is too large is the last.
+    // As the caller's function says; a number that is too large means the last tier.
     let start = column.as_ptr().addr() as u64;
     let first_blocks = move |asked: &Asked| match (asked.address - start, asked.len, asked.node) {
         (at, 4096, _) if at < 2 * BLOCK as u64 => 0,
@@ -397,14 +397,14 @@ fn tiers_are_chosen_as_the_policy_says() {
 }
 
 #[test]
-fn withdrawn_bytes_are_read_by_nobody_any_more() {
+fn nothing_reads_withdrawn_bytes() {
     let (device, cache) = held_back(pool(4), |config| config.in_flight = 1);
     let column = source(4);
-    let flying = cache.access(&column, block(0)).unwrap();
+    let in_flight = cache.access(&column, block(0)).unwrap();
     let waiting = cache.access(&column, block(1)).unwrap();
     let kept = cache.access(&column, block(3)).unwrap();
     let ahead = cache.prefetch(&column, block(2), Priority(1)).unwrap();
-    // Those that the cache forgot before are read as well.
+    // Entries that were removed from the cache are still read by the device.
     assert_eq!(cache.clear(), 4);
     let answered = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -417,26 +417,26 @@ fn withdrawn_bytes_are_read_by_nobody_any_more() {
         device.run(1);
         assert_eq!(withdrawn.join().unwrap(), 0);
     });
-    assert!(flying.is_fast() && flying.is_stale());
+    assert!(in_flight.is_fast() && in_flight.is_stale());
     assert!(waiting.is_settled() && !waiting.is_fast() && waiting.is_stale());
     assert!(!ahead.cancel() && !kept.is_stale());
-    assert_eq!(flying.location().bytes(), &column[block(0)]);
-    // Nor by the mover, for nobody.
+    assert_eq!(in_flight.location().bytes(), &column[block(0)]);
+    // Nor does the mover read them for a dropped handle.
     let dropped = cache.access(&column, block(0)).unwrap();
-    assert!(!dropped.is_settled(), "it has begun, as has what was kept");
+    assert!(!dropped.is_settled(), "it has begun, as has the kept one");
     drop(dropped);
     assert_eq!(cache.flush(), 1);
     assert_eq!(cache.mover().orphaned(), 1);
     device.run(2);
     assert_eq!((cache.withdraw(&column, block(0)).unwrap(), cache.mover().orphaned()), (0, 0));
-    // Nothing was begun for those called off.
+    // No copy was begun for the cancelled ones.
     device.state().manual = false;
     assert!(kept.settle());
     assert_eq!((device.state().taken.len(), cache.stats().copies), (3, 2));
 }
 
 #[test]
-fn a_device_that_never_answers_holds_nobody_up_for_ever() {
+fn waits_end_although_the_device_never_answers() {
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     (device.state().manual, device.state().retirable) = (true, true);
     let policy = Policy { limit: Duration::from_millis(50), ..policy() };
@@ -448,14 +448,14 @@ fn a_device_that_never_answers_holds_nobody_up_for_ever() {
     drop(cache.access(&column, block(1)).unwrap());
     assert_eq!((cache.flush(), cache.mover().orphaned()), (1, 1));
     assert_eq!(cache.withdraw(&column, block(1)), Ok(0));
-    assert_eq!(cache.mover().orphaned(), 0, "its queue was given up");
-    // By the CPU, once its queue is out.
+    assert_eq!(cache.mover().orphaned(), 0, "the mover gave up its queue");
+    // The CPU copies it once the queue has been given up.
     assert!(kept.settle_for(Duration::from_secs(1)) && kept.is_fast());
     assert_eq!((cache.stats().bytes, cache.stats().copies), (BLOCK as u64, 1));
 }
 
 #[test]
-fn what_left_the_cache_in_use_becomes_stale_too() {
+fn entries_removed_while_in_use_become_stale_too() {
     let cache = at_once(4, |_| {});
     let column = source(2);
     let handles = [0, 1].map(|n| cache.access(&column, block(n)).unwrap());

@@ -1,4 +1,4 @@
-//! Data that changes: no reader sees a byte of before, no writer loses one.
+//! Data that changes: no reader sees an old byte, and no writer loses one.
 #![cfg(not(loom))]
 
 #[path = "../../../path/mover/tests/common/mod.rs"]
@@ -20,7 +20,7 @@ fn pool(len: usize) -> Pool {
 }
 
 #[test]
-fn a_writer_waits_for_a_copy_under_way_and_for_readers() {
+fn a_writer_waits_for_copies_in_flight_and_for_readers() {
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     device.state().manual = true;
     let cache = Cache::new(mover(&device, policy()), Config::new([pool(1 << 16)])).unwrap();
@@ -38,7 +38,7 @@ fn a_writer_waits_for_a_copy_under_way_and_for_readers() {
     assert_eq!(reader.access(0..10).unwrap().location()[..], [1; 10]);
     assert!(!wrote.load(Ordering::SeqCst));
     drop(reader);
-    // The entry is forgotten, and its copy not done: nobody may write what the device reads.
+    // The entry was removed, but its copy is in flight: nothing may write what the device reads.
     for _ in 0..1000 {
         std::thread::yield_now();
         assert!(!wrote.load(Ordering::SeqCst));
@@ -53,7 +53,7 @@ fn a_writer_waits_for_a_copy_under_way_and_for_readers() {
 }
 
 #[test]
-fn every_block_is_of_one_version_and_of_the_one_it_says() {
+fn every_block_has_exactly_the_version_that_its_guard_names() {
     for runner in [Runner::Inline, Runner::Threaded] {
         let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(runner)).unwrap();
         let portals: Vec<_> =
@@ -90,7 +90,7 @@ fn every_block_is_of_one_version_and_of_the_one_it_says() {
 }
 
 #[test]
-fn a_writer_that_panics_leaves_a_new_version() {
+fn after_a_writer_panics_the_version_is_new() {
     let cache = Cache::new(Mover::cpu(), Config::new([pool(4096)])).unwrap();
     let data = Versioned::new(&cache, vec![0; 100]);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -98,7 +98,7 @@ fn a_writer_that_panics_leaves_a_new_version() {
         data.write()[1] = 1;
         let mut writing = data.write();
         writing[2] = 1;
-        panic!("as the test wants it");
+        panic!("injected by the test");
     }));
     assert!(panicked.is_err());
     assert_eq!((data.version(), data.read().access(0..4).unwrap().wait()[..].to_vec()), (3, vec![1, 1, 1, 0]));
@@ -107,13 +107,13 @@ fn a_writer_that_panics_leaves_a_new_version() {
 }
 
 #[test]
-fn a_block_without_room_stays_at_home() {
+fn without_room_fetch_returns_the_home() {
     let error = WriteBack::fetch(&Mover::cpu(), &pool(4096), vec![0; 5000]).unwrap_err();
     assert!(matches!(&error, FetchError::NoRoom { len: 5000, home } if home.len() == 5000), "{error}");
 }
 
 #[test]
-fn what_did_not_go_back_goes_next_time() {
+fn pages_whose_sync_failed_are_copied_by_the_next_sync() {
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     let mover = mover(&device, Policy { on_fault: OnFault::Block, ..policy() });
     let mut block = WriteBack::fetch(&mover, &pool(1 << 16), vec![0; 4 * 4096]).unwrap();
@@ -121,7 +121,7 @@ fn what_did_not_go_back_goes_next_time() {
     block.write(3 * 4096..3 * 4096 + 1).fill(3);
     device.refuse(block.home().as_ptr() as u64 + 3 * 4096 + 4095);
     assert!(block.sync(Find::Written).is_err());
-    assert!((1..=8192).contains(&block.unsynced()), "the page that went need not go again");
+    assert!((1..=8192).contains(&block.unsynced()), "the page that was copied need not be copied again");
     device.state().faults.clear();
     let (home, synced) = {
         let synced = block.sync(Find::Written).unwrap();
@@ -133,7 +133,7 @@ fn what_did_not_go_back_goes_next_time() {
 
 proptest! {
     #[test]
-    fn home_is_the_block_after_a_sync_and_no_more_went_than_had_to(
+    fn after_a_sync_home_equals_the_replica_and_only_the_needed_pages_were_copied(
         len in 1_usize..40_000,
         writes in prop::collection::vec((any::<prop::sample::Index>(), 1_usize..6000, any::<bool>(), 0_u8..3), 0..12),
     ) {
@@ -163,7 +163,7 @@ proptest! {
             }
         }
         block.sync(Find::Anywhere).unwrap();
-        // All of it was looked at.
+        // Everything was compared.
         prop_assert_eq!(block.sync(Find::Anywhere).unwrap(), Synced { compared: len, copied: 0 });
         prop_assert_eq!(block.into_home().unwrap(), naive);
     }

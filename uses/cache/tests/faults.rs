@@ -1,5 +1,5 @@
-//! What goes wrong, line by line: memory that runs out, devices that stop, refuse and fault, policies that panic, sources that go. Each is
-//! defined, and costs no byte.
+//! Failures: memory that runs out, devices that stop, refuse and fault, policies that panic, sources that are dropped. The
+//! behaviour is defined for each, and no byte is wrong.
 #![cfg(not(loom))]
 
 #[path = "../../../path/mover/tests/common/mod.rs"]
@@ -19,7 +19,7 @@ use telpher_mem::Tagged;
 use telpher_mover::{Mover, OnFault, Policy};
 use telpher_portal::QueueMode;
 
-/// Bytes that say where they are from.
+/// Bytes that encode their position.
 fn source(blocks: usize) -> Source {
     (0..blocks * BLOCK / 8).flat_map(|at| word(at * 8).to_le_bytes()).collect()
 }
@@ -28,12 +28,12 @@ fn word(at: usize) -> u64 {
     (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Whether these are the bytes from `at` on; both whole words.
+/// Returns whether these are the source's bytes from `at`. Both are multiples of a word.
 fn is_right(bytes: &[u8], at: usize) -> bool {
     bytes.chunks_exact(8).zip((at..).step_by(8)).all(|(chunk, at)| chunk == word(at).to_le_bytes())
 }
 
-/// Threads that ask for blocks of a column in all ways there are, and look at every byte they are given.
+/// Threads that use every way to access blocks of a column, and check every byte.
 fn readers(cache: &Cache<Source>, column: &Source, seed: u64, rounds: usize) {
     let blocks = column.len() / BLOCK;
     std::thread::scope(|scope| {
@@ -70,7 +70,7 @@ fn readers(cache: &Cache<Source>, column: &Source, seed: u64, rounds: usize) {
 }
 
 #[test]
-fn faults_refusals_and_errors_under_many_threads_cost_no_byte() {
+fn no_byte_is_wrong_with_faults_refusals_and_errors_under_many_threads() {
     for (seed, on_fault) in
         [(1, OnFault::FinishOnCpu), (2, OnFault::TouchAndResubmit { limit: 3 }), (3, OnFault::Block)]
     {
@@ -95,14 +95,14 @@ fn faults_refusals_and_errors_under_many_threads_cost_no_byte() {
                     std::thread::yield_now();
                 }
             });
-            // Also if one of them finds a wrong byte.
+            // Also if one of the readers panics because of a wrong byte.
             let read = catch_unwind(AssertUnwindSafe(|| readers(&cache, &column, seed, 400)));
             is_over.store(true, Ordering::SeqCst);
             assert!(read.is_ok());
         });
         let stats = cache.stats();
         assert!(stats.misses > 0 && stats.copies + stats.fallbacks > 0, "{stats:?}");
-        // What it did then is over: blocks come again.
+        // The faults are over: blocks are copied again.
         device.state().faults.clear();
         device.state().answers.clear();
         cache.clear();
@@ -111,15 +111,15 @@ fn faults_refusals_and_errors_under_many_threads_cost_no_byte() {
 }
 
 #[test]
-fn a_device_that_halts_in_the_middle_of_what_is_fetched_ahead_costs_no_byte() {
+fn no_byte_is_wrong_after_a_device_stops_between_prefetches() {
     for executed in 0..6 {
         let (device, cache) = held_back(pool(16), |config| config.in_flight = 6);
         let column = source(16);
         let ahead: Vec<_> = (0..12).map(|n| cache.prefetch(&column, block(n), Priority(0)).unwrap()).collect();
         device.run(executed);
-        device.stop("the test pulled it out");
+        device.stop("stopped by the test");
         readers(&cache, &column, 5, 100);
-        // Nothing is left that waits for it for ever.
+        // Nothing waits for the device any more.
         drop(ahead);
         (0..12).for_each(|number| {
             assert!(is_right(&cache.access(&column, block(number)).unwrap().wait(), number * BLOCK))
@@ -129,7 +129,7 @@ fn a_device_that_halts_in_the_middle_of_what_is_fetched_ahead_costs_no_byte() {
 }
 
 #[test]
-fn memory_that_others_take_and_give_back_is_missed_by_nobody() {
+fn the_cache_works_while_others_allocate_from_its_pool() {
     let memory = pool(8);
     let mut config = Config::new([memory.clone()]);
     config.in_flight = 3;
@@ -156,11 +156,11 @@ fn memory_that_others_take_and_give_back_is_missed_by_nobody() {
 }
 
 #[test]
-fn enough_bytes_that_are_not_in_a_row_are_not_enough_and_nothing_in_use_goes_for_it() {
+fn free_bytes_that_are_not_contiguous_do_not_suffice_and_entries_in_use_stay() {
     let cache = at_once(8, |_| {});
     let column = source(12);
     let mut used: Vec<_> = (0..8).map(|number| cache.access(&column, block(number)).unwrap()).step_by(2).collect();
-    // Four of eight are free as soon as they go, no two of them neighbours.
+    // Four of eight entries can be evicted, no two of them adjacent.
     let wide = cache.access(&column, 8 * BLOCK..10 * BLOCK).unwrap();
     assert!(!wide.settle() && is_right(&wide.wait(), 8 * BLOCK));
     let stats = cache.stats();
@@ -170,7 +170,7 @@ fn enough_bytes_that_are_not_in_a_row_are_not_enough_and_nothing_in_use_goes_for
             .zip([0, 2, 4, 6])
             .all(|(handle, number)| { handle.is_fast() && is_right(&handle.location(), number * BLOCK) })
     );
-    // One goes between two gaps: there is room for three.
+    // Evicting one between two gaps makes room for three.
     drop(used.remove(1));
     let wide = cache.access(&column, 8 * BLOCK..11 * BLOCK).unwrap();
     assert!(wide.settle() && is_right(&wide.wait(), 8 * BLOCK));
@@ -178,25 +178,25 @@ fn enough_bytes_that_are_not_in_a_row_are_not_enough_and_nothing_in_use_goes_for
 }
 
 #[test]
-fn the_first_that_make_room_go_and_no_more() {
+fn only_the_first_entries_that_make_room_are_evicted() {
     let cache = at_once(8, |_| {});
     let column = source(16);
-    // In an order in which the third that goes is the neighbour of the first.
+    // In an order in which the third evicted entry is adjacent to the first.
     for number in [0, 4, 1, 2, 3, 5, 6, 7] {
         drop(cache.access(&column, block(number)).unwrap());
     }
     drop(cache.access(&column, 8 * BLOCK..10 * BLOCK).unwrap());
     let there: Vec<_> = (0..8).filter(|&number| cache.peek(&column, block(number)).unwrap().is_some()).collect();
-    // They lie in memory as they came: 0 and 4 first.
+    // Their order in memory is the order of insertion: 0 and 4 first.
     assert_eq!((there, cache.stats().evictions), (vec![1, 2, 3, 5, 6, 7], 2));
 }
 
 #[test]
-fn what_is_used_after_it_was_chosen_to_go_stays() {
+fn an_entry_used_after_it_was_chosen_for_eviction_stays() {
     for (eviction, stay) in [(Eviction::LeastRecentlyUsed, [1, 2, 4, 5]), (Eviction::FirstCome, [1, 3, 4, 5])] {
         let cache = at_once(4, |config| config.eviction = eviction.clone());
         let column = source(8);
-        // 0 goes for 4, and 1, 2 and 3 are known to be next.
+        // 0 is evicted for 4; 1, 2 and 3 are remembered as the next candidates.
         (0..5).for_each(|number| drop(cache.access(&column, block(number)).unwrap()));
         let held = cache.access(&column, block(1)).unwrap();
         drop(cache.access(&column, block(2)).unwrap());
@@ -207,7 +207,7 @@ fn what_is_used_after_it_was_chosen_to_go_stays() {
 }
 
 #[test]
-fn memory_of_copies_that_nobody_wanted_to_the_end_is_had_as_soon_as_they_end() {
+fn memory_of_abandoned_copies_is_reused_as_soon_as_they_end() {
     let (device, cache) = held_back(pool(40), |config| config.in_flight = 40);
     let column = source(41);
     (0..40).for_each(|number| drop(cache.access(&column, block(number)).unwrap()));
@@ -221,7 +221,7 @@ fn memory_of_copies_that_nobody_wanted_to_the_end_is_had_as_soon_as_they_end() {
 }
 
 #[test]
-fn who_asks_again_more_urgently_goes_before_and_less_urgently_changes_nothing() {
+fn a_repeated_prefetch_can_raise_its_priority_but_not_lower_it() {
     let (device, cache) = held_back(pool(8), |config| config.in_flight = 1);
     let column = source(8);
     let ask = |number, priority| cache.prefetch(&column, block(number), Priority(priority)).unwrap();
@@ -238,12 +238,12 @@ fn who_asks_again_more_urgently_goes_before_and_less_urgently_changes_nothing() 
 }
 
 #[test]
-fn who_asks_goes_before_all_who_will() {
+fn accesses_begin_before_all_prefetches() {
     let (device, cache) = held_back(pool(8), |config| config.in_flight = 1);
     let column = source(8);
     let ahead =
         [(0, 255), (1, 255), (2, 255)].map(|(n, urgent)| cache.prefetch(&column, block(n), Priority(urgent)).unwrap());
-    // Both wait their turn: one that is fetched ahead, and one of which nobody knew.
+    // Both wait: a prefetched block, and one that was not announced.
     let asked = [2, 5].map(|number| cache.access(&column, block(number)).unwrap());
     device.run(1);
     cache.drive();
@@ -255,7 +255,7 @@ fn who_asks_goes_before_all_who_will() {
 }
 
 #[test]
-fn many_that_wait_for_room_get_it_soon_after_there_is_some() {
+fn many_prefetches_waiting_for_room_get_it_soon_after_it_exists() {
     const SMALL: usize = 64;
     let cache: Cache<Source> = Cache::new(Mover::cpu(), Config::new([pool(600 * SMALL / BLOCK + 1)])).unwrap();
     let column = source(32);
@@ -264,7 +264,7 @@ fn many_that_wait_for_room_get_it_soon_after_there_is_some() {
     let ahead: Vec<_> = (0..fits).map(|n| cache.prefetch(&column, small(n), Priority(1)).unwrap()).collect();
     assert!(ahead.iter().all(telpher_cache::Prefetch::is_there));
     let waits = cache.prefetch(&column, small(fits), Priority(1)).unwrap();
-    // Looking for room passes all entries; most who ask in vain do not look.
+    // A search for room visits all entries, so most attempts that would fail skip it.
     (0..1000).for_each(|_| assert!(!waits.is_there()));
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -272,16 +272,16 @@ fn many_that_wait_for_room_get_it_soon_after_there_is_some() {
         }
     });
     assert!(cache.access(&column, small(7)).unwrap().is_fast());
-    assert!((0..=fits / 256).any(|_| waits.is_there()), "one has been used: it goes");
+    assert!((0..=fits / 256).any(|_| waits.is_there()), "a used entry can be evicted");
 }
 
 #[test]
-fn a_policy_that_panics_leaves_the_block_in_its_source_and_the_cache_as_good_as_before() {
+fn after_a_policy_panics_the_block_stays_in_its_source_and_the_cache_still_works() {
     let panics = Arc::new(AtomicBool::new(false));
     let worth: Arc<dyn Fn(&Resident) -> u64 + Send + Sync> = {
         let panics = Arc::clone(&panics);
         Arc::new(move |resident| {
-            assert!(!panics.load(Ordering::SeqCst), "as the test wants it");
+            assert!(!panics.load(Ordering::SeqCst), "injected by the test");
             resident.address
         })
     };
@@ -290,11 +290,14 @@ fn a_policy_that_panics_leaves_the_block_in_its_source_and_the_cache_as_good_as_
     drop([0, 1].map(|number| cache.access(&column, block(number)).unwrap()));
     panics.store(true, Ordering::SeqCst);
     assert!(catch_unwind(AssertUnwindSafe(|| cache.access(&column, block(2)))).is_err());
-    assert!(catch_unwind(AssertUnwindSafe(|| cache.access(&column, block(2)))).is_ok(), "it stays where it is");
+    assert!(
+        catch_unwind(AssertUnwindSafe(|| cache.access(&column, block(2)))).is_ok(),
+        "the block stays in its source"
+    );
     assert!(catch_unwind(AssertUnwindSafe(|| cache.prefetch(&column, block(3), Priority(0)))).is_err());
     panics.store(false, Ordering::SeqCst);
     let ahead = cache.prefetch(&column, block(4), Priority(0)).unwrap();
-    assert!(ahead.is_there(), "nobody who panicked counts as under way");
+    assert!(ahead.is_there(), "copies whose policy panicked do not count as in flight");
     for number in [2, 3, 5] {
         let handle = cache.access(&column, block(number)).unwrap();
         assert!(handle.settle() && is_right(&handle.wait(), number * BLOCK), "{number}");
@@ -303,7 +306,7 @@ fn a_policy_that_panics_leaves_the_block_in_its_source_and_the_cache_as_good_as_
 }
 
 #[test]
-fn a_policy_may_look_at_the_cache() {
+fn a_policy_may_call_the_cache() {
     type Itself = Option<(Cache<Source>, Source)>;
     let itself: Arc<Mutex<Itself>> = Arc::default();
     let looks = Arc::new(AtomicUsize::new(0));
@@ -331,7 +334,7 @@ fn a_policy_may_look_at_the_cache() {
     drop(itself.lock().unwrap().take());
 }
 
-/// Stops whoever drops it, as long as it is told.
+/// Blocks the thread that drops it while it is closed.
 #[derive(Clone, Debug, Default)]
 struct Gate(Arc<(AtomicBool, AtomicBool)>);
 
@@ -346,7 +349,7 @@ impl Drop for Gate {
 }
 
 #[test]
-fn who_withdraws_waits_for_a_copy_that_is_being_let_go_of_at_this_moment() {
+fn withdraw_waits_for_a_copy_whose_entry_is_being_dropped() {
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     device.state().manual = true;
     let cache = Cache::new(mover(&device, policy()), Config::new([pool(4)])).unwrap();
@@ -357,7 +360,7 @@ fn who_withdraws_waits_for_a_copy_that_is_being_let_go_of_at_this_moment() {
     assert_eq!(cache.clear(), 1);
     std::thread::scope(|scope| {
         closed.store(true, Ordering::SeqCst);
-        // Somewhere between the entry's end and the mover that takes what is left of it.
+        // Between the entry's drop and the mover's takeover of the orphaned copy.
         scope.spawn(move || drop(last));
         while !entered.load(Ordering::SeqCst) {
             std::thread::yield_now();
@@ -370,13 +373,13 @@ fn who_withdraws_waits_for_a_copy_that_is_being_let_go_of_at_this_moment() {
                     closed.store(false, Ordering::SeqCst);
                     false
                 },
-                "the device still reads"
+                "the device is still reading"
             );
         }
         closed.store(false, Ordering::SeqCst);
         for _ in 0..50 {
             std::thread::sleep(Duration::from_millis(1));
-            assert!(!withdraws.is_finished(), "the device still reads");
+            assert!(!withdraws.is_finished(), "the device is still reading");
         }
         device.run(1);
         assert_eq!(withdraws.join().unwrap(), 0);
@@ -384,13 +387,13 @@ fn who_withdraws_waits_for_a_copy_that_is_being_let_go_of_at_this_moment() {
 }
 
 #[test]
-fn who_withdraws_waits_for_nobody_else_s_copies() {
+fn withdraw_does_not_wait_for_copies_of_other_sources() {
     let (device, cache) = held_back(pool(4), |_| {});
     let (column, other) = (source(4), source(1));
     drop((cache.access(&other, block(0)).unwrap(), cache.access(&column, block(1)).unwrap()));
     cache.clear();
     assert_eq!(cache.mover().orphaned(), 2);
-    // The device does neither.
+    // The device executes neither.
     assert_eq!(cache.withdraw(&column, block(0)).unwrap(), 0);
     assert_eq!(cache.withdraw(&column, block(2)).unwrap(), 0);
     device.run(2);
@@ -400,7 +403,7 @@ fn who_withdraws_waits_for_nobody_else_s_copies() {
 }
 
 #[test]
-fn a_source_that_is_let_go_of_stays_as_long_as_anybody_reads_it() {
+fn a_dropped_source_lives_as_long_as_anything_reads_it() {
     let (device, cache) = held_back(pool(4), |_| {});
     let column = source(2);
     let owners = Arc::downgrade(&column);
@@ -408,7 +411,7 @@ fn a_source_that_is_let_go_of_stays_as_long_as_anybody_reads_it() {
     drop(cache.access(&column, block(0)).unwrap());
     drop(column);
     assert!(is_right(&handle.location(), BLOCK));
-    // An entry that nobody uses keeps it, too, until it goes; then the device alone reads it.
+    // An unused entry keeps the source, too. After the entry is evicted, only the device reads the source.
     drop(handle);
     cache.clear();
     assert!(owners.strong_count() > 0);
@@ -418,7 +421,7 @@ fn a_source_that_is_let_go_of_stays_as_long_as_anybody_reads_it() {
 }
 
 #[test]
-fn who_waits_when_the_last_of_the_cache_goes_gets_the_block() {
+fn a_thread_waiting_when_the_cache_is_dropped_gets_the_block() {
     for seed in 0..20 {
         let memory = pool(8);
         let (device, cache) = held_back(memory.clone(), |config| config.in_flight = 2);
@@ -434,6 +437,6 @@ fn who_waits_when_the_last_of_the_cache_goes_gets_the_block() {
             device.state().manual = false;
             drop(ahead);
         });
-        assert_eq!((memory.lent(), Arc::strong_count(&column)), (0, 1), "nothing is kept");
+        assert_eq!((memory.lent(), Arc::strong_count(&column)), (0, 1), "nothing keeps the source");
     }
 }

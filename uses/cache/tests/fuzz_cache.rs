@@ -1,4 +1,5 @@
-//! Any calls in any order over a device that misbehaves, bounded: seeded inputs for as long as `TELPHER_SOAK_SECONDS` says.
+//! The fuzz target with a limited number of seeded inputs: random calls with a misbehaving device, for as long as
+//! `TELPHER_SOAK_SECONDS` says.
 #![cfg(not(loom))]
 
 #[path = "../../../fuzz/cache.rs"]
@@ -7,7 +8,7 @@ mod cache;
 mod inputs;
 
 #[test]
-fn whatever_is_called_every_byte_is_the_source_s_and_nothing_is_left_behind() {
-    // A few calls, or as many as an input may have.
+fn random_calls_read_only_source_bytes_and_leak_nothing() {
+    // Short inputs, and inputs of the maximum length.
     inputs::play_all([40, 250], cache::play);
 }

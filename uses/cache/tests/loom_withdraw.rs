@@ -1,44 +1,45 @@
-//! Who begins a copy, calls it off, lets go of it and withdraws its source, all at once: it begins once or never, and nobody reads what
-//! was withdrawn.
+//! A copy is begun, cancelled and dropped, and its source withdrawn, all concurrently: the copy begins once or never, and
+//! nothing reads withdrawn bytes.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-cache --test loom_withdraw`.
 //!
-//! **Seen to fail**: a withdrawal that asks the mover for what was left to it, not `Reads` (a copy is read on whose entry is going at this
-//! moment); one that does not wind up what it finds; a mention that is made after the copy has begun.
+//! **Seen to fail**: a withdrawal that asks the mover for orphaned copies instead of `ActiveReads` (a copy whose entry is
+//! just being dropped is still read); one that does not finish the copies that it finds; registering the read after the
+//! copy has begun.
 #![cfg(loom)]
 
-#[allow(dead_code, unused_imports, reason = "the test uses a part of it")]
+#[allow(dead_code, unused_imports, reason = "the test uses only a part")]
 #[path = "../src/sync.rs"]
 mod sync;
 
-#[allow(dead_code, unreachable_pub, reason = "the test uses a part of it")]
-#[path = "../src/effort.rs"]
-mod effort;
+#[allow(dead_code, unreachable_pub, reason = "the test uses only a part")]
+#[path = "../src/shared_copy.rs"]
+mod shared_copy;
 
-#[allow(dead_code, unreachable_pub, reason = "the test uses a part of it")]
+#[allow(dead_code, unreachable_pub, reason = "the test uses only a part")]
 #[path = "../src/reads.rs"]
 mod reads;
 
-use effort::{Effort, Turn};
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use reads::{Read, Reads};
+use reads::{ActiveRead, ActiveReads};
+use shared_copy::{SharedCopy, Turn};
 use std::sync::Arc;
 use std::task::Poll;
 
-/// What the device does, and what was left to the mover.
+/// The device's copies, and those orphaned to the mover.
 struct Mover {
-    reads: Arc<Reads<u8>>,
-    parked: Mutex<Vec<Read<u8>>>,
+    reads: Arc<ActiveReads<u8>>,
+    parked: Mutex<Vec<ActiveRead<u8>>>,
     began: AtomicUsize,
-    /// The source was withdrawn, and may be anything.
+    /// The source was withdrawn, and its memory may be reused.
     gone: AtomicBool,
 }
 
 impl Mover {
     fn new() -> Arc<Self> {
         let (parked, began) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
-        Arc::new(Mover { reads: Reads::new(), parked, began, gone: AtomicBool::new(false) })
+        Arc::new(Mover { reads: ActiveReads::new(), parked, began, gone: AtomicBool::new(false) })
     }
 
     fn copy(self: &Arc<Self>) -> Job {
@@ -47,9 +48,9 @@ impl Mover {
         Job { read: Some(read), mover: Arc::clone(self) }
     }
 
-    /// The device reads until here.
-    fn ends(&self, read: Read<u8>) {
-        assert!(!self.gone.load(Ordering::SeqCst), "read after it was withdrawn");
+    /// Ends the device's read.
+    fn ends(&self, read: ActiveRead<u8>) {
+        assert!(!self.gone.load(Ordering::SeqCst), "read after withdrawal");
         drop(read);
     }
 
@@ -59,9 +60,9 @@ impl Mover {
     }
 }
 
-/// A copy; who drops it leaves it to the mover.
+/// A copy. Dropping it leaves it to the mover.
 struct Job {
-    read: Option<Read<u8>>,
+    read: Option<ActiveRead<u8>>,
     mover: Arc<Mover>,
 }
 
@@ -78,24 +79,24 @@ impl Drop for Job {
     }
 }
 
-/// As an entry's.
-enum Leg {
+/// As in an entry.
+enum CopyState {
     Wanted,
-    Flying(Job),
-    Lost,
+    InFlight(Job),
+    Failed,
 }
 
-type Entry = Effort<Leg, bool>;
+type Entry = SharedCopy<CopyState, bool>;
 
-/// Begins it if it has not begun, and ends it otherwise.
+/// Begins the copy if it has not begun; otherwise ends it.
 fn turn(entry: &Entry, mover: &Arc<Mover>, may_begin: bool) -> bool {
-    let turn = entry.turn(|leg| match std::mem::replace(leg, Leg::Lost) {
-        Leg::Wanted if may_begin => {
-            *leg = Leg::Flying(mover.copy());
+    let turn = entry.turn(|state| match std::mem::replace(state, CopyState::Failed) {
+        CopyState::Wanted if may_begin => {
+            *state = CopyState::InFlight(mover.copy());
             Poll::Pending
         }
-        Leg::Wanted | Leg::Lost => Poll::Ready(false),
-        Leg::Flying(job) => {
+        CopyState::Wanted | CopyState::Failed => Poll::Ready(false),
+        CopyState::InFlight(job) => {
             job.end();
             Poll::Ready(true)
         }
@@ -105,20 +106,20 @@ fn turn(entry: &Entry, mover: &Arc<Mover>, may_begin: bool) -> bool {
 
 fn cancel(entry: &Entry) -> bool {
     let mut cancelled = false;
-    entry.turn(|leg| match leg {
-        Leg::Wanted => {
+    entry.turn(|state| match state {
+        CopyState::Wanted => {
             cancelled = true;
             Poll::Ready(false)
         }
-        Leg::Flying(_) | Leg::Lost => Poll::Pending,
+        CopyState::InFlight(_) | CopyState::Failed => Poll::Pending,
     });
     cancelled
 }
 
 #[test]
-fn what_is_called_off_never_begins_and_what_begins_does_so_once() {
+fn a_cancelled_copy_never_begins_and_others_begin_once() {
     loom::model(|| {
-        let (mover, entry) = (Mover::new(), loom::sync::Arc::new(Entry::new(Leg::Wanted)));
+        let (mover, entry) = (Mover::new(), loom::sync::Arc::new(Entry::new(CopyState::Wanted)));
         let waits = {
             let (mover, entry) = (Arc::clone(&mover), loom::sync::Arc::clone(&entry));
             loom::thread::spawn(move || {
@@ -137,11 +138,11 @@ fn what_is_called_off_never_begins_and_what_begins_does_so_once() {
 }
 
 #[test]
-fn who_withdraws_comes_after_a_copy_that_is_being_let_go_of() {
+fn withdraw_returns_after_a_copy_whose_entry_is_being_dropped() {
     loom::model(|| {
         let mover = Mover::new();
-        let entry = loom::sync::Arc::new(Entry::new(Leg::Wanted));
-        // What a weak reference is: it can be had until the last one is being let go of.
+        let entry = loom::sync::Arc::new(Entry::new(CopyState::Wanted));
+        // Like a weak reference: it can be upgraded until the last strong one is being dropped.
         let outside = Arc::new(Mutex::new(Some(loom::sync::Arc::clone(&entry))));
         let last = {
             let (mover, outside) = (Arc::clone(&mover), Arc::clone(&outside));

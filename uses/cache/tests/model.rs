@@ -1,5 +1,5 @@
-//! A cache against a naive one that keeps lists: every answer, every count and every byte, whatever is asked in whatever order, with a
-//! device that does as much as it is told.
+//! Compares the cache with a naive model that keeps lists: every result, every counter and every byte, for random calls in
+//! random order, with a device that the test controls.
 #![cfg(not(loom))]
 
 #[path = "../../../path/mover/tests/common/mod.rs"]
@@ -17,23 +17,23 @@ use telpher_mem::{Pool, PoolOptions};
 use telpher_mover::Policy;
 use telpher_portal::QueueMode;
 
-/// Bytes that ranges are multiples of.
+/// Ranges are multiples of this many bytes.
 const UNIT: usize = 256;
-/// Of the source, and of the pool.
+/// Units of the source, and of the pool.
 const SOURCE: usize = 24;
 const POOL: usize = 8;
-/// Descriptors of the mover, and no more than it looks at in one go.
+/// The mover's descriptors; at most as many as the mover checks at a time.
 const LOOKS: u32 = 16;
-/// Copies under way.
+/// The limit of copies in flight.
 const MOST: usize = 2;
-/// What was asked for now goes before what was asked for ahead.
+/// The priority of accesses, which go before prefetches.
 const DEMANDED: u16 = 256;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum State {
     Wanted,
-    /// And whether the device has done it.
-    Flying(bool),
+    /// With whether the device has finished it.
+    InFlight(bool),
     Fast,
     Nowhere,
 }
@@ -42,11 +42,11 @@ enum State {
 struct Entry {
     range: Range<usize>,
     state: State,
-    /// In the index.
+    /// It is in the index.
     kept: bool,
-    /// Left it otherwise than by staying where it is.
+    /// It was removed from the index, except because its block stayed in its source.
     outside: bool,
-    /// Handles.
+    /// The number of handles.
     users: usize,
     unread: bool,
     demanded: bool,
@@ -69,11 +69,11 @@ impl Entry {
     }
 }
 
-/// The naive cache. Entries are named by their number and never go.
+/// The naive cache. Entries are identified by their number and are never deleted.
 struct Naive {
     eviction: Eviction,
     entries: Vec<Entry>,
-    /// Whose each unit of the pool is.
+    /// The entry that owns each unit of the pool.
     units: Vec<Option<usize>>,
     flying: Vec<usize>,
     /// (priority, order, entry)
@@ -114,14 +114,15 @@ impl Naive {
         self.entries[n].unread = false;
     }
 
-    /// Memory comes back when nobody has a copy; of one under way when the device has done it, and the mover `looks` at it.
+    /// Frees the memory of copies without an owner. The memory of a copy in flight is freed when the device has finished it
+    /// and the mover `looks` at it.
     fn settle_memory(&mut self, looks: bool) {
         for unit in &mut self.units {
             if let Some(n) = *unit {
                 let e = &self.entries[n];
                 let is_needed = match e.state {
-                    State::Flying(false) => true,
-                    State::Flying(true) => e.is_alive() || !looks,
+                    State::InFlight(false) => true,
+                    State::InFlight(true) => e.is_alive() || !looks,
                     State::Fast => e.is_alive(),
                     State::Wanted | State::Nowhere => false,
                 };
@@ -144,7 +145,7 @@ impl Naive {
             used: self.came,
         };
         self.came += 1;
-        // One that begins at the same address and is nearly as long goes.
+        // An entry with the same start and the same size class is replaced.
         for e in &mut self.entries {
             if e.kept && e.range.start == new.range.start && e.class() == new.class() {
                 (e.kept, e.outside) = (false, true);
@@ -155,7 +156,7 @@ impl Naive {
         self.entries.len() - 1
     }
 
-    /// The smallest gap that is large enough, the first of equals.
+    /// Takes the smallest gap that is large enough; among equal ones, the first.
     fn obtain(&mut self, n: usize) -> bool {
         let len = self.entries[n].range.len();
         let mut best: Option<(usize, usize)> = None;
@@ -226,7 +227,7 @@ impl Naive {
     }
 
     fn begin(&mut self, n: usize) {
-        self.entries[n].state = State::Flying(false);
+        self.entries[n].state = State::InFlight(false);
         self.device.push_back(n);
         self.settle_memory(true);
     }
@@ -239,14 +240,14 @@ impl Naive {
                 self.stays(n);
                 self.stats.fallbacks += 1;
             }
-            State::Flying(true) => {
+            State::InFlight(true) => {
                 self.entries[n].state = State::Fast;
                 self.settle_memory(true);
                 self.stats.copies += 1;
                 self.stats.bytes_copied += (self.entries[n].range.len() * UNIT) as u64;
             }
-            // Whoever looks frees what was left to the mover; as above, and after each submission.
-            State::Flying(false) => self.settle_memory(true),
+            // Every check frees orphaned copies, as above; so does every submission.
+            State::InFlight(false) => self.settle_memory(true),
             State::Fast | State::Nowhere => {}
         }
     }
@@ -259,7 +260,7 @@ impl Naive {
                 }
             }
             let entries = &self.entries;
-            let flies = |e: &Entry| e.is_alive() && matches!(e.state, State::Wanted | State::Flying(_));
+            let flies = |e: &Entry| e.is_alive() && matches!(e.state, State::Wanted | State::InFlight(_));
             self.flying.retain(|&n| flies(&entries[n]));
         }
         self.flying.len() < MOST
@@ -289,7 +290,7 @@ impl Naive {
                 continue;
             }
             if e.has_begun() {
-                if matches!(e.state, State::Flying(_)) && !self.flying.contains(&n) {
+                if matches!(e.state, State::InFlight(_)) && !self.flying.contains(&n) {
                     self.flying.push(n);
                     if self.flying.len() >= MOST {
                         return;
@@ -326,7 +327,7 @@ impl Naive {
         let n = match self.find(&range) {
             Some(n) => {
                 self.touch(n);
-                // Somebody has it from here on.
+                // From here on it has a user.
                 self.hit(n);
                 n
             }
@@ -353,7 +354,7 @@ impl Naive {
             None => (self.insert(range, Some(priority)), true),
         };
         if waits {
-            // Whoever asks has it meanwhile.
+            // The caller is a user of it meanwhile.
             self.entries[n].users += 1;
             self.wait_in_line(n, priority.into());
             self.drive();
@@ -394,7 +395,7 @@ impl Naive {
 
     fn run(&mut self, most: usize) {
         for n in self.device.drain(..most.min(self.device.len())) {
-            self.entries[n].state = State::Flying(true);
+            self.entries[n].state = State::InFlight(true);
         }
     }
 
@@ -402,14 +403,14 @@ impl Naive {
         let mut stats = self.stats;
         let count = |is: &dyn Fn(&Entry) -> bool| self.entries.iter().filter(|e| is(e)).count() as u64;
         stats.entries = count(&|e| e.kept);
-        stats.in_flight = count(&|e| e.is_alive() && matches!(e.state, State::Flying(_)));
+        stats.in_flight = count(&|e| e.is_alive() && matches!(e.state, State::InFlight(_)));
         stats.waiting = count(&|e| e.is_alive() && e.state == State::Wanted);
         stats.bytes = (self.units.iter().flatten().count() * UNIT) as u64;
         stats
     }
 }
 
-/// What is asked of both; numbers choose among what there is.
+/// A call for both. Numbers select among the existing handles.
 #[derive(Clone, Debug)]
 enum Step {
     Access(usize, usize),
@@ -432,7 +433,7 @@ fn step() -> impl Strategy<Value = Step> {
     let range = || (start.clone(), len.clone());
     prop_oneof![
         8 => range().prop_map(|(start, len)| Step::Access(start, len)),
-        // In the same places, and more than the pool has.
+        // Overlapping ranges, and more than fit in the pool.
         4 => (0_usize..4, 1_usize..3).prop_map(|(place, len)| Step::Access(place * 2, len)),
         1 => (0..SOURCE).prop_map(|start| Step::Access(start, SOURCE)),
         2 => range().prop_map(|(start, len)| Step::Peek(start, len)),
@@ -453,7 +454,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 type Source = Arc<[u8]>;
 
-/// The cache that is asked, with what it gave, and the naive one.
+/// The cache with the handles that it returned, and the naive one.
 struct Both {
     device: Arc<TestDevice>,
     cache: Cache<Source>,
@@ -469,7 +470,7 @@ impl Both {
         device.state().manual = true;
         let mut config = Config::new([Pool::new(PoolOptions::new(POOL * UNIT)).unwrap()]);
         (config.in_flight, config.eviction) = (MOST, eviction.clone());
-        // Each look of the mover at what was left to it is at all of it: as many copies as the pool has units are under way at most.
+        // The mover checks all orphaned copies at a time: at most as many copies are in flight as the pool has units.
         let policy = Policy { capacity: LOOKS, ..policy() };
         let cache = Cache::new(mover(&device, policy), config).unwrap();
         let source: Source = Chance::new(3).bytes(SOURCE * UNIT).into();
@@ -573,7 +574,7 @@ impl Both {
 
 proptest! {
     #[test]
-    fn answers_as_one_that_keeps_lists(
+    fn the_cache_equals_a_list_based_model(
         steps in prop::collection::vec(step(), 1..120),
         eviction in prop_oneof![Just(Eviction::LeastRecentlyUsed), Just(Eviction::FirstCome), Just(Eviction::Largest)],
     ) {
@@ -581,7 +582,7 @@ proptest! {
         for step in steps {
             both.step(step)?;
         }
-        // Nothing is kept by anybody when all is let go of.
+        // When everything is dropped, nothing is kept.
         let Both { device, cache, source, handles, ahead, .. } = both;
         drop((handles, ahead));
         cache.clear();

@@ -1,4 +1,4 @@
-//! Queries, against the same computed row by row.
+//! Compares queries with a row-by-row reference.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use telpher_cache::query::{
     column, generate, literal,
 };
 
-/// The value of an expression, by the book.
+/// The reference value of an expression.
 fn value(expr: &Expr, table: &Table, row: u64) -> i128 {
     match expr {
         Expr::Column(name) => table.columns()[table.find(name).unwrap()].value(row).unwrap().into(),
@@ -19,8 +19,8 @@ fn value(expr: &Expr, table: &Table, row: u64) -> i128 {
     }
 }
 
-/// The rows of the answer, by the book.
-fn by_the_book(plan: &Plan, table: &Table) -> Vec<Row> {
+/// The reference rows of the answer.
+fn reference_rows(plan: &Plan, table: &Table) -> Vec<Row> {
     let of = |name: &String, row| table.columns()[table.find(name).unwrap()].value(row).unwrap();
     let mut groups: BTreeMap<Vec<i64>, Vec<u64>> = BTreeMap::new();
     if plan.group_by.is_empty() {
@@ -47,7 +47,7 @@ fn by_the_book(plan: &Plan, table: &Table) -> Vec<Row> {
     groups.into_iter().map(row).collect()
 }
 
-/// Chance: `SplitMix64`.
+/// A random number: `SplitMix64`.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -57,7 +57,7 @@ fn next(state: &mut u64) -> u64 {
 
 const NAMES: [&str; 5] = ["flag", "byte", "day", "amount", "any"];
 
-/// Columns of all kinds: few values, all bytes, 32 bits all around, some around `middle`, and 64 bits all around.
+/// Columns of all kinds: few values, all bytes, any 32 bits, some values around `middle`, and any 64 bits.
 fn table(rows: usize, seed: u64, middle: i64) -> Table {
     let state = &mut seed.clone();
     let mut made = |of: &mut dyn FnMut(u64) -> i64| (0..rows).map(|_| of(next(state))).collect::<Vec<_>>();
@@ -121,7 +121,7 @@ fn plans() -> impl Strategy<Value = Plan> {
         .prop_map(|(filters, group_by, aggregates)| Plan { filters, group_by, aggregates })
 }
 
-/// The answer by scans and aggregations of pieces that do not match, of copies of the columns, merged.
+/// The answer from scans and aggregations of ranges that do not match, over copies of the columns, merged.
 fn in_pieces(query: &Query, scans: u64, aggregations: u64) -> Answer {
     let rows = query.table().rows();
     let cut = |pieces: u64| (0..pieces).map(move |n| rows * n / pieces..rows * (n + 1) / pieces);
@@ -156,19 +156,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn any_plan_over_any_rows_gives_what_the_book_says(
+    fn any_plan_over_any_rows_equals_the_reference(
         plan in plans(), rows in prop_oneof![0_usize..200, 900_usize..1_200, 3_000_usize..3_100], seed in any::<u64>(),
         middle in prop_oneof![Just(0_i64), Just(i64::MAX), Just(i64::MIN), any::<i64>()], scans in 1_u64..4, aggregations in 1_u64..4,
     ) {
         let table = table(rows, seed, middle);
         match plan.on(&table) {
             Ok(query) => {
-                let expected = by_the_book(&plan, &table);
+                let expected = reference_rows(&plan, &table);
                 prop_assert_eq!(&query.alone(2).rows, &expected);
                 prop_assert_eq!(&in_pieces(&query, scans, aggregations).rows, &expected);
             }
             Err(PlanError::Nothing) => prop_assert!(plan.group_by.is_empty() && plan.aggregates.is_empty()),
-            // Without products no sum of so few values is too long.
+            // Without products, no sum of so few values overflows.
             Err(PlanError::TooLong { what }) => prop_assert!(what.contains('*') && rows > 0, "{what}"),
             Err(other) => prop_assert!(false, "{other}"),
         }
@@ -176,28 +176,28 @@ proptest! {
 }
 
 #[test]
-fn groups_too_many_to_have_a_place_each_are_found_by_their_keys() {
+fn too_many_groups_for_direct_slots_are_found_by_hash() {
     let table = table(20_000, 5, 0);
     let plan = Plan {
         filters: vec![Filter::at_most("byte", 200)],
         group_by: vec!["day".into(), "amount".into()],
         aggregates: vec![Aggregate::Count, Aggregate::Sum(column("any")), Aggregate::Min(column("byte"))],
     };
-    let expected = by_the_book(&plan, &table);
+    let expected = reference_rows(&plan, &table);
     assert!(expected.len() > 10_000);
     assert_eq!(plan.on(&table).unwrap().alone(2).rows, expected);
 }
 
 #[test]
-fn the_examples_give_what_the_book_says() {
+fn the_examples_equal_the_reference() {
     let lineitem = generate::lineitem(30_000, 1, &mut generate::anywhere).unwrap();
     for plan in [Plan::tpch_q1(), Plan::tpch_q6()] {
         let answer = plan.on(&lineitem).unwrap().alone(2);
-        assert_eq!(answer.rows, by_the_book(&plan, &lineitem));
+        assert_eq!(answer.rows, reference_rows(&plan, &lineitem));
         assert!(answer.rows.iter().all(|row| row.values.iter().all(|value| value.is_some_and(|value| value > 0))));
     }
     let two = generate::two_columns(30_000, 1, &mut generate::anywhere).unwrap();
-    assert_eq!(Plan::thesis().on(&two).unwrap().alone(2).rows, by_the_book(&Plan::thesis(), &two));
+    assert_eq!(Plan::thesis().on(&two).unwrap().alone(2).rows, reference_rows(&Plan::thesis(), &two));
 }
 
 #[test]
@@ -229,13 +229,13 @@ fn the_same_seed_gives_the_same_table_and_another_one_another() {
         assert_eq!(column.bytes(0..10_000), same.columns()[at].bytes(0..10_000));
         assert_ne!(column.bytes(0..10_000), other.columns()[at].bytes(0..10_000));
     }
-    // A longer one begins like it, but for the prices: there are more parts.
+    // A longer table begins with the same rows, except for the prices, because it has more parts.
     let longer = generate::lineitem(20_000, 3, &mut generate::anywhere).unwrap();
     assert_eq!(one.columns()[0].bytes(0..10_000), longer.columns()[0].bytes(0..10_000));
 }
 
 #[test]
-fn what_only_the_aggregation_reads_is_fetched_ahead() {
+fn columns_that_only_the_aggregation_reads_are_prefetched() {
     let table = table(100, 1, 0);
     let name = |columns: &[usize]| columns.iter().map(|&at| table.columns()[at].name().to_owned()).collect::<Vec<_>>();
     let plan = Plan {
@@ -247,7 +247,7 @@ fn what_only_the_aggregation_reads_is_fetched_ahead() {
     assert_eq!(name(query.scanned()), ["byte", "day"]);
     assert_eq!(name(query.aggregated()), ["flag", "amount", "byte"]);
     assert_eq!(name(query.fetched()), ["flag", "amount"]);
-    // What the columns have already says whether a filter lets all or nothing through.
+    // The columns' bounds already tell whether a filter passes all rows or none.
     let all = Plan { filters: vec![Filter::at_most("byte", 255)], ..plan.clone() }.on(&table).unwrap();
     assert!(all.scanned().is_empty());
     let none =
@@ -257,13 +257,13 @@ fn what_only_the_aggregation_reads_is_fetched_ahead() {
 }
 
 #[test]
-fn sums_are_exact_beyond_64_bits_and_what_may_pass_128_is_refused() {
+fn sums_are_exact_beyond_64_bits_and_possible_overflow_of_128_is_refused() {
     let table = Table::new(vec![Column::of("any", &[i64::MAX, i64::MAX, i64::MIN]).unwrap()]).unwrap();
     let square = || column("any") * column("any");
     let sum = |expr| Plan { aggregates: vec![Aggregate::Sum(expr)], ..Plan::default() }.on(&table);
     let max = i128::from(i64::MAX);
     assert_eq!(sum(column("any") + column("any")).unwrap().alone(1).rows[0].values, [Some(2 * max - 2)]);
-    // Three times 2^126 is too long; two of them would not be.
+    // Three times 2^126 overflows; twice would not.
     let refused = sum(square()).unwrap_err();
     assert_eq!(refused.to_string(), "sum(any * any) may need more than 128 bits; compute less of it at once");
     assert_eq!(sum(square() * square()).unwrap_err(), PlanError::TooLong { what: "any * any * any * any".into() });
@@ -273,7 +273,7 @@ fn sums_are_exact_beyond_64_bits_and_what_may_pass_128_is_refused() {
 }
 
 #[test]
-fn plans_that_cannot_be_are_refused_with_the_remedy() {
+fn invalid_plans_are_refused_with_a_remedy() {
     let table = table(10, 1, 0);
     let plan = |group_by: &[&str], expr| Plan {
         filters: Vec::new(),
@@ -292,7 +292,7 @@ fn plans_that_cannot_be_are_refused_with_the_remedy() {
 }
 
 #[test]
-fn inputs_that_are_not_the_rows_are_refused_and_nothing_is_added() {
+fn mismatched_inputs_are_refused_and_nothing_is_added() {
     let table = table(100, 9, 0);
     let plan = Plan {
         filters: vec![Filter::at_least("day", 0)],
@@ -325,7 +325,7 @@ fn inputs_that_are_not_the_rows_are_refused_and_nothing_is_added() {
 }
 
 #[test]
-fn a_copy_that_lies_is_noticed_where_it_would_lead_astray_and_never_panics() {
+fn wrong_copies_are_detected_where_they_would_corrupt_groups_and_never_panic() {
     let table = table(3_000, 9, i64::MAX);
     let lie: Vec<u8> = vec![0xFF; 8 * 3_000];
     for group_by in

@@ -1,4 +1,5 @@
-//! Queries run by threads of this machine: whatever is fetched ahead, comes late, fails or stops, the answer is that of naive loops.
+//! Runs queries on threads of this machine: whether blocks are prefetched, arrive late or fail, and whether the device
+//! stops, the answer is that of simple loops.
 #![cfg(not(loom))]
 
 #[path = "../../../path/mover/tests/common/mod.rs"]
@@ -24,7 +25,8 @@ use telpher_portal::QueueMode;
 
 type Source = Arc<Region>;
 
-/// Columns k, a and b of so many rows: `select k, sum(b), count(*), max(b) where a <= 49 group by k`, and its answer.
+/// Columns k, a and b with this many rows, the query `select k, sum(b), count(*), max(b) where a <= 49 group by k`, and its
+/// answer.
 struct Case {
     query: Query,
     answer: BTreeMap<u8, (i128, i128, i64)>,
@@ -52,9 +54,9 @@ fn case(rows: usize) -> Case {
     Case { query: plan.on(&Table::new(columns.into()).unwrap()).unwrap(), answer }
 }
 
-/// What an attempt found with an empty cache. One finds nothing when its threads read every row before one of them came
-/// to fetch it, which is theirs to do: attempts follow until one finds something, for a minute.
-fn some_time_fetched<T>(cache: &Cache<Source>, mut attempt: impl FnMut() -> Option<T>) -> T {
+/// Repeats an attempt with an empty cache until it returns something, for up to a minute. An attempt returns nothing if its
+/// threads read every row before one of them began to fetch, which is allowed.
+fn until_fetched<T>(cache: &Cache<Source>, mut attempt: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     let found = std::iter::from_fn(|| {
         (begun.elapsed() < Duration::from_secs(60)).then(|| {
@@ -62,7 +64,7 @@ fn some_time_fetched<T>(cache: &Cache<Source>, mut attempt: impl FnMut() -> Opti
             attempt()
         })
     });
-    found.flatten().next().expect("in a minute some thread fetches before all is read")
+    found.flatten().next().expect("within a minute some thread fetches before all rows are read")
 }
 
 impl Case {
@@ -83,7 +85,7 @@ fn cache(mover: Mover, len: usize) -> Cache<Source> {
     Cache::new(mover, Config::new([pool(len)])).unwrap()
 }
 
-/// Chunks of 512 rows, everything fetched ahead.
+/// Chunks of 512 rows, everything prefetched.
 fn always(groups: u32) -> Options {
     let mut options = Options { ahead: Ahead::Always, ..Options::new(groups) };
     options.shape.chunk = 512;
@@ -91,12 +93,12 @@ fn always(groups: u32) -> Options {
 }
 
 const ROWS: usize = 10_000;
-/// Of the two groups of [`always`]: ten chunks each, of columns k and b.
+/// Two groups of [`always`] with ten chunks each, columns k and b.
 const BLOCKS: u64 = 2 * 10 * 2;
 const BYTES: u64 = ROWS as u64 * 9;
 
 #[test]
-fn nothing_has_come_the_first_time_and_everything_the_second() {
+fn the_first_run_finds_no_block_and_the_second_finds_all() {
     let case = case(ROWS);
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     device.state().manual = true;
@@ -118,7 +120,7 @@ fn nothing_has_come_the_first_time_and_everything_the_second() {
 }
 
 #[test]
-fn copies_that_have_not_begun_when_their_rows_are_read_are_called_off() {
+fn copies_not_begun_when_their_rows_are_read_are_cancelled() {
     let case = case(ROWS);
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     device.state().manual = true;
@@ -137,10 +139,10 @@ fn copies_that_have_not_begun_when_their_rows_are_read_are_called_off() {
 }
 
 #[test]
-fn late_copies_are_waited_for_if_told() {
+fn late_copies_are_waited_for_if_the_options_say_so() {
     let case = case(ROWS);
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
-    // In step, so that each is asked for before its rows are read; executed by whoever looks.
+    // Strict, so that each block is requested before its rows are read; executed by the thread that checks it.
     let cache = cache(mover(&device, policy()), 1 << 20);
     let mut options = Options { late: Late::Wait, ..always(2) };
     options.shape.relaxed = false;
@@ -150,7 +152,7 @@ fn late_copies_are_waited_for_if_told() {
 }
 
 #[test]
-fn a_device_that_stops_in_the_middle_changes_no_number() {
+fn the_answer_is_right_after_a_device_stops_mid_query() {
     let case = case(ROWS);
     for late in [Late::Source, Late::Wait] {
         let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
@@ -160,7 +162,7 @@ fn a_device_that_stops_in_the_middle_changes_no_number() {
         options.shape.relaxed = false;
         let report = std::thread::scope(|scope| {
             let query = scope.spawn(|| run(&case.query, Some(&cache), &options).unwrap());
-            // Some copies are made, and then it has some in hand.
+            // Some copies are finished, and then some are in flight.
             let mut done = 0;
             while done < 3 {
                 done += device.run(1);
@@ -174,7 +176,7 @@ fn a_device_that_stops_in_the_middle_changes_no_number() {
 }
 
 #[test]
-fn a_model_s_queues_disabled_meanwhile_change_no_number() {
+fn the_answer_is_right_after_model_queues_are_disabled_mid_query() {
     let case = case(1 << 17);
     for runner in [Runner::Inline, Runner::Threaded] {
         let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(runner)).unwrap();
@@ -201,7 +203,7 @@ fn a_model_s_queues_disabled_meanwhile_change_no_number() {
 }
 
 #[test]
-fn blocks_that_cannot_be_copied_are_read_where_they_lie() {
+fn blocks_that_cannot_be_copied_are_read_from_the_source() {
     let case = case(ROWS);
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     let b = case.query.table().find("b").unwrap();
@@ -209,7 +211,7 @@ fn blocks_that_cannot_be_copied_are_read_where_they_lie() {
     (0..20).for_each(|page| device.refuse(source + page * 4096));
     let cache = cache(mover(&device, Policy { on_fault: OnFault::Block, ..policy() }), 1 << 20);
     let options = Options { late: Late::Wait, ..always(2) };
-    some_time_fetched(&cache, || {
+    until_fetched(&cache, || {
         let report = run(&case.query, Some(&cache), &options).unwrap();
         assert!(case.is_answered_by(&report.answer));
         assert!(report.blocks.absent >= 20 && report.blocks.hits <= 20, "{:?}", report.blocks);
@@ -218,14 +220,14 @@ fn blocks_that_cannot_be_copied_are_read_where_they_lie() {
 }
 
 #[test]
-fn a_device_that_only_says_it_copied_is_caught_where_its_bytes_cannot_be_the_column_s() {
+fn a_device_that_reports_copies_it_did_not_make_is_detected_by_impossible_values() {
     let case = case(ROWS);
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     device.state().answers.extend((0..BLOCKS).map(|_| Status::Success));
     let cache = cache(mover(&device, policy()), 1 << 20);
     let mut options = Options { late: Late::Wait, ..always(2) };
     options.shape.relaxed = false;
-    // The pool's memory is still zero, and no k is.
+    // The pool's memory is still zero, and no value of k is zero.
     let caught = run(&case.query, Some(&cache), &options).unwrap_err();
     assert!(matches!(caught, RunError::Altered { .. }), "{caught}");
     let without = run(&case.query, None, &options).unwrap();
@@ -233,7 +235,7 @@ fn a_device_that_only_says_it_copied_is_caught_where_its_bytes_cannot_be_the_col
 }
 
 #[test]
-fn what_already_lies_there_is_not_fetched() {
+fn blocks_already_on_the_tier_s_node_are_not_prefetched() {
     let case = case(ROWS);
     let cache = cache(Mover::cpu(), 1 << 20);
     let options = Options { ahead: Ahead::WhereApart, ..always(2) };
@@ -246,14 +248,14 @@ fn what_already_lies_there_is_not_fetched() {
     let columns_apart = case.query.fetched().iter().filter(|column| apart(column)).count() as u64;
     if Nodes::of_this_machine().count() == 1 {
         assert_eq!((columns_apart, blocks.spared, blocks.hit_rate(), cache.stats().copies), (0, BLOCKS, None, 0));
-        // Nobody is started who would have nothing to do.
+        // No thread is started that would have nothing to do.
         assert_eq!(report.stage(Role::Fetch).threads, 0);
     }
     assert_eq!(blocks.spared + blocks.asked + blocks.passed, BLOCKS);
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_with_the_remedy() {
+fn impossible_options_are_refused_with_a_remedy() {
     let case = case(10);
     let mut options = Options::new(u32::MAX);
     let refused = run(&case.query, None, &options).unwrap_err();
@@ -266,23 +268,23 @@ fn what_cannot_be_had_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn a_policy_that_panics_ends_the_query_for_all_its_threads() {
+fn a_panicking_policy_ends_all_threads_of_the_query() {
     let case = case(ROWS);
     let mut config = Config::new([pool(16 << 10)]);
-    config.eviction = Eviction::Worth(Arc::new(|_| panic!("as the test wants it")));
+    config.eviction = Eviction::Worth(Arc::new(|_| panic!("injected by the test")));
     let cache = Cache::new(Mover::cpu(), config).unwrap();
     for relaxed in [true, false] {
         let mut options = always(2);
         options.shape.relaxed = relaxed;
-        let said = some_time_fetched(&cache, || {
+        let said = until_fetched(&cache, || {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&case.query, Some(&cache), &options))).err()
         });
-        assert_eq!(said.downcast_ref::<&str>(), Some(&"as the test wants it"));
+        assert_eq!(said.downcast_ref::<&str>(), Some(&"injected by the test"));
     }
 }
 
 #[test]
-fn the_time_of_stages_is_within_that_of_the_query() {
+fn stage_times_are_within_the_query_s_time() {
     let case = case(1 << 17);
     let cache = cache(Mover::cpu(), 4 << 20);
     let mut options = always(2);
@@ -296,7 +298,7 @@ fn the_time_of_stages_is_within_that_of_the_query() {
         );
         assert!(stage.busy + stage.waited <= report.time * threads, "{stage:?} of {:?}", report.time);
     }
-    // In a group nobody who meets others has waited for nobody.
+    // A thread that is alone in its group has not waited.
     assert!(report.stage(Role::Scan).waited + report.stage(Role::Aggregate).waited > Duration::ZERO);
     assert_eq!(report.stage(Role::Fetch).waited, Duration::ZERO, "relaxed");
     let without = run(&case.query, None, &options).unwrap();
@@ -322,7 +324,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
     #[test]
-    fn the_answer_is_the_same_however_the_work_is_shared_out(
+    fn the_answer_is_independent_of_how_the_work_is_divided(
         rows in prop_oneof![0_usize..3, 0_usize..9000], shape in shapes(), waits in any::<bool>(), apart in any::<bool>(),
         room in prop_oneof![Just(0_usize), 100_usize..40_000, Just(1 << 20)], device in any::<bool>(),
     ) {

@@ -1,4 +1,5 @@
-//! Many threads, few blocks of memory, a model with engines on threads of their own: every byte that is seen is the source's.
+//! Many threads, little memory, and a device model with engines on their own threads: every byte that is read equals the
+//! source's.
 #![cfg(not(loom))]
 
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use telpher_mover::{Mover, Policy, Threshold};
 const GRAIN: usize = 512;
 const GRAINS: usize = 512;
 
-/// Bytes that say where they are from.
+/// Bytes that encode their position.
 fn word(at: usize) -> u64 {
     (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1
 }
@@ -89,12 +90,12 @@ fn run(runner: Runner, eviction: &Eviction, seed: u64) {
     cache.clear();
     drop(cache);
     drop(device);
-    assert_eq!(pool.lent(), 0, "seed {seed}: every piece came back");
+    assert_eq!(pool.lent(), 0, "seed {seed}: all memory was freed");
     assert_eq!(Arc::strong_count(&column), 1, "seed {seed}");
 }
 
 #[test]
-fn every_byte_seen_is_the_source_s_whoever_copies_and_whatever_goes() {
+fn every_byte_read_equals_the_source_for_every_runner_and_eviction_policy() {
     for (seed, runner) in [(1, Runner::Inline), (2, Runner::Threaded)] {
         for eviction in [Eviction::LeastRecentlyUsed, Eviction::FirstCome, Eviction::Largest] {
             run(runner, &eviction, seed);

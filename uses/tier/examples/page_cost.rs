@@ -1,5 +1,5 @@
-//! What a page costs to move, by how many go at once and whether they are neighbours, and what 2 MiB cost by each way:
-//! `cargo run --release -p telpher-tier --example page_cost`.
+//! Prints the cost of moving a page, by batch size and for contiguous and scattered pages, and of moving 2 MiB with
+//! each mechanism: `cargo run --release -p telpher-tier --example page_cost`.
 
 use std::ops::{DerefMut, Range};
 use std::time::Instant;
@@ -11,7 +11,7 @@ const HOME: TierId = TierId(1);
 
 /// Bytes of each arena.
 const ARENA: usize = 16 << 20;
-/// Times there and back that are not counted, so that the pools have what they need, and those that are.
+/// Round trips that are not counted, because they fill the pools, and round trips that are.
 const WARM: u64 = 16;
 const ROUNDS: u64 = 400;
 
@@ -23,7 +23,8 @@ fn heap(batch: u64, shadow_bytes: u64) -> Result<Heap, TierError> {
     Heap::new(options)
 }
 
-/// Medians of what a page costs there and back, in nanoseconds, over ranges of so many pages apart; `each` happens before the way back.
+/// Returns the median cost of a page there and back, in nanoseconds, over ranges of this many pages at this distance;
+/// `each` is called before the move back.
 fn cost(
     heap: &Heap,
     start: u64,
@@ -65,7 +66,7 @@ fn main() -> Result<(), TierError> {
         for batch in [1_u64, 8, 32, 128, 512] {
             let heap = heap(batch, 0)?;
             let mut arena = heap.arena(ARENA, PageSize::Small)?;
-            // Only those are there that are touched.
+            // Only touched pages are present.
             arena.chunks_exact_mut(4096).step_by(apart).for_each(|page| page.fill(1));
             let costs = cost(&heap, arena.addresses().start, [batch, apart as u64], |_| ())?;
             row(&format!("{batch} small, {how}"), costs);

@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use telpher_mem::{MapError, PageSize, Tract};
 
-/// Owned, zeroed memory of a [`Heap`](crate::Heap); a slice of bytes, whose pages change their tier and nothing else.
+/// Owned, zeroed memory of a [`Heap`]: a slice of bytes whose pages change their tier and nothing else.
 ///
 /// ```no_run
 /// use telpher_mem::PageSize;
@@ -40,26 +40,26 @@ impl Arena {
             tract.bind(node)?;
         }
         if pages == PageSize::Huge {
-            // An empty page that is put there at a touch is a small one.
+            // A fault is filled with small pages, so huge pages are allocated now.
             tract.populate(tract.range())?;
         }
-        heap.way.adopt(tract.range(), None)?;
+        heap.backend.adopt(tract.range(), None)?;
         Ok(Arena { heap: Arc::clone(heap), tract: ManuallyDrop::new(tract) })
     }
 
-    /// Where it is.
+    /// Returns its addresses.
     #[must_use]
     pub fn addresses(&self) -> Range<u64> {
         self.tract.range()
     }
 
-    /// Gives the whole pages of a range of offsets back: they read as zero, and are on no tier until they are touched.
+    /// Discards the whole pages in a range of offsets: they read as zero, and are on no tier until they are touched.
     ///
     /// # Errors
-    /// The system's refusal, for example when the pages are locked in memory.
+    /// The system refuses, for example because the pages are locked in memory.
     ///
     /// # Panics
-    /// If the range does not lie in the arena.
+    /// If the range is not inside the arena.
     pub fn discard(&mut self, range: Range<usize>) -> Result<(), MapError> {
         assert!(
             range.start <= range.end && range.end <= self.len(),
@@ -73,54 +73,58 @@ impl Arena {
     }
 }
 
-/// Memory that is somebody else's.
+/// Memory that the program has mapped itself.
 impl Heap {
-    /// Takes memory over that this process has mapped itself: private, anonymous, pages or none in it. All of it counts as the home tier's until
-    /// it moves. It may be discarded, moved and unmapped as before, which the heap hears of; by [`Mechanism::MovePages`](crate::Mechanism) it
-    /// does not, and wants to be [told](Heap::release).
+    /// Adopts memory that this process has mapped itself: private and anonymous, with or without pages in it. All of it
+    /// counts as the home tier's until it moves. The program may still discard, move and unmap it; the kernel reports
+    /// this to the heap. With [`Mechanism::MovePages`](crate::Mechanism) it does not, and the program must call
+    /// [`release`](Heap::release).
     ///
-    /// Pages of mappings that cannot be moved stay where they are, and are counted.
+    /// Pages of mappings that cannot be moved stay where they are and are counted.
     ///
     /// # Safety
-    /// - A page of the range that nobody has touched reads as zeros, as of private anonymous memory.
-    /// - This process does not end its [`Heap`]s, of which this is a clone, while it uses the range; nor does a thread on which the heap depends,
-    ///   its own and those that call [`Heap::migrate`], touch the range while pages are moved.
+    /// - A page of the range that was never touched reads as zeros, as private anonymous memory does.
+    /// - This process does not drop its last clone of this [`Heap`] while it uses the range. No thread on which the
+    ///   heap depends (its own threads, and those that call [`Heap::migrate`]) touches the range while pages are moved.
     ///
     /// # Errors
-    /// [`TierError`]: no whole pages, known already, too many pieces, or the system refuses to have its faults answered.
+    /// [`TierError`]: no whole pages, known already, too many separate ranges, or the system refuses to register the
+    /// range.
     pub unsafe fn adopt(&self, range: Range<u64>) -> Result<(), TierError> {
         // SAFETY: the caller's promise.
         unsafe { self.adopt_in(range.clone(), range) }
     }
 
-    /// As [`adopt`](Heap::adopt), of a mapping that may grow, shrink or go meanwhile: `room` is from where the mapping before it ended to where the one
-    /// behind it began. Without it a mapping that has grown would be cut in two, and what is cut in two cannot be moved as one (`mremap(2)`, EFAULT). What
-    /// has come into the room since has its faults answered, too, and may be taken over when it is found.
+    /// Like [`adopt`](Heap::adopt), for a mapping that may grow, shrink or go meanwhile. `room` reaches from the end of
+    /// the mapping before it to the start of the mapping behind it. Without it, a mapping that has grown would be cut
+    /// in two, and then cannot be moved as one (`mremap(2)`, EFAULT). Memory that was mapped in the room since is
+    /// registered, too, and may be adopted when it is found.
     ///
     /// # Safety
     /// As for [`adopt`](Heap::adopt), for all private anonymous memory in the room.
     ///
     /// # Errors
-    /// As for [`adopt`](Heap::adopt); the range is no longer what it was, too, which wants another look.
+    /// As for [`adopt`](Heap::adopt). Also if the range has changed; then look again.
     pub unsafe fn adopt_in(&self, range: Range<u64>, room: Range<u64>) -> Result<(), TierError> {
         self.inner.is_ours()?;
         if range.is_empty() || !range.start.is_multiple_of(PAGE) || !range.end.is_multiple_of(PAGE) {
             return Err(TierError::NotPages { start: range.start, end: range.end });
         }
         let room = room.start.min(range.start)..room.end.max(range.end);
-        self.inner.way.adopt(range, Some(room))
+        self.inner.backend.adopt(range, Some(room))
     }
 
-    /// Lets memory go that was [taken over](Heap::adopt), or a part of it: its pages stay on the tiers they are on, and nobody moves them.
+    /// Releases memory that was [adopted](Heap::adopt), or a part of it: its pages stay on their tiers and are no
+    /// longer moved.
     ///
     /// # Errors
     /// [`TierError`]: this is a forked child.
     ///
     /// # Safety
-    /// The range is of no [`Arena`].
+    /// The range is not part of an [`Arena`].
     pub unsafe fn release(&self, range: &Range<u64>) -> Result<(), TierError> {
         self.inner.is_ours()?;
-        self.inner.way.release(range);
+        self.inner.backend.release(range);
         Ok(())
     }
 }
@@ -132,8 +136,8 @@ impl Deref for Arena {
         let range = self.tract.range();
         let start: *const u8 = std::ptr::with_exposed_provenance(usize::try_from(range.start).expect("an address"));
         let len = usize::try_from(range.end - range.start).expect("a length");
-        // SAFETY: mapped while this lives, initialised (zero), and written through `&mut self` only: an exchange moves pages, and changes no byte
-        // of them; whoever touches one that is out waits until it is back.
+        // SAFETY: mapped while this lives, initialised (zero), and written through `&mut self` only. An exchange moves
+        // pages and changes none of their bytes; a thread that touches a page that is out waits until it is back.
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 }
@@ -151,9 +155,9 @@ impl DerefMut for Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         if self.heap.is_ours().is_ok() {
-            self.heap.way.release(&self.tract.range());
+            self.heap.backend.release(&self.tract.range());
         }
-        // SAFETY: nothing uses the tract after this; a forked child has a mapping of its own there.
+        // SAFETY: the tract is not used after this; a forked child has a mapping of its own there.
         unsafe { ManuallyDrop::drop(&mut self.tract) };
     }
 }

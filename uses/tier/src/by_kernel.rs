@@ -1,11 +1,11 @@
-//! Pages that the kernel moves between NUMA nodes (`move_pages(2)`), for kernels that have nothing better.
+//! Moves pages between NUMA nodes with `move_pages(2)`, for kernels without `UFFDIO_MOVE`.
 
-use crate::book::Piece;
 use crate::config::{HeapOptions, MOST_TIERS, PAGE, TierId};
 use crate::error::TierError;
 use crate::heat::NO_TIER;
+use crate::mechanism::{Backend, Mechanism, whole_pages};
+use crate::page_map::RegionPart;
 use crate::stats::{Left, Moved, Stats};
-use crate::way::{Mechanism, Way, whole_pages};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io;
@@ -15,40 +15,40 @@ use std::time::{Duration, Instant};
 use telpher_mem::{PageSize, Tract};
 use telpher_os::Nodes;
 
-/// Nodes that are tiers.
+/// Tiers that are NUMA nodes.
 #[derive(Debug)]
 pub(crate) struct ByKernel {
     options: HeapOptions,
-    /// By their tiers.
+    /// The node of each tier.
     nodes: Vec<u32>,
     account: Mutex<Account>,
 }
 
 #[derive(Debug, Default)]
 struct Account {
-    /// In order.
-    pieces: Vec<Piece>,
-    /// Ranges that were taken over, of all there ever were.
+    /// Sorted by address.
+    region_parts: Vec<RegionPart>,
+    /// The number of ranges ever adopted.
     ids: u64,
-    /// Pages on each tier when last counted, and those that came and went since: not those that the program has discarded.
+    /// Pages on each tier at the last count, adjusted by later moves but not by the program's discards.
     live: [u64; MOST_TIERS],
     stats: Stats,
-    /// The heap's owner has all pages stay where they are.
+    /// The heap's owner wants all pages to stay where they are.
     holds: bool,
 }
 
 impl ByKernel {
-    /// Tiers as these options have them.
+    /// Creates the tiers of these options.
     ///
     /// # Errors
-    /// [`TierError`]: a tier is no node, or none that pages can be moved to.
+    /// [`TierError`]: a tier is not a node, or not one to which pages can be moved.
     pub(crate) fn new(options: &HeapOptions) -> Result<ByKernel, TierError> {
         let nodes: Option<Vec<u32>> = options.tiers.iter().map(|tier| tier.node).collect();
         let nodes = nodes.ok_or(TierError::Nodes)?;
         if BTreeSet::from_iter(&nodes).len() < nodes.len() {
             return Err(TierError::Nodes);
         }
-        // One page is asked to go everywhere once. That it is busy, or the node full, says that there is such a node.
+        // Tries to move one page to each node. A busy page or a full node also shows that the node exists.
         let page = Tract::new(4096, PageSize::Small)?;
         page.populate(page.start()..page.start() + PAGE)?;
         for &node in &nodes {
@@ -63,11 +63,12 @@ impl ByKernel {
     }
 
     fn account(&self) -> std::sync::MutexGuard<'_, Account> {
-        // Nothing in there is halfway at any time.
+        // No change leaves the data inconsistent.
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the kernel move pages to a node, with its answers; true if it has stopped as it has no memory there.
+    /// Asks the kernel to move pages to a node and returns its answers; true if it has stopped because the node has no
+    /// memory.
     fn send(pages: &[u64], node: u32, answers: &mut [Result<u32, Errno>]) -> io::Result<bool> {
         match Nodes::move_pages(pages, node, answers) {
             Err(error) if error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()) => Ok(true),
@@ -79,7 +80,7 @@ impl ByKernel {
         self.nodes.iter().position(|&of_tier| of_tier == node)
     }
 
-    /// Where the pages of a range are that are there.
+    /// Returns the present pages of a range and their nodes.
     fn look(range: Range<u64>) -> io::Result<Vec<(u64, u32)>> {
         let pages: Vec<u64> = range.step_by(4096).collect();
         let mut answers = vec![Err(Errno::NOENT); pages.len()];
@@ -87,11 +88,12 @@ impl ByKernel {
         Ok(pages.into_iter().zip(answers).filter_map(|(page, answer)| Some((page, answer.ok()?))).collect())
     }
 
-    /// Parts of a range that are the heap's, each of so many pages at most.
+    /// Returns the parts of a range that are the heap's, each at most one batch long.
     fn parts(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let most = self.options.batch as u64 * PAGE;
         let account = self.account();
-        let ours = account.pieces.iter().map(|ours| ours.range.start.max(range.start)..ours.range.end.min(range.end));
+        let ours =
+            account.region_parts.iter().map(|ours| ours.range.start.max(range.start)..ours.range.end.min(range.end));
         let split = |ours: Range<u64>| {
             let end = ours.end;
             ours.step_by(usize::try_from(most).expect("a batch")).map(move |start| start..(start + most).min(end))
@@ -115,21 +117,21 @@ impl ByKernel {
         TierError::Node { node: self.nodes[to.index()], source }
     }
 
-    /// How many more pages a tier takes.
+    /// Returns how many more pages a tier takes.
     fn room(&self, to: TierId, wanted: u64) -> Result<u64, TierError> {
         if to == self.options.home {
             return Ok(wanted);
         }
         let most = self.options.tiers[to.index()].bytes / PAGE;
         if self.account().live[to.index()] + wanted > most {
-            // What was discarded is not told of.
+            // The kernel does not report discards, so the pages are counted again.
             let live = self.count(&(0..u64::MAX))?;
             self.account().live = live;
         }
         Ok(wanted.min(most.saturating_sub(self.account().live[to.index()])))
     }
 
-    /// Moves what is there of a part.
+    /// Moves the present pages of a part.
     fn migrate_part(&self, part: Range<u64>, to: TierId) -> Result<Moved, TierError> {
         let (mut moved, node) = (Moved::default(), self.nodes[to.index()]);
         let mut found = Self::look(part).map_err(|error| self.error(to, error))?;
@@ -149,13 +151,14 @@ impl ByKernel {
         let pages: Vec<u64> = found.iter().map(|&(page, _)| page).collect();
         let mut answers = vec![Err(Errno::AGAIN); pages.len()];
         let mut is_full = Self::send(&pages, node, &mut answers).map_err(|error| self.error(to, error))?;
-        // The kernel gives up at the first page that does not go, and says of parts of huge pages that they are busy as the first takes them along.
+        // The kernel stops at the first page that it cannot move. For the other parts of a huge page it reports "busy",
+        // because the first part takes them along.
         Nodes::of_pages(&pages, &mut answers).map_err(|error| self.error(to, error))?;
         let mut live = [0_i64; MOST_TIERS];
         for (&(page, before), answer) in found.iter().zip(&mut answers) {
             if *answer == Ok(before) {
                 if !is_full {
-                    // By itself, to learn why.
+                    // Tries the page alone, to learn the reason.
                     let alone = std::slice::from_mut(answer);
                     is_full = Self::send(&[page], node, alone).map_err(|error| self.error(to, error))?;
                 }
@@ -181,25 +184,25 @@ impl ByKernel {
     }
 }
 
-/// It may be otherwise with the next page, or later.
+/// Returns whether the answer may differ for the next page, or later.
 fn is_passing(errno: Errno) -> bool {
     matches!(errno, Errno::BUSY | Errno::AGAIN | Errno::NOMEM)
 }
 
-/// Where a page counts that did not go, by what the kernel said. Source: move_pages(2).
+/// Returns the counter for a page that stayed, by the kernel's answer. Source: move_pages(2).
 fn stayed(left: &mut Left, answer: Result<u32, Errno>) -> &mut u64 {
     match answer {
-        // Somebody has it pinned, or it is shared with another process.
+        // The page is pinned, or shared with another process.
         Err(Errno::BUSY | Errno::ACCESS | Errno::AGAIN) => &mut left.pinned,
         Err(Errno::NOENT | Errno::FAULT) => &mut left.gone,
         Err(Errno::NOMEM) => &mut left.no_room,
         Err(_) => &mut left.unsupported,
-        // It is somewhere else, as somebody else has moved it.
+        // The page is on a third node, because something else has moved it.
         Ok(_) => &mut left.failed,
     }
 }
 
-impl Way for ByKernel {
+impl Backend for ByKernel {
     fn mechanism(&self) -> Mechanism {
         Mechanism::MovePages
     }
@@ -210,39 +213,39 @@ impl Way for ByKernel {
 
     fn adopt(&self, range: Range<u64>, _room: Option<Range<u64>>) -> Result<(), TierError> {
         let mut account = self.account();
-        if account.pieces.iter().any(|ours| ours.range.start < range.end && range.start < ours.range.end) {
+        if account.region_parts.iter().any(|ours| ours.range.start < range.end && range.start < ours.range.end) {
             return Err(TierError::Known { start: range.start, end: range.end });
         }
         account.ids += 1;
-        let of = account.ids;
-        let at = account.pieces.partition_point(|ours| ours.range.start < range.start);
-        account.pieces.insert(at, Piece { range, of, first: 0 });
+        let region = account.ids;
+        let at = account.region_parts.partition_point(|ours| ours.range.start < range.start);
+        account.region_parts.insert(at, RegionPart { range, region, first: 0 });
         Ok(())
     }
 
     fn release(&self, range: &Range<u64>) {
         let mut account = self.account();
-        let rest = std::mem::take(&mut account.pieces).into_iter().flat_map(|ours| {
+        let rest = std::mem::take(&mut account.region_parts).into_iter().flat_map(|ours| {
             let before = ours.range.start..ours.range.end.min(range.start);
             let behind = ours.range.start.max(range.end)..ours.range.end;
             [before, behind].into_iter().filter(|rest| rest.start < rest.end).map(move |rest| {
                 let skipped = usize::try_from((rest.start - ours.range.start) / PAGE).expect("pages of this process");
-                Piece { range: rest, of: ours.of, first: ours.first + skipped }
+                RegionPart { range: rest, region: ours.region, first: ours.first + skipped }
             })
         });
-        account.pieces = rest.collect();
+        account.region_parts = rest.collect();
     }
 
-    fn pieces(&self) -> Vec<Piece> {
-        self.account().pieces.clone()
+    fn region_parts(&self) -> Vec<RegionPart> {
+        self.account().region_parts.clone()
     }
 
     fn tiers(&self, first: u64, tiers: &mut [u8]) -> io::Result<()> {
         tiers.fill(NO_TIER);
         for part in self.parts(&(first..first + tiers.len() as u64 * PAGE)) {
             for (page, node) in Self::look(part)? {
-                let place = usize::try_from((page - first) / PAGE).expect("in the row");
-                tiers[place] = self.tier_of(node).map_or(NO_TIER, |tier| u8::try_from(tier).expect("at most 8"));
+                let index = usize::try_from((page - first) / PAGE).expect("within `tiers`");
+                tiers[index] = self.tier_of(node).map_or(NO_TIER, |tier| u8::try_from(tier).expect("at most 8"));
             }
         }
         Ok(())

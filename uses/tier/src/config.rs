@@ -1,6 +1,6 @@
-//! What a heap is made of.
+//! The options of a heap.
 
-use crate::way::Mechanism;
+use crate::mechanism::Mechanism;
 use std::path::PathBuf;
 use std::time::Duration;
 use telpher_mover::Mover;
@@ -17,7 +17,7 @@ const _: () = assert!(IN_HUGE as u64 * PAGE == HUGE);
 /// The most tiers of a heap.
 pub const MOST_TIERS: usize = 8;
 
-/// Which of a heap's tiers: its place in [`HeapOptions::tiers`].
+/// A heap's tier: its index in [`HeapOptions::tiers`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct TierId(pub u8);
 
@@ -27,76 +27,79 @@ impl TierId {
     }
 }
 
-/// One kind of memory.
+/// One tier of memory.
 #[derive(Clone, Debug)]
 pub struct TierOptions {
-    /// What people call it.
+    /// The name for people.
     pub name: String,
-    /// The NUMA node its pages are on; none for wherever the system has some, as on a machine with one node.
+    /// The NUMA node of its pages; none to let the system choose, as on a machine with one node.
     pub node: Option<u32>,
-    /// The most memory the heap takes of it: its pages there, and free ones that are kept for pages to come. The home tier, where pages are
-    /// when they are touched first, has no bound of the heap's.
+    /// The most memory that the heap uses on this tier, including free pages kept for later. The heap does not limit
+    /// the home tier, where pages are allocated when they are first touched.
     pub bytes: u64,
 }
 
-/// What a tier's memory is made of in [shared arenas](crate::Heap::shared_arena).
+/// The kind of memory of a tier in [shared arenas](crate::Heap::shared_arena).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum TierMemory {
-    /// Pages of the system's, on the tier's node.
+    /// The system's pages, on the tier's node.
     #[default]
     Pages,
-    /// Huge pages that the system has reserved (hugetlb, `vm.nr_hugepages`), 2 MiB each, on the tier's node. An arena takes all it may have at once,
-    /// and keeps it.
+    /// Huge pages that the system has reserved (hugetlb, `vm.nr_hugepages`), 2 MiB each, on the tier's node. An arena
+    /// takes all that it may use at once and keeps them.
     HugePages,
-    /// A device of memory (device-DAX, such as `/dev/dax0.0`: CXL memory that is no node, on whichever node it is), with pages of 2 MiB, or a
-    /// file in memory (tmpfs, hugetlbfs). One arena has it at a time. Who changes it otherwise, changes the arena.
+    /// A memory device (device-DAX, such as `/dev/dax0.0`: CXL memory that is no node) with pages of 2 MiB, or a file
+    /// in memory (tmpfs, hugetlbfs). One arena uses it at a time. Other changes to the file change the arena.
     ///
-    /// The kernel does not protect devices from writes by userfaultfd. So a unit that leaves is hidden while it is copied: whoever reads
-    /// or writes it waits. Linux 4.11, beside what shared arenas want.
+    /// The kernel does not protect devices from writes with userfaultfd. A unit that leaves is therefore hidden while
+    /// it is copied: readers and writers wait. This needs Linux 4.11, in addition to what shared arenas need.
     File(PathBuf),
 }
 
 impl TierMemory {
-    /// It is not protected from writes, but hidden.
+    /// Returns whether its units are hidden instead of protected from writes.
     pub(crate) fn is_hidden(&self) -> bool {
         matches!(self, TierMemory::File(_))
     }
 }
 
-/// What a heap is made of.
+/// The options of a heap.
 #[derive(Clone, Debug)]
 pub struct HeapOptions {
     /// The fastest first; at most [`MOST_TIERS`].
     pub tiers: Vec<TierOptions>,
-    /// The tier whose memory pages have when they are touched first.
+    /// The tier on which pages are allocated when they are first touched.
     pub home: TierId,
-    /// By which mechanism pages change their tier; none for the best that the kernel has, see [`Mechanism`].
+    /// How pages change their tier; none for the best mechanism that the kernel has, see [`Mechanism`].
     pub mechanism: Option<Mechanism>,
-    /// Who copies, where the kernel does not.
+    /// Copies the pages, unless the kernel does.
     pub mover: Mover,
-    /// The most pages of 4 KiB that are on their way at once, which is how long the first of them has to wait. A huge page counts as the
-    /// 512 it is of, and goes by itself if that is more than this. Source: the kernel's own most, NR_MAX_BATCHED_MIGRATION (Linux, mm/migrate.c).
+    /// The most pages of 4 KiB in flight at once, which determines how long the first of them has to wait. A huge page
+    /// counts as 512, and moves alone if that exceeds the limit. Source: the kernel's own limit,
+    /// NR_MAX_BATCHED_MIGRATION (Linux, mm/migrate.c).
     pub batch: usize,
-    /// Free memory of the home tier that is kept for pages that come back.
+    /// Free memory of the home tier that is kept for pages that come back, in bytes.
     pub spare_bytes: u64,
-    /// Memory, of all tiers together, that keeps what small pages were copied from when they went to a faster tier; none unless asked for.
-    /// A page that goes back to the tier of its old copy is compared with it, and only copied if it was written since, so that slow memory is
-    /// read instead of written. It costs this memory, which a tier that runs short takes back, and a comparison in vain, up to the first byte
-    /// that differs, for pages that were written.
+    /// Memory, of all tiers together, for old copies: the originals of small pages that moved to a faster tier. The
+    /// default is none. A page that goes back to the tier of its old copy is compared with it and copied only if it was
+    /// written since, so that slow memory is read instead of written. The cost is this memory, which a tier that runs
+    /// short reclaims, and for written pages a comparison up to the first byte that differs.
     pub shadow_bytes: u64,
-    /// How long a page that the kernel does not let back to its place is tried again before it is given up. Source: chosen; it has not been
-    /// seen to take longer than an event takes to be read.
+    /// How long to retry when the kernel does not let a page back, before the page is given up. Source: chosen; it has
+    /// not been seen to take longer than reading an event.
     pub patience: Duration,
-    /// Forks by the C library wait until nothing is on its way, also where the kernel tells of them: for a process whose allocator is locked while it forks,
-    /// and is asked for memory while pages are on their way. They wait for each other in any case where the kernel does not tell.
+    /// Makes forks by the C library wait until no page is in flight, even if the kernel reports forks. Use it in a
+    /// process whose allocator is locked while it forks and is used while pages are in flight. Where the kernel does
+    /// not report forks, they wait in any case.
     pub holds_forks: bool,
-    /// What shared arenas have of each tier; [`TierMemory::Pages`] of those that are not in the list.
+    /// The kind of memory that shared arenas use on each tier; [`TierMemory::Pages`] for tiers that are not in the
+    /// list.
     pub shared_memory: Vec<TierMemory>,
 }
 
 impl HeapOptions {
-    /// These tiers, the fastest first, with the last as home; copies by the CPU.
+    /// Creates options for these tiers, the fastest first. The last one is the home tier; the CPU copies.
     #[must_use]
     pub fn new(tiers: Vec<TierOptions>) -> HeapOptions {
         let home = TierId(u8::try_from(tiers.len().saturating_sub(1)).unwrap_or(u8::MAX));
@@ -114,7 +117,7 @@ impl HeapOptions {
         }
     }
 
-    /// What shared arenas have of a tier.
+    /// Returns the kind of memory of a tier in shared arenas.
     pub(crate) fn memory(&self, tier: usize) -> &TierMemory {
         self.shared_memory.get(tier).unwrap_or(&TierMemory::Pages)
     }

@@ -1,56 +1,56 @@
-//! What cannot be had or done.
+//! The errors of this crate.
 
 use crate::heat::DamonError;
 use std::io;
 use telpher_mem::{FileError, MapError};
 use telpher_os::{PerfError, UserfaultError};
 
-/// Why there is no heap, or why it did not do what it was asked.
+/// Why a heap could not be created, or did not do what was requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TierError {
-    /// The options make no sense.
+    /// The options are invalid.
     #[error(
-        "a heap has 2 to 8 tiers, one of them its home, and moves 1 to 65536 pages at once; it was given {tiers} tiers, home {home}, batches of {batch}"
+        "a heap has 2 to 8 tiers, one of them its home, and moves 1 to 65536 pages at once; \
+         the options have {tiers} tiers, home {home} and batches of {batch} pages"
     )]
     Options {
-        /// Tiers given.
+        /// The number of tiers given.
         tiers: usize,
-        /// The home given.
+        /// The home tier given.
         home: u8,
-        /// Pages at once.
+        /// The batch size given, in pages.
         batch: usize,
     },
     /// No such tier.
-    #[error("tier {tier} was named, and there are {tiers}")]
+    #[error("there is no tier {tier}: the heap has {tiers} tiers, numbered from 0")]
     NoSuchTier {
-        /// Named.
+        /// The tier named.
         tier: u8,
-        /// There are.
+        /// The number of tiers.
         tiers: usize,
     },
     /// The kernel does not let this process answer its page faults.
     #[error("pages cannot be moved under a running program")]
     Userfault(#[from] UserfaultError),
-    /// The kernel does not tell which pages are there.
-    #[error("cannot ask which pages are present: that wants Linux 6.7 or later, and /proc")]
+    /// The kernel does not report which pages are present.
+    #[error("cannot read which pages are present: that needs Linux 6.7 or later, and /proc")]
     Scan(#[source] io::Error),
     /// The system refused memory.
-    #[error("cannot set a tier's memory up")]
+    #[error("cannot set up a tier's memory")]
     Map(#[from] MapError),
-    /// The kernel is to move pages between nodes, and not every tier is one.
+    /// `move_pages` was requested, and not every tier is a NUMA node.
     #[error(
-        "the kernel moves pages between NUMA nodes; give each tier a node of its own, or take Linux 6.8 or later, which moves them otherwise"
+        "the kernel can move pages only between NUMA nodes here; give each tier a node of its own, \
+         or use Linux 6.8 or later, where tiers need no nodes"
     )]
     Nodes,
-    /// Only shared arenas have their mappings replaced.
-    #[error(
-        "a heap's own arenas are not moved by replacing their mappings; leave the mechanism to the heap, and ask it for a shared arena"
-    )]
+    /// `Remap` was requested for a heap; only shared arenas have their mappings replaced.
+    #[error("mechanism Remap is only for shared arenas; request no mechanism, and create a shared arena")]
     OnlyShared,
     /// The kernel does not move pages to a node.
     #[error(
-        "cannot move pages to node {node}; name a node of this machine that has memory, and that this process may use"
+        "cannot move pages to node {node}; name a node of this machine that has memory and that this process may use"
     )]
     Node {
         /// The node.
@@ -62,84 +62,89 @@ pub enum TierError {
     /// The system refused a thread, or a descriptor to wake it by.
     #[error("cannot start the thread that answers page faults")]
     Keeper(#[source] io::Error),
-    /// The system refused to have an arena's faults answered.
-    #[error("cannot have page faults of an arena answered")]
+    /// The system refused to register memory with the userfaultfd.
+    #[error("cannot register memory for page faults with the userfaultfd")]
     Register(#[source] io::Error),
-    /// A tier's file is none that can be had.
-    #[error("cannot set a tier's memory up")]
+    /// A tier's file cannot be used.
+    #[error("cannot set up a tier's memory")]
     File(#[from] FileError),
-    /// The home tier's file is shorter than an arena that is to be there.
+    /// The home tier's file is shorter than the arena.
     #[error(
-        "the home tier's memory has {has} bytes, and the arena needs {needed}; ask for less, or give the tier a longer file"
+        "the home tier's memory has {has} bytes, and the arena needs {needed}; \
+         ask for less, or give the tier a longer file"
     )]
     HomeTooSmall {
-        /// The arena's.
+        /// Bytes that the arena needs.
         needed: u64,
-        /// The file's.
+        /// Bytes that the file has.
         has: u64,
     },
-    /// More is said of shared arenas' memory than there are tiers.
-    #[error("what shared arenas are made of is said of {given} tiers, and there are {tiers}")]
+    /// `shared_memory` has more entries than there are tiers.
+    #[error("shared memory is set for {given} tiers, but the heap has {tiers}")]
     SharedMemory {
-        /// Said of so many.
+        /// The number of entries.
         given: usize,
-        /// There are.
+        /// The number of tiers.
         tiers: usize,
     },
-    /// This process is a forked child of the heap's.
-    #[error("a heap stays with the process that made it; a forked child has its memory, and makes a heap of its own")]
-    Forked,
-    /// A part of the range is the heap's already.
+    /// This process is a forked child of the heap's process.
     #[error(
-        "memory at {start:#x} to {end:#x} is the heap's already, or a part of it is; let it go first, or take over the rest"
+        "a heap belongs to the process that created it; a forked child keeps the memory, \
+         and must create a heap of its own"
+    )]
+    Forked,
+    /// A part of the range belongs to the heap already.
+    #[error(
+        "memory at {start:#x} to {end:#x}, or a part of it, belongs to the heap already; \
+         release it first, or adopt only the rest"
     )]
     Known {
         /// The range's first byte.
         start: u64,
-        /// The byte behind its last.
+        /// The byte after its last.
         end: u64,
     },
     /// The kernel, or the heap's mechanism, does not track writes.
     #[error(
-        "writes to pages of this heap cannot be tracked: that wants pages that move by exchange, and Linux 6.7 or later; ask for another source"
+        "writes to this heap's pages cannot be tracked: that needs the mechanism Exchange and Linux 6.7 or later; \
+         request another source"
     )]
     NoWindows,
-    /// DAMON does not say which pages are used.
-    #[error("DAMON cannot be asked which pages are used")]
+    /// DAMON cannot be used.
+    #[error("DAMON cannot be used to find hot pages")]
     Damon(#[from] Box<DamonError>),
-    /// The heap's mechanism cannot trap.
+    /// The heap's mechanism cannot trap pages.
     #[error(
-        "pages of this heap cannot be trapped to see who touches them: that wants pages that move by exchange, Linux 6.8 or later; ask for another source"
+        "this heap's pages cannot be trapped: that needs the mechanism Exchange, Linux 6.8 or later; \
+         request another source"
     )]
     NoTraps,
-    /// The processor's unit does not say which addresses are used.
+    /// The processor cannot sample loads and stores.
     #[error("cannot sample loads and stores")]
     Perf(#[from] PerfError),
-    /// A policy is for other tiers.
-    #[error("a policy for {capacity} tiers was given to a heap of {tiers}; name a bound, or none, for each tier")]
+    /// The policy is for another number of tiers.
+    #[error("the policy is for {capacity} tiers, but the heap has {tiers}; give a capacity, or none, for each tier")]
     PolicyTiers {
-        /// The heap's.
+        /// The number of the heap's tiers.
         tiers: usize,
-        /// The policy's.
+        /// The number of the policy's tiers.
         capacity: usize,
     },
-    /// Nobody hears what is said of the heap's memory.
-    #[error("more has been said of the heap's memory than is kept until somebody hears it; start a manager first")]
+    /// Too much advice is waiting for a manager.
+    #[error("too much advice is waiting for a manager; start one first")]
     TooMuchAdvice,
-    /// A range is not of whole pages.
-    #[error("{start:#x} to {end:#x} are no whole pages of 4 KiB, of which there is one at least")]
+    /// The range does not consist of whole pages.
+    #[error("{start:#x} to {end:#x} is not one or more whole pages of 4 KiB")]
     NotPages {
         /// The range's first byte.
         start: u64,
         /// The byte behind its last.
         end: u64,
     },
-    /// More pieces of memory than are kept account of.
-    #[error(
-        "the heap has {most} pieces of memory apart from each other and cannot keep account of more; use fewer, larger arenas"
-    )]
+    /// Too many separate ranges of memory.
+    #[error("the heap has {most} separate ranges of memory, which is the limit; use fewer, larger arenas")]
     TooManySpans {
-        /// So many.
+        /// The most ranges.
         most: usize,
     },
 }

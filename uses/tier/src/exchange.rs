@@ -1,23 +1,25 @@
-//! Takes pages of a running program out, and brings them back: `UFFDIO_MOVE` both ways.
+//! Takes pages of a running program out and brings them back: `UFFDIO_MOVE` in both directions.
 //!
-//! A page that is out lies in a place of a pool that nobody knows of. Whoever touches it where the program has it waits in the kernel, as with
-//! the kernel's own migration, system calls and devices that fault among them; a page that somebody has pinned is refused, and stays. So between
-//! the two moves nobody reads or writes it, and its bytes may be copied to another place.
+//! A page that is out lies in a private slot of a pool. A thread, system call or device fault that touches its address
+//! in the program waits in the kernel, as during the kernel's own migration. The kernel refuses to take out a pinned
+//! page, so it stays. Between the two moves no other code reads or writes the page, so its bytes can be copied to
+//! another slot.
 //!
-//! **What the kernel says of a move that failed is not believed.** Linux 6.18 was seen to answer that a range existed already when it had
-//! moved all of it (3 of some 30 000 calls beside `madvise(MADV_COLD)`). Places of a pool are private, so that the page tables tell
-//! without doubt: a page that is in its place, and not where the program has it, went out, and one that is not in its place went back. What is in a
-//! place before anything was taken there (somebody has all memory locked, or reads that of this process) keeps the page where it is.
-#![allow(unsafe_code, reason = "pages of a program that runs change their place, and are copied while nobody has them")]
+//! **The kernel's answer to a failed move is not trusted.** Linux 6.18 was seen to answer that a range exists already
+//! although it had moved all of it (3 of some 30,000 calls concurrent with `madvise(MADV_COLD)`). Slots are private, so
+//! the page tables show the truth: a page that is in its slot and not in the program went out, and a page that is not
+//! in its slot went back. A slot that holds something before a page was taken there (all memory is locked, or another
+//! process reads this one's memory) keeps the page in the program.
+#![allow(unsafe_code, reason = "moves pages of a running program and copies them while no other code can access them")]
 
 #[cfg(test)]
 pub(crate) mod faults;
 pub(crate) mod trapping;
 
-use crate::book::Book;
 use crate::config::{HUGE, PAGE, TierId};
-use crate::flight::{Aloft, LOOK, Side, Stage, Why};
-use crate::marks::Marks;
+use crate::in_flight::{AddressOf, LOOK, MovingRun, Stage, Why};
+use crate::page_map::PageMap;
+use crate::page_set::PageSet;
 use crate::stats::Stats;
 use rustix::io::Errno;
 use std::ops::Range;
@@ -28,72 +30,73 @@ use telpher_mem::Tract;
 use telpher_mover::{JobError, Mover, Outcome};
 use telpher_os::{Progress, Scan, Userfault, UserfaultFeatures};
 
-/// What exchanges are made with.
+/// Takes pages out, copies them and brings them back.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) userfault: Userfault,
     pub(crate) scan: Scan,
-    book: Mutex<Book>,
+    map: Mutex<PageMap>,
     home: TierId,
     patience: Duration,
-    /// Lost pages that were told of.
-    told: AtomicU64,
+    /// The number of lost pages reported so far.
+    reported: AtomicU64,
     #[cfg(test)]
     pub(crate) faults: faults::Faults,
 }
 
 impl Exchange {
-    pub(crate) fn new(userfault: Userfault, scan: Scan, book: Book, home: TierId, patience: Duration) -> Exchange {
+    pub(crate) fn new(userfault: Userfault, scan: Scan, map: PageMap, home: TierId, patience: Duration) -> Exchange {
         Exchange {
             userfault,
             scan,
-            book: Mutex::new(book),
+            map: Mutex::new(map),
             home,
             patience,
-            told: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
             #[cfg(test)]
             faults: faults::Faults::default(),
         }
     }
 
-    /// What is known; nothing is allocated or freed while it is locked.
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        /// Looks at the lock before this thread sleeps. Source: chosen; some 20 µs, longer than whoever reads a fault has it, and than it takes to
-        /// sleep and to be woken, which each flight would cost twice whose pages a thread wants.
+    /// Locks the page map. Nothing may be allocated or freed while it is locked.
+    pub(crate) fn page_map(&self) -> MutexGuard<'_, PageMap> {
+        /// Attempts before this thread sleeps. Source: chosen, some 20 µs. That is longer than the fault handler holds
+        /// the lock, and than a sleep and a wake-up take, which each batch whose pages a thread wants would pay twice.
         const LOOKS: u32 = 512;
         for _ in 0..LOOKS {
-            match self.book.try_lock() {
-                Ok(book) => return book,
-                Err(TryLockError::Poisoned(book)) => return book.into_inner(),
+            match self.map.try_lock() {
+                Ok(map) => return map,
+                Err(TryLockError::Poisoned(map)) => return map.into_inner(),
                 Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
             }
         }
-        // What a panic left behind is no less true than before: each change is made whole.
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        // A panic leaves the map consistent: each change is made as a whole.
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of lost pages on standard error, once of each: nobody may look at the numbers.
-    pub(crate) fn tell_lost(&self) {
-        let lost = self.book().stats.lost;
-        // Relaxed: a number for people.
-        let told = self.told.fetch_max(lost, Ordering::Relaxed);
-        if lost > told {
+    /// Reports lost pages on standard error, each once, in case no one reads the statistics.
+    pub(crate) fn report_lost(&self) {
+        let lost = self.page_map().stats.lost;
+        // Relaxed: a counter for people.
+        let reported = self.reported.fetch_max(lost, Ordering::Relaxed);
+        if lost > reported {
             eprintln!(
-                "telpher: {} pages of 4 KiB of process {} have lost their bytes on their way between tiers; please tell the authors",
-                lost - told,
+                "telpher: {} pages of 4 KiB of process {} lost their contents while moving between tiers; \
+                 please report this bug",
+                lost - reported,
                 std::process::id()
             );
         }
     }
 
-    /// Asks the kernel to move pages; nobody else does.
+    /// Asks the kernel to move pages. All moves go through this function.
     ///
     /// # Safety
     /// As for [`Userfault::take_pages`].
     unsafe fn take(&self, to: u64, from: u64, len: u64) -> Progress {
         #[cfg(test)]
         if let Some(lie) = self.faults.lie(len) {
-            // SAFETY: the caller's promise. Nobody is woken by a move of which the kernel says that it failed.
+            // SAFETY: the caller's promise. A move that the kernel reports as failed wakes no thread.
             let progress = unsafe { self.userfault.take_pages_quietly(to, from, lie.len) };
             return if progress.error.is_none() { lie.said } else { progress };
         }
@@ -101,35 +104,36 @@ impl Exchange {
         unsafe { self.userfault.take_pages(to, from, len) }
     }
 
-    /// Takes a fresh page of the system's to an empty place of a pool; false if it did not go.
-    pub(crate) fn put_fresh(&self, place: u64, from: u64, len: u64) -> bool {
+    /// Moves a new page from the kernel to an empty slot of a pool; false if it did not go.
+    pub(crate) fn put_fresh(&self, slot: u64, from: u64, len: u64) -> bool {
         loop {
-            // SAFETY: both are the pool's own, which nobody has a reference to; the place is empty, and registered.
-            let Progress { error, .. } = unsafe { self.take(place, from, len) };
+            // SAFETY: both ranges are the pool's own, without references to them; the slot is empty and registered.
+            let Progress { error, .. } = unsafe { self.take(slot, from, len) };
             match error {
                 None => return true,
-                // An event is to be read first, by the keeper.
+                // The fault handler must read an event first.
                 Some(Errno::AGAIN) => std::thread::yield_now(),
                 Some(_) => {
                     let mut there = 0;
-                    let looked = self.scan.there(place..place + len, |run| there += run.pages());
+                    let looked = self.scan.there(slot..slot + len, |run| there += run.pages());
                     return looked.is_ok() && there * PAGE == len;
                 }
             }
         }
     }
 
-    /// Has a range's faults come here from now on. The book must know it.
+    /// Registers a range, so that its faults come to this userfaultfd. The page map must know the range.
     ///
     /// # Errors
     /// The system's refusal.
     pub(crate) fn register(&self, range: Range<u64>) -> std::io::Result<()> {
-        // SAFETY: the keeper answers until the heap is gone, which arenas outlive only in forked children; it touches no arena. What it puts there
-        // is what private anonymous memory has: zeros, or what was taken.
+        // SAFETY: the fault handler answers until the heap is gone; arenas outlive it only in forked children. It
+        // touches no arena. It fills pages as private anonymous memory is filled: with zeros, or with the page that was
+        // taken.
         unsafe { self.userfault.register(range) }
     }
 
-    /// As [`register`](Exchange::register), of memory whose writes may be tracked where the kernel can.
+    /// Like [`register`](Exchange::register), with write tracking where the kernel supports it.
     ///
     /// # Errors
     /// The system's refusal.
@@ -141,21 +145,24 @@ impl Exchange {
         unsafe { self.userfault.register_tracked(range) }
     }
 
-    /// A range that was registered just now has no holes, and is of mappings that are all registered, with nothing changing that was not told of.
+    /// Checks that a range registered just now has no holes, that all its mappings are registered, and that no
+    /// unreported change is under way.
     ///
-    /// A mapping may have gone, and another one come, since its owner looked: then part of the range is a hole that nobody tells of when it is
-    /// filled, and whose pages, once out, nobody would wait for. The kernel tells so when it is asked to move as much as a page into the range: it
-    /// looks at the whole range first, and then finds the first page there, or puts one there that is empty.
+    /// A mapping may have gone and another one come since the owner looked. Then a part of the range may be a hole. Its
+    /// faults would go unreported once it is mapped, and no thread would wait for its pages while they are out. The
+    /// kernel detects this when it is asked to move a single page into the range: it checks the whole range first, and
+    /// then finds a page at its start or puts an empty page there.
     ///
     /// # Errors
-    /// `EAGAIN` if something changes; else why it is not.
+    /// `EAGAIN` if a change is under way; otherwise why the range is not the heap's.
     pub(crate) fn is_ours(&self, range: &Range<u64>, probe: &Tract) -> Result<(), Errno> {
         let most = probe.range().end - probe.range().start;
         let mut start = range.start;
         while start < range.end {
             let len = most.min(range.end - start);
             probe.populate(probe.start()..probe.start() + PAGE).map_err(|_| Errno::NOMEM)?;
-            // SAFETY: the probe is the caller's own, with one page, which is empty; where that goes, nothing was, and zeros are expected.
+            // SAFETY: the probe is the caller's own and has one page of zeros. Where that page goes, nothing was, and
+            // zeros are expected.
             match unsafe { self.userfault.take_pages(start, probe.start(), len) } {
                 Progress { error: None, .. } | Progress { error: Some(Errno::EXIST), .. } => {}
                 Progress { bytes, error: Some(_) } if bytes > 0 => self.userfault.wake(start..start + PAGE),
@@ -166,33 +173,33 @@ impl Exchange {
         if self.userfault.is_changing() { Err(Errno::AGAIN) } else { Ok(()) }
     }
 
-    /// Takes out what is planned, as far as the kernel lets it.
+    /// Takes the planned pages out, as far as the kernel permits.
     pub(crate) fn take_out(&self) {
         #[cfg(test)]
         self.compare_too_early();
-        self.until_told(|exchange, book| exchange.take_out_once(book, Stage::Busy));
-        // Pages that a forked child has, too, are let go when one of both has its own.
+        self.after_events(|exchange, map| exchange.take_out_once(map, Stage::Busy));
+        // Pages shared with a forked child can be taken out once one of the two processes has its own copy.
         if self.part_from_children() {
-            self.until_told(|exchange, book| exchange.take_out_once(book, Stage::Left(Why::Pinned)));
+            self.after_events(|exchange, map| exchange.take_out_once(map, Stage::Left(Why::Pinned)));
         }
     }
 
-    /// Does a part again and again until it wants no event to be read first.
-    fn until_told(&self, mut once: impl FnMut(&Exchange, &mut Book) -> bool) {
+    /// Repeats an action until it does not need an event to be read first.
+    fn after_events(&self, mut once: impl FnMut(&Exchange, &mut PageMap) -> bool) {
         let mut rests = 0_u32;
         let mut again = || {
-            let mut book = self.book();
-            if book.order.waits() {
+            let mut map = self.page_map();
+            if map.order.waits() {
                 if self.userfault.is_changing() {
                     return true;
                 }
-                // What is waited for does not come.
-                book.catch_up(true, |range| self.userfault.wake(range));
+                // The awaited event will not come.
+                map.catch_up(true, |range| self.userfault.wake(range));
             }
-            once(self, &mut book)
+            once(self, &mut map)
         };
         while again() {
-            // The keeper has the lock now, and reads.
+            // The fault handler can take the lock now, and read.
             rests += 1;
             match rests {
                 0..64 => std::thread::yield_now(),
@@ -201,48 +208,51 @@ impl Exchange {
         }
     }
 
-    /// True if there are events to be read first. A run with a busy page is put at the stage `busy`: whole if it is tried again.
-    fn take_out_once(&self, book: &mut Book, busy: Stage) -> bool {
-        let sides: [Side; 2] = [|aloft| aloft.live, |aloft| aloft.from];
-        // Neighbours may be of mappings that differ: fewer go at once where a run is refused, and more again where one goes.
+    /// Returns true if events must be read first. A run with a busy page gets the stage `busy`: as a whole if it is
+    /// tried again.
+    fn take_out_once(&self, map: &mut PageMap, busy: Stage) -> bool {
+        let adjacent_by: [AddressOf; 2] = [|moving| moving.live, |moving| moving.from];
+        // Contiguous pages may belong to different mappings: after a refusal fewer pages are tried at once, and after a
+        // success more again.
         let (mut at, mut most) = (0, LOOK);
         loop {
-            // A huge page goes whole or not: in parts it would be made small pages, one by one, for nothing.
-            let together = if book.flight.is_next_huge(at, Stage::Planned) { LOOK } else { most };
-            let Some(run) = book.flight.run(at, together, Stage::Planned, &sides) else { return false };
-            let (first, len) = (book.flight[run.start], book.flight.pages(&run) as u64 * PAGE);
+            // A huge page moves as a whole or not at all: in parts it would be split into small pages for nothing.
+            let together = if map.in_flight.is_next_huge(at, Stage::Planned) { LOOK } else { most };
+            let Some(run) = map.in_flight.run(at, together, Stage::Planned, &adjacent_by) else { return false };
+            let (first, len) = (map.in_flight[run.start], map.in_flight.pages(&run) as u64 * PAGE);
             if first.huge && len < HUGE {
-                run.clone().for_each(|at| book.flight[at].stage = Stage::Left(Why::Gone));
+                run.clone().for_each(|at| map.in_flight[at].stage = Stage::Left(Why::Gone));
                 at = run.end;
                 continue;
             }
-            // SAFETY: the place is the exchange's own, and empty; the pool is registered. The live page is of a range that the heap has taken over
-            // (or has just been unmapped: then the kernel moves nothing), and comes back before its owner sees any other there: until then a
-            // touch waits, for the keeper fills no page that is out.
+            // SAFETY: the slot is the exchange's own and empty; the pool is registered. The live page is in a range
+            // that the heap has adopted (or was unmapped just now: then the kernel moves nothing). It comes back before
+            // its owner can see another page there: a touch waits until then, because the fault handler fills no page
+            // that is out.
             let Progress { error, .. } = unsafe { self.take(first.from, first.live, len) };
             let Some(error) = error else {
-                book.order.is_quiet();
-                book.went_out(run.clone());
+                map.order.is_quiet();
+                map.went_out(run.clone());
                 most = LOOK.min(most * 2);
                 at = run.end;
                 continue;
             };
             let out = self.what_went(first.live, first.from, len);
-            let run = book.flight.singly(run);
+            let run = map.in_flight.singly(run);
             let (mut moved, mut blocked) = (0, 0);
             for at in run.clone() {
                 if out.went.has(at - run.start) {
-                    book.went_out(at..at + 1);
+                    map.went_out(at..at + 1);
                     moved += 1;
                 } else if out.blocked.has(at - run.start) {
-                    book.flight[at].stage = Stage::Left(Why::Blocked);
+                    map.in_flight[at].stage = Stage::Left(Why::Blocked);
                     blocked += 1;
                 }
             }
             let all = moved == run.len();
-            book.stats.lies += u64::from(all && error != Errno::AGAIN);
+            map.stats.lies += u64::from(all && error != Errno::AGAIN);
             match error {
-                // Something has changed, and the kernel waits until we know.
+                // A mapping has changed, and the kernel waits until the event is read.
                 Errno::AGAIN if moved == 0 => return true,
                 _ if moved + blocked > 0 => {}
                 _ if first.huge => {
@@ -251,32 +261,33 @@ impl Exchange {
                         Errno::NOENT | Errno::EXIST => Stage::Left(Why::Gone),
                         _ => Stage::Left(Why::Unsupported),
                     };
-                    run.clone().for_each(|at| book.flight[at].stage = stage);
+                    run.clone().for_each(|at| map.in_flight[at].stage = stage);
                 }
-                Errno::NOENT | Errno::EXIST => book.flight[run.start].stage = Stage::Left(Why::Gone),
-                Errno::BUSY if busy == Stage::Busy => run.clone().for_each(|at| book.flight[at].stage = busy),
-                Errno::BUSY => book.flight[run.start].stage = busy,
+                Errno::NOENT | Errno::EXIST => map.in_flight[run.start].stage = Stage::Left(Why::Gone),
+                Errno::BUSY if busy == Stage::Busy => run.clone().for_each(|at| map.in_flight[at].stage = busy),
+                Errno::BUSY => map.in_flight[run.start].stage = busy,
                 _ if run.len() > 1 => most = run.len() / 2,
-                _ => book.flight[run.start].stage = Stage::Left(Why::Unsupported),
+                _ => map.in_flight[run.start].stage = Stage::Left(Why::Unsupported),
             }
             at = run.start;
         }
     }
 
-    /// Has the mappings of pages that are busy made the program's own, without changing a byte; true if there are any.
+    /// Gives this process its own copies of busy pages, without changing a byte. Returns true if there are any.
     fn part_from_children(&self) -> bool {
         let mut any = false;
         loop {
-            let sides: [Side; 1] = [|aloft| aloft.live];
+            let adjacent_by: [AddressOf; 1] = [|moving| moving.live];
             let run = {
-                let mut book = self.book();
-                let Some(run) = book.flight.run(0, LOOK, Stage::Busy, &sides) else { return any };
-                run.clone().for_each(|at| book.flight[at].stage = Stage::Planned);
-                book.flight[run.start].live..book.flight[run.end - 1].range().end
+                let mut map = self.page_map();
+                let Some(run) = map.in_flight.run(0, LOOK, Stage::Busy, &adjacent_by) else { return any };
+                run.clone().for_each(|at| map.in_flight[at].stage = Stage::Planned);
+                map.in_flight[run.start].live..map.in_flight[run.end - 1].range().end
             };
             any = true;
             let len = usize::try_from(run.end - run.start).expect("a run");
-            // SAFETY: no byte changes. A mapping that is gone meanwhile is a refusal, and pages that are missing are filled as at any touch.
+            // SAFETY: no byte changes. If the mapping is gone, the kernel refuses; missing pages are filled as on any
+            // touch.
             let _ = unsafe {
                 let start = std::ptr::with_exposed_provenance_mut(usize::try_from(run.start).expect("an address"));
                 rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxPopulateWrite)
@@ -284,106 +295,108 @@ impl Exchange {
         }
     }
 
-    /// Parts of the flight that are out, follow each other on both places and are alike in this: the number of the first, the first, and how many
-    /// pages there are.
-    fn copied_together(&self, at: usize, alike: fn(&Aloft) -> bool) -> Option<(usize, Aloft, usize)> {
-        let book = self.book();
-        let flight = &book.flight;
-        let goes = |part: &Aloft| part.stage == Stage::Out && alike(part);
-        let at = at + flight.get(at..)?.iter().position(goes)?;
-        let mut pages = flight[at].pages;
-        for pair in flight[at..].windows(2) {
+    /// Returns the first runs, from `at` on, that are out, satisfy `alike`, and are contiguous in both slots: the index
+    /// of the first run, that run, and the number of pages.
+    fn copied_together(&self, at: usize, alike: fn(&MovingRun) -> bool) -> Option<(usize, MovingRun, usize)> {
+        let map = self.page_map();
+        let in_flight = &map.in_flight;
+        let goes = |part: &MovingRun| part.stage == Stage::Out && alike(part);
+        let at = at + in_flight.get(at..)?.iter().position(goes)?;
+        let mut pages = in_flight[at].pages;
+        for pair in in_flight[at..].windows(2) {
             let follows = (pair[0].from + pair[0].len(), pair[0].to + pair[0].len()) == (pair[1].from, pair[1].to);
             if !goes(&pair[1]) || !follows || pages + pair[1].pages > LOOK {
                 break;
             }
             pages += pair[1].pages;
         }
-        Some((at, flight[at], pages))
+        Some((at, in_flight[at], pages))
     }
 
-    /// Bytes of the places that so many pages of the flight leave and come to.
+    /// Returns the bytes of the slots that these pages are taken to and copied to.
     ///
     /// # Safety
-    /// The pages are out and follow each other from this one on, and the slices end before the flight does; nobody else has one of them.
-    unsafe fn places<'a>(first: Aloft, pages: usize) -> (&'a [u8], &'a mut [u8]) {
+    /// The pages are out and contiguous from `first` on. The slices end before the pages come back. Nothing else refers
+    /// to these slots.
+    unsafe fn slots<'a>(first: MovingRun, pages: usize) -> (&'a [u8], &'a mut [u8]) {
         let (address, len) = (|address| usize::try_from(address).expect("an address"), pages * 4096);
         let from: *const u8 = std::ptr::with_exposed_provenance(address(first.from));
         let to: *mut u8 = std::ptr::with_exposed_provenance_mut(address(first.to));
-        // SAFETY: both places are the exchange's alone until the flight is over, apart from each other, and present: one has the page that was
-        // taken out, the other the free page, or the old copy, that it was lent with.
+        // SAFETY: both slots are the exchange's alone until the batch ends. They do not overlap and are present: one
+        // holds the page that was taken out, the other the free page, or the old copy, with which it was lent.
         unsafe { (std::slice::from_raw_parts(from, len), std::slice::from_raw_parts_mut(to, len)) }
     }
 
-    /// Finds what is out and is as its old copy, in the place it goes to: that needs no copy.
+    /// Finds pages that are out and equal their old copy in the slot they go to; those need no copy.
     ///
-    /// The bytes decide, and they are looked at while the page is out. Nobody can write it then, and its old copy could be written at no time,
-    /// so that what is found to be the same is the same when it comes back. No bit that the kernel keeps could say as much: it forgets that a
-    /// page was not written when it moves one (Linux 6.18), so that writes between the page's coming and its being protected again, and between
-    /// the look at the bit and the page's going out, would be seen by nobody.
+    /// The bytes are compared while the page is out. No thread can write the page then, and the old copy cannot be
+    /// written at any time, so equal pages are still equal when they come back. No bit in the kernel can show this:
+    /// `UFFDIO_MOVE` loses the information that a page was not written (Linux 6.18). Writes between the page's arrival
+    /// and its renewed protection, and between reading the bit and taking the page out, would be missed.
     pub(crate) fn compare(&self, mover: &Mover) {
         let mut from_part = 0;
-        let alike = |part: &Aloft| part.shadowed && part.source == part.from;
+        let alike = |part: &MovingRun| part.shadowed && part.source == part.from;
         while let Some((at, first, pages)) = self.copied_together(from_part, alike) {
-            // SAFETY: as told; they end with this round.
-            let (from, to) = unsafe { Self::places(first, pages) };
-            let mut same = Marks::default();
+            // SAFETY: these pages are out and contiguous; the slices end with this iteration.
+            let (from, to) = unsafe { Self::slots(first, pages) };
+            let mut same = PageSet::default();
             let mut page = 0;
             while page < pages {
                 let rest = page * 4096;
                 let differs = first_difference(mover, &from[rest..], &to[rest..]).map(|at| page + at / 4096);
                 let end = differs.unwrap_or(pages);
-                (page..end).for_each(|page| same.mark(page));
+                (page..end).for_each(|page| same.insert(page));
                 page = end + 1;
             }
-            let mut book = self.book();
-            let mut parts = book.flight.of_places(at, &(first.from..first.from + pages as u64 * PAGE));
+            let mut map = self.page_map();
+            let mut parts = map.in_flight.of_slots(at, &(first.from..first.from + pages as u64 * PAGE));
             if same.count() < pages as u64 {
-                parts = book.flight.singly(parts);
+                parts = map.in_flight.singly(parts);
             }
-            for part in &mut book.flight[parts.clone()] {
+            for part in &mut map.in_flight[parts.clone()] {
                 if same.has(usize::try_from((part.from - first.from) / PAGE).expect("of the run")) {
                     part.comes_from_where_it_goes();
                 }
             }
-            book.stats.not_copied += same.count();
+            map.stats.not_copied += same.count();
             from_part = parts.end;
         }
     }
 
-    /// As [`compare`](Exchange::compare), while the program has the pages: wrong, to see that it is.
+    /// Like [`compare`](Exchange::compare), but while the program has the pages. This is wrong; a test shows that it
+    /// is.
     #[cfg(test)]
     fn compare_too_early(&self) {
         if !self.faults.early.load(Ordering::Relaxed) {
             return;
         }
-        let mut book = self.book();
-        let all = 0..book.flight.len();
-        let all = book.flight.singly(all);
-        for aloft in book.flight[all].iter_mut().filter(|aloft| aloft.shadowed) {
+        let mut map = self.page_map();
+        let all = 0..map.in_flight.len();
+        let all = map.in_flight.singly(all);
+        for moving in map.in_flight[all].iter_mut().filter(|moving| moving.shadowed) {
             let is_same = |word: usize| {
-                let [one, other] = [aloft.live, aloft.to].map(|page| {
+                let [one, other] = [moving.live, moving.to].map(|page| {
                     let page: *const u64 =
                         std::ptr::with_exposed_provenance(usize::try_from(page).expect("an address"));
-                    // SAFETY: both pages are there; others write one of them.
+                    // SAFETY: both pages are present; other threads write one of them.
                     unsafe { page.add(word).read_volatile() }
                 });
                 one == other
             };
             if (0..512).all(is_same) {
-                aloft.source = aloft.to;
+                moving.source = moving.to;
             }
         }
-        drop(book);
+        drop(map);
         std::thread::yield_now();
     }
 
-    /// Copies what is out to where it goes.
+    /// Copies the pages that are out to their destination.
     pub(crate) fn copy(&self, mover: &Mover) {
         let mut from_part = 0;
         while let Some((at, first, pages)) = self.copied_together(from_part, |part| part.source == part.from) {
-            // SAFETY: as told; they end with this round.
-            let (from, to) = unsafe { Self::places(first, pages) };
+            // SAFETY: these pages are out and contiguous; the slices end with this iteration.
+            let (from, to) = unsafe { Self::slots(first, pages) };
             #[cfg(test)]
             self.faults.touch(0);
             #[cfg(test)]
@@ -392,11 +405,11 @@ impl Exchange {
             let copied = copy_whole(mover, from, to);
             let took = begun.elapsed();
             let parts = {
-                let mut book = self.book();
-                book.stats.copying += took;
-                let parts = book.flight.of_places(at, &(first.from..first.from + pages as u64 * PAGE));
+                let mut map = self.page_map();
+                map.stats.copying += took;
+                let parts = map.in_flight.of_slots(at, &(first.from..first.from + pages as u64 * PAGE));
                 if copied.is_ok() {
-                    book.flight[parts.clone()].iter_mut().for_each(Aloft::comes_from_where_it_goes);
+                    map.in_flight[parts.clone()].iter_mut().for_each(MovingRun::comes_from_where_it_goes);
                 }
                 parts
             };
@@ -408,88 +421,89 @@ impl Exchange {
         }
     }
 
-    /// Brings a page back that the thread wants that moves it, and would wait for itself.
+    /// Returns a page to the moving thread, which would otherwise wait for itself.
     ///
-    /// It may be about to copy it, or have a device copy it: then what it reads where the page was is zeros, and what it writes where the page was
-    /// to come is nobody's.
-    pub(crate) fn rescue(&self, book: &mut Book, page: u64) {
-        let has = |part: &Aloft| part.stage == Stage::Out && part.range().contains(&page);
-        let Some(at) = book.flight.iter().position(has) else {
+    /// The thread may be about to copy the page, or a device may be copying it. It then reads zeros from the page's
+    /// slot, and what it writes to the destination slot is discarded.
+    pub(crate) fn rescue(&self, map: &mut PageMap, page: u64) {
+        let has = |part: &MovingRun| part.stage == Stage::Out && part.range().contains(&page);
+        let Some(at) = map.in_flight.iter().position(has) else {
             return self.userfault.wake(page..page + PAGE);
         };
-        let at = book.flight.single(at, page);
-        let Aloft { source, from, to, tier, .. } = book.flight[at];
+        let at = map.in_flight.single(at, page);
+        let MovingRun { source, from, to, tier, .. } = map.in_flight[at];
         // SAFETY: as in `bring_back_once`.
         let Progress { error, .. } = unsafe { self.take(page, source, PAGE) };
         let went = error.is_none() || self.in_place(source..source + PAGE).count() == 0;
         if went {
-            let (stage, tier) = if source == from { (Stage::Rescued, tier) } else { (Stage::Back, book.to) };
+            let (stage, tier) = if source == from { (Stage::Rescued, tier) } else { (Stage::Back, map.to) };
             debug_assert!(source == from || source == to);
-            book.came_back(at, stage, tier);
-            book.stats.rescued += 1;
+            map.came_back(at, stage, tier);
+            map.stats.rescued += 1;
         }
-        // If an event is to be read first, it looks again, and comes here again.
+        // If an event must be read first, the thread faults again and comes back here.
         self.userfault.wake(page..page + PAGE);
     }
 
-    /// Brings everything back that is out.
+    /// Brings back all pages that are out.
     pub(crate) fn bring_back(&self) {
-        // From the first thing on that does not go.
+        // The time limit starts at the first page that cannot be moved back.
         let mut end = None;
         let mut is_last = || Instant::now() >= *end.get_or_insert_with(|| Instant::now() + self.patience);
-        self.until_told(|exchange, book| exchange.bring_back_once(book, &mut is_last));
+        self.after_events(|exchange, map| exchange.bring_back_once(map, &mut is_last));
     }
 
-    /// True if there are events to be read first, or something is to be tried again.
-    fn bring_back_once(&self, book: &mut Book, is_last: &mut dyn FnMut() -> bool) -> bool {
-        let sides: [Side; 2] = [|aloft| aloft.live, |aloft| aloft.source];
-        // As in `take_out_once`: a run may be of several mappings by now.
+    /// Returns true if events must be read first, or if a page is to be tried again.
+    fn bring_back_once(&self, map: &mut PageMap, is_last: &mut dyn FnMut() -> bool) -> bool {
+        let adjacent_by: [AddressOf; 2] = [|moving| moving.live, |moving| moving.source];
+        // As in `take_out_once`: by now a run may belong to several mappings.
         let (mut at, mut most, mut again) = (0, LOOK, false);
-        while let Some(run) = book.flight.run(at, most, Stage::Out, &sides) {
-            let (first, len) = (book.flight[run.start], book.flight.pages(&run) as u64 * PAGE);
+        while let Some(run) = map.in_flight.run(at, most, Stage::Out, &adjacent_by) {
+            let (first, len) = (map.in_flight[run.start], map.in_flight.pages(&run) as u64 * PAGE);
             let live = first.live..first.live + len;
-            // SAFETY: the range is registered, or the kernel refuses; its pages are missing because this exchange has them, and its owner expects
-            // their bytes. The place is the exchange's own.
+            // SAFETY: the range is registered, or the kernel refuses. Its pages are missing because this exchange has
+            // them, and its owner expects their bytes. The slot is the exchange's own.
             let Progress { error, .. } = unsafe { self.take(live.start, first.source, len) };
-            let tier = |at: usize, book: &Book| {
-                if book.flight[at].source == book.flight[at].to { book.to } else { book.flight[at].tier }
+            let tier = |at: usize, map: &PageMap| {
+                if map.in_flight[at].source == map.in_flight[at].to { map.to } else { map.in_flight[at].tier }
             };
             let Some(error) = error else {
-                book.order.is_quiet();
+                map.order.is_quiet();
                 for at in run.clone() {
-                    let tier = tier(at, book);
-                    book.came_back(at, Stage::Back, tier);
+                    let tier = tier(at, map);
+                    map.came_back(at, Stage::Back, tier);
                 }
                 most = LOOK.min(most * 2);
                 at = run.end;
                 continue;
             };
             let there = self.in_place(first.source..first.source + len);
-            let run = book.flight.singly(run);
+            let run = map.in_flight.singly(run);
             let mut moved = 0;
             for at in run.clone().filter(|&at| !there.has(at - run.start)) {
-                let tier = tier(at, book);
-                book.came_back(at, Stage::Back, tier);
+                let tier = tier(at, map);
+                map.came_back(at, Stage::Back, tier);
                 moved += 1;
             }
-            book.stats.lies += u64::from(moved == run.len() && error != Errno::AGAIN);
-            // Who was not woken because of the error looks again.
+            map.stats.lies += u64::from(moved == run.len() && error != Errno::AGAIN);
+            // The error has left threads waiting; they fault again.
             self.userfault.wake(live);
             if moved > 0 {
                 at = run.start;
                 continue;
             }
             match error {
-                // Whatever takes so long, the page is not lost by it: this ends when the thread that changes a mapping has run.
+                // However long this takes, the page is not lost: it ends when the thread that changes a mapping has
+                // run.
                 Errno::AGAIN => return true,
                 _ if run.len() > 1 => {
                     most = run.len() / 2;
                     at = run.start;
                 }
-                // The mapping is not there: it was moved or unmapped, and the event is to be read.
+                // The mapping is gone: it was moved or unmapped, and its event must be read.
                 Errno::NOENT if !is_last() => (at, again) = (run.end, true),
                 _ => {
-                    again |= self.put_copy(book, run.start, is_last());
+                    again |= self.put_copy(map, run.start, is_last());
                     at = run.start + 1;
                 }
             }
@@ -497,126 +511,130 @@ impl Exchange {
         again
     }
 
-    /// Where a page cannot be moved back to, as its mapping was locked or protected otherwise meanwhile, the kernel copies it. True if it is to be
-    /// tried again.
-    fn put_copy(&self, book: &mut Book, at: usize, last: bool) -> bool {
-        let Aloft { live, source, .. } = book.flight[at];
-        // SAFETY: as for the move; the source is the exchange's own, and nobody writes there any more.
+    /// Has the kernel copy a page that cannot be moved back because its mapping was locked or protected meanwhile.
+    /// Returns true if it is to be tried again.
+    fn put_copy(&self, map: &mut PageMap, at: usize, last: bool) -> bool {
+        let MovingRun { live, source, .. } = map.in_flight[at];
+        // SAFETY: as for the move; the source is the exchange's own and is no longer written.
         let Progress { error, .. } = unsafe { self.userfault.put_copies(live, source, PAGE) };
         let home = self.home;
         match error {
             None => {
-                book.stats.returned += 1;
-                book.came_back(at, Stage::Returned, home);
+                map.stats.returned += 1;
+                map.came_back(at, Stage::Returned, home);
             }
             Some(Errno::AGAIN) => return true,
             Some(error) if !last && error != Errno::EXIST => return true,
             Some(error) => {
-                // Unmapped, and the event lost; or somebody has put a page there, which nobody may.
+                // Unmapped, and the event was lost; or another page is there, which must not happen.
                 let mapped = error != Errno::NOENT;
-                book.stats.lost += u64::from(mapped);
-                book.dropped(at);
+                map.stats.lost += u64::from(mapped);
+                map.dropped(at);
                 self.userfault.wake(live..live + PAGE);
             }
         }
         false
     }
 
-    /// Which pages went to places of the exchange's when the kernel says that not all did, and which could not.
-    fn what_went(&self, live: u64, place: u64, len: u64) -> Out {
-        let (there, still) = (self.in_place(place..place + len), self.in_place(live..live + len));
-        let mut out = Out { went: Marks::default(), blocked: Marks::default() };
+    /// Returns which pages went to their slots, when the kernel says that not all did, and which could not.
+    fn what_went(&self, live: u64, slot: u64, len: u64) -> Out {
+        let (there, still) = (self.in_place(slot..slot + len), self.in_place(live..live + len));
+        let mut out = Out { went: PageSet::default(), blocked: PageSet::default() };
         for at in there.each() {
-            if still.has(at) { out.blocked.mark(at) } else { out.went.mark(at) }
+            if still.has(at) { out.blocked.insert(at) } else { out.went.insert(at) }
         }
         out
     }
 
-    /// Which pages of a run of places are there.
-    fn in_place(&self, places: Range<u64>) -> Marks {
-        let mut there = Marks::default();
-        let looked = self.scan.there(places.clone(), |run| {
-            let (first, end) = ((run.start - places.start) / PAGE, (run.end - places.start) / PAGE);
+    /// Returns which pages of a range are present.
+    fn in_place(&self, slots: Range<u64>) -> PageSet {
+        let mut there = PageSet::default();
+        let looked = self.scan.there(slots.clone(), |run| {
+            let (first, end) = ((run.start - slots.start) / PAGE, (run.end - slots.start) / PAGE);
             for at in first..end {
-                // At most `LOOK` pages are asked about.
-                there.mark(usize::try_from(at).unwrap_or(0));
+                // The range has at most `LOOK` pages.
+                there.insert(usize::try_from(at).unwrap_or(0));
             }
         });
-        // It was opened, and asks for nothing that could be refused; without an answer nothing could be told.
+        // The file is open and the request is valid, so this does not fail; without an answer the state of the pages
+        // would be unknown.
         looked.expect("the page tables can be asked");
         there
     }
 
-    /// Gives a forked child the pages that are out: it has none there, and its mapping is its own.
-    pub(crate) fn give_to_child(&self, book: &mut Book, child: &Userfault) {
+    /// Gives a forked child copies of the pages that are out. Its mapping is its own, and the pages are missing there.
+    pub(crate) fn give_to_child(&self, map: &mut PageMap, child: &Userfault) {
         #[cfg(test)]
         if self.faults.gives_nothing() {
             return;
         }
-        let sides: [Side; 3] = [|aloft| aloft.live, |aloft| aloft.taken, |aloft| aloft.from];
+        let adjacent_by: [AddressOf; 3] = [|moving| moving.live, |moving| moving.taken, |moving| moving.from];
         let mut at = 0;
-        while let Some(run) = book.flight.run(at, LOOK, Stage::Out, &sides) {
-            let (Aloft { live, taken, from, .. }, len) =
-                (book.flight[run.start], book.flight.pages(&run) as u64 * PAGE);
+        while let Some(run) = map.in_flight.run(at, LOOK, Stage::Out, &adjacent_by) {
+            let (MovingRun { live, taken, from, .. }, len) =
+                (map.in_flight[run.start], map.in_flight.pages(&run) as u64 * PAGE);
             let mut given = give(child, live, from, len);
             if given == Given::default() && taken != live {
-                // Forked, and then moved by another thread, whose event was read first.
+                // The parent forked and another thread then moved the mapping, but the event of the move was read
+                // first.
                 given = give(child, taken, from, len);
             }
-            given.note(&mut book.stats);
+            given.note(&mut map.stats);
             at = run.end;
         }
-        for part in book.traps.parts() {
-            give(child, part.live, part.place, part.len).note(&mut book.stats);
+        for part in map.traps.parts() {
+            give(child, part.live, part.slot, part.len).note(&mut map.stats);
         }
-        book.stats.forks += 1;
+        map.stats.forks += 1;
     }
 
-    /// Puts an empty page where one is missing that is not out, and more behind it, up to the first that is there.
-    pub(crate) fn fill(&self, book: &mut Book, page: u64) {
-        /// Pages at once at most. Source: chosen; they are the page of zeros that all share, and cost an entry each.
+    /// Puts an empty page where a page is missing that is not out, and into the missing pages behind it, up to the
+    /// first that is present.
+    pub(crate) fn fill(&self, map: &mut PageMap, page: u64) {
+        /// The most pages at once. Source: chosen; they map the shared zero page and cost one page table entry each.
         const MOST: u64 = 64;
-        let is_out = book.is_out(page);
+        let is_out = map.is_out(page);
         #[cfg(test)]
         let is_out = is_out && !self.faults.fills_what_is_out();
-        if is_out || book.order.is_late(page) {
+        if is_out || map.order.is_late(page) {
             return;
         }
         let mut end = page + PAGE;
-        while end < page + MOST * PAGE && !end.is_multiple_of(HUGE) && book.may_be_filled(end) {
+        while end < page + MOST * PAGE && !end.is_multiple_of(HUGE) && map.may_be_filled(end) {
             end += PAGE;
         }
-        // What is known as neighbours may be of several mappings: then the page that is asked for, alone.
+        // Contiguous pages may belong to several mappings: then only the requested page is filled.
         let mut progress = Progress { bytes: 0, error: None };
         for end in [end, page + PAGE] {
-            // SAFETY: the range is registered, or the kernel refuses; its owner expects zeros where nothing is, and nothing of it is out.
+            // SAFETY: the range is registered, or the kernel refuses. Its owner expects zeros where nothing is, and no
+            // page of it is out.
             progress = unsafe { self.userfault.put_zeros(page..end) };
             if progress.bytes > 0 {
                 break;
             }
         }
         let filled = progress.bytes / PAGE;
-        book.filled(&(page..page + progress.bytes));
-        book.stats.fills += filled;
+        map.filled(&(page..page + progress.bytes));
+        map.stats.fills += filled;
         if filled == 0 {
-            // It is there by now, or something is to be read first: who waits looks again.
+            // The page is present by now, or an event must be read first: the waiting thread faults again.
             self.userfault.wake(page..page + PAGE);
         }
     }
 }
 
-/// What became of pages that were to be taken out.
+/// The outcome of taking pages out.
 struct Out {
-    went: Marks,
-    /// They are where they were, and so is something in their places.
-    blocked: Marks,
+    went: PageSet,
+    /// Pages still in the program whose slots hold something else.
+    blocked: PageSet,
 }
 
-/// What became of pages that were to be copied to a forked child. Numbers of pages.
+/// The outcome of copying pages to a forked child, in pages.
 #[derive(PartialEq, Eq, Default)]
 struct Given {
     given: u64,
-    /// It wants them, and there was no memory for them: it finds zeros.
+    /// The child expects them, but there was no memory for them: it finds zeros.
     lost: u64,
 }
 
@@ -627,22 +645,23 @@ impl Given {
     }
 }
 
-/// Gives a forked child a copy of pages that its parent has where nobody writes.
-fn give(child: &Userfault, live: u64, place: u64, len: u64) -> Given {
+/// Gives a forked child copies of pages that the parent has out, where no thread writes them.
+fn give(child: &Userfault, live: u64, slot: u64, len: u64) -> Given {
     let (mut done, mut most, mut pages) = (0, len, Given::default());
     while done < len {
         let part = most.min(len - done);
-        // SAFETY: nothing is there in the child, which expects what its parent had: the page where it was taken to, which nobody writes.
-        let progress = unsafe { child.put_copies(live + done, place + done, part) };
+        // SAFETY: the address is empty in the child, which expects the parent's page: that page is in its slot, where
+        // no thread writes it.
+        let progress = unsafe { child.put_copies(live + done, slot + done, part) };
         done += progress.bytes;
         pages.given += progress.bytes / PAGE;
         match progress.error {
             None => {}
             Some(_) if progress.bytes > 0 => {}
-            // Of several mappings, or of one that is not there any more: each page by itself.
+            // The range spans several mappings, or one that is gone: each page is tried alone.
             Some(_) if part > PAGE => most = PAGE,
             Some(error) => {
-                // The child has no such mapping, or has the page; or it has died already.
+                // The child has no such mapping, already has the page, or has died.
                 pages.lost += u64::from(!matches!(error, Errno::NOENT | Errno::EXIST | Errno::SRCH));
                 done += PAGE;
             }
@@ -651,7 +670,7 @@ fn give(child: &Userfault, live: u64, place: u64, len: u64) -> Given {
     pages
 }
 
-/// Where the first byte is that differs, found by the mover, or by the CPU if that does not.
+/// Returns the first byte that differs, found by the mover, or by the CPU if the mover fails.
 fn first_difference(mover: &Mover, one: &[u8], other: &[u8]) -> Option<usize> {
     match mover.scope(|scope| scope.compare(one, other).wait().result) {
         Ok(Outcome::Equal) => None,
@@ -660,7 +679,7 @@ fn first_difference(mover: &Mover, one: &[u8], other: &[u8]) -> Option<usize> {
     }
 }
 
-/// Copies by the mover, or by the CPU if that does not.
+/// Copies with the mover, or with the CPU if the mover fails.
 fn copy_whole(mover: &Mover, from: &[u8], to: &mut [u8]) -> Result<Outcome, JobError> {
     mover.copy_slices(from, to).or_else(|_| Mover::cpu().copy_slices(from, to))
 }

@@ -1,11 +1,13 @@
-//! Forks that the kernel does not tell of: where a process may not have that event, nothing may be out while it forks.
+//! Forks that the kernel does not report: no page may be out while the process forks.
 //!
-//! A child that is forked while a page is out would find it empty. The event of a fork wants `CAP_SYS_PTRACE`; without, the C library's handlers
-//! hold a fork back until what is out has come back, and an exchange until the fork is over. A `fork` by a bare system call is missed.
+//! A child that is forked while a page is out would find zeros there. The kernel reports forks only to processes with
+//! `CAP_SYS_PTRACE`. Without it, the C library's fork handlers delay a fork until all pages are back, and an exchange
+//! until the fork is over. A `fork` by a bare system call is missed.
 //!
-//! Traps stay out for longer than a fork is to wait, and a child would have to be given copies of them: who forks has them called back first, also where
-//! the kernel tells of forks. A thread of the heap's does it. The one that forks might have its stack out: with the book's lock it would wait for
-//! who brings that back, who waits for the lock.
+//! Trapped pages stay out longer than a fork should wait, and a child would need copies of them. A fork therefore
+//! recalls them first, also where the kernel reports forks. A thread of the heap brings them back. The forking thread
+//! cannot, because its own stack might be out: while it held the page map's lock, it would wait for the fault handler,
+//! which waits for that lock.
 
 #[cfg(test)]
 mod tests;
@@ -30,17 +32,18 @@ loom::lazy_static! {
 /// The process that forks.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Who calls traps back, and in which process. It is tried, and never waited for: a child may have the lock of a thread that it has not. Then a
-/// fork waits until the traps' time is over.
+/// The threads that recall traps, each with its process. The lock is tried but never waited for, because a child may
+/// inherit it locked by a thread that it does not have. If the lock is not free, the fork waits until the traps end on
+/// their own.
 static RECALLERS: Mutex<Vec<(Lineage, Thread)>> = Mutex::new(Vec::new());
 
-/// Forks wait for this from now on, process-wide.
+/// Makes forks of this process wait for exchanges from now on.
 pub(crate) fn hold_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| on_fork(before, after));
 }
 
-/// Those, if they can be had at one of so many tries.
+/// Locks the list of recallers, with at most this many tries.
 fn recallers(times: u32) -> Option<MutexGuard<'static, Vec<(Lineage, Thread)>>> {
     for _ in 0..times {
         match RECALLERS.try_lock() {
@@ -52,7 +55,7 @@ fn recallers(times: u32) -> Option<MutexGuard<'static, Vec<(Lineage, Thread)>>> 
     None
 }
 
-/// A thread that calls back what is out in traps when a fork is announced.
+/// A thread that recalls traps when a fork is announced.
 #[derive(Debug)]
 pub(crate) struct Recaller {
     stop: Arc<AtomicBool>,
@@ -60,18 +63,18 @@ pub(crate) struct Recaller {
 }
 
 impl Recaller {
-    /// Starts it. Forks wait from now on.
+    /// Starts the thread. Forks wait for traps from now on.
     ///
     /// # Errors
-    /// The system refuses a thread.
+    /// The system refuses to start a thread.
     pub(crate) fn start(exchange: &Arc<Exchange>) -> std::io::Result<Recaller> {
-        /// Times that it is tried to be known to forks.
+        /// Attempts to register the thread.
         const TIMES: u32 = 1000;
         hold_forks();
         let stop = Arc::new(AtomicBool::new(false));
         let (its, exchange) = (Arc::clone(&stop), Arc::clone(exchange));
         let thread = spawn_unsignalled("telpher-forks", move || {
-            // Relaxed: nothing else is said by it.
+            // Relaxed: it publishes no other data.
             while !its.load(Ordering::Relaxed) {
                 std::thread::park();
                 if is_fork_announced() {
@@ -100,13 +103,13 @@ impl Drop for Recaller {
     }
 }
 
-/// A fork waits: who has just set traps calls them back. Asked after the book's lock was given back under which they were set: then either the fork
-/// has found them, or it is seen here.
+/// Returns whether a fork waits. A thread that has just set traps then recalls them. It asks after releasing the page
+/// map's lock under which it set them: either the fork has found the traps, or the fork is seen here.
 pub(crate) fn is_fork_announced() -> bool {
     TURNS.is_fork_announced()
 }
 
-/// Waits until it is so.
+/// Waits until `is_so` returns true.
 fn wait_until(mut is_so: impl FnMut() -> bool) {
     let mut rests = 0_u32;
     while !is_so() {
@@ -119,7 +122,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
 }
 
 extern "C" fn before() {
-    // Relaxed: read in this thread, and in its copy in the child.
+    // Relaxed: read only by this thread, and by its copy in the child.
     FORKS.store(std::process::id(), Ordering::Relaxed);
     TURNS.announce_fork();
     if let Some(recallers) = recallers(1) {
@@ -132,18 +135,18 @@ extern "C" fn after() {
     if FORKS.load(Ordering::Relaxed) == std::process::id() { TURNS.end_fork() } else { TURNS.begin_child() }
 }
 
-/// An exchange, during which nobody forks.
+/// Held during an exchange: no thread forks.
 #[derive(Debug)]
 pub(crate) struct NoFork(());
 
 impl NoFork {
-    /// Waits for a fork that is under way.
+    /// Waits until no fork is under way.
     pub(crate) fn new() -> NoFork {
         wait_until(|| TURNS.try_exchange());
         NoFork(())
     }
 
-    /// None if a fork is under way, or without a reason.
+    /// Returns none if a fork is under way, or spuriously.
     pub(crate) fn try_new() -> Option<NoFork> {
         TURNS.try_exchange().then(|| NoFork(()))
     }

@@ -1,14 +1,14 @@
-//! Memory on several tiers, and pages that change theirs while the program goes on.
+//! Memory on several tiers, whose pages change their tier while the program runs.
 
 use crate::arena::Arena;
 use crate::arena::shared::{SharedArena, Units};
-use crate::book::Piece;
 use crate::config::{HeapOptions, MOST_TIERS, PAGE, TierId};
 use crate::error::TierError;
 use crate::heat::Advice;
 use crate::heat::hints::Hints;
+use crate::mechanism::{self, Backend, Mechanism};
+use crate::page_map::RegionPart;
 use crate::stats::{Moved, Stats};
-use crate::way::{self, Mechanism, Way};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use telpher_mem::PageSize;
@@ -19,7 +19,7 @@ const MOST_BATCH: usize = 65_536;
 
 /// Memory on several tiers.
 ///
-/// Cheap to clone; every clone is the same heap, which is there until the last [`Arena`] is gone, too.
+/// Cloning is cheap and yields the same heap. The heap lives until its last clone and its last [`Arena`] are dropped.
 #[derive(Clone, Debug)]
 pub struct Heap {
     pub(crate) inner: Arc<Inner>,
@@ -28,13 +28,13 @@ pub struct Heap {
 #[derive(Debug)]
 pub(crate) struct Inner {
     options: HeapOptions,
-    pub(crate) way: Arc<dyn Way>,
+    pub(crate) backend: Arc<dyn Backend>,
     shared: Mutex<Shared>,
     lineage: Lineage,
     pub(crate) hints: Hints,
 }
 
-/// Shared arenas.
+/// The heap's shared arenas.
 #[derive(Debug, Default)]
 struct Shared {
     units: Vec<Arc<Units>>,
@@ -42,10 +42,10 @@ struct Shared {
 }
 
 impl Heap {
-    /// A heap without memory; see [`Heap::arena`].
+    /// Creates a heap without memory; see [`Heap::arena`].
     ///
     /// # Errors
-    /// [`TierError`]: the options make no sense, or the system refuses what moving pages wants.
+    /// [`TierError`]: invalid options, or the system refuses what the mechanism needs.
     pub fn new(options: HeapOptions) -> Result<Heap, TierError> {
         let (tiers, batch) = (options.tiers.len(), options.batch);
         if !(2..=MOST_TIERS).contains(&tiers) || options.home.index() >= tiers || !(1..=MOST_BATCH).contains(&batch) {
@@ -55,15 +55,15 @@ impl Heap {
         if given > tiers {
             return Err(TierError::SharedMemory { given, tiers });
         }
-        let way = way::open(&options)?;
-        Ok(Heap::by(options, way))
+        let backend = mechanism::open(&options)?;
+        Ok(Heap::by(options, backend))
     }
 
-    pub(crate) fn by(options: HeapOptions, way: Arc<dyn Way>) -> Heap {
+    pub(crate) fn by(options: HeapOptions, backend: Arc<dyn Backend>) -> Heap {
         Heap {
             inner: Arc::new(Inner {
                 options,
-                way,
+                backend,
                 shared: Mutex::default(),
                 lineage: Lineage::current(),
                 hints: Hints::default(),
@@ -71,39 +71,39 @@ impl Heap {
         }
     }
 
-    /// By which mechanism its pages change their tier; those of [shared arenas](Heap::shared_arena) do by [`Mechanism::Remap`].
+    /// Returns how its pages change their tier. [Shared arenas](Heap::shared_arena) always use [`Mechanism::Remap`].
     #[must_use]
     pub fn mechanism(&self) -> Mechanism {
-        self.inner.way.mechanism()
+        self.inner.backend.mechanism()
     }
 
-    /// What it was made of.
+    /// Returns the options it was created with.
     #[must_use]
     pub fn options(&self) -> &HeapOptions {
         &self.inner.options
     }
 
-    /// Zeroed memory of this heap, rounded up to 2 MiB, on the home tier: small pages as they are touched, huge ones at once, as far as the system
-    /// has any.
+    /// Allocates zeroed memory of this heap on the home tier, rounded up to 2 MiB. Small pages are allocated when they
+    /// are touched, huge pages at once, as far as the system has any.
     ///
     /// # Errors
-    /// [`TierError`]: the system refuses it, or there are too many pieces of memory.
+    /// [`TierError`]: the system refuses the memory, or there are too many separate ranges.
     pub fn arena(&self, len: usize, pages: PageSize) -> Result<Arena, TierError> {
         Arena::new(&self.inner, len, pages)
     }
 
-    /// Zeroed memory of files, rounded up to 2 MiB, all of it there at once on the home tier, for what cannot be private: see what it does not
-    /// stand at [`SharedArena`]. It is moved in units of 2 MiB, those that lie in a range whole, and may take as much of each tier as the rest
-    /// of the heap, once more.
+    /// Allocates zeroed shared memory of files on the home tier, rounded up to 2 MiB and allocated at once, for uses
+    /// where memory cannot be private. [`SharedArena`] lists its limits. It moves in whole units of 2 MiB. Its use of
+    /// each tier's `bytes` counts separately from the rest of the heap.
     ///
     /// # Errors
-    /// [`TierError`]: the system refuses it, or cannot protect memory of files from writes (Linux 5.19).
+    /// [`TierError`]: the system refuses the memory, or cannot protect memory of files from writes (Linux 5.19).
     pub fn shared_arena(&self, len: usize) -> Result<SharedArena, TierError> {
         SharedArena::new(&self.inner, len)
     }
 
-    /// Moves the pages of a range to a tier, as many as can be, and tells what became of each that is there. Bytes and addresses stay what they
-    /// are; whoever touches a page on its way waits.
+    /// Moves the pages of a range to a tier, as many as possible, and returns what became of each present page. Bytes
+    /// and addresses do not change; a thread that touches a page in flight waits.
     ///
     /// # Errors
     /// [`TierError`]: no such tier, or this is a forked child.
@@ -116,7 +116,7 @@ impl Heap {
         let (mut moved, mut shared) = (Moved::default(), Moved::default());
         for (part, units) in self.inner.parts(range) {
             match units {
-                None => moved.add(self.inner.way.migrate(part, to)?),
+                None => moved.add(self.inner.backend.migrate(part, to)?),
                 Some(units) => shared.add(units.migrate(&part, to)),
             }
         }
@@ -125,17 +125,17 @@ impl Heap {
         Ok(moved)
     }
 
-    /// Pages of 4 KiB in a range that are on each tier; those that nobody has touched are on none.
+    /// Returns the number of pages of 4 KiB in a range on each tier; pages that were never touched are on none.
     ///
     /// # Errors
-    /// [`TierError`]: the page tables cannot be asked.
+    /// [`TierError`]: the page tables cannot be read, or this is a forked child.
     pub fn residency(&self, range: Range<u64>) -> Result<Vec<u64>, TierError> {
         self.inner.is_ours()?;
         let mut on = vec![0; self.inner.options.tiers.len()];
         for (part, units) in self.inner.parts(range) {
             match units {
                 None => {
-                    let pages = self.inner.way.residency(part)?;
+                    let pages = self.inner.backend.residency(part)?;
                     on.iter_mut().zip(pages).for_each(|(on, pages)| *on += pages);
                 }
                 Some(units) => units.residency(&part, &mut on),
@@ -144,18 +144,20 @@ impl Heap {
         Ok(on)
     }
 
-    /// The addresses of its memory, in order: of arenas and of what was taken over, without [shared arenas](Heap::shared_arena). Neighbours may be
-    /// one piece or several. **Staleness**: mappings come and go meanwhile.
+    /// Returns the addresses of its memory in order: arenas and adopted ranges, without [shared
+    /// arenas](Heap::shared_arena). Adjacent memory may be one range or several. **Staleness**: mappings come and go
+    /// meanwhile.
     #[must_use]
     pub fn ranges(&self) -> Vec<Range<u64>> {
-        self.inner.way.pieces().into_iter().map(|piece| piece.range).collect()
+        self.inner.backend.region_parts().into_iter().map(|region_part| region_part.range).collect()
     }
 
-    /// Says what the program knows of some of its memory, for a [`Manager`](crate::Manager) that there is or will be. Nothing moves before that.
-    /// What is said of memory that is not the heap's when a manager hears it is forgotten, and what is said later overrides what was said before.
+    /// Gives advice about a part of the memory to the [`Manager`](crate::Manager), present or future. Nothing moves
+    /// before the manager has read it. It ignores advice for memory that is not the heap's at that time. Later advice
+    /// overrides earlier advice.
     ///
     /// # Errors
-    /// [`TierError`]: no such tier, this is a forked child, or so much has been said that no manager has heard that there is no room for more.
+    /// [`TierError`]: no such tier, this is a forked child, or too much advice is waiting for a manager.
     pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), TierError> {
         self.inner.is_ours()?;
         let tiers = self.inner.options.tiers.len();
@@ -166,51 +168,54 @@ impl Heap {
         }
     }
 
-    /// The process that traces this one with `ptrace`, if any. As long as there is one nothing moves ([`Left::held`](crate::Left::held)), because what a
-    /// tracer reads of a page that is out is an error. **When this returns a process, no page is out, and none goes out until the tracer has left.**
+    /// Returns the process that traces this one with `ptrace`, if any. While there is one, nothing moves
+    /// ([`Left::held`](crate::Left::held)), because a tracer cannot read a page that is out. **When this returns a
+    /// process, no page is out, and none goes out until the tracer has left.**
     ///
-    /// A heap asks the kernel by itself before it takes pages out, at most once a millisecond. A tracer that stops all threads of the process at once
-    /// may stop them while pages are out: call [`hold`](Heap::hold) before it attaches. Always none with [`Mechanism::MovePages`], with which every
-    /// reader waits, and in a forked child. [Shared arenas](Heap::shared_arena) are not held in place.
+    /// A heap makes this check itself before it takes pages out, at most once a millisecond. A tracer that stops all
+    /// threads of the process at once may stop them while pages are out: call [`hold`](Heap::hold) before it attaches.
+    /// Returns none with [`Mechanism::MovePages`], with which every reader waits, and in a forked child. [Shared
+    /// arenas](Heap::shared_arena) are not held in place.
     #[must_use]
     pub fn tracer(&self) -> Option<u32> {
-        self.inner.is_ours().ok().and_then(|()| self.inner.way.tracer())
+        self.inner.is_ours().ok().and_then(|()| self.inner.backend.tracer())
     }
 
-    /// Keeps all pages where they are (`true`) until it is called again (`false`): nothing is moved or trapped. When it returns, every page is where the
-    /// program has it, and can be read by debuggers, checkpoint tools and readers of `/proc/PID/mem`. Shared arenas are not held.
+    /// Keeps all pages where they are (`true`) until it is called again (`false`): nothing is moved or trapped. When it
+    /// returns, every page is present in the program and can be read by debuggers, checkpoint tools and readers of
+    /// `/proc/PID/mem`. Shared arenas are not held.
     ///
     /// # Errors
     /// [`TierError`]: this is a forked child.
     pub fn hold(&self, holds: bool) -> Result<(), TierError> {
         self.inner.is_ours()?;
-        self.inner.way.hold(holds);
+        self.inner.backend.hold(holds);
         Ok(())
     }
 
-    /// What it has done. **Staleness**: each number is right for some moment during the call.
+    /// Returns what the heap has done. **Staleness**: each number is right for some moment during the call.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = self.inner.way.stats();
+        let mut stats = self.inner.backend.stats();
         stats.moved.add(self.inner.shared().moved);
         stats
     }
 
-    /// Free pages of 4 KiB that the heap keeps of each tier.
+    /// Returns the free pages of 4 KiB that the heap keeps of each tier.
     #[must_use]
     pub fn free(&self) -> Vec<u64> {
-        self.inner.way.free()
+        self.inner.backend.free()
     }
 
-    /// Pages of 4 KiB of each tier that are old copies; see [`HeapOptions::shadow_bytes`].
+    /// Returns the pages of 4 KiB of each tier that are old copies; see [`HeapOptions::shadow_bytes`].
     #[must_use]
     pub fn shadows(&self) -> Vec<u64> {
-        self.inner.way.shadows()
+        self.inner.backend.shadows()
     }
 }
 
 impl Inner {
-    /// This process made it.
+    /// Fails in a forked child.
     pub(crate) fn is_ours(&self) -> Result<(), TierError> {
         if self.lineage.is_current() { Ok(()) } else { Err(TierError::Forked) }
     }
@@ -220,18 +225,18 @@ impl Inner {
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
-        // Nothing in there is halfway at any time.
+        // No change leaves the data inconsistent.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A shared arena is there from now on.
+    /// Adds a shared arena.
     pub(crate) fn has_shared(&self, units: &Arc<Units>) {
         self.shared().units.push(Arc::clone(units));
     }
 
-    /// It is not any more.
+    /// Removes a shared arena.
     pub(crate) fn has_no_more(&self, units: &Arc<Units>) {
-        // Dropped without the lock.
+        // Dropped after releasing the lock.
         let mut shared = self.shared();
         let at = shared.units.iter().position(|other| Arc::ptr_eq(other, units));
         let gone = at.map(|at| shared.units.swap_remove(at));
@@ -239,7 +244,7 @@ impl Inner {
         drop(gone);
     }
 
-    /// Parts of a range: of shared arenas, and what lies between.
+    /// Splits a range into parts of shared arenas and the rest between them.
     fn parts(&self, range: Range<u64>) -> Vec<(Range<u64>, Option<Arc<Units>>)> {
         let mut shared = self.shared().units.clone();
         shared.sort_unstable_by_key(|units| units.range().start);
@@ -257,28 +262,29 @@ impl Inner {
         parts
     }
 
-    /// Its memory, in order, and what each piece is of: shared arenas among it.
-    pub(crate) fn pieces(&self) -> Vec<Piece> {
-        /// What is of a shared arena: no other number is as large.
+    /// Returns its memory in address order, with shared arenas.
+    pub(crate) fn region_parts(&self) -> Vec<RegionPart> {
+        /// PageSet the numbers of shared arenas; no other region number is this large.
         const SHARED: u64 = 1 << 63;
-        let mut pieces = self.way.pieces();
+        let mut region_parts = self.backend.region_parts();
         let shared = self.shared().units.clone();
-        pieces.extend(shared.iter().map(|units| {
+        region_parts.extend(shared.iter().map(|units| {
             let range = units.range();
-            Piece { of: SHARED | range.start, range, first: 0 }
+            RegionPart { region: SHARED | range.start, range, first: 0 }
         }));
-        pieces.sort_unstable_by_key(|piece| piece.range.start);
-        pieces
+        region_parts.sort_unstable_by_key(|region_part| region_part.range.start);
+        region_parts
     }
 
-    /// The tiers of pages from the first on, as [`Way::tiers`] has them (also [`ALOFT`](crate::book::ALOFT)), with [`WHOLE`](crate::heat::WHOLE) where they move together.
+    /// Writes the tiers of the pages from `first` on, as [`Backend::tiers`] does (with
+    /// [`IN_FLIGHT`](crate::page_map::IN_FLIGHT)), and adds [`WHOLE`](crate::heat::WHOLE) where pages move together.
     pub(crate) fn tiers(&self, first: u64, tiers: &mut [u8]) -> std::io::Result<()> {
         let all = first..first + tiers.len() as u64 * PAGE;
-        let place = |address: u64| usize::try_from((address - first) / PAGE).expect("in the row");
+        let index = |address: u64| usize::try_from((address - first) / PAGE).expect("within `tiers`");
         for (part, units) in self.parts(all) {
-            let tiers = &mut tiers[place(part.start)..place(part.end)];
+            let tiers = &mut tiers[index(part.start)..index(part.end)];
             match units {
-                None => self.way.tiers(part.start, tiers)?,
+                None => self.backend.tiers(part.start, tiers)?,
                 Some(units) => units.tiers(&part, tiers),
             }
         }
@@ -291,7 +297,7 @@ impl Inner {
 }
 
 impl Moved {
-    /// Nothing of it is left out: pages that moved and pages that stayed.
+    /// Returns all pages: those that moved and those that stayed.
     #[must_use]
     pub fn all(&self) -> u64 {
         self.pages + self.left.all()

@@ -3,45 +3,46 @@
 //! # Map
 //!
 //! ```text
-//! Heap       memory on several tiers: arenas, what a program has mapped itself, and migrate
-//! Arena      memory of a heap, a slice of bytes; SharedArena, memory of files
-//! Manager    a thread that looks at a heap's memory, and moves it; Report, what it has found and done
-//! heat       how hot pages are: who looks, and what is kept of it
-//! policy     what moves where
-//! way        the ways in which pages change their tier, and which of them a heap goes
-//! pooled     by way of pools: what goes together, and which places it is lent
-//! by_kernel  by move_pages(2)
-//! exchange   takes pages out to a pool, copies them, brings them back
-//! book       whose each page is, on which tier, and which are on their way
-//! flight     pages on their way
-//! keeper     the thread that answers page faults and hears of forks, mremap, discards
-//! slots      a tier's pool: places, with a free page or without
-//! runs       numbers of places, as runs
-//! shadows    old copies of pages that went to a faster tier
-//! order      events of mappings that come otherwise than things happened
-//! traps      pages that are out so that whoever touches one is told of
-//! tracer     whether another process traces this one
-//! gate       forks that the kernel does not tell of
-//! clock      time of a core
-//! sync       atomics of what is modelled
+//! Heap          memory on several tiers: arenas, adopted mappings, and migrate
+//! Arena         memory of a heap, a slice of bytes; SharedArena, memory of files
+//! Manager       a thread that finds and moves a heap's hot pages; Report, what it has found and done
+//! heat          how hot pages are: the sources that sample accesses, and the heat map
+//! policy        which pages move where
+//! mechanism     the mechanisms that move pages, and the choice of one for a heap
+//! pooled        mechanism 1, UFFDIO_MOVE through pools: plans batches and lends slots
+//! by_kernel     mechanism 2, move_pages(2)
+//! exchange      takes pages out to a pool, copies them, brings them back
+//! page_map      the owner, tier and state of each page
+//! in_flight     the pages being moved
+//! fault_handler the thread that answers page faults and reads events of forks, mremap and discards
+//! slots         a tier's pool: slots with or without a free page
+//! runs          sets of slot numbers, as runs
+//! shadows       old copies of pages that moved to a faster tier
+//! event_order   mapping events that arrive in another order than things happened
+//! traps         pages that are taken out to notice the first touch
+//! tracer        whether another process traces this one
+//! gate          forks that the kernel does not report
+//! clock         CPU time of a thread
+//! sync          atomics of the code that loom models
 //! ```
 #![deny(unsafe_code)]
 
 mod arena;
-mod book;
 mod by_kernel;
 mod clock;
 mod config;
 mod error;
+mod event_order;
 mod exchange;
-mod flight;
+mod fault_handler;
 mod gate;
 mod heap;
 pub mod heat;
-mod keeper;
+mod in_flight;
 mod manager;
-mod marks;
-mod order;
+mod mechanism;
+mod page_map;
+mod page_set;
 pub mod policy;
 mod pooled;
 mod runs;
@@ -51,14 +52,13 @@ mod stats;
 mod sync;
 mod tracer;
 mod traps;
-mod way;
 
 #[cfg(test)]
 #[path = "../../../ci/skip.rs"]
 mod skip;
 #[cfg(test)]
 #[path = "../tests/common/stress.rs"]
-#[allow(dead_code, reason = "others use the rest of it")]
+#[allow(dead_code, reason = "other tests use the rest of it")]
 mod stress;
 
 pub use arena::Arena;
@@ -68,5 +68,5 @@ pub use error::TierError;
 pub use heap::Heap;
 pub use heat::Advice;
 pub use manager::{HotRow, Manager, ManagerOptions, Report, SourceKind, SourceReport, TierReport};
+pub use mechanism::Mechanism;
 pub use stats::{Left, Moved, Stats};
-pub use way::Mechanism;

@@ -1,4 +1,4 @@
-//! A thread that looks at a heap's memory, and moves it.
+//! A thread that finds hot pages of a heap and moves them.
 
 mod choice;
 mod report;
@@ -19,34 +19,37 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use telpher_os::{Lineage, spawn_unsignalled};
 
-pub(crate) use crate::clock::of_this_thread as cpu;
+pub(crate) use crate::clock::thread_cpu_time as cpu;
 
 pub use report::{HotRow, Report, SourceReport, TierReport};
 
-/// Who looks at a heap's pages.
+/// How a manager finds out which pages are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SourceKind {
     /// Sampled windows in which writes are tracked: `UFFDIO_WRITEPROTECT` and `PAGEMAP_SCAN`, Linux 6.7.
     Windows,
-    /// DAMON, the kernel's own monitor, by its accessed bits: reads, too, and huge pages. It wants Linux 6.2, `CONFIG_DAMON_VADDR`, `CONFIG_DAMON_SYSFS`
-    /// and root, and a machine has one: it is refused where anybody else uses it.
+    /// DAMON, the kernel's own monitor, by accessed bits: it also sees reads and huge pages. It needs Linux 6.2,
+    /// `CONFIG_DAMON_VADDR`, `CONFIG_DAMON_SYSFS` and root. A machine has one, so the request fails while other
+    /// software uses it.
     Damon,
-    /// A few pages at a time, drawn by lot, are taken out, and go back to who touches them first: reads and huge pages are seen, too. Wants
-    /// [`Mechanism::Exchange`](crate::Mechanism::Exchange).
+    /// A few pages at a time, drawn at random, are taken out and come back at the first touch: this also sees reads and
+    /// huge pages. Needs [`Mechanism::Exchange`](crate::Mechanism::Exchange).
     ///
-    /// While they are out, at most 64 small and 8 huge ones for as long as [`window`](ManagerOptions::window), they are zeros in a core dump.
+    /// While pages are out (at most 64 small and 8 huge ones, for as long as [`window`](ManagerOptions::window)), a
+    /// core dump has zeros for them.
     Traps,
-    /// Samples of loads and stores that a processor's own unit takes: Intel's PEBS, AMD's IBS. It wants such a unit, which virtual machines mostly do not
-    /// have, and `kernel.perf_event_paranoid` of 2 or less (1 for IBS) or `CAP_PERFMON`. **Unverified on silicon.** Never taken unless asked for.
+    /// Loads and stores that the processor samples itself: Intel's PEBS, AMD's IBS. It needs such a unit, which virtual
+    /// machines mostly do not have, and `kernel.perf_event_paranoid` of 2 or less (1 for IBS) or `CAP_PERFMON`.
+    /// **Unverified on silicon.** Used only on request.
     Perf,
 }
 
 impl SourceKind {
-    /// All there are.
+    /// All kinds.
     pub const ALL: [SourceKind; 4] = [SourceKind::Windows, SourceKind::Damon, SourceKind::Traps, SourceKind::Perf];
 
-    /// Its name, as options and reports have it.
+    /// Returns its name in options and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,25 +64,28 @@ impl SourceKind {
 /// How a [`Manager`] works.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ManagerOptions {
-    /// Who looks; none for the best that there is here: [`Damon`](SourceKind::Damon) once the heap has 64 MiB, if this user may and nobody else has it, and
-    /// else, until then, and should it fail, [`Windows`](SourceKind::Windows) and
-    /// [`Traps`](SourceKind::Traps) together. What the program says ([`Heap::advise`]) is heard in any case.
+    /// The sources to use; none for the best available: [`Damon`](SourceKind::Damon) once the heap has 64 MiB, if this
+    /// user may use it and no other software does. Until then, otherwise, and if DAMON fails:
+    /// [`Windows`](SourceKind::Windows) and [`Traps`](SourceKind::Traps) together. Advice ([`Heap::advise`]) is used in
+    /// any case.
     pub sources: Option<Vec<SourceKind>>,
-    /// How it decides what moves.
+    /// How the policy decides what moves.
     pub policy: PolicyOptions,
-    /// It moves what the policy says; else it only looks.
+    /// Whether to move what the policy decides; otherwise the manager only observes.
     pub moves: bool,
-    /// How often it decides. It does so less often where that would cost more than seven tenths of `share`.
+    /// How often it decides. It does so less often if that would cost more than seven tenths of `share`.
     pub pass: Duration,
-    /// How long a window stays, and a page that is trapped; see [`SourceKind`]. Source: measured with a prototype, one of 2 MiB every 10 ms costs about a hundredth of a core.
+    /// How long a window stays open, and a trapped page out; see [`SourceKind`]. Source: measured with a prototype; a
+    /// window of 2 MiB every 10 ms costs about 1 % of a core.
     pub window: Duration,
-    /// The part of a core that a source takes at most, by looking less often: of [`SourceKind::Damon`] so much for the kernel's thread, and as much to ask it.
-    /// Threads of the program wait for traps at most five times as much.
+    /// The fraction of a core that a source uses at most; it samples less often to stay below. For
+    /// [`SourceKind::Damon`] this applies to the kernel's thread and, separately, to reading its results. Threads of
+    /// the program wait for traps at most five times this share.
     pub share: f64,
 }
 
 impl ManagerOptions {
-    /// For this heap.
+    /// Creates the default options for this heap.
     #[must_use]
     pub fn new(heap: &Heap) -> ManagerOptions {
         ManagerOptions {
@@ -93,10 +99,11 @@ impl ManagerOptions {
     }
 }
 
-/// Looks at a heap's memory and moves it, by a thread of its own, until it is dropped. What has moved stays where it is.
+/// Finds hot pages of a heap and moves pages, in a thread of its own, until it is dropped. Moved pages stay where they
+/// are.
 ///
-/// The thread touches no memory of the heap's, so that it may run in the process whose memory it moves. What it keeps is allocated as any memory:
-/// where the allocator's memory is the heap's, too, it is to be given another.
+/// The thread touches no memory of the heap, so it can run in the process whose memory it moves. It allocates its own
+/// data normally. If the allocator's memory belongs to the heap, give the manager another allocator.
 ///
 /// ```no_run
 /// use telpher_mem::PageSize;
@@ -128,24 +135,24 @@ struct Shared {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // What a panic left is no less true than before; that there was one is told.
+        // A panic leaves no half-made change, and the panic itself is reported.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Manager {
-    /// Starts it.
+    /// Starts the manager.
     ///
     /// # Errors
-    /// [`TierError`]: a source that was asked for is not to be had here, the policy's tiers are not the heap's, the system refuses a thread, or this is a
-    /// forked child.
+    /// [`TierError`]: a requested source is not available, the policy has another number of tiers than the heap, the
+    /// system refuses a thread, or this is a forked child.
     pub fn start(heap: &Heap, options: ManagerOptions) -> Result<Manager, TierError> {
         heap.inner.is_ours()?;
         let (sources, choice) = choice::sources(heap, &options)?;
         Manager::with_choice(heap, &options, sources, choice)
     }
 
-    /// With these, whatever the options say of sources.
+    /// Starts the manager with these sources instead of those of the options.
     ///
     /// # Errors
     /// As [`start`](Manager::start).
@@ -171,7 +178,7 @@ impl Manager {
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| TierError::Keeper(error.into()))?;
         let state = Mutex::new(State::new(options, sources, choice));
         let shared = Arc::new(Shared { heap: heap.clone(), stop, begun: Instant::now(), state });
-        // A thread that begins allocates; whoever is told of it may fork at once.
+        // A starting thread allocates; the caller may fork as soon as this returns.
         let begun = Arc::new(Barrier::new(2));
         let (its, begins) = (Arc::clone(&shared), Arc::clone(&begun));
         let thread = spawn_unsignalled("telpher-manager", move || {
@@ -183,10 +190,10 @@ impl Manager {
         Ok(Manager { shared, thread: Some(thread), lineage: Lineage::current() })
     }
 
-    /// What it has found and done. **Staleness**: it goes on meanwhile; tiers are as they were asked for now.
+    /// Returns what it has found and done. **Staleness**: the manager goes on meanwhile; tiers are as of this call.
     ///
     /// # Errors
-    /// [`TierError`]: this is a forked child, or the page tables cannot be asked.
+    /// [`TierError`]: this is a forked child, or the page tables cannot be read.
     pub fn report(&self) -> Result<Report, TierError> {
         if !self.lineage.is_current() {
             return Err(TierError::Forked);
@@ -199,27 +206,29 @@ impl Manager {
         Ok(report::of(&state, &self.shared.heap, now, &free, stats))
     }
 
-    /// Neither looks nor moves from now on, until it is told to [go on](Manager::resume). Nothing is tracked meanwhile, and what was found is kept.
+    /// Stops sampling and moving until [`resume`](Manager::resume). Nothing is tracked meanwhile; what was found is
+    /// kept.
     pub fn pause(&self) {
         if self.lineage.is_current() {
             self.shared.state().pause(self.shared.begun.elapsed());
         }
     }
 
-    /// Goes on, within a tenth of a second.
+    /// Continues within a tenth of a second.
     pub fn resume(&self) {
         if self.lineage.is_current() {
             self.shared.state().resume(self.shared.begun.elapsed());
         }
     }
 
-    /// The addresses of pages that are hot, as the policy has it, in order; neighbours together. **Staleness**: it goes on meanwhile.
+    /// Returns the addresses of hot pages by the policy's threshold, in order, with contiguous pages joined.
+    /// **Staleness**: the manager goes on meanwhile.
     #[must_use]
     pub fn hot(&self) -> Vec<Range<u64>> {
         if self.lineage.is_current() { report::hot(&self.shared.state()) } else { Vec::new() }
     }
 
-    /// Ends it, and tells what it has found and done.
+    /// Ends the manager and returns what it has found and done.
     ///
     /// # Errors
     /// As [`report`](Manager::report).
@@ -230,9 +239,9 @@ impl Manager {
 
     fn end(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // In a forked child there is no such thread.
+        // A forked child has no such thread.
         if self.lineage.is_current() {
-            // A counter far from its end takes a one without waiting.
+            // The counter is far from its maximum, so this write does not block.
             let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
             let _ = thread.join();
         }
@@ -245,7 +254,7 @@ impl Drop for Manager {
     }
 }
 
-/// The thread.
+/// The manager's thread.
 fn run(shared: &Shared) {
     let done = catch_unwind(AssertUnwindSafe(|| {
         loop {
@@ -264,7 +273,7 @@ fn run(shared: &Shared) {
     }
 }
 
-/// What is due; returns how long nothing is.
+/// Does what is due; returns how long nothing is due.
 fn once(shared: &Shared) -> Duration {
     let now = || shared.begun.elapsed();
     let next = {
@@ -277,7 +286,7 @@ fn once(shared: &Shared) -> Duration {
         state.next_move()
     };
     if let Some(what) = next {
-        // Not under the lock: whoever asks for a report waits for no move.
+        // Without the lock: a request for a report waits for no move.
         let begun = cpu();
         let moved = shared.heap.migrate(what.range.clone(), what.to);
         let cpu = cpu().saturating_sub(begun);
@@ -286,12 +295,12 @@ fn once(shared: &Shared) -> Duration {
     shared.state().due().saturating_sub(now())
 }
 
-/// Waits; true if it is to end.
+/// Waits; returns true if the thread is to end.
 fn is_over(shared: &Shared, wait: Duration) -> bool {
     let mut waits = [PollFd::new(&shared.stop, PollFlags::IN)];
     let time =
         Timespec { tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX), tv_nsec: wait.subsec_nanos().into() };
-    // A signal wakes it early, which does no harm.
+    // A signal wakes it early, which is harmless.
     let _ = poll(&mut waits, Some(&time));
     waits[0].revents().contains(PollFlags::IN)
 }

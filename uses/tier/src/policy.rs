@@ -1,9 +1,11 @@
-//! What moves where, and what stays: a value that is told the time and how hot pages are, and touches nothing.
+//! Decides which pages move where. A policy is a value: it gets the time and how hot pages are, and touches nothing
+//! else.
 //!
-//! A page is hot if it is as hot as those for which the faster tiers have room, and stands out. It is cold if it is less hot by a margin, so that
-//! what lies between stays where it is (hysteresis). Cold pages leave a tier only for hotter ones, or where the tier is fuller than it may be.
-//! What has just moved stays for a while; all moves together keep to a rate; and where pages come back before their moves have paid, nothing
-//! moves for a while, and longer each time.
+//! A page is hot if it is among the hottest pages that fit into the faster tiers, and its heat stands out. It is cold
+//! if it is less hot by a margin; pages in between stay where they are (hysteresis). Cold pages leave a tier only to
+//! make room for hotter ones, or if the tier is fuller than it may be. A page that has just moved stays for a while.
+//! All moves together keep to a rate. If pages come back before their moves have paid off, nothing moves for a while,
+//! and longer each time.
 
 mod recent;
 mod runs;
@@ -22,37 +24,40 @@ pub use threshold::valley;
 /// How a [`Policy`] decides.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PolicyOptions {
-    /// Bytes of each tier that may be used, the fastest first; none where there is no bound.
+    /// The bytes of each tier that may be used, the fastest first; none for a tier without a limit.
     pub capacity: Vec<Option<u64>>,
-    /// A tier that is fuller than this part of it is emptied of cold pages, down to `low`; nor is it filled beyond.
+    /// A tier that is fuller than this fraction is emptied of cold pages, down to `low`. It is not filled beyond this
+    /// fraction either.
     pub high: f64,
-    /// See `high`.
+    /// The fraction down to which a tier that is too full is emptied; see `high`.
     pub low: f64,
-    /// What is less hot than this is not hot, whatever there is room for: see [`level`](crate::heat::level). Source: chosen, 48 are about three
-    /// uses a second of those that are found: in most windows none.
+    /// A page below this heat is not hot, however much room there is: see [`level`](crate::heat::level). Source:
+    /// chosen; 48 means about three uses a second, among pages for which uses were found: in most windows none is.
     pub floor: u8,
-    /// What is less hot by this than what is hot is cold. Source: chosen, 48 are one and a half doublings, three times as far as an average of eight
-    /// looks strays.
+    /// A page that is less hot than the hot ones by this is cold. Source: chosen; 48 is one and a half doublings, three
+    /// times the deviation of an average of eight samples.
     pub margin: u8,
-    /// How long a page stays at least where it was moved to.
+    /// The minimum time that a page stays where it was moved to.
     pub residence: Duration,
-    /// The most bytes a second that move, over any time but for `burst`.
+    /// The most bytes a second that move, over any period, apart from `burst`.
     pub bytes_per_second: u64,
     /// The most bytes that move at once.
     pub burst: u64,
-    /// A page that comes back before this has not paid for its moves. Source: chosen, a page of the slower tier that is used 100 times a second, each 100 ns
-    /// later than of the faster, costs as much in ten seconds as some twenty moves.
+    /// A page that comes back within this time has not paid for its moves. Source: chosen. A page on the slower tier
+    /// that is used 100 times a second, each time 100 ns slower than on the faster tier, costs as much in ten seconds
+    /// as some twenty moves.
     pub payback: Duration,
-    /// If more than this part of what moved has come back before that, nothing moves for a while.
+    /// If more than this fraction of the moved pages has come back within `payback`, nothing moves for a while.
     pub most_back: f64,
-    /// How long at first, and at most.
+    /// The length of the first rest.
     pub rest: Duration,
-    /// See `rest`.
+    /// The longest rest.
     pub most_rest: Duration,
 }
 
 impl PolicyOptions {
-    /// For these tiers, each of which may be used as far as its `bytes` say; the home tier without bound if they say nothing.
+    /// Creates options for the tiers of a heap. Each may be used up to its `bytes`; the home tier is unlimited if its
+    /// `bytes` are 0.
     #[must_use]
     pub fn new(heap: &HeapOptions) -> PolicyOptions {
         let bound = |(tier, bytes): (usize, u64)| (tier != heap.home.index() || bytes > 0).then_some(bytes);
@@ -73,71 +78,72 @@ impl PolicyOptions {
     }
 }
 
-/// Neighbouring pages that are to change their tier.
+/// Contiguous pages that are to change their tier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Move {
     /// Their addresses.
     pub range: Range<u64>,
-    /// Where they are.
+    /// The tier they are on.
     pub from: TierId,
-    /// Where they go.
+    /// The tier they move to.
     pub to: TierId,
 }
 
 impl Move {
-    /// Pages of 4 KiB.
+    /// Returns the number of pages of 4 KiB.
     #[must_use]
     pub fn pages(&self) -> u64 {
         (self.range.end - self.range.start) / PAGE
     }
 
-    /// To a faster tier.
+    /// Returns whether they move to a faster tier.
     #[must_use]
     pub fn is_promotion(&self) -> bool {
         self.to < self.from
     }
 }
 
-/// What a policy thinks.
+/// The state of a policy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Opinion {
-    /// What is as hot as this belongs on that tier, or on a faster one; for each tier but the slowest.
+    /// The heat from which a page belongs on this tier or a faster one; for each tier but the slowest.
     pub hot: Vec<u8>,
-    /// Up to when nothing moves, as pages come back too soon.
+    /// The time until which nothing moves, because pages came back too soon.
     pub resting_until: Option<Duration>,
-    /// How often it has rested.
+    /// The number of rests.
     pub rests: u64,
-    /// Pages that were to go to faster tiers, and to slower ones.
+    /// The number of pages that were to move to faster tiers.
     pub promoted: u64,
-    /// See `promoted`.
+    /// The number of pages that were to move to slower tiers.
     pub demoted: u64,
-    /// Pages that came back before their moves had paid.
+    /// The number of pages that came back before their moves had paid off.
     pub came_back: u64,
 }
 
-/// Decides.
+/// Decides which pages move where; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Policy {
     options: PolicyOptions,
     opinion: Opinion,
     recent: Recent,
-    /// Bytes that may move now, and since when.
+    /// Bytes that may move now, and the time of the last refill.
     tokens: u64,
     filled: Duration,
-    /// Pages that moved, and that came back too soon: both fade with `payback`.
+    /// Pages that moved, and pages that came back too soon. Both decay with the time constant `payback`.
     moved: f64,
     back: f64,
-    /// How long the next rest is.
+    /// The length of the next rest.
     rest: Duration,
 }
 
-/// What a run costs beyond its bytes: alone a page takes as long as six among neighbours. Source: `telpher bench tier`, AMD EPYC, Linux 6.18, 2026-11-23.
+/// The cost of a run beyond its bytes: a page alone takes as long as six among neighbours. Source: `telpher bench
+/// tier`, AMD EPYC, Linux 6.18, 2026-11-23.
 const RUN_BYTES: u64 = 5 * PAGE;
-/// So few pages are no sign of anything. Source: chosen.
+/// Fewer pages than this are not evidence. Source: chosen.
 const FEW: f64 = 512.0;
 
 impl Policy {
-    /// One that has seen nothing yet.
+    /// Creates a policy that has seen nothing yet.
     #[must_use]
     pub fn new(options: PolicyOptions) -> Policy {
         let (tokens, rest) = (options.burst, options.rest);
@@ -145,19 +151,19 @@ impl Policy {
         Policy { options, opinion, recent, tokens, filled, moved: 0.0, back: 0.0, rest }
     }
 
-    /// How it decides.
+    /// Returns its options.
     #[must_use]
     pub fn options(&self) -> &PolicyOptions {
         &self.options
     }
 
-    /// What it thinks.
+    /// Returns its state.
     #[must_use]
     pub fn opinion(&self) -> &Opinion {
         &self.opinion
     }
 
-    /// What is to move now, in this order. Time does not go back.
+    /// Returns the moves to make now, in this order. `now` must not go back.
     pub fn decide(&mut self, now: Duration, strips: &[Strip<'_>]) -> Vec<Move> {
         let tiers = self.options.capacity.len();
         self.pass(now);
@@ -181,7 +187,7 @@ impl Policy {
         found.hot.sort_by_key(|run| (run.to, std::cmp::Reverse(run.heat), run.range.start));
         found.cold.sort_by_key(|run| (run.heat, run.range.start));
         let mut cold: Vec<Vec<Run>> = vec![Vec::new(); tiers];
-        // The coldest last, where they are taken from.
+        // The coldest last, because runs are taken from the end.
         found.cold.into_iter().rev().for_each(|run| cold[usize::from(run.from)].push(run));
         for (tier, cold) in cold.iter_mut().enumerate() {
             if plan.used[tier] > self.part(tier, self.options.high) {
@@ -190,7 +196,7 @@ impl Policy {
             }
         }
         for mut run in found.hot {
-            // Where it belongs, or as near to that as there is room; the next may be shorter.
+            // To the tier where it belongs, or to the next one with room; a later run may be shorter and fit.
             let tiers = usize::from(run.to)..usize::from(run.from);
             for (tier, cold) in cold.iter_mut().enumerate().take(tiers.end).skip(tiers.start) {
                 let most = self.part(tier, self.options.high);
@@ -210,16 +216,16 @@ impl Policy {
         plan.moves
     }
 
-    /// What became of a move: so many pages went. What does not go at all is left alone for a while.
+    /// Reports that a move has moved this many pages. A run of which no page moved is left alone for a while.
     pub fn done(&mut self, now: Duration, what: &Move, pages: u64) {
-        /// Source: chosen; what is pinned or locked mostly stays so.
+        /// Source: chosen; pages that are pinned or locked mostly stay so.
         const REFUSED: Duration = Duration::from_secs(30);
         if pages == 0 {
             self.recent.hold(&what.range, now + REFUSED);
         }
     }
 
-    /// Time passes: tokens come, and what was fades.
+    /// Advances the time: refills the tokens and decays the counters.
     fn pass(&mut self, now: Duration) {
         let options = &self.options;
         let passed = now.saturating_sub(self.filled);
@@ -239,7 +245,7 @@ impl Policy {
         match self.opinion.resting_until {
             Some(until) if until > now => {}
             Some(_) => self.opinion.resting_until = None,
-            // Long enough without, and the next rest is a short one.
+            // After enough time without a rest, the next one is short again.
             None => {
                 let calm = passed.as_secs_f64() / self.options.payback.as_secs_f64().max(1e-9) / 4.0;
                 self.rest = self.rest.mul_f64((1.0 - calm).clamp(0.0, 1.0)).max(self.options.rest);
@@ -247,14 +253,14 @@ impl Policy {
         }
     }
 
-    /// Pages of a part of a tier.
+    /// Returns the number of pages in a fraction of a tier.
     fn part(&self, tier: usize, part: f64) -> u64 {
         let bound = self.options.capacity[tier];
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
         bound.map_or(u64::MAX, |bytes| ((bytes / PAGE) as f64 * part) as u64)
     }
 
-    /// How hot a page is that belongs on each tier, or on a faster one.
+    /// Returns, for each tier but the slowest, the heat from which a page belongs there or on a faster tier.
     fn thresholds(&self, heats: &[u64; 256]) -> Vec<u8> {
         let stands_out = valley(heats).unwrap_or(0);
         let mut room = Some(0);
@@ -268,7 +274,7 @@ impl Policy {
         (0..self.options.capacity.len().saturating_sub(1)).map(&mut threshold).collect()
     }
 
-    /// Has cold pages leave a tier until it has no more than so many.
+    /// Moves cold pages away from a tier until it has at most `most` pages.
     fn make_room(&mut self, plan: &mut Plan, cold: &mut Vec<Run>, tier: usize, most: u64) {
         while plan.used[tier] > most {
             let Some(mut run) = cold.pop() else { return };
@@ -283,10 +289,10 @@ impl Policy {
         }
     }
 
-    /// Plans a run, as much of it as may move now: none of it if it has just moved.
+    /// Plans a move of as much of a run as may move now; nothing if the run has just moved.
     fn take(&mut self, plan: &mut Plan, run: &Run) {
         let most = self.tokens.saturating_sub(RUN_BYTES) / PAGE;
-        // What is whole goes whole or not.
+        // A huge page moves as a whole or not at all.
         if most == 0 || run.whole && most < run.pages() {
             return;
         }
@@ -308,15 +314,15 @@ impl Policy {
     }
 }
 
-/// What is planned so far.
+/// The moves planned so far.
 struct Plan {
     moves: Vec<Move>,
-    /// Pages of each tier, once all has moved.
+    /// The pages on each tier after these moves.
     used: Vec<u64>,
     now: Duration,
 }
 
-/// How hot the least hot of so many pages is, the hottest first: those as hot as it may be more than fit.
+/// Returns the heat from which the hottest pages fill `room` pages; those of just this heat may be more than fit.
 fn fitting(heats: &[u64; 256], room: u64) -> u8 {
     let mut pages = 0;
     for heat in (0..=u8::MAX).rev() {

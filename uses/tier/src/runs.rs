@@ -1,4 +1,4 @@
-//! Numbers of places that are alike, kept as runs: the best one is found without a look at each place.
+//! Sets of slot numbers, kept as runs, so that the best run is found without a scan of the slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -6,21 +6,22 @@ use std::ops::Range;
 /// A set of numbers, as runs that do not touch each other.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    /// Where each ends, by where it begins.
+    /// The end of each run, by its start.
     ends: BTreeMap<usize, usize>,
-    /// How long each is, and where it begins.
+    /// The length and start of each run.
     lens: BTreeSet<(usize, usize)>,
 }
 
 impl Runs {
-    /// One run.
+    /// Creates a set of one run.
     pub(crate) fn of(run: Range<usize>) -> Runs {
         let mut runs = Runs::default();
         runs.put(run);
         runs
     }
 
-    /// Takes neighbours out, at most so many: of the shortest run that has as many, or all of the longest.
+    /// Removes and returns up to `most` contiguous numbers: from the shortest run that has as many, or the whole
+    /// longest run.
     pub(crate) fn take(&mut self, most: usize) -> Option<Range<usize>> {
         let (len, start) = *self.lens.range((most, 0)..).next().or_else(|| self.lens.last())?;
         self.remove(start..start + len);
@@ -31,7 +32,7 @@ impl Runs {
         Some(start..end)
     }
 
-    /// Puts neighbours in that are not there.
+    /// Adds contiguous numbers that are not in the set.
     pub(crate) fn put(&mut self, run: Range<usize>) {
         if run.is_empty() {
             return;
@@ -83,7 +84,7 @@ mod tests {
         }
         assert_eq!((runs.take(4), runs.take(4), runs.take(3)), (Some(20..24), Some(0..4), Some(30..33)));
         assert_eq!(all(&runs), [4..10, 24..25]);
-        // None is so long: the longest.
+        // No run is this long, so the longest is taken.
         assert_eq!((runs.take(9), runs.take(9), runs.take(9)), (Some(4..10), Some(24..25), None));
     }
 
@@ -101,13 +102,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "is there already")]
-    fn what_is_there_is_not_put_again() {
+    fn a_number_in_the_set_is_not_added_again() {
         Runs::of(3..7).put(6..8);
     }
 
-    /// Against a list of what is there.
+    /// Compares with an array of flags.
     #[test]
-    fn nothing_comes_or_goes_by_itself() {
+    fn the_set_equals_an_array_of_flags() {
         let (mut runs, mut there, mut state) = (Runs::of(0..64), [true; 64], 7_u64);
         for _ in 0..10_000 {
             let random = crate::stress::next(&mut state);

@@ -1,62 +1,63 @@
-//! Old copies: what small pages were copied from when they went to a faster tier stays where it is, until its tier needs the room.
+//! Old copies: when a small page moves to a faster tier, its original stays in its pool until that tier needs the room.
 //!
-//! A page that goes back to the tier of its old copy is compared with it, and copied only if it differs. Nothing has to be told here when a
-//! page is written, discarded or mapped elsewhere: its old copy is worth less then, and not wrong.
+//! When the page goes back to the tier of its old copy, the two are compared, and the page is copied only if they
+//! differ. This module need not learn that a page was written, discarded or mapped elsewhere: the old copy is then less
+//! useful, but not wrong.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-/// An old copy: whose page, and in which place of a pool.
+/// A page's address, and the slot of its old copy.
 type Old = (u64, u64);
 
-/// Old copies of pages.
+/// The old copies of all pages.
 #[derive(Debug)]
 pub(crate) struct Shadows {
-    /// Places by their pages.
-    places: HashMap<u64, u64>,
-    /// By their tiers, the oldest first; some that are here are no more.
+    /// The slot of each page's old copy.
+    slots: HashMap<u64, u64>,
+    /// Entries by tier, the oldest first; some are out of date.
     oldest: Vec<VecDeque<Old>>,
-    /// So many at most.
+    /// The most old copies.
     most: usize,
 }
 
 impl Shadows {
-    /// None yet, and never more than so many.
+    /// Creates an empty set that never holds more than `most` copies.
     pub(crate) fn new(tiers: usize, most: usize) -> Shadows {
-        Shadows { places: HashMap::new(), oldest: vec![VecDeque::new(); tiers], most }
+        Shadows { slots: HashMap::new(), oldest: vec![VecDeque::new(); tiers], most }
     }
 
-    /// There may be some.
+    /// Returns whether old copies are kept at all.
     pub(crate) fn are_kept(&self) -> bool {
         self.most > 0
     }
 
-    /// Where a page's old copy is.
+    /// Returns the slot of a page's old copy.
     pub(crate) fn of(&self, page: u64) -> Option<u64> {
-        self.places.get(&page).copied()
+        self.slots.get(&page).copied()
     }
 
-    /// A place has a page's old copy from now on, of this tier. Returns places whose copies are kept no more: one that the page had
-    /// before, and the oldest of the tier's (or, if it has none, of any tier's) if there are too many.
-    pub(crate) fn keep(&mut self, tier: usize, page: u64, place: u64) -> impl Iterator<Item = u64> + use<> {
-        let before = self.places.insert(page, place);
-        self.oldest[tier].push_back((page, place));
-        let too_many = self.places.len() > self.most;
+    /// Notes that a slot of this tier holds a page's old copy. Returns the slots whose copies are dropped: the page's
+    /// previous one, and if there are too many, the oldest of the tier (or of any tier if this one has none).
+    pub(crate) fn keep(&mut self, tier: usize, page: u64, slot: u64) -> impl Iterator<Item = u64> + use<> {
+        let before = self.slots.insert(page, slot);
+        self.oldest[tier].push_back((page, slot));
+        let too_many = self.slots.len() > self.most;
         let oldest = if too_many { self.oldest_of(tier).or_else(|| self.oldest_of_any()) } else { None };
-        // What is kept no more is left in the list until it is as long again.
+        // Entries out of date stay in the list until it has doubled.
         if self.oldest[tier].len() > 64 + 2 * self.most {
-            let places = &self.places;
-            self.oldest[tier].retain(|(page, place)| places.get(page) == Some(place));
+            let slots = &self.slots;
+            self.oldest[tier].retain(|(page, slot)| slots.get(page) == Some(slot));
         }
         before.into_iter().chain(oldest)
     }
 
-    /// The place of a tier's oldest copy, which is kept no more.
+    /// Drops a tier's oldest copy and returns its slot.
     pub(crate) fn oldest_of(&mut self, tier: usize) -> Option<u64> {
-        while let Some((page, place)) = self.oldest[tier].pop_front() {
-            if self.places.get(&page) == Some(&place) {
-                self.places.remove(&page);
-                return Some(place);
+        while let Some((page, slot)) = self.oldest[tier].pop_front() {
+            if self.slots.get(&page) == Some(&slot) {
+                self.slots.remove(&page);
+                return Some(slot);
             }
         }
         None
@@ -66,15 +67,15 @@ impl Shadows {
         (0..self.oldest.len()).find_map(|tier| self.oldest_of(tier))
     }
 
-    /// A page's old copy is somebody else's now.
+    /// Drops a page's old copy, whose slot is used for something else, and returns the slot.
     pub(crate) fn forget(&mut self, page: u64) -> Option<u64> {
-        self.places.remove(&page)
+        self.slots.remove(&page)
     }
 
-    /// All of a range's are kept no more; returns their places.
+    /// Drops the old copies of a range and returns their slots.
     pub(crate) fn forget_all(&mut self, range: &Range<u64>) -> Vec<u64> {
-        let gone = self.places.extract_if(|page, _| range.contains(page));
-        gone.map(|(_, place)| place).collect()
+        let gone = self.slots.extract_if(|page, _| range.contains(page));
+        gone.map(|(_, slot)| slot).collect()
     }
 }
 
@@ -82,8 +83,8 @@ impl Shadows {
 mod tests {
     use super::*;
 
-    fn keep(shadows: &mut Shadows, tier: usize, page: u64, place: u64) -> Vec<u64> {
-        shadows.keep(tier, page, place).collect()
+    fn keep(shadows: &mut Shadows, tier: usize, page: u64, slot: u64) -> Vec<u64> {
+        shadows.keep(tier, page, slot).collect()
     }
 
     #[test]
@@ -94,7 +95,7 @@ mod tests {
         }
         assert_eq!(keep(&mut shadows, 1, 4, 14), [11]);
         assert_eq!((shadows.of(1), shadows.of(2), shadows.of(4)), (None, Some(12), Some(14)));
-        // Of the same tier first.
+        // Copies of the same tier are dropped first.
         shadows.forget(2);
         shadows.forget(3);
         assert_eq!(keep(&mut shadows, 0, 5, 25), []);
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_one() {
+    fn a_page_has_one_old_copy() {
         let mut shadows = Shadows::new(1, 3);
         assert_eq!(keep(&mut shadows, 0, 1, 11), []);
         assert_eq!(keep(&mut shadows, 0, 2, 12), []);
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_not_found_again() {
+    fn a_forgotten_copy_is_not_found_again() {
         let mut shadows = Shadows::new(1, 100);
         (0..10).for_each(|page| assert_eq!(keep(&mut shadows, 0, page, 100 + page), []));
         assert_eq!(shadows.forget(3), Some(103));
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_no_longer_than_what_is_kept_twice_over() {
+    fn a_list_stays_below_twice_the_number_of_copies() {
         let mut shadows = Shadows::new(1, 10);
         for round in 0..1000 {
             let _ = keep(&mut shadows, 0, 1, round);

@@ -1,4 +1,4 @@
-//! A pool of one tier: places for pages of one size, some with a page that is free, some without.
+//! A tier's pool of slots for pages of one size. A slot is empty or holds a free page or an old copy.
 
 use crate::config::PAGE;
 use crate::exchange::Exchange;
@@ -7,49 +7,51 @@ use std::ops::Range;
 use telpher_mem::{MapError, PageSize, Tract};
 use telpher_os::Nodes;
 
-/// Bytes that the system is asked for at once. Source: chosen, four huge pages.
-const SPRING_BYTES: usize = 4 * (2 << 20);
+/// Bytes requested from the kernel at once. Source: chosen, four huge pages.
+const REFILL_BYTES: usize = 4 * (2 << 20);
 
-/// What is in a place.
+/// The content of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
-    /// Nothing: a page can be put there.
+pub(crate) enum SlotState {
+    /// Nothing: a page can be moved there.
     Empty,
     /// A free page.
     Full,
-    /// A page's old copy.
+    /// An old copy of a page.
     Shadow,
-    /// Something else than what it was lent for. Parts of a huge page were moved out of it: the page tables below it stay, so that no huge page can be put there
-    /// as one, and it is not lent again. A small one is empty when what is there is discarded.
+    /// Something other than what the slot was lent for. A huge slot of which parts were moved out is not lent again:
+    /// the page tables below it stay, so no huge page can be moved there as a whole. A small slot becomes empty when
+    /// its content is discarded.
     Broken,
 }
 
-/// The places of one size.
+/// The slots for pages of one size.
 #[derive(Debug)]
 pub(crate) struct Slots {
     tract: Tract,
-    /// Where pages come from: the kernel fills it by itself, which it does not do for memory whose faults are answered here.
-    spring: Tract,
+    /// Where new pages come from. The kernel fills this memory itself, which it does not do for memory registered with
+    /// the userfaultfd.
+    refill: Tract,
     pages: PageSize,
     node: Option<u32>,
-    /// Places with nothing in them, and with free pages.
+    /// Slots that are empty, and slots that hold free pages.
     empty: Runs,
     full: Runs,
-    /// How many those are, how many of them are lent, and old copies.
-    full_places: u64,
+    /// The number of free pages, of those that are lent, and of old copies.
+    full_slots: u64,
     lent_full: u64,
     shadows: u64,
-    /// This process' memory, if a test has free pages overwritten.
+    /// This process' memory, if a test wants free pages overwritten.
     #[cfg(test)]
     pub(crate) poison: Option<std::fs::File>,
 }
 
 impl Slots {
-    /// So many places, all empty.
-    pub(crate) fn new(places: usize, pages: PageSize, node: Option<u32>) -> Result<Slots, MapError> {
-        let tract = Tract::new(places.saturating_mul(Self::bytes_of(pages)), pages)?;
-        let spring = Tract::new(SPRING_BYTES, pages)?;
-        for tract in [&tract, &spring] {
+    /// Creates this many slots, all empty.
+    pub(crate) fn new(slots: usize, pages: PageSize, node: Option<u32>) -> Result<Slots, MapError> {
+        let tract = Tract::new(slots.saturating_mul(Self::bytes_of(pages)), pages)?;
+        let refill = Tract::new(REFILL_BYTES, pages)?;
+        for tract in [&tract, &refill] {
             if let Some(node) = node {
                 tract.bind(node)?;
             }
@@ -57,12 +59,12 @@ impl Slots {
         }
         Ok(Slots {
             tract,
-            spring,
+            refill,
             pages,
             node,
-            empty: Runs::of(0..places),
+            empty: Runs::of(0..slots),
             full: Runs::default(),
-            full_places: 0,
+            full_slots: 0,
             lent_full: 0,
             shadows: 0,
             #[cfg(test)]
@@ -77,89 +79,89 @@ impl Slots {
         }
     }
 
-    /// Bytes of a place.
+    /// Returns the size of a slot in bytes.
     pub(crate) fn unit(&self) -> u64 {
         Self::bytes_of(self.pages) as u64
     }
 
-    /// Its addresses.
+    /// Returns the addresses of the slots.
     pub(crate) fn range(&self) -> Range<u64> {
         self.tract.range()
     }
 
-    /// Free pages of this size.
+    /// Returns the number of free pages of this size.
     pub(crate) fn full(&self) -> u64 {
-        self.full_places
+        self.full_slots
     }
 
-    /// Pages of 4 KiB in those.
+    /// Returns the free pages in units of 4 KiB.
     pub(crate) fn full_pages(&self) -> u64 {
-        self.full_places * self.unit() / PAGE
+        self.full_slots * self.unit() / PAGE
     }
 
-    /// Pages of 4 KiB that were free, and are lent.
+    /// Returns the lent pages that were free, in units of 4 KiB.
     pub(crate) fn lent_full(&self) -> u64 {
         self.lent_full * self.unit() / PAGE
     }
 
-    /// Pages of 4 KiB that are old copies.
+    /// Returns the old copies in units of 4 KiB.
     pub(crate) fn shadow_pages(&self) -> u64 {
         self.shadows * self.unit() / PAGE
     }
 
-    /// Places with old copies are lent, to bring them back or to write there.
-    pub(crate) fn lend_shadows(&mut self, places: u64) {
-        self.shadows -= places;
-        self.lent_full += places;
+    /// Lends slots with old copies, to bring the copies back or to overwrite them.
+    pub(crate) fn lend_shadows(&mut self, slots: u64) {
+        self.shadows -= slots;
+        self.lent_full += slots;
     }
 
-    /// An old copy is a free page from now on.
+    /// Turns an old copy into a free page.
     pub(crate) fn free_shadow(&mut self, address: u64) {
         self.shadows -= 1;
-        self.give_back(address..address + self.unit(), Place::Full);
+        self.give_back(address..address + self.unit(), SlotState::Full);
     }
 
-    /// Everything that was lent has come back.
+    /// Notes that all lent slots have come back.
     pub(crate) fn settled(&mut self) {
         self.lent_full = 0;
     }
 
-    fn address(&self, place: usize) -> u64 {
-        self.tract.start() + place as u64 * self.unit()
+    fn address(&self, slot: usize) -> u64 {
+        self.tract.start() + slot as u64 * self.unit()
     }
 
-    fn place(&self, address: u64) -> usize {
+    fn slot(&self, address: u64) -> usize {
         usize::try_from((address - self.tract.start()) / self.unit()).expect("in the tract")
     }
 
-    /// Neighbouring places, empty or with a free page, at most so many, which are lent from now on: as many as are wanted if there are so many.
-    pub(crate) fn lend(&mut self, what: Place, most: usize) -> Option<Range<u64>> {
-        let run = if what == Place::Full { self.full.take(most) } else { self.empty.take(most) }?;
-        if what == Place::Full {
-            self.full_places -= run.len() as u64;
+    /// Lends up to `most` contiguous slots that are empty or hold a free page; exactly `most` if there is such a run.
+    pub(crate) fn lend(&mut self, what: SlotState, most: usize) -> Option<Range<u64>> {
+        let run = if what == SlotState::Full { self.full.take(most) } else { self.empty.take(most) }?;
+        if what == SlotState::Full {
+            self.full_slots -= run.len() as u64;
             self.lent_full += run.len() as u64;
         }
         Some(self.address(run.start)..self.address(run.end))
     }
 
-    /// Places that were lent come back.
-    pub(crate) fn give_back(&mut self, addresses: Range<u64>, what: Place) {
-        let run = self.place(addresses.start)..self.place(addresses.end);
+    /// Takes lent slots back.
+    pub(crate) fn give_back(&mut self, addresses: Range<u64>, what: SlotState) {
+        let run = self.slot(addresses.start)..self.slot(addresses.end);
         match what {
-            Place::Full => {
+            SlotState::Full => {
                 #[cfg(test)]
                 if let Some(memory) = &self.poison {
                     let poison = vec![tests::POISON; run.len() * Self::bytes_of(self.pages)];
                     let written = std::os::unix::fs::FileExt::write_all_at(memory, &poison, addresses.start);
                     written.expect("free pages are there");
                 }
-                self.full_places += run.len() as u64;
+                self.full_slots += run.len() as u64;
                 self.full.put(run);
             }
-            Place::Empty => self.empty.put(run),
-            Place::Shadow => self.shadows += run.len() as u64,
-            // What is left of it goes back to the system; a refusal leaves it there, unused.
-            Place::Broken => {
+            SlotState::Empty => self.empty.put(run),
+            SlotState::Shadow => self.shadows += run.len() as u64,
+            // The rest of its content goes back to the kernel. If the kernel refuses, the content stays there, unused.
+            SlotState::Broken => {
                 if self.tract.discard(addresses).is_ok() && self.pages == PageSize::Small {
                     self.empty.put(run);
                 }
@@ -167,55 +169,56 @@ impl Slots {
         }
     }
 
-    /// What is left in places that were lent goes back to the system, and they are empty. A refusal leaves it there, unused.
+    /// Returns the content of lent slots to the kernel and marks them empty. If the kernel refuses, the content stays
+    /// there, unused.
     pub(crate) fn clear(&mut self, addresses: Range<u64>) {
         if self.tract.discard(addresses.clone()).is_ok() {
-            self.give_back(addresses, Place::Empty);
+            self.give_back(addresses, SlotState::Empty);
         }
     }
 
-    /// Puts free pages of the system into empty places, at most so many. Returns how many; fewer if there is no room, no memory on its node,
-    /// or no huge page.
+    /// Moves up to `most` new pages from the kernel into empty slots and returns how many. It returns fewer without
+    /// empty slots, memory on the node, or huge pages.
     pub(crate) fn fill(&mut self, most: usize, exchange: &Exchange) -> u64 {
         let unit = usize::try_from(self.unit()).expect("a unit is a `usize`");
         let mut filled = 0;
         while filled < most as u64 {
             let rest = most - usize::try_from(filled).expect("no more than most");
-            let Some(run) = self.lend(Place::Empty, rest.min(SPRING_BYTES / unit)) else { return filled };
+            let Some(run) = self.lend(SlotState::Empty, rest.min(REFILL_BYTES / unit)) else { return filled };
             if !self.has_node_room_for(run.end - run.start) {
-                self.give_back(run, Place::Empty);
+                self.give_back(run, SlotState::Empty);
                 return filled;
             }
-            let fresh = self.spring.start()..self.spring.start() + (run.end - run.start);
-            // A refusal leaves some of them, or none.
-            let _ = self.spring.populate(fresh.clone());
+            let fresh = self.refill.start()..self.refill.start() + (run.end - run.start);
+            // If the kernel refuses, some of the pages are there, or none.
+            let _ = self.refill.populate(fresh.clone());
             let mut came = 0;
-            for (place, from) in run.step_by(unit).zip(fresh.step_by(unit)) {
-                let whole = self.is_whole(from, exchange) && exchange.put_fresh(place, from, self.unit());
+            for (slot, from) in run.step_by(unit).zip(fresh.step_by(unit)) {
+                let whole = self.is_whole(from, exchange) && exchange.put_fresh(slot, from, self.unit());
                 came += u64::from(whole);
-                let what = if whole { Place::Full } else { Place::Empty };
-                self.give_back(place..place + self.unit(), what);
+                let what = if whole { SlotState::Full } else { SlotState::Empty };
+                self.give_back(slot..slot + self.unit(), what);
             }
             filled += came;
-            if came == 0 || filled < most as u64 && came * self.unit() < SPRING_BYTES as u64 {
-                // What is there and did not go is the system's.
-                let _ = self.spring.discard(self.spring.range());
+            if came == 0 || filled < most as u64 && came * self.unit() < REFILL_BYTES as u64 {
+                // Pages that were allocated and did not move go back to the kernel.
+                let _ = self.refill.discard(self.refill.range());
                 return filled;
             }
         }
         filled
     }
 
-    /// The node has so much memory, and more. Memory that is asked for of one node, and of no other, the kernel gets by ending processes (Linux,
-    /// mm/oom_kill.c: `CONSTRAINT_MEMORY_POLICY`), before it refuses it.
+    /// Returns whether the node has this much memory and a reserve. For memory bound to a single node, the kernel kills
+    /// processes before it refuses an allocation (Linux, mm/oom_kill.c: `CONSTRAINT_MEMORY_POLICY`).
     fn has_node_room_for(&self, bytes: u64) -> bool {
-        /// What is left of a node. Source: chosen, some times what the kernel itself keeps of one (`vm.min_free_kbytes`).
+        /// The reserve. Source: chosen, a multiple of what the kernel keeps itself (`vm.min_free_kbytes`).
         const LEFT: u64 = 32 << 20;
-        // Where nothing is said, nothing is known.
+        // Without a number for the node, the request is tried.
         self.node.and_then(Nodes::free_bytes).is_none_or(|free| free >= bytes + LEFT)
     }
 
-    /// One page of its size is there.
+    /// Returns whether one page of this size is present.
     fn is_whole(&self, address: u64, exchange: &Exchange) -> bool {
         let (mut there, huge) = (0, self.pages == PageSize::Huge);
         let looked = exchange.scan.present(address..address + self.unit(), |run| {
@@ -224,17 +227,17 @@ impl Slots {
         looked.is_ok() && there * PAGE == self.unit()
     }
 
-    /// Gives free pages back to the system until there are no more than so many.
+    /// Returns free pages to the kernel until at most `keep` are left.
     pub(crate) fn shed(&mut self, keep: u64) {
-        /// Places at once. Source: chosen.
+        /// Slots at once. Source: chosen.
         const RUN: u64 = 512;
         while self.full() > keep {
             let most = usize::try_from((self.full() - keep).min(RUN)).expect("a run");
-            let Some(run) = self.lend(Place::Full, most) else { return };
-            let what = if self.tract.discard(run.clone()).is_ok() { Place::Empty } else { Place::Full };
+            let Some(run) = self.lend(SlotState::Full, most) else { return };
+            let what = if self.tract.discard(run.clone()).is_ok() { SlotState::Empty } else { SlotState::Full };
             self.lent_full -= (run.end - run.start) / self.unit();
             self.give_back(run, what);
-            if what == Place::Full {
+            if what == SlotState::Full {
                 return;
             }
         }
@@ -244,75 +247,75 @@ impl Slots {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::book::Book;
     use crate::config::{HUGE, TierId};
-    use crate::keeper::Keeper;
+    use crate::fault_handler::FaultHandler;
+    use crate::page_map::PageMap;
     use crate::pooled::userfault::EVENTS;
     use std::sync::Arc;
     use std::time::Duration;
     use telpher_os::{Scan, Userfault};
 
-    /// What is in free pages where a test asks for it.
+    /// The content of free pages, where a test asks for it.
     pub(crate) const POISON: u8 = 0xa5;
 
-    /// Places, and what fills them; none where the kernel has not what it takes.
-    fn slots(places: usize, pages: PageSize) -> Option<(Slots, Arc<Exchange>, Keeper)> {
+    /// Creates slots and an exchange that fills them; none if the kernel lacks a feature.
+    fn slots(slots: usize, pages: PageSize) -> Option<(Slots, Arc<Exchange>, FaultHandler)> {
         let (scan, userfault) = (Scan::open().ok()?, Userfault::open(EVENTS).ok()?);
-        let exchange = Exchange::new(userfault, scan, Book::new(TierId(1), 1), TierId(1), Duration::from_secs(1));
+        let exchange = Exchange::new(userfault, scan, PageMap::new(TierId(1), 1), TierId(1), Duration::from_secs(1));
         let exchange = Arc::new(exchange);
-        let slots = Slots::new(places, pages, None).unwrap();
+        let slots = Slots::new(slots, pages, None).unwrap();
         exchange.register(slots.range()).unwrap();
-        let keeper = Keeper::start(&exchange).unwrap();
-        Some((slots, exchange, keeper))
+        let fault_handler = FaultHandler::start(&exchange).unwrap();
+        Some((slots, exchange, fault_handler))
     }
 
-    /// Places with nothing in them, and with free pages.
+    /// Returns the number of empty slots and of slots with free pages.
     fn count(slots: &Slots) -> [usize; 2] {
         [slots.empty.len(), slots.full.len()]
     }
 
     #[test]
     fn free_pages_come_from_the_system_and_go_back() {
-        let Some((mut slots, exchange, _keeper)) = slots(100, PageSize::Small) else { return };
-        assert_eq!(slots.lend(Place::Full, 1), None);
+        let Some((mut slots, exchange, _fault_handler)) = slots(100, PageSize::Small) else { return };
+        assert_eq!(slots.lend(SlotState::Full, 1), None);
         assert_eq!((slots.fill(30, &exchange), slots.fill(80, &exchange), slots.fill(1, &exchange)), (30, 70, 0));
         assert_eq!((slots.full(), slots.full_pages(), count(&slots)), (100, 100, [0, 100]));
         slots.shed(40);
         assert_eq!((slots.full(), count(&slots)), (40, [60, 40]));
         let mut there = 0;
         exchange.scan.present(slots.range(), |run| there += run.pages()).unwrap();
-        assert_eq!(there, 40, "what was given back is not there");
+        assert_eq!(there, 40, "pages given back are not present");
     }
 
     #[test]
-    fn runs_are_as_long_as_there_are_any() {
-        let Some((mut slots, exchange, _keeper)) = slots(64, PageSize::Small) else { return };
+    fn the_longest_runs_are_lent_first() {
+        let Some((mut slots, exchange, _fault_handler)) = slots(64, PageSize::Small) else { return };
         slots.fill(64, &exchange);
-        let all = slots.lend(Place::Full, 64).unwrap();
-        // Every fourth stays away: the rest are runs of three, and one at the end.
-        for (place, address) in all.clone().step_by(4096).enumerate() {
-            if place % 4 != 3 || place == 63 {
-                slots.give_back(address..address + PAGE, Place::Full);
+        let all = slots.lend(SlotState::Full, 64).unwrap();
+        // Every fourth slot stays lent: the rest are runs of three, and one run at the end.
+        for (slot, address) in all.clone().step_by(4096).enumerate() {
+            if slot % 4 != 3 || slot == 63 {
+                slots.give_back(address..address + PAGE, SlotState::Full);
             }
         }
         let lens: Vec<u64> =
-            std::iter::from_fn(|| slots.lend(Place::Full, 8)).map(|run| (run.end - run.start) / 4096).collect();
+            std::iter::from_fn(|| slots.lend(SlotState::Full, 8)).map(|run| (run.end - run.start) / 4096).collect();
         assert_eq!(lens.iter().sum::<u64>(), 49);
         assert!(lens.windows(2).all(|pair| pair[0] >= pair[1]) && lens[0] == 4 && lens[1] == 3, "{lens:?}");
-        assert_eq!(slots.lend(Place::Empty, 1), None);
-        slots.give_back(all.start..all.start + PAGE, Place::Empty);
-        assert_eq!(slots.lend(Place::Empty, 9), Some(all.start..all.start + 4096));
+        assert_eq!(slots.lend(SlotState::Empty, 1), None);
+        slots.give_back(all.start..all.start + PAGE, SlotState::Empty);
+        assert_eq!(slots.lend(SlotState::Empty, 9), Some(all.start..all.start + 4096));
     }
 
     #[test]
-    fn a_huge_place_that_was_taken_apart_is_not_used_again() {
-        let Some((mut slots, exchange, _keeper)) = slots(2, PageSize::Huge) else { return };
+    fn a_huge_slot_that_was_split_is_not_reused() {
+        let Some((mut slots, exchange, _fault_handler)) = slots(2, PageSize::Huge) else { return };
         if slots.fill(2, &exchange) < 2 {
             return;
         }
-        let run = slots.lend(Place::Full, 1).unwrap();
-        slots.give_back(run, Place::Broken);
-        assert!(slots.lend(Place::Full, 2).is_some_and(|run| run.end - run.start == HUGE));
-        assert_eq!((slots.fill(1, &exchange), slots.lend(Place::Empty, 1)), (0, None));
+        let run = slots.lend(SlotState::Full, 1).unwrap();
+        slots.give_back(run, SlotState::Broken);
+        assert!(slots.lend(SlotState::Full, 2).is_some_and(|run| run.end - run.start == HUGE));
+        assert_eq!((slots.fill(1, &exchange), slots.lend(SlotState::Empty, 1)), (0, None));
     }
 }

@@ -1,29 +1,30 @@
-//! What has happened.
+//! Counters of a heap.
 
 use std::time::Duration;
 
-/// Why pages stayed where they were.
+/// Pages that stayed where they were, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Left {
-    /// They are there already.
+    /// They were on the tier already.
     pub already: u64,
-    /// Somebody has pinned them (a device, io_uring), or shares them with a process and does not let go.
+    /// They are pinned (by a device, io_uring), or shared with a process that does not release them.
     pub pinned: u64,
-    /// Their mapping is of a kind that the kernel does not move pages of: locked, or protected otherwise than plain memory.
+    /// The kernel does not move pages of their mapping: it is locked, or its protection differs from plain memory.
     pub unsupported: u64,
-    /// They went while they were looked at.
+    /// They were discarded or unmapped meanwhile.
     pub gone: u64,
-    /// The tier is full, or its node has no more memory, or no huge page.
+    /// The tier is full, or its node has no memory, or no huge page is left.
     pub no_room: u64,
-    /// Their copy failed, or something was in the place from which it is made; they are where they were.
+    /// Their copy failed, or their slot held something else; they are where they were.
     pub failed: u64,
-    /// Nothing is taken out now: a process traces this one ([`Heap::tracer`](crate::Heap::tracer)), or [`Heap::hold`](crate::Heap::hold) is in force.
+    /// No page is taken out now: a process traces this one ([`Heap::tracer`](crate::Heap::tracer)), or
+    /// [`Heap::hold`](crate::Heap::hold) is in force.
     pub held: u64,
 }
 
 impl Left {
-    /// All of them.
+    /// Returns the sum of all reasons.
     #[must_use]
     pub fn all(&self) -> u64 {
         self.already + self.pinned + self.unsupported + self.gone + self.no_room + self.failed + self.held
@@ -40,15 +41,15 @@ impl Left {
     }
 }
 
-/// What became of pages that were to be moved. Numbers of pages of 4 KiB.
+/// What became of pages that were to be moved, in pages of 4 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Moved {
     /// Moved.
     pub pages: u64,
-    /// Of these, parts of huge pages that were moved whole.
+    /// Parts of huge pages that were moved whole; included in `pages`.
     pub huge: u64,
-    /// Stayed, by reason.
+    /// Pages that stayed, by reason.
     pub left: Left,
 }
 
@@ -66,33 +67,36 @@ impl Moved {
 pub struct Stats {
     /// What became of pages that were to be moved.
     pub moved: Moved,
-    /// Time that moving them has taken, all in all: looking for them, taking them out, copying, bringing them back.
+    /// Total time spent moving them: scanning, taking out, copying, bringing back.
     pub moving: Duration,
-    /// Of this, time that copies of the mover's have taken: what a device can take over. Shared arenas' moves are in neither.
+    /// The part of `moving` in which the mover copied, which a device can take over. Moves of shared arenas are in
+    /// neither.
     pub copying: Duration,
-    /// Small pages that went back to their old copy, as nobody had written them since: they were compared, not copied.
+    /// Small pages that went back to their old copy because they had not been written: they were compared, not copied.
     pub not_copied: u64,
-    /// Times pages were taken out and brought back.
+    /// Batches of pages that were taken out and brought back.
     pub exchanges: u64,
-    /// Pages that were discarded or unmapped while they were on their way.
+    /// Pages that were discarded or unmapped while they were in flight.
     pub dropped: u64,
-    /// Pages that came back by a copy of the kernel's, because their mapping had changed meanwhile: to the home tier.
+    /// Pages that came back to the home tier as a copy made by the kernel, because their mapping had changed meanwhile.
     pub returned: u64,
     /// Page faults that were answered with empty pages.
     pub fills: u64,
-    /// Forks that were seen.
+    /// Forks that were noticed.
     pub forks: u64,
-    /// Pages on their way that were given to forked children.
+    /// Pages in flight that were copied to forked children.
     pub given: u64,
-    /// Times the kernel said that pages were not moved, and they were. Source of the cure: see `exchange`.
+    /// Moves that the kernel reported as failed although it had made them; see the module `exchange` for the remedy.
     pub lies: u64,
-    /// Pages that were brought back at once because the thread that moved them touched them itself. It should touch none that are managed.
+    /// Pages that were returned at once because the moving thread touched them. It should not touch managed pages.
     pub rescued: u64,
-    /// Pages of 4 KiB that were taken out to see who touches them: see [`SourceKind::Traps`](crate::SourceKind::Traps).
+    /// Pages of 4 KiB that were taken out to notice the first touch: see
+    /// [`SourceKind::Traps`](crate::SourceKind::Traps).
     pub trapped: u64,
-    /// Times one of these was touched, and went back at once.
+    /// Trapped pages that were touched and returned at once.
     pub touched: u64,
-    /// Pages whose place was taken when they came back, or did not come free, or that a forked child could not be given. Not zero means that bytes of the program were lost, which is
-    /// told on standard error, too.
+    /// Pages that could not come back because their address was taken or did not become free, and pages that a forked
+    /// child could not be given. If this is not zero, bytes of the program were lost, which is also reported on
+    /// standard error.
     pub lost: u64,
 }

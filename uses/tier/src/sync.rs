@@ -1,4 +1,4 @@
-//! The atomics of what is modelled.
+//! The atomics of the code that loom models.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};

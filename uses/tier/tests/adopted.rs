@@ -1,5 +1,5 @@
-//! Memory that a program has mapped itself, and does with what it wants, while a heap moves its pages.
-#![allow(unsafe_code, reason = "maps, moves and unmaps memory as programs do, and has it taken over")]
+//! Memory that a program has mapped itself and changes as it likes while a heap moves its pages.
+#![allow(unsafe_code, reason = "maps, moves and unmaps memory as programs do, and adopts it")]
 
 mod common;
 
@@ -10,15 +10,15 @@ use telpher_tier::{Heap, TierError};
 
 const PAGES: u64 = 600;
 
-/// A mapping of [`PAGES`] pages with their numbers in them.
+/// Creates a mapping of [`PAGES`] pages with their numbers in them.
 fn mapping() -> Range<u64> {
     let (len, flags) = (usize::try_from(PAGES * PAGE).unwrap(), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: without MAP_FIXED, the kernel picks a range that nobody uses.
+    // SAFETY: without MAP_FIXED, the kernel picks an unused range.
     let start = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     assert_ne!(start, libc::MAP_FAILED);
     let start = start.expose_provenance() as u64;
     for page in 0..PAGES {
-        // SAFETY: mapped just now, and nobody else's.
+        // SAFETY: mapped just now, and used by no other code.
         unsafe { word(start + page * PAGE).write_volatile(page + 1) };
     }
     start..start + PAGES * PAGE
@@ -28,7 +28,7 @@ fn word(address: u64) -> *mut u64 {
     ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap())
 }
 
-/// The numbers in pages of a range.
+/// Returns the numbers in the pages of a range.
 fn numbers(range: &Range<u64>) -> Vec<u64> {
     // SAFETY: the caller's range is mapped.
     range.clone().step_by(4096).map(|page| unsafe { word(page).read_volatile() }).collect()
@@ -39,29 +39,30 @@ fn part(of: &Range<u64>, pages: Range<u64>) -> Range<u64> {
 }
 
 fn unmap(range: &Range<u64>) {
-    // SAFETY: the tests' own mapping, to which nobody has a reference.
+    // SAFETY: the tests' own mapping, without a reference to it.
     assert_eq!(unsafe { libc::munmap(word(range.start).cast(), usize::try_from(range.end - range.start).unwrap()) }, 0);
 }
 
 fn adopt(heap: &Heap, range: Range<u64>) {
-    // SAFETY: private anonymous memory, which this test's thread reads and writes when it moves nothing; the heap outlives it.
+    // SAFETY: private anonymous memory, which this test's thread reads and writes while it moves nothing; the heap
+    // outlives it.
     unsafe { heap.adopt(range) }.unwrap();
 }
 
 #[test]
-fn what_a_program_has_mapped_moves_as_an_arena_does() {
-    let Some(heap) = heap("what_a_program_has_mapped_moves_as_an_arena_does", 64 << 20) else { return };
+fn an_adopted_mapping_moves_like_an_arena() {
+    let Some(heap) = heap("an_adopted_mapping_moves_like_an_arena", 64 << 20) else { return };
     let all = mapping();
     adopt(&heap, part(&all, 0..500));
     assert_eq!(heap.ranges(), [part(&all, 0..500)]);
     let moved = heap.migrate(all.clone(), FAST).unwrap();
-    // What was not taken over is nothing to the heap.
+    // The heap ignores memory that was not adopted.
     assert_eq!((moved.pages, moved.left.gone, moved.left.all()), (500, 100, 100), "{moved:?}");
     assert_eq!(heap.residency(all.clone()).unwrap(), [500, 0]);
     adopt(&heap, part(&all, 500..PAGES));
     assert_eq!(heap.migrate(all.clone(), FAST).unwrap().pages, 100);
     assert_eq!(numbers(&all), (1..=PAGES).collect::<Vec<_>>());
-    // SAFETY: of no arena.
+    // SAFETY: not part of an arena.
     unsafe { heap.release(&part(&all, 100..200)) }.unwrap();
     assert_eq!(heap.ranges(), [part(&all, 0..100), part(&all, 200..500), part(&all, 500..PAGES)]);
     assert_eq!(heap.migrate(all.clone(), HOME).unwrap().pages, PAGES - 100);
@@ -70,8 +71,8 @@ fn what_a_program_has_mapped_moves_as_an_arena_does() {
 }
 
 #[test]
-fn what_is_known_or_no_page_is_not_taken_over() {
-    let Some(heap) = heap("what_is_known_or_no_page_is_not_taken_over", 1 << 20) else { return };
+fn known_ranges_and_partial_pages_are_not_adopted() {
+    let Some(heap) = heap("known_ranges_and_partial_pages_are_not_adopted", 1 << 20) else { return };
     let all = mapping();
     adopt(&heap, part(&all, 100..200));
     for range in [part(&all, 0..101), part(&all, 150..160), part(&all, 199..300), part(&all, 0..300)] {
@@ -80,7 +81,7 @@ fn what_is_known_or_no_page_is_not_taken_over() {
         assert!(matches!(again, Err(TierError::Known { .. })), "{again:?}");
     }
     for range in [all.start + 1..all.start + 4096, all.start..all.start + 4095, all.start..all.start] {
-        // SAFETY: as in `adopt`; they are refused.
+        // SAFETY: as in `adopt`; the ranges are refused.
         let none = unsafe { heap.adopt(range) };
         assert!(matches!(none, Err(TierError::NotPages { .. })), "{none:?}");
     }
@@ -88,21 +89,21 @@ fn what_is_known_or_no_page_is_not_taken_over() {
     assert_eq!(heap.ranges().len(), 2);
     unmap(&all);
     let known = heap.ranges();
-    assert_eq!(known, [], "the heap hears of what is unmapped");
-    // SAFETY: nothing is there, which the system says.
+    assert_eq!(known, [], "the heap follows unmapped ranges");
+    // SAFETY: nothing is mapped there, which the system reports.
     let gone = unsafe { heap.adopt(part(&all, 0..100)) };
     assert!(matches!(gone, Err(TierError::Register(_))), "{gone:?}");
     assert_eq!(heap.ranges(), []);
 }
 
 #[test]
-fn mappings_that_move_and_grow_stay_known_where_they_are() {
-    let Some(heap) = heap("mappings_that_move_and_grow_stay_known_where_they_are", 64 << 20) else { return };
+fn mappings_that_move_and_grow_stay_adopted() {
+    let Some(heap) = heap("mappings_that_move_and_grow_stay_adopted", 64 << 20) else { return };
     let all = mapping();
     adopt(&heap, all.clone());
     assert_eq!(heap.migrate(part(&all, 0..300), FAST).unwrap().pages, 300);
-    // Another mapping is where it could grow to: so it moves.
-    // SAFETY: the test's own mapping, which moves to where the kernel has room, twice as long.
+    // Another mapping is in the way of its growth, so it moves.
+    // SAFETY: the test's own mapping, which the kernel moves to a free range, four times as long.
     let grown = unsafe {
         let from = word(all.start).cast();
         let bytes = usize::try_from(PAGES * PAGE).unwrap();
@@ -113,7 +114,7 @@ fn mappings_that_move_and_grow_stay_known_where_they_are() {
     let (now, grown) = (start..start + PAGES * PAGE, start..start + 4 * PAGES * PAGE);
     assert_eq!(heap.ranges(), std::slice::from_ref(&now));
     assert_eq!(heap.residency(now.clone()).unwrap(), [300, 300]);
-    // What came with it is filled at a touch, and moves when it is taken over.
+    // The new pages are filled when touched, and move when they are adopted.
     // SAFETY: mapped by now.
     unsafe { word(now.end).write_volatile(7) };
     adopt(&heap, now.end..grown.end);

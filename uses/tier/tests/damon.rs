@@ -1,4 +1,4 @@
-//! The kernel's own monitor for real. The guests of `ci/guests.sh` have it.
+//! The real DAMON of the kernel. The guests of `ci/guests.sh` have it.
 
 mod common;
 
@@ -12,7 +12,7 @@ use telpher_mem::PageSize;
 use telpher_tier::{Arena, Heap, Manager, ManagerOptions, SourceKind, TierError};
 
 const NUMBER: &str = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
-/// A child is to take it, and to be killed.
+/// Set in a child that takes DAMON and is then killed.
 const TAKES: &str = "TELPHER_TEST_TAKES_DAMON";
 
 /// Bytes of memory, and the pages of it that are hot.
@@ -26,25 +26,25 @@ fn number() -> String {
 fn start(heap: &Heap) -> Result<Manager, TierError> {
     let mut options = ManagerOptions::new(heap);
     (options.sources, options.moves) = (Some(vec![SourceKind::Damon]), false);
-    // The guests' processors are emulated: all costs tens of times what it does.
+    // On the guests' emulated processors everything costs tens of times as much.
     options.share = 1.0;
     Manager::start(heap, options)
 }
 
-/// A heap, and DAMON on it; none where it is not to be had.
+/// Creates a heap, and DAMON on it; none where DAMON is not available.
 fn damon(test: &str) -> Option<(Heap, Manager)> {
     let heap = heap_with(test, 32 << 20, |_| ())?;
     match start(&heap) {
         Ok(manager) => Some((heap, manager)),
         Err(TierError::Damon(why)) => {
-            skip::skip(test, &format!("no DAMON for this program: {why}"));
+            skip::skip(test, &format!("DAMON is not available: {why}"));
             None
         }
         Err(other) => panic!("{other}"),
     }
 }
 
-/// Of pages that are called hot: how many of those that are, and how many others.
+/// Returns how many of the hot pages are reported as hot, and how many others.
 fn called_hot(manager: &Manager, arena: &Arena) -> (u64, u64) {
     let first = arena.addresses().start;
     let pages = manager.hot().into_iter().flat_map(|range| range.step_by(4096)).map(|page| (page - first) / PAGE);
@@ -52,8 +52,9 @@ fn called_hot(manager: &Manager, arena: &Arena) -> (u64, u64) {
     (right.len() as u64, wrong.len() as u64)
 }
 
-/// A page's accessed bit is set when a processor looks the page up. One that is emulated keeps what it has found, and others do for so few pages; until
-/// more pages are unmapped than the kernel names to it one by one (33: Linux, arch/x86/mm/tlb.c, `tlb_single_page_flush_ceiling`).
+/// Removes cached translations. A page's accessed bit is set when a processor looks the page up. An emulated processor
+/// keeps what it has looked up, and a real one does for so few pages, until more pages are unmapped than the kernel
+/// flushes one by one (33: Linux, arch/x86/mm/tlb.c, `tlb_single_page_flush_ceiling`).
 fn forget_translations() {
     let mut pages = telpher_mem::Region::new(256 << 10, PageSize::Small).unwrap();
     pages.fill(1);
@@ -67,7 +68,7 @@ fn reads_are_seen(test: &str, pages: PageSize) {
     std::thread::scope(|scope| {
         let _over = common::stress::Over(&over);
         scope.spawn(|| {
-            // Relaxed: a flag alone.
+            // Relaxed: it publishes no other data.
             while !over.load(Ordering::Relaxed) {
                 let hot = usize::try_from(HOT.start * PAGE).unwrap()..usize::try_from(HOT.end * PAGE).unwrap();
                 let sum: u64 = arena[hot].iter().step_by(512).map(|&byte| u64::from(black_box(byte))).sum();
@@ -78,7 +79,7 @@ fn reads_are_seen(test: &str, pages: PageSize) {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             let (right, wrong) = called_hot(&manager, &arena);
-            // Nine in ten of those that are, and of what is called so.
+            // At least nine in ten hot pages are found, and nine in ten reported pages are hot.
             if right * 10 >= (HOT.end - HOT.start) * 9 && wrong * 9 <= right {
                 break;
             }
@@ -92,7 +93,7 @@ fn reads_are_seen(test: &str, pages: PageSize) {
     let source = &report.sources[0];
     assert_eq!(source.name, "damon");
     assert!(source.cost.cpu > Duration::ZERO && source.cost.cpu < report.time, "{source:?}");
-    assert_eq!(number(), "0", "it is given back");
+    assert_eq!(number(), "0", "the interface is released");
 }
 
 #[test]
@@ -106,8 +107,8 @@ fn huge_pages_that_are_only_read_are_found_hot() {
 }
 
 #[test]
-fn memory_that_comes_later_is_looked_at_too() {
-    let Some((heap, manager)) = damon("memory_that_comes_later_is_looked_at_too") else { return };
+fn memory_added_later_is_monitored_too() {
+    let Some((heap, manager)) = damon("memory_added_later_is_monitored_too") else { return };
     let mut arenas: Vec<Arena> = Vec::new();
     let end = Instant::now() + Duration::from_secs(60);
     for _ in 0..3 {
@@ -115,7 +116,7 @@ fn memory_that_comes_later_is_looked_at_too() {
         arena.fill(1);
         let range = arena.addresses();
         arenas.push(arena);
-        // Hot as a whole, beside those that came before it and are cold.
+        // Hot as a whole, beside earlier arenas that are cold.
         let is_hot = |manager: &Manager| {
             let inside = |hot: &std::ops::Range<u64>| hot.end.min(range.end).saturating_sub(hot.start.max(range.start));
             manager.hot().iter().map(inside).sum::<u64>() >= 3 << 20
@@ -133,10 +134,10 @@ fn memory_that_comes_later_is_looked_at_too() {
 }
 
 #[test]
-fn who_is_killed_leaves_it_to_the_next_and_nobody_takes_it_from_another() {
-    let test = "who_is_killed_leaves_it_to_the_next_and_nobody_takes_it_from_another";
+fn damon_of_a_killed_process_is_taken_over_and_that_of_a_live_one_is_not() {
+    let test = "damon_of_a_killed_process_is_taken_over_and_that_of_a_live_one_is_not";
     if std::env::var_os(TAKES).is_some() {
-        let (heap, manager) = damon(test).expect("its parent had it");
+        let (heap, manager) = damon(test).expect("DAMON is available, because the parent used it");
         let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
         arena.fill(1);
         while manager.report().unwrap().sources[0].cost.steps < 3 {
@@ -164,8 +165,8 @@ fn who_is_killed_leaves_it_to_the_next_and_nobody_takes_it_from_another() {
     assert!(std::error::Error::source(&refused).is_some_and(|why| why.to_string().contains(&pid)), "{refused:?}");
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(number(), "1", "left behind");
-    // The kernel ends what looked at it within a sample.
+    assert_eq!(number(), "1", "the killed process left it behind");
+    // The kernel ends the monitoring of the process within a sample.
     let end = Instant::now() + Duration::from_secs(20);
     let manager = loop {
         match start(&heap) {

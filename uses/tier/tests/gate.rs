@@ -1,4 +1,5 @@
-//! Forks where the kernel does not tell of them: in a process of its own without `CAP_SYS_PTRACE`, which has its userfaultfd by the device.
+//! Forks that the kernel does not report: in a separate process without `CAP_SYS_PTRACE`, which opens its userfaultfd
+//! through the device.
 #![allow(unsafe_code, reason = "gives a capability up, and forks")]
 
 mod common;
@@ -12,7 +13,7 @@ use std::time::Instant;
 use telpher_mem::PageSize;
 use telpher_os::{Userfault, UserfaultError, UserfaultFeatures};
 
-const NAME: &str = "a_fork_that_is_not_told_of_waits_until_nothing_is_out";
+const NAME: &str = "an_unreported_fork_waits_until_no_page_is_out";
 /// Set in the process without the capability.
 const WITHOUT: &str = "TELPHER_TIER_WITHOUT_PTRACE";
 
@@ -20,13 +21,13 @@ const WITHOUT: &str = "TELPHER_TIER_WITHOUT_PTRACE";
 const CAP_SYS_PTRACE: libc::c_ulong = 19;
 
 #[test]
-fn a_fork_that_is_not_told_of_waits_until_nothing_is_out() {
+fn an_unreported_fork_waits_until_no_page_is_out() {
     if std::env::var_os(WITHOUT).is_some() {
         return forks_under_migration();
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([NAME, "--nocapture"]).env(WITHOUT, "1").stderr(Stdio::inherit());
-    // SAFETY: one system call, between fork and exec. Who may not do it has the capability neither.
+    // SAFETY: one system call, between fork and exec. If it is not permitted, the process lacks the capability as well.
     unsafe {
         command.pre_exec(|| {
             libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_PTRACE, 0, 0, 0);
@@ -40,10 +41,10 @@ fn a_fork_that_is_not_told_of_waits_until_nothing_is_out() {
 
 fn forks_under_migration() {
     if let Ok(userfault) = Userfault::open(UserfaultFeatures::EVENT_FORK) {
-        panic!("the kernel tells of forks: {userfault:?}");
+        panic!("the kernel reports forks: {userfault:?}");
     }
     if let Err(UserfaultError::Forbidden(error)) = Userfault::open(UserfaultFeatures::MOVE) {
-        return skip::skip(NAME, &format!("this user may have no userfaultfd without CAP_SYS_PTRACE: {error}"));
+        return skip::skip(NAME, &format!("this user may not open a userfaultfd without CAP_SYS_PTRACE: {error}"));
     }
     let Some(heap) = heap_with(NAME, 8 << 20, |options| options.batch = 64) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
@@ -70,17 +71,17 @@ fn forks_under_migration() {
         let _over = Over(&over);
         let end = Instant::now() + soak();
         while Instant::now() < end || heap.stats().moved.pages < 5000 {
-            // SAFETY: the child looks at its memory and exits.
+            // SAFETY: the child reads its memory and exits.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 let same = is_as_it_was(&arena);
-                // SAFETY: ends the child without anything of the parent's being run.
+                // SAFETY: ends the child without running any code of the parent.
                 unsafe { libc::_exit(i32::from(!same)) };
             }
             let mut status = 0;
-            // SAFETY: our own child, a place of our own for its status.
+            // SAFETY: our own child, and a local variable for its status.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            assert_eq!(status, 0, "a child has what its parent had, after {forks} forks");
+            assert_eq!(status, 0, "the child has the parent's pages, after {forks} forks");
             forks += 1;
         }
     });

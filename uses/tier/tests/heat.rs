@@ -1,4 +1,4 @@
-//! A heap whose pages go where they belong, as threads use them.
+//! A heap whose pages move to the right tier as threads use them.
 
 mod common;
 
@@ -12,7 +12,7 @@ use telpher_os::{Scan, Userfault, UserfaultFeatures};
 use telpher_tier::heat::{HeatMap, Source};
 use telpher_tier::{Advice, Arena, Heap, HeapOptions, Manager, ManagerOptions, Report, SourceKind, TierError, TierId};
 
-/// A heap in which writes are tracked; none where the kernel cannot.
+/// Creates a heap with write tracking; none where the kernel lacks it.
 fn heap(test: &str, fast_bytes: u64, change: impl FnOnce(&mut HeapOptions)) -> Option<Heap> {
     let heap = heap_with(test, fast_bytes, change)?;
     if Userfault::open(UserfaultFeatures::TRACK_WRITES).is_err() {
@@ -27,18 +27,18 @@ fn part(arena: &Arena, pages: Range<u64>) -> Range<u64> {
     start + pages.start * PAGE..start + pages.end * PAGE
 }
 
-/// A manager in a hurry.
+/// Returns options for a manager that decides quickly.
 fn options(heap: &Heap) -> ManagerOptions {
     let mut options = ManagerOptions::new(heap);
     options.pass = Duration::from_millis(20);
     options.window = Duration::from_millis(4);
     options.policy.residence = Duration::from_millis(200);
-    // Whatever it costs, on emulated processors, too.
+    // Enough also for emulated processors.
     options.share = 0.5;
     options
 }
 
-/// Writes to pages of an arena, each about as often, until it is as wanted, or for so long that it never will be.
+/// Writes to pages of an arena, all about equally often, until `is_so` returns true; false after a time limit.
 fn write_until(arena: &mut Arena, pages: Range<u64>, mut is_so: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(30);
     while !is_so() {
@@ -67,7 +67,7 @@ fn hot_pages_are_promoted_and_cold_ones_make_room() {
         let hot_range = part(&arena, hot.clone());
         let is_so = || heap.residency(hot_range.clone()).unwrap()[0] >= 760;
         assert!(write_until(&mut arena, hot.clone(), is_so), "{:?}", manager.report());
-        // And few others with them.
+        // Few other pages come with them.
         let fast = heap.residency(all.clone()).unwrap()[0];
         assert!(fast <= 1024, "{fast} pages");
     }
@@ -77,20 +77,20 @@ fn hot_pages_are_promoted_and_cold_ones_make_room() {
     assert!(arena.iter().enumerate().all(|(at, &byte)| byte == 1 || at % 4096 == 0));
 }
 
-/// Says what it is told to say, and counts.
+/// A source that reports what a test sets, and counts its steps.
 #[derive(Debug)]
-struct Told {
+struct FakeSource {
     hot: Range<u64>,
     steps: u64,
 }
 
-impl Source for Told {
+impl Source for FakeSource {
     fn name(&self) -> &'static str {
-        "told"
+        "fake"
     }
 
     fn sees(&self) -> &'static str {
-        "what a test says"
+        "what a test sets"
     }
 
     fn step(&mut self, _now: Duration, heat: &mut HeatMap) -> std::io::Result<Duration> {
@@ -107,12 +107,12 @@ impl Source for Told {
 }
 
 #[test]
-fn a_report_says_what_was_found_and_what_it_cost() {
-    let Some(heap) = heap_with("a_report_says_what_was_found_and_what_it_cost", 8 << 20, |_| ()) else { return };
+fn a_report_contains_findings_and_costs() {
+    let Some(heap) = heap_with("a_report_contains_findings_and_costs", 8 << 20, |_| ()) else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     arena[..6 << 20].fill(3);
-    let told = Told { hot: part(&arena, 512..1024), steps: 0 };
-    let manager = Manager::with_sources(&heap, &options(&heap), vec![Box::new(told)]).unwrap();
+    let source = FakeSource { hot: part(&arena, 512..1024), steps: 0 };
+    let manager = Manager::with_sources(&heap, &options(&heap), vec![Box::new(source)]).unwrap();
     let end = Instant::now() + Duration::from_secs(20);
     let report = loop {
         let report = manager.report().unwrap();
@@ -132,18 +132,18 @@ fn a_report_says_what_was_found_and_what_it_cost() {
     assert_eq!(rows, expected);
     assert_eq!((report.map[0].heat, report.map[3].heat), (Some(0), None));
     let source = &report.sources[0];
-    assert_eq!((source.name, source.cost.steps, source.cost.bytes), ("told", 50, 77));
+    assert_eq!((source.name, source.cost.steps, source.cost.bytes), ("fake", 50, 77));
     assert!(source.failed.as_ref().is_some_and(|why| why.contains("no more")));
     assert!(source.cost.cpu > Duration::ZERO && report.moving.cpu > Duration::ZERO && report.tracking_share() < 1.0);
     assert!(report.deciding.bytes >= 2048 && report.deciding.steps > 0 && !report.opinion.hot.is_empty());
 }
 
 #[test]
-fn what_is_pinned_moves_there_and_stays() {
-    let Some(heap) = heap("what_is_pinned_moves_there_and_stays", 8 << 20, |_| ()) else { return };
+fn pinned_pages_move_to_their_tier_and_stay() {
+    let Some(heap) = heap("pinned_pages_move_to_their_tier_and_stay", 8 << 20, |_| ()) else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     arena.fill(1);
-    // Said before there is anybody to hear it.
+    // Given before there is a manager.
     heap.advise(part(&arena, 0..300), Advice::Pin(FAST)).unwrap();
     heap.advise(part(&arena, 1000..1400), Advice::Pin(HOME)).unwrap();
     heap.advise(part(&arena, 1900..2000), Advice::Hot).unwrap();
@@ -151,7 +151,7 @@ fn what_is_pinned_moves_there_and_stays() {
     let (pinned, hot) = (part(&arena, 0..300), part(&arena, 1900..2000));
     let is_so = || heap.residency(pinned.clone()).unwrap()[0] == 300 && heap.residency(hot.clone()).unwrap()[0] > 0;
     assert!(write_until(&mut arena, 1000..1400, is_so), "{:?}", manager.report());
-    // As hot as can be, and nothing but them is.
+    // These are the hottest pages, and no others are hot.
     let end = Instant::now() + Duration::from_millis(500);
     assert!(write_until(&mut arena, 1000..1400, || Instant::now() > end));
     assert_eq!(heap.residency(part(&arena, 1000..1400)).unwrap(), [0, 400]);
@@ -162,15 +162,15 @@ fn what_is_pinned_moves_there_and_stays() {
 }
 
 #[test]
-fn advice_that_makes_no_sense_is_refused() {
-    let Some(heap) = heap_with("advice_that_makes_no_sense_is_refused", 8 << 20, |_| ()) else { return };
+fn invalid_advice_is_refused() {
+    let Some(heap) = heap_with("invalid_advice_is_refused", 8 << 20, |_| ()) else { return };
     assert!(matches!(heap.advise(0..PAGE, Advice::Pin(TierId(2))), Err(TierError::NoSuchTier { tier: 2, tiers: 2 })));
     let many = (0..70_000).map(|_| heap.advise(0..PAGE, Advice::Hot)).find_map(Result::err);
     assert!(matches!(many, Some(TierError::TooMuchAdvice)));
     let mut options = ManagerOptions::new(&heap);
     options.policy.capacity.push(None);
     assert!(matches!(Manager::start(&heap, options), Err(TierError::PolicyTiers { tiers: 2, capacity: 3 })));
-    // Somebody hears it, and there is room again.
+    // A manager takes the advice, so there is room again.
     let manager = Manager::start(&heap, ManagerOptions::new(&heap)).unwrap();
     let end = Instant::now() + Duration::from_secs(10);
     while heap.advise(0..PAGE, Advice::Hot).is_err() {
@@ -179,22 +179,22 @@ fn advice_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_source_that_is_not_here_is_refused_and_says_why() {
-    let Some(heap) = heap_with("a_source_that_is_not_here_is_refused_and_says_why", 8 << 20, |_| ()) else { return };
+fn an_unavailable_source_is_refused_with_a_reason() {
+    let Some(heap) = heap_with("an_unavailable_source_is_refused_with_a_reason", 8 << 20, |_| ()) else { return };
     let start =
         |source| Manager::start(&heap, ManagerOptions { sources: Some(vec![source]), ..ManagerOptions::new(&heap) });
     for source in [SourceKind::Perf, SourceKind::Damon] {
-        // Where it is, it begins.
+        // Where it is available, it starts.
         let Err(refused) = start(source) else { continue };
-        let why = std::error::Error::source(&refused).expect("what the machine says").to_string();
+        let why = std::error::Error::source(&refused).expect("the cause").to_string();
         assert!(matches!(refused, TierError::Perf(_) | TierError::Damon(_)), "{refused:?}");
-        assert!(why.contains("another") || why.contains("end that"), "what to do next: {why}");
+        assert!(why.contains("another") || why.contains("end it"), "what to do next: {why}");
     }
 }
 
 #[test]
-fn a_manager_that_only_looks_moves_nothing() {
-    let Some(heap) = heap("a_manager_that_only_looks_moves_nothing", 8 << 20, |_| ()) else { return };
+fn a_manager_without_moves_only_observes() {
+    let Some(heap) = heap("a_manager_without_moves_only_observes", 8 << 20, |_| ()) else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     arena.fill(1);
     let options = ManagerOptions { moves: false, sources: Some(vec![SourceKind::Windows]), ..options(&heap) };
@@ -207,8 +207,8 @@ fn a_manager_that_only_looks_moves_nothing() {
 }
 
 #[test]
-fn a_manager_that_pauses_neither_looks_nor_costs_anything() {
-    let Some(heap) = heap("a_manager_that_pauses_neither_looks_nor_costs_anything", 8 << 20, |_| ()) else { return };
+fn a_paused_manager_does_no_work() {
+    let Some(heap) = heap("a_paused_manager_does_no_work", 8 << 20, |_| ()) else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     arena.fill(1);
     let options = ManagerOptions { moves: false, ..options(&heap) };
@@ -222,7 +222,7 @@ fn a_manager_that_pauses_neither_looks_nor_costs_anything() {
     assert!(manager.hot().iter().all(|range| (0..64).all(|page| !range.contains(&part(&arena, page..page + 1).start))));
     manager.pause();
     let before = manager.report().unwrap();
-    // Nothing is tracked.
+    // No page is tracked.
     let mut untracked = 0;
     Scan::open().unwrap().written(arena.addresses(), |run| untracked += run.pages()).unwrap();
     assert_eq!(untracked, 2048);
@@ -239,7 +239,7 @@ fn a_manager_that_pauses_neither_looks_nor_costs_anything() {
 }
 
 #[test]
-fn a_manager_whose_source_panics_says_so() {
+fn a_panic_of_a_source_is_reported() {
     #[derive(Debug)]
     struct Panics;
     impl Source for Panics {
@@ -250,10 +250,10 @@ fn a_manager_whose_source_panics_says_so() {
             "nothing"
         }
         fn step(&mut self, _: Duration, _: &mut HeatMap) -> std::io::Result<Duration> {
-            panic!("a fault of the test's")
+            panic!("a fault injected by the test")
         }
     }
-    let Some(heap) = heap_with("a_manager_whose_source_panics_says_so", 8 << 20, |_| ()) else { return };
+    let Some(heap) = heap_with("a_panic_of_a_source_is_reported", 8 << 20, |_| ()) else { return };
     let manager = Manager::with_sources(&heap, &options(&heap), vec![Box::new(Panics)]).unwrap();
     let end = Instant::now() + Duration::from_secs(10);
     let failed = loop {
@@ -262,11 +262,11 @@ fn a_manager_whose_source_panics_says_so() {
             failed => break failed,
         }
     };
-    assert_eq!(failed.as_deref(), Some("a fault of the test's"));
+    assert_eq!(failed.as_deref(), Some("a fault injected by the test"));
     manager.stop().unwrap();
 }
 
-/// The migrator's stress, and a manager beside it that looks and moves, too.
+/// The stress of the heap, with a manager that samples and moves pages as well.
 #[test]
 fn no_write_is_lost_while_writes_are_tracked() {
     let test = "no_write_is_lost_while_writes_are_tracked";
@@ -282,7 +282,7 @@ fn no_write_is_lost_while_writes_are_tracked() {
     let manager = Manager::start(&heap, options).unwrap();
     let calls = AtomicU64::new(0);
     let lost = common::stress::lost_writes(arena.addresses().start, 1024, &|range, to| {
-        // Half of the time it is the manager alone that moves them.
+        // Half of the time only the manager moves pages.
         if calls.fetch_add(1, Ordering::Relaxed) % 64 < 32 {
             heap.migrate(range, TierId(to)).unwrap();
         } else {
@@ -295,7 +295,7 @@ fn no_write_is_lost_while_writes_are_tracked() {
     assert_eq!(report.failed, None);
 }
 
-/// The same by traps, of small and of huge pages.
+/// The same with traps, on small and on huge pages.
 #[test]
 fn no_write_is_lost_while_pages_are_trapped() {
     for pages in [PageSize::Small, PageSize::Huge] {
@@ -326,7 +326,7 @@ fn no_write_is_lost_while_pages_are_trapped() {
     }
 }
 
-/// One in ten is read a lot, the others now and then, and none is written: they are found, and move.
+/// One page in ten is read a lot, the others now and then, and none is written: the hot ones are found and moved.
 #[test]
 fn huge_pages_that_are_only_read_are_found_and_promoted() {
     const HUGE: usize = 2 << 20;
@@ -340,10 +340,11 @@ fn huge_pages_that_are_only_read_are_found_and_promoted() {
     let count = |run: telpher_os::PageRun| huge += if run.is_huge() { run.pages() } else { 0 };
     Scan::open().unwrap().present(arena.addresses(), count).unwrap();
     if huge < 40 * 512 {
-        skip::skip(test, "the system has not as many huge pages now");
+        skip::skip(test, "the system does not have enough huge pages now");
         return;
     }
-    // With windows, which see nothing here, as where there is no DAMON. What is thought after the first few looks may be wrong; it does not rest for it.
+    // With windows, which see nothing here, as where there is no DAMON. The first few samples may mislead the policy;
+    // it must not rest for that.
     let mut options = options(&heap);
     options.sources = Some(vec![SourceKind::Windows, SourceKind::Traps]);
     options.policy.most_back = 1.0;
@@ -361,7 +362,7 @@ fn huge_pages_that_are_only_read_are_found_and_promoted() {
             assert_eq!(arena[word * 8..word * 8 + 8], (word + 1).to_ne_bytes());
             read += 1;
         }
-        // Which are called hot; what was once thought so may be on the fast tier still, as there is room.
+        // The pages reported as hot. A page that was hot once may still be on the fast tier, because there is room.
         let found: BTreeSet<usize> = (manager.hot().into_iter())
             .flat_map(|range| range.step_by(HUGE))
             .map(|address| usize::try_from(address - arena.addresses().start).unwrap() / HUGE)
@@ -376,8 +377,8 @@ fn huge_pages_that_are_only_read_are_found_and_promoted() {
 }
 
 #[test]
-fn traps_are_set_by_whom_nobody_told_otherwise_and_back_when_he_pauses() {
-    let test = "traps_are_set_by_whom_nobody_told_otherwise_and_back_when_he_pauses";
+fn traps_are_a_default_source_and_end_in_a_pause() {
+    let test = "traps_are_a_default_source_and_end_in_a_pause";
     let Some(heap) = heap(test, 8 << 20, |_| ()) else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
     arena.fill(1);
@@ -388,7 +389,7 @@ fn traps_are_set_by_whom_nobody_told_otherwise_and_back_when_he_pauses() {
         assert!(Instant::now() < end, "{:?}", manager.report());
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(heap.residency(arena.addresses()).unwrap(), [0, 2048], "also those that are out");
+    assert_eq!(heap.residency(arena.addresses()).unwrap(), [0, 2048], "including pages that are out");
     manager.pause();
     let mut there = 0;
     Scan::open().unwrap().present(arena.addresses(), |run| there += run.pages()).unwrap();
@@ -397,10 +398,10 @@ fn traps_are_set_by_whom_nobody_told_otherwise_and_back_when_he_pauses() {
     assert_eq!(names, ["windows", "traps"]);
 }
 
-/// Tracking goes on while a program discards, forks and gives memory back.
+/// Tracking goes on while a program discards memory, forks and drops arenas.
 #[test]
-fn tracked_memory_may_be_discarded_forked_and_given_back() {
-    let test = "tracked_memory_may_be_discarded_forked_and_given_back";
+fn tracked_memory_may_be_discarded_forked_and_dropped() {
+    let test = "tracked_memory_may_be_discarded_forked_and_dropped";
     if !common::stress::is_alone(test) {
         return;
     }
@@ -412,7 +413,7 @@ fn tracked_memory_may_be_discarded_forked_and_given_back() {
     std::thread::scope(|scope| {
         let _over = common::stress::Over(&over);
         scope.spawn(|| {
-            // Arenas that come and go.
+            // Arenas are created and dropped.
             while !over.load(Ordering::Relaxed) {
                 let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
                 arena.fill(9);
@@ -448,18 +449,18 @@ fn tracked_memory_may_be_discarded_forked_and_given_back() {
     assert!(report.heap.moved.pages > 0 && report.sources[0].failed.is_none(), "{report:?}");
 }
 
-/// A child has what its parent has, also where writes are tracked, and a manager that is dropped there is none.
+/// A child has its parent's pages, also where writes are tracked; it has no manager.
 #[allow(unsafe_code, reason = "forks")]
 fn fork_and_check(arena: &Arena, says: &[u8]) {
-    // SAFETY: the child looks at its memory and exits.
+    // SAFETY: the child reads its memory and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let same = says.iter().enumerate().all(|(page, &says)| arena[page * 4096 + 5] == says);
-        // SAFETY: ends the child without anything of the parent's being run.
+        // SAFETY: ends the child without running any code of the parent.
         unsafe { libc::_exit(i32::from(!same)) };
     }
     let mut status = 0;
-    // SAFETY: our own child, a place of our own for its status.
+    // SAFETY: our own child, and a local variable for its status.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
 }

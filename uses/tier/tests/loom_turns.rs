@@ -1,14 +1,15 @@
-//! No fork while an exchange has pages out, and no exchange while a process forks; both go on when they may.
+//! No fork happens while an exchange has pages out, and no exchange while a process forks; both continue when they may.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-tier --test loom_turns`.
 //!
-//! **Seen to fail**, with loom's word that a cell is used by two at once: any of the four orderings weakened to Relaxed (`try_exchange`,
-//! `end_exchange`, `may_fork`, `end_fork`); a fork that does not wait for exchanges; an exchange that begins without a look at forks. Of traps, with
-//! loom's word that there are too many branches: who sets them and does not ask afterwards whether a fork was announced, or asks before; a fork that
-//! does not call them back.
+//! **Seen to fail**, with loom's message that a cell is used concurrently: any of the four orderings weakened to
+//! Relaxed (`try_exchange`, `end_exchange`, `may_fork`, `end_fork`); a fork that does not wait for exchanges; an
+//! exchange that begins without checking for forks. For traps, with loom's message that there are too many branches: a
+//! thread that sets traps and does not check afterwards whether a fork was announced, or checks before; a fork that
+//! does not recall traps.
 #![cfg(loom)]
 
-#[allow(dead_code, reason = "children are processes of their own, which loom has not")]
+#[allow(dead_code, reason = "children are separate processes, which loom does not model")]
 #[path = "../src/gate/turns.rs"]
 mod turns;
 
@@ -20,7 +21,8 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 use turns::Turns;
 
-/// A process: its turns, and of each of two exchanges whether it has a page out. Loom objects to who looks while another changes it.
+/// A process: its turns, and for each of two exchanges whether it has a page out. Loom reports a read that is
+/// concurrent with a change.
 struct Process {
     turns: Turns,
     out: [UnsafeCell<bool>; 2],
@@ -31,7 +33,7 @@ impl Process {
         Arc::new(Process { turns: Turns::new(), out: [false, false].map(UnsafeCell::new) })
     }
 
-    /// True if it could be.
+    /// Returns whether the exchange was made.
     fn try_exchange(&self, number: usize) -> bool {
         let may = self.turns.try_exchange();
         if may {
@@ -43,7 +45,7 @@ impl Process {
         may
     }
 
-    /// What a child would find, if there could be one after so many looks.
+    /// Checks what a child would find, if the fork is permitted before `wait` returns false.
     fn fork(&self, mut wait: impl FnMut() -> bool) {
         self.turns.announce_fork();
         let mut may = self.turns.may_fork();
@@ -59,25 +61,26 @@ impl Process {
     }
 }
 
-/// Waits for ever. One thread of a model at most does, as those that wait for each other's turn have it try without end.
+/// Waits forever. At most one thread of a model does, because two that wait for each other's turn would try without
+/// end.
 fn patiently() -> bool {
     thread::yield_now();
     true
 }
 
-#[allow(unsafe_code, reason = "loom's cell wants it")]
+#[allow(unsafe_code, reason = "loom's cell needs it")]
 fn set(cell: &UnsafeCell<bool>, value: bool) {
-    // SAFETY: loom objects if another uses it meanwhile.
+    // SAFETY: loom reports concurrent use.
     cell.with_mut(|cell| unsafe { *cell = value });
 }
 
-#[allow(unsafe_code, reason = "loom's cell wants it")]
+#[allow(unsafe_code, reason = "loom's cell needs it")]
 fn get(cell: &UnsafeCell<bool>) -> bool {
-    // SAFETY: loom objects if another changes it meanwhile.
+    // SAFETY: loom reports a concurrent change.
     cell.with(|cell| unsafe { *cell })
 }
 
-/// All of these at once.
+/// Runs these three concurrently.
 fn at_once(of_others: [fn(&Process); 2], own: fn(&Process)) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = model.preemption_bound.or(Some(3));
@@ -93,7 +96,7 @@ fn at_once(of_others: [fn(&Process); 2], own: fn(&Process)) {
 }
 
 #[test]
-fn a_fork_waits_for_two_exchanges_and_none_begins_beside_it() {
+fn a_fork_waits_for_two_exchanges_and_none_begins_meanwhile() {
     let exchange = |process: &Process| _ = process.try_exchange(0);
     let other = |process: &Process| _ = process.try_exchange(1);
     at_once([exchange, other], |process| process.fork(patiently));
@@ -109,22 +112,22 @@ fn an_exchange_waits_for_two_forks_and_comes_after_them() {
     });
 }
 
-/// A process in which traps are set that nobody touches, and whose time is never over.
+/// A process with traps that are never touched and never end by themselves.
 struct Trapping {
     turns: Turns,
-    /// The book, by whose word something is out.
-    book: Mutex<bool>,
+    /// The page map; true if a page is out.
+    map: Mutex<bool>,
     out: UnsafeCell<bool>,
 }
 
 impl Trapping {
-    /// As `Trapping::set` of pools does.
+    /// Like `Trapping::set` of `Pooled`.
     fn set(&self) {
         if self.turns.try_exchange() {
             {
-                let mut book = self.book.lock().unwrap();
+                let mut map = self.map.lock().unwrap();
                 set(&self.out, true);
-                *book = true;
+                *map = true;
             }
             if self.turns.is_fork_announced() {
                 self.recall();
@@ -133,15 +136,15 @@ impl Trapping {
     }
 
     fn recall(&self) {
-        let mut book = self.book.lock().unwrap();
-        if *book {
+        let mut map = self.map.lock().unwrap();
+        if *map {
             set(&self.out, false);
-            *book = false;
+            *map = false;
             self.turns.end_exchange();
         }
     }
 
-    /// As `Recaller` does, for one fork.
+    /// Like `Recaller`, for one fork.
     fn recall_for_fork(&self) {
         thread::park();
         if self.turns.is_fork_announced() {
@@ -161,11 +164,11 @@ impl Trapping {
 }
 
 #[test]
-fn a_fork_calls_traps_back_and_does_not_wait_for_their_end() {
+fn a_fork_recalls_traps_and_does_not_wait_for_their_end() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = model.preemption_bound.or(Some(3));
     model.check(|| {
-        let process = Arc::new(Trapping { turns: Turns::new(), book: Mutex::new(false), out: UnsafeCell::new(false) });
+        let process = Arc::new(Trapping { turns: Turns::new(), map: Mutex::new(false), out: UnsafeCell::new(false) });
         let (forks, recalls) = (Arc::clone(&process), Arc::clone(&process));
         let recaller = thread::spawn(move || recalls.recall_for_fork());
         let its = recaller.thread().clone();

@@ -1,4 +1,4 @@
-//! Pages go to another tier and back, and nobody can tell by their bytes.
+//! Pages move to another tier and back, and their bytes do not change.
 #![allow(unsafe_code, reason = "locks and protects pages of an arena, as programs do")]
 
 mod common;
@@ -11,7 +11,8 @@ use telpher_mover::{Mover, Policy, Route, Split, Threshold};
 use telpher_os::TransparentHugePages;
 use telpher_tier::{Arena, Heap, HeapOptions, TierError, TierId};
 
-/// Every page with its number in it. None of zeros: of a huge page that it splits, the kernel gives those back.
+/// Writes each page's number into it. No page is all zeros, because the kernel frees such parts of a huge page that it
+/// splits.
 fn number(arena: &mut Arena, pages: usize) {
     for (page, bytes) in arena.chunks_exact_mut(4096).take(pages).enumerate() {
         bytes.fill(u8::try_from(page % 251 + 1).unwrap());
@@ -57,8 +58,8 @@ fn pages_go_to_another_tier_and_back() {
 }
 
 #[test]
-fn a_device_copies_them() {
-    let Some(heap) = heap_with("a_device_copies_them", 64 << 20, |options| {
+fn a_device_copies_pages() {
+    let Some(heap) = heap_with("a_device_copies_pages", 64 << 20, |options| {
         let opened = open(&"model:spr".parse().unwrap(), OpenOptions::default()).unwrap();
         options.mover = Mover::new(opened.portals, Policy::default());
     }) else {
@@ -68,8 +69,8 @@ fn a_device_copies_them() {
 }
 
 #[test]
-fn a_device_compares_them_with_their_old_copies() {
-    let Some(heap) = heap_with("a_device_compares_them_with_their_old_copies", 64 << 20, |options| {
+fn a_device_compares_pages_with_their_old_copies() {
+    let Some(heap) = heap_with("a_device_compares_pages_with_their_old_copies", 64 << 20, |options| {
         let opened = open(&"model:spr".parse().unwrap(), OpenOptions::default()).unwrap();
         options.mover = Mover::new(opened.portals, Policy::default());
         options.shadow_bytes = 64 << 20;
@@ -90,7 +91,7 @@ fn a_device_compares_them_with_their_old_copies() {
     check(&arena, 1500);
 }
 
-/// Each of them has a part of it: it comes back when all have done theirs.
+/// Each device copies a part of the page, which comes back when all are done.
 #[test]
 fn a_huge_page_is_copied_by_several_devices_at_once() {
     let start = || ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Threaded)).unwrap();
@@ -110,7 +111,7 @@ fn a_huge_page_is_copied_by_several_devices_at_once() {
         let moved = std::thread::scope(|scope| {
             let migrating = scope.spawn(|| heap.migrate(arena.addresses(), to).unwrap());
             std::thread::sleep(Duration::from_millis(100));
-            assert!(!migrating.is_finished(), "it has come back without this device");
+            assert!(!migrating.is_finished(), "the page came back before this device was done");
             device.hold(false);
             migrating.join().unwrap()
         });
@@ -161,15 +162,15 @@ fn huge_pages_move_whole_and_parts_of_them_alone() {
 }
 
 #[test]
-fn no_more_go_at_once_than_asked_for() {
+fn batches_are_no_larger_than_requested() {
     for batch in [1, 64, 100, 513, 2000] {
-        let Some(heap) = heap_with("no_more_go_at_once_than_asked_for", 8 << 20, |options| options.batch = batch)
+        let Some(heap) = heap_with("batches_are_no_larger_than_requested", 8 << 20, |options| options.batch = batch)
         else {
             return;
         };
         let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
         number(&mut arena, 1100);
-        // Neither begins nor ends where a huge page would.
+        // Begins and ends within a huge page.
         assert_eq!(heap.migrate(part(&arena, 50..1050), FAST).unwrap().pages, 1000);
         assert_eq!(heap.stats().exchanges, 1000_u64.div_ceil(batch as u64), "batches of {batch}");
         check(&arena, 1100);
@@ -177,9 +178,9 @@ fn no_more_go_at_once_than_asked_for() {
 }
 
 #[test]
-fn a_huge_page_counts_as_what_it_is_of_and_goes_by_itself_if_need_be() {
+fn a_huge_page_counts_as_512_pages_and_moves_alone_if_needed() {
     for (batch, exchanges) in [(64, 4), (512, 4), (1535, 2), (2047, 2), (2048, 1)] {
-        let test = "a_huge_page_counts_as_what_it_is_of_and_goes_by_itself_if_need_be";
+        let test = "a_huge_page_counts_as_512_pages_and_moves_alone_if_needed";
         let Some(heap) = heap_with(test, 64 << 20, |options| options.batch = batch) else { return };
         let mut arena = heap.arena(8 << 20, PageSize::Huge).unwrap();
         number(&mut arena, 2048);
@@ -190,7 +191,7 @@ fn a_huge_page_counts_as_what_it_is_of_and_goes_by_itself_if_need_be() {
             assert_eq!(heap.stats().exchanges, exchanges, "batches of {batch}");
         } else {
             let setting = TransparentHugePages::setting();
-            skip::skip(test, &format!("the system has no huge pages, or no more; transparent huge pages: {setting}"));
+            skip::skip(test, &format!("the system has no huge pages, or none left; transparent huge pages: {setting}"));
         }
     }
 }
@@ -201,14 +202,14 @@ fn huge_pages_that_were_discarded_are_filled_and_move() {
     let mut arena = heap.arena(8 << 20, PageSize::Huge).unwrap();
     number(&mut arena, 2048);
     assert_eq!(heap.migrate(part(&arena, 0..1024), FAST).unwrap().pages, 1024);
-    // One of each tier whole, and parts of one of each.
+    // One whole huge page of each tier, and parts of one of each.
     for gone in [0..512, 600..700, 1024..1536, 1600..1610] {
         arena.discard(gone.start * 4096..gone.end * 4096).unwrap();
         assert_eq!(heap.residency(part(&arena, gone.start as u64..gone.end as u64)).unwrap(), [0, 0]);
     }
     assert_eq!(heap.residency(arena.addresses()).unwrap(), [412, 502]);
     let is_gone = |page: usize| [0..512, 600..700, 1024..1536, 1600..1610].iter().any(|gone| gone.contains(&page));
-    // What is read is zero, and what is written is there, on the home tier.
+    // They read as zero, and what is written there is on the home tier.
     for (page, bytes) in arena.chunks_exact_mut(4096).enumerate().filter(|(page, _)| is_gone(*page)) {
         assert!(bytes.iter().all(|&byte| byte == 0), "page {page}");
         bytes.fill(u8::try_from(page % 251 + 1).unwrap());
@@ -225,23 +226,23 @@ fn huge_pages_that_were_discarded_are_filled_and_move() {
 }
 
 #[test]
-fn a_tier_takes_as_much_as_it_has() {
-    let Some(heap) = heap("a_tier_takes_as_much_as_it_has", 100 * PAGE) else { return };
+fn a_tier_takes_no_more_than_its_size() {
+    let Some(heap) = heap("a_tier_takes_no_more_than_its_size", 100 * PAGE) else { return };
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     number(&mut arena, 1000);
     let moved = heap.migrate(arena.addresses(), FAST).unwrap();
     assert_eq!((moved.pages, moved.left.no_room), (100, 900), "{moved:?}");
     check(&arena, 1000);
-    // What is discarded there makes room.
+    // A discard on the fast tier makes room.
     arena.discard(0..50 * 4096).unwrap();
     assert_eq!(heap.residency(arena.addresses()).unwrap(), [50, 900]);
     let more = heap.migrate(part(&arena, 500..1000), FAST).unwrap();
     assert_eq!((more.pages, more.left.no_room), (50, 450), "{more:?}");
     assert!(arena[..50 * 4096].iter().all(|&byte| byte == 0), "discarded");
-    // And so does what comes back.
+    // And so do pages that move back.
     assert_eq!(heap.migrate(part(&arena, 500..1000), HOME).unwrap().pages, 50);
     assert_eq!(heap.migrate(part(&arena, 500..1000), FAST).unwrap().pages, 50);
-    // And an arena that goes.
+    // And an arena that is dropped.
     drop(arena);
     let mut other = heap.arena(1 << 20, PageSize::Small).unwrap();
     number(&mut other, 100);
@@ -250,8 +251,8 @@ fn a_tier_takes_as_much_as_it_has() {
 }
 
 #[test]
-fn home_keeps_no_more_free_pages_than_it_may() {
-    let Some(heap) = heap_with("home_keeps_no_more_free_pages_than_it_may", 64 << 20, |options| {
+fn the_home_tier_keeps_free_pages_within_its_limit() {
+    let Some(heap) = heap_with("the_home_tier_keeps_free_pages_within_its_limit", 64 << 20, |options| {
         options.spare_bytes = 64 * PAGE;
     }) else {
         return;
@@ -265,23 +266,23 @@ fn home_keeps_no_more_free_pages_than_it_may() {
 }
 
 #[test]
-fn pages_that_nobody_has_touched_are_on_no_tier() {
-    let Some(heap) = heap("pages_that_nobody_has_touched_are_on_no_tier", 1 << 20) else { return };
+fn untouched_pages_are_on_no_tier() {
+    let Some(heap) = heap("untouched_pages_are_on_no_tier", 1 << 20) else { return };
     let arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().all(), 0);
     assert!(arena.iter().all(|&byte| byte == 0));
-    assert_eq!(heap.residency(arena.addresses()).unwrap(), [0, 0], "zeros that all share are nobody's page");
+    assert_eq!(heap.residency(arena.addresses()).unwrap(), [0, 0], "the shared zero page counts for no tier");
     assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().all(), 0);
     assert!(heap.stats().fills >= 1024);
 }
 
 #[test]
-fn what_the_kernel_does_not_move_stays_and_is_counted() {
-    let Some(heap) = heap("what_the_kernel_does_not_move_stays_and_is_counted", 4 << 20) else { return };
+fn unmovable_pages_stay_and_are_counted() {
+    let Some(heap) = heap("unmovable_pages_stay_and_are_counted", 4 << 20) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena, 512);
     let start = arena.as_mut_ptr();
-    // SAFETY: pages of the arena, which nobody touches meanwhile; they stay mapped.
+    // SAFETY: pages of the arena, which no thread touches meanwhile; they stay mapped.
     unsafe {
         assert_eq!(libc::mlock(start.cast(), 8 * 4096), 0);
         assert_eq!(libc::mprotect(start.add(16 * 4096).cast(), 4 * 4096, libc::PROT_READ), 0);
@@ -299,22 +300,22 @@ fn what_the_kernel_does_not_move_stays_and_is_counted() {
 }
 
 #[test]
-fn pages_shared_with_a_child_are_parted_and_move() {
-    if !common::stress::is_alone("pages_shared_with_a_child_are_parted_and_move") {
+fn pages_shared_with_a_child_are_unshared_and_move() {
+    if !common::stress::is_alone("pages_shared_with_a_child_are_unshared_and_move") {
         return;
     }
     for pages in [PageSize::Small, PageSize::Huge] {
-        let Some(heap) = heap("pages_shared_with_a_child_are_parted_and_move", 4 << 20) else { return };
+        let Some(heap) = heap("pages_shared_with_a_child_are_unshared_and_move", 4 << 20) else { return };
         let mut arena = heap.arena(2 << 20, pages).unwrap();
         number(&mut arena, 512);
         let mut pipe = [0; 2];
-        // SAFETY: the child makes system calls, looks at its memory and exits.
+        // SAFETY: the child makes system calls, reads its memory and exits.
         let child = unsafe {
             assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
             libc::fork()
         };
         if child == 0 {
-            // SAFETY: as above; a byte of its own.
+            // SAFETY: as above; a local variable.
             unsafe {
                 let mut byte = 0_u8;
                 libc::close(pipe[1]);
@@ -328,15 +329,15 @@ fn pages_shared_with_a_child_are_parted_and_move() {
         check(&arena, 512);
         arena.fill(1);
         let mut status = 0;
-        // SAFETY: descriptors of this test's, a child of its own.
+        // SAFETY: descriptors and a child of this test.
         unsafe {
             libc::close(pipe[1]);
             assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
             libc::close(pipe[0]);
         }
-        assert_eq!(status, 0, "{pages:?}: the child has what its parent had");
+        assert_eq!(status, 0, "{pages:?}: the child has the parent's pages");
         assert_eq!(heap.stats().forks, 1);
-        // With the child gone they go like any others.
+        // Without the child they move like any others.
         number(&mut arena, 512);
         for to in [HOME, FAST] {
             assert_eq!(heap.migrate(arena.addresses(), to).unwrap().pages, 512, "{pages:?}");
@@ -353,26 +354,26 @@ fn a_child_makes_a_heap_of_its_own() {
     let Some(heap) = heap("a_child_makes_a_heap_of_its_own", 4 << 20) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     arena[0] = 7;
-    // SAFETY: the child looks at its memory and exits; what is refused there is refused without a thread.
+    // SAFETY: the child reads its memory and exits; the refusals there need no other thread.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = matches!(heap.migrate(arena.addresses(), FAST), Err(TierError::Forked));
         let (same, zero) = (arena[0] == 7, arena[(2 << 20) - 1] == 0);
         drop(arena);
         drop(heap);
-        // SAFETY: ends the child without anything of the parent's being run.
+        // SAFETY: ends the child without running any code of the parent.
         unsafe { libc::_exit(i32::from(!(refused && same && zero))) };
     }
     let mut status = 0;
-    // SAFETY: our own child, a place of our own for its status.
+    // SAFETY: our own child, and a local variable for its status.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().pages, 1);
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
-    let Some(heap) = heap("options_that_make_no_sense_are_refused", 1 << 20) else { return };
+fn invalid_options_are_refused() {
+    let Some(heap) = heap("invalid_options_are_refused", 1 << 20) else { return };
     let arena = heap.arena(1, PageSize::Small).unwrap();
     assert!(matches!(heap.migrate(arena.addresses(), TierId(2)), Err(TierError::NoSuchTier { tier: 2, tiers: 2 })));
     let tiers = heap.options().tiers.clone();
@@ -383,12 +384,12 @@ fn options_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_range_of_odd_addresses_is_of_the_pages_that_lie_in_it_whole() {
-    let Some(heap) = heap("a_range_of_odd_addresses_is_of_the_pages_that_lie_in_it_whole", 1 << 20) else { return };
+fn an_unaligned_range_covers_the_whole_pages_in_it() {
+    let Some(heap) = heap("an_unaligned_range_covers_the_whole_pages_in_it", 1 << 20) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena, 512);
     let start = arena.addresses().start;
     assert_eq!(heap.migrate(start + 1..start + 4 * PAGE - 1, FAST).unwrap().pages, 2);
     assert_eq!(heap.migrate(start + 10..start + 20, FAST).unwrap().all(), 0);
-    assert_eq!(heap.migrate(0..PAGE, FAST).unwrap().all(), 0, "nobody's");
+    assert_eq!(heap.migrate(0..PAGE, FAST).unwrap().all(), 0, "not the heap's");
 }

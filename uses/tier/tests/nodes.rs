@@ -1,4 +1,5 @@
-//! Tiers that are NUMA nodes for real, by each mechanism: the kernel says on which node a page is. Wants two nodes with memory.
+//! Tiers that are real NUMA nodes, with each mechanism: the kernel reports on which node a page is. Needs two nodes
+//! with memory.
 #![allow(unsafe_code, reason = "forks, and locks a page of an arena")]
 
 mod common;
@@ -12,20 +13,20 @@ use telpher_tier::{Arena, Heap, HeapOptions, Mechanism, TierError, TierId, TierO
 
 const FAST_BYTES: u64 = 32 << 20;
 
-/// Tiers on these nodes.
+/// Returns options with tiers on these nodes.
 fn options(nodes: [Option<u32>; 2], mechanism: Option<Mechanism>) -> HeapOptions {
     let tier = |name: &str, node, bytes| TierOptions { name: name.to_string(), node, bytes };
     let tiers = vec![tier("fast", nodes[0], FAST_BYTES), tier("slow", nodes[1], 0)];
     HeapOptions { mechanism, ..HeapOptions::new(tiers) }
 }
 
-/// One test at a time takes a node's memory.
-fn one() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Lets one test at a time use a node's memory.
+fn exclusive() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A node for each tier: the second that has memory, and the first.
+/// Returns a node for each tier: the second that has memory, and the first.
 fn two_nodes(test: &str) -> Option<[u32; 2]> {
     let [first, second, ..] = nodes_with_memory()[..] else {
         skip::skip(test, "this machine has one NUMA node");
@@ -34,22 +35,22 @@ fn two_nodes(test: &str) -> Option<[u32; 2]> {
     Some([second, first])
 }
 
-/// The ways that this kernel has.
-fn ways() -> Vec<Mechanism> {
+/// Returns the mechanisms that this kernel has.
+fn mechanisms() -> Vec<Mechanism> {
     match Userfault::open(UserfaultFeatures::MOVE) {
         Ok(_) => vec![Mechanism::Exchange, Mechanism::MovePages],
         Err(_) => vec![Mechanism::MovePages],
     }
 }
 
-/// A heap of each mechanism that the kernel has.
+/// Creates a heap for each mechanism that the kernel has.
 fn heaps(test: &str) -> Vec<(Heap, [u32; 2])> {
     let Some(nodes) = two_nodes(test) else { return Vec::new() };
     let heap = |mechanism| (Heap::new(options(nodes.map(Some), Some(mechanism))).unwrap(), nodes);
-    ways().into_iter().map(heap).collect()
+    mechanisms().into_iter().map(heap).collect()
 }
 
-/// Every page is on a tier's node, in truth.
+/// Asserts by the kernel's answer that every page is on this node.
 fn assert_on(arena: &Arena, pages: std::ops::Range<u64>, node: u32) {
     let start = arena.addresses().start;
     let pages: Vec<u64> = pages.map(|page| start + page * PAGE).collect();
@@ -58,7 +59,8 @@ fn assert_on(arena: &Arena, pages: std::ops::Range<u64>, node: u32) {
     assert!(answers.iter().all(|answer| *answer == Ok(node)), "{answers:?}");
 }
 
-/// What a page has in it. No zeros: of a huge page that it splits, the kernel gives pages of zeros back.
+/// Returns the byte that fills a page. Not zero, because the kernel frees parts of a huge page that are all zeros when
+/// it splits it.
 fn byte(page: usize) -> u8 {
     u8::try_from(page % 251 + 1).unwrap()
 }
@@ -74,7 +76,7 @@ fn check(arena: &Arena) {
 
 #[test]
 fn pages_are_on_the_node_of_their_tier() {
-    let _one = one();
+    let _exclusive = exclusive();
     for pages in [PageSize::Small, PageSize::Huge] {
         for (heap, [fast, slow]) in heaps("pages_are_on_the_node_of_their_tier") {
             let mut arena = heap.arena(4 << 20, pages).unwrap();
@@ -84,7 +86,7 @@ fn pages_are_on_the_node_of_their_tier() {
             for _ in 0..3 {
                 let moved = heap.migrate(start + 100 * PAGE..start + 700 * PAGE, FAST).unwrap();
                 let how = heap.mechanism();
-                // By the kernel, a huge page goes as a whole with any of its parts.
+                // With `move_pages`, a huge page moves as a whole with any of its parts.
                 let whole = how == Mechanism::MovePages && pages == PageSize::Huge;
                 if !whole {
                     assert_eq!((moved.pages, moved.left.all()), (600, 0), "{how:?}, {pages:?}: {moved:?}");
@@ -99,35 +101,35 @@ fn pages_are_on_the_node_of_their_tier() {
                 assert_on(&arena, 0..1024, slow);
                 check(&arena);
             }
-            assert_eq!(heap.migrate(0..PAGE, FAST).unwrap().all(), 0, "nobody's");
+            assert_eq!(heap.migrate(0..PAGE, FAST).unwrap().all(), 0, "not the heap's");
         }
     }
 }
 
 #[test]
 fn pages_go_between_three_nodes() {
-    let _one = one();
+    let _exclusive = exclusive();
     let [first, second, third, ..] = nodes_with_memory()[..] else {
-        return skip::skip("pages_go_between_three_nodes", "this machine has no three NUMA nodes");
+        return skip::skip("pages_go_between_three_nodes", "this machine has fewer than three NUMA nodes");
     };
-    // Home is in the middle, as DDR is between HBM and CXL.
+    // The home tier is in the middle, as DDR is between HBM and CXL.
     let nodes = [second, first, third];
     let tier = |node| TierOptions { name: format!("node {node}"), node: Some(node), bytes: FAST_BYTES };
-    for mechanism in ways() {
+    for mechanism in mechanisms() {
         let mut options = HeapOptions::new(nodes.map(tier).to_vec());
         (options.home, options.mechanism) = (TierId(1), Some(mechanism));
         let heap = Heap::new(options).unwrap();
         let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
         number(&mut arena);
         assert_on(&arena, 0..1024, nodes[1]);
-        // From each to each other.
+        // Each pair of tiers, in both directions.
         for to in [0, 2, 1, 2, 0, 1] {
             let moved = heap.migrate(arena.addresses(), TierId(to)).unwrap();
             assert_eq!((moved.pages, moved.left.all()), (1024, 0), "{mechanism:?} to {to}: {moved:?}");
             assert_on(&arena, 0..1024, nodes[usize::from(to)]);
             check(&arena);
         }
-        // A third of them on each.
+        // About a third of them on each.
         let start = arena.addresses().start;
         heap.migrate(start..start + 300 * PAGE, TierId(0)).unwrap();
         heap.migrate(start + 600 * PAGE..arena.addresses().end, TierId(2)).unwrap();
@@ -141,9 +143,9 @@ fn pages_go_between_three_nodes() {
 }
 
 #[test]
-fn a_tier_that_is_a_node_takes_as_much_as_it_has() {
-    let _one = one();
-    for (heap, [fast, _]) in heaps("a_tier_that_is_a_node_takes_as_much_as_it_has") {
+fn a_node_tier_takes_no_more_than_its_size() {
+    let _exclusive = exclusive();
+    for (heap, [fast, _]) in heaps("a_node_tier_takes_no_more_than_its_size") {
         let bytes = usize::try_from(FAST_BYTES).unwrap();
         let mut arena = heap.arena(bytes + (4 << 20), PageSize::Small).unwrap();
         number(&mut arena);
@@ -151,7 +153,7 @@ fn a_tier_that_is_a_node_takes_as_much_as_it_has() {
         let moved = heap.migrate(arena.addresses(), FAST).unwrap();
         assert_eq!((moved.pages, moved.left.no_room), (most, 1024), "{:?}: {moved:?}", heap.mechanism());
         assert_on(&arena, 0..most, fast);
-        // What is discarded there makes room.
+        // A discard on the fast tier makes room.
         arena.discard(0..100 * 4096).unwrap();
         let start = arena.addresses().start;
         let more = heap.migrate(start + most * PAGE..arena.addresses().end, FAST).unwrap();
@@ -160,18 +162,18 @@ fn a_tier_that_is_a_node_takes_as_much_as_it_has() {
     }
 }
 
-/// The system would end a process for it: this one, most likely.
+/// The system would otherwise kill a process, most likely this one.
 #[test]
-fn a_tier_that_is_larger_than_its_nodes_memory_takes_what_there_is() {
-    let _one = one();
-    let test = "a_tier_that_is_larger_than_its_nodes_memory_takes_what_there_is";
+fn a_tier_larger_than_its_node_takes_what_the_node_has() {
+    let _exclusive = exclusive();
+    let test = "a_tier_larger_than_its_node_takes_what_the_node_has";
     let Some(nodes) = two_nodes(test) else { return };
-    let free = Nodes::free_bytes(nodes[0]).expect("the kernel says so");
+    let free = Nodes::free_bytes(nodes[0]).expect("the kernel reports it");
     let wanted = free + (16 << 20);
     if wanted > 512 << 20 {
         return skip::skip(test, "the node has more memory than a test may take");
     }
-    for mechanism in ways() {
+    for mechanism in mechanisms() {
         let mut options = options(nodes.map(Some), Some(mechanism));
         options.tiers[0].bytes = 8 << 30;
         let heap = Heap::new(options).unwrap();
@@ -179,7 +181,7 @@ fn a_tier_that_is_larger_than_its_nodes_memory_takes_what_there_is() {
         number(&mut arena);
         let moved = heap.migrate(arena.addresses(), FAST).unwrap();
         assert_eq!(moved.all(), arena.len() as u64 / PAGE, "{mechanism:?}: {moved:?}");
-        // Some of it has to go, and not all of it can.
+        // Some pages must fit, and not all of them can.
         assert!(moved.pages > 0 && moved.left.no_room > 0, "{mechanism:?}: {moved:?}");
         check(&arena);
     }
@@ -187,7 +189,7 @@ fn a_tier_that_is_larger_than_its_nodes_memory_takes_what_there_is() {
 
 #[test]
 fn no_write_is_lost_between_nodes() {
-    let _one = one();
+    let _exclusive = exclusive();
     for pages in [PageSize::Small, PageSize::Huge] {
         for (heap, _) in heaps("no_write_is_lost_between_nodes") {
             let mut arena = heap.arena(4 << 20, pages).unwrap();
@@ -204,19 +206,19 @@ fn no_write_is_lost_between_nodes() {
 
 #[test]
 fn pages_shared_with_a_child_move_or_are_counted() {
-    let _one = one();
+    let _exclusive = exclusive();
     for (heap, _) in heaps("pages_shared_with_a_child_move_or_are_counted") {
         let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
         number(&mut arena);
         let mut pipe = [0; 2];
-        // SAFETY: the child waits for the end of the pipe, looks at its memory and exits.
+        // SAFETY: the child waits for the end of the pipe, reads its memory and exits.
         let child = unsafe {
             assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
             libc::fork()
         };
         if child == 0 {
             let mut end = 0_u8;
-            // SAFETY: as above; a byte of its own.
+            // SAFETY: as above; a local variable.
             unsafe {
                 libc::close(pipe[1]);
                 libc::read(pipe[0], (&raw mut end).cast(), 1);
@@ -231,7 +233,7 @@ fn pages_shared_with_a_child_move_or_are_counted() {
         }
         check(&arena);
         let mut status = 0;
-        // SAFETY: descriptors of this test's, a child of its own.
+        // SAFETY: descriptors and a child of this test.
         unsafe {
             libc::close(pipe[1]);
             assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
@@ -244,7 +246,7 @@ fn pages_shared_with_a_child_move_or_are_counted() {
 }
 
 #[test]
-fn a_heap_says_how_it_moves_pages() {
+fn a_heap_reports_its_mechanism() {
     let moves = match Userfault::open(UserfaultFeatures::MOVE) {
         Ok(_) => true,
         Err(telpher_os::UserfaultError::Forbidden(_)) => return,
@@ -254,17 +256,17 @@ fn a_heap_says_how_it_moves_pages() {
     if moves {
         assert_eq!(none.unwrap().mechanism(), Mechanism::Exchange);
     } else {
-        // Told of what the better one lacks.
+        // The error names what the better mechanism lacks.
         assert!(matches!(none, Err(TierError::Userfault(_) | TierError::Scan(_))), "{none:?}");
     }
-    if let Some(nodes) = two_nodes("a_heap_says_how_it_moves_pages") {
+    if let Some(nodes) = two_nodes("a_heap_reports_its_mechanism") {
         let heap = Heap::new(options(nodes.map(Some), None)).unwrap();
         assert_eq!(heap.mechanism(), if moves { Mechanism::Exchange } else { Mechanism::MovePages });
     }
 }
 
 #[test]
-fn tiers_that_are_no_nodes_are_not_moved_between_by_the_kernel() {
+fn move_pages_needs_a_node_for_each_tier() {
     for nodes in [[None, None], [Some(0), None], [Some(0), Some(0)]] {
         let refused = Heap::new(options(nodes, Some(Mechanism::MovePages)));
         assert!(matches!(refused, Err(TierError::Nodes)), "{refused:?}");

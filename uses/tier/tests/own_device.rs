@@ -1,5 +1,5 @@
-//! A program that has a device of its own work on memory whose pages are on their way: as hardware does, the device stops where no page is, and says so;
-//! the program's library touches the page, and waits.
+//! A program uses a device of its own on memory whose pages are in flight. Like hardware, the device stops at a missing
+//! page and reports it; the program's library then touches the page and waits.
 
 mod common;
 
@@ -14,7 +14,7 @@ use telpher_mover::{Mover, OnFault, Policy, Threshold, Via};
 use telpher_os::Scan;
 use telpher_tier::{Arena, Heap};
 
-/// A device, and a mover that has it copy all there is.
+/// Creates a device, and a mover that copies everything with it.
 fn device(residency: Residency, on_fault: OnFault) -> (ModelDevice, Mover) {
     let options = ModelOptions::of(Preset::Spr).with_runner(Runner::Threaded).with_residency(residency);
     let device = ModelDevice::start(options).unwrap();
@@ -24,14 +24,14 @@ fn device(residency: Residency, on_fault: OnFault) -> (ModelDevice, Mover) {
     (device, Mover::new(portals, policy))
 }
 
-/// How many pages of a range are there.
+/// Returns how many pages of a range are present.
 fn there(range: &Range<u64>) -> u64 {
     let mut pages = 0;
     Scan::open().unwrap().present(range.clone(), |run| pages += run.pages()).unwrap();
     pages
 }
 
-/// This thread sleeps, and goes on sleeping.
+/// Returns whether this thread sleeps, and goes on sleeping.
 fn sleeps(thread: i32) -> bool {
     let stat = format!("/proc/self/task/{thread}/stat");
     (0..20).all(|_| {
@@ -40,14 +40,14 @@ fn sleeps(thread: i32) -> bool {
     })
 }
 
-/// Every page says which it is, in each word.
+/// Writes each page's number, plus one, into every word of it.
 fn number(arena: &mut Arena) {
     for (word, bytes) in arena.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         *bytes = (word / 512 + 1).to_ne_bytes();
     }
 }
 
-/// Copies by the program's mover while those pages are held by the heap's device. Returns who copied.
+/// Copies with the program's mover while the heap's device holds the pages of `out`. Returns what made the copy.
 fn copy_while_out(
     heap: &Heap,
     held: &ModelDevice,
@@ -62,15 +62,15 @@ fn copy_while_out(
         while there(out) > 0 {
             std::thread::yield_now();
         }
-        let (tell, told) = channel();
+        let (sends, received) = channel();
         let copying = scope.spawn(move || {
-            tell.send(rustix::thread::gettid().as_raw_pid()).unwrap();
+            sends.send(rustix::thread::gettid().as_raw_pid()).unwrap();
             let done = mover.scope(|scope| scope.copy(&from[..], &mut to[..]).wait());
             done.result.map(|_| done.via)
         });
-        let copier = told.recv().unwrap();
+        let copier = received.recv().unwrap();
         while !sleeps(copier) {
-            assert!(!copying.is_finished(), "it copies what is not there");
+            assert!(!copying.is_finished(), "the copy finished although pages are missing");
         }
         assert_eq!(there(out), 0);
         held.hold(false);
@@ -81,8 +81,8 @@ fn copy_while_out(
 }
 
 #[test]
-fn what_the_programs_own_device_copies_waits_for_pages_that_are_out() {
-    let test = "what_the_programs_own_device_copies_waits_for_pages_that_are_out";
+fn the_programs_own_device_waits_for_pages_that_are_out() {
+    let test = "the_programs_own_device_waits_for_pages_that_are_out";
     let _limit = Limit::new();
     for (on_fault, via) in [(OnFault::FinishOnCpu, Via::Both), (OnFault::TouchAndResubmit { limit: 4 }, Via::Device)] {
         for pages in [PageSize::Small, PageSize::Huge] {
@@ -91,11 +91,11 @@ fn what_the_programs_own_device_copies_waits_for_pages_that_are_out() {
             let Some(heap) = heap_with(test, 16 << 20, |options| options.mover = moves) else { return };
             let mut from = heap.arena(4 << 20, pages).unwrap();
             number(&mut from);
-            // What is read is out, and what is written.
+            // First pages that are read are out, then pages that are written.
             for reads in [true, false] {
                 let mut to = heap.arena(4 << 20, pages).unwrap();
                 to.fill(1);
-                // The second half: the device begins.
+                // The second half is out, so the device begins.
                 let all = if reads { from.addresses() } else { to.addresses() };
                 let out = all.start + (2 << 20)..all.end;
                 let used = copy_while_out(&heap, &held, &out, &copies, &from, &mut to);

@@ -1,5 +1,5 @@
-//! Shared arenas of every kind of memory there is: pages, huge pages that were reserved, files, and devices of memory.
-#![allow(unsafe_code, reason = "makes memory files, and asks where they lie")]
+//! Shared arenas with each kind of memory: pages, reserved huge pages, files, and memory devices.
+#![allow(unsafe_code, reason = "creates memory files, and checks on which node they are")]
 
 mod common;
 
@@ -17,7 +17,7 @@ const UNIT: usize = 2 << 20;
 /// Units of an arena.
 const UNITS: usize = 3;
 
-/// The node of each tier, where there are two with memory.
+/// Returns the node of each tier, if there are two with memory.
 fn nodes() -> [Option<u32>; 2] {
     match nodes_with_memory()[..] {
         [first, second, ..] => [Some(second), Some(first)],
@@ -31,18 +31,18 @@ fn options(shared_memory: Vec<TierMemory>) -> HeapOptions {
     HeapOptions { shared_memory, ..HeapOptions::new(tiers.to_vec()) }
 }
 
-/// A heap whose shared arenas are of this; none where the kernel has not what it takes.
+/// Creates a heap whose shared arenas use this memory; none where the kernel lacks a feature.
 fn heap(test: &str, shared_memory: Vec<TierMemory>) -> Option<Heap> {
     let lacks = Userfault::open(UserfaultFeatures::PROTECT_SHARED).is_err()
         || nodes() == [None; 2] && Userfault::open(UserfaultFeatures::MOVE).is_err();
     if lacks {
-        skip::skip(test, "the kernel has no userfaultfd that protects files, or not for this user (Linux 5.19)");
+        skip::skip(test, "no userfaultfd that protects files for this user on this kernel (Linux 5.19)");
         return None;
     }
     Some(Heap::new(options(shared_memory)).unwrap())
 }
 
-/// Huge pages on a tier's node, or wherever; as many fewer again when this goes.
+/// Reserves huge pages on a tier's node, or anywhere; dropping it reduces the reservation by as many.
 struct Reserved(PathBuf, usize);
 
 impl Reserved {
@@ -66,20 +66,20 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // Also where fewer than wanted came.
+        // Also if fewer pages were reserved than requested.
         if let Some(now) = self.count() {
             let _ = std::fs::write(&self.0, now.saturating_sub(self.1).to_string());
         }
     }
 }
 
-/// What is the whole machine's is one test's at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Lets one test at a time use resources of the whole machine.
+fn exclusive() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file in memory, by a name that it has as long as it is open.
+/// Creates a file in memory, with a path that is valid as long as the file is open.
 fn memory_file(bytes: usize) -> (File, TierMemory) {
     // SAFETY: the name is a terminated string; the descriptor is new and owned by the File.
     let file = unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC)) };
@@ -88,14 +88,14 @@ fn memory_file(bytes: usize) -> (File, TierMemory) {
     (file, TierMemory::File(path))
 }
 
-/// A device of memory, if this machine has one that is free for all.
+/// Returns a memory device, if this machine has one that every user may use.
 fn device() -> Option<TierMemory> {
     let path = PathBuf::from("/dev/dax0.0");
     File::options().read(true).write(true).open(&path).ok()?;
     Some(TierMemory::File(path))
 }
 
-/// Every page says which it is, in each word.
+/// Writes each page's number, plus one, into every word of it.
 fn number(arena: &mut SharedArena) {
     for (word, bytes) in arena.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         *bytes = (word / 512 + 1).to_ne_bytes();
@@ -106,7 +106,7 @@ fn is_numbered(arena: &SharedArena) -> bool {
     arena.as_chunks::<8>().0.iter().enumerate().all(|(word, bytes)| *bytes == (word / 512 + 1).to_ne_bytes())
 }
 
-/// Units of an arena on either tier are where they should be, and say what they should, before and after they went.
+/// Checks that the units of an arena are on the right tier and keep their contents, before and after each move.
 fn goes_and_comes_back(test: &str, memory: [TierMemory; 2]) {
     let Some(heap) = heap(test, memory.to_vec()) else { return };
     let mut arena = heap.shared_arena(UNITS * UNIT).unwrap();
@@ -126,18 +126,18 @@ fn goes_and_comes_back(test: &str, memory: [TierMemory; 2]) {
             assert!(answers.iter().all(|answer| *answer == Ok(node)), "{memory:?} to {to:?}: {answers:?}");
         }
     }
-    // A part of it, and what its neighbours say.
+    // Moves a part of it; the rest keeps its contents.
     assert_eq!(heap.migrate(all.start + UNIT as u64..all.end, FAST).unwrap().pages, pages - 512);
     assert_eq!(heap.residency(all.clone()).unwrap(), [pages - 512, 512]);
     assert!(is_numbered(&arena));
 }
 
-/// No write is lost while units go to and fro.
+/// Checks that no write is lost while units go to and fro.
 fn loses_nothing(test: &str, memory: [TierMemory; 2]) {
     let Some(heap) = heap(test, memory.to_vec()) else { return };
     let arena = heap.shared_arena(UNITS * UNIT).unwrap();
     let all = arena.addresses();
-    // A unit at a time, which a page of it names.
+    // Moves one unit at a time: the unit of the given page.
     let lost = lost_writes_over(60, all.start, (all.end - all.start) / PAGE, &|range, to| {
         let unit = (range.start - all.start) / UNIT as u64 * UNIT as u64;
         heap.migrate(all.start + unit..all.start + unit + UNIT as u64, TierId(to)).unwrap();
@@ -157,7 +157,7 @@ fn arenas_of_pages_go_and_come_back() {
 #[test]
 fn arenas_of_reserved_huge_pages_go_and_come_back() {
     let test = "arenas_of_reserved_huge_pages_go_and_come_back";
-    let _alone = alone();
+    let _exclusive = exclusive();
     for memory in [
         [TierMemory::HugePages, TierMemory::Pages],
         [TierMemory::Pages, TierMemory::HugePages],
@@ -189,8 +189,8 @@ fn arenas_of_files_go_and_come_back() {
 #[test]
 fn arenas_of_devices_go_and_come_back() {
     let test = "arenas_of_devices_go_and_come_back";
-    let _alone = alone();
-    let Some(device) = device() else { return skip::skip(test, "this machine has no device of memory (device-DAX)") };
+    let _exclusive = exclusive();
+    let Some(device) = device() else { return skip::skip(test, "this machine has no memory device (device-DAX)") };
     goes_and_comes_back(test, [TierMemory::Pages, device.clone()]);
     goes_and_comes_back(test, [device.clone(), TierMemory::Pages]);
     let (_open, file) = memory_file(UNITS * UNIT);
@@ -206,8 +206,8 @@ fn arenas_of_devices_go_and_come_back() {
 }
 
 #[test]
-fn a_file_is_one_arenas_at_a_time_and_has_as_much_as_it_has() {
-    let test = "a_file_is_one_arenas_at_a_time_and_has_as_much_as_it_has";
+fn one_arena_at_a_time_uses_a_file_within_its_size() {
+    let test = "one_arena_at_a_time_uses_a_file_within_its_size";
     let (open, file) = memory_file(2 * UNIT + 4096);
     let Some(heap) = heap(test, vec![file.clone()]) else { return };
     let mut arena = heap.shared_arena(UNITS * UNIT).unwrap();
@@ -218,7 +218,7 @@ fn a_file_is_one_arenas_at_a_time_and_has_as_much_as_it_has() {
     assert_eq!((moved.pages, moved.left.no_room), (2 * 512, 512), "{moved:?}");
     assert!(is_numbered(&arena));
     drop(arena);
-    // What is there when it is had again is not seen: an arena is of zeros, also where the file is at home.
+    // A new arena reads as zeros whatever the file contained, also if the file is the home tier.
     drop(heap.shared_arena(UNIT).unwrap());
     let mut home = HeapOptions::new(heap.options().tiers.clone());
     (home.home, home.shared_memory) = (FAST, vec![file]);
@@ -230,8 +230,8 @@ fn a_file_is_one_arenas_at_a_time_and_has_as_much_as_it_has() {
 }
 
 #[test]
-fn what_is_no_memory_is_refused_with_a_sentence() {
-    let test = "what_is_no_memory_is_refused_with_a_sentence";
+fn a_file_that_is_no_memory_is_refused_with_a_reason() {
+    let test = "a_file_that_is_no_memory_is_refused_with_a_reason";
     let (_open, short) = memory_file(UNIT - 4096);
     let named = |path: &str| TierMemory::File(path.into());
     for (memory, says) in [
@@ -250,11 +250,11 @@ fn what_is_no_memory_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn huge_pages_that_were_not_reserved_are_not_there() {
-    let _alone = alone();
-    let test = "huge_pages_that_were_not_reserved_are_not_there";
+fn unreserved_huge_pages_are_not_available() {
+    let _exclusive = exclusive();
+    let test = "unreserved_huge_pages_are_not_available";
     let Some(heap) = heap(test, vec![TierMemory::HugePages; 2]) else { return };
-    // More than any machine of tests has reserved.
+    // More than any test machine has reserved.
     let most = UNIT * 100_000;
     let refused = heap.shared_arena(most).unwrap_err();
     assert!(matches!(&refused, TierError::Map(why) if why.to_string().contains("vm.nr_hugepages")), "{refused:?}");

@@ -1,4 +1,5 @@
-//! Programs that write, discard, map, unmap, move mappings and fork while their pages are moved: no byte is lost, none is old.
+//! Programs write, discard, map, unmap, move mappings and fork while their pages are moved: no byte is lost or out of
+//! date.
 #![allow(unsafe_code, reason = "does what programs do to their memory, by address")]
 
 mod common;
@@ -42,7 +43,8 @@ fn no_write_to_huge_pages_is_lost() {
     assert!(stats.moved.pages > 1000, "{stats:?}");
 }
 
-/// What it has in hand then it may have done in part. A copy of its that came after the CPU's, when the page is back, would be a lost write.
+/// A copy that the device has begun may be done in part. If it wrote after the CPU's copy, when the page is back, a
+/// write would be lost.
 #[test]
 fn no_write_is_lost_to_a_device_that_halts_while_it_copies() {
     let test = "no_write_is_lost_to_a_device_that_halts_while_it_copies";
@@ -58,7 +60,7 @@ fn no_write_is_lost_to_a_device_that_halts_while_it_copies() {
         let begun = Instant::now();
         let lost = std::thread::scope(|scope| {
             scope.spawn(|| {
-                // In the midst of a copy, most likely: that is what moving takes longest for.
+                // Most likely in the middle of a copy, which takes most of the time.
                 while heap.stats().moved.pages == 0 && begun.elapsed() < Duration::from_secs(60) {
                     std::thread::sleep(Duration::from_millis(3));
                 }
@@ -69,7 +71,7 @@ fn no_write_is_lost_to_a_device_that_halts_while_it_copies() {
             })
         });
         assert!(device.is_halted());
-        // It has copied some, and the CPU the rest.
+        // The device has copied some pages, and the CPU the rest.
         assert!(heap.stats().moved.pages > 0);
         let there = heap.migrate(arena.addresses(), FAST).unwrap();
         let back = heap.migrate(arena.addresses(), HOME).unwrap();
@@ -79,15 +81,16 @@ fn no_write_is_lost_to_a_device_that_halts_while_it_copies() {
     }
 }
 
-/// The stress above notices what it is for: pages that are copied away and back while their owner writes.
+/// Checks the stress above: pages are copied away and back while their owner writes.
 #[test]
-fn copies_under_a_writer_lose_writes_and_the_test_says_so() {
+fn the_stress_notices_copies_under_a_writer() {
     let mut bytes = vec![0_u64; 1024 * 512 + 512];
     let start = (bytes.as_mut_ptr().expose_provenance() as u64).next_multiple_of(PAGE);
     let lost = lost_writes(start, 1024, &|range, _| {
         let (start, len) = (usize::try_from(range.start).unwrap(), usize::try_from(range.end - range.start).unwrap());
         let mut away = vec![0_u8; len];
-        // SAFETY: not at all: others write there. Bytes of a vector that lives, and this is what it is to show.
+        // SAFETY: none, because other threads write there. The bytes are in a live vector, and the test is to show lost
+        // writes.
         unsafe {
             let page: *mut u8 = std::ptr::with_exposed_provenance_mut(start);
             page.copy_to_nonoverlapping(away.as_mut_ptr(), len);
@@ -99,40 +102,40 @@ fn copies_under_a_writer_lose_writes_and_the_test_says_so() {
     drop(bytes);
 }
 
-/// Discards, mappings that move and go, and forks, each over memory whose pages say which they are, or are empty.
+/// Discards, moves and unmaps mappings and forks, over pages that contain their number or are empty.
 fn changes(heap: &Heap, places: &Places) {
     let migrate = |range, to| _ = heap.migrate(range, TierId(to)).unwrap();
-    // What is new is taken over, unless the end of what was there has not been told of yet.
-    // SAFETY: private memory that nobody has a reference to; the heap is there as long as it is used.
+    // New mappings are adopted, unless the unmap event of the previous one is still to come.
+    // SAFETY: private memory without references to it; the heap outlives its use.
     let adopt = |range| _ = unsafe { heap.adopt(range) };
-    // What it is for is met: pages on their way that are discarded, and wanted by a child.
+    // The interesting cases have happened: pages in flight were discarded, and given to a child.
     let is_enough = || {
         let stats = heap.stats();
         stats.moved.pages > 1000 && stats.given > 0 && stats.dropped > 0
     };
     let forks = change_mappings(places, &migrate, &adopt, &is_enough);
     let stats = heap.stats();
-    // Children have nothing of the pools, whose pages would have to come back by copies then.
+    // A child does not inherit the pools; if it did, their pages would come back as copies.
     assert_eq!((stats.lost, stats.returned), (0, 0), "{stats:?}");
     assert!(is_enough() && stats.forks == forks, "{forks} forks, {stats:?}");
 }
 
 #[test]
-fn what_programs_do_to_their_mappings_is_followed() {
-    let name = "what_programs_do_to_their_mappings_is_followed";
+fn mapping_changes_are_followed() {
+    let name = "mapping_changes_are_followed";
     if !is_alone(name) {
         return;
     }
     let Some(heap) = heap_with(name, 8 << 20, |options| options.batch = 64) else { return };
-    // One's mapping moves about in the other's room, and back.
+    // Mappings move about within each arena, and between the two.
     let arenas = [0, 1].map(|_| heap.arena(2 << 20, PageSize::Small).unwrap());
     changes(&heap, &Places::small(arenas.each_ref().map(Arena::addresses)));
 }
 
-/// Whole, in parts, and to where they cannot be whole.
+/// Whole huge pages, parts of them, and moves to addresses where they cannot be huge.
 #[test]
-fn what_programs_do_to_mappings_of_huge_pages_is_followed() {
-    let name = "what_programs_do_to_mappings_of_huge_pages_is_followed";
+fn mapping_changes_of_huge_pages_are_followed() {
+    let name = "mapping_changes_of_huge_pages_are_followed";
     if !is_alone(name) {
         return;
     }
@@ -141,7 +144,7 @@ fn what_programs_do_to_mappings_of_huge_pages_is_followed() {
     let odd = heap.arena(4 << 20, PageSize::Small).unwrap();
     let first = heap.migrate(arenas[0].addresses(), FAST).unwrap();
     if first.huge == 0 {
-        return skip::skip(name, "the system has no transparent huge pages, or no more");
+        return skip::skip(name, "the system has no transparent huge pages, or none left");
     }
     changes(&heap, &Places::huge(arenas.each_ref().map(Arena::addresses), &odd.addresses()));
     let stats = heap.stats();

@@ -1,4 +1,4 @@
-//! Columns: integers of one width, one after the other, in memory that stays where it is.
+//! Columns: integers of one width, contiguous in memory that does not move.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use telpher_mem::{MapError, PageSize, Region};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What a column's values are. Dates are days, amounts of money whole hundredths: all is integers.
+/// The type of a column's values. Dates are days, amounts of money whole hundredths: all values are integers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
     /// Unsigned, 1 byte: flags, characters.
     U8,
-    /// Signed, 4 bytes, as this machine has them: dates.
+    /// Signed, 4 bytes, native byte order: dates.
     I32,
-    /// Signed, 8 bytes, as this machine has them: amounts, keys.
+    /// Signed, 8 bytes, native byte order: amounts, keys.
     I64,
 }
 
 impl Kind {
-    /// Bytes of a value.
+    /// Returns the bytes of a value.
     #[inline]
     #[must_use]
     pub fn width(self) -> usize {
@@ -32,7 +32,7 @@ impl Kind {
 
 /// A value of a column: `u8`, `i32` or `i64`.
 pub trait Integer: IntoBytes + FromBytes + Immutable + KnownLayout + Copy + Ord + Into<i64> + Send + Debug {
-    /// What a column of them is.
+    /// The kind of a column of these values.
     const KIND: Kind;
 }
 
@@ -48,7 +48,7 @@ impl Integer for i64 {
     const KIND: Kind = Kind::I64;
 }
 
-/// Some values of a column, as what they are.
+/// Some values of a column, with their type.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Values<'a> {
     U8(&'a [u8]),
@@ -56,7 +56,7 @@ pub(super) enum Values<'a> {
     I64(&'a [i64]),
 }
 
-/// Does the same with each kind of values.
+/// Evaluates the same expression for each kind of values.
 macro_rules! each_kind {
     ($values:expr, $slice:ident => $body:expr) => {
         match $values {
@@ -69,7 +69,7 @@ macro_rules! each_kind {
 pub(super) use each_kind;
 
 impl<'a> Values<'a> {
-    /// Nothing if the bytes are not whole values, or not aligned for them.
+    /// Returns none if the bytes are not whole values, or not aligned.
     pub(super) fn of(kind: Kind, bytes: &'a [u8]) -> Option<Self> {
         Some(match kind {
             Kind::U8 => Values::U8(bytes),
@@ -79,7 +79,7 @@ impl<'a> Values<'a> {
     }
 
     /// # Panics
-    /// As slices do.
+    /// Like slices.
     #[inline]
     pub(super) fn part(self, range: Range<usize>) -> Self {
         match self {
@@ -90,32 +90,32 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Why bytes are no column.
+/// Why bytes are not a column.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ColumnError {
-    /// The last value would be cut off.
+    /// The last value is incomplete.
     #[error("column {name}: {bytes} bytes are not whole values of {width} bytes; cut them to a multiple")]
     Torn {
-        /// Whose.
+        /// The column.
         name: String,
-        /// It has.
+        /// The length in bytes.
         bytes: usize,
-        /// One value has.
+        /// Bytes of a value.
         width: usize,
     },
-    /// No memory for it.
+    /// No memory for the column.
     #[error("column {name}: no memory")]
     Map {
-        /// Whose.
+        /// The column.
         name: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: MapError,
     },
 }
 
-/// A column of a table: its values one after the other, none missing. Cheap to clone; every clone is the same bytes.
+/// A column of a table: contiguous values without gaps. Cloning is cheap and yields the same bytes.
 ///
 /// ```
 /// use telpher_cache::query::Column;
@@ -130,24 +130,25 @@ pub struct Column {
     name: Arc<str>,
     kind: Kind,
     bytes: Arc<Region>,
-    /// The least and the greatest value. Every proof that a sum cannot overflow stands on them: only [`Column::new`] sets them.
+    /// The least and the greatest value. Every proof that a sum cannot overflow depends on them, so only
+    /// [`Column::new`] sets them.
     bounds: Option<(i64, i64)>,
 }
 
 impl Column {
-    /// The bytes, as values. Reads them once, for [`bounds`](Column::bounds).
+    /// Creates a column of these bytes. Reads them once, for [`bounds`](Column::bounds).
     ///
     /// # Errors
     /// [`ColumnError::Torn`] if they are not whole values.
     pub fn new(name: &str, kind: Kind, bytes: Arc<Region>) -> Result<Self, ColumnError> {
         let torn = || ColumnError::Torn { name: name.into(), bytes: bytes.len(), width: kind.width() };
-        // A region begins at a page, so it is aligned.
+        // A region is page-aligned.
         let values = Values::of(kind, &bytes).ok_or_else(torn)?;
         let bounds = each_kind!(values, values => bounds(values));
         Ok(Column { name: name.into(), kind, bytes, bounds })
     }
 
-    /// A column of these values, copied to memory of its own.
+    /// Creates a column of these values, copied to its own memory.
     ///
     /// # Errors
     /// [`ColumnError::Map`] if there is no memory for it.
@@ -158,50 +159,50 @@ impl Column {
         Column::new(name, T::KIND, Arc::new(bytes))
     }
 
-    /// What plans call it.
+    /// Returns the name used in plans.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What its values are.
+    /// Returns the type of its values.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// How many values.
+    /// Returns the number of values.
     #[must_use]
     pub fn rows(&self) -> u64 {
         (self.bytes.len() / self.kind.width()) as u64
     }
 
-    /// The least and the greatest of its values; nothing if it has none.
+    /// Returns the least and the greatest value; none if it has no values.
     #[must_use]
     pub fn bounds(&self) -> Option<(i64, i64)> {
         self.bounds
     }
 
-    /// Its memory, for a cache.
+    /// Returns its memory, for a cache.
     #[must_use]
     pub fn source(&self) -> &Arc<Region> {
         &self.bytes
     }
 
-    /// Where rows are in its memory, in bytes. Rows it does not have are not in it either.
+    /// Returns the byte range of rows in its memory. Rows that it does not have are outside of it.
     #[must_use]
     pub fn range(&self, rows: Range<u64>) -> Range<usize> {
         let at = |row: u64| usize::try_from(row).unwrap_or(usize::MAX).saturating_mul(self.kind.width());
         at(rows.start)..at(rows.end)
     }
 
-    /// The bytes of rows; none if it does not have all of them.
+    /// Returns the bytes of rows; an empty slice if it does not have all of them.
     #[must_use]
     pub fn bytes(&self, rows: Range<u64>) -> &[u8] {
         self.bytes.get(self.range(rows)).unwrap_or_default()
     }
 
-    /// One value, if there is one.
+    /// Returns one value, if there is one.
     #[must_use]
     pub fn value(&self, row: u64) -> Option<i64> {
         let values = Values::of(self.kind, self.bytes(row..row.checked_add(1)?))?;
@@ -221,14 +222,14 @@ fn bounds<T: Integer>(values: &[T]) -> Option<(i64, i64)> {
     Some((least.into(), greatest.into()))
 }
 
-/// Why columns are no table.
+/// Why columns are not a table.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// They have not all the same rows.
-    #[error("column {name} has {rows} rows, and {first} has {expected}; a table's columns have as many")]
+    /// The columns have different numbers of rows.
+    #[error("column {name} has {rows} rows, but {first} has {expected}; all columns of a table need the same number")]
     Uneven {
-        /// The one that differs.
+        /// The column that differs.
         name: String,
         /// Its rows.
         rows: u64,
@@ -237,7 +238,7 @@ pub enum TableError {
         /// Its rows.
         expected: u64,
     },
-    /// A plan could not tell them apart.
+    /// Two columns have the same name.
     #[error("two columns are called {name}; rename one")]
     Twice {
         /// Their name.
@@ -245,7 +246,7 @@ pub enum TableError {
     },
 }
 
-/// Columns with as many rows. Cheap to clone.
+/// Columns with the same number of rows. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Table {
     columns: Arc<[Column]>,
@@ -253,10 +254,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of these columns; without any, one of no rows.
+    /// Creates a table of these columns; without any, it has no rows.
     ///
     /// # Errors
-    /// [`TableError`] if they have not as many rows, or not a name each.
+    /// [`TableError`] if the numbers of rows differ, or a name occurs twice.
     pub fn new(columns: Vec<Column>) -> Result<Self, TableError> {
         let rows = columns.first().map_or(0, Column::rows);
         for (at, column) in columns.iter().enumerate() {
@@ -275,19 +276,19 @@ impl Table {
         Ok(Table { columns: columns.into(), rows })
     }
 
-    /// Its columns.
+    /// Returns its columns.
     #[must_use]
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// Rows of each.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Which column is called so.
+    /// Returns the index of the column with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name() == name)
@@ -299,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_the_least_and_the_greatest_of_each_kind() {
+    fn bounds_are_the_minimum_and_maximum_for_each_kind() {
         assert_eq!(Column::of("a", &[200_u8, 7, 255]).unwrap().bounds(), Some((7, 255)));
         assert_eq!(
             Column::of("a", &[i32::MIN, 0, i32::MAX]).unwrap().bounds(),
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_not_there_have_no_bytes() {
+    fn rows_past_the_end_have_no_bytes() {
         let column = Column::of("a", &[1_i32, 2, 3]).unwrap();
         assert_eq!(column.bytes(1..3).len(), 8);
         assert_eq!((column.value(2), column.value(3), column.value(u64::MAX)), (Some(3), None, None));
@@ -319,13 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_column_or_no_table_is_refused_with_the_remedy() {
+    fn invalid_columns_and_tables_are_refused_with_a_remedy() {
         let bytes = Arc::new(Region::new(13, PageSize::Small).unwrap());
         let torn = Column::new("price", Kind::I64, bytes).unwrap_err().to_string();
         assert_eq!(torn, "column price: 13 bytes are not whole values of 8 bytes; cut them to a multiple");
         let (a, b) = (Column::of("a", &[1_u8, 2]).unwrap(), Column::of("b", &[1_i64]).unwrap());
         let uneven = Table::new(vec![a.clone(), b]).unwrap_err().to_string();
-        assert_eq!(uneven, "column b has 1 rows, and a has 2; a table's columns have as many");
+        assert_eq!(uneven, "column b has 1 rows, but a has 2; all columns of a table need the same number");
         assert_eq!(Table::new(vec![a.clone(), a]).unwrap_err(), TableError::Twice { name: "a".into() });
         assert_eq!(Table::new(Vec::new()).unwrap().rows(), 0);
     }

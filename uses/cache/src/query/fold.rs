@@ -1,9 +1,9 @@
-//! Aggregates: a block's chosen rows are ordered by group, expressions are computed step by step over all of them, and each group's
-//! stretch is added up.
+//! Aggregates: a block's selected rows are sorted by group, expressions are computed step by step over all of them, and
+//! each group's range is summed.
 //!
 //! ```text
-//! bits ─► rows ─► group's number of each ─► rows by group, and where each group begins ─► steps ─► sums
-//!                                       ╲─► too many groups: one row after the other ──► steps ─╱
+//! bits ─► rows ─► group number of each ─► rows by group, and the start of each group ─► steps ─► sums
+//!                                     ╲─► too many groups: row by row ───────────────► steps ─╱
 //! ```
 
 use super::column::{Integer, Values, each_kind};
@@ -13,16 +13,18 @@ use super::prepare::{Op, Query, Step};
 use super::selection::{Indices, Selection};
 use std::ops::Range;
 
-/// Thinkable groups up to which a block's rows are ordered by group. Source: assumed; TPC-H's query 1 has 180, of which there are four, and
-/// going through so many once a block does not count.
+/// Possible groups up to which a block's rows are sorted by group. Source: assumed. TPC-H's query 1 has 180 possible
+/// groups (and four real ones), and a pass over that many once per block costs nothing noticeable.
 pub(super) const FEW_GROUPS: usize = BLOCK / 4;
 
 impl Query {
-    /// Aggregates the rows that were chosen. `inputs` are the rows' bytes of the columns [`aggregated`](Query::aggregated), in their order:
-    /// where they lie in the table, or copies of them. The rows may be a part of those that were scanned.
+    /// Aggregates the rows that were selected. `inputs` are the rows' bytes of the columns
+    /// [`aggregated`](Query::aggregated), in that order: the table's own memory, or copies of it. The rows may be a
+    /// part of those that were scanned.
     ///
     /// # Errors
-    /// [`InputError`] if the inputs are not that. If it is [`InputError::Altered`], some rows were added; else none.
+    /// [`InputError`] if the inputs do not match. After [`InputError::Altered`], some rows were already added; after
+    /// any other error, none.
     pub fn aggregate(
         &self,
         rows: Range<u64>,
@@ -38,7 +40,7 @@ impl Query {
         if !partial.is_of(self) {
             return Err(InputError::Foreign);
         }
-        // The rows that were scanned are in a table, which is in memory.
+        // The scanned rows are in a table in memory, so their number fits.
         let first = usize::try_from(rows.start - scanned.start).unwrap_or(usize::MAX);
         let mut block: Vec<Values<'_>> = Vec::with_capacity(values.len());
         for at in (0..len).step_by(BLOCK) {
@@ -82,15 +84,15 @@ impl Query {
     }
 }
 
-/// Rows of the same group, one after the other.
+/// Adjacent rows of the same group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) group: usize,
-    /// Where it ends; it begins where the one before ends.
+    /// Where it ends. It begins where the run before it ends.
     pub(super) end: usize,
 }
 
-/// Every row is a run of its own, unless the next is of the same group.
+/// Makes every row a run of its own, unless the next row is of the same group.
 fn each(slots: &[u32], runs: &mut Vec<Run>) {
     for (at, &slot) in slots.iter().enumerate() {
         let group = slot as usize;
@@ -101,7 +103,7 @@ fn each(slots: &[u32], runs: &mut Vec<Run>) {
     }
 }
 
-/// Orders rows by group: counts each group's, and puts each row where its group's next belongs.
+/// Sorts rows by group: counts the rows of each group, then puts each row at the next free place of its group.
 fn order<'a>(
     slots: &[u32],
     chosen: &[u16],
@@ -130,7 +132,7 @@ fn order<'a>(
     &ordered[..chosen.len()]
 }
 
-/// What a thread works with; nothing of it outlives a block but the literals.
+/// A thread's working memory. Only the literals are kept from one block to the next.
 #[derive(Clone, Debug)]
 pub(super) struct Scratch {
     chosen: Indices,
@@ -138,7 +140,7 @@ pub(super) struct Scratch {
     starts: [u16; FEW_GROUPS],
     ordered: [u16; BLOCK],
     pub(super) runs: Vec<Run>,
-    /// One for each step.
+    /// One per step.
     pub(super) buffers: Vec<Buffer>,
 }
 
@@ -159,7 +161,7 @@ impl Scratch {
 #[derive(Clone, Debug)]
 pub(super) enum Buffer {
     Narrow(Box<[i64; BLOCK]>),
-    /// Those of steps that may not fit.
+    /// For steps whose values may not fit in 64 bits.
     Wide(Box<[i128; BLOCK]>),
 }
 
@@ -181,7 +183,8 @@ impl Buffer {
     }
 }
 
-/// One step over a block's chosen rows; `all` if that is each, in order. No result is too long: that was proved of the columns' bounds when the plan became a query.
+/// Computes one step over a block's selected rows. `all` means that every row is selected, in order. No result
+/// overflows: that was proved from the columns' bounds when the plan became a query.
 fn compute(number: usize, step: &Step, block: &[Values<'_>], chosen: &[u16], all: bool, buffers: &mut [Buffer]) {
     // A step's operands come before it.
     let (before, rest) = buffers.split_at_mut(number);
@@ -229,7 +232,7 @@ fn load<T: Integer>(values: &[T], chosen: &[u16], all: bool, into: &mut [i64]) {
 #[inline]
 fn narrow(left: &Buffer, right: &Buffer, into: &mut [i64], op: impl Fn(i64, i64) -> i64) {
     let (Buffer::Narrow(left), Buffer::Narrow(right)) = (left, right) else {
-        unreachable!("what is made of wide numbers is wide");
+        unreachable!("a step with a wide operand is itself wide");
     };
     for ((into, &left), &right) in into.iter_mut().zip(&left[..]).zip(&right[..]) {
         *into = op(left, right);

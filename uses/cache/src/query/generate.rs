@@ -1,40 +1,42 @@
-//! Tables made up, the same for the same seed: the thesis' two columns, and TPC-H's lineitem as far as its queries 1 and 6 read it.
+//! Generated tables, the same for the same seed: the thesis' two columns, and the part of TPC-H's lineitem that its
+//! queries 1 and 6 read.
 
 use super::column::{Column, ColumnError, Integer, Table, TableError};
 use std::sync::Arc;
 use telpher_mem::{MapError, PageSize, Region};
 use zerocopy::FromBytes;
 
-/// Why there is no table.
+/// Why a table could not be generated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GenerateError {
-    /// More than an address space has.
-    #[error("{rows} rows are more than memory can be asked for; ask for fewer")]
+    /// More rows than an address space can hold.
+    #[error("{rows} rows do not fit into the address space; request fewer")]
     TooMany {
-        /// Asked for.
+        /// The rows requested.
         rows: u64,
     },
     /// No memory.
     #[error(transparent)]
     Column(#[from] ColumnError),
-    /// Names or lengths; not of tables made here.
+    /// Wrong names or lengths; does not occur with tables generated here.
     #[error(transparent)]
     Table(#[from] TableError),
 }
 
-/// Where a column's bytes shall be, by its name: so many, zeroed or not. For example on a node of one's choice.
+/// Allocates the memory of a column, given its name and length; zeroed or not. It may choose a node.
 pub type Memory<'a> = &'a mut dyn FnMut(&str, usize) -> Result<Region, MapError>;
 
-/// Memory wherever the system gives it, on huge pages if it can.
+/// Allocates memory anywhere, with huge pages if possible.
 ///
 /// # Errors
-/// The system's refusal.
+/// The system's error.
 pub fn anywhere(_name: &str, bytes: usize) -> Result<Region, MapError> {
     Region::new(bytes, PageSize::Huge)
 }
 
-/// The thesis' table (Fürst, §6.1): `a` and `b`, 8 bytes each; of `a` every hundredth has each value from 0 to 99, `b` is at most a million.
+/// Generates the thesis' table (Fürst, §6.1): `a` and `b`, 8 bytes each. Each value from 0 to 99 is in one hundredth of
+/// `a`; `b` is at most a million.
 ///
 /// # Errors
 /// [`GenerateError`] if there is no memory for it.
@@ -45,9 +47,9 @@ pub fn two_columns(rows: u64, seed: u64, memory: Memory<'_>) -> Result<Table, Ge
     Ok(Table::new(vec![a, b])?)
 }
 
-/// TPC-H's lineitem (TPC-H §4.2.3), 38 bytes a row: `l_quantity`, `l_extendedprice`, `l_discount`, `l_tax` in hundredths,
-/// `l_returnflag` and `l_linestatus` as ASCII, `l_shipdate` in days since 1970. Each row has an order of its own; scale factor 1 has about
-/// 6 million rows.
+/// Generates TPC-H's lineitem (TPC-H §4.2.3), 38 bytes a row: `l_quantity`, `l_extendedprice`, `l_discount`, `l_tax` in
+/// hundredths, `l_returnflag` and `l_linestatus` as ASCII, `l_shipdate` in days since 1970. Each row belongs to a
+/// different order; scale factor 1 has about 6 million rows.
 ///
 /// # Errors
 /// [`GenerateError`] if there is no memory for it.
@@ -64,17 +66,17 @@ pub fn lineitem(rows: u64, seed: u64, memory: Memory<'_>) -> Result<Table, Gener
     ])?)
 }
 
-/// Of each scale factor: 200 000 parts and about 6 000 000 lines (TPC-H §4.2.5).
+/// Each scale factor has 200,000 parts and about 6,000,000 lines (TPC-H §4.2.5).
 const LINES_PER_PART: u64 = 30;
 
-/// 1992-01-01, the first date there is (TPC-H §4.2.3), in days since 1970.
+/// 1992-01-01, the first date (TPC-H §4.2.3), in days since 1970.
 const START: i32 = 8_035;
-/// Days from it to 1998-12-31, the last, less the 151 that an order may take, and that day itself.
+/// Days from it to the last date, 1998-12-31, inclusive, minus the 151 days that an order may take.
 const ORDER_DAYS: i64 = 2_556 - 151 + 1;
-/// 1995-06-17, today (TPC-H §4.2.3).
+/// 1995-06-17, the current date (TPC-H §4.2.3).
 const TODAY: i32 = 9_298;
 
-/// What is in a line (TPC-H §4.2.3); what has several columns in it is the same for all of them.
+/// The contents of a line (TPC-H §4.2.3); a value used by several columns is the same for all of them.
 #[derive(Clone, Copy, Debug)]
 struct Lines {
     dice: Dice,
@@ -93,7 +95,7 @@ impl Lines {
     }
 
     fn ship_date(self, row: u64) -> i32 {
-        // Cannot be cut off: the dates lie in seven years.
+        // Cannot be truncated: the dates span seven years.
         START
             + i32::try_from(self.dice.up_to(row, 4, ORDER_DAYS) + 1 + self.dice.up_to(row, 5, 121)).unwrap_or(i32::MAX)
     }
@@ -112,17 +114,17 @@ impl Lines {
     }
 }
 
-/// Chance: a number for each row and question. Source: Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators*
-/// (OOPSLA 2014), `SplitMix64`, whose `n`th number can be had without those before it.
+/// Random numbers: one for each row and question. Source: Steele, Lea and Flood, *Fast Splittable Pseudorandom Number
+/// Generators* (OOPSLA 2014), `SplitMix64`, whose `n`th number can be computed without the previous ones.
 #[derive(Clone, Copy, Debug)]
 struct Dice(u64);
 
 impl Dice {
-    /// At least 0, less than `below`, which is positive.
+    /// Returns a number from 0 up to, but not including, `below`, which is positive.
     fn up_to(self, row: u64, question: u64, below: i64) -> i64 {
         let stream = mix(self.0.wrapping_add(question.wrapping_mul(GAMMA)));
         let number = mix(stream.wrapping_add(row.wrapping_mul(GAMMA)));
-        // Less than `below`: number / 2^64 of it.
+        // Less than `below`: the fraction number / 2^64 of it.
         i64::try_from((u128::from(number) * u128::from(below.unsigned_abs())) >> 64).unwrap_or_default()
     }
 }
@@ -136,7 +138,7 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A column whose values are a function of their rows, made by all cores.
+/// Generates a column whose values are a function of their rows, with all cores.
 fn made<T: Integer>(
     name: &str,
     rows: u64,

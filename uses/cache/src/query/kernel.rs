@@ -1,80 +1,81 @@
-//! Filters: blocks of values, and which of them are in a range. Plain loops over slices that the compiler makes vector instructions of.
+//! Filters: which values of a block are in a range. Plain loops over slices, which the compiler vectorizes.
 
 use super::column::{Column, Integer, Values};
 use super::prepare::{Query, Test};
 use super::selection::{Selection, WORD};
 use std::ops::Range;
 
-/// Rows that an aggregation works on at a time: so few that the values between its steps stay in a core's cache, so many that what is done
-/// once a block does not count. Source: assumed.
+/// Rows that an aggregation processes at a time: few enough that intermediate values stay in a core's cache, many
+/// enough that the cost per block does not matter. Source: assumed.
 pub(super) const BLOCK: usize = 1024;
 
-/// Why bytes are not what a query wants.
+/// Why bytes are not valid input of a query.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// Not one for each column.
-    #[error("{given} columns were given and {wanted} are wanted; give one for each, in their order")]
+    /// Not one input for each column.
+    #[error("{given} inputs were given, but {wanted} columns are needed; give one for each, in their order")]
     Columns {
-        /// So many.
+        /// The number given.
         given: usize,
-        /// The query's.
+        /// The number needed.
         wanted: usize,
     },
-    /// Not the rows' values.
-    #[error("column {name}: {given} bytes were given and the rows have {wanted}")]
+    /// A wrong length for these rows.
+    #[error("column {name}: {given} bytes were given, but the rows have {wanted}")]
     Length {
-        /// Whose.
+        /// The column.
         name: String,
-        /// Bytes.
+        /// The bytes given.
         given: usize,
-        /// Bytes.
+        /// The bytes needed.
         wanted: usize,
     },
-    /// They begin at an address at which no such value can.
-    #[error("column {name}: its bytes do not begin at a multiple of {width}; copy blocks that begin with whole values")]
+    /// The bytes are not aligned for their values.
+    #[error("column {name}: its bytes are not aligned to {width}; copy blocks that begin with whole values")]
     Misaligned {
-        /// Whose.
+        /// The column.
         name: String,
         /// Bytes of a value.
         width: usize,
     },
     /// The rows were not scanned before.
-    #[error("rows {rows:?} were not scanned: rows {scanned:?} were")]
+    #[error("rows {rows:?} were not scanned; the selection has rows {scanned:?}")]
     Unscanned {
-        /// To be aggregated.
+        /// The rows to aggregate.
         rows: Range<u64>,
-        /// The selection's.
+        /// The rows of the selection.
         scanned: Range<u64>,
     },
-    /// The table has not so many.
+    /// The table does not have these rows.
     #[error("rows {rows:?} are not in a table of {there} rows")]
     Rows {
-        /// Asked for.
+        /// The rows requested.
         rows: Range<u64>,
-        /// The table's.
+        /// The number of rows in the table.
         there: u64,
     },
-    /// It counts other groups.
-    #[error("a partial result of another query was given; make it by this one's `partial`")]
+    /// A partial result of another query.
+    #[error("the partial result belongs to another query; create it with this query's `partial`")]
     Foreign,
-    /// A copy that is none: values the column does not have.
-    #[error("the inputs have values that their columns do not have; what copied them is not to be trusted")]
+    /// A wrong copy, with values that the column does not have.
+    #[error("the inputs contain values that their columns do not have; the device that copied them is not reliable")]
     Altered,
 }
 
 impl Query {
-    /// The bytes of these rows of these columns, where they lie in the table.
+    /// Returns the bytes of these rows of these columns in the table.
     #[must_use]
     pub fn inputs(&self, columns: &[usize], rows: Range<u64>) -> Vec<&[u8]> {
         let column = |&at: &usize| self.table().columns().get(at).map_or(&[][..], |column| column.bytes(rows.clone()));
         columns.iter().map(column).collect()
     }
 
-    /// Chooses rows: those all filters let through. `inputs` are the rows' bytes of the columns [`scanned`](Query::scanned), in their order.
+    /// Selects the rows that pass all filters. `inputs` are the rows' bytes of the columns [`scanned`](Query::scanned),
+    /// in that order.
     ///
     /// # Errors
-    /// [`InputError`] if the inputs are not that; then the selection is empty.
+    /// [`InputError`] if the inputs are not valid; the selection is empty then.
     pub fn scan(&self, rows: Range<u64>, inputs: &[&[u8]], selection: &mut Selection) -> Result<(), InputError> {
         selection.reset(0..0, 0);
         let (len, values) = self.values(&rows, self.scanned(), inputs)?;
@@ -94,7 +95,7 @@ impl Query {
         Ok(())
     }
 
-    /// The inputs as what they are, and how many rows there are.
+    /// Returns the number of rows, and the inputs with their types.
     pub(super) fn values<'a>(
         &self,
         rows: &Range<u64>,
@@ -105,7 +106,7 @@ impl Query {
         if rows.start > rows.end || rows.end > there {
             return Err(InputError::Rows { rows: rows.clone(), there });
         }
-        // They are in a table, which is in memory.
+        // The rows are in a table, which is in memory.
         let len = usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX);
         if inputs.len() != columns.len() {
             return Err(InputError::Columns { given: inputs.len(), wanted: columns.len() });
@@ -117,30 +118,30 @@ impl Query {
 
 fn typed<'a>(column: &Column, len: usize, input: &'a [u8]) -> Result<Values<'a>, InputError> {
     let (name, width) = (column.name(), column.kind().width());
-    // Cannot overflow: the column has at least so many rows, in memory.
+    // Cannot overflow: the column has at least this many rows in memory.
     if input.len() != len * width {
         return Err(InputError::Length { name: name.into(), given: input.len(), wanted: len * width });
     }
-    // Their length is right.
+    // The length is right.
     Values::of(column.kind(), input).ok_or_else(|| InputError::Misaligned { name: name.into(), width })
 }
 
-/// A filter and the values it is about.
+/// A filter and its values.
 #[derive(Clone, Copy, Debug)]
 enum Ready<'a> {
     U8(&'a [u8], u8, u8),
     I32(&'a [i32], i32, i32),
-    /// All of the column's values fit in 32 bits: their lower halves are compared, which takes half as long.
+    /// All values of the column fit in 32 bits: their lower halves are compared, which takes half as long.
     Short(&'a [i64], i32, i32),
     I64(&'a [i64], i64, i64),
 }
 
 impl<'a> Ready<'a> {
-    // Nothing is cut off: the ends lie between values of the column.
+    // Nothing is truncated: the bounds lie between values of the column.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "the ends are values of the column's kind"
+        reason = "the bounds are values of the column's kind"
     )]
     fn new(test: &Test, values: Values<'a>) -> Self {
         let Test { least, greatest, short, .. } = *test;
@@ -152,7 +153,7 @@ impl<'a> Ready<'a> {
         }
     }
 
-    /// Which of these rows, at most 64.
+    /// Returns which of these rows pass, at most 64.
     fn all(self, rows: Range<usize>) -> u64 {
         match self {
             Ready::U8(values, least, greatest) => word(&values[rows], |value| (least <= value) & (value <= greatest)),
@@ -166,14 +167,14 @@ impl<'a> Ready<'a> {
     }
 }
 
-/// The lower half.
+/// Returns the lower half.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "the upper half only repeats the sign")]
 fn low(value: i64) -> i32 {
     value as i32
 }
 
-/// A bit for each value, at most 64 of them.
+/// Returns a bit for each value, at most 64.
 #[inline]
 fn word<T: Integer>(values: &[T], test: impl Fn(T) -> bool) -> u64 {
     let Ok(values) = <&[T; WORD]>::try_from(values) else {
@@ -187,7 +188,8 @@ fn word<T: Integer>(values: &[T], test: impl Fn(T) -> bool) -> u64 {
     eights.iter().enumerate().fold(0, |word, (at, eight)| word | bits(*eight) << (8 * at))
 }
 
-/// Eight bytes, each 0 or 1, as the bits of one: the product has byte `n`, times 2^`n`, in its highest byte.
+/// Packs eight bytes, each 0 or 1, into the bits of one byte: the highest byte of the product is the sum of byte `n`
+/// times 2^`n`.
 #[inline]
 fn bits(flags: [u8; 8]) -> u64 {
     u64::from_le_bytes(flags).wrapping_mul(0x0102_0408_1020_4080) >> 56

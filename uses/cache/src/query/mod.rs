@@ -1,18 +1,18 @@
-//! Query-driven prefetching: a query's plan says which columns later stages need; they are fetched ahead while the first stage runs
-//! (Fürst's thesis, §2.2, §5.2, §6.1).
+//! Query-driven prefetching: a query's plan says which columns later stages need; they are prefetched while the first
+//! stage runs (Fürst's thesis, §2.2, §5.2, §6.1).
 //!
 //! ```text
-//! Plan ─► columns of SCAN, columns of AGGREGATE ─► Shape: groups × chunks × threads ─► Worker: what one of the threads does, step by step
+//! Plan ─► columns of SCAN, columns of AGGREGATE ─► Shape: groups × chunks × threads ─► Worker: the steps of one thread
 //!                                                                                        │
-//!             run: threads of this machine ─► Report; or simulated ones ◄── Ground ──────────┘
+//!             run: threads of this machine ─► Report; or simulated threads ◄── Ground ───┘
 //! ```
 
-mod alone;
+mod barrier;
 mod column;
 mod fold;
 pub mod generate;
 mod kernel;
-mod meeting;
+mod morsels;
 mod partial;
 mod pipeline;
 mod plan;

@@ -1,4 +1,4 @@
-//! What a thread has added up so far, by group; and what all of them come to.
+//! The partial result of a thread, by group, and the answer of all threads.
 
 use super::column::{Integer, Values, each_kind};
 use super::fold::{Buffer, FEW_GROUPS, Run, Scratch};
@@ -8,33 +8,34 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 
-/// Groups that may be thinkable for each to have its place from the beginning. Source: assumed; 1 MiB for each aggregate of a thread.
+/// The number of possible groups up to which each has a slot from the start. Source: assumed; 1 MiB for each aggregate
+/// of a thread.
 const DIRECT: u128 = 1 << 16;
 
-/// Aggregates of the rows so far. A thread has one, and in the end they are [merged](Partial::merge).
+/// The aggregates of the rows so far. Each thread has one; in the end they are [merged](Partial::merge).
 #[derive(Clone, Debug)]
 pub struct Partial {
     query: Query,
     pub(super) scratch: Scratch,
     pub(super) groups: Groups,
-    /// Rows of each group.
+    /// The number of rows of each group.
     counts: Vec<u64>,
-    /// For each aggregate that is not a count: its value for each group.
+    /// The value of each group, for each aggregate except counts.
     states: Vec<Vec<i128>>,
 }
 
-/// Which groups there are, and where their values are.
+/// The groups, and the slots of their values.
 #[derive(Clone, Debug)]
 pub(super) enum Groups {
-    /// All rows are one.
+    /// All rows are one group.
     One,
-    /// Each that is thinkable has its place.
+    /// Each possible group has a slot.
     Direct { keys: Keys },
-    /// In the order in which they were met.
+    /// Slots in the order in which the groups were met.
     Hashed(Hashed),
 }
 
-/// The numbers of groups: the values of their columns, less the least one, as digits.
+/// The numbers of groups: the differences of their columns' values from the least value, as digits.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     digits: Vec<Digit>,
@@ -46,11 +47,11 @@ impl Keys {
         self.count <= FEW_GROUPS
     }
 
-    /// The group's number of each row. False if a value is none of its column's.
+    /// Computes the group number of each row. Returns false if a value is not in its column.
     pub(super) fn number(&self, block: &[Values<'_>], rows: &[u16], slots: &mut [u32]) -> bool {
         slots.fill(0);
         for &Digit { input, least, size } in &self.digits {
-            // Cannot be cut off: all of them together are at most DIRECT.
+            // Cannot be truncated: the product of all sizes is at most DIRECT.
             #[allow(clippy::cast_possible_truncation, reason = "at most DIRECT")]
             let size = size as u32;
             each_kind!(block[input], values => digit(values, rows, least, size, slots));
@@ -59,17 +60,17 @@ impl Keys {
     }
 }
 
-/// Groups by their number, of which there are too many thinkable ones.
+/// Groups by number, if too many are possible.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hashed {
     slots: HashMap<u128, u32>,
-    /// By place.
+    /// The number of the group in each slot.
     keys: Vec<u128>,
     scratch: Vec<u128>,
 }
 
 impl Hashed {
-    /// Where each row's group is; those that are new get a place.
+    /// Finds the slot of each row's group; new groups get a slot.
     pub(super) fn number(&mut self, digits: &[Digit], block: &[Values<'_>], rows: &[u16], slots: &mut [u32]) {
         self.scratch.clear();
         self.scratch.resize(rows.len(), 0);
@@ -82,7 +83,7 @@ impl Hashed {
     }
 }
 
-/// One more digit for each row's number.
+/// Appends a digit to each row's number.
 fn digit<T: Integer>(values: &[T], rows: &[u16], least: i64, size: u32, slots: &mut [u32]) {
     for (slot, &row) in slots.iter_mut().zip(rows) {
         let digit: i64 = values[usize::from(row)].into();
@@ -108,14 +109,14 @@ fn place(slots: &mut HashMap<u128, u32>, keys: &mut Vec<u128>, key: u128) -> u32
         Entry::Occupied(there) => *there.get(),
         Entry::Vacant(room) => {
             keys.push(key);
-            // Cannot be cut off: a plan with more groups, and rows enough for them, is refused.
+            // Cannot be truncated: a plan with more groups, and rows enough for them, is refused.
             *room.insert(u32::try_from(keys.len() - 1).unwrap_or(u32::MAX))
         }
     }
 }
 
 impl Query {
-    /// Nothing added up yet.
+    /// Creates an empty partial result.
     #[must_use]
     pub fn partial(&self) -> Partial {
         let groups = match self.groups() {
@@ -135,7 +136,7 @@ impl Query {
     }
 }
 
-/// What a group has before its first row.
+/// The value of a group before its first row.
 fn nothing(fold: &Fold) -> i128 {
     match fold {
         Fold::Count | Fold::Sum { .. } => 0,
@@ -154,12 +155,12 @@ fn put_together(fold: &Fold, into: &mut i128, value: i128) {
 }
 
 impl Partial {
-    /// It was made by this query, or a clone of it.
+    /// Returns whether it was created by this query, or a clone of it.
     pub(super) fn is_of(&self, query: &Query) -> bool {
         self.query.is(query)
     }
 
-    /// For all groups there are by now.
+    /// Makes room for all groups so far.
     fn make_room(&mut self) {
         let count = match &self.groups {
             Groups::One => 1,
@@ -174,7 +175,7 @@ impl Partial {
         }
     }
 
-    /// Adds what was computed of a block.
+    /// Adds the results of a block.
     pub(super) fn add(&mut self) {
         self.make_room();
         let Partial { query, scratch, counts, states, .. } = self;
@@ -213,10 +214,10 @@ impl Partial {
         }
     }
 
-    /// Adds what another thread has.
+    /// Adds another thread's partial result.
     ///
     /// # Errors
-    /// [`InputError::Foreign`] if that is of another query.
+    /// [`InputError::Foreign`] if it belongs to another query.
     pub fn merge(&mut self, other: &Partial) -> Result<(), InputError> {
         if !self.is_of(&other.query) {
             return Err(InputError::Foreign);
@@ -239,7 +240,7 @@ impl Partial {
         Ok(())
     }
 
-    /// What it comes to.
+    /// Returns the answer so far.
     #[must_use]
     pub fn answer(&self) -> Answer {
         let plan = self.query.plan();
@@ -263,7 +264,7 @@ impl Partial {
             .map(|digit| {
                 let value = number % digit.size;
                 number /= digit.size;
-                // Cannot be cut off: a digit is the difference of two values.
+                // Cannot be truncated: a digit is the difference of two values.
                 digit.least.wrapping_add_unsigned(u64::try_from(value).unwrap_or(u64::MAX))
             })
             .collect();
@@ -278,7 +279,7 @@ impl Partial {
     }
 }
 
-/// Puts what each run comes to together with what its group has.
+/// Combines the result of each run with its group's value.
 #[inline]
 fn gather(fold: &Fold, runs: &[Run], state: &mut [i128], of: impl Fn(Range<usize>) -> i128) {
     for (group, rows) in ranges(runs) {
@@ -286,7 +287,7 @@ fn gather(fold: &Fold, runs: &[Run], state: &mut [i128], of: impl Fn(Range<usize
     }
 }
 
-/// Each run's group and rows.
+/// Returns the group and the rows of each run.
 #[inline]
 fn ranges(runs: &[Run]) -> impl Iterator<Item = (usize, Range<usize>)> {
     runs.iter().scan(0, |start, run| {
@@ -296,22 +297,22 @@ fn ranges(runs: &[Run]) -> impl Iterator<Item = (usize, Range<usize>)> {
     })
 }
 
-/// What a query comes to.
+/// The answer of a query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// The columns of the groups.
+    /// The names of the group columns.
     pub keys: Vec<String>,
-    /// The aggregates' headings.
+    /// The headings of the aggregates.
     pub values: Vec<String>,
-    /// One for each group that has rows, by their keys; exactly one if nothing was grouped.
+    /// One row for each group with rows, sorted by keys; exactly one without grouping.
     pub rows: Vec<Row>,
 }
 
-/// A group.
+/// The result of a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// The values that make it.
+    /// The values of the group columns.
     pub keys: Vec<i64>,
-    /// Its aggregates; nothing for those of no rows that are not a count.
+    /// Its aggregates; none for aggregates of no rows, except counts.
     pub values: Vec<Option<i128>>,
 }

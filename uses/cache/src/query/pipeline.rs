@@ -1,20 +1,22 @@
-//! What the threads of a query do, and in which order: written once, as tasks, for threads of this machine and for simulated ones.
+//! What the threads of a query do, and in which order: written once as tasks, for threads of this machine and for
+//! simulated ones.
 //!
 //! ```text
-//! group:  SCAN       chunk 0 │ chunk 1 │ chunk 2 │           meets after each chunk: │
+//! group:  SCAN       chunk 0 │ chunk 1 │ chunk 2 │           barrier after each chunk: │
 //!         AGGREGATE          │ chunk 0 │ chunk 1 │ chunk 2
-//!         FETCH   0, 1, 2, …           relaxed: as fast as it can; strict: no chunk before its turn, and it meets, too
+//!         FETCH   0, 1, 2, …           relaxed: as fast as it can; strict: with the barrier, no chunk before its turn
 //! ```
 //!
-//! So overlapping; otherwise a group meets again after each AGGREGATE, and scans the next chunk then.
+//! This is with overlapping. Without it, a group has another barrier after each AGGREGATE, and then scans the next
+//! chunk.
 
 use std::future::Future;
 use std::ops::Range;
 
-/// Rows that a group scans before it sums over them, and that are fetched together.
+/// Rows that a group scans before it sums them, and that are fetched together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chunk {
-    /// The group whose it is.
+    /// Its group.
     pub group: u32,
     /// Its number in the group.
     pub number: u64,
@@ -25,81 +27,82 @@ pub struct Chunk {
 /// A thread's share of a chunk; may be empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// Of this chunk.
+    /// The chunk.
     pub chunk: Chunk,
-    /// Which of so many.
+    /// The number of the thread among those with its role.
     pub thread: u32,
     /// Its rows in the table.
     pub rows: Range<u64>,
 }
 
-/// What a query's threads stand on: the columns in this machine's memory, or a simulated machine.
+/// The environment of a query's threads: the columns in this machine's memory, or a simulated machine.
 ///
-/// The futures need not be `Send`: each thread makes its own.
+/// The futures need not be `Send`: each thread creates its own.
 pub trait Ground {
-    /// Filters rows, and keeps which of them are chosen.
+    /// Filters rows, and keeps the selection.
     fn scan(&self, part: Part) -> impl Future<Output = ()>;
 
-    /// Asks for the columns of a chunk that its aggregation reads; does not wait for them.
+    /// Requests the columns of a chunk that its aggregation reads, without waiting for them.
     fn fetch(&self, chunk: Chunk) -> impl Future<Output = ()>;
 
-    /// Sums over the rows that were chosen, where their columns are by now.
+    /// Sums the selected rows, reading each column where it is by then.
     fn aggregate(&self, part: Part) -> impl Future<Output = ()>;
 
-    /// Waits until all of the group's threads that meet are here.
+    /// Waits until all threads of the group that use the barrier are here.
     fn meet(&self, group: u32) -> impl Future<Output = ()>;
 }
 
-/// How a query's work is shared out.
+/// How a query's work is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Rows of the table.
     pub rows: u64,
-    /// Groups of threads; each has its part of the rows. 0 is 1.
+    /// Groups of threads; each has a part of the rows. 0 means 1.
     pub groups: u32,
-    /// Rows of a chunk. 0 is 1.
+    /// Rows of a chunk. 0 means 1.
     pub chunk: u64,
-    /// Threads of a group that scan. 0 is 1.
+    /// Scanning threads of a group. 0 means 1.
     pub scanners: u32,
-    /// Threads of a group that fetch ahead; none if nothing is.
+    /// Fetching threads of a group; 0 for no prefetching.
     pub fetchers: u32,
-    /// Threads of a group that aggregate. 0 is 1.
+    /// Aggregating threads of a group. 0 means 1.
     pub aggregators: u32,
-    /// Fetching does not keep step with scanning (thesis §6.1: the relaxed constraint).
+    /// Fetching does not wait for scanning (thesis §6.1: the relaxed constraint).
     pub relaxed: bool,
-    /// A group scans a chunk while it aggregates the one before. Otherwise it does one after the other, and only groups overlap.
+    /// A group scans a chunk while it aggregates the previous one. Otherwise it does one after the other, and only
+    /// groups overlap.
     pub overlapping: bool,
 }
 
-/// What a thread is there for.
+/// The role of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Role {
     /// Filters: the thesis' SCAN_a.
     Scan,
-    /// Fetches ahead: its SCAN_b.
+    /// Prefetches: the thesis' SCAN_b.
     Fetch,
-    /// Projects and sums: its AGGREGATE.
+    /// Projects and sums: the thesis' AGGREGATE.
     Aggregate,
 }
 
 impl Shape {
-    /// Threads of a group that meet after each chunk.
+    /// Returns the number of threads of a group at its barrier.
     #[must_use]
     pub fn meeting(&self) -> u32 {
         let fetchers = if self.relaxed { 0 } else { self.fetchers };
         self.scanners.max(1).saturating_add(self.aggregators.max(1)).saturating_add(fetchers)
     }
 
-    /// How many threads there are in all.
+    /// Returns the total number of threads.
     #[must_use]
     pub fn threads(&self) -> u64 {
         let of_a_group =
             [self.scanners.max(1), self.fetchers, self.aggregators.max(1)].map(u64::from).iter().sum::<u64>();
-        // Three numbers of 32 bits, times another: less than 2^66.
+        // The sum of three 32-bit numbers times another one: less than 2^66.
         of_a_group.saturating_mul(self.groups.max(1).into())
     }
 
-    /// The threads of all groups, those that fetch first: what they do is over soonest.
+    /// Returns the threads of all groups, fetching ones first, because they finish soonest.
     pub fn workers(&self) -> impl Iterator<Item = Worker> + use<> {
         let shape = *self;
         [
@@ -114,24 +117,24 @@ impl Shape {
         })
     }
 
-    /// Chunks of a group; as many of each, some with fewer rows.
+    /// Returns the number of chunks of a group; the same for all groups, although some chunks have fewer rows.
     #[must_use]
     pub fn chunks(&self) -> u64 {
         self.rows.div_ceil(self.groups.max(1).into()).div_ceil(self.chunk.max(1))
     }
 
-    /// A group's chunk.
+    /// Returns a chunk of a group.
     #[must_use]
     pub fn chunk(&self, group: u32, number: u64) -> Chunk {
         let groups = u64::from(self.groups.max(1));
         let part = share(0..self.rows, group.into(), groups);
-        // Cannot overflow where it counts: a chunk beyond the part is empty.
+        // Cannot overflow where it matters: a chunk beyond the part is empty.
         let start = part.start.saturating_add(number.saturating_mul(self.chunk.max(1))).min(part.end);
         Chunk { group, number, rows: start..start.saturating_add(self.chunk.max(1)).min(part.end) }
     }
 }
 
-/// The `number`th of `of` shares, as equal as whole rows allow.
+/// Returns the `number`th of `of` shares, as equal as whole rows permit.
 fn share(rows: Range<u64>, number: u64, of: u64) -> Range<u64> {
     let len = u128::from(rows.end - rows.start);
     // At most len, which is a u64.
@@ -144,17 +147,17 @@ fn share(rows: Range<u64>, number: u64, of: u64) -> Range<u64> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Worker {
     shape: Shape,
-    /// What it is there for.
+    /// Its role.
     pub role: Role,
     /// Its group.
     pub group: u32,
-    /// Which of the group's threads with that role.
+    /// Its number among the group's threads with that role.
     pub thread: u32,
     of: u32,
 }
 
 impl Worker {
-    /// All it has to do.
+    /// Does all the work of this thread.
     pub async fn run(self, ground: &impl Ground) {
         let Worker { shape, role, group, thread, of } = self;
         for number in 0..shape.chunks() {
@@ -170,7 +173,7 @@ impl Worker {
                     ground.aggregate(Part { chunk, thread, rows }).await;
                 }
                 Role::Fetch => {
-                    // In turns, so that each chunk is asked for once, and early ones first.
+                    // In turns, so that each chunk is requested once, early ones first.
                     if number % u64::from(of) == u64::from(thread) {
                         ground.fetch(chunk).await;
                     }
@@ -197,16 +200,16 @@ mod tests {
     use std::pin::{Pin, pin};
     use std::task::{Context, Poll, Waker};
 
-    /// Writes down what is done, and lets those who meet wait for each other.
+    /// Records what is done; its barrier works for tasks of one thread.
     #[derive(Default)]
     struct Diary {
         meeting: u32,
         done: RefCell<Vec<(Role, Chunk, Range<u64>)>>,
-        /// By group: how many have come, ever.
+        /// The number of arrivals so far, by group.
         came: RefCell<HashMap<u32, u32>>,
     }
 
-    /// Ready when so many have come.
+    /// Ready after this many arrivals.
     struct Until<'a>(&'a Diary, u32, u32);
     impl Future for Until<'_> {
         type Output = ();
@@ -238,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_row_is_scanned_then_summed_and_asked_for_once(
+        fn every_row_is_scanned_then_aggregated_and_prefetched_once(
             rows in 0_u64..500, groups in 0_u32..4, chunk in 0_u64..70, scanners in 0_u32..4, fetchers in 0_u32..4, aggregators in 0_u32..4,
             relaxed in any::<bool>(), overlapping in any::<bool>(), order in any::<u64>(),
         ) {
@@ -257,7 +260,7 @@ mod tests {
                         tasks[at] = None;
                     }
                 }
-                // Each that is left has had a chance.
+                // Each remaining task gets another poll.
                 for task in &mut tasks {
                     if task.as_mut().is_some_and(|task| pin!(task).poll(&mut context).is_ready()) {
                         *task = None;
@@ -273,7 +276,7 @@ mod tests {
                 let expected: Vec<u64> = if role == Role::Fetch && fetchers == 0 { Vec::new() } else { (0..rows).collect() };
                 prop_assert_eq!(seen, expected, "{:?}", role);
             }
-            // Nothing is summed over before all of its chunk was scanned.
+            // No chunk is summed before it was scanned completely.
             for (at, (role, chunk, _)) in done.iter().enumerate() {
                 if *role == Role::Aggregate {
                     let scanned = done[..at].iter().filter(|(what, other, _)| *what == Role::Scan && other == chunk).count();

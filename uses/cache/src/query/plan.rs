@@ -1,4 +1,4 @@
-//! What is asked: filters, groups, aggregates over expressions; and the same as SQL.
+//! Query plans: filters, groups, and aggregates of expressions; also as SQL.
 
 use super::column::Table;
 use super::prepare::{PlanError, Query};
@@ -10,7 +10,7 @@ use std::ops::{Add, Mul, RangeInclusive, Sub};
 pub enum Expr {
     /// A column's value.
     Column(String),
-    /// Always this.
+    /// A constant.
     Literal(i64),
     /// The sum of two.
     Add(Box<Expr>, Box<Expr>),
@@ -20,13 +20,13 @@ pub enum Expr {
     Multiply(Box<Expr>, Box<Expr>),
 }
 
-/// A column's value.
+/// Returns an expression for a column's value.
 #[must_use]
 pub fn column(name: &str) -> Expr {
     Expr::Column(name.into())
 }
 
-/// Always this number.
+/// Returns a constant expression.
 #[must_use]
 pub fn literal(number: i64) -> Expr {
     Expr::Literal(number)
@@ -56,51 +56,51 @@ impl Mul for Expr {
     }
 }
 
-/// Which rows count: those whose value is in the range. All of a plan's filters must hold.
+/// Selects the rows whose value is in the range. All of a plan's filters must hold.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Filter {
-    /// Of this column.
+    /// The column.
     pub column: String,
-    /// Both ends count.
+    /// The range, with both ends included.
     pub range: RangeInclusive<i64>,
 }
 
 impl Filter {
-    /// From this to that, both included.
+    /// Creates a filter for a range, with both ends included.
     #[must_use]
     pub fn between(column: &str, range: RangeInclusive<i64>) -> Self {
         Filter { column: column.into(), range }
     }
 
-    /// This or more.
+    /// Creates a filter for values of at least `least`.
     #[must_use]
     pub fn at_least(column: &str, least: i64) -> Self {
         Filter::between(column, least..=i64::MAX)
     }
 
-    /// This or less.
+    /// Creates a filter for values of at most `most`.
     #[must_use]
     pub fn at_most(column: &str, most: i64) -> Self {
         Filter::between(column, i64::MIN..=most)
     }
 
-    /// This.
+    /// Creates a filter for one value.
     #[must_use]
     pub fn equals(column: &str, value: i64) -> Self {
         Filter::between(column, value..=value)
     }
 }
 
-/// What is computed over the rows of a group.
+/// A value computed from the rows of a group.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum Aggregate {
-    /// How many there are.
+    /// The number of rows.
     Count,
-    /// The sum, exact. An average is this and [`Aggregate::Count`].
+    /// The exact sum. An average is this divided by [`Aggregate::Count`].
     Sum(Expr),
-    /// The least.
+    /// The least value.
     Min(Expr),
-    /// The greatest.
+    /// The greatest value.
     Max(Expr),
 }
 
@@ -127,20 +127,20 @@ pub enum Aggregate {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
-    /// Which rows count: those that all of these let through.
+    /// The rows that all of these filters select are used.
     pub filters: Vec<Filter>,
-    /// The columns whose values make a group; without any, all rows are one group.
+    /// The columns whose values form a group; without any, all rows are one group.
     pub group_by: Vec<String>,
-    /// What is computed over each group.
+    /// The values computed for each group.
     pub aggregates: Vec<Aggregate>,
 }
 
-/// Hundredths in one, as l_discount and l_tax are: 1.00.
+/// One, in hundredths, for l_discount and l_tax: 1.00.
 const WHOLE: i64 = 100;
 
 impl Plan {
-    /// The thesis' query: a filter over column a, a sum over column b (Fürst, Figure 2.2). What the filter lets through is not said
-    /// there; here it is half of the rows that [`two_columns`](super::generate::two_columns) makes.
+    /// Returns the thesis' query: a filter on column a, a sum over column b (Fürst, Figure 2.2). The thesis does not
+    /// give the selectivity; here it is half of the rows of [`two_columns`](super::generate::two_columns).
     #[must_use]
     pub fn thesis() -> Self {
         Plan {
@@ -150,13 +150,13 @@ impl Plan {
         }
     }
 
-    /// TPC-H's query 1, the pricing summary (TPC-H §2.4.1), with DELTA = 90 and the averages as their sums and the count, over amounts in
-    /// hundredths: sum_disc_price is of ten-thousandths, sum_charge of millionths.
+    /// Returns TPC-H's query 1, the pricing summary (TPC-H §2.4.1), with DELTA = 90 and each average as sum and count,
+    /// for amounts in hundredths: sum_disc_price is in ten-thousandths, sum_charge in millionths.
     #[must_use]
     pub fn tpch_q1() -> Self {
         let discounted = || column("l_extendedprice") * (literal(WHOLE) - column("l_discount"));
         Plan {
-            // 1998-12-01 less 90 days is 1998-09-02, day 10471.
+            // 1998-12-01 minus 90 days is 1998-09-02, day 10471.
             filters: vec![Filter::at_most("l_shipdate", 10_471)],
             group_by: vec!["l_returnflag".into(), "l_linestatus".into()],
             aggregates: vec![
@@ -170,8 +170,8 @@ impl Plan {
         }
     }
 
-    /// TPC-H's query 6, the forecast of a change in revenue (TPC-H §2.4.6), for 1994, a discount of 0.06 and fewer than 24 pieces; the
-    /// revenue is in ten-thousandths.
+    /// Returns TPC-H's query 6, the forecast of a change in revenue (TPC-H §2.4.6), for 1994, a discount of 0.06 and a
+    /// quantity below 24; the revenue is in ten-thousandths.
     #[must_use]
     pub fn tpch_q6() -> Self {
         Plan {
@@ -186,22 +186,22 @@ impl Plan {
         }
     }
 
-    /// The plan over a table's columns: every name looked up, and proved that nothing can overflow.
+    /// Prepares the plan for a table: looks up every name, and proves that nothing can overflow.
     ///
     /// # Errors
-    /// [`PlanError`] if a column is not there, or a number might become longer than 128 bits.
+    /// [`PlanError`] if a column is missing, or a number might exceed 128 bits.
     pub fn on(&self, table: &Table) -> Result<Query, PlanError> {
         Query::new(self, table)
     }
 
-    /// As SQL over a table of that name, with the rows in the order an [`Answer`](super::Answer) has them. Expressions are of `BIGINT`s;
-    /// [`Query::sql`] knows when those are too short.
+    /// Returns the plan as SQL over a table of that name, with the rows in the order of an [`Answer`](super::Answer).
+    /// Expressions use `BIGINT`; [`Query::sql`] knows when that is too short.
     #[must_use]
     pub fn sql(&self, table: &str) -> String {
         self.sql_with(table, &|_| "BIGINT")
     }
 
-    /// `wide` says which type the columns in an expression are cast to.
+    /// Returns the plan as SQL; `of` returns the type to which the columns of an expression are cast.
     pub(super) fn sql_with(&self, table: &str, of: &dyn Fn(&Expr) -> &'static str) -> String {
         let keys: Vec<String> = self.group_by.iter().map(|key| quoted(key)).collect();
         let aggregates = self.aggregates.iter().map(|aggregate| Sql(aggregate, of).to_string());
@@ -219,12 +219,12 @@ impl Plan {
     }
 }
 
-/// An SQL identifier.
+/// Returns a quoted SQL identifier.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// An aggregate as SQL, and the type its expression's columns are cast to.
+/// An aggregate as SQL, and the type to which its expression's columns are cast.
 struct Sql<'a>(&'a Aggregate, &'a dyn Fn(&Expr) -> &'static str);
 
 impl Display for Sql<'_> {
@@ -255,7 +255,7 @@ impl Expr {
     }
 }
 
-/// For people: as short as it can be.
+/// For people: as short as possible.
 impl Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_reads_as_sql() {
+    fn a_plan_is_displayed_as_sql() {
         assert_eq!(Plan::thesis().sql("t"), r#"SELECT sum("b") FROM "t" WHERE "a" <= 49"#);
         assert_eq!(
             Plan::tpch_q6().sql("lineitem"),

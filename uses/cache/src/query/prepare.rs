@@ -1,9 +1,9 @@
-//! From a plan to a query: names become columns, and it is proved that no number becomes too long.
+//! Turns a plan into a query: resolves names to columns, and proves that no number overflows.
 //!
 //! ```text
-//! filters     ─► Test: column, bounds      those that let all through are left out
-//! aggregates  ─► Program: steps, each the same for all that need it
-//! group_by    ─► Keys: a number for each group there might be
+//! filters     ─► Test: column, bounds      filters that pass all rows are left out
+//! aggregates  ─► Program: steps, shared by all expressions that need them
+//! group_by    ─► Keys: a number for each possible group
 //! ```
 
 use super::column::Table;
@@ -11,53 +11,54 @@ use super::plan::{Aggregate, Expr, Filter, Plan};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Why a plan is not one over this table.
+/// Why a plan is not valid for this table.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// It asks for nothing.
-    #[error("the plan has neither aggregates nor groups; say what it shall compute")]
+    /// The plan is empty.
+    #[error("the plan has neither aggregates nor groups; add what it should compute")]
     Nothing,
     /// The table has no such column.
     #[error("there is no column {name}; the table has {there}")]
     NoColumn {
-        /// Asked for.
+        /// The column named.
         name: String,
-        /// What there is.
+        /// The names of the existing columns.
         there: String,
     },
-    /// A value, or a sum of as many as there are rows, might not fit.
+    /// A value, or the sum over all rows, might not fit.
     #[error("{what} may need more than 128 bits; compute less of it at once")]
     TooLong {
-        /// What does.
+        /// The value or sum.
         what: String,
     },
-    /// Too many groups are thinkable.
-    #[error("the groups' keys have more combinations than can be numbered; group by fewer columns")]
+    /// Too many groups are possible.
+    #[error("the group columns have too many combinations; group by fewer columns")]
     TooManyKeys,
-    /// Deeper than a stack is sure to hold.
-    #[error("an expression is deeper than {DEEPEST}; compute it in parts")]
+    /// The expression is deeper than the stack certainly holds.
+    #[error("an expression has more than {DEEPEST} levels; compute it in parts")]
     TooDeep,
 }
 
-/// Levels of an expression. Source: assumed; far more than people write, and far less than a thread's stack holds.
+/// The most levels of an expression. Source: assumed; far more than people write, and far fewer than a thread's stack
+/// holds.
 const DEEPEST: u32 = 100;
 
-/// A filter over the `input`th of the columns a scan reads.
+/// A filter over the `input`th of the scanned columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Test {
     pub(super) input: usize,
-    /// The range, cut to what the column has.
+    /// The range, limited to the column's bounds.
     pub(super) least: i64,
     pub(super) greatest: i64,
-    /// The column's values, and so both ends, fit in 32 bits with their sign.
+    /// The column's values, and so the bounds, fit in 32 bits with their sign.
     pub(super) short: bool,
 }
 
-/// What a step of a program computes, over a block of rows; numbers are those of earlier steps.
+/// The operation of a step, for a block of rows; numbers refer to earlier steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Op {
-    /// A value of the `n`th of the columns an aggregation reads.
+    /// A value of the `n`th of the aggregated columns.
     Load(usize),
     Literal(i64),
     Add(usize, usize),
@@ -65,42 +66,42 @@ pub(super) enum Op {
     Multiply(usize, usize),
 }
 
-/// A step, and what it may give.
+/// A step, and the bounds of its result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Step {
     pub(super) op: Op,
     pub(super) least: i128,
     pub(super) greatest: i128,
-    /// It, or something it is made of, may not fit in 64 bits.
+    /// It, or one of its operands, may not fit in 64 bits.
     pub(super) wide: bool,
 }
 
-/// How the values of an aggregate are put together.
+/// How the values of an aggregate are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fold {
-    /// `plain`: as many as a block has can be added up in 64 bits.
+    /// `plain`: the values of a block can be added in 64 bits.
     Sum {
         step: usize,
         plain: bool,
     },
     Min(usize),
     Max(usize),
-    /// Counted anyway.
+    /// Counted in any case.
     Count,
 }
 
-/// One of the columns that make a group, as a digit of its number.
+/// One of the group columns, as a digit of the group's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Digit {
-    /// Which of the columns an aggregation reads.
+    /// The index among the aggregated columns.
     pub(super) input: usize,
     /// The least value: digit 0.
     pub(super) least: i64,
-    /// How many digits there are.
+    /// The number of digits.
     pub(super) size: u128,
 }
 
-/// A plan over a table. Cheap to clone, and threads may share it.
+/// A plan prepared for a table. Cloning is cheap, and threads may share it.
 #[derive(Clone, Debug)]
 pub struct Query(Arc<Prepared>);
 
@@ -111,7 +112,7 @@ struct Prepared {
     scanned: Vec<usize>,
     aggregated: Vec<usize>,
     fetched: Vec<usize>,
-    /// Nothing if a filter lets nothing through.
+    /// None if a filter passes no row.
     tests: Option<Vec<Test>>,
     steps: Vec<Step>,
     folds: Vec<Fold>,
@@ -119,7 +120,7 @@ struct Prepared {
     groups: u128,
 }
 
-/// The number a name has in the list; it is added if it is not there.
+/// Returns the index of a column in the list, and adds it if it is missing.
 fn number_of(list: &mut Vec<usize>, column: usize) -> usize {
     list.iter().position(|&other| other == column).unwrap_or_else(|| {
         list.push(column);
@@ -134,7 +135,7 @@ fn find(table: &Table, name: &str) -> Result<usize, PlanError> {
     })
 }
 
-/// The least and the greatest; of a column without rows, 0.
+/// Returns the least and the greatest value; 0 for a column without rows.
 fn bounds(table: &Table, column: usize) -> (i64, i64) {
     table.columns()[column].bounds().unwrap_or_default()
 }
@@ -170,7 +171,7 @@ impl Query {
             groups = groups.checked_mul(size).ok_or(PlanError::TooManyKeys)?;
             digits.push(Digit { input: number_of(&mut aggregated, column), least, size });
         }
-        // Groups that are met are numbered with 32 bits, unless there are few.
+        // Groups that occur are numbered with 32 bits, unless there are few.
         if groups.min(table.rows().into()) > u32::MAX.into() {
             return Err(PlanError::TooManyKeys);
         }
@@ -182,39 +183,39 @@ impl Query {
         Ok(Query(Arc::new(Prepared { plan, table, scanned, aggregated, fetched, tests, steps, folds, digits, groups })))
     }
 
-    /// What was asked.
+    /// Returns the plan.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.0.plan
     }
 
-    /// Of what.
+    /// Returns the table.
     #[must_use]
     pub fn table(&self) -> &Table {
         &self.0.table
     }
 
-    /// The table's columns that a scan reads, in the order in which it wants them. A filter that lets everything through by what the
-    /// column has is not looked at, and none is if one lets nothing through.
+    /// Returns the indexes of the columns that a scan reads, in the order of its inputs. A filter that passes all
+    /// values of its column is left out; if a filter passes none, no column is read.
     #[must_use]
     pub fn scanned(&self) -> &[usize] {
         &self.0.scanned
     }
 
-    /// The table's columns that an aggregation reads, in the order in which it wants them.
+    /// Returns the indexes of the columns that an aggregation reads, in the order of its inputs.
     #[must_use]
     pub fn aggregated(&self) -> &[usize] {
         &self.0.aggregated
     }
 
-    /// Those of them that no scan has read before: what is worth fetching ahead (Fürst, §2.2).
+    /// Returns those of them that no scan has read before: the ones worth prefetching (Fürst, §2.2).
     #[must_use]
     pub fn fetched(&self) -> &[usize] {
         &self.0.fetched
     }
 
-    /// The plan as SQL over a table of that name, with expressions of `HUGEINT`s where `BIGINT`s may be too short. The rows come in the
-    /// order an [`Answer`](super::Answer) has them.
+    /// Returns the plan as SQL over a table of that name, with `HUGEINT` expressions where `BIGINT` may be too short.
+    /// The rows are in the order of an [`Answer`](super::Answer).
     #[must_use]
     pub fn sql(&self, table: &str) -> String {
         self.0.plan.sql_with(table, &|expr| {
@@ -226,7 +227,7 @@ impl Query {
         })
     }
 
-    /// This one, or a clone of it.
+    /// Returns whether it is this query, or a clone of it.
     pub(super) fn is(&self, other: &Query) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -247,13 +248,13 @@ impl Query {
         &self.0.digits
     }
 
-    /// How many groups are thinkable.
+    /// Returns the number of possible groups.
     pub(super) fn groups(&self) -> u128 {
         self.0.groups
     }
 }
 
-/// What a filter lets through of what there is.
+/// The rows of a column that a filter passes.
 enum Tested {
     All,
     Some { column: usize, least: i64, greatest: i64, short: bool },
@@ -301,7 +302,7 @@ impl Program<'_> {
         })
     }
 
-    /// The number of the step that computes this.
+    /// Returns the number of the step that computes this expression.
     fn step(&mut self, expr: &Expr, depth: u32) -> Result<usize, PlanError> {
         if depth == DEEPEST {
             return Err(PlanError::TooDeep);
@@ -340,7 +341,8 @@ impl Program<'_> {
         }))
     }
 
-    /// The least and the greatest a step over two others may give: of sums, differences and products they lie at the ends.
+    /// Returns the bounds of a step over two others: those of sums, differences and products are reached at the
+    /// operands' bounds.
     fn ends(&self, left: usize, right: usize, op: fn(i128, i128) -> Option<i128>) -> Option<(i128, i128)> {
         let (left, right) = (&self.steps[left], &self.steps[right]);
         let mut ends = [i128::MAX, i128::MIN];

@@ -1,25 +1,26 @@
-//! What came of a query, and where the time went.
+//! The result of a query, and the time of its stages.
 
 use super::Answer;
 use super::pipeline::Role;
 use std::time::Duration;
 
-/// What came of running a query.
+/// The result of a query run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// The same, whatever was fetched ahead, and however it was shared out.
+    /// The answer; it does not depend on prefetching or on the division of rows.
     pub answer: Answer,
-    /// From when the first thread began, all being there, until the last had ended and their parts were put together.
+    /// The time from when the first thread began, with all threads ready, until the last had ended and their partial
+    /// results were merged.
     pub time: Duration,
-    /// By stage, in the order of [`Role`]: those that scan, fetch and aggregate.
+    /// The stages in the order of [`Role`]: scan, fetch and aggregate.
     pub stages: [Stage; 3],
-    /// What became of the blocks that were to be fetched ahead.
+    /// What became of the blocks to prefetch.
     pub blocks: Blocks,
 }
 
 impl Report {
-    /// Those with that role.
+    /// Returns the stage with this role.
     #[must_use]
     pub fn stage(&self, role: Role) -> &Stage {
         &self.stages[role as usize]
@@ -32,13 +33,13 @@ impl Report {
 pub struct Stage {
     /// Their role.
     pub role: Role,
-    /// How many there were.
+    /// Their number.
     pub threads: u32,
-    /// How long they worked, all together. A thread that works while others have its CPU counts as working.
+    /// The total time they worked. A thread that is preempted counts as working.
     pub busy: Duration,
-    /// How long the one worked that worked longest.
+    /// The longest time that one of them worked.
     pub longest: Duration,
-    /// How long they waited for others of their group, all together, having begun copies that had to wait until then.
+    /// The total time they waited for others of their group, after beginning copies that had waited until then.
     pub waited: Duration,
 }
 
@@ -47,7 +48,7 @@ impl Stage {
         Stage { role, threads: 0, busy: Duration::ZERO, longest: Duration::ZERO, waited: Duration::ZERO }
     }
 
-    /// One thread more.
+    /// Adds a thread.
     pub(crate) fn add(&mut self, busy: Duration, waited: Duration) {
         self.threads += 1;
         self.busy += busy;
@@ -56,33 +57,34 @@ impl Stage {
     }
 }
 
-/// Blocks of columns that only the aggregation reads: those asked for ahead of it, and those it read. A block is asked for once, and
-/// read once by each thread of its group that aggregates.
+/// Blocks of the columns that only the aggregation reads: requested ones and read ones. A block is requested once, and
+/// read once by each aggregating thread of its group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Blocks {
-    /// Asked for.
+    /// Blocks requested.
     pub asked: u64,
-    /// Not asked for because they lie where their copies would ([`Ahead::WhereApart`](super::Ahead::WhereApart)).
+    /// Not requested, because they are on the same node as their copies would be
+    /// ([`Ahead::WhereApart`](super::Ahead::WhereApart)).
     pub spared: u64,
-    /// Not asked for because they had been read by then.
+    /// Not requested, because they had been read by then.
     pub passed: u64,
-    /// Called off, because they were read before their copies had begun.
+    /// Cancelled, because they were read before their copies had begun.
     pub called_off: u64,
     /// Read from the tier.
     pub hits: u64,
-    /// Read where they lay while their copies were on the way.
+    /// Read from the source while their copies were in flight.
     pub late: u64,
-    /// Read where they lay, without a copy that was there or on its way.
+    /// Read from the source, without a copy that was complete or in flight.
     pub absent: u64,
     /// Bytes read from the tier.
     pub bytes_fast: u64,
-    /// Bytes read where they lay.
+    /// Bytes read from the source.
     pub bytes_source: u64,
 }
 
 impl Blocks {
-    /// Reads that found the copy there, of all; nothing if no copies were asked for.
+    /// Returns the fraction of reads that found the copy complete; none if no copies were requested.
     #[must_use]
     pub fn hit_rate(&self) -> Option<f64> {
         let all = self.hits + self.late + self.absent;

@@ -1,12 +1,12 @@
-//! A query on threads of this machine: what its workers stand on.
+//! Runs a query on threads of this machine: the environment of its workers.
 //!
 //! ```text
-//! SCAN ── selections of two chunks, in turn ──► AGGREGATE ── parts of the answer ──► merged
-//!                                                ▲   └ looks which blocks have come, calls off those that have not begun
-//! FETCH ── prefetch ──► Cache ──► Mover ──► tier ┘
+//! SCAN ── selections of two chunks, alternating ──► AGGREGATE ── partial results ──► merged
+//!                                                ▲   └ checks which blocks have arrived, cancels those that have not
+//! begun FETCH ── prefetch ──► Cache ──► Mover ──► tier ┘
 //! ```
 
-use super::meeting::Meeting;
+use super::barrier::GroupBarrier;
 use super::pipeline::{Chunk, Ground, Part, Role, Shape, Worker};
 use super::report::{Blocks, Report, Stage};
 use super::{InputError, Partial, Query, Selection};
@@ -27,47 +27,50 @@ use std::{io, thread};
 use telpher_mem::Region;
 use telpher_os::Nodes;
 
-/// Which blocks are fetched ahead.
+/// Which blocks are prefetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ahead {
-    /// Those whose copies would lie on another NUMA node, or on one that is not known: who reads a copy on the same node gains nothing.
+    /// Blocks whose copies would be on another NUMA node, or on an unknown one: reading a copy on the same node gains
+    /// nothing.
     #[default]
     WhereApart,
-    /// All.
+    /// All blocks.
     Always,
 }
 
-/// What an aggregation does about a block whose copy is on its way.
+/// What an aggregation does with a block whose copy is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Late {
-    /// Reads it where it lies: the thesis' weak wait (Fürst, §4.1.4, §5.2).
+    /// Reads it from the source: the thesis' weak wait (Fürst, §4.1.4, §5.2).
     #[default]
     Source,
-    /// Waits for it.
+    /// Waits for the copy.
     Wait,
 }
 
 /// How a query is executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// How the work is shared out. Its rows are those of the query's table, whatever it says; it has no fetchers if there is no cache, no
-    /// column that only the aggregation reads, or, on a machine with one NUMA node, nothing that [`ahead`](Options::ahead) lets them fetch.
+    /// How the work is divided. Its rows are replaced by those of the query's table. There are no fetching threads
+    /// without a cache, without columns that only the aggregation reads, or, on a machine with one NUMA node, if
+    /// [`ahead`](Options::ahead) leaves them nothing to fetch.
     pub shape: Shape,
-    /// Which blocks are fetched ahead.
+    /// Which blocks are prefetched.
     pub ahead: Ahead,
-    /// What becomes of those that come late.
+    /// What to do with blocks that arrive late.
     pub late: Late,
-    /// The NUMA node whose CPUs the threads may run on; all if none is named.
+    /// The NUMA node whose CPUs the threads may use; none for all.
     pub node: Option<u32>,
 }
 
-/// Rows of a chunk. Source: assumed; 2 MiB of a column of 64-bit integers, which is also the most that a descriptor of a usual queue may
-/// copy, so that each chunk is one.
+/// Rows of a chunk. Source: assumed; 2 MiB of a column of 64-bit integers, which is also the most that a descriptor of
+/// a typical queue may copy, so that each chunk is one descriptor.
 const CHUNK: u64 = 1 << 18;
 
 impl Options {
-    /// For so many hardware threads: a group for each, in which one thread scans, one fetches ahead, without keeping step, and one
-    /// aggregates. They take turns on the hardware threads, since in a group mostly one of them waits for another.
+    /// Creates options for this many hardware threads: one group for each, with one scanning, one fetching (relaxed)
+    /// and one aggregating thread. These share the hardware threads, because within a group one of them mostly waits
+    /// for another.
     #[must_use]
     pub const fn new(hardware_threads: u32) -> Self {
         let groups = hardware_threads;
@@ -86,52 +89,53 @@ impl Options {
 }
 
 impl Default for Options {
-    /// For the hardware threads that this process may use.
+    /// Creates options for the hardware threads that this process may use.
     fn default() -> Self {
         let threads = thread::available_parallelism().map_or(1, |threads| u32::try_from(threads.get()).unwrap_or(MOST));
         Options::new(threads)
     }
 }
 
-/// The most threads of a query. Source: assumed; several for each hardware thread of the largest machines with such devices.
+/// The most threads of a query. Source: assumed; several for each hardware thread of the largest machines with such
+/// devices.
 const MOST: u32 = 4096;
 
 /// Why a query was not executed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// More than are sensible.
+    /// Too many threads.
     #[error(
-        "a query was to be run by {asked} threads; at most {most} are possible, so ask for fewer groups, or fewer threads in each"
+        "the query needs {asked} threads, but at most {most} are possible; use fewer groups, or fewer threads in each"
     )]
     Threads {
-        /// Asked for.
+        /// The threads requested.
         asked: u64,
-        /// The most.
+        /// The most threads.
         most: u32,
     },
-    /// The system has no thread left.
-    #[error("thread {number} of a query's {of} could not be started; ask for fewer groups, or fewer threads in each")]
+    /// The system refused a thread.
+    #[error("cannot start thread {number} of {of}; use fewer groups, or fewer threads in each")]
     Start {
-        /// Which, from 1.
+        /// Its number, from 1.
         number: u32,
-        /// Of so many.
+        /// The number of threads of the query.
         of: u32,
-        /// The system's refusal.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It may not run there.
-    #[error("a query's threads could not be kept on node {node}")]
+    /// The threads may not run on the node.
+    #[error("cannot pin the query's threads to node {node}")]
     Pin {
-        /// Named.
+        /// The node named.
         node: u32,
-        /// The system's refusal.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A copy has values that its column has not: a device wrote something else than it was told to, or somebody wrote to the columns.
-    #[error("a block that was fetched ahead is not what its column has; run without the device that copied it")]
+    /// A copy has values that its column does not have: a device wrote wrong bytes, or the columns were modified.
+    #[error("a prefetched block differs from its column; run without the device that copied it")]
     Altered {
         /// What was noticed.
         #[source]
@@ -139,10 +143,10 @@ pub enum RunError {
     },
 }
 
-/// Runs a query: filters chunk by chunk, while the columns that only its aggregation reads are fetched ahead through a cache, if there is
-/// one. The answer is the same with a cache and without, whether copies come, come late or fail.
+/// Runs a query: filters chunk by chunk, while a cache, if there is one, prefetches the columns that only the
+/// aggregation reads. The answer is the same with and without a cache, whether copies arrive, arrive late or fail.
 ///
-/// The cache is the caller's: one that has been used has blocks already; [`clear`](Cache::clear) it to have none.
+/// The cache belongs to the caller. A used cache has blocks already; [`clear`](Cache::clear) it to start without any.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -159,16 +163,17 @@ pub enum RunError {
 /// let cache = Cache::new(Mover::cpu(), Config::new([fast]))?;
 /// let report = run(&query, Some(&cache), &Options { ahead: Ahead::Always, ..Options::new(2) })?;
 /// assert_eq!(report.answer.rows[0].values, [Some(15_000)]);
-/// assert!(report.blocks.asked <= 2); // a block of b for each group, unless it was read before its turn came
+/// assert!(report.blocks.asked <= 2); // a block of b for each group, unless it was read before its turn
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
-/// [`RunError`] if the threads cannot be had as asked for, or a device is caught lying. Nothing else can go wrong: the query was checked
-/// when it was made, and a copy that fails is a block read where it lies.
+/// [`RunError`] if the threads cannot be created as requested, or a device is found to have written wrong bytes.
+/// Nothing else can fail: the query was checked when it was created, and after a failed copy the block is read from the
+/// source.
 ///
 /// # Panics
-/// If one of its threads does, which is a bug of ours; the others end first.
+/// If one of its threads panics, which is a bug in this crate; the others end first.
 pub fn run(query: &Query, cache: Option<&Cache<Arc<Region>>>, options: &Options) -> Result<Report, RunError> {
     let mut shape = Shape { rows: query.table().rows(), ..options.shape };
     if cache.is_none() || query.fetched().is_empty() {
@@ -185,7 +190,7 @@ pub fn run(query: &Query, cache: Option<&Cache<Arc<Region>>>, options: &Options)
         query,
         cache,
         options,
-        start: Meeting::new(threads),
+        start: GroupBarrier::new(threads),
         pin: options.node.map(|node| (Nodes::of_this_machine(), node)),
         groups: (0..shape.groups.max(1)).map(|_| Group::of(&shape)).collect(),
     };
@@ -224,8 +229,9 @@ pub fn run(query: &Query, cache: Option<&Cache<Arc<Region>>>, options: &Options)
     }
 }
 
-/// How many blocks there are to fetch, if none of them is because all lie where their copies would: then nobody need be there who fetches.
-/// Asked beforehand only on a machine with one node, where the answer takes no system call.
+/// Returns the number of blocks to fetch, if none needs to be fetched because all are on the same node as their copies
+/// would be. Then no fetching thread is needed. Checked in advance only on a machine with one node, where it takes no
+/// system call.
 fn all_spared(query: &Query, cache: &Cache<Arc<Region>>, options: &Options, shape: &Shape) -> Option<u64> {
     if options.ahead != Ahead::WhereApart || shape.fetchers == 0 || cache.nodes().count() > 1 {
         return None;
@@ -245,13 +251,13 @@ fn all_spared(query: &Query, cache: &Cache<Arc<Region>>, options: &Options, shap
     Some(spared)
 }
 
-/// Whether a chunk of a column lies elsewhere than its copy would.
+/// Returns whether a chunk of a column is on another node than its copy would be.
 fn is_apart(query: &Query, cache: &Cache<Arc<Region>>, column: usize, chunk: &Chunk) -> Option<bool> {
     let column = &query.table().columns()[column];
-    cache.is_apart(column.source(), column.range(chunk.rows.clone())).expect("a part of the column")
+    cache.is_apart(column.source(), column.range(chunk.rows.clone())).expect("the range is inside the column")
 }
 
-/// All threads' parts as one.
+/// Merges the results of all threads.
 fn sum_up(query: &Query, tallies: Vec<(Role, Tally)>) -> Report {
     let begun = tallies.iter().map(|(_, tally)| tally.begun).min();
     let mut stages = [Role::Scan, Role::Fetch, Role::Aggregate].map(Stage::of);
@@ -259,44 +265,48 @@ fn sum_up(query: &Query, tallies: Vec<(Role, Tally)>) -> Report {
     for (role, tally) in tallies {
         stages[role as usize].add(tally.busy, tally.waited);
         blocks.add(&tally.blocks);
-        partial.merge(&tally.partial).expect("it is of this query");
+        partial.merge(&tally.partial).expect("the partial belongs to this query");
     }
     Report { answer: partial.answer(), time: begun.map_or(Duration::ZERO, |begun| begun.elapsed()), stages, blocks }
 }
 
-/// What all threads of a query have in common.
+/// The data shared by all threads of a query.
 struct Common<'a> {
     query: &'a Query,
     cache: Option<&'a Cache<Arc<Region>>>,
     options: &'a Options,
-    /// Where all are before any begins.
-    start: Meeting,
+    /// The barrier before any thread begins.
+    start: GroupBarrier,
     pin: Option<(Nodes, u32)>,
     groups: Vec<Group>,
 }
 
-/// What the threads of a group have in common.
+/// The data shared by the threads of a group.
 struct Group {
-    meeting: Meeting,
-    /// What was selected, by chunk, in turn, and thread that scanned it. While one chunk is scanned the one before is summed over: the
-    /// meeting between them is why nobody ever waits for these locks.
+    barrier: GroupBarrier,
+    /// The selections, by chunk (two alternate) and scanning thread. While one chunk is scanned, the previous one is
+    /// summed; because of the barrier between them, no thread ever waits for these locks.
     selected: [Vec<RwLock<Selection>>; 2],
     fetched: Mutex<Fetched>,
 }
 
-/// How far a group's fetching is.
+/// The progress of a group's fetching.
 #[derive(Default)]
 struct Fetched {
     /// Chunks before this one have been read, or are being read.
     read: u64,
-    /// What was asked for of chunks that were not read yet.
+    /// The prefetches of chunks that are not read yet.
     asked: HashMap<u64, Vec<Prefetch<Arc<Region>>>>,
 }
 
 impl Group {
     fn of(shape: &Shape) -> Self {
         let selected = || (0..shape.scanners.max(1)).map(|_| RwLock::default()).collect();
-        Group { meeting: Meeting::new(shape.meeting()), selected: [selected(), selected()], fetched: Mutex::default() }
+        Group {
+            barrier: GroupBarrier::new(shape.meeting()),
+            selected: [selected(), selected()],
+            fetched: Mutex::default(),
+        }
     }
 
     fn fetched(&self) -> MutexGuard<'_, Fetched> {
@@ -308,19 +318,19 @@ impl Group {
     }
 }
 
-/// What one thread did.
+/// The results of one thread.
 struct Tally {
     begun: Instant,
     busy: Duration,
     waited: Duration,
     blocks: Blocks,
     partial: Partial,
-    /// What it could not sum over.
+    /// The input that it could not sum.
     failed: Option<InputError>,
 }
 
 impl Common<'_> {
-    /// All that a thread does.
+    /// Does all the work of a thread.
     fn work(&self, worker: Worker) -> Result<Tally, RunError> {
         let _bound = Bound(self);
         if let Some((nodes, node)) = &self.pin {
@@ -330,9 +340,9 @@ impl Common<'_> {
             })?;
         }
         let here = Here { common: self, tally: RefCell::new(Tally::new(self.query)) };
-        if self.start.meet() {
+        if self.start.wait() {
             here.tally.borrow_mut().begun = Instant::now();
-            // What has to be waited for is waited for inside: a future that is pending is that of a query that was given up.
+            // All waits happen inside: a pending future means that the query was abandoned.
             let (Poll::Ready(()) | Poll::Pending) =
                 pin!(worker.run(&here)).poll(&mut Context::from_waker(Waker::noop()));
         }
@@ -343,16 +353,16 @@ impl Common<'_> {
         }
     }
 
-    /// Nobody goes beyond the next meeting.
+    /// Abandons the query: no thread passes its next barrier.
     fn give_up(&self) {
-        self.start.give_up();
+        self.start.abandon();
         for group in &self.groups {
-            group.meeting.give_up();
+            group.barrier.abandon();
         }
     }
 }
 
-/// Who panics is waited for by nobody.
+/// Abandons the query when its thread panics, so that no thread waits for it.
 struct Bound<'a>(&'a Common<'a>);
 
 impl Drop for Bound<'_> {
@@ -370,7 +380,7 @@ impl Tally {
     }
 }
 
-/// The ground under one thread.
+/// The environment of one thread.
 struct Here<'a> {
     common: &'a Common<'a>,
     tally: RefCell<Tally>,
@@ -378,7 +388,7 @@ struct Here<'a> {
 
 impl Here<'_> {
     fn group(&self, chunk: &Chunk) -> &Group {
-        // Cannot be out of range: workers are those of the shape that the groups were made for.
+        // Cannot be out of range: workers belong to the shape for which the groups were created.
         &self.common.groups[chunk.group as usize]
     }
 
@@ -388,14 +398,14 @@ impl Here<'_> {
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         let inputs = query.inputs(query.scanned(), part.rows.clone());
-        query.scan(part.rows.clone(), &inputs, &mut selection).expect("they are the query's own columns");
+        query.scan(part.rows.clone(), &inputs, &mut selection).expect("the inputs are the query's own columns");
     }
 
     fn ask_for(&self, chunk: &Chunk) {
         let Some(cache) = self.common.cache.filter(|_| !chunk.rows.is_empty()) else { return };
         let group = self.group(chunk);
         let blocks = &mut self.tally.borrow_mut().blocks;
-        // What is needed soonest goes first, whichever group's it is.
+        // Blocks needed soonest go first, in all groups.
         let priority = Priority(u8::MAX - u8::try_from(chunk.number).unwrap_or(u8::MAX));
         let query = self.common.query;
         for &column in query.fetched() {
@@ -410,7 +420,7 @@ impl Here<'_> {
             }
             let column = &query.table().columns()[column];
             let ahead = cache.prefetch(column.source(), column.range(chunk.rows.clone()), priority);
-            let ahead = ahead.expect("a part of the column");
+            let ahead = ahead.expect("the range is inside the column");
             blocks.asked += 1;
             let mut fetched = group.fetched();
             if fetched.read > chunk.number {
@@ -422,7 +432,7 @@ impl Here<'_> {
         }
     }
 
-    /// Says that a chunk is read from now on, and calls off what has not begun.
+    /// Notes that a chunk is read from now on, and cancels prefetches that have not begun.
     fn begin_reading(&self, chunk: &Chunk) {
         let asked = {
             let mut fetched = self.group(chunk).fetched();
@@ -433,13 +443,15 @@ impl Here<'_> {
         self.tally.borrow_mut().blocks.called_off += called_off as u64;
     }
 
-    /// The copy of a block, if it is there.
+    /// Returns the copy of a block, if it is complete.
     fn copy_of(&self, column: usize, rows: &Range<u64>) -> Option<Handle<Arc<Region>>> {
         let column = &self.common.query.table().columns()[column];
         let range = column.range(rows.clone());
         let len = range.len() as u64;
-        let block =
-            self.common.cache.and_then(|cache| cache.peek(column.source(), range).expect("a part of the column"));
+        let block = self
+            .common
+            .cache
+            .and_then(|cache| cache.peek(column.source(), range).expect("the range is inside the column"));
         let blocks = &mut self.tally.borrow_mut().blocks;
         let Some(block) = block else {
             blocks.absent += 1;
@@ -450,7 +462,7 @@ impl Here<'_> {
             block.settle();
         }
         let settled = block.is_settled();
-        // Memory of somebody else's may begin anywhere; values do not.
+        // Memory of a foreign allocator may be unaligned; values must be aligned.
         if block.is_fast() && block.address().is_multiple_of(column.kind().width() as u64) {
             blocks.hits += 1;
             blocks.bytes_fast += len;
@@ -482,7 +494,8 @@ impl Here<'_> {
         let mut tally = self.tally.borrow_mut();
         for selection in self.group(&part.chunk).selected(&part.chunk) {
             let selection = selection.read().unwrap_or_else(PoisonError::into_inner);
-            // Chunks have no rows in common: nothing of the chunk before last, if this one has none for a thread, is in this part.
+            // Chunks have no rows in common. If this chunk has no rows for a thread, its old selection does not overlap
+            // this part.
             let rows = overlap(&part.rows, &selection.rows());
             if rows.is_empty() {
                 continue;
@@ -531,11 +544,11 @@ impl Ground for Here<'_> {
 
     async fn meet(&self, group: u32) {
         let begun = Instant::now();
-        // What could not begin earlier may now: nobody else looks while all work.
+        // Starts copies that could not begin earlier; no other thread does so while all work.
         if let Some(cache) = self.common.cache {
             cache.drive();
         }
-        let all_are_here = self.common.groups[group as usize].meeting.meet();
+        let all_are_here = self.common.groups[group as usize].barrier.wait();
         self.tally.borrow_mut().waited += begun.elapsed();
         if !all_are_here {
             pending::<()>().await;
@@ -543,7 +556,7 @@ impl Ground for Here<'_> {
     }
 }
 
-/// The rows that both have.
+/// Returns the rows in both ranges.
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
     a.start.max(b.start)..a.end.min(b.end)
 }

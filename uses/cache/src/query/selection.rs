@@ -1,4 +1,4 @@
-//! Which rows a scan has chosen: a bit a row.
+//! The rows that a scan has selected: one bit per row.
 
 use super::kernel::BLOCK;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Bits of a word.
 pub(super) const WORD: usize = u64::BITS as usize;
 
-/// The rows a scan has chosen. Made once, and filled by one scan after the other.
+/// The rows that a scan has selected. Created once, and reused by further scans.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Selection {
     rows: Range<u64>,
@@ -15,26 +15,26 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The rows that were looked at.
+    /// Returns the scanned rows.
     #[must_use]
     pub fn rows(&self) -> Range<u64> {
         self.rows.clone()
     }
 
-    /// How many of them were chosen.
+    /// Returns the number of selected rows.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// Whether this one was.
+    /// Returns whether this row is selected.
     #[must_use]
     pub fn has(&self, row: u64) -> bool {
         self.rows.contains(&row)
             && usize::try_from(row - self.rows.start).is_ok_and(|at| self.words[at / WORD] >> (at % WORD) & 1 == 1)
     }
 
-    /// For these rows, none of them chosen yet.
+    /// Resets it for these rows, with none selected.
     pub(super) fn reset(&mut self, rows: Range<u64>, len: usize) -> &mut [u64] {
         self.rows = rows;
         self.words.clear();
@@ -42,7 +42,7 @@ impl Selection {
         &mut self.words
     }
 
-    /// Which of the `len` rows from the `at`th are chosen, as numbers from 0; at most a block of them.
+    /// Returns which of the `len` rows from the `at`th are selected, numbered from 0; at most a block of them.
     pub(super) fn chosen<'a>(&self, at: usize, len: usize, into: &'a mut Indices) -> &'a [u16] {
         let mut count = 0;
         for from in (0..len).step_by(WORD) {
@@ -50,7 +50,7 @@ impl Selection {
             if len - from < WORD {
                 word &= (1 << (len - from)) - 1;
             }
-            // Cannot be cut off: `from` is less than a block.
+            // Cannot be truncated: `from` is less than a block.
             #[allow(clippy::cast_possible_truncation, reason = "less than a block")]
             let first = from as u16;
             if word == u64::MAX {
@@ -72,7 +72,7 @@ impl Selection {
         &into.0[..count]
     }
 
-    /// The 64 bits from the `at`th; 0 where there are none.
+    /// Returns the 64 bits from the `at`th; missing bits are 0.
     fn word(&self, at: usize) -> u64 {
         let get = |word: usize| self.words.get(word).copied().unwrap_or_default();
         match at % WORD {
@@ -92,7 +92,7 @@ impl Default for Indices {
     }
 }
 
-/// For each byte: which of its bits are set, and then whatever.
+/// The set bits of each byte, followed by arbitrary values.
 static SET: [[u8; 8]; 256] = {
     let mut all = [[0; 8]; 256];
     let mut byte = 0;
@@ -110,7 +110,7 @@ static SET: [[u8; 8]; 256] = {
     all
 };
 
-/// For each byte: how many of its bits are set.
+/// The number of set bits of each byte.
 static ONES: [u8; 256] = {
     let mut all = [0; 256];
     let mut byte = 1;
@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_chosen_is_what_has_its_bit(
+        fn selected_rows_are_those_with_a_set_bit(
             words in prop::collection::vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>()], 0..40), start in 0_u64..1_000, at in 0_usize..3_000, len in 0_usize..=BLOCK,
         ) {
             let mut selection = Selection::default();

@@ -1,5 +1,5 @@
-//! Plans from text: the part of SQL that a [`Plan`] can do, so that a user writes what they know, and another engine can be asked
-//! the very same question.
+//! Parses plans from text: the part of SQL that a [`Plan`] can express. Users write what they know, and another engine
+//! can run the very same query.
 //!
 //! ```text
 //! select   column, …  the keys, then  count(*) | (sum | min | max)(expression), …
@@ -8,7 +8,8 @@
 //! group by column, …
 //! order by the same columns: groups are in that order anyway
 //!
-//! expression: columns, numbers, + - *, parentheses; `cast(… as bigint)` or `hugeint` changes nothing: no number overflows here
+//! expression: columns, numbers, + - *, parentheses; `cast(… as bigint)` or `hugeint` changes nothing:
+//!             no number overflows here
 //! number:     12 | -12 | date '1998-09-02', which is days from 1970-01-01
 //! ```
 
@@ -17,41 +18,42 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Parentheses and signs nest no deeper, so that no text makes the parser, or who walks the expression, run out of stack.
+/// The deepest nesting of parentheses and signs, so that no text can overflow the stack of the parser or of code that
+/// walks the expression.
 const DEPTH: u32 = 64;
 
-/// Operators that one expression may have, for the same reason: `1 + 1 + 1 + …` is a tree as deep as it is long.
+/// The most operators of an expression, for the same reason: `1 + 1 + 1 + …` is a tree as deep as it is long.
 const OPERATORS: u32 = 256;
 
-/// Words that are no names unless quoted.
+/// Words that are names only if quoted.
 const KEYWORDS: [&str; 9] = ["select", "from", "where", "and", "between", "group", "order", "by", "as"];
 
-/// Why a text is no plan.
+/// Why a text is not a valid plan.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not a query this engine can do: at character {at}, {expected} is expected and {found} found")]
 pub struct SqlError {
-    /// What can stand there.
+    /// What is valid there.
     expected: String,
-    /// What does.
+    /// What is there.
     found: String,
-    /// Where, in characters from 1.
+    /// The position, in characters from 1.
     at: usize,
 }
 
-/// A word of the text.
+/// A token of the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Token<'a> {
     /// A name or a keyword.
     Name(&'a str),
-    /// A name between double quotes: never a keyword; two of them inside stand for one.
+    /// A name between double quotes, never a keyword; two double quotes inside mean one.
     Quoted(&'a str),
     /// Text between single quotes.
     Text(&'a str),
-    /// Digits, and what follows at once, so that 1.5 and 1e3 are refused as what they are.
+    /// Digits and directly following letters or dots, so that the error for 1.5 and 1e3 shows the whole number.
     Number(&'a str),
-    /// An operator, a comma, a parenthesis; whatever is nothing else.
+    /// An operator, a comma, a parenthesis, or any other character.
     Sign(&'a str),
-    /// Nothing comes any more.
+    /// The end of the text.
     End,
 }
 
@@ -66,7 +68,7 @@ impl fmt::Display for Token<'_> {
     }
 }
 
-/// The next word of a text that begins with no space, and how many bytes it has.
+/// Returns the next token of a text without leading spaces, and its length in bytes.
 fn token(text: &str) -> (Token<'_>, usize) {
     let Some(first) = text.chars().next() else { return (Token::End, 0) };
     let run = |is: fn(char) -> bool| text.find(|c| !is(c)).unwrap_or(text.len());
@@ -101,11 +103,11 @@ fn token(text: &str) -> (Token<'_>, usize) {
     }
 }
 
-/// Where in a text the parser stands.
+/// The state of the parser.
 struct Parser<'a> {
     all: &'a str,
     rest: &'a str,
-    /// Operators that this expression may have yet.
+    /// The operators that this expression may still have.
     operators: u32,
 }
 
@@ -122,7 +124,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    /// Goes past a sign or a keyword, if it comes next.
+    /// Skips a sign or a keyword if it comes next; returns whether it did.
     fn take(&mut self, word: &str) -> bool {
         let comes = match self.peek() {
             Token::Sign(found) => found == word,
@@ -139,7 +141,7 @@ impl<'a> Parser<'a> {
         if self.take(word) { Ok(()) } else { Err(self.error(format!("`{word}`"))) }
     }
 
-    /// About the word that comes next.
+    /// Creates an error about the next token.
     fn error(&mut self, expected: impl Into<String>) -> SqlError {
         let found = self.peek().to_string();
         let before = &self.all[..self.all.len() - self.rest.len()];
@@ -156,7 +158,7 @@ impl<'a> Parser<'a> {
         Ok(name)
     }
 
-    /// A number, perhaps with a sign, or a date.
+    /// Parses a number with an optional sign, or a date.
     fn number(&mut self) -> Result<i64, SqlError> {
         let before = self.rest;
         let sign = if self.take("-") { "-" } else { "" };
@@ -174,10 +176,10 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// One of the tests after `where`.
+    /// Parses one of the tests after `where`.
     fn filter(&mut self) -> Result<Filter, SqlError> {
         let column = self.name("a column")?;
-        // No value at all is below the least or above the greatest.
+        // No value is below the least or above the greatest one.
         let nothing = RangeInclusive::new(1, 0);
         let range = if self.take("between") {
             let from = self.number()?;
@@ -200,7 +202,7 @@ impl<'a> Parser<'a> {
         Ok(Filter { column, range })
     }
 
-    /// What a `select` has after its keys; `None` if a key comes.
+    /// Parses an aggregate after `select`; `None` if a key comes instead.
     fn aggregate(&mut self) -> Result<Option<Aggregate>, SqlError> {
         let before = self.rest;
         let Token::Name(name) = self.next() else {
@@ -234,7 +236,7 @@ impl<'a> Parser<'a> {
         Ok(Some(aggregate))
     }
 
-    /// One operator more.
+    /// Counts an operator.
     fn operator(&mut self) -> Result<(), SqlError> {
         match self.operators.checked_sub(1) {
             Some(left) => self.operators = left,
@@ -312,7 +314,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Names with commas between them.
+    /// Parses names separated by commas.
     fn names(&mut self) -> Result<Vec<String>, SqlError> {
         let mut names = vec![self.name("a column")?];
         while self.take(",") {
@@ -353,7 +355,7 @@ impl<'a> Parser<'a> {
             group_by = self.names()?;
         }
         if group_by != keys {
-            // They are what is wrong, wherever that was noticed.
+            // The keys are reported as the error, wherever it was noticed.
             let said = group_by.join(", ");
             self.rest = after_keys;
             return Err(self.error(match group_by.is_empty() {
@@ -377,7 +379,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// From SQL; the table's name is not looked at, whether its columns exist is asked later, by [`Plan::on`].
+/// Parses SQL. The table's name is ignored; [`Plan::on`] checks whether the columns exist.
 impl FromStr for Plan {
     type Err = SqlError;
 
@@ -386,7 +388,7 @@ impl FromStr for Plan {
     }
 }
 
-/// Days from 1970-01-01 to a date of the years 1 to 9999, as `YYYY-MM-DD`.
+/// Returns the days from 1970-01-01 to a date of the years 1 to 9999, given as `YYYY-MM-DD`.
 fn days(text: &str) -> Option<i64> {
     let mut parts = text.splitn(3, '-');
     let mut part = |len: usize| {
@@ -404,7 +406,8 @@ fn days(text: &str) -> Option<i64> {
     if year == 0 || day == 0 || day > of_month {
         return None;
     }
-    // A year taken to begin in March has its leap day last; 1970-01-01 is day 719468 from the first of March of the year 0.
+    // A year that begins in March has its leap day last; 1970-01-01 is day 719468 from the first of March of the year
+    // 0.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     Some(365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468)
 }
@@ -427,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_with_everything_is_its_plan() {
+    fn a_text_with_every_clause_is_parsed() {
         let text = "SELECT k, \"from\", count(*), sum(a*(100-b)+-3), Min(-c) from t\n\
                     where a between -5 and 7 and d < date '1970-02-01' and e = 4 group by k, \"from\" order by k, \"from\";";
         let difference = Expr::Subtract(Box::new(Expr::Literal(100)), column("b"));
@@ -449,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minus_binds_to_the_left_and_a_product_first() {
+    fn minus_is_left_associative_and_products_bind_first() {
         let left = Expr::Subtract(column("a"), column("b"));
         let product = Expr::Multiply(column("c"), column("d"));
         let expected = Aggregate::Sum(Expr::Subtract(Box::new(left), Box::new(product)));
@@ -457,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_at_the_ends_of_64_bits_choose_what_they_say() {
+    fn comparisons_at_the_limits_of_64_bits_are_right() {
         let range = |test: &str| plan(&format!("select count(*) from t where a {test}")).filters[0].range.clone();
         assert_eq!(range("< -9223372036854775807"), i64::MIN..=i64::MIN);
         assert_eq!(range(">= -9223372036854775808"), i64::MIN..=i64::MAX);
@@ -467,15 +470,15 @@ mod tests {
     }
 
     #[test]
-    fn columns_may_be_named_as_functions_are() {
+    fn columns_may_be_named_like_functions() {
         let expected = Aggregate::Sum(Expr::Add(column("date"), column("cast")));
         assert_eq!(plan("select count, sum(date + cast) from t group by count").aggregates, [expected]);
         assert_eq!(plan("select \"a\"\"b\", count(*) from t group by \"a\"\"b\"").group_by, ["a\"b"]);
     }
 
     #[test]
-    fn days_are_those_of_the_calendar() {
-        // Counted on, day by day.
+    fn dates_are_converted_to_days_as_in_the_calendar() {
+        // Compares with counting day by day.
         let (mut expected, mut last) = (days("0001-01-01").unwrap(), None);
         assert_eq!(days("1970-01-01"), Some(0));
         assert_eq!(days("1998-09-02"), Some(10_471));
@@ -510,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plan_is_told_where_and_why() {
+    fn errors_say_where_and_why_a_text_is_no_plan() {
         for (text, expected) in [
             ("", "at character 1, `select` is expected and the end found"),
             ("select avg(a) from t", "at character 11, `from` is expected and `(` found"),
@@ -546,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_makes_the_stack_overflow() {
+    fn no_text_overflows_the_stack() {
         for open in ["(", "-", "cast("] {
             assert!(refused(&format!("select sum({}a", open.repeat(1 << 20))).contains("nests no deeper than 64"));
         }
@@ -585,12 +588,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_plan_written_as_sql_is_read_as_the_same_plan(plan in any_plan()) {
+        fn a_plan_written_as_sql_is_parsed_to_the_same_plan(plan in any_plan()) {
             prop_assert_eq!(plan.sql("t").parse::<Plan>(), Ok(plan));
         }
 
         #[test]
-        fn any_text_is_a_plan_or_a_sentence(text in "(select |from |t |where |and |count\\(\\*\\) |sum\\(|[()\"'*,<=;-]|a|7|group by |ä|\\PC){0,40}") {
+        fn any_text_is_a_plan_or_an_error(text in "(select |from |t |where |and |count\\(\\*\\) |sum\\(|[()\"'*,<=;-]|a|7|group by |ä|\\PC){0,40}") {
             if let Err(error) = text.parse::<Plan>() {
                 prop_assert!(error.at <= text.chars().count() + 1);
             }

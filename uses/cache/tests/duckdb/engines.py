@@ -1,4 +1,4 @@
-"""The two engines: `telpher qdp` as a command, DuckDB in this process. Both get the same file and the same text."""
+"""The two engines: `telpher qdp` as a command, DuckDB in this process. Both get the same file and the same query."""
 
 import json
 import os
@@ -12,7 +12,7 @@ TELPHER = os.environ.get("TELPHER", "telpher")
 
 
 class Refused(Exception):
-    """The command ended without an answer; what it said."""
+    """The command ended without an answer; its error message."""
 
 
 def telpher(query, path, *options):

@@ -1,4 +1,4 @@
-"""Runs every test beside it; the last line is worded as Rust's test programs word theirs, so that one script counts them all."""
+"""Runs every test in this folder. The last line has the format of Rust's test programs, so that one script counts all tests."""
 
 import pathlib
 import sys

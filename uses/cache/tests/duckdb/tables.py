@@ -1,15 +1,15 @@
-"""Random tables and questions about them. All chance comes from the generator that is handed in."""
+"""Random tables and queries. All randomness comes from the generator in the arguments."""
 
 import numpy
 import pyarrow
 import pyarrow.parquet
 
-# Types a column may have, by the integers they hold.
+# A column's possible types, with the integers that they hold.
 KINDS = {"uint8": (0, 255), "int8": (-128, 127), "int16": (-(2**15), 2**15 - 1), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 
 def column(chance, rows):
-    """Integers of a random type and shape: anything, few values, in order, all the same, or at the ends of the type."""
+    """Integers of a random type and distribution: any, few values, sorted, all equal, or at the limits of the type."""
     kind = chance.choice(list(KINDS))
     least, greatest = KINDS[kind]
     shape = chance.choice(["any", "few", "sorted", "same", "ends", "small"])
@@ -29,13 +29,13 @@ def column(chance, rows):
 
 
 def table(chance, rows):
-    """Up to six columns, named as columns are and as they should not be."""
+    """Up to six columns, with usual and unusual names."""
     names = chance.permutation(["a", "b", "Price", "l_tax", "two words", 'quo"te', "select", "grün"])[: chance.integers(1, 7)]
     return {str(name): column(chance, rows) for name in names}
 
 
 def write(path, columns, chance):
-    """As Parquet, in row groups of any size, or as an Arrow file, in batches of any size; what the name says."""
+    """Writes Parquet with row groups of any size, or an Arrow file with batches of any size, depending on the file name."""
     written = pyarrow.table(columns)
     some = int(chance.integers(1, max(2, written.num_rows)))
     if str(path).endswith(".parquet"):
@@ -50,7 +50,7 @@ def quoted(name):
 
 
 def filtered(chance, columns):
-    """A test of a column against a value it has, or any."""
+    """A comparison of a column with one of its values, or with any value."""
     name = str(chance.choice(list(columns)))
     values = columns[name]
     least, greatest = KINDS[str(values.dtype)]
@@ -69,7 +69,7 @@ def filtered(chance, columns):
 
 
 def expression(chance, columns, depth):
-    """Text, and how large its values can be without their sign. Columns are wide from the start, so that nothing overflows in SQL's way."""
+    """The text, and a bound of its absolute values. Columns are cast to 128 bits first, so that SQL's arithmetic does not overflow."""
     if depth == 0 or chance.integers(3) == 0:
         if chance.integers(3) == 0:
             number = int(chance.integers(-1000, 1000))
@@ -81,12 +81,12 @@ def expression(chance, columns, depth):
     return f"({left} {operator} {right})", a * b if operator == "*" else a + b
 
 
-def question(chance, columns, most=2**126):
-    """A query, no sum of which can be beyond `most`, so that an engine with 128 bits must know the answer."""
+def query(chance, columns, most=2**126):
+    """A query whose sums are below `most`, so that an engine with 128 bits must have an answer."""
     rows = len(next(iter(columns.values())))
     filters = [filtered(chance, columns) for _ in range(chance.integers(0, 4))]
     keys = [str(name) for name in chance.permutation(list(columns))[: chance.choice([0, 0, 1, 1, 2])]]
-    # Groups are numbered in 128 bits: two keys of 64 are refused if both have every value from end to end.
+    # Groups are numbered in 128 bits: two keys of 64 bits are refused if both have the full range of values.
     if [str(columns[key].dtype) for key in keys] == ["int64", "int64"]:
         keys.pop()
     keys = [quoted(key) for key in keys]

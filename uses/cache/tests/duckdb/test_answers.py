@@ -1,4 +1,4 @@
-"""`telpher qdp` and DuckDB answer the same questions about the same files."""
+"""Compares the answers of `telpher qdp` and DuckDB to the same queries over the same files."""
 
 import decimal
 import json
@@ -16,8 +16,8 @@ import tables
 from engines import TELPHER, Refused, duck, telpher
 
 SEED = 20261122
-# Tables, and questions about each.
-TABLES, QUESTIONS = 16, 6
+# Tables, and queries over each.
+TABLES, QUERIES = 16, 6
 
 
 class Files(unittest.TestCase):
@@ -27,20 +27,20 @@ class Files(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def same(self, query, path, *options, hint=""):
-        """Both answer, and alike."""
+        """Both have the same answer."""
         self.assertEqual(telpher(query, path, *options), duck(query, path), f"{hint}{query}")
 
 
-class RandomQuestions(Files):
-    def test_random_questions_about_random_tables_have_one_answer(self):
+class RandomQueries(Files):
+    def test_random_queries_over_random_tables_have_equal_answers(self):
         for number in range(TABLES):
             chance = numpy.random.default_rng([SEED, number])
             rows = int(chance.choice([0, 1, 2, 63, 64, 65, 1000, 4096, 30_000, 100_001]))
             columns = tables.table(chance, rows)
             path = self.folder / f"{number}{chance.choice(['.parquet', '.arrow'])}"
             tables.write(path, columns, chance)
-            for _ in range(QUESTIONS):
-                query = tables.question(chance, columns)
+            for _ in range(QUERIES):
+                query = tables.query(chance, columns)
                 options = ["--threads", str(chance.integers(1, 5)), "--chunk", str(chance.choice([1000, 4096, 65536]))]
                 options += ["--device", "cpu", "--repeat", "1"]
                 with self.subTest(table=number):
@@ -54,14 +54,14 @@ class RandomQuestions(Files):
         self.assertEqual(telpher(query, self.folder / "t.parquet"), expected)
         self.same(query, self.folder / "t.parquet")
 
-    def test_what_might_not_fit_into_128_bits_is_refused_before_it_runs(self):
+    def test_a_possible_overflow_of_128_bits_is_refused_before_the_run(self):
         tables.write(self.folder / "t.parquet", {"a": numpy.full(10, 2**62)}, numpy.random.default_rng(SEED))
         with self.assertRaisesRegex(Refused, "128"):
             telpher("select sum(a * a * a) from t", self.folder / "t.parquet")
 
 
 class Controls(Files):
-    """The comparison itself: what it must notice."""
+    """The comparison itself: the differences that it must notice."""
 
     def setUp(self):
         super().setUp()
@@ -79,7 +79,7 @@ class Controls(Files):
         pyarrow.parquet.write_table(pyarrow.table(self.columns), other)
         self.assertNotEqual(telpher(query, self.path), duck(query, other))
 
-    def test_an_end_that_counts_or_not_is_noticed(self):
+    def test_an_inclusive_bound_instead_of_an_exclusive_one_is_noticed(self):
         ours = telpher("select count(*) from t where a < 49", self.path)
         self.assertNotEqual(ours, duck("select count(*) from t where a <= 49", self.path))
 
@@ -88,7 +88,7 @@ class Controls(Files):
         self.assertNotEqual(telpher(query, self.path), duck(f"{query} desc", self.path))
 
 
-# As TPC-H words them (§2.4.1.2 and §2.4.6.2, with the validation's parameters), over decimals and dates.
+# TPC-H's text (§2.4.1.2 and §2.4.6.2, with the validation's parameters), over decimals and dates.
 TPCH_1 = """
     select l_returnflag, l_linestatus, sum(l_quantity), sum(l_extendedprice), sum(l_extendedprice * (1 - l_discount)),
         sum(l_extendedprice * (1 - l_discount) * (1 + l_tax)), sum(l_discount), count(*)
@@ -101,7 +101,7 @@ TPCH_6 = """
 
 
 class Tpch(Files):
-    """The named queries mean what TPC-H means by them: DuckDB is asked in TPC-H's words, over its types."""
+    """The named queries are those of TPC-H: DuckDB gets TPC-H's text, over TPC-H's types."""
 
     def setUp(self):
         super().setUp()
@@ -112,7 +112,7 @@ class Tpch(Files):
             values = chance.integers(least // step, greatest // step, rows, endpoint=True) * step
             return pyarrow.array([decimal.Decimal(int(value)).scaleb(-2) for value in values], money)
 
-        # Every value that a condition names comes up, and those beside it.
+        # Every value in a condition occurs, and its neighbours.
         days = chance.integers(8035, 10592, rows, endpoint=True, dtype="int32")
         days[:8] = [10470, 10471, 10472, 8765, 8766, 9130, 9131, 9132]
         flags = {name: pyarrow.array(chance.choice(list(letters), rows)) for name, letters in [("l_returnflag", "ANR"), ("l_linestatus", "FO")]}
@@ -131,7 +131,7 @@ class Tpch(Files):
             self.path,
         )
 
-    def test_query_1_is_that_of_tpch(self):
+    def test_query_1_equals_tpch(self):
         # Keys are letters; values are hundredths, their products ten-thousandths, and so on.
         scales = [2, 2, 4, 6, 2, 0]
         expected = [
@@ -141,20 +141,20 @@ class Tpch(Files):
         self.assertEqual(len(expected), 6)
         self.assertEqual(telpher("q1", self.path), expected)
 
-    def test_query_6_is_that_of_tpch(self):
+    def test_query_6_equals_tpch(self):
         expected = int(duck(TPCH_6, self.path)[0][0].scaleb(4))
         self.assertGreater(expected, 0)
         self.assertEqual(telpher("q6", self.path), [(expected,)])
 
 
-class Contest(Files):
+class Comparison(Files):
     """`telpher bench query` compares answers before speeds."""
 
     def bench(self, python, *options):
         command = [TELPHER, "bench", "query", "--size", "2m", "--seconds", "0.5", "--threads", "2", "--python", python]
         return subprocess.run([*command, "--no-html", *options], capture_output=True, text=True, timeout=120)
 
-    def test_every_contest_is_held_and_every_ratio_is_a_number(self):
+    def test_every_comparison_runs_and_every_ratio_is_a_number(self):
         done = self.bench(sys.executable, "--format", "json")
         self.assertEqual(done.returncode, 0, done.stderr)
         result = json.loads(done.stdout)
@@ -165,7 +165,7 @@ class Contest(Files):
             self.assertGreater(row["measured"], 0)
             self.assertRegex(row["how"], r"ms against .* ms; \d+ rows, median of \d+ rounds")
 
-    def test_a_rival_that_answers_otherwise_ends_the_contest(self):
+    def test_a_different_answer_from_duckdb_ends_the_comparison(self):
         liar = self.folder / "liar"
         liar.write_text(f"""#!/bin/sh\nexec "{sys.executable}" "$@" | sed -u 's/"rows": \\[\\["/&1/'\n""")
         liar.chmod(0o755)
@@ -173,7 +173,7 @@ class Contest(Files):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("their answers differ", done.stderr)
 
-    def test_without_duckdb_the_engine_s_times_stand_alone(self):
+    def test_without_duckdb_only_the_engine_s_times_are_reported(self):
         done = self.bench("/nowhere/python")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("There is no DuckDB to compare with (/nowhere/python does not start", " ".join(done.stdout.split()))

@@ -1,5 +1,5 @@
-//! Caches of one tier for tests: over a device that does nothing until told, and by the CPU at once.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+//! Caches with one tier for tests: with a device that waits for the test's command, or with the CPU only.
+#![allow(dead_code, reason = "each test file uses only a part")]
 
 use crate::common::device::TestDevice;
 use crate::common::{mover, policy};
@@ -22,7 +22,7 @@ pub(crate) fn block(number: usize) -> Range<usize> {
     number * BLOCK..(number + 1) * BLOCK
 }
 
-/// A device that does nothing until told, and a cache over it.
+/// A device that waits for the test's command, and a cache that uses it.
 pub(crate) fn held_back(pool: Pool, change: impl FnOnce(&mut Config)) -> (Arc<TestDevice>, Cache<Source>) {
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     device.state().manual = true;
@@ -32,7 +32,7 @@ pub(crate) fn held_back(pool: Pool, change: impl FnOnce(&mut Config)) -> (Arc<Te
     (device, cache)
 }
 
-/// Everything by the CPU, at once.
+/// A cache for which the CPU copies everything at once.
 pub(crate) fn at_once(blocks: usize, change: impl FnOnce(&mut Config)) -> Cache<Source> {
     let mut config = Config::new([pool(blocks)]);
     change(&mut config);

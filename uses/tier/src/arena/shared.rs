@@ -1,6 +1,7 @@
-//! Arenas that are memory of files, whose pages change their tier by another mapping in their place: as HeMem does it (Raybuck et al., SOSP 2021).
+//! Arenas in memory of files. A unit changes its tier when another mapping replaces its own, as in HeMem (Raybuck et
+//! al., SOSP 2021).
 
-mod hold;
+mod freeze;
 #[cfg(test)]
 mod tests;
 
@@ -10,7 +11,7 @@ use crate::gate::{NoFork, hold_forks};
 use crate::heap::Inner;
 use crate::heat::WHOLE;
 use crate::stats::Moved;
-use hold::{Protected, Veils};
+use freeze::{Hider, Protected};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,62 +19,67 @@ use telpher_mem::{MemoryFile, Window};
 use telpher_mover::Mover;
 use telpher_os::{Lineage, Userfault, UserfaultFeatures};
 
-/// Owned, zeroed memory of a heap that is a file's, shared, and moves in units of 2 MiB, whose writers wait meanwhile, and only those, unless it
-/// comes [from a file](TierMemory::File). What it is made of on each tier, [`HeapOptions::shared_memory`] says.
+/// Owned, zeroed memory of a heap that is shared memory of files and moves in units of 2 MiB. While a unit moves, its
+/// writers wait; readers wait only if the unit comes [from a file](TierMemory::File). [`HeapOptions::shared_memory`]
+/// sets the kind of memory for each tier.
 ///
-/// For what private memory cannot be. It does not stand:
+/// Use it where memory cannot be private. It does not support:
 ///
-/// - **Pinned pages.** What a device or io_uring writes into registered pages of a unit that moved goes to where the unit was, and is lost.
-/// - **Forks.** A child has nothing at these addresses; a look by this type is a panic there, one by address a SIGSEGV.
-/// - Futexes and locks between processes, which the kernel knows by their file: who waits in a unit that moves is not woken.
-/// - More than some thousands of units on tiers not their neighbours': each is a mapping of its own (`vm.max_map_count`).
+/// - **Pinned pages.** What a device or io_uring writes into registered pages of a unit that has moved goes to the old
+///   copy and is lost.
+/// - **Forks.** A child has nothing mapped at these addresses: access through this type panics there, access by address
+///   causes a SIGSEGV.
+/// - Futexes and locks between processes, which the kernel identifies by their file: a thread that waits in a unit that
+///   moves is not woken.
+/// - More than some thousands of units on another tier than their neighbours: each is a mapping of its own
+///   (`vm.max_map_count`).
 ///
-/// Nor does it scale: each unit takes the lock of the address space for writing.
+/// It does not scale either: each unit's move takes the lock of the address space for writing.
 #[derive(Debug)]
 pub struct SharedArena {
     heap: Arc<Inner>,
     units: Arc<Units>,
 }
 
-/// Units of 2 MiB, and the files that they are of.
+/// The units of 2 MiB of an arena, and the files they are part of.
 #[derive(Debug)]
 pub(crate) struct Units {
     window: ManuallyDrop<Window>,
-    /// By their tiers.
+    /// The file of each tier.
     files: ManuallyDrop<Vec<MemoryFile>>,
-    /// What they are made of.
+    /// The kind of memory of each tier.
     made_of: Vec<TierMemory>,
-    /// Where one of them cannot be protected from writes.
-    veils: Option<Veils>,
-    /// The process that has the mappings.
+    /// Present if one of them cannot be protected from writes.
+    hider: Option<Hider>,
+    /// The process that owns the mappings.
     lineage: Lineage,
     userfault: Userfault,
     mover: Mover,
-    /// Free places of the home tier that keep their pages.
+    /// The number of free units of the home tier that keep their pages.
     spare: usize,
     home: TierId,
-    places: Mutex<Places>,
-    /// A test has units moved that are not protected.
+    slots: Mutex<FileSlots>,
+    /// A test sets this: units are then moved without protection.
     #[cfg(test)]
     bare: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Debug)]
-struct Places {
-    /// Of each unit.
-    units: Vec<Place>,
-    /// Of each tier.
+struct FileSlots {
+    /// The position of each unit.
+    units: Vec<FileSlot>,
+    /// The free positions of each tier.
     free: Vec<Vec<u32>>,
 }
 
-/// A place of a tier's file, in units.
+/// A position in a tier's file, in units.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct FileSlot {
     tier: TierId,
     number: u32,
 }
 
-impl Place {
+impl FileSlot {
     fn offset(self) -> u64 {
         u64::from(self.number) * HUGE
     }
@@ -100,24 +106,24 @@ impl SharedArena {
             free.push(if home { Vec::new() } else { (0..most).rev().collect() });
         }
         let hides = made_of.iter().any(TierMemory::is_hidden);
-        let veils = if hides { Some(Veils::new(options.patience)?) } else { None };
-        // SAFETY: nobody has a reference to it yet, and the file is this arena's.
+        let hider = if hides { Some(Hider::new(options.patience)?) } else { None };
+        // SAFETY: there is no reference to the window yet, and the file belongs to this arena.
         unsafe { window.show(window.range(), &files[options.home.index()], 0)? };
-        let at_home = |number| Place { tier: options.home, number };
-        let places = Mutex::new(Places { units: (0..units).map(at_home).collect(), free });
+        let home_slot = |number| FileSlot { tier: options.home, number };
+        let slots = Mutex::new(FileSlots { units: (0..units).map(home_slot).collect(), free });
         let spare = usize::try_from(options.spare_bytes / HUGE).unwrap_or(usize::MAX);
         let (mover, home) = (options.mover.clone(), options.home);
         let units = Arc::new(Units {
             window: ManuallyDrop::new(window),
             files: ManuallyDrop::new(files),
             made_of,
-            veils,
+            hider,
             lineage: Lineage::current(),
             userfault,
             mover,
             spare,
             home,
-            places,
+            slots,
             #[cfg(test)]
             bare: false.into(),
         });
@@ -125,7 +131,7 @@ impl SharedArena {
         Ok(SharedArena { heap: Arc::clone(heap), units })
     }
 
-    /// Where it is.
+    /// Returns its addresses.
     #[must_use]
     pub fn addresses(&self) -> Range<u64> {
         self.units.range()
@@ -141,7 +147,7 @@ impl SharedArena {
     }
 }
 
-/// A tier's file of so many units at most, which has one at least, and how many it has.
+/// Opens a tier's file of one to `most` units, and returns how many of them it has.
 fn file(options: &HeapOptions, tier: usize, most: u32) -> Result<(MemoryFile, u32), TierError> {
     let (node, bytes) = (options.tiers[tier].node, (most.max(1) as usize) << 21);
     Ok(match options.memory(tier) {
@@ -170,12 +176,12 @@ impl Units {
         self.window.range()
     }
 
-    fn places(&self) -> std::sync::MutexGuard<'_, Places> {
-        // A unit changes its place when it is there, and not before.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> std::sync::MutexGuard<'_, FileSlots> {
+        // A unit's position changes only after the unit has moved.
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Units that lie in a range whole, and pages of others that do not.
+    /// Returns the units that lie entirely in a range, and the number of the range's pages in other units.
     fn units_in(&self, range: &Range<u64>) -> (Range<usize>, u64) {
         let all = self.range();
         let part = range.start.max(all.start)..range.end.min(all.end);
@@ -188,21 +194,21 @@ impl Units {
         (first..end, (part.end - part.start) / PAGE - ((end - first) * IN_HUGE) as u64)
     }
 
-    /// Pages of a range on each tier: those of the units it touches.
+    /// Adds the pages of a range on each tier.
     pub(crate) fn residency(&self, range: &Range<u64>, on: &mut [u64]) {
-        let places = self.places();
-        for (unit, place) in (self.range().start..).step_by(2 << 20).zip(&places.units) {
+        let slots = self.slots();
+        for (unit, slot) in (self.range().start..).step_by(2 << 20).zip(&slots.units) {
             let part = unit.max(range.start)..(unit + HUGE).min(range.end);
-            on[place.tier.index()] += part.end.saturating_sub(part.start) / PAGE;
+            on[slot.tier.index()] += part.end.saturating_sub(part.start) / PAGE;
         }
     }
 
-    /// The tiers of the pages of a range, which move together.
+    /// Writes the tiers of the pages of a range; the pages of a unit move together.
     pub(crate) fn tiers(&self, range: &Range<u64>, tiers: &mut [u8]) {
-        let places = self.places();
+        let slots = self.slots();
         for (page, tier) in (range.start..range.end).step_by(4096).zip(tiers) {
             let unit = usize::try_from((page - self.range().start) / HUGE).expect("in the window");
-            *tier = places.units[unit].tier.0 | WHOLE;
+            *tier = slots.units[unit].tier.0 | WHOLE;
         }
     }
 
@@ -212,24 +218,24 @@ impl Units {
         let mut moved = Moved::default();
         moved.left.unsupported += others;
         for unit in units {
-            // Others have their turn between units.
-            let mut places = self.places();
-            let from = places.units[unit];
+            // Other threads get a turn between units.
+            let mut slots = self.slots();
+            let from = slots.units[unit];
             let count = if from.tier == to {
                 &mut moved.left.already
-            } else if let Some(number) = places.free[to.index()].pop() {
-                let place = Place { tier: to, number };
-                let went = self.change(unit, from, place).is_ok();
-                let (now, free) = if went { (place, from) } else { (from, place) };
-                places.units[unit] = now;
-                // What was reserved for this, nobody else could have.
+            } else if let Some(number) = slots.free[to.index()].pop() {
+                let slot = FileSlot { tier: to, number };
+                let went = self.change(unit, from, slot).is_ok();
+                let (now, free) = if went { (slot, from) } else { (from, slot) };
+                slots.units[unit] = now;
+                // Reserved memory is kept: no other program could use it.
                 let is_reserved = self.made_of[free.tier.index()] != TierMemory::Pages;
-                if free.tier == self.home && !is_reserved && places.free[self.home.index()].len() >= self.spare {
-                    // A refusal keeps it.
+                if free.tier == self.home && !is_reserved && slots.free[self.home.index()].len() >= self.spare {
+                    // If the kernel refuses, the memory is kept.
                     let offset = usize::try_from(free.offset()).expect("in the file");
                     let _ = self.files[free.tier.index()].discard(offset, 2 << 20);
                 }
-                places.free[free.tier.index()].push(free.number);
+                slots.free[free.tier.index()].push(free.number);
                 if went { &mut moved.pages } else { &mut moved.left.failed }
             } else {
                 &mut moved.left.no_room
@@ -239,18 +245,19 @@ impl Units {
         moved
     }
 
-    /// Has another place seen in a unit, with the same bytes.
-    fn change(&self, unit: usize, from: Place, to: Place) -> Result<(), TierError> {
+    /// Copies a unit to another position and maps it there.
+    fn change(&self, unit: usize, from: FileSlot, to: FileSlot) -> Result<(), TierError> {
         let first = self.range().start + unit as u64 * HUGE;
         let unit = first..first + HUGE;
-        // No child has the new mapping while it is not kept from it.
+        // A child must not inherit the new mapping before it is excluded from forks.
         let _no_fork = NoFork::new();
-        let files = [from, to].map(|place| (&self.files[place.tier.index()], place.offset()));
-        if let (true, Some(veils)) = (self.made_of[from.tier.index()].is_hidden(), &self.veils) {
-            // SAFETY: this is what is seen there, of a file of ours that is seen there alone.
-            let mut hidden = unsafe { veils.hide(&self.window, unit, files[0])? };
+        let files = [from, to].map(|slot| (&self.files[slot.tier.index()], slot.offset()));
+        if let (true, Some(hider)) = (self.made_of[from.tier.index()].is_hidden(), &self.hider) {
+            // SAFETY: the unit maps this part of a file of ours, which is mapped nowhere else.
+            let mut hidden = unsafe { hider.hide(&self.window, unit, files[0])? };
             self.copy(from, to);
-            // SAFETY: the bytes are the same, and nobody writes: not to the unit, which is hidden, nor to the place, which is this arena's.
+            // SAFETY: the bytes are the same, and nothing writes them: the unit is hidden, and the new position belongs
+            // to this arena.
             return unsafe { hidden.show(files[1].0, files[1].1) };
         }
         let protected = Protected::new(&self.userfault, unit.clone()).map_err(TierError::Register)?;
@@ -259,20 +266,21 @@ impl Units {
             self.userfault.protect(unit.clone(), false).expect("it is protected");
         }
         self.copy(from, to);
-        // SAFETY: the bytes are the same, and nobody writes: not to the unit, which is protected, nor to the place, which is this arena's.
+        // SAFETY: the bytes are the same, and nothing writes them: the unit is protected, and the new position belongs
+        // to this arena.
         unsafe { self.window.show(unit, files[1].0, files[1].1)? };
         drop(protected);
         Ok(())
     }
 
-    /// Copies a place that nobody writes to another, which is free.
-    fn copy(&self, from: Place, to: Place) {
-        let address = |place: Place| {
-            let start = self.files[place.tier.index()].range().start + place.offset();
+    /// Copies a position that is not written to another, which is free.
+    fn copy(&self, from: FileSlot, to: FileSlot) {
+        let address = |slot: FileSlot| {
+            let start = self.files[slot.tier.index()].range().start + slot.offset();
             usize::try_from(start).expect("an address")
         };
-        // SAFETY: both places are of files of ours. The one is seen in its unit alone, to which nobody writes while it is protected or hidden; the
-        // other is free, and seen nowhere.
+        // SAFETY: both positions are in files of ours. One is mapped only in its unit, which is not written while it is
+        // protected or hidden. The other is free and mapped nowhere.
         let (source, target) = unsafe {
             let source: *const u8 = std::ptr::with_exposed_provenance(address(from));
             let target: *mut u8 = std::ptr::with_exposed_provenance_mut(address(to));
@@ -290,8 +298,8 @@ impl Deref for SharedArena {
     fn deref(&self) -> &[u8] {
         let (start, len) = self.bytes();
         let start: *const u8 = std::ptr::with_exposed_provenance(start);
-        // SAFETY: mapped while this lives, initialised (zero), and written through `&mut self` only: a unit that changes its place has the same
-        // bytes there, and whoever writes meanwhile waits.
+        // SAFETY: mapped while this lives, initialised (zero), and written through `&mut self` only. A unit has the
+        // same bytes at its new position, and writers wait while it moves.
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 }
@@ -307,7 +315,8 @@ impl DerefMut for SharedArena {
 
 impl Drop for Units {
     fn drop(&mut self) {
-        // A forked child has none of these mappings; what is at their addresses by now is somebody else's.
+        // A forked child has none of these mappings; its memory at their addresses may be used for something else by
+        // now.
         if self.lineage.is_current() {
             // SAFETY: dropped once, and not used after this.
             unsafe {

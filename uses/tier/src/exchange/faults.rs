@@ -1,4 +1,4 @@
-//! What a test has go wrong.
+//! Fault injection for tests.
 
 use crate::config::{HUGE, PAGE};
 use rustix::io::Errno;
@@ -7,39 +7,40 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use telpher_os::Progress;
 
-/// Faults that a test asks for; none until it does.
+/// The faults that a test requests; none by default.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// Every so many moves are answered otherwise than they went; 0 for none.
+    /// Every n-th move is reported differently from how it went; 0 for none.
     pub(crate) lies: AtomicU64,
-    /// Every so many runs count as copied without being.
+    /// Every n-th run counts as copied without being copied; 0 for none.
     pub(crate) uncopied: AtomicU64,
-    /// The next copy panics, once it has been made.
+    /// The next copy panics after it was made.
     pub(crate) panics: AtomicBool,
-    /// Pages are held against their old copies before they are taken out.
+    /// Pages are compared with their old copies before they are taken out.
     pub(crate) early: AtomicBool,
-    /// Pages that the thread touches that moves them: before a run is copied, and when it has been. 0 for none.
+    /// Pages that the moving thread touches: before a run is copied, and afterwards. 0 for none.
     pub(crate) touched: [AtomicU64; 2],
-    /// Every so many pages that were trapped come back with other bytes. 0 for none.
+    /// Every n-th trapped page comes back with other bytes; 0 for none.
     pub(crate) spoilt: AtomicU64,
     /// A page that is out is filled with zeros when it is touched.
     pub(crate) fills_what_is_out: AtomicBool,
-    /// A forked child has none of the pages that are out.
+    /// A forked child gets none of the pages that are out.
     pub(crate) gives_nothing: AtomicBool,
-    /// Told when the next pages are out, and what is waited for then, or until it is gone.
+    /// A message is sent when the next pages are out; then the exchange waits for a message, or for the sender to be
+    /// dropped.
     pub(crate) pause: Mutex<Option<(Sender<()>, Receiver<()>)>>,
-    sprung: AtomicU64,
+    returned_from_trap: AtomicU64,
     moves: AtomicU64,
     copies: AtomicU64,
 }
 
-/// How much is moved of what was asked for, and what is said of it.
+/// How much of a requested move is made, and the progress that is reported.
 pub(super) struct Lie {
     pub(super) len: u64,
     pub(super) said: Progress,
 }
 
-/// True for each so-many-th call.
+/// Returns a number for each n-th call.
 fn is_due(every: &AtomicU64, calls: &AtomicU64) -> Option<u64> {
     let every = every.load(Ordering::Relaxed);
     let call = calls.fetch_add(1, Ordering::Relaxed) + 1;
@@ -47,7 +48,7 @@ fn is_due(every: &AtomicU64, calls: &AtomicU64) -> Option<u64> {
 }
 
 impl Faults {
-    /// What is made of a move, and said of it if it was made.
+    /// Returns what to make of this move and what to report.
     pub(super) fn lie(&self, len: u64) -> Option<Lie> {
         let number = is_due(&self.lies, &self.moves)?;
         let half = len / 2 / PAGE * PAGE;
@@ -59,7 +60,7 @@ impl Faults {
             2 => lie(len, half, Errno::AGAIN),
             3 => lie(len, 0, Errno::BUSY),
             4 => lie(len, 0, Errno::NOENT),
-            // Really not all of it; a huge page goes whole or not.
+            // Only half of it moves; a huge page moves as a whole or not at all.
             _ if half > 0 && len < HUGE => lie(half, 0, Errno::EXIST),
             _ => lie(len, 0, Errno::INVAL),
         })
@@ -73,12 +74,12 @@ impl Faults {
         self.gives_nothing.load(Ordering::Relaxed)
     }
 
-    /// The page that is brought back now is to be overwritten first.
+    /// Returns whether to overwrite the page that is brought back now.
     pub(super) fn spoils(&self) -> bool {
-        is_due(&self.spoilt, &self.sprung).is_some()
+        is_due(&self.spoilt, &self.returned_from_trap).is_some()
     }
 
-    /// The next run is to be left as it is.
+    /// Returns whether to leave the next run uncopied.
     pub(super) fn leaves_uncopied(&self) -> bool {
         is_due(&self.uncopied, &self.copies).is_some()
     }
@@ -88,22 +89,22 @@ impl Faults {
         let address = self.touched[at].swap(0, Ordering::Relaxed);
         if address != 0 {
             let byte: *const u8 = std::ptr::with_exposed_provenance(usize::try_from(address).expect("an address"));
-            // SAFETY: a test's arena, which is mapped.
+            // SAFETY: an address in a test's arena, which is mapped.
             unsafe { byte.read_volatile() };
         }
     }
 
-    /// Pages are out, and stay so until the test goes on.
+    /// Pauses while pages are out, until the test continues.
     pub(crate) fn out(&self) {
-        let pause = self.pause.lock().expect("nobody panics with it").take();
+        let pause = self.pause.lock().expect("no thread panics while holding it").take();
         if let Some((out, go)) = pause {
-            // The test has ended, or goes on.
+            // The test has ended or continues.
             let _ = (out.send(()), go.recv());
         }
     }
 
-    /// A run was copied, and others are out.
+    /// Panics on request; a run has been copied and others are out.
     pub(super) fn copied(&self) {
-        assert!(!self.panics.swap(false, Ordering::Relaxed), "asked for by a test");
+        assert!(!self.panics.swap(false, Ordering::Relaxed), "requested by a test");
     }
 }

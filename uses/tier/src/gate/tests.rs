@@ -1,21 +1,21 @@
-//! Forks beside exchanges.
+//! Forks concurrent with exchanges.
 #![allow(unsafe_code, reason = "forks")]
 
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-/// Forks, and has the child take its turn.
+/// Forks; the child starts and ends an exchange.
 fn fork() {
-    // SAFETY: the child takes its turn, for which no other thread is needed, and exits.
+    // SAFETY: the child starts and ends an exchange, which needs no other thread, and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop(NoFork::new());
-        // SAFETY: ends the child without anything of the parent's being run.
+        // SAFETY: ends the child without running any code of the parent.
         unsafe { libc::_exit(0) };
     }
     let (begun, mut status) = (Instant::now(), 0);
-    // SAFETY: our own child, a place of our own for its status.
+    // SAFETY: our own child, and a local variable for its status.
     while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
         if begun.elapsed() > Duration::from_secs(20) {
             // SAFETY: as above.
@@ -23,7 +23,7 @@ fn fork() {
         }
         std::thread::yield_now();
     }
-    assert_eq!(status, 0, "a child waits for ever");
+    assert_eq!(status, 0, "a child waits forever");
 }
 
 #[test]
@@ -41,12 +41,12 @@ fn forks_and_exchanges_take_turns_in_parents_and_children() {
                     let no_fork = NoFork::new();
                     turns.fetch_add(1, Ordering::Relaxed);
                     drop(no_fork);
-                    // So that they come at any time of a fork.
+                    // Varies the time, so that exchanges start at any point of a fork.
                     (0..crate::stress::next(&mut state) % 5000).for_each(|_| std::hint::spin_loop());
                 }
             });
         }
-        // Two at a time: each child has the other's count.
+        // Two threads at a time: each child inherits the other's count.
         let forking = [0, 1].map(|_| scope.spawn(|| (0..100).for_each(|_| fork())));
         let forked = forking.map(|thread| thread.join());
         over.store(true, Ordering::Relaxed);

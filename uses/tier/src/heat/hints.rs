@@ -1,33 +1,33 @@
-//! What a program says of its memory.
+//! A program's advice about its memory.
 
 use crate::config::TierId;
 use crate::heat::{HeatMap, NO_TIER};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// What a program knows of some of its memory.
+/// Advice about a part of a program's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Advice {
-    /// It will be used a lot: it counts as hot until a source finds that it is not.
+    /// It will be used a lot: it counts as hot until a source finds otherwise.
     Hot,
-    /// It will not be used for a while: it counts as cold until a source finds that it is not.
+    /// It will not be used for a while: it counts as cold until a source finds otherwise.
     Cold,
-    /// It belongs on this tier, and stays there whatever is found of it.
+    /// It belongs on this tier and stays there, however hot it is.
     Pin(TierId),
-    /// It belongs nowhere, if it did.
+    /// Ends a [`Pin`](Advice::Pin), if there is one.
     Unpin,
 }
 
-/// Advice that nobody has taken yet. Source of its bound: chosen; what comes then takes the place of the oldest but pins.
+/// The most advice that waits for a manager; more is refused. Source: chosen.
 const MOST: usize = 65_536;
 
-/// What has been said, and by whom nothing has been done yet.
+/// The advice that no manager has taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Hints(Mutex<Vec<(Range<u64>, Advice)>>);
 
 impl Hints {
-    /// Takes note. False if there is too much of it already.
+    /// Adds advice; false if there is too much already.
     pub(crate) fn say(&self, range: Range<u64>, advice: Advice) -> bool {
         let mut hints = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = hints.len() < MOST;
@@ -37,7 +37,7 @@ impl Hints {
         has_room
     }
 
-    /// Has the map know of it.
+    /// Applies the waiting advice to the map and removes it.
     pub(crate) fn tell(&self, heat: &mut HeatMap) {
         let hints = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for (range, advice) in hints {

@@ -1,6 +1,7 @@
-//! Loads and stores that a processor's own unit samples (PEBS, IBS): pages are as hot as they are often among them.
+//! The source that reads loads and stores sampled by the processor (PEBS, IBS): the more often a page is in the
+//! samples, the hotter it is.
 //!
-//! **Unverified on silicon**, as [`telpher_os::Perf`] is.
+//! **Unverified on silicon**, like [`telpher_os::Perf`].
 
 use crate::config::{HUGE, PAGE};
 use crate::heat::{HeatMap, Source};
@@ -9,38 +10,41 @@ use std::io;
 use std::time::Duration;
 use telpher_os::{Perf, PerfError};
 
-/// One access of so many is sampled at first. Source: chosen, a prime, so that no loop is in step with it.
+/// The initial period: one of this many accesses is sampled. Source: chosen, a prime, so that no loop runs in step with
+/// it.
 const PERIOD: u64 = 100_003;
-/// As few and as many as it may become.
+/// The shortest and the longest period.
 const PERIODS: [u64; 2] = [10_007, 100_003 << 10];
-/// Samples a second, of all threads: with more, half as many are taken. Source: chosen; one costs half a microsecond to a microsecond (the interrupt, and to
-/// read it), so these cost one or two hundredths of a core.
+/// The most samples a second, of all threads; with more, the rate is halved. Source: chosen; a sample costs 0.5 to 1 µs
+/// (the interrupt, and reading it), so these cost 1 to 2 % of a core.
 const MOST_A_SECOND: u64 = 20_000;
-/// How often they are read. Source: derived: a ring has room for 800, and one thread has 400 of those in this time at most.
+/// How often samples are read. Source: derived: a ring has room for 800, and one thread has at most 400 in this time.
 const READ: Duration = Duration::from_millis(20);
-/// How often it is asked which threads there are. Source: chosen.
+/// How often the list of threads is read. Source: chosen.
 const FOLLOWED: Duration = Duration::from_millis(200);
-/// A look is over when there is a sample for one page in so many, between these times. Source: chosen: of a heap of which one page in ten has nine in ten
-/// accesses, one that is hot is then among the samples of a look as often as not, and another one in ninety times.
+/// A sampling interval ends when there is one sample for this many pages, within the limits below. Source: chosen. If
+/// one page in ten has nine in ten accesses, a hot page is then in the samples of an interval half of the time, and
+/// another page once in ninety intervals.
 const PAGES: u64 = 8;
+/// The shortest and the longest sampling interval.
 const LOOK: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(10)];
-/// The most pages that are kept in a look. Source: chosen, 8 MiB; a look that has them is over.
+/// The most pages kept in an interval, which ends when they are reached. Source: chosen, 8 MiB.
 const MOST_KEPT: usize = 1 << 20;
 
-/// Whoever samples.
+/// Samples memory accesses.
 pub(super) trait Sampler: Debug + Send {
-    /// Gives the address of each sample since the last time.
+    /// Passes on the address of each sample since the last call.
     fn read(&mut self, each: &mut dyn FnMut(u64));
 
-    /// Goes with the threads that there are.
+    /// Updates the list of threads.
     fn follow(&mut self);
 
-    /// One access of so many.
+    /// Returns the period: one of this many accesses is sampled.
     fn period(&self) -> u64;
 
     fn set_period(&mut self, period: u64);
 
-    /// Samples that were lost up to now.
+    /// Returns the number of samples lost so far.
     fn lost(&self) -> u64;
 }
 
@@ -66,30 +70,30 @@ impl Sampler for Perf {
     }
 }
 
-/// Opens one, whenever it looks again.
+/// Opens a sampler, also after each rest.
 type Open = fn() -> Result<Box<dyn Sampler>, PerfError>;
 
-/// Looks at samples.
+/// The source that reads sampled accesses.
 #[derive(Debug)]
 pub(crate) struct Sampled {
     open: Open,
     /// None while it rests.
     sampler: Option<Box<dyn Sampler>>,
-    /// Pages of this look's samples.
+    /// Pages of the samples in this interval.
     pages: Vec<u64>,
-    /// When the look, the second by which samples are counted, and the list of threads began.
+    /// When the interval, the second in which samples are counted, and the list of threads began.
     since: [Duration; 3],
     /// Samples in that second.
     samples: u64,
-    /// Of samplers that are gone.
+    /// Samples lost by earlier samplers.
     lost: u64,
 }
 
 impl Sampled {
-    /// Opens it.
+    /// Opens the sampler.
     ///
     /// # Errors
-    /// [`PerfError`]: there is no such unit, or not for this user.
+    /// [`PerfError`]: there is no such unit, or this user may not use it.
     pub(crate) fn new() -> Result<Sampled, PerfError> {
         Sampled::with(|| Ok(Box::new(Perf::open(PERIOD)?)))
     }
@@ -99,7 +103,7 @@ impl Sampled {
         Ok(Sampled { open, sampler, pages: Vec::new(), since: [Duration::ZERO; 3], samples: 0, lost: 0 })
     }
 
-    /// Takes fewer where there are too many, and more where there are few.
+    /// Doubles the period when there are too many samples, and halves it when there are few.
     fn adapt(&mut self, time: Duration) {
         let Some(sampler) = &mut self.sampler else { return };
         let rate = self.samples as f64 / time.as_secs_f64();
@@ -111,14 +115,15 @@ impl Sampled {
         } else {
             period
         };
-        // Odd, as a prime is.
+        // Odd, like a prime.
         let next = (next | 1).clamp(PERIODS[0], PERIODS[1]);
         if next != period {
             sampler.set_period(next);
         }
     }
 
-    /// The look is over: pages that are among its samples are as hot as can be, and the others cold; their average tells how often.
+    /// Ends the interval: pages in its samples get the highest level and the others get 0; the average shows how often
+    /// a page was in the samples.
     fn close(&mut self, heat: &mut HeatMap) {
         self.pages.sort_unstable();
         self.pages.dedup();
@@ -142,7 +147,7 @@ impl Source for Sampled {
     }
 
     fn sees(&self) -> &'static str {
-        "loads and stores, as the processor's own unit samples them (PEBS, IBS; unverified on silicon)"
+        "loads and stores that the processor samples (PEBS, IBS; unverified on silicon)"
     }
 
     fn step(&mut self, now: Duration, heat: &mut HeatMap) -> io::Result<Duration> {
@@ -199,7 +204,7 @@ mod tests {
 
     const BASE: u64 = 0x4000_0000;
 
-    /// Samples by a generator: one page in ten has nine in ten of them.
+    /// Generates samples: one page in ten has nine in ten of them.
     #[derive(Debug)]
     struct Fake {
         state: u64,
@@ -226,7 +231,7 @@ mod tests {
                 let page = self.next() % self.pages;
                 let page = if is_hot { page / 10 * 10 } else { page };
                 each(BASE + page * PAGE + self.next() % PAGE);
-                // Of no heap, and of nothing.
+                // Addresses outside of the heap.
                 each(BASE + self.pages * PAGE + 77);
                 each(0);
             }
@@ -269,9 +274,9 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_are_often_among_the_samples_are_hot() {
+    fn frequently_sampled_pages_are_hot() {
         let (mut sampled, mut heat) = (Sampled::with(fake).unwrap(), map(SMALL, false));
-        // The last is not there.
+        // The last page is not present.
         heat.page_mut(BASE + 1990 * PAGE).unwrap().tier = NO_TIER;
         run(&mut sampled, &mut heat, Duration::from_secs(60));
         let of = |page: u64| heat.page(BASE + page * PAGE).unwrap();
@@ -290,15 +295,15 @@ mod tests {
         let (mut sampled, mut heat) = (Sampled::with(fake).unwrap(), map(pages, true));
         run(&mut sampled, &mut heat, Duration::from_secs(30));
         let of = |page: u64| heat.page(BASE + page * PAGE).unwrap().heat;
-        // Samples are of the first 2000, and one behind.
+        // Samples are in the first 2000 pages, and one is behind the last.
         assert!((0..2048).all(|page| of(page) == 255), "{}", of(0));
     }
 
     #[test]
-    fn too_many_samples_are_made_fewer_and_few_ones_more() {
+    fn the_period_adapts_to_the_sample_rate() {
         let mut sampled = Sampled::with(fake).unwrap();
         let period = |sampled: &Sampled| sampled.sampler.as_ref().unwrap().period();
-        // Three samples are given for each; one second.
+        // Three samples are passed on for each; one second.
         for (samples, expected) in
             [(20_000, PERIOD), (20_001, (2 * PERIOD) | 1), (2500, (2 * PERIOD) | 1), (2499, PERIOD)]
         {
@@ -316,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_what_it_has_under_way_and_tells_what_was_lost() {
+    fn a_rest_ends_sampling_and_keeps_the_lost_count() {
         let (mut sampled, mut heat) = (Sampled::with(fake).unwrap(), map(SMALL, false));
         run(&mut sampled, &mut heat, Duration::from_millis(100));
         assert!(!sampled.pages.is_empty() && sampled.lost() == 7);

@@ -1,42 +1,44 @@
 //! Windows of 2 MiB, one after the other, in which writes are tracked for some milliseconds.
 //!
-//! In a window each page costs its first writer one short fault of the kernel's own (about a microsecond), and nobody waits. Never the whole heap at
-//! once: of 512 MiB that are tracked at once, a program of random writes has nothing but faults.
+//! In a window each page costs its first writer one short fault that the kernel resolves itself (about a microsecond);
+//! no thread waits for another one. The whole heap is never tracked at once: with 512 MiB tracked at once, a program of
+//! random writes would only take faults.
 //!
-//! A window is looked at several times, each time after four times as long. So a page is not only written or not: the sooner it was, the
-//! hotter it is. What is not written by the end is let go, and not found protected by a writer who comes later.
+//! A window is read several times, each time after four times as long. So a page is not only written or not: the sooner
+//! it was written, the hotter it is. Pages not written by the end are released, so that later writers do not find them
+//! protected.
 
 #[cfg(test)]
 mod tests;
 
-use crate::clock::{of_this_thread, units_of};
+use crate::clock::{inverse_share, thread_cpu_time};
 use crate::config::PAGE;
 use crate::heap::Heap;
 use crate::heat::{HeatMap, Source, level};
-use crate::marks::{MARKS, Marks};
+use crate::page_set::{PAGES_IN_SET, PageSet};
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-/// When a window is looked at, as parts of its time. Source: chosen, fourfold each.
+/// When a window is read, as fractions of its time. Source: chosen, a factor of about four each.
 const LOOKS: [u32; 4] = [40, 10, 3, 1];
-/// Windows in which there is nothing to track that are passed over in a step. Source: chosen, each costs about a microsecond.
+/// Windows without pages to track that are skipped in one step. Source: chosen; each costs about a microsecond.
 const PASSED: usize = 256;
-/// How long it rests where there is nothing to track. Source: chosen.
+/// The pause when there is nothing to track. Source: chosen.
 const REST: Duration = Duration::from_millis(100);
 
-/// One window at a time.
+/// The source that tracks writes, in one window at a time.
 #[derive(Debug)]
 pub(crate) struct Windows {
     heap: Heap,
-    /// How long a window stays.
+    /// How long a window stays open.
     time: Duration,
-    /// Where the next one begins.
+    /// The address where the next window begins.
     next: u64,
     open: Option<Open>,
-    /// Windows take at most one part of so many of a core; after one that took more, it rests.
+    /// The inverse of the fraction of a core that windows may take; after a costlier window the source rests.
     of_core: u32,
-    /// What this window has cost of a core.
+    /// The CPU time of this window.
     spent: Duration,
 }
 
@@ -44,27 +46,35 @@ pub(crate) struct Windows {
 struct Open {
     window: Range<u64>,
     since: Duration,
-    tracked: Marks,
-    seen: Marks,
-    levels: Box<[u8; MARKS]>,
+    tracked: PageSet,
+    seen: PageSet,
+    levels: Box<[u8; PAGES_IN_SET]>,
     looks: usize,
 }
 
 impl Windows {
-    /// At this part of a core. None if the heap's kernel or its mechanism cannot.
+    /// Creates the source for this fraction of a core. Returns none if the kernel or the heap's mechanism cannot track
+    /// writes.
     pub(crate) fn new(heap: &Heap, time: Duration, share: f64) -> Option<Windows> {
-        heap.inner.way.watch()?;
-        Some(Windows { heap: heap.clone(), time, next: 0, open: None, of_core: units_of(share), spent: Duration::ZERO })
+        heap.inner.backend.watch()?;
+        Some(Windows {
+            heap: heap.clone(),
+            time,
+            next: 0,
+            open: None,
+            of_core: inverse_share(share),
+            spent: Duration::ZERO,
+        })
     }
 
-    /// When the next look is due, since the window's beginning.
+    /// Returns when the next reading is due, since the start of the window.
     fn due(&self, looks: usize) -> Duration {
         self.time / LOOKS[looks]
     }
 
-    /// Opens the next window in which there is something to track.
+    /// Opens the next window that has pages to track.
     fn open(&mut self, now: Duration, heat: &HeatMap) -> Duration {
-        let Some(watch) = self.heap.inner.way.watch() else { return REST };
+        let Some(watch) = self.heap.inner.backend.watch() else { return REST };
         for _ in 0..PASSED {
             let Some(window) = heat.block_from(self.next) else {
                 if self.next == 0 {
@@ -74,21 +84,21 @@ impl Windows {
                 continue;
             };
             self.next = window.end;
-            // A mapping that has just gone, or is not tracked: the next.
+            // The mapping is gone or is not tracked: the next one is tried.
             let Ok(tracked) = watch.track(&window) else { continue };
             if tracked.count() > 0 {
-                let levels = Box::new([0; MARKS]);
-                self.open = Some(Open { window, since: now, tracked, seen: Marks::default(), levels, looks: 0 });
+                let levels = Box::new([0; PAGES_IN_SET]);
+                self.open = Some(Open { window, since: now, tracked, seen: PageSet::default(), levels, looks: 0 });
                 return self.due(0);
             }
         }
         self.time
     }
 
-    /// Looks at the open window; returns when it is to be looked at again, or nothing if that was the last time.
+    /// Reads the open window. Returns the time until the next reading, or none if this was the last.
     fn look(&mut self, now: Duration, heat: &mut HeatMap) -> Option<Duration> {
         let due = LOOKS.map(|part| self.time / part);
-        let (open, watch) = (self.open.as_mut()?, self.heap.inner.way.watch()?);
+        let (open, watch) = (self.open.as_mut()?, self.heap.inner.backend.watch()?);
         let time = now.saturating_sub(open.since);
         let looked = watch.written(&open.window);
         open.looks += 1;
@@ -100,7 +110,7 @@ impl Windows {
             self.open = None;
             return None;
         };
-        // A page that came back counts as written, and nobody may have done so.
+        // A page that came back counts as written although it may not have been.
         open.tracked = open.tracked.without(&moved);
         let fresh = written.and(&open.tracked).without(&open.seen);
         fresh.each().for_each(|at| open.levels[at] = level(time));
@@ -124,13 +134,13 @@ impl Source for Windows {
     }
 
     fn sees(&self) -> &'static str {
-        "writes to small pages, in one window of 2 MiB after the other; neither reads nor huge pages"
+        "writes to small pages, in one window of 2 MiB at a time; neither reads nor huge pages"
     }
 
     fn step(&mut self, now: Duration, heat: &mut HeatMap) -> io::Result<Duration> {
-        let (begun, since) = (of_this_thread(), self.open.as_ref().map(|open| open.since));
+        let (begun, since) = (thread_cpu_time(), self.open.as_ref().map(|open| open.since));
         let next = self.look(now, heat);
-        self.spent += of_this_thread().saturating_sub(begun);
+        self.spent += thread_cpu_time().saturating_sub(begun);
         if let Some(next) = next {
             return Ok(next);
         }
@@ -140,18 +150,18 @@ impl Source for Windows {
         if !rest.is_zero() {
             return Ok(rest);
         }
-        let begun = of_this_thread();
+        let begun = thread_cpu_time();
         let next = self.open(now, heat);
-        self.spent = of_this_thread().saturating_sub(begun);
+        self.spent = thread_cpu_time().saturating_sub(begun);
         if self.open.is_none() {
-            // Windows that were passed over cost what others do.
+            // Skipped windows count as cost, too.
             return Ok(next.max(std::mem::take(&mut self.spent) * self.of_core));
         }
         Ok(next)
     }
 
     fn rest(&mut self) {
-        if let (Some(open), Some(watch)) = (self.open.take(), self.heap.inner.way.watch()) {
+        if let (Some(open), Some(watch)) = (self.open.take(), self.heap.inner.backend.watch()) {
             watch.untrack(&open.window);
         }
     }

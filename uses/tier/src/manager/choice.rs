@@ -1,4 +1,4 @@
-//! Who looks, if nobody has said who is to.
+//! Chooses the sources if the options name none.
 
 use super::state::Running;
 use super::{ManagerOptions, SourceKind};
@@ -8,27 +8,29 @@ use crate::heat::{Damon, DamonError, HeatMap, Sampled, Source, Traps, Windows};
 use std::error::Error;
 use std::time::Duration;
 
-/// A heap of less is not worth what a machine has one of. Source: chosen, more than a shell has, or a program that does nothing but start another.
+/// A smaller heap does not occupy the machine's only DAMON. Source: chosen, more than a shell has, or a program that
+/// only starts another.
 const LEAST_BYTES: u64 = 64 << 20;
 
-/// By which pages are drawn for traps. Source: chosen; the same every time, so that what was found can be found again.
+/// The seed that draws the pages for traps. Source: chosen; constant, so that results can be reproduced.
 const SEED: u64 = 0x7e1f_e125;
 
-/// Who may look instead of those who do.
+/// The choice between DAMON and the other sources.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
-    /// DAMON is to be tried.
+    /// DAMON is still to be tried.
     tries: bool,
     share: f64,
-    /// It looks. Those who did before it, to whom it goes back should it end.
+    /// The sources before DAMON, if DAMON is in use; they resume if DAMON fails.
     others: Option<Vec<Running>>,
-    /// Why it does not look.
+    /// Why DAMON is not in use.
     pub(super) why: Option<String>,
-    /// Time of a core of one that failed.
+    /// CPU time of a DAMON that failed.
     past: Duration,
 }
 
-/// The sources that the options ask for; or whoever looks until there is more to be looked at, and perhaps for good.
+/// Returns the sources that the options request; without a request, those to use until the heap is large enough for
+/// DAMON.
 pub(super) fn sources(heap: &Heap, options: &ManagerOptions) -> Result<(Vec<Box<dyn Source>>, Choice), TierError> {
     let windows =
         || Windows::new(heap, options.window, options.share).map(|windows| Box::new(windows) as Box<dyn Source>);
@@ -43,7 +45,7 @@ pub(super) fn sources(heap: &Heap, options: &ManagerOptions) -> Result<(Vec<Box<
     match &options.sources {
         Some(kinds) => Ok((kinds.iter().map(open).collect::<Result<_, _>>()?, Choice::default())),
         None => {
-            // Reads and huge pages are what windows do not see.
+            // Traps add reads and huge pages, which windows do not see.
             let both = windows().into_iter().chain(traps().ok());
             Ok((both.collect(), Choice { tries: true, share: options.share, ..Choice::default() }))
         }
@@ -51,7 +53,7 @@ pub(super) fn sources(heap: &Heap, options: &ManagerOptions) -> Result<(Vec<Box<
 }
 
 impl Choice {
-    /// Changes who looks, if it is time: true.
+    /// Changes the sources if it is time; returns whether it did.
     pub(super) fn consider(&mut self, sources: &mut Vec<Running>, heat: &HeatMap, heap: &Heap) -> bool {
         let (share, before) = (self.share, self.others.is_some());
         self.consider_with(sources, heat.covers(), || Ok(Box::new(Damon::new(heap, share)?)));
@@ -79,12 +81,12 @@ impl Choice {
         }
     }
 
-    /// Time of a core that those have had who do not look now.
+    /// Returns the CPU time of the sources that are not in use now.
     pub(super) fn past(&self) -> Duration {
         self.past + self.others.as_deref().map_or(Duration::ZERO, cost)
     }
 
-    /// It looks from now on.
+    /// Makes DAMON the only source.
     fn take(&mut self, sources: &mut Vec<Running>, damon: Box<dyn Source>) {
         sources.iter_mut().for_each(|running| running.source.rest());
         self.others = Some(std::mem::replace(sources, vec![Running::new(damon)]));
@@ -95,7 +97,7 @@ fn cost(sources: &[Running]) -> Duration {
     sources.iter().map(|running| running.cost.cpu).sum()
 }
 
-/// In one sentence, with what the system said.
+/// Returns the error and its causes in one sentence.
 pub(super) fn said(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |&cause| cause.source());
     causes.fold(error.to_string(), |said, cause| format!("{said}: {cause}"))
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
     use std::io;
 
-    /// One that is found nothing by.
+    /// A source that finds nothing.
     #[derive(Debug)]
     struct Named(&'static str);
 
@@ -137,41 +139,41 @@ mod tests {
     }
 
     #[test]
-    fn damon_is_tried_once_there_is_enough_to_look_at() {
+    fn damon_is_tried_once_the_heap_is_large_enough() {
         let (mut sources, mut choice) = begun();
         sources[0].cost.cpu = Duration::from_millis(3);
-        choice.consider_with(&mut sources, LEAST_BYTES - 1, || unreachable!("too little"));
+        choice.consider_with(&mut sources, LEAST_BYTES - 1, || unreachable!("the heap is too small"));
         assert_eq!((names(&sources), choice.past()), (vec!["windows"], Duration::ZERO));
         choice.consider_with(&mut sources, LEAST_BYTES, damon);
         assert_eq!((names(&sources), choice.past()), (vec!["damon"], Duration::from_millis(3)));
-        choice.consider_with(&mut sources, LEAST_BYTES, || unreachable!("it has it"));
+        choice.consider_with(&mut sources, LEAST_BYTES, || unreachable!("DAMON is in use"));
         assert_eq!((names(&sources), choice.why), (vec!["damon"], None));
     }
 
     #[test]
-    fn where_damon_fails_those_before_it_go_on_and_why_is_told() {
+    fn after_a_damon_failure_the_earlier_sources_resume() {
         let (mut sources, mut choice) = begun();
         choice.consider_with(&mut sources, LEAST_BYTES, damon);
         (sources[0].failed, sources[0].cost.cpu) = (Some("it was ended".into()), Duration::from_millis(5));
-        choice.consider_with(&mut sources, LEAST_BYTES, || unreachable!("it is tried once"));
+        choice.consider_with(&mut sources, LEAST_BYTES, || unreachable!("DAMON is tried once"));
         assert_eq!((names(&sources), choice.past()), (vec!["windows"], Duration::from_millis(5)));
         assert_eq!(choice.why.as_deref(), Some("it was ended"));
-        // Those fail for good.
+        // The remaining source has failed for good.
         sources[0].failed = Some("no more".into());
         choice.consider_with(&mut sources, LEAST_BYTES, damon);
         assert_eq!(names(&sources), ["windows"]);
     }
 
     #[test]
-    fn where_damon_is_not_to_be_had_why_is_told() {
+    fn an_unavailable_damon_is_reported_with_the_reason() {
         let (mut sources, mut choice) = begun();
         let forbidden = || Err(DamonError::Forbidden(io::ErrorKind::PermissionDenied.into()));
         choice.consider_with(&mut sources, LEAST_BYTES, forbidden);
-        choice.consider_with(&mut sources, LEAST_BYTES, || unreachable!("it is tried once"));
+        choice.consider_with(&mut sources, LEAST_BYTES, || unreachable!("DAMON is tried once"));
         assert_eq!(names(&sources), ["windows"]);
         assert!(choice.why.is_some_and(|why| why.contains("root") && why.contains("permission denied")));
-        // Whoever said who is to look is not asked.
+        // A manager with requested sources never tries DAMON.
         let mut choice = Choice::default();
-        choice.consider_with(&mut sources, u64::MAX, || unreachable!("nobody wants it"));
+        choice.consider_with(&mut sources, u64::MAX, || unreachable!("not requested"));
     }
 }

@@ -9,53 +9,53 @@ use crate::stats::{Left, Stats};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Classes of heat: each is of so many neighbouring heats.
+/// The number of heat classes; each spans the same number of heats.
 const CLASSES: usize = 16;
-/// Rows of a map at most. Source: chosen, as many as a screen has.
+/// The most rows of a map. Source: chosen, as many as a screen has.
 const ROWS: u64 = 64;
 
-/// A tier.
+/// The pages of a tier.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TierReport {
-    /// What people call it.
+    /// The name for people.
     pub name: String,
     /// Its NUMA node.
     pub node: Option<u32>,
-    /// Pages of 4 KiB that are on it.
+    /// Pages of 4 KiB on it.
     pub pages: u64,
-    /// Of these, hot, as the policy has it.
+    /// Hot pages among them, by the policy's threshold.
     pub hot: u64,
-    /// Free pages that the heap keeps of it.
+    /// Free pages that the heap keeps of this tier.
     pub free: u64,
-    /// Bytes of it that may be used; none without a bound.
+    /// Bytes of it that may be used; none without a limit.
     pub capacity: Option<u64>,
-    /// Pages by how hot they are: 16 classes, from the coldest on. Only those that are known.
+    /// Known pages by heat, in 16 classes from the coldest on.
     pub heats: [u64; CLASSES],
 }
 
-/// Who looks, and what it costs.
+/// A source, and its cost.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceReport {
-    /// Which it is.
+    /// Its name.
     pub name: &'static str,
     /// What it sees.
     pub sees: &'static str,
-    /// What it has cost.
+    /// Its cost.
     pub cost: Cost,
-    /// Why it looks no more.
+    /// Why it no longer works.
     pub failed: Option<String>,
 }
 
-/// A part of the memory, from the lowest address on.
+/// A part of the memory, in address order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HotRow {
-    /// Its addresses; there may be other memory between.
+    /// Its addresses; other memory may lie between.
     pub range: Range<u64>,
     /// Pages on each tier.
     pub tiers: Vec<u64>,
-    /// How hot those are on the average that are known; none if none is.
+    /// The average heat of the known pages; none if no page is known.
     pub heat: Option<u8>,
-    /// Pages that are hot, as the policy has it.
+    /// Hot pages, by the policy's threshold.
     pub hot: u64,
 }
 
@@ -63,46 +63,46 @@ pub struct HotRow {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// Since then, and how much of it without pauses.
+    /// The time since the start.
     pub time: Duration,
-    /// See `time`.
+    /// The part of `time` without pauses.
     pub awake: Duration,
-    /// The fastest first.
+    /// The tiers, the fastest first.
     pub tiers: Vec<TierReport>,
-    /// Where it is hot: at most 64 rows.
+    /// The heat map: at most 64 rows.
     pub map: Vec<HotRow>,
-    /// Pages that went to a faster tier, and how many a second lately.
+    /// Pages that moved to a faster tier.
     pub promoted: u64,
-    /// See `promoted`.
+    /// The recent rate of these.
     pub promoted_per_second: f64,
-    /// Pages that went to a slower tier, and how many a second lately.
+    /// Pages that moved to a slower tier.
     pub demoted: u64,
-    /// See `demoted`.
+    /// The recent rate of these.
     pub demoted_per_second: f64,
     /// Pages that were to move and stayed, by reason.
     pub left: Left,
-    /// Moves that are decided, and not yet made.
+    /// Moves that are decided and not made yet.
     pub waiting: usize,
-    /// What the policy thinks.
+    /// The state of the policy.
     pub opinion: Opinion,
-    /// Its limits.
+    /// The limits of the policy.
     pub limits: PolicyOptions,
-    /// Who looks.
+    /// The sources in use.
     pub sources: Vec<SourceReport>,
-    /// Why DAMON does not, where it was tried.
+    /// Why DAMON is not used, if it was tried.
     pub without_damon: Option<String>,
-    /// What it costs to decide, and what those have cost who look no more, as others took their place; its memory is what is kept of each page.
+    /// The cost of decisions and of replaced sources; its memory is the heat map.
     pub deciding: Cost,
-    /// What it costs to move.
+    /// The cost of moves.
     pub moving: Cost,
-    /// What the heap has done, by whomever.
+    /// What the heap has done, also for other callers.
     pub heap: Stats,
-    /// What the manager's thread has ended with, if it should not have ended.
+    /// The panic that ended the manager's thread, if any.
     pub failed: Option<String>,
 }
 
 impl Report {
-    /// What looking and deciding cost, as a part of one core, of the time without pauses.
+    /// Returns the cost of sources and decisions as a fraction of one core, over the time without pauses.
     #[must_use]
     pub fn tracking_share(&self) -> f64 {
         let cpu = self.sources.iter().map(|source| source.cost.cpu).sum::<Duration>() + self.deciding.cpu;
@@ -110,13 +110,13 @@ impl Report {
     }
 }
 
-/// The policy has it that it is hot.
+/// Returns whether the page is hot by the policy's threshold.
 fn is_hot(state: &State, page: &PageHeat) -> bool {
     let hottest = state.policy.opinion().hot.first();
     page.is_known() && page.tier != NO_TIER && hottest.is_some_and(|&hot| page.heat >= hot)
 }
 
-/// The addresses of hot pages.
+/// Returns the addresses of hot pages.
 pub(super) fn hot(state: &State) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for strip in state.heat.strips() {
@@ -131,7 +131,7 @@ pub(super) fn hot(state: &State) -> Vec<Range<u64>> {
     ranges
 }
 
-/// As it is now.
+/// Returns a report of the present state.
 pub(super) fn of(state: &State, heap: &Heap, now: Duration, free: &[u64], stats: Stats) -> Report {
     let options = heap.options();
     let limits = state.policy.options().clone();
@@ -197,7 +197,7 @@ pub(super) fn of(state: &State, heap: &Heap, now: Duration, free: &[u64], stats:
     }
 }
 
-/// A row that is not whole yet.
+/// A row that is not complete yet.
 struct Row {
     range: Range<u64>,
     pages: u64,

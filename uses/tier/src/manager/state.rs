@@ -1,8 +1,8 @@
-//! What the manager's thread has, and what it does next.
+//! The state of the manager's thread, and what it does next.
 
 use super::ManagerOptions;
 use super::choice::{Choice, said};
-use crate::clock::{of_this_thread as cpu, units_of};
+use crate::clock::{inverse_share, thread_cpu_time as cpu};
 use crate::error::TierError;
 use crate::heap::Heap;
 use crate::heat::{Cost, HeatMap, Source};
@@ -12,22 +12,23 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-/// Decisions cost at most this part of what a source may. Source: chosen, so that two sources and they stay below a fiftieth of a core by default.
+/// Decisions cost at most this fraction of a source's share. Source: chosen, so that two sources and the decisions stay
+/// below 2 % of a core by default.
 const PART: f64 = 0.7;
-/// How often one who pauses asks whether to go on.
+/// How often a paused manager checks whether to continue.
 pub(super) const PAUSED: Duration = Duration::from_millis(50);
-/// Rates are over such times. Source: chosen.
+/// The period of a rate. Source: chosen.
 const RATED: Duration = Duration::from_secs(1);
 
-/// A source, and what it has cost.
+/// A source, and its cost.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) source: Box<dyn Source>,
     pub(super) cost: Cost,
-    /// Of it, time of this thread.
+    /// The part of it that is CPU time of this thread.
     here: Duration,
     due: Duration,
-    /// Why it looks no more.
+    /// Why it no longer works.
     pub(super) failed: Option<String>,
 }
 
@@ -36,7 +37,7 @@ impl Running {
         Running { source, cost: Cost::default(), here: Duration::ZERO, due: Duration::ZERO, failed: None }
     }
 
-    /// Has it look.
+    /// Makes one step of the source.
     fn step(&mut self, now: Duration, heat: &mut HeatMap) {
         let begun = cpu();
         match self.source.step(now, heat) {
@@ -56,11 +57,11 @@ impl Running {
     }
 }
 
-/// Pages that moved in a second.
+/// Pages that moved, in all and in a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate {
     pub(super) total: u64,
-    /// Pages a second, over the latest second that is over.
+    /// Pages a second, over the latest complete period.
     pub(super) rate: f64,
     since: Duration,
     before: u64,
@@ -76,30 +77,30 @@ impl Rate {
     }
 }
 
-/// All of it.
+/// The state of a manager.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) heat: HeatMap,
     pub(super) sources: Vec<Running>,
-    /// Who may look instead.
+    /// The sources that may replace these.
     pub(super) choice: Choice,
     pub(super) policy: Policy,
     moves: bool,
     pass: Duration,
     pass_due: Duration,
-    /// Decisions take at most one part of so many of a core.
+    /// The inverse of the fraction of a core that decisions may take.
     of_core: u32,
     pub(super) queue: VecDeque<Move>,
     pub(super) promoted: Rate,
     pub(super) demoted: Rate,
     pub(super) left: Left,
-    /// What decisions and moves have cost.
+    /// The cost of decisions and of moves.
     pub(super) deciding: Cost,
     pub(super) moving: Cost,
-    /// Since when it pauses, and how long it has in all before that.
+    /// When the present pause began, and the total of earlier pauses.
     paused: Option<Duration>,
     pauses: Duration,
-    /// Why it does nothing any more.
+    /// Why the thread has ended.
     pub(super) failed: Option<String>,
 }
 
@@ -112,7 +113,7 @@ impl State {
             policy: Policy::new(options.policy.clone()),
             moves: options.moves,
             pass: options.pass,
-            of_core: units_of(options.share * PART),
+            of_core: inverse_share(options.share * PART),
             pass_due: Duration::ZERO,
             queue: VecDeque::new(),
             promoted: Rate::default(),
@@ -126,10 +127,10 @@ impl State {
         }
     }
 
-    /// Has the sources look that are due.
+    /// Makes a step of each source that is due.
     pub(super) fn look(&mut self, now: Duration, heap: &Heap) {
         if self.deciding.steps == 0 {
-            // What there is to be looked at.
+            // Finds the memory to sample.
             self.heat.follow(heap);
         }
         if self.choice.consider(&mut self.sources, &self.heat, heap) {
@@ -140,7 +141,7 @@ impl State {
         }
     }
 
-    /// Knows what memory there is, on which tiers it is, and what has been said of it.
+    /// Updates the map: which memory there is, on which tiers it is, and the advice.
     pub(super) fn follow(&mut self, heap: &Heap) -> io::Result<()> {
         self.heat.follow(heap);
         self.heat.refresh(heap)?;
@@ -148,7 +149,7 @@ impl State {
         Ok(())
     }
 
-    /// Decides what moves, if that is due and nothing is still to move.
+    /// Decides what moves, if that is due and no move is waiting.
     pub(super) fn decide(&mut self, now: Duration, heap: &Heap) {
         self.promoted.pass(now);
         self.demoted.pass(now);
@@ -156,7 +157,7 @@ impl State {
             return;
         }
         let begun = cpu();
-        // Page tables that cannot be asked now can be later; without, everything stays.
+        // If the page tables cannot be read now, nothing moves; the next decision tries again.
         if self.follow(heap).is_ok() {
             let moves = self.policy.decide(now, &self.heat.strips());
             if self.moves {
@@ -170,19 +171,19 @@ impl State {
         self.pass_due = now + self.pass.max(cost * self.of_core);
     }
 
-    /// What is to move next.
+    /// Returns the next move.
     pub(super) fn next_move(&mut self) -> Option<Move> {
         self.queue.pop_front()
     }
 
-    /// What became of it.
+    /// Notes what became of a move.
     pub(super) fn moved(&mut self, now: Duration, what: &Move, moved: Result<Moved, TierError>, cost: Duration) {
         self.moving.cpu += cost;
         self.moving.steps += 1;
-        // What cannot be asked about stays; the next decision asks again.
+        // A failed move moves nothing; the next decision tries again.
         let moved = moved.unwrap_or_default();
         if moved.left.held > 0 {
-            // No page was refused, and the others will not go either: all of it is decided anew.
+            // All pages are held, so the other moves would fail too: they are decided anew.
             self.queue.clear();
         }
         let rate = if what.is_promotion() { &mut self.promoted } else { &mut self.demoted };
@@ -193,7 +194,7 @@ impl State {
         }
     }
 
-    /// When there is something to do.
+    /// Returns when something is due.
     pub(super) fn due(&self) -> Duration {
         if !self.queue.is_empty() {
             return Duration::ZERO;
@@ -219,13 +220,13 @@ impl State {
         }
     }
 
-    /// How long it has not paused.
+    /// Returns the time without pauses.
     pub(super) fn awake(&self, now: Duration) -> Duration {
         let pause = self.paused.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         now.saturating_sub(self.pauses + pause)
     }
 
-    /// Nothing is under way any more.
+    /// Ends everything that is under way.
     pub(super) fn rest(&mut self) {
         self.sources.iter_mut().for_each(|running| running.source.rest());
         self.queue.clear();
@@ -238,7 +239,7 @@ mod tests {
     use crate::heat::DamonError;
     use rustix::io::Errno;
 
-    /// One that is refused.
+    /// A source that always fails.
     #[derive(Debug)]
     struct Refused;
 
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_source_looks_no_more_is_told_with_what_the_system_said() {
+    fn the_error_of_a_failed_source_includes_the_systems_error() {
         let mut running = Running::new(Box::new(Refused));
         running.step(Duration::ZERO, &mut HeatMap::new());
         let why = running.failed.unwrap();

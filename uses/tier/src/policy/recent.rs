@@ -1,4 +1,4 @@
-//! What has moved a short while ago.
+//! Ranges that have moved recently.
 
 use crate::config::{PAGE, TierId};
 use crate::policy::Move;
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Ranges that have moved, apart from each other.
+/// Ranges that have moved, without overlaps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recent {
-    /// By where they begin.
+    /// By start address.
     moved: BTreeMap<u64, Entry>,
 }
 
@@ -18,7 +18,7 @@ struct Entry {
     end: u64,
     at: Duration,
     from: TierId,
-    /// It stays until then, whatever the residence.
+    /// The range is held until then, whatever the residence.
     until: Duration,
 }
 
@@ -29,12 +29,12 @@ impl Recent {
         before.take_while(move |(_, entry)| entry.end > start).map(|(&start, &entry)| (start, entry))
     }
 
-    /// A part of it has moved less than `residence` ago, or is to stay for longer.
+    /// Returns whether a part of the range has moved less than `residence` ago, or is held for longer.
     pub(super) fn is_held(&self, range: &Range<u64>, now: Duration, residence: Duration) -> bool {
         self.overlapping(range).any(|(_, entry)| entry.at + residence > now || entry.until > now)
     }
 
-    /// It moves now. Returns how many pages of it came from there less than `payback` ago.
+    /// Notes a move now. Returns how many of its pages go back to where they came from less than `payback` ago.
     pub(super) fn note(&mut self, what: &Move, now: Duration, payback: Duration) -> u64 {
         let range = what.range.clone();
         let part = |start: u64, entry: &Entry| (entry.end.min(range.end) - start.max(range.start)) / PAGE;
@@ -44,7 +44,7 @@ impl Recent {
         back
     }
 
-    /// It stays where it is until then.
+    /// Holds the range where it is until then.
     pub(super) fn hold(&mut self, range: &Range<u64>, until: Duration) {
         for (start, mut entry) in self.overlapping(range).collect::<Vec<_>>() {
             entry.until = until;
@@ -65,7 +65,7 @@ impl Recent {
         self.moved.insert(range.start, new);
     }
 
-    /// Forgets what moved longer ago.
+    /// Forgets ranges that moved longer ago than `age`.
     pub(super) fn forget(&mut self, now: Duration, age: Duration) {
         self.moved.retain(|_, entry| entry.at + age > now || entry.until > now);
     }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_is_held_and_what_comes_back_is_counted() {
+    fn moved_pages_are_held_and_returning_pages_counted() {
         let (mut recent, second) = (Recent::default(), Duration::from_secs);
         assert_eq!(recent.note(&up(10..20), second(1), second(10)), 0);
         let held = |recent: &Recent, pages, now| recent.is_held(&range(pages), second(now), second(2));
@@ -98,10 +98,10 @@ mod tests {
                 && !held(&recent, 0..10, 2)
                 && !held(&recent, 10..11, 3)
         );
-        // Half of it comes back in time; its ends went there long ago.
+        // Half of it comes back in time; its ends moved long ago.
         assert_eq!(recent.note(&down(5..15), second(10), second(10)), 5);
         assert_eq!(recent.note(&down(15..20), second(11), second(10)), 0, "too late");
-        assert_eq!(recent.note(&down(5..15), second(12), second(10)), 0, "the other way");
+        assert_eq!(recent.note(&down(5..15), second(12), second(10)), 0, "the other direction");
         recent.note(&up(0..30), second(13), second(10));
         recent.hold(&range(29..30), second(100));
         recent.forget(second(50), second(10));

@@ -1,21 +1,22 @@
-//! Neighbouring pages that go the same way.
+//! Runs of contiguous pages with the same destination.
 
 use crate::config::{HUGE, IN_HUGE, PAGE};
 use crate::heat::{NO_TIER, PageHeat, Strip};
 use std::ops::Range;
 
-/// Pages between hot ones that go with them if they are not cold: a run costs less than two. Source: chosen, see `RUN_BYTES`.
+/// Warm pages between hot ones that move with them, because one run costs less than two. Source: chosen, see
+/// `RUN_BYTES`.
 const GAP: usize = 4;
 
-/// Neighbours that go the same way; at most 2 MiB.
+/// Contiguous pages with the same destination; at most 2 MiB.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) range: Range<u64>,
     pub(super) from: u8,
     pub(super) to: u8,
-    /// On the average.
+    /// The average heat.
     pub(super) heat: u8,
-    /// A huge page, or what moves whole as one does.
+    /// A huge page, or a unit that moves as a whole.
     pub(super) whole: bool,
 }
 
@@ -25,18 +26,18 @@ impl Run {
     }
 }
 
-/// What may move.
+/// The runs that may move.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    /// To where they belong.
+    /// To the tier they are pinned to.
     pub(super) pinned: Vec<Run>,
     /// To a faster tier.
     pub(super) hot: Vec<Run>,
-    /// To a slower one: which, is to be found.
+    /// To a slower tier, which is still to be chosen.
     pub(super) cold: Vec<Run>,
 }
 
-/// What moves together at least.
+/// The smallest set of pages that moves together.
 #[derive(Clone, Debug)]
 struct Unit {
     pages: Range<usize>,
@@ -46,22 +47,22 @@ struct Unit {
     whole: bool,
 }
 
-/// What is to become of it.
+/// What to do with a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// To the tier that it is pinned to.
+    /// Move to the tier that it is pinned to.
     Pinned(u8),
-    /// To a faster one.
+    /// Move to this faster tier.
     Hot(u8),
-    /// To a slower one, if there is a reason.
+    /// Move to a slower tier if there is a reason.
     Cold,
-    /// Neither hot nor cold, of this tier.
+    /// Neither hot nor cold, on this tier.
     Warm(u8),
-    /// It is to stay.
+    /// Leave it where it is.
     Stays,
 }
 
-/// The runs in these strips, where so hot pages belong on each tier or on a faster one.
+/// Returns the runs in these strips. `hot` is the heat from which pages belong on each tier or a faster one.
 pub(super) fn runs(strips: &[Strip<'_>], hot: &[u8], margin: u8) -> Runs {
     let mut runs = Runs::default();
     for strip in strips {
@@ -97,7 +98,7 @@ fn unit(strip: &Strip<'_>, at: usize, hot: &[u8], margin: u8) -> Unit {
         aligned && block.iter().all(|page| page.huge && page.tier == first.tier)
     });
     let Some(block) = block else {
-        // A part of a huge page that is not whole here would split it.
+        // A part of a huge page that is not complete here would split the huge page.
         let kind = if first.huge { Kind::Stays } else { kind(first, hot, margin) };
         return Unit { pages: at..at + 1, tier: first.tier, heat: first.heat, kind, whole: false };
     };
@@ -124,21 +125,21 @@ fn kind(page: &PageHeat, hot: &[u8], margin: u8) -> Kind {
     let belongs = hot.iter().position(|&hot| page.heat >= hot).and_then(|tier| u8::try_from(tier).ok());
     match (belongs, hot.get(usize::from(page.tier))) {
         (Some(tier), _) if tier < page.tier => Kind::Hot(tier),
-        // Where the least that is hot is low, the margin leaves something below it that is cold.
+        // If the threshold is low, the limited margin still leaves some heat below it that is cold.
         (_, Some(hot)) if page.heat < hot.saturating_sub(margin.min(hot / 2)) => Kind::Cold,
         _ => Kind::Warm(page.tier),
     }
 }
 
-/// A run that may go on.
+/// A run that may be extended.
 #[derive(Debug)]
 struct Open {
     start: u64,
     first: Unit,
-    /// Up to the last page that is of its kind, and pages behind it that may go with others.
+    /// The end of the last page of its kind, and the number of other pages behind it that may be bridged.
     end: usize,
     gap: usize,
-    /// The sum of the heats of those of its kind, and how many.
+    /// The sum of the heats of the units of its kind, and their number.
     heat: u64,
     units: u64,
 }

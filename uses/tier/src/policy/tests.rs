@@ -1,4 +1,4 @@
-//! Decisions by a clock that the tests hold, over memory that is made up.
+//! Decisions over synthetic memory, with a clock that the tests control.
 
 use super::*;
 use crate::heat::PageHeat;
@@ -8,18 +8,18 @@ const SLOW: u8 = 1;
 const TICK: Duration = Duration::from_millis(250);
 const BASE: u64 = 0x7000_0000_0000;
 
-/// Memory that is made up, and a policy that decides over it.
+/// Synthetic memory, and a policy that decides over it.
 struct World {
     pages: Vec<PageHeat>,
     policy: Policy,
     now: Duration,
-    /// What has moved since it was last asked.
+    /// The moves made so far.
     moved: Vec<Move>,
-    /// Pages that ever moved.
+    /// The number of pages moved so far.
     total: u64,
 }
 
-/// So many pages, all slow, and room for so many fast ones.
+/// Creates this many pages, all slow, and room for `room` fast pages.
 fn world(pages: usize, room: u64, change: impl FnOnce(&mut PolicyOptions)) -> World {
     let capacity = vec![Some(room * PAGE), None];
     let tier = |bytes| crate::TierOptions { name: String::new(), node: None, bytes };
@@ -31,7 +31,7 @@ fn world(pages: usize, room: u64, change: impl FnOnce(&mut PolicyOptions)) -> Wo
 }
 
 impl World {
-    /// Decides, and moves what is decided.
+    /// Decides, and makes the moves.
     fn tick(&mut self) -> u64 {
         self.now += TICK;
         let moves = self.policy.decide(self.now, &[Strip { start: BASE, pages: &self.pages }]);
@@ -97,7 +97,7 @@ fn cold_pages_leave_for_hot_ones_and_for_no_others() {
     let mut world = world(10_000, 1000, |_| ());
     world.heat(0..950, 200);
     world.ticks(20);
-    // They are cold now; nobody wants their place.
+    // They are cold now, but no other page needs their room.
     world.heat(0..950, 0);
     assert_eq!(world.ticks(20), 0);
     world.heat(5000..5900, 200);
@@ -106,7 +106,7 @@ fn cold_pages_leave_for_hot_ones_and_for_no_others() {
 }
 
 #[test]
-fn of_more_hot_pages_than_there_is_room_for_the_hottest_are_fast() {
+fn with_too_many_hot_pages_the_hottest_are_fast() {
     let mut world = world(10_000, 1000, |_| ());
     world.heat(1000..4000, 130);
     world.heat(6000..6800, 220);
@@ -114,27 +114,27 @@ fn of_more_hot_pages_than_there_is_room_for_the_hottest_are_fast() {
     assert!(world.are_fast(6000..6800));
     let total = world.total;
     assert!(world.fast() <= 980);
-    // All the same: whoever is there stays.
+    // All pages are equally hot, so those on the fast tier stay.
     world.heat(0..10_000, 220);
     assert_eq!((world.ticks(100), world.total), (0, total));
 }
 
 #[test]
-fn what_lies_between_hot_and_cold_stays_where_it_is() {
+fn warm_pages_stay_where_they_are() {
     let mut world = world(4000, 1000, |_| ());
     world.heat(0..2000, 185);
     world.ticks(20);
     assert!(world.fast() >= 950);
     let (total, mut chance) = (world.total, Chance(1));
     for _ in 0..400 {
-        // Twice as many are hot as there is room for, and each strays about what all have, by less than the margin.
+        // Twice as many pages are hot as there is room for, and the heat of each varies by less than the margin.
         for page in 0..2000 {
             let heat = u8::try_from(165 + chance.below(40)).unwrap();
             world.heat(page..page + 1, heat);
         }
         world.tick();
     }
-    // A few may still fill what there is room for.
+    // A few may still fill the remaining room.
     assert!(world.total <= total + 30, "{} pages", world.total - total);
 }
 
@@ -147,14 +147,14 @@ fn a_tier_that_is_too_full_is_emptied_of_the_coldest() {
     world.heat(700..800, 10);
     world.heat(800..1500, 150);
     world.ticks(20);
-    // What is not cold stays, though it is more than there may be.
+    // Pages that are not cold stay, although the tier is too full.
     assert!(world.pages[200..600].iter().all(|page| page.tier == SLOW));
     assert!(world.pages[700..800].iter().all(|page| page.tier == SLOW));
     assert_eq!(world.fast(), 1000);
 }
 
 #[test]
-fn no_more_moves_than_may_in_any_time() {
+fn moves_never_exceed_the_rate() {
     let (rate, burst) = (4 << 20, 1 << 20);
     let mut world = world(100_000, 50_000, |options| (options.bytes_per_second, options.burst) = (rate, burst));
     let mut chance = Chance(7);
@@ -172,11 +172,11 @@ fn no_more_moves_than_may_in_any_time() {
             assert!(after - before <= most, "{} bytes in {:?}", after - before, to - from);
         }
     }
-    assert!(world.total > 10_000, "and it does move: {}", world.total);
+    assert!(world.total > 10_000, "pages do move: {}", world.total);
 }
 
 #[test]
-fn what_is_pinned_goes_where_it_belongs_and_nowhere_else() {
+fn pinned_pages_go_to_their_tier_and_stay() {
     let mut world = world(10_000, 5000, |_| ());
     let pin = |world: &mut World, pages: Range<usize>, tier| {
         world.pages[pages].iter_mut().for_each(|page| page.pin = tier);
@@ -214,11 +214,11 @@ fn a_page_stays_for_a_while_where_it_was_moved_to() {
 }
 
 #[test]
-fn pages_that_come_and_go_too_soon_are_left_alone_and_for_longer_each_time() {
+fn pages_that_move_back_too_soon_cause_ever_longer_rests() {
     let mut world = world(8000, 2000, |_| ());
     let mut rests = Vec::new();
     for turn in 0..400 {
-        // Two sets by turns, three seconds each: too short for the moves to pay.
+        // Two sets take turns of three seconds each: too short for the moves to pay off.
         let hot = if turn / 12 % 2 == 0 { 0..1900 } else { 4000..5900 };
         world.heat(0..8000, 0);
         world.heat(hot, 220);
@@ -229,9 +229,9 @@ fn pages_that_come_and_go_too_soon_are_left_alone_and_for_longer_each_time() {
     }
     let opinion = world.policy.opinion();
     assert!(opinion.rests >= 3 && opinion.came_back > 1000, "{opinion:?}");
-    // Without an end to it all would go there and back 33 times.
+    // Without rests, all pages would go there and back 33 times.
     assert!(world.total < 33 * 3800 / 2, "{} pages in {:?}", world.total, world.now);
-    // A quiet time, and it moves again.
+    // After a quiet time it moves pages again.
     world.heat(0..8000, 0);
     world.ticks(600);
     world.heat(6000..7500, 220);
@@ -239,14 +239,15 @@ fn pages_that_come_and_go_too_soon_are_left_alone_and_for_longer_each_time() {
     assert!(world.are_fast(6000..7500), "{:?}", world.policy.opinion());
 }
 
-/// As a program that reads or writes all of its memory from one end to the other, again and again, and each look at a page finds it or not.
+/// Like a program that reads or writes all of its memory from end to end, repeatedly, where each sample of a page finds
+/// it used or not.
 #[test]
 fn a_scan_over_all_memory_moves_little() {
     let (pages, block) = (64 * 512, 512);
     let mut world = world(pages, 8 * 512, |_| ());
     world.pages.iter_mut().for_each(|page| page.seen = 0);
     let (mut at, mut passes) = (0, 0);
-    // A window each tick; the scan goes on by one block in five ticks, so that every window but one finds nothing.
+    // One window a tick; the scan advances by one block in five ticks, so that all windows but one find nothing.
     for tick in 0..10_000 {
         let window = tick % (pages / block) * block;
         if tick % 5 == 0 {
@@ -262,7 +263,7 @@ fn a_scan_over_all_memory_moves_little() {
 }
 
 #[test]
-fn it_comes_to_an_end_whatever_is_hot() {
+fn moves_end_whatever_pages_are_hot() {
     let mut chance = Chance(11);
     for case in 0..60 {
         let room = 100 + chance.below(3000);
@@ -277,7 +278,7 @@ fn it_comes_to_an_end_whatever_is_hot() {
         let total = world.total;
         assert_eq!((world.ticks(200), world.total, world.policy.opinion().rests), (0, total, 0), "case {case}");
         assert!(world.fast() as u64 <= room, "case {case}");
-        // No page that is slow is hotter than one that is fast, but for the margin.
+        // No slow page is hotter than a fast one by more than the margin.
         let coldest = world.pages.iter().filter(|page| page.tier == FAST).map(|page| page.heat).min().unwrap_or(0);
         let margin = world.policy.options().margin;
         let hot = world.policy.opinion().hot[0];
@@ -292,10 +293,10 @@ fn it_comes_to_an_end_whatever_is_hot() {
 }
 
 #[test]
-fn a_huge_page_goes_whole_or_not() {
+fn a_huge_page_moves_whole_or_not_at_all() {
     let mut world = world(4096, 2048, |_| ());
     world.pages[512..2048].iter_mut().for_each(|page| page.huge = true);
-    // Of one all is hot, of another a little, and one is cut by another kind.
+    // One is hot as a whole, one is hot in a small part, and one contains a page that is not huge.
     world.heat(512..1024, 200);
     world.heat(1024..1050, 200);
     world.heat(1536..2048, 200);
@@ -310,7 +311,7 @@ fn a_huge_page_goes_whole_or_not() {
 }
 
 #[test]
-fn what_does_not_go_is_not_tried_again_and_again() {
+fn a_refused_move_is_not_retried_at_once() {
     let mut world = world(1000, 500, |_| ());
     world.heat(0..100, 200);
     let mut asked = 0;
@@ -332,7 +333,8 @@ fn three_tiers_are_filled_from_the_fastest_on() {
     world.ticks(40);
     assert!(world.are_fast(0..900));
     assert!(world.pages[3000..4500].iter().filter(|page| page.tier <= 1).count() >= 1450);
-    // The fastest are cold now, and others hot: the cold ones go one tier down, or to the last where that is full.
+    // The pages on the fastest tier are cold now and others are hot. The cold ones go one tier down, or to the last
+    // tier if that one is full.
     world.heat(0..900, 0);
     world.heat(5000..5900, 250);
     world.ticks(60);

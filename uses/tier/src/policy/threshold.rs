@@ -1,14 +1,15 @@
-//! Where hot pages stand out from the others.
+//! Finds the heat from which hot pages stand out from the others.
 
-/// How far the means of both are apart, in sums of their deviations. Source: chosen; both halves of a normal distribution are 1.3 apart, of an
-/// exponential one 1.4.
+/// The least distance between the means of both groups, in units of the sum of their deviations. Source: chosen; the
+/// two halves of a normal distribution are 1.3 apart, those of an exponential one 1.4.
 const APART: f64 = 2.0;
-/// And in heat: two doublings.
+/// The least distance in heat: two doublings.
 const LEAST: f64 = 64.0;
 
-/// How hot a page is at least that stands out, by how many pages are how hot; none if these do not fall in two.
+/// Returns the heat from which pages stand out, given the number of pages of each heat; none if these do not form two
+/// groups.
 ///
-/// Otsu's threshold (1979) parts them so that both are as narrow as can be.
+/// Otsu's threshold (1979) splits them so that both groups are as narrow as possible.
 #[must_use]
 pub fn valley(heats: &[u64; 256]) -> Option<u8> {
     let all = Sum::of(heats, 0..256);
@@ -32,7 +33,7 @@ pub fn valley(heats: &[u64; 256]) -> Option<u8> {
     (narrow && apart >= LEAST).then(|| f64::midpoint(above.mean(), below.mean()).round() as u8)
 }
 
-/// Of some pages: how many, the sum of their heats, and of the squares.
+/// The number of pages, the sum of their heats, and the sum of the squares.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     pages: f64,
@@ -89,10 +90,10 @@ mod tests {
             let two = heats(&[(29.0, 15.0, (1.0 - hot) * pages), (200.0, 25.0, hot * pages)]);
             assert!(valley(&two).is_some_and(|at| (80..150).contains(&at)), "{hot}: {:?}", valley(&two));
         }
-        assert_eq!(valley(&heats(&[(120.0, 25.0, 1e5)])), None, "one kind");
-        assert_eq!(valley(&heats(&[(100.0, 15.0, 1e5), (140.0, 15.0, 1e5)])), None, "two that are too much alike");
+        assert_eq!(valley(&heats(&[(120.0, 25.0, 1e5)])), None, "one group");
+        assert_eq!(valley(&heats(&[(100.0, 15.0, 1e5), (140.0, 15.0, 1e5)])), None, "two groups that are too close");
         let fading = std::array::from_fn(|heat| (1e5 * (-(heat as f64) / 30.0).exp()) as u64);
-        assert_eq!(valley(&fading), None, "ever fewer");
+        assert_eq!(valley(&fading), None, "a monotonic decay");
         assert_eq!((valley(&[0; 256]), valley(&heats(&[(0.0, 1.0, 1e5)]))), (None, None));
     }
 }

@@ -1,4 +1,5 @@
-//! Faults that no program can bring about: kernels that do not say what they did, copies that panic, free pages that come back.
+//! Faults that no program can cause: wrong answers of the kernel, copies that panic, free pages that come back as live
+//! ones.
 
 mod out;
 
@@ -15,7 +16,8 @@ use telpher_os::{TransparentHugePages, Userfault};
 const FAST: TierId = TierId(0);
 const HOME: TierId = TierId(1);
 
-/// A heap whose free pages are overwritten; none where the kernel has not what it takes, which tests/moves.rs says.
+/// Creates a heap whose free pages are overwritten; none where the kernel lacks a feature, which tests/moves.rs
+/// reports.
 pub(super) fn heap(batch: usize) -> Option<Tested> {
     heap_with(|options| options.batch = batch)
 }
@@ -30,11 +32,11 @@ fn heap_with(change: impl FnOnce(&mut HeapOptions)) -> Option<Tested> {
     for slots in pooled.pools.lock().unwrap().tiers.iter_mut().flatten() {
         slots.poison = Some(std::fs::OpenOptions::new().write(true).open("/proc/self/mem").unwrap());
     }
-    let way: Arc<Pooled> = Arc::clone(&pooled);
-    Some(Tested { pooled, heap: Heap::by(options, way) })
+    let backend: Arc<Pooled> = Arc::clone(&pooled);
+    Some(Tested { pooled, heap: Heap::by(options, backend) })
 }
 
-/// Memory that asks for huge pages gets none. Says so of a test.
+/// Returns whether memory that requests huge pages gets none, and reports the test as skipped.
 pub(super) fn lacks_huge_pages(test: &str) -> bool {
     let setting = TransparentHugePages::setting();
     if setting.are_off() {
@@ -43,7 +45,7 @@ pub(super) fn lacks_huge_pages(test: &str) -> bool {
     setting.are_off()
 }
 
-/// A heap, and what is inside.
+/// A heap and its internals.
 pub(super) struct Tested {
     heap: Heap,
     pub(super) pooled: Arc<Pooled>,
@@ -57,50 +59,51 @@ impl std::ops::Deref for Tested {
     }
 }
 
-/// Every page says which it is, in each word. None is of zeros: of a huge page that it splits, the kernel gives those back.
+/// Writes each page's number, plus one, into every word of it. No page is all zeros, because the kernel frees such
+/// parts of a huge page that it splits.
 pub(super) fn number(arena: &mut Arena) {
     for (word, bytes) in arena.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         *bytes = (word / 512 + 1).to_ne_bytes();
     }
 }
 
-/// Pages that do not say which they are.
+/// Returns the pages that do not contain their number.
 pub(super) fn wrong(arena: &Arena) -> Vec<usize> {
     let (words, _) = arena.as_chunks::<8>();
     let is_wrong = |page: &usize| words[page * 512..][..512].iter().any(|word| *word != (page + 1).to_ne_bytes());
     (0..arena.len() / 4096).filter(is_wrong).collect()
 }
 
-/// Every page says which it is; asked in a forked child, too, so that nothing is allocated.
+/// Returns whether every page contains its number. It allocates nothing, because a forked child calls it.
 pub(super) fn is_whole(arena: &Arena) -> bool {
     arena.as_chunks::<8>().0.iter().enumerate().all(|(word, bytes)| *bytes == (word / 512 + 1).to_ne_bytes())
 }
 
-/// Reads where nobody should, so that there is an empty page: who touches what is not known of is given one.
+/// Reads a slot, so that it gets an empty page: a fault in unknown memory is answered with one.
 #[allow(unsafe_code, reason = "reads by address")]
 pub(super) fn touch(place: u64) {
-    // SAFETY: a place of a pool that is mapped, and nobody's while nothing is moved.
+    // SAFETY: a slot of a pool, which is mapped and unused while nothing is moved.
     unsafe { std::ptr::with_exposed_provenance::<u8>(usize::try_from(place).unwrap()).read_volatile() };
 }
 
-/// Nothing is out, no place is lent, and each page of the pools is where the account says.
+/// Asserts that nothing is out, no slot is lent, and each page of the pools is where the counters say.
 pub(super) fn assert_settled(heap: &Tested) {
     let mut pools = heap.pooled.pools.lock().unwrap_or_else(PoisonError::into_inner);
-    assert!(heap.pooled.exchange.book().flight.is_empty());
-    assert!(heap.pooled.exchange.book().traps.are_told());
-    if let Some(places) = &*heap.pooled.trap_places() {
+    assert!(heap.pooled.exchange.page_map().in_flight.is_empty());
+    assert!(heap.pooled.exchange.page_map().traps.are_told());
+    if let Some(places) = &*heap.pooled.trap_slots() {
         places.assert_settled(&heap.pooled.exchange);
     }
     for slots in pools.tiers.iter_mut().flatten() {
         let mut there = 0;
         heap.pooled.exchange.scan.there(slots.range(), |run| there += run.pages()).unwrap();
-        assert_eq!(there, slots.full_pages() + slots.shadow_pages(), "pages in places that are said to be empty");
+        assert_eq!(there, slots.full_pages() + slots.shadow_pages(), "pages in slots counted as empty");
         assert_eq!(slots.lent_full(), 0);
     }
 }
 
 #[test]
-fn what_the_kernel_says_of_a_move_is_not_believed() {
+fn wrong_answers_of_the_kernel_change_nothing() {
     for (pages, every) in [(PageSize::Small, 1), (PageSize::Small, 3), (PageSize::Huge, 1), (PageSize::Huge, 2)] {
         let Some(heap) = heap(100) else { return };
         let mut arena = heap.arena(4 << 20, pages).unwrap();
@@ -119,7 +122,7 @@ fn what_the_kernel_says_of_a_move_is_not_believed() {
 }
 
 #[test]
-fn no_write_is_lost_to_a_kernel_that_lies() {
+fn no_write_is_lost_with_wrong_answers_of_the_kernel() {
     for pages in [PageSize::Small, PageSize::Huge] {
         let Some(heap) = heap(64) else { return };
         let mut arena = heap.arena(4 << 20, pages).unwrap();
@@ -135,9 +138,9 @@ fn no_write_is_lost_to_a_kernel_that_lies() {
     }
 }
 
-/// The stress above, with what it is for: a page comes back that is a free one, with what somebody has written there.
+/// Checks the stress above: a free page comes back instead of the copy, with the bytes a test wrote there.
 #[test]
-fn a_free_page_that_comes_back_is_seen() {
+fn the_stress_notices_a_free_page_that_comes_back() {
     let Some(heap) = heap(64) else { return };
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -155,12 +158,12 @@ fn a_free_page_that_comes_back_is_seen() {
 }
 
 #[test]
-fn a_panic_with_pages_out_brings_them_back_first() {
+fn a_panic_brings_pages_back_first() {
     for pages in [PageSize::Small, PageSize::Huge] {
         let Some(heap) = heap(1024) else { return };
         let mut arena = heap.arena(4 << 20, pages).unwrap();
         number(&mut arena);
-        // So that pages do not lie side by side, and go in more than one run.
+        // Moves some pages first, so that slots are not contiguous and the pages go in more than one run.
         for page in (0..1024_u64).step_by(100) {
             let address = arena.addresses().start + page * PAGE;
             assert_eq!(heap.migrate(address..address + PAGE, FAST).unwrap().pages, 1);
@@ -168,12 +171,12 @@ fn a_panic_with_pages_out_brings_them_back_first() {
         for to in [FAST, HOME] {
             heap.pooled.exchange.faults.panics.store(true, Ordering::Relaxed);
             let panic = catch_unwind(AssertUnwindSafe(|| heap.migrate(arena.addresses(), to))).unwrap_err();
-            assert_eq!(panic.downcast_ref(), Some(&"asked for by a test"));
+            assert_eq!(panic.downcast_ref(), Some(&"requested by a test"));
             assert_settled(&heap);
             assert_eq!(wrong(&arena), [], "to {to:?}");
             let on = heap.residency(arena.addresses()).unwrap();
             assert_eq!(on.iter().sum::<u64>(), 1024);
-            // Some had been copied; those that had not are where they were.
+            // Some had been copied; the others are where they were.
             assert!(on.iter().all(|&pages| pages > 0), "{on:?}");
             let moved = heap.migrate(arena.addresses(), to).unwrap();
             assert_eq!(moved.pages + moved.left.already, 1024, "{moved:?}");
@@ -182,14 +185,14 @@ fn a_panic_with_pages_out_brings_them_back_first() {
     }
 }
 
-/// So many pages of an arena, from one on.
+/// Returns the addresses of these pages of an arena.
 fn part(arena: &Arena, pages: Range<u64>) -> Range<u64> {
     let start = arena.addresses().start;
     start + pages.start * PAGE..start + pages.end * PAGE
 }
 
 #[test]
-fn a_page_that_nobody_has_written_goes_back_without_a_copy() {
+fn an_unwritten_page_goes_back_without_a_copy() {
     let Some(heap) = heap_with(|options| (options.batch, options.shadow_bytes) = (100, 8 << 20)) else { return };
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -198,7 +201,7 @@ fn a_page_that_nobody_has_written_goes_back_without_a_copy() {
         assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().pages, 1024);
         assert_eq!(heap.shadows(), [0, 1024]);
         assert_eq!(wrong(&arena), []);
-        // The first byte of some, and the last byte of others.
+        // Changes the first byte of some and the last byte of others.
         let written: Vec<usize> = (0..1024).filter(|page| page % 7 == round).collect();
         for &page in &written {
             arena[page * 4096 + if page % 2 == 0 { 0 } else { 4095 }] ^= 0xff;
@@ -207,14 +210,14 @@ fn a_page_that_nobody_has_written_goes_back_without_a_copy() {
         assert_eq!(heap.shadows(), [0, 0]);
         not_copied += 1024 - written.len() as u64;
         assert_eq!(heap.stats().not_copied, not_copied);
-        assert_eq!(wrong(&arena), written, "what was written, and nothing else");
+        assert_eq!(wrong(&arena), written, "only the written pages differ");
         number(&mut arena);
         assert_settled(&heap);
     }
 }
 
 #[test]
-fn old_copies_take_no_more_than_they_may() {
+fn old_copies_stay_within_their_limit() {
     let Some(heap) = heap_with(|options| options.shadow_bytes = 50 * PAGE) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -222,7 +225,7 @@ fn old_copies_take_no_more_than_they_may() {
     assert_eq!(heap.shadows(), [0, 50]);
     assert_eq!(heap.migrate(part(&arena, 0..120), HOME).unwrap().pages, 120);
     assert_eq!((heap.stats().not_copied, wrong(&arena)), (50, vec![]));
-    // With the arena they go.
+    // They go when the arena goes.
     assert_eq!(heap.migrate(part(&arena, 0..120), FAST).unwrap().pages, 120);
     drop(arena);
     assert_eq!(heap.shadows(), [0, 0]);
@@ -230,8 +233,8 @@ fn old_copies_take_no_more_than_they_may() {
 }
 
 #[test]
-fn a_tier_that_is_full_gives_up_its_old_copies() {
-    // Pages begin on the fast tier, and the slow one has room for a hundred.
+fn a_full_tier_drops_its_old_copies() {
+    // Pages begin on the fast tier; the slow tier has room for 100.
     let change = |options: &mut HeapOptions| {
         (options.home, options.shadow_bytes) = (FAST, 8 << 20);
         options.tiers[1].bytes = 100 * PAGE;
@@ -242,7 +245,7 @@ fn a_tier_that_is_full_gives_up_its_old_copies() {
     assert_eq!(heap.migrate(part(&arena, 100..200), HOME).unwrap().pages, 100);
     assert_eq!(heap.migrate(part(&arena, 100..200), FAST).unwrap().pages, 100);
     assert_eq!((heap.shadows(), heap.free()[1]), (vec![0, 100], 0));
-    // The first fifty of these take the places of old copies, the oldest first, but not of those that the others have, which go with them.
+    // The first 50 of these take the slots of the oldest old copies, but not of the copies that the other 50 use.
     let moved = heap.migrate(part(&arena, 50..150), HOME).unwrap();
     assert_eq!((moved.pages, moved.left.all()), (100, 0), "{moved:?}");
     assert_eq!((heap.shadows(), heap.stats().not_copied), (vec![0, 0], 50));
@@ -253,12 +256,12 @@ fn a_tier_that_is_full_gives_up_its_old_copies() {
 }
 
 #[test]
-fn an_old_copy_of_other_times_is_no_harm() {
+fn an_outdated_old_copy_is_not_used() {
     let Some(heap) = heap_with(|options| options.shadow_bytes = 8 << 20) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena);
     assert_eq!(heap.migrate(part(&arena, 0..100), FAST).unwrap().pages, 100);
-    // Discarded, and on the home tier when it is touched again: its copy there is of what it was.
+    // Discarded, and on the home tier when touched again: their old copies there are out of date.
     arena.discard(0..50 * 4096).unwrap();
     assert!(arena[..50 * 4096].iter().all(|&byte| byte == 0));
     arena[0] = 1;
@@ -273,13 +276,14 @@ fn an_old_copy_of_other_times_is_no_harm() {
     assert_settled(&heap);
 }
 
-/// Over memory that is written all the time, and half of which is not. Returns how many writes were lost.
+/// Stresses memory of which one half is written all the time and the other half is not. Returns how many writes were
+/// lost.
 fn lost_writes_with_shadows(heap: &Tested) -> u64 {
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     arena.fill(0);
     let half = arena.addresses().start + (2 << 20);
     stress::lost_writes(arena.addresses().start, 512, &|range, to| {
-        // There and at once back, so that some have not been written; and with them pages that nobody writes.
+        // There and back at once, so that some pages have not been written; and with them pages that are never written.
         let unwritten = half..half + (range.end - range.start);
         for to in [FAST, TierId(to)] {
             heap.migrate(range.clone(), to).unwrap();
@@ -296,23 +300,24 @@ fn no_write_is_lost_with_old_copies() {
         let lost = lost_writes_with_shadows(&heap);
         let stats = heap.stats();
         assert_eq!((lost, stats.lost), (0, 0), "{stats:?}");
-        // Some were written, and others not.
+        // Some were written, and others were not.
         assert!(stats.not_copied > 100 && stats.moved.pages / 2 > stats.not_copied + 100, "{stats:?}");
         assert_settled(&heap);
     }
 }
 
-/// What the stress above is for: whether a page was written is asked before it is out, and it is written in between.
+/// Checks the stress above: the comparison is made before the page is out, and a write comes in between.
 #[test]
-fn asked_too_early_a_write_is_lost_and_the_test_says_so() {
+fn comparing_too_early_loses_writes_that_the_stress_notices() {
     let Some(heap) = heap_with(|options| (options.batch, options.shadow_bytes) = (64, 8 << 20)) else { return };
     heap.pooled.exchange.faults.early.store(true, Ordering::Relaxed);
     assert!(lost_writes_with_shadows(&heap) > 0, "{:?}", heap.stats());
 }
 
-/// Before its copy and after, small and as a part of a huge page; also where the kernel wakes nobody, as it says that nothing was moved.
+/// Before the copy and after it, for a small page and for a part of a huge one; also if a wrong answer of the kernel
+/// leaves threads waiting.
 #[test]
-fn who_moves_a_page_and_touches_it_gets_it_back() {
+fn a_moving_thread_that_touches_a_page_gets_it_back() {
     let _limit = stress::Limit::new();
     let each = [(PageSize::Small, 0), (PageSize::Small, 1), (PageSize::Huge, 0), (PageSize::Huge, 1)];
     for (pages, moment, lies) in each.iter().flat_map(|&(pages, moment)| [(pages, moment, 0), (pages, moment, 1)]) {
@@ -326,7 +331,7 @@ fn who_moves_a_page_and_touches_it_gets_it_back() {
             heap.pooled.exchange.faults.touched[moment].store(touched, Ordering::Relaxed);
             let moved = heap.migrate(start..start + 512 * PAGE, TierId(u8::try_from(round % 2).unwrap())).unwrap();
             assert_eq!(moved.all(), 512, "{moved:?}");
-            // What had been copied is where it was to go.
+            // A page that had been copied is at its destination.
             assert_eq!(moved.left.failed, if moment == 0 { 1 } else { 0 }, "{pages:?} {round}: {moved:?}");
             assert_eq!(wrong(&arena), Vec::<usize>::new(), "{pages:?}, {round}");
         }
@@ -337,7 +342,7 @@ fn who_moves_a_page_and_touches_it_gets_it_back() {
     }
 }
 
-/// Of two threads one forks and the other moves the mapping, and the move is told of first.
+/// One thread forks and another moves the mapping; the event of the move is read first.
 #[test]
 fn a_child_forked_before_its_mapping_moved_has_the_page_where_it_was() {
     let Some(heap) = heap(64) else { return };
@@ -345,25 +350,35 @@ fn a_child_forked_before_its_mapping_moved_has_the_page_where_it_was() {
     number(&mut arena);
     let (exchange, live) = (&heap.pooled.exchange, arena.addresses().start);
     let mut pools = heap.pooled.pools.lock().unwrap();
-    let from = pools.tiers[HOME.index()][0].lend(Place::Empty, 4).unwrap().start;
+    let from = pools.tiers[HOME.index()][0].lend(SlotState::Empty, 4).unwrap().start;
     let (stage, tier) = (Stage::Planned, HOME);
-    let part =
-        Aloft { live, taken: live, from, to: from, source: from, pages: 4, stage, tier, shadowed: false, huge: false };
-    exchange.book().flight.add(&[part]);
+    let part = MovingRun {
+        live,
+        taken: live,
+        from,
+        to: from,
+        source: from,
+        pages: 4,
+        stage,
+        tier,
+        shadowed: false,
+        huge: false,
+    };
+    exchange.page_map().in_flight.add(&[part]);
     exchange.take_out();
-    let mut book = exchange.book();
-    assert_eq!(book.flight[0].stage, Stage::Out);
-    // The child is this process itself, which has nothing where the mapping is said to have moved.
+    let mut map = exchange.page_map();
+    assert_eq!(map.in_flight[0].stage, Stage::Out);
+    // This process plays the child; it has nothing where the mapping is said to have moved.
     let nowhere = Tract::new(4 * 4096, PageSize::Small).unwrap().start();
-    book.flight[0].live = nowhere;
-    // What it cannot be given, and wants, is lost to it.
-    book.flight[0].from = nowhere;
-    exchange.give_to_child(&mut book, &exchange.userfault);
-    assert_eq!((book.stats.given, book.stats.lost, book.stats.forks), (0, 4, 1));
-    book.flight[0].from = from;
-    exchange.give_to_child(&mut book, &exchange.userfault);
-    assert_eq!((book.stats.given, book.stats.lost, book.stats.forks), (4, 4, 2));
-    book.flight.clear();
-    drop((book, pools));
+    map.in_flight[0].live = nowhere;
+    // Pages that the child expects and cannot be given are lost.
+    map.in_flight[0].from = nowhere;
+    exchange.give_to_child(&mut map, &exchange.userfault);
+    assert_eq!((map.stats.given, map.stats.lost, map.stats.forks), (0, 4, 1));
+    map.in_flight[0].from = from;
+    exchange.give_to_child(&mut map, &exchange.userfault);
+    assert_eq!((map.stats.given, map.stats.lost, map.stats.forks), (4, 4, 2));
+    map.in_flight.clear();
+    drop((map, pools));
     assert_eq!(wrong(&arena), Vec::<usize>::new());
 }

@@ -1,5 +1,5 @@
-//! What the tests of heaps share.
-#![allow(dead_code, reason = "each test takes its part")]
+//! Helpers for the tests of heaps.
+#![allow(dead_code, reason = "each test uses a part")]
 
 #[path = "../../../../ci/skip.rs"]
 pub(crate) mod skip;
@@ -12,14 +12,14 @@ pub(crate) const PAGE: u64 = 4096;
 pub(crate) const FAST: TierId = TierId(0);
 pub(crate) const HOME: TierId = TierId(1);
 
-/// A heap with so many bytes of fast memory; none where the kernel has not what it takes.
+/// Creates a heap with this much fast memory; none where the kernel lacks a feature.
 pub(crate) fn heap(test: &str, fast_bytes: u64) -> Option<Heap> {
     heap_with(test, fast_bytes, |_| ())
 }
 
 pub(crate) fn heap_with(test: &str, fast_bytes: u64, change: impl FnOnce(&mut HeapOptions)) -> Option<Heap> {
     if Scan::open().is_err() || Userfault::open(UserfaultFeatures::MOVE).is_err() {
-        skip::skip(test, "the kernel has no userfaultfd that moves pages, or not for this user (Linux 6.8)");
+        skip::skip(test, "no userfaultfd that moves pages for this user on this kernel (Linux 6.8)");
         return None;
     }
     let tier = |name: &str, bytes| TierOptions { name: name.to_string(), node: None, bytes };
@@ -28,7 +28,7 @@ pub(crate) fn heap_with(test: &str, fast_bytes: u64, change: impl FnOnce(&mut He
     Some(Heap::new(options).unwrap())
 }
 
-/// Nodes that have memory.
+/// Returns the nodes that have memory.
 pub(crate) fn nodes_with_memory() -> Vec<u32> {
     let has_memory = |node: &u32| {
         let text = std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Programs that write while their pages are moved, and know what they have written.
+//! Programs that write while their pages are moved, and check what they have written.
 #![allow(unsafe_code, reason = "does what programs do to their memory, by address")]
 
 use std::io::{Read, Seek};
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 
-/// How long a soak goes on.
+/// Returns how long a soak lasts.
 pub(crate) fn soak() -> Duration {
     let seconds = std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse().expect("whole seconds"));
     Duration::from_secs(seconds)
 }
 
-/// True in a process of its own, in which this test, by a name that no other has in it, is run once more: for those that fork, which all heaps of a
-/// process feel.
+/// Runs this test once more in a process of its own, and returns true there. For tests that fork, which affects all
+/// heaps of a process. No other test's name may contain this one.
 pub(crate) fn is_alone(test: &str) -> bool {
-    /// Set there.
+    /// Set in that process.
     const ALONE: &str = "TELPHER_TIER_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return true;
@@ -30,40 +30,40 @@ pub(crate) fn is_alone(test: &str) -> bool {
     false
 }
 
-/// A fork by the C library.
+/// Forks with the C library.
 pub(crate) fn fork() -> libc::pid_t {
-    // SAFETY: the children of these tests look at their memory and exit.
+    // SAFETY: the children of these tests read their memory and exit.
     unsafe { libc::fork() }
 }
 
-/// As `fork` does, but by a bare system call: no handler of the C library's is called.
+/// Forks with a bare system call: the C library's fork handlers are not called.
 pub(crate) fn bare_fork() -> libc::pid_t {
-    // SAFETY: as a fork; the child does nothing that would want the C library to know of it.
+    // SAFETY: like a fork; the child does nothing that needs the C library to know of it.
     let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     child.try_into().expect("a process")
 }
 
-/// Whether it is so in a child, which is forked so. It allocates nothing.
+/// Returns whether a condition holds in a child forked by `fork`. It allocates nothing.
 pub(crate) fn is_so_in_child(fork: impl FnOnce() -> libc::pid_t, is_so: impl FnOnce() -> bool) -> bool {
     let child = fork();
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
         let status = i32::from(!is_so());
-        // SAFETY: ends the child without anything of the parent's being run.
+        // SAFETY: ends the child without running any code of the parent.
         unsafe { libc::_exit(status) };
     }
     let mut status = 0;
-    // SAFETY: our own child, a place of our own for its status.
+    // SAFETY: our own child, and a local variable for its status.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     status == 0
 }
 
-/// An arena as a program has memory: words by address, that several threads use.
+/// An arena as memory of a program: words by address, used by several threads.
 pub(crate) struct Words(u64);
 
 impl Words {
     pub(crate) fn at(&self, word: u64) -> &AtomicU64 {
-        // SAFETY: a word of an arena that lives as long as the test, which nobody has as a slice meanwhile.
+        // SAFETY: a word of an arena that lives as long as the test, without a slice of it meanwhile.
         unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(usize::try_from(self.0 + word * 8).unwrap()) }
     }
 }
@@ -77,18 +77,18 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Ends the process if somebody waits for ever.
+/// Ends the process if a thread waits forever.
 pub(crate) struct Limit(#[expect(dead_code, reason = "its end is the thread's")] Sender<()>);
 
 impl Limit {
-    /// From now on, until it is dropped.
+    /// Starts the time limit, which lasts until this is dropped.
     pub(crate) fn new() -> Limit {
-        /// Longer than any test takes but for what it soaks. Source: chosen.
+        /// Longer than any test takes apart from its soak time. Source: chosen.
         const LIMIT: Duration = Duration::from_secs(120);
         let (over, ends) = channel();
         std::thread::spawn(move || {
             if ends.recv_timeout(soak() + LIMIT) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("somebody waits for a page that does not come");
+                eprintln!("a thread waits for a page that does not come back");
                 std::process::abort();
             }
         });
@@ -104,20 +104,21 @@ pub(crate) fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// Words of a page.
+/// Words in a page.
 const WORDS: u64 = PAGE / 8;
 
-/// What moves the pages of a range to this tier, of two.
+/// Moves the pages of a range to one of two tiers.
 pub(crate) type Migrate<'a> = &'a (dyn Fn(std::ops::Range<u64>, u8) + Sync);
 
-/// Writers with words of their own, counters that all add to, a thread that has the kernel write, and one whose word only grows, over so many
-/// pages, while `migrate` moves them. Returns how many words were not as they were left.
+/// Runs writers with their own words, counters that all threads add to, a thread that makes the kernel write, and one
+/// whose word only grows, over these pages, while `migrate` moves them. Returns how many words were not as they were
+/// left.
 pub(crate) fn lost_writes(start: u64, pages: u64, migrate: Migrate) -> u64 {
-    // On a machine that is busy, or emulated, too, pages move.
+    // Enough calls that pages move on a busy or emulated machine, too.
     lost_writes_over(400, start, pages, migrate)
 }
 
-/// The same with so many calls of `migrate`, or as many as there is time for.
+/// The same with at least this many calls of `migrate`.
 pub(crate) fn lost_writes_over(least: u32, start: u64, pages: u64, migrate: Migrate) -> u64 {
     let _limit = Limit::new();
     let words = Words(start);
@@ -135,7 +136,7 @@ pub(crate) fn lost_writes_over(least: u32, start: u64, pages: u64, migrate: Migr
                 while !over.load(Ordering::Relaxed) {
                     let page = next(&mut state) % pages;
                     let place = usize::try_from(page).unwrap();
-                    // Its own word of the page; then one that all add to.
+                    // The writer's own word of the page; then one that all add to.
                     let word = words.at(page * WORDS + 1 + writer);
                     lost.fetch_add(u64::from(word.load(Ordering::Relaxed) != own[place]), Ordering::Relaxed);
                     number += 1;
@@ -147,12 +148,12 @@ pub(crate) fn lost_writes_over(least: u32, start: u64, pages: u64, migrate: Migr
             });
         }
         scope.spawn(|| {
-            // The kernel writes half a page of the last one, as the file has it.
+            // The kernel writes half of the last page, from a file.
             while !over.load(Ordering::Relaxed) {
                 let mut source = source.lock().unwrap();
                 source.rewind().unwrap();
                 let at = start + (pages - 1) * PAGE + 2048;
-                // SAFETY: the second half of the last page, which is this thread's.
+                // SAFETY: the second half of the last page, which only this thread uses.
                 let half = unsafe {
                     std::slice::from_raw_parts_mut(
                         std::ptr::with_exposed_provenance_mut(usize::try_from(at).unwrap()),
@@ -160,7 +161,7 @@ pub(crate) fn lost_writes_over(least: u32, start: u64, pages: u64, migrate: Migr
                     )
                 };
                 half.fill(0);
-                source.read_exact(half).expect("a system call waits for its page, as any touch does");
+                source.read_exact(half).expect("a system call waits for its page like any other access");
                 lost.fetch_add(u64::from(half != &head[..2048]), Ordering::Relaxed);
             }
         });
@@ -184,7 +185,7 @@ pub(crate) fn lost_writes_over(least: u32, start: u64, pages: u64, migrate: Migr
             migrate(range, u8::try_from(next(&mut state) % 2).unwrap());
         }
     });
-    // What is lost may leave anything there.
+    // A lost page may leave any values there.
     let counters = (0..pages).map(|page| words.at(page * WORDS).load(Ordering::Relaxed));
     let sum = counters.fold(0, u64::wrapping_add);
     lost.load(Ordering::Relaxed).saturating_add(added.load(Ordering::Relaxed).abs_diff(sum))
@@ -192,22 +193,23 @@ pub(crate) fn lost_writes_over(least: u32, start: u64, pages: u64, migrate: Migr
 
 /// Memory in which mappings change.
 pub(crate) struct Places {
-    /// Of whole blocks.
+    /// The ranges, in whole blocks.
     pub(crate) ranges: Vec<std::ops::Range<u64>>,
-    /// Pages that move together, so that none of these is ever of two mappings, which cannot move at once.
+    /// The pages of a block, which moves as a whole, so that no block belongs to two mappings, which cannot move at
+    /// once.
     pub(crate) block: u64,
 }
 
-/// Pages of a huge page.
+/// Pages in a huge page.
 const IN_HUGE: u64 = 512;
 
 impl Places {
-    /// Two arenas, or parts of them.
+    /// Uses two arenas, or parts of them.
     pub(crate) fn small(arenas: [std::ops::Range<u64>; 2]) -> Places {
         Places { ranges: arenas.into(), block: 8 }
     }
 
-    /// Arenas of huge pages, and a place for one that is not aligned as they are, in another arena of 4 MiB.
+    /// Uses arenas of huge pages, and an unaligned range for a huge page in another arena of 4 MiB.
     pub(crate) fn huge(arenas: [std::ops::Range<u64>; 2], other: &std::ops::Range<u64>) -> Places {
         let [one, two] = arenas;
         let odd = other.start + 8 * PAGE;
@@ -218,7 +220,7 @@ impl Places {
         (self.ranges[range].end - self.ranges[range].start) / PAGE
     }
 
-    /// One of the ranges, and one of its pages.
+    /// Returns a random range and one of its pages.
     fn any(&self, state: &mut u64) -> (usize, u64) {
         let range = usize::try_from(next(state)).unwrap() % self.ranges.len();
         (range, next(state) % self.pages(range))
@@ -228,7 +230,7 @@ impl Places {
         self.ranges[range].start + page * PAGE
     }
 
-    /// The block that a page is of.
+    /// Returns the block of a page.
     fn block_of(&self, (range, page): (usize, u64)) -> (usize, u64) {
         (range, page / self.block * self.block)
     }
@@ -238,13 +240,13 @@ fn pointer(address: u64) -> *mut libc::c_void {
     std::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap())
 }
 
-/// Has the mapping of a block where that of another one was; where it was is new memory.
+/// Moves the mapping of a block over that of another one, and maps new memory where it was.
 ///
 /// # Safety
-/// Both are whole pages of arenas, of which nobody has a reference, and keep a mapping.
+/// Both are whole pages of arenas without references to them, and both keep a mapping.
 unsafe fn move_block(from: u64, to: u64, pages: u64) {
     let bytes = usize::try_from(pages * PAGE).unwrap();
-    // SAFETY: the caller's promise; what is mapped anew takes the place of nothing.
+    // SAFETY: the caller's promise; the new mapping replaces nothing.
     unsafe {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let moved = libc::mremap(pointer(from), bytes, bytes, flags, pointer(to));
@@ -254,22 +256,22 @@ unsafe fn move_block(from: u64, to: u64, pages: u64) {
         let mapped = libc::mmap(pointer(from), bytes, protection, flags, -1, 0);
         assert_eq!(mapped, pointer(from), "{}", std::io::Error::last_os_error());
         if pages == IN_HUGE {
-            // A huge page, if it is aligned as one, and there are any.
+            // A huge page, if the address is aligned and there are any.
             libc::madvise(pointer(from), bytes, libc::MADV_HUGEPAGE);
             assert_eq!(libc::madvise(pointer(from), bytes, libc::MADV_POPULATE_WRITE), 0);
         }
     }
 }
 
-/// Discards, mappings that move and go, and forks, while `migrate` moves pages: each says which it is, or is empty. Goes on until it is enough, too, but
-/// not for ever. What it maps anew it tells `fresh`. Returns how often it has forked.
+/// Discards, moves and unmaps mappings and forks, while `migrate` moves pages. Each page contains its number or is
+/// empty. Goes on until `is_enough`, up to a limit. Passes new mappings to `fresh`. Returns the number of forks.
 pub(crate) fn change_mappings(
     places: &Places,
     migrate: Migrate,
     fresh: &dyn Fn(std::ops::Range<u64>),
     is_enough: &dyn Fn() -> bool,
 ) -> u64 {
-    /// What is not met then is not met at all. Source: chosen.
+    /// What has not happened by then will not happen. Source: chosen.
     const LIMIT: Duration = Duration::from_secs(60);
     let _limit = Limit::new();
     let (over, forks) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -281,23 +283,23 @@ pub(crate) fn change_mappings(
                 let (start, end) = (places.address(first), places.ranges[first.0].end);
                 let some = start..(start + (1 + next(&mut state) % 64) * PAGE).min(end);
                 let block = places.address(places.block_of(first));
-                // Huge pages whole most of the time, so that there are any.
+                // Whole huge pages most of the time, so that there are some.
                 let is_whole = places.block == IN_HUGE && !next(&mut state).is_multiple_of(4);
                 let range = if is_whole { block..block + places.block * PAGE } else { some };
                 migrate(range, u8::from(!next(&mut state).is_multiple_of(2)));
             }
         });
         let _over = Over(&over);
-        // What a page should say, by its place; nothing where it is empty.
+        // The expected number in each page; 0 where it is empty.
         let mut says: Vec<Vec<u64>> =
             (0..places.ranges.len()).map(|range| vec![0; usize::try_from(places.pages(range)).unwrap()]).collect();
         let (mut state, mut number) = (77, 0);
         let (end, limit) = (Instant::now() + soak(), Instant::now() + soak() + LIMIT);
-        // It says so in its first and in its last word.
+        // The number is in the first and in the last word of a page.
         let words = |range: usize, page: u64| {
             [0, PAGE - 8].map(|at| {
                 let address = usize::try_from(places.address((range, page)) + at).unwrap();
-                // SAFETY: a word of an arena, whose mapping is there whenever this is called; only this thread has it.
+                // SAFETY: a word of an arena that is mapped whenever this is called; only this thread uses it.
                 unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(address) }
             })
         };
@@ -330,7 +332,7 @@ pub(crate) fn change_mappings(
                         continue;
                     }
                     let start = places.address(from);
-                    // SAFETY: as told.
+                    // SAFETY: blocks of arenas without references to them.
                     unsafe { move_block(start, places.address(to), places.block) };
                     fresh(start..start + places.block * PAGE);
                     let block = usize::try_from(places.block).unwrap();
@@ -339,10 +341,10 @@ pub(crate) fn change_mappings(
                     says[to.0][to.1..][..block].copy_from_slice(&moved);
                     says[from.0][from.1..][..block].fill(0);
                 }
-                // No more than that, but if what they are for has not been met.
+                // More forks only if the interesting cases have not happened.
                 2 if forks.load(Ordering::Relaxed) < 200 || !is_enough() => {
                     let is_same = is_so_in_child(fork, || is_as(&says));
-                    assert!(is_same, "a child has what its parent had, after {forks:?} forks");
+                    assert!(is_same, "the child has the parent's pages, after {forks:?} forks");
                     forks.fetch_add(1, Ordering::Relaxed);
                 }
                 _ => {
@@ -353,7 +355,7 @@ pub(crate) fn change_mappings(
                 }
             }
         }
-        assert!(is_as(&says), "at the end each page says what it should");
+        assert!(is_as(&says), "at the end each page has the expected number");
     });
     forks.load(Ordering::Relaxed)
 }

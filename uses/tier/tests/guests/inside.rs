@@ -1,4 +1,4 @@
-//! The tests of this crate, as they run in the guest. Each finds what it needs there, or skips.
+//! The tests of this crate, as they run in the guest. A test that lacks something there skips.
 
 #[path = "../adopted.rs"]
 mod adopted;

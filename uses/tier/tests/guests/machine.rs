@@ -1,6 +1,6 @@
-//! QEMU's machine of three nodes, and a guest in it that runs one program.
+//! A QEMU machine of three nodes, and a guest in it that runs one program.
 //!
-//! Source of options: "QEMU System Emulation User's Guide" 7.2, `-numa`; of the numbers, see [`NODES`].
+//! Source of the options: "QEMU System Emulation User's Guide" 7.2, `-numa`; for the numbers, see [`NODES`].
 
 use crate::debian::{Archive, Kernel};
 use crate::outcome::{Outcome, shown};
@@ -15,18 +15,19 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     mib: u32,
-    /// From the processors, which are on node 0. The emulation is not slower; the guest's kernel ranks its memory by it.
+    /// Read latency from the processors, which are on node 0. The emulation is not slower; the guest's kernel ranks its
+    /// memory by it.
     latency_ns: u32,
     gb_per_s: u32,
-    /// As in ACPI's SLIT.
+    /// The distance, as in ACPI's SLIT.
     distance: u32,
-    /// It is no memory of the system's, but a device of memory: `/dev/dax0.0`.
+    /// It is not memory of the system, but a memory device: `/dev/dax0.0`.
     is_device: bool,
 }
 
-/// DDR with the processors, one as HBM is, and one as CXL is, both without processors; and before that some of it that is a device. Source: chosen,
-/// so that the guest's kernel makes three memory tiers of them. The last has the firmware's tables in it, and cannot be a device as a whole, as
-/// the kernel wants it.
+/// DDR with the processors, one node like HBM and one like CXL, both without processors; and before the CXL node some
+/// such memory as a device. Source: chosen, so that the guest's kernel makes three memory tiers of them. The last node
+/// contains the firmware's tables, so it cannot be a device as a whole, which the kernel requires.
 const NODES: [Node; 4] = [
     Node { mib: 896, latency_ns: 100, gb_per_s: 200, distance: 10, is_device: false },
     Node { mib: 320, latency_ns: 110, gb_per_s: 800, distance: 17, is_device: false },
@@ -34,21 +35,21 @@ const NODES: [Node; 4] = [
     Node { mib: 320, latency_ns: 300, gb_per_s: 50, distance: 28, is_device: false },
 ];
 
-/// How long the processors wait for the memory of each node that the system has, in nanoseconds.
+/// Returns the read latency of each node of the system, in nanoseconds.
 pub(crate) fn latencies() -> Vec<u32> {
     NODES.iter().filter(|node| !node.is_device).map(|node| node.latency_ns).collect()
 }
 
-/// Those of the kernel's that make a device of memory that is marked for it.
+/// The kernel modules that create a device from memory marked for it.
 pub(crate) const MODULES: [&str; 2] = ["device_dax", "dax_hmem"];
 
-/// How long a guest may say nothing: a test that hangs. Each of them takes seconds on a machine that does nothing else.
+/// How long a guest may print nothing before it counts as hung. Each test takes seconds on an idle machine.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// What the guest's shell has besides itself.
+/// The commands of the guest, besides the shell.
 const COMMANDS: [&str; 6] = ["mount", "cat", "insmod", "uname", "poweroff", "stty"];
 
-/// The guest's first program: says what it found, then runs the tests.
+/// The guest's first program: prints what it found, then runs the tests.
 const INIT: &str = "#!/bin/sh
 mount -t proc none /proc
 mount -t sysfs none /sys
@@ -66,7 +67,7 @@ echo ended: $?
 poweroff -f
 ";
 
-/// What keeps guests from running here.
+/// Returns the reason why guests cannot run here, if any.
 pub(crate) fn missing() -> Option<String> {
     let programs = [
         ("qemu-system-x86_64", "qemu-system-x86"),
@@ -81,14 +82,14 @@ pub(crate) fn missing() -> Option<String> {
     Some(format!("no {program} (Debian package {package})"))
 }
 
-/// Where `ci/install.sh` puts packages of kernels.
+/// Returns the folder where `ci/install.sh` puts kernel packages.
 pub(crate) fn packages(folder: &str) -> PathBuf {
     let target =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("cargo's folder for tests lies in its target folder");
+        Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("cargo's folder for tests is in its target folder");
     target.join("guest").join(folder)
 }
 
-/// A folder of a test's own, which goes with it.
+/// A folder for one test, removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Room(PathBuf);
 
@@ -97,7 +98,7 @@ impl Room {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("guest-{}-{number}", std::process::id()));
-        std::fs::create_dir(&folder).expect("a folder of the test's own");
+        std::fs::create_dir(&folder).expect("the test can create a folder");
         Room(folder)
     }
 
@@ -112,7 +113,7 @@ impl Drop for Room {
     }
 }
 
-/// What boots.
+/// The kernel and the folder of a guest.
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) kernel: Kernel,
@@ -120,15 +121,15 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Boots, runs a program of tests, one after the other, and powers off.
+    /// Boots, runs a test program with one test at a time, and powers off.
     ///
     /// # Panics
-    /// If it does not come to its end, with what it has said.
+    /// If it does not complete; the message contains its output.
     pub(crate) fn run(&self, program: &Path, arguments: &[&str]) -> Outcome {
         let begun = Instant::now();
         let mut words = arguments.to_vec();
         words.push("--test-threads=1");
-        // A minute each in the long run: it is an emulation, and there are many.
+        // At most a minute each: this is an emulation, and there are many tests.
         let seconds =
             std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse::<u64>().expect("whole seconds").min(60));
         let environment = format!("TELPHER_SOAK_SECONDS={seconds} RUST_BACKTRACE=1");
@@ -137,7 +138,7 @@ impl Guest {
         let mut files = Archive::with_shell(&COMMANDS, &self.kernel, &init).expect("a shell");
         add_program(&mut files, program);
         for (name, bytes) in [("vmlinuz", &self.kernel.image), ("initrd", &files.end())] {
-            std::fs::write(self.room.file(name), bytes).expect("a file of the test's own");
+            std::fs::write(self.room.file(name), bytes).expect("the test can write a file");
         }
         let mut machine = Machine::start(&self.room);
         let said = machine.until_it_ends(SILENCE + 16 * Duration::from_secs(seconds));
@@ -149,7 +150,7 @@ impl Guest {
     }
 }
 
-/// The program, with the libraries that it loads, where it looks for them.
+/// Adds the program and the libraries that it loads.
 fn add_program(files: &mut Archive, program: &Path) {
     let said = Command::new("ldd").arg(program).output().expect("ldd").stdout;
     let said = String::from_utf8_lossy(&said);
@@ -171,14 +172,14 @@ fn add_program(files: &mut Archive, program: &Path) {
     files.add("tests", 0o100_755, &std::fs::read(program).expect("a program of cargo's"));
 }
 
-/// QEMU's process.
+/// The QEMU process.
 struct Machine {
     child: Child,
     serial: Receiver<Vec<u8>>,
 }
 
 impl Machine {
-    /// Starts it, without KVM, so that it runs anywhere. It dies with the thread that calls this.
+    /// Starts it, without KVM, so that it runs anywhere. It dies with the calling thread.
     fn start(room: &Room) -> Machine {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"]);
@@ -186,9 +187,9 @@ impl Machine {
         let all: u32 = NODES.iter().map(|node| node.mib).sum();
         command.args(["-m", &format!("{all}M")]);
         for (number, node) in NODES.iter().enumerate() {
-            let (mib, whose) = (node.mib, if number == 0 { "cpus=0-1" } else { "initiator=0" });
+            let (mib, attribute) = (node.mib, if number == 0 { "cpus=0-1" } else { "initiator=0" });
             command.args(["-object", &format!("memory-backend-ram,size={mib}M,id=m{number}")]);
-            command.args(["-numa", &format!("node,nodeid={number},memdev=m{number},{whose}")]);
+            command.args(["-numa", &format!("node,nodeid={number},memdev=m{number},{attribute}")]);
         }
         for (number, node) in NODES.iter().enumerate() {
             for other in 0..number {
@@ -201,10 +202,11 @@ impl Machine {
             command.args(["-numa", &format!("{of},data-type=access-bandwidth,bandwidth={bandwidth}G")]);
         }
         command.arg("-kernel").arg(room.file("vmlinuz")).arg("-initrd").arg(room.file("initrd"));
-        // Linux takes it for a broken timer where the host has other work: "IO-APIC + timer doesn't work".
+        // On a busy host Linux would report a broken timer: "IO-APIC + timer doesn't work".
         let mut kernel = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check".to_string();
-        // One follows the other from address 0 on. RAM (1) becomes memory for a purpose (E820_TYPE_SOFT_RESERVED). Source: Linux,
-        // Documentation/admin-guide/kernel-parameters.txt, `memmap`; arch/x86/include/asm/e820/types.h.
+        // The nodes follow each other from address 0 on. RAM (1) becomes memory for a special purpose
+        // (E820_TYPE_SOFT_RESERVED). Source: Linux, Documentation/admin-guide/kernel-parameters.txt, `memmap`;
+        // arch/x86/include/asm/e820/types.h.
         let mut below = 0;
         for node in NODES {
             if node.is_device {
@@ -228,10 +230,10 @@ impl Machine {
         Machine { child, serial }
     }
 
-    /// All it says until it powers off.
+    /// Returns all its output up to the power-off.
     ///
     /// # Errors
-    /// It has said nothing for so long: with what it had said.
+    /// It printed nothing for this long; the error contains its output until then.
     fn until_it_ends(&mut self, silence: Duration) -> Result<String, String> {
         let mut said = Vec::new();
         loop {

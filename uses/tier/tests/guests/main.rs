@@ -1,9 +1,10 @@
-//! Memory of three kinds for real: this crate's tests once more, in QEMU's machines of three NUMA nodes, of which one is as HBM is, one as DDR and
-//! one as CXL, on a kernel that moves pages for us and on one that does it itself.
+//! Runs this crate's tests on three real kinds of memory: in QEMU machines with three NUMA nodes, one like HBM, one
+//! like DDR and one like CXL, with a kernel that has `UFFDIO_MOVE` and one that has only `move_pages`.
 //!
-//! This program is its own guest: it puts itself into the machine, where it runs the tests below [`inside`], and reads on the serial line what
-//! became of them. None may be missing, and none may skip that has no reason to on that kernel. `ci/guests.sh` runs them.
-#![allow(clippy::duplicate_mod, reason = "each of the tests brings along what they share, as it does by itself")]
+//! This program is its own guest: it puts itself into the machine, runs the tests below [`inside`] there, and reads the
+//! results from the serial line. No test may be missing, and none may skip without a reason on that kernel.
+//! `ci/guests.sh` runs them.
+#![allow(clippy::duplicate_mod, reason = "each test file includes the shared helpers itself")]
 
 #[path = "../../../../ci/guest.rs"]
 mod debian;
@@ -20,10 +21,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program with the crate's unit tests, which cargo has built: `ci/guests.sh` names it.
+/// The program with the crate's unit tests, built by cargo: `ci/guests.sh` sets it.
 const UNITS: &str = "TELPHER_TIER_UNIT_TESTS";
 
-/// A guest with the kernel of a folder; none, and said, where it cannot be had.
+/// Creates a guest with the kernel of a folder; reports a skip and returns none where that is not possible.
 fn guest(test: &str, folder: &str) -> Option<Guest> {
     let room = Room::take();
     let kernel = machine::missing()
@@ -37,14 +38,14 @@ fn guest(test: &str, folder: &str) -> Option<Guest> {
     }
 }
 
-/// One whose kernel has `UFFDIO_MOVE`.
+/// Creates a guest whose kernel has `UFFDIO_MOVE`.
 fn new_guest(test: &str) -> Option<Guest> {
     let guest = guest(test, "newest")?;
     assert!(guest.kernel.is_at_least((6, 8)), "ci/install.sh has downloaded Linux {}", guest.kernel.version);
     Some(guest)
 }
 
-/// One whose kernel has not.
+/// Creates a guest whose kernel lacks `UFFDIO_MOVE`.
 fn old_guest(test: &str) -> Option<Guest> {
     let guest = guest(test, "")?;
     if guest.kernel.is_at_least((6, 8)) {
@@ -54,17 +55,18 @@ fn old_guest(test: &str) -> Option<Guest> {
     Some(guest)
 }
 
-/// The names of the tests that a program has by these arguments.
+/// Returns the number of tests that a program has with these arguments.
 fn listed(program: &Path, arguments: &[&str]) -> usize {
-    let said = Command::new(program).args(arguments).arg("--list").output().expect("a program of cargo's").stdout;
+    let said = Command::new(program).args(arguments).arg("--list").output().expect("cargo built the program").stdout;
     String::from_utf8_lossy(&said).lines().filter(|line| line.ends_with(": test")).count()
 }
 
-/// All tests of a program by these arguments pass in the guest, and no others skip than these.
+/// Asserts that all tests of a program pass in the guest with these arguments, and that only the tests in `may_skip`
+/// skip.
 fn all_pass(guest: &Guest, program: &Path, arguments: &[&str], may_skip: &[&str]) {
     let outcome: Outcome = guest.run(program, arguments);
     assert_eq!(outcome.kernel, guest.kernel.version);
-    // Nanoseconds, as HMAT says them; nodes without processors, as the guest sees them.
+    // Nanoseconds, from HMAT; nodes without processors, as the guest sees them.
     assert_eq!(outcome.latencies, machine::latencies(), "{}", outcome.said);
     let mut skipped = outcome.skipped.clone();
     skipped.retain(|name| !may_skip.contains(&name.as_str()));
@@ -73,7 +75,7 @@ fn all_pass(guest: &Guest, program: &Path, arguments: &[&str], may_skip: &[&str]
     let (kernel, passed, skipped, seconds) = (outcome.kernel, outcome.passed, outcome.skipped.len(), outcome.seconds);
     let line =
         format!("Linux {kernel}, three nodes: {passed} tests passed, {skipped} of which skipped; {seconds:.0} s\n");
-    // Past libtest's capture. Nothing can be done if standard error is closed.
+    // Bypasses libtest's capture. If standard error is closed, the line is lost.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
@@ -82,36 +84,36 @@ fn this_program() -> PathBuf {
 }
 
 #[test]
-fn three_nodes_have_their_tiers_pages_by_userfaultfd() {
-    let Some(guest) = new_guest("three_nodes_have_their_tiers_pages_by_userfaultfd") else { return };
+fn tests_pass_on_three_nodes_with_userfaultfd() {
+    let Some(guest) = new_guest("tests_pass_on_three_nodes_with_userfaultfd") else { return };
     all_pass(&guest, &this_program(), &["inside::"], &[]);
 }
 
 #[test]
-fn three_nodes_have_their_tiers_pages_by_the_kernel_where_it_is_older() {
-    let Some(guest) = old_guest("three_nodes_have_their_tiers_pages_by_the_kernel_where_it_is_older") else { return };
+fn tests_pass_on_three_nodes_with_move_pages() {
+    let Some(guest) = old_guest("tests_pass_on_three_nodes_with_move_pages") else { return };
     all_pass(&guest, &this_program(), &["inside::nodes::", "inside::shared::"], &[]);
 }
 
 #[test]
 #[ignore = "a minute on emulated processors: `./soak` runs it"]
-fn the_crates_own_tests_pass_on_its_kernel_too() {
-    let test = "the_crates_own_tests_pass_on_its_kernel_too";
+fn unit_tests_pass_on_the_guests_kernel() {
+    let test = "unit_tests_pass_on_the_guests_kernel";
     let Some(units) = std::env::var_os(UNITS) else {
-        return skip::skip(test, "where their program is, ci/guests.sh says");
+        return skip::skip(test, "run it with ci/guests.sh, which sets the path of the unit test program");
     };
     let Some(guest) = new_guest(test) else { return };
     all_pass(&guest, Path::new(&units), &[], &[]);
 }
 
 #[test]
-fn every_file_of_tests_is_inside() {
+fn every_test_file_is_in_the_guest() {
     let here = include_str!("inside.rs");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    for entry in std::fs::read_dir(folder).expect("a folder of ours") {
+    for entry in std::fs::read_dir(folder).expect("the folder exists") {
         let name = entry.expect("an entry").file_name().into_string().expect("UTF-8");
-        // Models run nowhere else.
+        // Loom models do not run in guests.
         let is_one = name.ends_with(".rs") && !name.starts_with("loom_");
-        assert!(!is_one || here.contains(&format!("#[path = \"../{name}\"]")), "{name} is not inside");
+        assert!(!is_one || here.contains(&format!("#[path = \"../{name}\"]")), "{name} is not in inside.rs");
     }
 }

@@ -1,49 +1,49 @@
-//! What a guest has said on its serial line.
+//! Reads a guest's output on its serial line.
 
-/// What became of the tests in a guest.
+/// The results of the tests in a guest.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Outcome {
     /// Its kernel's version.
     pub(crate) kernel: String,
-    /// How long the processors of node 0 wait for each node's memory, as the guest's kernel has it, in nanoseconds.
+    /// The read latency of each node from the processors of node 0, as reported by the guest's kernel, in nanoseconds.
     pub(crate) latencies: Vec<u32>,
-    /// Tests that passed, of which some may have skipped themselves.
+    /// Tests that passed, including those that skipped.
     pub(crate) passed: usize,
     pub(crate) failed: usize,
-    /// Tests that skipped themselves.
+    /// Tests that skipped.
     pub(crate) skipped: Vec<String>,
-    /// All it has said, [as shown](shown).
+    /// Its output, [as shown](shown).
     pub(crate) said: String,
-    /// How long it was there.
+    /// How long it ran.
     pub(crate) seconds: f64,
 }
 
-/// What a guest has said, so that nobody takes it for what libtest says of this side's tests: `./test` counts that.
+/// Returns a guest's output with a prefix, so that `./test` does not count it as libtest's output of this side.
 pub(crate) fn shown(said: &str) -> String {
     said.lines().map(|line| format!("guest: {line}\n")).collect()
 }
 
 impl Outcome {
-    /// That of a guest that has said this.
+    /// Reads the results from a guest's output.
     ///
     /// # Errors
-    /// It has not come to the end of its tests.
+    /// The tests did not complete.
     pub(crate) fn read(said: &str) -> Result<Outcome, String> {
         let after = |begin: &'static str| said.lines().filter_map(move |line| line.strip_prefix(begin)).map(str::trim);
-        // "ok. 3 passed; 0 failed; ..."
-        let result = after("test result: ").next().ok_or("the guest's tests have not come to their end")?;
+        // For example "ok. 3 passed; 0 failed; ...".
+        let result = after("test result: ").next().ok_or("the guest's tests did not complete")?;
         let number = |word: &str| {
             let counts = result.split(['.', ';']).map(str::trim);
             let count = counts.filter_map(|count| count.strip_suffix(word)?.trim().parse().ok()).next();
-            count.ok_or_else(|| format!("no number of tests that {word}: {result}"))
+            count.ok_or_else(|| format!("the result has no number of tests that {word}: {result}"))
         };
         let (passed, failed) = (number("passed")?, number("failed")?);
-        let ended = after("ended: ").next().ok_or("the guest's tests ended, and not their program")?;
+        let ended = after("ended: ").next().ok_or("the guest's tests ended, but their program did not")?;
         if ended != "0" && failed == 0 {
-            return Err(format!("the program of the tests ended with {ended}"));
+            return Err(format!("the test program ended with status {ended}"));
         }
         let latencies = after("latency: ").map(|number| number.parse().unwrap_or(0)).collect();
-        // One line a skip, perhaps in the midst of libtest's.
+        // One line per skip, possibly in the middle of a line of libtest.
         let skips = said.lines().filter_map(|line| line.split_once("SKIPPED: "));
         let skipped = skips.filter_map(|(_, skip)| Some(skip.split_once(':')?.0.to_owned())).collect();
         let kernel = after("kernel: ").next().unwrap_or_default().to_owned();
@@ -60,14 +60,14 @@ mod tests {
         test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\nended: 101\n";
 
     #[test]
-    fn what_a_guest_says_is_read() {
+    fn a_guests_output_is_read() {
         let outcome = Outcome::read(SAID).unwrap();
         assert_eq!((outcome.kernel.as_str(), &outcome.latencies[..]), ("6.12", &[100, 300][..]));
         assert_eq!((outcome.passed, outcome.failed, &outcome.skipped[..]), (2, 1, &["b".to_owned()][..]));
     }
 
     #[test]
-    fn a_guest_that_did_not_end_has_no_outcome() {
+    fn an_incomplete_guest_run_is_an_error() {
         for end in ["test result", "ended"] {
             let broken = SAID.split(end).next().unwrap();
             assert!(Outcome::read(broken).is_err(), "{broken}");

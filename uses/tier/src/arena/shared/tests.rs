@@ -3,8 +3,8 @@
 use super::*;
 use crate::config::{HeapOptions, TierOptions};
 use crate::heap::Heap;
+use crate::mechanism::Mechanism;
 use crate::stress;
-use crate::way::Mechanism;
 use std::sync::atomic::Ordering;
 use telpher_mem::PageSize;
 use telpher_os::Scan;
@@ -12,7 +12,8 @@ use telpher_os::Scan;
 const FAST: TierId = TierId(0);
 const HOME: TierId = TierId(1);
 
-/// A heap with so many units of fast memory; none where the kernel has not what it takes, which tests/moves.rs says.
+/// Creates a heap with this many units of fast memory; none where the kernel lacks a feature, which tests/moves.rs
+/// reports.
 fn heap(units: u64) -> Option<Heap> {
     Scan::open().ok()?;
     Userfault::open(UserfaultFeatures::PROTECT_SHARED.and(UserfaultFeatures::MOVE)).ok()?;
@@ -20,7 +21,7 @@ fn heap(units: u64) -> Option<Heap> {
     Some(Heap::new(HeapOptions::new(vec![tier("fast", units * HUGE), tier("slow", 0)])).unwrap())
 }
 
-/// Every page says which it is, in each word.
+/// Writes each page's number into every word of it.
 fn number(bytes: &mut [u8]) {
     for (word, bytes) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         *bytes = (word / 512).to_ne_bytes();
@@ -40,7 +41,7 @@ fn units_go_to_another_tier_and_back() {
     let all = arena.addresses();
     for _ in 0..3 {
         assert_eq!(heap.residency(all.clone()).unwrap(), [0, 4096]);
-        // Three units whole, and a part of one.
+        // Three whole units, and a part of one.
         let moved = heap.migrate(all.start + HUGE..all.start + 4 * HUGE + PAGE, FAST).unwrap();
         assert_eq!((moved.pages, moved.left.unsupported, moved.left.all()), (3 * 512, 1, 1), "{moved:?}");
         assert_eq!(heap.residency(all.clone()).unwrap(), [3 * 512, 5 * 512]);
@@ -54,7 +55,7 @@ fn units_go_to_another_tier_and_back() {
 }
 
 #[test]
-fn a_tier_has_so_many_units_and_no_more() {
+fn a_tier_takes_no_more_units_than_it_has() {
     let Some(heap) = heap(3) else { return };
     let mut arena = heap.shared_arena(16 << 20).unwrap();
     number(&mut arena);
@@ -64,7 +65,7 @@ fn a_tier_has_so_many_units_and_no_more() {
 }
 
 #[test]
-fn places_that_are_free_at_home_are_given_back() {
+fn free_units_of_the_home_tier_are_released() {
     let Some(heap) = heap(8) else { return };
     let mut arena = heap.shared_arena(16 << 20).unwrap();
     number(&mut arena);
@@ -72,7 +73,7 @@ fn places_that_are_free_at_home_are_given_back() {
     assert!(is_numbered(&arena));
     let spare = arena.units.spare;
     assert!(spare >= 8, "all are kept");
-    // Without spare memory they are empty when they are free.
+    // Without spare memory, free units are emptied.
     let tiers = heap.options().tiers.clone();
     let heap = Heap::new(HeapOptions { spare_bytes: 2 * HUGE, ..HeapOptions::new(tiers) }).unwrap();
     let mut arena = heap.shared_arena(16 << 20).unwrap();
@@ -81,7 +82,7 @@ fn places_that_are_free_at_home_are_given_back() {
     let home = arena.units.files[1].range();
     let is_zero = |unit: u64| {
         let start = usize::try_from(home.start + unit * HUGE + 2 * PAGE).unwrap();
-        // SAFETY: a word of the arena's own file, to which nobody has a reference.
+        // SAFETY: a word of the arena's own file, without a reference to it.
         unsafe { std::ptr::with_exposed_provenance::<u64>(start).read_volatile() == 0 }
     };
     assert_eq!((0..8).map(is_zero).collect::<Vec<_>>(), [false, false, true, true, true, true, true, true]);
@@ -89,7 +90,7 @@ fn places_that_are_free_at_home_are_given_back() {
 }
 
 #[test]
-fn ranges_of_both_kinds_go_together() {
+fn a_range_over_both_kinds_of_arenas_moves_together() {
     let Some(heap) = heap(8) else { return };
     let mut shared = heap.shared_arena(4 << 20).unwrap();
     let mut own = heap.arena(4 << 20, PageSize::Small).unwrap();
@@ -107,8 +108,8 @@ fn ranges_of_both_kinds_go_together() {
 }
 
 #[test]
-fn a_child_has_nothing_of_it() {
-    if !stress::is_alone("a_child_has_nothing_of_it") {
+fn a_child_has_no_shared_arena_mapped() {
+    if !stress::is_alone("a_child_has_no_shared_arena_mapped") {
         return;
     }
     let Some(heap) = heap(2) else { return };
@@ -116,11 +117,12 @@ fn a_child_has_nothing_of_it() {
     number(&mut arena);
     heap.migrate(arena.addresses(), FAST).unwrap();
     let start = arena.addresses().start;
-    // SAFETY: the child asks what is mapped and exits.
+    // SAFETY: the child checks what is mapped and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let mut there = 0_u8;
-        // SAFETY: an address where nothing is mapped is an answer; ends the child without anything of the parent's being run.
+        // SAFETY: an address without a mapping is a valid question; the child ends without running any code of the
+        // parent.
         unsafe {
             let page = std::ptr::with_exposed_provenance_mut(usize::try_from(start).unwrap());
             let asked = libc::mincore(page, 4096, &raw mut there);
@@ -130,13 +132,13 @@ fn a_child_has_nothing_of_it() {
         }
     }
     let mut status = 0;
-    // SAFETY: our own child, a place of our own for its status.
+    // SAFETY: our own child, and a local variable for its status.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     assert!(is_numbered(&arena));
 }
 
-/// Writes lost while units of two go to and fro.
+/// Returns the writes that are lost while two units go to and fro.
 fn lost_writes(heap: &Heap, arena: &SharedArena) -> u64 {
     let all = arena.addresses();
     stress::lost_writes_over(60, all.start, 1024, &|_, to| {
@@ -154,9 +156,9 @@ fn no_write_is_lost() {
     assert!(stats.moved.pages > 1000 && stats.moved.left.failed == 0, "{stats:?}");
 }
 
-/// The stress above, with what it is for.
+/// Checks the stress above: without protection it must notice lost writes.
 #[test]
-fn without_protection_a_write_is_lost_and_the_test_says_so() {
+fn without_protection_the_stress_notices_lost_writes() {
     let Some(heap) = heap(8) else { return };
     let arena = heap.shared_arena(4 << 20).unwrap();
     arena.units.bare.store(true, Ordering::Relaxed);

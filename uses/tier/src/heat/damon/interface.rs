@@ -1,6 +1,6 @@
-//! The kernel's files, in the order in which they are to be written and read.
+//! The kernel's files for DAMON, in the order in which they must be written and read.
 //!
-//! Source: Linux, Documentation/ABI/testing/sysfs-kernel-mm-damon; what is answered with `EBUSY`, mm/damon/sysfs.c of Linux 6.12.
+//! Source: Linux, Documentation/ABI/testing/sysfs-kernel-mm-damon; for `EBUSY`, mm/damon/sysfs.c of Linux 6.12.
 
 use super::{Intervals, Region};
 use crate::config::PAGE;
@@ -16,134 +16,141 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use telpher_os::Lineage;
 
-/// Regions that the kernel may make, at least and at most. Source: chosen: a hundredth of the memory may be hot and is seen, and each costs two short looks
-/// of the kernel's a sample.
+/// The fewest and the most regions that the kernel may make. Source: chosen: a hot hundredth of the memory is found,
+/// and each region costs the kernel two short checks a sample.
 const REGIONS: [u64; 2] = [100, 500];
-/// Regions that are read at most. Source: chosen, the kernel may have some more than it is told for a moment.
+/// The most regions that are read. Source: chosen; the kernel may briefly have some more than its limit.
 const MOST_READ: usize = 4096;
-/// How often what is busy is tried again, with pauses of [`Files::pause`]. Source: chosen, two seconds; the kernel holds its lock for a tenth of one.
+/// How often to retry what is busy, with a pause of [`Files::pause`]. Source: chosen, two seconds; the kernel holds its
+/// lock for a tenth of a second.
 const TRIES: u32 = 200;
-/// The same of one who has a look ended that another waits for. Source: chosen, a tenth of a second; a kernel that holds its lock over a look takes no end
-/// before the look is over.
+/// The same for ending a reading that another thread waits for. Source: chosen, a tenth of a second; a kernel that
+/// holds its lock during a reading accepts no end before the reading is over.
 const TRIES_OF_END: u32 = 10;
-/// Addresses that stay the same, as told: a heap's memory, and nothing else of the process.
+/// Fixed address ranges, as written: the heap's memory, and nothing else of the process.
 const OPERATIONS: &str = "fvaddr";
-/// Where what it is told of is found.
+/// The folder of the monitoring context.
 const CONTEXT: &str = "0/contexts/0";
 const SCHEME: &str = "0/contexts/0/schemes/0";
 
-/// Why DAMON says nothing.
+/// Why DAMON cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DamonError {
-    /// The kernel was built without.
+    /// The kernel was built without it.
     #[error(
-        "this kernel has no DAMON that looks at programs: that wants Linux 6.2 or later with CONFIG_DAMON_SYSFS and CONFIG_DAMON_VADDR; leave the source to telpher, or ask for another one"
+        "this kernel has no DAMON for the memory of programs: that needs Linux 6.2 or later with CONFIG_DAMON_SYSFS \
+         and CONFIG_DAMON_VADDR; leave the choice of the source to telpher, or request another one"
     )]
     Missing,
-    /// This user may not.
-    #[error("this user may not use DAMON: run as root, or ask for another source")]
+    /// This user has no permission.
+    #[error("this user may not use DAMON: run as root, or request another source")]
     Forbidden(#[source] io::Error),
-    /// Somebody has it, and there is one of it.
+    /// Other software uses it, and there is only one.
     #[error(
-        "somebody else uses DAMON ({who}), and a machine has one; end that (as with `damo stop`), or, if nobody wants it any more, write off to {folder}/0/state and 0 to {folder}/nr_kdamonds"
+        "other software uses DAMON ({who}), and a machine has only one; end it (for example with `damo stop`), or, \
+         if it is a leftover, write off to {folder}/0/state and 0 to {folder}/nr_kdamonds"
     )]
     Busy {
-        /// What its files say.
+        /// What its files contain.
         who: String,
         /// Its folder.
         folder: String,
     },
-    /// The kernel has one who looks alone.
+    /// Another user in the kernel requires exclusive use.
     #[error(
-        "the kernel lets nobody look now: one who looks alone does, as its own damon_reclaim or damon_lru_sort; write N to /sys/module/NAME/parameters/enabled of that one, or ask for another source"
+        "another user in the kernel has DAMON for itself, such as damon_reclaim or damon_lru_sort; \
+         write N to /sys/module/NAME/parameters/enabled of that module, or request another source"
     )]
     Alone(#[source] io::Error),
-    /// Somebody has ended what was set up.
+    /// Other software has changed what was set up.
     #[error(
-        "somebody else has changed what was set up in DAMON's files ({who}); they are left as they are now, and telpher does not look by them any more"
+        "other software has changed DAMON's settings ({who}); \
+         telpher leaves them as they are now and no longer uses DAMON"
     )]
     Lost {
-        /// What its files say.
+        /// What the files contain now.
         who: String,
     },
-    /// A process of ours has it.
+    /// A process of this library uses it.
     #[error(
-        "{} has DAMON for its own memory, and a machine has one; end that, or ask for another source", pid.map_or("this process".into(), |pid| format!("process {pid}, by telpher,"))
+        "{} uses DAMON for its own memory, and a machine has only one; end that use, or request another source",
+        pid.map_or("this process".into(), |pid| format!("telpher in process {pid}"))
     )]
     Ours {
-        /// Which; none for this one.
+        /// That process; none for this one.
         pid: Option<i32>,
     },
-    /// It takes what it is told no more.
-    #[error("cannot write {value} to DAMON's {file}; somebody else may have changed its files")]
+    /// A value was refused.
+    #[error("cannot write {value} to DAMON's {file}; other software may have changed its files")]
     Write {
-        /// Which file.
+        /// The file.
         file: String,
-        /// What was written.
+        /// The value written.
         value: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It does not tell.
-    #[error("cannot read DAMON's {file}; somebody else may have changed its files")]
+    /// A file cannot be read.
+    #[error("cannot read DAMON's {file}; other software may have changed its files")]
     Read {
-        /// Which file.
+        /// The file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// What it tells is none of what it may.
-    #[error("DAMON's {file} says {said:?}, which is no number")]
+    /// A file's content is not a number.
+    #[error("DAMON's {file} contains {said:?}, which is not a number")]
     Words {
-        /// Which file.
+        /// The file.
         file: String,
-        /// What it says, as much of it as a reader wants.
+        /// Its content, shortened.
         said: String,
     },
-    /// No thread to ask it by.
-    #[error("cannot start the thread that asks DAMON")]
+    /// The system refused the thread that reads DAMON.
+    #[error("cannot start the thread that reads DAMON")]
     Thread(#[source] io::Error),
-    /// That thread is no more.
-    #[error("the thread that asks DAMON has ended; please tell the authors")]
+    /// That thread has ended.
+    #[error("the thread that reads DAMON has ended; please report this bug")]
     Ended,
 }
 
-/// The files, and who else there is.
+/// The files, and facts about processes.
 pub(super) trait Files: Debug + Send + Sync {
-    /// What a file says.
+    /// Reads a file.
     fn read(&self, file: &str) -> io::Result<String>;
 
-    /// Tells it.
+    /// Writes a file.
     fn write(&self, file: &str, value: &str) -> io::Result<()>;
 
-    /// Keeps other processes of ours away until it is dropped, however that happens; or says which one it is that has them.
+    /// Locks out other processes of this library until this is dropped, for whatever reason; or returns the process
+    /// that holds the lock.
     fn lock(&mut self) -> io::Result<Result<(), i32>>;
 
-    /// For people.
+    /// Returns the folder, for people.
     fn folder(&self) -> String;
 
-    /// This process' number.
+    /// Returns this process' number.
     fn pid(&self) -> i32;
 
-    /// There is a process of this number.
+    /// Returns whether there is a process of this number.
     fn is_there(&self, pid: i32) -> bool;
 
-    /// Time of a core that a thread of the kernel's has had; zero if it does not tell.
+    /// Returns the CPU time of a kernel thread; zero if it cannot be read.
     fn cpu(&self, pid: i32) -> Duration;
 
     /// Waits for a moment.
     fn pause(&self);
 }
 
-/// The system's.
+/// The system's files.
 #[derive(Debug)]
 pub(super) struct Sysfs {
     folder: PathBuf,
-    /// The number of kdamonds, with a lock on it. It is a process', and the system lets it go when the process ends or closes *any* descriptor of this
-    /// file; so nobody here opens it twice.
+    /// The file `nr_kdamonds`, with a lock on it. The lock belongs to the process: the system releases it when the
+    /// process ends or closes *any* descriptor of this file. So the file must not be opened twice here.
     number: Option<File>,
 }
 
@@ -169,7 +176,7 @@ impl Files for Sysfs {
     fn write(&self, file: &str, value: &str) -> io::Result<()> {
         match self.number.as_ref().filter(|_| file == NUMBER) {
             Some(number) => number.write_all_at(value.as_bytes(), 0),
-            // The kernel takes a value by one call, which this is for so short a text.
+            // The kernel takes a value in one call, and `write_all` makes one call for such a short text.
             None => OpenOptions::new().write(true).open(self.folder.join(file))?.write_all(value.as_bytes()),
         }
     }
@@ -209,30 +216,30 @@ impl Files for Sysfs {
     }
 }
 
-/// Time in the system and out of it, by a line of `/proc/PID/stat`. Source: proc_pid_stat(5), fields 14 and 15, in hundredths of a second (`USER_HZ` of
-/// x86).
+/// Returns the time in the kernel and in user space from a line of `/proc/PID/stat`. Source: proc_pid_stat(5), fields
+/// 14 and 15, in hundredths of a second (`USER_HZ` of x86).
 fn cpu_of_stat(stat: &str) -> Duration {
-    // The name, in parentheses, may have any of them in it.
+    // The name, in parentheses, may contain parentheses and spaces.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let ticks = |at: usize| fields.split_whitespace().nth(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
     Duration::from_millis(ticks(11).saturating_add(ticks(12)).saturating_mul(10))
 }
 
-/// Folders that managers of this process have: a process' lock does not keep it from itself.
+/// Folders that managers of this process use: a lock of the process does not exclude the process itself.
 static TAKEN: Mutex<Vec<(String, Lineage)>> = Mutex::new(Vec::new());
 
 fn taken() -> MutexGuard<'static, Vec<(String, Lineage)>> {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// No other manager of this process has it until this is dropped.
+/// Excludes other managers of this process until this is dropped.
 #[derive(Debug)]
 struct Turn(String);
 
 impl Turn {
     fn take(folder: String) -> Option<Turn> {
         let mut taken = taken();
-        // What a forked child's parent has, the child has not.
+        // A forked child does not own what its parent took.
         taken.retain(|(_, lineage)| lineage.is_current());
         let free = taken.iter().all(|(other, _)| *other != folder);
         free.then(|| {
@@ -248,60 +255,60 @@ impl Drop for Turn {
     }
 }
 
-/// The files, which no other of ours has.
+/// The files, while no other manager uses them.
 #[derive(Debug)]
 struct Taken {
     files: Box<dyn Files>,
-    /// Nothing is to begin any more, nor what is busy to be tried again.
+    /// Set when nothing may begin or be retried any more.
     ends: AtomicBool,
-    /// Behind the files: it ends after them.
+    /// After `files`, because it must be dropped after them.
     _turn: Turn,
 }
 
 impl Taken {
-    /// Nobody has ended it meanwhile and set up another one. **Staleness**: somebody may from now on.
+    /// Fails if other software has ended DAMON and set it up differently. **Staleness**: that may happen from now on.
     fn is_still_ours(&self) -> Result<(), DamonError> {
         let is_ours = is_as_ours(&*self.files) && target(&*self.files) == Some(self.files.pid());
         if is_ours { Ok(()) } else { Err(DamonError::Lost { who: who(&*self.files) }) }
     }
 
     fn ends(&self) -> bool {
-        // Relaxed: it says nothing of anything else.
+        // Relaxed: it publishes no other data.
         self.ends.load(Ordering::Relaxed)
     }
 }
 
-/// Has DAMON end, while another thread waits for what it has found.
+/// Ends DAMON while another thread waits for a reading.
 #[derive(Debug)]
 pub(super) struct Ender(Arc<Taken>);
 
 impl Ender {
-    /// A look that is under way fails soon, and none begins any more. What was taken is given back by who has it.
+    /// Makes a reading under way fail soon, and prevents new ones. The owner of the interface releases it.
     pub(super) fn end(&self) {
         // Relaxed: as in `ends`.
         self.0.ends.store(true, Ordering::Relaxed);
         if self.0.is_still_ours().is_ok() {
-            // Refused if it does not run, and tried again at the interface's end if it does.
+            // Refused if DAMON does not run; if it does, the end of the interface tries again.
             let _ = write_while(&*self.0.files, "0/state", "off", |tries| tries < TRIES_OF_END);
         }
     }
 }
 
-/// DAMON, taken.
+/// The interface to DAMON, taken.
 #[derive(Debug)]
 pub(super) struct Interface {
     taken: Arc<Taken>,
-    /// What the kernel was told of last.
-    told: Option<(Vec<std::ops::Range<u64>>, Intervals)>,
-    /// All that stays the same is set up: from then on it is seen by it whether it still is ours.
+    /// The last settings written.
+    settings: Option<(Vec<std::ops::Range<u64>>, Intervals)>,
+    /// The constant settings are written: from then on they show whether DAMON is still ours.
     is_set_up: bool,
 }
 
 impl Interface {
-    /// Takes it: it looks at nothing yet.
+    /// Takes the interface; DAMON monitors nothing yet.
     ///
     /// # Errors
-    /// [`DamonError`]: it is not to be had. It is left as it was.
+    /// [`DamonError`]: it is not available. It is left as it was.
     pub(super) fn take(mut files: Box<dyn Files>) -> Result<Interface, DamonError> {
         let turn = Turn::take(files.folder()).ok_or(DamonError::Ours { pid: None })?;
         let locked = files.lock().map_err(|error| match error.kind() {
@@ -313,27 +320,27 @@ impl Interface {
             if !is_left_behind(&*files) {
                 return Err(DamonError::Busy { who: who(&*files), folder: files.folder() });
             }
-            // Refused if it does not run.
+            // Refused if DAMON does not run.
             let _ = write(&*files, "0/state", "off");
             write(&*files, NUMBER, "0")?;
         }
         write(&*files, NUMBER, "1")?;
-        // From here on its drop gives it back.
+        // From here on, dropping releases it.
         let taken = Arc::new(Taken { files, ends: AtomicBool::new(false), _turn: turn });
-        let mut interface = Interface { taken, told: None, is_set_up: false };
+        let mut interface = Interface { taken, settings: None, is_set_up: false };
         interface.write("0/contexts/nr_contexts", "1")?;
         let file = format!("{CONTEXT}/avail_operations");
         let has = interface.files().read(&file).map_err(|source| DamonError::Read { file, source })?;
         if !has.split_whitespace().any(|word| word == OPERATIONS) {
             return Err(DamonError::Missing);
         }
-        // At once, so that what is left behind by one that is killed is known to be ours.
+        // Written at once, so that what a killed process leaves behind can be recognized as ours.
         interface.set_up()?;
         interface.is_set_up = true;
         Ok(interface)
     }
 
-    /// One who may end it from another thread.
+    /// Returns a handle that may end it from another thread.
     pub(super) fn ender(&self) -> Ender {
         Ender(Arc::clone(&self.taken))
     }
@@ -353,19 +360,19 @@ impl Interface {
         self.write(&format!("{CONTEXT}/{file}"), &value.to_string())
     }
 
-    /// Has it look at this memory, if it does not already.
+    /// Starts to monitor these ranges, or changes to them.
     ///
     /// # Errors
-    /// [`DamonError`]: it does not any more.
+    /// [`DamonError`]: it does not monitor any more.
     pub(super) fn look(&mut self, ranges: Vec<std::ops::Range<u64>>, intervals: Intervals) -> Result<(), DamonError> {
         let now = Some((ranges, intervals));
-        if self.told == now {
+        if self.settings == now {
             return Ok(());
         }
         self.taken.is_still_ours()?;
-        let begins = self.told.is_none();
-        // What fails half-way is told anew.
-        self.told = None;
+        let begins = self.settings.is_none();
+        // After a failure half-way, everything is written anew.
+        self.settings = None;
         let (ranges, intervals) = now.as_ref().expect("set above");
         self.write_in("monitoring_attrs/intervals/sample_us", intervals.sample.as_micros())?;
         self.write_in("monitoring_attrs/intervals/aggr_us", intervals.aggregation().as_micros())?;
@@ -376,17 +383,17 @@ impl Interface {
         }
         let begun = self.write("0/state", if begins { "on" } else { "commit" });
         begun.map_err(|error| match error {
-            // What does not run yet is not busy by itself.
+            // Before the start DAMON can only be busy because another user requires exclusive use.
             DamonError::Write { source, .. } if begins && source.kind() == io::ErrorKind::ResourceBusy => {
                 DamonError::Alone(source)
             }
             other => other,
         })?;
-        self.told = now;
+        self.settings = now;
         Ok(())
     }
 
-    /// All that stays the same.
+    /// Writes the constant settings.
     fn set_up(&self) -> Result<(), DamonError> {
         self.write_in("operations", OPERATIONS)?;
         for (bound, regions) in ["min", "max"].iter().zip(REGIONS) {
@@ -394,7 +401,7 @@ impl Interface {
         }
         self.write_in("targets/nr_targets", 1)?;
         self.write_in("targets/0/pid_target", self.files().pid())?;
-        // One that does nothing with every region: those are what is read.
+        // A scheme that does nothing with every region; its regions are what is read.
         self.write_in("schemes/nr_schemes", 1)?;
         self.write_in("schemes/0/action", "stat")?;
         for (what, most) in [("sz", u64::MAX), ("nr_accesses", u32::MAX.into()), ("age", u32::MAX.into())] {
@@ -404,10 +411,10 @@ impl Interface {
         Ok(())
     }
 
-    /// What it has found in its latest aggregation, in order. Waits for one to end.
+    /// Returns the regions of its latest aggregation, in order. Waits for an aggregation to end.
     ///
     /// # Errors
-    /// [`DamonError`]: it does not look any more, or does not tell.
+    /// [`DamonError`]: it does not monitor any more, or its files cannot be read.
     pub(super) fn regions(&self) -> Result<Vec<Region>, DamonError> {
         self.taken.is_still_ours()?;
         self.write("0/state", "update_schemes_tried_regions")?;
@@ -420,14 +427,14 @@ impl Interface {
             };
             let end: u64 = number(self.files(), &file("end"))?;
             let accesses: u32 = number(self.files(), &file("nr_accesses"))?;
-            // Its whole pages.
+            // The whole pages in it.
             let (start, end) = (start.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX), end / PAGE * PAGE);
             if start < end {
                 regions.push(Region { range: start..end, accesses });
             }
         }
         regions.sort_unstable_by_key(|region| region.range.start);
-        // None twice: of two that overlap, which the kernel does not tell of, the first one is taken.
+        // Regions must not overlap; of two that do, the first is kept.
         let mut end = 0;
         regions.retain(|region| {
             let apart = region.range.start >= end;
@@ -437,7 +444,7 @@ impl Interface {
         Ok(regions)
     }
 
-    /// Time of a core that the kernel's thread has had.
+    /// Returns the CPU time of the kernel's thread.
     pub(super) fn cpu(&self) -> Duration {
         let pid = number::<i32>(self.files(), "0/pid").ok().filter(|&pid| pid > 0);
         pid.map_or(Duration::ZERO, |pid| self.files().cpu(pid))
@@ -446,22 +453,23 @@ impl Interface {
 
 impl Drop for Interface {
     fn drop(&mut self) {
-        // What is another's by now is left alone. Until it is set up nothing says whose it is; that takes a moment.
+        // Settings of other software are left alone. Before the constant settings are written, nothing shows an owner;
+        // that lasts a moment.
         if self.is_set_up && self.taken.is_still_ours().is_err() {
             return;
         }
-        // Refused if it does not run. What cannot be given back, whoever comes next finds, and clears away.
+        // Refused if DAMON does not run. What cannot be released, the next process finds and clears away.
         let _ = write(self.files(), "0/state", "off");
         let _ = write(self.files(), NUMBER, "0");
     }
 }
 
-/// Writes, again and again where the kernel is busy.
+/// Writes a value, with retries while the kernel is busy.
 fn write(files: &dyn Files, file: &str, value: &str) -> Result<(), DamonError> {
     write_while(files, file, value, |tries| tries < TRIES)
 }
 
-/// The same, as long as this says so of the tries up to now.
+/// Writes a value and retries as long as `again`, called with the number of tries, returns true.
 fn write_while(files: &dyn Files, file: &str, value: &str, again: impl Fn(u32) -> bool) -> Result<(), DamonError> {
     let mut tries = 0;
     loop {
@@ -474,7 +482,7 @@ fn write_while(files: &dyn Files, file: &str, value: &str, again: impl Fn(u32) -
     }
 }
 
-/// Reads, likewise.
+/// Reads a file, with retries while the kernel is busy.
 fn read(files: &dyn Files, file: &str) -> io::Result<String> {
     let mut tries = 0;
     loop {
@@ -491,7 +499,7 @@ fn number<T: std::str::FromStr>(files: &dyn Files, file: &str) -> Result<T, Damo
     said.trim().parse().map_err(|_| DamonError::Words { file: file.into(), said: said.chars().take(40).collect() })
 }
 
-/// It is set up as we do, whatever process it looks at.
+/// Returns whether DAMON is set up in our way, whatever process it monitors.
 fn is_as_ours(files: &dyn Files) -> bool {
     let says = |file: &str, what: &str| read(files, file).is_ok_and(|said| said.trim() == what);
     let in_context = |file: &str, what: &str| says(&format!("{CONTEXT}/{file}"), what);
@@ -506,30 +514,31 @@ fn is_as_ours(files: &dyn Files) -> bool {
             .all(|(bound, regions)| in_context(&format!("monitoring_attrs/nr_regions/{bound}"), &regions.to_string()))
 }
 
-/// The process it looks at.
+/// Returns the process that it monitors.
 fn target(files: &dyn Files) -> Option<i32> {
     number(files, &format!("{CONTEXT}/targets/0/pid_target")).ok()
 }
 
-/// What a process of ours has left that was killed, or executed another program: nobody of ours has the lock, it is as we make it, and the process it looks
-/// at is this one, or none any more and it has ended: a process that is not seen from here may be of another namespace.
+/// Returns whether a process of this library left it behind when it was killed or executed another program. Then no
+/// process of ours holds the lock, the settings are ours, and the monitored process is this one, or it no longer exists
+/// and DAMON is off. A process that is not visible here may be in another namespace.
 fn is_left_behind(files: &dyn Files) -> bool {
     let is_off = || read(files, "0/state").is_ok_and(|state| state.trim() == "off");
     let is_gone = |pid: i32| pid > 0 && !files.is_there(pid) && is_off();
     is_as_ours(files) && target(files).is_some_and(|pid| pid == files.pid() || is_gone(pid))
 }
 
-/// What the files say of who uses them, for people.
+/// Returns what the files say of their user, for people.
 fn who(files: &dyn Files) -> String {
     let says = |file: &str| files.read(file).ok().map(|said| said.trim().to_string()).filter(|said| !said.is_empty());
-    let told = [
+    let settings = [
         ("kdamonds", NUMBER.to_string()),
         ("state", "0/state".into()),
         ("operations", format!("{CONTEXT}/operations")),
         ("process", format!("{CONTEXT}/targets/0/pid_target")),
     ];
-    let told = told.iter().filter_map(|(what, file)| Some(format!("{what}: {}", says(file)?)));
-    told.collect::<Vec<_>>().join(", ")
+    let settings = settings.iter().filter_map(|(what, file)| Some(format!("{what}: {}", says(file)?)));
+    settings.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -537,7 +546,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_threads_time_is_read_behind_its_name() {
+    fn cpu_time_is_read_behind_the_thread_name() {
         let stat = "77 (kdamond.0) 9 (x) S 2 0 0 0 -1 2129984 0 0 0 0 3 140 0 0 20 0 1 0 52 0 0";
         // The fields begin behind the last parenthesis.
         let stat = stat.replace(" 9 (x)", "");

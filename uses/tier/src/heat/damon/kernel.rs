@@ -1,4 +1,4 @@
-//! The kernel's side, in memory: what becomes of a value that is written, and what is read then.
+//! A model of the kernel's side, in memory: the effect of each value that is written, and what is read afterwards.
 //!
 //! Source: what Linux 6.12 was seen to do, and mm/damon/sysfs.c.
 
@@ -9,41 +9,41 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// This process, as it is told.
+/// This process' number in the model.
 pub(super) const SELF: i32 = 4711;
 /// The kernel's thread.
 const THREAD: i32 = 99;
 
-/// What the kernel has, and how it is to behave.
+/// The kernel's state, and how it is to behave.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
     pub(super) files: BTreeMap<String, String>,
     /// All that was written, in order.
     pub(super) written: Vec<(String, String)>,
-    /// What it refuses: a part of the file's name or of the value, with what, and how often.
+    /// What to refuse: a part of the file's name or of the value, the error, and how often.
     pub(super) refuses: Vec<(&'static str, Errno, u32)>,
-    /// What it finds: the words of each region's files.
+    /// The regions it finds: the contents of each region's files.
     pub(super) found: Vec<[String; 3]>,
-    /// A process of ours that has the lock.
+    /// The process of this library that holds the lock.
     pub(super) locked: Option<i32>,
     /// Other processes.
     pub(super) processes: Vec<i32>,
     pub(super) pauses: u32,
-    /// Looks go on until they are ended.
+    /// Readings go on until they are ended.
     pub(super) looks_on: bool,
-    /// Somebody waits for one.
+    /// A thread waits for a reading.
     pub(super) awaited: bool,
-    /// Whoever waited has given up: nobody has ended it.
+    /// The waiting thread has given up: the reading was not ended.
     pub(super) gave_up: bool,
     pub(super) cpu: Duration,
 }
 
-/// One's way to it.
+/// A handle to the model.
 #[derive(Clone, Debug)]
 pub(super) struct Fake(pub(super) Arc<Mutex<Kernel>>);
 
 impl Fake {
-    /// Nobody uses it.
+    /// Creates a model in which DAMON is unused.
     pub(super) fn idle() -> Fake {
         let kernel = Kernel { files: BTreeMap::from([("nr_kdamonds".into(), "0\n".into())]), ..Kernel::default() };
         Fake(Arc::new(Mutex::new(kernel)))
@@ -53,7 +53,7 @@ impl Fake {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until a look is over.
+    /// Waits until a reading ends.
     fn wait(&self) {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
@@ -76,7 +76,7 @@ impl Fake {
 }
 
 impl Kernel {
-    /// Folders come with these files.
+    /// Creates a folder's files.
     fn make(&mut self, folder: &str, files: &[(&str, &str)]) {
         for (file, says) in files {
             self.files.insert(format!("{folder}/{file}"), format!("{says}\n"));

@@ -1,9 +1,9 @@
-//! DAMON, the kernel's own monitor of accesses: it samples whether pages were read or written (their accessed bits), huge ones as well, and keeps
-//! neighbours that are used alike together as a region.
+//! DAMON, the kernel's own monitor of accesses: it samples whether pages were read or written (their accessed bits),
+//! huge pages as well, and joins neighbours with similar use into regions.
 //!
-//! The kernel has one interface to it for the whole machine, for root alone: who has it, has it all. It is taken if nobody has it, and given
-//! back; what a process of ours that was killed has left there is cleared away. A thread of its own asks, as the kernel lets it wait
-//! for a tenth of a second and more.
+//! The kernel has one interface to it for the whole machine, for root alone, and one user at a time. It is taken only
+//! if it is unused, and released later. What a killed process of this library has left there is cleared away. A
+//! separate thread reads DAMON, because the kernel makes it wait for a tenth of a second and more.
 //!
 //! Sources: Linux, Documentation/admin-guide/mm/damon/usage.rst and design.rst.
 
@@ -27,32 +27,35 @@ use worker::{Answer, Worker};
 
 pub use interface::DamonError;
 
-/// Where its files are.
+/// The folder of its files.
 const FOLDER: &str = "/sys/kernel/mm/damon/admin/kdamonds";
-/// The least between two looks; a look is at the latest aggregation, and says nothing new sooner. Source: chosen, twice the first aggregation.
+/// The shortest time between two readings. A reading returns the latest aggregation, so an earlier one yields nothing
+/// new. Source: chosen, twice the first aggregation.
 const LEAST: Duration = Duration::from_millis(400);
-/// The most. Source: chosen.
+/// The longest. Source: chosen.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How often it is asked whether a look is over.
+/// How often to check whether a reading is complete.
 const ASKED: Duration = Duration::from_millis(20);
-/// The time over which it is found out what part of a core the kernel's thread has. Source: chosen; its time is told in hundredths of a second.
+/// The period over which the kernel thread's share of a core is measured. Source: chosen; its time is reported in
+/// hundredths of a second.
 const MEASURED: Duration = Duration::from_secs(2);
-/// Pieces of memory that it is told of at most; what lies between those nearest to each other goes with them. Source: chosen.
+/// The most address ranges to monitor; the closest ones are joined with the gap between them. Source: chosen.
 const MOST_RANGES: usize = 64;
 
-/// When the kernel looks.
+/// The kernel's sampling intervals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Intervals {
-    /// Between two looks at a page of each region.
+    /// The time between two samples of a page of each region.
     sample: Duration,
 }
 
 impl Intervals {
-    /// Source: chosen, twice the kernel's own.
+    /// Source: chosen, twice the kernel's default.
     const FIRST: Intervals = Intervals { sample: Duration::from_millis(10) };
     /// Source: chosen; what is used less often than that is cold anyway.
     const SLOWEST: Duration = Duration::from_millis(160);
-    /// Looks of an aggregation, which is the most accesses that are counted. Source: the kernel's own ratio of both, 100 ms to 5 ms.
+    /// Samples of an aggregation, which is the highest access count. Source: the kernel's own ratio of the two, 100 ms
+    /// to 5 ms.
     const SAMPLES: u32 = 20;
 
     fn aggregation(self) -> Duration {
@@ -65,23 +68,23 @@ impl Intervals {
     }
 }
 
-/// Neighbouring pages that are used alike, as the kernel has it.
+/// Contiguous pages with similar use, as found by the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Region {
     range: Range<u64>,
-    /// Looks of an aggregation that found it used.
+    /// The samples of an aggregation that found it used.
     accesses: u32,
 }
 
 impl Region {
-    /// How hot its pages are: 255 if every look has found them used.
+    /// Returns the heat of its pages: 255 if every sample has found them used.
     fn level(&self) -> u8 {
         let accesses = self.accesses.min(Intervals::SAMPLES);
         u8::try_from(accesses * 255 / Intervals::SAMPLES).expect("at most 255")
     }
 }
 
-/// Opens the files, whenever it is taken.
+/// Opens the files each time the interface is taken.
 struct Open(Box<dyn Fn() -> Box<dyn Files> + Send>);
 
 impl fmt::Debug for Open {
@@ -90,30 +93,31 @@ impl fmt::Debug for Open {
     }
 }
 
-/// The kernel's monitor, on a heap's memory.
+/// DAMON on a heap's memory.
 #[derive(Debug)]
 pub(crate) struct Damon {
     heap: Heap,
     /// None while it rests.
     worker: Option<Worker>,
     files: Open,
-    /// The part of a core that the kernel's thread may have; where it has more, it looks half as often. And that of asking.
+    /// The fraction of a core that the kernel's thread may use; above it, the sampling rate is halved. The same limit
+    /// applies to the readings.
     share: f64,
     intervals: Intervals,
-    /// The look under way began then.
+    /// When the reading under way began.
     asked: Option<Duration>,
-    /// Time of a core of workers that are gone.
+    /// CPU time of earlier workers.
     past: Duration,
-    /// The kernel's thread's time, when it was measured last, and when that was.
+    /// The CPU time of the kernel's thread at the last measurement, and when that was.
     measured: (Duration, Duration),
     bytes: u64,
 }
 
 impl Damon {
-    /// Takes it.
+    /// Takes the interface.
     ///
     /// # Errors
-    /// [`DamonError`]: it is not to be had.
+    /// [`DamonError`]: it is not available.
     pub(crate) fn new(heap: &Heap, share: f64) -> Result<Damon, DamonError> {
         Damon::with(heap, share, Open(Box::new(|| Box::new(Sysfs::new(Path::new(FOLDER))))))
     }
@@ -140,7 +144,7 @@ impl Damon {
         Ok(())
     }
 
-    /// What came of a look. Returns when the next one is due.
+    /// Puts the results of a reading into the map. Returns the time until the next one.
     fn found(&mut self, now: Duration, answer: &Answer, heat: &mut HeatMap) -> Duration {
         for region in &answer.regions {
             let level = region.level();
@@ -160,14 +164,14 @@ impl Damon {
                 self.intervals = self.intervals.slower().unwrap_or(self.intervals);
             }
         }
-        // The kernel has about as much to do with the files as who reads them.
+        // The kernel spends about as much time on the files as the reader.
         let pays = Duration::try_from_secs_f64(2.0 * answer.cost.as_secs_f64() / self.share).unwrap_or(LONGEST);
         LEAST.max(self.intervals.aggregation() * 2).max(pays.min(LONGEST))
     }
 
-    /// The heap's memory, in few pieces.
+    /// Returns the heap's memory, joined into few ranges.
     fn ranges(&self) -> Vec<Range<u64>> {
-        few(self.heap.inner.pieces().into_iter().map(|piece| piece.range), MOST_RANGES)
+        few(self.heap.inner.region_parts().into_iter().map(|region_part| region_part.range), MOST_RANGES)
     }
 }
 
@@ -177,7 +181,8 @@ impl Source for Damon {
     }
 
     fn sees(&self) -> &'static str {
-        "reads and writes, of small and huge pages, by regions of neighbours that are used alike; what lies alone among others is not told from them"
+        "reads and writes of small and huge pages, by regions of similar use; \
+         it does not find a single hot page among cold ones"
     }
 
     fn step(&mut self, now: Duration, heat: &mut HeatMap) -> io::Result<Duration> {
@@ -185,12 +190,12 @@ impl Source for Damon {
             self.take().map_err(io::Error::other)?;
         }
         let ranges = if self.asked.is_none() { self.ranges() } else { Vec::new() };
-        let worker = self.worker.as_mut().expect("taken above");
+        let worker = self.worker.as_mut().expect("the interface is taken above");
         if self.asked.is_none() {
             if ranges.is_empty() {
                 return Ok(LEAST);
             }
-            worker.ask(ranges, self.intervals);
+            worker.request(ranges, self.intervals);
             self.asked = Some(now);
             return Ok(ASKED);
         }
@@ -206,7 +211,7 @@ impl Source for Damon {
     }
 
     fn rest(&mut self) {
-        // Its end gives the interface back.
+        // The worker's end releases the interface.
         if let Some(worker) = self.worker.take() {
             self.past += worker.end();
         }
@@ -228,7 +233,7 @@ impl Drop for Damon {
     }
 }
 
-/// Ranges in order, at most so many: those with the least between them become one.
+/// Joins sorted ranges until at most `most` are left, closing the smallest gaps.
 fn few(ranges: impl Iterator<Item = Range<u64>>, most: usize) -> Vec<Range<u64>> {
     let mut few: Vec<Range<u64>> = Vec::new();
     for range in ranges {
@@ -243,7 +248,7 @@ fn few(ranges: impl Iterator<Item = Range<u64>>, most: usize) -> Vec<Range<u64>>
         narrow.sort_unstable_by_key(|&at| gap(&few, at));
         narrow.truncate(few.len() - most);
         narrow.sort_unstable();
-        // From the last on, so that those before keep their places.
+        // Backwards, so that earlier indexes stay valid.
         for &at in narrow.iter().rev() {
             few[at].end = few.remove(at + 1).end;
         }

@@ -1,4 +1,5 @@
-//! DAMON as the kernel has it in `kernel.rs`; a real one is in `tests/damon.rs`, which the guests of `ci/guests.sh` run.
+//! DAMON with the model of the kernel in `kernel.rs`. `tests/damon.rs` uses a real one; the guests of `ci/guests.sh`
+//! run it.
 
 use super::kernel::{Fake, SELF};
 use super::*;
@@ -12,7 +13,7 @@ use telpher_os::{Userfault, UserfaultFeatures};
 const CONTEXT: &str = "0/contexts/0";
 const MIB: u64 = 1 << 20;
 
-/// A range by itself.
+/// Returns one range in a vector.
 fn one(range: Range<u64>) -> Vec<Range<u64>> {
     std::iter::once(range).collect()
 }
@@ -31,7 +32,7 @@ fn looks(interface: &mut Interface) -> Result<Vec<(Range<u64>, u32)>, DamonError
 }
 
 #[test]
-fn it_is_told_of_this_process_and_its_memory_and_given_back() {
+fn the_settings_name_this_process_and_are_released() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     interface.look(vec![MIB..2 * MIB, 8 * MIB..9 * MIB], Intervals::FIRST).unwrap();
@@ -48,7 +49,7 @@ fn it_is_told_of_this_process_and_its_memory_and_given_back() {
         [u64::MAX.to_string(), u32::MAX.to_string(), u32::MAX.to_string()]
     );
     assert_eq!((says("schemes/0/action"), fake.says("0/state")), ("stat".into(), Some("on".into())));
-    // The same once more is not told; other memory is, without an end and a beginning.
+    // The same ranges are not written again; others are, without a restart.
     let before = fake.kernel().written.len();
     interface.look(vec![MIB..2 * MIB, 8 * MIB..9 * MIB], Intervals::FIRST).unwrap();
     assert_eq!(fake.kernel().written.len(), before);
@@ -60,14 +61,14 @@ fn it_is_told_of_this_process_and_its_memory_and_given_back() {
 }
 
 #[test]
-fn one_at_a_time_has_it() {
+fn only_one_manager_takes_the_interface() {
     let fake = Fake::idle();
     let first = take(&fake).unwrap();
     let refused = take(&fake).unwrap_err();
     assert!(matches!(refused, DamonError::Ours { pid: None }), "{refused}");
     drop(first);
     drop(take(&fake).unwrap());
-    // Another process of ours.
+    // Another process of this library.
     fake.kernel().locked = Some(77);
     let refused = take(&fake).unwrap_err();
     assert!(matches!(refused, DamonError::Ours { pid: Some(77) }) && refused.to_string().contains("process 77"));
@@ -75,12 +76,12 @@ fn one_at_a_time_has_it() {
     drop(take(&fake).unwrap());
 }
 
-/// What somebody has set up, of which this is otherwise than we would have it.
+/// Creates what other software has set up; `change` makes it differ from our settings.
 fn others(change: impl FnOnce(&Fake)) -> Fake {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     interface.look(one(MIB..2 * MIB), Intervals::FIRST).unwrap();
-    // As a process that is killed leaves it.
+    // As a killed process leaves it.
     let left = fake.kernel().files.clone();
     drop(interface);
     fake.kernel().files = left;
@@ -91,8 +92,8 @@ fn others(change: impl FnOnce(&Fake)) -> Fake {
 }
 
 #[test]
-fn what_a_process_left_that_was_killed_is_cleared_away() {
-    // The kernel ends it with the process.
+fn settings_of_a_killed_process_are_cleared_away() {
+    // The kernel turns DAMON off when the process ends.
     let fake = others(|fake| {
         fake.kernel().files.insert("0/state".into(), "off\n".into());
     });
@@ -106,7 +107,7 @@ fn what_a_process_left_that_was_killed_is_cleared_away() {
 }
 
 #[test]
-fn what_others_use_is_left_as_it_is_and_the_error_says_whose_it_is() {
+fn settings_of_other_software_are_left_alone_and_named_in_the_error() {
     let set = |file: &'static str, says: &'static str| {
         move |fake: &Fake| {
             fake.kernel().files.insert(file.into(), format!("{says}\n"));
@@ -116,13 +117,13 @@ fn what_others_use_is_left_as_it_is_and_the_error_says_whose_it_is() {
     let own = set("0/contexts/0/targets/0/pid_target", "4711");
     let cases: [Fake; 10] = [
         others(|fake| fake.kernel().processes.push(123)),
-        // Of a namespace that is not seen from here: it runs.
+        // The process is in a namespace not visible here: DAMON runs.
         others(|_| ()),
         others(|fake| {
             off(fake);
             fake.kernel().processes.push(123);
         }),
-        // Who looks at this very process.
+        // Other software that monitors this very process.
         others(|fake| {
             own(fake);
             set("0/contexts/0/monitoring_attrs/nr_regions/min", "10")(fake);
@@ -148,7 +149,7 @@ fn what_others_use_is_left_as_it_is_and_the_error_says_whose_it_is() {
 }
 
 #[test]
-fn kernels_and_users_that_cannot_are_told_apart() {
+fn missing_support_and_missing_permission_are_different_errors() {
     let none = Fake::idle();
     none.kernel().files.clear();
     assert!(matches!(take(&none).unwrap_err(), DamonError::Missing));
@@ -159,11 +160,11 @@ fn kernels_and_users_that_cannot_are_told_apart() {
     physical.kernel().refuses.push(("fvaddr", Errno::INVAL, 1));
     let refused = take(&physical).unwrap_err();
     assert!(matches!(&refused, DamonError::Write { file, .. } if file.ends_with("operations")), "{refused}");
-    assert_eq!(physical.says("nr_kdamonds"), Some("0".into()), "given back");
+    assert_eq!(physical.says("nr_kdamonds"), Some("0".into()), "released");
 }
 
 #[test]
-fn what_is_busy_is_tried_again_for_a_while() {
+fn busy_files_are_retried_for_a_while() {
     let fake = Fake::idle();
     fake.kernel().refuses.push(("nr_", Errno::BUSY, 40));
     let mut interface = take(&fake).unwrap();
@@ -176,7 +177,7 @@ fn what_is_busy_is_tried_again_for_a_while() {
 }
 
 #[test]
-fn what_somebody_else_has_set_up_meanwhile_is_left_alone() {
+fn settings_changed_by_other_software_are_left_alone() {
     let set = |fake: &Fake, file: &str, says: &str| {
         let mut kernel = fake.kernel();
         kernel.files.insert(file.into(), format!("{says}\n"));
@@ -198,7 +199,7 @@ fn what_somebody_else_has_set_up_meanwhile_is_left_alone() {
             }
             set(&fake, file, says);
             fake.kernel().written.clear();
-            // The same memory, other memory, and the end.
+            // The same ranges, other ranges, and the end.
             let refused = looks(&mut interface).unwrap_err();
             assert!(matches!(&refused, DamonError::Lost { who } if who.contains("kdamonds: ")), "{file}: {refused}");
             let other = interface.look(one(MIB..2 * MIB), Intervals::FIRST).unwrap_err();
@@ -207,7 +208,7 @@ fn what_somebody_else_has_set_up_meanwhile_is_left_alone() {
             assert!(fake.kernel().written.is_empty(), "{file}: {:?}", fake.kernel().written);
         }
     }
-    // It was ended, and nobody has another.
+    // It was ended, and not set up again.
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     looks(&mut interface).unwrap();
@@ -220,14 +221,14 @@ fn what_somebody_else_has_set_up_meanwhile_is_left_alone() {
 }
 
 #[test]
-fn an_end_that_is_refused_as_busy_is_tried_again() {
+fn a_busy_end_is_retried() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     looks(&mut interface).unwrap();
     fake.kernel().refuses.push(("off", Errno::BUSY, 1));
     drop(interface);
     assert_eq!((fake.says("nr_kdamonds"), fake.says("0/state"), fake.kernel().pauses), (Some("0".into()), None, 1));
-    // What a process of ours left that executed another program, too.
+    // Also what a process of this library left that executed another program.
     let left = others(|fake| {
         let mut kernel = fake.kernel();
         kernel.files.insert(format!("{CONTEXT}/targets/0/pid_target"), format!("{SELF}\n"));
@@ -238,7 +239,7 @@ fn an_end_that_is_refused_as_busy_is_tried_again() {
 }
 
 #[test]
-fn who_looks_alone_in_the_kernel_is_told_of() {
+fn an_exclusive_user_in_the_kernel_is_reported() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     fake.kernel().refuses.push(("0/state", Errno::BUSY, u32::MAX));
@@ -247,23 +248,23 @@ fn who_looks_alone_in_the_kernel_is_told_of() {
 }
 
 #[test]
-fn an_end_waits_for_no_look() {
+fn an_end_does_not_wait_for_a_reading() {
     let fake = Fake::idle();
     fake.kernel().looks_on = true;
     let worker = Worker::start(take(&fake).unwrap()).unwrap();
-    worker.ask(one(MIB..2 * MIB), Intervals::FIRST);
+    worker.request(one(MIB..2 * MIB), Intervals::FIRST);
     while !fake.kernel().awaited {
         std::thread::yield_now();
     }
     worker.end();
     assert!(!fake.kernel().gave_up);
     assert_eq!(fake.says("nr_kdamonds"), Some("0".into()));
-    // It is free again for another one of this process.
+    // Another manager of this process can take it.
     drop(take(&fake).unwrap());
 }
 
 #[test]
-fn nothing_begins_any_more_once_it_is_to_end() {
+fn no_reading_begins_after_an_end() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     let ender = interface.ender();
@@ -271,7 +272,7 @@ fn nothing_begins_any_more_once_it_is_to_end() {
     fake.kernel().written.clear();
     assert!(matches!(looks(&mut interface).unwrap_err(), DamonError::Ended));
     assert!(fake.kernel().written.is_empty());
-    // It is given back by who has it, and free when nobody has it any more.
+    // The owner releases it, and it is free when no handle is left.
     drop(interface);
     assert_eq!(fake.says("nr_kdamonds"), Some("0".into()));
     assert!(matches!(take(&fake).unwrap_err(), DamonError::Ours { pid: None }));
@@ -280,7 +281,7 @@ fn nothing_begins_any_more_once_it_is_to_end() {
 }
 
 #[test]
-fn who_ends_a_look_tries_for_a_moment_and_not_where_it_is_anothers() {
+fn an_end_retries_briefly_and_spares_other_software() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     looks(&mut interface).unwrap();
@@ -297,14 +298,14 @@ fn who_ends_a_look_tries_for_a_moment_and_not_where_it_is_anothers() {
 }
 
 #[test]
-fn every_refusal_gives_it_back() {
+fn every_refusal_releases_the_interface() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
     looks(&mut interface).unwrap();
     drop(interface);
     let writes = fake.kernel().written.len();
     for errno in [Errno::PERM, Errno::INVAL, Errno::NOENT, Errno::NOMEM] {
-        // All of them but those of the end, one after the other.
+        // Each write but the two of the end, one after the other.
         for at in 0..writes - 2 {
             let fake = Fake::idle();
             let file = {
@@ -323,10 +324,10 @@ fn every_refusal_gives_it_back() {
 }
 
 #[test]
-fn regions_are_read_whatever_they_say() {
+fn malformed_regions_are_handled() {
     let fake = Fake::idle();
     let mut interface = take(&fake).unwrap();
-    // Out of order, empty, the wrong way around, of half pages, twice.
+    // Unsorted, empty, reversed, with half pages, overlapping.
     fake.kernel().found = vec![
         region(3 * MIB, 4 * MIB, 20),
         region(MIB, MIB + 8192, 3),
@@ -348,22 +349,22 @@ fn regions_are_read_whatever_they_say() {
             assert!(matches!(&refused, DamonError::Words { .. }) && refused.to_string().len() < 200, "{refused}");
         }
     }
-    // More than there can be are read up to a bound.
+    // Too many regions are read up to a limit.
     fake.kernel().found = (0..5000).map(|at| region(at * PAGE, (at + 1) * PAGE, 0)).collect();
     assert_eq!(looks(&mut interface).unwrap().len(), 4096);
-    // Somebody has ended it.
+    // Other software has ended it.
     fake.kernel().files.insert("0/state".into(), "off\n".into());
     assert!(matches!(looks(&mut interface).unwrap_err(), DamonError::Write { .. }));
 }
 
 #[test]
-fn a_region_is_as_hot_as_many_looks_have_found_it_used() {
+fn the_heat_of_a_region_is_its_access_ratio() {
     let level = |accesses| Region { range: 0..PAGE, accesses }.level();
     assert_eq!([0, 1, 10, 19, 20, 21, u32::MAX].map(level), [0, 12, 127, 242, 255, 255, 255]);
 }
 
 #[test]
-fn few_ranges_are_those_with_the_most_between_them() {
+fn ranges_are_joined_across_the_smallest_gaps() {
     let few = |ranges: &[Range<u64>], most| few(ranges.iter().cloned(), most);
     let ranges = [0..1, 1..2, 4..5, 6..7, 9..10, 20..21];
     assert_eq!(few(&ranges, 9), [0..2, 4..5, 6..7, 9..10, 20..21]);
@@ -374,7 +375,8 @@ fn few_ranges_are_those_with_the_most_between_them() {
     assert!(few(&[], 3).is_empty());
 }
 
-/// A heap, an arena of whose first MiB all is there, and DAMON on it; none where the kernel has no pages that move, which tests/heat.rs says.
+/// Creates a heap, an arena whose first MiB is present, and DAMON on it; none where the kernel cannot move pages, which
+/// tests/heat.rs reports.
 fn damon(fake: &Fake) -> Option<(Heap, Arena, Damon)> {
     Userfault::open(UserfaultFeatures::MOVE).ok()?;
     let tier = |name: &str, bytes| TierOptions { name: name.to_string(), node: None, bytes };
@@ -386,7 +388,7 @@ fn damon(fake: &Fake) -> Option<(Heap, Arena, Damon)> {
     Some((heap, arena, damon))
 }
 
-/// Steps until a look is over; returns when the next one is wanted.
+/// Makes steps until a reading is complete; returns the time until the next one.
 fn look(damon: &mut Damon, heat: &mut HeatMap, now: Duration) -> io::Result<Duration> {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
@@ -401,14 +403,14 @@ fn look(damon: &mut Damon, heat: &mut HeatMap, now: Duration) -> io::Result<Dura
 }
 
 #[test]
-fn pages_are_as_hot_as_their_region() {
+fn pages_get_the_heat_of_their_region() {
     let fake = Fake::idle();
     let Some((heap, arena, mut damon)) = damon(&fake) else { return };
     let start = arena.addresses().start;
     let mut heat = HeatMap::new();
     heat.follow(&heap);
     heat.refresh(&heap).unwrap();
-    // One goes beyond what there is.
+    // The last region goes beyond the memory.
     fake.kernel().found = vec![
         region(start, start + 10 * PAGE, 20),
         region(start + 10 * PAGE, start + 200 * PAGE, 0),
@@ -420,11 +422,11 @@ fn pages_are_as_hot_as_their_region() {
         [0, 9, 10, 199, 200, 250, 255].map(of),
         [(255, 1), (255, 1), (0, 1), (0, 1), (0, 0), (127, 1), (127, 1)]
     );
-    assert_eq!(of(256), (0, 0), "a page that is not there");
-    // What it was told to look at is the arena.
+    assert_eq!(of(256), (0, 0), "a page that is not present");
+    // It monitors the arena.
     assert_eq!(fake.says("0/contexts/0/targets/0/regions/0/start"), Some(start.to_string()));
     damon.rest();
-    assert_eq!(fake.says("nr_kdamonds"), Some("0".into()), "it is given back while it rests");
+    assert_eq!(fake.says("nr_kdamonds"), Some("0".into()), "it is released while it rests");
     look(&mut damon, &mut heat, Duration::from_secs(2)).unwrap();
     assert_eq!(fake.says("nr_kdamonds"), Some("1".into()));
     drop(damon);
@@ -432,7 +434,7 @@ fn pages_are_as_hot_as_their_region() {
 }
 
 #[test]
-fn a_kernel_that_takes_too_long_looks_less_often_and_its_time_is_told() {
+fn a_costly_kernel_thread_samples_less_often_and_its_time_is_reported() {
     let fake = Fake::idle();
     let Some((heap, _arena, mut damon)) = damon(&fake) else { return };
     let mut heat = HeatMap::new();
@@ -455,7 +457,7 @@ fn a_kernel_that_takes_too_long_looks_less_often_and_its_time_is_told() {
 }
 
 #[test]
-fn a_look_that_fails_ends_it_and_gives_it_back() {
+fn a_failed_reading_releases_the_interface() {
     let fake = Fake::idle();
     let Some((heap, _arena, mut damon)) = damon(&fake) else { return };
     let mut heat = HeatMap::new();

@@ -1,4 +1,4 @@
-//! The thread that asks: the kernel has it wait.
+//! The thread that reads DAMON, because the kernel makes it wait.
 
 use super::interface::{DamonError, Ender, Interface};
 use super::{Intervals, Region};
@@ -9,47 +9,47 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use telpher_os::{Lineage, spawn_unsignalled};
 
-/// What a look has found, and what the looks have cost.
+/// The result of a reading, and the cost of the readings.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) regions: Vec<Region>,
-    /// Time of a core that this look took here.
+    /// CPU time of this reading on this thread.
     pub(super) cost: Duration,
-    /// The same of the kernel's thread, of all its looks.
+    /// CPU time of the kernel's thread, since its start.
     pub(super) kernel: Duration,
 }
 
-/// What it is to look at.
-type Question = (Vec<Range<u64>>, Intervals);
+/// The ranges and intervals to monitor.
+type Request = (Vec<Range<u64>>, Intervals);
 
-/// The thread. Its end gives the interface back.
+/// The thread. Its end releases the interface.
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// None at its end.
-    asks: Option<Sender<Question>>,
+    /// None at the end.
+    requests: Option<Sender<Request>>,
     answers: Receiver<Result<Answer, DamonError>>,
     thread: Option<JoinHandle<Duration>>,
     ender: Ender,
-    /// Time of a core: this thread's looks, and the kernel's.
+    /// CPU time: of this thread's readings, and of the kernel's thread.
     cpu: (Duration, Duration),
     lineage: Lineage,
 }
 
 impl Worker {
     pub(super) fn start(mut interface: Interface) -> Result<Worker, DamonError> {
-        let (asks, asked) = channel::<Question>();
-        let (tells, answers) = channel();
+        let (requests, received) = channel::<Request>();
+        let (sends, answers) = channel();
         let ender = interface.ender();
         let thread = spawn_unsignalled("telpher-damon", move || {
             let mut kernel = Duration::ZERO;
-            for (ranges, intervals) in asked {
+            for (ranges, intervals) in received {
                 let begun = cpu();
                 let answer = interface.look(ranges, intervals).and_then(|()| interface.regions()).map(|regions| {
-                    // It is another thread's, and begins anew, if somebody has it end and begin.
+                    // If other software has restarted DAMON, the kernel's thread is a new one and its time starts anew.
                     kernel = interface.cpu().max(kernel);
                     Answer { regions, cost: cpu().saturating_sub(begun), kernel }
                 });
-                if tells.send(answer).is_err() {
+                if sends.send(answer).is_err() {
                     break;
                 }
             }
@@ -57,16 +57,23 @@ impl Worker {
             cpu()
         });
         let thread = Some(thread.map_err(DamonError::Thread)?);
-        Ok(Worker { asks: Some(asks), answers, thread, ender, cpu: Default::default(), lineage: Lineage::current() })
+        Ok(Worker {
+            requests: Some(requests),
+            answers,
+            thread,
+            ender,
+            cpu: Default::default(),
+            lineage: Lineage::current(),
+        })
     }
 
-    /// Has it look.
-    pub(super) fn ask(&self, ranges: Vec<Range<u64>>, intervals: Intervals) {
-        // One that has ended answers nothing, which the next step sees.
-        let _ = self.asks.as_ref().map(|asks| asks.send((ranges, intervals)));
+    /// Requests a reading.
+    pub(super) fn request(&self, ranges: Vec<Range<u64>>, intervals: Intervals) {
+        // A thread that has ended sends no answer, which the next step notices.
+        let _ = self.requests.as_ref().map(|requests| requests.send((ranges, intervals)));
     }
 
-    /// What it has found; none if it still looks.
+    /// Returns the answer; none while the reading is under way.
     pub(super) fn answer(&mut self) -> Option<Result<Answer, DamonError>> {
         match self.answers.try_recv() {
             Ok(answer) => {
@@ -80,19 +87,20 @@ impl Worker {
         }
     }
 
-    /// What it has cost up to now.
+    /// Returns the CPU time used so far.
     pub(super) fn cpu(&self) -> Duration {
         self.cpu.0 + self.cpu.1
     }
 
-    /// Has it end, and waits for it, but for no look of the kernel's: a program that ends is not to be held up. Returns what it has cost in all.
+    /// Ends the thread and waits for it, but not for a reading in the kernel, so that a program that ends is not
+    /// delayed. Returns the total CPU time.
     pub(super) fn end(mut self) -> Duration {
-        // In a forked child there is no such thread, and nothing of it to be given back.
+        // A forked child has no such thread and nothing to release.
         let thread = self.thread.take().filter(|_| self.lineage.is_current());
         if thread.is_some() {
             self.ender.end();
         }
-        self.asks = None;
+        self.requests = None;
         let here = thread.and_then(|thread| thread.join().ok());
         here.unwrap_or(self.cpu.0) + self.cpu.1
     }

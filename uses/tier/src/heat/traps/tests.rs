@@ -1,4 +1,4 @@
-//! Traps over real memory, by a clock that the tests hold.
+//! Traps over real memory, with a clock that the tests control.
 
 use super::*;
 use crate::arena::Arena;
@@ -10,7 +10,7 @@ use telpher_os::{Scan, Userfault, UserfaultFeatures};
 
 const TIME: Duration = Duration::from_millis(10);
 
-/// A heap, and what sets traps; none where the kernel has not what it takes, which tests/heat.rs says.
+/// Creates a heap and its traps; none where the kernel lacks a feature, which tests/heat.rs reports.
 fn traps() -> Option<(Heap, Traps)> {
     Scan::open().ok()?;
     Userfault::open(UserfaultFeatures::MOVE).ok()?;
@@ -20,41 +20,41 @@ fn traps() -> Option<(Heap, Traps)> {
     Some((heap, traps))
 }
 
-/// Pages that are out now.
+/// Returns the pages that are out now.
 fn out(arena: &Arena) -> Vec<usize> {
     let mut there = vec![false; arena.len() / 4096];
     let start = arena.addresses().start;
-    let place = |address: u64| usize::try_from((address - start) / PAGE).unwrap();
-    let mark = |run: telpher_os::PageRun| there[place(run.start)..place(run.end)].fill(true);
-    Scan::open().unwrap().present(arena.addresses(), mark).unwrap();
+    let index = |address: u64| usize::try_from((address - start) / PAGE).unwrap();
+    let count = |run: telpher_os::PageRun| there[index(run.start)..index(run.end)].fill(true);
+    Scan::open().unwrap().present(arena.addresses(), count).unwrap();
     (0..there.len()).filter(|&page| !there[page]).collect()
 }
 
-/// A lot, with what is done while it is set; how many pages were out.
-fn lot(
+/// Runs a round of traps, with `during` called while it is set; returns the pages that were out.
+fn trap_round(
     traps: &mut Traps,
     heat: &mut HeatMap,
     now: &mut Duration,
     arena: &mut Arena,
     during: impl FnOnce(&mut Arena, &[usize]),
 ) -> Vec<usize> {
-    while traps.lot.is_none() {
+    while traps.round.is_none() {
         *now += traps.step(*now, heat).unwrap();
     }
     let pages = out(arena);
     during(arena, &pages);
-    let lot = traps.lot.expect("set");
-    *now = (lot.since + lot.time).max(*now);
-    // Its end, and perhaps the next one.
+    let round = traps.round.expect("set");
+    *now = (round.since + round.time).max(*now);
+    // Ends this round, and may start the next one.
     traps.end_now(*now, heat);
     pages
 }
 
 impl Traps {
-    /// The end of a lot, without another.
+    /// Ends a round without starting another.
     fn end_now(&mut self, now: Duration, heat: &mut HeatMap) {
-        if let Some(lot) = self.lot.take() {
-            self.end(now, lot, heat);
+        if let Some(round) = self.round.take() {
+            self.end(now, round, heat);
         }
     }
 }
@@ -76,7 +76,7 @@ fn is_numbered(arena: &Arena) -> bool {
 }
 
 #[test]
-fn a_page_that_is_only_read_is_hot_and_one_that_is_left_alone_cold() {
+fn a_read_page_is_hot_and_an_unused_one_cold() {
     let Some((heap, mut traps)) = traps() else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -86,14 +86,14 @@ fn a_page_that_is_only_read_is_hot_and_one_that_is_left_alone_cold() {
     let (mut read, mut tiers) = (Vec::new(), HeatMap::new());
     tiers.follow(&heap);
     tiers.refresh(&heap).unwrap();
-    let pages = lot(&mut traps, &mut heat, &mut now, &mut arena, |arena, pages| {
+    let pages = trap_round(&mut traps, &mut heat, &mut now, &mut arena, |arena, pages| {
         read = pages.iter().copied().step_by(3).collect();
         for &page in &read {
             assert_eq!(arena[page * 4096], u8::try_from((page + 1) % 256).unwrap(), "the same page");
         }
-        assert!(read.iter().all(|page| !out(arena).contains(page)), "each is back at once");
-        assert_eq!(out(arena).len(), pages.len() - read.len(), "and no other");
-        // It is on its tier while it is out, and is known.
+        assert!(read.iter().all(|page| !out(arena).contains(page)), "each touched page is back at once");
+        assert_eq!(out(arena).len(), pages.len() - read.len(), "no other page is back");
+        // While it is out it counts as on its tier and as known.
         assert_eq!(heap.residency(arena.addresses()).unwrap(), [0, 512]);
         tiers.refresh(&heap).unwrap();
         assert!(tiers.strips()[0].pages.iter().all(|page| page.tier != NO_TIER));
@@ -108,19 +108,19 @@ fn a_page_that_is_only_read_is_hot_and_one_that_is_left_alone_cold() {
     assert_eq!(faults, read.len() as u64);
     assert!(waited > Duration::ZERO && traps.elsewhere() > Duration::ZERO);
     let stats = heap.stats();
-    // And one to see what it takes.
+    // One more was trapped to measure the cost.
     assert_eq!((stats.trapped, stats.touched, stats.lost), (pages.len() as u64 + 1, read.len() as u64 + 1, 0));
 }
 
 #[test]
-fn a_huge_page_is_looked_at_whole_and_stays_one() {
+fn a_huge_page_is_sampled_whole_and_not_split() {
     let Some((heap, mut traps)) = traps() else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Huge).unwrap();
     number(&mut arena);
     let huge = |arena: &Arena| {
         let mut huge = 0;
-        let mark = |run: telpher_os::PageRun| huge += if run.is_huge() { run.pages() } else { 0 };
-        Scan::open().unwrap().present(arena.addresses(), mark).unwrap();
+        let count = |run: telpher_os::PageRun| huge += if run.is_huge() { run.pages() } else { 0 };
+        Scan::open().unwrap().present(arena.addresses(), count).unwrap();
         huge
     };
     if huge(&arena) < 2048 {
@@ -130,9 +130,9 @@ fn a_huge_page_is_looked_at_whole_and_stays_one() {
     heat.follow(&heap);
     heat.refresh(&heap).unwrap();
     for round in 0..20 {
-        let pages = lot(&mut traps, &mut heat, &mut now, &mut arena, |arena, pages| {
+        let pages = trap_round(&mut traps, &mut heat, &mut now, &mut arena, |arena, pages| {
             assert!(pages.len().is_multiple_of(512) && !pages.is_empty());
-            // The first of them by its last byte, to be read or written; no other.
+            // Touches only the first huge page, at its last byte, by reading or writing.
             let last = pages[0] + 511;
             if round % 2 == 0 {
                 assert_eq!(arena[last * 4096 + 4088..][..8], (last + 1).to_ne_bytes());
@@ -142,7 +142,10 @@ fn a_huge_page_is_looked_at_whole_and_stays_one() {
             assert_eq!(out(arena).len(), pages.len() - 512);
         });
         let heats = heats(&heat, &arena, pages.clone());
-        assert!(heats.chunks(512).all(|unit| unit.iter().all(|page| *page == unit[0] && page.1 > 0)), "all its parts");
+        assert!(
+            heats.chunks(512).all(|unit| unit.iter().all(|page| *page == unit[0] && page.1 > 0)),
+            "all parts of a huge page are sampled"
+        );
         assert_eq!(huge(&arena), 2048, "round {round}");
         if round == 0 {
             assert!(heats[0].0 > 0 && heats[512..].iter().all(|page| page.0 == 0));
@@ -152,9 +155,9 @@ fn a_huge_page_is_looked_at_whole_and_stays_one() {
 }
 
 #[test]
-fn every_page_is_drawn_as_often_as_any_other() {
+fn every_page_is_drawn_equally_often() {
     let Some((heap, mut traps)) = traps() else { return };
-    // Pieces of all sizes, of which not all pages are there.
+    // Ranges of many sizes, not all of whose pages are present.
     let pages = [1, 3, 15, 17, 200, 512, 41_u64];
     let mut at = 0x4000_0000;
     let pieces: Vec<Range<u64>> = pages
@@ -169,8 +172,8 @@ fn every_page_is_drawn_as_often_as_any_other() {
     let mut times = std::collections::BTreeMap::<u64, u64>::new();
     let draws = 20_000;
     for _ in 0..draws {
-        for drawn in traps.draw(&heat) {
-            drawn.pages.step_by(4096).for_each(|page| *times.entry(page).or_default() += 1);
+        for candidate in traps.draw(&heat) {
+            candidate.pages.step_by(4096).for_each(|page| *times.entry(page).or_default() += 1);
         }
     }
     let all = pages.iter().sum::<u64>();
@@ -183,7 +186,7 @@ fn every_page_is_drawn_as_often_as_any_other() {
 }
 
 #[test]
-fn what_windows_know_to_be_hot_is_left_to_them() {
+fn pages_hot_by_windows_are_not_trapped() {
     let Some((_heap, mut traps)) = traps() else { return };
     let start = 0x4000_0000;
     let mut heat = HeatMap::of(&[start..start + 32 * PAGE, start + 32 * PAGE..start + 64 * PAGE]);
@@ -192,44 +195,44 @@ fn what_windows_know_to_be_hot_is_left_to_them() {
         let page = heat.page_mut(start + page * PAGE).unwrap();
         (0..3).for_each(|_| page.observe_writes(HOT));
     }
-    let mut drawn = 0;
+    let mut candidates = 0;
     for _ in 0..500 {
-        for Drawn { pages, .. } in traps.draw(&heat) {
+        for TrapCandidate { pages, .. } in traps.draw(&heat) {
             assert!(pages.clone().step_by(4096).all(|page| !hot((page - start) / PAGE)));
-            drawn += (pages.end - pages.start) / PAGE;
+            candidates += (pages.end - pages.start) / PAGE;
         }
     }
-    assert_eq!(drawn, 500 * DRAWN * TOGETHER * 3 / 4);
+    assert_eq!(candidates, 500 * DRAWN * TOGETHER * 3 / 4);
 }
 
 #[test]
-fn a_lot_that_costs_much_is_followed_by_a_long_rest() {
+fn a_costly_round_is_followed_by_a_long_rest() {
     let Some((heap, mut traps)) = traps() else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena);
     let (mut heat, now) = (HeatMap::new(), Duration::ZERO);
     heat.follow(&heap);
     traps.step(now, &mut heat).unwrap();
-    let lot = traps.lot.expect("set");
+    let round = traps.round.expect("set");
     let pages = out(&arena);
     for &page in &pages {
         arena[page * 4096] = arena[page * 4096].wrapping_add(0);
     }
-    // As long as that takes, by a slow machine's word.
+    // The cost of a touch on a slow machine.
     traps.touch = Duration::from_millis(1);
-    let over = now + lot.time;
+    let over = now + round.time;
     let rest = traps.step(over, &mut heat).unwrap();
-    assert!(traps.lot.is_none());
+    assert!(traps.round.is_none());
     let waited = Duration::from_millis(1) * u32::try_from(pages.len()).unwrap();
     assert_eq!(traps.faults().1, waited);
-    assert!(rest >= waited * traps.of_threads - lot.time, "{rest:?} after {waited:?}");
-    // Then there is another.
+    assert!(rest >= waited * traps.of_threads - round.time, "{rest:?} after {waited:?}");
+    // Then another round starts.
     traps.step(over + rest, &mut heat).unwrap();
-    assert!(traps.lot.is_some());
+    assert!(traps.round.is_some());
 }
 
 #[test]
-fn what_is_cut_short_is_back_and_not_known_to_be_cold() {
+fn an_aborted_round_brings_pages_back_without_a_sample() {
     let Some((heap, mut traps)) = traps() else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -240,7 +243,7 @@ fn what_is_cut_short_is_back_and_not_known_to_be_cold() {
     traps.rest();
     assert_eq!(out(&arena), []);
     assert!(heats(&heat, &arena, 0..512).iter().all(|&page| page == (0, 0)));
-    // And those that a migration has called back.
+    // The same for traps that a migration has recalled.
     traps.step(Duration::from_secs(1), &mut heat).unwrap();
     let pages = out(&arena);
     assert!(!pages.is_empty());
@@ -248,7 +251,7 @@ fn what_is_cut_short_is_back_and_not_known_to_be_cold() {
     assert_eq!((moved.pages, moved.left.all()), (512, 0), "{moved:?}");
     traps.end_now(Duration::from_secs(2), &mut heat);
     assert!(heats(&heat, &arena, 0..512).iter().all(|&page| page == (0, 0)) && is_numbered(&arena));
-    // With the source they are back, too.
+    // Dropping the source brings the pages back as well.
     traps.step(Duration::from_secs(3), &mut heat).unwrap();
     assert!(!out(&arena).is_empty());
     drop(traps);

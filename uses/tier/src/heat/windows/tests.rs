@@ -1,4 +1,4 @@
-//! Windows over real memory, by a clock that the tests hold: what is written between two looks is.
+//! Windows over real memory, with a clock that the tests control: the tests write between two readings.
 
 use super::*;
 use crate::arena::Arena;
@@ -8,7 +8,7 @@ use telpher_os::{Scan, Userfault, UserfaultFeatures};
 
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// A heap, and what looks at it; none where the kernel has not what it takes, which tests/heat.rs says.
+/// Creates a heap and its windows; none where the kernel lacks a feature, which tests/heat.rs reports.
 fn windows() -> Option<(Heap, Windows)> {
     Scan::open().ok()?;
     Userfault::open(UserfaultFeatures::MOVE.and(UserfaultFeatures::TRACK_WRITES)).ok()?;
@@ -18,7 +18,8 @@ fn windows() -> Option<(Heap, Windows)> {
     Some((heap, windows))
 }
 
-/// Steps until a window that is open is over, with what is to be done before each look; returns the looks. The first step opens one.
+/// Makes steps until the open window ends, with `before` called before each reading; returns the number of readings.
+/// The first step opens a window.
 fn window(windows: &mut Windows, heat: &mut HeatMap, now: &mut Duration, mut before: impl FnMut(usize)) -> usize {
     if windows.open.is_none() {
         *now += windows.step(*now, heat).unwrap();
@@ -38,7 +39,7 @@ fn write(arena: &mut Arena, pages: impl IntoIterator<Item = usize>) {
     pages.into_iter().for_each(|page| arena[page * 4096] = arena[page * 4096].wrapping_add(1));
 }
 
-/// How hot the pages of an arena are, and how often each was looked at.
+/// Returns the heat and the number of samples of each page of an arena.
 fn heats(heat: &HeatMap, arena: &Arena) -> Vec<(u8, u8)> {
     let pages = arena.addresses().step_by(4096);
     pages.map(|page| heat.page(page).map_or((0, 0), |page| (page.heat, page.seen))).collect()
@@ -63,16 +64,16 @@ fn the_sooner_a_page_is_written_the_hotter_it_is() {
     let time = |part| level(WINDOW / part);
     assert_eq!((of(0..10), of(10..20)), (vec![time(40); 10], vec![time(10); 10]));
     assert_eq!([of(30..31), of(299..300), of(40..41)].concat(), [time(3), time(3), time(1)]);
-    assert!(heats[20..30].iter().all(|&page| page == (0, 1)), "looked at, and cold");
-    // Page 400 came while the window was open, and is not known.
-    assert!(heats[300..].iter().all(|&page| page == (0, 0)), "what is not there is not looked at");
+    assert!(heats[20..30].iter().all(|&page| page == (0, 1)), "sampled, and cold");
+    // Page 400 came while the window was open and is not known.
+    assert!(heats[300..].iter().all(|&page| page == (0, 0)), "pages that are not present are not sampled");
 }
 
 #[test]
-fn windows_follow_each_other_and_pages_that_were_let_go_cost_nothing() {
+fn windows_cover_all_memory_and_release_their_pages() {
     let Some((heap, mut windows)) = windows() else { return };
     let mut arena = heap.arena(8 << 20, PageSize::Small).unwrap();
-    // Nothing in the second block.
+    // The second block is empty.
     write(&mut arena, (0..512).chain(1024..2048));
     let (mut heat, mut now) = (HeatMap::new(), Duration::ZERO);
     heat.follow(&heap);
@@ -86,7 +87,8 @@ fn windows_follow_each_other_and_pages_that_were_let_go_cost_nothing() {
         let there = page / 512 != 1;
         (heat, seen) == (if there && page % 8 == 0 { level(WINDOW / 40) } else { 0 }, if there { 2 } else { 0 })
     }));
-    // All of the blocks that were looked at are let go: the kernel says that they count as written, which is what no window has seen.
+    // All pages of the sampled blocks are released: the kernel reports them as written, although no window has seen
+    // that.
     windows.rest();
     let scan = Scan::open().unwrap();
     let mut untracked = 0;
@@ -112,7 +114,7 @@ fn a_page_that_moved_is_not_counted_as_written() {
     let heats = heats(&heat, &arena);
     assert!(heats[..100].iter().all(|&page| page == (0, 0)), "nothing is known of them: {:?}", &heats[..4]);
     assert!(heats[100..110].iter().all(|&page| page == (level(WINDOW / 10), 1)), "{:?}", &heats[100..110]);
-    // The next window finds them as they are.
+    // The next window samples them.
     window(&mut windows, &mut heat, &mut now, |look| {
         if look == 0 {
             write(&mut arena, 0..50)
@@ -149,7 +151,7 @@ fn huge_pages_are_not_split_by_a_window() {
 }
 
 #[test]
-fn a_late_look_makes_no_page_hotter_than_it_is() {
+fn a_late_reading_makes_no_page_hotter() {
     let Some((heap, mut windows)) = windows() else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     write(&mut arena, 0..10);
@@ -157,7 +159,7 @@ fn a_late_look_makes_no_page_hotter_than_it_is() {
     heat.follow(&heap);
     now += windows.step(now, &mut heat).unwrap();
     write(&mut arena, 0..5);
-    // The thread was away for so long.
+    // The thread was delayed for this long.
     now += Duration::from_millis(33);
     windows.step(now, &mut heat).unwrap();
     let expected = level(Duration::from_millis(33) + WINDOW / 40);
@@ -169,19 +171,19 @@ fn a_late_look_makes_no_page_hotter_than_it_is() {
 }
 
 #[test]
-fn where_there_is_nothing_to_track_looking_for_it_is_bounded_too() {
+fn the_search_for_pages_to_track_is_bounded() {
     let Some((heap, mut windows)) = windows() else { return };
-    // Twice as many blocks as are passed over in a step, and nothing in them.
+    // Twice as many blocks as are skipped in one step, all empty.
     let _arena = heap.arena((2 * PASSED) << 21, PageSize::Small).unwrap();
     let (mut heat, mut now) = (HeatMap::new(), Duration::ZERO);
     heat.follow(&heap);
     let mut spent = Duration::ZERO;
     for _ in 0..20 {
-        let begun = of_this_thread();
+        let begun = thread_cpu_time();
         now += windows.step(now, &mut heat).unwrap();
-        spent += of_this_thread().saturating_sub(begun);
+        spent += thread_cpu_time().saturating_sub(begun);
         assert!(windows.open.is_none());
     }
-    // What the clock is read for here comes on top.
+    // Reading the clock here adds to the cost.
     assert!(spent * windows.of_core < now * 3 / 2, "{spent:?} of {now:?}");
 }

@@ -1,29 +1,29 @@
-//! What programs do while their pages are out, which here they are until it is done.
+//! What programs do while their pages are out; these tests keep the pages out until it is done.
 #![allow(unsafe_code, reason = "does what programs do to their mappings")]
 
 use super::*;
+use crate::mechanism::{TrapCandidate, Trapping};
 use crate::stress::Places;
-use crate::way::{Drawn, Trapping};
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
 impl Tested {
-    /// Moves pages, and has something done while they are out.
+    /// Moves pages and runs `act` while they are out.
     fn while_out<T>(&self, range: Range<u64>, to: TierId, act: impl FnOnce() -> T) -> (Moved, T) {
         let faults = &self.pooled.exchange.faults;
-        let ((told, out), (go, waits)) = (channel(), channel());
-        *faults.pause.lock().unwrap() = Some((told, waits));
+        let ((sender, out), (go, waits)) = (channel(), channel());
+        *faults.pause.lock().unwrap() = Some((sender, waits));
         std::thread::scope(|scope| {
             let mover = scope.spawn(|| {
                 let moved = self.migrate(range, to).unwrap();
-                // Of what has not gone out nobody waits to be told.
+                // If nothing went out, the pause is still pending.
                 faults.pause.lock().unwrap().take();
                 moved
             });
-            // However it ends, the mover goes on.
+            // However `act` ends, the mover continues.
             let go = go;
-            out.recv().expect("something goes out");
+            out.recv().expect("pages go out");
             let done = act();
             drop(go);
             (mover.join().unwrap(), done)
@@ -36,8 +36,8 @@ fn has_no_huge_pages() -> bool {
 }
 
 #[test]
-fn a_child_forked_while_pages_are_out_has_them() {
-    if !stress::is_alone("a_child_forked_while_pages_are_out_has_them") {
+fn a_child_forked_while_pages_are_out_gets_them() {
+    if !stress::is_alone("a_child_forked_while_pages_are_out_gets_them") {
         return;
     }
     for pages in [PageSize::Small, PageSize::Huge] {
@@ -47,7 +47,7 @@ fn a_child_forked_while_pages_are_out_has_them() {
         for (at, to) in [FAST, HOME, FAST].into_iter().enumerate() {
             let has = || stress::is_so_in_child(stress::fork, || is_whole(&arena));
             let (moved, has) = heap.while_out(arena.addresses(), to, has);
-            assert!(has, "{pages:?}: the child has what its parent had");
+            assert!(has, "{pages:?}: the child has the pages of its parent");
             let stats = heap.stats();
             assert_eq!((stats.given, stats.forks, stats.lost), (512 * (at as u64 + 1), at as u64 + 1, 0), "{stats:?}");
             assert_eq!((moved.pages, wrong(&arena)), (512, vec![]), "{pages:?}: {moved:?}");
@@ -57,10 +57,10 @@ fn a_child_forked_while_pages_are_out_has_them() {
     }
 }
 
-/// Parts of the arena, protected otherwise and locked while they are out: the kernel moves no page to such a mapping.
+/// Parts of the arena are protected or locked while they are out: the kernel moves no page to such a mapping.
 #[test]
-fn pages_whose_mapping_is_locked_or_protected_while_they_are_out_come_back_by_a_copy() {
-    if !stress::is_alone("pages_whose_mapping_is_locked_or_protected_while_they_are_out_come_back_by_a_copy") {
+fn pages_locked_or_protected_while_out_come_back_as_copies() {
+    if !stress::is_alone("pages_locked_or_protected_while_out_come_back_as_copies") {
         return;
     }
     let Some(heap) = heap(64) else { return };
@@ -74,7 +74,7 @@ fn pages_whose_mapping_is_locked_or_protected_while_they_are_out_come_back_by_a_
             // SAFETY: whole pages of the arena, which are made writable again below.
             unsafe { assert_eq!(libc::mprotect(at(4), 4 * 4096, libc::PROT_READ), 0) };
             let start = at(12).expose_provenance();
-            // It waits for the pages, and so does whoever locks memory without a copy of them.
+            // `mlock` waits for the pages; they must come back as copies.
             let locker = scope.spawn(move || {
                 // SAFETY: whole pages of the arena, which are unlocked below.
                 unsafe { libc::mlock(std::ptr::with_exposed_provenance(start), 4 * 4096) }
@@ -108,30 +108,31 @@ fn pages_whose_mapping_is_locked_or_protected_while_they_are_out_come_back_by_a_
     assert_settled(&heap);
 }
 
-/// As where all memory is locked, or somebody reads this process' memory: a place that was empty is not, and no page goes there.
+/// As when all memory is locked, or another process reads this one's memory: a slot thought empty is not, and no page
+/// goes there.
 #[test]
-fn what_is_in_a_place_already_is_not_taken_for_a_page() {
-    // Of a huge page that is split thereby what has not gone stays.
+fn content_of_an_occupied_slot_is_not_taken_for_a_page() {
+    // A huge page is split by this; the parts that have not gone stay.
     for (size, filled, left) in
         [(PageSize::Small, (0..512).step_by(2), [256, 0]), (PageSize::Huge, (7..8).step_by(1), [1, 504])]
     {
-        if size == PageSize::Huge && lacks_huge_pages("what_is_in_a_place_already_is_not_taken_for_a_page") {
+        if size == PageSize::Huge && lacks_huge_pages("content_of_an_occupied_slot_is_not_taken_for_a_page") {
             continue;
         }
-        // No more places on the home tier than a flight leaves.
+        // The home tier has only as many slots as one batch needs.
         let Some(heap) = heap_with(|options| options.spare_bytes = 0) else { return };
         let mut arena = heap.arena(2 << 20, size).unwrap();
         number(&mut arena);
-        let place = heap.pooled.pools.lock().unwrap().tiers[HOME.index()][of(size)].range().start;
+        let slot = heap.pooled.pools.lock().unwrap().tiers[HOME.index()][size_index(size)].range().start;
         for page in filled {
-            touch(place + page * PAGE);
+            touch(slot + page * PAGE);
         }
         let moved = heap.migrate(arena.addresses(), FAST).unwrap();
         assert_eq!((wrong(&arena), heap.stats().lost), (vec![], 0), "{size:?}: {moved:?}");
         let stayed = left.iter().sum::<u64>();
         assert_eq!((moved.pages, [moved.left.failed, moved.left.gone]), (512 - stayed, left), "{size:?}: {moved:?}");
         assert_settled(&heap);
-        // What was there is not any more.
+        // The slots have been emptied.
         assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().pages, stayed, "{size:?}");
         assert_eq!(heap.migrate(arena.addresses(), HOME).unwrap().pages, 512, "{size:?}");
         assert_eq!((wrong(&arena), heap.stats().lost), (vec![], 0));
@@ -139,10 +140,10 @@ fn what_is_in_a_place_already_is_not_taken_for_a_page() {
     }
 }
 
-/// Over free pages that are overwritten, and with everything in its place at the end.
+/// Free pages are overwritten, and everything is checked at the end.
 #[test]
-fn what_programs_do_to_mappings_of_pages_on_their_way_is_followed() {
-    if !stress::is_alone("what_programs_do_to_mappings_of_pages_on_their_way_is_followed") {
+fn mapping_changes_of_pages_in_flight_are_followed() {
+    if !stress::is_alone("mapping_changes_of_pages_in_flight_are_followed") {
         return;
     }
     for pages in [PageSize::Small, PageSize::Huge] {
@@ -155,7 +156,7 @@ fn what_programs_do_to_mappings_of_pages_on_their_way_is_followed() {
             PageSize::Huge => Places::huge(ranges, &odd.addresses()),
         };
         let migrate = |range, to| _ = heap.migrate(range, TierId(to)).unwrap();
-        // SAFETY: private memory that nobody has a reference to; the heap is there as long as it is used.
+        // SAFETY: private memory without references to it; the heap outlives its use.
         let adopt = |range| _ = unsafe { heap.adopt(range) };
         let is_enough = || {
             let stats = heap.stats();
@@ -169,14 +170,14 @@ fn what_programs_do_to_mappings_of_pages_on_their_way_is_followed() {
     }
 }
 
-/// What the stress above is for: each of these it must notice.
+/// Checks the stress above: it must notice each of these faults.
 #[test]
-fn what_is_not_followed_is_noticed() {
-    if !stress::is_alone("what_is_not_followed_is_noticed") {
+fn the_stress_notices_changes_that_are_not_followed() {
+    if !stress::is_alone("the_stress_notices_changes_that_are_not_followed") {
         return;
     }
     let faults: [fn(&Exchange); 3] = [
-        |exchange| exchange.book().keeps_discarded = true,
+        |exchange| exchange.page_map().keeps_discarded = true,
         |exchange| exchange.faults.fills_what_is_out.store(true, Ordering::Relaxed),
         |exchange| exchange.faults.gives_nothing.store(true, Ordering::Relaxed),
     ];
@@ -186,16 +187,17 @@ fn what_is_not_followed_is_noticed() {
         let places = Places::small(arenas.each_ref().map(Arena::addresses));
         fault(&heap.pooled.exchange);
         let migrate = |range, to| _ = heap.migrate(range, TierId(to)).unwrap();
-        // SAFETY: private memory that nobody has a reference to; the heap is there as long as it is used.
+        // SAFETY: private memory without references to it; the heap outlives its use.
         let adopt = |range| _ = unsafe { heap.adopt(range) };
         let noticed = catch_unwind(AssertUnwindSafe(|| stress::change_mappings(&places, &migrate, &adopt, &|| false)));
         assert!(noticed.is_err(), "fault {number}: {:?}", heap.stats());
     }
 }
 
-/// Its bytes are, and that is counted; but nobody waits for it for ever, and the page that is there instead moves as any does.
+/// The page's contents are lost, which is counted. But no thread waits for it forever, and the page that is there
+/// instead moves like any other.
 #[test]
-fn a_page_whose_place_was_taken_is_not_out_for_ever() {
+fn a_page_whose_address_was_taken_is_not_out_forever() {
     let _limit = stress::Limit::new();
     let Some(heap) = heap(64) else { return };
     heap.pooled.begin().unwrap();
@@ -204,16 +206,16 @@ fn a_page_whose_place_was_taken_is_not_out_for_ever() {
         number(&mut arena);
         let page = |page: u64| arena.addresses().start + page * PAGE;
         let before = heap.stats();
-        // On the fast tier when it goes out.
+        // The page is on the fast tier when it goes out.
         assert_eq!(heap.migrate(part(&arena, 0..16), FAST).unwrap().pages, 16);
         let take_its_place = || {
             let exchange = &heap.pooled.exchange;
             exchange.faults.fills_what_is_out.store(true, Ordering::Relaxed);
-            exchange.fill(&mut exchange.book(), page(5));
+            exchange.fill(&mut exchange.page_map(), page(5));
             exchange.faults.fills_what_is_out.store(false, Ordering::Relaxed);
         };
         if by_trap {
-            assert_eq!(heap.pooled.set(&[Drawn { pages: part(&arena, 0..16), first: true }]).unwrap(), 16);
+            assert_eq!(heap.pooled.set(&[TrapCandidate { pages: part(&arena, 0..16), first: true }]).unwrap(), 16);
             take_its_place();
             heap.pooled.end(&mut |_| ());
         } else {
@@ -229,16 +231,16 @@ fn a_page_whose_place_was_taken_is_not_out_for_ever() {
     }
 }
 
-/// A thread that reads a byte of a page that is out, and waits for it.
+/// Starts a thread that reads a byte of a page that is out, and returns once the thread waits for the page.
 fn waiting_reader(page: u64) -> JoinHandle<u8> {
-    let (tell, told) = channel();
+    let (sends, received) = channel();
     let reader = std::thread::spawn(move || {
-        tell.send(rustix::thread::gettid().as_raw_pid()).unwrap();
-        // SAFETY: a page of an arena that is mapped, or was: then there is a handler.
+        sends.send(rustix::thread::gettid().as_raw_pid()).unwrap();
+        // SAFETY: a page of an arena that is mapped, or was mapped: then there is a handler.
         unsafe { std::ptr::with_exposed_provenance::<u8>(usize::try_from(page).unwrap()).read_volatile() }
     });
-    let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
-    // In the kernel, until the page comes: there is nothing else that it would sleep for.
+    let stat = format!("/proc/self/task/{}/stat", received.recv().unwrap());
+    // It sleeps in the kernel until the page comes; nothing else would make it sleep.
     while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
         std::thread::yield_now();
     }
@@ -250,7 +252,7 @@ fn pointer(address: u64) -> *mut libc::c_void {
 }
 
 #[test]
-fn who_waits_for_a_page_that_is_discarded_goes_on() {
+fn a_thread_waiting_for_a_discarded_page_continues() {
     let _limit = stress::Limit::new();
     for pages in [PageSize::Small, PageSize::Huge] {
         let Some(heap) = heap(512) else { return };
@@ -259,9 +261,9 @@ fn who_waits_for_a_page_that_is_discarded_goes_on() {
         let page = |page: u64| arena.addresses().start + page * PAGE;
         let (_, other) = heap.while_out(arena.addresses(), FAST, || {
             let [one, two, other] = [5, 7, 300].map(|at| waiting_reader(page(at)));
-            // SAFETY: pages of the arena, of which nobody has a reference meanwhile.
+            // SAFETY: pages of the arena, without a reference to them meanwhile.
             assert_eq!(unsafe { libc::madvise(pointer(page(4)), 4 * 4096, libc::MADV_DONTNEED) }, 0);
-            // What is out stays so until these have gone on.
+            // The pages stay out until these readers have finished.
             assert_eq!([one, two].map(|reader| reader.join().unwrap()), [0, 0], "{pages:?}");
             assert!(!other.is_finished());
             other
@@ -273,16 +275,16 @@ fn who_waits_for_a_page_that_is_discarded_goes_on() {
     }
 }
 
-/// A kernel that says that it has not moved what it has moved wakes nobody.
+/// A kernel that reports a successful move as failed leaves threads waiting.
 #[test]
-fn who_waits_for_a_page_of_which_the_kernel_lies_goes_on() {
+fn a_thread_waiting_for_a_page_with_a_wrong_answer_continues() {
     let _limit = stress::Limit::new();
     for pages in [PageSize::Small, PageSize::Huge] {
         let Some(heap) = heap(512) else { return };
         let mut arena = heap.arena(2 << 20, pages).unwrap();
         number(&mut arena);
         heap.pooled.exchange.faults.lies.store(1, Ordering::Relaxed);
-        // Each way to lie more than once.
+        // Uses each wrong answer more than once.
         for to in [FAST, HOME].repeat(7) {
             let page = |page: u64| arena.addresses().start + page * PAGE;
             let readers = || [5, 300].map(|at| waiting_reader(page(at)));
@@ -294,26 +296,26 @@ fn who_waits_for_a_page_of_which_the_kernel_lies_goes_on() {
     }
 }
 
-/// Where the last read was that had no mapping.
+/// The address of the last read without a mapping.
 static NOWHERE: AtomicU64 = AtomicU64::new(0);
 
-/// Notes where, and stays.
+/// Stores the address and does not return.
 extern "C" fn nowhere(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel's, for this call.
+    // SAFETY: the kernel provides it for this call.
     NOWHERE.store(unsafe { (*info).si_addr() }.expose_provenance() as u64, Ordering::Relaxed);
     loop {
-        // SAFETY: waits for a signal, which does not come.
+        // SAFETY: waits for a signal that does not come.
         unsafe { libc::pause() };
     }
 }
 
 #[test]
-fn who_waits_for_a_page_whose_mapping_goes_is_told_of_it() {
-    if !stress::is_alone("who_waits_for_a_page_whose_mapping_goes_is_told_of_it") {
+fn a_thread_waiting_for_an_unmapped_page_gets_a_signal() {
+    if !stress::is_alone("a_thread_waiting_for_an_unmapped_page_gets_a_signal") {
         return;
     }
     let _limit = stress::Limit::new();
-    // SAFETY: a handler that only waits, for a process that has this test only.
+    // SAFETY: a handler that only waits, in a process that runs only this test.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nowhere as extern "C" fn(_, _, _) as usize;
@@ -327,9 +329,9 @@ fn who_waits_for_a_page_whose_mapping_goes_is_told_of_it() {
         let page = arena.addresses().start + 5 * PAGE;
         let target = Tract::new(4096, PageSize::Small).unwrap();
         heap.while_out(part(&arena, 0..16), FAST, || {
-            // It stays where it finds nothing.
+            // The reader stays in the handler once it finds no mapping.
             let reader = waiting_reader(page);
-            // SAFETY: a page of an arena that is never used as one again, and a place of this test's.
+            // SAFETY: a page of an arena that is not used as one again, and a mapping of this test.
             unsafe {
                 if moves {
                     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
@@ -339,7 +341,7 @@ fn who_waits_for_a_page_whose_mapping_goes_is_told_of_it() {
                     assert_eq!(libc::munmap(pointer(page), 4096), 0);
                 }
             }
-            // While the others are out still.
+            // While the other pages are still out.
             while NOWHERE.load(Ordering::Relaxed) & !(PAGE - 1) != page {
                 std::thread::yield_now();
             }
@@ -348,12 +350,12 @@ fn who_waits_for_a_page_whose_mapping_goes_is_told_of_it() {
         let stats = heap.stats();
         assert_eq!((stats.lost, stats.dropped), (0, u64::from(!moves)), "{stats:?}");
         if moves {
-            // SAFETY: the page, where it is now.
+            // SAFETY: the page, at its new address.
             let word = unsafe { pointer(target.start()).cast::<u64>().read_volatile() };
-            assert_eq!(word, 6, "it came back where it is");
+            assert_eq!(word, 6, "the page came back at its new address");
         }
         assert_settled(&heap);
-        // There is a hole in it.
+        // The arena has a hole now.
         std::mem::forget(arena);
     }
 }

@@ -1,48 +1,48 @@
-//! Traps that are set one lot after the other, without a rest, under programs that notice everything; and kernels that lie.
+//! Traps set continuously, under programs that notice every lost write, and with wrong answers of the kernel.
 
 use crate::arena::Arena;
 use crate::config::{PAGE, TierId};
+use crate::mechanism::{TrapCandidate, Trapping};
 use crate::pooled::tests::{Tested, assert_settled, heap, is_whole, lacks_huge_pages, number, touch, wrong};
 use crate::stress::{self, Places};
 use crate::traps::{Fate, Trap};
-use crate::way::{Drawn, Trapping};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telpher_mem::PageSize;
 
-fn drawn(pages: Range<u64>) -> Drawn {
-    Drawn { pages, first: true }
+fn candidate(pages: Range<u64>) -> TrapCandidate {
+    TrapCandidate { pages, first: true }
 }
 
-/// Sets a lot of these pages, for so long, and ends it.
-fn lot(heap: &Tested, ranges: &[Range<u64>], time: Duration) -> Vec<Trap> {
+/// Sets a round of traps on these pages, ends it after `time`, and returns the traps.
+fn trap_round(heap: &Tested, ranges: &[Range<u64>], time: Duration) -> Vec<Trap> {
     let pooled = &heap.pooled;
-    pooled.set(&ranges.iter().cloned().map(drawn).collect::<Vec<_>>()).unwrap();
+    pooled.set(&ranges.iter().cloned().map(candidate).collect::<Vec<_>>()).unwrap();
     let end = Instant::now() + time;
     while Instant::now() < end {
         std::thread::yield_now();
     }
-    let mut told = Vec::new();
-    pooled.end(&mut |trap| told.push(*trap));
-    told
+    let mut ended = Vec::new();
+    pooled.end(&mut |trap| ended.push(*trap));
+    ended
 }
 
-/// A heap that traps, whose free pages are overwritten.
+/// Creates a heap with traps, whose free pages are overwritten.
 fn traps(batch: usize) -> Option<Tested> {
     let heap = heap(batch)?;
     heap.pooled.begin().unwrap();
     Some(heap)
 }
 
-/// Some of a range, as a program that looks at random would have it: three lots, with a migration between them in some rounds.
+/// Traps parts of a range, as random sampling would: three parts, with a migration in some rounds.
 fn trap_here_and_there(heap: &Tested, range: &Range<u64>, round: u64) {
     let len = range.end - range.start;
     let parts = [0, 1, 2].map(|at| {
         let start = range.start + (len / 3 / PAGE) * at * PAGE;
         start..(start + 16 * PAGE).min(range.end)
     });
-    lot(heap, &parts, Duration::from_micros(50 * (round % 8)));
+    trap_round(heap, &parts, Duration::from_micros(50 * (round % 8)));
     if round.is_multiple_of(16) {
         let to = TierId(u8::try_from(round / 16 % 2).unwrap());
         heap.migrate(range.clone(), to).unwrap();
@@ -66,20 +66,20 @@ fn stress(pages: PageSize, lies: u64) {
 }
 
 #[test]
-fn no_write_to_a_page_that_is_trapped_is_lost() {
+fn no_write_to_a_trapped_page_is_lost() {
     stress(PageSize::Small, 0);
     stress(PageSize::Huge, 0);
 }
 
 #[test]
-fn no_write_to_a_page_that_is_trapped_is_lost_to_a_kernel_that_lies() {
+fn no_write_to_a_trapped_page_is_lost_with_wrong_answers() {
     stress(PageSize::Small, 5);
     stress(PageSize::Huge, 5);
 }
 
-/// The stress notices what it is for: a page that comes back as another.
+/// Checks the stress: it must notice a page that comes back with other contents.
 #[test]
-fn a_page_that_is_lost_to_a_trap_is_seen() {
+fn the_stress_notices_a_page_lost_to_a_trap() {
     let Some(heap) = traps(64) else { return };
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     arena.fill(0);
@@ -94,8 +94,8 @@ fn a_page_that_is_lost_to_a_trap_is_seen() {
 /// Discards, mappings that move and go, and forks, with traps set.
 #[test]
 #[allow(unsafe_code, reason = "takes over what a program has mapped")]
-fn what_programs_do_to_trapped_pages_is_followed() {
-    if !stress::is_alone("what_programs_do_to_trapped_pages_is_followed") {
+fn mapping_changes_of_trapped_pages_are_followed() {
+    if !stress::is_alone("mapping_changes_of_trapped_pages_are_followed") {
         return;
     }
     let Some(heap) = traps(64) else { return };
@@ -105,18 +105,18 @@ fn what_programs_do_to_trapped_pages_is_followed() {
     let trap = |range: Range<u64>, _| {
         let round = rounds.fetch_add(1, Ordering::Relaxed);
         let mut state = round * 2 + 1;
-        // Anywhere in either arena.
+        // Any part of either arena.
         let parts = [0; 4].map(|_| {
             (0..8).for_each(|_| _ = stress::next(&mut state));
             let start = starts[usize::try_from(state % 2).unwrap()] + state / 2 % (512 - 16) * PAGE;
             start..start + 16 * PAGE
         });
-        lot(&heap, &parts, Duration::from_micros(100 * (round % 8)));
+        trap_round(&heap, &parts, Duration::from_micros(100 * (round % 8)));
         if round.is_multiple_of(16) {
             heap.migrate(range, TierId(u8::try_from(round / 16 % 2).unwrap())).unwrap();
         }
     };
-    // SAFETY: private memory that nobody has touched; the heap is there as long as it is used.
+    // SAFETY: private memory that no thread has touched; the heap outlives its use.
     let adopt = |range| _ = unsafe { heap.adopt(range) };
     let is_enough = || {
         let stats = heap.stats();
@@ -129,10 +129,10 @@ fn what_programs_do_to_trapped_pages_is_followed() {
     assert_settled(&heap);
 }
 
-/// A place of a trap is not empty: then its page is not out, and the place is, for the next.
+/// A trap slot is not empty: its page does not go out, and the slot is emptied for the next round.
 #[test]
-fn what_is_in_a_traps_place_already_is_not_taken_for_a_page() {
-    // What has gone as far as that is out; of a huge page that is split thereby all counts.
+fn content_of_an_occupied_trap_slot_is_not_taken_for_a_page() {
+    // Pages before the blocked slot are out; a huge page that this splits counts as a whole.
     for (size, filled, expected) in [
         (PageSize::Small, 0..32, 0),
         (PageSize::Small, 5..8, 5),
@@ -143,21 +143,21 @@ fn what_is_in_a_traps_place_already_is_not_taken_for_a_page() {
         let mut arena = heap.arena(4 << 20, size).unwrap();
         number(&mut arena);
         let start = arena.addresses().start;
-        let lot = match size {
+        let round = match size {
             PageSize::Small => start..start + 64 * PAGE,
             PageSize::Huge => start..start + PAGE,
         };
-        let of_whole = heap.pooled.set(&[drawn(lot.clone())]).unwrap();
+        let of_whole = heap.pooled.set(&[candidate(round.clone())]).unwrap();
         if size == PageSize::Huge && of_whole != 512 {
             return;
         }
-        let place = heap.pooled.exchange.book().traps.traps()[0].place;
+        let slot = heap.pooled.exchange.page_map().traps.traps()[0].slot;
         heap.pooled.end(&mut |_| ());
         for page in filled {
-            touch(place + page * PAGE);
+            touch(slot + page * PAGE);
         }
-        assert_eq!(heap.pooled.set(&[drawn(lot.clone())]).unwrap(), expected, "{size:?}");
-        let out: u64 = heap.pooled.exchange.book().traps.parts().iter().map(|part| part.len / PAGE).sum();
+        assert_eq!(heap.pooled.set(&[candidate(round.clone())]).unwrap(), expected, "{size:?}");
+        let out: u64 = heap.pooled.exchange.page_map().traps.parts().iter().map(|part| part.len / PAGE).sum();
         assert_eq!(out, if expected == 512 { 7 } else { expected }, "{size:?}");
         assert!(is_whole(&arena));
         heap.pooled.end(&mut |_| ());
@@ -165,16 +165,16 @@ fn what_is_in_a_traps_place_already_is_not_taken_for_a_page() {
         assert_settled(&heap);
         assert!(heap.pooled.time_touch().is_some());
         if size == PageSize::Small {
-            assert_eq!(heap.pooled.set(&[drawn(lot)]).unwrap(), 64);
+            assert_eq!(heap.pooled.set(&[candidate(round)]).unwrap(), 64);
             heap.pooled.end(&mut |_| ());
         }
     }
 }
 
-/// Where nothing calls them back: a fork by a bare system call, of which the kernel tells.
+/// Nothing recalls the traps here: the fork is a bare system call, which the kernel reports.
 #[test]
-fn a_child_is_given_what_is_trapped() {
-    if !stress::is_alone("a_child_is_given_what_is_trapped") {
+fn a_child_gets_copies_of_trapped_pages() {
+    if !stress::is_alone("a_child_gets_copies_of_trapped_pages") {
         return;
     }
     for (pages, trapped) in [(PageSize::Small, 16 + 16), (PageSize::Huge, 2 * 512)] {
@@ -182,60 +182,60 @@ fn a_child_is_given_what_is_trapped() {
         let mut arena = heap.arena(4 << 20, pages).unwrap();
         number(&mut arena);
         let start = arena.addresses().start;
-        // A huge page is drawn by its first.
+        // A huge page is candidates by its first small page.
         let neighbours = if pages == PageSize::Small { 16 } else { 1 };
-        let lot = [0, 512].map(|page| start + page * PAGE..start + (page + neighbours) * PAGE);
-        let set = heap.pooled.set(&lot.map(drawn)).unwrap();
+        let round = [0, 512].map(|page| start + page * PAGE..start + (page + neighbours) * PAGE);
+        let set = heap.pooled.set(&round.map(candidate)).unwrap();
         if pages == PageSize::Huge && set != trapped {
-            // The system has no huge pages, or no more.
+            // The system has no huge pages, or none left.
             return;
         }
         assert_eq!(set, trapped, "{pages:?}");
-        assert!(stress::is_so_in_child(stress::bare_fork, || is_whole(&arena)), "{pages:?}: a child has every page");
+        assert!(stress::is_so_in_child(stress::bare_fork, || is_whole(&arena)), "{pages:?}: the child has every page");
         let stats = heap.stats();
         assert_eq!((stats.given, stats.forks, stats.touched), (trapped, 1, 0), "{pages:?}: {stats:?}");
-        let mut told = Vec::new();
-        heap.pooled.end(&mut |trap| told.push(trap.fate));
-        assert!(told.iter().all(|fate| *fate == Fate::Untouched), "{pages:?}: {told:?}");
+        let mut ended = Vec::new();
+        heap.pooled.end(&mut |trap| ended.push(trap.fate));
+        assert!(ended.iter().all(|fate| *fate == Fate::Untouched), "{pages:?}: {ended:?}");
         assert_eq!(wrong(&arena), Vec::<usize>::new());
         assert_settled(&heap);
     }
 }
 
 #[test]
-fn what_is_discarded_of_a_trapped_huge_page_is_zeros_and_its_place_is_renewed() {
-    if lacks_huge_pages("what_is_discarded_of_a_trapped_huge_page_is_zeros_and_its_place_is_renewed") {
+fn a_discarded_part_of_a_trapped_huge_page_is_zero_and_its_slot_is_replaced() {
+    if lacks_huge_pages("a_discarded_part_of_a_trapped_huge_page_is_zero_and_its_slot_is_replaced") {
         return;
     }
     let Some(heap) = traps(512) else { return };
-    // More than there are places.
+    // More rounds than there are slots.
     for round in 0..40 {
         let mut arena = heap.arena(2 << 20, PageSize::Huge).unwrap();
         number(&mut arena);
         let start = arena.addresses().start;
-        heap.pooled.set(&[drawn(start..start + PAGE)]).unwrap();
-        if heap.pooled.exchange.book().traps.parts().len() != 1 {
+        heap.pooled.set(&[candidate(start..start + PAGE)]).unwrap();
+        if heap.pooled.exchange.page_map().traps.parts().len() != 1 {
             return;
         }
         let huge = round % 4 == 3;
         let gone = if huge { 0..512 } else { 100..110 };
         arena.discard(gone.start * 4096..gone.end * 4096).unwrap();
-        // Another part is touched, and is as it was.
+        // A touch of another part returns it unchanged.
         let (words, _) = arena.as_chunks::<8>();
         assert_eq!(words[511 * 512], if huge { [0; 8] } else { 512_usize.to_ne_bytes() });
-        let mut told = Vec::new();
-        heap.pooled.end(&mut |trap| told.push(trap.fate));
-        assert_eq!(told, [Fate::Unknown]);
+        let mut ended = Vec::new();
+        heap.pooled.end(&mut |trap| ended.push(trap.fate));
+        assert_eq!(ended, [Fate::Unknown]);
         assert_eq!(wrong(&arena), gone.clone().collect::<Vec<_>>());
         assert!(arena[gone.start * 4096..gone.end * 4096].iter().all(|&byte| byte == 0));
         assert_settled(&heap);
     }
 }
 
-/// Parts of the arena, locked and protected otherwise while they are out.
+/// Parts of the arena are protected while they are out.
 #[test]
 #[allow(unsafe_code, reason = "does what programs do to their mappings")]
-fn trapped_pages_whose_mapping_is_locked_or_protected_come_back_by_a_copy() {
+fn trapped_pages_of_protected_mappings_come_back_as_copies() {
     let Some(heap) = traps(64) else { return };
     let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
     number(&mut arena);
@@ -244,31 +244,31 @@ fn trapped_pages_whose_mapping_is_locked_or_protected_come_back_by_a_copy() {
     };
     let page = |page: u64| arena.addresses().start + page * PAGE;
     assert_eq!(heap.migrate(page(0)..page(64), TierId(0)).unwrap().pages, 64);
-    heap.pooled.set(&[drawn(page(0)..page(16)), drawn(page(32)..page(48))]).unwrap();
-    // SAFETY: whole pages of the arena, which are made readable only, and writable again below.
+    heap.pooled.set(&[candidate(page(0)..page(16)), candidate(page(32)..page(48))]).unwrap();
+    // SAFETY: whole pages of the arena, which are made read-only here and writable again below.
     unsafe { assert_eq!(libc::mprotect(at(8), 16 * 4096, libc::PROT_READ), 0) };
     heap.pooled.end(&mut |trap| assert_eq!(trap.fate, Fate::Untouched));
     assert_eq!(wrong(&arena), []);
     let stats = heap.stats();
     assert_eq!((stats.returned, stats.lost), (8, 0), "{stats:?}");
-    // Those that came back by a copy are on the home tier.
+    // The pages that came back as copies are on the home tier.
     assert_eq!(heap.residency(page(0)..page(64)).unwrap(), [56, 8]);
     // SAFETY: as above.
     unsafe { assert_eq!(libc::mprotect(at(8), 16 * 4096, libc::PROT_READ | libc::PROT_WRITE), 0) };
     assert_settled(&heap);
 }
 
-/// As [`Heap`](crate::Heap)s do that end while something is out.
+/// Like a [`Heap`](crate::Heap) that ends while pages are out.
 #[test]
-fn an_arena_that_goes_takes_its_trapped_pages_along() {
+fn dropping_an_arena_ends_its_traps() {
     let Some(heap) = traps(64) else { return };
     for pages in [PageSize::Small, PageSize::Huge].repeat(3) {
         let mut arena = heap.arena(2 << 20, pages).unwrap();
         number(&mut arena);
         let start = arena.addresses().start;
-        assert!(heap.pooled.set(&[drawn(start..start + 16 * PAGE)]).unwrap() >= 16);
+        assert!(heap.pooled.set(&[candidate(start..start + 16 * PAGE)]).unwrap() >= 16);
         drop(arena);
-        assert!(heap.pooled.exchange.book().traps.are_empty());
+        assert!(heap.pooled.exchange.page_map().traps.are_empty());
         heap.pooled.end(&mut |trap| assert_eq!(trap.fate, Fate::Unknown));
         assert_settled(&heap);
     }
@@ -276,43 +276,43 @@ fn an_arena_that_goes_takes_its_trapped_pages_along() {
 
 #[test]
 #[allow(unsafe_code, reason = "does what programs do to their mappings")]
-fn one_lot_at_a_time_and_none_of_what_may_not_be_moved() {
+fn one_round_at_a_time_and_no_unmovable_pages() {
     let Some(heap) = traps(64) else { return };
     let mut arena = heap.arena(4 << 20, PageSize::Small).unwrap();
     arena[..1 << 20].fill(1);
     let page = |page: u64| arena.addresses().start + page * PAGE;
-    // Of 16 pages each, half of which are there, twice the same.
+    // 16 pages, candidates twice, half of which are present.
     let half = page(248)..page(264);
-    assert_eq!(heap.pooled.set(&[drawn(half.clone()), drawn(half)]).unwrap(), 8);
-    assert_eq!(heap.pooled.set(&[drawn(page(0)..page(16))]).unwrap(), 0, "a lot is set");
+    assert_eq!(heap.pooled.set(&[candidate(half.clone()), candidate(half)]).unwrap(), 8);
+    assert_eq!(heap.pooled.set(&[candidate(page(0)..page(16))]).unwrap(), 0, "a round is under way");
     assert_eq!(heap.pooled.time_touch(), None);
     heap.pooled.end(&mut |_| ());
-    // Of a lot that was refused nothing is left, and the next one is set.
+    // A refused round leaves nothing behind, and the next one is set.
     // SAFETY: whole pages of the arena.
     unsafe {
         assert_eq!(libc::mlock(std::ptr::with_exposed_provenance(usize::try_from(page(0)).unwrap()), 16 * 4096), 0)
     };
-    assert_eq!(heap.pooled.set(&[drawn(page(0)..page(16))]).unwrap(), 0, "they are locked");
+    assert_eq!(heap.pooled.set(&[candidate(page(0)..page(16))]).unwrap(), 0, "they are locked");
     // SAFETY: as above.
     unsafe {
         assert_eq!(libc::munlock(std::ptr::with_exposed_provenance(usize::try_from(page(0)).unwrap()), 16 * 4096), 0)
     };
-    // No more than there are places.
-    assert_eq!(heap.pooled.set(&[drawn(page(0)..page(256))]).unwrap(), 64);
-    let mut told = 0;
-    heap.pooled.end(&mut |_| told += 1);
-    assert_eq!(told, 64);
+    // No more pages than there are slots.
+    assert_eq!(heap.pooled.set(&[candidate(page(0)..page(256))]).unwrap(), 64);
+    let mut ended = 0;
+    heap.pooled.end(&mut |_| ended += 1);
+    assert_eq!(ended, 64);
     let time = heap.pooled.time_touch().unwrap();
     assert!(time > Duration::from_nanos(100) && time < Duration::from_secs(1), "{time:?}");
     assert_settled(&heap);
 }
 
 #[test]
-fn what_is_not_the_heaps_is_not_let_go() {
+fn release_leaves_memory_beside_the_heap_alone() {
     let Some(heap) = traps(64) else { return };
-    let probe = heap.pooled.trap_places().as_ref().expect("begun").probe.range();
-    // As a thread's table that lies beside it, and a page more.
-    crate::way::Way::release(&*heap.pooled, &(probe.start - PAGE..probe.start + PAGE));
+    let probe = heap.pooled.trap_slots().as_ref().expect("begun").probe.range();
+    // Like a thread's table that lies beside it, and one page more.
+    crate::mechanism::Backend::release(&*heap.pooled, &(probe.start - PAGE..probe.start + PAGE));
     assert!(heap.pooled.time_touch().is_some());
     assert_eq!(heap.stats().lost, 0);
     assert_settled(&heap);

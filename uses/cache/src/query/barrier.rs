@@ -1,12 +1,12 @@
-//! Where the threads of a group wait for each other: a barrier that opens for good when the query is given up, so that nobody waits for
-//! who will not come.
+//! The barrier of a group of threads. It opens for good when the query is abandoned, so that no thread waits for one
+//! that will not come.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A barrier that is met again and again. Who waits sleeps: a query has more threads than the machine, and whoever is waited for needs
+/// A reusable barrier. Waiting threads sleep: a query has more threads than the machine, and the awaited thread needs
 /// the CPU.
 #[derive(Debug)]
-pub(crate) struct Meeting {
+pub(crate) struct GroupBarrier {
     of: u32,
     state: Mutex<State>,
     changed: Condvar,
@@ -14,30 +14,30 @@ pub(crate) struct Meeting {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Have come this time.
+    /// Threads that have come in this round.
     here: u32,
-    /// Times that all have come; wraps, which whoever waits does not notice: nobody is 2^32 times late.
+    /// The round; it wraps, which waiting threads do not notice, because none is 2^32 rounds late.
     round: u32,
     given_up: bool,
 }
 
-impl Meeting {
-    /// Of so many threads.
+impl GroupBarrier {
+    /// Creates a barrier for this many threads.
     pub(crate) fn new(of: u32) -> Self {
-        Meeting { of, state: Mutex::default(), changed: Condvar::new() }
+        GroupBarrier { of, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    // Nothing panics under it.
+    // No code under this lock panics.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all are here, of whom this is one. False if nobody should go on.
+    /// Waits until all threads are here, including this one. Returns false if the query is abandoned.
     #[must_use]
-    pub(crate) fn meet(&self) -> bool {
+    pub(crate) fn wait(&self) -> bool {
         let mut state = self.lock();
         let round = state.round;
-        // Cannot overflow: who comes waits, and there are no more than `of`.
+        // Cannot overflow: each thread waits, and there are at most `of`.
         state.here += 1;
         if state.here >= self.of {
             state.here = 0;
@@ -50,8 +50,8 @@ impl Meeting {
         !state.given_up
     }
 
-    /// Sends away all who wait or will come.
-    pub(crate) fn give_up(&self) {
+    /// Releases all threads that wait or will come.
+    pub(crate) fn abandon(&self) {
         self.lock().given_up = true;
         self.changed.notify_all();
     }
@@ -63,14 +63,14 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn nobody_goes_on_before_all_have_come() {
-        let (meeting, come) = (Meeting::new(3), AtomicU32::new(0));
+    fn no_thread_continues_before_all_have_arrived() {
+        let (barrier, come) = (GroupBarrier::new(3), AtomicU32::new(0));
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for round in 1..=200 {
                         come.fetch_add(1, Ordering::Relaxed);
-                        assert!(meeting.meet());
+                        assert!(barrier.wait());
                         let come = come.load(Ordering::Relaxed);
                         assert!(come >= round * 3 && come <= round * 3 + 2, "{come} in round {round}");
                     }
@@ -80,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_one_that_will_not_come_is_sent_away() {
-        let meeting = Meeting::new(3);
+    fn threads_waiting_for_one_that_abandoned_are_sent_away() {
+        let barrier = GroupBarrier::new(3);
         std::thread::scope(|scope| {
-            let waiting: Vec<_> = (0..2).map(|_| scope.spawn(|| meeting.meet())).collect();
-            meeting.give_up();
+            let waiting: Vec<_> = (0..2).map(|_| scope.spawn(|| barrier.wait())).collect();
+            barrier.abandon();
             assert!(waiting.into_iter().all(|thread| !thread.join().unwrap()));
         });
-        assert!(!meeting.meet(), "and whoever comes later");
-        assert!(Meeting::new(1).meet(), "one that waits for nobody goes on");
+        assert!(!barrier.wait(), "threads that come later are sent away as well");
+        assert!(GroupBarrier::new(1).wait(), "a single thread does not wait");
     }
 }

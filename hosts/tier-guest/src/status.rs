@@ -1,6 +1,6 @@
-//! What a process tells of itself.
+//! The status that a process reports.
 
-use crate::start::told;
+use crate::start::error_text;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -11,29 +11,29 @@ use telpher_tier_wire::{
     Counts, HeatRow, Identity, Ignored, Move, Point, Settings, State, StateFolder, TierState, Tracking, VERSION,
 };
 
-/// The latest moments that are told. Source: chosen, two minutes of half seconds.
+/// The most recent moments that are reported. Source: chosen, two minutes of half seconds.
 const POINTS: usize = 240;
 
-/// The run's folder, to which a process of another user than the run's has no access. A daemon may outlive both.
+/// The run's folder. A process of another user than the run's cannot access it, and a daemon may outlive both.
 #[derive(Debug)]
-enum Folder {
+enum RunFolder {
     /// Open, in a table of descriptors that the program does not see.
     Open(StateFolder),
-    /// Opened for each state: the descriptor would be among the program's.
+    /// Opened for each report, because the descriptor would be among the program's.
     Known(PathBuf, Identity),
     None,
 }
 
-impl Folder {
-    fn open(path: &Path) -> Folder {
-        StateFolder::open(path).map_or(Folder::None, Folder::Open)
+impl RunFolder {
+    fn open(path: &Path) -> RunFolder {
+        StateFolder::open(path).map_or(RunFolder::None, RunFolder::Open)
     }
 
-    /// Lets go of the descriptor.
-    fn closed(self, path: &Path) -> Folder {
+    /// Closes the descriptor.
+    fn closed(self, path: &Path) -> RunFolder {
         match self {
-            Folder::Open(folder) => {
-                folder.identity().map_or(Folder::None, |identity| Folder::Known(path.to_owned(), identity))
+            RunFolder::Open(folder) => {
+                folder.identity().map_or(RunFolder::None, |identity| RunFolder::Known(path.to_owned(), identity))
             }
             other => other,
         }
@@ -41,22 +41,22 @@ impl Folder {
 
     fn write(&self, state: &State) -> io::Result<()> {
         match self {
-            Folder::Open(folder) => folder.write(state),
-            Folder::Known(path, identity) => StateFolder::open_again(path, *identity)?.write(state),
-            Folder::None => Ok(()),
+            RunFolder::Open(folder) => folder.write(state),
+            RunFolder::Known(path, identity) => StateFolder::open_again(path, *identity)?.write(state),
+            RunFolder::None => Ok(()),
         }
     }
 
-    /// Only a managed process has pages that move.
+    /// Returns whether the process is paused; only a managed process has pages that move.
     fn is_paused(&self, pid: u32) -> bool {
-        matches!(self, Folder::Open(folder) if folder.is_paused(pid))
+        matches!(self, RunFolder::Open(folder) if folder.is_paused(pid))
     }
 }
 
-/// What is told, and what it is of.
+/// The status of this process, and its sources.
 #[derive(Debug)]
-pub(crate) struct Telling {
-    folder: Folder,
+pub(crate) struct Status {
+    folder: RunFolder,
     begun: Instant,
     state: State,
     heap: Option<Heap>,
@@ -65,23 +65,23 @@ pub(crate) struct Telling {
     samples: Samples,
 }
 
-/// How much memory was on each tier, moment by moment.
+/// How much memory was on each tier over time.
 #[derive(Debug)]
 struct Samples {
-    /// When the last one was taken, and when the next is.
+    /// The time of the last sample, and of the next.
     last: Instant,
     due: Instant,
-    /// Pages times microseconds, a number a tier, and microseconds.
+    /// The sum of pages times microseconds for each tier, and the microseconds.
     page_micros: Vec<u128>,
     micros: u128,
 }
 
-/// A sample takes at most one part of so many of a core. Source: chosen.
+/// The inverse of the fraction of a core that samples may take. Source: chosen.
 const SAMPLE_SHARE: u32 = 200;
 
-impl Telling {
-    /// Of a process whose memory is not managed yet.
-    pub(crate) fn new(settings: &Settings) -> Telling {
+impl Status {
+    /// Creates the status of a process whose memory is not managed yet.
+    pub(crate) fn new(settings: &Settings) -> Status {
         let words = std::fs::read("/proc/self/cmdline").unwrap_or_default();
         let words = words.split(|&byte| byte == 0).filter(|word| !word.is_empty());
         let command = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
@@ -102,16 +102,16 @@ impl Telling {
         };
         let begun = Instant::now();
         let samples = Samples { last: begun, due: begun, page_micros: vec![0; settings.tiers.len()], micros: 0 };
-        let folder = Folder::open(&settings.folder);
-        Telling { folder, begun, state, heap: None, manager: None, samples }
+        let folder = RunFolder::open(&settings.folder);
+        Status { folder, begun, state, heap: None, manager: None, samples }
     }
 
-    /// It is managed from now on.
+    /// Starts the manager of the process.
     ///
     /// # Errors
-    /// Why there is nobody who moves it.
+    /// Why the memory is not managed.
     pub(crate) fn begin(&mut self, heap: &Heap, settings: &Settings) -> Result<(), String> {
-        // Where all moves in any case, who is asked to look does, and moves nothing.
+        // With shuffling, a requested source only observes.
         if !settings.shuffle || settings.source.is_some() {
             let mut options = ManagerOptions::new(heap);
             options.moves = !settings.shuffle;
@@ -122,7 +122,7 @@ impl Telling {
             if let Some(limit) = settings.limit {
                 options.policy.bytes_per_second = limit;
             }
-            self.manager = Some(Manager::start(heap, options).map_err(|error| told(&error))?);
+            self.manager = Some(Manager::start(heap, options).map_err(|error| error_text(&error))?);
         }
         self.state.mechanism = match heap.mechanism() {
             Mechanism::Exchange => "UFFDIO_MOVE, copy, UFFDIO_MOVE".into(),
@@ -133,27 +133,27 @@ impl Telling {
         Ok(())
     }
 
-    /// The program ends: what the machine has one of, and looked at its memory, is given back.
+    /// Called when the program ends: pauses the manager, which releases DAMON.
     pub(crate) fn end(&self) {
         if let Some(manager) = &self.manager {
             manager.pause();
         }
     }
 
-    /// Of a process that is not managed, and why.
-    pub(crate) fn refused(settings: &Settings, why: &str) -> Telling {
-        let mut telling = Telling::new(settings);
-        telling.state.error = Some(why.to_owned());
-        telling.folder = telling.folder.closed(&settings.folder);
-        telling
+    /// Creates the status of a process that is not managed, with the reason.
+    pub(crate) fn refused(settings: &Settings, why: &str) -> Status {
+        let mut status = Status::new(settings);
+        status.state.error = Some(why.to_owned());
+        status.folder = status.folder.closed(&settings.folder);
+        status
     }
 
-    /// What the last look left alone.
+    /// Sets the mappings that the last scan ignored.
     pub(crate) fn ignored(&mut self, ignored: Vec<Ignored>) {
         self.state.ignored = ignored;
     }
 
-    /// Takes note of how much memory is on each tier, if that is due.
+    /// Samples how much memory is on each tier, if that is due.
     pub(crate) fn sample(&mut self) {
         let begun = Instant::now();
         let Some(heap) = self.heap.clone().filter(|_| self.samples.due <= begun) else { return };
@@ -164,7 +164,7 @@ impl Telling {
         self.samples.due = begun + begun.elapsed() * SAMPLE_SHARE;
     }
 
-    /// So many pages are on each tier now, of so many bytes that are managed.
+    /// Adds a sample: the pages on each tier, and the managed bytes.
     fn note(&mut self, pages: &[u64], bytes: u64) {
         let Samples { last, page_micros, micros, .. } = &mut self.samples;
         let before = std::mem::replace(last, Instant::now());
@@ -178,7 +178,8 @@ impl Telling {
         self.state.most_mapped_bytes = self.state.most_mapped_bytes.max(bytes);
     }
 
-    /// Finds out whether the process is traced, or is to be paused, and has nothing move then. What changes is told at once: it is true by then.
+    /// Checks whether the process is traced or to be paused, and holds all pages then. A change is reported at once,
+    /// after it has taken effect.
     pub(crate) fn hold(&mut self, since_last: Duration) {
         let Some(heap) = self.heap.clone() else { return };
         if self.state.tracer.is_some() || self.state.paused {
@@ -192,22 +193,22 @@ impl Telling {
         }
         (self.state.tracer, self.state.paused) = (tracer, paused);
         if is_new {
-            self.tell(false);
+            self.report(false);
         }
     }
 
-    /// Tells what has been done up to now. In the program's memory nothing changes by it.
-    pub(crate) fn tell(&mut self, ended: bool) {
+    /// Reports the status. This changes nothing in the program's memory.
+    pub(crate) fn report(&mut self, ended: bool) {
         self.state.seconds = self.begun.elapsed().as_secs_f64();
         self.state.ended = ended;
         if let Some(heap) = self.heap.clone() {
-            self.ask(&heap);
+            self.update(&heap);
         }
-        // The folder goes when the run ends, which a daemon may outlive.
+        // The folder is removed when the run ends, which a daemon may outlive.
         let _ = self.folder.write(&self.state);
     }
 
-    fn ask(&mut self, heap: &Heap) {
+    fn update(&mut self, heap: &Heap) {
         let ranges = heap.ranges();
         self.state.mappings = ranges.len() as u64;
         self.state.mapped_bytes = ranges.iter().map(|range| range.end - range.start).sum();
@@ -249,13 +250,13 @@ impl Telling {
         points.push(Point { seconds: self.state.seconds, pages, promoted, demoted });
     }
 
-    /// What the manager has found.
+    /// Adds what the manager has found.
     fn found(&mut self, report: &Report) {
         (self.state.counts.promoted, self.state.counts.demoted) = (report.promoted, report.demoted);
         let names: Vec<&str> = report.sources.iter().map(|source| source.name).collect();
         let failed = report.failed.iter().chain(report.sources.iter().filter_map(|source| source.failed.as_ref()));
         let resting = report.opinion.resting_until.filter(|&until| until > report.time);
-        let resting = resting.map(|_| "pages came back before their moves had paid".to_string());
+        let resting = resting.map(|_| "pages came back before their moves had paid off".to_string());
         let known = report.tiers.iter().flat_map(|tier| tier.heats).sum();
         let hot = report.tiers.iter().skip(1).map(|tier| tier.hot).sum();
         self.state.tracking = Tracking {
@@ -280,18 +281,18 @@ impl Telling {
     }
 }
 
-/// Pages of these ranges on each of so many tiers.
+/// Returns the pages of these ranges on each of these tiers.
 fn residency(heap: &Heap, ranges: Vec<Range<u64>>, tiers: usize) -> Vec<u64> {
     let mut pages = vec![0; tiers];
     for range in ranges {
-        // Page tables that cannot be asked are told of by zeros.
+        // Pages whose tables cannot be read count as 0.
         let on = heap.residency(range).unwrap_or_default();
         pages.iter_mut().zip(on).for_each(|(pages, on)| *pages += on);
     }
     pages
 }
 
-/// Pages that stayed, by reason.
+/// Returns the pages that stayed, by reason.
 fn stayed(left: &Left) -> Vec<Move> {
     let reasons = [
         ("there already", left.already),

@@ -1,4 +1,5 @@
-//! How a unit's bytes stay what they are while they are copied: it is protected from writes, or hidden from everybody.
+//! Keeps a unit's bytes unchanged while they are copied: the unit is protected from writes, or hidden from all
+//! accesses.
 
 use crate::error::TierError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use telpher_mem::{MemoryFile, Window};
 use telpher_os::{Lineage, Userfault, UserfaultFeatures, spawn_unsignalled};
 
-/// A unit that nobody writes to, until this goes.
+/// A unit that is protected from writes until this is dropped.
 pub(super) struct Protected<'a> {
     userfault: &'a Userfault,
     unit: Range<u64>,
@@ -20,7 +21,7 @@ pub(super) struct Protected<'a> {
 impl<'a> Protected<'a> {
     pub(super) fn new(userfault: &'a Userfault, unit: Range<u64>) -> io::Result<Protected<'a>> {
         userfault.register_writes(unit.clone())?;
-        // From here on it is undone.
+        // From here on, dropping undoes the registration.
         let protected = Protected { userfault, unit };
         protected.userfault.protect(protected.unit.clone(), true)?;
         Ok(protected)
@@ -29,65 +30,67 @@ impl<'a> Protected<'a> {
 
 impl Drop for Protected<'_> {
     fn drop(&mut self) {
-        // With another mapping in its place there is neither protection nor registration, and whoever waits is to look again.
+        // If another mapping is in its place, it has neither protection nor registration; waiting threads only have to
+        // fault again.
         let _ = self.userfault.protect(self.unit.clone(), false);
         let _ = self.userfault.unregister(self.unit.clone());
         self.userfault.wake(self.unit.clone());
     }
 }
 
-/// Hides units of a window. A thread hears of it, which the kernel waits for; it ends when this is dropped.
+/// Hides units of a window. A thread reads the kernel's events, because the kernel waits for that. The thread ends when
+/// this is dropped.
 #[derive(Debug)]
-pub(super) struct Veils {
+pub(super) struct Hider {
     userfault: Arc<Userfault>,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     lineage: Lineage,
-    /// How long what was seen in a unit is tried to be shown there again.
+    /// How long to retry to map a unit's original file again.
     patience: Duration,
 }
 
-impl Veils {
-    pub(super) fn new(patience: Duration) -> Result<Veils, TierError> {
+impl Hider {
+    pub(super) fn new(patience: Duration) -> Result<Hider, TierError> {
         let userfault = Arc::new(Userfault::open(UserfaultFeatures::EVENT_REMAP)?);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| TierError::Keeper(error.into()))?);
         let (reads, stopped) = (Arc::clone(&userfault), Arc::clone(&stop));
-        let thread = spawn_unsignalled("telpher-veils", move || listen(&reads, &stopped));
+        let thread = spawn_unsignalled("telpher-hide", move || listen(&reads, &stopped));
         let thread = Some(thread.map_err(TierError::Keeper)?);
-        Ok(Veils { userfault, stop, thread, lineage: Lineage::current(), patience })
+        Ok(Hider { userfault, stop, thread, lineage: Lineage::current(), patience })
     }
 
-    /// Whoever touches the unit waits, until this goes.
+    /// Makes threads that touch the unit wait, until the result is dropped.
     ///
     /// # Safety
-    /// What is seen in the unit is the file's from the offset on, and nobody else writes to that.
+    /// The unit maps this file from this offset on, and no other code writes to that part of the file.
     pub(super) unsafe fn hide<'a>(
         &'a self,
         window: &'a Window,
         unit: Range<u64>,
         was: (&'a MemoryFile, u64),
     ) -> Result<Hidden<'a>, TierError> {
-        let hidden = Hidden { veils: self, window, unit, was: Some(was) };
-        // SAFETY: our own thread reads events and has no memory of the window's, and what was seen is shown again when `hidden` goes, unless
-        // the same bytes are before that.
+        let hidden = Hidden { hider: self, window, unit, was: Some(was) };
+        // SAFETY: our own thread reads the events and uses no memory of the window. Dropping `hidden` maps the same
+        // part of the file again, unless the same bytes were mapped there before.
         unsafe { window.hide(hidden.unit.clone(), &self.userfault)? };
         Ok(hidden)
     }
 }
 
-impl Drop for Veils {
+impl Drop for Hider {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // In a forked child there is no such thread.
+        // A forked child has no such thread.
         if self.lineage.is_current() {
-            // A counter far from its end takes a one without waiting.
+            // The counter is far from its maximum, so this write does not block.
             let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
             let _ = thread.join();
         }
     }
 }
 
-/// Reads what there is to be told, and answers nothing: who waits is woken by whoever hid what he waits for.
+/// Reads events and answers none: the code that hides a unit wakes the waiting threads.
 fn listen(userfault: &Userfault, stop: &OwnedFd) {
     loop {
         let mut waits = [PollFd::new(userfault, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
@@ -97,27 +100,27 @@ fn listen(userfault: &Userfault, stop: &OwnedFd) {
         if waits[1].revents().contains(PollFlags::IN) {
             return;
         }
-        // An error is the end of this process' memory.
+        // An error means that this process' memory is gone.
         let _ = userfault.read(drop);
     }
 }
 
-/// A unit that everybody waits for, until this goes.
+/// A unit whose accesses wait until this is dropped.
 pub(super) struct Hidden<'a> {
-    veils: &'a Veils,
+    hider: &'a Hider,
     window: &'a Window,
     unit: Range<u64>,
-    /// What was seen in it; nothing once something else is.
+    /// The file and offset it maps; none once another part is mapped there.
     was: Option<(&'a MemoryFile, u64)>,
 }
 
 impl Hidden<'_> {
-    /// Has another place seen in it.
+    /// Maps another part of a file there.
     ///
     /// # Safety
-    /// The same bytes are there, and nobody writes to them.
+    /// That part has the same bytes, and no code writes to it.
     pub(super) unsafe fn show(&mut self, file: &MemoryFile, offset: u64) -> Result<(), TierError> {
-        // SAFETY: the caller's promise; to the unit nobody can write.
+        // SAFETY: the caller's promise; no thread can write to the unit.
         unsafe { self.window.show(self.unit.clone(), file, offset)? };
         self.was = None;
         Ok(())
@@ -127,12 +130,12 @@ impl Hidden<'_> {
 impl Drop for Hidden<'_> {
     fn drop(&mut self) {
         if let Some((file, offset)) = self.was {
-            let end = Instant::now() + self.veils.patience;
-            // SAFETY: what was seen there before, to which nobody has written since.
+            let end = Instant::now() + self.hider.patience;
+            // SAFETY: the same file and offset as before, not written since.
             while let Err(error) = unsafe { self.window.show(self.unit.clone(), file, offset) } {
                 if Instant::now() >= end {
                     eprintln!(
-                        "telpher: memory at {:#x} stays hidden, and whoever touches it waits: {error}",
+                        "telpher: memory at {:#x} stays hidden and threads that touch it wait: {error}",
                         self.unit.start
                     );
                     return;
@@ -140,6 +143,6 @@ impl Drop for Hidden<'_> {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        self.veils.userfault.wake(self.unit.clone());
+        self.hider.userfault.wake(self.unit.clone());
     }
 }

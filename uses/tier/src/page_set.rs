@@ -1,20 +1,20 @@
-//! Some pages of a row.
+//! A set of pages in a window of 512.
 
-/// Pages of a row. Source: those of a huge page.
-pub(crate) const MARKS: usize = 512;
+/// The pages of a window. Source: the pages of a huge page.
+pub(crate) const PAGES_IN_SET: usize = 512;
 
-/// Which pages of a row.
+/// A set of pages in a window, as a bit mask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Marks([u64; MARKS / 64]);
+pub(crate) struct PageSet([u64; PAGES_IN_SET / 64]);
 
-impl Default for Marks {
-    fn default() -> Marks {
-        Marks([0; MARKS / 64])
+impl Default for PageSet {
+    fn default() -> PageSet {
+        PageSet([0; PAGES_IN_SET / 64])
     }
 }
 
-impl Marks {
-    pub(crate) fn mark(&mut self, at: usize) {
+impl PageSet {
+    pub(crate) fn insert(&mut self, at: usize) {
         self.0[at / 64] |= 1 << (at % 64);
     }
 
@@ -26,26 +26,26 @@ impl Marks {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// Those that are here and not there.
-    pub(crate) fn without(mut self, there: &Marks) -> Marks {
+    /// Returns the pages that are in this set and not in the other.
+    pub(crate) fn without(mut self, there: &PageSet) -> PageSet {
         self.0.iter_mut().zip(there.0).for_each(|(here, there)| *here &= !there);
         self
     }
 
-    /// Those that are in both.
-    pub(crate) fn and(mut self, other: &Marks) -> Marks {
+    /// Returns the pages that are in both sets.
+    pub(crate) fn and(mut self, other: &PageSet) -> PageSet {
         self.0.iter_mut().zip(other.0).for_each(|(here, there)| *here &= there);
         self
     }
 
-    /// Adds those.
-    pub(crate) fn add(&mut self, other: &Marks) {
+    /// Adds the pages of the other set.
+    pub(crate) fn add(&mut self, other: &PageSet) {
         self.0.iter_mut().zip(other.0).for_each(|(here, there)| *here |= there);
     }
 
-    /// Each of them, in order.
+    /// Returns the pages in ascending order.
     pub(crate) fn each(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..MARKS).filter(|&at| self.has(at))
+        (0..PAGES_IN_SET).filter(|&at| self.has(at))
     }
 }
 
@@ -54,11 +54,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_a_set() {
+    fn pages_are_inserted_and_combined() {
         let of = |pages: &[usize]| {
-            let mut marks = Marks::default();
-            pages.iter().for_each(|&at| marks.mark(at));
-            marks
+            let mut page_set = PageSet::default();
+            pages.iter().for_each(|&at| page_set.insert(at));
+            page_set
         };
         let (one, mut other) = (of(&[0, 63, 64, 511]), of(&[63, 100]));
         assert_eq!((one.count(), one.has(64), one.has(65)), (4, true, false));

@@ -1,79 +1,83 @@
-//! What is known of the heap's pages: whose they are, on which tier, and which are on their way.
+//! The page map: which pages are the heap's, their tier, and which are in flight.
 //!
-//! It is behind one lock, which whoever reads events has while reading and applying them, and whoever takes pages out or brings them back has
-//! while doing so; not while they are copied. **Nothing is allocated or freed under it**: a thread that forks keeps the allocator locked
-//! until its event has been read.
+//! One lock protects it. The fault handler thread holds the lock while it reads and applies events. The thread that
+//! moves pages holds it while it takes pages out or brings them back, but not while they are copied. **Nothing is
+//! allocated or freed under the lock**: a thread that forks keeps the allocator locked until its fork event has been
+//! read.
 
 use crate::config::{HUGE, IN_HUGE, MOST_TIERS, PAGE, TierId};
-use crate::flight::{Flight, Stage};
-use crate::marks::Marks;
-use crate::order::Order;
+use crate::event_order::EventOrder;
+use crate::in_flight::{PagesInFlight, Stage};
+use crate::page_set::PageSet;
 use crate::stats::Stats;
 use crate::traps::Traps;
 use std::ops::Range;
 
-/// Pieces of memory apart from each other. Source: chosen; the kernel's own bound on mappings, vm.max_map_count, is 65,530 by default, and so much
-/// where databases are at home. It is 8 MiB of address space, of which memory is what is used.
+/// The most separate spans of memory. Source: chosen. The kernel's own limit on mappings, vm.max_map_count, is 65,530
+/// by default, and this much on database machines. The list takes 8 MiB of address space; only the used part takes
+/// memory.
 pub(crate) const MOST_SPANS: usize = 262_144;
 
-/// A page's tier, and whether it is on its way or has been discarded.
+/// A page's tier, and whether the page is in flight or discarded.
 type State = u8;
 const TIER: State = 0x0f;
-/// Taken out: whoever touches it waits.
+/// Taken out: a thread that touches the page waits.
 const OUT: State = 0x80;
-/// Discarded: not moved until its owner has touched it again, as the system may still have to take it away.
+/// Discarded. The page is not moved until the program has touched it again, because the kernel may not have freed it
+/// yet.
 const GONE: State = 0x40;
-/// Said of the tier of a page that is on its way, or out to see who touches it: what is known of it holds. No tier has this number.
-pub(crate) const ALOFT: u8 = 0xfe;
+/// Reported instead of the tier for a page that is in flight or trapped; its tier is the last one reported. No tier has
+/// this number.
+pub(crate) const IN_FLIGHT: u8 = 0xfe;
 
-/// Neighbouring pages whose states are neighbours, too.
+/// Contiguous pages whose states are contiguous in one list.
 #[derive(Clone, Debug)]
 struct Span {
     start: u64,
     end: u64,
-    /// Which list has the states, and where they begin.
+    /// The list that holds the states, and the index of the first.
     list: usize,
     first: usize,
 }
 
 impl Span {
-    fn place(&self, page: u64) -> usize {
+    fn index_of(&self, page: u64) -> usize {
         self.first + usize::try_from((page - self.start) / PAGE).expect("in a list")
     }
 
-    /// Of pages of it.
-    fn places(&self, part: &Range<u64>) -> Range<usize> {
-        self.place(part.start)..self.place(part.end)
+    /// The indexes of the states of a part of this span.
+    fn indexes_of(&self, part: &Range<u64>) -> Range<usize> {
+        self.index_of(part.start)..self.index_of(part.end)
     }
 }
 
-/// The states of what was once one piece of memory, and how many spans it has.
+/// The states of the pages of one region, and the number of spans that use them.
 #[derive(Debug, Default)]
 struct States {
     states: Vec<State>,
     spans: usize,
-    /// Which it is, of all there ever were.
+    /// The number of this list, never used again.
     id: u64,
 }
 
-/// A piece of a heap's memory, and what it is a piece of, which stays the same where it moves.
+/// A part of the heap's memory, and its position in its region. The position stays the same when the mapping moves.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
-    /// Where it is.
+pub(crate) struct RegionPart {
+    /// Its addresses.
     pub(crate) range: Range<u64>,
-    /// What was taken over at once has one number; it is never used again.
-    pub(crate) of: u64,
-    /// Which page of that is its first.
+    /// The number of the region: memory adopted in one call has one number, which is never used again.
+    pub(crate) region: u64,
+    /// The page of the region that is the first of this part.
     pub(crate) first: usize,
 }
 
-/// How many states from the first on are this one: most often all, or many, which the processor compares many at once.
-pub(crate) fn alike_with(state: u8, states: &[u8]) -> usize {
-    /// States at once. Source: chosen, a line of the cache.
+/// Returns how many states from the first on equal `state`. Most often all or many do, so many are compared at once.
+pub(crate) fn equal_prefix_len(state: u8, states: &[u8]) -> usize {
+    /// States compared at once. Source: chosen, a cache line.
     const MANY: usize = 64;
     let mut alike = 0;
     for some in states.chunks(MANY) {
-        // Without a way out of the midst, nor numbers that are wider than states.
+        // No early exit and no type wider than a state within the loop, so that the compiler vectorizes it.
         if some.iter().fold(0, |differs, other| differs | (other ^ state)) != 0 {
             return alike + some.iter().take_while(|other| **other == state).count();
         }
@@ -82,53 +86,54 @@ pub(crate) fn alike_with(state: u8, states: &[u8]) -> usize {
     alike
 }
 
-/// A window in which writes are tracked: pages that came back there count as written, and were not.
+/// A window in which writes are tracked. Pages that come back to it count as written although they were not, so they
+/// are noted.
 #[derive(Debug, Default)]
 struct Watch {
     window: Range<u64>,
-    moved: Marks,
+    moved: PageSet,
 }
 
-/// What is known.
+/// The page map of a heap.
 #[derive(Debug)]
-pub(crate) struct Book {
-    /// In order of their addresses, apart from each other.
+pub(crate) struct PageMap {
+    /// Sorted by address, without overlaps.
     spans: Vec<Span>,
     lists: Vec<States>,
     home: TierId,
-    /// Pages on each tier but home.
+    /// Pages on each tier, except the home tier.
     live: [u64; MOST_TIERS],
-    /// The pages on their way.
-    pub(crate) flight: Flight,
-    /// Where they go.
+    /// The pages being moved.
+    pub(crate) in_flight: PagesInFlight,
+    /// The tier they move to.
     pub(crate) to: TierId,
     /// The thread that moves them.
     pub(crate) mover: Option<i32>,
     pub(crate) stats: Stats,
-    /// Events of mappings that did not come in the order in which things happened.
-    pub(crate) order: Order,
-    /// Lists that there were.
+    /// Mapping events that arrived out of order.
+    pub(crate) order: EventOrder,
+    /// The number of lists ever used.
     ids: u64,
     watch: Watch,
-    /// Pages that are out to see who touches them.
+    /// Trapped pages: out to notice the first touch.
     pub(crate) traps: Traps,
-    /// A test has it take no note of what is discarded.
+    /// A test sets this: discards are then not noted.
     #[cfg(test)]
     pub(crate) keeps_discarded: bool,
 }
 
-impl Book {
-    /// Nothing is known; so many pages may be on their way at once.
-    pub(crate) fn new(home: TierId, flight: usize) -> Book {
-        Book {
+impl PageMap {
+    /// Creates an empty map; up to `in_flight` pages may be in flight at once.
+    pub(crate) fn new(home: TierId, in_flight: usize) -> PageMap {
+        PageMap {
             spans: Vec::with_capacity(MOST_SPANS),
             lists: Vec::new(),
             home,
             live: [0; MOST_TIERS],
-            flight: Flight::with_room(flight),
+            in_flight: PagesInFlight::with_room(in_flight),
             to: home,
             mover: None,
-            order: Order::new(),
+            order: EventOrder::new(),
             stats: Stats::default(),
             ids: 0,
             watch: Watch::default(),
@@ -138,18 +143,19 @@ impl Book {
         }
     }
 
-    /// Pages that are on a tier other than home.
+    /// Returns the number of pages on a tier other than the home tier.
     pub(crate) fn live(&self, tier: TierId) -> u64 {
         self.live[tier.index()]
     }
 
-    /// Room for the states of so many pages, made before the lock is taken; what it takes the place of is dropped after.
+    /// Returns states for the pages of a range, all on the home tier. Call it before taking the lock. Drop what `adopt`
+    /// swaps in after releasing it.
     pub(crate) fn states(home: TierId, range: &Range<u64>) -> Vec<u8> {
         vec![home.0; usize::try_from((range.end - range.start) / PAGE).expect("pages of this process")]
     }
 
-    /// Takes a range over of which it knows nothing yet, whose pages are all on the home tier. The lists' room is the caller's
-    /// ([`Book::has_room`]). False if there are too many.
+    /// Adopts a range that is not known yet, with all pages on the home tier. The caller makes room for its list
+    /// ([`PageMap::has_room`]). Returns false if there are too many spans.
     pub(crate) fn adopt(&mut self, range: Range<u64>, states: &mut Vec<u8>) -> bool {
         debug_assert!(!self.knows_of(&range), "{range:x?} is known already");
         let at = self.spans.partition_point(|span| span.start < range.start);
@@ -157,7 +163,7 @@ impl Book {
             return false;
         }
         let list = self.lists.iter().position(|list| list.spans == 0).expect("the caller made room");
-        // The list that nobody has any more goes out this way.
+        // The unused list leaves through `states`; the caller frees it.
         std::mem::swap(&mut self.lists[list].states, states);
         self.lists[list].spans = 1;
         self.ids += 1;
@@ -166,17 +172,18 @@ impl Book {
         true
     }
 
-    /// True if [`adopt`](Book::adopt) would find a list; else `lists` with one more is to be swapped in by [`grow`](Book::grow).
+    /// Returns whether [`adopt`](PageMap::adopt) will find a free list. If not, call [`grow`](PageMap::grow) with room
+    /// for one more.
     pub(crate) fn has_room(&self) -> bool {
         self.lists.iter().any(|list| list.spans == 0)
     }
 
-    /// Lists there are.
+    /// Returns the number of lists.
     pub(crate) fn lists(&self) -> usize {
         self.lists.len()
     }
 
-    /// Moves the lists into `larger`, which has room for them, and gives the old room back in it. False if it has not.
+    /// Moves the lists into `larger` and returns the old allocation in it. Returns false if `larger` is too small.
     pub(crate) fn grow(&mut self, larger: &mut Lists) -> bool {
         if larger.0.capacity() <= self.lists.len() {
             return false;
@@ -189,34 +196,35 @@ impl Book {
         true
     }
 
-    /// A part of the range is the heap's.
+    /// Returns whether a part of the range is the heap's.
     pub(crate) fn knows_of(&self, range: &Range<u64>) -> bool {
         let at = self.spans.partition_point(|span| span.end <= range.start);
         self.spans.get(at).is_some_and(|span| span.start < range.end)
     }
 
-    /// The heap's pieces of memory in a range, into `pieces`, as far as that has room. True if those are all.
-    pub(crate) fn pieces(&self, range: &Range<u64>, pieces: &mut Vec<Piece>) -> bool {
+    /// Adds the heap's parts of a range to `region_parts`, up to its capacity. Returns whether they are complete.
+    pub(crate) fn region_parts(&self, range: &Range<u64>, region_parts: &mut Vec<RegionPart>) -> bool {
         let at = self.spans.partition_point(|span| span.end <= range.start);
         let inside = self.spans[at..].partition_point(|span| span.start < range.end);
-        let room = pieces.capacity() - pieces.len();
-        pieces.extend(self.spans[at..at + inside].iter().take(room).map(|span| {
+        let room = region_parts.capacity() - region_parts.len();
+        region_parts.extend(self.spans[at..at + inside].iter().take(room).map(|span| {
             let part = span.start.max(range.start)..span.end.min(range.end);
-            Piece { of: self.lists[span.list].id, first: span.place(part.start), range: part }
+            RegionPart { region: self.lists[span.list].id, first: span.index_of(part.start), range: part }
         }));
         inside <= room
     }
 
-    /// The tiers of pages from the first on; `none` where they may not be moved, `out` where they are out.
+    /// Writes the tiers of the pages from `first` on: `none` for pages that may not be moved, `out` for pages that are
+    /// out.
     pub(crate) fn tiers(&self, first: u64, [none, out]: [u8; 2], tiers: &mut [u8]) {
         tiers.fill(none);
         let range = first..first + tiers.len() as u64 * PAGE;
         self.each_list(&range, |start, states| {
-            let place = usize::try_from((start - first) / PAGE).expect("in the row");
-            let (mut states, mut tiers) = (states, &mut tiers[place..]);
+            let index = usize::try_from((start - first) / PAGE).expect("within `tiers`");
+            let (mut states, mut tiers) = (states, &mut tiers[index..]);
             while let Some(&first) = states.first() {
                 let alike;
-                (alike, states) = states.split_at(alike_with(first, states));
+                (alike, states) = states.split_at(equal_prefix_len(first, states));
                 let of_alike;
                 (of_alike, tiers) = tiers.split_at_mut(alike.len());
                 of_alike.fill(match first & (OUT | GONE) {
@@ -228,29 +236,30 @@ impl Book {
         });
     }
 
-    /// All pages of a range are on this tier, and may be moved.
+    /// Returns whether all pages of a range are on this tier and may be moved.
     pub(crate) fn are_on(&self, range: &Range<u64>, tier: TierId) -> bool {
         let mut on = 0;
-        self.each_list(range, |_, states| on += alike_with(tier.0, states) as u64);
+        self.each_list(range, |_, states| on += equal_prefix_len(tier.0, states) as u64);
         on * PAGE == range.end - range.start
     }
 
-    /// What is known of the parts of a range that are the heap's: where each begins, and the states of its pages.
+    /// Calls `each` for the parts of a range that are the heap's, with the start address and the states of the pages.
     fn each_list(&self, range: &Range<u64>, mut each: impl FnMut(u64, &[State])) {
         let at = self.spans.partition_point(|span| span.end <= range.start);
         for span in self.spans[at..].iter().take_while(|span| span.start < range.end) {
             let part = span.start.max(range.start)..span.end.min(range.end);
-            each(part.start, &self.lists[span.list].states[span.places(&part)]);
+            each(part.start, &self.lists[span.list].states[span.indexes_of(&part)]);
         }
     }
 
-    /// What comes back to this window is noted from now on; it has at most [`MARKS`](crate::marks::MARKS) pages.
+    /// Starts to note pages that come back to this window. It has at most
+    /// [`PAGES_IN_SET`](crate::page_set::PAGES_IN_SET) pages.
     pub(crate) fn watch(&mut self, window: Range<u64>) {
-        self.watch = Watch { window, moved: Marks::default() };
+        self.watch = Watch { window, moved: PageSet::default() };
     }
 
-    /// What has come back to the window since.
-    pub(crate) fn moved_in_window(&self) -> Marks {
+    /// Returns the pages that have come back to the window since.
+    pub(crate) fn moved_in_window(&self) -> PageSet {
         self.watch.moved
     }
 
@@ -259,50 +268,51 @@ impl Book {
         self.spans.get(at).filter(|span| span.start <= page)
     }
 
-    /// None if the page is not the heap's.
+    /// Returns the state of a page; none if the page is not the heap's.
     fn state_of(&self, page: u64) -> Option<State> {
         let span = self.span_at(page)?;
-        Some(self.lists[span.list].states[span.place(page)])
+        Some(self.lists[span.list].states[span.index_of(page)])
     }
 
-    /// The tier of a page that may be moved: it is the heap's, not on its way, and not discarded.
+    /// Returns the tier of a page that may be moved: it is the heap's, not in flight and not discarded.
     pub(crate) fn tier_of(&self, page: u64) -> Option<TierId> {
         let state = self.state_of(page)?;
         (state & (OUT | GONE) == 0).then_some(TierId(state & TIER))
     }
 
-    /// The tier of a page that is out to see who touches it.
+    /// Returns the tier of a trapped page.
     pub(crate) fn tier_of_trapped(&self, page: u64) -> Option<TierId> {
         self.state_of(page).map(|state| TierId(state & TIER))
     }
 
-    /// A huge page may be moved whole: each of its parts may, and they are on one tier.
+    /// Returns whether a huge page may be moved whole: all its small pages may be moved and are on one tier.
     pub(crate) fn may_move_huge(&self, first: u64) -> bool {
         self.tier_of(first).is_some_and(|tier| self.are_on(&(first..first + HUGE), tier))
     }
 
-    /// The page is the heap's, and not on its way: it may be filled if nothing is there.
+    /// Returns whether the page may be filled if it is missing: it is the heap's and not in flight.
     pub(crate) fn may_be_filled(&self, page: u64) -> bool {
         self.state_of(page).is_some_and(|state| state & OUT == 0)
     }
 
-    /// The page is on its way; also one of a piece that there was no room for any more when its neighbours went.
+    /// Returns whether the page is out. This includes pages of a span that was dropped for lack of room while they were
+    /// out.
     pub(crate) fn is_out(&self, page: u64) -> bool {
         match self.state_of(page) {
             Some(state) => state & OUT != 0,
-            None => self.flight.has_out(page) || self.traps.part_of(page).is_some(),
+            None => self.in_flight.has_out(page) || self.traps.part_of(page).is_some(),
         }
     }
 
-    /// Changes what is known of those pages of a range that are the heap's.
+    /// Changes the states of those pages of a range that are the heap's.
     fn change(&mut self, range: &Range<u64>, change: impl Fn(State) -> State) {
         let at = self.spans.partition_point(|span| span.end <= range.start);
         for span in self.spans[at..].iter().take_while(|span| span.start < range.end) {
-            let places = span.places(&(span.start.max(range.start)..span.end.min(range.end)));
-            let mut rest = &mut self.lists[span.list].states[places];
+            let indexes = span.indexes_of(&(span.start.max(range.start)..span.end.min(range.end)));
+            let mut rest = &mut self.lists[span.list].states[indexes];
             while let Some(&first) = rest.first() {
                 let alike;
-                (alike, rest) = rest.split_at_mut(alike_with(first, rest));
+                (alike, rest) = rest.split_at_mut(equal_prefix_len(first, rest));
                 let (before, after) = (first, change(first));
                 alike.fill(after);
                 let (before, after) = (TierId(before & TIER), TierId(after & TIER));
@@ -319,26 +329,27 @@ impl Book {
         }
     }
 
-    /// Parts of the flight were taken out.
+    /// Notes that these runs were taken out.
     pub(crate) fn went_out(&mut self, parts: Range<usize>) {
         for at in parts {
-            self.flight[at].stage = Stage::Out;
-            let range = self.flight[at].range();
+            self.in_flight[at].stage = Stage::Out;
+            let range = self.in_flight[at].range();
             self.change(&range, |state| state | OUT);
         }
     }
 
-    /// A part of the flight is back on this tier.
+    /// Notes that a run is back, on this tier.
     pub(crate) fn came_back(&mut self, at: usize, stage: Stage, tier: TierId) {
-        self.flight[at].stage = stage;
-        let range = self.flight[at].range();
+        self.in_flight[at].stage = stage;
+        let range = self.in_flight[at].range();
         self.moved_in(&range);
         self.change(&range, |state| state & !(OUT | TIER) | tier.0);
     }
 
-    /// A part of the flight has no place to come back to. If it was out, whatever is there instead is of the home tier, and nobody is to wait for it.
+    /// Notes that a run has no address to come back to. If it was out, the page that is there instead is on the home
+    /// tier, and no thread may wait for it.
     pub(crate) fn dropped(&mut self, at: usize) {
-        let part = &mut self.flight[at];
+        let part = &mut self.in_flight[at];
         let (out, range) = (part.stage == Stage::Out, part.range());
         part.stage = Stage::Dropped { out };
         if out {
@@ -348,14 +359,14 @@ impl Book {
         }
     }
 
-    /// What is planned and is not where it was planned from, or may not be moved any more, is dropped.
+    /// Drops each planned run that is not where it was when it was planned, or that may no longer be moved.
     pub(crate) fn drop_changed(&mut self) {
         let mut at = 0;
-        while let Some(part) = self.flight.get(at) {
+        while let Some(part) = self.in_flight.get(at) {
             if self.are_on(&part.range(), part.tier) {
                 at += 1;
             } else if part.pages > 1 {
-                self.flight.singly(at..at + 1);
+                self.in_flight.singly(at..at + 1);
             } else {
                 self.dropped(at);
                 at += 1;
@@ -363,11 +374,11 @@ impl Book {
         }
     }
 
-    /// Neighbouring small pages, or a huge one, were taken out to see who touches them.
-    pub(crate) fn trapped(&mut self, live: u64, place: u64, pages: usize, huge: bool) {
+    /// Notes that contiguous small pages, or one huge page, were trapped.
+    pub(crate) fn trapped(&mut self, live: u64, slot: u64, pages: usize, huge: bool) {
         let in_one = if huge { IN_HUGE } else { 1 };
         for at in (0..pages as u64).step_by(in_one) {
-            self.traps.set(live + at * PAGE, place + at * PAGE, in_one);
+            self.traps.set(live + at * PAGE, slot + at * PAGE, in_one);
         }
         let live = live..live + pages as u64 * PAGE;
         self.moved_in(&live);
@@ -375,66 +386,67 @@ impl Book {
         self.stats.trapped += pages as u64;
     }
 
-    /// What was out in these places is back: on the home tier if it is a copy.
-    pub(crate) fn sprung(&mut self, places: &Range<u64>, is_copy: bool) {
+    /// Notes that the pages in these slots are back; a copy made by the kernel is on the home tier.
+    pub(crate) fn returned_from_trap(&mut self, slots: &Range<u64>, is_copy: bool) {
         let home = self.home;
-        while let Some(part) = self.traps.gone(places, is_copy) {
+        while let Some(part) = self.traps.gone(slots, is_copy) {
             self.moved_in(&part.live());
             self.change(&part.live(), |state| if is_copy { state & !(OUT | TIER) | home.0 } else { state & !OUT });
         }
     }
 
-    /// Of a huge page these did not go out. `is_left`: something else is in their places.
-    pub(crate) fn not_trapped(&mut self, places: &Range<u64>, is_left: bool) {
-        while let Some(part) = self.traps.gone(places, is_left) {
+    /// Notes the parts of a huge page that were not taken out. `is_left`: something else is in their slots.
+    pub(crate) fn not_trapped(&mut self, slots: &Range<u64>, is_left: bool) {
+        while let Some(part) = self.traps.gone(slots, is_left) {
             self.change(&part.live(), |state| state & !OUT);
         }
     }
 
-    /// These count as written in the window, and may not be.
+    /// Notes that these pages count as written in the window although they may not be.
     fn moved_in(&mut self, live: &Range<u64>) {
         let window = &self.watch.window;
         let part = live.start.max(window.start)..live.end.min(window.end);
         for page in part.step_by(4096) {
-            self.watch.moved.mark(usize::try_from((page - window.start) / PAGE).expect("in a window"));
+            self.watch.moved.insert(usize::try_from((page - window.start) / PAGE).expect("in a window"));
         }
     }
 
-    /// Pages are about to be discarded.
+    /// Notes that pages are about to be discarded.
     pub(crate) fn removed(&mut self, range: &Range<u64>) {
         #[cfg(test)]
         if self.keeps_discarded {
             return;
         }
-        self.drop_aloft(range);
+        self.drop_in_flight(range);
         self.stats.dropped += self.traps.dropped(range);
         let home = self.home;
         self.change(range, |_| GONE | home.0);
     }
 
-    /// Empty pages were put there.
+    /// Notes that empty pages were put there.
     pub(crate) fn filled(&mut self, range: &Range<u64>) {
         self.change(range, |state| state & !GONE);
     }
 
-    /// A mapping is gone.
+    /// Notes that a mapping is gone.
     pub(crate) fn unmapped(&mut self, range: &Range<u64>) {
         self.removed(range);
         self.cut(range);
     }
 
-    /// A range is not the heap's after all.
+    /// Forgets a range that is not the heap's after all.
     pub(crate) fn forget(&mut self, range: &Range<u64>) {
         self.cut(range);
     }
 
-    /// A mapping has moved, from where nothing is any more to where nothing was. See [`order`](crate::order) for events that come otherwise.
+    /// Notes that a mapping has moved, from a range that is now empty to a range that was empty. For events in another
+    /// order see [`event_order`](crate::event_order).
     pub(crate) fn remapped(&mut self, from: u64, to: u64, len: u64) {
         let moved = from..from + len;
-        // What was where it is now is not any more; its pages were told of before, if there were any.
+        // What was mapped at the target is gone; the event for its pages, if there were any, came before.
         self.unmapped(&(to..to + len));
-        self.flight.cut_around(&moved);
-        for part in self.flight.iter_mut().filter(|part| part.is_under_way() && moved.contains(&part.live)) {
+        self.in_flight.cut_around(&moved);
+        for part in self.in_flight.iter_mut().filter(|part| part.is_under_way() && moved.contains(&part.live)) {
             part.live = part.live - from + to;
         }
         self.traps.remapped(from, to, len);
@@ -447,14 +459,14 @@ impl Book {
                 start: part.start - from + to,
                 end: part.end - from + to,
                 list: span.list,
-                first: span.place(part.start),
+                first: span.index_of(part.start),
             };
-            // One more until the piece is cut out.
+            // Counts one span more until the old one is cut out.
             self.lists[there.list].spans += 1;
             self.cut(&part);
-            let place = self.spans.partition_point(|span| span.start < there.start);
+            let index = self.spans.partition_point(|span| span.start < there.start);
             if self.spans.len() < MOST_SPANS {
-                self.spans.insert(place, there);
+                self.spans.insert(index, there);
             } else {
                 self.lists[there.list].spans -= 1;
             }
@@ -462,21 +474,21 @@ impl Book {
         }
     }
 
-    fn drop_aloft(&mut self, range: &Range<u64>) {
-        self.flight.cut_around(range);
-        for at in 0..self.flight.len() {
-            if self.flight[at].is_under_way() && range.contains(&self.flight[at].live) {
+    fn drop_in_flight(&mut self, range: &Range<u64>) {
+        self.in_flight.cut_around(range);
+        for at in 0..self.in_flight.len() {
+            if self.in_flight[at].is_under_way() && range.contains(&self.in_flight[at].live) {
                 self.dropped(at);
             }
         }
     }
 
-    /// Nobody knows of the range any more.
+    /// Removes the range from the map.
     fn cut(&mut self, range: &Range<u64>) {
         let mut at = self.spans.partition_point(|span| span.end <= range.start);
         while let Some(span) = self.spans.get(at).filter(|span| span.start < range.end).cloned() {
             let before = Span { end: range.start.max(span.start), ..span.clone() };
-            let behind = Span { start: range.end.min(span.end), first: span.place(range.end.min(span.end)), ..span };
+            let behind = Span { start: range.end.min(span.end), first: span.index_of(range.end.min(span.end)), ..span };
             let list = before.list;
             match (before.start < before.end, behind.start < behind.end) {
                 (false, false) => {
@@ -494,7 +506,8 @@ impl Book {
                 (true, true) => {
                     self.spans[at] = before;
                     at += 1;
-                    // With no room for one more, what is behind is not the heap's any more: it stays where it is, or comes back if it is out.
+                    // Without room for one more span, the part behind is dropped from the map. Its pages stay where
+                    // they are, or come back if they are out.
                     if self.spans.len() < MOST_SPANS {
                         self.spans.insert(at, behind);
                         self.lists[list].spans += 1;
@@ -506,12 +519,12 @@ impl Book {
     }
 }
 
-/// Room for lists.
+/// An allocation for lists.
 #[derive(Debug)]
 pub(crate) struct Lists(Vec<States>);
 
 impl Lists {
-    /// For so many.
+    /// Creates an allocation for this many lists.
     pub(crate) fn with_room(lists: usize) -> Lists {
         Lists(Vec::with_capacity(lists))
     }
