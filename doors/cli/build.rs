@@ -1,4 +1,4 @@
-//! Builds the part of `telpher tier run` that is preloaded into programs and hands its path to `src/tier/image.rs`.
+//! Builds the library that `telpher tier run` preloads into programs, and passes its path to `src/tier/image.rs`.
 
 #[path = "../guest.rs"]
 mod guest;

@@ -1,4 +1,4 @@
-//! The one binary: `telpher run` runs a program on a virtual DSA, `telpher bench` measures, `telpher list` shows what is there.
+//! The `telpher` binary: parses the command line and calls one module for each command.
 //!
 //! ```text
 //! args ──► bench ──► sweep | ops | pollution ──► measure, distance, crossover
@@ -10,10 +10,11 @@
 //!      ──► sim, advise ──► telpher-sim, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
 //!      ──► vhost ──► telpher-vhost
-//!      ──► tier ──► telpher-vdev's way to run a program, with telpher-tier-guest loaded first
+//!      ──► tier ──► telpher-vdev's code to run a program, with telpher-tier-guest preloaded
 //! ```
 //!
-//! Results go to standard output, progress and remarks to standard error; the exit code is not 0 when anything failed (`exit`).
+//! Results go to standard output, progress and remarks to standard error. The exit code is not 0 if anything failed
+//! (`exit`).
 #![deny(unsafe_code)]
 
 mod advise;
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
             return match args::sentence(&error, &words) {
                 Some(sentence) => fail(codes.usage, &sentence),
                 None => {
-                    // Printing help to a closed pipe is no failure.
+                    // Printing help to a closed pipe is not a failure.
                     let _ = error.print();
                     ExitCode::from(if error.use_stderr() { codes.usage } else { 0 })
                 }
@@ -58,13 +59,15 @@ fn main() -> ExitCode {
     match cli.command {
         args::Command::Advise(args) => ended(advise::run(&args), codes),
         args::Command::Bench(bench) => ended(bench::run(&bench), codes),
-        args::Command::Doctor(args) => doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &told(&error))),
+        args::Command::Doctor(args) => {
+            doctor::run(&args).unwrap_or_else(|error| fail(codes.failure, &full_text(&error)))
+        }
         args::Command::List(list) => ended(list::run(&list), codes),
         args::Command::Qdp(args) => ended(qdp::run(&args), codes),
         args::Command::Sim(args) => ended(sim::run(&args), codes),
         args::Command::Tier(args) => match args.kind {
             args::TierKind::Run(args) => {
-                tier::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &told(&error)))
+                tier::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &full_text(&error)))
             }
             args::TierKind::Top(args) => ended(tier::top(&args), codes),
             args::TierKind::Pause(args) => ended(tier::pause(args.pid, true), codes),
@@ -73,20 +76,20 @@ fn main() -> ExitCode {
         args::Command::Tune(args) => ended(tune::run(&args), codes),
         args::Command::Vhost(args) => ended(vhost::run(&args), codes),
         args::Command::Trace(args) => ended(trace::run(&args), codes),
-        args::Command::Run(args) => run::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &told(&error))),
+        args::Command::Run(args) => run::run(&args).unwrap_or_else(|error| fail(error.exit_code(), &full_text(&error))),
     }
 }
 
-/// A command's code, and its error as a sentence.
+/// Returns the exit code of a command; prints its error as a sentence.
 fn ended<E: exit::Usage>(outcome: Result<(), E>, codes: exit::Codes) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(if error.is_usage() { codes.usage } else { codes.failure }, &told(&error)),
+        Err(error) => fail(if error.is_usage() { codes.usage } else { codes.failure }, &full_text(&error)),
     }
 }
 
-/// The error and what led to it, in one sentence.
-fn told(error: &dyn std::error::Error) -> String {
+/// Returns the error and its causes as one sentence.
+fn full_text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -97,7 +100,7 @@ fn told(error: &dyn std::error::Error) -> String {
 }
 
 fn fail(code: u8, sentence: &str) -> ExitCode {
-    // What cannot be said is told by the code alone.
+    // If standard error is closed, the exit code alone reports the failure.
     let _ = writeln!(std::io::stderr(), "telpher: {sentence}");
     ExitCode::from(code)
 }

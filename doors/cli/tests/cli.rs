@@ -70,12 +70,12 @@ fn what_is_not_understood_is_answered_with_what_is() {
     let cases: [(&[&str], &str); 26] = [
         (&["bench", "--size", "4x"], "'4x' is not a size; a size is a number of bytes"),
         (&["bench", "--size", "4k..64"], "is not a range"),
-        (&["bench", "--op", "mvoe"], "there are move, fill"),
+        (&["bench", "--op", "mvoe"], "use move, fill"),
         (&["bench", "--queue", "both"], "dedicated or shared"),
         (&["bench", "--sice", "4k"], "takes --op, --size"),
         (&["bench", "--device", "gpu"], "accepted: cpu, model:spr"),
         (&["bench", "--device", "hw:wq99999.0"], "cannot open wq99999.0"),
-        (&["list", "--device", "hw:wq99999.0"], "there is no wq99999.0 here"),
+        (&["list", "--device", "hw:wq99999.0"], "there is no wq99999.0 on this machine"),
         (&["bench", "pollution", "--device", "all"], "is not one device"),
         (&["bench", "--device", "model:nowhere.json"], "cannot read nowhere.json"),
         (&["bench", "--placement", "0,63"], "NUMA node 63 does not exist; this machine has"),
@@ -348,5 +348,5 @@ fn what_cannot_be_tuned_or_written_is_said_before_anything_is_measured() {
     assert!(said.contains("name a model or a queue"), "{said}");
     let said = refusal(&["tune", "--device", "model:nowhere.json"]);
     assert!(said.contains("nowhere.json"), "{said}");
-    assert!(refusal(&["tune", "--op", "sort"]).contains("there are move, fill"));
+    assert!(refusal(&["tune", "--op", "sort"]).contains("use move, fill"));
 }

@@ -168,10 +168,10 @@ fn what_cannot_be_is_refused_as_a_device_would_with_file_line_and_key() {
             &["sim", "run", "--placement", "0,40"],
             "--placement's destination is node 40, and the profile spr-asplos has nodes 0 to",
         ),
-        (&["sim", "run", "--wait", "sit"], "'sit' is none of poll, umwait, interrupt, sleep"),
+        (&["sim", "run", "--wait", "sit"], "'sit' is not one of poll, umwait, interrupt, sleep"),
         (&["sim", "run", &workload], "./load.toml, line 5: load[0].size is 4q"),
         (&["advise", "--size", "2g", "--threads", "1000"], "1000 threads ask for advice, and 128"),
-        (&["advise", "--objective", "fun"], "'fun' is none of throughput, per-core, latency, cycles"),
+        (&["advise", "--objective", "fun"], "'fun' is not one of throughput, per-core, latency, cycles"),
     ];
     for (args, words) in cases {
         let said = refusal(&[args, &["--no-html"][..usize::from(args[0] == "sim")]].concat());

@@ -4,7 +4,7 @@ use super::values::ValueError;
 use std::str::FromStr;
 use telpher_abi::Opcode;
 
-/// The operations a bench can run, with the short name beside the specification's.
+/// The operations that a bench can run, with their short names.
 const NAMES: &[(&str, Opcode)] = &[
     ("move", Opcode::MemoryMove),
     ("fill", Opcode::Fill),
@@ -22,12 +22,12 @@ const NAMES: &[(&str, Opcode)] = &[
     ("cache-flush", Opcode::CacheFlush),
 ];
 
-/// The short name of an operation in options, tables and files.
+/// Returns the short name of an operation, as used in options, tables and files.
 pub(crate) fn name(op: Opcode) -> &'static str {
     NAMES.iter().find(|(_, o)| *o == op).map_or(op.name(), |(name, _)| name)
 }
 
-/// Operations in the order they were asked for.
+/// Operations in the order in which the user gave them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Ops(pub(crate) Vec<Opcode>);
 
@@ -44,10 +44,7 @@ impl FromStr for Ops {
                     Some((_, op)) => ops.push(*op),
                     None => {
                         let all: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
-                        return Err(ValueError(format!(
-                            "'{part}' is not an operation; there are {} and all",
-                            all.join(", ")
-                        )));
+                        return Err(ValueError(format!("'{part}' is not an operation; use {} or all", all.join(", "))));
                     }
                 },
             }
@@ -79,8 +76,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_operation_is_answered_with_the_known() {
+    fn an_unknown_operation_lists_the_known_ones() {
         let said = "mvoe".parse::<Ops>().unwrap_err().to_string();
-        assert!(said.starts_with("'mvoe' is not an operation; there are move, fill,"), "{said}");
+        assert!(said.starts_with("'mvoe' is not an operation; use move, fill,"), "{said}");
     }
 }
