@@ -1,4 +1,4 @@
-//! `telpher doctor`: why does a device not come up, why is it slow?
+//! `telpher doctor`: finds out why a device does not come up or is slow.
 //!
 //! ```text
 //! this machine ──► record ─┐                      ┌─► report: text, JSON
@@ -6,8 +6,8 @@
 //! --bundle FILE ───────────┘   answers   values     by stage  evidence, cause, remedy
 //! ```
 //!
-//! An examination never asks the machine directly: it asks a recording, which was made by asking everything an examination asks.
-//! So a machine in reach and one in a file are examined alike, and every test is a file.
+//! An examination never reads the machine directly. It reads a recording, which was made by running the same reads on the machine.
+//! So this machine and a recorded one are examined in the same way, and every test is a file.
 
 mod bundle;
 mod causes;
@@ -24,23 +24,23 @@ use patient::Patient;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Exit code when the worst finding is a warning; 0 stands for none or notes, 1 for a doctor that could not work.
+/// Exit code if the worst finding is a warning; 0 means none or notes, 1 means that the doctor failed.
 pub(crate) const WARNINGS: u8 = 2;
-/// Exit code when there are errors.
+/// Exit code if there are errors.
 pub(crate) const ERRORS: u8 = 3;
 
-/// Why there is no answer.
+/// Why the doctor failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DoctorError {
     /// A bundle cannot be read or written.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// Standard output refuses.
+    /// Standard output cannot be written.
     #[error("cannot write the result")]
     Output(#[source] io::Error),
 }
 
-/// Examines, records or lists; says how bad it is.
+/// Examines, records or lists causes; returns the exit code.
 ///
 /// # Errors
 /// If a bundle cannot be read or written, or standard output is closed.
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Doctor) -> Result<ExitCode, DoctorError> {
         let bundle = record::here();
         bundle.save(path)?;
         eprintln!(
-            "telpher: {} answers of this machine are in {path}; `telpher doctor --bundle {path}` reads them anywhere",
+            "telpher: recorded {} answers of this machine in {path}; examine them with `telpher doctor --bundle {path}`",
             bundle.answers(),
             path = path.display(),
         );
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Doctor) -> Result<ExitCode, DoctorError> {
 
 fn write(text: &str) -> Result<(), DoctorError> {
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever reads has seen enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.map_err(DoctorError::Output),
     }
