@@ -138,7 +138,8 @@ pub(crate) fn place_new_pages(node: Option<u32>) -> io::Result<()> {
         None => (libc::MPOL_DEFAULT, 0),
     };
     let (nodes, bits) = if node.is_some() { (&raw const mask, 65u64) } else { (std::ptr::null(), 0) };
-    // SAFETY: set_mempolicy reads at most `bits - 1` = 64 bits from `nodes`, which points at a live u64 or is null with 0.
+    // SAFETY: set_mempolicy reads at most `bits - 1` = 64 bits from `nodes`, which points at a live u64 or is null with
+    // 0.
     match unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::c_long::from(mode), nodes, bits) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -278,8 +279,8 @@ impl OwnedCopy {
     /// Returns whether the copy has completed and every byte is correct.
     pub(crate) fn is_exact(&mut self) -> bool {
         self.record.status().is_some() && {
-            // SAFETY: `dst` is valid for as many bytes as `src`. The device has completed the only submission, and `&mut self`
-            // prevents another offer meanwhile.
+            // SAFETY: `dst` is valid for as many bytes as `src`. The device has completed the only submission, and
+            // `&mut self` prevents another offer meanwhile.
             let dst = unsafe { std::slice::from_raw_parts(self.dst.as_ptr(), self.src.len()) };
             memcmp_equal(dst, self.src)
         }
@@ -373,9 +374,11 @@ impl Isal {
             (!address.is_null()).then_some(address)
         };
         let (crc32, crc16) = (symbol(c"crc32_iscsi")?, symbol(c"crc16_t10dif")?);
-        // SAFETY: `isa-l/crc.h` declares `unsigned int crc32_iscsi(unsigned char *buffer, int len, unsigned int init_crc)`.
+        // SAFETY: `isa-l/crc.h` declares `unsigned int crc32_iscsi(unsigned char *buffer, int len, unsigned int
+        // init_crc)`.
         let crc32_iscsi = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(_, _, _) -> _>(crc32) };
-        // SAFETY: `isa-l/crc.h` declares `uint16_t crc16_t10dif(uint16_t init_crc, const unsigned char *buf, uint64_t len)`.
+        // SAFETY: `isa-l/crc.h` declares `uint16_t crc16_t10dif(uint16_t init_crc, const unsigned char *buf, uint64_t
+        // len)`.
         let crc16_t10dif = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(_, _, _) -> _>(crc16) };
         Some(Isal { crc32_iscsi, crc16_t10dif })
     }

@@ -9,10 +9,10 @@ use telpher_sim::advise::Objective;
 
 /// Find out how to configure and use DSA for a given load.
 ///
-/// Describe the operations. telpher simulates them on the machine of a profile and recommends groups, queues and engines, batches and
-/// descriptors in flight, the wait mode, the destination hint, and the size from which the device is worth it. Each recommendation
-/// names the guideline that it follows (G1 to G6 of the DSA analysis at ASPLOS 2024, section 6) and the next best choice with its
-/// result. All numbers are simulated.
+/// Describe the operations. telpher simulates them on the machine of a profile and recommends groups, queues and
+/// engines, batches and descriptors in flight, the wait mode, the destination hint, and the size from which the device
+/// is worth it. Each recommendation names the guideline that it follows (G1 to G6 of the DSA analysis at ASPLOS 2024,
+/// section 6) and the next best choice with its result. All numbers are simulated.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A file lists several loads that run at the same time:
@@ -42,8 +42,8 @@ pub(crate) struct Advise {
     /// Change one number of the profile, such as device.bubble_ns=10; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// What to optimise: throughput, per-core (bytes per second of core time), latency (the 99th percentile), or cycles (as per-core, but
-    /// a core in UMWAIT or asleep costs nothing).
+    /// What to optimise: throughput, per-core (bytes per second of core time), latency (the 99th percentile), or cycles
+    /// (as per-core, but a core in UMWAIT or asleep costs nothing).
     #[arg(long, value_name = "WHAT", default_value = "throughput")]
     pub(crate) objective: Choice<Objective>,
     /// Operations, one load for each: move, fill, compare, compare-pattern, crc, and all others of `telpher bench`.

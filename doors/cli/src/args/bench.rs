@@ -41,8 +41,9 @@ pub(crate) enum BenchKind {
     Pollution(PollutionBench),
     /// Measure what the mover's own mechanisms cost and gain.
     ///
-    /// One experiment for each question, for example how much threads lose that share one mover; the table names them all. The competitors
-    /// of each take turns of some milliseconds, and the numbers are medians over the turns. Every experiment checks the bytes it moved.
+    /// One experiment for each question, for example how much threads lose that share one mover; the table names them
+    /// all. The competitors of each take turns of some milliseconds, and the numbers are medians over the turns. Every
+    /// experiment checks the bytes it moved.
     #[command(after_help = "\
 Examples:
   telpher bench mover
@@ -51,9 +52,9 @@ Examples:
     Mover(Contests),
     /// Measure what the cache of hot blocks costs, and the effect of prefetching.
     ///
-    /// Experiments: a hit, by one thread and by several; a miss, in addition to the copy itself, also with an eviction; the memory that
-    /// an entry takes; a query with prefetching where there is nothing to gain. The competitors take turns of some milliseconds, and
-    /// the numbers are medians over the turns. Every block is compared with its source.
+    /// Experiments: a hit, by one thread and by several; a miss, in addition to the copy itself, also with an eviction;
+    /// the memory that an entry takes; a query with prefetching where there is nothing to gain. The competitors take
+    /// turns of some milliseconds, and the numbers are medians over the turns. Every block is compared with its source.
     #[command(after_help = "\
 Examples:
   telpher bench cache
@@ -75,8 +76,8 @@ pub(crate) struct Sweep {
     /// Transfer sizes.
     #[arg(long, value_name = "SIZES", default_value = "64..64m")]
     pub(crate) size: Sizes,
-    /// Descriptors (or batches) in flight; 1 waits for each before the next. Without --depth and --batch: one at a time,
-    /// 32 in flight, and two batches of 32 in flight.
+    /// Descriptors (or batches) in flight; 1 waits for each before the next. Without --depth and --batch: one at a
+    /// time, 32 in flight, and two batches of 32 in flight.
     #[arg(long, value_name = "COUNTS")]
     pub(crate) depth: Option<Counts>,
     /// Descriptors in a batch; 1 submits each separately.
@@ -104,8 +105,9 @@ pub(crate) struct Sweep {
     /// Where the device writes results: to the cache, or to memory (DSA's cache-control flag).
     #[arg(long, value_enum, default_value_t = Hint::Cache)]
     pub(crate) hint: Hint,
-    /// Device to measure: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all (the CPU,
-    /// model:spr, and the hardware queues this program may use). The CPU is always measured too, as the baseline.
+    /// Device to measure: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all
+    /// (the CPU, model:spr, and the hardware queues this program may use). The CPU is always measured too, as the
+    /// baseline.
     #[arg(long, value_name = "DEV", default_value = "all", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     #[command(flatten)]
@@ -157,8 +159,8 @@ pub(crate) struct OpsBench {
 /// copies by memcpy, by non-temporal CPU copies, through a device, or not at all.
 ///
 /// A modelled engine is a thread, so its copies go through a core's caches; a hardware engine's reads allocate in no
-/// cache and its writes only in a part of the last level. A model therefore cannot show the hardware's advantage. It shows how
-/// much each copy mechanism costs the co-runners on this machine.
+/// cache and its writes only in a part of the last level. A model therefore cannot show the hardware's advantage. It
+/// shows how much each copy mechanism costs the co-runners on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -197,10 +199,10 @@ pub(crate) struct Contests {
 
 /// Measure what it costs to move pages between tiers of memory while a program runs.
 ///
-/// Experiments: small pages, by the number moved together, and a huge page, each with and without its copy; pages to which two threads
-/// write meanwhile, moved by exchange or by protection, copy and remapping: how many move, and how long the threads wait; and what
-/// page scanning costs random writes and reads (GUPS). The competitors take turns, and the numbers are medians over the turns. The bench
-/// fails if any byte changes.
+/// Experiments: small pages, by the number moved together, and a huge page, each with and without its copy; pages to
+/// which two threads write meanwhile, moved by exchange or by protection, copy and remapping: how many move, and how
+/// long the threads wait; and what page scanning costs random writes and reads (GUPS). The competitors take turns, and
+/// the numbers are medians over the turns. The bench fails if any byte changes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Needs userfaultfd (root, or /dev/userfaultfd), Linux 6.8 and some 700 MiB of memory.
@@ -213,17 +215,19 @@ Examples:
 pub(crate) struct TierBench {
     #[command(flatten)]
     pub(crate) contests: Contests,
-    /// A shell command that runs three times alone and three times under `telpher tier run`, such as XSBench or a program of the GAP suite; may
-    /// be repeated. It must exit with 0. The experiment's name is programs; --seconds does not apply to it.
+    /// A shell command that runs three times alone and three times under `telpher tier run`, such as XSBench or a
+    /// program of the GAP suite; may be repeated. It must exit with 0. The experiment's name is programs; --seconds
+    /// does not apply to it.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) program: Vec<String>,
 }
 
 /// Measure what it costs a program to run under `telpher run`.
 ///
-/// Experiments: a program that submits as any DSA program does, with its submission sites rewritten after the first trap, and with every
-/// submission trapping; copies of 1 MiB, compared with direct use of the model; the start of `telpher run -- true`; a program that never
-/// uses the device, with and without `telpher run`. The competitors run in turns, and the ratios are medians over the turns.
+/// Experiments: a program that submits as any DSA program does, with its submission sites rewritten after the first
+/// trap, and with every submission trapping; copies of 1 MiB, compared with direct use of the model; the start of
+/// `telpher run -- true`; a program that never uses the device, with and without `telpher run`. The competitors run in
+/// turns, and the ratios are medians over the turns.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -242,9 +246,10 @@ pub(crate) struct RunBench {
 
 /// Compare the column engine of `telpher qdp` with DuckDB.
 ///
-/// The engine filters, sums and groups generated columns in memory, without prefetching; the queries include TPC-H's 1 and 6. DuckDB
-/// answers the same queries over its own copy of the same columns, with the same integer types and number of threads. The two take
-/// turns, and every answer is compared. Loading, parsing and planning are not measured. Ratios are medians over the rounds.
+/// The engine filters, sums and groups generated columns in memory, without prefetching; the queries include TPC-H's 1
+/// and 6. DuckDB answers the same queries over its own copy of the same columns, with the same integer types and number
+/// of threads. The two take turns, and every answer is compared. Loading, parsing and planning are not measured. Ratios
+/// are medians over the rounds.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 DuckDB is used through a Python that has it installed:
@@ -274,13 +279,15 @@ pub(crate) struct QueryBench {
 
 /// Measure packet rates into and out of virtual machines, compared with DPDK.
 ///
-/// The forwarding loop of `telpher vhost` runs on one core, and unmodified DPDK testpmd as the guest on another. DPDK's net_vhost forwards
-/// the same guest's packets, in turns with ours. Rates are measured by the guest. Further parts: the asynchronous pipeline with an engine
-/// executed by the forwarding thread, compared with our own CPU copies; the pipeline with an engine thread, compared with DPDK's
-/// asynchronous path; the cost of a ring; the cost of a packet for the forwarding core when a device copies; the latency of the pipeline.
+/// The forwarding loop of `telpher vhost` runs on one core, and unmodified DPDK testpmd as the guest on another. DPDK's
+/// net_vhost forwards the same guest's packets, in turns with ours. Rates are measured by the guest. Further parts: the
+/// asynchronous pipeline with an engine executed by the forwarding thread, compared with our own CPU copies; the
+/// pipeline with an engine thread, compared with DPDK's asynchronous path; the cost of a ring; the cost of a packet for
+/// the forwarding core when a device copies; the latency of the pipeline.
 ///
-/// The distance of the two cores is measured before and after every point, since virtual CPUs migrate. Only points of one distance
-/// are compared. A point is dropped and counted if the distance changed, or if a forwarding thread had less than 96 % of its core.
+/// The distance of the two cores is measured before and after every point, since virtual CPUs migrate. Only points of
+/// one distance are compared. A point is dropped and counted if the distance changed, or if a forwarding thread had
+/// less than 96 % of its core.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The peer is testpmd from Debian's packages dpdk and dpdk-dev (apt install dpdk dpdk-dev); it needs
@@ -306,7 +313,8 @@ pub(crate) struct VhostBench {
     /// Packet lengths [default: 64,128,256,512,1024,1280,1518].
     #[arg(long, value_name = "SIZES")]
     pub(crate) size: Option<Sizes>,
-    /// Rings and drivers: split and packed have mergeable buffers; the others use rings in order, or vector instructions.
+    /// Rings and drivers: split and packed have mergeable buffers; the others use rings in order, or vector
+    /// instructions.
     #[arg(long, value_name = "RINGS", value_delimiter = ',', default_value = "split,packed")]
     pub(crate) ring: Vec<VhostRing>,
     /// Direction of the packets.

@@ -6,14 +6,16 @@ use std::path::PathBuf;
 
 /// Find out why a device does not come up or is slow, on this machine or a recorded one.
 ///
-/// The doctor checks everything from the hardware to the program: firmware, kernel, boot parameters, IOMMU and shared virtual
-/// addressing, modules, devices, groups, engines, queues, permissions, the restrictions of INTEL-SA-01084, NUMA distance,
-/// instructions, huge pages, and limits of containers. Each finding says what was found, what it means, and what to do.
+/// The doctor checks everything from the hardware to the program: firmware, kernel, boot parameters, IOMMU and shared
+/// virtual addressing, modules, devices, groups, engines, queues, permissions, the restrictions of INTEL-SA-01084, NUMA
+/// distance, instructions, huge pages, and limits of containers. Each finding says what was found, what it means, and
+/// what to do.
 ///
-/// It changes nothing and submits nothing. It briefly opens the nodes of enabled queues and maps their portals, because the
-/// driver's answer depends on the user. Run it as the user, and in the container, whose programs do not work.
+/// It changes nothing and submits nothing. It briefly opens the nodes of enabled queues and maps their portals, because
+/// the driver's answer depends on the user. Run it as the user, and in the container, whose programs do not work.
 ///
-/// Exit code: 0 without findings or with notes only, 2 if there are warnings, 3 if there are errors, 1 if the doctor failed.
+/// Exit code: 0 without findings or with notes only, 2 if there are warnings, 3 if there are errors, 1 if the doctor
+/// failed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

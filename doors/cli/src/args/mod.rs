@@ -76,9 +76,9 @@ pub(crate) enum Command {
 
 /// Show devices, groups, queues, engines and their capabilities.
 ///
-/// Hardware comes first, as the driver reports it. For each queue, the list shows whether this user can use it, or why not; no queue
-/// is opened for that. The model's default device follows: first-firmware Sapphire Rapids, with 4 groups, 8 work queues,
-/// 4 engines and 128 queue entries.
+/// Hardware comes first, as the driver reports it. For each queue, the list shows whether this user can use it, or why
+/// not; no queue is opened for that. The model's default device follows: first-firmware Sapphire Rapids, with 4 groups,
+/// 8 work queues, 4 engines and 128 queue entries.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -87,8 +87,8 @@ Examples:
   telpher list --device hw:wq0.0 --format json    the device of that queue, as a file for `accel-config load-config`
   telpher list --device model:spr --format json > dsa.json    a file that `--device model:dsa.json` reads back")]
 pub(crate) struct List {
-    /// Device to show: model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N (the device of that
-    /// queue), cpu, or all.
+    /// Device to show: model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N (the device of
+    /// that queue), cpu, or all.
     #[arg(long, value_name = "DEV", default_value = "all", value_parser = values::parse_device)]
     pub(crate) device: String,
     /// Output format: text, or accel-config's JSON.

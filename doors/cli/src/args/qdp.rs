@@ -34,14 +34,16 @@ const HERE: [&str; 22] = [
 
 /// Run a query whose columns are prefetched into fast memory.
 ///
-/// Query-driven prefetching: the query's plan lists the columns that its later stages will read. While SCAN filters the first columns,
-/// a device copies the others into a cache in fast memory, where AGGREGATE finds them (Fürst's thesis, sections 2.2 and 6). The query is
-/// executed several times, in turns: by the engine alone, in the thesis' groups of threads without prefetching, and with prefetching, in
-/// step and relaxed. Prints the answer, the times, the stages' times and the share of blocks that were copied in time; writes one HTML
-/// file. Every answer is compared with that of the engine alone.
+/// Query-driven prefetching: the query's plan lists the columns that its later stages will read. While SCAN filters the
+/// first columns, a device copies the others into a cache in fast memory, where AGGREGATE finds them (Fürst's thesis,
+/// sections 2.2 and 6). The query is executed several times, in turns: by the engine alone, in the thesis' groups of
+/// threads without prefetching, and with prefetching, in step and relaxed. Prints the answer, the times, the stages'
+/// times and the share of blocks that were copied in time; writes one HTML file. Every answer is compared with that of
+/// the engine alone.
 ///
-/// On a machine with one kind of memory there is nothing to gain, and the numbers show it. With --profile nothing is executed: the thesis'
-/// machine, or another one, is simulated, and its tables and figures are compared with the published ones.
+/// On a machine with one kind of memory there is nothing to gain, and the numbers show it. With --profile nothing is
+/// executed: the thesis' machine, or another one, is simulated, and its tables and figures are compared with the
+/// published ones.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Queries: thesis (the sum of one column where another one is small), q1 and q6 (TPC-H), or SQL text
@@ -65,7 +67,8 @@ pub(crate) struct Qdp {
     /// The query: thesis, q1, q6, or SQL text that begins with select.
     #[arg(long, value_name = "QUERY", default_value = "thesis")]
     pub(crate) query: String,
-    /// The data, a Parquet or an Arrow file; may be repeated: the rows of all files, one after the other [default: generated].
+    /// The data, a Parquet or an Arrow file; may be repeated: the rows of all files, one after the other [default:
+    /// generated].
     #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "seed"])]
     pub(crate) input: Vec<PathBuf>,
     /// Total bytes of the generated columns.
@@ -74,8 +77,8 @@ pub(crate) struct Qdp {
     /// Seed of the generated data: the same number gives the same data.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Hardware threads for the query: the number of the engine's threads, and of the pipeline's groups [default: all that this
-    /// process may use].
+    /// Hardware threads for the query: the number of the engine's threads, and of the pipeline's groups [default: all
+    /// that this process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
     /// Groups of threads; each processes its part of the rows [default: one for each hardware thread].
@@ -96,8 +99,8 @@ pub(crate) struct Qdp {
     /// What AGGREGATE does with a block whose copy is still in flight.
     #[arg(long, value_enum, default_value_t = Late::Source)]
     pub(crate) late: Late,
-    /// Device that copies: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all (every hardware queue that
-    /// this user may use, else the CPU).
+    /// Device that copies: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all
+    /// (every hardware queue that this user may use, else the CPU).
     #[arg(long, value_name = "DEV", default_value = "all", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     /// Thread that executes on a modelled device: the thread that requests a copy, or a separate one.
@@ -130,7 +133,8 @@ pub(crate) struct Qdp {
     /// Execute the query by the engine alone: no groups, no cache.
     #[arg(long)]
     pub(crate) plain: bool,
-    /// Simulate the thesis' query on this machine instead: the name of a profile (`telpher sim profiles` lists them), or a file.
+    /// Simulate the thesis' query on this machine instead: the name of a profile (`telpher sim profiles` lists them),
+    /// or a file.
     #[arg(long, value_name = "PROFILE", conflicts_with_all = HERE)]
     pub(crate) profile: Option<String>,
     /// Change one number of that profile, such as device.bubble_ns=10; may be repeated.

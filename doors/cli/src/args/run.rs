@@ -10,13 +10,13 @@ use telpher_vdev::inject::{self, Inject};
 /// Run a program, unmodified, on a virtual DSA.
 ///
 /// The program and everything it starts see a machine with the device: the driver's files below /sys, the queues in
-/// /dev/dsa, and the submission instructions (MOVDIR64B, ENQCMD, UMONITOR, UMWAIT, TPAUSE), even if this CPU lacks them. The
-/// software model executes descriptors in the memory of the process that submits them. Nothing changes outside the program's
-/// process tree. The preloaded library stays in a directory of this user; everything else is removed after the run.
-/// Without --hardware there is one unconfigured device, for accel-config to set up.
+/// /dev/dsa, and the submission instructions (MOVDIR64B, ENQCMD, UMONITOR, UMWAIT, TPAUSE), even if this CPU lacks
+/// them. The software model executes descriptors in the memory of the process that submits them. Nothing changes
+/// outside the program's process tree. The preloaded library stays in a directory of this user; everything else is
+/// removed after the run. Without --hardware there is one unconfigured device, for accel-config to set up.
 ///
-/// The exit code is the program's own; 128 + N if signal N ended it, 127 if the program does not exist, 126 if it cannot be
-/// executed here, 125 if an option is wrong or the device could not be set up.
+/// The exit code is the program's own; 128 + N if signal N ended it, 127 if the program does not exist, 126 if it
+/// cannot be executed here, 125 if an option is wrong or the device could not be set up.
 ///
 /// CPUID cannot be made to report the emulated instructions. /proc/cpuinfo reports them, and so does the variable
 /// TELPHER_INSTRUCTIONS, whose value is `movdir64b enqcmd waitpkg`.
@@ -29,35 +29,37 @@ pub(crate) struct Run {
     /// Kernel version whose driver is emulated: its attributes, formats and refusals.
     #[arg(long, value_enum, default_value_t = Kernel::V6_6)]
     pub(crate) abi: Kernel,
-    /// Treat programs as having CAP_SYS_RAWIO, as root has, so that kernels since INTEL-SA-01084 let them map a portal. This
-    /// is the default, since DSA programs map the portal first.
+    /// Treat programs as having CAP_SYS_RAWIO, as root has, so that kernels since INTEL-SA-01084 let them map a portal.
+    /// This is the default, since DSA programs map the portal first.
     #[arg(long, overrides_with = "no_rawio")]
     pub(crate) rawio: bool,
     /// Treat programs as ordinary users: kernels since INTEL-SA-01084 refuse mmap with EPERM and accept write().
     #[arg(long)]
     pub(crate) no_rawio: bool,
-    /// How programs see the device's files: by a preloaded library (no privilege needed; only dynamically linked programs), in a
-    /// private mount namespace (needs /dev/fuse; also static and Go programs), or the one that fits the program.
+    /// How programs see the device's files: by a preloaded library (no privilege needed; only dynamically linked
+    /// programs), in a private mount namespace (needs /dev/fuse; also static and Go programs), or the one that fits the
+    /// program.
     #[arg(long, value_enum, default_value_t = View::Auto)]
     pub(crate) view: View,
-    /// Thread that executes descriptors: the submitting thread before it continues (one thread of a process at a time), or a
-    /// separate thread.
+    /// Thread that executes descriptors: the submitting thread before it continues (one thread of a process at a time),
+    /// or a separate thread.
     #[arg(long, value_enum, default_value_t = Runner::Inline)]
     pub(crate) runner: Runner,
-    /// What happens on an absent page if the descriptor does not block on faults: it faults as on hardware, or the page is
-    /// brought in silently.
+    /// What happens on an absent page if the descriptor does not block on faults: it faults as on hardware, or the page
+    /// is brought in silently.
     #[arg(long, value_enum, default_value_t = Residency::Strict)]
     pub(crate) residency: Residency,
-    /// Let every submission trap. Normally a submission site is rewritten after its first trap to call the emulation directly.
+    /// Let every submission trap. Normally a submission site is rewritten after its first trap to call the emulation
+    /// directly.
     #[arg(long)]
     pub(crate) no_rewrite: bool,
-    /// Do not follow programs that are started with another LD_PRELOAD or an empty environment: they run without the device. Normally
-    /// the C library's functions that execute programs restore the variables of the run: the entry in LD_PRELOAD,
-    /// TELPHER_RUN and TELPHER_INSTRUCTIONS.
+    /// Do not follow programs that are started with another LD_PRELOAD or an empty environment: they run without the
+    /// device. Normally the C library's functions that execute programs restore the variables of the run: the entry in
+    /// LD_PRELOAD, TELPHER_RUN and TELPHER_INSTRUCTIONS.
     #[arg(long)]
     pub(crate) no_follow: bool,
-    /// Write every descriptor and record, decoded, with process, thread, queue and times; - is standard error. `telpher trace`
-    /// filters and summarises such a file.
+    /// Write every descriptor and record, decoded, with process, thread, queue and times; - is standard error. `telpher
+    /// trace` filters and summarises such a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Format of the trace: text lines, or a JSON object on each line.
@@ -66,8 +68,9 @@ pub(crate) struct Run {
     /// Faults to inject, such as fault=1%,seed=7; see below.
     #[arg(long, value_name = "SPEC", value_parser = inject::parse)]
     pub(crate) inject: Option<Inject>,
-    /// Report misuse that a device would not detect: a record reused or a buffer changed while in flight, a status that was
-    /// not reset, racing descriptors, no record requested, MOVDIR64B to a shared queue or ENQCMD to a dedicated one.
+    /// Report misuse that a device would not detect: a record reused or a buffer changed while in flight, a status that
+    /// was not reset, racing descriptors, no record requested, MOVDIR64B to a shared queue or ENQCMD to a dedicated
+    /// one.
     #[arg(long)]
     pub(crate) check: bool,
     /// Print a summary at exit: descriptors by operation, status and size, faults, retries, bytes.

@@ -9,8 +9,9 @@ use telpher_sim::{Library, Through, Wait, Walk};
 
 /// Simulate what DSA hardware would give.
 ///
-/// A discrete-event simulation of a machine described by a profile: cores that prepare and submit, the model's own queues, arbiter
-/// and engines, memory nodes and links. All results are simulated and are marked so, with the name and the hash of the profile.
+/// A discrete-event simulation of a machine described by a profile: cores that prepare and submit, the model's own
+/// queues, arbiter and engines, memory nodes and links. All results are simulated and are marked so, with the name and
+/// the hash of the profile.
 #[derive(Debug, Args)]
 pub(crate) struct Sim {
     #[command(subcommand)]
@@ -56,9 +57,9 @@ const WORKLOAD: [&str; 25] = [
 
 /// Simulate a workload on a machine.
 ///
-/// Sweeps operation x transfer size x mode (one at a time, queue depth, batch) as `telpher bench` does, but in simulated time. Prints
-/// throughput, latency percentiles and where latency is spent, the cores' activity, utilisation, and the bottleneck; writes one
-/// HTML file with charts.
+/// Sweeps operation x transfer size x mode (one at a time, queue depth, batch) as `telpher bench` does, but in
+/// simulated time. Prints throughput, latency percentiles and where latency is spent, the cores' activity, utilisation,
+/// and the bottleneck; writes one HTML file with charts.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sizes are bytes with k, m, g for KiB, MiB, GiB. Lists take commas and ranges: in 64..64m each size is
@@ -76,10 +77,12 @@ Examples:
   telpher sim run --set submit.enqcmd_ns=300             the same machine with one number changed
   telpher sim run --size 4k --format csv --no-html       for a spreadsheet")]
 pub(crate) struct SimRun {
-    /// A TOML file with several loads that run at the same time, each with all its options, instead of the options that describe one load.
+    /// A TOML file with several loads that run at the same time, each with all its options, instead of the options that
+    /// describe one load.
     #[arg(value_name = "WORKLOAD", conflicts_with_all = WORKLOAD)]
     pub(crate) workload: Option<PathBuf>,
-    /// Machine: the name of a profile (`telpher sim profiles` lists them), or a file [default: spr-asplos, or the profile that the workload names].
+    /// Machine: the name of a profile (`telpher sim profiles` lists them), or a file [default: spr-asplos, or the
+    /// profile that the workload names].
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<String>,
     /// Change one number of the profile, such as device.bubble_ns=10; may be repeated.
@@ -92,8 +95,8 @@ pub(crate) struct SimRun {
     /// Transfer sizes.
     #[arg(long, value_name = "SIZES", default_value = "64..1m")]
     pub(crate) size: Sizes,
-    /// Descriptors (or batches) each thread keeps in flight; 1 waits for each before the next. Without --depth and --batch: one at
-    /// a time, 32 in flight, and two batches of 32 in flight.
+    /// Descriptors (or batches) each thread keeps in flight; 1 waits for each before the next. Without --depth and
+    /// --batch: one at a time, 32 in flight, and two batches of 32 in flight.
     #[arg(long, value_name = "COUNTS")]
     pub(crate) depth: Option<Counts>,
     /// Descriptors in a batch; 1 submits each separately.
@@ -143,27 +146,27 @@ pub(crate) struct SimRun {
     /// Software between the program and the portal: raw, lean, dml or kernel.
     #[arg(long, value_name = "LIBRARY", default_value = "raw")]
     pub(crate) library: Choice<Library>,
-    /// Addresses of a core's own operations: alone (each in memory that was not used before), random, or sequential (each behind the
-    /// previous one).
+    /// Addresses of a core's own operations: alone (each in memory that was not used before), random, or sequential
+    /// (each behind the previous one).
     #[arg(long, value_name = "WALK", default_value = "alone")]
     pub(crate) walk: Choice<Walk>,
-    /// Bytes of source and of destination that a thread walks through repeatedly, such as 1g [default: small enough that the data stays
-    /// where it is].
+    /// Bytes of source and of destination that a thread walks through repeatedly, such as 1g [default: small enough
+    /// that the data stays where it is].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) footprint: Option<u64>,
     /// How descriptors reach the queue: portal (MOVDIR64B or ENQCMD), or write (a system call).
     #[arg(long, value_name = "HOW", default_value = "portal")]
     pub(crate) through: Choice<Through>,
-    /// A setting of telpher's mover, which then chooses a queue or the CPU for each operation: threshold, route, split or
-    /// hybrid, such as threshold=4k or route=local; may be repeated.
+    /// A setting of telpher's mover, which then chooses a queue or the CPU for each operation: threshold, route, split
+    /// or hybrid, such as threshold=4k or route=local; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "batch")]
     pub(crate) policy: Vec<String>,
-    /// Operations that arrive at each thread per second, at random times, even if its queue is full [default: the next as soon as there is
-    /// a free entry].
+    /// Operations that arrive at each thread per second, at random times, even if its queue is full [default: the next
+    /// as soon as there is a free entry].
     #[arg(long, value_name = "N", value_parser = parse_many)]
     pub(crate) rate: Option<u64>,
-    /// Device to simulate: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON, a device for each of its
-    /// entries), or all (the CPU and model:spr).
+    /// Device to simulate: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON, a device for each
+    /// of its entries), or all (the CPU and model:spr).
     #[arg(long, value_name = "DEV", default_value = "all", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     /// Submissions of each thread, for each point.
@@ -203,7 +206,8 @@ impl SimPages {
 /// Another machine for the published experiments.
 #[derive(Debug, Args)]
 pub(crate) struct Elsewhere {
-    /// Machine to use instead of the published ones: the name of a profile, or a file. Experiments that it cannot run are reported.
+    /// Machine to use instead of the published ones: the name of a profile, or a file. Experiments that it cannot run
+    /// are reported.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<String>,
     /// Change one number of that profile, such as device.bubble_ns=10; may be repeated.
@@ -213,10 +217,11 @@ pub(crate) struct Elsewhere {
 
 /// Draw the published figures again, from simulation.
 ///
-/// Every figure of the ASPLOS paper that concerns the device (2 to 15), of the thesis (3.4 to 3.8), the white paper's Figures 3 and 10, the
-/// slides about page migration, and LightDSA's raw series: simulated, with the published numbers for comparison. Also page migration by
-/// the program itself. Writes a folder with a CSV and a JSON file for each figure and one HTML page with all charts; prints the list of
-/// figures, and where simulated and published numbers differ.
+/// Every figure of the ASPLOS paper that concerns the device (2 to 15), of the thesis (3.4 to 3.8), the white paper's
+/// Figures 3 and 10, the slides about page migration, and LightDSA's raw series: simulated, with the published numbers
+/// for comparison. Also page migration by the program itself. Writes a folder with a CSV and a JSON file for each
+/// figure and one HTML page with all charts; prints the list of figures, and where simulated and published numbers
+/// differ.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -244,8 +249,9 @@ pub(crate) struct Figures {
 
 /// Show the built-in machine profiles, as a base for your own.
 ///
-/// Without a name, prints one line for every built-in profile. With a name, prints its text, each number with its unit and source. To
-/// describe your own machine, redirect the text to a file, change what differs, and pass the file to --profile.
+/// Without a name, prints one line for every built-in profile. With a name, prints its text, each number with its unit
+/// and source. To describe your own machine, redirect the text to a file, change what differs, and pass the file to
+/// --profile.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -260,9 +266,9 @@ pub(crate) struct Profiles {
 
 /// Compare the simulator with every published number.
 ///
-/// Each claim of five documents about the device is one experiment: published, simulated, deviation, verdict. Claims that set a
-/// parameter have a separate table and prove nothing. Then follow the raw series of LightDSA, point by point, and the goals of the
-/// simulator. A claim that fails is shown as failing, with the reason if it is known.
+/// Each claim of five documents about the device is one experiment: published, simulated, deviation, verdict. Claims
+/// that set a parameter have a separate table and prove nothing. Then follow the raw series of LightDSA, point by
+/// point, and the goals of the simulator. A claim that fails is shown as failing, with the reason if it is known.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -8,10 +8,11 @@ use std::str::FromStr;
 
 /// Manage an unmodified program's memory: hot pages in fast memory, cold pages in slow memory.
 ///
-/// Pages of 4 KiB and 2 MiB are moved while the program uses them: taken out with UFFDIO_MOVE, copied by the CPU or a device, and put back on
-/// another physical page. Contents and addresses do not change; a thread that accesses a page being moved waits for it. This needs Linux 6.8;
-/// on older kernels with several NUMA nodes the kernel moves pages (move_pages). Hot pages are found with the kernel's monitor
-/// (DAMON) or by sampling writes and reads, at a cost of one or two per cent of a core.
+/// Pages of 4 KiB and 2 MiB are moved while the program uses them: taken out with UFFDIO_MOVE, copied by the CPU or a
+/// device, and put back on another physical page. Contents and addresses do not change; a thread that accesses a page
+/// being moved waits for it. This needs Linux 6.8; on older kernels with several NUMA nodes the kernel moves pages
+/// (move_pages). Hot pages are found with the kernel's monitor (DAMON) or by sampling writes and reads, at a cost of
+/// one or two per cent of a core.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -32,9 +33,10 @@ pub(crate) enum TierKind {
     Top(TierTop),
     /// Keep all pages of a process in place, so that debuggers and checkpoint tools can read them.
     ///
-    /// A debugger, or any reader of /proc/PID/mem, that accesses a page while it moves gets EIO from the kernel. When this command returns, no
-    /// page of the process is being moved, and none will be until `telpher tier resume PID`. The process continues to run. An attached
-    /// tracer has the same effect, but may stop the process while pages are being moved: pause the process first.
+    /// A debugger, or any reader of /proc/PID/mem, that accesses a page while it moves gets EIO from the kernel. When
+    /// this command returns, no page of the process is being moved, and none will be until `telpher tier resume PID`.
+    /// The process continues to run. An attached tracer has the same effect, but may stop the process while pages are
+    /// being moved: pause the process first.
     Pause(TierPid),
     /// Let the pages of a paused process move again.
     Resume(TierPid),
@@ -50,13 +52,14 @@ pub(crate) struct TierPid {
 
 /// Run a program with its memory managed.
 ///
-/// The program, and every dynamically linked program it starts, first load a library that manages their private memory from inside. It takes
-/// over mappings of 128 KiB and more as the program creates them, and follows them when they move, grow, are discarded or unmapped. Memory left
-/// alone is counted by reason. Forked children are not managed; programs they execute are. The size of a tier is the limit for each process.
+/// The program, and every dynamically linked program it starts, first load a library that manages their private memory
+/// from inside. It takes over mappings of 128 KiB and more as the program creates them, and follows them when they
+/// move, grow, are discarded or unmapped. Memory left alone is counted by reason. Forked children are not managed;
+/// programs they execute are. The size of a tier is the limit for each process.
 ///
-/// The exit code is the program's own; 128 + N if signal N ended it, 127 if the program does not exist, 126 if it cannot be run here (static
-/// and setuid programs load no library), 125 if its memory cannot be managed at all. A summary is printed to standard error
-/// at the end.
+/// The exit code is the program's own; 128 + N if signal N ended it, 127 if the program does not exist, 126 if it
+/// cannot be run here (static and setuid programs load no library), 125 if its memory cannot be managed at all. A
+/// summary is printed to standard error at the end.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -66,25 +69,29 @@ Examples:
 
 Handling page faults needs access to /dev/userfaultfd, or CAP_SYS_PTRACE; an error message says how to get it.")]
 pub(crate) struct TierRun {
-    /// A tier, the fastest first: its name, its NUMA node, and how much of it a process may use. Without a node it is a part of all
-    /// memory [default: every node with memory, fastest first by the latency and bandwidth that the firmware reports; all free memory].
+    /// A tier, the fastest first: its name, its NUMA node, and how much of it a process may use. Without a node it is a
+    /// part of all memory [default: every node with memory, fastest first by the latency and bandwidth that the
+    /// firmware reports; all free memory].
     #[arg(long, value_name = "NAME[@NODE][=SIZE]")]
     pub(crate) tier: Vec<TierArg>,
-    /// The tier on which pages start at their first access [default: that of the first node with CPUs; for parts of one node, the last].
+    /// The tier on which pages start at their first access [default: that of the first node with CPUs; for parts of one
+    /// node, the last].
     #[arg(long, value_name = "NAME")]
     pub(crate) home: Option<String>,
-    /// Device that copies: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all (every hardware queue that
-    /// this user may use).
+    /// Device that copies: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all
+    /// (every hardware queue that this user may use).
     #[arg(long, value_name = "DEV", default_value = "cpu", value_parser = super::values::parse_device)]
     pub(crate) device: String,
-    /// How pages move: exchange (UFFDIO_MOVE, copy, UFFDIO_MOVE), or move-pages (by the kernel) [default: exchange if the kernel has it].
+    /// How pages move: exchange (UFFDIO_MOVE, copy, UFFDIO_MOVE), or move-pages (by the kernel) [default: exchange if
+    /// the kernel has it].
     #[arg(long, value_enum)]
     pub(crate) mechanism: Option<MechanismArg>,
-    /// How hot pages are found: auto (damon once a process has 64 MiB, if this user may use it and no other process does; otherwise windows
-    /// and traps), damon (reads and writes, by the kernel's own monitor; needs root, and serves one process of the machine at a time), traps
-    /// (reads and writes of a few pages at a time, small and huge; sampled pages are zeros in a core dump), windows (writes to samples of
-    /// memory), or perf (loads and stores, by the processor's own unit, PEBS or IBS; not tested on hardware). Every process uses the given
-    /// source from its start: with damon, a shell that starts the program takes DAMON and the program cannot have it, so start the program
+    /// How hot pages are found: auto (damon once a process has 64 MiB, if this user may use it and no other process
+    /// does; otherwise windows and traps), damon (reads and writes, by the kernel's own monitor; needs root, and serves
+    /// one process of the machine at a time), traps (reads and writes of a few pages at a time, small and huge; sampled
+    /// pages are zeros in a core dump), windows (writes to samples of memory), or perf (loads and stores, by the
+    /// processor's own unit, PEBS or IBS; not tested on hardware). Every process uses the given source from its start:
+    /// with damon, a shell that starts the program takes DAMON and the program cannot have it, so start the program
     /// with exec.
     #[arg(long, value_enum, default_value_t = SourceArg::Auto)]
     pub(crate) source: SourceArg,
@@ -94,8 +101,8 @@ pub(crate) struct TierRun {
     /// Move all memory back and forth all the time, hot or not, to test whether the program tolerates it.
     #[arg(long)]
     pub(crate) shuffle: bool,
-    /// Do not follow programs that are started with another LD_PRELOAD or an empty environment. Normally the C library's functions that execute
-    /// programs restore the variables of the run.
+    /// Do not follow programs that are started with another LD_PRELOAD or an empty environment. Normally the C
+    /// library's functions that execute programs restore the variables of the run.
     #[arg(long)]
     pub(crate) no_follow: bool,
     /// Do not manage mappings with fewer bytes.
@@ -120,8 +127,8 @@ pub(crate) struct TierRun {
 
 /// Show the tiers of programs under `telpher tier run`.
 ///
-/// For every process: its tiers, the pages on each, the pages moved in the last second, the memory left alone, and a map of its hot
-/// memory. Shows this user's processes, and updates every second until Ctrl-C.
+/// For every process: its tiers, the pages on each, the pages moved in the last second, the memory left alone, and a
+/// map of its hot memory. Shows this user's processes, and updates every second until Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The hot map has a cell for each part of memory, in address order: the darker, the hotter. A
@@ -141,7 +148,8 @@ pub(crate) struct TierTop {
     /// Print once and exit.
     #[arg(long)]
     pub(crate) once: bool,
-    /// Output format: a table, or everything that processes report as JSON (one document with --once, else one on each line).
+    /// Output format: a table, or everything that processes report as JSON (one document with --once, else one on each
+    /// line).
     #[arg(long, value_enum, default_value_t = TopFormat::Table)]
     pub(crate) format: TopFormat,
 }

@@ -9,8 +9,8 @@ use telpher_vdev::trace::words;
 
 /// Filter and summarise a trace written by `telpher run --trace`.
 ///
-/// Reads either format and writes the lines that pass every filter, in the same order. A batch and its members are filtered
-/// separately.
+/// Reads either format and writes the lines that pass every filter, in the same order. A batch and its members are
+/// filtered separately.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -31,8 +31,8 @@ pub(crate) struct Trace {
     /// Only these operations, such as memory-move or fill.
     #[arg(long, value_name = "OP", value_delimiter = ',')]
     pub(crate) op: Vec<OperationName>,
-    /// Only descriptors with this result: a status by name or code (page-fault, 0x03), failed (everything but success), or
-    /// unfinished (no result).
+    /// Only descriptors with this result: a status by name or code (page-fault, 0x03), failed (everything but success),
+    /// or unfinished (no result).
     #[arg(long, value_name = "STATUS", value_delimiter = ',')]
     pub(crate) status: Vec<EndFilter>,
     /// Only descriptors that took longer, such as 50us or 2ms.

@@ -9,12 +9,13 @@ use std::path::PathBuf;
 
 /// Measure what operations cost on this machine, and write a tuning file for programs that use telpher.
 ///
-/// The CPU and the device execute each operation at each size, in turns in the same run. The medians give, for each operation, the size
-/// from which the device is used. The file also contains the times themselves, from which a learning program continues, and
-/// accepts other settings (how threads wait, which queue is preferred). It is TOML with comments, meant to be read and edited.
+/// The CPU and the device execute each operation at each size, in turns in the same run. The medians give, for each
+/// operation, the size from which the device is used. The file also contains the times themselves, from which a
+/// learning program continues, and accepts other settings (how threads wait, which queue is preferred). It is TOML with
+/// comments, meant to be read and edited.
 ///
-/// Programs use the file if the environment sets TELPHER_TUNING=FILE. Without a tuning file they start with published times of the
-/// first hardware generation; tuning is optional.
+/// Programs use the file if the environment sets TELPHER_TUNING=FILE. Without a tuning file they start with published
+/// times of the first hardware generation; tuning is optional.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The same device costs a program that waits for each operation more than one that keeps many in
@@ -36,11 +37,12 @@ pub(crate) struct Tune {
     /// Operations in flight at once; 1 waits for each before the next.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) in_flight: u32,
-    /// The device: hw:wqM.N, model:spr, model:spr-fw2, model:full or model:FILE [default: hardware if there is any, else
-    /// model:spr].
+    /// The device: hw:wqM.N, model:spr, model:spr-fw2, model:full or model:FILE [default: hardware if there is any,
+    /// else model:spr].
     #[arg(long, value_name = "DEV", value_parser = super::values::parse_device)]
     pub(crate) device: Option<String>,
-    /// Thread that executes on a modelled device: the submitting thread, which is the default for programs, or a separate thread.
+    /// Thread that executes on a modelled device: the submitting thread, which is the default for programs, or a
+    /// separate thread.
     #[arg(long, value_enum, default_value_t = Runner::Inline)]
     pub(crate) runner: Runner,
     /// The tuning file; an existing file is replaced.

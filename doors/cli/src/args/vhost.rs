@@ -8,13 +8,14 @@ use std::str::FromStr;
 
 /// Switch packets between virtual machines, with copies by the CPU or a device.
 ///
-/// A small software switch, similar to DPDK's testpmd. Each --socket is a vhost-user port to which a virtual machine's network card, or
-/// testpmd's virtio-user, connects; each --tap is an interface of this system. Ports work in pairs: the first with the second, the third
-/// with the fourth. A port without a peer sends its packets back.
+/// A small software switch, similar to DPDK's testpmd. Each --socket is a vhost-user port to which a virtual machine's
+/// network card, or testpmd's virtio-user, connects; each --tap is an interface of this system. Ports work in pairs:
+/// the first with the second, the third with the fourth. A port without a peer sends its packets back.
 ///
-/// The CPU or a device copies packets into and out of the guests' memory, whichever is cheaper for their size; packets always stay in order.
-/// Every second the switch prints packets and bits per second, drops by reason and cycles by stage to standard error; it prints a summary at the
-/// end, after --seconds or Ctrl-C. Guests may disconnect and reconnect; no guest can end the switch or affect another guest's memory.
+/// The CPU or a device copies packets into and out of the guests' memory, whichever is cheaper for their size; packets
+/// always stay in order. Every second the switch prints packets and bits per second, drops by reason and cycles by
+/// stage to standard error; it prints a summary at the end, after --seconds or Ctrl-C. Guests may disconnect and
+/// reconnect; no guest can end the switch or affect another guest's memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Directions are the switch's, as in testpmd: rx is traffic from a port's guest, tx is traffic to
@@ -34,13 +35,13 @@ A guest to try it with, once huge pages are reserved (echo 256 > /proc/sys/vm/nr
     --vdev net_virtio_user0,path=/tmp/vm.sock,mrg_rxbuf=1 -- -i
 QEMU's options, and what the numbers mean: docs/vhost.md")]
 pub(crate) struct Vhost {
-    /// A vhost-user port at this path. A server (the default) listens there for its frontend; a client connects to it, and reconnects when
-    /// the frontend goes away. queues=N sets the number of queue pairs. The socket of a dead switch is replaced; a live socket, or a file that
-    /// is not a socket, is not. May be repeated.
+    /// A vhost-user port at this path. A server (the default) listens there for its frontend; a client connects to it,
+    /// and reconnects when the frontend goes away. queues=N sets the number of queue pairs. The socket of a dead switch
+    /// is replaced; a live socket, or a file that is not a socket, is not. May be repeated.
     #[arg(long, value_name = "PATH[,server|client][,queues=N]")]
     pub(crate) socket: Vec<SocketArg>,
-    /// A port that is a TAP interface of this system, created if it does not exist; needs root. It has as many queues as its peer port. May be
-    /// repeated; all TAP ports come after all sockets.
+    /// A port that is a TAP interface of this system, created if it does not exist; needs root. It has as many queues
+    /// as its peer port. May be repeated; all TAP ports come after all sockets.
     #[arg(long, value_name = "NAME")]
     pub(crate) tap: Vec<String>,
     /// What to do with packets.
@@ -49,23 +50,24 @@ pub(crate) struct Vhost {
     /// If a guest has no buffers, keep its packets until it has, for at most --retry-for, instead of dropping them.
     #[arg(long)]
     pub(crate) retry: bool,
-    /// With --retry, the maximum seconds that packets wait while their guest takes none. Then they and all later packets are dropped and counted
-    /// until the guest takes packets again, so that it does not block the sending port.
+    /// With --retry, the maximum seconds that packets wait while their guest takes none. Then they and all later
+    /// packets are dropped and counted until the guest takes packets again, so that it does not block the sending port.
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_seconds, requires = "retry")]
     pub(crate) retry_for: f64,
-    /// Device that copies besides the CPU: cpu (none), model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all
-    /// (every hardware queue that this user may use).
+    /// Device that copies besides the CPU: cpu (none), model:spr, model:spr-fw2, model:full, model:FILE (accel-config
+    /// JSON), hw:wqM.N, or all (every hardware queue that this user may use).
     #[arg(long, value_name = "DEV", default_value = "cpu", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     /// Thread that executes on a modelled device: the forwarding thread, or separate threads.
     #[arg(long, value_enum, default_value_t = Runner::Inline)]
     pub(crate) runner: Runner,
-    /// Device queues for a virtqueue's copies: rxqN@QUEUE or txqN@QUEUE, several queues separated by +. rxq and txq without a number are all
-    /// virtqueues of a port; a prefix PORT: selects the port. Virtqueues that are not named use the device's queues in turn.
+    /// Device queues for a virtqueue's copies: rxqN@QUEUE or txqN@QUEUE, several queues separated by +. rxq and txq
+    /// without a number are all virtqueues of a port; a prefix PORT: selects the port. Virtqueues that are not named
+    /// use the device's queues in turn.
     #[arg(long, value_name = "MAP", value_delimiter = ',')]
     pub(crate) map: Vec<MapArg>,
-    /// Packets that the device copies: learned (those that cost the forwarding thread less than a copy of its own, as measured while it
-    /// runs), all, off (none), or those with at least this many bytes [default: learned].
+    /// Packets that the device copies: learned (those that cost the forwarding thread less than a copy of its own, as
+    /// measured while it runs), all, off (none), or those with at least this many bytes [default: learned].
     #[arg(long, value_name = "learned|all|off|BYTES")]
     pub(crate) threshold: Option<Threshold>,
     /// Packets that are received and submitted together.

@@ -9,8 +9,8 @@
 //!   "nodes": { "/dev/dsa/wq0.0": { "open": 13, … } } }
 //! ```
 //!
-//! A bundle contains each path once, by its real name; other spellings through links are resolved as the kernel does. A path that was
-//! not read is absent; reading it from the bundle is a distinct error, never "no such file".
+//! A bundle contains each path once, by its real name; other spellings through links are resolved as the kernel does. A
+//! path that was not read is absent; reading it from the bundle is a distinct error, never "no such file".
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -233,8 +233,8 @@ fn split(path: &str) -> (&str, &str) {
     }
 }
 
-/// Resolves a path through links, as the kernel does; `link` returns the target of a path if it is a link. With `follow` a link at
-/// the end is followed too.
+/// Resolves a path through links, as the kernel does; `link` returns the target of a path if it is a link. With
+/// `follow` a link at the end is followed too.
 pub(super) fn resolve(
     path: &Path,
     follow: bool,

@@ -1,5 +1,5 @@
-//! Every cause that the doctor knows, with its stable name. `telpher doctor --causes` prints this table. A test requires that each
-//! cause has a sample tree that shows this cause and no other.
+//! Every cause that the doctor knows, with its stable name. `telpher doctor --causes` prints this table. A test
+//! requires that each cause has a sample tree that shows this cause and no other.
 
 use super::finding::{Severity, Stage};
 use serde::Serialize;

@@ -6,8 +6,8 @@
 //! --bundle FILE ───────────┘   answers   values     by stage  evidence, cause, remedy
 //! ```
 //!
-//! An examination never reads the machine directly. It reads a recording, which was made by running the same reads on the machine.
-//! So this machine and a recorded one are examined in the same way, and every test is a file.
+//! An examination never reads the machine directly. It reads a recording, which was made by running the same reads on
+//! the machine. So this machine and a recorded one are examined in the same way, and every test is a file.
 
 mod bundle;
 mod causes;

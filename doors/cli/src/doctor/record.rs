@@ -1,5 +1,5 @@
-//! Reads a machine and keeps every answer. The examination itself reads through a [`Recorder`], so a bundle contains exactly
-//! what an examination reads.
+//! Reads a machine and keeps every answer. The examination itself reads through a [`Recorder`], so a bundle contains
+//! exactly what an examination reads.
 
 use super::bundle::{Answer, Bundle, MAX_LINES, Node, resolve, to_hex};
 use super::patient::Patient;
@@ -130,7 +130,8 @@ impl Files for Recorder<'_> {
     }
 }
 
-/// Words of the kernel's command line that are kept whole. Of others only the name is kept: a value may be a password or an address.
+/// Words of the kernel's command line that are kept whole. Of others only the name is kept: a value may be a password
+/// or an address.
 const WORDS: [&str; 16] = [
     "intel_iommu",
     "iommu",
@@ -160,7 +161,8 @@ fn spared(word: &str) -> String {
     }
 }
 
-/// Returns the relevant lines of long files. Other modules, mounts and processors are left out, because they may be private.
+/// Returns the relevant lines of long files. Other modules, mounts and processors are left out, because they may be
+/// private.
 fn excerpt(path: &str, bytes: Vec<u8>) -> Vec<u8> {
     let lines = |wanted: &[&str]| {
         let text = String::from_utf8_lossy(&bytes).into_owned();

@@ -3,8 +3,8 @@
 //!
 //! `healthy.json` is a bundle of a machine with two sockets in use, two devices and three queues, put together from the
 //! driver's tables (not a real machine). The causes come from the driver's own checks and from public tickets:
-//! intel/idxd-config 5, 9, 11, 15, 16, 29, 40, 46, 54, 73, 78; intel/DML 25, 32, 41; intel/qpl 19, 50; spdk/spdk 2076, 2316;
-//! intel/dsa-perf-micros 2; intel/intel-device-plugins-for-kubernetes 1779, 1836.
+//! intel/idxd-config 5, 9, 11, 15, 16, 29, 40, 46, 54, 73, 78; intel/DML 25, 32, 41; intel/qpl 19, 50; spdk/spdk 2076,
+//! 2316; intel/dsa-perf-micros 2; intel/intel-device-plugins-for-kubernetes 1779, 1836.
 
 mod causes;
 mod tree;

@@ -37,7 +37,8 @@ fn one_sided(p: &Patient<'_>, device: &Device, group: &Group) -> Finding {
         .seen(p.attribute(&group.name, "work_queues"))
         .seen(p.attribute(&group.name, "engines"))
         .seen(p.attribute(&device.name, "state"));
-    // Engines without a group are distributed over the groups without an engine; engines of a group without queues go to a group with queues.
+    // Engines without a group are distributed over the groups without an engine; engines of a group without queues go
+    // to a group with queues.
     let (engines, to): (Vec<&Engine>, u32) = if group.engines.is_empty() {
         let idle = |group: &&Group| group.engines.is_empty();
         let lacking: Vec<u32> = lopsided(device).filter(idle).map(|group| group.number).collect();

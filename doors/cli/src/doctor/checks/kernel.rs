@@ -6,7 +6,8 @@ use crate::doctor::patient::{DRIVERS, ModuleFile, Patient};
 
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let release = || p.seen("/proc/sys/kernel/osrelease");
-    // Distributions backport drivers to older kernels (RHEL 9 is a 5.14), so the version proves nothing. Source: linux-abi §9.
+    // Distributions backport drivers to older kernels (RHEL 9 is a 5.14), so the version proves nothing. Source:
+    // linux-abi §9.
     let drivers = &p.dsa.drivers;
     if drivers.iter().any(|name| name == "dsa" || name == "idxd") && !drivers.iter().any(|name| name == "user") {
         return vec![

@@ -1,5 +1,5 @@
-//! The walk: from the firmware to the program, one stage after another. A stage says what it found; what an earlier stage has
-//! explained already, a later one does not tell again.
+//! The walk: from the firmware to the program, one stage after another. A stage says what it found; what an earlier
+//! stage has explained already, a later one does not tell again.
 
 mod container;
 mod device;

@@ -38,8 +38,8 @@ fn is_ours(node: &Node) -> bool {
     node.stat.is_none() && node.open.is_none_or(|errno| errno == libc::EBUSY)
 }
 
-/// Returns true if a node's permission bits let this process read and write. With an access control list the group's bits are an upper
-/// bound of what it grants.
+/// Returns true if a node's permission bits let this process read and write. With an access control list the group's
+/// bits are an upper bound of what it grants.
 fn is_permitted(p: &Patient<'_>, node: &Node) -> bool {
     let bits = u32::from_str_radix(&node.mode, 8).unwrap_or(0);
     let both = |shift: u32| bits >> shift & 6 == 6;

@@ -171,7 +171,8 @@ fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> 
         let steps = [write, typed].into_iter().flatten();
         return Some(finding.all_remedies(steps).remedy(enable));
     }
-    // The queues of a disabled device, or of one without shared virtual addressing, have no findings: the device has one.
+    // The queues of a disabled device, or of one without shared virtual addressing, have no findings: the device has
+    // one.
     let for_programs = queue.queue_type != Some(QueueType::Kernel);
     let shared = queue.mode == Some(QueueMode::Shared);
     if device.state != Some(State::Enabled) || device.pasid_enabled == Some(false) && (for_programs || shared) {

@@ -1,4 +1,5 @@
-//! Meanings of the attribute `cmd_status`: the result of a device's last command, as a code of the driver or the device.
+//! Meanings of the attribute `cmd_status`: the result of a device's last command, as a code of the driver or the
+//! device.
 
 use telpher_abi::registers::CommandError;
 

@@ -23,7 +23,8 @@ const FORGOTTEN: [&str; 12] = [
     "threshold",
 ];
 
-/// Maximum queues of a device that are listed individually: WQCAP counts them in eight bits. Source: SPEC, WQCAP bits 23:16.
+/// Maximum queues of a device that are listed individually: WQCAP counts them in eight bits. Source: SPEC, WQCAP bits
+/// 23:16.
 pub(super) const MOST: usize = 256;
 
 /// Quotes a text as one shell word: it may come from a bundle of an untrusted author.
@@ -36,7 +37,8 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// Returns the command that sets a queue's present attributes with the changes. A change to an empty value omits the attribute.
+/// Returns the command that sets a queue's present attributes with the changes. A change to an empty value omits the
+/// attribute.
 pub(super) fn config(p: &Patient<'_>, device: &Device, queue: &Queue, changes: &[Change<'_>]) -> String {
     let changed = |attribute: &str| changes.iter().find(|(name, _)| *name == attribute).map(|(_, value)| value.clone());
     let now = |attribute: &str| p.attribute_text(&queue.name, attribute);
@@ -90,8 +92,8 @@ pub(super) fn enable(device: &Device, queue: &Queue) -> String {
     format!("accel-config enable-wq {}/{}", device.name, queue.name)
 }
 
-/// Returns steps that disable a device (which makes it forget everything), restore its configuration with the changes, and enable it with
-/// its queues.
+/// Returns steps that disable a device (which makes it forget everything), restore its configuration with the changes,
+/// and enable it with its queues.
 pub(super) fn rebuilt(device: &Device, changes: impl IntoIterator<Item = String>) -> Vec<String> {
     let name = &device.name;
     let mut steps = vec![

@@ -53,8 +53,8 @@ pub(crate) struct Cpu {
     pub(crate) flags: BTreeSet<String>,
 }
 
-/// Models of Intel's family 6 that have DSA: Sapphire Rapids, Granite Rapids (two), Sierra Forest, Emerald Rapids, Clearwater
-/// Forest. Source: Linux arch/x86/include/asm/intel-family.h.
+/// Models of Intel's family 6 that have DSA: Sapphire Rapids, Granite Rapids (two), Sierra Forest, Emerald Rapids,
+/// Clearwater Forest. Source: Linux arch/x86/include/asm/intel-family.h.
 const MODELS_WITH_DSA: [u32; 6] = [0x8f, 0xad, 0xae, 0xaf, 0xcf, 0xdd];
 
 impl Cpu {
@@ -174,8 +174,8 @@ impl Iommu {
     }
 
     /// Returns the IOMMUs of these functions in which a register bit is clear. Other IOMMUs do not matter: on Sapphire
-    /// Rapids most of them have no PASID and no page requests (intel-device-plugins-for-kubernetes 1836). If the kernel does
-    /// not say which IOMMU a function is behind, the bit must be clear in all of them.
+    /// Rapids most of them have no PASID and no page requests (intel-device-plugins-for-kubernetes 1836). If the kernel
+    /// does not say which IOMMU a function is behind, the bit must be clear in all of them.
     pub(crate) fn without(
         &self,
         functions: &[Function],

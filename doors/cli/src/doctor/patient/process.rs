@@ -75,7 +75,8 @@ impl Process {
     }
 }
 
-/// Parses a list: `0,2-5` is 0, 2, 3, 4, 5. A malformed list is empty. A list never exceeds the maximum number of processors.
+/// Parses a list: `0,2-5` is 0, 2, 3, 4, 5. A malformed list is empty. A list never exceeds the maximum number of
+/// processors.
 pub(crate) fn numbers(list: &str) -> Vec<u32> {
     /// Maximum number of processors of Linux on x86-64. Source: Linux arch/x86/Kconfig, NR_CPUS_RANGE_END 8192.
     const MOST: u32 = 1 << 16;
