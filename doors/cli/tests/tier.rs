@@ -192,7 +192,7 @@ fn a_run_can_be_watched_and_what_was_killed_is_told_of() {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut running.stderr.take().unwrap(), &mut said).unwrap();
     assert_eq!(ended.code(), Some(137), "{said}");
-    assert!(said.contains("it was killed, or left by _exit: this is what it told last"), "{said}");
+    assert!(said.contains("it was killed, or called _exit: these are its last reported numbers"), "{said}");
     let told: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let state = told.as_array().unwrap().iter().find(|state| state["pid"].as_u64() == pid.parse().ok()).unwrap();
     assert_eq!((state["counts"]["lost"].as_u64(), state["ended"].as_bool()), (Some(0), Some(false)));

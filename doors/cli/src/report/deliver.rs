@@ -1,39 +1,39 @@
-//! Where results go: standard output in the format asked for, and a report in a file.
+//! Delivers results: to standard output in the requested format, and as a report in a file.
 
 use crate::args::{Format, Output};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Why a result did not arrive.
+/// Why a result could not be delivered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum DeliverError {
     /// The report could not be written.
     #[error("cannot write the report to {}; name another file with --html, or use --no-html", path.display())]
     Html {
-        /// Where to.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Standard output is gone.
+    /// Standard output cannot be written.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
 }
 
-/// Where the report goes, if there is to be one.
+/// Returns the report's file, if a report is wanted.
 fn report_path<'a>(output: &'a Output, default: &'a str) -> Option<&'a Path> {
     (!output.no_html).then(|| output.html.as_deref().unwrap_or(Path::new(default)))
 }
 
-/// Finds out before the work whether the report can be written afterwards.
+/// Checks before the measurement that the report can be written.
 pub(crate) fn writable(output: &Output, default: &str) -> Result<(), DeliverError> {
     let Some(path) = report_path(output, default) else { return Ok(()) };
     telpher_mem::check_writable(path).map_err(|source| DeliverError::Html { path: path.into(), source })
 }
 
-/// Prints the result in the format asked for and writes the report.
+/// Prints the result in the requested format and writes the report.
 pub(crate) fn deliver<T: Serialize>(
     output: &Output,
     default: &str,
@@ -55,7 +55,7 @@ pub(crate) fn deliver<T: Serialize>(
     Ok(())
 }
 
-/// Prints a text; whoever reads the head of it may leave.
+/// Prints a text; a reader that closes the pipe early is not an error.
 pub(crate) fn print(mut text: String) -> Result<(), DeliverError> {
     if !text.ends_with('\n') {
         text.push('\n');

@@ -24,7 +24,7 @@ pub(crate) mod vhost;
 
 use crate::bench::machine::Machine;
 
-/// What stands above the tables in a terminal.
+/// Returns the heading above the tables in a terminal.
 fn heading(m: &Machine, remarks: &[String]) -> String {
     let place = if m.virtual_machine { " (virtual machine)" } else { "" };
     let mut out = format!("{}{place} · {} cores · Linux {} · {}\n", m.cpu, m.cores.len(), m.kernel, m.date);

@@ -4,7 +4,7 @@ use super::html::Page;
 use super::rows;
 use crate::bench::query::QueryResult;
 
-/// The table for a terminal.
+/// Returns the table for a terminal.
 pub(crate) fn text(result: &QueryResult) -> String {
     let mut out = super::heading(&result.machine, &result.remarks);
     out.push_str("\nQueries; '<' is short of its goal\n");
@@ -12,13 +12,13 @@ pub(crate) fn text(result: &QueryResult) -> String {
     out
 }
 
-/// One line a row.
+/// One line for each row.
 pub(crate) fn csv(result: &QueryResult) -> String {
     let lines = result.rows.iter().map(|row| format!("{}\n", rows::csv(row)));
     format!("{}\n{}", rows::CSV, lines.collect::<String>())
 }
 
-/// The report.
+/// Returns the HTML report.
 pub(crate) fn html(result: &QueryResult) -> String {
     let mut page = Page::new(
         "telpher bench query",

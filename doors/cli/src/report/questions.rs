@@ -5,7 +5,7 @@ use super::rows;
 use crate::bench::questions::Answers;
 use std::fmt::Write as _;
 
-/// The tables for a terminal.
+/// Returns the tables for a terminal.
 pub(crate) fn text(result: &Answers) -> String {
     let mut out = super::heading(&result.machine, &result.remarks);
     out.push_str(rows::MARKS);
@@ -17,7 +17,7 @@ pub(crate) fn text(result: &Answers) -> String {
     out
 }
 
-/// One line a row.
+/// One line for each row.
 pub(crate) fn csv(result: &Answers) -> String {
     let mut out = format!("contest,{}\n", rows::CSV);
     for contest in &result.contests {
@@ -28,7 +28,7 @@ pub(crate) fn csv(result: &Answers) -> String {
     out
 }
 
-/// The report, which begins with `lead`.
+/// Returns the HTML report, which starts with `lead`.
 pub(crate) fn html(result: &Answers, lead: &str) -> String {
     let lead = format!(
         "{lead} Contestants take turns of some milliseconds; numbers are medians over the turns, so that what changes slowly meets all \
