@@ -80,9 +80,9 @@ fn what_is_not_understood_is_answered_with_what_is() {
         (&["bench", "--device", "model:nowhere.json"], "cannot read nowhere.json"),
         (&["bench", "--placement", "0,63"], "NUMA node 63 does not exist; this machine has"),
         (&["bench", "--threads", "2", "--wq-size", "100"], "128 entries"),
-        (&["bench", "mover", "--only", "shraing"], "is not a contest; there are"),
-        (&["bench", "cache", "--only", "hit"], "is not a contest; there are hits, threads"),
-        (&["bench", "tier", "--only", "smal"], "is not a contest; there are small, huge, busy"),
+        (&["bench", "mover", "--only", "shraing"], "is not an experiment; use"),
+        (&["bench", "cache", "--only", "hit"], "is not an experiment; use hits, threads"),
+        (&["bench", "tier", "--only", "smal"], "is not an experiment; use small, huge, busy"),
         (&["bench", "tier", "--only", "programs"], "name them with --program"),
         (&["bench", "vhost", "--only", "copied"], "copies or pipeline or threads"),
         (&["bench", "vhost", "--ring", "spilt"], "split or packed"),
@@ -245,7 +245,7 @@ fn what_the_cache_costs_is_told_contest_by_contest_in_every_format() {
     let small = ["bench", "cache", "--only", "memory,hits", "--seconds", "0.2"];
     let path = room().join("cache.html");
     let text = success(&[&small[..], &["--html", path.to_str().expect("a plain path")]].concat());
-    for words in ["hits: What does a block cost that is there", "≤ 60", "peek (weak access)", "memory: ", "≤ 128"] {
+    for words in ["hits: What does a hit cost", "≤ 60", "peek (weak access)", "memory: ", "≤ 128"] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
     }
     let page = std::fs::read_to_string(&path).expect("the report is there");

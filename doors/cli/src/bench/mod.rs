@@ -1,4 +1,4 @@
-//! Measuring: what runs, how long, and what is done with the numbers.
+//! The benchmarks: dispatch, errors and delivery of results.
 
 pub(crate) mod buffers;
 pub(crate) mod cache;
@@ -45,7 +45,7 @@ pub(crate) enum BenchError {
     Mismatch {
         /// The operation.
         op: String,
-        /// How it was done.
+        /// The route.
         route: String,
         /// Bytes of the transfer.
         size: u64,
@@ -57,7 +57,7 @@ pub(crate) enum BenchError {
     Wrong {
         /// The operation.
         op: String,
-        /// How it was done.
+        /// The route.
         route: String,
     },
     /// An operation failed.
@@ -65,17 +65,17 @@ pub(crate) enum BenchError {
     Job {
         /// The operation.
         op: String,
-        /// How it was done.
+        /// The route.
         route: String,
         /// Why.
         source: telpher_mover::JobError,
     },
-    /// The device is silent.
+    /// The device does not answer.
     #[error("no answer to {op} ({route}) within {} seconds; this is a bug in the device or its runner", lane::PATIENCE.as_secs())]
     NoAnswer {
         /// The operation.
         op: String,
-        /// How it was done.
+        /// The route.
         route: String,
     },
     /// A channel did not take an operation.
@@ -83,17 +83,17 @@ pub(crate) enum BenchError {
     Rejected {
         /// The operation.
         op: String,
-        /// How it was done.
+        /// The route.
         route: String,
         /// Why.
         source: telpher_mover::RejectReason,
     },
-    /// The CPU did what the device should have.
+    /// The CPU did the device's work.
     #[error("{op} ({route}) was not done by the device alone, so its numbers would not be the device's")]
     NotByDevice {
         /// The operation.
         op: String,
-        /// How it was done.
+        /// The route.
         route: String,
     },
     /// No such device.
@@ -110,7 +110,7 @@ pub(crate) enum BenchError {
         /// Why.
         source: telpher_device::StartError,
     },
-    /// No way into a queue.
+    /// A queue cannot be opened.
     #[error(transparent)]
     Portal(#[from] telpher_device::PortalError),
     /// Hardware cannot be used.
@@ -122,10 +122,10 @@ pub(crate) enum BenchError {
     /// Memory cannot be put on a node.
     #[error("cannot place buffers on the NUMA node asked for")]
     Placement {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A number that cannot be.
+    /// An implausible number.
     #[error("the measurement of {what} is refused as implausible")]
     Implausible {
         /// What was measured.
@@ -144,7 +144,7 @@ pub(crate) enum BenchError {
     Program {
         /// Which.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No cache.
@@ -162,21 +162,21 @@ pub(crate) enum BenchError {
     /// A program at the other end of a socket.
     #[error(transparent)]
     Peer(#[from] telpher_vhost::peers::PeerError),
-    /// The command line asks for what there is nowhere.
+    /// The command line is wrong on every machine.
     #[error("{0}")]
     Usage(String),
-    /// What was asked for does not exist here.
+    /// The request is not possible on this machine.
     #[error("{0}")]
     NotHere(String),
-    /// The result did not arrive.
+    /// The result could not be delivered.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
-    /// Standard output is gone.
+    /// Standard output cannot be written.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
 }
 
-/// Runs what the command line asks for.
+/// Runs the benchmark that the command line names.
 pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
     let machine = Machine::read();
     match &args.kind {
@@ -223,7 +223,7 @@ pub(crate) fn run(args: &Bench) -> Result<(), BenchError> {
     }
 }
 
-/// Holds contests, and delivers what they say.
+/// Runs experiments, and delivers their results.
 fn answer(
     args: &Contests,
     html: &str,

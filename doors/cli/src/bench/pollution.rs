@@ -73,9 +73,9 @@ pub(crate) struct Row {
 pub(crate) struct PollutionResult {
     /// `pollution`.
     pub(crate) kind: &'static str,
-    /// Where it ran.
+    /// The machine.
     pub(crate) machine: Machine,
-    /// What a reader must know.
+    /// Remarks for the reader.
     pub(crate) remarks: Vec<String>,
     /// Co-runners, each on a core of its own.
     pub(crate) co_runners: usize,

@@ -17,7 +17,7 @@ pub(crate) use pause::{PauseError, pause};
 pub(crate) use run::run;
 pub(crate) use top::{TopError, top};
 
-/// This machine has nodes that are tiers, without anything being said.
+/// Returns whether this machine's nodes are tiers without options.
 pub(crate) fn has_nodes() -> bool {
     nodes::tiers(&[], None).is_ok()
 }

@@ -13,30 +13,30 @@ use telpher_tier::{Heap, HeapOptions, Manager, ManagerOptions, Mechanism, Source
 use telpher_tier_wire::{Settings, StateFolder, VARIABLE};
 use telpher_vdev::launch::{Image, LaunchError, Preloaded, RunDirectory, RunKind, UserDirectory};
 
-/// Why a program is not run, or its report not written.
+/// Why a program was not run, or its report not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum TierError {
-    /// The tiers make no sense.
+    /// The tiers are invalid.
     #[error(transparent)]
     Tiers(#[from] TiersError),
-    /// No such device.
+    /// The device's name is invalid.
     #[error(transparent)]
     Device(#[from] NameError),
     /// It gives no queues.
     #[error("cannot copy by {name}")]
     Open {
-        /// Which.
+        /// The file.
         name: String,
         /// Why.
         #[source]
         source: Box<OpenError>,
     },
-    /// Nobody's memory can be managed here.
+    /// Memory cannot be managed on this machine or by this user.
     #[error("cannot manage a program's memory")]
     Heap(#[from] telpher_tier::TierError),
-    /// What processes have told cannot be read.
-    #[error("cannot read what the processes of this run have told")]
+    /// The processes' reports cannot be read.
+    #[error("cannot read the reports of this run's processes")]
     States(#[source] io::Error),
     /// The program cannot be run.
     #[error(transparent)]
@@ -44,16 +44,16 @@ pub(crate) enum TierError {
     /// A file cannot be written.
     #[error("cannot write {}; name another file", path.display())]
     Report {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl TierError {
-    /// As of a shell where the program is meant; 125 for all else.
+    /// The shell's codes for errors of the program; 125 for all others.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             TierError::Launch(error) => error.exit_code(),
@@ -62,10 +62,10 @@ impl TierError {
     }
 }
 
-/// Runs the program to its end, and tells what was done; the exit code is the program's own.
+/// Runs the program to its end, and prints the report; the exit code is the program's own.
 ///
 /// # Errors
-/// If it cannot be run so, or a report cannot be written.
+/// If it cannot be run, or a report cannot be written.
 pub(crate) fn run(args: &TierRun) -> Result<ExitCode, TierError> {
     let (tiers, home) = nodes::tiers(&args.tier, args.home.as_deref())?;
     let device: DeviceName = args.device.parse()?;
@@ -121,12 +121,12 @@ fn write(path: &Path, text: &str) -> Result<(), TierError> {
     telpher_mem::write_file(path, text.as_bytes()).map_err(|source| TierError::Report { path: path.into(), source })
 }
 
-/// Finds out before the program runs whether its report can be written afterwards.
+/// Checks before the program runs that its report can be written.
 fn writable(path: &Path) -> Result<(), TierError> {
     telpher_mem::check_writable(path).map_err(|source| TierError::Report { path: path.into(), source })
 }
 
-/// Sets up here what each process will set up, to tell now why it cannot be, and lets it go again.
+/// Tries the set-up of each process here and drops it again, to report errors before the program starts.
 fn try_here(settings: &Settings, device: &DeviceName, source: Option<SourceKind>) -> Result<(), TierError> {
     let opened = open(device, OpenOptions::default())
         .map_err(|source| TierError::Open { name: device.to_string(), source: Box::new(source) })?;

@@ -1,4 +1,4 @@
-//! `telpher tier top`: a picture of what runs, again and again.
+//! `telpher tier top`: the live view of managed processes.
 
 use crate::args::{TierTop, TopFormat};
 use crate::report::deliver::{DeliverError, print};
@@ -9,14 +9,14 @@ use std::time::Duration;
 use telpher_tier_wire::{State, StateFolder};
 use telpher_vdev::launch::{RunDirectory, RunKind};
 
-/// Why there is no picture.
+/// Why nothing can be shown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum TopError {
-    /// Nothing runs.
+    /// No managed process runs.
     #[error("no program runs under `telpher tier run` as this user{}; start one, or look as the user whose it is", of(*.0))]
     None(Option<u32>),
-    /// Standard output is gone.
+    /// Standard output cannot be written.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
 }
@@ -28,10 +28,10 @@ fn of(pid: Option<u32>) -> String {
 /// Clears the screen and goes to its upper left corner. Source: ECMA-48, CUP, ED.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Shows pictures until nothing runs any more.
+/// Shows the live view until no managed process is left.
 ///
 /// # Errors
-/// If there is nothing to show at the beginning, or nobody to show it to.
+/// If no managed process runs at the beginning, or standard output is closed.
 pub(crate) fn top(args: &TierTop) -> Result<(), TopError> {
     let mut shown = false;
     loop {
@@ -56,7 +56,7 @@ pub(crate) fn top(args: &TierTop) -> Result<(), TopError> {
 
 /// Of processes that live.
 fn states(pid: Option<u32>) -> Vec<State> {
-    // A run may end, and its folder go, while it is read.
+    // A run may end, and its folder vanish, while it is read.
     let read = |folder: &std::path::PathBuf| StateFolder::open(folder).and_then(|folder| folder.read_all());
     let of_runs = RunDirectory::running(RunKind::Tier).into_iter().flat_map(|folder| read(&folder).unwrap_or_default());
     let lives = |state: &State| !state.ended && Path::new("/proc").join(state.pid.to_string()).exists();

@@ -23,9 +23,9 @@ use telpher_cache::query::{Aggregate, Filter, Plan, Query, Table, column, genera
 pub(crate) struct QueryResult {
     /// `query`.
     pub(crate) kind: &'static str,
-    /// Where it ran.
+    /// The machine.
     pub(crate) machine: Machine,
-    /// What a reader must know.
+    /// Remarks for the reader.
     pub(crate) remarks: Vec<String>,
     /// The numbers.
     pub(crate) rows: Vec<Row>,
