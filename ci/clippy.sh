@@ -7,7 +7,7 @@ if ! cargo clippy --version >/dev/null 2>&1; then
 fi
 cargo clippy "${locked[@]}" --workspace --all-targets -- -D warnings
 cargo clippy "${locked[@]}" --workspace --all-targets --all-features -- -D warnings
-# Words on purpose: `-p NAME` pairs.
+# Split into words on purpose: `-p NAME` pairs.
 read -ra packages <<<"$(loom_packages | tr '\n' ' ')"
 if [ ${#packages[@]} -gt 0 ]; then
     RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$target/loom \

@@ -1,43 +1,44 @@
-//! Linux for a guest of QEMU's: a kernel of Debian's as `ci/install.sh` downloads it, and an initial file system. Taken in as `ci/skip.rs` is.
+//! The kernel and the initial file system of a QEMU guest: a Debian kernel, downloaded by `ci/install.sh`. Included as
+//! `ci/skip.rs` is.
 #![allow(dead_code, reason = "each test takes its part")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A kernel, and those of its modules that were asked for.
+/// A kernel with the requested modules.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// As uname(1) has it.
+    /// As printed by `uname -r`.
     pub(crate) version: String,
     pub(crate) image: Vec<u8>,
     modules: Vec<(String, Vec<u8>)>,
 }
 
 impl Kernel {
-    /// That of the package in a folder, which is unpacked into another, new one.
+    /// Reads the kernel from the newest package in the folder `packages`, which is unpacked into the new folder `folder`.
     ///
     /// # Errors
-    /// What is missing.
-    pub(crate) fn of_package(packages: &Path, room: &Path, modules: &[&str]) -> Result<Kernel, String> {
+    /// The missing package, module or tool.
+    pub(crate) fn of_package(packages: &Path, folder: &Path, modules: &[&str]) -> Result<Kernel, String> {
         let found = std::fs::read_dir(packages).into_iter().flatten().flatten().map(|entry| entry.path());
         let package = found.filter(|path| path.extension().is_some_and(|end| end == "deb")).max();
         let package = package.ok_or("no kernel for a guest (ci/install.sh downloads one)")?;
-        std::fs::create_dir(room).map_err(|error| format!("no folder {}: {error}", room.display()))?;
-        // What is compressed is named so.
+        std::fs::create_dir(folder).map_err(|error| format!("no folder {}: {error}", folder.display()))?;
+        // `.xz` files are compressed modules.
         let wanted = modules.iter().map(|module| format!(" '*/{module}.ko' '*/{module}.ko.xz'"));
         let wanted: String = wanted.collect();
         let script = format!(
             "dpkg-deb --fsys-tarfile \"$1\" | tar -x -C \"$2\" --wildcards './boot/vmlinuz-*'{wanted} 2>/dev/null || :
              find \"$2\" -name '*.ko.xz' -exec xz -d {{}} +"
         );
-        let done = Command::new("sh").args(["-ec", &script, "sh"]).arg(&package).arg(room).output();
+        let done = Command::new("sh").args(["-ec", &script, "sh"]).arg(&package).arg(folder).output();
         let done = done.map_err(|error| format!("no shell: {error}"))?;
         let said = String::from_utf8_lossy(&done.stderr);
-        let files = below(room);
+        let files = below(folder);
         let find = |begin: &str| -> Result<(PathBuf, Vec<u8>), String> {
             let named =
                 |path: &&PathBuf| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(begin));
-            let why = || format!("{} has no {begin}: is it a kernel of Debian's? {said}", package.display());
+            let why = || format!("{} has no {begin}: is it a Debian kernel? {said}", package.display());
             let path = files.iter().find(named).ok_or_else(why)?;
             Ok((path.clone(), std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?))
         };
@@ -48,7 +49,7 @@ impl Kernel {
         Ok(Kernel { version, image, modules: modules.iter().map(module).collect::<Result<_, String>>()? })
     }
 
-    /// True if it is this one, of two numbers, or a later one.
+    /// Returns true if this kernel has the `wanted` version (major, minor) or a later one.
     pub(crate) fn is_at_least(&self, wanted: (u32, u32)) -> bool {
         let mut numbers =
             self.version.split(|end: char| !end.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
@@ -56,13 +57,14 @@ impl Kernel {
     }
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 fn below(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.flat_map(|entry| if entry.path().is_dir() { below(&entry.path()) } else { vec![entry.path()] }).collect()
 }
 
-/// An initial file system. Source of the format: Linux, Documentation/driver-api/early-userspace/buffer-format.rst ("newc").
+/// An initial file system. Source of the format: Linux, Documentation/driver-api/early-userspace/buffer-format.rst
+/// ("newc").
 #[derive(Default)]
 pub(crate) struct Archive {
     bytes: Vec<u8>,
@@ -70,16 +72,17 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// With a shell, which has these commands, and a kernel's modules, in the order they are loaded in; then that first program is run.
+    /// Creates an archive with a shell, the given busybox commands, the kernel's modules in load order, and `init` as
+    /// the first program.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing program.
     pub(crate) fn with_shell(commands: &[&str], kernel: &Kernel, init: &str) -> Result<Archive, String> {
         let mut files = Archive::default();
         for folder in ["bin", "dev", "proc", "sys", "tmp"] {
             files.add(folder, 0o040_755, &[]);
         }
-        // The static one, which needs no libraries in the guest.
+        // The statically linked busybox: the guest has no libraries.
         let shell = ["/bin/busybox", "/usr/bin/busybox"].map(PathBuf::from).into_iter().find(|path| path.is_file());
         let shell = shell.ok_or("no busybox (Debian package busybox-static)")?;
         files.add("bin/busybox", 0o100_755, &std::fs::read(shell).map_err(|error| error.to_string())?);
@@ -93,7 +96,7 @@ impl Archive {
         Ok(files)
     }
 
-    /// A file, a folder or a link, after its mode.
+    /// Adds a file, a folder or a link, as its mode says.
     pub(crate) fn add(&mut self, name: &str, mode: u32, contents: &[u8]) {
         self.entries += 1;
         let size = u32::try_from(contents.len()).expect("less than 4 GiB");
@@ -126,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_has_its_files_at_multiples_of_four() {
+    fn archive_entries_are_padded_to_multiples_of_four() {
         let mut archive = Archive::default();
         archive.add("a", 0o100_644, b"12345");
         let bytes = archive.end();
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_told_apart_by_two_numbers() {
+    fn is_at_least_compares_major_and_minor_numbers() {
         let kernel = |version: &str| Kernel { version: version.to_owned(), image: Vec::new(), modules: Vec::new() };
         for (version, is) in [("6.1.0-56-cloud-amd64", false), ("6.12.117+deb12-cloud-amd64", true), ("7.0", true)] {
             assert_eq!(kernel(version).is_at_least((6, 8)), is, "{version}");

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# the tier's tests in QEMU's machines of three NUMA nodes, on two kernels
-#   ci/guests.sh [TEST...]   all, or those of these names
+# the tier's tests in QEMU machines with three NUMA nodes, on two kernels
+#   ci/guests.sh [TEST...]   all tests, or only these
 . "$(dirname "$0")/lib.sh"
-# Not among the tests of `cargo test`, as in run.sh, and for its reasons. One at a time: a guest has two processors, emulated.
+# Not part of `cargo test`, for the reasons in run.sh. One at a time: a guest has two emulated processors.
 if cargo clippy --version >/dev/null 2>&1; then
     cargo clippy "${locked[@]}" --workspace --test guests -- -D warnings
 fi
-# The crate's unit tests, on the guest's kernel, are of the long run: see ./soak.
+# The crate's unit tests on the guest's kernel belong to the long run, ./soak.
 only=()
 [ $# -eq 0 ] || only=(--exact "$@")
-# What is inside is for guests.
+# The tests in `inside::` run within guests only.
 cargo test "${locked[@]}" --workspace --test guests -- --test-threads=1 --skip inside:: "${only[@]}"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# packages and toolchain components the checks need
+# packages and toolchain components that the checks need
 . "$(dirname "$0")/lib.sh"
 
-# A sentence each:
+# Each with its purpose:
 packages=(
     gcc                 # links every Rust program, and compiles the probe of the kernel's header
     libc6-dev           # what gcc needs to link
@@ -10,7 +10,7 @@ packages=(
     libisal2            # ISA-L, the competitor of the CRC in `telpher bench ops`
     accel-config        # configures the virtual device of `telpher run` in its tests
     accel-config-test   # dsa_test and the script with its 476 runs
-    libaccel-config-dev # the library's second name, under which some programs load it
+    libaccel-config-dev # the library's unversioned name, under which some programs load it
     dpdk-dev            # dpdk-test, whose dmadev_autotest runs on the virtual device
     pciutils            # lspci and setpci look at the virtual device's PCI function
     python3             # writes attributes as DPDK's configuration script does
@@ -18,16 +18,16 @@ packages=(
     g++                 # the C++ examples and tests of libtelpher
     pkg-config          # finds the staged libtelpher, as its users do
     valgrind            # watches the C and C++ examples
-    util-linux          # unshare, which tells whether this machine has mount namespaces; taskset and setpriv for programs in tests
-    dpdk                # dpdk-testpmd, the guest's driver and the rival of `telpher vhost` in its tests
-    qemu-system-x86     # machines for guests: one whose network card is `telpher vhost`, one with three NUMA nodes
+    util-linux          # unshare, which shows whether this machine has mount namespaces; taskset and setpriv for programs in tests
+    dpdk                # dpdk-testpmd, the guest's driver and the competitor of `telpher vhost` in its tests
+    qemu-system-x86     # virtual machines: one whose network card is `telpher vhost`, one with three NUMA nodes
     busybox-static      # the guests' shell
-    xz-utils            # unpacks modules of their kernels
-    redis-server        # has its memory moved under it in a test of `telpher tier run`
+    xz-utils            # unpacks modules of the guests' kernels
+    redis-server        # runs under `telpher tier run` in a test
     redis-tools         # its benchmark and its client
-    libpython3-testsuite # Python's own tests, under the same
+    libpython3-testsuite # Python's own tests, also run under `telpher tier run`
 )
-# For a client that makes its own system calls; any Go will do.
+# For a client that makes its own system calls; any version of Go works.
 command -v go >/dev/null || packages+=(golang-go)
 
 missing=()
@@ -38,7 +38,7 @@ for package in "${packages[@]}"; do
 done
 if [ ${#missing[@]} -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then
-        echo "not a Debian or Ubuntu system: what needs ${missing[*]} will skip"
+        echo "not a Debian or Ubuntu system: tests that need ${missing[*]} will skip"
     else
         as_root=()
         if [ "$(id -u)" != 0 ]; then
@@ -46,17 +46,17 @@ if [ ${#missing[@]} -gt 0 ]; then
             [ -t 0 ] || as_root=(sudo -n)
         fi
         apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q)
-        "${apt[@]}" update || echo "could not update the lists of packages; going on with those that are here"
+        "${apt[@]}" update || echo "could not update the package lists; continuing with the present ones"
         apt+=(install -y --no-install-recommends)
-        # All together is quicker; one by one, a package that this release does not have keeps no other from coming.
+        # Installing all at once is faster. If that fails, install them one by one, so that an unavailable package blocks no other.
         "${apt[@]}" "${missing[@]}" || for package in "${missing[@]}"; do
-            "${apt[@]}" "$package" || echo "could not install $package: what needs it will skip"
+            "${apt[@]}" "$package" || echo "could not install $package: tests that need it will skip"
         done
     fi
 fi
 
-# Kernels of guests are downloaded, not installed: this machine keeps its own. Debian's present one, and, of 6.12, the newest there is, which
-# moves pages by UFFDIO_MOVE.
+# The guests' kernels are downloaded, not installed: this machine keeps its own kernel. They are Debian's current one, and the newest 6.12,
+# which has UFFDIO_MOVE.
 guest=$target/guest
 present=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p') || present=
 newest=$(apt-cache search --names-only '^linux-image-6\.12\.[^ ]*-cloud-amd64$' 2>/dev/null | sed 's/ .*//' | sort -V | tail -n 1) || newest=
@@ -64,7 +64,7 @@ newest=$(apt-cache search --names-only '^linux-image-6\.12\.[^ ]*-cloud-amd64$' 
 download() {
     compgen -G "$1/linux-image-*.deb" >/dev/null && return
     mkdir -p "$1"
-    (cd "$1" && [ -n "$2" ] && apt-get -q download "$2") || echo "could not download a kernel for guests: what boots it will skip"
+    (cd "$1" && [ -n "$2" ] && apt-get -q download "$2") || echo "could not download a kernel for guests: tests that boot it will skip"
 }
 download "$guest" "$present"
 download "$guest/newest" "$newest"

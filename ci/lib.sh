@@ -1,8 +1,8 @@
-# Taken in by ./test, ./soak and every check beside this file. Each check is a script of its own: `ci/fmt.sh` runs alone.
+# Sourced by ./test, ./soak and every check in this folder. Each check is a separate script: `ci/fmt.sh` runs alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# With CI=true the committed Cargo.lock is law, and nothing is built for a next time that does not come.
+# With CI=true cargo must use the committed Cargo.lock. Incremental builds are off, because no later build would use them.
 locked=()
 if [ "${CI:-}" = true ]; then
     locked=(--locked)
@@ -11,12 +11,12 @@ fi
 
 target=${CARGO_TARGET_DIR:-target}
 
-# skip CHECK REASON: a check that cannot run says so, and ./test counts it (tests do the same through ci/skip.rs).
+# skip CHECK REASON: prints that a check cannot run and logs it, so that ./test counts it (tests do the same through ci/skip.rs).
 skip() {
     printf 'SKIPPED: check %s: %s\n' "$1" "$2" | tee -a "${TELPHER_SKIP_LOG:-/dev/null}" >&2
 }
 
-# Packages with loom tests, as `-p NAME` words: those with a tests/loom_*.rs.
+# Prints the packages with loom tests (files tests/loom_*.rs), as `-p NAME` words.
 loom_packages() {
     local test
     for test in */*/tests/loom_*.rs; do

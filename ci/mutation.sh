@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# each legality check of the model flipped once: the conformance cases must notice
+# inverts each legality check of the model once; the conformance cases must fail
 . "$(dirname "$0")/lib.sh"
 cargo test "${locked[@]}" -p telpher-conformance --features mutation --test mutation -- --nocapture

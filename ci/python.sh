@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # the Python package: a wheel is built, installed and tested
 . "$(dirname "$0")/lib.sh"
-# The wheel's own stable interface begins with this version.
+# The stable ABI that the wheel uses starts with this version.
 if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
     skip python "Python 3.11 or later is not installed"
     exit 0
@@ -14,10 +14,10 @@ if ! python3 -m venv "$here/venv" || ! "$here/venv/bin/pip" install --quiet --di
 fi
 export PATH=$here/venv/bin:$PATH VIRTUAL_ENV=$here/venv
 rm -rf "$here/wheels"
-# As the other tests are built; what is published is built with --release.
+# A debug build, like the other tests; published wheels are built with --release.
 maturin build "${locked[@]}" --quiet --manifest-path doors/python/Cargo.toml --out "$here/wheels"
 pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$here"/wheels/telpher-*.whl
-# From elsewhere, so that what is imported is what was installed.
+# Change the directory, so that Python imports the installed package.
 tests=$PWD/doors/python
 cd "$here"
 python -m mypy.stubtest telpher --ignore-missing-stub

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# whole programs, unmodified, under telpher run
-#   ci/run.sh [TEST...]   all, or those of these names
+# whole, unmodified programs under telpher run
+#   ci/run.sh [TEST...]   all tests, or only these
 . "$(dirname "$0")/lib.sh"
-# Not among the tests of `cargo test`, nor so among the targets of `cargo clippy --all-targets`: they take minutes, and want a
-# limit of their own. Of the whole workspace, though one package has them: with another choice of packages come other features, and
-# everything would be built once more.
+# Not part of `cargo test`, and so not of `cargo clippy --all-targets`: these tests take minutes and need their own time limit. Cargo gets
+# the whole workspace, though only one package has such tests: selecting a package would select other features and rebuild everything.
 if cargo clippy --version >/dev/null 2>&1; then
     cargo clippy "${locked[@]}" --workspace --test programs -- -D warnings
 fi

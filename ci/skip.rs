@@ -1,13 +1,13 @@
-//! How a test that lacks something skips visibly. Taken in by
+//! How a test skips visibly when it lacks something. Included with
 //! `#[path = "../../../ci/skip.rs"] mod skip;` in a test file, used as
 //! `let Some(cc) = compiler() else { return skip::skip("my_test", "no C compiler") };`.
 //!
-//! The line goes past libtest's capture to standard error, and into the file that `TELPHER_SKIP_LOG` names: `./test`
-//! counts and lists those lines, and with `CI=true` fails on one that `ci/expected-skips` does not list.
+//! The line goes to standard error, past libtest's capture, and into the file that `TELPHER_SKIP_LOG` names. `./test`
+//! counts and lists these lines; with `CI=true` it fails on a line that `ci/expected-skips` does not list.
 
 use std::io::Write;
 
-/// Says that `test` did not run, and why.
+/// Prints and logs that `test` did not run, and why.
 pub(crate) fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED: {test}: {reason}\n");
     // Nothing can be done if standard error is closed; the log below still counts.

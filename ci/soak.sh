@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# the long runs, in their short form
+# the short form of the long runs
 . "$(dirname "$0")/lib.sh"
 ./soak --short

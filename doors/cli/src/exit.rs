@@ -1,9 +1,9 @@
-//! Exit codes: what a script learns without reading.
+//! Exit codes of the commands.
 //!
-//! | command | command line not understood | failure | else |
+//! | command | invalid command line | failure | otherwise |
 //! |---|---|---|---|
-//! | `run`, `tier run` | 125 | 125 of ours; 126 the program cannot be executed, 127 it is not there | the program's own |
-//! | `doctor` | 1 | 1 | 0 nothing or notes, 2 warnings, 3 errors |
+//! | `run`, `tier run` | 125 | 125 if telpher fails; 126 if the program cannot be executed, 127 if it does not exist | the program's own |
+//! | `doctor` | 1 | 1 | 0 no findings or only notes, 2 warnings, 3 errors |
 //! | all others | 2 | 1 | 0 |
 
 use crate::qdp::QdpError;
@@ -15,16 +15,17 @@ use crate::vhost::VhostError;
 use telpher_bench::BenchError;
 use telpher_switch::SwitchError;
 
-/// A command's codes for what it does not do.
+/// A command's exit codes for errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Codes {
-    /// The command line is not understood.
+    /// The command line is invalid.
     pub(crate) usage: u8,
     /// Something failed.
     pub(crate) failure: u8,
 }
 
-/// Commands that differ, by their first words. As env(1) and timeout(1) have it, a program's own codes stay below 125; the
+/// Commands with other codes, by their first words. As with env(1) and timeout(1), a program's own codes stay below
+/// 125. The
 /// doctor's 2 means warnings.
 const COMMANDS: [(&[&str], Codes); 3] = [
     (&["run"], Codes { usage: 125, failure: 125 }),
@@ -32,7 +33,7 @@ const COMMANDS: [(&[&str], Codes); 3] = [
     (&["doctor"], Codes { usage: 1, failure: 1 }),
 ];
 
-/// Those of the command that the words after the binary's name begin with.
+/// Returns the codes of the command with which `words` (the arguments) begin.
 pub(crate) fn codes(words: &[String]) -> Codes {
     let is_it = |command: &&(&[&str], Codes)| {
         let names = words.iter().take(command.0.len()).map(String::as_str);
@@ -43,7 +44,7 @@ pub(crate) fn codes(words: &[String]) -> Codes {
 
 /// An error that may be about the command line.
 pub(crate) trait Usage: std::error::Error {
-    /// True if the command line could not be right on any machine.
+    /// Returns true if the command line is wrong on every machine.
     fn is_usage(&self) -> bool;
 }
 

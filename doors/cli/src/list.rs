@@ -9,7 +9,7 @@ use telpher_hw::Live;
 use telpher_report::table::{Align, Table};
 use telpher_report::units;
 
-/// Prints what is there.
+/// Prints the devices.
 pub(crate) fn run(args: &List) -> Result<(), BenchError> {
     let listings = listings(&args.device)?;
     let text = match args.format {
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &List) -> Result<(), BenchError> {
         ListFormat::Text => {
             let mut text: String = listings.iter().map(|(name, listing)| device(name, listing)).collect();
             if args.device == "all" && listings.iter().all(|(_, listing)| listing.modelled) {
-                text.push_str("hw: no DSA hardware that the driver knows of; `telpher doctor` looks for the reason\n");
+                text.push_str("hw: the driver reports no DSA hardware; `telpher doctor` looks for the reason\n");
             }
             let _ = writeln!(text, "cpu: the CPU path, kernels {}", telpher_ops::dispatch::level());
             text
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &List) -> Result<(), BenchError> {
     }
 }
 
-/// The devices that `--device` names, hardware first.
+/// Returns the devices that `--device` names, hardware first.
 fn listings(text: &str) -> Result<Vec<(String, Listing)>, BenchError> {
     let hardware = || telpher_device::hardware(&Live::default()).into_iter().map(|listing| ("hw".to_owned(), listing));
     match text.parse::<DeviceName>()? {
@@ -50,7 +50,7 @@ fn listings(text: &str) -> Result<Vec<(String, Listing)>, BenchError> {
             let has_queue = telpher_hw::discover(&Live::default()).queue(&queue.to_string()).is_some();
             if found.is_empty() || !has_queue {
                 return Err(BenchError::NotHere(format!(
-                    "there is no {queue} here; `telpher list` shows what is there, and `telpher doctor` why a device is not"
+                    "there is no {queue} on this machine; `telpher list` shows the queues, `telpher doctor` why a device is missing"
                 )));
             }
             Ok(found)
@@ -64,12 +64,12 @@ fn modelled(name: &str, source: &ModelSource) -> Result<Listing, BenchError> {
     Ok(device.listing())
 }
 
-/// A number that the device may not tell.
+/// Formats a value that the device may not report; "?" if it does not.
 fn known<T: ToString>(value: Option<T>) -> String {
     value.map_or("?".into(), |value| value.to_string())
 }
 
-/// One device for people.
+/// Formats one device as text.
 fn device(name: &str, d: &Listing) -> String {
     let mut out = String::new();
     let groups = d.groups.len();
@@ -101,7 +101,8 @@ fn device(name: &str, d: &Listing) -> String {
     let _ = writeln!(out, "  GENCAP {}, OPCAP {}", known(d.gen_cap.as_ref()), known(d.op_cap.as_ref()));
     let _ = writeln!(out, "  operations: {}\n", wrapped(&d.operations, 14));
     if queues == 0 {
-        let _ = writeln!(out, "  No queue is configured; `accel-config load-config -c FILE -e` does that.\n");
+        let _ =
+            writeln!(out, "  No queue is configured; configure queues with `accel-config load-config -c FILE -e`.\n");
         return out;
     }
     let _ = writeln!(out, "{}", table(d));
@@ -118,7 +119,7 @@ fn device(name: &str, d: &Listing) -> String {
     out
 }
 
-/// The queues of a device.
+/// Returns the table of a device's queues.
 fn table(d: &Listing) -> Table {
     let mut columns = vec![
         ("group", Align::Left),
@@ -163,7 +164,7 @@ fn table(d: &Listing) -> Table {
     table
 }
 
-/// Names like `engine0.1`, those that follow each other as one span: `engine0.0-2 engine0.4`.
+/// Formats names such as `engine0.1`; consecutive numbers become one span: `engine0.0-2 engine0.4`.
 fn spans<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut spans: Vec<(&str, u32, u32)> = Vec::new();
     for name in names {
@@ -174,14 +175,14 @@ fn spans<'a>(names: impl Iterator<Item = &'a str>) -> String {
             _ => spans.push((stem, number, number)),
         }
     }
-    let told = |(stem, first, last): (&str, u32, u32)| match last {
+    let span = |(stem, first, last): (&str, u32, u32)| match last {
         _ if first == last => format!("{stem}.{first}"),
         _ => format!("{stem}.{first}-{last}"),
     };
-    spans.into_iter().map(told).collect::<Vec<_>>().join(" ")
+    spans.into_iter().map(span).collect::<Vec<_>>().join(" ")
 }
 
-/// Words with commas, broken before column 100 and indented.
+/// Joins words with commas, broken before column 100 and indented.
 fn wrapped(words: &[&str], indent: usize) -> String {
     let (mut out, mut column) = (String::new(), indent);
     for (i, word) in words.iter().enumerate() {
@@ -208,7 +209,7 @@ mod tests {
     use telpher_device::ModelOptions;
 
     #[test]
-    fn the_default_device_is_told_whole() {
+    fn the_default_device_is_listed_completely() {
         let listing = ModelDevice::start(ModelOptions::default()).unwrap().listing();
         let text = device("model:spr", &listing);
         for words in [
@@ -226,18 +227,18 @@ mod tests {
     }
 
     #[test]
-    fn engines_that_follow_each_other_are_one_span() {
-        let told = |names: &[&str]| spans(names.iter().copied());
-        assert_eq!(told(&["engine0.0"]), "engine0.0");
+    fn consecutive_engines_are_one_span() {
+        let joined = |names: &[&str]| spans(names.iter().copied());
+        assert_eq!(joined(&["engine0.0"]), "engine0.0");
         assert_eq!(
-            told(&["engine0.0", "engine0.1", "engine0.2", "engine0.4", "engine1.5"]),
+            joined(&["engine0.0", "engine0.1", "engine0.2", "engine0.4", "engine1.5"]),
             "engine0.0-2 engine0.4 engine1.5"
         );
-        assert_eq!(told(&[]), "");
+        assert_eq!(joined(&[]), "");
     }
 
     #[test]
-    fn long_lists_are_broken() {
+    fn long_lists_are_wrapped() {
         let words = ["abcdefghij"; 20];
         let text = wrapped(&words, 4);
         assert!(text.lines().count() > 1 && text.lines().all(|l| l.len() <= 101));

@@ -1,4 +1,4 @@
-//! The one binary: `telpher run` runs a program on a virtual DSA, `telpher bench` measures, `telpher list` shows what is there.
+//! The `telpher` binary: parses the command line and calls one module for each command.
 //!
 //! ```text
 //! args ──► bench ──► sweep | ops | pollution ──► measure, distance, crossover
@@ -10,10 +10,11 @@
 //!      ──► sim, advise ──► telpher-sim, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
 //!      ──► vhost ──► telpher-vhost
-//!      ──► tier ──► telpher-vdev's way to run a program, with telpher-tier-guest loaded first
+//!      ──► tier ──► telpher-vdev's code to run a program, with telpher-tier-guest preloaded
 //! ```
 //!
-//! Results go to standard output, progress and remarks to standard error; the exit code is not 0 when anything failed (`exit`).
+//! Results go to standard output, progress and remarks to standard error. The exit code is not 0 if anything failed
+//! (`exit`).
 #![deny(unsafe_code)]
 
 mod advise;
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
             return match args::sentence(&error, &words) {
                 Some(sentence) => fail(codes.usage, &sentence),
                 None => {
-                    // Printing help to a closed pipe is no failure.
+                    // Printing help to a closed pipe is not a failure.
                     let _ = error.print();
                     ExitCode::from(if error.use_stderr() { codes.usage } else { 0 })
                 }
@@ -73,7 +74,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A command's code, and its error as a sentence.
+/// Returns the exit code of a command; prints its error as a sentence.
 fn ended<E: exit::Usage>(outcome: Result<(), E>, codes: exit::Codes) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -82,7 +83,7 @@ fn ended<E: exit::Usage>(outcome: Result<(), E>, codes: exit::Codes) -> ExitCode
 }
 
 fn fail(code: u8, sentence: &str) -> ExitCode {
-    // What cannot be said is told by the code alone.
+    // If standard error is closed, the exit code alone reports the failure.
     let _ = writeln!(std::io::stderr(), "telpher: {sentence}");
     ExitCode::from(code)
 }

@@ -9,7 +9,7 @@ use telpher_vdev::hardware::{Hardware, HardwareError};
 use telpher_vdev::kernel::Abi;
 use telpher_vdev::run::{self, RunError, RunOptions, TraceFormat, ViewChoice};
 
-/// Runs the program to its end; the exit code is the program's own.
+/// Runs the program to its end and returns the program's exit code.
 ///
 /// # Errors
 /// If the device or the program cannot be started.
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Run) -> Result<ExitCode, RunError> {
     let unshared = options.hardware.unshared(options.abi);
     if !unshared.is_empty() {
         let (queues, kernel) = (unshared.join(", "), options.abi.name());
-        // What cannot be said changes nothing.
+        // The run does not depend on this message.
         let _ = writeln!(
             std::io::stderr(),
             "telpher run: {} shares {queues}, and kernel {kernel} has no shared queues for users: dedicated here",
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Run) -> Result<ExitCode, RunError> {
     run::run(&options).map(ExitCode::from)
 }
 
-/// The command line in the words of the virtual device.
+/// Converts the command line into the options of `telpher_vdev`.
 fn options(args: &Run) -> Result<RunOptions, HardwareError> {
     let (program, rest) = args.program.split_first().expect("the parser asks for a program");
     Ok(RunOptions {
@@ -41,8 +41,8 @@ fn options(args: &Run) -> Result<RunOptions, HardwareError> {
             args::Kernel::V6_6 => Abi::V6_6,
             args::Kernel::V6_12 => Abi::V6_12,
         },
-        // As root unless told otherwise: what programs for DSA do first is to map a portal, and on kernels since
-        // INTEL-SA-01084 only CAP_SYS_RAWIO lets them (K612 cdev.c). `--rawio` can only confirm it.
+        // On by default: DSA programs map a portal first, and on kernels since INTEL-SA-01084 only CAP_SYS_RAWIO
+        // lets them (K612 cdev.c). `--rawio` can only confirm it.
         rawio: !args.no_rawio,
         view: match args.view {
             args::View::Auto => ViewChoice::Auto,

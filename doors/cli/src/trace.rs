@@ -1,4 +1,4 @@
-//! `telpher trace`: a trace of `telpher run`, filtered and summed.
+//! `telpher trace`: filters and sums a trace of `telpher run`.
 
 use crate::args::{EndFilter, LineFormat, Trace};
 use std::fs::File;
@@ -8,45 +8,45 @@ use telpher_vdev::summary::Summary;
 use telpher_vdev::trace::line::Story;
 use telpher_vdev::trace::{Line, ParseError};
 
-/// Why a trace could not be told.
+/// Why a trace could not be processed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TraceError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// It is something else.
+    /// The file is not a trace.
     #[error("{} is not a trace of `telpher run`", path.display())]
     Parse {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         #[source]
         source: ParseError,
     },
-    /// A line without an end.
+    /// A line is too long.
     #[error("{} is not a trace of `telpher run`: line {line} is longer than {LONGEST} bytes", path.display())]
     Long {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which line.
+        /// The number of the line, from 1.
         line: u64,
     },
-    /// Standard output refuses.
+    /// Standard output cannot be written.
     #[error("cannot write the result")]
     Output(#[source] io::Error),
 }
 
-/// Bytes that a line may have. Source: chosen; `telpher run` writes lines of a few hundred.
+/// Maximum bytes of a line. Source: chosen; `telpher run` writes lines of a few hundred.
 const LONGEST: u64 = 1 << 20;
 
-/// Writes what passes the filters, or its numbers, to standard output.
+/// Writes the lines that pass the filters, or their summary, to standard output.
 ///
 /// # Errors
-/// If the file is no trace, or cannot be read.
+/// If the file is not a trace, or cannot be read.
 pub(crate) fn run(args: &Trace) -> Result<(), TraceError> {
     let read = |source| TraceError::Read { path: args.file.clone(), source };
     let input: Box<dyn BufRead> = if args.file == Path::new("-") {
@@ -54,14 +54,14 @@ pub(crate) fn run(args: &Trace) -> Result<(), TraceError> {
     } else {
         Box::new(BufReader::new(File::open(&args.file).map_err(read)?))
     };
-    match tell(args, input, BufWriter::new(io::stdout().lock())) {
-        // Whoever reads has seen enough.
+    match filter(args, input, BufWriter::new(io::stdout().lock())) {
+        // The reader closed the pipe.
         Err(TraceError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
 }
 
-fn tell(args: &Trace, mut input: impl BufRead, mut out: impl Write) -> Result<(), TraceError> {
+fn filter(args: &Trace, mut input: impl BufRead, mut out: impl Write) -> Result<(), TraceError> {
     let mut summary = Summary::default();
     let (mut text, mut number) = (String::new(), 0);
     loop {
@@ -77,9 +77,9 @@ fn tell(args: &Trace, mut input: impl BufRead, mut out: impl Write) -> Result<()
         }
         let line = match Line::parse(text.trim_end_matches('\n'), number) {
             Ok(line) => line,
-            // The run was killed in the middle of its last line.
+            // The run was killed while it wrote its last line.
             Err(_) if number > 1 && !text.ends_with('\n') => {
-                eprintln!("telpher: the last line of {} is not whole", args.file.display());
+                eprintln!("telpher: the last line of {} is incomplete", args.file.display());
                 break;
             }
             Err(source) => return Err(TraceError::Parse { path: args.file.clone(), source }),
@@ -112,8 +112,8 @@ fn tell(args: &Trace, mut input: impl BufRead, mut out: impl Write) -> Result<()
     out.flush().map_err(TraceError::Output)
 }
 
-/// True if a line passes every filter that was given. What is not about one descriptor's end passes only where no filter asks
-/// for that.
+/// Returns true if a line passes every given filter. Lines that are not about one descriptor's result pass only
+/// if no filter selects results.
 fn passes(args: &Trace, line: &Line) -> bool {
     let origin = line.origin();
     let any = |wanted: bool, given: bool| !given || wanted;
@@ -126,11 +126,11 @@ fn passes(args: &Trace, line: &Line) -> bool {
     match line {
         Line::Descriptor(story) => {
             any(args.op.iter().any(|op| op.0 == story.operation), !args.op.is_empty())
-                && any(args.status.iter().any(|filter| ended_so(*filter, story)), !args.status.is_empty())
+                && any(args.status.iter().any(|filter| has_result(*filter, story)), !args.status.is_empty())
                 && args.slower_than.is_none_or(|limit| story.duration_ns.is_some_and(|time| time > limit))
         }
         Line::Misuse(misuse) => {
-            // The operation stands before the parenthesis.
+            // The operation is the text before the parenthesis.
             let operation = misuse.party.descriptor.split('(').next().unwrap_or_default();
             args.status.is_empty()
                 && args.slower_than.is_none()
@@ -140,11 +140,11 @@ fn passes(args: &Trace, line: &Line) -> bool {
     }
 }
 
-fn ended_so(filter: EndFilter, story: &Story) -> bool {
+fn has_result(filter: EndFilter, story: &Story) -> bool {
     match (filter, story.status) {
         (EndFilter::Code(code), Some(status)) => status & 0x3f == code,
         (EndFilter::Failed, Some(status)) => status & 0x3f != 1,
-        // Refused, lost and abandoned ones had no success either.
+        // Refused, lost and abandoned descriptors did not succeed either.
         (EndFilter::Failed, None) => true,
         (EndFilter::Unfinished, status) => status.is_none(),
         (EndFilter::Code(_), None) => false,
@@ -167,18 +167,18 @@ mod tests {
 0.000006000 2/2 wq0.1 lost entries=4
 ";
 
-    fn told(options: &[&str], input: &str) -> Result<String, TraceError> {
+    fn filtered(options: &[&str], input: &str) -> Result<String, TraceError> {
         let words = [&["telpher", "trace", "some.trace"], options].concat();
         let crate::args::Command::Trace(args) = Cli::try_parse_from(words).unwrap().command else {
             panic!("`telpher trace` is the command")
         };
         let mut out = Vec::new();
-        tell(&args, input.as_bytes(), &mut out).map(|()| String::from_utf8(out).unwrap())
+        filter(&args, input.as_bytes(), &mut out).map(|()| String::from_utf8(out).unwrap())
     }
 
-    /// Which lines of the trace come out, by number.
+    /// Returns the numbers of the lines that come out.
     fn lines(options: &[&str]) -> Vec<usize> {
-        let out = told(options, TRACE).unwrap();
+        let out = filtered(options, TRACE).unwrap();
         let number = |line: &str| TRACE.lines().position(|known| known == line).unwrap() + 1;
         out.lines().map(number).collect()
     }
@@ -198,17 +198,17 @@ mod tests {
     }
 
     #[test]
-    fn json_goes_in_and_out() {
-        let json = told(&["--format", "json"], TRACE).unwrap();
+    fn json_round_trips() {
+        let json = filtered(&["--format", "json"], TRACE).unwrap();
         assert_eq!(json.lines().count(), 7);
-        assert_eq!(told(&[], &json).unwrap(), TRACE);
+        assert_eq!(filtered(&[], &json).unwrap(), TRACE);
         let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
         assert_eq!((&first["queue"], &first["operands"]["size"]), (&"wq0.0".into(), &64.into()));
     }
 
     #[test]
     fn a_summary_counts_what_passes() {
-        let text = told(&["--summary", "--queue", "wq0.1"], TRACE).unwrap();
+        let text = filtered(&["--summary", "--queue", "wq0.1"], TRACE).unwrap();
         assert!(text.starts_with("3 descriptors, 100 B completed, by 2 processes\n"), "{text}");
         for part in [
             "1 batch-fail",
@@ -220,38 +220,38 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
-        let json = told(&["--summary", "--format", "json"], TRACE).unwrap();
+        let json = filtered(&["--summary", "--format", "json"], TRACE).unwrap();
         let summary: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(summary["operations"]["memory-move"]["ends"]["success"], 1);
     }
 
     #[test]
-    fn a_torn_last_line_is_let_pass_and_anything_else_is_not() {
+    fn an_incomplete_last_line_is_accepted_and_other_bad_lines_are_not() {
         let torn = &TRACE[..TRACE.len() - 20];
-        assert_eq!(told(&[], torn).unwrap().lines().count(), 6);
-        let error = told(&[], "hello\n").unwrap_err();
+        assert_eq!(filtered(&[], torn).unwrap().lines().count(), 6);
+        let error = filtered(&[], "hello\n").unwrap_err();
         assert_eq!(error.to_string(), "some.trace is not a trace of `telpher run`");
-        let error = told(&[], &format!("{TRACE}oops\n{TRACE}")).unwrap_err();
+        let error = filtered(&[], &format!("{TRACE}oops\n{TRACE}")).unwrap_err();
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert_eq!(source, "line 8 is not a line of a trace: oops");
     }
 
     #[test]
-    fn a_line_without_an_end_is_refused_after_a_mebibyte() {
+    fn an_endless_line_is_refused_after_a_mebibyte() {
         let words = ["telpher", "trace", "zeros"];
         let crate::args::Command::Trace(args) = Cli::try_parse_from(words).unwrap().command else {
             panic!("`telpher trace` is the command")
         };
-        let error = tell(&args, BufReader::new(io::repeat(0)), io::sink()).unwrap_err();
+        let error = filter(&args, BufReader::new(io::repeat(0)), io::sink()).unwrap_err();
         let said = "zeros is not a trace of `telpher run`: line 1 is longer than 1048576 bytes";
         assert_eq!(error.to_string(), said);
     }
 
     #[test]
-    fn a_bad_filter_is_answered_with_what_it_takes() {
+    fn a_bad_filter_describes_valid_ones() {
         for (options, said) in [
             (["--queue", "0.1"], "not a queue such as wq0.1"),
-            (["--op", "x"], "there are nop"),
+            (["--op", "x"], "use nop"),
             (["--status", "x"], "page-fault"),
             (["--slower-than", "5"], "50us"),
         ] {

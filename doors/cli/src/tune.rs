@@ -1,7 +1,8 @@
-//! `telpher tune`: what operations cost on this machine, by the CPU and by the device, as a file that programs begin with.
+//! `telpher tune`: measures what operations cost on this machine, by CPU and device, and writes the file with which
+//! programs start.
 //!
 //! ```text
-//! options ──► bench::sweep ──► points ──► Tuning ──► the file; a table of what follows
+//! options ──► bench::sweep ──► points ──► Tuning ──► the file; a table of the thresholds
 //! ```
 
 use crate::args::{Format, Runner, Tune};
@@ -23,29 +24,29 @@ use telpher_report::units;
 /// Why a machine was not tuned.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TuneError {
-    /// It could not be measured.
+    /// The measurement failed.
     #[error(transparent)]
     Bench(#[from] BenchError),
     /// The file could not be written.
     #[error(transparent)]
     Tuning(#[from] TuningError),
-    /// There is nothing to compare the CPU with.
+    /// The device ran no operation, so there is nothing to compare with the CPU.
     #[error(
-        "{device} did none of the operations asked for, so there is nothing to tune; see what it offers with `telpher list`"
+        "{device} ran none of the requested operations, so there is nothing to tune; `telpher list` shows what it supports"
     )]
     Nothing {
         /// The device, as typed.
         device: String,
     },
-    /// The device named is none.
+    /// The name is not a device that can be tuned for.
     #[error("--device {0} is not a device to tune for; name a model or a queue, such as model:spr or hw:wq0.0")]
     Device(String),
-    /// Standard output is gone.
+    /// Standard output cannot be written.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
 }
 
-/// Measures, writes the file, and says what follows.
+/// Measures, writes the file, and prints the result.
 pub(crate) fn run(args: &Tune) -> Result<(), TuneError> {
     let device = device(args.device.as_deref())?;
     writable(&args.output)?;
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &Tune) -> Result<(), TuneError> {
     }
 }
 
-/// The device to tune for: the one named; otherwise a real one's queue if there is one, and the model if not.
+/// Returns the device to tune for: the named one, otherwise the first usable hardware queue, otherwise the model.
 fn device(named: Option<&str>) -> Result<String, TuneError> {
     if let Some(name) = named {
         return match name.parse::<DeviceName>().map_err(BenchError::from)? {
@@ -80,13 +81,13 @@ fn device(named: Option<&str>) -> Result<String, TuneError> {
     Ok(queue.map_or_else(|| "model:spr".into(), |queue| format!("hw:{queue}")))
 }
 
-/// Finds out before measuring whether the file can be written afterwards, and leaves it as it is.
+/// Checks before measuring that the file can be written, without changing it.
 fn writable(path: &Path) -> Result<(), TuneError> {
     let refused = |source| TuningError::File { what: "write", path: path.to_owned(), source };
     Ok(telpher_os::check_writable(path).map_err(refused)?)
 }
 
-/// The sweep that measures it: the CPU and the device side by side, so many in flight.
+/// Returns the sweep to run: the CPU and the device, with the requested number in flight.
 fn plan(args: &Tune, device: &str) -> SweepOptions {
     SweepOptions {
         ops: args.op.0.clone(),
@@ -105,12 +106,13 @@ fn plan(args: &Tune, device: &str) -> SweepOptions {
     }
 }
 
-/// What an operation of a point costs its caller: the latency if it waits for each, the time between two if many are in flight.
-/// Without a latency, the time between two: one operation after the other takes as long.
+/// Returns what an operation costs its caller: the latency if each is waited for, the time between two operations if
+/// many are in
+/// flight. Without a latency, the time between two: sequential operations take as long.
 fn cost(point: &Point) -> Duration {
     let latency = point.p50_ns.filter(|_| point.in_flight == 1);
     let nanos = latency.unwrap_or(1e9 / point.ops_per_s);
-    // An operation takes at least a nanosecond, or the file could not say so.
+    // At least a nanosecond, the smallest time that the file can hold.
     Duration::from_secs_f64((nanos.max(1.0) / 1e9).min(3600.0))
 }
 
@@ -123,7 +125,7 @@ fn tuning(result: &SweepResult, device: &str, args: &Tune, machine: &Machine) ->
         Runner::Inline => results::Runner::Threaded,
         Runner::Threaded => results::Runner::Inline,
     };
-    // Hardware has a runner of its own, which is neither.
+    // Points of hardware have their own runner, which is neither.
     let wanted = |point: &&Point| point.route.runner.is_some_and(|its| its == runner || its != other);
     let measured = result.points.iter().filter(wanted).filter_map(|point| {
         let cpu =
@@ -141,7 +143,7 @@ fn tuning(result: &SweepResult, device: &str, args: &Tune, machine: &Machine) ->
     Tuning::new(where_measured, measured.collect())
 }
 
-/// `never`, `always`, or a size.
+/// Formats a threshold: `never`, `always`, or a size.
 fn limit(bytes: u64) -> String {
     match bytes {
         0 => "always".into(),
@@ -150,7 +152,7 @@ fn limit(bytes: u64) -> String {
     }
 }
 
-/// One operation's line: its name, the limit, and its points.
+/// Returns for each operation its name, its threshold, and its points.
 fn operations(tuning: &Tuning) -> impl Iterator<Item = (&'static str, u64, &[Measured])> {
     let threshold = tuning.policy().threshold;
     let by_operation = tuning.measured.chunk_by(|a, b| a.op == b.op);
@@ -181,7 +183,7 @@ fn table(tuning: &Tuning, remarks: &[String], path: &Path) -> String {
     }
     let TunedMachine { cpu, device, in_flight, .. } = &tuning.machine;
     let how = match in_flight {
-        1 => "each waited for".to_owned(),
+        1 => "one at a time".to_owned(),
         many => format!("{many} in flight"),
     };
     let mut text =
@@ -193,7 +195,7 @@ fn table(tuning: &Tuning, remarks: &[String], path: &Path) -> String {
     let shown = std::path::absolute(path).unwrap_or_else(|_| path.into());
     let _ = writeln!(
         text,
-        "Written to {}. Programs on telpher begin with it after\n\n  export {}={}",
+        "Written to {}. Programs that use telpher start with it after\n\n  export {}={}",
         path.display(),
         Tuning::VARIABLE,
         shown.display()
@@ -201,7 +203,7 @@ fn table(tuning: &Tuning, remarks: &[String], path: &Path) -> String {
     text
 }
 
-/// What `--format json` prints.
+/// The output of `--format json`.
 #[derive(Serialize)]
 struct Report<'a> {
     kind: &'static str,
@@ -217,7 +219,7 @@ struct Report<'a> {
 #[derive(Serialize)]
 struct OperationReport<'a> {
     op: &'a str,
-    /// Bytes from which it goes to the device; absent if never.
+    /// Bytes from which the operation goes to the device; absent if never.
     device_from: Option<u64>,
     points: Vec<PointReport>,
 }
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_s_points_become_pairs_and_the_threshold_that_follows() {
+    fn points_of_a_sweep_become_pairs_and_a_threshold() {
         let args = args(&["--runner", "threaded"]);
         let tuning = tuning(&results::sample(), "model:spr", &args, &Machine::read());
         let sizes: Vec<u64> = tuning.measured.iter().map(|point| point.bytes).collect();
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runner_not_asked_for_is_left_out() {
+    fn points_of_the_other_runner_are_left_out() {
         let tuning = tuning(&results::sample(), "model:spr", &args(&[]), &Machine::read());
         assert!(tuning.measured.is_empty(), "the sample has threaded points only");
     }

@@ -1,4 +1,4 @@
-//! The binary as a user meets it: help, refusals in one sentence, formats, the report.
+//! The binary from a user's view: help, one-sentence errors, formats, the report.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ fn telpher(args: &[&str]) -> Output {
     command.args(args).current_dir(room()).output().expect("the binary runs")
 }
 
-/// Where tests may leave files.
+/// Returns the folder for files of these tests.
 fn room() -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli");
     std::fs::create_dir_all(&room).expect("a folder for what the tests write");
@@ -20,7 +20,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
-/// The sentence of a command that must fail.
+/// Runs a command that must fail; returns its error message.
 fn refusal(args: &[&str]) -> String {
     let output = telpher(args);
     assert!(!output.status.success(), "{args:?} succeeded");
@@ -41,7 +41,7 @@ fn success(args: &[&str]) -> String {
 const SMALL: [&str; 6] = ["bench", "--seconds", "0.2", "--size", "64,4k", "--no-html"];
 
 #[test]
-fn help_and_version_end_well_and_carry_examples() {
+fn help_and_version_succeed_and_have_examples() {
     for args in [
         &["--help"][..],
         &["bench", "--help"],
@@ -66,23 +66,23 @@ fn help_and_version_end_well_and_carry_examples() {
 }
 
 #[test]
-fn what_is_not_understood_is_answered_with_what_is() {
+fn invalid_values_list_the_valid_ones() {
     let cases: [(&[&str], &str); 26] = [
         (&["bench", "--size", "4x"], "'4x' is not a size; a size is a number of bytes"),
         (&["bench", "--size", "4k..64"], "is not a range"),
-        (&["bench", "--op", "mvoe"], "there are move, fill"),
+        (&["bench", "--op", "mvoe"], "use move, fill"),
         (&["bench", "--queue", "both"], "dedicated or shared"),
         (&["bench", "--sice", "4k"], "takes --op, --size"),
         (&["bench", "--device", "gpu"], "accepted: cpu, model:spr"),
         (&["bench", "--device", "hw:wq99999.0"], "cannot open wq99999.0"),
-        (&["list", "--device", "hw:wq99999.0"], "there is no wq99999.0 here"),
+        (&["list", "--device", "hw:wq99999.0"], "there is no wq99999.0 on this machine"),
         (&["bench", "pollution", "--device", "all"], "is not one device"),
         (&["bench", "--device", "model:nowhere.json"], "cannot read nowhere.json"),
         (&["bench", "--placement", "0,63"], "NUMA node 63 does not exist; this machine has"),
         (&["bench", "--threads", "2", "--wq-size", "100"], "128 entries"),
-        (&["bench", "mover", "--only", "shraing"], "is not a contest; there are"),
-        (&["bench", "cache", "--only", "hit"], "is not a contest; there are hits, threads"),
-        (&["bench", "tier", "--only", "smal"], "is not a contest; there are small, huge, busy"),
+        (&["bench", "mover", "--only", "shraing"], "is not an experiment; use"),
+        (&["bench", "cache", "--only", "hit"], "is not an experiment; use hits, threads"),
+        (&["bench", "tier", "--only", "smal"], "is not an experiment; use small, huge, busy"),
         (&["bench", "tier", "--only", "programs"], "name them with --program"),
         (&["bench", "vhost", "--only", "copied"], "copies or pipeline or threads"),
         (&["bench", "vhost", "--ring", "spilt"], "split or packed"),
@@ -102,7 +102,7 @@ fn what_is_not_understood_is_answered_with_what_is() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_told_before_measuring() {
+fn an_unwritable_report_is_an_error_before_measuring() {
     let said = refusal(&["bench", "--html", "no/such/folder/r.html"]);
     assert!(said.contains("no/such/folder/r.html") && said.contains("--no-html"), "{said}");
 }
@@ -115,7 +115,7 @@ fn json_has_every_point_with_its_distance_and_the_crossovers() {
     assert!(points.len() >= 2 * 2 * 4, "{} points", points.len());
     for point in points {
         assert!(point["bytes_per_s"].as_f64().expect("a number") > 0.0, "{point}");
-        // What too few samples tell is null, never 0.
+        // Percentiles of too few samples are null, never 0.
         let samples = point["samples"].as_u64().expect("a number");
         let told = [("p50_ns", 1), ("p99_ns", 100), ("p999_ns", 1000)].map(|(name, least)| {
             let told = point[name].as_f64();
@@ -143,7 +143,7 @@ fn csv_is_a_rectangle() {
 }
 
 #[test]
-fn the_table_and_the_report_are_for_people() {
+fn the_table_and_the_report_are_readable() {
     let html = room().join("report.html");
     let path = html.to_str().expect("a path in UTF-8");
     let text = success(&["bench", "--seconds", "0.2", "--size", "64,4k", "--op", "move", "--html", path]);
@@ -206,7 +206,7 @@ fn the_pollution_experiment_runs_where_there_are_two_cores() {
 }
 
 #[test]
-fn a_contest_of_the_mover_is_held_by_name_in_every_format() {
+fn an_experiment_of_the_mover_runs_by_name_in_every_format() {
     let small = ["bench", "mover", "--only", "sharing", "--seconds", "0.2"];
     if std::thread::available_parallelism().is_ok_and(|n| n.get() == 1) {
         assert!(success(&[&small[..], &["--no-html"]].concat()).contains("sharing needs 2 cores"));
@@ -224,7 +224,7 @@ fn a_contest_of_the_mover_is_held_by_name_in_every_format() {
 }
 
 #[test]
-fn what_it_costs_to_move_pages_is_told_and_every_byte_is_looked_at() {
+fn the_cost_of_moving_pages_is_measured_and_bytes_are_checked() {
     let json = success(&["bench", "tier", "--only", "small,huge", "--seconds", "0.5", "--no-html", "--format", "json"]);
     let result: Value = serde_json::from_str(&json).expect("valid JSON");
     assert_eq!(result["kind"].as_str(), Some("tier"));
@@ -234,18 +234,18 @@ fn what_it_costs_to_move_pages_is_told_and_every_byte_is_looked_at() {
         let row = rows(0).into_iter().find(|row| row["what"].as_str().is_some_and(|what| what.contains(words)));
         measured(&row.unwrap_or_else(|| panic!("no row of {words}")))
     };
-    // Many at once are for each what one by itself is not, also where others are at work.
+    // Moving many pages together costs less for each page than moving one, even on a busy machine.
     let (one, most) = (cost("of 1 that go"), cost("of 512 that go together, neighbours"));
     assert!(0.0 < most && 2.0 * most < one, "{most} ns of 512, {one} ns of one");
     assert!(measured(&rows(1)[0]) > 0.1, "GB/s: {json}");
 }
 
 #[test]
-fn what_the_cache_costs_is_told_contest_by_contest_in_every_format() {
+fn the_cost_of_the_cache_is_reported_by_experiment_in_every_format() {
     let small = ["bench", "cache", "--only", "memory,hits", "--seconds", "0.2"];
     let path = room().join("cache.html");
     let text = success(&[&small[..], &["--html", path.to_str().expect("a plain path")]].concat());
-    for words in ["hits: What does a block cost that is there", "≤ 60", "peek (weak access)", "memory: ", "≤ 128"] {
+    for words in ["hits: What does a hit cost", "≤ 60", "peek (weak access)", "memory: ", "≤ 128"] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
     }
     let page = std::fs::read_to_string(&path).expect("the report is there");
@@ -254,14 +254,14 @@ fn what_the_cache_costs_is_told_contest_by_contest_in_every_format() {
     let result: Value = serde_json::from_str(&json).expect("valid JSON");
     assert_eq!((result["kind"].as_str(), result["contests"][0]["name"].as_str()), (Some("cache"), Some("hits")));
     let entry = &result["contests"][1]["rows"][0];
-    // No entry is smaller than the addresses and lengths it must know.
+    // An entry is at least as large as its addresses and lengths.
     assert!(entry["measured"].as_f64().expect("a number") > 32.0, "{entry}");
     let csv = success(&[&small[..], &["--no-html", "--format", "csv"]].concat());
     assert!(csv.starts_with("contest,what,measured,unit,at_most,at_least,reached\nhits,"), "{csv}");
 }
 
 #[test]
-fn queries_are_timed_alone_where_there_is_no_duckdb() {
+fn without_duckdb_only_the_engine_is_timed() {
     let small = ["bench", "query", "--size", "1m", "--seconds", "0.1", "--python", "/nowhere/python3", "--no-html"];
     let result: Value =
         serde_json::from_str(&success(&[&small[..], &["--format", "json"]].concat())).expect("valid JSON");
@@ -274,7 +274,7 @@ fn queries_are_timed_alone_where_there_is_no_duckdb() {
 }
 
 #[test]
-fn packets_are_forwarded_between_a_switch_and_a_guest_of_our_own_where_there_is_no_peer() {
+fn without_testpmd_packets_are_forwarded_to_our_own_guest() {
     let small =
         ["bench", "vhost", "--own-guest", "--quick", "--size", "64,1518", "--only", "copies,rings,flat,latency"];
     let html = room().join("vhost.html");
@@ -282,7 +282,7 @@ fn packets_are_forwarded_between_a_switch_and_a_guest_of_our_own_where_there_is_
     let result: Value = serde_json::from_str(&success(&args)).expect("valid JSON");
     let list = |name: &str| result[name].as_array().unwrap_or_else(|| panic!("{name}")).clone();
     let names: Vec<String> = list("contests").iter().map(|contest| contest["name"].to_string()).collect();
-    // On cores that others are at no point may count, and the rows of latency say that nothing was measured then.
+    // On busy cores no point may count; the rows of latency then say that nothing was measured.
     assert_eq!(names, ["\"rings\"", "\"flat\"", "\"latency\""]);
     assert_eq!(list("costs").len(), 2 * 2 * 2);
     let kept = result["points"]["kept"].as_u64().expect("a number");
@@ -293,7 +293,7 @@ fn packets_are_forwarded_between_a_switch_and_a_guest_of_our_own_where_there_is_
 }
 
 #[test]
-fn the_listing_is_accel_config_s_shape_and_reads_back_as_a_device() {
+fn the_listing_has_accel_configs_format_and_loads_as_a_device() {
     let text = success(&["list", "--device", "model:spr", "--format", "json"]);
     let listing: Value = serde_json::from_str(&text).expect("valid JSON");
     let groups = listing[0]["groups"].as_array().expect("groups");
@@ -309,7 +309,7 @@ fn the_listing_is_accel_config_s_shape_and_reads_back_as_a_device() {
 }
 
 #[test]
-fn the_human_listing_names_queues_engines_and_operations() {
+fn the_text_listing_names_queues_engines_and_operations() {
     let text = success(&["list"]);
     for words in ["dsa0 (model:spr)", "8 of 8 work queues", "128 queue entries", "memory-move", "engine0.3", "cpu:"] {
         assert!(text.contains(words), "{words} is missing in\n{text}");
@@ -317,7 +317,7 @@ fn the_human_listing_names_queues_engines_and_operations() {
 }
 
 #[test]
-fn tune_writes_a_file_that_says_what_it_printed_and_that_it_replaces() {
+fn tune_replaces_the_file_with_the_printed_values() {
     let file = room().join("tuned.toml");
     let name = file.to_str().expect("a path of ours");
     std::fs::write(&file, "older").expect("our own folder");
@@ -339,7 +339,7 @@ fn tune_writes_a_file_that_says_what_it_printed_and_that_it_replaces() {
 }
 
 #[test]
-fn what_cannot_be_tuned_or_written_is_said_before_anything_is_measured() {
+fn invalid_devices_and_files_are_errors_before_tuning() {
     let nowhere = room().join("missing").join("tuned.toml");
     let nowhere = nowhere.to_str().expect("a path of ours");
     let said = refusal(&["tune", "--output", nowhere]);
@@ -348,5 +348,5 @@ fn what_cannot_be_tuned_or_written_is_said_before_anything_is_measured() {
     assert!(said.contains("name a model or a queue"), "{said}");
     let said = refusal(&["tune", "--device", "model:nowhere.json"]);
     assert!(said.contains("nowhere.json"), "{said}");
-    assert!(refusal(&["tune", "--op", "sort"]).contains("there are move, fill"));
+    assert!(refusal(&["tune", "--op", "sort"]).contains("use move, fill"));
 }

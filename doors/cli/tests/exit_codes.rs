@@ -3,28 +3,28 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where tests may leave files.
+/// Returns the folder for files of these tests.
 fn room() -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("exit_codes");
     std::fs::create_dir_all(&room).expect("a folder for what the tests write");
     room
 }
 
-/// The exit code, and what was said.
+/// Runs telpher with these arguments; returns the exit code and standard error.
 fn ended(words: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
     let output = command.args(words).current_dir(room()).output().expect("the binary runs");
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// What is asked for, and the code.
+/// Command lines and their exit codes.
 const CASES: &[(&str, i32)] = &[
     ("--help", 0),
     ("--version", 0),
     ("", 2),
     ("bnech", 2),
     ("--bench", 2),
-    // An option that there is not.
+    // Unknown options.
     ("advise --no-such-option", 2),
     ("bench --no-such-option", 2),
     ("bench vhost --no-such-option", 2),
@@ -38,13 +38,13 @@ const CASES: &[(&str, i32)] = &[
     ("doctor --no-such-option", 1),
     ("run --no-such-option -- true", 125),
     ("tier run --no-such-option -- true", 125),
-    // A word that is missing.
+    // Missing arguments.
     ("sim", 2),
     ("tier", 2),
     ("trace", 2),
     ("run", 125),
     ("tier run", 125),
-    // A value that no machine takes.
+    // Values that are invalid on every machine.
     ("bench --device gpu", 2),
     ("bench mover --only shraing", 2),
     ("bench pollution --device all", 2),
@@ -61,7 +61,7 @@ const CASES: &[(&str, i32)] = &[
     ("run --abi 5.4 -- true", 125),
     ("run --hardware nowhere -- true", 125),
     ("tier run --device gpu -- true", 125),
-    // What fails on this machine, or now.
+    // Failures that depend on the machine or its files.
     ("advise nowhere.toml", 1),
     ("bench --html no/such/folder/r.html", 1),
     ("doctor --bundle nowhere.json", 1),
@@ -75,7 +75,7 @@ const CASES: &[(&str, i32)] = &[
     ("run --trace no/such/folder/t -- true", 125),
     ("run --hardware ./nowhere.json -- true", 125),
     ("tier run --json no/such/folder/t -- true", 125),
-    // The program's own, and those of programs that cannot be run.
+    // Exit codes of programs, and programs that cannot be run.
     ("run -- true", 0),
     ("run -- false", 1),
     ("run -- no-such-program-here", 127),
@@ -99,7 +99,7 @@ fn every_command_ends_with_the_code_of_the_table() {
 }
 
 #[test]
-fn a_kernel_without_shared_queues_is_told_of() {
+fn a_kernel_without_shared_queues_is_reported() {
     let (code, said) = ended(&["run", "--abi", "5.15", "--hardware", "spr-2", "--", "true"]);
     let sentence =
         "telpher run: spr-2 shares wq0.0, wq1.0, and kernel 5.15 has no shared queues for users: dedicated here\n";

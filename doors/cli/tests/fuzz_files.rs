@@ -1,6 +1,8 @@
-//! Damaged files of every format that a command reads: each gives a result or a sentence, under a limit of memory and of time.
+//! Damaged files of every format that a command reads: each gives a result or an error message, within limits of memory
+//! and time.
 //!
-//! Fifty mutants of each, and more for as long as `TELPHER_SOAK_SECONDS` says. A failure prints the seed, and keeps the file.
+//! At least fifty mutants of each, and more within `TELPHER_SOAK_SECONDS`. A failure prints the seed and keeps the
+//! file.
 
 #[path = "mutants/mod.rs"]
 mod mutants;
@@ -18,16 +20,16 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Mutants of each file at least.
+/// Minimum number of mutants of each file.
 const MUTANTS: u64 = 50;
 
-/// Kibibytes of addresses that the command may have. Source: chosen; some times what it takes for whole files.
+/// Limit of the command's address space in KiB. Source: chosen; several times the need for intact files.
 const MEMORY: &str = "3145728";
 
-/// Seconds of wall-clock time; far more than any of them takes.
+/// Limit of wall-clock time in seconds; far more than any command takes.
 const PATIENCE: &str = "60";
 
-/// The signal of a process whose time is over.
+/// The signal that ends a process after its processor time.
 const XCPU: i32 = 24;
 
 /// A file and the commands that read it.
@@ -60,7 +62,7 @@ fn room() -> PathBuf {
     room
 }
 
-/// A file of the sources.
+/// Reads a file of the source tree.
 fn source(path: &str) -> Vec<u8> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     std::fs::read(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -98,7 +100,7 @@ fn parquet(compression: Compression) -> Vec<u8> {
     bytes
 }
 
-/// A trace of a run, as text and as JSON.
+/// Returns a trace of a run, as text or JSON.
 fn trace(is_json: bool) -> Vec<u8> {
     let text = "\
 0.000001000 1/1 wq0.0 #1 enqcmd memory-move(src=0x10, dst=0x20, size=64, flags=crav|rcr) = 0x01 success <5.000us>
@@ -118,7 +120,7 @@ fn trace(is_json: bool) -> Vec<u8> {
     output.expect("the binary runs").stdout
 }
 
-/// A tuning file.
+/// Returns a tuning file.
 fn tuning() -> Vec<u8> {
     let path = room().join("seed-tuning.toml");
     let words = "tune --op move,crc --size 4k,64k --seconds 0.3 --device model:spr --output";
@@ -158,9 +160,9 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Runs the case's command on what is in its file.
+/// Runs the case's command on its file.
 fn run(case: &Case, file: &str) -> Output {
-    // A simulation of what a file asks for may rightly take years: it is given so many seconds of a processor, and ended.
+    // A valid file may describe a simulation that takes years, so it gets a limit of processor time.
     let seconds = if case.is_simulation() { "3" } else { PATIENCE };
     let words = case.command.replace("{QUERY}", QUERY);
     let words = words.split(';').map(|word| word.replace("{}", file));
@@ -175,7 +177,7 @@ fn run(case: &Case, file: &str) -> Output {
     command.output().expect("the shell runs")
 }
 
-/// What is wrong with how a command ended.
+/// Returns what is wrong with the way a command ended.
 fn wrong(case: &Case, output: &Output) -> Option<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     // timeout(1) tells of a signal that ended its program as 128 and more, or ends by it itself.
@@ -188,7 +190,7 @@ fn wrong(case: &Case, output: &Output) -> Option<String> {
     Some(format!("ended with {code}: {}", said.chars().take(600).collect::<String>()))
 }
 
-/// Mutants of one file, until all have had their turn and the time is over.
+/// Tests mutants of one file until the minimum number is reached and the time is over; returns the failures.
 fn mutants_of(case: &Case, seconds: u64, worker: &str) -> Vec<String> {
     let (begin, mut failures) = (Instant::now(), Vec::new());
     let whole = format!("whole-{}", case.name);
@@ -211,7 +213,7 @@ fn mutants_of(case: &Case, seconds: u64, worker: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_damaged_file_gives_a_result_or_a_sentence() {
+fn a_damaged_file_gives_a_result_or_an_error_message() {
     let seconds = std::env::var("TELPHER_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let cases = cases();
     let share = seconds * 2 / cases.len() as u64;

@@ -1,4 +1,4 @@
-//! `telpher qdp` as a user meets it: answers, formats, files, refusals, simulated tables.
+//! `telpher qdp` from a user's view: answers, formats, files, errors, simulated tables.
 
 use arrow_array::{ArrayRef, Date32Array, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-/// Where tests may leave files, each run of them its own.
+/// Returns the folder for files of this test process.
 fn room() -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("qdp-{}", std::process::id()));
     std::fs::create_dir_all(&room).expect("a folder for what the tests write");
@@ -30,7 +30,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&success(&[args, &["--format", "json", "--no-html"]].concat())).expect("valid JSON")
 }
 
-/// The sentence of a command that must fail.
+/// Runs a command that must fail; returns its error message.
 fn refusal(args: &[&str]) -> String {
     let output = telpher(&[args, &["--no-html"]].concat());
     assert!(!output.status.success() && output.stdout.is_empty(), "{args:?} succeeded");
@@ -73,7 +73,7 @@ fn arrow(name: &str, batch: &RecordBatch) -> String {
 
 const QUERY: &str = "select flag, sum(price), count(*), max(day) from t where day < 100 group by flag";
 
-/// What the query must come to, row by row.
+/// Computes the expected answer, row by row.
 fn expected(rows: i64, times: i64) -> Value {
     let of = |letter: u8| {
         let all = (0..rows).filter(|row| row % 365 < 100 && (row % 3 == 0) == (letter == b'A'));
@@ -84,7 +84,7 @@ fn expected(rows: i64, times: i64) -> Value {
 }
 
 #[test]
-fn every_way_is_executed_and_told() {
+fn every_configuration_is_executed_and_reported() {
     let result = json(&SMALL);
     let names: Vec<&str> =
         result["runs"].as_array().expect("runs").iter().filter_map(|run| run["name"].as_str()).collect();
@@ -96,7 +96,7 @@ fn every_way_is_executed_and_told() {
     assert_eq!(result["answer"]["columns"], serde_json::json!(["sum(b)"]));
     let table = success(&[&SMALL[..], &["--html", "small.html"]].concat());
     assert!(table.contains("sum(b)") && table.contains("relaxed") && table.contains("to none"), "{table}");
-    // The first line tells of the machine, whatever it is called.
+    // The first line describes the machine.
     assert!(table.lines().skip(1).all(|line| line.chars().count() < 80), "{table}");
     let page = std::fs::read_to_string(room().join("small.html")).expect("the report");
     assert!(page.matches("<svg").count() == 2 && page.contains("What became of the blocks"));
@@ -106,14 +106,14 @@ fn every_way_is_executed_and_told() {
 }
 
 #[test]
-fn what_is_forced_is_not_spared_and_answers_the_same_on_every_device() {
+fn forced_fetches_are_made_and_every_device_gives_the_same_answer() {
     let mut answers = Vec::new();
     for device in ["cpu", "model:spr"] {
         let result = json(&[&SMALL[..], &["--device", device, "--query", "q6", "--late", "wait"]].concat());
         let runs = result["runs"].as_array().expect("runs");
         if let Some(forced) = runs.iter().find(|run| run["name"] == "forced") {
             let count = |name: &str| forced["blocks"][name].as_u64().expect("a number");
-            // Whether those who fetch get their turn before the others have read everything is chance.
+            // Whether the fetching threads run before the others have read everything depends on timing.
             assert_eq!(forced["hit_rate"].is_null(), count("asked") == 0, "{forced}");
             assert!(count("spared") == 0 && count("hits") + count("late") + count("absent") > 0, "{forced}");
         }
@@ -123,7 +123,7 @@ fn what_is_forced_is_not_spared_and_answers_the_same_on_every_device() {
 }
 
 #[test]
-fn a_seed_is_a_table_and_plain_is_the_engine_alone() {
+fn a_seed_determines_the_table_and_plain_runs_only_the_engine() {
     let sum = |seed| json(&["--size", "1m", "--plain", "--repeat", "3", "--seed", seed]);
     let (one, again, other) = (sum("1"), sum("1"), sum("2"));
     assert_eq!(one["answer"], again["answer"]);
@@ -135,7 +135,7 @@ fn a_seed_is_a_table_and_plain_is_the_engine_alone() {
 }
 
 #[test]
-fn files_of_both_formats_give_what_is_in_them() {
+fn files_of_both_formats_give_the_expected_answers() {
     let batch = table(20_000);
     let (one, two) = (parquet("t.parquet", &batch), arrow("t.arrow", &batch));
     for file in [&one, &two] {
@@ -149,7 +149,7 @@ fn files_of_both_formats_give_what_is_in_them() {
 }
 
 #[test]
-fn what_cannot_be_computed_with_is_told_in_a_sentence() {
+fn unsupported_data_is_a_one_sentence_error() {
     let file = parquet("refused.parquet", &table(100));
     let with = |query: &str| refusal(&["--query", query, "--input", &file]);
     let floats = with("select sum(share) from t");
@@ -199,7 +199,7 @@ fn a_damaged_file_is_refused_and_never_a_panic_s_exit() {
 }
 
 #[test]
-fn the_thesis_tables_come_with_deviations_and_hits_that_nobody_put_in() {
+fn the_thesis_tables_have_deviations_and_simulated_hits() {
     let result = json(&["--profile", "xeon-max-9468"]);
     assert_eq!((result["simulated"].as_bool(), result["profile"].as_str()), (Some(true), Some("xeon-max-9468")));
     let rows = result["published"].as_array().expect("rows");
@@ -227,7 +227,7 @@ fn the_thesis_tables_come_with_deviations_and_hits_that_nobody_put_in() {
     assert!(held_out.is_some() && calibration > held_out, "{text}");
     let page = std::fs::read_to_string(room().join("thesis.html")).expect("the report");
     assert!(page.contains("thesis-6.1: ") && page.contains("thesis-6.2: "));
-    // Two charts of one figure, three of the other, and one of each question.
+    // Two charts of one figure, three of the other, and one for each question.
     assert_eq!(page.matches("<svg").count(), 5 + questions.len());
     let csv = success(&["--profile", "xeon-max-9468", "--format", "csv", "--no-html"]);
     assert!(csv.lines().count() > 4 + 2 * questions.len() && csv.lines().skip(1).all(|line| line.starts_with("yes,")));

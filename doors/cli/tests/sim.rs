@@ -1,4 +1,4 @@
-//! `telpher sim run`, `telpher sim profiles` and `telpher advise` as a user meets them.
+//! `telpher sim run`, `telpher sim profiles` and `telpher advise` from a user's view.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ fn telpher(args: &[&str]) -> Output {
     command.args(args).current_dir(room()).output().expect("the binary runs")
 }
 
-/// Where tests may leave files.
+/// Returns the folder for files of these tests.
 fn room() -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim");
     std::fs::create_dir_all(&room).expect("a folder for what the tests write");
@@ -47,7 +47,7 @@ const ONE: [&str; 11] =
     ["sim", "run", "--size", "4k", "--depth", "8", "--count", "300", "--device", "model:spr", "--no-html"];
 
 #[test]
-fn whatever_comes_out_says_simulated_and_names_profile_and_hash() {
+fn all_output_says_simulated_and_names_profile_and_hash() {
     let table = success(&ONE);
     let first = table.lines().next().expect("a heading");
     assert!(first.starts_with("Simulated · profile spr-asplos ("), "{first}");
@@ -68,7 +68,7 @@ fn whatever_comes_out_says_simulated_and_names_profile_and_hash() {
 }
 
 #[test]
-fn the_parts_of_the_latency_are_all_of_it() {
+fn the_parts_of_the_latency_add_up() {
     for options in [&["--wait", "umwait"][..], &["--queue", "shared", "--threads", "4"], &["--batch", "16"]] {
         let result = json(&[&ONE[..], options, &["--format", "json"]].concat());
         let point = &result["points"][0];
@@ -82,7 +82,7 @@ fn the_parts_of_the_latency_are_all_of_it() {
 }
 
 #[test]
-fn a_sweep_is_told_in_every_format_with_the_cores_own_work_beside() {
+fn a_sweep_has_every_format_and_includes_the_cores_own_work() {
     let path = room().join("report.html");
     let args = ["sim", "run", "--op", "move,fill", "--size", "1k,64k", "--count", "200"];
     let table = success(&[&args[..], &["--html", path.to_str().expect("a plain path")]].concat());
@@ -104,7 +104,7 @@ fn a_sweep_is_told_in_every_format_with_the_cores_own_work_beside() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_as_a_device_would_with_file_line_and_key() {
+fn invalid_input_is_refused_with_file_line_and_key() {
     let profile = file("mine.toml", "name = \"mine\"\nbase = \"spr-asplos\"\n[wait]\npoll_ns = -1\n");
     let twice = file(
         "twice.json",
@@ -168,10 +168,10 @@ fn what_cannot_be_is_refused_as_a_device_would_with_file_line_and_key() {
             &["sim", "run", "--placement", "0,40"],
             "--placement's destination is node 40, and the profile spr-asplos has nodes 0 to",
         ),
-        (&["sim", "run", "--wait", "sit"], "'sit' is none of poll, umwait, interrupt, sleep"),
+        (&["sim", "run", "--wait", "sit"], "'sit' is not one of poll, umwait, interrupt, sleep"),
         (&["sim", "run", &workload], "./load.toml, line 5: load[0].size is 4q"),
         (&["advise", "--size", "2g", "--threads", "1000"], "1000 threads ask for advice, and at most 128"),
-        (&["advise", "--objective", "fun"], "'fun' is none of throughput, per-core, latency, cycles"),
+        (&["advise", "--objective", "fun"], "'fun' is not one of throughput, per-core, latency, cycles"),
     ];
     for (args, words) in cases {
         let said = refusal(&[args, &["--no-html"][..usize::from(args[0] == "sim")]].concat());
@@ -198,7 +198,7 @@ fn a_workload_s_loads_run_at_once_and_a_file_configures_their_devices() {
 #[test]
 fn every_profile_runs_and_is_advised_on() {
     let list = success(&["sim", "profiles"]);
-    // What a profile is stands under its line, further to the right.
+    // The description of a profile is indented under its line.
     let lines = list.lines().skip(2).take_while(|line| !line.is_empty());
     let names = lines.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
     let mut seen = 0;
@@ -215,7 +215,7 @@ fn every_profile_runs_and_is_advised_on() {
 }
 
 #[test]
-fn a_mover_decides_with_its_own_words_and_the_cache_fills() {
+fn the_movers_policy_decides_and_the_cache_fills() {
     let args = ["sim", "run", "--size", "1m", "--depth", "1", "--count", "40", "--device", "model:spr", "--no-html"];
     let run = |more: &[&str]| json(&[&args[..], more, &["--format", "json"]].concat())["points"][0].clone();
     let number = |point: &Value, key: &str| point[key].as_f64().expect("a number");
@@ -239,7 +239,7 @@ fn a_mover_decides_with_its_own_words_and_the_cache_fills() {
 }
 
 #[test]
-fn profiles_are_listed_and_shown_and_a_copy_of_one_is_one() {
+fn profiles_are_listed_and_shown_and_a_copy_is_valid() {
     let list = success(&["sim", "profiles"]);
     assert!(list.contains("spr-asplos") && list.contains("telpher sim profiles template"), "{list}");
     for name in ["spr-asplos", "template"] {
@@ -249,7 +249,7 @@ fn profiles_are_listed_and_shown_and_a_copy_of_one_is_one() {
 }
 
 #[test]
-fn what_is_advised_is_a_file_that_runs() {
+fn the_recommended_configuration_runs() {
     let saved = room().join("advised.json");
     let name = saved.to_str().expect("a plain path");
     let path = room().join("advice.html");
@@ -299,7 +299,7 @@ fn what_is_advised_is_a_file_that_runs() {
 }
 
 #[test]
-fn what_was_published_is_told_beside_what_is_simulated() {
+fn published_and_simulated_numbers_are_compared() {
     let path = room().join("validation.html");
     let page = path.to_str().expect("a plain path");
     let only = ["sim", "validate", "--only", "K-02,K-044,K-061,K-065,V-10,T-076"];
@@ -308,7 +308,7 @@ fn what_was_published_is_told_beside_what_is_simulated() {
     assert!(first.starts_with("Simulated · profile ") && table.contains("spr-asplos"), "{first}");
     let long = table.lines().find(|line| line.chars().count() > 80);
     assert_eq!(long, None, "a line is wider than a terminal");
-    // Two classes of what is held out, the source of each claim, other readings.
+    // Two classes of held-out claims, the source of each claim, other readings.
     for words in ["Held out: ", "untouched: ", "in view*: ", "Calibration: ", "K-061*", "K-044 ", "beside "] {
         assert!(table.contains(words), "{words} is missing in\n{table}");
     }
@@ -351,7 +351,7 @@ fn what_was_published_is_told_beside_what_is_simulated() {
 }
 
 #[test]
-fn raw_series_stand_by_use_and_by_who_does_them() {
+fn raw_series_are_sorted_by_use_and_executor() {
     let result = json(&["sim", "validate", "--only", "series", "--format", "json", "--no-html"]);
     let series = result["series"].as_array().expect("series");
     let groups: Vec<(bool, &str)> = series
@@ -399,14 +399,14 @@ fn nothing_is_wider_than_a_terminal() {
 }
 
 #[test]
-fn what_was_published_can_be_done_on_any_machine_or_is_told_not_to_be_possible() {
+fn published_experiments_run_on_any_machine_or_are_reported_as_impossible() {
     let list = success(&["sim", "profiles"]);
     let mine = file("mine-too.toml", "name = \"mine, too\"\nbase = \"spr-asplos\"\n");
     let names = list.lines().skip(2).take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
     let names = names.filter_map(|line| line.split_whitespace().next()).chain([mine.as_str()]);
     let out = room().join("elsewhere").display().to_string();
     for name in names {
-        // One that every machine can do, one that asks for CXL, a thesis' HBM, a switch.
+        // A claim for any machine, one that needs CXL, one with the thesis' HBM, and a switch.
         let only = ["--only", "asplos-5,asplos-6,thesis-3.6,vhost", "--out", &out, "--format", "json"];
         let figures = json(&[&["sim", "figures", "--no-html", "--profile", name][..], &only].concat());
         for figure in figures.as_array().expect("figures") {
@@ -431,7 +431,7 @@ fn what_was_published_can_be_done_on_any_machine_or_is_told_not_to_be_possible()
 }
 
 #[test]
-fn time_may_be_told_in_place_of_a_count() {
+fn a_time_can_replace_the_count() {
     let run = |more: &[&str]| {
         let args =
             ["sim", "run", "--size", "4k", "--depth", "8", "--device", "model:spr", "--no-html", "--format", "json"];

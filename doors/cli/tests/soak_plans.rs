@@ -1,5 +1,5 @@
-//! Every plan of `telpher advise` under every kernel that can have it, for as long as `TELPHER_SOAK_SECONDS` says; one of each kernel
-//! always.
+//! Loads every plan of `telpher advise` under every kernel that supports it, for `TELPHER_SOAK_SECONDS`; at least one
+//! under each kernel.
 
 #[path = "plans/mod.rs"]
 mod plans;

@@ -1,4 +1,4 @@
-//! `telpher tier` from the outside: exit codes, what it says of what it cannot, what is told at the end and meanwhile.
+//! `telpher tier` from a user's view: exit codes, errors, the final report and the live view.
 
 #[path = "../../../ci/skip.rs"]
 mod skip;
@@ -21,7 +21,7 @@ fn output(args: &[&str]) -> Output {
     telpher(args).output().expect("telpher runs")
 }
 
-/// `tier run` with two tiers of one node, and more options; then the program.
+/// Runs `tier run` with two tiers of one node, more options, and a program.
 fn run(options: &[&str], program: &[&str]) -> Output {
     let mut args = vec!["run"];
     args.extend(TIERS);
@@ -35,7 +35,7 @@ fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Says so and is true where pages cannot be moved.
+/// Skips and returns true if pages cannot be moved on this machine.
 fn lacking(test: &str) -> bool {
     let lacks = Scan::open().is_err() || Userfault::open(UserfaultFeatures::MOVE).is_err();
     if lacks {
@@ -66,8 +66,8 @@ fn the_exit_code_is_the_programs() {
 }
 
 #[test]
-fn what_cannot_be_is_told_in_a_sentence_before_anything_runs() {
-    if lacking("what_cannot_be_is_told_in_a_sentence_before_anything_runs") {
+fn invalid_options_are_one_sentence_errors_before_anything_runs() {
+    if lacking("invalid_options_are_one_sentence_errors_before_anything_runs") {
         return;
     }
     let refused = |args: &[&str], part: &str| {
@@ -90,7 +90,7 @@ fn what_cannot_be_is_told_in_a_sentence_before_anything_runs() {
     refused(&with(&["--device", "model:none"]), "model:none");
     refused(&with(&["--mechanism", "move-pages"]), "give each tier a node of its own");
     refused(&with(&["--html", "/proc/no/such.html"]), "cannot write /proc/no/such.html");
-    // Virtual machines mostly show no unit.
+    // Most virtual machines have no sampling unit.
     let units = ["cpu/events/mem-loads", "cpu_core/events/mem-loads", "cpu_atom/events/mem-loads", "ibs_op"];
     if units.iter().all(|unit| !Path::new("/sys/bus/event_source/devices").join(unit).exists()) {
         refused(&with(&["--source", "perf"]), "no unit that samples addresses");
@@ -101,7 +101,7 @@ fn what_cannot_be_is_told_in_a_sentence_before_anything_runs() {
     gcc.args(["-static", "-nostdlib", "-x", "c", "-", "-o"]).arg(&static_program).stdin(Stdio::piped());
     match gcc.spawn() {
         Err(_) => {
-            skip::skip("what_cannot_be_is_told_in_a_sentence_before_anything_runs", "no gcc (Debian package gcc)")
+            skip::skip("invalid_options_are_one_sentence_errors_before_anything_runs", "no gcc (Debian package gcc)")
         }
         Ok(mut gcc) => {
             use std::io::Write;
@@ -118,15 +118,15 @@ fn what_cannot_be_is_told_in_a_sentence_before_anything_runs() {
     }
 }
 
-/// Neither way to a userfaultfd is open to a user who is nobody, where the system has it so.
+/// The user `nobody` may not open a userfaultfd by either mechanism, with the system's default settings.
 #[test]
-fn who_may_not_answer_page_faults_is_told_the_two_ways() {
-    const NAME: &str = "who_may_not_answer_page_faults_is_told_the_two_ways";
+fn a_user_without_userfaultfd_gets_both_ways_to_obtain_it() {
+    const NAME: &str = "a_user_without_userfaultfd_gets_both_ways_to_obtain_it";
     let may = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap_or_default();
     if may.trim() != "0" || !rustix::process::getuid().is_root() {
         return skip::skip(NAME, "not root, or vm.unprivileged_userfaultfd is not 0");
     }
-    // In a folder that nobody may enter.
+    // In a folder that the user `nobody` may enter.
     let copy = std::env::temp_dir().join(format!("telpher-nobody-{}", std::process::id()));
     std::fs::copy(env!("CARGO_BIN_EXE_telpher"), &copy).unwrap();
     let mut setpriv = Command::new("setpriv");
@@ -146,12 +146,12 @@ fn who_may_not_answer_page_faults_is_told_the_two_ways() {
     assert_eq!(said.lines().count(), 1, "{said}");
 }
 
-/// Pages of a shell's child that allocates some memory and holds it.
+/// A Python program that allocates memory and holds it.
 const HOLDS: &str = "import time; b = bytearray(48 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1\nprint('ready', flush=True); time.sleep(100)";
 
 #[test]
-fn a_run_can_be_watched_and_what_was_killed_is_told_of() {
-    const NAME: &str = "a_run_can_be_watched_and_what_was_killed_is_told_of";
+fn a_run_can_be_watched_and_a_killed_process_is_reported() {
+    const NAME: &str = "a_run_can_be_watched_and_a_killed_process_is_reported";
     if lacking(NAME) || Command::new("python3").arg("--version").output().is_err() {
         return;
     }
@@ -161,7 +161,7 @@ fn a_run_can_be_watched_and_what_was_killed_is_told_of() {
         vec!["run", "--shuffle", "--limit", "256m", "--json", json.to_str().unwrap(), "--html", html.to_str().unwrap()];
     args.extend(TIERS);
     args.extend(["--", "python3", "-c", HOLDS]);
-    // Not in the build's folder: the path must be short.
+    // Not in the build folder: the path must be short.
     let runtime = std::path::Path::new("/dev/shm").join(format!("test-watched-{}", std::process::id()));
     std::fs::create_dir(&runtime).unwrap();
     let mut command = telpher(&args);
@@ -192,7 +192,7 @@ fn a_run_can_be_watched_and_what_was_killed_is_told_of() {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut running.stderr.take().unwrap(), &mut said).unwrap();
     assert_eq!(ended.code(), Some(137), "{said}");
-    assert!(said.contains("it was killed, or left by _exit: this is what it told last"), "{said}");
+    assert!(said.contains("it was killed, or called _exit: these are its last reported numbers"), "{said}");
     let told: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let state = told.as_array().unwrap().iter().find(|state| state["pid"].as_u64() == pid.parse().ok()).unwrap();
     assert_eq!((state["counts"]["lost"].as_u64(), state["ended"].as_bool()), (Some(0), Some(false)));
@@ -208,13 +208,13 @@ fn a_run_can_be_watched_and_what_was_killed_is_told_of() {
     std::fs::remove_dir_all(&runtime).unwrap();
 }
 
-/// Holds memory until its input has a line, and lets it go.
+/// Holds memory until its input has a line, then frees it.
 const LETS_GO: &str = "import mmap, sys\nb = mmap.mmap(-1, 48 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
                        for i in range(0, len(b), 4096): b[i] = 1\nsys.stdin.readline()\nb.close()";
 
 #[test]
-fn the_closing_report_has_the_peak_of_what_was_let_go_before_the_end() {
-    const NAME: &str = "the_closing_report_has_the_peak_of_what_was_let_go_before_the_end";
+fn the_final_report_has_the_peak_of_memory_freed_before_the_end() {
+    const NAME: &str = "the_final_report_has_the_peak_of_memory_freed_before_the_end";
     if lacking(NAME) || Command::new("python3").arg("--version").output().is_err() {
         return;
     }
@@ -249,8 +249,8 @@ fn the_closing_report_has_the_peak_of_what_was_let_go_before_the_end() {
 }
 
 #[test]
-fn a_run_of_a_program_too_short_to_be_managed_says_so() {
-    if lacking("a_run_of_a_program_too_short_to_be_managed_says_so") {
+fn a_run_too_short_to_be_managed_says_so() {
+    if lacking("a_run_too_short_to_be_managed_says_so") {
         return;
     }
     let ended = run(&[], &["true"]);

@@ -1200,7 +1200,7 @@ fn what_cannot_be_is_refused_in_a_sentence_that_says_what_to_do() {
         (&["--socket", &path, "--map", "txq0"], "such as txq0@wq0.1"),
         (&["--socket", &path, "--threshold", "512"], "name one with --device"),
         (&["--socket", &path, "--cpus", "9999"], "name one of them with --cpus"),
-        (&["--socket", &path, "--capture", "1:a.pcap"], "there are ports 0 to 0"),
+        (&["--socket", &path, "--capture", "1:a.pcap"], "the ports are 0 to 0"),
         (&["--socket", &path, "--capture", "0:no/such/folder/a.pcap"], "name another file with --capture"),
         (&["--socket", &path, "--forward", "txonly", "--size", "4000"], "give --longest 4000"),
         (&["--tap", "a/b"], "an interface's name has 1 to 15"),

@@ -1,15 +1,15 @@
-//! Which tiers there are: the machine's NUMA nodes, the fastest first, or what the user says.
+//! The tiers: the machine's NUMA nodes, the fastest first, or those given by the user.
 
 use std::fs;
 use std::path::Path;
 use telpher_tier::MOST_TIERS;
 use telpher_tier_wire::Tier;
 
-/// Why there are no tiers.
+/// Why the tiers are invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TiersError {
-    /// One kind of memory.
+    /// The machine has only one kind of memory.
     #[error(
         "this machine has one NUMA node with memory, so there is nothing to move between; name parts of it to try it out, such as \
          --tier fast=256m --tier slow"
@@ -21,13 +21,13 @@ pub enum TiersError {
     /// A tier that is not home must have a bound.
     #[error("tier {0} has neither a node nor a size; say how much of it a process may take, such as {0}=256m")]
     Size(String),
-    /// Twice the same.
+    /// A tier is given twice.
     #[error("tier {0} is named twice")]
     Twice(String),
-    /// No such tier.
+    /// The tier does not exist.
     #[error("there is no tier {0}; --home names one of: {1}")]
     Home(String, String),
-    /// No such node, or none with memory.
+    /// The node does not exist, or has no memory.
     #[error("tier {0} is on node {1}, which has no memory here; `numactl --hardware` lists the nodes")]
     Node(String, u32),
 }
@@ -49,14 +49,14 @@ struct Node {
     number: u32,
     has_cpus: bool,
     free_bytes: u64,
-    /// Latency over bandwidth, as the firmware tells both: the smaller, the faster. Source: the kernel's own measure of a memory tier (Linux,
-    /// mm/memory-tiers.c, mt_perf_to_adistance).
+    /// Latency over bandwidth, as the firmware tells both: the smaller, the faster. Source: the kernel's own measure of
+    /// a memory tier (Linux, mm/memory-tiers.c, mt_perf_to_adistance).
     slowness: Option<f64>,
     /// From the first node with CPUs.
     distance: u32,
 }
 
-/// The nodes with memory below a folder like `/sys/devices/system/node`.
+/// Returns the nodes with memory below a folder like `/sys/devices/system/node`.
 fn nodes(folder: &Path) -> Vec<Node> {
     let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
     let mut nodes = Vec::new();
@@ -73,7 +73,8 @@ fn nodes(folder: &Path) -> Vec<Node> {
         if kib("MemTotal:") == 0 {
             continue;
         }
-        // Of a node with CPUs, its own; of one without, its nearest one's. Source: Linux, Documentation/admin-guide/mm/numaperf.rst.
+        // Of a node with CPUs, its own; of one without, its nearest one's. Source: Linux,
+        // Documentation/admin-guide/mm/numaperf.rst.
         let initiators = node.join("access0/initiators");
         let number_in =
             |name: &str| text(&initiators.join(name)).trim().parse::<f64>().ok().filter(|&value| value > 0.0);
@@ -101,7 +102,8 @@ fn nodes(folder: &Path) -> Vec<Node> {
     nodes
 }
 
-/// Nodes, the fastest first: as the firmware says if it says so of all; else those with CPUs first, and then the nearest.
+/// Nodes, the fastest first: as the firmware says if it says so of all; else those with CPUs first, and then the
+/// nearest.
 fn by_speed(mut nodes: Vec<Node>) -> Vec<Node> {
     if nodes.iter().all(|node| node.slowness.is_some()) {
         nodes.sort_by(|one, other| one.slowness.partial_cmp(&other.slowness).unwrap_or(std::cmp::Ordering::Equal));
@@ -111,7 +113,7 @@ fn by_speed(mut nodes: Vec<Node>) -> Vec<Node> {
     nodes
 }
 
-/// The most of a node that a process takes unless told otherwise, of what is free of it at the beginning. Source: chosen.
+/// Default share of a node's initially free memory that a process may use. Source: chosen.
 const SHARE: f64 = 0.9;
 
 fn share(bytes: u64) -> u64 {
@@ -125,10 +127,10 @@ fn share(bytes: u64) -> u64 {
     share
 }
 
-/// The tiers, and which of them is home.
+/// Returns the tiers, and the index of the home tier.
 ///
 /// # Errors
-/// [`TiersError`]: what the user says makes no sense here, or there is nothing to choose from.
+/// [`TiersError`]: the options do not fit this machine, or there is only one kind of memory.
 pub(super) fn tiers(args: &[TierChoice], home: Option<&str>) -> Result<(Vec<Tier>, u8), TiersError> {
     tiers_of(nodes(Path::new("/sys/devices/system/node")), args, home)
 }
@@ -213,7 +215,7 @@ mod tests {
         use std::path::PathBuf;
         use std::sync::atomic::{AtomicU32, Ordering};
 
-        /// A folder that goes with the test.
+        /// A folder that is removed after the test.
         pub(super) struct Dir(pub(super) PathBuf);
 
         impl Dir {

@@ -1,4 +1,5 @@
-//! `telpher tier pause` and `telpher tier resume`: pages of a process stay where they are, for debuggers and other readers of its memory.
+//! `telpher tier pause` and `telpher tier resume`: keep the pages of a process in place, for debuggers and other
+//! readers of its memory.
 
 use std::io;
 use std::path::Path;
@@ -6,36 +7,37 @@ use std::time::{Duration, Instant};
 use telpher_launch::{RunDirectory, RunKind};
 use telpher_tier_wire::StateFolder;
 
-/// How long the process may take to answer. It looks every 50 ms, or at a hundredth of the time its own looks take. Source: chosen.
+/// How long the process may take to answer. It checks every 50 ms, or less often if its own scans take long. Source:
+/// chosen.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How often its answer is looked for.
+/// Interval of checks for its answer.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Why a process was not paused, or does not go on.
+/// Why a process was not paused or resumed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PauseError {
-    /// No such process.
+    /// The process does not exist.
     #[error("process {0} does not run under `telpher tier run` as this user; `telpher tier top` shows those that do")]
     None(u32),
     /// Its memory is not managed.
     #[error("the memory of process {pid} is not managed, so none of its pages move: {why}")]
     Unmanaged {
-        /// Which.
+        /// The file.
         pid: u32,
         /// Why.
         why: String,
     },
-    /// The file by which the process is told cannot be made or removed.
+    /// The request file cannot be created or removed.
     #[error("cannot tell process {pid}")]
     File {
         /// Which process.
         pid: u32,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It does not answer.
+    /// The process does not answer.
     #[error(
         "process {0} did not answer within {n} s; its threads may be stopped (a debugger, SIGSTOP): let them run, and try again",
         n = LIMIT.as_secs()
@@ -43,10 +45,10 @@ pub enum PauseError {
     Silent(u32),
 }
 
-/// Has a process keep all its pages where they are, or move them again; returns when it does.
+/// Pauses or resumes page moves of a process; returns when the process has done so.
 ///
 /// # Errors
-/// There is no such process, or it does not answer.
+/// The process does not exist, or does not answer.
 pub fn pause(pid: u32, paused: bool) -> Result<(), PauseError> {
     let state = |folder: &StateFolder| {
         let states = folder.read_all().unwrap_or_default();

@@ -84,8 +84,8 @@ impl Places {
 }
 
 impl Arena {
-    /// Room for `len` bytes on each side, the destination a little more for operations that add to their data; the source
-    /// filled with known bytes.
+    /// Room for `len` bytes on each side, the destination a little more for operations that add to their data; the
+    /// source filled with known bytes.
     pub fn new(len: usize) -> Result<Self, MapError> {
         let (src, dst) = (touched(len, PageSize::Small)?, touched(len + len / 32 + PAGE, PageSize::Small)?);
         let mut arena = Arena { src, dst };

@@ -1,4 +1,4 @@
-//! The contests of `telpher bench ops`: each operation, its best alternative, and the ratio it must reach.
+//! The pairwise comparisons of `telpher bench ops`: each operation, its best alternative, and the ratio to reach.
 
 use super::buffers::{Arena, Places, Temperature, fill_known, first_difference};
 use super::duel::{Duel, duel};
@@ -12,18 +12,18 @@ use telpher_ops::crc::CrcMode;
 use telpher_ops::dif;
 use telpher_ops::{Hint, delta};
 
-/// Why a contest has no result.
+/// Why a comparison has no result.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub(crate) enum ContestError {
     /// One side's bytes are wrong.
     #[error("first wrong byte at offset {0}")]
     Mismatch(usize),
-    /// The numbers cannot be.
+    /// The numbers are implausible.
     #[error(transparent)]
     Implausible(#[from] Implausible),
 }
 
-/// Where and how long a contest runs.
+/// The conditions of a comparison.
 pub(crate) struct Ring<'a> {
     /// Memory for both sides.
     pub arena: &'a mut Arena,
@@ -40,7 +40,7 @@ pub(crate) struct Ring<'a> {
 /// One operation against one alternative.
 #[derive(Clone, Copy)]
 pub(crate) struct Contest {
-    /// The operation; what `--op` chooses by.
+    /// The operation, as selected by `--op`.
     pub op: Opcode,
     /// The row's name.
     pub name: &'static str,
@@ -48,9 +48,9 @@ pub(crate) struct Contest {
     pub against: &'static str,
     /// Needs ISA-L.
     pub isal: bool,
-    /// The sizes it makes sense for.
+    /// Returns whether the comparison makes sense at a size.
     pub takes: fn(usize) -> bool,
-    /// The ratio it must reach at a size.
+    /// The ratio to reach at a size.
     pub goal: fn(usize) -> f64,
     /// Runs it.
     pub run: fn(&mut Ring<'_>) -> Result<Duel, ContestError>,
@@ -64,7 +64,7 @@ const CRC_GOAL: fn(usize) -> f64 = |size| if size >= 4096 { 1.0 } else { 0.9 };
 const ONE_PASS: fn(usize) -> f64 = |size| if size >= 16 << 10 { 1.3 } else { 0.9 };
 const BANDWIDTH: fn(usize) -> f64 = |_| 0.7;
 
-/// Every contest there is.
+/// All comparisons.
 pub(crate) const CONTESTS: &[Contest] = &[
     Contest {
         op: Opcode::MemoryMove,
@@ -90,7 +90,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
         against: "memcpy",
         isal: false,
         takes: |size| size >= telpher_ops::STREAM_BYTES,
-        // Worth asking for only where it is faster: beyond the caches.
+        // Non-temporal stores are faster only beyond the caches.
         goal: |size| if size >= 32 << 20 { 1.2 } else { 0.9 },
         run: copy_to_memory,
     },
@@ -187,7 +187,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
     },
 ];
 
-/// The state of both sides: memory and the place that comes next.
+/// The state of both sides: memory and the next position.
 struct State<'a> {
     arena: &'a mut Arena,
     places: Places,
@@ -204,7 +204,7 @@ impl<'a> State<'a> {
         self.arena.next(&mut self.places)
     }
 
-    /// Runs `step` once over a spoilt destination and compares it with `expected`, made from the source.
+    /// Runs `step` once over an overwritten destination and compares it with `expected`, computed from the source.
     fn check(
         &mut self,
         step: impl Fn(&[u8], &mut [u8]),
@@ -217,7 +217,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// A contest of two functions of source and destination, both checked against `expected` before and ours after.
+/// Compares two functions of source and destination; both are checked against `expected` before, ours also after.
 fn between(
     ring: &mut Ring<'_>,
     dst_len: usize,
@@ -242,7 +242,7 @@ fn between(
     first_difference(dst, &expected(src)).map_or(Ok(result), |at| Err(ContestError::Mismatch(at)))
 }
 
-/// A contest of two functions that look and give a number; both must give `expected`'s.
+/// Compares two functions that read and return a number; both must return that of `expected`.
 fn looking<T: PartialEq>(
     ring: &mut Ring<'_>,
     prepare: impl Fn(&mut Arena, &Places),

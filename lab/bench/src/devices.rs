@@ -73,8 +73,8 @@ impl Shape {
     }
 }
 
-/// Every device that `--device` names beside the CPU, running: a model in both ways of executing, and hardware. What is left out,
-/// and what a reader of numbers must know of these devices, goes to the remarks.
+/// Every device that `--device` names beside the CPU, running: a model in both ways of executing, and hardware. What is
+/// left out, and what a reader of numbers must know of these devices, goes to the remarks.
 pub fn beside_the_cpu(
     text: &str,
     shape: Shape,

@@ -1,7 +1,7 @@
 //! How far apart two cores are right now: the round trip of one cache line between two pinned threads.
 //!
-//! Virtual processors wander over a host's dies, and the distance changes what every multi-thread result means. So it is
-//! measured right before such a result and printed beside it.
+//! Virtual processors wander over a host's dies, and the distance changes what every multi-thread result means. So it
+//! is measured right before such a result and printed beside it.
 
 use super::measure::to_ns;
 use std::fmt;

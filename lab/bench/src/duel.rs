@@ -1,31 +1,31 @@
-//! Two ways of doing the same, in turns, and the median of how much faster one is.
+//! Pairwise comparison: two implementations in turns, and the median of their ratio.
 
 use super::measure::{Implausible, Window, median, plausible, window};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-/// How a duel ended.
+/// The result of a pairwise comparison.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Duel {
-    /// Nanoseconds of one of ours, median.
+    /// Median nanoseconds of one of our operations.
     pub ours_ns: f64,
-    /// Nanoseconds of one of theirs, median.
+    /// Median nanoseconds of one of the alternative's operations.
     pub theirs_ns: f64,
-    /// Median over the turns of theirs by ours: above 1 ours is faster.
+    /// Median over the turns of the alternative's time divided by ours: above 1 ours is faster.
     pub ratio: f64,
     /// Turns taken.
     pub turns: usize,
 }
 
-/// Turns a duel has at least, however slow the contestants.
+/// Minimum number of turns, however slow the sides are.
 const FEWEST_TURNS: usize = 5;
 /// Shortest window: thousands of the smallest steps.
 const SHORTEST: Duration = Duration::from_micros(200);
-/// Turns aimed at.
+/// Target number of turns.
 const TURNS: u32 = 15;
 
-/// Lets both work on `state` in turns for about `time`, the first move alternating. `bytes` is what one step at least reads
-/// or writes.
+/// Lets both work on `state` in turns for about `time`, the first move alternating. `bytes` is what one step at least
+/// reads or writes.
 pub(crate) fn duel<S>(
     time: Duration,
     bytes: u64,
@@ -34,7 +34,7 @@ pub(crate) fn duel<S>(
     mut theirs: impl FnMut(&mut S),
 ) -> Result<Duel, Implausible> {
     let slice = (time / (2 * TURNS)).max(SHORTEST);
-    // Once each unmeasured: pages, caches, lazily resolved symbols.
+    // One unmeasured run each, for pages, caches and lazily resolved symbols.
     ours(state);
     theirs(state);
     let (mut a, mut b, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
@@ -80,7 +80,7 @@ mod tests {
     fn the_faster_side_has_the_ratio() {
         let time = Duration::from_millis(30);
         let result = duel(time, 1, &mut (), |()| spin(1000), |()| spin(3000)).unwrap();
-        // A factor of three; bounds wide enough for a machine that does other things too.
+        // A factor of three, with bounds wide enough for a busy machine.
         assert!(result.ratio > 1.5, "{result:?}");
         assert!(result.ours_ns < result.theirs_ns, "{result:?}");
     }

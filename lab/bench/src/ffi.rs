@@ -1,7 +1,8 @@
-//! The few calls into the C library and the processor that a fair measurement needs, each behind a safe function.
+//! The calls into the C library and the processor that a fair measurement needs, each behind a safe function.
 //!
-//! glibc's memory functions are called as the symbols they are, so that what is measured is the library and not what the
-//! compiler makes of a slice copy. ISA-L is opened at run time, because it may not be installed.
+//! glibc's memory functions are called by their symbols, so that the library is measured and not the compiler's slice
+//! copy.
+//! ISA-L is opened at run time, because it may not be installed.
 #![allow(unsafe_code, reason = "calls libc and ISA-L, stores into a portal, maps files")]
 
 mod called;
@@ -22,18 +23,18 @@ use std::time::Duration;
 use telpher_abi::Descriptor;
 use telpher_portal::{Offer, RecordCell, Submission};
 
-/// The words of a buffer, which threads may change together.
+/// Returns the buffer as words that several threads may change.
 pub(crate) fn atomics(bytes: &mut [u8]) -> &[AtomicU64] {
-    // SAFETY: any eight bytes are an `AtomicU64`, and the buffer is borrowed for as long as they are, by nobody else.
+    // SAFETY: any eight bytes are an `AtomicU64`, and the returned words borrow the buffer exclusively.
     let (head, words, _) = unsafe { bytes.align_to_mut::<AtomicU64>() };
     assert!(head.is_empty(), "the buffer begins at a word");
     words
 }
 
-/// How often this thread has given its core away because it had to wait.
+/// Returns how often this thread has given up its core because it had to wait.
 pub(crate) fn voluntary_switches() -> i64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the structure is valid for writes, and zeros are one of its values, if the call should fail.
+    // SAFETY: the structure is valid for writes; if the call fails, zeros are a valid value.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
         usage.assume_init()
@@ -66,7 +67,7 @@ pub(crate) fn memset(dst: &mut [u8], byte: u8) {
     unsafe { libc::memset(dst.as_mut_ptr().cast(), c_int::from(byte), dst.len()) };
 }
 
-/// True if glibc's `memcmp` finds the two equal over the shorter length.
+/// Returns true if glibc's `memcmp` finds the two equal over the shorter length.
 #[inline]
 pub(crate) fn memcmp_equal(a: &[u8], b: &[u8]) -> bool {
     let len = a.len().min(b.len());
@@ -74,7 +75,7 @@ pub(crate) fn memcmp_equal(a: &[u8], b: &[u8]) -> bool {
     unsafe { libc::memcmp(a.as_ptr().cast(), b.as_ptr().cast(), len) == 0 }
 }
 
-/// Copies with non-temporal stores, whatever the length: past the caches. The lengths are equal.
+/// Copies with non-temporal stores, past the caches, whatever the length. The lengths must be equal.
 pub(crate) fn copy_past_caches(dst: &mut [u8], src: &[u8]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
     assert_eq!(dst.len(), src.len(), "the lengths are equal");
@@ -92,15 +93,15 @@ pub(crate) fn copy_past_caches(dst: &mut [u8], src: &[u8]) {
     unsafe { _mm_sfence() };
 }
 
-/// CPU time the calling thread has used. A system call: call it around a run, not inside one.
+/// Returns the CPU time that the calling thread has used. A system call: call it around a run, not inside one.
 pub(crate) fn thread_cpu() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for one timespec; the clock always exists on Linux.
+    // SAFETY: `time` is valid for writes of one timespec; the clock always exists on Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Lets pages that this thread touches for the first time come from `node` only; `None` goes back to the default.
+/// Restricts pages that this thread touches for the first time to `node`; `None` restores the default.
 pub(crate) fn place_new_pages(node: Option<u32>) -> io::Result<()> {
     let (mode, mask) = match node {
         Some(n) if n < 64 => (libc::MPOL_BIND, 1u64 << n),
@@ -108,33 +109,34 @@ pub(crate) fn place_new_pages(node: Option<u32>) -> io::Result<()> {
         None => (libc::MPOL_DEFAULT, 0),
     };
     let (nodes, bits) = if node.is_some() { (&raw const mask, 65u64) } else { (std::ptr::null(), 0) };
-    // SAFETY: set_mempolicy reads at most `bits - 1` = 64 bits from `nodes`, which points at a live u64 or is null with 0.
+    // SAFETY: set_mempolicy reads at most `bits - 1` = 64 bits from `nodes`, which points at a live u64 or is null with
+    // 0.
     match unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::c_long::from(mode), nodes, bits) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Lets the calling thread's sleeps end when they should, instead of up to 50 µs later with others'.
+/// Lets the calling thread's sleeps end on time, instead of up to 50 µs later together with others'.
 pub(crate) fn wake_exactly() {
-    // SAFETY: changes nothing but the calling thread's timer slack; one nanosecond is the smallest.
+    // SAFETY: changes only the calling thread's timer slack; one nanosecond is the smallest value.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
 }
 
-/// Bytes that the C library's allocator has handed out and not got back.
+/// Returns the bytes that the C library's allocator has handed out and not got back.
 pub(crate) fn allocated_bytes() -> usize {
     // SAFETY: mallinfo2 has no preconditions.
     let info = unsafe { libc::mallinfo2() };
     info.uordblks + info.hblkhd
 }
 
-/// A No-op that may be offered: it names no memory but its record.
+/// Returns a No-op that may be offered: it names no memory but its record.
 pub(crate) fn nop(record: &'static RecordCell) -> Submission {
-    // SAFETY: a No-op has no ranges; its record lives for ever and is touched through its atomics only.
+    // SAFETY: a No-op has no ranges; its record lives forever and is accessed only through its atomics.
     unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) }
 }
 
-/// Bytes to copy from one place to another, which are nobody else's for good.
+/// A copy whose source and destination are leaked, so that a device may access them at any time.
 #[derive(Debug)]
 pub(crate) struct OwnedCopy {
     src: &'static [u8],
@@ -144,41 +146,42 @@ pub(crate) struct OwnedCopy {
 }
 
 impl OwnedCopy {
-    /// A Memory Move of `src` to memory of its own. Both stay allocated: a device may look at them at any time.
+    /// Creates a Memory Move of `src` to new memory. Both stay allocated forever.
     pub(crate) fn new(src: Vec<u8>) -> Self {
         let dst = NonNull::from(vec![0x55; src.len()].leak()).cast::<u8>();
         let src: &'static [u8] = src.leak();
         let record: &'static RecordCell = Box::leak(Box::default());
         let len = u32::try_from(src.len()).expect("benches stay below 4 GiB");
         let move_it = Descriptor::memory_move(src.as_ptr() as u64, dst.as_ptr() as u64, len);
-        // SAFETY: `src` is read-only from here on, `dst` is touched in `is_exact` alone and only after the record, which lives
-        // for ever and is touched through its atomics only.
+        // SAFETY: `src` is read-only from here on. `dst` is read only in `is_exact`, after the record was written. The
+        // record lives
+        // forever and is accessed only through its atomics.
         let submission = unsafe { Submission::vouch(move_it.with_record(record.address())) };
         OwnedCopy { src, dst, record, submission }
     }
 
-    /// What to offer, one at a time.
+    /// Returns the submission, to be offered one at a time.
     pub(crate) fn submission(&self) -> &Submission {
         &self.submission
     }
 
-    /// Where its end is seen.
+    /// Returns the completion record.
     pub(crate) fn record(&self) -> &'static RecordCell {
         self.record
     }
 
-    /// Whether it has ended and every byte has arrived.
+    /// Returns whether the copy has completed and every byte is correct.
     pub(crate) fn is_exact(&mut self) -> bool {
         self.record.status().is_some() && {
-            // SAFETY: `dst` is valid for as many bytes as `src`; the device, which had the one submission there is, has ended
-            // it, and `&mut self` keeps it from being offered meanwhile.
+            // SAFETY: `dst` is valid for as many bytes as `src`. The device has completed the only submission, and
+            // `&mut self` prevents another offer meanwhile.
             let dst = unsafe { std::slice::from_raw_parts(self.dst.as_ptr(), self.src.len()) };
             memcmp_equal(dst, self.src)
         }
     }
 }
 
-/// A queue's portal, mapped as programs for DSA do it.
+/// A queue's portal, mapped as DSA programs map it.
 #[derive(Debug)]
 pub(crate) struct MappedPortal {
     page: NonNull<c_void>,
@@ -197,7 +200,7 @@ impl MappedPortal {
     /// Maps the portal of a queue whose node is open.
     pub(crate) fn of(node: &File, shared: bool) -> io::Result<Self> {
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        // SAFETY: a new mapping where the kernel likes it.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let page = unsafe { libc::mmap(std::ptr::null_mut(), PORTAL, libc::PROT_WRITE, flags, node.as_raw_fd(), 0) };
         match NonNull::new(page) {
             Some(page) if page.as_ptr() != libc::MAP_FAILED => Ok(MappedPortal { page, shared }),
@@ -210,8 +213,9 @@ impl MappedPortal {
     pub(crate) fn offer(&self, submission: &Submission) -> Offer {
         let (to, from) = (self.page.as_ptr(), submission.descriptor());
         if !self.shared {
-            // SAFETY: the page is mapped for writing and aligned, 64 bytes can be read at `from`; what the device then does was
-            // vouched for. A CPU without the instruction raises SIGILL.
+            // SAFETY: the page is mapped for writing and aligned, and 64 bytes can be read at `from`. The submission
+            // vouches for what the
+            // device then does. A CPU without the instruction raises SIGILL.
             unsafe {
                 std::arch::asm!(".byte 0x66, 0x0f, 0x38, 0xf8, 0x02", in("rax") to, in("rdx") from, options(nostack))
             };
@@ -253,7 +257,7 @@ pub(crate) const ISAL_LIBRARY: &CStr = c"libisal.so.2";
 impl Isal {
     /// Opens the library; `None` if it is not installed or lacks a function.
     pub(crate) fn open() -> Option<Isal> {
-        // SAFETY: the name ends with NUL, and ISA-L's initialisers only look at the processor's features.
+        // SAFETY: the name ends with NUL, and ISA-L's initialisers only read the processor's features.
         let library = unsafe { libc::dlopen(ISAL_LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             return None;
@@ -264,14 +268,16 @@ impl Isal {
             (!address.is_null()).then_some(address)
         };
         let (crc32, crc16) = (symbol(c"crc32_iscsi")?, symbol(c"crc16_t10dif")?);
-        // SAFETY: `isa-l/crc.h` declares `unsigned int crc32_iscsi(unsigned char *buffer, int len, unsigned int init_crc)`.
+        // SAFETY: `isa-l/crc.h` declares `unsigned int crc32_iscsi(unsigned char *buffer, int len, unsigned int
+        // init_crc)`.
         let crc32_iscsi = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(_, _, _) -> _>(crc32) };
-        // SAFETY: `isa-l/crc.h` declares `uint16_t crc16_t10dif(uint16_t init_crc, const unsigned char *buf, uint64_t len)`.
+        // SAFETY: `isa-l/crc.h` declares `uint16_t crc16_t10dif(uint16_t init_crc, const unsigned char *buf, uint64_t
+        // len)`.
         let crc16_t10dif = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(_, _, _) -> _>(crc16) };
         Some(Isal { crc32_iscsi, crc16_t10dif })
     }
 
-    /// CRC32C as iSCSI and DSA define it.
+    /// Computes CRC32C as iSCSI and DSA define it.
     #[inline]
     pub(crate) fn crc32c(&self, data: &[u8]) -> u32 {
         let len = c_int::try_from(data.len()).expect("benches stay below 2 GiB");
@@ -279,7 +285,7 @@ impl Isal {
         !unsafe { (self.crc32_iscsi)(data.as_ptr(), len, u32::MAX) }
     }
 
-    /// T10-DIF guard of one block.
+    /// Computes the T10-DIF guard of one block.
     #[inline]
     pub(crate) fn crc16(&self, data: &[u8]) -> u16 {
         // SAFETY: the range is valid for reads of its length.
@@ -292,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_c_functions_do_what_they_are_named_for() {
+    fn the_c_functions_copy_fill_and_compare() {
         let src: Vec<u8> = (0..=255).collect();
         let mut dst = vec![0; 256];
         memcpy(&mut dst, &src);

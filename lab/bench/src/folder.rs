@@ -18,7 +18,8 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// A new one in the temporary folder, whose name is short: a socket's has at most 107 bytes. Its own name cannot be guessed.
+    /// A new one in the temporary folder, whose name is short: a socket's has at most 107 bytes. Its own name cannot be
+    /// guessed.
     pub(super) fn new() -> Result<Folder, BenchError> {
         loop {
             let mut random = [0; 8];

@@ -1,4 +1,4 @@
-//! How one thread gets its work done: on the CPU, or through a channel to a queue.
+//! The routes of one thread's transfers: the CPU, or a channel to a queue.
 
 use super::BenchError;
 use super::measure::{Clock, Latencies, Window, group_for, to_ns, window};
@@ -13,18 +13,18 @@ use telpher_mem::Region;
 use telpher_mover::{ChannelPolicy, Finished, Hint, Opcode, Via};
 use telpher_portal::Portal;
 
-/// A way of doing one transfer after the other.
+/// A route for consecutive transfers.
 pub(crate) enum Lane {
-    /// This thread does it.
+    /// This thread copies.
     Cpu(Hint),
-    /// A device does.
+    /// A device executes.
     Device(Box<DeviceLane>),
 }
 
-/// What latency windows saw.
+/// The results of latency windows.
 #[derive(Clone, Debug)]
 pub(crate) struct Timings {
-    /// From preparing to seen done.
+    /// From preparation until the completion is seen.
     pub total: Latencies,
     /// Prepare, submit and wait; only one at a time.
     pub parts: Option<[Latencies; 3]>,
@@ -64,7 +64,7 @@ impl Lane {
         }
     }
 
-    /// Does every checked place once over spoilt destinations and looks at the bytes.
+    /// Runs each checked transfer once over overwritten destinations and compares the bytes.
     pub(crate) fn verify(&mut self, op: Opcode, work: &mut Work, label: &str) -> Result<(), BenchError> {
         work.spoil();
         let transfers = work.checked_places();
@@ -152,10 +152,10 @@ fn wrong(op: Opcode, route: &str) -> BenchError {
     BenchError::Wrong { op: op.short_name().into(), route: route.into() }
 }
 
-/// How long a lane waits for an answer before it says that there is none.
+/// How long a route waits for a completion before it reports that the device does not answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Looks without an answer; the clock is read once in many.
+/// Polls without a completion; the clock is read only in some.
 #[derive(Default)]
 struct Patience {
     looks: u32,
@@ -184,22 +184,22 @@ pub(crate) struct DeviceLane {
     done: Vec<Finished<Region, Region>>,
     /// Nanoseconds between two completions of late, 0 if not known.
     pace_ns: f64,
-    /// Somebody else executes, so that sleeping makes sense.
+    /// Another thread or a device executes, so that sleeping makes sense.
     sleeps: bool,
     /// A real device executes, which now and then stops at a page that has moved.
     faults: bool,
     /// Transfers that have ended.
     ended: u64,
-    /// Of these, those that the CPU did or finished.
+    /// Transfers of these that the CPU did or finished.
     helped: u64,
 }
 
-/// One in so many transfers of a real device may be finished by the CPU without its numbers becoming the CPU's. Source: chosen.
+/// One in so many transfers of a real device may be finished by the CPU without its numbers becoming the CPU's. Source:
+/// chosen.
 const FORGIVEN: u64 = 100;
 
-/// A wait expected to be longer than this is begun with a sleep.
-/// Source: chosen; several times what a sleep costs a thread (measured with nanosleep on a virtual AMD EPYC of family 26:
-/// 17 µs of CPU time, and waking 23 µs late).
+/// A wait expected to be longer than this is begun with a sleep. Source: chosen; several times what a sleep costs a
+/// thread (measured with nanosleep on a virtual AMD EPYC of family 26: 17 µs of CPU time, and waking 23 µs late).
 const WORTH_A_SLEEP_NS: f64 = 100_000.0;
 /// Part of an expected wait that is slept through; the rest covers waking late and a device that became faster.
 const SLEPT_PART: f64 = 0.75;
@@ -247,7 +247,7 @@ impl DeviceLane {
         }
     }
 
-    /// Fetches what has ended; `ended` hears when each was prepared.
+    /// Collects completed transfers; calls `ended` with the preparation time of each.
     #[inline]
     fn fetch(&mut self, op: Opcode, work: &mut Work, mut ended: impl FnMut(u64)) -> Result<usize, BenchError> {
         let count = self.channel.completed(&mut self.done);
@@ -324,7 +324,7 @@ impl DeviceLane {
                 return Ok(());
             }
             if self.fetch(op, work, &mut ended)? == 0 {
-                // What a full queue did not take is offered again.
+                // Offers again what a full queue did not take.
                 self.channel.submit();
                 self.rest(op, &mut patience)?;
             } else {

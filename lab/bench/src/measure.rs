@@ -1,9 +1,9 @@
-//! Clocks, windows and percentiles, and the refusal of numbers that cannot be.
+//! Clocks, windows and percentiles, and the rejection of implausible numbers.
 //!
-//! Throughput and latency are measured apart. A throughput window runs with no clock inside: operations, wall time and the
-//! thread's CPU time are taken around it. A latency window reads the time stamp counter around each operation and keeps a
-//! histogram. What is reported is the median over several short windows that alternate with those of the other contestants,
-//! so that a slow moment of the machine meets them all.
+//! Throughput and latency are measured apart. A throughput window runs with no clock inside: operations, wall time and
+//! the thread's CPU time are taken around it. A latency window reads the time stamp counter around each operation and
+//! keeps a histogram. The reported value is the median over several short windows that alternate with those of the
+//! other competitors, so that a slow moment of the machine affects them all.
 
 use crate::ffi;
 use hdrhistogram::Histogram;
@@ -57,7 +57,7 @@ pub fn to_ns(d: Duration) -> f64 {
     d.as_secs_f64() * 1e9
 }
 
-/// What one throughput window saw.
+/// The results of one throughput window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Window {
     /// Operations completed.
@@ -164,7 +164,7 @@ pub fn median(values: &mut [f64]) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
 }
 
-/// A number that no machine could have produced; it is refused instead of printed.
+/// Why a number is implausible; it is rejected instead of printed.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum Implausible {
     /// Nothing was done, or in no time.
@@ -197,11 +197,11 @@ pub enum Implausible {
     },
 }
 
-/// Bytes a core can load or store in a second at the very most. Source: derived, two 64-byte accesses a cycle (the widest
-/// of any x86 core) at 6 GHz.
+/// Bytes a core can load or store in a second at the very most. Source: derived, two 64-byte accesses a cycle (the
+/// widest of any x86 core) at 6 GHz.
 const CORE_BYTES_PER_SECOND: f64 = 2.0 * 64.0 * 6e9;
 
-/// Refuses a window whose numbers cannot be; `bytes` is what one operation must at least read or write.
+/// Rejects a window with implausible numbers; `bytes` is the minimum that one operation reads or writes.
 pub fn plausible(window: &Window, bytes: u64, threads: u32, cores: u32) -> Result<(), Implausible> {
     if window.ops == 0 || window.wall.is_zero() {
         return Err(Implausible::Empty { ops: window.ops, ns: window.wall.as_nanos() });

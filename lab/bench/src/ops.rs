@@ -1,4 +1,5 @@
-//! `telpher bench ops`: every operation against the best alternative of this machine, then the costs around a descriptor.
+//! `telpher bench ops`: every operation against the best alternative of this machine, then the costs around a
+//! descriptor.
 
 use super::BenchError;
 use super::buffers::{Arena, Temperature};
@@ -72,9 +73,9 @@ pub struct Overall {
 pub struct OpsResult {
     /// `ops`.
     pub kind: &'static str,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// What a reader must know.
+    /// Remarks for the reader.
     pub remarks: Vec<String>,
     /// Every contest at every size.
     pub rows: Vec<Row>,

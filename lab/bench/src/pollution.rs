@@ -73,9 +73,9 @@ pub struct Row {
 pub struct PollutionResult {
     /// `pollution`.
     pub kind: &'static str,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// What a reader must know.
+    /// Remarks for the reader.
     pub remarks: Vec<String>,
     /// Co-runners, each on a core of its own.
     pub co_runners: usize,

@@ -16,8 +16,8 @@ pub(crate) struct Budget {
 /// Steps of the bar.
 const PARTS: u64 = 100;
 
-/// What a step with transfers of `bytes` costs, where 1 is that of small ones: a handful of the largest take longer than
-/// any window.
+/// What a step with transfers of `bytes` costs, where 1 is that of small ones: a handful of the largest take longer
+/// than any window.
 pub(crate) fn weight(bytes: u64) -> f64 {
     1.0 + bytes as f64 / (16 << 20) as f64
 }
@@ -32,8 +32,8 @@ impl Budget {
         Budget { bar, start: Instant::now(), total, weight: weight.max(f64::MIN_POSITIVE), done: 0.0 }
     }
 
-    /// Says what is being measured, and how long it may take: what is left of the time, divided among what is left to do, so
-    /// that steps which took too long are made up for by the others.
+    /// Says what is being measured, and how long it may take: what is left of the time, divided among what is left to
+    /// do, so that steps which took too long are made up for by the others.
     pub(crate) fn step(&mut self, what: &str, weight: f64) -> Duration {
         self.bar.set_message(what.to_owned());
         let part = self.done / self.weight;

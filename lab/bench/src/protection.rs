@@ -1,5 +1,5 @@
-//! Blocks with integrity tuples, made and checked the way a program without DIF operations does it: the alternative that
-//! contests run against, and the oracle that sweeps check with.
+//! Blocks with integrity tuples, made and checked the way a program without DIF operations does it: the alternative
+//! that contests run against, and the oracle that sweeps check with.
 
 use crate::ffi;
 use telpher_abi::{DestDifFlags, DifBlock, DifFlags, SourceDifFlags};

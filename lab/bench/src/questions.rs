@@ -1,12 +1,12 @@
-//! Questions, each answered by a contest: what `telpher bench mover`, `cache` and `tier` are made of.
+//! Experiments, each with a question: `telpher bench mover`, `cache` and `tier` consist of them.
 //!
 //! ```text
-//! hold ──► a table of contests ──only──► Contest::measure ──► rows ──► report::questions
+//! hold ──► a table of experiments ──only──► Contest::measure ──► rows ──► report::questions
 //! ```
 //!
-//! A contest is a file of its own and one line in its table: a name, a question, the cores it needs and how it is measured. Its
-//! contestants take turns of some milliseconds, so that a slow moment of the machine meets them all, and its rows carry medians over the
-//! turns.
+//! An experiment has its own file and one line in its table: a name, a question, the number of cores and a function
+//! that measures. Its competitors take turns of some milliseconds, so that a slow moment of the machine affects them
+//! all. Its rows are medians over the turns.
 
 use super::BenchError;
 use super::buffers::first_difference;
@@ -17,25 +17,25 @@ use std::time::Duration;
 use telpher_mover::{JobError, Outcome};
 use telpher_report::machine::Machine;
 
-/// One question and how it is answered.
+/// An experiment: a question, and how it is answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Contest {
-    /// What `--only` calls it.
+    /// Its name for `--only`.
     pub name: &'static str,
-    /// What it answers, one sentence.
+    /// The question, one sentence.
     pub question: &'static str,
-    /// Cores without which there is no answer.
+    /// The number of cores that it needs.
     pub cores: usize,
-    /// Its part of the measuring time, where 1 is the usual.
+    /// Its share of the measuring time; 1 is normal.
     pub weight: f64,
-    /// Measures for about so long.
+    /// Measures for about the given time.
     pub measure: fn(&Machine, Duration) -> Result<Vec<Row>, BenchError>,
 }
 
 impl Contest {
-    /// What a copy must have come to.
+    /// Checks the result of a copy.
     pub fn done(&self, result: Result<Outcome, JobError>) -> Result<(), BenchError> {
-        // Said once for each copy of a measurement: nothing is built for what is as it must be.
+        // Called for each measured copy: nothing is allocated in the good case.
         if let Ok(Outcome::Done) = result {
             return Ok(());
         }
@@ -46,7 +46,7 @@ impl Contest {
         })
     }
 
-    /// That the bytes have arrived.
+    /// Checks that the bytes are equal.
     pub fn arrived(&self, src: &[u8], dst: &[u8]) -> Result<(), BenchError> {
         let (op, route, size) = ("move".into(), self.name.into(), src.len() as u64);
         let wrong = |at| Err(BenchError::Mismatch { op, route, size, offset: at as u64 });
@@ -54,10 +54,10 @@ impl Contest {
     }
 }
 
-/// What came of one contest.
+/// The result of one experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
-    /// The contest's name.
+    /// The experiment's name.
     pub name: &'static str,
     /// Its question.
     pub question: &'static str,
@@ -65,20 +65,20 @@ pub struct Answer {
     pub rows: Vec<Row>,
 }
 
-/// Everything such a bench found.
+/// The results of such a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answers {
     /// Which bench: `mover`, `cache`, `tier`.
     pub kind: &'static str,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// What a reader must know.
+    /// Remarks for the reader.
     pub remarks: Vec<String>,
-    /// What was found, contest by contest.
+    /// The results, in the order of the experiments.
     pub contests: Vec<Answer>,
 }
 
-/// Holds those contests of a table that are asked for, all if none is, in about so many seconds.
+/// Runs the requested experiments of a table, or all, in about `seconds` seconds.
 pub fn hold(
     kind: &'static str,
     table: &[Contest],
@@ -106,12 +106,12 @@ pub fn hold(
     Ok(Answers { kind, machine, remarks, contests })
 }
 
-/// The contests of these names, in their own order; all without any.
+/// Returns the experiments with these names, in the table's order; all without names.
 fn chosen(table: &[Contest], names: &[String]) -> Result<Vec<Contest>, BenchError> {
     let known = || table.iter().map(|contest| contest.name);
     if let Some(stranger) = names.iter().find(|name| !known().any(|known| known == *name)) {
         let known = known().collect::<Vec<_>>().join(", ");
-        return Err(BenchError::Usage(format!("--only: '{stranger}' is not a contest; there are {known}")));
+        return Err(BenchError::Usage(format!("--only: '{stranger}' is not an experiment; use {known}")));
     }
     let asked = |contest: &&Contest| names.is_empty() || names.iter().any(|name| name == contest.name);
     Ok(table.iter().filter(asked).copied().collect())
@@ -161,7 +161,7 @@ pub(crate) mod tests {
     fn an_unknown_contest_is_answered_with_those_there_are() {
         for table in TABLES {
             let said = chosen(table, &["shraing".to_owned()]).unwrap_err().to_string();
-            assert!(said.starts_with("--only: 'shraing' is not a contest; there are "), "{said}");
+            assert!(said.starts_with("--only: 'shraing' is not an experiment; use "), "{said}");
             assert!(table.iter().all(|contest| said.contains(contest.name)), "{said}");
         }
     }
@@ -174,7 +174,7 @@ pub(crate) mod tests {
             if contest.name == "huge" && !has_huge_pages {
                 crate::skip::skip(
                     "every_contest_finds_numbers",
-                    "transparent huge pages are off: no contest of huge pages",
+                    "transparent huge pages are off: no experiment with huge pages",
                 );
                 continue;
             }

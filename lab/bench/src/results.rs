@@ -1,18 +1,18 @@
-//! What a sweep found, as data: what JSON and CSV carry, and what tables and charts are drawn from.
+//! Results of a sweep, as data: the source of JSON, CSV, tables and charts.
 
 use super::crossover::{Crossover, crossover};
 use super::distance::Distance;
 use serde::Serialize;
 use telpher_report::machine::Machine;
 
-/// Said wherever numbers of the modelled device stand.
+/// The notice next to all numbers of the modelled device.
 pub const MODEL_REMARK: &str =
     "Device numbers are those of a software model: its speed on this CPU, not the speed of DSA hardware.";
 
-/// Said beside hardware's numbers under `telpher run`.
+/// The notice next to hardware's numbers under `telpher run`.
 pub const VIRTUAL_REMARK: &str = "The hardware here is the virtual device of `telpher run`, a software model too: its numbers are not those of DSA hardware.";
 
-/// Who executes a descriptor.
+/// The executor of descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Runner {
@@ -24,12 +24,12 @@ pub enum Runner {
     Hardware,
 }
 
-/// One way of getting the work done.
+/// A route: where and how transfers are executed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Route {
     /// `cpu` or the device's name.
     pub device: String,
-    /// Who executes, for a device.
+    /// The executor, for a device.
     pub runner: Option<Runner>,
     /// Descriptors or batches asked to be in flight.
     pub depth: u32,
@@ -50,8 +50,8 @@ impl Route {
         self.depth == 1 && self.batch == 1
     }
 
-    /// A short name for columns and legends: `threaded` one at a time, `threaded ×32` with 32 in flight, `threaded 2×b32`
-    /// with two batches of 32 in flight.
+    /// A short name for columns and legends: `threaded` one at a time, `threaded ×32` with 32 in flight, `threaded
+    /// 2×b32` with two batches of 32 in flight.
     pub fn label(&self) -> String {
         let runner = match self.runner {
             None => return "CPU".into(),
@@ -86,7 +86,7 @@ pub struct Point {
     pub op: &'static str,
     /// Bytes of one transfer.
     pub size: u64,
-    /// How it was done.
+    /// The route.
     #[serde(flatten)]
     pub route: Route,
     /// Descriptors really in flight per thread: the depth times the batch, as far as buffers and queue allow.
@@ -132,7 +132,7 @@ pub struct CrossoverRow {
 pub struct SweepResult {
     /// `sweep`.
     pub kind: &'static str,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
     /// What a reader must know, one sentence each.
     pub remarks: Vec<String>,

@@ -1,9 +1,9 @@
-//! One number, what it must reach, and how it was measured.
+//! A measured number, its goal, and how it was measured.
 
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// One number and what it may be.
+/// A measured number with its goal.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
     /// What is measured.
@@ -12,22 +12,22 @@ pub struct Row {
     pub measured: f64,
     /// Its unit.
     pub unit: &'static str,
-    /// What it must reach, if it must.
+    /// Its goal, if it has one.
     pub goal: Option<Goal>,
     /// How it was measured.
     pub how: String,
-    /// Too little was measured to say whether the goal is reached.
+    /// Too little was measured to decide whether the goal is reached.
     pub open: bool,
 }
 
-/// How a row stands to its goal.
+/// Whether a row reaches its goal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is reached, or there is none.
+    /// The goal is reached, or there is none.
     Reached,
-    /// It is not.
+    /// The goal is missed.
     Short,
-    /// Nobody knows.
+    /// Undecided.
     Open,
 }
 
@@ -42,7 +42,7 @@ impl Verdict {
     }
 }
 
-/// What a number must reach.
+/// A goal.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use telpher_report::machine::Machine;
 
-/// Turns aimed at.
+/// Target number of turns.
 const TURNS: u32 = 15;
 /// Fewest turns, however little time there is.
 const FEWEST: usize = 3;
@@ -27,12 +27,13 @@ pub(crate) struct Contestant<'a, S> {
 pub(crate) struct Rate {
     /// By the clock on the wall.
     pub wall: f64,
-    /// By what each thread had of a CPU: what it would be if nothing else ran on the machine, for threads that never sleep.
+    /// By what each thread had of a CPU: what it would be if nothing else ran on the machine, for threads that never
+    /// sleep.
     pub cpu: f64,
 }
 
-/// Operations a second of each contestant by the clock on the wall, a value a turn. In every turn each contestant works once, who begins
-/// alternating.
+/// Operations a second of each contestant by the clock on the wall, a value a turn. In every turn each contestant works
+/// once, who begins alternating.
 pub(crate) fn rates<S: Send>(
     machine: &Machine,
     time: Duration,

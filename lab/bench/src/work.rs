@@ -347,8 +347,8 @@ fn slot(op: Opcode, size: usize, seed: u64, ground: Ground) -> Result<Slot, Benc
     Ok(slot)
 }
 
-/// Lets this thread's next pages come from `node`. Without a node asked for nothing is changed, so that systems that forbid
-/// the call do not mind.
+/// Lets this thread's next pages come from `node`. Without a node asked for nothing is changed, so that systems that
+/// forbid the call do not mind.
 fn place_on(node: Option<u32>) -> Result<(), BenchError> {
     ffi::place_new_pages(node).map_err(|source| BenchError::Placement { source })
 }

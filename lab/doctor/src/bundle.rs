@@ -1,4 +1,4 @@
-//! Everything the doctor looks at, as a file: so that a machine can be examined by somebody who cannot reach it.
+//! Everything that the doctor reads, as a file, so that a machine can be examined remotely.
 //!
 //! ```text
 //! { "telpher_bundle": 1,
@@ -9,8 +9,8 @@
 //!   "nodes": { "/dev/dsa/wq0.0": { "open": 13, … } } }
 //! ```
 //!
-//! A path stands there once, by its real name; a spelling through links is walked as the kernel walks it. What was not asked is
-//! not there, and to ask for it now is an error of its own kind, never "no such file".
+//! A bundle contains each path once, by its real name; other spellings through links are resolved as the kernel does. A
+//! path that was not read is absent; reading it from the bundle is a distinct error, never "no such file".
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,18 +19,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use telpher_hw::Files;
 
-/// The format this version writes and reads.
+/// The format that this version writes and reads.
 const FORMAT: u32 = 1;
-/// Most links on one way. Source: path_resolution(7).
+/// Maximum links in one path resolution. Source: path_resolution(7).
 const MAX_LINKS: u32 = 40;
-/// Largest bundle that is read, in bytes; one of a large machine has some 100 KB.
+/// Largest bundle that is read, in bytes; that of a large machine has some 100 KB.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// Longest path. Source: Linux include/uapi/linux/limits.h, PATH_MAX.
 pub(super) const MAX_PATH: usize = 4096;
-/// Most names in a folder; the largest machines have some thousand PCI functions.
+/// Maximum names in a folder; the largest machines have some thousand PCI functions.
 const MAX_NAMES: usize = 8192;
-/// Most lines of the kernel's log that are kept, the newest ones.
+/// Maximum lines of the kernel's log; the newest are kept.
 pub(super) const MAX_LINES: usize = 200;
 
 /// One machine's answers.
@@ -39,32 +39,32 @@ pub(crate) struct Bundle {
     /// The format.
     #[serde(rename = "telpher_bundle")]
     pub(super) format: u32,
-    /// Who wrote it.
+    /// The telpher version that wrote it.
     #[serde(default)]
     pub(super) recorded_by: String,
-    /// Instructions that `telpher run` announced; absent on a machine of its own.
+    /// Instructions that `telpher run` emulates; absent outside of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) emulated: Option<String>,
-    /// What the nodes of enabled queues answered, by path.
+    /// Answers of the nodes of enabled queues, by path.
     #[serde(default)]
     pub(super) nodes: BTreeMap<String, Node>,
-    /// Lines of the kernel's log that are about the device or the IOMMU.
+    /// Lines of the kernel's log about the device or the IOMMU.
     #[serde(default)]
     pub(super) messages: Vec<String>,
-    /// What files answered, by their real path.
+    /// Answers of files, by their real path.
     #[serde(default)]
     pub(super) files: BTreeMap<String, Answer>,
 }
 
-/// What one path answered.
+/// The answer of one path.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Answer {
     /// A file's content.
     Text(String),
-    /// Content that is no text, in hexadecimal digits.
+    /// Content that is not UTF-8, in hexadecimal digits.
     Bytes(String),
-    /// Where a link points, as written.
+    /// The target of a link, as written.
     Link(String),
     /// Names in a directory.
     Names(Vec<String>),
@@ -72,10 +72,10 @@ pub(crate) enum Answer {
     Error(i32),
 }
 
-/// What a queue's node answered.
+/// The answers of a queue's node.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Node {
-    /// Error number of stat(2): nothing else is known then.
+    /// Error number of stat(2); if present, nothing else is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) stat: Option<i32>,
     /// True for a character device.
@@ -84,10 +84,10 @@ pub(crate) struct Node {
     /// Permission bits, in octal digits.
     #[serde(default)]
     pub(super) mode: String,
-    /// Owner.
+    /// User ID of the owner.
     #[serde(default)]
     pub(super) uid: u32,
-    /// Group.
+    /// Group ID.
     #[serde(default)]
     pub(super) gid: u32,
     /// Error number of open(2) for reading and writing; absent if it worked.
@@ -105,49 +105,49 @@ pub enum BundleError {
     /// The file cannot be read.
     #[error("cannot read the bundle {}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
         #[source]
         /// The cause.
         source: io::Error,
     },
-    /// It is far too long.
-    #[error("{} is longer than any bundle ({MAX_BYTES} bytes)", path.display())]
+    /// The file is too long.
+    #[error("{} is longer than the maximum of a bundle ({MAX_BYTES} bytes)", path.display())]
     Long {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// It is something else.
-    #[error("{} is no bundle of `telpher doctor --record`", path.display())]
+    /// The file is not a bundle.
+    #[error("{} is not a bundle of `telpher doctor --record`", path.display())]
     Parse {
-        /// Which.
+        /// The file.
         path: PathBuf,
         #[source]
         /// The cause.
         source: serde_json::Error,
     },
-    /// It claims more than a machine has.
-    #[error("{} is no recording of a machine: {what}", path.display())]
+    /// The file contains more than a machine can have.
+    #[error("{} is not a recording of a machine: {what}", path.display())]
     Crowded {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Where.
+        /// The file.
         what: String,
     },
-    /// A later format.
-    #[error("{} is a bundle of format {found}, and this telpher reads format {FORMAT}; use the one that wrote it ({by})", path.display())]
+    /// The file has another format version.
+    #[error("{} is a bundle of format {found}, but this telpher reads format {FORMAT}; use the version that wrote it ({by})", path.display())]
     Format {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The format in the file.
         found: u32,
-        /// Who wrote it.
+        /// The telpher version that wrote it.
         by: String,
     },
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error("cannot write the bundle to {}", path.display())]
     Write {
-        /// Where.
+        /// The file.
         path: PathBuf,
         #[source]
         /// The cause.
@@ -156,13 +156,13 @@ pub enum BundleError {
 }
 
 impl Bundle {
-    /// An empty one of this version.
+    /// Returns an empty bundle of this version.
     pub(super) fn new() -> Self {
         let recorded_by = format!("telpher {}", env!("CARGO_PKG_VERSION"));
         Bundle { format: FORMAT, recorded_by, ..Bundle::default() }
     }
 
-    /// Reads one.
+    /// Reads a bundle.
     pub(super) fn load(path: &Path) -> Result<Self, BundleError> {
         let read = |source| BundleError::Read { path: path.into(), source };
         let mut text = Vec::new();
@@ -182,24 +182,23 @@ impl Bundle {
         }
     }
 
-    /// What would keep an examination busy for hours.
+    /// Returns what exceeds the limits, which keep an examination short.
     fn crowded(&self) -> Option<String> {
         let is_crowd = |answer: &Answer| matches!(answer, Answer::Names(names) if names.len() > MAX_NAMES);
         if let Some((folder, _)) = self.files.iter().find(|(_, answer)| is_crowd(answer)) {
             let folder: String = folder.chars().take(80).filter(|c| !c.is_control()).collect();
-            return Some(format!("{folder} has more names than any machine's ({MAX_NAMES})"));
+            return Some(format!("{folder} has more than {MAX_NAMES} names"));
         }
-        (self.messages.len() > MAX_LINES)
-            .then(|| format!("it has more lines of the kernel's log than are kept ({MAX_LINES})"))
+        (self.messages.len() > MAX_LINES).then(|| format!("it has more than {MAX_LINES} lines of the kernel's log"))
     }
 
-    /// Writes it.
+    /// Writes the bundle.
     pub(super) fn save(&self, path: &Path) -> Result<(), BundleError> {
         let text = serde_json::to_string_pretty(self).expect("a bundle is plain data with string keys") + "\n";
         telpher_os::write_file(path, text.as_bytes()).map_err(|source| BundleError::Write { path: path.into(), source })
     }
 
-    /// How many answers it holds.
+    /// Returns the number of answers.
     pub(super) fn answers(&self) -> usize {
         self.files.len() + self.nodes.len()
     }
@@ -211,7 +210,7 @@ impl Bundle {
         })
     }
 
-    /// The answer of a real path that has none of its own: what the folders above it say.
+    /// Returns the answer for a real path that was not recorded, from the answers of the folders above it.
     fn missing(&self, path: &str) -> io::Error {
         let (mut above, mut name) = split(path);
         loop {
@@ -228,7 +227,7 @@ impl Bundle {
     }
 }
 
-/// A path's folder and its last name.
+/// Splits a path into its folder and its last name.
 fn split(path: &str) -> (&str, &str) {
     match path.rsplit_once('/') {
         Some(("", name)) => ("/", name),
@@ -237,8 +236,8 @@ fn split(path: &str) -> (&str, &str) {
     }
 }
 
-/// Walks a path through links, as the kernel does; `link` says where a place points if it is a link. With `follow` a link at
-/// the end is followed too.
+/// Resolves a path through links, as the kernel does; `link` returns the target of a path if it is a link. With
+/// `follow` a link at the end is followed too.
 pub(super) fn resolve(
     path: &Path,
     follow: bool,
@@ -277,7 +276,7 @@ pub(super) fn resolve(
     Ok(if at.is_empty() { "/".into() } else { at })
 }
 
-/// Bytes as digits.
+/// Encodes bytes in hexadecimal.
 pub(super) fn to_hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
@@ -286,7 +285,7 @@ pub(super) fn to_hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Digits as bytes; a recording that was tampered with gives none.
+/// Decodes hexadecimal digits; returns no bytes if they are malformed.
 fn from_hex(digits: &str) -> Vec<u8> {
     let pairs = digits.as_bytes().chunks(2).map(|pair| {
         let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
@@ -303,7 +302,7 @@ impl Files for Bundle {
             Some(Answer::Bytes(digits)) => Ok(from_hex(digits)),
             Some(Answer::Names(_)) => Err(io::Error::from_raw_os_error(libc::EISDIR)),
             Some(Answer::Error(errno)) => Err(io::Error::from_raw_os_error(*errno)),
-            // A link that is followed is never where a walk ends.
+            // A resolved path never ends at a link that is followed.
             Some(Answer::Link(_)) | None => Err(self.missing(&at)),
         }
     }
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_of_a_path_leads_to_the_same_answer() {
+    fn every_spelling_of_a_path_has_the_same_answer() {
         let b = bundle(&[
             ("/bus/dsa0", Answer::Link("../devices/pci/dsa0".into())),
             ("/devices/pci/dsa0/state", Answer::Text("enabled\n".into())),
@@ -365,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn not_there_and_not_asked_are_told_apart() {
+    fn missing_and_unrecorded_paths_are_distinguished() {
         let b = bundle(&[
             ("/sys/bus", Answer::Names(vec!["pci".into()])),
             ("/etc/secret", Answer::Error(libc::EACCES)),
@@ -379,13 +378,13 @@ mod tests {
     }
 
     #[test]
-    fn links_in_a_circle_end() {
+    fn cyclic_links_are_an_error() {
         let b = bundle(&[("/a", Answer::Link("b".into())), ("/b", Answer::Link("/a/c".into()))]);
         assert_eq!(errno(b.read(Path::new("/a"))), Some(libc::ELOOP));
     }
 
     #[test]
-    fn bytes_survive_and_nonsense_is_empty() {
+    fn bytes_round_trip_and_malformed_digits_are_empty() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(from_hex(&to_hex(&all)), all);
         for digits in ["0", "zz", "0011x", "äö"] {

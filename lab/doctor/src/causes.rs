@@ -1,5 +1,5 @@
-//! Every cause the doctor knows, with its stable name. `telpher doctor --causes` prints this table, and a test holds that each
-//! has a tree that shows it and nothing else.
+//! Every cause that the doctor knows, with its stable name. `telpher doctor --causes` prints this table. A test
+//! requires that each cause has a sample tree that shows this cause and no other.
 
 use super::finding::{Severity, Stage};
 use serde::Serialize;
@@ -9,11 +9,11 @@ use serde::Serialize;
 pub(crate) struct Cause {
     /// Stable name.
     pub(crate) id: &'static str,
-    /// Where it lies.
+    /// The stage that finds it.
     pub(crate) stage: Stage,
-    /// How much it matters, as a rule.
+    /// The usual severity.
     pub(crate) severity: Severity,
-    /// What is the matter, as a sentence without its full stop.
+    /// The description, a sentence without its full stop.
     pub(crate) what: &'static str,
 }
 
@@ -21,7 +21,7 @@ macro_rules! causes {
     ($($name:ident = $id:literal, $stage:ident, $severity:ident, $what:literal;)*) => {
         $(pub(crate) const $name: Cause =
             Cause { id: $id, stage: Stage::$stage, severity: Severity::$severity, what: $what };)*
-        /// All of them, in the order in which they are looked for.
+        /// All causes, in the order of the checks.
         pub(crate) const ALL: &[Cause] = &[$($name),*];
     };
 }
@@ -39,36 +39,36 @@ causes! {
         "This virtual machine has a DSA but no virtual IOMMU, so the device cannot use programs' addresses";
 
     KERNEL_TOO_OLD = "kernel-too-old", Kernel, Error,
-        "The kernel's idxd driver is older than the driver model that accel-config, telpher and other programs speak (Linux 5.15)";
+        "The kernel's idxd driver is older than the driver model that accel-config, telpher and other programs use (Linux 5.15)";
     DRIVER_NOT_BUILT = "driver-not-built", Kernel, Error,
-        "This kernel comes without the idxd driver";
+        "This kernel was built without the idxd driver";
     SVM_NOT_BUILT = "svm-not-built", Kernel, Error,
         "This kernel was built without shared virtual addressing for DSA, so the driver offers queues to the kernel only";
 
     IOMMU_SWITCHED_OFF = "iommu-switched-off", Boot, Error,
         "The IOMMU is switched off on the kernel's command line, so the device cannot use programs' addresses";
     IOMMU_NOT_SWITCHED_ON = "iommu-not-switched-on", Boot, Error,
-        "The IOMMU is there, but this kernel leaves it off unless its command line asks for it";
+        "The machine has an IOMMU, but this kernel leaves it off unless its command line enables it";
     SCALABLE_MODE_OFF = "scalable-mode-off", Boot, Error,
         "The IOMMU runs without scalable mode, which shared virtual addressing needs";
     ATS_OFF = "ats-off", Boot, Error,
         "Address translation services are switched off on the kernel's command line (pci=noats)";
 
     IOMMU_WITHOUT_SCALABLE_MODE = "iommu-without-scalable-mode", Iommu, Error,
-        "The device's IOMMU cannot do scalable mode, which shared virtual addressing needs";
+        "The device's IOMMU does not support scalable mode, which shared virtual addressing needs";
     IOMMU_WITHOUT_PASID = "iommu-without-pasid", Iommu, Error,
         "The device's IOMMU lacks PASID or page requests, which shared virtual addressing needs";
     FIVE_LEVEL_PAGING = "five-level-paging", Iommu, Error,
-        "The kernel uses five levels of page tables and the device's IOMMU understands four, so they cannot be shared";
+        "The kernel uses five levels of page tables and the device's IOMMU supports four, so they cannot be shared";
     GIBIBYTE_PAGES = "gibibyte-pages", Iommu, Error,
-        "The processor uses pages of 1 GiB and the device's IOMMU does not understand them, so page tables cannot be shared";
+        "The processor uses pages of 1 GiB and the device's IOMMU does not support them, so page tables cannot be shared";
     SVA_OFF = "sva-off", Iommu, Error,
-        "The driver could not turn shared virtual addressing on, and nothing here shows why";
+        "The driver could not enable shared virtual addressing, and nothing on this machine shows why";
 
     SVA_PARAMETER_OFF = "sva-parameter-off", Modules, Error,
-        "The idxd module was told to leave shared virtual addressing off (sva=0)";
+        "A parameter of the idxd module turns shared virtual addressing off (sva=0)";
     MODULE_BLACKLISTED = "module-blacklisted", Modules, Error,
-        "The idxd module is kept from loading by configuration";
+        "The configuration keeps the idxd module from loading";
     MODULE_NOT_LOADED = "module-not-loaded", Modules, Error,
         "The machine has a DSA, and the idxd module is not loaded";
     BOUND_TO_VFIO = "bound-to-vfio", Modules, Error,
@@ -76,20 +76,20 @@ causes! {
     BOUND_TO_UIO = "bound-to-uio", Modules, Error,
         "A DSA function belongs to a UIO driver, so the kernel's driver and its queues do not see it";
     DRIVER_REFUSED_DEVICE = "driver-refused-device", Modules, Error,
-        "The idxd module is loaded, but a DSA function has no driver: the driver failed to take it";
+        "The idxd module is loaded, but a DSA function has no driver: the driver failed to bind to it";
 
     DEVICE_HALTED = "device-halted", Device, Error,
-        "The device has halted on an error and takes nothing until it is reset";
+        "The device has halted on an error and accepts no descriptors until it is reset";
     DEVICE_ERROR = "device-error", Device, Warning,
-        "The device has reported an error that no completion record could tell";
+        "The device has reported an error for which no completion record could be written";
     DEVICE_NOT_CONFIGURED = "device-not-configured", Device, Error,
         "The device has no configuration: none of its queues belongs to a group";
     DEVICE_FIXED = "device-fixed", Device, Error,
-        "The device cannot be configured from here, and it has no queue for programs";
+        "The device cannot be configured from this system, and it has no queue for programs";
     DEVICE_NOT_ENABLED = "device-not-enabled", Device, Error,
-        "The device is configured, and nobody has enabled it";
+        "The device is configured but not enabled";
     DEVICE_REFUSED = "device-refused", Device, Error,
-        "The device refused to be enabled as it is configured";
+        "The device refused to be enabled with its present configuration";
     NODE_UNKNOWN = "node-unknown", Device, Note,
         "The firmware does not say which NUMA node the device is attached to";
 
@@ -98,9 +98,9 @@ causes! {
     READ_BUFFERS_FEW = "read-buffers-few", Groups, Warning,
         "A group may use fewer read buffers than its engines' share, which limits its bandwidth";
     READ_BUFFERS_LIMITED = "read-buffers-limited", Groups, Warning,
-        "A group obeys the device's limit of read buffers, which is below its engines' share and limits its bandwidth";
+        "A group uses the device's read buffer limit, which is below its engines' share and limits its bandwidth";
     TRAFFIC_CLASS = "traffic-class", Groups, Warning,
-        "A group of a DSA 1.x uses another traffic class than 1";
+        "A group of a DSA 1.x uses a traffic class other than 1";
     GROUP_WITHOUT_ENGINE = "group-without-engine", Engines, Error,
         "A group has queues but no engine to serve them, and a device is not enabled with such a group";
     ENGINES_IDLE = "engines-idle", Engines, Note,
@@ -115,7 +115,7 @@ causes! {
     QUEUE_WITHOUT_NAME = "queue-without-name", Queues, Error,
         "The queue has no name, and the driver does not enable a queue without one";
     DRIVER_NAME_MISSING = "driver-name-missing", Queues, Error,
-        "The queue does not say which driver it is for, which Linux demands since 6.7";
+        "The queue names no driver, which Linux requires since 6.7";
     DRIVER_NAME_MISMATCH = "driver-name-mismatch", Queues, Error,
         "The queue is of one type and names the driver of another";
     THRESHOLD_MISSING = "threshold-missing", Queues, Error,
@@ -123,46 +123,46 @@ causes! {
     PRIORITY_ZERO = "priority-zero", Queues, Error,
         "The queue's priority is 0, which the device refuses";
     SHARED_UNSUPPORTED = "shared-unsupported", Queues, Error,
-        "The queue is shared, and this machine has no ENQCMD to submit to it";
+        "The queue is shared, but this machine has no ENQCMD to submit to it";
     QUEUE_REFUSED = "queue-refused", Queues, Error,
         "The device or its driver refused to enable the queue";
     QUEUE_NOT_ENABLED = "queue-not-enabled", Queues, Error,
-        "The queue is configured, and nobody has enabled it";
+        "The queue is configured but not enabled";
     ONLY_KERNEL_QUEUES = "only-kernel-queues", Queues, Error,
         "All enabled queues are the kernel's own; none is for programs";
     NO_USABLE_QUEUE = "no-usable-queue", Queues, Error,
-        "No queue is enabled for programs, and nothing that could be read shows why";
+        "No queue is enabled for programs, and no readable file shows why";
     QUEUE_BUSY = "queue-busy", Queues, Warning,
-        "The queue is dedicated, and another program has it";
+        "The queue is dedicated, and another program has it open";
     BLOCK_ON_FAULT_OFF = "block-on-fault-off", Queues, Note,
-        "The queue does not let descriptors block on page faults: one that asks for it ends with status 0x11";
+        "The queue does not let descriptors block on page faults: a descriptor that requests it ends with status 0x11";
     BLOCK_ON_FAULT_UNSUPPORTED = "block-on-fault-unsupported", Queues, Note,
-        "This device cannot block on page faults, so the attribute is refused and a descriptor that asks for it ends with 0x11";
+        "This device cannot block on page faults, so the attribute is refused and a descriptor that requests it ends with 0x11";
     PAGE_REQUESTS_OFF = "page-requests-off", Queues, Note,
-        "Page requests are off for the queue, which also makes block_on_fault be refused";
+        "Page requests are off for the queue, so block_on_fault is refused too";
     ADDRESS_CACHE_OFF = "address-cache-off", Queues, Warning,
         "The queue does not cache address translations in the device";
     TRANSFER_LIMIT_LOW = "transfer-limit-low", Queues, Warning,
-        "The queue's largest transfer is below the driver's default of 2 MiB, so long copies are cut into small pieces";
+        "The queue's largest transfer is below the driver's default of 2 MiB, so long copies are split into small parts";
     QUEUE_SMALL = "queue-small", Queues, Note,
         "The queue has fewer than the 32 entries with which one queue reaches nearly full throughput";
     THRESHOLD_LOW = "threshold-low", Queues, Note,
-        "The queue's threshold lets programs fill fewer than 32 of its entries, and each submission above it is answered by Retry";
+        "The queue's threshold lets programs fill fewer than 32 of its entries, and each submission above that gets Retry";
     BATCH_LIMIT_LOW = "batch-limit-low", Queues, Note,
-        "The queue takes batches shorter than the driver's default of 32 descriptors";
+        "The queue's longest batch is below the driver's default of 32 descriptors";
     OPERATIONS_RESTRICTED = "operations-restricted", Queues, Note,
-        "The queue refuses operations that the device has";
+        "The queue refuses some operations that the device supports";
 
     NODE_MISSING = "node-missing", Permissions, Error,
-        "The queue is enabled, and its node in /dev is not there";
+        "The queue is enabled, but its node in /dev does not exist";
     NODE_NOT_A_DEVICE = "node-not-a-device", Permissions, Error,
-        "What stands at the queue's path in /dev is no device node";
+        "The file at the queue's path in /dev is not a device node";
     NODE_PERMISSION = "node-permission", Permissions, Error,
         "This user may not open the queue's node";
     NODE_CONFINED = "node-confined", Permissions, Error,
-        "The node's permissions let this user open it, and a security module (SELinux, AppArmor) does not";
+        "The node's permissions let this user open it, but a security module (SELinux, AppArmor) does not";
     DEVICE_CGROUP = "device-cgroup", Permissions, Error,
-        "The device rules of this container or service forbid to open the queue's node";
+        "The device rules of this container or service forbid opening the queue's node";
     NO_PASID = "no-pasid", Permissions, Error,
         "The driver could not give this process' address space to the device";
     OPEN_FAILED = "open-failed", Permissions, Error,
@@ -173,7 +173,7 @@ causes! {
     RAWIO_OUT_OF_REACH = "rawio-out-of-reach", Submission, Warning,
         "The portal may not be mapped without CAP_SYS_RAWIO, and this container or service can never have it: descriptors go by write()";
     RAWIO_OF_A_NAMESPACE = "rawio-of-a-namespace", Submission, Warning,
-        "CAP_SYS_RAWIO is held in a user namespace only, and the kernel wants it in the first one: descriptors go by write()";
+        "CAP_SYS_RAWIO is held only in a user namespace, but the kernel requires it in the initial one: descriptors go by write()";
 
     QUEUES_FAR = "queues-far", Numa, Warning,
         "No usable queue is on a NUMA node that this process may run on";
@@ -181,23 +181,23 @@ causes! {
         "A NUMA node that this process may run on has no usable queue";
 
     MOVDIR64B_MISSING = "movdir64b-missing", Instructions, Error,
-        "The processor, as it shows itself here, lacks MOVDIR64B, by which dedicated queues are submitted to";
+        "The processor, as visible on this system, lacks MOVDIR64B, which submits to dedicated queues";
     ENQCMD_MASKED = "enqcmd-masked", Instructions, Error,
-        "Linux 5.13 to 5.17 keep ENQCMD from programs, so shared queues cannot be used";
+        "Linux 5.13 to 5.17 do not let programs use ENQCMD, so shared queues cannot be used";
     ENQCMD_MISSING = "enqcmd-missing", Instructions, Error,
-        "ENQCMD, by which shared queues are submitted to, cannot be used here";
+        "ENQCMD, which submits to shared queues, cannot be used on this system";
     UMWAIT_MISSING = "umwait-missing", Instructions, Note,
-        "UMWAIT is not there: programs wait by spinning or sleeping";
+        "UMWAIT is missing: programs wait by spinning or sleeping";
 
     HUGE_PAGES_NONE = "huge-pages-none", Memory, Note,
         "There are no huge pages, neither reserved nor transparent";
     TRANSPARENT_HUGE_PAGES_OFF = "transparent-huge-pages-off", Memory, Note,
-        "Transparent huge pages are switched off, so that `telpher tier` moves 2 MiB as 512 small pages";
+        "Transparent huge pages are switched off, so `telpher tier` moves 2 MiB as 512 small pages";
     HUGE_PAGES_USED_UP = "huge-pages-used-up", Memory, Note,
-        "All reserved huge pages are taken";
+        "All reserved huge pages are in use";
 
     CPU_QUOTA = "cpu-quota", Container, Warning,
         "A control group allows less than one processor, and a program that waits by spinning is stopped until the next period";
     HUGETLB_LIMIT = "hugetlb-limit", Container, Note,
-        "Huge pages are reserved on this machine, and a control group forbids to use them";
+        "Huge pages are reserved on this machine, but a control group forbids using them";
 }

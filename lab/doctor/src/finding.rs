@@ -1,4 +1,4 @@
-//! What the doctor says: a cause that was found, with what shows it and what to do.
+//! Findings: a cause with its evidence and its remedy.
 
 use super::causes::Cause;
 use serde::Serialize;
@@ -25,7 +25,7 @@ impl Severity {
     }
 }
 
-/// Where on the way from the firmware to the program a cause lies.
+/// The stages from the firmware to the program, in which causes are found.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Stage {
@@ -47,7 +47,7 @@ pub(crate) enum Stage {
     Engines,
     /// Its work queues.
     Queues,
-    /// Nodes and who may open them.
+    /// Nodes and their permissions.
     Permissions,
     /// How descriptors may be submitted since INTEL-SA-01084.
     Submission,
@@ -62,7 +62,7 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    /// In the order in which they are walked.
+    /// All stages, in the order of the walk.
     pub(crate) const ALL: [Stage; 15] = [
         Stage::Firmware,
         Stage::Kernel,
@@ -102,36 +102,36 @@ impl Stage {
     }
 }
 
-/// One thing that was seen.
+/// One piece of evidence.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Evidence {
-    /// A path, or which question was asked.
+    /// A path, or the call that was made.
     pub(crate) source: String,
-    /// What it said.
+    /// The content or result.
     pub(crate) says: String,
 }
 
 /// A cause that was found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Finding {
-    /// Its name, stable between versions.
+    /// The cause's name, stable between versions.
     pub(crate) id: &'static str,
-    /// Where it lies.
+    /// The stage that finds it.
     pub(crate) stage: Stage,
-    /// How much it matters.
+    /// Its severity on this machine.
     pub(crate) severity: Severity,
     /// What is affected: `wq0.1`, `dsa0`, a PCI address, or the machine.
     pub(crate) subject: String,
-    /// What shows it.
+    /// The evidence.
     pub(crate) evidence: Vec<Evidence>,
-    /// What is the matter.
+    /// The cause, in sentences.
     pub(crate) cause: String,
-    /// What to do, one step a line; commands are whole.
+    /// What to do, one step in each string; commands are complete.
     pub(crate) remedy: Vec<String>,
 }
 
 impl Finding {
-    /// A cause at work.
+    /// Creates a finding of this cause without evidence.
     pub(crate) fn of(cause: &Cause, subject: impl Into<String>) -> Self {
         Finding {
             id: cause.id,
@@ -144,38 +144,38 @@ impl Finding {
         }
     }
 
-    /// With something seen.
+    /// Adds evidence.
     pub(crate) fn seen(mut self, evidence: Evidence) -> Self {
         self.evidence.push(evidence);
         self
     }
 
-    /// With several things seen.
+    /// Adds several pieces of evidence.
     pub(crate) fn all_seen(mut self, evidence: impl IntoIterator<Item = Evidence>) -> Self {
         self.evidence.extend(evidence);
         self
     }
 
-    /// With more about the cause, in whole sentences.
+    /// Adds whole sentences to the cause.
     pub(crate) fn because(mut self, more: impl AsRef<str>) -> Self {
         self.cause.push(' ');
         self.cause.push_str(more.as_ref());
         self
     }
 
-    /// With a step to take.
+    /// Adds a step to the remedy.
     pub(crate) fn remedy(mut self, step: impl Into<String>) -> Self {
         self.remedy.push(step.into());
         self
     }
 
-    /// With several steps.
+    /// Adds several steps to the remedy.
     pub(crate) fn all_remedies(mut self, steps: impl IntoIterator<Item = String>) -> Self {
         self.remedy.extend(steps);
         self
     }
 
-    /// It matters less, or more, here.
+    /// Changes the severity.
     pub(crate) fn severity(mut self, severity: Severity) -> Self {
         self.severity = severity;
         self

@@ -1,5 +1,5 @@
-//! Asking a machine, and keeping every answer. The examination itself asks through a [`Recorder`], so a bundle holds exactly
-//! what an examination wants to know.
+//! Reads a machine and keeps every answer. The examination itself reads through a [`Recorder`], so a bundle contains
+//! exactly what an examination reads.
 
 use super::bundle::{Answer, Bundle, MAX_LINES, Node, resolve, to_hex};
 use super::patient::Patient;
@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use telpher_hw::{ANNOUNCEMENT, Files, Live};
 
-/// This machine's answers.
+/// Records this machine.
 pub(super) fn here() -> Bundle {
     let live = Live::default();
     let recorder = Recorder::new(&live);
@@ -30,16 +30,16 @@ pub(super) fn here() -> Bundle {
     bundle
 }
 
-/// Files that keep what they have answered.
+/// A [`Files`] that records every answer.
 #[derive(Debug)]
 pub(super) struct Recorder<'a> {
     files: &'a dyn Files,
     answers: RefCell<BTreeMap<String, Answer>>,
-    /// Places that are known to be no links.
+    /// Paths that are known not to be links.
     plain: RefCell<BTreeMap<String, ()>>,
 }
 
-/// Answers to readlink(2) by which a path ends; any other means a place that is no link.
+/// Errors of readlink(2) that end a path; any other error means that the path is not a link.
 const NO_WAY: [i32; 4] = [libc::ENOENT, libc::ENOTDIR, libc::EACCES, libc::EPERM];
 
 impl<'a> Recorder<'a> {
@@ -51,7 +51,7 @@ impl<'a> Recorder<'a> {
         self.answers.into_inner()
     }
 
-    /// Keeps an answer. That a file is no folder does not replace what the file says.
+    /// Keeps an answer. The error that a file is not a folder does not replace the file's content.
     fn keep(&self, at: String, answer: Answer) {
         let mut answers = self.answers.borrow_mut();
         let better = |known: &Answer| matches!(known, Answer::Error(_)) || !matches!(answer, Answer::Error(_));
@@ -60,7 +60,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Where a place points if it is a link.
+    /// Returns the target of a path if it is a link.
     fn target(&self, at: &str) -> io::Result<Option<String>> {
         if let Some(Answer::Link(target)) = self.answers.borrow().get(at) {
             return Ok(Some(target.clone()));
@@ -90,7 +90,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// An error as it is kept; one without a number becomes the one for input and output.
+/// Returns an error as an answer; an error without a number becomes EIO.
 fn failed(error: &io::Error) -> Answer {
     Answer::Error(error.raw_os_error().unwrap_or(libc::EIO))
 }
@@ -130,7 +130,8 @@ impl Files for Recorder<'_> {
     }
 }
 
-/// Words of the kernel's command line that are kept whole. Of others the name is: a value may be a password or an address.
+/// Words of the kernel's command line that are kept whole. Of others only the name is kept: a value may be a password
+/// or an address.
 const WORDS: [&str; 16] = [
     "intel_iommu",
     "iommu",
@@ -152,7 +153,7 @@ const WORDS: [&str; 16] = [
 /// Lines of a process' status that are kept. Source: proc_pid_status(5).
 const LINES: [&str; 6] = ["Uid:", "Gid:", "Groups:", "CapEff:", "CapBnd:", "Cpus_allowed_list:"];
 
-/// A word of the command line without what is nobody's business.
+/// Returns a word of the command line, without its value if that may be private.
 fn spared(word: &str) -> String {
     match word.split_once('=') {
         Some((name, _)) if !WORDS.contains(&name) => format!("{name}=…"),
@@ -160,7 +161,8 @@ fn spared(word: &str) -> String {
     }
 }
 
-/// Of long files the lines that matter: other people's modules, mounts and processors are nobody's business.
+/// Returns the relevant lines of long files. Other modules, mounts and processors are left out, because they may be
+/// private.
 fn excerpt(path: &str, bytes: Vec<u8>) -> Vec<u8> {
     let lines = |wanted: &[&str]| {
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -168,7 +170,7 @@ fn excerpt(path: &str, bytes: Vec<u8>) -> Vec<u8> {
         kept.flat_map(|line| [line, "\n"]).collect::<String>().into_bytes()
     };
     if path == "/proc/cpuinfo" {
-        // The first processor speaks for all.
+        // The first processor represents all.
         let text = String::from_utf8_lossy(&bytes).into_owned();
         return text.split_inclusive("\n\n").next().unwrap_or_default().to_owned().into_bytes();
     }
@@ -190,7 +192,7 @@ fn excerpt(path: &str, bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Asks a queue's node: what it is, whether it opens, whether its portal can be mapped. Nothing is submitted.
+/// Examines a queue's node: its type, whether it opens, whether its portal can be mapped. Nothing is submitted.
 fn node(path: &Path) -> Node {
     let errno = |error: io::Error| Some(error.raw_os_error().unwrap_or(libc::EIO));
     let stat = match std::fs::metadata(path) {
@@ -211,12 +213,12 @@ fn node(path: &Path) -> Node {
     node
 }
 
-/// Most records of the kernel's log that are looked at; a log is rarely longer than some ten thousand.
+/// Maximum records of the kernel's log that are read; a log is rarely longer than some ten thousand.
 const MAX_RECORDS: usize = 200_000;
 /// Longest record of /dev/kmsg in bytes. Source: Linux include/linux/printk.h, PRINTK_MESSAGE_MAX 2048, and its prefix.
 const RECORD: usize = 8192;
 
-/// Lines of the kernel's log about the device and the IOMMU; none where it may not be read.
+/// Returns the lines of the kernel's log about the device and the IOMMU; none if the log may not be read.
 fn messages() -> Vec<String> {
     let open = File::options().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg");
     let Ok(mut log) = open else { return Vec::new() };
@@ -233,7 +235,7 @@ fn messages() -> Vec<String> {
                     kept.push(line.to_owned());
                 }
             }
-            // Overwritten while we read: the next read goes on with what is left.
+            // The record was overwritten meanwhile: the next read continues with the oldest one left.
             Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
             Err(_) => break,
         }
@@ -242,7 +244,7 @@ fn messages() -> Vec<String> {
 }
 
 fn concerns(line: &str) -> bool {
-    // The kernel repeats its command line there, with words that are kept by name only elsewhere.
+    // The log repeats the kernel's command line, with values that must not be kept.
     if line.contains("ommand line:") {
         return false;
     }
@@ -255,7 +257,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn what_was_asked_is_answered_the_same_by_the_recording() {
+    fn a_recording_answers_as_the_machine_did() {
         let root = std::env::temp_dir().join(format!("telpher-recorder-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&root);
         std::fs::create_dir_all(root.join("sys/devices/pci/dsa0")).unwrap();
@@ -275,7 +277,7 @@ mod tests {
             let links = links.map(|path| files.link(Path::new(path)).map_err(told));
             (reads, lists, links)
         };
-        // The second time the recorder itself knows links already.
+        // The second time the recorder already knows the links.
         let first = ask(&recorder);
         assert_eq!(ask(&recorder), first);
         let bundle = Bundle { files: recorder.into_files(), ..Bundle::new() };
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn of_long_files_the_lines_that_matter_are_kept() {
+    fn only_relevant_lines_of_long_files_are_kept() {
         let kept = |path: &str, text: &str| String::from_utf8(excerpt(path, text.into())).unwrap();
         assert_eq!(kept("/proc/cpuinfo", "a: 1\n\na: 2\n\n"), "a: 1\n\n");
         assert_eq!(kept("/boot/config-6.12", "CONFIG_X=y\nCONFIG_INTEL_IDXD=m\n"), "CONFIG_INTEL_IDXD=m\n");
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lines_about_the_device_are_kept_of_the_log() {
+    fn only_log_lines_about_the_device_are_kept() {
         assert!(concerns("idxd 0000:6a:01.0: Unable to turn on user SVA feature."));
         assert!(concerns("DMAR: IOMMU feature pasid inconsistent"));
         assert!(!concerns("sshd[123]: Accepted password for root"));

@@ -1,4 +1,4 @@
-//! An examination for people.
+//! An examination as text.
 
 use super::causes;
 use super::checks::{Examination, StepState};
@@ -6,15 +6,15 @@ use super::finding::{Finding, Severity};
 use std::fmt::Write as _;
 use telpher_report::table::{Align, Table};
 
-/// Columns of the terminal that texts are broken at, as those of `--help` are.
+/// Columns at which texts are wrapped, as in `--help`.
 const WIDTH: usize = 100;
-/// Longest piece of evidence that is shown whole, in characters; JSON has all of it.
+/// Longest evidence that is shown whole, in characters; JSON has all of it.
 const LONGEST: usize = 400;
 
-/// The walk, then the findings, then what they come to.
+/// Returns the walk, the findings and the counts as text.
 pub(super) fn text(examination: &Examination) -> String {
     let mut out = String::new();
-    // Stages that were left out for one reason share a line.
+    // Stages that were skipped for the same reason share a line.
     for steps in examination
         .walk
         .chunk_by(|a, b| (a.state, b.state) == (StepState::Skipped, StepState::Skipped) && a.says == b.says)
@@ -31,7 +31,7 @@ pub(super) fn text(examination: &Examination) -> String {
         };
         wrapped(&mut out, &format!("{stages:<18} {state:<11} "), &plain(&steps[0].says));
     }
-    // What is the matter with many queues alike is told of one; JSON has each by itself.
+    // A finding of several queues is printed once; JSON has each one.
     let alike = |a: &Finding, b: &Finding| (a.id, a.severity, &a.cause) == (b.id, b.severity, &b.cause);
     let mut rest: Vec<&Finding> = examination.findings.iter().collect();
     while let Some(first) = rest.first().copied() {
@@ -46,7 +46,7 @@ pub(super) fn text(examination: &Examination) -> String {
         format!("{n} {}{}", severity.name(), if n == 1 { "" } else { "s" })
     });
     let verdict = match examination.worst {
-        None => "nothing is the matter".into(),
+        None => "no problem found".into(),
         Some(_) => counts.join(", "),
     };
     let _ = writeln!(out, "\n{verdict}");
@@ -58,7 +58,7 @@ fn told(out: &mut String, finding: &Finding, same: &[&Finding]) {
     wrapped(out, "  cause   ", &plain(&finding.cause));
     if !same.is_empty() {
         let subjects = same.iter().map(|finding| plain(&finding.subject)).collect::<Vec<_>>().join(", ");
-        wrapped(out, "  also    ", &format!("{subjects}    (each by itself in --format json)"));
+        wrapped(out, "  also    ", &format!("{subjects}    (all in --format json)"));
     }
     for (i, evidence) in finding.evidence.iter().enumerate() {
         let says = plain(&evidence.says);
@@ -68,18 +68,18 @@ fn told(out: &mut String, finding: &Finding, same: &[&Finding]) {
         wrapped(out, if i == 0 { "  seen    " } else { "          " }, &format!("{}: {says}", plain(&evidence.source)));
     }
     for (i, step) in finding.remedy.iter().enumerate() {
-        // Commands stay whole, so that they can be copied.
+        // Commands are not wrapped, so that they can be copied.
         let _ = writeln!(out, "{}{}", if i == 0 { "  do      " } else { "          " }, plain(step));
     }
 }
 
-/// On one line and without control characters: a bundle may come from anybody.
+/// Returns the text on one line and without control characters: a bundle may come from an untrusted author.
 fn plain(text: &str) -> String {
     let pieces = text.split(|c: char| c.is_control()).map(str::trim).filter(|piece| !piece.is_empty());
     pieces.collect::<Vec<_>>().join(" ")
 }
 
-/// A text after a heading, broken at blanks.
+/// Writes a text after a heading, wrapped at blanks.
 fn wrapped(out: &mut String, heading: &str, text: &str) {
     let indent = " ".repeat(heading.chars().count());
     let mut line = heading.to_owned();
@@ -94,7 +94,7 @@ fn wrapped(out: &mut String, heading: &str, text: &str) {
     let _ = writeln!(out, "{}", line.trim_end());
 }
 
-/// Every cause the doctor knows.
+/// Returns the list of all causes.
 pub(super) fn causes(as_json: bool) -> String {
     if as_json {
         return serde_json::to_string_pretty(causes::ALL).expect("causes are plain data with string keys") + "\n";
@@ -102,8 +102,8 @@ pub(super) fn causes(as_json: bool) -> String {
     let mut table = Table::new(&[
         ("stage", Align::Left),
         ("cause", Align::Left),
-        ("as a rule", Align::Left),
-        ("what is the matter", Align::Left),
+        ("usual severity", Align::Left),
+        ("what is wrong", Align::Left),
     ]);
     for cause in causes::ALL {
         table.row([cause.stage.name(), cause.id, cause.severity.name(), cause.what].map(String::from));
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_a_bundle_reaches_the_terminal_as_a_command() {
+    fn control_characters_of_a_bundle_do_not_reach_the_terminal() {
         let finding = Finding::of(&causes::ALL[0], "wq\u{1b}[2J0.0")
             .seen(Evidence { source: "/sys/\u{7}x".into(), says: "\u{1b}]0;title\u{7}\n\nlast".into() })
             .remedy("echo \u{9b}1 > x");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_broken_and_commands_are_not() {
+    fn long_texts_are_wrapped_and_commands_are_not() {
         let command = "x".repeat(300);
         let finding = Finding::of(&causes::ALL[0], "x").because("word ".repeat(100)).remedy(command.clone());
         let mut out = String::new();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_causes_are_distinct_and_speakable() {
+    fn the_names_of_causes_are_distinct_words() {
         let mut ids: Vec<&str> = causes::ALL.iter().map(|cause| cause.id).collect();
         ids.sort_unstable();
         ids.dedup();

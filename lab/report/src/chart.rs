@@ -1,8 +1,8 @@
 //! Charts as SVG fragments that follow the page's light or dark colours.
 //!
-//! plotters draws with placeholder colours; afterwards each is replaced by a variable of the page's style sheet. Both axes
-//! are mapped by hand (powers of two for sizes, powers of ten for values), so that every tick says what a reader expects:
-//! `64 B`, `4 KiB`, not `10^3`.
+//! plotters draws with placeholder colours; afterwards each is replaced by a variable of the page's style sheet. Both
+//! axes are mapped by hand (powers of two for sizes, powers of ten for values), so that every tick has the expected
+//! label: `64 B`, `4 KiB`, not `10^3`.
 
 use crate::units;
 use plotters::coord::Shift;
@@ -16,15 +16,15 @@ pub const STYLES: usize = 12;
 /// One line of a chart.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Colour number; the legend uses the same.
+    /// Colour number, as in the legend.
     pub style: usize,
-    /// Dashed lines are companions of the full line in the same colour.
+    /// A dashed line belongs to the solid line of the same colour.
     pub dashed: bool,
     /// Transfer size in bytes, value.
     pub points: Vec<(u64, f64)>,
 }
 
-/// What most charts have on their horizontal axis.
+/// The horizontal axis of most charts.
 pub const TRANSFER: &str = "transfer size";
 
 /// How values map to height.
@@ -36,7 +36,7 @@ pub enum Scale {
     Linear,
 }
 
-/// One stacked bar: the size it stands for and its parts from the bottom, as style and value.
+/// A stacked bar: its size, and its parts from the bottom, each a style and a value.
 pub type Bar = (u64, Vec<(usize, f64)>);
 
 /// Pixels of a chart; it scales with the page.
@@ -46,12 +46,12 @@ const SIZE: (u32, u32) = (560, 330);
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Cartesian<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
-/// A linear axis whose ticks are chosen by hand.
+/// A linear axis with given ticks.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// From where to where.
+    /// The range.
     pub range: Range<f64>,
-    /// Where a text stands.
+    /// The ticks with a label.
     pub ticks: Vec<f64>,
 }
 
@@ -73,16 +73,16 @@ impl Ranged for Axis {
     }
 }
 
-/// Placeholder of style `n`: a colour nothing else uses.
+/// Returns the placeholder of style `n`: an otherwise unused colour.
 pub fn placeholder(n: usize) -> RGBColor {
     RGBColor(1, 2, 100 + u8::try_from(n % STYLES).expect("fewer than 256 styles"))
 }
-/// That of axes and texts.
+/// The placeholder of axes and texts.
 pub const INK: RGBColor = RGBColor(1, 2, 3);
-/// That of lines behind the data.
+/// The placeholder of grid lines.
 pub const GRID: RGBColor = RGBColor(1, 2, 4);
 
-/// Lines over sizes. The labels name what is drawn and its unit.
+/// Draws lines over sizes. The labels name the quantity and its unit.
 pub fn lines(series: &[Series], y_label: &str, x_label: &str, scale: Scale, tick: fn(f64) -> String) -> String {
     let finite =
         || series.iter().flat_map(|s| &s.points).filter(|p| p.1.is_finite() && (p.1 > 0.0 || scale == Scale::Linear));
@@ -109,7 +109,7 @@ pub fn lines(series: &[Series], y_label: &str, x_label: &str, scale: Scale, tick
     })
 }
 
-/// Stacked bars over transfer sizes.
+/// Draws stacked bars over transfer sizes.
 pub fn bars(bars: &[Bar], y_label: &str, tick: fn(f64) -> String) -> String {
     let mut sizes: Vec<u64> = bars.iter().map(|b| b.0).collect();
     sizes.sort_unstable();
@@ -138,13 +138,14 @@ pub fn whole(value: f64) -> i32 {
     value.round() as i32
 }
 
-/// The size that a tick of the horizontal axis stands for: in bytes if one of them is no quarter of a larger unit, as packets' lengths are not.
+/// Formats the size at a tick of the horizontal axis: in bytes if any size is not a multiple of a quarter of a larger
+/// unit, as packet lengths are.
 fn name_of(sizes: &[u64], tick: f64) -> String {
     let name = if sizes.iter().all(|&s| s < 1024 || s % 256 == 0) { units::size } else { |s| format!("{s} B") };
     sizes.iter().find(|s| (log2(**s) - tick).abs() < 1e-9).map_or(String::new(), |s| name(*s))
 }
 
-/// Ticks of the horizontal axis, from the largest, which a reader looks for: every size while there is room, and none on top of another.
+/// Returns the ticks of the horizontal axis, starting from the largest: every size that has room, without overlaps.
 fn ticks_of(sizes: &[u64]) -> Vec<f64> {
     let every = sizes.len().div_ceil(7);
     let span = sizes.last().map_or(0.0, |s| log2(*s)) - sizes.first().map_or(0.0, |s| log2(*s)) + 2.0 * MARGIN;
@@ -157,10 +158,10 @@ fn ticks_of(sizes: &[u64]) -> Vec<f64> {
     ticks
 }
 
-/// What the horizontal axis has before its first size and after its last, in powers of two.
+/// Margin of the horizontal axis before its first size and after its last, in powers of two.
 const MARGIN: f64 = 0.8;
 
-/// Axes, grid and labels; `inner` draws the data. Drawing into a string cannot fail, so results are not looked at.
+/// Draws axes, grid and labels; `inner` draws the data. Drawing into a string cannot fail, so results are ignored.
 fn draw(
     sizes: &[u64],
     values: &[f64],
@@ -179,7 +180,8 @@ fn draw(
     draw_on(x_axis, y_axis, labels, &|x| name_of(sizes, x), &upward, inner)
 }
 
-/// Lines over seconds, both axes from zero: a style and its points each. The label names what is drawn and its unit.
+/// Draws lines over seconds, both axes from zero; each line is a style and its points. The label names the quantity and
+/// its unit.
 pub fn over_time(series: &[(usize, Vec<(f64, f64)>)], y_label: &str, tick: fn(f64) -> String) -> String {
     let points = || series.iter().flat_map(|(_, points)| points);
     if points().next().is_none() {
@@ -194,7 +196,7 @@ pub fn over_time(series: &[(usize, Vec<(f64, f64)>)], y_label: &str, tick: fn(f6
     })
 }
 
-/// Axes, grid and labels between these axes, whose ticks have these texts; `inner` draws the data.
+/// Draws given axes with tick labels, grid and labels; `inner` draws the data.
 fn draw_on(
     x_axis: Axis,
     y_axis: Axis,
@@ -232,7 +234,7 @@ fn draw_on(
     recolour(svg)
 }
 
-/// Decades around the values, with 2 and 5 between them where there are few.
+/// Returns decades around the values, with 2 and 5 between them if there are few.
 pub fn log_axis(values: &[f64]) -> Axis {
     let logs = values.iter().map(|v| v.log10());
     let (low, high) = logs.fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
@@ -247,7 +249,7 @@ pub fn log_axis(values: &[f64]) -> Axis {
     Axis { range: low..high, ticks: ticks.filter(|k| (low..=high).contains(k)).collect() }
 }
 
-/// From zero to a round number above the values.
+/// Returns the range from zero to a round number above the values.
 pub fn linear_axis(values: &[f64]) -> Axis {
     let high = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max) * 1.05;
     let raw = high / 5.0;
@@ -256,7 +258,7 @@ pub fn linear_axis(values: &[f64]) -> Axis {
     Axis { range: 0.0..high, ticks: (0..=5).map(|i| f64::from(i) * step).filter(|k| *k <= high).collect() }
 }
 
-/// Placeholders become variables of the page.
+/// Replaces placeholders by variables of the page.
 pub fn recolour(svg: String) -> String {
     let styles = (0..STYLES).map(|n| (placeholder(n), format!("var(--s{n})")));
     let fixed = [(INK, "var(--ink)".to_owned()), (GRID, "var(--grid)".to_owned())];

@@ -1,4 +1,4 @@
-//! Where results go: standard output in the format asked for, and a report in a file.
+//! Delivers results: to standard output in the requested format, and as a report in a file.
 
 use serde::Serialize;
 use std::io::{self, Write};
@@ -33,28 +33,28 @@ pub enum DeliverError {
     /// The report could not be written.
     #[error("cannot write the report to {}; name another file with --html, or use --no-html", path.display())]
     Html {
-        /// Where to.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Standard output is gone.
+    /// Standard output cannot be written.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
 }
 
-/// Where the report goes, if there is to be one.
+/// Returns the report's file, if a report is wanted.
 fn report_path<'a>(output: &'a Output, default: &'a str) -> Option<&'a Path> {
     (!output.no_html).then(|| output.html.as_deref().unwrap_or(Path::new(default)))
 }
 
-/// Finds out before the work whether the report can be written afterwards.
+/// Checks before the measurement that the report can be written.
 pub fn writable(output: &Output, default: &str) -> Result<(), DeliverError> {
     let Some(path) = report_path(output, default) else { return Ok(()) };
     telpher_os::check_writable(path).map_err(|source| DeliverError::Html { path: path.into(), source })
 }
 
-/// Prints the result in the format asked for and writes the report.
+/// Prints the result in the requested format and writes the report.
 pub fn deliver<T: Serialize>(
     output: &Output,
     default: &str,
@@ -76,7 +76,7 @@ pub fn deliver<T: Serialize>(
     Ok(())
 }
 
-/// Prints a text; whoever reads the head of it may leave.
+/// Prints a text; a reader that closes the pipe early is not an error.
 pub fn print(mut text: String) -> Result<(), DeliverError> {
     if !text.ends_with('\n') {
         text.push('\n');

@@ -5,35 +5,35 @@ use crate::machine::Machine;
 use crate::units;
 use std::fmt::Write as _;
 
-/// Text as it may stand in HTML.
+/// Escapes text for HTML.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A chart with what stands above it.
+/// A chart with its title.
 #[derive(Clone, Debug)]
 pub struct Figure<'a> {
-    /// What it shows.
+    /// The title.
     pub caption: String,
-    /// The drawing; a figure without one is left out.
+    /// The drawing; a chart without one is omitted.
     pub svg: String,
-    /// Its own legend; empty if the section has one for all.
+    /// Its own legend; empty if the section has a common one.
     pub legend: Vec<(usize, &'a str)>,
 }
 
-/// A page being written.
+/// An HTML page under construction.
 #[derive(Debug)]
 pub struct Page {
     html: String,
 }
 
 impl Page {
-    /// Head, title, an opening paragraph and the machine.
+    /// Starts a page with head, title, an opening paragraph and the machine.
     pub fn new(title: &str, opening: &str, machine: &Machine, remarks: &[String]) -> Self {
         Page::with_facts(title, opening, &facts(machine), remarks)
     }
 
-    /// Head, title, an opening paragraph and what a reader must know first.
+    /// Starts a page with head, title, an opening paragraph and a notice.
     pub fn with_facts(title: &str, opening: &str, facts: &[(&str, String)], remarks: &[String]) -> Self {
         let mut page = Page { html: String::new() };
         let _ = write!(
@@ -56,17 +56,17 @@ impl Page {
         page
     }
 
-    /// A heading and the paragraph that says what is shown and how it was measured.
+    /// Adds a heading and a paragraph about what is shown and how it was measured.
     pub fn section(&mut self, heading: &str, paragraph: &str) {
         let _ = writeln!(self.html, "<h2>{}</h2>\n<p>{}</p>", escape(heading), escape(paragraph));
     }
 
-    /// A paragraph of small print.
+    /// Adds a paragraph of small print.
     pub fn small(&mut self, text: &str) {
         let _ = writeln!(self.html, "<p class=\"small\">{}</p>", escape(text));
     }
 
-    /// Colours and what they stand for.
+    /// Adds a legend.
     pub fn legend<'a>(&mut self, entries: impl IntoIterator<Item = (usize, &'a str)>) {
         self.html.push_str("<ul class=\"legend\">\n");
         for (style, name) in entries {
@@ -80,7 +80,7 @@ impl Page {
         self.html.push_str("</ul>\n");
     }
 
-    /// Charts side by side as far as the window allows.
+    /// Adds charts side by side, as the window's width allows.
     pub fn charts<'a>(&mut self, charts: impl IntoIterator<Item = Figure<'a>>) {
         self.html.push_str("<div class=\"charts\">\n");
         for figure in charts.into_iter().filter(|f| !f.svg.is_empty()) {
@@ -95,7 +95,7 @@ impl Page {
         self.html.push_str("</div>\n");
     }
 
-    /// A table; columns of words stand to the left, of numbers to the right.
+    /// Adds a table; columns of words are left-aligned, of numbers right-aligned.
     pub fn table(&mut self, header: &[String], rows: impl IntoIterator<Item = Vec<String>>) {
         let rows: Vec<Vec<String>> = rows.into_iter().collect();
         let class = |column: usize| {
@@ -115,7 +115,7 @@ impl Page {
         self.cells(header, &rows, &classes);
     }
 
-    /// A table of sentences: every column stands to the left and may be broken.
+    /// Adds a table of sentences: every column is left-aligned and may wrap.
     pub fn sentences(&mut self, header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
         let header: Vec<String> = header.iter().map(ToString::to_string).collect();
         let rows: Vec<Vec<String>> = rows.into_iter().collect();
@@ -136,26 +136,26 @@ impl Page {
         self.html.push_str("</table></div>\n");
     }
 
-    /// A file's text.
+    /// Adds a file's text.
     pub fn listing(&mut self, text: &str) {
         let _ = writeln!(self.html, "<pre>{}</pre>", escape(text));
     }
 
-    /// A part that is closed at first.
+    /// Adds a part that is collapsed at first.
     pub fn details(&mut self, summary: &str, inner: impl FnOnce(&mut Page)) {
         let _ = writeln!(self.html, "<details><summary>{}</summary>", escape(summary));
         inner(self);
         self.html.push_str("</details>\n");
     }
 
-    /// The whole page.
+    /// Returns the whole page.
     pub fn finish(mut self) -> String {
         self.html.push_str("</main>\n</body>\n</html>\n");
         self.html
     }
 }
 
-/// What stands above a measurement.
+/// Returns the machine's description above a measurement.
 fn facts(m: &Machine) -> [(&'static str, String); 8] {
     let cache = |bytes: Option<u64>| bytes.map_or("not told".into(), units::size);
     let place = if m.virtual_machine { ", virtual machine" } else { "" };
@@ -206,7 +206,7 @@ pre { overflow-x:auto; padding:.7rem; background:var(--card); border:1px solid v
 details { margin:1rem 0 } summary { cursor:pointer; color:var(--soft) }
 ";
 
-/// Cells longer than this are sentences whatever they begin with, and may be broken. Source: chosen; the longest number with its
+/// Longer cells are treated as sentences and may wrap. Source: chosen; the longest number with its
 /// units is shorter.
 const LONGEST_NUMBER: usize = 28;
 

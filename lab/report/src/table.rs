@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Which side of its column a cell leans on.
+/// Alignment of a column's cells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
     /// Words.
@@ -11,13 +11,13 @@ pub enum Align {
     Right,
 }
 
-/// Where words under a row begin. Source: chosen.
+/// Indent of text under a row. Source: chosen.
 const BELOW: usize = 9;
 
 /// Characters of a line of running text. Source: a terminal's 80 columns.
 pub const WIDTH: usize = 79;
 
-/// A text in lines of at most so many characters, as far as its words allow.
+/// Wraps a text into lines of at most `width` characters, if its words allow.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -29,13 +29,13 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A paragraph whose first line begins with a name, and whose others stand under its words.
+/// Formats a paragraph with a hanging indent: its first line begins with a name.
 pub fn hanging(name: &str, column: usize, text: &str) -> String {
     let lines = wrapped(text, WIDTH.saturating_sub(column)).into_iter().enumerate();
     lines.map(|(number, line)| format!("{:column$}{line}\n", if number == 0 { name } else { "" })).collect()
 }
 
-/// A table that is laid out when it is displayed.
+/// A table; its layout is computed when it is displayed.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<(String, Align)>,
@@ -50,7 +50,7 @@ struct Row {
 }
 
 impl Table {
-    /// An empty table with these columns.
+    /// Creates an empty table with these columns.
     pub fn new(columns: &[(&str, Align)]) -> Self {
         Table { columns: columns.iter().map(|(n, a)| ((*n).to_owned(), *a)).collect(), rows: Vec::new() }
     }
@@ -62,7 +62,7 @@ impl Table {
         self.rows.push(Row { cells, ..Row::default() });
     }
 
-    /// Words under the last row, across all columns.
+    /// Adds text under the last row, across all columns.
     pub fn below(&mut self, words: &str) {
         if let Some(row) = self.rows.last_mut() {
             words.clone_into(&mut row.below);

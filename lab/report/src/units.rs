@@ -1,4 +1,4 @@
-//! Numbers as people read them: `4 KiB`, `1.25 µs`, `12.3 GB/s`.
+//! Formats numbers: `4 KiB`, `1.25 µs`, `12.3 GB/s`.
 
 /// `64 B`, `4 KiB`, `1.5 MiB`.
 pub fn size(bytes: u64) -> String {
@@ -23,12 +23,12 @@ pub fn time(ns: f64) -> String {
     }
 }
 
-/// The same of what may not have been measured.
+/// Formats a time that may not have been measured.
 pub fn time_or_none(ns: Option<f64>) -> String {
     time(ns.unwrap_or(f64::NAN))
 }
 
-/// A CSV field of what may not have been measured, with so many digits after the point; empty if it was not.
+/// Formats a CSV field with `digits` digits after the point; empty if the value was not measured.
 pub fn field(value: Option<f64>, digits: usize) -> String {
     value.filter(|value| value.is_finite()).map_or_else(String::new, |value| format!("{value:.digits$}"))
 }
@@ -48,7 +48,7 @@ pub fn frequency(per_second: f64) -> String {
 }
 
 /// Three significant digits without an exponent.
-/// A dash of what was not measured.
+/// Shown for values that were not measured.
 pub fn three(value: f64) -> String {
     match value.abs() {
         v if !v.is_finite() => "–".into(),
@@ -60,7 +60,7 @@ pub fn three(value: f64) -> String {
     }
 }
 
-/// The shortest text for a tick mark: no trailing zeros.
+/// Returns the shortest text for a tick mark, without trailing zeros.
 pub fn trimmed(value: f64) -> String {
     let text = if value.abs() < 0.01 { format!("{value:.6}") } else { format!("{value:.3}") };
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

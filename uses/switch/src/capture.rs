@@ -1,8 +1,8 @@
-//! What goes through a port, as a file that packet tools read.
+//! Captures the packets of a port into a file for packet tools.
 //!
-//! The format is classic pcap with nanoseconds. Forwarding threads fill pieces of it and never wait: a piece that the writer has no room for is
-//! left out with all its packets, and they are counted. So a file has whole packets only, and its number of packets and those left out are
-//! together what went through.
+//! The format is classic pcap with nanoseconds. Forwarding threads fill chunks and never wait: if the writer has no
+//! room for a chunk, the chunk is dropped and its packets are counted. So a file has only whole packets, and the
+//! packets in the file and those left out add up to all packets of the port.
 //!
 //! Source: IETF draft-ietf-opsawg-pcap §4 (file header), §5 (packet record).
 
@@ -22,12 +22,12 @@ const MAGIC: u32 = 0xa1b2_3c4d;
 const VERSION: [u16; 2] = [2, 4];
 /// Source: draft-ietf-opsawg-pcaplinktype, `LINKTYPE_ETHERNET`.
 const ETHERNET: u32 = 1;
-/// Bytes of a piece when it goes to the writer. Source: chosen, some hundred packets.
+/// Bytes at which a chunk is sent to the writer. Source: chosen, some hundred packets.
 const PIECE: usize = 256 << 10;
-/// Pieces that may wait for the writer: 64 MiB. Source: chosen, what a quick disk writes in a tenth of a second.
+/// Maximum chunks that wait for the writer: 64 MiB. Source: chosen, what a fast disk writes in a tenth of a second.
 const WAITING: usize = 256;
 
-/// A capture of one port, while it lasts.
+/// A running capture of one port.
 #[derive(Debug)]
 pub struct Capture {
     path: PathBuf,
@@ -37,12 +37,12 @@ pub struct Capture {
     writer: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
 
-/// What has become of a capture's packets.
+/// Packet counts of a capture.
 #[derive(Debug, Default)]
 pub struct CaptureCounts {
     /// Packets in the file.
     pub written: AtomicU64,
-    /// Packets left out, since the writer was behind or could not write.
+    /// Packets left out because the writer was behind or could not write.
     pub left_out: AtomicU64,
 }
 
@@ -52,7 +52,7 @@ struct Piece {
     packets: u64,
 }
 
-/// One thread's pen.
+/// One thread's writer into a capture.
 #[derive(Debug)]
 pub struct Pen {
     capture: Arc<Capture>,
@@ -60,7 +60,7 @@ pub struct Pen {
 }
 
 impl Capture {
-    /// Begins a file; one that is there is replaced. Of each packet at most `snap` bytes are written.
+    /// Creates or replaces the file. At most `snap` bytes of each packet are written.
     pub fn begin(path: &Path, snap: u32) -> Result<Arc<Capture>, SwitchError> {
         let failed = |source| SwitchError::Capture { path: path.into(), source };
         let mut file = telpher_os::create_file(path).map_err(failed)?;
@@ -79,21 +79,21 @@ impl Capture {
         &self.path
     }
 
-    /// Packets in the file, and those left out.
+    /// Returns the packets in the file, and those left out.
     pub fn counts(&self) -> (u64, u64) {
-        // Relaxed: counts, by which nothing is published.
+        // Relaxed: the counts publish no other data.
         (self.counts.written.load(Ordering::Relaxed), self.counts.left_out.load(Ordering::Relaxed))
     }
 
-    /// A pen for one thread.
+    /// Creates the writer for one thread.
     pub fn pen(self: &Arc<Capture>) -> Pen {
         Pen { capture: Arc::clone(self), piece: Piece::default() }
     }
 
-    /// Ends the file: all that was sent to the writer is in it. All pens are gone.
+    /// Waits until everything sent to the writer is in the file. Call it after all threads' writers are dropped.
     pub fn end(&self) -> Result<(), SwitchError> {
         let Some(writer) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
-        // An empty piece is the last; there is room for it when the writer has come so far.
+        // An empty chunk ends the file; the send waits until the writer has room.
         let _ = self.pieces.send(Piece::default());
         let ended = writer.join().unwrap_or_else(|_| Err(io::Error::other("the writer panicked")));
         ended.map_err(|source| SwitchError::Capture { path: self.path.clone(), source })
@@ -101,7 +101,7 @@ impl Capture {
 }
 
 impl Pen {
-    /// Writes the packets of a row from `from` on down, with the time of now.
+    /// Records the packets of a burst from index `from` on, with the present time.
     pub fn write(&mut self, packets: &Packets, from: usize) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // Seconds have 32 bits until 2106.
@@ -121,7 +121,7 @@ impl Pen {
         }
     }
 
-    /// Sends what is written so far.
+    /// Sends the chunk so far.
     pub fn flush(&mut self) {
         if self.piece.packets > 0 {
             let piece = std::mem::take(&mut self.piece);
@@ -140,7 +140,7 @@ impl Drop for Pen {
     }
 }
 
-/// Writes pieces until an empty one. After a failure the rest is left out, and counted.
+/// Writes chunks until an empty one. After a failure the rest is left out and counted.
 fn write(file: &mut File, pieces: &Receiver<Piece>, counts: &CaptureCounts) -> io::Result<()> {
     let mut outcome = Ok(());
     for piece in pieces.iter().take_while(|piece| piece.packets > 0) {
@@ -161,7 +161,7 @@ fn write(file: &mut File, pieces: &Receiver<Piece>, counts: &CaptureCounts) -> i
 fn file_header(snap: u32) -> Vec<u8> {
     let mut bytes = MAGIC.to_le_bytes().to_vec();
     bytes.extend(VERSION.iter().flat_map(|word| word.to_le_bytes()));
-    // Two words that are zero today: the time zone and its accuracy.
+    // Two fields that are always zero: the time zone and its accuracy.
     bytes.extend([0, 0, snap, ETHERNET].iter().flat_map(|word: &u32| word.to_le_bytes()));
     bytes
 }
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(bytes.len(), 24 + 16 + 60 + 16 + 80);
         assert_eq!((&bytes[32..40], &bytes[40..100]), (&[60, 0, 0, 0, 60, 0, 0, 0][..], &[7; 60][..]));
         assert_eq!((&bytes[108..116], &bytes[116..]), (&[80, 0, 0, 0, 100, 0, 0, 0][..], &[7; 80][..]));
-        // Who comes when the writer has gone is left out.
+        // Packets recorded after the writer has ended are left out.
         let mut late = capture.pen();
         late.write(&row, 1);
         drop(late);

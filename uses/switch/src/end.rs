@@ -1,20 +1,20 @@
-//! Where packets come from and go to: a guest's port, or an interface of this system.
+//! The two kinds of ports: a guest's, or an interface of this system.
 
 use crate::tap::Tap;
 use std::sync::Arc;
 use telpher_vhost::{Drop, Packets, Port, Stats};
 
-/// One side of a switch.
+/// A port of the switch.
 #[derive(Clone, Debug)]
 pub enum End {
-    /// A guest, or nobody until one comes.
+    /// A guest; absent until one connects.
     Guest(Arc<Port>),
-    /// This system.
+    /// A TAP interface of this system.
     Tap(Arc<Tap>),
 }
 
 impl End {
-    /// Queues that can be polled side by side.
+    /// Returns the number of queues that can be polled in parallel.
     pub fn queues(&self) -> usize {
         match self {
             End::Guest(port) => port.pairs(),
@@ -22,7 +22,7 @@ impl End {
         }
     }
 
-    /// Appends packets that have come to `into`, at most `most`, in buffers of `spare`. Returns how many.
+    /// Appends at most `most` received packets to `into`, in buffers from `spare`. Returns how many.
     #[inline]
     pub fn take(&self, queue: usize, into: &mut Packets, spare: &mut Packets, most: usize) -> usize {
         match self {
@@ -31,7 +31,8 @@ impl End {
         }
     }
 
-    /// Begins to give packets, from the first on. Returns how many left the row; whoever called asks [`collect`](End::collect) for them later.
+    /// Starts to send packets, from the first on. Returns how many left the burst; the caller gets them back from
+    /// [`collect`](End::collect).
     #[inline]
     pub fn submit(&self, queue: usize, packets: &mut Packets) -> usize {
         match self {
@@ -40,7 +41,7 @@ impl End {
         }
     }
 
-    /// Appends packets that are through to `done`. Returns how many.
+    /// Appends packets that were sent completely to `done`. Returns how many.
     #[inline]
     pub fn collect(&self, queue: usize, done: &mut Packets) -> usize {
         match self {
@@ -49,7 +50,7 @@ impl End {
         }
     }
 
-    /// The address of a guest that has moved here and is to be announced on the other side, once.
+    /// Returns, once, the address of a guest that migrated here and must be announced on the other side.
     #[inline]
     pub fn take_announcement(&self) -> Option<[u8; 6]> {
         match self {
@@ -58,7 +59,7 @@ impl End {
         }
     }
 
-    /// Packets whose way to it began and that did not get there, as is known: of all queues.
+    /// Returns the packets of all queues whose sending started and is known to have failed.
     pub fn refused(&self) -> u64 {
         match self {
             End::Guest(port) => {
@@ -69,7 +70,7 @@ impl End {
         }
     }
 
-    /// Whether there is anybody to take packets from this queue. Waits for a burst that another thread has begun.
+    /// Returns whether a receiver takes packets from this queue. Waits for a burst that another thread has started.
     pub fn is_there(&self, queue: usize) -> bool {
         match self {
             End::Guest(port) => port.is_running(2 * queue),

@@ -1,8 +1,9 @@
-//! The forwarding loop: one thread over its streams, turn after turn, without waiting.
+//! The forwarding loop: one thread serves its streams in turns, without waiting.
 //!
-//! A turn of a stream is the three-stage pipeline of "Accelerating DPDK Vhost" (Intel), Figure 5: what has landed since the turn before is shown
-//! to the guest; packets are taken from the other side, worked on, and their copies submitted as one batch; and while those are copied, the
-//! thread has the other streams' turns to do. In one turn of some the clock is read between the stages, so that it is known where the cycles go.
+//! A turn of a stream is the three-stage pipeline of "Accelerating DPDK Vhost" (Intel), Figure 5. First, copies
+//! completed since the last turn are shown to the guest. Second, packets are taken from the other side, processed, and
+//! their copies submitted as one batch. Third, while the device copies, the thread serves the other streams. In some
+//! turns the clock is read between the stages, to measure the cycles of each stage.
 
 use crate::capture::{Capture, Pen};
 use crate::end::End;
@@ -14,19 +15,19 @@ use std::time::{Duration, Instant};
 use telpher_os::ticks;
 use telpher_vhost::{PacketPool, Packets};
 
-/// What is done with packets. The names are testpmd's.
+/// What the switch does with packets. The names are testpmd's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// From one port of a pair to the other, as they are. A port without a partner is its own.
+    /// Forwards unchanged from one port of a pair to the other. A port without a peer is its own peer.
     Io,
-    /// The same, with addresses: to the guest that gets it, from the port it leaves through.
+    /// Forwards with new addresses: to the receiving guest, from the sending port.
     Mac,
-    /// Taken from every port, and that was it.
+    /// Receives from every port and drops.
     RxOnly,
-    /// Made, for every port.
+    /// Generates packets for every port.
     TxOnly,
-    /// Both: what comes is taken, and packets of many flows are made.
+    /// Receives and drops, and generates packets of many flows.
     FlowGen,
 }
 
@@ -47,57 +48,58 @@ impl Mode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Full {
-    /// They are dropped, and counted.
+    /// They are dropped and counted.
     Drop,
-    /// They wait, and so do those behind them, for [`Settings::retry_for`] at most. Then they are dropped, and counted, and so is what comes after them
-    /// until the receiver takes a packet again.
+    /// They, and the packets behind them, wait at most [`Settings::retry_for`]. Then they and all later packets are
+    /// dropped and counted until the receiver takes a packet again.
     Retry,
 }
 
-/// How long packets wait for a receiver that takes nothing, unless `--retry-for` says otherwise. Source: chosen. A guest that is paused for a moment, as
-/// at the end of a live migration, is back within a second; a guest that is stopped costs its partner a second, once.
+/// How long packets wait for a receiver that takes none, without `--retry-for`. Source: chosen. A guest that is paused
+/// briefly, as at the end of a live migration, is back within a second; a stopped guest delays its peer by a second,
+/// once.
 pub const RETRY_FOR: Duration = Duration::from_secs(1);
 
-/// How a forwarder works.
+/// Settings of a forwarder.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// What it does.
+    /// The mode.
     pub mode: Mode,
-    /// Packets that are taken and submitted together.
+    /// Packets that are received and submitted together.
     pub burst: usize,
     /// What happens when there is no room.
     pub full: Full,
     /// How long packets wait with [`Full::Retry`] while the receiver takes none.
     pub retry_for: Duration,
-    /// Bytes of packets that are made.
+    /// Bytes of generated packets.
     pub len: u32,
-    /// Destinations of packets that are made.
+    /// Number of destinations of generated packets.
     pub flows: u32,
 }
 
 impl Default for Settings {
-    /// testpmd's: io, 32 packets a burst, no retry, packets of 64 bytes.
+    /// testpmd's defaults: io, bursts of 32 packets, no retry, packets of 64 bytes.
     fn default() -> Self {
         Settings { mode: Mode::Io, burst: 32, full: Full::Drop, retry_for: RETRY_FOR, len: 64, flows: 1 }
     }
 }
 
-/// Queues of ports: from where, to where. Ports are paired as testpmd pairs them, 0 with 1, 2 with 3; the last of an odd number is its own
-/// partner.
+/// Source and destination queues. Ports are paired as in testpmd, 0 with 1, 2 with 3; the last of an odd number is its
+/// own peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
     /// Port and queue that packets are taken from.
     pub from: Option<(usize, usize)>,
-    /// Port and queue that they go to.
+    /// Port and queue that packets go to.
     pub to: Option<(usize, usize)>,
 }
 
-/// The port that one of so many is paired with.
+/// Returns the peer of a port, among `ports` ports.
 pub fn partner(port: usize, ports: usize) -> usize {
     if port ^ 1 < ports { port ^ 1 } else { port }
 }
 
-/// All that is to be done between ports with so many queues each.
+/// Returns all routes between ports with these numbers of queues.
 pub fn routes(queues: &[usize], mode: Mode) -> Vec<Route> {
     let all = queues.iter().enumerate().flat_map(|(port, queues)| (0..*queues).map(move |queue| (port, queue)));
     let route = |(port, queue): (usize, usize)| {
@@ -113,65 +115,66 @@ pub fn routes(queues: &[usize], mode: Mode) -> Vec<Route> {
     all.map(route).collect()
 }
 
-/// What one thread has done for one port.
+/// One thread's counts for one port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortCounts {
-    /// Packets that came from it.
+    /// Packets received from it.
     pub received: u64,
     /// Bytes of them.
     pub received_bytes: u64,
-    /// Packets that it was given, as far as it knows of them.
+    /// Packets that were sent to it and that it can see.
     pub sent: u64,
     /// Bytes of them.
     pub sent_bytes: u64,
-    /// Packets whose way to it has begun: those that it was given, those on their way, and those that its guest had too short a buffer for.
+    /// Packets whose sending started: those sent, those in flight, and those for which its guest's buffer was too
+    /// short.
     pub submitted: u64,
-    /// Packets that were made for it.
+    /// Packets generated for it.
     pub made: u64,
-    /// Packets that came from it and are wanted nowhere.
+    /// Packets received from it and discarded by the mode.
     pub sunk: u64,
-    /// Packets for it that its guest had no buffers for.
+    /// Packets dropped because its guest had no buffers.
     pub no_room: u64,
-    /// The same, after the guest took nothing for [`Settings::retry_for`].
+    /// Packets dropped because its guest took none for [`Settings::retry_for`].
     pub retried: u64,
-    /// Packets for it while nobody was there.
+    /// Packets dropped because no receiver was connected.
     pub nobody: u64,
-    /// Packets for it that were still in the switch's hands when it ended.
+    /// Packets for it that the switch still held when it ended.
     pub held: u64,
-    /// Times that its guest had moved here and was announced on the other side; those frames count as made there.
+    /// How often its migrated guest was announced on the other side; these frames count as generated there.
     pub announced: u64,
 }
 
-/// Ticks of the time stamp counter, by stage, over all streams of a thread: of turns that are clocked, which stand for those that are not. Turns are all
-/// counted.
+/// Ticks of the time stamp counter by stage, over all streams of a thread. Measured turns are extrapolated to all
+/// turns. All turns are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stages {
-    /// Finding out what has landed, and showing it to guests.
+    /// Finding completed copies, and showing them to guests.
     pub collect: u64,
     /// Taking packets from guests.
     pub take: u64,
     /// What the mode does to packets.
     pub work: u64,
-    /// Beginning packets' way into guests.
+    /// Starting to send packets to guests.
     pub submit: u64,
     /// Turns in which nothing moved.
     pub waiting: u64,
-    /// How many those were.
+    /// Number of turns in which nothing moved.
     pub idle_turns: u64,
-    /// How many turns there were in which something did.
+    /// Number of turns in which packets moved.
     pub busy_turns: u64,
 }
 
-/// What a thread has done.
+/// The counts of one thread.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// By port.
     pub ports: Vec<PortCounts>,
-    /// Where its time went.
+    /// Its cycles by stage.
     pub stages: Stages,
 }
 
-/// Moves packets between ends, one thread's share of the routes.
+/// Moves packets between ports, on one thread's share of the routes.
 #[derive(Debug)]
 pub struct Forwarder {
     ends: Vec<End>,
@@ -185,19 +188,19 @@ pub struct Forwarder {
 struct Stream {
     route: Route,
     work: Work,
-    /// An announcement that is to be submitted before anything else. Nothing is done to it: its address is what it has to say.
+    /// An announcement to submit before anything else. The mode does not change its addresses.
     news: Packets,
-    /// Packets that are to be submitted.
+    /// Packets to submit.
     row: Packets,
     /// Buffers for the next ones.
     spare: Packets,
-    /// Packets that are through.
+    /// Packets that were sent.
     done: Packets,
     stall: Stall,
     sampling: Sampling,
-    /// Who writes down what comes.
+    /// The capture of received packets.
     coming: Option<Pen>,
-    /// Who writes down what goes.
+    /// The capture of sent packets.
     going: Option<Pen>,
 }
 
@@ -208,25 +211,25 @@ enum Work {
     Make(Source),
 }
 
-/// Buffers that a stream keeps beside those on their way; more go back to the pool. Source: assumed, twice what a ring has in flight by
-/// default, so that streams between queues that are used alike never go there.
+/// Buffers that a stream keeps besides those in flight; more go back to the pool. Source: assumed, twice what a ring
+/// has in flight by default, so that streams between equally used queues never need the pool.
 const KEPT: usize = 2048;
-/// Turns between two looks of others at what a forwarder has counted. Source: chosen, some microseconds apart.
+/// Turns between two publications of a forwarder's counts. Source: chosen, some microseconds apart.
 const PUBLISHED: u64 = 64;
-/// Turns with packets before which all are clocked: short runs are told exactly. Source: chosen.
+/// The first turns with packets are all clocked, so that short runs are exact. Source: chosen.
 const ALL_CLOCKED: u64 = 1000;
-/// Later, one turn of so many is. Source: chosen; five looks at the counter take as long as one or two small packets, and this is a prime, so that turns
-/// that alternate, as those with packets and those without do, are met alike.
+/// Later, one turn in this many is clocked. Source: chosen; five reads of the counter take as long as one or two small
+/// packets. It is a prime, so that turns that alternate, with and without packets, are sampled equally.
 const CLOCKED: u64 = 13;
-/// Turns of all streams in which nothing moved, one after another, before the processor is lent to whoever else wants it. Source: chosen, some
-/// 100 µs: nobody sends at a rate at which that would matter.
+/// Consecutive turns of all streams in which nothing moved, before the thread yields its processor. Source: chosen,
+/// some 100 µs: at such a low packet rate the delay does not matter.
 const PATIENCE: u64 = 1024;
 
 impl Forwarder {
-    /// A forwarder over these routes between ends whose packets are all of this pool.
+    /// Creates a forwarder over these routes between ports whose packets are all from this pool.
     ///
     /// # Panics
-    /// If a route names an end or a queue that is not there.
+    /// If a route names a port or a queue that does not exist.
     pub fn new(ends: &[End], routes: &[Route], pool: &PacketPool, settings: Settings) -> Forwarder {
         let queues: Vec<usize> = ends.iter().map(End::queues).collect();
         let stream = |route: &Route| {
@@ -260,7 +263,7 @@ impl Forwarder {
         Forwarder { ends: ends.to_vec(), streams: routes.iter().map(stream).collect(), settings, counts }
     }
 
-    /// The same, with these ports captured.
+    /// Adds captures of these ports.
     pub fn captured(mut self, captures: &[Option<Arc<Capture>>]) -> Forwarder {
         let pen = |side: Option<(usize, usize)>| side.and_then(|(end, _)| Some(captures.get(end)?.as_ref()?.pen()));
         for stream in &mut self.streams {
@@ -269,13 +272,13 @@ impl Forwarder {
         self
     }
 
-    /// What it has done so far.
+    /// Returns the counts so far.
     #[cfg(test)]
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// One turn of each stream. Returns how many packets moved, in or out.
+    /// Runs one turn of each stream. Returns how many packets moved, in or out.
     #[inline]
     pub fn turn(&mut self) -> u64 {
         let mut moved = 0;
@@ -285,10 +288,10 @@ impl Forwarder {
         moved
     }
 
-    /// Turn after turn until `stop`, with its counts shown in `shared`, and for a moment longer: until what is on its way has got there.
+    /// Runs turns until `stop`, publishes its counts in `shared`, then waits briefly for packets in flight.
     pub fn run(&mut self, stop: &AtomicBool, shared: &Mutex<Counts>) {
         let (mut turns, mut idle) = (0_u64, 0_u64);
-        // Relaxed: nothing is published by it.
+        // Relaxed: the flag publishes no other data.
         while !stop.load(Ordering::Relaxed) {
             idle = if self.turn() == 0 { idle + 1 } else { 0 };
             turns += 1;
@@ -314,7 +317,7 @@ impl Forwarder {
         shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.counts);
     }
 
-    /// Collects what is on its way, until there is nothing, or nothing has come for so long.
+    /// Collects packets in flight until there are none, or none has completed for a while.
     pub fn settle(&mut self, patience: Duration) {
         let mut end = Instant::now() + patience;
         while self.counts.ports.iter().zip(&self.ends).any(|(port, end)| port.submitted > port.sent + end.refused()) {
@@ -331,17 +334,17 @@ impl Forwarder {
 /// Whether a stream's receiver takes packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Stall {
-    /// It took some when it was offered some last, or was not there.
+    /// It took some packets at the last offer, or is not connected.
     #[default]
     Takes,
     /// It has taken none since then.
     Since(Instant),
-    /// It has taken none for as long as packets wait.
+    /// It has taken none for the whole waiting time.
     Over,
 }
 
 impl Stall {
-    /// The receiver takes none of the packets that it is offered now. True if they have waited long enough.
+    /// Records that the receiver takes none of the offered packets. Returns true if they have waited long enough.
     fn is_over(&mut self, now: Instant, retry_for: Duration) -> bool {
         *self = match *self {
             Stall::Takes => Stall::Since(now),
@@ -360,7 +363,7 @@ struct Sampling {
 }
 
 impl Sampling {
-    /// How many turns this one stands for, after so many with packets; nothing if it is not clocked.
+    /// Returns how many turns this turn represents, after this many turns with packets; `None` if it is not clocked.
     #[inline]
     fn stands_for(&mut self, busy_turns: u64) -> u64 {
         if let Some(left) = self.left.checked_sub(1) {
@@ -404,7 +407,7 @@ impl Stream {
         moved
     }
 
-    /// Stage one: what has landed is shown to the guest, and its buffers are free.
+    /// Stage one: shows completed packets to the guest and frees their buffers.
     #[inline]
     fn collect(&mut self, ends: &[End], counts: &mut Counts) -> u64 {
         let Some((end, queue)) = self.route.to else { return 0 };
@@ -424,7 +427,7 @@ impl Stream {
         got as u64
     }
 
-    /// Stage two, first half: packets from the other side. While some wait for room, none are taken.
+    /// Stage two, first half: takes packets from the other side. While some wait for room, none are taken.
     #[inline]
     fn take(&mut self, ends: &[End], settings: &Settings, counts: &mut Counts) -> u64 {
         let Some((end, queue)) = self.route.from else { return 0 };
@@ -450,11 +453,12 @@ impl Stream {
         taken as u64
     }
 
-    /// A guest that has moved to this side is announced on the other.
+    /// Announces a guest that has migrated to this side on the other side.
     #[inline]
     fn announce(&mut self, ends: &[End], counts: &mut Counts) {
         let (Some((from, _)), Some((to, _))) = (self.route.from, self.route.to) else { return };
-        // To itself it need not be. One before that still waits is of the same guest, or of one that it took the place of.
+        // Not to itself. An earlier announcement that still waits is replaced: it is of the same guest, or of its
+        // predecessor.
         if from == to || !self.news.is_empty() {
             return;
         }
@@ -466,17 +470,17 @@ impl Stream {
         self.news.resize(0, ANNOUNCEMENT);
         match self.news.get_mut(0) {
             Some(frame) => frame.copy_from_slice(&announcement(address)),
-            // All buffers are out.
+            // No buffer is free.
             None => counts.ports[to].no_room += 1,
         }
     }
 
-    /// Sends what was written down on its way.
+    /// Sends the captured chunks to their writers.
     fn flush(&mut self) {
         [&mut self.coming, &mut self.going].into_iter().flatten().for_each(Pen::flush);
     }
 
-    /// What the mode does to them.
+    /// Processes the packets as the mode says.
     #[inline]
     fn work(&mut self, settings: &Settings, counts: &mut Counts) {
         match &mut self.work {
@@ -488,14 +492,14 @@ impl Stream {
                     self.spare.fetch(settings.burst);
                     self.spare.move_to(settings.burst - before, &mut self.row);
                     source.make(&mut self.row, before);
-                    let (end, _) = self.route.to.expect("packets are made for somebody");
+                    let (end, _) = self.route.to.expect("generated packets have a destination");
                     counts.ports[end].made += (self.row.len() - before) as u64;
                 }
             }
         }
     }
 
-    /// Stage two, second half: their copies begin, as one batch.
+    /// Stage two, second half: submits their copies as one batch.
     #[inline]
     fn submit(&mut self, ends: &[End], settings: &Settings, counts: &mut Counts) -> u64 {
         let Some((end, queue)) = self.route.to else { return 0 };
@@ -527,7 +531,7 @@ impl Stream {
                 }
             }
             if !row.is_empty() {
-                // What is behind does not overtake.
+                // Later packets must not overtake.
                 break;
             }
         }
@@ -617,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_paired_and_the_last_of_an_odd_number_is_its_own_partner() {
+    fn ports_are_paired_and_the_last_of_an_odd_number_is_its_own_peer() {
         let of = |from, to| route(Some(from), Some(to));
         assert_eq!(routes(&[1], Mode::Io), [of((0, 0), (0, 0))]);
         assert_eq!(routes(&[1, 1, 1], Mode::Mac), [of((0, 0), (1, 0)), of((1, 0), (0, 0)), of((2, 0), (2, 0))]);
@@ -628,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_are_clocked_stand_for_all() {
+    fn clocked_turns_represent_all() {
         let mut sampling = Sampling::default();
         let mut stand = |turns: u64, busy: u64| (0..turns).map(|_| sampling.stands_for(busy)).collect::<Vec<_>>();
         assert_eq!(stand(100, ALL_CLOCKED - 1), [1; 100]);
@@ -638,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_are_made_wait_for_a_guest_and_nothing_is_counted_as_lost() {
+    fn generated_packets_wait_for_a_guest_and_are_not_counted_as_lost() {
         let pool = PacketPool::new(PoolOptions { buffers: 256, longest: 2048 }).unwrap();
         let ends = [End::Guest(Port::new(&pool, PortOptions::default()))];
         let settings = Settings { mode: Mode::TxOnly, ..Settings::default() };
@@ -650,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_wait_for_a_receiver_as_long_as_they_are_told_to_and_not_again_until_it_takes_some() {
+    fn packets_wait_once_for_a_receiver_until_it_takes_some_again() {
         let (begun, bound) = (Instant::now(), Duration::from_millis(10));
         let at = |millis| begun + Duration::from_millis(millis);
         let mut stall = Stall::default();
@@ -661,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_threads_add_up_and_looks_differ() {
+    fn counts_of_threads_add_up_and_subtract() {
         let port = |n| PortCounts { received: n, sent: 2 * n, nobody: 3 * n, ..PortCounts::default() };
         let counts = |n| Counts { ports: vec![port(n)], stages: Stages { take: n, ..Stages::default() } };
         let mut sum = Counts::default();

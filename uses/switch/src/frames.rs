@@ -1,7 +1,7 @@
-//! What a switch does to packets, and those it makes itself: Ethernet frames with UDP over IPv4.
+//! Changes to packets, and generated packets: Ethernet frames with UDP over IPv4.
 //!
-//! Sources: IEEE 802.3 §3 (frames), RFC 791 (IPv4), RFC 768 (UDP), RFC 1071 (the checksum), RFC 2544 appendix C.2.2 (addresses for
-//! benches), RFC 903 (RARP).
+//! Sources: IEEE 802.3 §3 (frames), RFC 791 (IPv4), RFC 768 (UDP), RFC 1071 (the checksum), RFC 2544 appendix C.2.2
+//! (addresses for benches), RFC 903 (RARP).
 
 use telpher_vhost::Packets;
 
@@ -9,23 +9,23 @@ use telpher_vhost::Packets;
 const ADDRESSES: usize = 12;
 /// Bytes before a generated packet's payload: Ethernet 14, IPv4 20, UDP 8.
 const HEADERS: usize = 42;
-/// The shortest frame that is made. Source: IEEE 802.3 §4.4.2, 64 bytes; as testpmd does, without the 4 of the frame check sequence it is
-/// still 64.
+/// The shortest generated frame. Source: IEEE 802.3 §4.4.2, 64 bytes; as in testpmd, it has 64 bytes although the 4 of
+/// the frame check sequence are missing.
 pub const SHORTEST: u32 = 64;
 /// Port of both sides. Source: RFC 863 (discard).
 const DISCARD: u16 = 9;
-/// From whom and to whom. Source: RFC 2544, appendix C.2.2: 198.18.0.0/15 is for benches.
+/// Source and destination addresses. Source: RFC 2544, appendix C.2.2: 198.18.0.0/15 is for benchmarks.
 const SOURCE: [u8; 4] = [198, 18, 0, 1];
 const DESTINATION: [u8; 4] = [198, 19, 0, 1];
 
-/// A locally administered address (IEEE 802 §8.4) of port `index`; the guest's side has another one. Source: testpmd's default peers,
-/// 02:00:00:00:00:XX.
+/// Returns the locally administered address (IEEE 802 §8.4) of port `index`; the guest's side has another one. Source:
+/// testpmd's default peers, 02:00:00:00:00:XX.
 fn address(index: usize, guest: bool) -> [u8; 6] {
     let [low, high, ..] = index.to_le_bytes();
     [2, 0, 0, u8::from(!guest), high, low]
 }
 
-/// The addresses of frames that leave through a port: to its guest, from the port.
+/// The addresses of frames sent through a port: to its guest, from the port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses([u8; ADDRESSES]);
 
@@ -37,7 +37,7 @@ impl Addresses {
         Addresses(bytes)
     }
 
-    /// Writes them into each packet that is long enough to have any.
+    /// Writes the addresses into each packet that is long enough.
     #[inline]
     pub(crate) fn write(&self, packets: &mut Packets) {
         packets.for_each_mut(|packet| {
@@ -51,8 +51,8 @@ impl Addresses {
 /// Bytes of an announcement. Source: IEEE 802.3 §4.4.2, the shortest frame, without its frame check sequence.
 pub(crate) const ANNOUNCEMENT: u32 = 60;
 
-/// The frame by which a network learns where a guest is that has moved: to everybody, from the guest, asking what nobody answers.
-/// Source: vhost-user, `SEND_RARP`, "fake RARP"; RFC 903.
+/// Returns the frame from which a network learns a migrated guest's new location: a broadcast from the guest, a request
+/// without an answer. Source: vhost-user, `SEND_RARP`, "fake RARP"; RFC 903.
 pub(crate) fn announcement(guest: [u8; 6]) -> [u8; ANNOUNCEMENT as usize] {
     let mut frame = [0; ANNOUNCEMENT as usize];
     frame[..6].fill(0xff);
@@ -60,7 +60,7 @@ pub(crate) fn announcement(guest: [u8; 6]) -> [u8; ANNOUNCEMENT as usize] {
     frame[12..14].copy_from_slice(&0x8035_u16.to_be_bytes());
     // Ethernet (1) and IPv4, addresses of 6 and 4 bytes; a reverse request (3).
     frame[14..22].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 3]);
-    // Who asks, and about whom: the same; the IPv4 addresses stay zero.
+    // Sender and target are the guest; the IPv4 addresses stay zero.
     frame[22..28].copy_from_slice(&guest);
     frame[32..38].copy_from_slice(&guest);
     frame
@@ -71,13 +71,14 @@ pub(crate) fn announcement(guest: [u8; 6]) -> [u8; ANNOUNCEMENT as usize] {
 pub(crate) struct Source {
     headers: [u8; HEADERS],
     len: u32,
-    /// How many there are until they repeat: they differ in where they go.
+    /// Number of destinations; then they repeat.
     flows: u32,
     next: u64,
 }
 
 impl Source {
-    /// Frames that leave through port `index`, of `len` bytes (at least [`SHORTEST`]), to so many destinations in turn.
+    /// Creates frames sent through port `index`, of `len` bytes (at least [`SHORTEST`]), to `flows` destinations in
+    /// turn.
     pub(crate) fn new(index: usize, len: u32, flows: u32) -> Source {
         let len = len.max(SHORTEST);
         let mut headers = [0; HEADERS];
@@ -99,7 +100,7 @@ impl Source {
         Source { headers, len, flows: flows.max(1), next: 0 }
     }
 
-    /// Makes packets of those from index `from` on. Bytes after the number are what lay there.
+    /// Writes generated packets into those from index `from` on. Bytes after the number keep their old content.
     #[inline]
     pub(crate) fn make(&mut self, packets: &mut Packets, from: usize) {
         for index in from..packets.len() {
@@ -114,7 +115,7 @@ impl Source {
         }
     }
 
-    /// The next destination, and the checksum that goes with it.
+    /// Returns the next destination and its checksum.
     fn turn(&mut self) {
         let flow = u32::try_from(self.next % u64::from(self.flows)).unwrap_or(0);
         // 15 bits of the network 198.18.0.0/15 are free above 198.19.0.0.
@@ -126,11 +127,11 @@ impl Source {
     }
 }
 
-/// The checksum of a header with an even number of bytes. Source: RFC 1071.
+/// Computes the checksum of a header with an even number of bytes. Source: RFC 1071.
 fn checksum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
-    // Ten words fold twice at most.
+    // The sum of ten words needs at most two folds.
     !u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap_or(0)
 }
 
@@ -156,7 +157,7 @@ mod tests {
             for (number, packet) in row.iter().enumerate() {
                 assert_eq!(packet.len(), len as usize);
                 assert_eq!(packet[..12], [2, 0, 0, 0, 0, 3, 2, 0, 0, 1, 0, 3]);
-                // A header with its checksum in it sums to nothing.
+                // A header including its checksum sums to zero.
                 assert_eq!((checksum(&packet[14..34]), &packet[12..14]), (0, &[8, 0][..]));
                 assert_eq!(usize::from(u16::from_be_bytes([packet[16], packet[17]])), packet.len() - 14);
                 assert_eq!(usize::from(u16::from_be_bytes([packet[38], packet[39]])), packet.len() - 34);
@@ -169,7 +170,7 @@ mod tests {
 
     /// Source: the table of fields in RFC 903, and RFC 826 for their lengths.
     #[test]
-    fn an_announcement_is_a_reverse_request_of_the_guest_to_everybody() {
+    fn an_announcement_is_a_broadcast_reverse_request_of_the_guest() {
         let mut frame = vec![0xff; 6];
         frame.extend([0x52, 0x54, 0, 1, 2, 3, 0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
         frame.extend([0x52, 0x54, 0, 1, 2, 3, 0, 0, 0, 0, 0x52, 0x54, 0, 1, 2, 3, 0, 0, 0, 0]);
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_room_for_addresses_stay_as_they_are() {
+    fn frames_too_short_for_addresses_stay_unchanged() {
         let pool = PacketPool::new(PoolOptions { buffers: 2, longest: 64 }).unwrap();
         let mut row = pool.lend(2);
         row.resize(0, 11);

@@ -1,10 +1,11 @@
-//! A port that is an interface of this system: frames that its network stack sends come from it, and go to it.
+//! A port that is a TAP interface of this system: it exchanges frames with this system's network stack.
 //!
-//! It has as many queues as its partner has pairs, each a descriptor of its own, so that threads share none. Which of them a frame of the system's
-//! comes through is the kernel's choice: that of the flow it belongs to, so that flows keep their order. It chooses among those whose guest's queue
-//! runs, and the first: see [`Tap::follow`].
+//! It has as many queues as its peer has pairs. Each has its own file descriptor, so that threads share none. The
+//! kernel chooses the queue of a frame by its flow, so that flows keep their order. It chooses among the queues whose
+//! guest's queue is enabled, and the first: see [`Tap::follow`].
 //!
-//! Source: the kernel's Documentation/networking/tuntap.rst. Whole frames without any header, read and written without waiting.
+//! Source: the kernel's Documentation/networking/tuntap.rst. Whole frames without a header, read and written
+//! non-blocking.
 
 use crate::error::SwitchError;
 use crate::interface;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use telpher_vhost::{PacketPool, Packets};
 
-/// The longest name of an interface. Source: `IFNAMSIZ` of linux/if.h, less its end.
+/// The longest name of an interface. Source: `IFNAMSIZ` of linux/if.h, without the terminating zero.
 const LONGEST_NAME: usize = 15;
 
 /// A TAP interface.
@@ -22,11 +23,11 @@ const LONGEST_NAME: usize = 15;
 pub struct Tap {
     queues: Box<[Queue]>,
     name: String,
-    /// Bytes of the longest frame; buffers have one more, by which longer ones are known.
+    /// Bytes of the longest frame; buffers have one byte more, to recognise longer frames.
     longest: u32,
-    /// The interface was down when it was written to last.
+    /// The interface was down at the last write.
     down: AtomicBool,
-    /// Frames that it did not take: too short to be any.
+    /// Frames that it refused because they are too short.
     refused: AtomicU64,
     /// Frames from it that are too long.
     long: AtomicU64,
@@ -38,13 +39,13 @@ struct Queue {
     file: File,
     /// The kernel sends frames through it.
     used: AtomicBool,
-    /// Frames that are written, until they are asked for.
+    /// Written frames that were not collected yet.
     written: Mutex<Packets>,
 }
 
 impl Tap {
-    /// Opens the interface of this name with so many queues, or makes it; it goes when this is dropped, unless somebody made it to stay. Frames are
-    /// of `longest` bytes at most, and the pool's buffers of one more.
+    /// Opens or creates the interface with `queues` queues. It vanishes when this is dropped, unless it is persistent.
+    /// Frames have at most `longest` bytes, and the pool's buffers one byte more.
     pub fn open(name: &str, queues: usize, pool: &PacketPool, longest: u32) -> Result<Tap, SwitchError> {
         let odd = |c: char| c.is_whitespace() || c.is_control() || ['/', ':', '%'].contains(&c);
         if name.is_empty() || name.len() > LONGEST_NAME || name.contains(odd) || [".", ".."].contains(&name) {
@@ -62,12 +63,12 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Has the kernel send through those queues for whose frames there is somebody, and the first; or frames of other flows would find nobody. For the
-    /// one thread that looks after all ports.
+    /// Lets the kernel send through the queues that have a receiver, and the first; otherwise frames of other flows
+    /// would be lost. Called only by the thread that manages all ports.
     pub fn follow(&self, is_there: impl Fn(usize) -> bool) {
         for (index, queue) in self.queues.iter().enumerate().skip(1) {
             let used = is_there(index);
-            // Relaxed: only the one thread looks. Refused, it is tried again.
+            // Relaxed: only that thread reads it. A refused change is tried again.
             if queue.used.load(Ordering::Relaxed) != used && interface::use_tap_queue(&queue.file, used).is_ok() {
                 queue.used.store(used, Ordering::Relaxed);
             }
@@ -79,12 +80,12 @@ impl Tap {
         &self.name
     }
 
-    /// Queues that can be polled side by side.
+    /// Returns the number of queues that can be polled in parallel.
     pub fn queues(&self) -> usize {
         self.queues.len()
     }
 
-    /// Frames that this system sends through a queue.
+    /// Receives frames that this system sends through a queue.
     pub fn take(&self, queue: usize, into: &mut Packets, spare: &mut Packets, most: usize) -> usize {
         let mut taken = 0;
         for _ in 0..most {
@@ -100,14 +101,15 @@ impl Tap {
                     spare.move_to(1, into);
                     taken += 1;
                 }
-                // Relaxed, as all counts here: nothing is published by it.
+                // Relaxed, as all counts here: they publish no other data.
                 _ => drop(self.long.fetch_add(1, Ordering::Relaxed)),
             }
         }
         taken
     }
 
-    /// Frames that this system gets, from the first on. Those that it has no room for stay in the row, and all while the interface is down.
+    /// Sends frames to this system, from the first on. Frames for which it has no room stay in the burst; all stay
+    /// while the interface is down.
     pub fn submit(&self, queue: usize, packets: &mut Packets) -> usize {
         let Queue { file, written, .. } = &self.queues[queue];
         let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,7 +136,7 @@ impl Tap {
         before - packets.len()
     }
 
-    /// Frames that it has got through a queue since this was asked last.
+    /// Returns the frames sent through a queue since the last call.
     pub fn collect(&self, queue: usize, done: &mut Packets) -> usize {
         let mut written = self.queues[queue].written.lock().unwrap_or_else(PoisonError::into_inner);
         let count = written.len();
@@ -142,26 +144,26 @@ impl Tap {
         count
     }
 
-    /// Whether it was up when it was written to last.
+    /// Returns whether it was up at the last write.
     pub fn is_up(&self) -> bool {
         !self.down.load(Ordering::Relaxed)
     }
 
-    /// Frames that it did not take, as too short.
+    /// Returns the frames that it refused as too short.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Frames from it that were too long.
+    /// Returns the frames from it that were too long.
     pub fn long(&self) -> u64 {
         self.long.load(Ordering::Relaxed)
     }
 }
 
-/// One of so many queues of an interface.
+/// Opens one queue of an interface with `many` queues.
 fn open(name: &str, queues: usize) -> io::Result<File> {
     match interface::tap(name, queues > 1) {
-        // Somebody made it for several, and may have only one of them used.
+        // The interface was created with several queues; one queue is allowed.
         Err(error) if queues == 1 && error.raw_os_error() == Some(libc::EINVAL) => {
             interface::tap(name, true).or(Err(error))
         }
@@ -169,7 +171,7 @@ fn open(name: &str, queues: usize) -> io::Result<File> {
     }
 }
 
-/// What helps when the system refuses an interface with so many queues.
+/// Returns advice if the system refuses an interface with several queues.
 fn remedy(error: &io::Error, queues: usize) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {

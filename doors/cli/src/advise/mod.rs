@@ -1,4 +1,4 @@
-//! `telpher advise`: the paper's guidelines as an answer to a question, each held against a simulation.
+//! `telpher advise`: a recommended configuration for a load, each choice checked by simulation.
 
 mod report;
 
@@ -10,30 +10,30 @@ use telpher_report::deliver::{deliver, writable};
 use telpher_sim::advise::{Advice, Demand, Work, advise};
 use telpher_sim::{LoadOutcome, Named};
 
-/// The advice, as data.
+/// The recommendation, as serialised.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AdviseResult {
-    /// `advise`.
+    /// Always `advise`.
     pub(crate) kind: &'static str,
     #[serde(flatten)]
     pub(crate) about: About,
-    /// What counted.
+    /// The quantity that was optimised.
     pub(crate) objective: &'static str,
-    /// How the cores' own work was simulated, to which the gain is relative.
+    /// The simulated state of the cores' own work, with which the gain is compared.
     pub(crate) baseline: &'static str,
-    /// Times as good as cores alone.
+    /// The result as a multiple of that of cores alone.
     pub(crate) gain: f64,
-    /// Plans that were simulated.
+    /// Number of simulated plans.
     pub(crate) simulated_plans: usize,
-    /// What was chosen.
+    /// The choices.
     pub(crate) choices: Vec<Chosen>,
-    /// Each piece of the work.
+    /// The loads.
     pub(crate) works: Vec<Piece>,
-    /// For `accel-config load-config`; empty if cores do it all better.
+    /// For `accel-config load-config`; empty if cores alone are better for all loads.
     pub(crate) accel_config: Vec<Config>,
 }
 
-/// One thing that was chosen.
+/// One choice.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Chosen {
     pub(crate) what: String,
@@ -42,11 +42,11 @@ pub(crate) struct Chosen {
     pub(crate) why: &'static str,
     /// The next best.
     pub(crate) runner_up: Option<String>,
-    /// What that gives as a part of what is chosen.
+    /// The runner-up's result as a fraction of the chosen one's.
     pub(crate) runner_up_gives: Option<f64>,
 }
 
-/// One piece of the work.
+/// One load.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Piece {
     pub(crate) name: String,
@@ -55,30 +55,30 @@ pub(crate) struct Piece {
     pub(crate) batch: u32,
     pub(crate) wait: &'static str,
     pub(crate) cache_control: u8,
-    /// Bytes from which on a device does it better.
+    /// Bytes from which a device is better.
     pub(crate) threshold: Option<u32>,
-    /// And up to which, where cores together do the larger ones better.
+    /// Bytes up to which the device is better, if several cores are better for larger operations.
     pub(crate) up_to: Option<u32>,
     pub(crate) advised: Came,
     pub(crate) by_cores: Came,
 }
 
-/// What came of it.
+/// The simulated result of a load.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Came {
     pub(crate) bytes_per_s: f64,
     pub(crate) p50_ns: Option<f64>,
     pub(crate) p99_ns: Option<f64>,
-    /// Of a core, for one operation: working or polling.
+    /// Core time of one operation, working or polling.
     pub(crate) core_ns_per_op: f64,
 }
 
 /// The state in which the cores' own work is simulated.
-const BASELINE: &str = "cores alone, each operation in memory that nobody touched before";
+const BASELINE: &str = "cores alone, each operation in memory that was not used before";
 
 const HTML: &str = "telpher-advise.html";
 
-/// Gives the advice that the command line asks for.
+/// Computes and prints the recommendation for the command line.
 pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
     writable(&args.output.destination(), HTML)?;
     if let Some(path) = &args.config {
@@ -121,7 +121,7 @@ fn from_options(args: &Advise) -> Vec<Demand> {
         src,
         dst,
         read_soon: args.read_soon,
-        // Cannot lose bits: sizes go to 2 GiB.
+        // Lossless: sizes are at most 2 GiB.
         ..Demand::of(*op, u32::try_from(args.size).unwrap_or(u32::MAX))
     };
     args.op.0.iter().map(demand).collect()
@@ -171,7 +171,7 @@ impl Piece {
 impl Came {
     fn of(load: &LoadOutcome) -> Self {
         let core = load.cycles.busy + load.cycles.polling;
-        #[allow(clippy::cast_precision_loss, reason = "for people")]
+        #[allow(clippy::cast_precision_loss, reason = "only printed")]
         let operations = load.operations.max(1) as f64;
         let at = |part| load.latencies.percentile(part).map(telpher_sim::Ps::as_nanos_f64);
         Came {

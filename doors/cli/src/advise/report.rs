@@ -1,4 +1,4 @@
-//! Advice as text for a terminal, as CSV and as an HTML page.
+//! Recommendations of `telpher advise` as terminal text, CSV and an HTML page.
 
 use crate::advise::{AdviseResult, Came, Piece};
 use std::fmt::Write as _;
@@ -7,12 +7,13 @@ use telpher_report::table::{Align, Table, hanging};
 use telpher_report::units;
 use telpher_sim::advise::WORTH;
 
-/// What a runner-up gives of what is advised. Of two that are as good the simpler one is advised, or the one that was found first.
+/// Formats the runner-up's result relative to the recommended one. Of two equally good choices, the simpler or the
+/// first found is recommended.
 fn gives(part: f64) -> String {
     if (part - 1.0).abs() < WORTH - 1.0 { "as good".into() } else { format!("{:.0} %", part * 100.0) }
 }
 
-/// What is advised, why, and what it gives.
+/// Returns the recommendations, their reasons and their results.
 pub(crate) fn text(result: &AdviseResult, json: &str) -> String {
     let mut out = result.about.heading();
     let _ = writeln!(out, "{}\n", best(result));
@@ -62,14 +63,14 @@ fn best(result: &AdviseResult) -> String {
     format!("The best {what} of {} plans that were simulated.", result.simulated_plans)
 }
 
-/// What "as good" means, if anything is.
+/// Explains "as good", if any choice is marked so.
 fn ties(result: &AdviseResult) -> Option<&'static str> {
     let tie = |gives: &Option<f64>| gives.is_some_and(|part| (part - 1.0).abs() < WORTH - 1.0);
     let any = result.choices.iter().any(|choice| tie(&choice.runner_up_gives));
     any.then_some("As good: within 2 %; of two such choices the simpler one is advised.")
 }
 
-/// Each guideline that was followed, and what it says.
+/// Each guideline that was followed, and its text.
 fn guidelines(result: &AdviseResult) -> Vec<(&'static str, &'static str)> {
     let mut told = Vec::new();
     for choice in &result.choices {
@@ -80,7 +81,8 @@ fn guidelines(result: &AdviseResult) -> Vec<(&'static str, &'static str)> {
     told
 }
 
-/// A piece of work as advised and by its own core: name, how, throughput, percentiles, a core's time for an operation.
+/// The rows of a load, as recommended and by its own core: name, how, throughput, percentiles, core time for each
+/// operation.
 fn came(work: &Piece) -> [[String; 6]; 2] {
     let row = |name: &str, how: String, came: &Came| {
         [
@@ -98,7 +100,7 @@ fn came(work: &Piece) -> [[String; 6]; 2] {
     ]
 }
 
-/// From which size on a device is worth it.
+/// Formats the size from which a device is worth it.
 fn worth(work: &Piece) -> String {
     let size = |bytes: u32| units::size(bytes.into());
     match (work.threshold, work.up_to) {
@@ -113,7 +115,7 @@ fn gain(result: &AdviseResult) -> String {
     format!("Gain: {} times as good as {}.{none}", units::three(result.gain), result.baseline)
 }
 
-/// The report.
+/// Returns the HTML report.
 pub(crate) fn html(result: &AdviseResult, json: &str) -> String {
     let mut page = Page::with_facts(
         "telpher advise",
@@ -145,7 +147,7 @@ pub(crate) fn html(result: &AdviseResult, json: &str) -> String {
     page.finish()
 }
 
-/// One line a choice.
+/// One line for each choice.
 pub(crate) fn csv(result: &AdviseResult) -> String {
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     let mut out =

@@ -4,40 +4,41 @@ use super::ListFormat;
 use clap::Args;
 use std::path::PathBuf;
 
-/// Why does my device not come up, why is it slow? Examines this machine, or one that was recorded.
+/// Find out why a device does not come up or is slow, on this machine or a recorded one.
 ///
-/// The doctor walks the way from the hardware to the program: firmware, kernel, boot parameters, IOMMU and shared virtual
-/// addressing, modules, devices, groups, engines, queues, permissions, the restrictions of INTEL-SA-01084, NUMA distance,
-/// instructions, huge pages, and limits of containers. Each finding says what was seen, what it means, and what to do.
+/// The doctor checks everything from the hardware to the program: firmware, kernel, boot parameters, IOMMU and shared
+/// virtual addressing, modules, devices, groups, engines, queues, permissions, the restrictions of INTEL-SA-01084, NUMA
+/// distance, instructions, huge pages, and limits of containers. Each finding says what was found, what it means, and
+/// what to do.
 ///
-/// It changes nothing and submits nothing. It opens the nodes of enabled queues for a moment and maps their portals, to learn
-/// what the driver answers to this user; run it as the user, and in the container, whose programs do not work.
+/// It changes nothing and submits nothing. It briefly opens the nodes of enabled queues and maps their portals, because
+/// the driver's answer depends on the user. Run it as the user, and in the container, whose programs do not work.
 ///
-/// Exit code: 0 if nothing hinders (notes may remain), 2 if there are warnings, 3 if there are errors, 1 if the doctor could not
-/// work.
+/// Exit code: 0 without findings or with notes only, 2 if there are warnings, 3 if there are errors, 1 if the doctor
+/// failed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   telpher doctor                          this machine
   telpher doctor --format json | jq -r '.findings[].id'
-  telpher doctor --record machine.json    writes what an examination would ask, to be sent to somebody
+  telpher doctor --record machine.json    writes everything an examination needs to a file, to send it to others
   telpher doctor --bundle machine.json    examines that machine
   telpher doctor --causes                 everything that can be found
-  telpher run -- telpher doctor           a virtual machine with a device that nobody has configured yet
+  telpher run -- telpher doctor           a virtual machine with a device that is not configured yet
 
-A recording holds: attributes of the driver and its queues (with the names given to them and who
-has them open), version and configuration of the kernel as far as IDXD and IOMMU go, such words of
-its command line and lines of its log, the name and flags of the processor, addresses of PCI
-functions, names of ACPI tables, NUMA nodes, huge pages, and this process' user, groups,
-capabilities, security label and control groups. It holds no host name, no serial number, no
-environment, no command line of a program, and of other words of the kernel's command line the
-names alone. It is text: read it first. Its format, every cause and the JSON of --format are
-described in docs/doctor.md.")]
+A recording contains: attributes of the driver and its queues (with their names and the PIDs that
+have them open); the kernel's version, and the parts of its configuration, command line and log
+that concern IDXD and IOMMU; the name and flags of the processor; addresses of PCI functions; names
+of ACPI tables; NUMA nodes; huge pages; and this process' user, groups, capabilities, security
+label and control groups. It contains no host name, no serial number, no environment and no command
+line of a program; other words of the kernel's command line appear without their values. It is
+text: read it before you send it. docs/doctor.md describes its format, every cause, and the JSON of
+--format.")]
 pub(crate) struct Doctor {
-    /// Text for people, or JSON.
+    /// Output format: text or JSON.
     #[arg(long, value_enum, default_value_t = ListFormat::Text)]
     pub(crate) format: ListFormat,
-    /// Write this machine's answers to a file instead of examining it.
+    /// Write the data of this machine to a file instead of examining it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "causes"])]
     pub(crate) record: Option<PathBuf>,
     /// Examine a machine that was recorded with --record.

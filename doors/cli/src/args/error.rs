@@ -1,9 +1,9 @@
-//! What the parser refused, as one sentence that says what is accepted.
+//! Usage errors as one sentence that says what is accepted.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, Error};
 
-/// One sentence for a usage error; `None` if the "error" is a help or version text to be printed as it is.
+/// Returns one sentence for a usage error; `None` if the "error" is a help or version text, to be printed unchanged.
 pub(crate) fn sentence(error: &Error, args: &[String]) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(s)) => s.clone(),
@@ -11,7 +11,7 @@ pub(crate) fn sentence(error: &Error, args: &[String]) -> Option<String> {
         Some(ContextValue::StyledStr(s)) => s.to_string(),
         _ => String::new(),
     };
-    // clap names an option with its value, `--size <SIZES>`; people type the first word.
+    // clap names an option with its value, `--size <SIZES>`; users type only the first word.
     let option = || text(ContextKind::InvalidArg).split_whitespace().next().unwrap_or("the argument").to_owned();
     Some(match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::DisplayVersion => {
@@ -43,14 +43,14 @@ pub(crate) fn sentence(error: &Error, args: &[String]) -> Option<String> {
         ErrorKind::MissingRequiredArgument => {
             let command = innermost(args).0;
             let missing = text(ContextKind::InvalidArg).replace(['<', '>', '.'], "");
-            format!("`{command}` needs {missing}; `{command} --help` says more")
+            format!("`{command}` needs {missing}; see `{command} --help`")
         }
-        // The rest keeps clap's own first line.
+        // For other kinds, clap's own first line.
         _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned(),
     })
 }
 
-/// The command that the words lead to, with its full name.
+/// Returns the full name of the innermost subcommand in `args`, and the subcommand.
 fn innermost(args: &[String]) -> (String, Command) {
     let mut command = super::Cli::command();
     let mut name = String::from("telpher");
@@ -63,7 +63,7 @@ fn innermost(args: &[String]) -> (String, Command) {
     (name, command)
 }
 
-/// `--op, --size … and --seconds`.
+/// Returns all options of a command, such as `--op, --size … and --seconds`.
 fn options(command: &Command) -> String {
     let longs = command.get_opts().filter_map(|option| option.get_long());
     let mut all: Vec<String> = longs.map(|long| format!("--{long}")).collect();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_answered_with_the_options_there_are() {
+    fn an_unknown_option_lists_the_known_options() {
         let text = said(&["telpher", "bench", "--sice", "4k"]);
         assert!(text.starts_with("unknown option '--sice'; `telpher bench` takes --op, --size,"), "{text}");
         assert!(text.ends_with("--seconds, --no-html and --help") || text.ends_with("--seconds and --help"), "{text}");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_size_says_what_a_size_is() {
+    fn a_bad_size_describes_valid_sizes() {
         let text = said(&["telpher", "bench", "--size", "4x"]);
         assert!(text.starts_with("--size: '4x' is not a size; a size is"), "{text}");
     }

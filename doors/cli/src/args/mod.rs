@@ -30,9 +30,9 @@ use clap::{Args, Parser, Subcommand};
 
 /// Move memory without the CPU: tools for the Data Streaming Accelerator and its software model.
 ///
-/// telpher speaks the language of Intel's Data Streaming Accelerator (DSA): 64-byte descriptors in, 32-byte completion
-/// records out. On a machine without one, a complete software model of the device executes them, so every command here
-/// works anywhere. Speeds of the model are the speed of software on this CPU, not of DSA hardware.
+/// telpher uses the interface of Intel's Data Streaming Accelerator (DSA): 64-byte descriptors in, 32-byte completion
+/// records out. On a machine without a DSA, a complete software model of the device executes them, so every command
+/// works on any machine. The model's speed is that of software on this CPU, not of DSA hardware.
 #[derive(Debug, Parser)]
 #[command(
     name = "telpher",
@@ -43,12 +43,12 @@ use clap::{Args, Parser, Subcommand};
 Examples:
   telpher bench                         sweep sizes on the CPU and the modelled device, write telpher-bench.html
   telpher bench ops                     compare each operation with glibc and ISA-L on this machine
-  telpher list --format json            what devices there are, in accel-config's JSON shape
+  telpher list --format json            the devices of this machine, in accel-config's JSON format
   telpher doctor                        why a real device does not come up, or is slow, and what to do
   telpher sim run --size 64..1m         what DSA hardware would give, in simulated time
-  telpher vhost --socket /tmp/vm.sock   a software switch for virtual machines whose copies ride a device
-  telpher qdp                           a query whose columns are fetched ahead into fast memory
-  telpher tier run -- ./my-program      what is hot in fast memory, what is cold in slow memory
+  telpher vhost --socket /tmp/vm.sock   a software switch for virtual machines; a device copies the packets
+  telpher qdp                           a query whose columns are prefetched into fast memory
+  telpher tier run -- ./my-program      hot pages in fast memory, cold pages in slow memory
   telpher run --hardware spr-1 -- ./my-program      any DSA program, unmodified, on the model"
 )]
 pub(crate) struct Cli {
@@ -71,11 +71,11 @@ pub(crate) enum Command {
     Vhost(Box<Vhost>),
 }
 
-/// Show devices, groups, queues, engines and what they can do.
+/// Show devices, groups, queues, engines and their capabilities.
 ///
-/// Hardware comes first, as the driver tells of it, with each queue that this user can use or the reason why not; no queue is
-/// opened for that. Then the model's default device: first-firmware Sapphire Rapids, with 4 groups, 8 work queues, 4 engines
-/// and 128 queue entries.
+/// Hardware comes first, as the driver reports it. For each queue, the list shows whether this user can use it, or why
+/// not; no queue is opened for that. The model's default device follows: first-firmware Sapphire Rapids, with 4 groups,
+/// 8 work queues, 4 engines and 128 queue entries.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -84,11 +84,11 @@ Examples:
   telpher list --device hw:wq0.0 --format json    the device of that queue, as a file for `accel-config load-config`
   telpher list --device model:spr --format json > dsa.json    a file that `--device model:dsa.json` reads back")]
 pub(crate) struct List {
-    /// Which device: model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N (the device of that
-    /// queue), cpu, or all.
+    /// Device to show: model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N (the device of
+    /// that queue), cpu, or all.
     #[arg(long, value_name = "DEV", default_value = "all", value_parser = values::parse_device)]
     pub(crate) device: String,
-    /// Output: text for people, or accel-config's JSON.
+    /// Output format: text, or accel-config's JSON.
     #[arg(long, value_enum, default_value_t = ListFormat::Text)]
     pub(crate) format: ListFormat,
 }
@@ -97,6 +97,6 @@ pub(crate) struct List {
 pub(crate) enum ListFormat {
     /// Indented text.
     Text,
-    /// JSON; a list of devices in accel-config's shape.
+    /// JSON; a list of devices in accel-config's format.
     Json,
 }

@@ -4,7 +4,7 @@ use super::values::ValueError;
 use std::str::FromStr;
 use telpher_abi::Opcode;
 
-/// Operations in the order they were asked for.
+/// Operations in the order in which the user gave them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Ops(pub(crate) Vec<Opcode>);
 
@@ -21,10 +21,7 @@ impl FromStr for Ops {
                     Some((_, op)) => ops.push(*op),
                     None => {
                         let all: Vec<&str> = Opcode::NAMED.iter().map(|(name, _)| *name).collect();
-                        return Err(ValueError(format!(
-                            "'{part}' is not an operation; there are {} and all",
-                            all.join(", ")
-                        )));
+                        return Err(ValueError(format!("'{part}' is not an operation; use {} or all", all.join(", "))));
                     }
                 },
             }
@@ -56,8 +53,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_operation_is_answered_with_the_known() {
+    fn an_unknown_operation_lists_the_known_ones() {
         let said = "mvoe".parse::<Ops>().unwrap_err().to_string();
-        assert!(said.starts_with("'mvoe' is not an operation; there are move, fill,"), "{said}");
+        assert!(said.starts_with("'mvoe' is not an operation; use move, fill,"), "{said}");
     }
 }

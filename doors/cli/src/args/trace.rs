@@ -7,49 +7,49 @@ use std::str::FromStr;
 use telpher_abi::{Opcode, Status};
 use telpher_vdev::trace::words;
 
-/// Filter and summarise a trace that `telpher run --trace` has written.
+/// Filter and summarise a trace written by `telpher run --trace`.
 ///
-/// Reads either format and writes the lines that pass every filter, in the same order. A batch and its members are filtered
-/// one by one.
+/// Reads either format and writes the lines that pass every filter, in the same order. A batch and its members are
+/// filtered separately.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   telpher trace dsa.trace --status failed               every descriptor that did not succeed
   telpher trace dsa.trace --op memory-move --slower-than 100us
   telpher trace dsa.trace --queue wq0.1 --summary       numbers of one queue
-  telpher trace dsa.trace --format json | jq .          the same as a JSON object a line")]
+  telpher trace dsa.trace --format json | jq .          the trace as a JSON object on each line")]
 pub(crate) struct Trace {
     /// The trace; - is standard input.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Only of these processes.
+    /// Only these processes.
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub(crate) process: Vec<u32>,
-    /// Only of these queues, such as wq0.1.
+    /// Only these queues, such as wq0.1.
     #[arg(long, value_name = "QUEUE", value_delimiter = ',')]
     pub(crate) queue: Vec<QueueName>,
     /// Only these operations, such as memory-move or fill.
     #[arg(long, value_name = "OP", value_delimiter = ',')]
     pub(crate) op: Vec<OperationName>,
-    /// Only descriptors that ended so: a status by name or code (page-fault, 0x03), failed (everything but success), or
-    /// unfinished (no end at all).
+    /// Only descriptors with this result: a status by name or code (page-fault, 0x03), failed (everything but success),
+    /// or unfinished (no result).
     #[arg(long, value_name = "STATUS", value_delimiter = ',')]
     pub(crate) status: Vec<EndFilter>,
     /// Only descriptors that took longer, such as 50us or 2ms.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) slower_than: Option<u64>,
-    /// Numbers instead of lines: descriptors by operation, end and size.
+    /// Print counts instead of lines: descriptors by operation, result and size.
     #[arg(long)]
     pub(crate) summary: bool,
-    /// Lines to read, or a JSON object a line (with --summary one in all).
+    /// Output format: text lines, or a JSON object on each line (with --summary, one object in total).
     #[arg(long, value_enum, default_value_t = LineFormat::Text)]
     pub(crate) format: LineFormat,
 }
 
-/// How lines are written.
+/// Output format of `telpher trace`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum LineFormat {
-    /// Lines to read.
+    /// Text lines.
     Text,
     /// JSON.
     Json,
@@ -73,7 +73,7 @@ impl FromStr for QueueName {
     }
 }
 
-/// An operation by the name it has in traces.
+/// An operation by its name in traces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct OperationName(pub(crate) String);
 
@@ -83,18 +83,18 @@ impl FromStr for OperationName {
         let names = || Opcode::ALL.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ");
         words::opcode(text)
             .map(|opcode| OperationName(words::operation(opcode)))
-            .ok_or_else(|| ValueError(format!("'{text}' is not an operation; there are {}", names())))
+            .ok_or_else(|| ValueError(format!("'{text}' is not an operation; use {}", names())))
     }
 }
 
-/// How a descriptor shall have ended.
+/// A filter on a descriptor's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EndFilter {
-    /// With this code.
+    /// This status code.
     Code(u8),
-    /// With any but success.
+    /// Any status except success.
     Failed,
-    /// Not at all.
+    /// No result.
     Unfinished,
 }
 
@@ -110,7 +110,7 @@ impl FromStr for EndFilter {
         let code = || text.strip_prefix("0x").and_then(|digits| u8::from_str_radix(digits, 16).ok());
         named.or_else(code).map(|code| EndFilter::Code(code & 0x3f)).ok_or_else(|| {
             ValueError(format!(
-                "'{text}' is not a status; it is a name such as page-fault, a code such as 0x03, failed or unfinished"
+                "'{text}' is not a status; use a name such as page-fault, a code such as 0x03, failed or unfinished"
             ))
         })
     }
@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn operations_have_their_short_names_too() {
+    fn short_names_of_operations_are_accepted() {
         assert_eq!("move".parse(), Ok(OperationName("memory-move".into())));
         assert!("x".parse::<OperationName>().unwrap_err().to_string().contains("memory-move, fill"));
     }
 
     #[test]
-    fn queues_and_times_look_as_everywhere() {
+    fn queues_and_times_are_parsed() {
         assert_eq!("wq0.1".parse(), Ok(QueueName("wq0.1".into())));
         assert!("wq0".parse::<QueueName>().is_err());
         assert!("0.1".parse::<QueueName>().is_err());

@@ -7,19 +7,19 @@ use super::values::{Sizes, parse_seconds};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Measure what operations cost on this machine, and write a tuning file that programs on telpher begin with.
+/// Measure what operations cost on this machine, and write a tuning file for programs that use telpher.
 ///
-/// Each operation is done at each size by the CPU and by the device, side by side in the same run. From the medians follows for
-/// each operation the size from which the device does it. The file also carries the times themselves, from which a program that
-/// learns goes on, and takes other settings (how threads wait, which queue is asked first): it is TOML, with comments, to be
-/// read and edited.
+/// The CPU and the device execute each operation at each size, in turns in the same run. The medians give, for each
+/// operation, the size from which the device is used. The file also contains the times themselves, from which a
+/// learning program continues, and accepts other settings (how threads wait, which queue is preferred). It is TOML with
+/// comments, meant to be read and edited.
 ///
-/// Programs use it when the environment says TELPHER_TUNING=FILE. Without a tuning file they begin with published times of the
-/// first hardware generation, and nothing needs tuning to work.
+/// Programs use the file if the environment sets TELPHER_TUNING=FILE. Without a tuning file they start with published
+/// times of the first hardware generation; tuning is optional.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A program that waits for each operation and one that keeps many in flight pay different prices for
-the same device: measure with --in-flight as your program works.
+The same device costs a program that waits for each operation more than one that keeps many in
+flight: set --in-flight as your program works.
 
 Examples:
   telpher tune                                       hardware if there is any, the model if not; writes telpher-tuning.toml
@@ -37,20 +37,21 @@ pub(crate) struct Tune {
     /// Operations in flight at once; 1 waits for each before the next.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) in_flight: u32,
-    /// The device: hw:wqM.N, model:spr, model:spr-fw2, model:full or model:FILE [default: hardware if there is any, else
-    /// model:spr].
+    /// The device: hw:wqM.N, model:spr, model:spr-fw2, model:full or model:FILE [default: hardware if there is any,
+    /// else model:spr].
     #[arg(long, value_name = "DEV", value_parser = super::values::parse_device)]
     pub(crate) device: Option<String>,
-    /// Who executes on a modelled device: the submitting thread, as programs have it by default, or a thread beside it.
+    /// Thread that executes on a modelled device: the submitting thread, which is the default for programs, or a
+    /// separate thread.
     #[arg(long, value_enum, default_value_t = Runner::Inline)]
     pub(crate) runner: Runner,
-    /// Where the tuning goes; a file that is there is replaced as a whole.
+    /// The tuning file; an existing file is replaced.
     #[arg(long, value_name = "FILE", default_value = "telpher-tuning.toml")]
     pub(crate) output: PathBuf,
-    /// What goes to standard output.
+    /// Format of the output on standard output.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
-    /// Measuring time in all.
+    /// Total measuring time in seconds.
     #[arg(long, value_name = "S", default_value = "15", value_parser = parse_seconds)]
     pub(crate) seconds: f64,
 }

@@ -1,9 +1,9 @@
-//! What a user may write for sizes, counts, operations and places, and the one sentence said when it is something else.
+//! Parsers of option values (sizes, counts, times, placements), each with a one-sentence error.
 
 use std::str::FromStr;
 use telpher_sim::Named;
 
-/// Why a value was not understood: one sentence that says what is accepted.
+/// Why a value is invalid: one sentence that says what is accepted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct ValueError(pub(crate) String);
@@ -11,25 +11,25 @@ pub(crate) struct ValueError(pub(crate) String);
 const SIZE_SENTENCE: &str =
     "a size is a number of bytes with an optional k, m or g (KiB, MiB, GiB), such as 64, 4k or 1m";
 const RANGE_SENTENCE: &str =
-    "a list is values with commas and ranges such as 64..64m (each four times the one before) or 1k..8k*2 (each twice)";
+    "a list has values with commas, and ranges such as 64..64m (each 4 times the previous) or 1k..8k*2 (each twice)";
 
-/// Largest transfer a descriptor can ask for: its size field has 32 bits, and no 1.x device takes more than 2 GiB.
+/// Largest transfer of a descriptor: its size field has 32 bits, and no 1.x device takes more than 2 GiB.
 pub(crate) const MAX_SIZE: u64 = 1 << 31;
 
-/// Bytes of a transfer, written `64`, `4k`, `1m` or `2g`.
+/// Parses the bytes of a transfer, written `64`, `4k`, `1m` or `2g`.
 pub(crate) fn parse_size(text: &str) -> Result<u64, ValueError> {
     parse_up_to(text, MAX_SIZE, "2g")
 }
 
-/// The name of a device, as it was typed; refused if it names none.
+/// Checks the name of a device and returns it unchanged.
 pub(crate) fn parse_device(text: &str) -> Result<String, telpher_device::NameError> {
     text.parse::<telpher_device::DeviceName>().map(|_| text.to_owned())
 }
 
-/// Most bytes of a query's columns. Source: chosen; eight times the largest that are documented.
+/// Maximum bytes of a query's columns. Source: chosen; eight times the largest documented example.
 const MAX_DATA: u64 = 64 << 30;
 
-/// Bytes of data, up to 64 GiB.
+/// Parses bytes of data, up to 64 GiB.
 pub(crate) fn parse_data(text: &str) -> Result<u64, ValueError> {
     parse_up_to(text, MAX_DATA, "64g")
 }
@@ -53,7 +53,7 @@ fn parse_up_to(text: &str, max: u64, named: &str) -> Result<u64, ValueError> {
     Ok(bytes)
 }
 
-/// A positive whole number no larger than `max`.
+/// Parses a whole number from 1 to `max`.
 fn parse_count(text: &str, what: &str, max: u64) -> Result<u64, ValueError> {
     match text.trim().parse() {
         Ok(n) if n >= 1 && n <= max => Ok(n),
@@ -61,7 +61,7 @@ fn parse_count(text: &str, what: &str, max: u64) -> Result<u64, ValueError> {
     }
 }
 
-/// Values with commas, and ranges that multiply.
+/// Parses values separated by commas, and geometric ranges; returns them sorted, each once.
 fn parse_list(text: &str, one: impl Fn(&str) -> Result<u64, ValueError>) -> Result<Vec<u64>, ValueError> {
     let mut values = Vec::new();
     for part in text.split(',') {
@@ -81,7 +81,7 @@ fn parse_list(text: &str, one: impl Fn(&str) -> Result<u64, ValueError>) -> Resu
         let mut value = from;
         while value < to {
             values.push(value);
-            // Cannot overflow the loop's purpose: past u64::MAX means past `to`.
+            // Saturation ends the loop: u64::MAX is not below `to`.
             value = value.saturating_mul(factor);
         }
         values.push(to);
@@ -114,15 +114,15 @@ impl FromStr for Counts {
     }
 }
 
-/// Most operations that can be asked for.
+/// Maximum number of operations.
 pub(crate) const MANY: u64 = 100_000_000;
 
-/// A number of operations.
+/// Parses a number of operations.
 pub(crate) fn parse_many(text: &str) -> Result<u64, ValueError> {
     parse_count(text, "count", MANY)
 }
 
-/// One of a few things that have names.
+/// A value chosen by name from a fixed list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Choice<T>(pub(crate) T);
 
@@ -132,12 +132,12 @@ impl<T: Named> FromStr for Choice<T> {
         let named = T::NAMES.iter().find(|(name, _)| *name == text);
         named.map(|(_, value)| Choice(*value)).ok_or_else(|| {
             let names: Vec<&str> = T::NAMES.iter().map(|(name, _)| *name).collect();
-            ValueError(format!("'{text}' is none of {}", names.join(", ")))
+            ValueError(format!("'{text}' is not one of {}", names.join(", ")))
         })
     }
 }
 
-/// Measuring time in seconds.
+/// Parses a measuring time in seconds.
 pub(crate) fn parse_seconds(text: &str) -> Result<f64, ValueError> {
     match text.trim().trim_end_matches('s').parse::<f64>() {
         Ok(s) if (0.05..=86_400.0).contains(&s) => Ok(s),
@@ -145,7 +145,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<f64, ValueError> {
     }
 }
 
-/// Time to wait before telpher ends, in seconds; 0 is none.
+/// Parses the time to wait before telpher exits, in seconds; 0 is allowed.
 pub(crate) fn parse_grace(text: &str) -> Result<f64, ValueError> {
     match text.trim().trim_end_matches('s').parse::<f64>() {
         Ok(s) if (0.0..=86_400.0).contains(&s) => Ok(s),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_size_is_answered_with_what_is() {
+    fn an_invalid_size_describes_valid_ones() {
         for text in ["", "k", "3x", "-1", "1.5k", "4kk", "99999999999999999999", "k4"] {
             let said = parse_size(text).unwrap_err().to_string();
             assert!(said.contains("64, 4k or 1m"), "{text}: {said}");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_multiply_by_four_or_by_what_follows_the_star() {
+    fn ranges_multiply_by_four_or_by_the_number_after_the_star() {
         assert_eq!("64..4k".parse::<Sizes>().unwrap().0, [64, 256, 1024, 4096]);
         assert_eq!("1k..8k*2".parse::<Sizes>().unwrap().0, [1024, 2048, 4096, 8192]);
         assert_eq!("64..100".parse::<Sizes>().unwrap().0, [64, 100]);

@@ -6,110 +6,112 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Switch packets between virtual machines, with copies that ride a device.
+/// Switch packets between virtual machines, with copies by the CPU or a device.
 ///
-/// A small software switch in the manner of DPDK's testpmd: each --socket is a vhost-user port that a virtual machine's network card, or
-/// testpmd's virtio-user, connects to, and each --tap is an interface of this system. Ports work in pairs, the first with the second, the third
-/// with the fourth; one without a partner sends back to where packets come from.
+/// A small software switch, similar to DPDK's testpmd. Each --socket is a vhost-user port to which a virtual machine's
+/// network card, or testpmd's virtio-user, connects; each --tap is an interface of this system. Ports work in pairs:
+/// the first with the second, the third with the fourth. A port without a peer sends its packets back.
 ///
-/// Packets are copied into and out of the guests' memory by the CPU or by a device, whichever is the cheaper for their size, and stay in order all
-/// the same. Prints packets and bits per second, drops by reason and cycles by stage every second to standard error, and a summary at the end, after
-/// --seconds or Ctrl-C. Guests may come, go and come again; nothing a guest does ends the switch or touches another one.
+/// The CPU or a device copies packets into and out of the guests' memory, whichever is cheaper for their size; packets
+/// always stay in order. Every second the switch prints packets and bits per second, drops by reason and cycles by
+/// stage to standard error; it prints a summary at the end, after --seconds or Ctrl-C. Guests may disconnect and
+/// reconnect; no guest can end the switch or affect another guest's memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Directions are the switch's, as testpmd has them: rx is what comes from a port's guest, tx is what
-goes to it.
+Directions are the switch's, as in testpmd: rx is traffic from a port's guest, tx is traffic to
+it.
 
 Examples:
-  telpher vhost --socket /tmp/vm.sock                    what its guest sends comes back
+  telpher vhost --socket /tmp/vm.sock                    sends back what the guest sends
   telpher vhost --socket a.sock --socket b.sock --forward mac
   telpher vhost --socket vm.sock --tap vm0               a guest and this system (root)
   telpher vhost --socket a.sock --device model:spr --map txq0@wq0.0,rxq0@wq0.1
   telpher vhost --socket a.sock,client --forward txonly --size 1518 --seconds 10
   telpher vhost --socket a.sock --socket b.sock --capture 0:port0.pcap --snap 96
-  telpher vhost --show-features                          what guests are offered
+  telpher vhost --show-features                          the features offered to guests
 
 A guest to try it with, once huge pages are reserved (echo 256 > /proc/sys/vm/nr_hugepages):
   dpdk-testpmd --in-memory --single-file-segments -m 256 --no-pci \\
     --vdev net_virtio_user0,path=/tmp/vm.sock,mrg_rxbuf=1 -- -i
 QEMU's options, and what the numbers mean: docs/vhost.md")]
 pub(crate) struct Vhost {
-    /// A vhost-user port at this path, which waits there for its frontend (server, the default) or goes to it (client: also again whenever it is
-    /// gone); with queues=N it has so many pairs of queues. A dead switch's socket is replaced; a living one, and a file that is none, is left
-    /// alone. May stand several times.
+    /// A vhost-user port at this path. A server (the default) listens there for its frontend; a client connects to it,
+    /// and reconnects when the frontend goes away. queues=N sets the number of queue pairs. The socket of a dead switch
+    /// is replaced; a live socket, or a file that is not a socket, is not. May be repeated.
     #[arg(long, value_name = "PATH[,server|client][,queues=N]")]
     pub(crate) socket: Vec<SocketArg>,
-    /// A port that is a TAP interface of this system, made if there is none of that name; needs root. It has as many queues as the port it is
-    /// paired with. May stand several times, and comes after all sockets.
+    /// A port that is a TAP interface of this system, created if it does not exist; needs root. It has as many queues
+    /// as its peer port. May be repeated; all TAP ports come after all sockets.
     #[arg(long, value_name = "NAME")]
     pub(crate) tap: Vec<String>,
-    /// What is done with packets.
+    /// What to do with packets.
     #[arg(long, value_enum, default_value_t = Forward::Io)]
     pub(crate) forward: Forward,
-    /// Keep packets that a guest has no buffers for until it has, instead of dropping them. They wait for --retry-for at most.
+    /// If a guest has no buffers, keep its packets until it has, for at most --retry-for, instead of dropping them.
     #[arg(long)]
     pub(crate) retry: bool,
-    /// How many seconds packets wait with --retry while their guest takes none. Then they are dropped and counted, and so is what follows until the
-    /// guest takes packets again, so that it does not block the port that sends to it.
+    /// With --retry, the maximum seconds that packets wait while their guest takes none. Then they and all later
+    /// packets are dropped and counted until the guest takes packets again, so that it does not block the sending port.
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_seconds, requires = "retry")]
     pub(crate) retry_for: f64,
-    /// Who copies beside the CPU: cpu (nobody), model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all (every
-    /// hardware queue that this user may use).
+    /// Device that copies besides the CPU: cpu (none), model:spr, model:spr-fw2, model:full, model:FILE (accel-config
+    /// JSON), hw:wqM.N, or all (every hardware queue that this user may use).
     #[arg(long, value_name = "DEV", default_value = "cpu", value_parser = super::values::parse_device)]
     pub(crate) device: String,
-    /// Who executes on a modelled device: the thread that forwards, or threads beside it.
+    /// Thread that executes on a modelled device: the forwarding thread, or separate threads.
     #[arg(long, value_enum, default_value_t = Runner::Inline)]
     pub(crate) runner: Runner,
-    /// Which device queues a virtqueue's copies ride: rxqN@QUEUE or txqN@QUEUE, of several queues with + between; rxq and txq alone are all of
-    /// a port, and PORT: in front says of which port. What is not named rides the device's queues in turn.
+    /// Device queues for a virtqueue's copies: rxqN@QUEUE or txqN@QUEUE, several queues separated by +. rxq and txq
+    /// without a number are all virtqueues of a port; a prefix PORT: selects the port. Virtqueues that are not named
+    /// use the device's queues in turn.
     #[arg(long, value_name = "MAP", value_delimiter = ',')]
     pub(crate) map: Vec<MapArg>,
-    /// Which packets the device copies: learned (those for which it costs the forwarding thread less than to copy them itself, as it finds out
-    /// meanwhile), all, off (none), or those of so many bytes and more [default: learned].
+    /// Packets that the device copies: learned (those that cost the forwarding thread less than a copy of its own, as
+    /// measured while it runs), all, off (none), or those with at least this many bytes [default: learned].
     #[arg(long, value_name = "learned|all|off|BYTES")]
     pub(crate) threshold: Option<Threshold>,
-    /// Packets that are taken and submitted together.
+    /// Packets that are received and submitted together.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=512))]
     pub(crate) burst: u16,
-    /// Bytes of packets that txonly and flowgen make.
+    /// Bytes of the packets that txonly and flowgen generate.
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(64..=9216))]
     pub(crate) size: u32,
-    /// Destinations of packets that flowgen makes.
+    /// Number of destinations of the packets that flowgen generates.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=32_768))]
     pub(crate) flows: u32,
-    /// Packets of a virtqueue that may be on their way at once.
+    /// Maximum packets of a virtqueue in flight.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=32_768))]
     pub(crate) in_flight: u32,
     /// Bytes of the longest packet that the switch can hold; longer ones are dropped and counted.
     #[arg(long, value_name = "BYTES", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(64..=65_535))]
     pub(crate) longest: u32,
-    /// Packet buffers of the switch.
+    /// Number of packet buffers of the switch.
     #[arg(long, value_name = "N", default_value_t = 32_768, value_parser = clap::value_parser!(u32).range(4096..=1_048_576))]
     pub(crate) buffers: u32,
     /// Processors for the forwarding threads, such as 2 or 2,3: one thread on each [default: one thread, anywhere].
     #[arg(long, value_name = "CPUS", value_delimiter = ',')]
     pub(crate) cpus: Vec<usize>,
-    /// How long it runs [default: until Ctrl-C].
+    /// Run time in seconds [default: until Ctrl-C].
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     pub(crate) seconds: Option<f64>,
-    /// Write what comes from and goes to a port into a file, in the classic pcap format with nanoseconds. May stand several times.
+    /// Write the packets from and to a port to a file, in the classic pcap format with nanoseconds. May be repeated.
     #[arg(long, value_name = "PORT:FILE")]
     pub(crate) capture: Vec<CaptureArg>,
-    /// Bytes of each packet that are captured at most.
+    /// Maximum captured bytes of each packet.
     #[arg(long, value_name = "BYTES", default_value_t = 65_535, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub(crate) snap: u32,
-    /// Show what guests are offered, bit by bit; with --socket, wait for a frontend and show what it agreed on.
+    /// Show the feature bits offered to guests; with --socket, wait for a frontend and show the negotiated ones.
     #[arg(long)]
     pub(crate) show_features: bool,
-    /// Say nothing while it runs.
+    /// Print nothing while the switch runs.
     #[arg(long)]
     pub(crate) quiet: bool,
-    /// The summary on standard output: text for people, or JSON.
+    /// Format of the summary on standard output: text or JSON.
     #[arg(long, value_enum, default_value_t = SummaryFormat::Text)]
     pub(crate) format: SummaryFormat,
 }
 
-/// How the summary is written.
+/// Format of the summary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum SummaryFormat {
     /// A table.
@@ -118,18 +120,18 @@ pub(crate) enum SummaryFormat {
     Json,
 }
 
-/// What is done with packets.
+/// What the switch does with packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Forward {
-    /// From one port of a pair to the other, as they are.
+    /// Forward unchanged from one port of a pair to the other.
     Io,
-    /// The same, with MAC addresses of the port they leave through.
+    /// Forward with the MAC addresses of the sending port.
     Mac,
-    /// Taken from guests, and that was it.
+    /// Receive packets from guests and drop them.
     Rxonly,
-    /// Made, for guests, as many as they take.
+    /// Generate packets for guests, as many as they take.
     Txonly,
-    /// Both, with many destinations.
+    /// Receive packets and generate others with many destinations.
     Flowgen,
 }
 
@@ -137,7 +139,7 @@ pub(crate) enum Forward {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SocketArg {
     pub(crate) path: PathBuf,
-    /// This side goes to the frontend.
+    /// This side connects to the frontend.
     pub(crate) client: bool,
     /// Pairs of queues.
     pub(crate) queues: u16,
@@ -160,7 +162,7 @@ impl FromStr for SocketArg {
                 (_, Some(Ok(queues @ 1..=128))) => socket.queues = queues,
                 _ => {
                     let said =
-                        format!("'{part}' says nothing of a port; there are server, client and queues=1 to queues=128");
+                        format!("'{part}' is not an option of a port; use server, client, or queues=1 to queues=128");
                     return Err(ValueError(said));
                 }
             }
@@ -172,11 +174,11 @@ impl FromStr for SocketArg {
 /// `[PORT:]rxq[N]@QUEUE[+QUEUE…]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct MapArg {
-    /// All ports if none.
+    /// The port; all ports if `None`.
     pub(crate) port: Option<usize>,
-    /// What comes from the guest.
+    /// True for packets from the guest, false for packets to it.
     pub(crate) rx: bool,
-    /// All queues if none.
+    /// The virtqueue; all virtqueues if `None`.
     pub(crate) queue: Option<usize>,
     /// Names of device queues.
     pub(crate) lanes: Vec<String>,
@@ -188,7 +190,7 @@ impl FromStr for MapArg {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let bad = || {
             ValueError(format!(
-                "'{text}' maps nothing; it is [PORT:]rxqN@QUEUE or txqN, such as txq0@wq0.1 or 1:rxq@wq0.0+wq0.1"
+                "'{text}' is not a mapping; use [PORT:]rxqN@QUEUE or txqN@QUEUE, such as txq0@wq0.1 or 1:rxq@wq0.0+wq0.1"
             ))
         };
         let (ring, lanes) = text.split_once('@').ok_or_else(bad)?;
@@ -210,7 +212,7 @@ impl FromStr for MapArg {
     }
 }
 
-/// Who copies which packets.
+/// Which packets the device copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Threshold {
     Learned,
@@ -228,7 +230,7 @@ impl FromStr for Threshold {
             ("all", _) => Ok(Threshold::All),
             ("off", _) => Ok(Threshold::Off),
             (_, Ok(bytes)) => Ok(Threshold::From(bytes)),
-            _ => Err(ValueError(format!("'{text}' is no threshold; it is learned, all, off, or a number of bytes"))),
+            _ => Err(ValueError(format!("'{text}' is not a threshold; use learned, all, off, or a number of bytes"))),
         }
     }
 }
@@ -247,7 +249,7 @@ impl FromStr for CaptureArg {
         let parts = text.split_once(':').and_then(|(port, file)| Some((port.parse().ok()?, file)));
         match parts {
             Some((port, file)) if !file.is_empty() => Ok(CaptureArg { port, file: file.into() }),
-            _ => Err(ValueError(format!("'{text}' names no port and file; give PORT:FILE, such as 0:port0.pcap"))),
+            _ => Err(ValueError(format!("'{text}' is not a port and a file; use PORT:FILE, such as 0:port0.pcap"))),
         }
     }
 }
@@ -257,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_a_path_and_what_follows() {
+    fn a_port_is_a_path_with_options() {
         let socket = |text: &str| text.parse::<SocketArg>();
         let plain = SocketArg { path: "/tmp/a".into(), client: false, queues: 1 };
         assert_eq!(socket("/tmp/a").unwrap(), plain);
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_and_captures_are_told_what_they_are() {
+    fn thresholds_and_captures_are_parsed() {
         assert_eq!("512".parse(), Ok(Threshold::From(512)));
         assert_eq!(("all".parse(), "off".parse()), (Ok(Threshold::All), Ok(Threshold::Off)));
         assert_eq!("learned".parse(), Ok(Threshold::Learned));

@@ -1,4 +1,4 @@
-//! What a query is about: columns that are generated, or a user's own.
+//! The data of a query: generated columns, or a user's own.
 
 use super::QdpError;
 use super::{input, room};
@@ -88,7 +88,8 @@ pub(super) fn prepare(args: &Qdp) -> Result<Prepared, QdpError> {
     Ok(Prepared { query, said: said(&plan), data })
 }
 
-/// The plan as short as `--query` takes it; SQL that other engines compute the same from says besides how wide numbers are.
+/// The plan as short as `--query` takes it; SQL that other engines compute the same from says besides how wide numbers
+/// are.
 fn said(plan: &Plan) -> String {
     let aggregates = plan.aggregates.iter().map(|it| match it {
         Aggregate::Count => "count(*)".to_owned(),

@@ -1,4 +1,4 @@
-//! A query on this machine: by the engine alone, in groups of threads, and with columns fetched ahead, in turns.
+//! A query on this machine: by the engine alone, in groups of threads, and with prefetched columns, in turns.
 
 use super::QdpError;
 use super::data::{self, Data, Prepared};
@@ -16,7 +16,7 @@ use telpher_mem::{PageSize, Pool, PoolOptions, Region};
 use telpher_mover::{Mover, Policy, Tuning};
 use telpher_report::machine::Machine;
 
-/// Everything `telpher qdp` found.
+/// The results of `telpher qdp`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct QdpResult {
     /// `qdp`.
@@ -40,7 +40,7 @@ pub(crate) struct QdpResult {
     pub(crate) runs: Vec<Run>,
 }
 
-/// How the work is shared out among threads.
+/// The distribution of work over threads.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Shape {
     pub(crate) groups: u32,
@@ -68,7 +68,7 @@ pub(crate) enum Cell {
     Letter(char),
 }
 
-/// One way of executing it.
+/// One configuration of the execution.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Run {
     /// What it is called.
@@ -106,7 +106,7 @@ pub(crate) struct StageTime {
     pub(crate) waited_ns: f64,
 }
 
-/// What became of the blocks that were to be fetched.
+/// Counts of the blocks to prefetch.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct BlockCounts {
     /// Asked for.
@@ -115,9 +115,9 @@ pub(crate) struct BlockCounts {
     pub(crate) spared: u64,
     /// Read from fast memory.
     pub(crate) hits: u64,
-    /// Read where they lie, because the copy was not there yet.
+    /// Read from the source, because the copy was not finished.
     pub(crate) late: u64,
-    /// Read where they lie, because there was no copy.
+    /// Read from the source, because there was no copy.
     pub(crate) absent: u64,
     /// Copies made.
     pub(crate) copies: u64,
@@ -125,7 +125,7 @@ pub(crate) struct BlockCounts {
     pub(crate) bytes_copied: u64,
     /// Copies that could not be made.
     pub(crate) fallbacks: u64,
-    /// Copies that went for others.
+    /// Copies evicted for others.
     pub(crate) evictions: u64,
 }
 

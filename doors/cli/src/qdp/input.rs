@@ -18,34 +18,34 @@ use telpher_cache::query::{Column, ColumnError, Kind, Table, TableError};
 use telpher_mem::{MapError, Region};
 use telpher_report::units::size;
 
-/// Why a file gave no columns.
+/// Why a file could not be read as columns.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum InputError {
     /// The system refused.
     #[error("cannot read {}; name a Parquet or an Arrow file that this user may read", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It is neither format, or damaged.
     #[error("cannot read {} as {format}; {do_this}", path.display())]
     Format {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// `a Parquet file`.
         format: &'static str,
-        /// What helps.
+        /// Advice.
         do_this: &'static str,
         /// What its reader said.
         source: MessageError,
     },
-    /// Its reader gave up in a way that it should not.
+    /// The format's reader panicked.
     #[error("cannot read {} as {format}: it is damaged; write it anew", path.display())]
     Damaged {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// `a Parquet file`.
         format: &'static str,
@@ -69,7 +69,7 @@ pub(crate) enum InputError {
         name: String,
         /// What it holds.
         holds: String,
-        /// What helps.
+        /// Advice.
         do_this: &'static str,
     },
     /// Two files are of different tables.
@@ -103,7 +103,7 @@ pub(crate) enum InputError {
     Memory {
         /// So many.
         len: usize,
-        /// What the system said.
+        /// The system's error.
         source: MapError,
     },
     /// The columns are none.
@@ -124,8 +124,8 @@ pub(super) struct Found {
     pub(super) letters: Vec<String>,
 }
 
-/// Reads the columns of these names, one file's rows after the other's; a column of noughts if none is named, since what only counts needs
-/// no values. Each is written to memory that `memory` gives for its name and bytes.
+/// Reads the columns of these names, one file's rows after the other's; a column of noughts if none is named, since
+/// what only counts needs no values. Each is written to memory that `memory` gives for its name and bytes.
 pub(super) fn read(
     files: &[PathBuf],
     names: &[String],
@@ -289,17 +289,17 @@ fn letters<'a>(texts: impl Iterator<Item = Option<&'a str>>, out: &mut Vec<u8>) 
 /// Adds the rows of a file of whichever format, known by how it begins.
 fn add(path: &Path, names: &[String], gathered: &mut Gathered) -> Result<(), InputError> {
     let format = Format::of(path).map_err(|source| InputError::Read { path: path.to_owned(), source })?;
-    // The readers say what is wrong with a file. Should one fall over it instead, that too is told in a sentence.
+    // The readers report errors of a file. A panic of a reader is also turned into an error message.
     quietly(|| format.read(path, names, gathered))
         .unwrap_or_else(|| Err(InputError::Damaged { path: path.to_owned(), format: format.named() }))
 }
 
 thread_local! {
-    /// Panics of this thread are told by whoever catches them.
+    /// Whether panics of this thread are silent, because a caller catches and reports them.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What comes of it; nothing if it panics, of which nothing is printed then.
+/// Calls a function; returns `None` if it panics, without printing the panic.
 fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

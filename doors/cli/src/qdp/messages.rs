@@ -5,7 +5,8 @@
 //! stream: length, length, … ──┴─► one message ──► check ──► arrow-ipc's decoder ──► rows
 //! ```
 //!
-//! arrow-ipc's own readers allocate what the file says, and a process that asks for more than there is ends without a sentence.
+//! arrow-ipc's own readers allocate as much as the file declares, and a process that allocates too much is killed
+//! without a message.
 
 use arrow_array::RecordBatch;
 use arrow_ipc::convert::try_fb_to_schema;
@@ -258,8 +259,8 @@ fn bytes(reader: &mut BufReader<File>, len: u64) -> Result<Vec<u8>, MessageError
 
 /// How much can come of a compressed byte.
 ///
-/// LZ4: a byte that lengthens a run adds 255 bytes (LZ4 block format, "Matchlen"). Zstandard: a block of four bytes repeats one of
-/// them over 128 KiB (RFC 8878, §3.1.1.2.2 to 3.1.1.2.4); no block is shorter and none gives more.
+/// LZ4: a byte that lengthens a run adds 255 bytes (LZ4 block format, "Matchlen"). Zstandard: a block of four bytes
+/// repeats one of them over 128 KiB (RFC 8878, §3.1.1.2.2 to 3.1.1.2.4); no block is shorter and none gives more.
 fn expansion(codec: CompressionType) -> Option<(&'static str, u64)> {
     match codec {
         CompressionType::LZ4_FRAME => Some(("LZ4", 255)),
@@ -268,7 +269,8 @@ fn expansion(codec: CompressionType) -> Option<(&'static str, u64)> {
     }
 }
 
-/// Whether every buffer lies in the body and declares no more than it can hold, and whether there is room for all of them.
+/// Whether every buffer lies in the body and declares no more than it can hold, and whether there is room for all of
+/// them.
 fn check(data: &arrow_ipc::RecordBatch<'_>, body: &[u8], message: usize, most: u64) -> Result<(), MessageError> {
     let codec =
         match data.compression() {

@@ -24,11 +24,11 @@ use telpher_mem::MapError;
 use telpher_mover::TuningError;
 use telpher_report::deliver::{DeliverError, deliver, writable};
 
-/// Why there is no answer.
+/// Why a query has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum QdpError {
-    /// The text is no query.
+    /// The text is not a query.
     #[error("--query '{text}' is neither thesis, q1 nor q6")]
     Text {
         /// As typed.
@@ -63,13 +63,13 @@ pub(crate) enum QdpError {
     Tier {
         /// Asked for.
         len: usize,
-        /// What the system said.
+        /// The system's error.
         source: MapError,
     },
     /// No cache.
     #[error(transparent)]
     Cache(#[from] ConfigError),
-    /// No such device.
+    /// The device's name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
     /// It cannot be used.
@@ -85,7 +85,7 @@ pub(crate) enum QdpError {
     #[error(transparent)]
     Run(#[from] RunError),
     /// One way of executing it gave another answer: a bug.
-    #[error("wrong answer {way}: it is not what the engine alone found; this is a bug in telpher")]
+    #[error("wrong answer {way}: it differs from that of the engine alone; this is a bug in telpher")]
     Wrong {
         /// How it was executed.
         way: &'static str,
@@ -93,7 +93,7 @@ pub(crate) enum QdpError {
     /// It could not be simulated.
     #[error(transparent)]
     Sim(#[from] SimError),
-    /// The result did not arrive.
+    /// The result could not be delivered.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
 }

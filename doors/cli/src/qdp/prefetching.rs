@@ -10,7 +10,7 @@ use telpher_report::table::{Align, Table, hanging};
 const OPENING: &str = "The query of Fürst's thesis (section 6.1), two columns of 4 GiB: SCAN_a filters one, SCAN_b has the other one copied \
                        from DDR to HBM, AGGREGATE sums it. Nothing was measured here; published numbers are the thesis'.";
 
-/// What a published number was used for, and what is said above those that were used so.
+/// The uses of published numbers: key, title and explanation.
 const USES: [(&str, &str, &str); 3] = [
     ("held out", "Held out", "no parameter was set by these"),
     (
@@ -21,7 +21,7 @@ const USES: [(&str, &str, &str); 3] = [
     ("calibration", "Calibration", "parameters of the machine were set by these: they prove nothing"),
 ];
 
-/// The published numbers that were used so, each with the way it is of.
+/// Returns the published numbers with this use, each with its configuration.
 fn used<'a>(result: &'a SimulatedResult, usage: &str) -> Vec<(&'a WayRow, &'a Compared)> {
     let all = result.published.iter().flat_map(|row| row.published.iter().map(move |compared| (row, compared)));
     all.filter(|(_, compared)| compared.usage == usage).collect()
@@ -36,14 +36,14 @@ fn summary(title: &str, means: &str, numbers: &[(&WayRow, &Compared)]) -> String
     format!("{title}: {count} numbers, {mean:.1} % off on average, {most:.1} % at most; {means}")
 }
 
-/// Choices that were made while numbers could be seen, each once.
+/// Returns choices that were made while the numbers were known, each once.
 fn in_view<'a>(numbers: &[(&'a WayRow, &'a Compared)]) -> Vec<&'a str> {
     let mut all: Vec<&str> = numbers.iter().map(|(_, it)| it.in_view).filter(|it| !it.is_empty()).collect();
     all.dedup();
     all
 }
 
-/// The tables for a terminal.
+/// Returns the tables for a terminal.
 pub(crate) fn text(result: &SimulatedResult) -> String {
     let mut out = hanging("", 0, &result.about.heading());
     result.remarks.iter().for_each(|remark| out.push_str(&hanging("", 0, remark)));
@@ -76,7 +76,7 @@ pub(crate) fn text(result: &SimulatedResult) -> String {
 const APART: &str =
     "Speedups are over both columns in DDR without prefetching; apart: each column on a node of its own.";
 
-/// Columns whose first one is words.
+/// Columns of which only the first has words.
 fn columns<const N: usize>(names: [&'static str; N]) -> [(&'static str, Align); N] {
     let mut first = true;
     names.map(|name| (name, if std::mem::take(&mut first) { Align::Left } else { Align::Right }))
@@ -122,7 +122,7 @@ fn pair_cells(name: &str, pair: [&WayRow; 2]) -> Vec<String> {
 
 const THESIS: &str = "as in the thesis";
 
-/// What questions are compared with: the last two rows of Table 6.2, with prefetching.
+/// The baseline of the questions: the last two rows of Table 6.2, with prefetching.
 fn fetched(result: &SimulatedResult) -> Option<[&WayRow; 2]> {
     let rows: Vec<&WayRow> = result.published.iter().filter(|row| row.stages.len() == 3).collect();
     rows.try_into().ok()
@@ -132,7 +132,7 @@ fn thesis(result: &SimulatedResult) -> Option<Vec<String>> {
     Some(pair_cells(THESIS, fetched(result)?))
 }
 
-/// One line a way.
+/// One line for each configuration.
 pub(crate) fn csv(result: &SimulatedResult) -> String {
     let mut out = String::from(
         "simulated,profile,question,way,time_ms,speedup,hits_percent,scan_a_ms,scan_b_ms,aggregate_ms,sent_back,published_ms,\
@@ -158,7 +158,7 @@ pub(crate) fn csv(result: &SimulatedResult) -> String {
     out
 }
 
-/// The report.
+/// Returns the HTML report.
 pub(crate) fn html(result: &SimulatedResult) -> String {
     let mut page = Page::with_facts("telpher qdp", OPENING, &result.about.facts(), &result.remarks);
     page.section("Tables 6.1 and 6.2", "Published in the thesis beside simulated.");
@@ -189,7 +189,7 @@ pub(crate) fn html(result: &SimulatedResult) -> String {
     page.finish()
 }
 
-/// The query's times, those of the thesis' way first.
+/// Returns the query's times, those of the thesis' configuration first.
 fn times<'a>(result: &'a SimulatedResult, question: &'a QuestionRows) -> Figure<'a> {
     let asked = question.ways.iter().map(|Pair { name, same_node, distributed }| (*name, [same_node, distributed]));
     let ways: Vec<(&str, [&WayRow; 2])> = fetched(result).map(|rows| (THESIS, rows)).into_iter().chain(asked).collect();

@@ -1,4 +1,4 @@
-//! A query and its columns fetched ahead, as terminal tables, CSV and an HTML page.
+//! A query with prefetched columns, as terminal tables, CSV and an HTML page.
 
 use crate::qdp::here::{Cell, QdpResult, Run};
 use crate::sim::plot;
@@ -8,14 +8,14 @@ use telpher_report::html::{Figure, Page};
 use telpher_report::table::{Align, Table, WIDTH, hanging};
 use telpher_report::units;
 
-/// Lines of an answer that are shown. Source: chosen; a terminal shows them without much scrolling. JSON has all.
+/// Maximum printed lines of an answer. Source: chosen; a terminal shows them without much scrolling. JSON has all.
 const SHOWN: usize = 40;
 
-/// Characters of a name before its value, and of the value. Source: chosen; together they fill a terminal's line.
+/// Characters of a name and of its value. Source: chosen; together they fill a terminal's line.
 const LONGEST: usize = 57;
 const NUMBER: usize = 18;
 
-/// The tables for a terminal.
+/// Returns the tables for a terminal.
 pub(crate) fn text(result: &QdpResult) -> String {
     let mut out = String::new();
     let remarks: String = result.remarks.iter().map(|remark| hanging("", 0, remark)).collect();
@@ -32,7 +32,7 @@ pub(crate) fn text(result: &QdpResult) -> String {
     out
 }
 
-/// What the data are.
+/// Describes the data.
 fn about(result: &QdpResult) -> String {
     let data = &result.data;
     let names = |of: fn(&crate::qdp::data::DataColumn) -> bool| {
@@ -57,7 +57,7 @@ fn about(result: &QdpResult) -> String {
     text.trim_end().to_owned()
 }
 
-/// The answer as a table; as lines of names and values where that is too wide for a terminal.
+/// Returns the answer as a table, or as lines of names and values if the table is too wide for a terminal.
 fn answer(result: &QdpResult) -> String {
     let names = &result.answer.columns;
     let mut table = Table::new(&names.iter().map(|name| (name.as_str(), Align::Right)).collect::<Vec<_>>());
@@ -89,7 +89,7 @@ fn answer_rows(result: &QdpResult, most: usize) -> impl Iterator<Item = Vec<Stri
     result.answer.rows.iter().take(most).map(move |row| row.iter().map(cell).collect())
 }
 
-/// How many rows are not shown.
+/// Returns a line with the number of omitted rows.
 fn more(result: &QdpResult, shown: usize) -> String {
     match result.answer.rows.len().saturating_sub(shown) {
         0 => String::new(),
@@ -120,7 +120,7 @@ fn cells(run: &Run) -> Vec<String> {
     ]
 }
 
-/// One line an execution.
+/// One line for each execution.
 pub(crate) fn csv(result: &QdpResult) -> String {
     let mut out = String::from("way,execution,time_ns,rows,bytes,fetched_bytes,hits,late,absent,spared,copies\n");
     let data = &result.data;
@@ -146,7 +146,7 @@ pub(crate) fn csv(result: &QdpResult) -> String {
     out
 }
 
-/// The report.
+/// Returns the HTML report.
 pub(crate) fn html(result: &QdpResult) -> String {
     let mut page = Page::new(
         "telpher qdp",
@@ -192,10 +192,10 @@ fn panel(names: Vec<String>, label: &str, shape: Shape, series: Vec<Series>) -> 
     }
 }
 
-/// A bar for each of some values, at its number.
+/// Draws a bar for each value.
 fn bars(name: &str, values: impl Iterator<Item = f64>) -> Series {
     let points = values.enumerate().map(|(number, value)| (number as f64, value)).collect();
-    // What is filled is what this run found.
+    // Filled bars are results of this run.
     Series { name: name.into(), origin: Origin::Simulated, points }
 }
 
@@ -205,7 +205,7 @@ fn times(result: &QdpResult) -> Panel {
     panel(names, "time", Shape::Bars, vec![bars("time", values)])
 }
 
-/// Work of each stage's threads, way by way.
+/// Returns the work of each stage's threads, for each configuration.
 fn stages(result: &QdpResult) -> Figure<'static> {
     let runs = || result.runs.iter().filter(|run| !run.stages.is_empty());
     let names = ["SCAN", "FETCH", "AGGREGATE"];

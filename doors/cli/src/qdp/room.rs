@@ -1,4 +1,4 @@
-//! How much memory there is, asked for before it is filled: a system that has none left ends programs without a word.
+//! The available memory, checked before it is filled: a system without free memory kills programs without a message.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(crate) struct RoomError {
     /// Where; anywhere if no node is named.
     node: Option<u32>,
     left: u64,
-    /// What helps.
+    /// Advice.
     do_this: &'static str,
 }
 
@@ -22,7 +22,8 @@ fn place(node: Option<u32>) -> String {
     node.map_or("this machine".into(), |node| format!("NUMA node {node}"))
 }
 
-/// Whether there is room for so many bytes, on a node if one is named. Where the system does not tell there is.
+/// Checks that `bytes` bytes are available, on a node if one is named. If the system does not say, they are assumed to
+/// be.
 pub(super) fn enough(
     what: &'static str,
     bytes: u64,
@@ -37,13 +38,13 @@ pub(super) fn enough(
     }
 }
 
-/// Bytes that programs can have without anything being swapped; fewer if this process is limited to fewer.
+/// Returns the bytes available without swapping, or this process' limit if that is lower.
 pub(super) fn anywhere() -> Option<u64> {
     let system = kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, &["MemAvailable:"]);
     [system, allowed(), addresses()].into_iter().flatten().min()
 }
 
-/// Bytes of addresses that this process may yet map (RLIMIT_AS).
+/// Returns the bytes of addresses that this process may still map (RLIMIT_AS).
 fn addresses() -> Option<u64> {
     let most = rustix::process::getrlimit(rustix::process::Resource::As).current?;
     let mapped = kibibytes(&fs::read_to_string("/proc/self/status").ok()?, &["VmSize:"])?;
@@ -67,7 +68,8 @@ fn kibibytes(told: &str, names: &[&str]) -> Option<u64> {
     names.iter().map(number).sum()
 }
 
-/// What the control groups of this process allow it yet (cgroups, version 2: `memory.max` of each, from its own upward).
+/// Returns the bytes that this process' control groups still allow (cgroups, version 2: `memory.max` of each, from its
+/// own upward).
 fn allowed() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;

@@ -1,4 +1,4 @@
-//! The thesis' query in simulated time: its tables and figures beside what was published, and what else would have given.
+//! The thesis' query in simulated time: its tables and figures compared with the published ones, and alternatives.
 
 use crate::sim::{About, SimError, machine};
 use serde::Serialize;
@@ -60,7 +60,8 @@ pub(crate) struct WayRow {
     pub(crate) time_ms: f64,
     /// How many times as fast as with all columns in DDR.
     pub(crate) speedup: f64,
-    /// Blocks that AGGREGATE found fetched, in per cent: an outcome of the simulated copies. Nothing if none are fetched.
+    /// Blocks that AGGREGATE found fetched, in per cent: an outcome of the simulated copies. Nothing if none are
+    /// fetched.
     pub(crate) hits_percent: Option<f64>,
     /// Time of each stage, in ms of all hardware threads together.
     pub(crate) stages: Vec<StageMs>,
@@ -77,7 +78,7 @@ pub(crate) struct StageMs {
     pub(crate) ms: f64,
 }
 
-/// A published number beside the simulated one.
+/// A published and the simulated number.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Compared {
     /// `time`, `speedup` or `hits`.
@@ -88,7 +89,8 @@ pub(crate) struct Compared {
     pub(crate) published: f64,
     /// A share of what was published.
     pub(crate) deviation: Option<f64>,
-    /// `held out`: no parameter was set by it; `calibration`: one was; `outcome`: it is none of the goals, but comes out.
+    /// `held out`: no parameter was set by it; `calibration`: one was; `outcome`: it is none of the goals, but comes
+    /// out.
     pub(crate) usage: &'static str,
     /// What was chosen while it could be seen; empty if nothing was.
     pub(crate) in_view: &'static str,

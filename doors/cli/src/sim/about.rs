@@ -1,4 +1,4 @@
-//! Which machine it is, and what a reader must know of every number.
+//! The simulated machine, and the notice on every result.
 
 use super::SimError;
 use crate::args::Elsewhere;
@@ -7,21 +7,21 @@ use std::time::SystemTime;
 use telpher_report::machine::{command, date};
 use telpher_sim::{BUILT_IN, Machine};
 
-/// What stands above everything that is simulated.
+/// The header of every simulation result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct About {
     /// Always.
     pub(crate) simulated: bool,
     /// Name of the profile.
     pub(crate) profile: String,
-    /// Which parameters those are.
+    /// The hash of its parameters.
     pub(crate) profile_hash: String,
-    /// Both, as people read them: `spr-asplos (0123456789abcdef)`.
+    /// Name and hash: `spr-asplos (0123456789abcdef)`.
     #[serde(skip)]
     pub(crate) named: String,
     /// When, UTC.
     pub(crate) date: String,
-    /// The command as typed.
+    /// The command line.
     pub(crate) command: String,
     /// Version of telpher.
     pub(crate) version: &'static str,
@@ -65,12 +65,12 @@ impl About {
     }
 }
 
-/// The machine that was asked for in place of the published ones.
+/// Returns the machine that replaces the published ones.
 pub(super) fn elsewhere(args: &Elsewhere) -> Result<Option<Machine>, SimError> {
     args.profile.as_deref().map(|profile| machine(profile, &args.set)).transpose()
 }
 
-/// The machine that a name or a file describes, with some of its numbers changed.
+/// Returns the machine that a name or a file describes, with changed numbers.
 pub(crate) fn machine(profile: &str, set: &[String]) -> Result<Machine, SimError> {
     if let Some(change) = set.iter().find(|change| !change.contains('=')) {
         return Err(SimError::Not(format!("--set takes KEY=VALUE, such as device.bubble_ns=10, not '{change}'")));

@@ -1,4 +1,4 @@
-//! Accel-config files: what a device says of one, with the line that it speaks of.
+//! Accel-config files, and errors about them with their line.
 
 use super::SimError;
 use std::error::Error;
@@ -23,7 +23,7 @@ impl ConfigFile {
         Ok(ConfigFile { path: path.to_owned(), text, configs })
     }
 
-    /// What a device said of this file, with the file's name and the line.
+    /// Adds the file's name and the line to a device's error.
     pub(crate) fn told(&self, error: ScenarioError) -> SimError {
         let ScenarioError::Device { device, source } = &error else { return error.into() };
         let line = self.line(*device, source).map_or(String::new(), |line| format!(", line {line}"));
@@ -73,7 +73,7 @@ impl ConfigFile {
         }
     }
 
-    /// Where a text stands for the n-th time, from 0.
+    /// Returns the position of the n-th occurrence of a text, from 0.
     fn nth(&self, text: &str, n: usize) -> Option<usize> {
         self.text.match_indices(text).nth(n).map(|(at, _)| at)
     }

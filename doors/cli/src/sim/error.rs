@@ -1,26 +1,26 @@
-//! Why there is nothing to tell.
+//! Errors of the simulation commands.
 
 use std::io;
 use telpher_report::deliver::DeliverError;
 
-/// Why a simulation did not come to a result.
+/// Why a simulation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum SimError {
     /// A file could not be read.
     #[error("cannot read {path}")]
     Read {
-        /// Which.
+        /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file could not be written.
     #[error("cannot write {path}; name another place")]
     Write {
-        /// Which.
+        /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No such figure.
@@ -41,25 +41,25 @@ pub(crate) enum SimError {
         /// What there is.
         known: String,
     },
-    /// A profile is none.
+    /// A profile is invalid.
     #[error(transparent)]
     Profile(#[from] telpher_sim::ProfileError),
-    /// A workload is none.
+    /// A workload is invalid.
     #[error(transparent)]
     Workload(#[from] telpher_sim::WorkloadError),
-    /// The machine, or a device, cannot do so.
+    /// The machine or a device does not support the request.
     #[error(transparent)]
     Scenario(#[from] telpher_sim::ScenarioError),
-    /// No such device.
+    /// The device's name is invalid.
     #[error(transparent)]
     Name(#[from] telpher_device::NameError),
-    /// A file is no configuration.
+    /// A file is not a configuration.
     #[error(transparent)]
     Config(#[from] telpher_device::ConfigError),
-    /// What was asked for does not fit together.
+    /// The options contradict each other.
     #[error("{0}")]
     Not(String),
-    /// The result did not arrive.
+    /// The result could not be delivered.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
 }

@@ -8,11 +8,11 @@ use telpher_claims::figures::{Figure, Sheet, draw, sheets};
 use telpher_report::deliver::print;
 use telpher_report::machine::command;
 
-/// Draws, writes, prints.
+/// Draws and writes the figures, and prints the list.
 pub(super) fn run(args: &Figures) -> Result<(), SimError> {
     let wanted = wanted(&args.only)?;
     let machine = about::elsewhere(&args.elsewhere)?;
-    // Before the work: nobody waits for a folder that cannot be.
+    // Before the simulation, so that a bad folder is reported at once.
     std::fs::create_dir_all(&args.out).map_err(|source| failed(&args.out, source))?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let figures = draw(&wanted, threads, machine.as_ref())?;
@@ -42,7 +42,7 @@ fn pretty(value: &serde_json::Value) -> String {
     serde_json::to_string_pretty(value).expect("plain data with string keys")
 }
 
-/// The figures that are so named, or whose names begin so.
+/// Returns the figures with this name or prefix.
 fn wanted(only: &[String]) -> Result<Vec<&'static Sheet>, SimError> {
     let named = |sheet: &Sheet, name: &str| {
         let rest = sheet.id.strip_prefix(name);

@@ -10,10 +10,10 @@ use telpher_claims::verdict::{Row, Verdict};
 use telpher_report::html::{Figure as Drawing, Page};
 use telpher_report::table::{Align, Table, hanging};
 
-/// What stands in the place of a document where none has such a figure.
+/// Shown instead of a document if no document has such a figure.
 const NOBODYS: &str = "No document has this figure";
 
-/// What stands on everything: that it is simulated, and on which machine.
+/// Returns the notice on all output: that it is simulated, and on which machine.
 fn simulated(figure: &Figure) -> String {
     format!("simulated, {}", machines(figure))
 }
@@ -27,7 +27,7 @@ fn machines(figure: &Figure) -> String {
     figure.profiles.iter().map(named).collect::<Vec<_>>().join(", ")
 }
 
-/// What a terminal shows: each figure, and where it differs from what was published.
+/// Returns the terminal output: each figure, and its differences from the published numbers.
 pub(crate) fn text(figures: &[Figure]) -> String {
     let mut table = Table::new(&[("figure", Align::Left), ("claims", Align::Right), ("differ", Align::Right)]);
     let mut profiles = BTreeSet::new();
@@ -54,7 +54,7 @@ pub(crate) fn text(figures: &[Figure]) -> String {
     out
 }
 
-/// One line a point.
+/// One line for each point.
 pub(crate) fn csv(figures: &[Figure]) -> String {
     let mut out = String::from("figure,panel,series,origin,profile,x_axis,x,x_name,x_unit,y_axis,y,y_unit\n");
     for figure in figures {
@@ -91,7 +91,7 @@ pub(crate) fn csv(figures: &[Figure]) -> String {
     out
 }
 
-/// The name of a place, where an axis has names.
+/// Returns the name of a position, if the axis has names.
 fn name(x: &str, axis: &Axis) -> String {
     match &axis.scale {
         Scale::Names(names) => x.parse().ok().and_then(|x: usize| names.get(x)).cloned().unwrap_or_default(),
@@ -99,12 +99,12 @@ fn name(x: &str, axis: &Axis) -> String {
     }
 }
 
-/// A CSV field.
+/// Quotes a CSV field.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// Everything about one figure.
+/// Returns everything about one figure.
 pub(crate) fn json(figure: &Figure) -> Value {
     let axis = |axis: &Axis| {
         let scale = match &axis.scale {
@@ -178,7 +178,7 @@ pub(crate) fn html(figures: &[Figure], command: &str) -> String {
     page.finish()
 }
 
-/// A figure with what the document says of it.
+/// A figure with the document's caption.
 pub(crate) fn section(page: &mut Page, figure: &Figure) {
     page.section(&format!("{}: {}", figure.sheet.id, figure.sheet.title), figure.sheet.how);
     let legends: Vec<Vec<(usize, &str)>> = figure.panels.iter().map(plot::colours).collect();
@@ -208,7 +208,7 @@ pub(crate) fn section(page: &mut Page, figure: &Figure) {
     }
 }
 
-/// A claim in the table under its figure.
+/// A row of the claims table under a figure.
 fn cells(row: &Row) -> Vec<String> {
     let used = if row.claim.usage == Use::Calibrate { " (calibrates)" } else { "" };
     let (verdict, why) = (row.verdict.name(), row.verdict.why());

@@ -1,4 +1,4 @@
-//! `telpher sim`: what DSA hardware would give, in simulated time.
+//! `telpher sim`: simulates what DSA hardware would give.
 //!
 //! ```text
 //! options ──► shape ──► Scenario ──simulate──► Outcome ──► point ──► report::sim
@@ -27,7 +27,7 @@ use telpher_report::deliver::{deliver, print, writable};
 const VALIDATE_HTML: &str = "telpher-sim-validate.html";
 const RUN_HTML: &str = "telpher-sim-run.html";
 
-/// Runs what the command line asks for.
+/// Runs the requested command.
 pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
     match &args.kind {
         SimKind::Run(run) => {

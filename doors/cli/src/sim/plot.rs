@@ -1,4 +1,5 @@
-//! Charts of figures as SVG fragments: lines, bars and stacks over sizes, counts or names, with published numbers as marks.
+//! Charts of figures as SVG fragments: lines, bars and stacks over sizes, counts or names, with published numbers as
+//! marks.
 //!
 //! Drawn with placeholder colours like [`chart`](super::chart), which become variables of the page's style sheet.
 
@@ -13,7 +14,8 @@ const SIZE: (u32, u32) = (560, 340);
 
 type Cartesian<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
-/// The colour of each series' name: published series have that of the simulated ones they stand beside.
+/// Returns the colour of each series' name: a published series has the colour of the simulated series with which it is
+/// compared.
 pub(crate) fn colours(panel: &Panel) -> Vec<(usize, &str)> {
     let mut names: Vec<&str> = Vec::new();
     for series in &panel.series {
@@ -21,7 +23,7 @@ pub(crate) fn colours(panel: &Panel) -> Vec<(usize, &str)> {
             names.push(&series.name);
         }
     }
-    // Colour 0 is that of axes and marks.
+    // Colour 0 is for axes and marks.
     names.into_iter().enumerate().map(|(number, name)| (1 + number % (STYLES - 1), name)).collect()
 }
 
@@ -29,7 +31,7 @@ fn colour(panel: &Panel, name: &str) -> RGBColor {
     placeholder(colours(panel).into_iter().find(|it| it.1 == name).map_or(1, |it| it.0))
 }
 
-/// Where a value is on an axis of this kind.
+/// Maps a value to a position on an axis of this kind.
 fn place(value: f64, scale: &Scale) -> f64 {
     match scale {
         Scale::Linear | Scale::Names(_) => value,
@@ -44,7 +46,7 @@ fn label(axis: &Meaning) -> String {
     if unit.is_empty() { axis.label.clone() } else { format!("{}, {unit}", axis.label) }
 }
 
-/// The chart; empty if there is nothing to draw.
+/// Returns the chart; empty if there is nothing to draw.
 pub(crate) fn svg(panel: &Panel) -> String {
     let points = || panel.series.iter().flat_map(|series| &series.points);
     if points().next().is_none() {
@@ -87,7 +89,7 @@ pub(crate) fn svg(panel: &Panel) -> String {
     recolour(svg)
 }
 
-/// The text of a tick upward.
+/// Returns the label of a vertical tick.
 fn tick(at: f64, axis: &Meaning) -> String {
     match axis.scale {
         Scale::Linear | Scale::Names(_) => units::trimmed(at),
@@ -96,7 +98,7 @@ fn tick(at: f64, axis: &Meaning) -> String {
     }
 }
 
-/// The text of a tick along.
+/// Returns the label of a horizontal tick.
 fn name(at: f64, axis: &Meaning) -> String {
     match &axis.scale {
         Scale::Linear => units::trimmed(at),
@@ -108,13 +110,13 @@ fn name(at: f64, axis: &Meaning) -> String {
     }
 }
 
-/// A power of two: a size with its unit, or a count.
+/// Formats a power of two: a size with its unit, or a count.
 #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a size or a count")]
 fn counted(value: f64, axis: &Meaning) -> String {
     if axis.unit == "B" { units::size(value.round() as u64) } else { units::trimmed(value.round()) }
 }
 
-/// The horizontal axis: a tick for every place while there is room, thinned out from the last, which a reader looks for.
+/// Returns the horizontal axis: a tick for every position while there is room, otherwise fewer, starting from the last.
 fn along(panel: &Panel) -> Axis {
     let scale = &panel.x.scale;
     let mut places: Vec<f64> =
@@ -132,7 +134,7 @@ fn along(panel: &Panel) -> Axis {
     Axis { range: first - room..last + room, ticks }
 }
 
-/// Heights that must be seen.
+/// Returns the values that must be visible.
 fn heights(panel: &Panel) -> Vec<f64> {
     let levels = panel.marks.iter().flat_map(|mark| match mark.at {
         At::Level(level) => vec![level],
@@ -169,7 +171,7 @@ fn upward(panel: &Panel) -> Axis {
     }
 }
 
-/// Drawing into a string cannot fail, so results are not looked at.
+/// Drawing into a string cannot fail, so results are ignored.
 fn lines(chart: &mut Cartesian<'_, '_>, panel: &Panel) {
     for series in &panel.series {
         let points = series.points.iter().map(|(x, y)| (place(*x, &panel.x.scale), place(*y, &panel.y.scale)));
@@ -188,7 +190,7 @@ fn lines(chart: &mut Cartesian<'_, '_>, panel: &Panel) {
     }
 }
 
-/// Bars of each place: beside each other, or above each other. Published ones are outlines.
+/// Draws the bars at each position, side by side or stacked. Published ones are outlines.
 fn bars(chart: &mut Cartesian<'_, '_>, panel: &Panel, stacked: bool) {
     let beside = if stacked { 1 } else { panel.series.len().max(1) };
     #[allow(clippy::cast_precision_loss, reason = "a few bars")]
@@ -212,7 +214,7 @@ fn bars(chart: &mut Cartesian<'_, '_>, panel: &Panel, stacked: bool) {
     }
 }
 
-/// Published ranges, behind the data.
+/// Draws published ranges behind the data.
 fn ranges(chart: &mut Cartesian<'_, '_>, panel: &Panel, x: &std::ops::Range<f64>, y: &std::ops::Range<f64>) {
     for mark in &panel.marks {
         let corners = match mark.at {
@@ -226,7 +228,7 @@ fn ranges(chart: &mut Cartesian<'_, '_>, panel: &Panel, x: &std::ops::Range<f64>
     }
 }
 
-/// Published numbers as dashed lines, and the claim each is of.
+/// Draws published numbers as dashed lines with their claims.
 fn marks(chart: &mut Cartesian<'_, '_>, panel: &Panel, x: &std::ops::Range<f64>, y: &std::ops::Range<f64>) {
     let mut drawn = Vec::new();
     for mark in &panel.marks {
@@ -252,7 +254,7 @@ fn marks(chart: &mut Cartesian<'_, '_>, panel: &Panel, x: &std::ops::Range<f64>,
         drawn.push((mark.claim, at, matches!(mark.at, At::Level(_) | At::Levels(..))));
     }
     for (claim, at, level) in drawn {
-        // Above its line at the left, or beside it at the top.
+        // Above a horizontal line at the left, or next to a vertical one at the top.
         let (anchor, shift) = if level {
             (Pos::new(HPos::Left, VPos::Bottom), (4, -2))
         } else {

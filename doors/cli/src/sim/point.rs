@@ -1,4 +1,4 @@
-//! One point of a run, as data: what JSON and CSV carry, and what tables and charts are drawn from.
+//! One point of a run, as data: the source of JSON, CSV, tables and charts.
 
 use serde::Serialize;
 use telpher_sim::{LoadOutcome, Named, Outcome, Ps, Stream};
@@ -52,7 +52,7 @@ pub(crate) struct Point {
     pub(crate) resources: Vec<Used>,
     /// How engines learnt where pages are, all loads together.
     pub(crate) translations: Pages,
-    /// What held it up.
+    /// The bottleneck.
     pub(crate) bottleneck: Option<Held>,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Used {
     pub(crate) share: f64,
 }
 
-/// What held the load up.
+/// The bottleneck of a load.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Held {
     /// Of which kind: `device`, `latency` and so on.

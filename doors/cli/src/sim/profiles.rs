@@ -1,4 +1,4 @@
-//! `telpher sim profiles`: the machines there are.
+//! `telpher sim profiles`: lists the machine profiles.
 
 use super::{SimError, about};
 use telpher_report::table::{Align, Table};

@@ -1,4 +1,4 @@
-//! What was simulated, as terminal tables, CSV and an HTML page.
+//! Simulation results, as terminal tables, CSV and an HTML page.
 
 use crate::sim::run::RunResult;
 use crate::sim::{PARTS, Point};
@@ -8,7 +8,7 @@ use telpher_report::html::{Figure, Page};
 use telpher_report::table::{Align, Table, hanging};
 use telpher_report::units;
 
-/// The tables for a terminal.
+/// Returns the tables for a terminal.
 pub(crate) fn text(result: &RunResult) -> String {
     let mut out = result.about.heading();
     for remark in &result.remarks {
@@ -33,7 +33,7 @@ pub(crate) fn text(result: &RunResult) -> String {
     out
 }
 
-/// Points of which everything is told. Source: chosen; what fits on a screen.
+/// Maximum points that are printed in full detail. Source: chosen; what fits on a screen.
 const FEW: usize = 2;
 
 fn ops(result: &RunResult) -> Vec<&'static str> {
@@ -73,12 +73,12 @@ fn table(result: &RunResult, op: &str) -> Table {
     table
 }
 
-/// What holds points up, once each, and what would help.
+/// Returns the bottlenecks of the points, each once, with advice.
 fn limits(result: &RunResult) -> String {
     let mut told: Vec<(&str, String)> = Vec::new();
     for held in result.points.iter().filter_map(|point| point.bottleneck.as_ref()) {
         let what = match held.limit {
-            // Which part of the latency is the longest is told with each point.
+            // The longest part of the latency is printed with each point.
             "latency" => "nothing is busy: each operation takes its time, and too few are in flight",
             _ => &held.what,
         };
@@ -95,7 +95,7 @@ fn limits(result: &RunResult) -> String {
     format!("\nheld up by\n{}", lines.collect::<String>())
 }
 
-/// Everything that is known of a point.
+/// Returns the full details of a point.
 fn detail(point: &Point) -> String {
     let mut out = format!("\n{} of {}, {}\n", point.op, units::size(point.size), point.how());
     let _ = writeln!(
@@ -133,7 +133,7 @@ fn detail(point: &Point) -> String {
     out
 }
 
-/// One line a point, and one for each thing that an application told.
+/// One line for each point, and one for each result that an application reported.
 pub(crate) fn csv(result: &RunResult) -> String {
     let parts: String = PARTS.iter().map(|part| format!("{part}_ns,")).collect();
     let mut out = format!(
@@ -170,7 +170,7 @@ pub(crate) fn csv(result: &RunResult) -> String {
             p.core.idle_ns,
         );
     }
-    // What is a stream's stays empty.
+    // Fields of streams stay empty.
     let empty = ",".repeat(out.lines().next().map_or(0, |header| header.split(',').count()).saturating_sub(8));
     for app in &result.apps {
         for (name, value, unit) in &app.measures {
@@ -186,12 +186,12 @@ pub(crate) fn csv(result: &RunResult) -> String {
     out
 }
 
-/// A CSV field; names may be paths.
+/// Quotes a CSV field; names may be paths.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// The report.
+/// Returns the HTML report.
 pub(crate) fn html(result: &RunResult) -> String {
     let mut page = Page::with_facts(
         "telpher sim run",
@@ -269,7 +269,7 @@ pub(crate) fn html(result: &RunResult) -> String {
     page.finish()
 }
 
-/// Where latency is spent, by size: bars for each way of a device.
+/// Draws where latency is spent, by size: bars for each mode of a device.
 fn spent(page: &mut Page, result: &RunResult, labels: &[String]) {
     let Some(parts) = result.points.iter().find(|point| !point.is_cpu()).map(|point| &point.parts) else { return };
     page.section(
@@ -292,7 +292,7 @@ fn spent(page: &mut Page, result: &RunResult, labels: &[String]) {
     page.charts(figures);
 }
 
-/// Every way of doing it, in the order of the points.
+/// Returns every mode, in the order of the points.
 fn labels(result: &RunResult) -> Vec<String> {
     let mut labels: Vec<String> = Vec::new();
     for label in result.points.iter().map(Point::how) {

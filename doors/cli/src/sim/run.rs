@@ -18,10 +18,10 @@ use telpher_sim::{
 /// Modes of a sweep that names none: depth and batch. As `telpher bench` has them.
 const MODES: [(u32, u32); 3] = [(1, 1), (32, 1), (2, 32)];
 
-/// The machine if nobody names one.
+/// The default machine.
 const PROFILE: &str = "spr-asplos";
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RunResult {
     /// `sim run`.
@@ -34,11 +34,11 @@ pub(crate) struct RunResult {
     pub(crate) remarks: Vec<String>,
     /// Points in the order of operations, sizes and modes, the CPU first; or the loads of a workload.
     pub(crate) points: Vec<Point>,
-    /// What applications of a workload told.
+    /// Results that applications of a workload reported.
     pub(crate) apps: Vec<App>,
 }
 
-/// What an application told.
+/// The results that an application reported.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct App {
     /// Name of its load.
@@ -150,7 +150,7 @@ fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
             let (name, expected) = (&load.name, expected.name());
             result
                 .remarks
-                .push(format!("The file thinks that {name} is held up by: {expected}. On this machine it is not."));
+                .push(format!("The file expects {name} to be held up by: {expected}. On this machine it is not."));
         }
         result.points.push(point);
     }

@@ -1,4 +1,4 @@
-//! `telpher sim validate`: published numbers beside simulated ones.
+//! `telpher sim validate`: compares published with simulated numbers.
 
 use super::{About, SimError, about};
 use crate::args::Validate;
@@ -10,7 +10,7 @@ use telpher_claims::published::{self, About as Subject, By, Use};
 use telpher_claims::verdict::{self, Row, Tally, Verdict};
 use telpher_sim::ScenarioError;
 
-/// Everything that was held against each other.
+/// All comparisons.
 #[derive(Debug, Serialize)]
 pub(crate) struct ValidateResult {
     /// What a reader must know of it.
@@ -21,11 +21,11 @@ pub(crate) struct ValidateResult {
     pub(crate) some: bool,
     /// Claims that set no parameter.
     pub(crate) held_out: Claims,
-    /// Of those the ones that nobody looked at while something was chosen.
+    /// Those of them that were not seen while something was chosen.
     pub(crate) held_out_untouched: Count,
-    /// And those that somebody did.
+    /// Those of them that were seen.
     pub(crate) held_out_in_view: Count,
-    /// Claims that were.
+    /// Claims that set a parameter.
     pub(crate) calibration: Claims,
     /// Claims about which there is nothing to simulate.
     pub(crate) not_simulated: Vec<ClaimRow>,
@@ -118,7 +118,7 @@ pub(crate) struct GoalRow {
 
 const SERIES: &str = "series";
 
-/// Does the experiments.
+/// Runs the experiments.
 pub(crate) fn run(args: &Validate) -> Result<ValidateResult, SimError> {
     for only in &args.only {
         known(only)?;

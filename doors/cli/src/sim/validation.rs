@@ -1,4 +1,4 @@
-//! Published beside simulated, as terminal tables, CSV and an HTML page.
+//! Published and simulated numbers, as terminal tables, CSV and an HTML page.
 
 use crate::sim::validate::{ClaimRow, Count, SeriesRow, ValidateResult};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use telpher_report::units;
 /// Characters of a published or simulated number. Source: chosen; a table fills 79 of a terminal's 80 columns.
 const NUMBER: usize = 20;
 
-/// The tables for a terminal.
+/// Returns the tables for a terminal.
 pub(crate) fn text(result: &ValidateResult) -> String {
     let mut out = hanging("", 0, &result.about.heading());
     if let Some(remark) = remark(result) {
@@ -66,7 +66,7 @@ fn all(result: &ValidateResult) -> impl Iterator<Item = &ClaimRow> {
 
 const HELD_OUT: &str = "Held out";
 
-/// Whether a goal was reached; `told` where no line was drawn.
+/// Formats whether a goal was reached; `told` if there is no limit.
 fn met(met: Option<bool>) -> &'static str {
     match met {
         Some(true) => "met",
@@ -75,7 +75,7 @@ fn met(met: Option<bool>) -> &'static str {
     }
 }
 
-/// Held-out claims that nobody looked at, and those that somebody did.
+/// Held-out claims that were not seen during the model's development, and those that were.
 fn apart(result: &ValidateResult) -> [String; 2] {
     [
         summary("untouched", &result.held_out_untouched),
@@ -99,7 +99,7 @@ fn summary(title: &str, count: &Count) -> String {
     )
 }
 
-/// Two lines a claim: its numbers; what it says and where.
+/// Returns two lines for each claim: its numbers; its text and source.
 fn table(rows: &[ClaimRow]) -> Table {
     let mut table = Table::new(&[
         ("claim", Align::Left),
@@ -120,7 +120,7 @@ fn off(deviation: Option<f64>) -> String {
     deviation.map_or(String::new(), |deviation| format!("{:+.1} %", deviation * 100.0))
 }
 
-/// Everything about a claim.
+/// Returns everything about a claim.
 fn detail(row: &ClaimRow) -> String {
     let mut out = String::from("\n");
     for line in wrapped(&format!("{} {}: {}", row.id, row.verdict, row.says), WIDTH - 2) {
@@ -189,7 +189,7 @@ fn short(size: u32) -> String {
     }
 }
 
-/// At most so many characters.
+/// Shortens a text to a maximum number of characters.
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -198,12 +198,12 @@ fn cut(text: &str, most: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// A claim's name; with a star where something was chosen while it could be seen.
+/// Returns a claim's name, with a star if something was chosen while the claim was known.
 fn marked(row: &ClaimRow) -> String {
     format!("{}{}", row.id, if row.in_view.is_empty() { "" } else { "*" })
 }
 
-/// The tables in full, for a document: nothing cut, nothing folded away.
+/// Returns the complete tables as Markdown.
 pub(crate) fn markdown(result: &ValidateResult) -> String {
     let mut out = result.about.heading();
     if let Some(remark) = remark(result) {
@@ -249,12 +249,12 @@ fn markdown_table(out: &mut String, header: &[&str], rows: impl Iterator<Item = 
     out.push_str(&line(header.iter().map(|name| (*name).to_owned()).collect()));
     out.push_str(&line(vec!["---".to_owned(); header.len()]));
     for row in rows {
-        // A bar would end a cell.
+        // A bar would end the cell.
         out.push_str(&line(row.iter().map(|cell| cell.replace('|', "\\|")).collect()));
     }
 }
 
-/// A series' cells: its name, its use, its mean, its deviation at every size of all of them.
+/// Returns a series' cells: its name, its use, its mean, and its deviation at every size.
 fn series_cells(series: &[SeriesRow]) -> impl Fn(&SeriesRow) -> Vec<String> {
     let sizes = sizes(series);
     move |row| {
@@ -267,7 +267,7 @@ fn series_cells(series: &[SeriesRow]) -> impl Fn(&SeriesRow) -> Vec<String> {
     }
 }
 
-/// One line a claim, then one line a point of a series.
+/// One line for each claim, then one line for each point of a series.
 pub(crate) fn csv(result: &ValidateResult) -> String {
     let mut out = String::from(
         "simulated,profiles,use,claim,source,about,kind,says,published,simulated_value,deviation_percent,verdict,why,in_view,beside\n",
@@ -323,7 +323,7 @@ fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// What a reader must know where another machine was asked for.
+/// Returns the notice for results on another machine.
 fn remark(result: &ValidateResult) -> Option<String> {
     result.elsewhere.as_ref().map(|name| {
         format!(
@@ -333,11 +333,11 @@ fn remark(result: &ValidateResult) -> Option<String> {
     })
 }
 
-/// The report.
+/// Returns the HTML report.
 pub(crate) fn html(result: &ValidateResult) -> String {
     let mut page = Page::with_facts(
         "telpher sim validate",
-        "Every number that was published about the device, beside what the simulation gives for it. Nothing here was measured.",
+        "Every published number about the device, and the simulated one. Nothing here was measured.",
         &result.about.facts(),
         remark(result).as_slice(),
     );

@@ -1,4 +1,4 @@
-//! What processes under `telpher tier run` have done: as text, as a picture of the moment, and as a page.
+//! Reports of processes under `telpher tier run`: the final text, the live view, and the HTML page.
 
 use std::fmt::Write as _;
 use telpher_os::COST_OF_NEVER;
@@ -20,7 +20,7 @@ const CELLS: usize = 64;
 /// From cold to hot.
 const SHADES: [char; 5] = ['·', '░', '▒', '▓', '█'];
 
-/// The command line, in one line, as much of it as a reader wants.
+/// Returns the command line on one line, shortened.
 fn command(state: &State) -> String {
     let words = state.command.iter().flat_map(|word| word.split_whitespace());
     let line = words.collect::<Vec<_>>().join(" ");
@@ -31,10 +31,10 @@ fn command(state: &State) -> String {
     }
 }
 
-/// Processes that are told of one by one. Source: chosen.
+/// Maximum processes that are listed individually. Source: chosen.
 const MOST: usize = 8;
 
-/// Those of which more is told than that they were there: with managed memory, or an error, those that moved most first; and the others.
+/// Splits processes into those to list (with managed memory or an error, sorted by pages moved) and the others.
 fn chosen(states: &[State]) -> (Vec<&State>, Vec<&State>) {
     let (mut some, mut others): (Vec<&State>, Vec<&State>) =
         states.iter().partition(|state| state.most_mapped_bytes > 0 || state.counts.moved > 0 || state.error.is_some());
@@ -47,7 +47,7 @@ fn pages(pages: u64) -> String {
     units::size(pages * PAGE)
 }
 
-/// The state's lines that every picture has.
+/// Returns the lines of a state that are in every view.
 fn head(out: &mut String, state: &State) {
     let _ = writeln!(out, "process {}, {:.1} s: {}", state.pid, state.seconds, command(state));
     if let Some(why) = &state.error {
@@ -61,7 +61,7 @@ fn head(out: &mut String, state: &State) {
     }
 }
 
-/// Each tier's pages: the most and the average of the run, and those at the moment that `now` names.
+/// Returns each tier's pages: the peak and the average of the run, and those at the moment that `now` names.
 fn tiers(state: &State, now: &'static str) -> Table {
     let columns = [
         ("tier", Align::Left),
@@ -91,7 +91,7 @@ fn tiers(state: &State, now: &'static str) -> Table {
     table
 }
 
-/// Moved, stayed, left alone.
+/// Returns lines about pages moved, pages that stayed, and memory left alone.
 fn counts(out: &mut String, state: &State) {
     let counts = &state.counts;
     let _ = writeln!(
@@ -169,7 +169,7 @@ fn counts(out: &mut String, state: &State) {
     }
 }
 
-/// The setting for transparent huge pages, and what it costs.
+/// Returns a line about the setting for transparent huge pages and its cost.
 fn huge_pages(state: &State) -> String {
     let setting = &state.transparent_huge_pages;
     match setting.as_str() {
@@ -179,7 +179,7 @@ fn huge_pages(state: &State) -> String {
     }
 }
 
-/// Why no page moved in a run; none if pages moved, or the memory was not managed.
+/// Returns why no page moved in a run; `None` if pages moved, or the memory was not managed.
 fn why_nothing_moved(state: &State) -> Option<String> {
     if state.counts.moved > 0 || state.error.is_some() {
         return None;
@@ -215,20 +215,18 @@ fn why_nothing_moved(state: &State) -> Option<String> {
     })
 }
 
-/// The end of a run, for people.
+/// Returns the final report as text.
 pub(crate) fn text(states: &[State]) -> String {
     let mut out = String::new();
     let (some, others) = chosen(states);
     if states.is_empty() {
-        out.push_str(
-            "telpher tier: no process told of itself; its programs load no library, or cleared their environment\n",
-        );
+        out.push_str("telpher tier: no process reported; its programs load no library, or cleared their environment\n");
     }
     for state in some {
         out.push_str("telpher tier: ");
         head(&mut out, state);
         if !state.ended {
-            let _ = writeln!(out, "  it was killed, or left by _exit: this is what it told last");
+            let _ = writeln!(out, "  it was killed, or called _exit: these are its last reported numbers");
         }
         let table = tiers(state, "at the end").to_string();
         table.lines().for_each(|line| {
@@ -243,7 +241,7 @@ pub(crate) fn text(states: &[State]) -> String {
     out
 }
 
-/// What processes have done together of which no more is told.
+/// Returns a line with the totals of the processes that are not listed.
 fn of_others(others: &[&State]) -> String {
     let moved: u64 = others.iter().map(|state| state.counts.moved).sum();
     let lost: u64 = others.iter().map(|state| state.counts.lost).sum();
@@ -258,7 +256,7 @@ fn of_others(others: &[&State]) -> String {
     }
 }
 
-/// A moment, for people.
+/// Returns the live view of a state.
 pub(crate) fn picture(states: &[State]) -> String {
     let mut out = String::new();
     for state in states {
@@ -276,7 +274,7 @@ pub(crate) fn picture(states: &[State]) -> String {
     out
 }
 
-/// The hot map: cells of as many bytes each, in order of addresses, and below each its tier.
+/// Returns the hot map: cells of equal size, in address order, and below each its tier.
 fn map(state: &State) -> String {
     if state.heat.is_empty() {
         return String::new();
@@ -300,10 +298,10 @@ fn map(state: &State) -> String {
     out
 }
 
-/// Lines of a map. Source: chosen: a screen.
+/// Maximum lines of a map. Source: chosen: a screen.
 const LINES: usize = 8;
 
-/// Rows of heat, made fewer by laying neighbours together until they fit.
+/// Merges neighbouring rows of heat until they fit.
 fn cells(rows: &[HeatRow]) -> Vec<HeatRow> {
     let together = rows.len().div_ceil(CELLS * LINES);
     let join = |rows: &[HeatRow]| {
@@ -318,7 +316,7 @@ fn cells(rows: &[HeatRow]) -> Vec<HeatRow> {
     rows.chunks(together.max(1)).map(join).collect()
 }
 
-/// The page at the end of a run.
+/// Returns the HTML page at the end of a run.
 pub(crate) fn html(states: &[State]) -> String {
     let facts = [("processes", states.len().to_string())];
     let lead = "Where a program's memory was, and what moved while it ran. Pages are of 4 KiB; a huge page counts as the 512 it is of.";

@@ -1,4 +1,4 @@
-//! `--show-features`: what guests are offered, what one agreed on, and what each bit means.
+//! `--show-features`: the feature bits offered to guests, those that a guest accepted, and their meanings.
 
 use crate::args::SummaryFormat;
 use serde::Serialize;
@@ -11,15 +11,15 @@ use telpher_vhost::words::Features;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Bit {
     bit: u32,
-    /// As its document has it.
+    /// Its name in the specification.
     name: &'static str,
     meaning: &'static str,
     offered: bool,
-    /// Nothing as long as no frontend has said.
+    /// `None` until a frontend has negotiated.
     agreed: Option<bool>,
 }
 
-/// What is offered and agreed on.
+/// The offered and negotiated features.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Shown {
     /// Of the device (VirtIO 1.2 §5.1.3 and §6).
@@ -30,42 +30,50 @@ pub(crate) struct Shown {
 
 /// Names and meanings of the device's bits. Source: VirtIO 1.2 §5.1.3, §6; vhost-user.
 const DEVICE: [(Features, &str, &str); 16] = [
-    (Features::CSUM, "VIRTIO_NET_F_CSUM", "the guest may leave checksums of what it sends to the device"),
-    (Features::GUEST_CSUM, "VIRTIO_NET_F_GUEST_CSUM", "the guest takes packets whose checksum is yet to be made"),
+    (Features::CSUM, "VIRTIO_NET_F_CSUM", "the device computes checksums of packets that the guest sends"),
+    (Features::GUEST_CSUM, "VIRTIO_NET_F_GUEST_CSUM", "the guest accepts packets without a complete checksum"),
     (Features::MRG_RXBUF, "VIRTIO_NET_F_MRG_RXBUF", "a packet to the guest may spread over several of its buffers"),
-    (Features::STATUS, "VIRTIO_NET_F_STATUS", "the guest is told whether the link is up (by its frontend)"),
+    (Features::STATUS, "VIRTIO_NET_F_STATUS", "the guest can read whether the link is up (from its frontend)"),
     (Features::CTRL_VQ, "VIRTIO_NET_F_CTRL_VQ", "the guest has a queue for commands (its frontend answers them)"),
-    (Features::GUEST_ANNOUNCE, "VIRTIO_NET_F_GUEST_ANNOUNCE", "a guest that has moved announces itself"),
+    (Features::GUEST_ANNOUNCE, "VIRTIO_NET_F_GUEST_ANNOUNCE", "a guest that has migrated announces itself"),
     (Features::MQ, "VIRTIO_NET_F_MQ", "several pairs of queues"),
     (
         Features::LOG_ALL,
         "VHOST_F_LOG_ALL",
-        "what is written to the guest is marked, for live migration; also by the device's copies",
+        "writes to the guest's memory are logged for live migration, including the device's copies",
     ),
     (Features::ANY_LAYOUT, "VIRTIO_F_ANY_LAYOUT", "header and packet may share a descriptor"),
     (Features::INDIRECT_DESC, "VIRTIO_F_INDIRECT_DESC", "a descriptor may name a table of descriptors"),
-    (Features::EVENT_IDX, "VIRTIO_F_EVENT_IDX", "each side says from where on it wants to be woken"),
-    (Features::PROTOCOL_FEATURES, "VHOST_USER_F_PROTOCOL_FEATURES", "the protocol's own features are agreed on"),
+    (Features::EVENT_IDX, "VIRTIO_F_EVENT_IDX", "each side sets the index at which it wants to be notified"),
+    (Features::PROTOCOL_FEATURES, "VHOST_USER_F_PROTOCOL_FEATURES", "the protocol's own features are negotiated"),
     (Features::VERSION_1, "VIRTIO_F_VERSION_1", "a device of VirtIO 1.0 or later"),
     (Features::ACCESS_PLATFORM, "VIRTIO_F_ACCESS_PLATFORM", "addresses go through an IOMMU"),
     (Features::RING_PACKED, "VIRTIO_F_RING_PACKED", "packed rings instead of split ones"),
     (Features::IN_ORDER, "VIRTIO_F_IN_ORDER", "buffers come back in the order in which they were made available"),
 ];
 
-/// The same of the protocol. Source: vhost-user, "Protocol features".
+/// Names and meanings of the protocol's bits. Source: vhost-user, "Protocol features".
 const PROTOCOL: [(ProtocolFeatures, &str, &str); 8] = [
-    (ProtocolFeatures::MQ, "MQ", "the frontend asks how many queues there are"),
-    (ProtocolFeatures::LOG_SHMFD, "LOG_SHMFD", "the log for live migration is a file that both see"),
-    (ProtocolFeatures::RARP, "RARP", "the switch announces a guest that has moved here"),
-    (ProtocolFeatures::REPLY_ACK, "REPLY_ACK", "the frontend is told whether a request was done"),
-    (ProtocolFeatures::INFLIGHT_SHMFD, "INFLIGHT_SHMFD", "what is on its way is on record, also when the switch dies"),
+    (ProtocolFeatures::MQ, "MQ", "the frontend can ask for the number of queues"),
+    (ProtocolFeatures::LOG_SHMFD, "LOG_SHMFD", "the log for live migration is a shared file"),
+    (ProtocolFeatures::RARP, "RARP", "the switch announces a guest that has migrated here"),
+    (ProtocolFeatures::REPLY_ACK, "REPLY_ACK", "the frontend gets the result of each request"),
+    (
+        ProtocolFeatures::INFLIGHT_SHMFD,
+        "INFLIGHT_SHMFD",
+        "descriptors in flight are recorded, so that they survive the switch",
+    ),
     (ProtocolFeatures::RESET_DEVICE, "RESET_DEVICE", "the frontend can reset the device"),
-    (ProtocolFeatures::CONFIGURE_MEM_SLOTS, "CONFIGURE_MEM_SLOTS", "memory comes and goes while packets flow"),
-    (ProtocolFeatures::STATUS, "STATUS", "the driver's status is told to the switch"),
+    (
+        ProtocolFeatures::CONFIGURE_MEM_SLOTS,
+        "CONFIGURE_MEM_SLOTS",
+        "memory can be added and removed while packets flow",
+    ),
+    (ProtocolFeatures::STATUS, "STATUS", "the switch gets the driver's status"),
 ];
 
 impl Shown {
-    /// What `offer` says, and what a frontend agreed on, if one has.
+    /// Combines the offered features with those that a frontend negotiated, if any.
     pub(crate) fn new(offer: &Offer, agreed: Option<(Features, ProtocolFeatures)>) -> Shown {
         let device = DEVICE.iter().map(|&(bit, name, meaning)| Bit {
             bit: bit.bits().trailing_zeros(),
@@ -84,7 +92,7 @@ impl Shown {
         Shown { device: device.collect(), protocol: protocol.collect() }
     }
 
-    /// For people, or as JSON.
+    /// Returns the features as text or JSON.
     pub(crate) fn text(&self, format: SummaryFormat) -> String {
         match format {
             SummaryFormat::Json => serde_json::to_string_pretty(self).expect("plain data"),

@@ -1,4 +1,4 @@
-//! Who copies: a device's queues as lanes, and which virtqueue rides which.
+//! The device's queues that copy, and their assignment to virtqueues.
 
 use super::VhostError;
 use crate::args::{MapArg, Runner, Threshold, Vhost};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use telpher_device::{DeviceName, OpenOptions, Opened};
 use telpher_vhost::{Hybrid, Lane, QueueOptions};
 
-/// The device's queues, and how they are shared out.
+/// The device's queues, and their assignment.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     lanes: Vec<Arc<Lane>>,
@@ -16,7 +16,8 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Opens the device. Its own threads, if it has any, run where forwarding threads do not. What is left out is told.
+    /// Opens the device. Its own threads, if any, run on processors without forwarding threads. Skipped queues are
+    /// reported.
     pub(crate) fn open(args: &Vhost, tell: impl Fn(&str)) -> Result<Lanes, VhostError> {
         let name: DeviceName = args.device.parse()?;
         let runner = match args.runner {
@@ -26,7 +27,7 @@ impl Lanes {
         let before = telpher_os::allowed_cpus().unwrap_or_default();
         let others: Vec<usize> = before.iter().copied().filter(|cpu| !args.cpus.contains(cpu)).collect();
         if !args.cpus.is_empty() && !others.is_empty() {
-            // Threads inherit where they may run from who starts them.
+            // Threads inherit the processors of the thread that starts them.
             let _ = telpher_os::run_on(&others);
         }
         let opened = telpher_device::open(&name, OpenOptions { runner });
@@ -34,12 +35,12 @@ impl Lanes {
             let _ = telpher_os::run_on(&before);
         }
         let Opened { portals, skipped } = opened?;
-        skipped.iter().for_each(|skipped| tell(&format!("{} is left out: {}", skipped.queue, skipped.why)));
+        skipped.iter().for_each(|skipped| tell(&format!("{} is not used: {}", skipped.queue, skipped.why)));
         let lanes = portals.into_iter().map(|portal| Ok(Arc::new(Lane::new(portal, args.in_flight)?)));
         let lanes = lanes.collect::<Result<Vec<_>, VhostError>>()?;
         match name {
             DeviceName::All if lanes.is_empty() => {
-                tell("there is no hardware queue that this user may use: the CPU copies everything");
+                tell("this user may not use any hardware queue: the CPU copies everything");
             }
             DeviceName::Cpu
                 if matches!(args.threshold, Some(Threshold::From(_) | Threshold::All | Threshold::Learned)) =>
@@ -65,25 +66,26 @@ impl Lanes {
         Ok(Lanes { lanes, map: args.map.clone(), hybrid, in_flight: args.in_flight as usize })
     }
 
-    /// All lanes.
+    /// Returns all DMA queues.
     pub(crate) fn all(&self) -> &[Arc<Lane>] {
         &self.lanes
     }
 
-    /// Who copies which packets, in words.
+    /// Describes which packets the device copies.
     pub(crate) fn rule(&self) -> String {
         match self.hybrid {
             Hybrid::Cpu => "the CPU copies all packets".into(),
-            Hybrid::Learned => "the device copies packets where that is found to be cheaper".into(),
+            Hybrid::Learned => "the device copies packets if that is measured to be cheaper".into(),
             Hybrid::Device => "the device copies all packets".into(),
-            Hybrid::From(bytes) => format!("the device copies packets from {bytes} bytes on"),
+            Hybrid::From(bytes) => format!("the device copies packets of {bytes} bytes or more"),
         }
     }
 
-    /// How the rings of port `port` work, which has so many pairs; `first` rings of other ports came before.
+    /// Returns the settings of the rings of port `port` with `pairs` queue pairs; `first` rings of other ports come
+    /// before.
     pub(crate) fn rings(&self, port: usize, pairs: usize, first: usize) -> Vec<QueueOptions> {
         let ring = |ring: usize| {
-            // Even rings are those that a guest receives on: what the switch sends (VirtIO 1.2 §5.1.2).
+            // A guest receives on even rings: the switch sends to them (VirtIO 1.2 §5.1.2).
             let (queue, rx) = (ring / 2, !ring.is_multiple_of(2));
             let named = self.map.iter().rev().find(|map| {
                 map.rx == rx && map.port.is_none_or(|of| of == port) && map.queue.is_none_or(|of| of == queue)

@@ -1,4 +1,4 @@
-//! What a running switch tells every second: on a terminal in place, else line after line.
+//! Live statistics of a running switch, every second: updated in place on a terminal, otherwise as new lines.
 
 use super::look::{Cycles, Look};
 use std::fmt::Write as _;
@@ -6,15 +6,16 @@ use std::io::{self, IsTerminal, Write};
 use telpher_report::units::three;
 use telpher_switch::Mode;
 
-/// Bits that a frame has on the wire beside its own: preamble 8, frame check sequence 4, gap 12. Source: IEEE 802.3 §3, §4.4.2.
+/// Bits of a frame on the wire in addition to its own: preamble 8, frame check sequence 4, gap 12. Source: IEEE 802.3
+/// §3, §4.4.2.
 const WIRE_BYTES: f64 = 24.0;
 
-/// The teller.
+/// The printer of live statistics.
 #[derive(Debug)]
 pub(crate) struct Live {
     speaks: bool,
     terminal: bool,
-    /// Lines of the news before, which the next replaces on a terminal.
+    /// Number of lines of the last output, which the next one replaces on a terminal.
     before: usize,
 }
 
@@ -23,7 +24,7 @@ impl Live {
         Live { speaks, terminal: io::stderr().is_terminal(), before: 0 }
     }
 
-    /// What is about to begin.
+    /// Starts the statistics.
     pub(crate) fn begin(&mut self, ports: &[&str], mode: Mode, rule: &str) {
         let mut text = String::new();
         for (index, port) in ports.iter().enumerate() {
@@ -33,18 +34,18 @@ impl Live {
         self.say(&text);
     }
 
-    /// What came since the last look.
+    /// Prints the changes since the last snapshot.
     pub(crate) fn news(&mut self, begun: &Look, last: &Look, now: &Look) {
         let mut events = String::new();
         for (index, (then, port)) in last.ports.iter().zip(&now.ports).enumerate() {
             match (then.agreed(), port.agreed()) {
-                (None, Some(agreed)) => drop(writeln!(events, "port {index}: a guest is there ({agreed})")),
-                (Some(_), None) => drop(writeln!(events, "port {index}: its guest has gone")),
+                (None, Some(agreed)) => drop(writeln!(events, "port {index}: a guest connected ({agreed})")),
+                (Some(_), None) => drop(writeln!(events, "port {index}: its guest disconnected")),
                 _ => {}
             }
             let announced = |look: &Look| look.counts.ports.get(index).map_or(0, |port| port.announced);
             if announced(now) > announced(last) {
-                let _ = writeln!(events, "port {index}: its guest has moved here and is announced");
+                let _ = writeln!(events, "port {index}: its guest migrated here and is announced");
             }
             let told = |look: &super::PortLook| look.socket.as_ref().map_or(0, |state| state.refused);
             if told(port) > told(then)
@@ -53,7 +54,10 @@ impl Live {
                 let _ = writeln!(events, "port {index}: a request of its frontend was refused: {why}");
             }
             for (ring, why) in port.broken.iter().filter(|broken| !then.broken.contains(broken)) {
-                let _ = writeln!(events, "port {index}: its ring {ring} stands still until it is set up again: {why}");
+                let _ = writeln!(
+                    events,
+                    "port {index}: its ring {ring} is stopped until the guest sets it up again: {why}"
+                );
             }
         }
         let mut text = String::new();
@@ -88,7 +92,7 @@ impl Live {
 
     fn say(&mut self, text: &str) {
         if self.speaks {
-            // Whoever closed it does not want to know.
+            // Standard error is closed: print nothing.
             let _ = io::stderr().lock().write_all(text.as_bytes());
         }
     }
@@ -100,7 +104,7 @@ impl Live {
     }
 }
 
-/// By port: what came and what went, a second.
+/// Formats the rates of each port, in both directions.
 fn rates(last: &Look, now: &Look) -> Vec<[String; 2]> {
     let seconds = (now.at - last.at).as_secs_f64();
     let since = &now.counts - &last.counts;
@@ -112,10 +116,10 @@ fn rates(last: &Look, now: &Look) -> Vec<[String; 2]> {
     ports.map(|port| [rate(port.received, port.received_bytes), rate(port.sent, port.sent_bytes)]).collect()
 }
 
-/// Packets and bits, a second.
+/// Packets and bits per second.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub(crate) struct Rate {
-    /// Millions of packets.
+    /// Millions of packets per second.
     pub(crate) mpps: f64,
     /// 10^9 bits of the frames themselves, without frame check sequence.
     pub(crate) gbps: f64,
@@ -135,12 +139,12 @@ impl Rate {
     }
 }
 
-/// Where the cycles went, a packet.
+/// Formats the cycles of each stage for each packet.
 fn words(cycles: &Cycles, packets: u64) -> String {
     let waiting = if cycles.all() > 0 { 100.0 * cycles.waiting as f64 / cycles.all() as f64 } else { 0.0 };
     let Some(per) = std::num::NonZero::new(packets) else { return format!("waiting {waiting:.0} % of the time") };
     let parts =
         [("ring work", cycles.ring_work), ("copies", cycles.copies), ("device", cycles.device), ("mode", cycles.mode)];
     let parts: Vec<String> = parts.iter().map(|(name, part)| format!("{name} {}", *part / per)).collect();
-    format!("cycles a packet: {}; waiting {waiting:.0} % of the time", parts.join(", "))
+    format!("cycles per packet: {}; waiting {waiting:.0} % of the time", parts.join(", "))
 }

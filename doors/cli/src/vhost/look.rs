@@ -1,4 +1,4 @@
-//! What a switch has done up to a moment.
+//! Snapshots of a switch.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,33 +8,33 @@ use telpher_vhost::ring::Broken;
 use telpher_vhost::words::Features;
 use telpher_vhost::{Drop, SocketState, Stats};
 
-/// All there is to see at a moment.
+/// A snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     pub(crate) at: Instant,
-    /// The time stamp counter then.
+    /// The time stamp counter at the snapshot.
     pub(crate) ticks: u64,
-    /// What the threads have done.
+    /// The threads' counts.
     pub(crate) counts: Counts,
     pub(crate) ports: Vec<PortLook>,
 }
 
-/// What is to be seen of a port.
+/// The snapshot of a port.
 #[derive(Clone, Debug)]
 pub(crate) struct PortLook {
     pub(crate) name: String,
-    /// Packets that nobody else counts as dropped, by reason: those of virtqueues and interfaces themselves.
+    /// Packets dropped by virtqueues and interfaces themselves, by reason.
     pub(crate) drops: Vec<(String, u64)>,
-    /// What its virtqueues have done; nothing for an interface.
+    /// The counts of its virtqueues; empty for an interface.
     pub(crate) rings: Option<Stats>,
     pub(crate) socket: Option<SocketState>,
-    /// Why its rings broke last, by ring, in the order of rings; those that never did are left out.
+    /// Why its rings broke last, in the order of rings; rings that never broke are omitted.
     pub(crate) broken: Vec<(usize, Broken)>,
     /// Packets in its capture, and those left out.
     pub(crate) capture: Option<(String, u64, u64)>,
-    /// Somebody is there to take packets.
+    /// A receiver is connected.
     pub(crate) up: bool,
-    /// Packets whose way to it began and that it had no place for.
+    /// Packets whose sending started but for which it had no room.
     pub(crate) refused: u64,
 }
 
@@ -64,7 +64,7 @@ impl PortLook {
         PortLook { name: name.to_owned(), drops, rings, socket, broken, capture, up, refused: end.refused() }
     }
 
-    /// What its guest has agreed on, in a few words; nothing while none is there.
+    /// Describes the features that its guest negotiated; `None` without a guest.
     pub(crate) fn agreed(&self) -> Option<String> {
         let features = self.socket.as_ref().filter(|state| state.connected && self.up)?.features;
         let ring = if features.contains(Features::RING_PACKED) { "packed ring" } else { "split ring" };
@@ -80,16 +80,16 @@ impl PortLook {
     }
 }
 
-/// Where the cycles of a time went, all threads together.
+/// The cycles of a period by stage, over all threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub(crate) struct Cycles {
-    /// Finding buffers and giving them back: what is left of take, submit and collect.
+    /// Finding and returning buffers: take, submit and collect without the copies.
     pub(crate) ring_work: u64,
-    /// Copies by the CPU, from those that were clocked.
+    /// Copies by the CPU, extrapolated from the clocked ones.
     pub(crate) copies: u64,
-    /// Handing copies to devices and finding those that have landed; of an inline model, the copies.
+    /// Submitting copies to devices and finding completed ones; for an inline model, also the copies.
     pub(crate) device: u64,
-    /// What the mode does.
+    /// Processing by the mode.
     pub(crate) mode: u64,
     /// Turns in which nothing moved.
     pub(crate) waiting: u64,
@@ -101,7 +101,7 @@ impl Cycles {
     }
 }
 
-/// What two looks at the counter take, one after the other.
+/// The ticks of two consecutive reads of the counter.
 fn two_looks() -> u64 {
     let look = || {
         let begun = ticks();
@@ -111,10 +111,11 @@ fn two_looks() -> u64 {
 }
 
 impl Look {
-    /// Where the cycles since an earlier look went.
+    /// Returns the cycles since an earlier snapshot.
     pub(crate) fn cycles(&self, earlier: &Look) -> Cycles {
         let stages = (&self.counts - &earlier.counts).stages;
-        // Packets copied by the CPU, those of them that were clocked, how often the clock was read for them, and what they and devices took.
+        // Packets copied by the CPU, those that were clocked, how often the clock was read for them, and the ticks of
+        // CPU and device copies.
         let of = |look: &Look| {
             let rings = look.ports.iter().filter_map(|port| port.rings);
             rings.fold([0; 5], |[cpu, packets, times, ticks, lanes], stats| {
@@ -143,7 +144,7 @@ impl Look {
         }
     }
 
-    /// Packets for and of a port that were dropped, by reason; those that never happened are left out.
+    /// Returns the dropped packets of a port by reason; reasons that did not occur are omitted.
     pub(crate) fn drops(&self, port: usize) -> Vec<(String, u64)> {
         let counts = &self.counts.ports[port];
         let ours = [
@@ -163,7 +164,7 @@ mod tests {
     use telpher_vhost::Clocked;
 
     #[test]
-    fn clocked_copies_stand_for_all() {
+    fn clocked_copies_represent_all() {
         let look = |stats: Stats, stages: Stages| {
             let port = PortLook {
                 name: "a".into(),
@@ -184,7 +185,7 @@ mod tests {
         (stats.packets, stats.by_lane, stats.clocked) = (700, 100, clocked);
         let stages = Stages { take: 500_000, submit: 400_000, collect: 1500, work: 7, waiting: 8, ..Stages::default() };
         let cycles = look(stats, stages).cycles(&before);
-        // Two looks take what they take, each time a little otherwise.
+        // The time of two reads varies a little.
         assert!(cycles.copies.abs_diff(600_000) <= 60_000, "{cycles:?}");
         assert_eq!(cycles.ring_work + cycles.copies, 901_000);
         assert_eq!((cycles.device, cycles.mode, cycles.waiting), (500, 7, 8));

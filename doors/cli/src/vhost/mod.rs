@@ -1,11 +1,11 @@
-//! `telpher vhost`: a small software switch between virtual machines, whose copies ride a device.
+//! `telpher vhost`: a small software switch between virtual machines, with copies by the CPU or a device.
 //!
 //! ```text
 //! options ──► lanes: device queues ──► ends: sockets and interfaces ──► threads, each a Forwarder
 //! Forwarder: one thread over its streams, turn after turn
-//!   end ── collect ◄── copies that have landed are shown to the guest
+//!   end ── collect ◄── completed copies are shown to the guest
 //!   end ── take ──► work (mode) ──► submit ──► end
-//!     └─ pens ──► capture: a file a port
+//!     └─ pens ──► capture: one file for each port
 //! every second: look ──► live: lines on standard error          at the end: look ──► summary on standard output
 //! ```
 
@@ -35,109 +35,107 @@ use telpher_switch::{
 use telpher_vhost::words::Features;
 use telpher_vhost::{Offer, PacketPool, PoolOptions, Port, PortOptions, Role, Socket};
 
-/// Why there is no switch.
+/// Why the switch failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum VhostError {
-    /// Nothing to switch between.
+    /// No port was given.
     #[error("a switch needs a port; give --socket PATH for a guest, or --tap NAME for this system")]
     NoPorts,
-    /// A socket cannot be.
-    #[error("no port at {}{}", path.display(), advice(source))]
+    /// A socket cannot be created or used.
+    #[error("cannot open a port at {}{}", path.display(), advice(source))]
     Socket {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What was attempted and what the system said.
+        /// The attempt and the system's error.
         source: io::Error,
     },
     /// An interface or a capture cannot be made.
     #[error(transparent)]
     Switch(#[from] SwitchError),
-    /// A port that is not there.
-    #[error("--{option} names port {port}; there are ports 0 to {last}, sockets first, in the order given")]
+    /// A port does not exist.
+    #[error("--{option} names port {port}; the ports are 0 to {last}, sockets first, in the order given")]
     NoPort {
-        /// Which option.
+        /// The option.
         option: &'static str,
-        /// What it names.
+        /// The port that it names.
         port: usize,
-        /// The last there is.
+        /// The last port.
         last: usize,
     },
-    /// A device queue that is not there.
+    /// A device queue does not exist.
     #[error("--map names {lane}; {device} has {known}")]
     NoLane {
-        /// What was named.
+        /// The queue that was named.
         lane: String,
         /// The device.
         device: String,
-        /// What it has.
+        /// Its queues.
         known: String,
     },
-    /// A threshold without a device.
-    #[error("--threshold says what a device copies, and there is none; name one with --device, such as model:spr")]
+    /// A threshold was given without a device.
+    #[error("--threshold needs a device that copies; name one with --device, such as model:spr")]
     NoDevice,
-    /// A processor that is not to be had.
+    /// A processor is not available.
     #[error("cannot run on processor {cpu}: this process may use {allowed}; name one of them with --cpus")]
     Cpu {
-        /// Which.
+        /// The one that was named.
         cpu: usize,
-        /// Those it may.
+        /// The available processors.
         allowed: String,
     },
-    /// More threads than there is work.
-    #[error(
-        "--cpus names {threads} processors, and there are {routes} queues to forward between; give at most as many"
-    )]
+    /// There are more threads than queues.
+    #[error("--cpus names {threads} processors, but there are only {routes} queues to forward; give at most {routes}")]
     Threads {
-        /// Named.
+        /// Number of processors named.
         threads: usize,
-        /// What there is to do.
+        /// Number of queues.
         routes: usize,
     },
-    /// Packets that fit no buffer.
+    /// Generated packets do not fit into a buffer.
     #[error("--size {size} exceeds the longest packet of {longest} bytes; give --longest {size}")]
     Size {
-        /// Asked for.
+        /// The requested value.
         size: u32,
-        /// What there is.
+        /// The limit.
         longest: u32,
     },
-    /// No memory for packets.
+    /// There is no memory for packets.
     #[error("no memory for {buffers} packet buffers; give fewer with --buffers")]
     Pool {
-        /// Asked for.
+        /// The requested value.
         buffers: u32,
-        /// What the system said.
+        /// The system's error.
         source: telpher_mem::MapError,
     },
-    /// No such device.
+    /// The device's name is invalid.
     #[error(transparent)]
     Name(#[from] telpher_device::NameError),
-    /// It cannot be used.
+    /// The device cannot be opened.
     #[error(transparent)]
     Open(#[from] telpher_device::OpenError),
-    /// No lane over its queue.
+    /// No DMA queue can be created over its queue.
     #[error(transparent)]
     Lane(#[from] telpher_vhost::LaneError),
-    /// The system refuses a thread or a descriptor.
+    /// The system refuses a thread or a file descriptor.
     #[error("cannot start the switch")]
     Start(#[source] io::Error),
-    /// No frontend came.
+    /// No frontend connected.
     #[error(
-        "no frontend agreed on anything within {seconds} s; start one at {path}, or leave out --socket to see what is offered"
+        "no frontend negotiated features within {seconds} s; start one at {path}, or omit --socket to see the offered ones"
     )]
     NoFrontend {
-        /// How long.
+        /// How long the switch waited.
         seconds: f64,
-        /// Where.
+        /// The path.
         path: String,
     },
-    /// The summary did not arrive.
+    /// The summary cannot be written.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
 }
 
-/// What helps where a socket cannot be, if its error does not say so itself.
+/// Returns advice for a socket that cannot be opened, unless its error has some.
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::AddrInUse | io::ErrorKind::AlreadyExists => "",
@@ -145,12 +143,13 @@ fn advice(source: &io::Error) -> &'static str {
     }
 }
 
-/// How often there is news.
+/// Interval of the live statistics.
 const NEWS: Duration = Duration::from_secs(1);
-/// How often interfaces follow what their guests have become. Source: chosen; a driver that begins to use a queue takes as long.
+/// Interval at which interfaces adopt their guests' queues. Source: chosen; a driver that enables a queue takes as
+/// long.
 const FOLLOWED: Duration = Duration::from_millis(100);
 
-/// A port, what serves it, and what it is called.
+/// A port, its server, and its name.
 #[derive(Debug)]
 struct Seat {
     end: End,
@@ -158,7 +157,7 @@ struct Seat {
     name: String,
 }
 
-/// Switches until it is told to end.
+/// Runs the switch until --seconds, Ctrl-C or SIGTERM.
 pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     let pairs = args.socket.iter().map(|socket| socket.queues).max().unwrap_or(1);
     if args.show_features && args.socket.is_empty() {
@@ -167,7 +166,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     check(args)?;
     let endings = Termination::listen().map_err(VhostError::Start)?;
     let lanes = Lanes::open(args, |remark| eprintln!("telpher: {remark}"))?;
-    // Interfaces know a frame that is too long by one byte more.
+    // One byte more, with which interfaces recognise frames that are too long.
     let options = PoolOptions { buffers: args.buffers, longest: args.longest + 1 };
     let pool = PacketPool::new(options).map_err(|source| VhostError::Pool { buffers: args.buffers, source })?;
     let seats = seats(args, &lanes, &pool)?;
@@ -196,7 +195,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
             let work = move || {
                 let mut forwarder = forwarder;
                 if let Some(cpu) = cpu {
-                    // It may: that was found out before.
+                    // Cannot fail: the processors were checked before.
                     let _ = telpher_os::run_on(&[cpu]);
                 }
                 forwarder.run(stop, board);
@@ -235,7 +234,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     Ok(failed?)
 }
 
-/// What can be refused before anything is made.
+/// Checks the options before anything is created.
 fn check(args: &Vhost) -> Result<(), VhostError> {
     let ports = args.socket.len() + args.tap.len();
     let Some(last) = ports.checked_sub(1) else { return Err(VhostError::NoPorts) };
@@ -269,7 +268,7 @@ fn settings(args: &Vhost) -> Settings {
     Settings { mode, burst: args.burst.into(), full, retry_for, len: args.size, flows }
 }
 
-/// Makes the ports and begins to serve them: sockets, then interfaces.
+/// Creates the ports and starts to serve them: sockets, then interfaces.
 fn seats(args: &Vhost, lanes: &Lanes, pool: &PacketPool) -> Result<Vec<Seat>, VhostError> {
     let (mut seats, mut rings) = (Vec::new(), 0);
     for (index, socket) in args.socket.iter().enumerate() {
@@ -295,7 +294,7 @@ fn seats(args: &Vhost, lanes: &Lanes, pool: &PacketPool) -> Result<Vec<Seat>, Vh
     Ok(seats)
 }
 
-/// Has interfaces use the queues that their partners' guests use.
+/// Lets interfaces use the queues that their peers' guests use.
 fn follow(seats: &[Seat]) {
     for (index, seat) in seats.iter().enumerate() {
         if let (End::Tap(tap), End::Guest(port)) = (&seat.end, &seats[partner(index, seats.len())].end) {
@@ -304,7 +303,7 @@ fn follow(seats: &[Seat]) {
     }
 }
 
-/// A capture a port, for those that are to have one.
+/// Creates the requested captures.
 fn captures(args: &Vhost, ports: usize) -> Result<Vec<Option<Arc<Capture>>>, VhostError> {
     let mut captures: Vec<Option<Arc<Capture>>> = vec![None; ports];
     for capture in &args.capture {
@@ -313,7 +312,7 @@ fn captures(args: &Vhost, ports: usize) -> Result<Vec<Option<Arc<Capture>>>, Vho
     Ok(captures)
 }
 
-/// What there is to see now.
+/// Returns the present state of the switch.
 fn look(seats: &[Seat], boards: &[Mutex<Counts>], captures: &[Option<Arc<Capture>>]) -> Look {
     let mut counts = Counts::default();
     for board in boards {
@@ -328,12 +327,12 @@ fn look(seats: &[Seat], boards: &[Mutex<Counts>], captures: &[Option<Arc<Capture
     Look { at: Instant::now(), ticks: telpher_os::ticks(), counts, ports }
 }
 
-/// Waits for a frontend whose driver is there, and shows what it has agreed on.
+/// Waits for a frontend with a driver, and shows the negotiated features.
 fn show_agreed(args: &Vhost, seat: &Seat, endings: &Termination) -> Result<(), VhostError> {
     let (End::Guest(port), Some(socket)) = (&seat.end, &seat.socket) else {
         unreachable!("the first port is a socket")
     };
-    eprintln!("Waiting for a frontend at {}; Ctrl-C ends.", seat.name);
+    eprintln!("Waiting for a frontend at {}; Ctrl-C ends the wait.", seat.name);
     let (begun, moment) = (Instant::now(), Duration::from_millis(10));
     loop {
         let state = socket.state();

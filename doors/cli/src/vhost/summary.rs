@@ -1,4 +1,4 @@
-//! What a switch has done, at its end: a table for people, or JSON.
+//! The summary of a switch at its end: a table, or JSON.
 
 use super::lanes::Lanes;
 use super::live::Rate;
@@ -11,16 +11,16 @@ use telpher_report::table::{Align, Table};
 use telpher_report::units::three;
 use telpher_switch::{Full, Mode, Settings};
 
-/// The whole.
+/// The summary.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     forward: Mode,
     full: Full,
-    /// How long packets wait for room, if they do.
+    /// How long packets wait for room, with --retry.
     retry_for_seconds: Option<f64>,
     burst: usize,
     device: String,
-    /// Who copies which packets.
+    /// Which packets the device copies.
     rule: String,
     threads: usize,
     seconds: f64,
@@ -29,23 +29,23 @@ pub(crate) struct Summary {
     lanes: Vec<LaneSummary>,
 }
 
-/// One port. What came and was made is what was sent, sunk, dropped, held and on its way, over all ports.
+/// One port. Over all ports, received and generated packets equal those sent, sunk, dropped, held and in flight.
 #[derive(Debug, Serialize)]
 struct PortSummary {
     name: String,
     received: Traffic,
     sent: Traffic,
-    /// Packets that were made for it.
+    /// Packets generated for it.
     made: u64,
-    /// Packets that came from it and were wanted nowhere.
+    /// Packets received from it and discarded by the mode.
     sunk: u64,
-    /// Packets for it, and chains of its guest, by reason.
+    /// Dropped packets for it, and dropped chains of its guest, by reason.
     dropped: BTreeMap<String, u64>,
     /// Packets for it that waited for room at the end.
     held: u64,
-    /// Packets on their way to it when its guest went, or at the end: nobody knows whether they came.
+    /// Packets in flight to it when its guest disconnected, or at the end: whether they arrived is unknown.
     unsettled: u64,
-    /// Packets whose copies were a device's, in both directions.
+    /// Packets copied by a device, in both directions.
     by_device: Traffic,
     /// Times that its guest had moved here and was announced on the other side.
     announced: u64,
@@ -55,7 +55,7 @@ struct PortSummary {
     sessions: u64,
     /// Their requests that were refused, whether they were told or their session ended.
     refused_requests: u64,
-    /// Why the last was, or why the last session ended.
+    /// Why the last request was refused, or why the last session ended.
     last_remark: Option<String>,
     /// Why rings broke last, by ring.
     broken_rings: BTreeMap<usize, String>,
@@ -77,10 +77,10 @@ struct CaptureSummary {
     left_out: u64,
 }
 
-/// Where the threads' time went, in cycles of the time stamp counter.
+/// The threads' time by stage, in cycles of the time stamp counter.
 #[derive(Debug, Serialize)]
 struct StageSummary {
-    /// The same by what it is.
+    /// The cycles by stage.
     #[serde(flatten)]
     cycles: Cycles,
     collect: u64,
@@ -89,7 +89,7 @@ struct StageSummary {
     submit: u64,
     idle_turns: u64,
     busy_turns: u64,
-    /// Cycles a nanosecond.
+    /// Cycles per nanosecond.
     ticks_per_ns: f64,
 }
 
@@ -98,9 +98,9 @@ struct LaneSummary {
     name: String,
     copies: u64,
     bytes: u64,
-    /// Copies that the CPU did again, since the device left them undone.
+    /// Copies that the CPU redid, because the device did not finish them.
     redone: u64,
-    /// Times a thread found another at it.
+    /// How often a thread found the queue in use by another thread.
     contended: u64,
 }
 
@@ -169,7 +169,7 @@ impl Summary {
         }
     }
 
-    /// For people, or as JSON.
+    /// Returns the features as text or JSON.
     pub(crate) fn text(&self, format: SummaryFormat) -> String {
         match format {
             SummaryFormat::Json => serde_json::to_string_pretty(self).expect("plain data with string keys"),
@@ -212,15 +212,18 @@ impl Summary {
             let of = |part: u64| three(part as f64 / packets as f64 / ticks_per_ns);
             let (ring, copies, device, mode) =
                 (of(cycles.ring_work), of(cycles.copies), of(cycles.device), of(cycles.mode));
-            let _ = writeln!(text, "ns a packet: ring work {ring}, copies {copies}, device {device}, mode {mode}");
+            let _ = writeln!(text, "ns per packet: ring work {ring}, copies {copies}, device {device}, mode {mode}");
         }
         for (index, port) in self.ports.iter().enumerate() {
             for (reason, count) in &port.dropped {
                 let _ = writeln!(text, "port {index} dropped {count}: {reason}");
             }
             if port.unsettled > 0 {
-                let _ =
-                    writeln!(text, "port {index}: {} packets were on their way when their guest went", port.unsettled);
+                let _ = writeln!(
+                    text,
+                    "port {index}: {} packets were in flight when their guest disconnected",
+                    port.unsettled
+                );
             }
             if port.refused_requests > 0 {
                 let _ =

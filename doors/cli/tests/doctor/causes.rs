@@ -1,9 +1,9 @@
-//! The trees: for each cause, how its machine differs from the healthy one. Several changes are one fact with what follows from
-//! it: without an IOMMU the driver turns shared virtual addressing off, and so on.
+//! The sample trees: for each cause, the changes to the healthy machine. Several changes are one fact and its
+//! consequences: for example, without an IOMMU the driver turns shared virtual addressing off.
 
 use crate::tree::Change::{self, Gone, Link, Names, NoDevice, Node, Text, With, Without};
 
-/// A cause and its machine.
+/// A cause and its sample machine.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) id: &'static str,
@@ -16,10 +16,10 @@ macro_rules! cases {
     };
 }
 
-/// No DSA on the PCI bus, and so nothing on the driver's.
+/// No DSA on the PCI bus, and so no device on the driver's bus.
 const NO_DEVICE: &[Change] = &[Names("/sys/bus/pci/devices", &["0000:00:00.0"]), Names("/sys/bus/dsa/devices", &[])];
 
-/// The driver is not there.
+/// The driver is missing.
 const NO_DRIVER: &[Change] = &[
     Gone("/sys/module/idxd"),
     Gone("/sys/bus/dsa"),
@@ -29,7 +29,7 @@ const NO_DRIVER: &[Change] = &[
     Names("/sys/bus/dsa/devices", &[]),
 ];
 
-/// The driver could not turn shared virtual addressing on, and refused queues for programs.
+/// The driver could not enable shared virtual addressing, and refused queues for programs.
 const NO_SVA: &[Change] = &[
     Text("/sys/bus/dsa/devices/dsa0/pasid_enabled", "0"),
     Text("/sys/bus/dsa/devices/dsa2/pasid_enabled", "0"),
@@ -42,7 +42,7 @@ const NO_SVA: &[Change] = &[
 
 const NO_IOMMU: &[Change] = &[Names("/sys/class/iommu", &[])];
 
-/// Another driver has the second function, and the device is gone from the bus.
+/// Another driver is bound to the second function, and the device is missing on the bus.
 const NO_DSA2: &[Change] = &[Names(
     "/sys/bus/dsa/devices",
     &["dsa0", "engine0.0", "engine0.1", "engine0.2", "engine0.3", "group0.0", "wq0.0", "wq0.1"],
@@ -236,15 +236,15 @@ cases! {
 
 const DISTANT: &str = "/sys/bus/dsa/devices/dsa2/numa_node";
 
-/// What looks like a cause and is none, or another's: what it is, how it differs, what is found.
+/// Changes that look like a cause but are harmless or have another cause: description, changes, expected findings.
 type Harmless = (&'static str, &'static [&'static [Change]], &'static [&'static str]);
 
-/// All of them.
+/// All such cases.
 pub(crate) const HARMLESS: &[Harmless] = &[
-    // RHEL 9 and others bring the driver to kernels of an older number.
+    // RHEL 9 and others backport the driver to older kernel versions.
     ("an old number", &[&[Text(RELEASE, "5.14.0-427.26.1.el9_4.x86_64")]], &[]),
     ("an older number", &[&[Text(RELEASE, "4.18.0-553.el8_10.x86_64")]], &[]),
-    // Before 6.7 there is no such attribute, and before 6.4 none of these.
+    // Before 6.7 the driver has no driver_name, and before 6.4 none of the others.
     (
         "an earlier kernel",
         &[&[
@@ -258,14 +258,14 @@ pub(crate) const HARMLESS: &[Harmless] = &[
         ]],
         &[],
     ),
-    // The third IOMMU has no PASID, as most on Sapphire Rapids have none, and no DSA is behind it.
+    // The third IOMMU has no PASID, like most on Sapphire Rapids, and no DSA is behind it.
     (
         "no sm_on and an IOMMU of others",
         &[&[Text(CMDLINE, "ro intel_iommu=on iommu=pt")], NO_SVA],
         &["scalable-mode-off"],
     ),
     (
-        "no sm_on and nobody knows whose IOMMU",
+        "no sm_on and it is unknown which IOMMU serves the device",
         &[
             &[
                 Gone("/sys/bus/pci/devices/0000:6a:01.0/iommu"),
@@ -276,7 +276,7 @@ pub(crate) const HARMLESS: &[Harmless] = &[
         ],
         &["scalable-mode-off"],
     ),
-    // Words that are right together.
+    // A valid combination of words.
     ("words", &[&[Text(CMDLINE, "ro intel_iommu=on,sm_on iommu=pt no5lvl lockdown=integrity")]], &[]),
     (
         "scalable by default",
@@ -289,7 +289,7 @@ pub(crate) const HARMLESS: &[Harmless] = &[
         ]],
         &[],
     ),
-    // An analytics accelerator with a queue that is not ready and one that works.
+    // An analytics accelerator (IAX) with a queue that is not ready and one that works.
     ("another kind of device", &[IAX], &[]),
     ("another kind of device alone", &[IAX, KERNELS], &["only-kernel-queues"]),
     // Two quarters of one socket, the device in one of them.
@@ -322,8 +322,8 @@ pub(crate) const HARMLESS: &[Harmless] = &[
         ]],
         &[],
     ),
-    // No host of another maker's has a DSA to give.
-    // What costs `telpher tier` something is told where there is no device, too.
+    // Hosts with processors of other vendors have no DSA.
+    // Findings about `telpher tier` are reported even without a device.
     (
         "no device and no huge pages",
         &[NO_DEVICE, &[Text("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]")]],
@@ -336,7 +336,7 @@ pub(crate) const HARMLESS: &[Harmless] = &[
     ),
 ];
 
-/// A device of the other kind on the same bus.
+/// A device of the other type (IAX) on the same bus.
 const IAX: &[Change] = &[
     With("/sys/bus/dsa/devices", "iax1"),
     With("/sys/bus/dsa/devices", "wq1.0"),
@@ -358,7 +358,7 @@ const IAX: &[Change] = &[
     Text("/sys/bus/dsa/devices/wq1.1/group_id", "0"),
 ];
 
-/// All queues of DSA are the kernel's.
+/// All DSA queues are the kernel's.
 const KERNELS: &[Change] = &[
     Text("/sys/bus/dsa/devices/wq0.0/type", "kernel"),
     Text("/sys/bus/dsa/devices/wq0.1/type", "kernel"),

@@ -1,10 +1,10 @@
-//! `telpher doctor`: every cause it knows has a tree that differs from a healthy one in that fact and in what follows from it,
+//! `telpher doctor`: every cause has a sample tree that differs from a healthy one in that fact and its consequences,
 //! and the doctor finds that cause and no other.
 //!
 //! `healthy.json` is a bundle of a machine with two sockets in use, two devices and three queues, put together from the
-//! driver's tables (no machine of anybody's). The causes come from the driver's own checks and from public tickets:
-//! intel/idxd-config 5, 9, 11, 15, 16, 29, 40, 46, 54, 73, 78; intel/DML 25, 32, 41; intel/qpl 19, 50; spdk/spdk 2076, 2316;
-//! intel/dsa-perf-micros 2; intel/intel-device-plugins-for-kubernetes 1779, 1836.
+//! driver's tables (not a real machine). The causes come from the driver's own checks and from public tickets:
+//! intel/idxd-config 5, 9, 11, 15, 16, 29, 40, 46, 54, 73, 78; intel/DML 25, 32, 41; intel/qpl 19, 50; spdk/spdk 2076,
+//! 2316; intel/dsa-perf-micros 2; intel/intel-device-plugins-for-kubernetes 1779, 1836.
 
 mod causes;
 mod tree;
@@ -20,14 +20,14 @@ fn telpher(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_telpher")).args(args).output().expect("the binary runs")
 }
 
-/// A file of the tests' own.
+/// Returns the path of a test file.
 fn file(name: &str) -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("doctor");
     std::fs::create_dir_all(&room).expect("a folder for what the tests write");
     room.join(name)
 }
 
-/// What the doctor says of a tree, and its exit code.
+/// Returns the doctor's JSON output for a tree, and its exit code.
 fn examined(name: &str, tree: &Tree) -> (Value, i32) {
     let path = file(&format!("{name}.json"));
     std::fs::write(&path, tree.text()).expect("room for a bundle");
@@ -91,14 +91,14 @@ fn every_cause_has_its_tree() {
     let tested: BTreeSet<&str> = CASES.iter().map(|case| case.id).collect();
     assert_eq!(known, tested);
     assert!(known.len() >= 20);
-    // The same for people.
+    // The text format.
     let text = String::from_utf8(telpher(&["doctor", "--causes"]).stdout).expect("text");
     assert!(known.iter().all(|id| text.contains(id)), "{text}");
 }
 
-/// Machines that are well, or unwell for another reason than it seems.
+/// Healthy machines that look faulty, and faulty ones whose real cause is another.
 #[test]
-fn what_only_looks_like_a_cause_is_none() {
+fn machines_that_only_look_faulty_have_other_findings() {
     let wrong = HARMLESS.iter().filter_map(|(what, changes, expected)| {
         let (said, _) = examined(&format!("harmless-{}", what.replace(' ', "-")), &Tree::with(changes));
         (ids(&said) != *expected).then(|| format!("{what}: found {:?} for {expected:?}", ids(&said)))
@@ -107,31 +107,31 @@ fn what_only_looks_like_a_cause_is_none() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The text for people, of a bundle that was examined already.
+/// Returns the text output for a bundle that `examined` has written.
 fn text_of(name: &str) -> String {
     let path = file(&format!("{name}.json"));
     let output = telpher(&["doctor", "--bundle", path.to_str().expect("a path in UTF-8")]);
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// A queue that is kept from this user, or from this container, may be meant for others as long as one is not.
+/// A queue that this user or container may not open can be meant for others, if another queue can be opened.
 #[test]
-fn a_queue_of_somebody_else_is_no_error_beside_one_of_ours() {
+fn a_queue_of_another_user_is_a_note_if_another_queue_is_usable() {
     for (call, errno) in [("stat", 2), ("open", 1)] {
         let (said, code) = examined(&format!("one-{call}"), &Tree::with(&[&[Change::Node("wq0.1", call, errno)]]));
         assert_eq!((said["worst"].as_str(), code), (Some("note"), 0), "{said:#}");
         let all = ["wq0.0", "wq0.1", "wq2.0"].map(|queue| Change::Node(queue, call, errno));
         let (said, code) = examined(&format!("all-{call}"), &Tree::with(&[&all]));
         assert_eq!((said["worst"].as_str(), code, ids(&said).len()), (Some("error"), 3, 3), "{said:#}");
-        // People are told once.
+        // The text merges them.
         let text = text_of(&format!("all-{call}"));
         assert!(text.matches("  cause ").count() == 1 && text.contains("  also    wq0.1, wq2.0 "), "{text}");
     }
 }
 
-/// Whoever wrote the bundle does not write what is pasted into a shell.
+/// Texts in a bundle cannot add commands to the steps that a user pastes into a shell.
 #[test]
-fn a_name_from_a_bundle_stays_one_word_of_a_command() {
+fn a_name_from_a_bundle_stays_one_shell_word() {
     let mut tree = Tree::with(&[&[
         Change::Text("/sys/bus/dsa/devices/wq0.1/name", "x'; reboot; '"),
         Change::Text("/sys/bus/dsa/devices/wq0.1/block_on_fault", "0"),
@@ -147,20 +147,20 @@ fn a_name_from_a_bundle_stays_one_word_of_a_command() {
     assert!(steps.iter().any(|step| step.contains(r"--name='x'\''; reboot; '\''' --driver-name=user")), "{steps:?}");
 }
 
-/// A machine without a device is told one thing, in few lines that fit a terminal.
+/// A machine without a device has one finding, in few lines that fit a terminal.
 #[test]
-fn a_machine_without_a_device_hears_one_thing() {
+fn a_machine_without_a_device_has_one_finding() {
     let case = CASES.iter().find(|case| case.id == "processor-without-dsa").expect("a case");
     let (said, code) = examined("none", &Tree::with(case.changes));
     assert_eq!((ids(&said).len(), code), (1, 3), "{said:#}");
     let text = text_of("none");
-    // Commands stay whole, and this one finding has no other.
+    // Commands are not wrapped, and this finding has only one.
     let broken = text.lines().filter(|line| !line.contains("telpher run -- PROGRAM"));
     assert!(text.lines().count() <= 14 && broken.clone().all(|line| line.chars().count() <= 100), "{text}");
     assert!(text.contains("kernel … container"), "{text}");
 }
 
-/// The page that describes the doctor lists what it knows, no more and no less.
+/// docs/doctor.md lists exactly the known causes.
 #[test]
 fn the_page_about_the_doctor_has_every_cause() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/doctor.md");
@@ -182,7 +182,7 @@ fn the_page_about_the_doctor_has_every_cause() {
 }
 
 #[test]
-fn two_causes_are_told_in_the_order_of_the_walk() {
+fn causes_are_listed_in_the_order_of_the_walk() {
     let mut tree = Tree::healthy();
     for id in ["umwait-missing", "threshold-missing", "read-buffers-few"] {
         let case = CASES.iter().find(|case| case.id == id).expect("a case");
@@ -194,7 +194,7 @@ fn two_causes_are_told_in_the_order_of_the_walk() {
 }
 
 #[test]
-fn people_read_cause_evidence_and_remedy() {
+fn the_text_has_cause_evidence_and_remedy() {
     let case = CASES.iter().find(|case| case.id == "threshold-missing").expect("a case");
     let tree = Tree::with(case.changes);
     let path = file("text.json");
@@ -214,9 +214,9 @@ fn people_read_cause_evidence_and_remedy() {
     }
 }
 
-/// This machine, whatever it is, and its recording are the same to the doctor.
+/// This machine and its recording give the same result.
 #[test]
-fn a_recording_says_what_the_machine_says() {
+fn a_recording_gives_the_same_result_as_the_machine() {
     let path = file("recorded.json");
     let name = path.to_str().expect("a path in UTF-8");
     let recorded = telpher(&["doctor", "--record", name]);
@@ -236,20 +236,20 @@ fn a_recording_says_what_the_machine_says() {
 }
 
 #[test]
-fn a_file_that_is_no_bundle_is_refused_in_one_sentence() {
+fn an_invalid_bundle_is_refused_in_one_sentence() {
     let healthy = Tree::healthy().text();
     for (name, content, words) in [
-        ("empty", "", "is no bundle of `telpher doctor --record`"),
-        ("cut", &healthy[..healthy.len() / 2], "is no bundle"),
-        ("array", "[]", "is no bundle"),
+        ("empty", "", "is not a bundle of `telpher doctor --record`"),
+        ("cut", &healthy[..healthy.len() / 2], "is not a bundle"),
+        ("array", "[]", "is not a bundle"),
         (
             "future",
             r#"{"telpher_bundle": 9, "recorded_by": "telpher 7.0"}"#,
-            "format 9, and this telpher reads format 1",
+            "format 9, but this telpher reads format 1",
         ),
-        ("deep", &"[".repeat(100_000), "is no bundle"),
-        ("crowd", &Tree::crowd(100_000).text(), "more names than any machine's"),
-        ("chatty", &Tree::chatty(100_000).text(), "more lines of the kernel's log"),
+        ("deep", &"[".repeat(100_000), "is not a bundle"),
+        ("crowd", &Tree::crowd(100_000).text(), "more than 8192 names"),
+        ("chatty", &Tree::chatty(100_000).text(), "more than 200 lines of the kernel's log"),
     ] {
         let path = file(&format!("bad-{name}.json"));
         std::fs::write(&path, content).expect("room for a file");
@@ -265,7 +265,7 @@ fn a_file_that_is_no_bundle_is_refused_in_one_sentence() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot read the bundle /no/such/file"), "{output:?}");
 }
 
-/// Whatever a bundle claims, the doctor ends, and with one of its own codes.
+/// The doctor terminates with one of its own exit codes for any content of a bundle.
 #[test]
 fn no_content_of_a_bundle_breaks_the_doctor() {
     let healthy = Tree::healthy();
@@ -281,14 +281,14 @@ fn no_content_of_a_bundle_breaks_the_doctor() {
     ];
     let mut trees: Vec<Tree> = garbage.iter().map(|text| healthy.with_all_texts(text)).collect();
     trees.extend([1, 2, 5, 13, 95, 4096, -7].map(|errno| healthy.with_all_errors(errno)));
-    // A tenth of the answers gone, another tenth each time.
+    // A tenth of the answers is missing, a different tenth each time.
     trees.extend((0..10).map(|left_out| healthy.without_every_tenth(left_out)));
     trees.push(healthy.with_links_in_circles());
     for (i, tree) in trees.iter().enumerate() {
         let (said, code) = examined(&format!("hostile-{i}"), tree);
         assert!([0, 2, 3].contains(&code) && said["walk"].is_array(), "{i}: {code}: {said:#}");
     }
-    // Much of everything: a folder of devices, processors, control groups and log lines without end.
+    // Excessive numbers of devices, processors, control groups and log lines.
     let many = |item: &str, n: usize| vec![item; n].join(if item.starts_with('/') { "" } else { "," });
     let mut long = healthy.clone();
     long.say("/sys/devices/system/node/node0/cpulist", &many("0-65535", 100_000));
@@ -296,7 +296,7 @@ fn no_content_of_a_bundle_breaks_the_doctor() {
     long.point("/sys/bus/pci/devices/0000:6a:01.0", &many("/a", 1_000_000));
     let (said, _) = examined("long", &long);
     assert!(said["walk"].is_array(), "{said:#}");
-    // Nothing that can be read, or nothing to read at all, is not health.
+    // A machine where nothing can be read, or with an empty recording, is not healthy.
     for errno in [1, 2, 5] {
         let (said, code) = examined(&format!("silent-{errno}"), &healthy.with_all_errors(errno));
         assert_eq!(code, 3, "{errno}: {said:#}");

@@ -1,4 +1,4 @@
-//! A bundle that can be changed.
+//! A bundle that tests can change.
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -6,21 +6,21 @@ use std::collections::BTreeSet;
 /// One change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
-    /// A file says this, and a line end.
+    /// A file has this content and a line end.
     Text(&'static str, &'static str),
-    /// A place is not there, nor in the folder above it.
+    /// A path is missing, also in the folder above it.
     Gone(&'static str),
     /// A folder has these names.
     Names(&'static str, &'static [&'static str]),
-    /// A folder has one name more.
+    /// A folder has one more name.
     With(&'static str, &'static str),
-    /// A folder has one name less.
+    /// A folder lacks a name.
     Without(&'static str, &'static str),
-    /// A link points elsewhere.
+    /// A link has another target.
     Link(&'static str, &'static str),
     /// A queue's node answers this error number to `stat`, `open` or `map`.
     Node(&'static str, &'static str, i32),
-    /// A queue's node is none.
+    /// A queue's node is not a device.
     NoDevice(&'static str),
 }
 
@@ -49,7 +49,7 @@ impl Tree {
         self.bundle["files"].as_object_mut().expect("files")
     }
 
-    /// The path a file has in the bundle: buses show devices as links.
+    /// Returns the real path of a file in the bundle: buses show devices as links.
     fn real(&self, path: &str) -> String {
         for bus in ["/sys/bus/dsa/devices/", "/sys/bus/pci/devices/", "/sys/class/iommu/"] {
             let Some((name, rest)) = path.strip_prefix(bus).and_then(|inside| inside.split_once('/')) else { continue };
@@ -59,7 +59,7 @@ impl Tree {
         path.to_owned()
     }
 
-    /// The healthy one with changes.
+    /// Returns the healthy bundle with changes.
     pub(crate) fn with(changes: &[&[Change]]) -> Self {
         let mut tree = Tree::healthy();
         changes.iter().flat_map(|some| some.iter()).for_each(|change| tree.change(change));
@@ -107,23 +107,23 @@ impl Tree {
         self.changed.insert(real);
     }
 
-    /// True if a piece of evidence comes from a place that was changed. Nodes are named with the call.
+    /// Returns true if evidence comes from a changed path. For nodes the source starts with the call.
     pub(crate) fn changed(&self, source: &str) -> bool {
         let path = source.rsplit(' ').next().unwrap_or(source);
         self.changed.contains(&self.real(path)) || self.changed.contains(path)
     }
 
-    /// A file says this, whatever it is.
+    /// Sets a file's content.
     pub(crate) fn say(&mut self, path: &str, text: &str) {
         self.files().insert(path.into(), json!({"text": text}));
     }
 
-    /// A link points there, however far.
+    /// Sets a link's target.
     pub(crate) fn point(&mut self, path: &str, target: &str) {
         self.files().insert(path.into(), json!({"link": target}));
     }
 
-    /// A bus with so many devices.
+    /// Returns a bundle whose bus has this many devices.
     pub(crate) fn crowd(devices: u32) -> Self {
         let mut tree = Tree::healthy();
         let names: Vec<String> = (0..devices).map(|number| format!("dsa{number}")).collect();
@@ -131,7 +131,7 @@ impl Tree {
         tree
     }
 
-    /// A log with so many lines.
+    /// Returns a bundle whose log has this many lines.
     pub(crate) fn chatty(lines: usize) -> Self {
         let mut tree = Tree::healthy();
         tree.bundle["messages"] = json!(vec!["idxd"; lines]);

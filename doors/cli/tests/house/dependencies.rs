@@ -1,11 +1,11 @@
-//! Outside crates: each has its sentence, all may be linked, and their versions stand in one place.
+//! Third-party crates: each is documented, all have allowed licences, and versions are stated in one place.
 
 use crate::licence::{ALLOWED, is_allowed};
 use crate::metadata::{self, packages};
 use crate::{none, root};
 use std::collections::BTreeSet;
 
-/// Names of the list items `- **name**: sentence` of docs/dependencies.md.
+/// Returns the names of the list items `- **name**: sentence` of docs/dependencies.md.
 fn documented() -> BTreeSet<String> {
     let text = std::fs::read_to_string(root().join("docs/dependencies.md")).expect("docs/dependencies.md");
     let mut names = BTreeSet::new();
@@ -19,7 +19,7 @@ fn documented() -> BTreeSet<String> {
     names
 }
 
-/// What the workspace, and the fuzz targets if there are any, declare from outside.
+/// Returns the third-party crates that the workspace and the fuzz targets declare.
 fn direct() -> BTreeSet<String> {
     let mut declared: Vec<_> = packages().iter().filter(|p| p.member).flat_map(|p| &p.dependencies).cloned().collect();
     let fuzz = root().join("fuzz/Cargo.toml");
@@ -31,7 +31,7 @@ fn direct() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_direct_dependency_has_its_sentence_and_no_other_has_one() {
+fn exactly_the_direct_dependencies_are_documented() {
     let (documented, direct) = (documented(), direct());
     let without: Vec<_> = direct.difference(&documented).cloned().collect();
     none("without a sentence in docs/dependencies.md", &without);
@@ -61,7 +61,7 @@ fn deny_toml_allows_the_same_licences() {
 }
 
 #[test]
-fn versions_stand_once_in_the_workspace() {
+fn versions_are_stated_once_in_the_workspace() {
     let mut findings = Vec::new();
     for package in packages().iter().filter(|package| package.member) {
         let manifest = format!("{}/Cargo.toml", package.folder);
@@ -80,7 +80,7 @@ fn versions_stand_once_in_the_workspace() {
                 in_dependencies = line.ends_with("dependencies]");
                 continue;
             }
-            // A crate's tests may switch on its own features; that names no version.
+            // A crate's tests may enable its own features, without a version.
             let shared = ["workspace = true", "path = \".\""].iter().any(|source| line.contains(source));
             if in_dependencies && line.contains('=') && !line.starts_with('#') && !shared {
                 findings.push(format!("{manifest}: `{line}` has a version of its own"));

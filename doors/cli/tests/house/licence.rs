@@ -1,4 +1,4 @@
-//! Licence expressions (SPDX): may what is under them be linked into what we publish?
+//! Licence expressions (SPDX), and whether code under them may be linked into our releases.
 
 /// Licences without copyleft; `deny.toml` has the same list.
 pub(crate) const ALLOWED: &[&str] = &[
@@ -17,7 +17,7 @@ pub(crate) const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
-/// True if the expression can be satisfied with allowed licences alone. `/` is the old spelling of OR.
+/// Returns true if the expression can be satisfied with allowed licences alone. `/` is the old spelling of OR.
 pub(crate) fn is_allowed(expression: &str) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -25,7 +25,7 @@ pub(crate) fn is_allowed(expression: &str) -> bool {
     either(&mut rest) == Some(true) && rest.is_empty()
 }
 
-/// `both OR both …`; `None` if that is not what stands there, like the functions below.
+/// Parses `both OR both …`; `None` on a syntax error, as in the functions below.
 fn either(words: &mut &[&str]) -> Option<bool> {
     let mut fine = both(words)?;
     while words.first() == Some(&"OR") {
@@ -35,7 +35,7 @@ fn either(words: &mut &[&str]) -> Option<bool> {
     Some(fine)
 }
 
-/// `one AND one …`
+/// Parses `one AND one …`.
 fn both(words: &mut &[&str]) -> Option<bool> {
     let mut fine = one(words)?;
     while words.first() == Some(&"AND") {
@@ -45,7 +45,7 @@ fn both(words: &mut &[&str]) -> Option<bool> {
     Some(fine)
 }
 
-/// A licence, one with an exception, or an expression in parentheses.
+/// Parses a licence, a licence with an exception, or an expression in parentheses.
 fn one(words: &mut &[&str]) -> Option<bool> {
     match **words {
         ["(", ..] => {
@@ -68,7 +68,7 @@ fn one(words: &mut &[&str]) -> Option<bool> {
 }
 
 #[test]
-fn a_choice_needs_one_allowed_side_and_a_sum_needs_both() {
+fn or_needs_one_allowed_side_and_and_needs_both() {
     for fine in ["MIT", "MIT OR GPL-3.0", "GPL-2.0/MIT", "(MIT OR Apache-2.0) AND Unicode-3.0", "MIT AND BSD-3-Clause"]
     {
         assert!(is_allowed(fine), "{fine}");

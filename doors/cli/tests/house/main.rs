@@ -1,5 +1,5 @@
-//! The rules of the house, as tests over `cargo metadata` and the source tree: which room may depend on which, where
-//! unsafe code lives, which outside crates are used and under which licence, what every crate must bring.
+//! Rules of the project as tests over `cargo metadata` and the source tree: which crate may depend on which, where
+//! unsafe code is allowed, which third-party crates are used and under which licence, and what every crate must have.
 
 mod arrows;
 mod dependencies;
@@ -10,13 +10,13 @@ mod unsafe_rooms;
 
 use std::path::{Path, PathBuf};
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).expect("doors/cli lies two folders deep").to_owned()
 }
 
-/// All files of the project below `root`, without what is built or hidden, in a fixed order.
+/// Returns all files of the project, without built and hidden ones, in a fixed order.
 fn files() -> Vec<PathBuf> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         let entries = std::fs::read_dir(folder).expect("a folder of the project");
@@ -30,7 +30,7 @@ fn files() -> Vec<PathBuf> {
                     walk(&path, found);
                 }
             } else if path.extension().is_none_or(|extension| extension != "html") {
-                // Reports are written into the current folder, which is often this one.
+                // Skip reports, which commands write into the current folder.
                 found.push(path);
             }
         }
@@ -40,17 +40,17 @@ fn files() -> Vec<PathBuf> {
     found
 }
 
-/// A path relative to the root, as text.
+/// Returns a path relative to the root, as text.
 fn relative(path: &Path) -> String {
     path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned()
 }
 
-/// The contents of a text file; `None` if it is not text.
+/// Returns the contents of a text file; `None` if it is not text.
 fn text(path: &Path) -> Option<String> {
     String::from_utf8(std::fs::read(path).expect("a readable file")).ok()
 }
 
-/// The Rust files of the project, relative path and contents.
+/// Returns the Rust files of the project: relative path and contents.
 fn rust_files() -> Vec<(String, String)> {
     let rust = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
     files().iter().filter(|path| rust(path)).map(|path| (relative(path), text(path).expect("UTF-8"))).collect()

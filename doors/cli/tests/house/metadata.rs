@@ -1,4 +1,4 @@
-//! What `cargo metadata` says, as far as the rules ask.
+//! The parts of `cargo metadata` that the rules need.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Build,
 }
 
-/// One package, of the workspace or from outside.
+/// A package of the workspace or a third-party one.
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -39,7 +39,7 @@ impl Package {
     }
 }
 
-/// All packages of the workspace and of its lock file, whatever system they are for.
+/// Returns all packages of the workspace and its lock file, for all systems.
 pub(crate) fn packages() -> &'static [Package] {
     static PACKAGES: OnceLock<Vec<Package>> = OnceLock::new();
     PACKAGES.get_or_init(|| read(&crate::root().join("Cargo.toml"), &[]))

@@ -1,16 +1,16 @@
-//! What every file and every crate must bring.
+//! Rules for every file and every crate.
 
 use crate::metadata::members;
 use crate::{files, none, relative, root, rust_files, text};
 
-/// Lines a file of product code may have; past a third of it ask which second reason moved in.
+/// Maximum lines of a file of product code; at a third of it, consider splitting the file.
 const LONGEST: usize = 900;
 
 #[test]
 fn no_file_of_product_code_is_too_long() {
     let mut findings = Vec::new();
     for (path, text) in rust_files() {
-        // Tests below the code do not count.
+        // Tests at the end of a file do not count.
         let lines = text.lines().take_while(|line| *line != "mod tests {").count();
         if path.contains("/src/") && !path.ends_with("/tests.rs") && lines > LONGEST {
             findings.push(format!("{path}: {lines} lines"));
@@ -20,8 +20,8 @@ fn no_file_of_product_code_is_too_long() {
 }
 
 #[test]
-fn nothing_is_left_to_do_without_an_issue() {
-    // In two halves, so that this file does not find itself.
+fn every_todo_names_an_issue() {
+    // In two halves, so that this file does not match.
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
     let macros = [concat!("todo", "!("), concat!("unimplemented", "!(")];
     let mut findings = Vec::new();
@@ -29,7 +29,7 @@ fn nothing_is_left_to_do_without_an_issue() {
         let Some(text) = text(&path) else { continue };
         for (number, line) in (1..).zip(text.lines()) {
             let word = line.split(|c: char| !c.is_alphanumeric()).any(|word| words.contains(&word));
-            // An issue makes it a promise: `(#12)`.
+            // A reference to an issue is allowed: `(#12)`.
             if (word || macros.iter().any(|name| line.contains(name))) && !line.contains("(#") {
                 findings.push(format!("{}:{number}: {}", relative(&path), line.trim()));
             }
@@ -39,7 +39,7 @@ fn nothing_is_left_to_do_without_an_issue() {
 }
 
 #[test]
-fn every_crate_introduces_itself() {
+fn every_crate_has_a_readme_with_its_assumptions() {
     let mut findings = Vec::new();
     for (room, package) in members() {
         if package.description.as_deref().is_none_or(|description| description.len() < 20) {
@@ -65,7 +65,7 @@ fn every_crate_introduces_itself() {
 }
 
 #[test]
-fn the_changelog_has_a_place_for_the_next_change() {
+fn the_changelog_has_an_unreleased_section() {
     let changelog = std::fs::read_to_string(root().join("CHANGELOG.md")).expect("CHANGELOG.md");
     let (_, unreleased) = changelog.split_once("\n## Unreleased\n").expect("a section `## Unreleased`");
     let section = unreleased.split("\n## ").next().expect("the first part");
@@ -97,7 +97,7 @@ fn links_between_documents_lead_somewhere() {
     none("links that lead nowhere", &findings);
 }
 
-/// A registry's or this machine's name in the tree would work here and nowhere else.
+/// A registry's or a machine's name in the tree would not work on other machines.
 #[test]
 fn no_file_names_a_registry_or_a_home() {
     let marks =

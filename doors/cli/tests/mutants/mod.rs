@@ -1,6 +1,6 @@
-//! Files damaged where it hurts: text by its tokens, Arrow and Parquet by their lengths, offsets and counts.
+//! Creates damaged files: text by tokens, Arrow and Parquet by lengths, offsets and counts.
 
-/// Deterministic chance: splitmix64, Steele et al. 2014.
+/// A deterministic random generator: splitmix64, Steele et al. 2014.
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
@@ -20,7 +20,7 @@ impl Chance {
     }
 }
 
-/// What a file is made of.
+/// The structure of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
     /// Words, numbers, quoted texts and punctuation: JSON, TOML, traces.
@@ -31,7 +31,7 @@ pub(crate) enum Shape {
     Parquet,
 }
 
-/// A file with one to four things changed.
+/// Returns the file with one to four changes.
 pub(crate) fn mutant(whole: &[u8], shape: Shape, chance: &mut Chance) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     for _ in 0..=chance.below(4) {
@@ -44,7 +44,7 @@ pub(crate) fn mutant(whole: &[u8], shape: Shape, chance: &mut Chance) -> Vec<u8>
     bytes
 }
 
-/// Numbers and texts that readers seldom see.
+/// Unusual numbers and texts.
 const TOKENS: &[&str] = &[
     "0",
     "1",
@@ -85,7 +85,7 @@ const TOKENS: &[&str] = &[
     "\u{202e}",
 ];
 
-/// Where tokens begin and end: runs of letters and digits, quoted texts, single other characters.
+/// Returns the ranges of tokens: runs of letters and digits, quoted texts, single other characters.
 fn tokens(bytes: &[u8]) -> Vec<(usize, usize)> {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte) || byte >= 0x80;
     let (mut tokens, mut at) = (Vec::new(), 0);
@@ -131,7 +131,7 @@ fn text(bytes: &[u8], chance: &mut Chance) -> Vec<u8> {
             [&bytes[..from], &bytes[end.max(to)..]].concat()
         }
         10 => match chance.below(4) {
-            // Deep, long, not UTF-8, no end.
+            // Deeply nested, long, not UTF-8, or unterminated.
             0 => replaced(&[b"[{".as_slice(), b"["][chance.below(2)].repeat(20_000)),
             1 => replaced(&b"9".repeat(100_000)),
             2 => replaced(&[0xff, 0xfe, 0x00]),
@@ -141,7 +141,7 @@ fn text(bytes: &[u8], chance: &mut Chance) -> Vec<u8> {
     }
 }
 
-/// Lengths, offsets and counts that readers seldom see.
+/// Unusual lengths, offsets and counts.
 const NUMBERS: &[i64] = &[
     0,
     1,
@@ -160,7 +160,7 @@ const NUMBERS: &[i64] = &[
 ];
 
 fn words(mut bytes: Vec<u8>, chance: &mut Chance) -> Vec<u8> {
-    // Metadata stands at both ends; the first word of every buffer is a length.
+    // Metadata is at both ends; the first word of every buffer is a length.
     let near = 1200.min(bytes.len());
     let at = match chance.below(4) {
         0 => chance.below(near),
@@ -198,7 +198,7 @@ fn parquet(mut bytes: Vec<u8>, chance: &mut Chance) -> Vec<u8> {
     let at = if chance.below(3) == 0 { 4 + chance.below(60.min(begin - 4)) } else { begin + chance.below(end - begin) };
     match chance.below(8) {
         0 => bytes[at] ^= 1 << chance.below(8),
-        // A number of one byte becomes one of many, and the footer stays where it is found.
+        // A one-byte number becomes a longer one; the footer keeps its position.
         1..=5 => {
             let long = &[0xff; 9][..chance.below(10)];
             let number = [long, &[chance.one_of(&[0x00, 0x01, 0x07, 0x0f, 0x7f])]].concat();

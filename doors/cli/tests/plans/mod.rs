@@ -1,4 +1,4 @@
-//! Plans of `telpher advise` for many workloads, and what accel-config says to them on a machine of so many devices.
+//! Plans of `telpher advise` for many workloads, loaded with accel-config on a machine with as many devices.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,10 +7,11 @@ use telpher_device::{Config, Preset, WqMode};
 use telpher_sim::Machine;
 use telpher_sim::advise::{Demand, Objective, advise};
 
-/// Kernel flavours, as `--abi` names them.
+/// Kernel versions, as `--abi` names them.
 pub(crate) const FLAVOURS: [&str; 4] = ["5.15", "6.1", "6.6", "6.12"];
 
-/// Fifty workloads: one piece or two, of sizes, threads and placements that lead to different queues, groups and devices.
+/// Fifty workloads of one or two loads, whose sizes, threads and placements lead to different queues, groups and
+/// devices.
 pub(crate) fn workloads() -> Vec<(&'static str, Vec<Demand>, Objective)> {
     let mut all = Vec::new();
     for (profile, dst) in [("spr-asplos", 0), ("xeon-max-9468", 1)] {
@@ -47,7 +48,7 @@ pub(crate) fn workloads() -> Vec<(&'static str, Vec<Demand>, Objective)> {
     all
 }
 
-/// Distinct configurations of those workloads, in the order in which they come.
+/// Returns the distinct configurations of these workloads, in order of first appearance.
 pub(crate) fn plans() -> Vec<Vec<Config>> {
     let capabilities = Preset::default().capabilities();
     let workloads = workloads();
@@ -65,7 +66,7 @@ pub(crate) fn plans() -> Vec<Vec<Config>> {
     plans
 }
 
-/// What becomes of each item, in their order; half of them by each of two threads.
+/// Applies a function to each item on two threads; returns the results in the items' order.
 pub(crate) fn on_two_threads<T: Sync, U: Send>(items: &[T], work: impl Fn(usize, &T) -> U + Sync) -> Vec<U> {
     std::thread::scope(|scope| {
         let halves = [0, 1].map(|half| {
@@ -82,18 +83,19 @@ pub(crate) fn on_two_threads<T: Sync, U: Send>(items: &[T], work: impl Fn(usize,
     })
 }
 
-/// Whether a kernel can have the plan: 5.15 has no shared queues for users.
+/// Returns whether a kernel supports the plan: 5.15 has no shared queues for users.
 pub(crate) fn fits(plan: &[Config], flavour: &str) -> bool {
     let mut queues = plan.iter().flat_map(|device| &device.groups).flat_map(|group| &group.grouped_workqueues);
     flavour != "5.15" || queues.all(|queue| queue.mode == WqMode::Dedicated)
 }
 
-/// `accel-config load-config -e` of a file, under a kernel, on devices that are not configured; prints the states of all queues.
+/// Runs `accel-config load-config -e` of a file, under a kernel, on unconfigured devices; prints the states of all
+/// queues.
 pub(crate) fn load(file: &Path, devices: usize, flavour: &str) -> Output {
     let presets = [(1, "spr-1"), (2, "spr-2"), (4, "spr-4"), (8, "xeon-max-8")];
     let (all, hardware) = presets.into_iter().find(|(all, _)| devices <= *all).expect("a machine with so many devices");
     let names = (0..all).map(|device| format!("dsa{device}")).collect::<Vec<_>>().join(" ");
-    // Presets are configured.
+    // Presets are already configured.
     let script = format!(
         "accel-config disable-device {names} >/dev/null 2>&1\naccel-config load-config -c '{}' -e >&2\n\
          cat /sys/bus/dsa/devices/wq*/state",
@@ -116,13 +118,13 @@ pub(crate) fn load(file: &Path, devices: usize, flavour: &str) -> Output {
     command.output().expect("the binary runs")
 }
 
-/// Loads a plan, all of whose queues must be enabled afterwards; or says what is wrong.
+/// Loads a plan and checks that all its queues are enabled; returns what is wrong otherwise.
 pub(crate) fn loads(plan: &[Config], file: &Path, flavour: &str) -> Result<(), String> {
     let text = serde_json::to_string_pretty(plan).expect("configurations are plain data");
     std::fs::write(file, &text).expect("our own folder");
     let queues =
         plan.iter().flat_map(|device| &device.groups).map(|group| group.grouped_workqueues.len()).sum::<usize>();
-    // Devices before the last that have nothing to do are left out.
+    // The plan omits unused devices before the last.
     let numbers = plan.iter().filter_map(|device| device.dev.strip_prefix("dsa")?.parse::<usize>().ok());
     let output = load(file, numbers.max().map_or(1, |last| last + 1), flavour);
     let (said, states) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));

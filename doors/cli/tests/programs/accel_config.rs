@@ -86,8 +86,8 @@ in_both_views! {
         if !ready("load_config_enables_when_asked_and_again_when_forced") {
             return;
         }
-        // No number in the forced file is 0: the tool looks at a stale errno when it reads one, and finds what the C library's
-        // realpath() left there when it disabled the device.
+        // No number in the forced file is 0: the tool looks at a stale errno when it reads one, and finds what the C
+        // library's realpath() left there when it disabled the device.
         let script = format!(
             "accel-config load-config -c {CONFIGURATION} -e >&2\nls /dev/dsa\n\
              accel-config load-config -c {} -f -e >&2\nls /dev/dsa\naccel-config list",
@@ -161,8 +161,8 @@ in_both_views! {
         assert_eq!((&wq["name"], &wq["state"]), (&"by_hand".into(), &"enabled".into()), "{wq}");
     }
 
-    fn what_cannot_be_is_refused_and_changes_nothing(view: View) {
-        if !ready("what_cannot_be_is_refused_and_changes_nothing") {
+    fn invalid_settings_are_refused_and_change_nothing(view: View) {
+        if !ready("invalid_settings_are_refused_and_change_nothing") {
             return;
         }
         let run = Run::new(view);
@@ -190,8 +190,8 @@ in_both_views! {
         }
     }
 
-    fn enabling_what_is_half_configured_is_refused_with_the_drivers_code(view: View) {
-        if !ready("enabling_what_is_half_configured_is_refused_with_the_drivers_code") {
+    fn enabling_an_incomplete_configuration_is_refused_with_the_drivers_code(view: View) {
+        if !ready("enabling_an_incomplete_configuration_is_refused_with_the_drivers_code") {
             return;
         }
         let run = Run::new(view);
@@ -276,8 +276,8 @@ in_both_views! {
 }
 
 #[test]
-fn the_file_of_our_own_clients_loads_into_the_tool_as_well() {
-    if ready("the_file_of_our_own_clients_loads_into_the_tool_as_well") {
+fn the_configuration_of_our_clients_loads_into_accel_config() {
+    if ready("the_configuration_of_our_clients_loads_into_accel_config") {
         let file = source("two-queues.json");
         let script = format!("accel-config load-config -c {} -e >&2; ls /dev/dsa", file.display());
         assert_eq!(Run::new(View::Preload).shell(&script), "wq0.0\nwq0.1\n");

@@ -1,4 +1,4 @@
-//! `--check`: for each misuse a program that commits it and one that does not, and no report on programs that are right.
+//! `--check`: for each misuse a program that commits it and one that does not; correct programs get no report.
 
 use crate::harness::{Done, Run, View, client, in_both_views};
 
@@ -34,8 +34,8 @@ in_both_views! {
         for misuse in MISUSES {
             for runner in ["inline", "threaded"] {
                 let run = Run::on_two_queues(view).with("--check").with("--runner").with(runner);
-                // The misuse happens while the device has the descriptor, if the program gets a core in that fraction of a
-                // millisecond; on a loaded machine it sometimes does not.
+                // The misuse happens while the device has the descriptor, if the program gets a core in that fraction
+                // of a millisecond; on a loaded machine it sometimes does not.
                 let commit = || run.program(&[program.as_os_str(), misuse.as_ref(), "commit".as_ref()]);
                 let mut done = commit();
                 for _ in 0..9 {
@@ -53,7 +53,7 @@ in_both_views! {
         }
     }
 
-    fn programs_that_are_right_are_not_accused(view: View) {
+    fn correct_programs_get_no_report(view: View) {
         for name in ["operands", "rotating", "waits", "batches", "forked", "handlers", "processes", "threads", "interposer"] {
             let Some(program) = client(name) else { return };
             for runner in ["inline", "threaded"] {

@@ -1,4 +1,4 @@
-//! Clients of our own in C: one a property, see the head of each source.
+//! Our own clients in C, one for each property; see the head of each source.
 
 use crate::harness::{Run, View, client, client_with, have, in_both_views};
 use crate::skip::skip;
@@ -85,7 +85,7 @@ in_both_views! {
         passes(view, "threads", &[], &["--runner", "threaded"]);
     }
 
-    fn nonsense_at_a_portal_harms_nobody(view: View) {
+    fn random_submissions_harm_no_other_process(view: View) {
         for seed in ["1", "2", "3"] {
             passes(view, "hostile", &[seed], &[]);
         }

@@ -60,7 +60,7 @@ in_both_views! {
         assert!(text.contains("hw:wq0.0 cannot be used: cannot open wq0.0: it is disabled"), "{text}");
     }
 
-    fn an_unconfigured_device_and_no_device_are_told_apart(view: View) {
+    fn an_unconfigured_device_and_no_device_are_distinguished(view: View) {
         let text = Run::new(view).success(&[TELPHER, "list"]);
         assert!(text.contains("No queue is configured") && text.contains("accel-config load-config"), "{text}");
         let done = Run::new(view).program(&[TELPHER, "list", "--device", "hw:wq3.0"]);
@@ -147,7 +147,7 @@ fn all_puts_hardware_model_and_cpu_side_by_side() {
 }
 
 #[test]
-fn a_queue_that_others_have_is_left_out_of_all_with_the_reason() {
+fn a_busy_queue_is_left_out_of_all_with_the_reason() {
     let script = format!(
         "exec 3<>/dev/dsa/wq0.1; {TELPHER} bench --op move --size 4k --seconds 0.3 --no-html --format json --device all"
     );
@@ -174,7 +174,7 @@ fn a_kernel_that_refuses_the_portal_is_measured_by_write_without_batches() {
 }
 
 #[test]
-fn what_a_hardware_queue_cannot_be_asked_is_refused_in_a_sentence() {
+fn unsupported_options_of_a_hardware_queue_are_errors() {
     for (args, words) in [
         (&["--device", "hw:wq0.1", "--threads", "2"][..], "hw:wq0.1 is dedicated and has one client"),
         (&["--device", "hw:wq0.0", "--engines", "2"], "hw:wq0.0 says itself what queues and engines there are"),

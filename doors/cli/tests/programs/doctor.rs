@@ -1,29 +1,29 @@
-//! `telpher doctor` on virtual machines: what it says of a device that is configured step by step, and of one recorded inside.
+//! `telpher doctor` under `telpher run`: a device that is configured step by step, and a machine recorded inside.
 
 use crate::harness::{Run, TELPHER, View, in_both_views, lacking, room};
 use serde_json::Value;
 
-/// Stages that are about the device and not about the machine around it.
+/// Stages about the device, not about the machine.
 const OURS: [&str; 7] = ["device", "groups", "engines", "queues", "permissions", "submission", "instructions"];
 
-/// Findings about the device in a script's world, after the script has run in it.
+/// Returns the findings about the device after the script has run.
 fn findings(run: &Run, script: &str) -> Vec<Value> {
     let done = run.program(&["/bin/sh", "-c", &format!("{{ :\n{script}\n}} >&2\nexec {TELPHER} doctor --format json")]);
     assert!([0, 2, 3].contains(&done.code()), "{done}");
     let said: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done}"));
-    // Nothing is claimed about firmware and IOMMU of a machine whose device is virtual.
+    // The doctor must not report firmware and IOMMU if the device is virtual.
     let walk = said["walk"].as_array().expect("a walk");
     assert!(walk[..5].iter().all(|step| step["state"] == "skipped"), "{done}");
     let all = said["findings"].as_array().expect("findings").iter();
     all.filter(|finding| OURS.contains(&finding["stage"].as_str().expect("a stage"))).cloned().collect()
 }
 
-/// Their causes.
+/// Returns the causes of these findings.
 fn found(run: &Run, script: &str) -> Vec<String> {
     findings(run, script).iter().map(|finding| finding["id"].as_str().expect("a name").to_owned()).collect()
 }
 
-/// A dedicated queue wq0.0 on all engines, but for what the script takes back; then everything is bound.
+/// Configures a dedicated queue wq0.0 on all engines, applies the change, then binds everything.
 fn configured_but(change: &str) -> String {
     format!(
         "D=/sys/bus/dsa/devices
@@ -38,25 +38,25 @@ fn configured_but(change: &str) -> String {
 }
 
 in_both_views! {
-    fn a_configured_device_is_well(view: View) {
+    fn a_configured_device_has_no_findings(view: View) {
         assert_eq!(found(&Run::new(view).with("--abi").with("6.12"), &configured_but("")), [""; 0]);
         let text = Run::new(view).with("--hardware").with("spr-1").success(&[TELPHER, "doctor"]);
-        assert!(text.contains("enabled for programs") && text.contains("that of `telpher run`"), "{text}");
+        assert!(text.contains("enabled for programs") && text.contains("emulated by `telpher run`"), "{text}");
     }
 
-    fn a_device_as_it_is_found_is_not_configured(view: View) {
+    fn a_fresh_device_is_not_configured(view: View) {
         assert_eq!(found(&Run::new(view), ""), ["device-not-configured"]);
     }
 }
 
-/// What a person forgets or sets amiss, and what the doctor calls it.
+/// Typical mistakes, and the cause that the doctor must find.
 const FORGOTTEN: &[(&str, &str)] = &[
     ("for e in 0 1 2 3; do echo -1 >$D/engine0.$e/group_id; done", "group-without-engine"),
     ("echo 1 >$D/engine0.3/group_id", "group-without-queue"),
     ("echo -1 >$D/engine0.3/group_id", "engines-idle"),
     ("echo >$w/driver_name", "driver-name-missing"),
     ("echo dmaengine >$w/driver_name", "driver-name-mismatch"),
-    // The type takes the name with it.
+    // Removing the type removes the name too.
     ("echo kernel >$w/type; echo user >$w/type", "queue-without-name"),
     ("echo shared >$w/mode", "threshold-missing"),
     ("echo shared >$w/mode; echo 8 >$w/threshold", "threshold-low"),
@@ -70,12 +70,12 @@ const FORGOTTEN: &[(&str, &str)] = &[
     ("echo 8 >$D/group0.0/read_buffers_allowed; echo 16 >$D/group0.0/read_buffers_allowed", "read-buffers-few"),
 ];
 
-/// A configured machine that something was done to afterwards.
-fn spoilt() -> Vec<(String, &'static str)> {
+/// Changes to a configured machine.
+fn changed_afterwards() -> Vec<(String, &'static str)> {
     let mut all: Vec<_> = FORGOTTEN.iter().map(|(change, cause)| (configured_but(change), *cause)).collect();
-    // Bound and let go again: the queue has forgotten almost everything.
+    // Bound and unbound: the queue has forgotten almost everything.
     all.push((configured_but("") + "\necho wq0.0 >/sys/bus/dsa/drivers/user/unbind", "queue-without-type"));
-    // Nobody enabled the queue, or the device, or anything.
+    // The queue, the device, or nothing was enabled.
     let bind = "echo wq0.0 >/sys/bus/dsa/drivers/$B/bind";
     all.push((configured_but("").replace(bind, ""), "queue-not-enabled"));
     let both = format!("echo dsa0 >/sys/bus/dsa/drivers/idxd/bind; {bind}");
@@ -84,28 +84,28 @@ fn spoilt() -> Vec<(String, &'static str)> {
     all
 }
 
-/// The driver's refusals, each brought about by what a person forgets.
+/// The driver's refusals, each caused by a missing setting.
 #[test]
-fn what_was_forgotten_is_found() {
-    for (script, cause) in spoilt() {
+fn missing_settings_are_found() {
+    for (script, cause) in changed_afterwards() {
         let run = Run::new(View::Preload).with("--abi").with("6.12");
         assert_eq!(found(&run, &script), [cause], "{script}");
     }
 }
 
-/// The remedy is what a person types, word for word: afterwards nothing is the matter.
+/// Running the remedy word for word leaves no finding.
 #[test]
-fn what_the_doctor_says_to_do_helps() {
-    if lacking("what_the_doctor_says_to_do_helps", &[("accel-config", "accel-config")]) {
+fn the_doctors_remedies_work() {
+    if lacking("the_doctors_remedies_work", &[("accel-config", "accel-config")]) {
         return;
     }
     let folder = room("doctor-remedies");
     let mut wrong = Vec::new();
-    for (script, cause) in spoilt() {
+    for (script, cause) in changed_afterwards() {
         let run = || Run::new(View::Preload).with("--abi").with("6.12").in_folder(&folder);
         let before = findings(&run(), &script);
         let steps = before[0]["remedy"].as_array().expect("steps").iter().filter_map(Value::as_str);
-        // Other lines are words, not commands.
+        // Other lines are sentences, not commands.
         let is_command =
             |step: &&str| ["accel-config ", "echo ", "for e in "].iter().any(|start| step.starts_with(start));
         let typed: Vec<&str> = steps.filter(is_command).collect();
@@ -118,10 +118,10 @@ fn what_the_doctor_says_to_do_helps() {
 }
 
 #[test]
-fn a_portal_that_may_not_be_mapped_and_a_queue_that_is_taken_are_found() {
+fn an_unmappable_portal_and_a_busy_queue_are_found() {
     let run = Run::new(View::Preload).with("--hardware").with("spr-1").with("--abi").with("6.12").with("--no-rawio");
     assert!(found(&run, "").contains(&"rawio-missing".to_owned()));
-    // The shell holds the queue open.
+    // The shell keeps the queue open.
     let run = Run::new(View::Preload).with("--abi").with("6.12");
     let held = configured_but("") + "\nexec 9<>/dev/dsa/wq0.0";
     assert_eq!(found(&run, &held), ["queue-busy"]);

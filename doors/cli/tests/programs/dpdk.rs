@@ -82,8 +82,8 @@ fn dmadev_autotest_passes_under_lenient_residency_and_on_an_engine_thread() {
 }
 
 #[test]
-fn dmadev_autotest_does_nothing_that_is_reported() {
-    let name = "dmadev_autotest_does_nothing_that_is_reported";
+fn dmadev_autotest_causes_no_report() {
+    let name = "dmadev_autotest_causes_no_report";
     if ready(name, &[("accel-config", "accel-config")]) {
         crate::check::expect_no_report(&autotest(View::Preload, name, &by_accel_config(), "", &["--check"]));
     }

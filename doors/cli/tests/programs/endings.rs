@@ -1,5 +1,5 @@
-//! What a mover promises about ends, on hardware queues as on any: nothing is lost when the device stops or falls silent, at a
-//! fork, in a signal handler, with a thread that panics, and when the process exits. Cases of `hardware`.
+//! The mover's promises about completion, on hardware queues: nothing is lost when the device stops or does not answer,
+//! at a fork, in a signal handler, with a thread that panics, and when the process exits. Cases of `hardware`.
 #![allow(unsafe_code, reason = "forks")]
 
 use crate::handler::interrupted;
@@ -61,8 +61,8 @@ pub(crate) fn halted_at_work() {
     assert_eq!((mover.quarantined(), mover.orphaned()), (0, 0));
 }
 
-/// Two movers that each believe a dedicated queue to be theirs alone: what it drops is noticed by the device's report, and not by
-/// a limit, which is beyond the test's.
+/// Two movers that each believe a dedicated queue to be theirs alone: what it drops is noticed by the device's report,
+/// and not by a limit, which is beyond the test's.
 pub(crate) fn overfilled() {
     let portal = open(DEDICATED);
     let policy = || Policy { threshold: Threshold::all(0), limit: Duration::from_secs(86_400), ..Policy::default() };
@@ -117,8 +117,8 @@ pub(crate) fn forked_at_work() {
     let mover = mover(Policy::default());
     for round in 0..20 {
         let jobs: Vec<_> = (0..8).map(|i| mover.copy(pattern(60_000, i + round), vec![0; 60_000])).collect();
-        // SAFETY: the child has one thread, which other threads of this process (the model's, the guest's) hold no lock against
-        // that it takes: what it calls is what the mover and the virtual device promise to work there.
+        // SAFETY: the child has one thread, which other threads of this process (the model's, the guest's) hold no lock
+        // against that it takes: what it calls is what the mover and the virtual device promise to work there.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "fork");
         let all = jobs.into_iter().all(|job| {

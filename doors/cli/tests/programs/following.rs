@@ -1,5 +1,5 @@
-//! Programs that replace LD_PRELOAD, or start others with an environment of their own, keep the device; and programs built with a sanitizer
-//! have it, too.
+//! Programs that replace LD_PRELOAD, or start others with another environment, keep the device, and so do programs
+//! built with a sanitizer.
 
 use crate::harness::{Done, Run, TELPHER, View, client, client_with, finish, in_both_views, lacking, room};
 use crate::skip::skip;
@@ -18,7 +18,7 @@ in_both_views! {
         Run::new(view).program(&[program.as_os_str(), "TELPHER_RUN".as_ref()]).expect_success();
     }
 
-    fn env_and_the_shell_lose_nothing(view: View) {
+    fn env_and_the_shell_keep_the_device(view: View) {
         let run = Run::new(view);
         let shows = |script: &str| assert_eq!(run.shell(script), "disabled\n", "{script}");
         shows(&format!("env -i /bin/cat {SEEN}"));
@@ -50,7 +50,7 @@ in_both_views! {
         assert_eq!(said, "disabled\ndisabled\n");
     }
 
-    fn with_no_follow_a_program_goes_as_it_likes(view: View) {
+    fn with_no_follow_a_program_can_leave_the_run(view: View) {
         let run = Run::new(view).with("--no-follow");
         assert_eq!(run.shell("env -i /usr/bin/env"), "");
         let list = run.shell("env LD_PRELOAD=libc.so.6 env | grep ^LD_PRELOAD=");
@@ -80,7 +80,7 @@ fn a_run_within_a_run_is_its_own() {
 }
 
 #[test]
-fn a_program_of_a_run_that_cannot_be_preloaded_is_told_of_in_one_line() {
+fn a_program_that_cannot_be_preloaded_is_reported_in_one_line() {
     let Some(program) = client_with("static", "static", &["-static"]) else { return };
     let path = program.to_str().expect("UTF-8");
     let script = format!("env -i {path} || true; {path} || true");
@@ -104,8 +104,8 @@ fn a_program_of_a_run_that_cannot_be_preloaded_is_told_of_in_one_line() {
 }
 
 #[test]
-fn a_program_of_a_run_that_gains_rights_is_told_of_in_one_line() {
-    const NAME: &str = "a_program_of_a_run_that_gains_rights_is_told_of_in_one_line";
+fn a_program_that_gains_rights_is_reported_in_one_line() {
+    const NAME: &str = "a_program_that_gains_rights_is_reported_in_one_line";
     if !rustix::process::getuid().is_root() {
         return skip(NAME, "only root can make a program that is setuid to another user");
     }

@@ -1,5 +1,5 @@
-//! The hardware path on the virtual device: this test binary again, as a program under `telpher run`, opens queues as it would
-//! on silicon, by the same instructions and system calls.
+//! The hardware path on the virtual device: this test binary again, as a program under `telpher run`, opens queues as
+//! it would on silicon, by the same instructions and system calls.
 #![allow(unsafe_code, reason = "vouches for No-ops that name their own records; forks")]
 
 use crate::harness::{Run, View, in_both_views, in_view, room};
@@ -77,7 +77,7 @@ fn on_two_queues(view: View, options: &[&str], case: &str) {
 }
 
 in_both_views! {
-    fn mapped_portals_move_bytes_also_in_batches_that_the_driver_hides(view: View) {
+    fn mapped_portals_copy_also_in_batches_that_the_driver_hides(view: View) {
         on_two_queues(view, &["--abi", "6.12"], "mapped");
         on_two_queues(view, &["--abi", "6.1", "--runner", "threaded", "--no-rewrite"], "mapped");
     }
@@ -110,12 +110,12 @@ in_both_views! {
         on_two_queues(view, &["--runner", "threaded", "--no-rewrite"], "waits");
     }
 
-    fn an_instruction_that_nobody_announces_is_not_executed(view: View) {
+    fn an_unannounced_instruction_is_not_executed(view: View) {
         let run = Run::on_two_queues(view).with("--abi").with("6.12");
         acts(run, &["/usr/bin/env", "-u", telpher_hw::ANNOUNCEMENT], "unannounced");
     }
 
-    fn a_dedicated_queue_in_use_is_a_sentence(view: View) {
+    fn a_dedicated_queue_in_use_is_a_one_sentence_error(view: View) {
         on_two_queues(view, &[], "busy");
     }
 
@@ -139,11 +139,11 @@ in_both_views! {
         on_two_queues(view, &["--no-rawio"], "forked");
     }
 
-    fn a_device_that_nobody_has_configured_is_a_sentence(view: View) {
+    fn an_unconfigured_device_is_a_one_sentence_error(view: View) {
         acts(Run::new(view), &[], "unconfigured");
     }
 
-    fn what_never_gets_a_record_is_done_by_the_cpu(view: View) {
+    fn the_cpu_redoes_work_without_a_record(view: View) {
         on_two_queues(view, &["--inject", "op=memory-move,lose=100%"], "lost");
         // In a namespace the host executes what is written, and nothing is injected there.
         if view == View::Preload {
@@ -151,7 +151,7 @@ in_both_views! {
         }
     }
 
-    fn what_a_device_had_when_it_halted_is_done_by_the_cpu(view: View) {
+    fn the_cpu_redoes_work_of_a_halted_device(view: View) {
         on_two_queues(view, &["--inject", "halt=150"], "halted_at_work");
         on_two_queues(view, &["--runner", "threaded", "--inject", "halt=150"], "halted_at_work");
     }
@@ -207,8 +207,8 @@ in_both_views! {
 
 /// A program that has shed the preloaded part sees the device in a namespace still, as a static one does.
 #[test]
-fn an_announcement_without_who_emulates_is_not_believed() {
-    in_view(View::Namespace, "an_announcement_without_who_emulates_is_not_believed", |view| {
+fn an_announcement_without_an_emulator_is_ignored() {
+    in_view(View::Namespace, "an_announcement_without_an_emulator_is_ignored", |view| {
         let run = Run::on_two_queues(view).with("--no-follow");
         acts(run, &["/usr/bin/env", "-u", "LD_PRELOAD"], "unattended");
     });
@@ -429,7 +429,8 @@ fn halted() {
     let mut records: Vec<RecordCell> = Vec::new();
     records.resize_with(200, RecordCell::new);
     let unanswered = records.iter().position(|record| {
-        // SAFETY: a No-op names nothing but its record, which outlives the portal's use of it: the device stops, as is seen below.
+        // SAFETY: a No-op names nothing but its record, which outlives the portal's use of it: the device stops, as is
+        // seen below.
         let nop = unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) };
         assert_eq!(portal.offer(&nop), Offer::Taken);
         let began = Instant::now();

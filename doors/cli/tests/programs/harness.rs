@@ -1,4 +1,4 @@
-//! Runs programs on the virtual device and gathers what they say; builds clients.
+//! Runs programs on the virtual device and collects their output; builds clients.
 
 use crate::skip::skip;
 use rustix::process::{Pid, Signal, kill_process_group};

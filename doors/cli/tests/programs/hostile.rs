@@ -1,5 +1,5 @@
-//! Submitters that mean harm, beside a neighbour of the same run whose copies must stay right. `TELPHER_SOAK_SECONDS` says for how long; a second each
-//! by default. Each run begins with the same seed.
+//! Hostile submitters next to a victim of the same run whose copies must stay correct. They run for
+//! `TELPHER_SOAK_SECONDS`, a second each by default. Each run starts with the same seed.
 
 use crate::harness::{Run, View, client, in_both_views};
 use crate::skip::skip;

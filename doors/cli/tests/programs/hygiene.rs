@@ -1,4 +1,4 @@
-//! Starting and ending: exit codes and signals pass through, nothing is left behind, nobody can stall anybody.
+//! Start and end of runs: exit codes and signals pass through, nothing is left behind, no process can stall another.
 
 use crate::harness::{
     Run, Runtime, TELPHER, View, client, eventually, finish, in_both_views, lacking, room, source, wait,
@@ -56,7 +56,7 @@ in_both_views! {
         assert!(runtime.is_empty(), "left after a killed program");
     }
 
-    fn a_killed_host_leaves_nothing_behind_and_nobody_hanging(view: View) {
+    fn a_killed_host_leaves_nothing_behind_and_no_process_hanging(view: View) {
         let Some(worker) = client("worker") else { return };
         let runtime = Runtime::new(&format!("killed-host-{}", view.name()));
         let mut state = 7;
@@ -84,7 +84,7 @@ in_both_views! {
         }
     }
 
-    fn programs_killed_at_any_moment_disturb_nobody(view: View) {
+    fn programs_killed_at_any_moment_disturb_no_other(view: View) {
         let Some(worker) = client("worker") else { return };
         let Some(rotating) = client("rotating") else { return };
         let mut script = String::from("set +m\n");
@@ -99,7 +99,7 @@ in_both_views! {
         done.expect_success();
     }
 
-    fn a_queue_filled_for_ever_stops_nobody_else(view: View) {
+    fn a_permanently_full_queue_stops_no_other_process(view: View) {
         let (Some(flood), Some(worker)) = (client("flood"), client("worker")) else { return };
         let (flood, worker) = (flood.display(), worker.display());
         let script = format!(
@@ -110,7 +110,7 @@ in_both_views! {
              [ $(cat /sys/bus/dsa/devices/dsa0/clients) = 0 ] || exit 6\n\
              {worker} 0.2 && accel-config disable-device dsa0"
         );
-        if lacking("a_queue_filled_for_ever_stops_nobody_else", &[("accel-config", "accel-config")]) {
+        if lacking("a_permanently_full_queue_stops_no_other_process", &[("accel-config", "accel-config")]) {
             return;
         }
         for runner in ["inline", "threaded"] {
@@ -170,7 +170,7 @@ fn other_preloaded_libraries_stay() {
 }
 
 #[test]
-fn hardware_that_is_none_is_refused_in_a_sentence() {
+fn invalid_hardware_is_a_one_sentence_error() {
     for (hardware, words) in [("spr-9", "presets are"), ("/nowhere.json", "nowhere.json"), ("/etc/passwd", "passwd")] {
         let done = Run::new(View::Preload).with("--hardware").with(hardware).program(&["true"]);
         assert_eq!(done.code(), 125, "{done}");

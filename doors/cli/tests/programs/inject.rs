@@ -1,4 +1,4 @@
-//! `--inject`: what only a model can do to a program.
+//! `--inject`: faults that only a model can produce on demand.
 
 use crate::harness::{Done, Run, View, client, in_both_views, room};
 
@@ -64,7 +64,7 @@ in_both_views! {
         assert!(number(&done, "halted") == 1, "{done}");
     }
 
-    fn what_was_injected_stands_in_the_trace(view: View) {
+    fn injected_faults_are_in_the_trace(view: View) {
         let trace = room(&format!("inject-{}", view.name())).join("trace");
         let path = trace.to_str().expect("UTF-8");
         let more = ["--trace", path, "--summary"];
@@ -76,7 +76,7 @@ in_both_views! {
 }
 
 #[test]
-fn what_is_no_injection_is_answered_with_the_language() {
+fn an_invalid_injection_describes_the_valid_ones() {
     for (spec, words) in [("fualt=1", "fault"), ("fault=2", "rate"), ("delay=5", "time"), ("status=nothing", "status")]
     {
         let done = Run::new(View::Preload).with("--inject").with(spec).program(&["true"]);

@@ -1,5 +1,5 @@
-//! Programs in C and C++ on the real device's way in: what `doors/capi/install.sh` installs, compiled against that alone, run on
-//! `hw:` queues. They check every byte themselves (`doors/capi/tests/programs`), and there they run on the model.
+//! Programs in C and C++ on hardware queues: compiled only against the files that `doors/capi/install.sh` installs, run
+//! on `hw:` queues. They check every byte themselves (`doors/capi/tests/programs`), and there they run on the model.
 
 use crate::harness::{Run, View, in_both_views, lacking};
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ in_both_views! {
         passes(view, UNANSWERED, "hw:wq0.0", &["--inject", "op=memory-move,lose=100%"]);
     }
 
-    fn what_a_device_gets_wrong_libtelpher_gets_right(view: View) {
+    fn libtelpher_recovers_from_device_faults(view: View) {
         passes(view, EVERY_OPERATION, "hw:wq0.0", &["--inject", "fault=30%"]);
         passes(view, LIFETIMES, "hw:wq0.0", &["--inject", "retry=30%/burst:5"]);
         passes(view, EVERY_OPERATION, "hw:wq0.0", &["--inject", "retry=30%/burst:5,seed=3"]);

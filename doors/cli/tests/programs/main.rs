@@ -1,8 +1,9 @@
-//! Whole programs, unmodified, under `telpher run`: Debian's accel-config, its test runner, DPDK's autotest, shells and PCI
-//! tools, and clients of our own in C, Python and Go (`sources/`), each a test of its own; and programs under `telpher tier run`.
+//! Whole programs, unmodified, under `telpher run`: Debian's accel-config, its test runner, DPDK's autotest, shells and
+//! PCI tools, and our own clients in C, Python and Go (`sources/`), each in its own test; and programs under `telpher
+//! tier run`.
 //!
-//! What a machine lacks (a package, a compiler, mount namespaces) makes a test skip visibly, see `ci/skip.rs`. A program that
-//! does not end is killed with all it has started, and the test fails.
+//! A test that lacks a package, a compiler or mount namespaces skips visibly, see `ci/skip.rs`. A program that
+//! does not end is killed with all its children, and the test fails.
 
 mod accel_config;
 mod advise;

@@ -1,5 +1,5 @@
-//! Programs that no preloading reaches: linked statically, or in Go. They see and configure the tree and submit by write()
-//! in the namespace view; what cannot work says so in one sentence.
+//! Programs that cannot be preloaded: linked statically, or in Go. They see and configure the tree and submit by
+//! write() in the namespace view; unsupported uses give a one-sentence error.
 
 use crate::harness::{Run, TELPHER, View, client, client_with, finish, lacking, room, source};
 use crate::skip::skip;
@@ -28,8 +28,8 @@ fn a_static_program_configures_and_submits_by_write() {
 
 /// 64 GiB of work, submitted by one write(): the process could not be killed before the last byte.
 #[test]
-fn what_a_killed_process_had_submitted_ends_with_it() {
-    let test = "what_a_killed_process_had_submitted_ends_with_it";
+fn submissions_of_a_killed_process_end_with_it() {
+    let test = "submissions_of_a_killed_process_end_with_it";
     if let Some(reason) = View::Namespace.missing() {
         return skip(test, reason);
     }
@@ -110,7 +110,7 @@ fn a_go_program_configures_and_submits_by_write() {
 }
 
 #[test]
-fn a_static_program_cannot_be_preloaded_and_is_told_so() {
+fn a_static_program_cannot_be_preloaded_and_is_reported() {
     let Some(program) = client_with("static", "static", &["-static"]) else { return };
     let done = Run::new(View::Preload).program(&[program]);
     assert_eq!(done.code(), 126, "{done}");

@@ -1,5 +1,5 @@
-//! Every refusal of the driver, with its errno and its effect, as a Python program meets it. See `sources/attributes.py` for
-//! the words of the tables, and the driver's documentation for the rules.
+//! Every refusal of the driver, with its errno and its effect, as seen by a Python program. See `sources/attributes.py`
+//! for the words of the tables, and the driver's documentation for the rules.
 
 use crate::harness::{Run, View, in_both_views, lacking};
 
@@ -20,8 +20,8 @@ const HALF: &str = "
 ";
 
 in_both_views! {
-    fn queue_attributes_refuse_what_they_cannot_be(view: View) {
-        if !ready("queue_attributes_refuse_what_they_cannot_be") {
+    fn queue_attributes_refuse_invalid_values(view: View) {
+        if !ready("queue_attributes_refuse_invalid_values") {
             return;
         }
         Run::new(view).attributes(
@@ -82,8 +82,8 @@ in_both_views! {
         );
     }
 
-    fn device_group_and_engine_attributes_refuse_what_they_cannot_be(view: View) {
-        if !ready("device_group_and_engine_attributes_refuse_what_they_cannot_be") {
+    fn device_group_and_engine_attributes_refuse_invalid_values(view: View) {
+        if !ready("device_group_and_engine_attributes_refuse_invalid_values") {
             return;
         }
         Run::new(view).attributes(
@@ -171,8 +171,8 @@ in_both_views! {
         );
     }
 
-    fn what_is_enabled_keeps_its_configuration(view: View) {
-        if !ready("what_is_enabled_keeps_its_configuration") {
+    fn enabled_devices_and_queues_keep_their_configuration(view: View) {
+        if !ready("enabled_devices_and_queues_keep_their_configuration") {
             return;
         }
         let enabled = format!("{HALF}\n R/idxd/bind = dsa0\n R/user/bind = wq0.0\n");
@@ -211,8 +211,8 @@ in_both_views! {
             "#));
     }
 
-    fn unbinding_a_device_takes_its_queues_with_it(view: View) {
-        if !ready("unbinding_a_device_takes_its_queues_with_it") {
+    fn unbinding_a_device_disables_its_queues(view: View) {
+        if !ready("unbinding_a_device_disables_its_queues") {
             return;
         }
         Run::on_two_queues(view).attributes(

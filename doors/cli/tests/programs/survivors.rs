@@ -1,4 +1,4 @@
-//! Programs that outlive their run, and other users of the machine: none of them may change what the other loads or writes.
+//! Programs that outlive their run, and other users of the machine: neither may change what the other loads or writes.
 
 use crate::harness::{Run, Runtime, TELPHER, View, client, client_with, eventually, finish, room, wait};
 use crate::skip::skip;
@@ -16,11 +16,12 @@ fn is_not_root(test: &str) -> bool {
     is_not
 }
 
-/// What broke: a program that outlived its run had `/proc/<number of the run's process>/fd/<n>` in LD_PRELOAD. Any user who got that number for
-/// a process of his had the library that was open there loaded by the program's next exec: as root.
+/// What broke: a program that outlived its run had `/proc/<number of the run's process>/fd/<n>` in LD_PRELOAD. Any user
+/// who got that number for a process of his had the library that was open there loaded by the program's next exec: as
+/// root.
 #[test]
-fn a_process_that_gets_the_number_of_a_run_has_nothing_loaded() {
-    const NAME: &str = "a_process_that_gets_the_number_of_a_run_has_nothing_loaded";
+fn a_process_with_the_pid_of_an_ended_run_cannot_load_anything() {
+    const NAME: &str = "a_process_with_the_pid_of_an_ended_run_cannot_load_anything";
     if is_not_root(NAME) {
         return;
     }
@@ -70,7 +71,7 @@ fn a_process_that_gets_the_number_of_a_run_has_nothing_loaded() {
 
 /// What broke: a program that outlived `tier run` went on to write its state at the old path, and followed links there.
 #[test]
-fn a_survivor_writes_nothing_into_a_folder_made_anew() {
+fn a_survivor_writes_nothing_into_a_recreated_folder() {
     let place = room("survivor-writes");
     let victim = place.join("victim");
     std::fs::write(&victim, "precious").expect("a file");
@@ -114,8 +115,8 @@ fn a_survivor_writes_nothing_into_a_folder_made_anew() {
 
 /// What broke: any user could make the folder of root's runs first, and root's runs were refused.
 #[test]
-fn no_other_user_can_make_or_change_what_a_run_keeps() {
-    const NAME: &str = "no_other_user_can_make_or_change_what_a_run_keeps";
+fn no_other_user_can_create_or_change_files_of_a_run() {
+    const NAME: &str = "no_other_user_can_create_or_change_files_of_a_run";
     if is_not_root(NAME) {
         return;
     }
@@ -138,7 +139,8 @@ fn no_other_user_can_make_or_change_what_a_run_keeps() {
         # What it executes finds the library. (`tier run` says that this user may not have its memory managed.)
         said=$(/bin/true 2>&1); case "$said" in *"cannot be preloaded"*) echo "said: $said"; broken=99 ;; esac
         exit $broken"#;
-    // chroot(1), as setpriv(1) keeps capabilities for a moment, with which the C library ends a program that has other threads (setxid).
+    // chroot(1), as setpriv(1) keeps capabilities for a moment, with which the C library ends a program that has other
+    // threads (setxid).
     let user = ["chroot", "--userspec=65534:65534", "--groups=", "/", "sh", "-c", attacks];
     // As they were named before: a directory of another user's in the place where root's would be made.
     let old = std::env::temp_dir().join("telpher-tier-0");

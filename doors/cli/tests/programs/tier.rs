@@ -1,4 +1,4 @@
-//! Unmodified programs under `telpher tier run` with all their memory moving to and fro: they must not notice.
+//! Unmodified programs under `telpher tier run` with all their memory moving back and forth: they must not notice.
 
 use crate::harness::{TELPHER, client, finish, lacking, room};
 use crate::skip::skip;
@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use telpher_os::{Scan, Userfault, UserfaultFeatures};
 
-/// `telpher tier run` with two tiers of one node, everything moved all the time, and what it tells at the end in a file.
+/// `telpher tier run` with two tiers of one node, everything moved all the time, and what it tells at the end in a
+/// file.
 fn moving(json: &Path, device: &str) -> Command {
     let mut command = Command::new(TELPHER);
     command.process_group(0);
@@ -55,10 +56,11 @@ fn seconds() -> u64 {
     std::env::var("TELPHER_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
 }
 
-/// Writers, counters, read(2), mremap, madvise, munmap, the C library's heap, threads that come and go, forks, mlock, mprotect.
+/// Writers, counters, read(2), mremap, madvise, munmap, the C library's heap, threads that come and go, forks, mlock,
+/// mprotect.
 #[test]
-fn a_program_that_checks_every_byte_of_its_own_finds_them_all() {
-    const NAME: &str = "a_program_that_checks_every_byte_of_its_own_finds_them_all";
+fn a_program_finds_all_its_bytes_unchanged() {
+    const NAME: &str = "a_program_finds_all_its_bytes_unchanged";
     if cannot(NAME) {
         return;
     }
@@ -75,15 +77,17 @@ fn a_program_that_checks_every_byte_of_its_own_finds_them_all() {
         assert_eq!(done.code(), 0, "{done}");
         // On a machine that is busy, too.
         assert!(moved(&json) > 1000, "{done}");
-        // In a short run there may be no lot that somebody touches: the program forks all the time, which calls them back.
+        // In a short run there may be no lot that somebody touches: the program forks all the time, which calls them
+        // back.
         assert!(!traps || seconds < 10 || trapped(&json) > 0, "{done}");
     }
 }
 
-/// Its descriptors, also closed and replaced, its signals, its children and their threads, and forks when no descriptor is left.
+/// Its descriptors, also closed and replaced, its signals, its children and their threads, and forks when no descriptor
+/// is left.
 #[test]
-fn a_program_finds_nothing_of_ours_in_its_way() {
-    const NAME: &str = "a_program_finds_nothing_of_ours_in_its_way";
+fn a_program_is_not_disturbed_by_the_library() {
+    const NAME: &str = "a_program_is_not_disturbed_by_the_library";
     if cannot(NAME) {
         return;
     }
@@ -99,8 +103,8 @@ fn a_program_finds_nothing_of_ours_in_its_way() {
 
 /// Whole programs are measured alone and managed; one that fails ends the bench, with what it said.
 #[test]
-fn programs_that_are_given_are_measured_alone_and_managed() {
-    const NAME: &str = "programs_that_are_given_are_measured_alone_and_managed";
+fn given_programs_are_measured_alone_and_managed() {
+    const NAME: &str = "given_programs_are_measured_alone_and_managed";
     if cannot(NAME) {
         return;
     }
@@ -177,8 +181,8 @@ fn redis(mut command: Command, folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn redis_has_the_same_in_it_as_without() {
-    const NAME: &str = "redis_has_the_same_in_it_as_without";
+fn redis_has_the_same_content_as_unmanaged() {
+    const NAME: &str = "redis_has_the_same_content_as_unmanaged";
     if cannot(NAME)
         || lacking(
             NAME,
@@ -208,8 +212,8 @@ fn redis_has_the_same_in_it_as_without() {
 }
 
 #[test]
-fn python_passes_tests_of_its_own() {
-    const NAME: &str = "python_passes_tests_of_its_own";
+fn python_passes_its_own_tests() {
+    const NAME: &str = "python_passes_its_own_tests";
     if cannot(NAME) || lacking(NAME, &[("python3", "python3")]) {
         return;
     }
@@ -284,8 +288,8 @@ fn line(output: &mut impl BufRead) -> String {
 }
 
 #[test]
-fn a_tracer_reads_every_page_and_so_does_anyone_while_a_process_is_paused() {
-    const NAME: &str = "a_tracer_reads_every_page_and_so_does_anyone_while_a_process_is_paused";
+fn a_tracer_reads_every_page_and_other_readers_do_while_paused() {
+    const NAME: &str = "a_tracer_reads_every_page_and_other_readers_do_while_paused";
     if cannot(NAME) {
         return;
     }

@@ -1,4 +1,4 @@
-//! `--trace`, `--summary` and `telpher trace`: what a program submitted and what became of it.
+//! `--trace`, `--summary` and `telpher trace`: a program's submissions and their results.
 
 use crate::harness::{Run, TELPHER, View, client, finish, in_both_views, room};
 use serde_json::Value;
@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The submissions of `rotating.c`: each of 64 slots by three mappings, then a No-op, on a shared and a dedicated queue.
+/// The submissions of `rotating.c`: each of 64 slots by three mappings, then a No-op, on a shared and a dedicated
+/// queue.
 const COPIES: usize = 2 * 3 * 64;
 const BYTES: usize = 256;
 
@@ -25,7 +26,7 @@ fn told(words: &[&str], trace: &Path) -> String {
 }
 
 in_both_views! {
-    fn every_descriptor_and_record_is_told_in_json(view: View) {
+    fn every_descriptor_and_record_is_in_the_json_trace(view: View) {
         let Some(program) = client("rotating") else { return };
         let trace = room(&format!("trace-json-{}", view.name())).join("trace");
         let run = Run::on_two_queues(view).with("--trace").with(&trace).with("--trace-format").with("json");
@@ -53,7 +54,7 @@ in_both_views! {
         }
     }
 
-    fn a_trace_for_people_is_filtered_and_summed_up(view: View) {
+    fn a_text_trace_is_filtered_and_summed_up(view: View) {
         let Some(program) = client("batches") else { return };
         let trace = room(&format!("trace-text-{}", view.name())).join("trace");
         Run::on_two_queues(view).with("--trace").with(&trace).success(&[program]);
@@ -87,7 +88,7 @@ in_both_views! {
         assert!(done.stderr.contains("page-fault"), "{done}");
     }
 
-    fn a_trace_tells_of_processes_that_were_killed(view: View) {
+    fn a_trace_contains_killed_processes(view: View) {
         let Some(program) = client("flood") else { return };
         let trace = room(&format!("trace-killed-{}", view.name())).join("trace");
         // Killed once a good part of its trace has been written.
@@ -103,7 +104,7 @@ in_both_views! {
 }
 
 #[test]
-fn a_trace_that_cannot_be_written_is_told_before_the_start() {
+fn an_unwritable_trace_is_an_error_before_the_start() {
     let done = Run::new(View::Preload).with("--trace").with("/no/such/folder/trace").program(&["touch", "/no/such"]);
     assert_eq!(done.code(), 125, "{done}");
     assert!(done.stderr.lines().count() == 1 && done.stderr.contains("/no/such/folder/trace"), "{done}");

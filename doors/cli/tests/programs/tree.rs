@@ -142,8 +142,8 @@ print(len(found) > 100)
         assert_eq!(Run::new(view).success(&["/usr/bin/python3", "-c", program]), "True\n");
     }
 
-    fn pci_tools_find_the_device_beside_the_machines_own(view: View) {
-        if lacking("pci_tools_find_the_device_beside_the_machines_own", &[("lspci", "pciutils"), ("setpci", "pciutils")]) {
+    fn pci_tools_find_the_device_next_to_the_machines_own(view: View) {
+        if lacking("pci_tools_find_the_device_next_to_the_machines_own", &[("lspci", "pciutils"), ("setpci", "pciutils")]) {
             return;
         }
         let said = Run::new(view).shell("lspci -n -d 8086:0b25; lspci -n | wc -l; lspci -k -d 8086:0b25 | grep -c 'in use: idxd'");

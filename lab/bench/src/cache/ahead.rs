@@ -1,6 +1,7 @@
 //! Fetching ahead where nothing is gained by it.
 //!
-//! The query engine runs its pipeline without a cache, and with one whose memory is no faster than where the columns lie.
+//! The query engine runs its pipeline without a cache, and with one whose memory is no faster than where the columns
+//! lie.
 
 use crate::BenchError;
 use crate::measure::median;
@@ -17,7 +18,7 @@ use telpher_report::machine::Machine;
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "ahead",
-    question: "What does fetching columns ahead cost a query that gains nothing by it?",
+    question: "What does prefetching cost a query that gains nothing from it?",
     cores: 1,
     weight: 4.0,
     measure,

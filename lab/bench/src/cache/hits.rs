@@ -10,13 +10,8 @@ use std::time::Duration;
 use telpher_report::machine::Machine;
 
 /// The contest.
-pub(super) const CONTEST: Contest = Contest {
-    name: "hits",
-    question: "What does a block cost that is there, by one thread?",
-    cores: 1,
-    weight: 1.0,
-    measure,
-};
+pub(super) const CONTEST: Contest =
+    Contest { name: "hits", question: "What does a hit cost one thread?", cores: 1, weight: 1.0, measure };
 
 /// Most nanoseconds of an access, its location, and giving the handle back. Source: promise of the cache.
 const HIT: f64 = 60.0;

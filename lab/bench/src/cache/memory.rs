@@ -12,7 +12,7 @@ use telpher_report::machine::Machine;
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "memory",
-    question: "How much memory does an entry take beside its copy?",
+    question: "How much memory does an entry take besides its copy?",
     cores: 1,
     weight: 0.2,
     measure,

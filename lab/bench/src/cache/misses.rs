@@ -18,15 +18,17 @@ use telpher_report::units;
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "misses",
-    question: "What does a block cost that is not there, beyond the copy itself?",
+    question: "What does a miss cost in addition to the copy?",
     cores: 1,
     weight: 1.5,
     measure,
 };
 
-/// Most nanoseconds of an access that has a block copied, and of giving the handle back, without the copy. Source: promise of the cache.
+/// Most nanoseconds of an access that has a block copied, and of giving the handle back, without the copy. Source:
+/// promise of the cache.
 const MISS: f64 = 1000.0;
-/// Blocks of a turn: with their copies within the second-level cache of most cores, so that memory is not what is measured.
+/// Blocks of a turn: with their copies within the second-level cache of most cores, so that memory is not what is
+/// measured.
 const BLOCKS: usize = 128;
 /// Bytes of a block that a device copies.
 const LARGE: usize = 64 << 10;

@@ -90,7 +90,8 @@ impl<'a> Reader<'a> {
     /// The next block: each once, in an order without a stride.
     #[inline]
     fn next(&mut self) -> usize {
-        // A full period for every power of two (Hull and Dobell, 1962): an odd addend, a factor that is one more than a multiple of four.
+        // A full period for every power of two (Hull and Dobell, 1962): an odd addend, a factor that is one more than a
+        // multiple of four.
         self.last = self.last.wrapping_mul(0x5_DEEC_E66D).wrapping_add(11) & self.mask;
         self.first + self.last
     }

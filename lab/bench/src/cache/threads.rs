@@ -13,7 +13,7 @@ use telpher_report::units;
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "threads",
-    question: "How many more blocks are two threads given than one?",
+    question: "How many more hits do two threads get than one?",
     cores: 2,
     weight: 1.5,
     measure,

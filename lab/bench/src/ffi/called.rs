@@ -1,5 +1,6 @@
-//! Memory whose pages change their place by the kernel's calls and a copy alone: a look whether they are there, out, the copy, and in. Nobody moves them
-//! by these calls with less. What `telpher bench tier` shows beside a heap.
+//! Moves pages with the bare kernel calls and a copy: a scan for presence, UFFDIO_MOVE out, the copy, UFFDIO_MOVE in.
+//! No mechanism with these calls
+//! can do with less. `telpher bench tier` compares a heap with it.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -7,79 +8,80 @@ use telpher_mem::{PageSize, Tract};
 use telpher_mover::Mover;
 use telpher_os::{Scan, Userfault, UserfaultFeatures};
 
-/// The memory, and two places: one has pages, and one is empty.
+/// The memory, and two spare ranges: one has pages, the other is empty.
 pub(crate) struct Called {
     userfault: Userfault,
     scan: Scan,
     mover: Mover,
     live: Tract,
-    places: [Tract; 2],
-    /// Bytes that go together, and where those begin that are next.
+    spares: [Tract; 2],
+    /// Bytes moved together, and the offset of the next move.
     unit: u64,
     at: u64,
 }
 
 impl Called {
-    /// So many bytes, of which so many go together: whole pages of a size.
+    /// Creates `len` bytes of memory in pages of the given size, moved `unit` bytes at a time.
     pub(crate) fn new(len: usize, unit: usize, pages: PageSize) -> io::Result<Called> {
         let tract = |len| Tract::new(len, pages).map_err(io::Error::other);
-        let (live, places) = (tract(len)?, [tract(unit)?, tract(unit)?]);
-        for tract in [&live, &places[1]] {
+        let (live, spares) = (tract(len)?, [tract(unit)?, tract(unit)?]);
+        for tract in [&live, &spares[1]] {
             tract.populate(tract.range()).map_err(io::Error::other)?;
         }
         let userfault = Userfault::open(UserfaultFeatures::MOVE).map_err(io::Error::other)?;
-        for tract in [&live, &places[0], &places[1]] {
-            // SAFETY: what is missing is so while `go` has it, which brings it back; nobody touches it meanwhile, or anything that was empty before.
+        for tract in [&live, &spares[0], &spares[1]] {
+            // SAFETY: pages are missing only while `go` runs, which puts them back; nothing else accesses them
+            // meanwhile, or the empty range.
             unsafe { userfault.register(tract.range())? };
         }
-        Ok(Called { userfault, scan: Scan::open()?, mover: Mover::cpu(), live, places, unit: unit as u64, at: 0 })
+        Ok(Called { userfault, scan: Scan::open()?, mover: Mover::cpu(), live, spares, unit: unit as u64, at: 0 })
     }
 
-    /// Bytes that go together.
+    /// Bytes moved together.
     pub(crate) fn unit(&self) -> u64 {
         self.unit
     }
 
-    /// Moves the next pages. Returns how long the calls have taken: the look, out, and in.
+    /// Moves the next pages. Returns how long the calls took: the scan, out, and in.
     pub(crate) fn go(&mut self) -> io::Result<[Duration; 3]> {
         let start = self.live.start() + self.at;
         self.at = (self.at + self.unit) % (self.live.range().end - self.live.start());
-        let [empty, full] = self.places.each_ref().map(Tract::start);
+        let [empty, full] = self.spares.each_ref().map(Tract::start);
         let begun = Instant::now();
-        let mut there = 0;
-        self.scan.present(start..start + self.unit, |run| there += run.pages())?;
+        let mut present = 0;
+        self.scan.present(start..start + self.unit, |run| present += run.pages())?;
         let looked = begun.elapsed();
-        if there * 4096 != self.unit {
-            return Err(io::Error::other(format!("{there} small pages are there")));
+        if present * 4096 != self.unit {
+            return Err(io::Error::other(format!("only {present} small pages are present")));
         }
         let begun = Instant::now();
-        // SAFETY: memory and places of our own that nobody has a reference to; the place is empty.
+        // SAFETY: our own ranges, to which there are no references; the target is empty.
         let out = unsafe { self.userfault.take_pages(empty, start, self.unit) };
         let went = begun.elapsed();
         out.error.map_or(Ok(()), Err)?;
-        let len = usize::try_from(self.unit).expect("a part of it");
-        let [from, to] = [empty, full].map(|place| usize::try_from(place).expect("an address"));
-        // SAFETY: both places have their pages now, and nobody else has them; the slices end before the next call.
+        let len = usize::try_from(self.unit).expect("a part of a range that fits usize");
+        let [from, to] = [empty, full].map(|start| usize::try_from(start).expect("an address"));
+        // SAFETY: both ranges have their pages now, and nothing else uses them; the slices end before the next call.
         let (from, to) = unsafe {
             let to = std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut::<u8>(to), len);
             (std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(from), len), to)
         };
         self.mover.copy_slices(from, to).map_err(io::Error::other)?;
         let begun = Instant::now();
-        // SAFETY: as above, the other way; the bytes are those that were there.
+        // SAFETY: as above, in the other direction; the bytes are the original ones.
         let back = unsafe { self.userfault.take_pages(start, full, self.unit) };
         let came = begun.elapsed();
         back.error.map_or(Ok(()), Err)?;
-        self.places.swap(0, 1);
+        self.spares.swap(0, 1);
         Ok([looked, went, came])
     }
 
-    /// All of it.
+    /// Returns all of the memory.
     #[cfg(test)]
     fn words(&mut self) -> &mut [u64] {
-        let words = usize::try_from((self.live.range().end - self.live.start()) / 8).expect("our own");
+        let words = usize::try_from((self.live.range().end - self.live.start()) / 8).expect("a length that fits usize");
         let start = usize::try_from(self.live.start()).expect("an address");
-        // SAFETY: our own memory, all of which is there, borrowed as `self` is.
+        // SAFETY: our own memory, completely present, borrowed as `self` is.
         unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(start), words) }
     }
 }

@@ -1,5 +1,6 @@
-//! Shared memory whose pages are of one of two files, and change it by protection from writes, a copy, and another mapping in their place: as HeMem
-//! moves them (Raybuck et al., SOSP 2021), in pieces of any size. What `telpher bench tier` measures against.
+//! Shared memory whose pages are in one of two files and move between them by write protection, a copy, and a new
+//! mapping, as HeMem
+//! moves them (Raybuck et al., SOSP 2021), in parts of any size. `telpher bench tier` compares a heap with it.
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -11,21 +12,21 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use telpher_os::{Userfault, UserfaultFeatures};
 
-/// The memory. A page is at the same offset in both files.
+/// The memory. A page has the same offset in both files.
 pub(crate) struct Remapped {
     files: [File; 2],
-    /// What programs use.
-    seen: NonNull<u8>,
+    /// The mapping that programs use.
+    visible: NonNull<u8>,
     len: usize,
     userfault: Userfault,
-    /// Of each page, the file it is of; one thread at a time moves pages.
-    of: Mutex<Vec<usize>>,
+    /// For each page, the index of its file. The lock also serialises moves.
+    file_of: Mutex<Vec<usize>>,
 }
 
-// SAFETY: threads share the words, which are atomic, and what else there is of the mappings is used by one at a time, which has the lock.
+// SAFETY: threads share the words, which are atomic; everything else of the mappings is used only with the lock held.
 unsafe impl Sync for Remapped {}
 
-/// A file, and where all of it can be copied from and to.
+/// A file, and a mapping of all of it to copy from and to.
 struct File {
     file: OwnedFd,
     all: NonNull<u8>,
@@ -34,7 +35,7 @@ struct File {
 const PAGE: usize = 4096;
 
 impl Remapped {
-    /// So many bytes, whole pages, which are zeros of the second file.
+    /// Creates `len` zero bytes, rounded up to whole pages, in the second file.
     pub(crate) fn new(len: usize) -> io::Result<Remapped> {
         let len = len.next_multiple_of(PAGE);
         let userfault = Userfault::open(UserfaultFeatures::PROTECT_SHARED).map_err(io::Error::other)?;
@@ -47,41 +48,43 @@ impl Remapped {
         };
         let files = [file()?, file()?];
         // SAFETY: as above.
-        let seen = unsafe { mmap(ptr::null_mut(), len, READ_WRITE, POPULATED, &files[1].file, 0)? };
-        let seen = NonNull::new(seen.cast()).expect("mapped");
-        let remapped = Remapped { files, seen, len, userfault, of: Mutex::new(vec![1; len / PAGE]) };
+        let visible = unsafe { mmap(ptr::null_mut(), len, READ_WRITE, POPULATED, &files[1].file, 0)? };
+        let visible = NonNull::new(visible.cast()).expect("mapped");
+        let remapped = Remapped { files, visible, len, userfault, file_of: Mutex::new(vec![1; len / PAGE]) };
         remapped.userfault.register_writes(remapped.range())?;
         Ok(remapped)
     }
 
-    /// Its addresses.
+    /// Returns the addresses.
     pub(crate) fn range(&self) -> Range<u64> {
-        let start = self.seen.as_ptr().expose_provenance() as u64;
+        let start = self.visible.as_ptr().expose_provenance() as u64;
         start..start + self.len as u64
     }
 
-    /// Its words, which threads may change while its pages move.
+    /// Returns the words, which threads may change while pages move.
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped as long as `self`, page-aligned, and used through these words alone; a page that moves has the same words there.
-        unsafe { std::slice::from_raw_parts(self.seen.as_ptr().cast(), self.len / 8) }
+        // SAFETY: mapped as long as `self`, page-aligned, and accessed only through these words; a moved page has the
+        // same words.
+        unsafe { std::slice::from_raw_parts(self.visible.as_ptr().cast(), self.len / 8) }
     }
 
-    /// Moves so many pages from the first on to the other file, all of which are of one.
+    /// Moves `pages` pages from page `first` on to the other file; all must be in the same one.
     pub(crate) fn go(&self, first: usize, pages: usize) -> io::Result<()> {
-        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        let from = of[first];
-        assert!(of[first..first + pages].iter().all(|&of| of == from), "they are of one file");
+        let mut file_of = self.file_of.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = file_of[first];
+        assert!(file_of[first..first + pages].iter().all(|&file| file == from), "the pages are in one file");
         let (offset, len) = (first * PAGE, pages * PAGE);
         let start = self.range().start + offset as u64;
         let part = start..start + len as u64;
         self.userfault.protect(part.clone(), true)?;
         let [old, new] = [&self.files[from], &self.files[1 - from]];
-        // SAFETY: both lie in their mappings. What is seen of the one nobody writes while it is protected, and the other is seen nowhere.
+        // SAFETY: both ranges lie in their mappings. The visible one is write-protected, and the other one is not
+        // visible.
         unsafe { ptr::copy_nonoverlapping(old.all.as_ptr().add(offset), new.all.as_ptr().add(offset), len) };
-        // SAFETY: a part of our own mapping, in which the same bytes are seen before and after.
+        // SAFETY: a part of our own mapping, which shows the same bytes before and after.
         unsafe {
             mmap(
-                self.seen.as_ptr().add(offset).cast(),
+                self.visible.as_ptr().add(offset).cast(),
                 len,
                 READ_WRITE,
                 POPULATED | MapFlags::FIXED,
@@ -89,8 +92,8 @@ impl Remapped {
                 offset as u64,
             )?;
         }
-        of[first..first + pages].fill(1 - from);
-        // The new mapping is not registered, and who waited for the old one looks again.
+        file_of[first..first + pages].fill(1 - from);
+        // The new mapping is not registered, and threads that waited on the old one must retry.
         self.userfault.register_writes(part.clone())?;
         self.userfault.wake(part);
         Ok(())
@@ -102,8 +105,9 @@ const POPULATED: MapFlags = MapFlags::SHARED.union(MapFlags::POPULATE);
 
 impl Drop for Remapped {
     fn drop(&mut self) {
-        for mapping in [self.seen, self.files[0].all, self.files[1].all] {
-            // SAFETY: our own mappings, which nobody has a reference to any more. They are whole: a refusal is not possible, and would leave them.
+        for mapping in [self.visible, self.files[0].all, self.files[1].all] {
+            // SAFETY: our own mappings, without references to them. munmap of a whole mapping cannot fail; if it did,
+            // it would only leak.
             let _ = unsafe { munmap(mapping.as_ptr().cast(), self.len) };
         }
     }
@@ -122,7 +126,7 @@ mod tests {
             remapped.go(first, pages).unwrap();
             assert!(remapped.words().iter().zip(0..).all(|(word, number)| word.load(Relaxed) == number));
         }
-        // What is written goes to the file that the page is of.
+        // A write goes to the file that holds the page.
         remapped.words()[40 * PAGE / 8].store(u64::MAX, Relaxed);
         let [fast, home] = [0, 1].map(|file| {
             let word: *const u64 = remapped.files[file].all.as_ptr().cast();

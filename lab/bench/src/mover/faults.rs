@@ -1,8 +1,8 @@
 //! What to do about page faults: copies into memory with pages that are not there, under each fault policy.
 //!
-//! The device looks at the page tables and faults as hardware does without Block On Fault; with it, it asks the system for the page and
-//! waits. All pages missing is memory fresh from the system; one page missing is what is left after the first use. The pages are
-//! given back before each copy, which all ways pay for.
+//! The device looks at the page tables and faults as hardware does without Block On Fault; with it, it asks the system
+//! for the page and waits. All pages missing is memory fresh from the system; one page missing is what is left after
+//! the first use. The pages are given back before each copy, which all ways pay for.
 
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
@@ -23,7 +23,7 @@ use telpher_report::units;
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "faults",
-    question: "What is best done about pages that are not there: finish on the CPU, touch and go on, or let the device wait?",
+    question: "Which reaction to absent pages is best: finish on the CPU, touch and continue, or let the device wait?",
     cores: 1,
     weight: 1.0,
     measure,

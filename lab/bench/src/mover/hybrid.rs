@@ -1,9 +1,10 @@
 //! One copy shared between a device and the thread that waits for it, against one thread alone.
 //!
-//! The device's engine is a thread on a core of its own, the waiting thread has another: two cores do the work of one copy. What
-//! they can reach at most is what two threads reach that do the same copy, a half each, the one spinning until the other brings
-//! it its half and until it is back. That is measured too: where it is below twice one thread, it is the memory's limit.
-//! Buffers take turns over more than the caches hold, for one half as for both, as those of a program that moves bulk.
+//! The device's engine is a thread on a core of its own, the waiting thread has another: two cores do the work of one
+//! copy. What they can reach at most is what two threads reach that do the same copy, a half each, the one spinning
+//! until the other brings it its half and until it is back. That is measured too: where it is below twice one thread,
+//! it is the memory's limit. Buffers take turns over more than the caches hold, for one half as for both, as those of a
+//! program that moves bulk.
 
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
@@ -25,7 +26,7 @@ use telpher_report::units;
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "hybrid",
-    question: "How much faster is a copy that a device and the waiting thread share than memcpy on one thread?",
+    question: "How much faster than memcpy on one thread is a copy shared by a device and the waiting thread?",
     cores: 2,
     weight: 3.0,
     measure,

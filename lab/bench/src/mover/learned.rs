@@ -1,8 +1,8 @@
 //! A mover that learns whether a device is worth it, against movers with fixed thresholds, on five mixes of sizes.
 //!
-//! Two ways of working make two different devices of one model: waited for each by each on an inline device, which does what the
-//! CPU would do and a little more, so that the CPU is the better at every size; and eight at a time on a device with a thread of
-//! its own, which works while the submitting thread does.
+//! Two ways of working make two different devices of one model: waited for each by each on an inline device, which does
+//! what the CPU would do and a little more, so that the CPU is the better at every size; and eight at a time on a
+//! device with a thread of its own, which works while the submitting thread does.
 
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
@@ -75,7 +75,8 @@ fn draw(mix: Draw) -> Vec<usize> {
     (0..DRAWN).map(|_| (mix(share(), share()) as usize).clamp(1, LARGEST)).collect()
 }
 
-/// What all movers of a mix copy, and where to: the same memory for all, because two places in memory are not equally fast.
+/// What all movers of a mix copy, and where to: the same memory for all, because two places in memory are not equally
+/// fast.
 struct Ground {
     sizes: Vec<usize>,
     src: Vec<u8>,

@@ -1,8 +1,8 @@
 //! Where: which of several devices an operation is sent to, and what choosing costs.
 //!
 //! Four modelled devices, two on each socket of a machine that is a mock: the thread and the source are on node 0, the
-//! destination is on node 1. So it is the same everywhere who is chosen, and what the choice costs its caller can be seen; what
-//! nearness gains cannot, since the memory behind the mock is wherever it is.
+//! destination is on node 1. So it is the same everywhere who is chosen, and what the choice costs its caller can be
+//! seen; what nearness gains cannot, since the memory behind the mock is wherever it is.
 
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
@@ -23,7 +23,7 @@ use telpher_report::units;
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "where",
-    question: "Which of several devices is an operation sent to, and what does choosing cost?",
+    question: "To which of several devices does an operation go, and what does the choice cost?",
     cores: 1,
     weight: 2.0,
     measure,

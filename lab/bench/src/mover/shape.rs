@@ -1,7 +1,8 @@
 //! Batch shape: many small copies between neighbours, sent one by one, as one list, and joined into one copy.
 //!
-//! Guideline G1 (Kuper et al., ASPLOS 2024, §6.1): small transfers are worth a device in batches, and where they continue each
-//! other in one descriptor. The modelled engine has a core of its own, so what shows is what descriptors cost on both sides.
+//! Guideline G1 (Kuper et al., ASPLOS 2024, §6.1): small transfers are worth a device in batches, and where they
+//! continue each other in one descriptor. The modelled engine has a core of its own, so what shows is what descriptors
+//! cost on both sides.
 
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
@@ -22,7 +23,7 @@ use telpher_report::units;
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "shape",
-    question: "What do small copies gain as one list, and joined into one copy?",
+    question: "What do small copies gain as one batch, and merged into one copy?",
     cores: 2,
     weight: 1.0,
     measure,

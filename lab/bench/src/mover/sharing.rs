@@ -1,8 +1,8 @@
 //! Two threads that share one mover, against two with a mover each.
 //!
-//! Below the threshold nothing is shared but what both read. Above it, every operation takes a slot, a credit and a turn, and
-//! gives them back: words that the two cores write. The devices are inline: who submits also executes, so that two cores are
-//! enough for two threads.
+//! Below the threshold nothing is shared but what both read. Above it, every operation takes a slot, a credit and a
+//! turn, and gives them back: words that the two cores write. The devices are inline: who submits also executes, so
+//! that two cores are enough for two threads.
 
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
@@ -37,7 +37,8 @@ const LARGE: [usize; 2] = [4 << 10, 64 << 10];
 /// One thread's mover and buffers.
 struct Hand {
     mover: Mover,
-    /// There between two copies. Each begins on a page of its own: neighbours in one cache line would be what is measured.
+    /// There between two copies. Each begins on a page of its own: neighbours in one cache line would be what is
+    /// measured.
     buffers: Option<(Region, Region)>,
 }
 

@@ -18,7 +18,7 @@ use telpher_report::machine::Machine;
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "submission",
-    question: "What does a submission to hardware cost beside the instruction?",
+    question: "What does a submission to hardware cost besides the instruction?",
     cores: 1,
     weight: 0.5,
     measure,

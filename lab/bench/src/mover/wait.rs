@@ -1,9 +1,9 @@
 //! What waiting costs: the CPU time of a thread that waits for a long job, and how much later it goes on.
 //!
-//! One copy of 4 MiB at a time to a device whose engine has a core of its own, between buffers that no cache holds: a copy within
-//! the last-level cache takes this modelled device a quarter of the time that the real one needs, and sleeping for so short is not
-//! what anybody would. All ways of waiting take turns on the same queue; spinning is what the others are compared with, since nobody
-//! notices a record earlier.
+//! One copy of 4 MiB at a time to a device whose engine has a core of its own, between buffers that no cache holds: a
+//! copy within the last-level cache takes this modelled device a quarter of the time that the real one needs, and
+//! sleeping for so short is not what anybody would. All ways of waiting take turns on the same queue; spinning is what
+//! the others are compared with, since nobody notices a record earlier.
 
 use super::Contest;
 use crate::BenchError;
@@ -25,7 +25,7 @@ use telpher_report::units;
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "wait",
-    question: "What CPU time does waiting for a long job take, and how much later is it seen?",
+    question: "How much CPU time does waiting for a long job take, and how late is its end noticed?",
     cores: 2,
     weight: 1.0,
     measure,

@@ -23,9 +23,9 @@ use telpher_report::machine::Machine;
 pub struct QueryResult {
     /// `query`.
     pub kind: &'static str,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// What a reader must know.
+    /// Remarks for the reader.
     pub remarks: Vec<String>,
     /// The numbers.
     pub rows: Vec<Row>,

@@ -9,7 +9,7 @@ use telpher_report::html::{Figure, Page};
 use telpher_report::table::{Align, Table};
 use telpher_report::units;
 
-/// The tables for a terminal.
+/// Returns the tables for a terminal.
 pub fn text(result: &OpsResult) -> String {
     let mut out = telpher_report::heading(&result.machine, &result.remarks);
     if !result.rows.is_empty() {
@@ -69,7 +69,7 @@ fn gbps(size: u64, ns: f64) -> String {
     units::three(size as f64 / ns)
 }
 
-/// One row for the page's table.
+/// Returns one row for the page's table.
 fn cells(row: &Row) -> Vec<String> {
     vec![
         row.op.into(),
@@ -128,7 +128,7 @@ fn cost_cells(cost: &Cost) -> [String; 6] {
     ]
 }
 
-/// One line a row, then the costs with an empty size.
+/// One line for each row, then the costs with an empty size.
 pub fn csv(result: &OpsResult) -> String {
     let mut out = String::from("op,against,size_bytes,temperature,ours_ns,theirs_ns,ratio,goal,turns\n");
     for r in &result.rows {
@@ -149,7 +149,7 @@ pub fn csv(result: &OpsResult) -> String {
     out
 }
 
-/// The report.
+/// Returns the HTML report.
 pub fn html(result: &OpsResult) -> String {
     let mut page = Page::new(
         "telpher bench ops",

@@ -11,7 +11,7 @@ use telpher_report::units;
 const HEADER: [&str; 6] =
     ["working set", "copies beside it", "access latency", "against none", "copied meanwhile", "cores apart"];
 
-/// The table for a terminal.
+/// Returns the table for a terminal.
 pub fn text(result: &PollutionResult) -> String {
     let mut out = telpher_report::heading(&result.machine, &result.remarks);
     let _ = writeln!(
@@ -46,7 +46,7 @@ fn cells(row: &Row) -> [String; 6] {
     ]
 }
 
-/// One line a row.
+/// One line for each row.
 pub fn csv(result: &PollutionResult) -> String {
     let mut out =
         String::from("working_set_bytes,copies,latency_ns,against_none,copied_bytes_per_s,core_round_trip_ns\n");
@@ -65,7 +65,7 @@ pub fn csv(result: &PollutionResult) -> String {
     out
 }
 
-/// The report.
+/// Returns the HTML report.
 pub fn html(result: &PollutionResult) -> String {
     let mut page = Page::new(
         "telpher bench pollution",

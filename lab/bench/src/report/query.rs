@@ -4,7 +4,7 @@ use super::rows;
 use crate::query::QueryResult;
 use telpher_report::html::Page;
 
-/// The table for a terminal.
+/// Returns the table for a terminal.
 pub fn text(result: &QueryResult) -> String {
     let mut out = telpher_report::heading(&result.machine, &result.remarks);
     out.push_str("\nQueries; '<' is short of its goal\n");
@@ -12,13 +12,13 @@ pub fn text(result: &QueryResult) -> String {
     out
 }
 
-/// One line a row.
+/// One line for each row.
 pub fn csv(result: &QueryResult) -> String {
     let lines = result.rows.iter().map(|row| format!("{}\n", rows::csv(row)));
     format!("{}\n{}", rows::CSV, lines.collect::<String>())
 }
 
-/// The report.
+/// Returns the HTML report.
 pub fn html(result: &QueryResult) -> String {
     let mut page = Page::new(
         "telpher bench query",

@@ -5,7 +5,7 @@ use crate::questions::Answers;
 use std::fmt::Write as _;
 use telpher_report::html::Page;
 
-/// The tables for a terminal.
+/// Returns the tables for a terminal.
 pub fn text(result: &Answers) -> String {
     let mut out = telpher_report::heading(&result.machine, &result.remarks);
     out.push_str(rows::MARKS);
@@ -17,7 +17,7 @@ pub fn text(result: &Answers) -> String {
     out
 }
 
-/// One line a row.
+/// One line for each row.
 pub fn csv(result: &Answers) -> String {
     let mut out = format!("contest,{}\n", rows::CSV);
     for contest in &result.contests {
@@ -28,7 +28,7 @@ pub fn csv(result: &Answers) -> String {
     out
 }
 
-/// The report, which begins with `lead`.
+/// Returns the HTML report, which starts with `lead`.
 pub fn html(result: &Answers, lead: &str) -> String {
     let lead = format!(
         "{lead} Contestants take turns of some milliseconds; numbers are medians over the turns, so that what changes slowly meets all \

@@ -1,4 +1,4 @@
-//! Rows with goals, as they stand in any table.
+//! Rows with goals, in the form shared by all tables.
 
 use crate::row::{Goal, Row, Verdict};
 use telpher_report::table::{Align, Table, wrapped};
@@ -7,13 +7,14 @@ use telpher_report::units;
 /// The columns.
 pub(super) const HEADER: [&str; 5] = ["what", "measured", "goal", "", "how"];
 
-/// What CSV calls them.
+/// Their CSV names.
 pub(super) const CSV: &str = "what,measured,unit,at_most,at_least,reached";
 
-/// Columns that words get in a terminal. Source: chosen; with the numbers before them a line has some hundred.
+/// Width of the text columns in a terminal. Source: chosen; with the numbers before them a line has some hundred
+/// characters.
 const WORDS: usize = 72;
 
-/// The table for a terminal: numbers first, and how they came about below what they are.
+/// Returns the table for a terminal: numbers first; below each description, how it was measured.
 pub(super) fn text(rows: &[Row]) -> String {
     let columns =
         [("measured", Align::Right), ("goal", Align::Right), ("", Align::Left), ("what, and how", Align::Left)];
@@ -28,11 +29,11 @@ pub(super) fn text(rows: &[Row]) -> String {
     table.to_string()
 }
 
-/// What marks mean.
+/// The meaning of the marks.
 pub(super) const MARKS: &str =
     "A row that is marked '<' is short of its goal; of one with '?' too little was measured to tell.";
 
-/// A row's cells; '<' marks one that is short of its goal, '?' one of which nobody knows.
+/// Returns a row's cells; '<' marks a missed goal, '?' an undecided one.
 pub(super) fn cells(row: &Row) -> [String; 5] {
     let goal = match row.goal {
         None => String::new(),
@@ -52,7 +53,7 @@ pub(super) fn cells(row: &Row) -> [String; 5] {
     ]
 }
 
-/// One line of CSV.
+/// Returns one line of CSV.
 pub(super) fn csv(row: &Row) -> String {
     let (most, least) = match row.goal {
         None => (String::new(), String::new()),
@@ -67,7 +68,7 @@ pub(super) fn csv(row: &Row) -> String {
     format!("\"{}\",{},{},{most},{least},{reached}", row.what, number(row), row.unit)
 }
 
-/// Its number; nothing if it was not measured.
+/// Formats its number; empty if it was not measured.
 pub(super) fn number(row: &Row) -> String {
     if row.measured.is_nan() { String::new() } else { format!("{:.4}", row.measured) }
 }

@@ -4,7 +4,7 @@ use super::rows;
 use crate::run::RunResult;
 use telpher_report::html::Page;
 
-/// The table for a terminal.
+/// Returns the table for a terminal.
 pub fn text(result: &RunResult) -> String {
     let mut out = telpher_report::heading(&result.machine, &result.remarks);
     out.push_str("\nUnder telpher run; '<' is short of its goal\n");
@@ -12,13 +12,13 @@ pub fn text(result: &RunResult) -> String {
     out
 }
 
-/// One line a row.
+/// One line for each row.
 pub fn csv(result: &RunResult) -> String {
     let lines = result.rows.iter().map(|row| format!("{}\n", rows::csv(row)));
     format!("{}\n{}", rows::CSV, lines.collect::<String>())
 }
 
-/// The report.
+/// Returns the HTML report.
 pub fn html(result: &RunResult) -> String {
     let mut page = Page::new(
         "telpher bench run",
@@ -54,7 +54,7 @@ mod tests {
         let csv = csv(&sample());
         let lines: Vec<&str> = csv.lines().collect();
         assert_eq!(lines.len(), 1 + sample().rows.len());
-        // Names with commas stand in quotes.
+        // Names with commas are quoted.
         assert!(lines.iter().all(|line| line.rsplit('"').next().expect("a part").split(',').count() == 6), "{csv}");
     }
 

@@ -8,7 +8,7 @@ use telpher_report::html::{Figure, Page};
 use telpher_report::table::{Align, Table};
 use telpher_report::units;
 
-/// The tables for a terminal: throughput, latency and CPU time for each operation, then the crossovers.
+/// Returns the tables for a terminal: throughput, latency and CPU time for each operation, then the crossovers.
 pub fn text(result: &SweepResult) -> String {
     let mut out = telpher_report::heading(&result.machine, &result.remarks);
     for op in result.ops() {
@@ -35,7 +35,7 @@ fn by_route(result: &SweepResult, op: &str, cell: impl Fn(&Point) -> String) -> 
     per_route(result, op, &result.routes(), cell)
 }
 
-/// Sizes down, routes across.
+/// Returns a table with sizes as rows and routes as columns.
 fn per_route(result: &SweepResult, op: &str, routes: &[Route], cell: impl Fn(&Point) -> String) -> Table {
     let labels: Vec<String> = routes.iter().map(Route::label).collect();
     let mut columns = vec![("size", Align::Right)];
@@ -57,7 +57,7 @@ fn per_route(result: &SweepResult, op: &str, routes: &[Route], cell: impl Fn(&Po
     table
 }
 
-/// The routes that do one at a time.
+/// Returns the routes with one operation at a time.
 fn one_at_a_time(result: &SweepResult) -> Vec<Route> {
     result.routes().into_iter().filter(|r| r.is_cpu() || r.is_sync()).collect()
 }
@@ -77,7 +77,7 @@ fn percentiles(p: &Point) -> String {
     joined([p.p50_ns, p.p99_ns, p.p999_ns].map(|ns| ns.unwrap_or(f64::NAN)), " / ")
 }
 
-/// Three times, with the unit once where they share it.
+/// Formats three times, with the unit once if they share it.
 fn joined(times: [f64; 3], between: &str) -> String {
     let texts = times.map(units::time);
     let unit = |t: &str| t.split(' ').nth(1).unwrap_or_default().to_owned();
@@ -111,7 +111,7 @@ fn wins(crossover: &Crossover) -> String {
     }
 }
 
-/// One line a point.
+/// One line for each point.
 pub fn csv(result: &SweepResult) -> String {
     let mut out = String::from(
         "op,size_bytes,device,runner,depth,batch,threads,in_flight,bytes_per_s,ops_per_s,p50_ns,p99_ns,p999_ns,\
@@ -149,12 +149,12 @@ pub fn csv(result: &SweepResult) -> String {
     out
 }
 
-/// A CSV field; device names may be paths.
+/// Quotes a CSV field; device names may be paths.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// The report.
+/// Returns the HTML report.
 pub fn html(result: &SweepResult) -> String {
     let mut page = Page::new(
         "telpher bench",
@@ -248,7 +248,7 @@ pub fn html(result: &SweepResult) -> String {
 
 fn breakdowns(page: &mut Page, result: &SweepResult, routes: &[Route]) {
     const PARTS: [(usize, &str); 3] = [(1, "prepare"), (4, "submit"), (3, "wait")];
-    // Above this size the wait is all there is to see.
+    // Above this size only the wait is visible.
     const LARGEST: u64 = 16 << 10;
     page.section(
         "Where the latency goes",

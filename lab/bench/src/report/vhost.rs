@@ -9,7 +9,7 @@ use telpher_report::html::{Figure, Page};
 use telpher_report::table::{Align, Table};
 use telpher_report::units;
 
-/// Rates that stand in one table: part, ring, way, distance.
+/// Key of the rates in one table: part, ring, direction, distance.
 type Group = (&'static str, &'static str, &'static str, Distance);
 
 fn group_of(place: Place) -> Group {
@@ -27,7 +27,7 @@ fn groups(result: &VhostResult) -> Vec<Group> {
     groups
 }
 
-/// What a way is, in words.
+/// Describes a direction.
 fn way(traffic: &str) -> &'static str {
     match traffic {
         "b2f" => "into the guest (b2f)",
@@ -41,7 +41,7 @@ fn name_of((part, ring, traffic, distance): Group) -> String {
     if part == COPIES { name } else { format!("{part}: {name}") }
 }
 
-/// The columns of a group: who has rates there, and who is compared with whom.
+/// The columns of a group: the competitors with rates, and the compared pairs.
 struct Columns<'a> {
     rates: Vec<&'a Rate>,
     who: Vec<&'static str>,
@@ -70,7 +70,7 @@ fn columns(result: &VhostResult, group: Group) -> Columns<'_> {
     Columns { rates, who, compared, sizes }
 }
 
-/// One line of a group: the length, a rate for everybody, a ratio for every pair.
+/// Returns one line of a group: the length, a rate for each competitor, a ratio for each pair.
 fn line(result: &VhostResult, group: Group, columns: &Columns<'_>, size: u32) -> Vec<String> {
     let rate = |who: &&'static str| {
         let rate = columns.rates.iter().find(|rate| rate.who == *who && rate.place.size == size);
@@ -92,7 +92,7 @@ fn header(columns: &Columns<'_>) -> Vec<String> {
     std::iter::once("packet".to_owned()).chain(who).chain(ratios).collect()
 }
 
-/// The tables for a terminal.
+/// Returns the tables for a terminal.
 pub fn text(result: &VhostResult) -> String {
     let mut out = questions::text(&result.answers);
     for group in groups(result) {
@@ -131,7 +131,7 @@ fn cost_cells(cost: &Cost) -> Vec<String> {
     ]
 }
 
-/// One line a rate, then one a ratio, then one a cost, then the verdicts.
+/// One line for each rate, ratio and cost, then the verdicts.
 pub fn csv(result: &VhostResult) -> String {
     let mut out = String::from("kind,part,ring,traffic,distance,size_bytes,who,by,value,unit,points,device_share\n");
     for Rate { place: p, who, mpps, points, share, .. } in &result.rates {
@@ -184,7 +184,7 @@ pub fn csv(result: &VhostResult) -> String {
     out
 }
 
-/// Colours: our CPU's, our device's, both together, the peer's.
+/// Colours of our CPU copies, our device, both together, and the peer.
 fn style(who: &str) -> usize {
     match who {
         CPU => 3,
@@ -194,10 +194,10 @@ fn style(who: &str) -> usize {
     }
 }
 
-/// What stands under a chart's horizontal axis.
+/// The label of a chart's horizontal axis.
 const PACKET: &str = "packet size";
 
-/// The report.
+/// Returns the HTML report.
 pub fn html(result: &VhostResult) -> String {
     let lead = "Packets between a switch on one core and its guest on another, in rounds: telpher's forwarding loop, DPDK's net_vhost, and \
                 telpher's asynchronous pipeline, each with the same guest. Only points are compared between which the cores' distance did \
@@ -260,7 +260,7 @@ fn rates_figure(result: &VhostResult, group: Group) -> Figure<'static> {
     Figure { caption: name_of(group), svg, legend: styles }
 }
 
-/// The cost over packet size, and the rate that it leaves room for.
+/// Returns charts of the cost over packet size, and of the rate that it allows.
 fn costs_figures(costs: &[Cost], ring: &'static str) -> [Figure<'static>; 2] {
     let legend = || vec![(3, "copied by the core"), (4, "copied by a device")];
     let series = |value: fn(&Cost) -> f64| {

@@ -32,9 +32,9 @@ use turns::Partner;
 pub struct RunResult {
     /// `run`.
     pub kind: &'static str,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// What a reader must know.
+    /// Remarks for the reader.
     pub remarks: Vec<String>,
     /// The numbers.
     pub rows: Vec<Row>,
@@ -50,8 +50,8 @@ const SITE_NS: f64 = 300.0;
 const AGAINST_TRAP: f64 = 15.0;
 /// Least speed of 1 MiB copies against the model used directly. Source: promise of `telpher run`.
 const COPIES: f64 = 0.8;
-/// Least speed of a program that never touches the device against itself without `telpher run`. Source: derived, "no measurable
-/// slowdown" where turns of the same program differ by two or three per cent.
+/// Least speed of a program that never touches the device against itself without `telpher run`. Source: derived, "no
+/// measurable slowdown" where turns of the same program differ by two or three per cent.
 const UNTOUCHED: f64 = 0.97;
 /// Most milliseconds from start to end of `telpher run -- true`. Source: promise of `telpher run`.
 const START_MS: f64 = 100.0;

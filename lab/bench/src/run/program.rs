@@ -1,8 +1,9 @@
-//! The program that is measured: it opens queues, maps portals and submits as any program for DSA does, and knows nothing of
-//! `telpher run`.
+//! The program that is measured: it opens queues, maps portals and submits as any program for DSA does, and knows
+//! nothing of `telpher run`.
 //!
-//! A line on standard input says what to do for how many milliseconds (`nop 20`); the answer is the nanoseconds of one, or `-` and
-//! why not. Time is CPU time: the device works in the submitting thread, and other work of the machine is not counted.
+//! A line on standard input says what to do for how many milliseconds (`nop 20`); the answer is the nanoseconds of one,
+//! or `-` and why not. Time is CPU time: the device works in the submitting thread, and other work of the machine is
+//! not counted.
 
 use crate::buffers::fill_known;
 use crate::ffi::{self, MappedPortal, OwnedCopy};

@@ -18,7 +18,8 @@ use telpher_tier::Heap;
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "busy",
-    question: "How fast do pages move that two threads write to, and how long do those wait, beside protection, a copy and another mapping (HeMem)?",
+    question: "How fast do pages move while two threads write to them, and how long do the threads wait, \
+               compared with HeMem's protection, copy and remapping?",
     cores: 2,
     weight: 1.0,
     measure,
@@ -28,12 +29,14 @@ pub(super) const CONTEST: Contest = Contest {
 const WRITERS: usize = 2;
 /// Bytes that they write to.
 const HOT: usize = 8 << 20;
-/// Pages that move together. Source: 2 MiB are what HeMem moves (Raybuck et al., SOSP 2021); 32 pages are what the kernel's series for migration
-/// by a device takes as its least batch.
+/// Pages that move together. Source: 2 MiB are what HeMem moves (Raybuck et al., SOSP 2021); 32 pages are what the
+/// kernel's series for migration by a device takes as its least batch.
 const TOGETHER: [usize; 2] = [32, 512];
-/// A write that takes so many nanoseconds met a page on its way, or something else of the kernel's. Source: chosen, beyond any miss of a cache.
+/// A write that takes so many nanoseconds met a page on its way, or something else of the kernel's. Source: chosen,
+/// beyond any miss of a cache.
 const WAITED: f64 = 2e3;
-/// Beyond this it may as well be that the thread was preempted, and the kernel is asked. Source: chosen, longer than a fault takes.
+/// Beyond this it may as well be that the thread was preempted, and the kernel is asked. Source: chosen, longer than a
+/// fault takes.
 const ASKED: f64 = 20e3;
 /// Turns of each way, and the shortest. Source: chosen, some dozens of waits.
 const TURNS: u32 = 5;

@@ -17,7 +17,8 @@ use telpher_tier::{Heap, HeapOptions, Manager, ManagerOptions, SourceKind, TierO
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "heat",
-    question: "What does it cost random writes (GUPS), and random reads, that their pages are looked at, and are hot ones told from cold ones?",
+    question: "What does page scanning cost random writes (GUPS) and random reads, \
+               and does it distinguish hot from cold pages?",
     cores: 2,
     weight: 4.0,
     measure,
@@ -43,11 +44,12 @@ struct Case {
     promised: bool,
 }
 
-/// Windows track writes to small pages; traps are for what is only read, small or huge, and look at so few that the memory is small: with a tenth of the reads
-/// each cold page of it would be read ten thousand times a second, which is hot anywhere else.
+/// Windows track writes to small pages; traps are for what is only read, small or huge, and look at so few that the
+/// memory is small: with a tenth of the reads each cold page of it would be read ten thousand times a second, which is
+/// hot anywhere else.
 ///
-/// Source of the times: measured, what each has of `ManagerOptions::share`: a window some 50 ms, a lot of 64 small pages some 30, one of 4 huge
-/// ones some 15 (Intel Xeon and AMD EPYC, Linux 6.18, 2026-11-23).
+/// Source of the times: measured, what each has of `ManagerOptions::share`: a window some 50 ms, a lot of 64 small
+/// pages some 30, one of 4 huge ones some 15 (Intel Xeon and AMD EPYC, Linux 6.18, 2026-11-23).
 const CASES: [Case; 3] = [
     Case {
         name: "random writes",
@@ -89,13 +91,15 @@ const CASES: [Case; 3] = [
 
 /// Threads that write.
 const WRITERS: usize = 2;
-/// One page of so many is hot, and those get so many of a thousand writes. Source: as HeMem's GUPS with a hot set (Raybuck et al., SOSP 2021).
+/// One page of so many is hot, and those get so many of a thousand writes. Source: as HeMem's GUPS with a hot set
+/// (Raybuck et al., SOSP 2021).
 const ONE_IN: usize = 10;
 const HOT_WRITES: usize = 900;
 /// And of reads, see [`CASES`]. Source: chosen.
 const HOT_READS: usize = 999;
-/// Memory that is written is so many times what is looked at, as with a manager that has been at it for so many times as long. What one has to find is
-/// what pages of large memory are like: in a few MiB, cold ones are written a thousand times a second, which is hot anywhere else. Source: chosen.
+/// Memory that is written is so many times what is looked at, as with a manager that has been at it for so many times
+/// as long. What one has to find is what pages of large memory are like: in a few MiB, cold ones are written a thousand
+/// times a second, which is hot anywhere else. Source: chosen.
 const AROUND: usize = 8;
 /// Hot pages lie together in runs of so many at most. Source: chosen.
 const LONGEST: usize = 64;
@@ -103,13 +107,14 @@ const LONGEST: usize = 64;
 const WINDOW: usize = 2 << 20;
 const MOST: u128 = 128;
 const LEAST: u128 = 4;
-/// Rounds over all windows: those before anything is measured, and those while it is. Source: chosen, an average is of eight looks.
+/// Rounds over all windows: those before anything is measured, and those while it is. Source: chosen, an average is of
+/// eight looks.
 const BEFORE: u32 = 5;
 const ROUNDS: u32 = 3;
 /// Turns without looking, and as many with it. Source: chosen.
 const TURNS: u32 = 9;
-/// The most it may cost of a core, the least that must be left of the writes, and the least part of what is called hot that is.
-/// Source: promises of the tracker.
+/// The most it may cost of a core, the least that must be left of the writes, and the least part of what is called hot
+/// that is. Source: promises of the tracker.
 const SHARE: f64 = 2.0;
 const LEFT: f64 = 0.9;
 const PRECISION: f64 = 95.0;

@@ -12,7 +12,7 @@ use telpher_report::machine::Machine;
 
 /// The contest.
 pub(super) const CONTEST: Contest =
-    Contest { name: "huge", question: "What does a page of 2 MiB cost to move?", cores: 1, weight: 0.6, measure };
+    Contest { name: "huge", question: "What does it cost to move a page of 2 MiB?", cores: 1, weight: 0.6, measure };
 
 /// Small pages in a huge one.
 const IN_HUGE: usize = 512;

@@ -1,6 +1,7 @@
 //! `telpher bench tier`: what it costs to move pages between tiers while a program runs, a contest for each question.
 //!
-//! Tiers are pools of the same memory here, so that what is measured is the way and not the memory; copies are the CPU's.
+//! Tiers are pools of the same memory here, so that what is measured is the way and not the memory; copies are the
+//! CPU's.
 
 mod busy;
 mod heat;

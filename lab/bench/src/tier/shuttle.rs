@@ -1,4 +1,5 @@
-//! Pages that go to the other tier and come back, the same copies without the way, and the kernel's calls without a heap.
+//! Pages that go to the other tier and come back, the same copies without the way, and the kernel's calls without a
+//! heap.
 
 use super::turns::Contestant;
 use crate::BenchError;
@@ -54,7 +55,8 @@ pub(super) struct Shuttle {
     but_the_copy: Vec<f64>,
 }
 
-/// As many bytes as a batch has, from a buffer to a place and back, as a heap copies them: its places are used again and again.
+/// As many bytes as a batch has, from a buffer to a place and back, as a heap copies them: its places are used again
+/// and again.
 pub(super) struct Copier {
     mover: Mover,
     buffer: Region,

@@ -13,7 +13,7 @@ use telpher_report::machine::Machine;
 /// The contest.
 pub(super) const CONTEST: Contest = Contest {
     name: "small",
-    question: "What does a page of 4 KiB cost to move, by how many go together and whether they are neighbours?",
+    question: "What does it cost to move a page of 4 KiB, by the number moved together and by adjacency?",
     cores: 1,
     weight: 1.0,
     measure,
@@ -21,7 +21,8 @@ pub(super) const CONTEST: Contest = Contest {
 
 /// Pages that go together.
 const TOGETHER: [usize; 5] = [1, 8, 32, 128, 512];
-/// The most nanoseconds of a page, of as many neighbours as go together at most: all, and all but the copy. Source: promise of the migrator.
+/// The most nanoseconds of a page, of as many neighbours as go together at most: all, and all but the copy. Source:
+/// promise of the migrator.
 const ALL: f64 = 450.0;
 const BUT_THE_COPY: f64 = 200.0;
 

@@ -1,6 +1,7 @@
 //! An engine that has a core to itself: the switch and the guest's driver take turns on the other one, in one thread.
 //!
-//! So it is on two cores that no thread waits for another's turn. Ours has our own guest, DPDK's has its own, `net_virtio_user`.
+//! So it is on two cores that no thread waits for another's turn. Ours has our own guest, DPDK's has its own,
+//! `net_virtio_user`.
 
 use super::super::BenchError;
 use super::super::folder::Folder;

@@ -1,6 +1,7 @@
 //! DPDK's asynchronous vhost beside us: a small backend on its public interface, compiled here when the bench runs.
 //!
-//! DPDK ships no program that can be one: its `net_vhost` has no asynchronous copies, and its example needs a network card.
+//! DPDK ships no program that can be one: its `net_vhost` has no asynchronous copies, and its example needs a network
+//! card.
 
 use super::super::BenchError;
 use super::point::Thread;
@@ -31,8 +32,8 @@ pub(super) struct Asynchronous {
 }
 
 impl Asynchronous {
-    /// Compiles it and starts it at a socket, its own thread on one core and its DMA's on another; with a guest in it if there are arguments for
-    /// its device.
+    /// Compiles it and starts it at a socket, its own thread on one core and its DMA's on another; with a guest in it
+    /// if there are arguments for its device.
     pub(super) fn start(
         folder: &Path,
         socket: &Path,
@@ -77,7 +78,8 @@ impl Asynchronous {
         }
     }
 
-    /// With a guest in it: into the guest (`Source`), out of it (`Numbered`), around (`Begin`); or takes out what there is.
+    /// With a guest in it: into the guest (`Source`), out of it (`Numbered`), around (`Begin`); or takes out what there
+    /// is.
     pub(super) fn go(&mut self, work: Work) -> Result<(), BenchError> {
         match work {
             Work::Source(len) => self.say(&format!("source {len}")),

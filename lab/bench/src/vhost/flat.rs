@@ -1,10 +1,10 @@
-//! What a packet costs the forwarding core, once taken from the guest and once given to it, copied by that core or by a device: the flat line
-//! of "Accelerating DPDK Vhost" (Intel).
+//! What a packet costs the forwarding core, once taken from the guest and once given to it, copied by that core or by a
+//! device: the flat line of "Accelerating DPDK Vhost" (Intel).
 //!
-//! The forwarding loop and the guest's driver are on one core, and only the loop's turns are timed; the engine has the other core. A
-//! burst is sent, and each of its turns comes after what the turn before it began has landed, as with a device that keeps up: what a core
-//! pays for a packet is asked, not how fast the engine is, which is software here. A turn that lasted longer than any does by itself was interrupted;
-//! it is dropped with all of its interval.
+//! The forwarding loop and the guest's driver are on one core, and only the loop's turns are timed; the engine has the
+//! other core. A burst is sent, and each of its turns comes after what the turn before it began has landed, as with a
+//! device that keeps up: what a core pays for a packet is asked, not how fast the engine is, which is software here. A
+//! turn that lasted longer than any does by itself was interrupted; it is dropped with all of its interval.
 
 use super::super::BenchError;
 use super::super::measure::{Clock, median};
@@ -23,8 +23,8 @@ use telpher_vhost::{Hybrid, PacketPool};
 const BURST: u32 = 32;
 /// Bursts of one interval.
 const BURSTS: u32 = 16;
-/// Between two turns: what a modelled engine needs for a burst of the longest packets, and less than it looks for more before it sleeps.
-/// Source: measured, 12 µs for 32 packets of 1518 bytes between far cores.
+/// Between two turns: what a modelled engine needs for a burst of the longest packets, and less than it looks for more
+/// before it sleeps. Source: measured, 12 µs for 32 packets of 1518 bytes between far cores.
 const PAUSE: Duration = Duration::from_micros(20);
 /// A turn that lasted longer was interrupted. Source: chosen, several times what 64 copies of the longest packets take.
 const LONGEST: Duration = Duration::from_micros(60);

@@ -1,5 +1,5 @@
-//! A guest of our own, for where there is no testpmd and for what testpmd cannot tell: its driver is stepped by whoever has it, and its
-//! packets may carry the time at which they were sent.
+//! A guest of our own, for where there is no testpmd and for what testpmd cannot tell: its driver is stepped by whoever
+//! has it, and its packets may carry the time at which they were sent.
 //!
 //! It agrees with the backend by the same messages that come through a socket, without the socket.
 
@@ -102,7 +102,8 @@ impl Guest {
         Ok(Guest { memory, receive, transmit, free, back: Vec::with_capacity(RING.into()), _control: control })
     }
 
-    /// Does what a driver does once: gives buffers, takes what came back. Returns how many packets went the traffic's way.
+    /// Does what a driver does once: gives buffers, takes what came back. Returns how many packets went the traffic's
+    /// way.
     pub(super) fn step(&mut self, traffic: VhostTraffic, len: u32) -> u64 {
         match traffic {
             VhostTraffic::B2f => self.take_in(|_, _| false),
@@ -119,8 +120,8 @@ impl Guest {
         }
     }
 
-    /// Takes what the guest received, gives each packet's buffer and bytes, with its header, to `keep`, and new buffers to the ring. Returns
-    /// how many there were. A buffer that is not kept is free again.
+    /// Takes what the guest received, gives each packet's buffer and bytes, with its header, to `keep`, and new buffers
+    /// to the ring. Returns how many there were. A buffer that is not kept is free again.
     pub(super) fn take_in(&mut self, mut keep: impl FnMut(&mut Guest, (u64, u32)) -> bool) -> u64 {
         let mut back = std::mem::take(&mut self.back);
         back.clear();

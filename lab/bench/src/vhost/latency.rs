@@ -1,8 +1,9 @@
 //! How long packets take through the switch, and how much of it the pipeline adds.
 //!
-//! Our own guest sends packets with the time stamp counter in them, evenly, at half the rate that the pipeline can do, and reads the counter
-//! again when they have come around. The same packets at the same rate go through the switch with CPU copies, in turns; the difference of
-//! the two is what the pipeline adds. Of each round there is one difference, so that a moment in which a core was away is one round's.
+//! Our own guest sends packets with the time stamp counter in them, evenly, at half the rate that the pipeline can do,
+//! and reads the counter again when they have come around. The same packets at the same rate go through the switch with
+//! CPU copies, in turns; the difference of the two is what the pipeline adds. Of each round there is one difference, so
+//! that a moment in which a core was away is one round's.
 
 use super::super::BenchError;
 use super::super::measure::{Clock, Latencies, median};

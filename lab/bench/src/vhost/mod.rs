@@ -291,8 +291,8 @@ impl Found {
         Ok(())
     }
 
-    /// What came of one ring of a part. A peer that is silent, on two cores for lack of a turn as like as not, costs that and no more: what was found
-    /// until then stays, and the others follow.
+    /// What came of one ring of a part. A peer that is silent, on two cores for lack of a turn as like as not, costs
+    /// that and no more: what was found until then stays, and the others follow.
     fn bear(&mut self, part: &'static str, ring: VhostRing, held: Result<(), BenchError>) -> Result<(), BenchError> {
         match held {
             Err(BenchError::Peer(error)) if !matches!(error, PeerError::Missing(_)) => {

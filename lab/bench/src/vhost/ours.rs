@@ -27,7 +27,8 @@ pub(super) enum Way {
 
 /// Copies that a lane has room for: both rings full of packets. Source: chosen.
 const ROOM: u32 = 2 * RING as u32;
-/// Entries of the work queue: what the modelled device has, less than which a batch never waits. Source: SPEC §3.2, WQCAP of the first firmware.
+/// Entries of the work queue: what the modelled device has, less than which a batch never waits. Source: SPEC §3.2,
+/// WQCAP of the first firmware.
 const ENTRIES: u32 = 128;
 
 /// A port and who makes its copies.
@@ -92,7 +93,8 @@ impl Ours {
             VhostTraffic::F2b => Mode::RxOnly,
             VhostTraffic::Loop => Mode::Mac,
         };
-        // The packets of a loop are made once. On a machine whose cores are taken away for seconds they must not be dropped.
+        // The packets of a loop are made once. On a machine whose cores are taken away for seconds they must not be
+        // dropped.
         let retry_for = Duration::from_secs(60);
         let settings = Settings { mode, full: Full::Retry, retry_for, len, ..Settings::default() };
         let ends = [End::Guest(Arc::clone(&self.port))];

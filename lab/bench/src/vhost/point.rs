@@ -1,4 +1,5 @@
-//! What makes a point count: the cores' distance before and after it, and threads that had their cores while it was measured.
+//! What makes a point count: the cores' distance before and after it, and threads that had their cores while it was
+//! measured.
 
 use super::super::BenchError;
 
@@ -103,8 +104,8 @@ impl Cores {
     }
 }
 
-/// Least part of its core that a forwarding thread must have had. Source: that with which the published rates of the peer were taken on
-/// such a machine.
+/// Least part of its core that a forwarding thread must have had. Source: that with which the published rates of the
+/// peer were taken on such a machine.
 const ATTENDANCE: f64 = 0.96;
 /// Most ticks that a hypervisor may take meanwhile. Source: the same; a tick is 10 ms, and one may have begun before.
 const STOLEN: u64 = 1;
@@ -199,7 +200,8 @@ pub(super) struct Kept {
     pub(super) share: Option<f64>,
 }
 
-/// One round: each contestant once, from `first` on, and the distance between all of them. What each reached, where it counts.
+/// One round: each contestant once, from `first` on, and the distance between all of them. What each reached, where it
+/// counts.
 pub(super) fn round<E>(
     contestants: usize,
     first: usize,

@@ -138,7 +138,8 @@ pub(super) fn none_of(rounds: u32) -> String {
     format!("no pair of points counts, of {rounds} {}", if rounds == 1 { "round" } else { "rounds" })
 }
 
-/// Verdicts of one contest, by ring, way and distance. A ring and way of which no pair of points counts has a row that says so.
+/// Verdicts of one contest, by ring, way and distance. A ring and way of which no pair of points counts has a row that
+/// says so.
 pub(super) fn verdicts(
     ratios: &[Ratio],
     part: &'static str,
@@ -175,7 +176,8 @@ pub(super) fn verdicts(
 /// The unit of ratios.
 const TIMES: &str = "times the rate";
 
-/// The verdicts of one ring, way and distance, of which there is a ratio: open where lengths have none that could be lower.
+/// The verdicts of one ring, way and distance, of which there is a ratio: open where lengths have none that could be
+/// lower.
 fn verdict(name: &str, here: &[&Ratio], demand: Demand, asked: &Asked) -> Vec<Row> {
     let mut values: Vec<f64> = here.iter().map(|ratio| ratio.ratio).collect();
     let least = here.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio)).expect("callers have one");

@@ -1,7 +1,7 @@
 //! Ring work alone: chains taken, translated and put back, a burst of 32 at a time, on one thread with all caches warm.
 //!
-//! The driver fills the whole ring before the clock starts and collects it after it has stopped, so that a look at the clock is shared by
-//! all chains of a ring.
+//! The driver fills the whole ring before the clock starts and collects it after it has stopped, so that a look at the
+//! clock is shared by all chains of a ring.
 
 use super::super::measure::{Clock, median};
 use super::super::row::{Goal, Row};

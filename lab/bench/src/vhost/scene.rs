@@ -1,4 +1,5 @@
-//! One guest and its backends: DPDK's testpmd with a device at each backend's socket, of which one works at a time; or our own guest.
+//! One guest and its backends: DPDK's testpmd with a device at each backend's socket, of which one works at a time; or
+//! our own guest.
 
 use super::super::BenchError;
 use super::super::folder::Folder;
@@ -54,7 +55,8 @@ pub(super) struct Scene {
 const SETTLE: Duration = Duration::from_millis(20);
 /// For what is on its way to get there.
 const DRAIN: Duration = Duration::from_millis(5);
-/// Buffers of each testpmd, and its memory. Source: those with which the peer's published rates were taken, in the least memory that has them.
+/// Buffers of each testpmd, and its memory. Source: those with which the peer's published rates were taken, in the
+/// least memory that has them.
 const BUFFERS: u32 = 32_768;
 pub(super) const MIB: u64 = 128;
 

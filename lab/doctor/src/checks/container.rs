@@ -1,10 +1,10 @@
-//! Does a control group keep the program from what it needs?
+//! Checks whether a control group denies the program resources that it needs.
 
 use crate::causes;
 use crate::finding::Finding;
 use crate::patient::Patient;
 
-/// A whole processor, in thousandths.
+/// One processor, in thousandths.
 const WHOLE: u64 = 1000;
 
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {

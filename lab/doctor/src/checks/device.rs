@@ -1,4 +1,4 @@
-//! Do the devices work?
+//! Checks of the devices.
 
 use super::{groups, status, steps};
 use crate::causes;
@@ -7,7 +7,7 @@ use crate::patient::{PCI, Patient};
 use telpher_abi::{DeviceError, Opcode, Status, SwError};
 use telpher_hw::{Device, QueueType, State};
 
-/// Entries of a queue that a device is begun with: half of what it has. Source: linux-abi §10, the sample.
+/// Entries of the first queue of an unconfigured device: half of the device's. Source: linux-abi §10, the sample.
 const ENTRIES: u32 = 64;
 
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
@@ -29,7 +29,9 @@ fn of(p: &Patient<'_>, device: &Device) -> Vec<Finding> {
                 .all_seen(p.logged(&["idxd", "err["]))
                 .because(told(errors))
                 .remedy(advice(errors))
-                .remedy("the attribute keeps the last error until the device is probed anew; watch whether it changes"),
+                .remedy(
+                    "the attribute keeps the last error until the device is probed again; watch whether it changes",
+                ),
         );
     }
     if p.numa.len() > 1 && p.attribute_text(&device.name, "numa_node").as_deref() == Some("-1") {
@@ -43,7 +45,7 @@ fn of(p: &Patient<'_>, device: &Device) -> Vec<Finding> {
     findings
 }
 
-/// A latched error in words.
+/// Describes a latched error.
 fn told(errors: SwError) -> String {
     let code = errors.error_code();
     let what = match DeviceError::from_code(code) {
@@ -54,15 +56,15 @@ fn told(errors: SwError) -> String {
     if errors.descriptor_valid() {
         let operation = Opcode::from_code(errors.operation());
         text.push_str(&format!(
-            " The descriptor was a {operation:?}, of the address space with PASID {}.",
+            " The descriptor was a {operation:?} from the address space with PASID {}.",
             errors.pasid()
         ));
     }
     if errors.wq_index_valid() {
-        text.push_str(&format!(" It came by queue number {}.", errors.wq_index()));
+        text.push_str(&format!(" It came through queue number {}.", errors.wq_index()));
     }
     if errors.overflow() {
-        text.push_str(" More errors followed, which are not kept.");
+        text.push_str(" More errors followed, which the device does not keep.");
     }
     text
 }
@@ -98,7 +100,7 @@ fn halted(p: &Patient<'_>, device: &Device, errors: SwError) -> Finding {
 
 fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
     let name = &device.name;
-    // What is wrong with a group is told as the group's.
+    // Errors of a group are findings of the group.
     if groups::lopsided(device).next().is_some() {
         return None;
     }
@@ -107,7 +109,7 @@ fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
             Finding::of(&causes::DEVICE_FIXED, name)
                 .seen(p.attribute(name, "configurable"))
                 .seen(p.attribute(name, "state"))
-                .remedy("whoever gave this machine the device (the virtual machine's host) has to configure it with a queue of type user"),
+                .remedy("the host of this virtual machine has to configure the device with a queue of type user"),
         );
     }
     let grouped = device.queues.iter().any(|queue| queue.group.is_some());
@@ -120,9 +122,9 @@ fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
                 .all_seen(queues)
                 .severity(if others { Severity::Note } else { Severity::Error })
                 .because(if others {
-                    "Others work; this one is idle."
+                    "Other devices work; this one is idle."
                 } else {
-                    "The driver starts devices so; a program or service has to configure them."
+                    "This is the state after the driver loads; a program or service has to configure devices."
                 })
                 .all_remedies(by_hand(p, device)),
         );
@@ -135,7 +137,7 @@ fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
                 .seen(p.attribute(name, "cmd_status"))
                 .all_seen(p.logged(&["idxd", device.pci_address.as_deref().unwrap_or("idxd")]))
                 .because(format!("The last command ended with {meaning}."))
-                .remedy("correct what that names (`telpher list` shows the configuration), then:")
+                .remedy("correct the reported attribute (`telpher list` shows the configuration), then:")
                 .remedy(format!("accel-config enable-device {name}"))
                 .all_remedies(enable_queues(device)),
         ),
@@ -151,7 +153,7 @@ fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
     }
 }
 
-/// The least that makes one queue work, command by command.
+/// The minimal commands that make one queue work.
 fn by_hand(p: &Patient<'_>, device: &Device) -> Vec<String> {
     let name = &device.name;
     let engines = device.engines.iter().map(|engine| engine.name.as_str()).collect::<Vec<_>>().join(" ");
@@ -164,11 +166,11 @@ fn by_hand(p: &Patient<'_>, device: &Device) -> Vec<String> {
         steps::config(p, device, queue, &changes),
         format!("accel-config enable-device {name}"),
         steps::enable(device, queue),
-        "for every boot: accel-config save-config -s FILE, and `accel-config load-config -c FILE -e` in a unit of your own".into(),
+        "for every boot: accel-config save-config -s FILE, and `accel-config load-config -c FILE -e` in your own systemd unit".into(),
     ]
 }
 
-/// Commands that enable the queues a device has for programs, once it is enabled itself.
+/// Commands that enable a device's queues for programs, once the device is enabled.
 pub(super) fn enable_queues(device: &Device) -> Vec<String> {
     let ours = device.queues.iter().filter(|queue| queue.queue_type == Some(QueueType::User));
     ours.take(steps::MOST).map(|queue| steps::enable(device, queue)).collect()

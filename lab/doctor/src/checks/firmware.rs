@@ -1,4 +1,4 @@
-//! Is there a device, and does the firmware describe what it needs?
+//! Checks that there is a device, and that the firmware describes its IOMMU.
 
 use crate::causes;
 use crate::finding::{Evidence, Finding};
@@ -6,10 +6,10 @@ use crate::patient::{PCI, Patient, TABLES};
 
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let cpuinfo = || p.seen_line("/proc/cpuinfo", "model name");
-    // A bus that cannot be read, as in some containers, says nothing.
+    // An unreadable bus, as in some containers, proves nothing.
     let Some(functions) = &p.functions else { return Vec::new() };
     if functions.is_empty() && p.devices().next().is_none() {
-        // Only Intel makes processors with DSA, so no host of another's has one to give.
+        // Only Intel makes processors with DSA, so hosts with other processors cannot provide one.
         let finding = if p.cpu.is_guest() && p.cpu.vendor == "GenuineIntel" {
             Finding::of(&causes::GUEST_WITHOUT_DEVICE, "the machine")
                 .seen(cpuinfo())
@@ -18,21 +18,21 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
                 .remedy("if the host has a DSA: there, modprobe vfio-pci disable_denylist=1, bind a function to vfio-pci, and start QEMU \
                          with `-device intel-iommu,intremap=on,caching-mode=on,x-scalable-mode=on -device vfio-pci,host=0000:6a:01.0`")
                 .remedy("on a cloud: choose an instance type that offers DSA, often a bare-metal one")
-        } else if p.cpu.is_of_a_kind_with_dsa() {
+        } else if p.cpu.is_of_a_family_with_dsa() {
             Finding::of(&causes::DEVICE_NOT_ENUMERATED, "the machine")
                 .seen(cpuinfo())
                 .seen(p.listed(PCI))
-                .because("Either the firmware has it disabled, or this model was sold without.")
+                .because("Either the firmware disables it, or this model has none.")
                 .remedy("firmware setup: look for `DSA` under the processor's I/O or IIO settings of each socket, and enable it")
                 .remedy("look the processor up: its data sheet says how many DSA devices the model has (0 for some)")
         } else {
             Finding::of(&causes::PROCESSOR_WITHOUT_DSA, "the machine")
                 .seen(cpuinfo())
                 .seen(p.listed(PCI))
-                .because("Intel's Xeons have it since the fourth generation (Sapphire Rapids).")
+                .because("Intel's Xeons have DSA since the fourth generation (Sapphire Rapids).")
         };
         return vec![finding.remedy(
-            "meanwhile, every command takes the software model: `--device model:spr`, or `telpher run -- PROGRAM`",
+            "meanwhile, every command accepts the software model: `--device model:spr`, or `telpher run -- PROGRAM`",
         )];
     }
     let tables = p.iommu.tables.as_ref();
@@ -44,7 +44,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
                     "on the host: give the guest one with scalable mode (QEMU: `-device intel-iommu,intremap=on,\
                          caching-mode=on,x-scalable-mode=on`), then boot the guest with `intel_iommu=on,sm_on`",
                 )
-                .remedy("without one, dedicated queues of kernel type still work, for the guest's kernel alone")
+                .remedy("without one, only dedicated queues of kernel type work, for the guest's kernel")
         } else {
             Finding::of(&causes::VTD_OFF, "the machine").seen(p.listed(TABLES)).remedy(
                 "firmware setup: enable `Intel VT for Directed I/O (VT-d)`, save, and boot with `intel_iommu=on,sm_on`",
@@ -55,7 +55,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     Vec::new()
 }
 
-/// What devices say of shared virtual addressing.
+/// What the devices report about shared virtual addressing.
 pub(super) fn sva(p: &Patient<'_>) -> Vec<Evidence> {
     let without = p.devices().filter(|device| device.pasid_enabled == Some(false));
     without.map(|device| p.attribute(&device.name, "pasid_enabled")).collect()

@@ -1,4 +1,4 @@
-//! Does every group have queues and engines, and does nothing lie idle?
+//! Checks that every group has queues and engines, and that no engine is idle.
 
 use super::steps;
 use crate::causes;
@@ -6,13 +6,13 @@ use crate::finding::Finding;
 use crate::patient::Patient;
 use telpher_hw::{Device, Engine, Group, State};
 
-/// Highest version whose devices know one traffic class only, as Linux and DPDK use them. Source: semantics-notes §5.
+/// Highest version whose devices have only one traffic class, as Linux and DPDK use them. Source: semantics-notes §5.
 const ONE_CLASS: u32 = 0x200;
 
 /// Groups with queues or engines, but not both.
 pub(super) fn lopsided(device: &Device) -> impl Iterator<Item = &Group> {
     let any_queue = device.groups.iter().any(|group| !group.work_queues.is_empty());
-    // Without any queue the device is not configured yet, whatever its engines say.
+    // Without any queue the device is not configured yet, even if its engines have groups.
     device.groups.iter().filter(move |group| any_queue && group.work_queues.is_empty() != group.engines.is_empty())
 }
 
@@ -37,7 +37,8 @@ fn one_sided(p: &Patient<'_>, device: &Device, group: &Group) -> Finding {
         .seen(p.attribute(&group.name, "work_queues"))
         .seen(p.attribute(&group.name, "engines"))
         .seen(p.attribute(&device.name, "state"));
-    // Engines without a group are dealt out among the groups without one; engines without queues go where queues are.
+    // Engines without a group are distributed over the groups without an engine; engines of a group without queues go
+    // to a group with queues.
     let (engines, to): (Vec<&Engine>, u32) = if group.engines.is_empty() {
         let idle = |group: &&Group| group.engines.is_empty();
         let lacking: Vec<u32> = lopsided(device).filter(idle).map(|group| group.number).collect();
@@ -67,12 +68,12 @@ fn served(device: &Device) -> u32 {
     device.groups.iter().find(|group| !group.work_queues.is_empty()).map_or(0, |group| group.number)
 }
 
-/// The command that puts an engine into a group.
+/// Returns the command that puts an engine into a group.
 fn grouped(device: &Device, engine: &Engine, group: u32) -> String {
     format!("accel-config config-engine {}/{} --group-id={group}", device.name, engine.name)
 }
 
-/// Engines of an enabled device that do nothing.
+/// Engines of an enabled device without a group.
 fn idle(p: &Patient<'_>, device: &Device) -> Option<Finding> {
     let idle: Vec<_> = device.engines.iter().filter(|engine| engine.group.is_none()).collect();
     if idle.is_empty() {
@@ -93,7 +94,7 @@ fn at_work(p: &Patient<'_>, device: &Device, group: &Group) -> Vec<Finding> {
         return findings;
     }
     let engines = u32::try_from(group.engines.len()).unwrap_or(u32::MAX);
-    // An equal share of all read buffers for each engine; the product fits, since devices have some hundred of them.
+    // An equal share of all read buffers for each engine; the product cannot overflow, since devices have some hundred.
     let share = match (device.max_read_buffers, device.max_engines) {
         (Some(buffers), Some(all)) if all > 0 => u64::from(buffers) * u64::from(engines.min(all)) / u64::from(all),
         _ => 0,
@@ -104,7 +105,7 @@ fn at_work(p: &Patient<'_>, device: &Device, group: &Group) -> Vec<Finding> {
                 .seen(p.attribute(&group.name, "read_buffers_allowed"))
                 .seen(p.attribute(&group.name, "engines"))
                 .seen(p.attribute(&device.name, "max_read_buffers"))
-                .because(format!("An equal share for {engines} of its engines would be {share}."))
+                .because(format!("The equal share of its {engines} engines would be {share}."))
                 .all_remedies(steps::rebuilt(
                     device,
                     [format!(
@@ -121,7 +122,7 @@ fn at_work(p: &Patient<'_>, device: &Device, group: &Group) -> Vec<Finding> {
                 .seen(p.attribute(&device.name, "read_buffer_limit"))
                 .seen(p.attribute(&group.name, "engines"))
                 .seen(p.attribute(&device.name, "max_read_buffers"))
-                .because(format!("An equal share for {engines} of its engines would be {share}."))
+                .because(format!("The equal share of its {engines} engines would be {share}."))
                 .all_remedies(steps::rebuilt(
                     device,
                     [format!("accel-config config-group {}/{} --use-read-buffer-limit=0", device.name, group.name)],
@@ -142,7 +143,7 @@ fn at_work(p: &Patient<'_>, device: &Device, group: &Group) -> Vec<Finding> {
                 .all_remedies(steps::rebuilt(device, ["a", "b"].map(|class| {
                     format!("echo 1 > /sys/bus/dsa/devices/{}/traffic_class_{class}", group.name)
                 })))
-                .remedy("and take `tc_override` from the command line and /etc/modprobe.d, lest it be set again"),
+                .remedy("and remove `tc_override` from the command line and /etc/modprobe.d, so that it is not set again"),
         );
     }
     findings

@@ -1,13 +1,13 @@
-//! Are the instructions there by which programs submit and wait?
+//! Checks for the instructions with which programs submit and wait.
 
 use crate::causes::{self, Cause};
 use crate::finding::{Evidence, Finding};
 use crate::patient::Patient;
 use telpher_portal::QueueMode;
 
-/// Kernels that keep ENQCMD from programs: from this one …
+/// First kernel that does not let programs use ENQCMD. Source: linux-abi §9.
 const MASKED_FROM: (u32, u32) = (5, 13);
-/// … to before this one. Source: linux-abi §9.
+/// First later kernel that lets programs use it again. Source: linux-abi §9.
 const MASKED_BEFORE: (u32, u32) = (5, 18);
 
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
@@ -21,7 +21,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
         findings.push(
             lacking(&causes::MOVDIR64B_MISSING, "movdir64b")
                 .remedy("in a virtual machine: give it the host's processor (QEMU: -cpu host), or add +movdir64b")
-                .remedy("take clearcpuid= from the kernel's command line if it names this"),
+                .remedy("remove clearcpuid= from the kernel's command line if it names this flag"),
         );
     }
     if modes.contains(&QueueMode::Shared) && p.cpu.lacks("enqcmd") {
@@ -32,7 +32,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
                 .remedy("use Linux 5.18 or later, or dedicated queues")
         } else {
             lacking(&causes::ENQCMD_MISSING, "enqcmd")
-                .because("The firmware has it off, a virtual machine's host hides it, or the kernel was built without PASID for it.")
+                .because("The firmware disables it, a virtual machine's host hides it, or the kernel was built without PASID support.")
                 .remedy("firmware setup: enable `PCI ENQCMD/ENQCMDS` (often under IIO configuration)")
                 .remedy("in a virtual machine: give it the host's processor (QEMU: -cpu host) and an IOMMU with scalable mode")
                 .remedy("or use dedicated queues")
@@ -43,7 +43,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
             lacking(&causes::UMWAIT_MISSING, "waitpkg")
                 .remedy("in a virtual machine: +waitpkg on QEMU, with -overcommit cpu-pm=on")
                 .remedy(
-                    "elsewhere nothing: telpher waits with PAUSE, and sleeps until shortly before a long job is due",
+                    "otherwise nothing: telpher waits with PAUSE, and sleeps until shortly before the expected end of a long job",
                 ),
         );
     }

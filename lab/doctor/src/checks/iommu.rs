@@ -1,4 +1,4 @@
-//! May the device use programs' addresses? The command line and the IOMMUs, if it may not.
+//! Checks that the device may use programs' addresses; if not, looks at the command line and the IOMMUs.
 
 use crate::causes;
 use crate::finding::{Evidence, Finding};
@@ -18,7 +18,7 @@ const CAP_GIBIBYTE: u32 = 56;
 const CMDLINE: &str = "/proc/cmdline";
 
 pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
-    // The firmware or the kernel's build explains it.
+    // An earlier stage, firmware or kernel, explains it.
     if !p.lacks_sva() || before.iter().any(|finding| finding.severity == super::Severity::Error) {
         return Vec::new();
     }
@@ -27,10 +27,10 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
         Finding::of(&causes::SVA_OFF, "the IOMMU")
             .all_seen(p.logged(&["SVA"]))
             .all_seen(p.logged(&["DMAR"]))
-            .remedy("lspci -vvv -d 8086:0b25 | grep -e ATSCtl -e PRICtl -e PASIDCtl    # as root; each has to say Enable+")
-            .remedy("where one of the three is missing: firmware setup, VT-d and PCI ENQCMD/ENQCMDS on, for all sockets alike")
-            .remedy("dmesg | grep -i -e idxd -e DMAR -e IOMMU    # the kernel says there which step failed")
-            .remedy("modprobe -r idxd && modprobe idxd    # where only the driver came too early; it takes all queues down")
+            .remedy("lspci -vvv -d 8086:0b25 | grep -e ATSCtl -e PRICtl -e PASIDCtl    # as root; each line must contain Enable+")
+            .remedy("if one of the three is missing: firmware setup, enable VT-d and PCI ENQCMD/ENQCMDS on all sockets")
+            .remedy("dmesg | grep -i -e idxd -e DMAR -e IOMMU    # shows which step failed")
+            .remedy("modprobe -r idxd && modprobe idxd    # if the driver was loaded too early; this removes all queues")
     });
     vec![found.all_seen(super::firmware::sva(p))]
 }
@@ -46,12 +46,12 @@ fn told_so(p: &Patient<'_>) -> Option<Finding> {
     let finding = if by_boot { finding.seen(p.seen(CMDLINE)) } else { finding };
     Some(
         finding
-            .remedy("take `idxd.sva=0` from the kernel's command line, and `options idxd sva=0` from /etc/modprobe.d")
+            .remedy("remove `idxd.sva=0` from the kernel's command line, and `options idxd sva=0` from /etc/modprobe.d")
             .remedy("modprobe -r idxd && modprobe idxd sva=1"),
     )
 }
 
-/// Words of the command line that switch something off, and an IOMMU that nobody switched on.
+/// Words of the command line that switch features off, and an IOMMU that is not switched on.
 fn switched_off(p: &Patient<'_>) -> Option<Finding> {
     let values = |key: &'static str| {
         let words = p.boot.iter().filter_map(move |word| word.strip_prefix(key));
@@ -80,7 +80,7 @@ fn switched_off(p: &Patient<'_>) -> Option<Finding> {
     None
 }
 
-/// What an IOMMU cannot do, whatever the command line says.
+/// Missing capabilities of an IOMMU.
 fn incapable(p: &Patient<'_>) -> Option<Finding> {
     let seen = |units: &[&Unit], register: &str| -> Vec<Evidence> {
         units.iter().map(|unit| p.seen(&format!("{}/{register}", unit.folder))).collect()
@@ -94,7 +94,7 @@ fn incapable(p: &Patient<'_>) -> Option<Finding> {
                 .all_seen(seen(&flat, "ecap"))
                 .because(format!("Bit {ECAP_SCALABLE} of ecap is clear."))
                 .remedy("in a virtual machine: let the host emulate scalable mode (QEMU: `-device intel-iommu,x-scalable-mode=on`)")
-                .remedy("on a machine of its own: update the firmware; Sapphire Rapids and later have it"),
+                .remedy("on a physical machine: update the firmware; Sapphire Rapids and later have it"),
         );
     }
     for (bit, feature) in [(ECAP_PASID, "PASID"), (ECAP_PAGE_REQUESTS, "page requests")] {
@@ -106,7 +106,7 @@ fn incapable(p: &Patient<'_>) -> Option<Finding> {
                     .all_seen(p.logged(&["inconsistent"]))
                     .because(format!("Missing: {feature} (bit {bit} of ecap)."))
                     .remedy("firmware setup: give all sockets and I/O stacks the same VT-d settings (PASID, PRS, ATS)")
-                    .remedy("in a virtual machine: let the host emulate it, or use dedicated queues of the kernel's")
+                    .remedy("in a virtual machine: let the host emulate it, or use the kernel's dedicated queues")
                     .remedy("update the firmware"),
             );
         }
@@ -133,7 +133,7 @@ fn incapable(p: &Patient<'_>) -> Option<Finding> {
     None
 }
 
-/// Scalable mode that nobody switched on.
+/// Scalable mode that is not switched on.
 fn not_scalable(p: &Patient<'_>) -> Option<Finding> {
     let says = |wanted: &str| {
         let words = p.boot.iter().filter_map(|word| word.strip_prefix("intel_iommu="));
@@ -150,17 +150,15 @@ fn not_scalable(p: &Patient<'_>) -> Option<Finding> {
     )
 }
 
-/// How words are taken from the kernel's command line and others put there.
+/// Returns steps that replace words of the kernel's command line.
 fn boot(old: &str, new: &str) -> Vec<String> {
     let file = "/etc/default/grub";
     let option =
         |name: &str, words: &str| if words.is_empty() { String::new() } else { format!(" --{name}=\"{words}\"") };
     let debian = match (old, new) {
-        (_, "") => format!("take `{old}` out of {file}, then: update-grub"),
+        (_, "") => format!("remove `{old}` from {file}, then: update-grub"),
         ("", _) => format!("sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{new} /' {file} && update-grub"),
-        _ => format!(
-            "in GRUB_CMDLINE_LINUX of {file} put `{new}` in place of `{old}`, whatever it says there, then: update-grub"
-        ),
+        _ => format!("in GRUB_CMDLINE_LINUX of {file} replace `{old}` by `{new}`, then: update-grub"),
     };
     vec![
         format!("grubby --update-kernel=ALL{}{}    # Fedora, RHEL", option("remove-args", old), option("args", new)),

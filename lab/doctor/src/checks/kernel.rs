@@ -1,4 +1,4 @@
-//! Is the kernel new enough, and was it built with what is needed?
+//! Checks the kernel's version and its build options.
 
 use crate::causes;
 use crate::finding::{Evidence, Finding};
@@ -6,18 +6,23 @@ use crate::patient::{DRIVERS, ModuleFile, Patient};
 
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let release = || p.seen("/proc/sys/kernel/osrelease");
-    // Distributions bring drivers to older kernels (RHEL 9 is a 5.14), so the version says nothing. Source: linux-abi §9.
+    // Distributions backport drivers to older kernels (RHEL 9 is a 5.14), so the version proves nothing. Source:
+    // linux-abi §9.
     let drivers = &p.dsa.drivers;
     if drivers.iter().any(|name| name == "dsa" || name == "idxd") && !drivers.iter().any(|name| name == "user") {
         return vec![
             Finding::of(&causes::KERNEL_TOO_OLD, "the kernel")
                 .seen(p.listed(DRIVERS))
                 .seen(release())
-                .because("Queues for programs came with 5.6, without the drivers that bind them now; shared ones work since 5.18.")
-                .remedy("use Linux 6.1 or later; from 6.7 on a queue also has to name its driver (attribute driver_name)"),
+                .because(
+                    "Queues for programs came with 5.6, without today's sub-drivers; shared queues work since 5.18.",
+                )
+                .remedy(
+                    "use Linux 6.1 or later; from 6.7 on a queue also has to name its driver (attribute driver_name)",
+                ),
         ];
     }
-    // Asked only about options that are not set.
+    // Called only for options that are not set.
     let option = |option: &str| Evidence {
         source: p.kernel.config.as_ref().map_or(String::new(), |(path, _)| path.clone()),
         says: format!("CONFIG_{option} is not set"),
@@ -46,7 +51,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
 
 fn not_built(p: &Patient<'_>) -> Finding {
     let package = if p.kernel.release.as_deref().is_some_and(|release| release.contains("generic")) {
-        "apt install linux-modules-extra-$(uname -r)    # Ubuntu keeps drivers of accelerators there".to_owned()
+        "apt install linux-modules-extra-$(uname -r)    # Ubuntu's accelerator drivers are in this package".to_owned()
     } else {
         "install the package with the rest of this kernel's modules (linux-modules-extra-…, kernel-modules-extra)"
             .to_owned()

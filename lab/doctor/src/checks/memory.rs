@@ -1,4 +1,4 @@
-//! Are there huge pages for programs that want them?
+//! Checks for huge pages.
 
 use crate::causes;
 use crate::finding::{Evidence, Finding};
@@ -9,15 +9,15 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let memory = &p.memory;
     let pools =
         |file: &str| -> Vec<Evidence> { memory.pools.iter().map(|pool| p.seen(&format!("{pool}/{file}"))).collect() };
-    let remark = "DSA's own speed hardly depends on it (Kuper et al., ASPLOS 2024, Figure 8); DPDK and SPDK do not start without.";
+    let remark = "DSA's own speed hardly depends on it (Kuper et al., ASPLOS 2024, Figure 8); DPDK and SPDK do not start without huge pages.";
     let mut findings = Vec::new();
     if memory.reserved > 0 && memory.free == 0 {
         findings.push(
             Finding::of(&causes::HUGE_PAGES_USED_UP, "the machine")
                 .all_seen(pools("free_hugepages"))
                 .because(remark)
-                .remedy("grep -i huge /proc/*/smaps_rollup 2>/dev/null    # who has them")
-                .remedy("sysctl vm.nr_hugepages=N    # more of them"),
+                .remedy("grep -i huge /proc/*/smaps_rollup 2>/dev/null    # shows which processes use them")
+                .remedy("sysctl vm.nr_hugepages=N    # reserves more"),
         );
     }
     if memory.reserved == 0 && memory.never_transparent {
@@ -36,12 +36,12 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     findings
 }
 
-/// What the setting for transparent huge pages costs `telpher tier`, which needs no device.
+/// The effect of the transparent huge page setting on `telpher tier`, which needs no device.
 pub(super) fn transparent(p: &Patient<'_>) -> Option<Finding> {
     p.memory.never_transparent.then(|| {
         Finding::of(&causes::TRANSPARENT_HUGE_PAGES_OFF, "the machine")
             .seen(p.seen(TRANSPARENT))
             .because(format!("With `telpher tier run` {COST_OF_NEVER}."))
-            .remedy(format!("echo madvise > {TRANSPARENT}    # for programs that ask for them"))
+            .remedy(format!("echo madvise > {TRANSPARENT}    # for programs that request them"))
     })
 }

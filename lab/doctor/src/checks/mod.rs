@@ -1,5 +1,5 @@
-//! The walk: from the firmware to the program, one stage after another. A stage says what it found; what an earlier stage has
-//! explained already, a later one does not tell again.
+//! The walk: from the firmware to the program, one stage after another. A stage says what it found; what an earlier
+//! stage has explained already, a later one does not tell again.
 
 mod container;
 mod device;
@@ -23,12 +23,12 @@ use super::patient::{DEVICES, Patient};
 use serde::Serialize;
 use telpher_hw::State;
 
-/// What was found, and what was looked at.
+/// The result of an examination.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Examination {
     /// The worst of the findings; absent if there are none.
     pub worst: Option<Severity>,
-    /// Stage by stage.
+    /// One step for each stage.
     pub(crate) walk: Vec<Step>,
     /// In the order of the walk, errors first within a stage.
     pub(crate) findings: Vec<Finding>,
@@ -38,28 +38,28 @@ pub struct Examination {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Step {
     pub(crate) stage: Stage,
-    /// How it went.
+    /// The result of the stage.
     pub(crate) state: StepState,
-    /// What was seen, or why it was left out.
+    /// What was examined, or why the stage was skipped.
     pub(crate) says: String,
 }
 
-/// How a stage went.
+/// The result of a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StepState {
-    /// Nothing is the matter.
+    /// No findings.
     Fine,
     /// There are findings.
     Findings,
-    /// It was left out.
+    /// The stage was skipped.
     Skipped,
 }
 
-/// Why stages are left out when there is nothing to look at.
+/// Reasons to skip a stage.
 const NO_DEVICE: &str = "there is no device";
 const NO_DRIVER: &str = "the driver shows no device";
-const EMULATED: &str = "the device is that of `telpher run`; this is the machine's own";
+const EMULATED: &str = "the device is emulated by `telpher run`; this stage is about hardware";
 
 /// Examines a machine.
 pub(crate) fn examine(p: &Patient<'_>) -> Examination {
@@ -86,12 +86,12 @@ pub(crate) fn examine(p: &Patient<'_>) -> Examination {
         findings.extend(container::examine(p));
         findings.extend(queues::none_for_programs(p, &findings));
     } else if findings.iter().all(|finding| finding.severity < Severity::Error) {
-        // Whatever the reason, a machine without a device is not well.
+        // A machine without a device always has a finding, even if no check found the reason.
         findings.push(
             Finding::of(&causes::DRIVER_REFUSED_DEVICE, "the machine")
                 .seen(p.listed(DEVICES))
                 .all_seen(p.logged(&["idxd"]))
-                .remedy("dmesg | grep -i idxd    # the driver says there why"),
+                .remedy("dmesg | grep -i idxd    # shows the driver's reason"),
         );
     }
     if !has_device {
@@ -119,7 +119,7 @@ fn step(p: &Patient<'_>, stage: Stage, nothing: bool, has_device: bool, findings
     Step { stage, state, says: looked_at(p, stage) }
 }
 
-/// What a stage looked at, in a line.
+/// Returns one line about what a stage examined.
 fn looked_at(p: &Patient<'_>, stage: Stage) -> String {
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let known = |text: &str| if text.is_empty() { "not known".to_owned() } else { text.to_owned() };
@@ -151,9 +151,9 @@ fn looked_at(p: &Patient<'_>, stage: Stage) -> String {
         }
         Stage::Modules => {
             if p.module.loaded {
-                "idxd is there".into()
+                "idxd is present".into()
             } else {
-                "idxd is not there".into()
+                "idxd is missing".into()
             }
         }
         Stage::Device => {

@@ -1,4 +1,4 @@
-//! Does the driver have the functions?
+//! Checks that the driver is bound to the PCI functions.
 
 use crate::causes;
 use crate::finding::{Evidence, Finding, Severity};
@@ -15,7 +15,7 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
         }
     }
     let free: Vec<&Function> = functions.iter().filter(|function| function.driver.is_none()).collect();
-    // A driver that does not exist cannot be loaded.
+    // A missing driver cannot be loaded; the kernel stage reports it.
     let explained = before.iter().any(|finding| finding.id == causes::DRIVER_NOT_BUILT.id);
     if !explained && !p.module.loaded && (!free.is_empty() || p.functions.is_none()) {
         findings.push(not_loaded(p));
@@ -25,7 +25,7 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
     findings
 }
 
-/// Another driver has the function.
+/// Another driver is bound to the function.
 fn taken(p: &Patient<'_>, function: &Function, driver: &str, works: bool) -> Finding {
     let folder = format!("{PCI}/{}", function.address);
     let cause = if driver.starts_with("vfio") { &causes::BOUND_TO_VFIO } else { &causes::BOUND_TO_UIO };
@@ -36,7 +36,7 @@ fn taken(p: &Patient<'_>, function: &Function, driver: &str, works: bool) -> Fin
              these devices unless loaded with disable_denylist=1.",
         )
     } else {
-        finding.because(format!("The driver is {driver}: right for DPDK with its own driver, and only then."))
+        finding.because(format!("The driver is {driver}, which is correct only for DPDK with its own driver."))
     };
     let address = &function.address;
     finding
@@ -44,7 +44,7 @@ fn taken(p: &Patient<'_>, function: &Function, driver: &str, works: bool) -> Fin
         .remedy(format!("echo {address} > {folder}/driver/unbind"))
         .remedy(format!("echo > {folder}/driver_override"))
         .remedy(format!("modprobe idxd && echo {address} > /sys/bus/pci/drivers/idxd/bind"))
-        .remedy("and keep `driverctl`, `dpdk-devbind.py` or SPDK's setup.sh from taking it again at the next boot")
+        .remedy("and prevent `driverctl`, `dpdk-devbind.py` or SPDK's setup.sh from binding it again at the next boot")
 }
 
 fn not_loaded(p: &Patient<'_>) -> Finding {
@@ -64,12 +64,12 @@ fn not_loaded(p: &Patient<'_>) -> Finding {
     for (path, line) in &p.module.blacklisted {
         finding = finding
             .seen(Evidence { source: path.clone(), says: line.clone() })
-            .remedy(format!("take the line `{line}` out of {path}"));
+            .remedy(format!("remove the line `{line}` from {path}"));
     }
     for word in by_boot {
         finding = finding
             .seen(p.seen("/proc/cmdline"))
-            .remedy(format!("take `{word}` from the kernel's command line, and boot anew"));
+            .remedy(format!("remove `{word}` from the kernel's command line, and reboot"));
     }
     finding.remedy("modprobe idxd")
 }
@@ -80,9 +80,11 @@ fn refused(p: &Patient<'_>, function: &Function) -> Finding {
         .seen(p.linked(&format!("{folder}/driver")))
         .all_seen(p.logged(&["idxd", &function.address]))
         .remedy(format!(
-            "echo {} > /sys/bus/pci/drivers/idxd/bind    # tries again; the error number says why not",
+            "echo {} > /sys/bus/pci/drivers/idxd/bind    # tries again; the error number is the reason",
             function.address
         ))
-        .remedy(format!("dmesg | grep {}    # what the driver says", function.address))
-        .remedy(format!("echo 1 > {folder}/reset    # if it says that the device does not answer or is halted"))
+        .remedy(format!("dmesg | grep {}    # shows the driver's messages", function.address))
+        .remedy(format!(
+            "echo 1 > {folder}/reset    # if the driver reports that the device does not answer or is halted"
+        ))
 }

@@ -1,18 +1,18 @@
-//! Is a device near where this process runs?
+//! Checks that a device is near the processors of this process.
 
 use crate::causes;
 use crate::finding::{Finding, Stage};
 use crate::patient::{NUMA, NumaNode, Patient, STATUS};
 use std::collections::BTreeSet;
 
-/// Distance from which on a node is another socket's; parts of one socket (sub-NUMA clusters) are nearer. Source: Linux
+/// Smallest distance of a node on another socket; parts of one socket (sub-NUMA clusters) are nearer. Source: Linux
 /// include/linux/topology.h, REMOTE_DISTANCE, from ACPI's table SLIT.
 const REMOTE: u32 = 20;
 
 pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
     let Some(allowed) = p.process.cpus.as_ref().filter(|_| p.numa.len() > 1) else { return Vec::new() };
     let served: Option<BTreeSet<u32>> = p.usable().map(|(device, _)| device.numa_node).collect();
-    // Devices of an unknown node may be anywhere, and without a queue there is more to mend than distance.
+    // Devices of an unknown node may be near or far; without a queue, other findings matter more than distance.
     let Some(served) = served.filter(|served| !served.is_empty()) else { return Vec::new() };
     let here = |node: &&NumaNode| node.cpus.iter().any(|cpu| allowed.contains(cpu));
     let nodes: Vec<&NumaNode> = p.numa.iter().filter(here).collect();
@@ -29,12 +29,12 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
                 .seen(p.seen_line(STATUS, "Cpus_allowed_list:"))
                 .all_seen(devices())
                 .all_seen(far.iter().map(|node| distance(node)))
-                .because("Every descriptor and every byte crosses between sockets.")
+                .because("Every descriptor and every byte crosses the sockets' link.")
                 .remedy(format!("numactl --cpunodebind={near} PROGRAM, or widen the cpuset it runs in"))
-                .remedy("or configure a device of its own node (`telpher list` shows them)"),
+                .remedy("or configure a device on its own node (`telpher list` shows them)"),
         ];
     }
-    // A device that the driver does not have, or that does not work, has a finding of its own.
+    // A device without the driver, or one that does not work, has its own finding.
     if before.iter().any(|finding| finding.stage <= Stage::Modules) {
         return Vec::new();
     }
@@ -45,13 +45,15 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
             Finding::of(&causes::NODE_WITHOUT_QUEUE, format!("node {}", node.number))
                 .all_seen(devices())
                 .seen(distance(node))
-                .remedy("let programs that use DSA run elsewhere (numactl --cpunodebind), or expect the longer way")
-                .remedy("if the node has a DSA that is not shown: enable it in the firmware setup of that socket")
+                .remedy(
+                    "let programs that use DSA run on another node (numactl --cpunodebind), or expect slower transfers",
+                )
+                .remedy("if the node has a DSA that is not listed: enable it in the firmware setup of that socket")
         })
         .collect()
 }
 
-/// True if a device of one of these nodes is on the node's own socket.
+/// Returns true if a device of one of these nodes is on the node's own socket.
 fn is_near(p: &Patient<'_>, node: &NumaNode, devices: &BTreeSet<u32>) -> bool {
     let mut away = p.numa.iter().zip(&node.distances).filter(|(_, distance)| **distance < REMOTE);
     devices.contains(&node.number) || away.any(|(other, _)| devices.contains(&other.number))

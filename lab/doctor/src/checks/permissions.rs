@@ -1,4 +1,4 @@
-//! May this process open the nodes of enabled queues?
+//! Checks that this process may open the nodes of enabled queues.
 
 use crate::bundle::Node;
 use crate::causes;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// Answers of open(2) when the driver cannot bind the process' address space. Source: linux-abi §7, §8.
 const NO_ADDRESS_SPACE: [i32; 4] = [libc::EOPNOTSUPP, libc::ENODEV, libc::EINVAL, libc::ENOSPC];
 
-/// Causes by which a queue is kept from some, perhaps on purpose: it is meant for others.
+/// Causes that may be intended: the queue is meant for other users.
 const OTHERS: [&str; 3] = [causes::NODE_MISSING.id, causes::NODE_PERMISSION.id, causes::DEVICE_CGROUP.id];
 
 pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
@@ -25,7 +25,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
             let here = ours.iter().take(4).copied().collect::<Vec<_>>().join(", ");
             finding
                 .severity(Severity::Note)
-                .because(format!("Others open ({here}), so this one may be meant for somebody else."))
+                .because(format!("Other queues can be opened ({here}), so this one may be meant for other users."))
         } else {
             finding
         }
@@ -33,13 +33,13 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     found.map(told).collect()
 }
 
-/// True if the process may have the queue; that another has it now is another matter.
+/// Returns true if the process may open the queue, even if another process has it open now.
 fn is_ours(node: &Node) -> bool {
     node.stat.is_none() && node.open.is_none_or(|errno| errno == libc::EBUSY)
 }
 
-/// True if a node's permission bits let this process read and write. With an access control list the group's bits are the most
-/// that it grants.
+/// Returns true if a node's permission bits let this process read and write. With an access control list the group's
+/// bits are an upper bound of what it grants.
 fn is_permitted(p: &Patient<'_>, node: &Node) -> bool {
     let bits = u32::from_str_radix(&node.mode, 8).unwrap_or(0);
     let both = |shift: u32| bits >> shift & 6 == 6;
@@ -55,7 +55,7 @@ fn is_permitted(p: &Patient<'_>, node: &Node) -> bool {
     }
 }
 
-/// What a call on a node answered.
+/// The result of a call on a node, as evidence.
 pub(super) fn answered(call: &str, path: &Path, errno: i32) -> Evidence {
     Evidence { source: format!("{call} {}", path.display()), says: io::Error::from_raw_os_error(errno).to_string() }
 }
@@ -75,7 +75,7 @@ fn of(p: &Patient<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding>
                 .seen(p.seen(SELINUX))
                 .seen(p.seen(APPARMOR))
                 .seen(p.seen(LABEL))
-                .remedy("journalctl -k --grep 'avc:.*denied|apparmor=.DENIED' | tail    # what was refused to whom")
+                .remedy("journalctl -k --grep 'avc:.*denied|apparmor=.DENIED' | tail    # shows the refused accesses")
                 .remedy("SELinux, container: setsebool -P container_use_devices on")
                 .remedy("SELinux, service: ausearch -m avc -ts recent | audit2allow -M dsa && semodule -i dsa.pp")
                 .remedy(
@@ -85,9 +85,9 @@ fn of(p: &Patient<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding>
         let user = p.process.uid.map_or("USER".into(), |uid| uid.to_string());
         finding(&causes::NODE_PERMISSION)
             .seen(p.seen_line(STATUS, "Uid:"))
-            .remedy(format!("setfacl -m u:{user}:rw {shown}    # as root; until the queue is enabled anew"))
+            .remedy(format!("setfacl -m u:{user}:rw {shown}    # as root; lasts until the queue is enabled again"))
             .remedy(
-                "for good: echo 'SUBSYSTEM==\"dsa\", GROUP=\"GROUP\", MODE=\"0660\"' > /etc/udev/rules.d/90-dsa.rules; udevadm control \
+                "permanently: echo 'SUBSYSTEM==\"dsa\", GROUP=\"GROUP\", MODE=\"0660\"' > /etc/udev/rules.d/90-dsa.rules; udevadm control \
                  --reload; udevadm trigger --subsystem-match=dsa",
             )
     };
@@ -104,16 +104,16 @@ fn of(p: &Patient<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding>
         } else {
             finding
                 .remedy("mount devtmpfs on /dev, or start udev")
-                .remedy(format!("or make it: mkdir -p /dev/dsa; mknod {shown} c $(cat /sys/bus/dsa/devices/dsa{}/cdev_major) $(cat /sys/bus/dsa/devices/{queue}/cdev_minor)",
+                .remedy(format!("or create it: mkdir -p /dev/dsa; mknod {shown} c $(cat /sys/bus/dsa/devices/dsa{}/cdev_major) $(cat /sys/bus/dsa/devices/{queue}/cdev_minor)",
                     queue.trim_start_matches("wq").split('.').next().unwrap_or("0")))
         });
     }
-    // A run in a mount namespace shows nodes as regular files to programs that its library is not in.
+    // `telpher run` with a mount namespace shows nodes as regular files to programs without its library.
     if !node.device && !p.emulated {
         return Some(
             Finding::of(&causes::NODE_NOT_A_DEVICE, queue)
                 .seen(Evidence { source: format!("stat {shown}"), says: "not a character device".into() })
-                .because("A shell's `>` on a name that was not there makes a file, and a container's --volume a folder or a copy.")
+                .because("A shell's `>` on a missing name creates a file, and a container's --volume creates a folder or a copy.")
                 .remedy(format!("rm -r {shown}, then disable and enable the queue; in a container use --device {shown}")),
         );
     }
@@ -134,9 +134,9 @@ fn of(p: &Patient<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding>
             .seen(evidence)
             .seen(p.attribute(queue, "state"))
             .all_seen(p.logged(&["PASID"]))
-            .because(if errno == libc::ENOSPC { "There is none left." } else { "The IOMMU refused it." })
-            .remedy("boot with `intel_iommu=on,sm_on`, and see dmesg for PASID")
-            .remedy("end programs that have queues open: each address space holds one PASID"),
+            .because(if errno == libc::ENOSPC { "No PASID is left." } else { "The IOMMU refused the PASID." })
+            .remedy("boot with `intel_iommu=on,sm_on`, and look for PASID in dmesg")
+            .remedy("end programs that have queues open: each address space uses one PASID"),
         _ => failed(p, queue, evidence),
     })
 }
@@ -145,6 +145,6 @@ fn failed(p: &Patient<'_>, queue: &str, evidence: Evidence) -> Finding {
     Finding::of(&causes::OPEN_FAILED, queue)
         .seen(evidence)
         .all_seen(p.logged(&["idxd"]))
-        .remedy("dmesg | grep idxd    # the driver may say why")
-        .remedy("disable and enable the queue: a node whose queue is gone answers ENXIO")
+        .remedy("dmesg | grep idxd    # may show the driver's reason")
+        .remedy("disable and enable the queue: opening a node whose queue is gone fails with ENXIO")
 }

@@ -1,4 +1,4 @@
-//! Is every queue that was configured enabled, and does it do what programs expect?
+//! Checks that configured queues are enabled, and that they support what programs expect.
 
 use super::{status, steps};
 use crate::causes::{self, Cause};
@@ -28,7 +28,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// No queue is for programs, and nothing said so far explains it: only the kernel has some, or the driver does not say.
+/// No queue is for programs, and no earlier finding explains it: all queues are the kernel's, or the reason is unknown.
 pub(super) fn none_for_programs(p: &Patient<'_>, before: &[Finding]) -> Option<Finding> {
     if p.usable().next().is_some() || before.iter().any(|finding| finding.severity == Severity::Error) {
         return None;
@@ -41,8 +41,8 @@ pub(super) fn none_for_programs(p: &Patient<'_>, before: &[Finding]) -> Option<F
             Finding::of(&causes::NO_USABLE_QUEUE, "the machine")
                 .all_seen(p.devices().map(|device| p.attribute(&device.name, "state")))
                 .all_seen(odd.map(|odd| Evidence { source: odd.path.display().to_string(), says: odd.why.clone() }))
-                .remedy("run the doctor as root, and outside of containers that hide parts of /sys")
-                .remedy("dmesg | grep idxd    # what the driver says"),
+                .remedy("run the doctor as root, and outside containers that hide parts of /sys")
+                .remedy("dmesg | grep idxd    # shows the driver's messages"),
         );
     };
     Some(
@@ -52,13 +52,12 @@ pub(super) fn none_for_programs(p: &Patient<'_>, before: &[Finding]) -> Option<F
     )
 }
 
-/// A queue for programs beside the kernel's: one that nothing has been done with, if the device has one and entries for it.
+/// Steps for a queue for programs besides the kernel's: an unused one, if the device has one and free entries.
 fn one_more(p: &Patient<'_>, device: &Device, kernels: &Queue) -> Vec<String> {
     let entries = steps::free_entries(device).min(ENOUGH_ENTRIES);
     let Some(queue) = device.queues.iter().find(|queue| is_untouched(queue)).filter(|_| entries > 0) else {
         let changes = [("type", "user".to_owned()), ("name", "lane".into()), ("driver_name", "user".into())];
-        let mut steps =
-            vec!["every queue or entry of the device is the kernel's: what uses them there loses this one".to_owned()];
+        let mut steps = vec!["the kernel has every queue or entry of the device: its users lose this one".to_owned()];
         steps.extend(steps::anew(p, device, kernels, &changes));
         return steps;
     };
@@ -70,7 +69,7 @@ fn one_more(p: &Patient<'_>, device: &Device, kernels: &Queue) -> Vec<String> {
     steps
 }
 
-/// A queue that nothing has been done with.
+/// Returns true for an unconfigured queue.
 fn is_untouched(queue: &Queue) -> bool {
     queue.size.unwrap_or(0) == 0 && queue.group.is_none() && queue.queue_type == Some(QueueType::None)
 }
@@ -78,22 +77,22 @@ fn is_untouched(queue: &Queue) -> bool {
 /// `cmd_status` when a queue had no name. Source: linux-abi §6.
 const NO_NAME: u32 = 0x8004_0000;
 
-/// A queue without a type, which the driver has taken away because it refused to enable the queue (K612 cdev.c,
-/// `idxd_user_drv_probe`). A queue that was never given one, or was disabled, has no name either.
+/// Returns true for a queue whose type the driver removed because it refused to enable the queue (K612 cdev.c,
+/// `idxd_user_drv_probe`). A queue that never had a type, or was disabled, has no name either.
 fn was_refused(device: &Device, queue: &Queue) -> bool {
     let status = device.cmd_status.unwrap_or(0);
     queue.queue_type == Some(QueueType::None) && (status != 0 && queue.label.is_some() || status == NO_NAME)
 }
 
-/// A threshold for a shared queue of this size: three quarters, since the rest is for the kernel.
+/// Returns a threshold for a shared queue of this size: three quarters; the rest is for the kernel.
 fn threshold_of(size: u32) -> u32 {
     size - size / 4
 }
 
-/// A cause, the attribute that shows it, and what to write there.
+/// A cause, the attribute that shows it, and the value to write.
 type Gap = (&'static Cause, &'static str, String);
 
-/// What the configuration of a queue that is not enabled lacks.
+/// What is missing in the configuration of a queue that is not enabled.
 fn gap(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Gap> {
     let shared = queue.mode == Some(QueueMode::Shared);
     let (size, refused) = (queue.size.unwrap_or(0), was_refused(device, queue));
@@ -146,14 +145,13 @@ fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> 
     if let Some((cause, attribute, value)) = gap(p, device, queue) {
         let finding = Finding::of(cause, name).seen(p.attribute(name, attribute)).seen(p.attribute(name, "state"));
         let finding = match attribute {
-            "type" if size > 0 => finding.because(
-                "Size and group are what a queue keeps when it is disabled; mode, type, name, priority and threshold it forgets.",
-            ),
+            "type" if size > 0 => finding
+                .because("A disabled queue keeps size and group; it forgets mode, type, name, priority and threshold."),
             "driver_name" => finding.seen(p.attribute(name, "type")),
             _ if refused => finding.seen(p.attribute(&device.name, "cmd_status")),
             _ => finding,
         };
-        // Size and group belong to the device: they take effect only while that is enabled.
+        // Size and group are the device's configuration: they take effect when the device is enabled.
         if ["size", "group_id"].contains(&attribute) && device.state == Some(State::Enabled) {
             let mut changes = vec![(attribute, value)];
             if queue.queue_type == Some(QueueType::None) {
@@ -168,12 +166,13 @@ fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> 
         if attribute == "type" {
             return Some(finding.remedy(steps::config(p, device, queue, &steps::fresh(device))).remedy(enable));
         }
-        // A name that is missing comes with the type.
+        // The steps for the type also set a missing name.
         let write = (attribute != "name" || !refused).then(|| format!("echo {value} > {folder}/{attribute}"));
         let steps = [write, typed].into_iter().flatten();
         return Some(finding.all_remedies(steps).remedy(enable));
     }
-    // Of a disabled device no queue is enabled, and a device without shared virtual addressing has none for programs: both told.
+    // The queues of a disabled device, or of one without shared virtual addressing, have no findings: the device has
+    // one.
     let for_programs = queue.queue_type != Some(QueueType::Kernel);
     let shared = queue.mode == Some(QueueMode::Shared);
     if device.state != Some(State::Enabled) || device.pasid_enabled == Some(false) && (for_programs || shared) {
@@ -200,13 +199,13 @@ fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> 
             .seen(p.attribute(&device.name, "cmd_status"))
             .all_seen(p.logged(&["idxd", name]))
             .because(format!("The device's last command ended with {meaning}."))
-            .remedy("correct what that names (`telpher list` shows the configuration), then:")
+            .remedy("correct the reported attribute (`telpher list` shows the configuration), then:")
             .all_remedies(typed)
             .remedy(enable),
     })
 }
 
-/// A queue for programs that works.
+/// Findings of a working queue for programs.
 fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
     let mut findings = Vec::new();
     let name = &queue.name;
@@ -216,7 +215,7 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
         findings.push(
             found(&causes::QUEUE_BUSY, "clients")
                 .all_seen(p.holders(name))
-                .remedy(format!("fuser -v {}    # who has it", queue.node(device.kind).display()))
+                .remedy(format!("fuser -v {}    # shows which program has it open", queue.node(device.kind).display()))
                 .remedy("end that program, configure one more dedicated queue, or a shared one"),
         );
     }
@@ -224,22 +223,22 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
         findings.push(if device.gen_cap.is_some_and(|cap| !cap.block_on_fault()) {
             found(&causes::BLOCK_ON_FAULT_UNSUPPORTED, "block_on_fault")
                 .seen(p.attribute(&device.name, "gen_cap"))
-                .remedy("let programs clear the flag, touch their pages before, and finish partial copies; telpher's mover does")
+                .remedy("let programs clear the flag, touch their pages first, and finish partial copies, as telpher's mover does")
         } else if queue.prs_disable == Some(true) {
             found(&causes::PAGE_REQUESTS_OFF, "prs_disable")
                 .seen(p.attribute(name, "block_on_fault"))
                 .all_remedies(steps::anew(p, device, queue, &[("prs_disable", String::new()), ("block_on_fault", "1".into())]))
         } else {
             found(&causes::BLOCK_ON_FAULT_OFF, "block_on_fault")
-                .because("A page that is not present ends a descriptor with status 0x03; the program touches it and goes on.")
+                .because("An absent page ends a descriptor with status 0x03; the program touches the page and continues.")
                 .all_remedies(set("block_on_fault", "1"))
-                .remedy("or leave it: for pages that are touched before, this is the faster way; telpher's mover takes either")
+                .remedy("or leave it: for pages that are touched first, this is faster; telpher's mover works with both")
         });
     }
     if queue.ats_disable == Some(true) {
         findings.push(
             found(&causes::ADDRESS_CACHE_OFF, "ats_disable")
-                .because("Every access is translated by the IOMMU anew, and write faults are not reported.")
+                .because("The IOMMU translates every access again, and write faults are not reported.")
                 .all_remedies(set("ats_disable", "")),
         );
     }
@@ -261,7 +260,7 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
         findings.push(
             found(&causes::BATCH_LIMIT_LOW, "max_batch_size")
                 .seen(p.attribute(&device.name, "max_batch_size"))
-                .because("Programs that gather small copies into batches (Kuper et al., ASPLOS 2024, guideline G1) submit more often.")
+                .because("Programs that collect small copies in batches (Kuper et al., ASPLOS 2024, guideline G1) submit more often.")
                 .all_remedies(set("max_batch_size", &most.to_string())),
         );
     }
@@ -278,7 +277,7 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
         } else {
             finding
                 .seen(p.attribute(&device.name, "max_work_queues_size"))
-                .remedy("all entries of the device are given out: configure fewer queues, and larger ones")
+                .remedy("all entries of the device are assigned: configure fewer, larger queues")
         });
     } else if queue.mode == Some(QueueMode::Shared)
         && queue.threshold.is_some_and(|most| most < ENOUGH_ENTRIES.min(threshold_of(size)))
@@ -298,7 +297,10 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
         findings.push(
             found(&causes::OPERATIONS_RESTRICTED, "op_config")
                 .seen(p.attribute(&device.name, "op_cap"))
-                .because(format!("A descriptor with one of these ends with status 0x10: {}.", missing.join(", ")))
+                .because(format!(
+                    "A descriptor with one of these operations ends with status 0x10: {}.",
+                    missing.join(", ")
+                ))
                 .all_remedies(set("op_config", "")),
         );
     }

@@ -1,4 +1,5 @@
-//! What the attribute `cmd_status` means: how the last command of a device ended, the driver's or the device's own word for it.
+//! Meanings of the attribute `cmd_status`: the result of a device's last command, as a code of the driver or the
+//! device.
 
 use telpher_abi::registers::CommandError;
 
@@ -16,7 +17,7 @@ const DRIVER: [(u32, &str); 22] = [
     (0x8008_0000, "there was no memory for the queue"),
     (0x8009_0000, "there was no memory for the queue's counters"),
     (0x800a_0000, "the kernel's DMA engine refused the queue"),
-    (0x800b_0000, "the queue's node could not be made"),
+    (0x800b_0000, "the queue's node could not be created"),
     (0x800c_0000, "a queue is shared, which this machine does not support"),
     (0x800d_0000, "no queue is in a group"),
     (0x800e_0000, "the queue has no entries"),
@@ -28,14 +29,14 @@ const DRIVER: [(u32, &str); 22] = [
     (0x8020_0000, "the queue is for another driver (driver_name)"),
 ];
 
-/// In words; `None` if the last command went well.
+/// Returns the meaning; `None` if the last command succeeded.
 pub(super) fn meaning(status: u32) -> Option<String> {
     let code = u8::try_from(status & 0xff).expect("eight bits");
     match (status, DRIVER.iter().find(|(known, _)| *known == status)) {
         (0, _) => None,
-        (_, Some((_, meaning))) => Some(format!("the driver's: {meaning}")),
-        _ if status >> 8 == 0 => Some(format!("the device's: {}", CommandError::from_code(code).meaning())),
-        _ => Some(format!("{status:#010x}, which this version of telpher has no words for")),
+        (_, Some((_, meaning))) => Some(format!("the driver's error: {meaning}")),
+        _ if status >> 8 == 0 => Some(format!("the device's error: {}", CommandError::from_code(code).meaning())),
+        _ => Some(format!("{status:#010x}, which is unknown to this version of telpher")),
     }
 }
 
@@ -44,10 +45,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drivers_and_devices_words_are_told_apart() {
+    fn codes_of_driver_and_device_are_distinguished() {
         assert_eq!(meaning(0), None);
-        assert_eq!(meaning(0x23).unwrap(), "the device's: the WQ's priority is zero");
-        assert_eq!(meaning(0x800d_0000).unwrap(), "the driver's: no queue is in a group");
+        assert_eq!(meaning(0x23).unwrap(), "the device's error: the WQ's priority is zero");
+        assert_eq!(meaning(0x800d_0000).unwrap(), "the driver's error: no queue is in a group");
         assert!(meaning(0x8fff_0000).unwrap().starts_with("0x8fff0000"));
         assert!(DRIVER.is_sorted());
     }

@@ -1,13 +1,13 @@
-//! What a person types: whole commands, which put back all that they have to take away on the way.
+//! Remedies as complete commands, which restore all configuration that they must remove.
 
 use crate::patient::Patient;
 use telpher_hw::{Device, Queue, State};
 use telpher_portal::QueueMode;
 
-/// A change of an attribute, by its name in sysfs.
+/// A change of an attribute: its name in sysfs and the new value.
 pub(super) type Change<'a> = (&'a str, String);
 
-/// Attributes of a queue that it forgets when it is disabled, as the driver and accel-config name them. Source: linux-abi §6.
+/// Attributes that a queue forgets when it is disabled, by the driver's and accel-config's names. Source: linux-abi §6.
 const FORGOTTEN: [&str; 12] = [
     "mode",
     "priority",
@@ -23,10 +23,11 @@ const FORGOTTEN: [&str; 12] = [
     "threshold",
 ];
 
-/// Most queues of a device that are named one by one: WQCAP counts them in eight bits. Source: SPEC, WQCAP bits 23:16.
+/// Maximum queues of a device that are listed individually: WQCAP counts them in eight bits. Source: SPEC, WQCAP bits
+/// 23:16.
 pub(super) const MOST: usize = 256;
 
-/// A text as one word of a shell: what is in it comes from a bundle, and the bundle from anybody.
+/// Quotes a text as one shell word: it may come from a bundle of an untrusted author.
 pub(super) fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.,:/=+".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -36,7 +37,8 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// The command that gives a queue its attributes: those it has now, but for the changes. An empty change leaves one out.
+/// Returns the command that sets a queue's present attributes with the changes. A change to an empty value omits the
+/// attribute.
 pub(super) fn config(p: &Patient<'_>, device: &Device, queue: &Queue, changes: &[Change<'_>]) -> String {
     let changed = |attribute: &str| changes.iter().find(|(name, _)| *name == attribute).map(|(_, value)| value.clone());
     let now = |attribute: &str| p.attribute_text(&queue.name, attribute);
@@ -45,7 +47,7 @@ pub(super) fn config(p: &Patient<'_>, device: &Device, queue: &Queue, changes: &
     let others = changes.iter().map(|(name, _)| *name).filter(|name| !FORGOTTEN.contains(name));
     let mut command = format!("accel-config config-wq {}/{}", device.name, queue.name);
     for attribute in others.chain(FORGOTTEN) {
-        // A kernel without an attribute refuses it, and so does one whose devices cannot do it.
+        // Kernels without the attribute, or whose devices lack the feature, refuse it.
         let Some(value) = now(attribute).map(|value| changed(attribute).unwrap_or(value)) else { continue };
         let is_default = match attribute {
             "threshold" => !shared,
@@ -61,7 +63,7 @@ pub(super) fn config(p: &Patient<'_>, device: &Device, queue: &Queue, changes: &
     command
 }
 
-/// What a queue for programs is given that has nothing yet.
+/// Returns the attributes for an unconfigured queue for programs.
 pub(super) fn fresh(device: &Device) -> Vec<Change<'static>> {
     let blocks = device.gen_cap.is_some_and(|cap| cap.block_on_fault());
     let most = |limit: Option<u64>| limit.map_or(String::new(), |limit| limit.to_string());
@@ -77,7 +79,7 @@ pub(super) fn fresh(device: &Device) -> Vec<Change<'static>> {
     ]
 }
 
-/// An enabled queue is disabled, configured with what it had and the changes, and enabled.
+/// Returns steps that disable a queue, configure it as before with the changes, and enable it.
 pub(super) fn anew(p: &Patient<'_>, device: &Device, queue: &Queue, changes: &[Change<'_>]) -> Vec<String> {
     vec![
         format!("accel-config disable-wq {}/{}    # refused while programs have it open", device.name, queue.name),
@@ -90,8 +92,8 @@ pub(super) fn enable(device: &Device, queue: &Queue) -> String {
     format!("accel-config enable-wq {}/{}", device.name, queue.name)
 }
 
-/// A device is disabled, which makes it forget everything, gets its configuration back with the changes, and is enabled with the
-/// queues it had.
+/// Returns steps that disable a device (which makes it forget everything), restore its configuration with the changes,
+/// and enable it with its queues.
 pub(super) fn rebuilt(device: &Device, changes: impl IntoIterator<Item = String>) -> Vec<String> {
     let name = &device.name;
     let mut steps = vec![
@@ -112,7 +114,7 @@ pub(super) fn rebuilt(device: &Device, changes: impl IntoIterator<Item = String>
     steps
 }
 
-/// Entries of the device that no queue has.
+/// Returns the entries of the device that no queue has.
 pub(super) fn free_entries(device: &Device) -> u32 {
     let taken = device.queues.iter().filter_map(|queue| queue.size).fold(0, u32::saturating_add);
     device.max_work_queues_size.unwrap_or(0).saturating_sub(taken)
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_bundle_says_stays_one_word_of_the_shell() {
+    fn texts_of_a_bundle_stay_one_shell_word() {
         assert_eq!(quoted("dpdk_wq0.0"), "dpdk_wq0.0");
         assert_eq!(quoted(""), "''");
         assert_eq!(quoted("x; reboot"), "'x; reboot'");

@@ -1,4 +1,4 @@
-//! May portals be mapped? Since INTEL-SA-01084 the driver asks for CAP_SYS_RAWIO. Source: linux-abi §7.
+//! Checks that portals may be mapped. Since INTEL-SA-01084 the driver requires CAP_SYS_RAWIO. Source: linux-abi §7.
 
 use super::permissions::answered;
 use crate::causes;
@@ -17,7 +17,9 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let of = |cause| {
         let calls = refused.iter().map(|(device, queue)| answered("mmap", &queue.node(device.kind), libc::EPERM));
         let finding = Finding::of(cause, names.as_str()).all_seen(calls);
-        finding.because("What is lost: a system call for each descriptor, and batches. telpher goes on by itself.")
+        finding.because(
+            "Each descriptor costs a system call, and batches are not possible. telpher uses write() automatically.",
+        )
     };
     let held = |finding: Finding| finding.seen(p.seen_line(STATUS, "CapEff:"));
     if p.emulated {
@@ -26,14 +28,16 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let service = "service: AmbientCapabilities=CAP_SYS_RAWIO, and CapabilityBoundingSet= must not exclude it";
     let container = "container: --cap-add SYS_RAWIO; Kubernetes: securityContext.capabilities.add: [\"SYS_RAWIO\"]";
     vec![if p.process.rawio == Some(true) && p.process.in_user_namespace {
-        held(of(&causes::RAWIO_OF_A_NAMESPACE)).seen(p.seen(UID_MAP)).remedy(
-            "run the program outside of the user namespace (not rootless, no userns-remap), or let it use write()",
-        )
+        held(of(&causes::RAWIO_OF_A_NAMESPACE))
+            .seen(p.seen(UID_MAP))
+            .remedy("run the program outside the user namespace (not rootless, no userns-remap), or let it use write()")
     } else if p.process.rawio == Some(false) && p.process.rawio_reachable == Some(false) {
         held(of(&causes::RAWIO_OUT_OF_REACH)).seen(p.seen_line(STATUS, "CapBnd:")).remedy(container).remedy(service)
     } else {
         held(of(&causes::RAWIO_MISSING))
-            .remedy("setcap cap_sys_rawio+ep PROGRAM    # it lets the program reach more than this device: only for trusted ones")
+            .remedy(
+                "setcap cap_sys_rawio+ep PROGRAM    # gives access to more than this device: only for trusted programs",
+            )
             .remedy(service)
             .remedy(container)
     }]

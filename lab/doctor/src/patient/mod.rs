@@ -1,4 +1,4 @@
-//! What a machine says of itself, as values: parsed once, here, so that checks see no texts.
+//! The examined machine as typed values, parsed once here, so that checks do not parse texts.
 
 mod platform;
 mod process;
@@ -18,7 +18,7 @@ use telpher_hw::{DeviceKind, Files, Machine, Queue, QueueType, State, discover};
 #[derive(Debug)]
 pub(crate) struct Patient<'a> {
     files: &'a dyn Files,
-    /// The device is that of `telpher run`: what is below the driver is the machine's own and says nothing about it.
+    /// The device is emulated by `telpher run`, so the machine's own hardware and firmware do not matter.
     pub(super) emulated: bool,
     pub(super) kernel: Kernel,
     /// Words of the kernel's command line.
@@ -28,9 +28,9 @@ pub(crate) struct Patient<'a> {
     pub(super) functions: Option<Vec<Function>>,
     pub(super) iommu: Iommu,
     pub(super) module: Module,
-    /// What the driver says.
+    /// The driver's devices.
     pub(super) dsa: Machine,
-    /// What queues' nodes answered, by queue.
+    /// Answers of queues' nodes, by queue.
     pub(super) nodes: BTreeMap<String, Node>,
     /// NUMA nodes with processors or memory.
     pub(super) numa: Vec<NumaNode>,
@@ -41,32 +41,32 @@ pub(crate) struct Patient<'a> {
     pub(super) messages: Vec<String>,
 }
 
-/// Where the driver shows its devices.
+/// The folder of the driver's devices.
 pub(super) const DEVICES: &str = "/sys/bus/dsa/devices";
-/// Where queues are bound.
+/// The folder of the driver that binds queues.
 pub(super) const DRIVERS: &str = "/sys/bus/dsa/drivers";
 
-/// The text of a file without its line end.
+/// Returns the text of a file without its line end.
 fn text(files: &dyn Files, path: &str) -> Option<String> {
     let bytes = files.read(Path::new(path)).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
-/// Names in a directory; `None` if it cannot be read.
+/// Returns the names in a directory; `None` if it cannot be read.
 fn list(files: &dyn Files, path: &str) -> Option<Vec<String>> {
     let names = files.list(Path::new(path)).ok()?;
     Some(names.into_iter().map(|name| name.to_string_lossy().into_owned()).collect())
 }
 
 impl<'a> Patient<'a> {
-    /// Asks everything. `bundle` has what files cannot say.
+    /// Reads everything. `bundle` has the answers that are not files.
     pub(crate) fn of(files: &'a dyn Files, bundle: &Bundle) -> Self {
         let name_of = |path: &str| Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
         let nodes = bundle.nodes.iter().filter_map(|(path, node)| Some((name_of(path)?, node.clone())));
         let kernel = Kernel::of(files);
         let module = Module::of(files, kernel.release.as_deref());
         let dsa = discover(files);
-        // Asked for by checks, each with its path: so they are in every recording.
+        // Read here because checks may read them later: so every recording contains them.
         for (_, queue) in dsa.queues() {
             let _ = text(files, &format!("{DEVICES}/{}/driver_name", queue.name));
             let _ = holders(files, &queue.name);
@@ -90,7 +90,7 @@ impl<'a> Patient<'a> {
         }
     }
 
-    /// What a file says, as evidence; errors are evidence too.
+    /// Returns a file's content, or the error, as evidence.
     pub(super) fn seen(&self, path: &str) -> Evidence {
         let says = match self.files.read(Path::new(path)) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).trim().to_owned(),
@@ -99,24 +99,24 @@ impl<'a> Patient<'a> {
         Evidence { source: path.into(), says }
     }
 
-    /// The line of a file that begins with a word, as evidence.
+    /// Returns the line of a file that begins with a word, as evidence.
     pub(super) fn seen_line(&self, path: &str, word: &str) -> Evidence {
         let whole = self.seen(path);
         let line = whole.says.lines().find(|line| line.starts_with(word)).map(|line| line.trim().to_owned());
         Evidence { says: line.unwrap_or_else(|| format!("no line {word}")), ..whole }
     }
 
-    /// What an attribute of a device, group, engine or queue says.
+    /// Returns an attribute of a device, group, engine or queue, as evidence.
     pub(super) fn attribute(&self, name: &str, attribute: &str) -> Evidence {
         self.seen(&format!("{DEVICES}/{name}/{attribute}"))
     }
 
-    /// The text of an attribute, `None` if this kernel has no such.
+    /// Returns the text of an attribute; `None` if this kernel does not have it.
     pub(super) fn attribute_text(&self, name: &str, attribute: &str) -> Option<String> {
         text(self.files, &format!("{DEVICES}/{name}/{attribute}"))
     }
 
-    /// Names in a directory, as evidence.
+    /// Returns the names in a directory, as evidence.
     pub(super) fn listed(&self, path: &str) -> Evidence {
         let says = match self.files.list(Path::new(path)) {
             Ok(names) if names.is_empty() => "empty".into(),
@@ -126,7 +126,7 @@ impl<'a> Patient<'a> {
         Evidence { source: path.into(), says }
     }
 
-    /// Where a link points, as evidence.
+    /// Returns the target of a link, as evidence.
     pub(super) fn linked(&self, path: &str) -> Evidence {
         let says = match self.files.link(Path::new(path)) {
             Ok(target) => format!("-> {}", target.display()),
@@ -135,37 +135,37 @@ impl<'a> Patient<'a> {
         Evidence { source: path.into(), says }
     }
 
-    /// Lines of the kernel's log that contain all the words, newest first and at most three, as evidence.
+    /// Returns the newest three lines of the kernel's log that contain all the words, newest first, as evidence.
     pub(super) fn logged(&self, words: &[&str]) -> Vec<Evidence> {
         let fitting = self.messages.iter().rev().filter(|line| words.iter().all(|word| line.contains(word)));
         fitting.take(3).map(|line| Evidence { source: "kernel log".into(), says: line.clone() }).collect()
     }
 
-    /// DSA devices. IAX devices are on the same bus and not ours.
+    /// Returns the DSA devices, without the IAX devices on the same bus.
     pub(super) fn devices(&self) -> impl Iterator<Item = &telpher_hw::Device> {
         self.dsa.devices.iter().filter(|device| device.kind == DeviceKind::Dsa)
     }
 
-    /// Queues that are enabled for programs, with their devices.
+    /// Returns the queues that are enabled for programs, with their devices.
     pub(super) fn usable(&self) -> impl Iterator<Item = (&telpher_hw::Device, &Queue)> {
         let is_usable =
             |queue: &Queue| queue.state == Some(State::Enabled) && queue.queue_type == Some(QueueType::User);
         self.dsa.queues().filter(move |(device, queue)| device.state == Some(State::Enabled) && is_usable(queue))
     }
 
-    /// True if a device cannot use programs' addresses.
+    /// Returns true if a device cannot use programs' addresses.
     pub(super) fn lacks_sva(&self) -> bool {
         self.devices().any(|device| device.pasid_enabled == Some(false))
     }
 
-    /// Processes that have a queue open; kernels since 6.4 tell.
+    /// Returns the processes that have a queue open; kernels since 6.4 report them.
     pub(super) fn holders(&self, queue: &str) -> Vec<Evidence> {
         let paths = holders(self.files, queue);
         paths.into_iter().map(|path| self.seen(&path)).collect()
     }
 }
 
-/// Paths of files that name the processes which have a queue open. Source: linux-abi §1, `fileK/pid`.
+/// Returns the paths of the files that name the processes which have a queue open. Source: linux-abi §1, `fileK/pid`.
 fn holders(files: &dyn Files, queue: &str) -> Vec<String> {
     let folder = format!("{DEVICES}/dsa!{queue}");
     let names = list(files, &folder).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is below the driver: processor, kernel, PCI functions, IOMMUs, module, NUMA nodes.
+//! Everything below the driver: processor, kernel, PCI functions, IOMMUs, module, NUMA nodes.
 
 use super::{list, text};
 use std::collections::BTreeSet;
@@ -8,11 +8,11 @@ use telpher_hw::Files;
 /// The kernel.
 #[derive(Debug, Default)]
 pub(crate) struct Kernel {
-    /// As uname tells it.
+    /// The release as printed by `uname -r`.
     pub(crate) release: Option<String>,
     /// Major and minor number.
     pub(crate) version: Option<(u32, u32)>,
-    /// Where its configuration was found, and the lines of it that were kept.
+    /// The file of its configuration, and the relevant lines.
     pub(crate) config: Option<(String, String)>,
 }
 
@@ -27,7 +27,7 @@ impl Kernel {
         Kernel { release, version, config }
     }
 
-    /// Whether an option of its configuration is on; `None` if that is not known.
+    /// Returns whether an option of its configuration is on; `None` if that is not known.
     pub(crate) fn has(&self, option: &str) -> Option<bool> {
         let (_, lines) = self.config.as_ref()?;
         let on = [format!("CONFIG_{option}=y"), format!("CONFIG_{option}=m")];
@@ -35,7 +35,7 @@ impl Kernel {
     }
 }
 
-/// `6.12.1-amd64` is (6, 12).
+/// Parses a release: `6.12.1-amd64` is (6, 12).
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
@@ -47,14 +47,14 @@ pub(crate) struct Cpu {
     pub(crate) vendor: String,
     pub(crate) family: Option<u32>,
     pub(crate) model: Option<u32>,
-    /// Its name for people.
+    /// The model name.
     pub(crate) name: String,
-    /// What programs may use; empty if that is not known.
+    /// The flags that /proc/cpuinfo lists; empty if they are not known.
     pub(crate) flags: BTreeSet<String>,
 }
 
-/// Models of Intel's family 6 that have DSA: Sapphire Rapids, Granite Rapids (two), Sierra Forest, Emerald Rapids, Clearwater
-/// Forest. Source: Linux arch/x86/include/asm/intel-family.h.
+/// Models of Intel's family 6 that have DSA: Sapphire Rapids, Granite Rapids (two), Sierra Forest, Emerald Rapids,
+/// Clearwater Forest. Source: Linux arch/x86/include/asm/intel-family.h.
 const MODELS_WITH_DSA: [u32; 6] = [0x8f, 0xad, 0xae, 0xaf, 0xcf, 0xdd];
 
 impl Cpu {
@@ -75,7 +75,7 @@ impl Cpu {
         }
     }
 
-    /// True if a flag is known to be absent.
+    /// Returns true if a flag is known to be absent.
     pub(crate) fn lacks(&self, flag: &str) -> bool {
         !self.flags.is_empty() && !self.flags.contains(flag)
     }
@@ -84,18 +84,18 @@ impl Cpu {
         self.flags.contains("hypervisor")
     }
 
-    /// True for processors that are made with DSA, though not every one sold has it.
-    pub(crate) fn is_of_a_kind_with_dsa(&self) -> bool {
+    /// Returns true for processor families with DSA; some models of these have none.
+    pub(crate) fn is_of_a_family_with_dsa(&self) -> bool {
         self.vendor == "GenuineIntel"
             && self.family == Some(6)
             && self.model.is_some_and(|model| MODELS_WITH_DSA.contains(&model))
     }
 }
 
-/// One DSA on the PCI bus.
+/// A DSA function on the PCI bus.
 #[derive(Debug)]
 pub(crate) struct Function {
-    /// `0000:6a:01.0`.
+    /// The address, such as `0000:6a:01.0`.
     pub(crate) address: String,
     /// Its driver.
     pub(crate) driver: Option<String>,
@@ -105,12 +105,12 @@ pub(crate) struct Function {
 
 /// PCI device numbers of DSA: version 1 (Sapphire and Emerald Rapids), and those added in 6.12. Source: linux-abi §7.
 const DSA_DEVICES: [&str; 3] = ["0x0b25", "0x11fb", "0x1212"];
-/// Where PCI functions are.
+/// The folder of PCI functions.
 pub(crate) const PCI: &str = "/sys/bus/pci/devices";
 
 impl Function {
     pub(super) fn all(files: &dyn Files) -> Option<Vec<Self>> {
-        // An address becomes part of commands; a bundle may hold anything.
+        // An address becomes part of commands, and a bundle may contain anything.
         let is_address = |name: &String| name.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte));
         let found = list(files, PCI)?.into_iter().filter(is_address).filter_map(|address| {
             let folder = format!("{PCI}/{address}");
@@ -135,16 +135,16 @@ impl Function {
 pub(crate) struct Iommu {
     /// Names of the firmware's ACPI tables; `None` if they cannot be read.
     pub(crate) tables: Option<Vec<String>>,
-    /// Intel's units that the kernel uses; `None` if it does not say.
+    /// The Intel IOMMUs that the kernel uses; `None` if it does not list them.
     pub(crate) units: Option<Vec<Unit>>,
 }
 
 /// One IOMMU.
 #[derive(Debug)]
 pub(crate) struct Unit {
-    /// `dmar0`.
+    /// The name, such as `dmar0`.
     pub(crate) name: String,
-    /// Its folder.
+    /// Its folder in sysfs.
     pub(crate) folder: String,
     /// Capability register.
     pub(crate) cap: Option<u64>,
@@ -152,9 +152,9 @@ pub(crate) struct Unit {
     pub(crate) ecap: Option<u64>,
 }
 
-/// Where the firmware's tables are.
+/// The folder of the firmware's tables.
 pub(crate) const TABLES: &str = "/sys/firmware/acpi/tables";
-/// Where IOMMUs are.
+/// The folder of IOMMUs.
 pub(crate) const IOMMUS: &str = "/sys/class/iommu";
 
 impl Iommu {
@@ -173,9 +173,9 @@ impl Iommu {
         Iommu { tables: list(files, TABLES), units }
     }
 
-    /// Units before these functions in which a bit of a register is clear. What other units can says nothing: on Sapphire
-    /// Rapids most of them have no PASID and no page requests (intel-device-plugins-for-kubernetes 1836). Where the kernel does
-    /// not say which unit is whose, all have to lack it.
+    /// Returns the IOMMUs of these functions in which a register bit is clear. Other IOMMUs do not matter: on Sapphire
+    /// Rapids most of them have no PASID and no page requests (intel-device-plugins-for-kubernetes 1836). If the kernel
+    /// does not say which IOMMU a function is behind, the bit must be clear in all of them.
     pub(crate) fn without(
         &self,
         functions: &[Function],
@@ -198,24 +198,24 @@ impl Iommu {
 /// The driver's module.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// It is in the kernel.
+    /// It is loaded or part of the kernel.
     pub(crate) loaded: bool,
     /// Its parameter `sva`.
     pub(crate) sva: Option<String>,
-    /// Where it comes from.
+    /// Its origin.
     pub(crate) file: ModuleFile,
     /// Configuration that keeps it from loading: file and line.
     pub(crate) blacklisted: Vec<(String, String)>,
 }
 
-/// Where a module comes from.
+/// The origin of a module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ModuleFile {
     /// A file that can be loaded.
     Loadable,
     /// Part of the kernel.
     BuiltIn,
-    /// Neither, says this list of the kernel's modules.
+    /// Neither, according to this list of the kernel's modules.
     Absent(String),
     /// The lists cannot be read, as in most containers.
     Unknown,
@@ -254,7 +254,7 @@ fn blacklisted(files: &dyn Files) -> Vec<(String, String)> {
     for folder in MODPROBE {
         for name in list(files, folder).unwrap_or_default() {
             let path = format!("{folder}/{name}");
-            // A name in an earlier folder hides the same name in a later one.
+            // A file in an earlier folder hides a file of the same name in a later one.
             if !name.ends_with(".conf") || !known.insert(name) {
                 continue;
             }
@@ -280,11 +280,11 @@ pub(crate) struct NumaNode {
     pub(crate) number: u32,
     /// Its processors.
     pub(crate) cpus: Vec<u32>,
-    /// How far each node is from it, in the order of nodes; empty if that is not known.
+    /// The distance to each node, in the order of nodes; empty if not known.
     pub(crate) distances: Vec<u32>,
 }
 
-/// Where NUMA nodes are.
+/// The folder of NUMA nodes.
 pub(crate) const NUMA: &str = "/sys/devices/system/node";
 
 impl NumaNode {

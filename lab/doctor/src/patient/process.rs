@@ -1,4 +1,4 @@
-//! What this process may do: capabilities, processors, memory, limits of its container.
+//! This process: capabilities, processors, memory, limits of its container.
 
 use super::{list, text};
 use crate::bundle::MAX_PATH;
@@ -9,34 +9,34 @@ const CAP_SYS_RAWIO: u32 = 17;
 /// CAP_DAC_OVERRIDE.
 const CAP_DAC_OVERRIDE: u32 = 1;
 
-/// The process that asked.
+/// The examining process.
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     /// CAP_SYS_RAWIO is in effect.
     pub(crate) rawio: Option<bool>,
-    /// CAP_SYS_RAWIO can be had at all.
+    /// CAP_SYS_RAWIO can be acquired.
     pub(crate) rawio_reachable: Option<bool>,
-    /// CAP_DAC_OVERRIDE is in effect: permission bits do not count.
+    /// CAP_DAC_OVERRIDE is in effect: permission bits do not apply.
     pub(crate) overrides: Option<bool>,
-    /// Its user, as far as files are concerned.
+    /// Its user ID for file access.
     pub(crate) uid: Option<u32>,
-    /// Its groups, likewise.
+    /// Its group IDs for file access.
     pub(crate) groups: Vec<u32>,
-    /// It is in a user namespace of its own, where capabilities count for less.
+    /// It is in a user namespace other than the initial one, where capabilities grant less.
     pub(crate) in_user_namespace: bool,
-    /// Processors it may run on; `None` if that is not known.
+    /// Processors that it may run on; `None` if not known.
     pub(crate) cpus: Option<Vec<u32>>,
 }
 
-/// Where a process reads about itself.
+/// The status file of the process.
 pub(crate) const STATUS: &str = "/proc/self/status";
-/// Whether SELinux enforces its rules.
+/// The file that says whether SELinux enforces its rules.
 pub(crate) const SELINUX: &str = "/sys/fs/selinux/enforce";
-/// Whether AppArmor is on.
+/// The file that says whether AppArmor is on.
 pub(crate) const APPARMOR: &str = "/sys/module/apparmor/parameters/enabled";
-/// What either calls this process.
+/// The file with this process' security label.
 pub(crate) const LABEL: &str = "/proc/self/attr/current";
-/// Where its user namespace is described.
+/// The file that describes its user namespace.
 pub(crate) const UID_MAP: &str = "/proc/self/uid_map";
 
 impl Process {
@@ -52,15 +52,15 @@ impl Process {
             let set = u64::from_str_radix(&value(key)?, 16).ok()?;
             Some(set >> bit & 1 == 1)
         };
-        // Real, effective, saved, and the one for files.
+        // Real, effective, saved and file system ID.
         let for_files = |key: &str| value(key)?.split_whitespace().nth(3)?.parse().ok();
         let more = value("Groups").unwrap_or_default();
         let groups = more.split_whitespace().filter_map(|group| group.parse().ok());
         for path in [SELINUX, APPARMOR, LABEL] {
-            // Evidence of findings about nodes.
+            // Read so that a recording has the evidence of findings about nodes.
             let _ = text(files, path);
         }
-        // The first namespace maps all numbers onto themselves.
+        // The initial namespace maps all IDs onto themselves.
         let map = text(files, UID_MAP).unwrap_or_default();
         let whole = map.split_whitespace().collect::<Vec<_>>() == ["0", "0", "4294967295"];
         Process {
@@ -75,9 +75,10 @@ impl Process {
     }
 }
 
-/// `0,2-5` is 0, 2, 3, 4, 5. What is no such list is empty, and no list is longer than any machine has processors.
+/// Parses a list: `0,2-5` is 0, 2, 3, 4, 5. A malformed list is empty. A list never exceeds the maximum number of
+/// processors.
 pub(crate) fn numbers(list: &str) -> Vec<u32> {
-    /// More processors than Linux can have on x86-64. Source: Linux arch/x86/Kconfig, NR_CPUS_RANGE_END 8192.
+    /// Maximum number of processors of Linux on x86-64. Source: Linux arch/x86/Kconfig, NR_CPUS_RANGE_END 8192.
     const MOST: u32 = 1 << 16;
     let ranges = list.trim().split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -90,19 +91,19 @@ pub(crate) fn numbers(list: &str) -> Vec<u32> {
 /// Huge pages.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// Reserved ones, of all sizes.
+    /// Reserved huge pages, of all sizes.
     pub(crate) reserved: u64,
-    /// Those nobody has taken.
+    /// Reserved huge pages that are free.
     pub(crate) free: u64,
-    /// Pools that were looked at.
+    /// Pools that were read.
     pub(crate) pools: Vec<String>,
-    /// Transparent ones are never made.
+    /// Transparent huge pages are off (`never`).
     pub(crate) never_transparent: bool,
 }
 
-/// Where pools of huge pages are.
+/// The folder of huge page pools.
 const POOLS: &str = "/sys/kernel/mm/hugepages";
-/// How transparent huge pages are made.
+/// The setting of transparent huge pages.
 pub(crate) const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 impl Memory {
@@ -122,9 +123,9 @@ impl Memory {
 /// Limits of control groups, and signs of a container.
 #[derive(Debug, Default)]
 pub(crate) struct Container {
-    /// What shows that this is a container.
+    /// Evidence that this is a container.
     pub(crate) signs: Vec<String>,
-    /// File with a processor quota, and what it allows, in thousandths of a processor.
+    /// A file with a processor quota, and the quota in thousandths of a processor.
     pub(crate) quota: Option<(String, u64)>,
     /// Files that forbid huge pages.
     pub(crate) no_huge_pages: Vec<String>,
@@ -146,7 +147,7 @@ impl Container {
         if MANAGERS.iter().any(|manager| groups.contains(manager)) {
             container.signs.push("/proc/self/cgroup".into());
         }
-        // `0::/system.slice/x.service` is version 2; all groups above limit too.
+        // `0::/system.slice/x.service` is version 2; the groups above it limit too.
         let own = groups.lines().find_map(|line| line.strip_prefix("0::"));
         let own = own.filter(|path| path.len() < MAX_PATH).unwrap_or("/");
         let mut at = own.trim_end_matches('/');
@@ -179,7 +180,7 @@ impl Container {
     fn old_quota(&mut self, files: &dyn Files) {
         let path = "/sys/fs/cgroup/cpu/cpu.cfs_quota_us";
         let number = |path: &str| text(files, path)?.parse::<i64>().ok().and_then(|value| u64::try_from(value).ok());
-        // -1, no quota, is no `u64`.
+        // -1 means no quota and does not parse as `u64`.
         let quota = number(path).zip(number("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
         self.tighten(path.into(), quota.and_then(|(quota, period)| thousandths(quota, period)));
     }
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_processors_are_read_and_nonsense_is_none() {
+    fn lists_of_processors_are_parsed_and_malformed_ones_are_empty() {
         assert_eq!(numbers("0,2-5\n"), [0, 2, 3, 4, 5]);
         assert_eq!(numbers(""), [0; 0]);
         assert_eq!(numbers("x,3,-"), [3]);

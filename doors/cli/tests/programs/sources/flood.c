@@ -1,4 +1,4 @@
-/* Fills a queue for ever and waits for nothing; somebody will kill it. `flood shared` or `flood dedicated`. Says "flooding"
+/* Fills a queue forever without waiting; the test kills it. `flood shared` or `flood dedicated`. Prints "flooding"
  * once it does. */
 #include "client.h"
 

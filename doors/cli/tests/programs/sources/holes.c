@@ -1,4 +1,4 @@
-/* Pages that are not there (MADV_DONTNEED): with block on fault clear a partial completion with the exact bytes completed,
+/* Absent pages (MADV_DONTNEED): with block on fault clear a partial completion with the exact bytes completed,
  * with it set an ordinary one. `holes lenient`: residency is lenient, and everything completes. */
 #include "client.h"
 

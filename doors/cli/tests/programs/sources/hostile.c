@@ -1,5 +1,5 @@
-/* Nonsense: random descriptors, wrong mappings, writes where nothing takes them, submissions after everything is closed. The
- * client lives through all of it, and the queue with it. The seed is the first argument. */
+/* Random descriptors, wrong mappings, writes to invalid places, submissions after everything is closed. The
+ * client and the queue must survive all of it. The seed is the first argument. */
 #include "client.h"
 #include <poll.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* Commits one misuse that silicon would not tell, or does the same work rightly: `misuse NAME commit`, `misuse NAME avoid`. The
- * names are those that --check prints. Either way the program ends with 0: nothing here is noticed by the device. */
+/* Commits one misuse that hardware would not report, or does the same work correctly: `misuse NAME commit`, `misuse NAME avoid`.
+ * The names are those that --check prints. Either way the program ends with 0: the device notices none of the misuses. */
 #include "client.h"
 
 enum { SIZE = 16384 };

@@ -1,4 +1,4 @@
-/* Tells which ways of submission there are: "mmap: ok" or an errno, then the status of a No-op by each way. */
+/* Prints which submission mechanisms work: "mmap: ok" or an errno, then the status of a No-op by each mechanism. */
 #include "client.h"
 
 static void tell(const char *what, int error)
