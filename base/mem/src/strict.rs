@@ -32,7 +32,7 @@ type Operand = (u64, bool);
 impl<S: Space> Strict<S> {
     /// Creates a strict view of `inner`, which must be this process' memory.
     pub fn new(inner: S) -> Strict<S> {
-        Strict { inner, presence: Presence::new() }
+        Strict { inner, presence: Presence::open() }
     }
 
     /// Creates a strict view with the caller's pagemap, so that many spaces share one descriptor at a number that its

@@ -90,7 +90,7 @@ pub enum Presence {
 
 impl Presence {
     /// Asks the page map where the process may read it, otherwise `mincore`.
-    pub fn new() -> Presence {
+    pub fn open() -> Presence {
         Pagemap::open().map_or(Presence::Mincore, Presence::Pagemap)
     }
 
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn touched_pages_are_present_and_others_are_not() {
-        for presence in [Presence::new(), Presence::Mincore] {
+        for presence in [Presence::open(), Presence::Mincore] {
             let pages = Pages::new(4).unwrap();
             pages.poke(PAGE_BYTES, &[1]);
             pages.poke(2 * PAGE_BYTES, &[1]);
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_zero_page_is_present_for_reads_only() {
-        let presence = Presence::new();
+        let presence = Presence::open();
         assert!(matches!(presence, Presence::Pagemap(_)), "this system shows /proc/self/pagemap");
         let pages = Pages::new(4).unwrap();
         assert_eq!(pages.peek(0, 1), [0]);
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn pages_of_a_shared_file_are_present_once_touched() {
-        let presence = Presence::new();
+        let presence = Presence::open();
         let pages = Pages::of_file(4).unwrap();
         pages.poke(3 * PAGE_BYTES, &[1]);
         assert_eq!(answers(&presence, &pages, true), [false, false, false, true]);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn nothing_is_present_outside_the_user_half() {
-        for presence in [Presence::new(), Presence::Mincore] {
+        for presence in [Presence::open(), Presence::Mincore] {
             for first in [0, 1 << 36, (1 << 51) - 1, (1 << 52) - 4] {
                 let mut present = [true; 3];
                 presence.ask(first, false, &mut present);

@@ -99,12 +99,12 @@ impl HwPortal {
             return Ok(Offer::Retry);
         }
         match &self.submit_method {
-            // SAFETY: slots are aligned and inside the mapped portal; a submission has been vouched for.
             SubmitMethod::Posted(instruction, page) => {
+                // SAFETY: slots are aligned and inside the mapped portal; a submission has been vouched for.
                 Ok(unsafe { instruction.store(page.slot(), submission.descriptor()) })
             }
-            // SAFETY: as above.
             SubmitMethod::Deferred(instruction, page) => {
+                // SAFETY: as above.
                 Ok(unsafe { instruction.store(page.slot(), submission.descriptor()) })
             }
             SubmitMethod::DriverWrite => self.call(submission),
