@@ -15,7 +15,7 @@
 //!
 //! Results go to standard output, progress and remarks to standard error. The exit code is not 0 if anything failed
 //! (`exit`).
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod advise;
 mod args;
