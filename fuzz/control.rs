@@ -25,7 +25,7 @@ use telpher_portal::{Portal, QueueMode};
 use telpher_vhost::message::{Header, Reply};
 use telpher_vhost::words::Features;
 use telpher_vhost::{
-    Control, Hybrid, Lane, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions, QueueOptions, Region,
+    Control, CopyPolicy, DmaQueue, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions, QueueOptions, Region,
 };
 
 /// The guest's memory regions, in this order; rings are in the first.
@@ -135,8 +135,8 @@ impl Scene {
         assert_eq!(rustix::io::pwrite(&file, &bytes, 0).expect("room for the guest"), FILE);
         let device = Arc::new(TestDevice::new(QueueMode::Shared, 1 + u32::from(input.byte() % 16)));
         device.state().manual = true;
-        let lane = Arc::new(Lane::new(Arc::clone(&device) as Arc<dyn Portal>, 32).expect("a queue with entries"));
-        let hybrid = [Hybrid::Cpu, Hybrid::Device, Hybrid::From(200)][usize::from(input.byte() % 3)];
+        let lane = Arc::new(DmaQueue::new(Arc::clone(&device) as Arc<dyn Portal>, 32).expect("a queue with entries"));
+        let hybrid = [CopyPolicy::Cpu, CopyPolicy::Device, CopyPolicy::From(200)][usize::from(input.byte() % 3)];
         let queue = QueueOptions { hybrid, lanes: vec![lane], in_flight: 16 };
         let pool = PacketPool::new(PoolOptions { buffers: BUFFERS, longest: 2000 }).expect("memory for packets");
         // Do not wait for late copies.

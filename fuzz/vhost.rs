@@ -22,7 +22,9 @@ use telpher_abi::Status;
 use telpher_portal::{Portal, QueueMode};
 use telpher_vhost::ring::{Base, Direction, Ring, RingAddresses, RingSetup};
 use telpher_vhost::words::Features;
-use telpher_vhost::{GuestMemory, Hybrid, Lane, PacketPool, Packets, PoolOptions, QueueOptions, Region, Virtqueue};
+use telpher_vhost::{
+    CopyPolicy, DmaQueue, GuestMemory, PacketPool, Packets, PoolOptions, QueueOptions, Region, Virtqueue,
+};
 
 /// Guest memory: two regions that are adjacent for the guest but apart in the file, and that begin and end within
 /// pages, and a small separate one.
@@ -136,9 +138,9 @@ impl Scene {
 
         let device = Arc::new(TestDevice::new(QueueMode::Shared, 1 + u32::from(input.byte() % 16)));
         device.state().manual = true;
-        let lane = Lane::new(Arc::clone(&device) as Arc<dyn Portal>, 1 + u32::from(input.byte() % 32));
+        let lane = DmaQueue::new(Arc::clone(&device) as Arc<dyn Portal>, 1 + u32::from(input.byte() % 32));
         let lane = Arc::new(lane.expect("a queue with entries"));
-        let hybrid = [Hybrid::Cpu, Hybrid::Device, Hybrid::From(200)][usize::from(input.byte() % 3)];
+        let hybrid = [CopyPolicy::Cpu, CopyPolicy::Device, CopyPolicy::From(200)][usize::from(input.byte() % 3)];
         let options = QueueOptions { hybrid, lanes: vec![lane], in_flight: 1 + usize::from(input.byte() % 32) };
 
         let pool = PacketPool::new(PoolOptions { buffers: BUFFERS, longest: LONGEST }).expect("memory for packets");

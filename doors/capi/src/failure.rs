@@ -15,7 +15,7 @@ use telpher_mover::{ChannelError, Delta, JobError, Opcode, Outcome, RejectReason
 use telpher_os::{PerfError, UserfaultError};
 use telpher_tier::TierError;
 use telpher_tier::heat::DamonError;
-use telpher_vhost::{LaneError, LooseError};
+use telpher_vhost::{DetachedPacketError, DmaQueueError};
 
 /// Why an argument is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -143,14 +143,14 @@ impl From<AccessError> for Failure {
     }
 }
 
-impl From<LooseError> for Failure {
-    fn from(error: LooseError) -> Self {
+impl From<DetachedPacketError> for Failure {
+    fn from(error: DetachedPacketError) -> Self {
         Failure::Told(libc::EINVAL, chain(&error))
     }
 }
 
-impl From<LaneError> for Failure {
-    fn from(error: LaneError) -> Self {
+impl From<DmaQueueError> for Failure {
+    fn from(error: DmaQueueError) -> Self {
         Failure::Told(libc::EINVAL, chain(&error))
     }
 }

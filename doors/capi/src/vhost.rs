@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use telpher_vhost::ring::Broken;
 use telpher_vhost::{
-    Drop as Dropped, Lane, Loose, MOST_LOOSE, PacketPool, Packets, PoolOptions, Port, PortOptions, Role, Socket,
+    DetachedPacket, DmaQueue, Drop as Dropped, MAX_DETACHED, PacketPool, Packets, PoolOptions, Port, PortOptions, Role,
+    Socket,
 };
 
 /// Memory for packets. Any number of threads may use it at once.
@@ -17,7 +18,7 @@ pub struct VhostPool(PacketPool);
 
 /// One queue of a device, shared by virtqueues. Any number of threads may use it at once.
 #[derive(Debug)]
-pub struct VhostLane(pub(crate) Arc<Lane>);
+pub struct VhostLane(pub(crate) Arc<DmaQueue>);
 
 /// A port and, for each of its queue pairs, the packet lists through which a burst passes. Any number of threads may
 /// use it at once.
@@ -55,7 +56,7 @@ const LONGEST: u32 = 1 << 20;
 impl VhostPool {
     /// The options of a pool with these sizes, if they are valid.
     pub(crate) fn options(buffers: u32, longest: u32) -> Result<PoolOptions, Failure> {
-        let good = (1..=MOST_LOOSE).contains(&buffers) && (1..=LONGEST).contains(&longest);
+        let good = (1..=MAX_DETACHED).contains(&buffers) && (1..=LONGEST).contains(&longest);
         if good { Ok(PoolOptions { buffers, longest }) } else { Err(Refusal::Pool { buffers, longest }.into()) }
     }
 
@@ -68,7 +69,7 @@ impl VhostPool {
     }
 
     /// Why the first packet of a burst is refused.
-    pub(crate) fn objection(&self, burst: &[Loose]) -> Result<(), Failure> {
+    pub(crate) fn objection(&self, burst: &[DetachedPacket]) -> Result<(), Failure> {
         burst.first().and_then(|first| self.0.objection(first)).map_or(Ok(()), |why| Err(why.into()))
     }
 }
@@ -117,8 +118,8 @@ impl VhostPort {
     pub(crate) fn submit(
         &self,
         pair: u32,
-        burst: &[Loose],
-        take_in: impl FnOnce(&mut Packets, &[Loose]) -> usize,
+        burst: &[DetachedPacket],
+        take_in: impl FnOnce(&mut Packets, &[DetachedPacket]) -> usize,
     ) -> Result<usize, Failure> {
         let (pair, rows) = self.pair(pair)?;
         let Some(mut rows) = try_lock(&rows.receive) else { return Ok(0) };
@@ -134,7 +135,11 @@ impl VhostPort {
 
     /// Packets that the guest has received; without room in the array they return to the pool.
     #[inline]
-    pub(crate) fn completed(&self, pair: u32, into: Option<&mut [MaybeUninit<Loose>]>) -> Result<usize, Failure> {
+    pub(crate) fn completed(
+        &self,
+        pair: u32,
+        into: Option<&mut [MaybeUninit<DetachedPacket>]>,
+    ) -> Result<usize, Failure> {
         let (pair, rows) = self.pair(pair)?;
         let Some(mut rows) = try_lock(&rows.receive) else { return Ok(0) };
         let done = &mut rows.kept;
@@ -151,7 +156,7 @@ impl VhostPort {
 
     /// Packets that the guest has sent.
     #[inline]
-    pub(crate) fn dequeue(&self, pair: u32, into: &mut [MaybeUninit<Loose>]) -> Result<usize, Failure> {
+    pub(crate) fn dequeue(&self, pair: u32, into: &mut [MaybeUninit<DetachedPacket>]) -> Result<usize, Failure> {
         let (pair, rows) = self.pair(pair)?;
         let Some(mut rows) = try_lock(&rows.transmit) else { return Ok(0) };
         let Rows { burst, kept: spare } = &mut *rows;

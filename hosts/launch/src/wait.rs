@@ -95,7 +95,7 @@ impl<'a> Family<'a> {
     }
 
     /// Waits for the program's descendants, which still have the device. Ends early at a terminating signal or at the
-    /// end of the grace period. After [`SILENCE`] it calls `tell` once with the processes it waits for.
+    /// end of the grace period. After `SILENCE` it calls `tell` once with the processes it waits for.
     pub fn wait_for_others(&mut self, tell: impl FnOnce(&str)) {
         let mut tell = Some(tell);
         loop {

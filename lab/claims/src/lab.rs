@@ -85,11 +85,11 @@ mod tests {
     use crate::setups;
     use telpher_abi::Opcode;
     use telpher_device::WqMode;
-    use telpher_sim::{Stream, What};
+    use telpher_sim::{Stream, Workload};
 
     fn scenario() -> Scenario {
         let copies = Stream { depth: 32, ..Stream::of(Opcode::MemoryMove, 4096) };
-        setups::asplos(1, WqMode::Dedicated, 1).with("copies", 1, What::Stream(copies))
+        setups::asplos(1, WqMode::Dedicated, 1).with("copies", 1, Workload::Stream(copies))
     }
 
     #[test]

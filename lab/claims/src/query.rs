@@ -9,7 +9,9 @@ use crate::lab::Lab;
 use crate::published::{Claim, claims};
 use crate::setups::on;
 use telpher_device::WqMode;
-use telpher_sim::{App, Late, LoadOutcome, Measure, MemorySide, Pages, Prefetch, Query, Scenario, ScenarioError, What};
+use telpher_sim::{
+    App, HbmCacheMode, LateCopy, LoadOutcome, Measure, Pages, Prefetch, Query, Scenario, ScenarioError, Workload,
+};
 
 /// A variant of the query.
 #[derive(Clone, Debug)]
@@ -83,7 +85,7 @@ impl Way {
                 queue.block_on_fault = 1;
             }
         }
-        scenario.with("query", 1, What::App(App::Query(self.query.clone())))
+        scenario.with("query", 1, Workload::App(App::Query(self.query.clone())))
     }
 
     /// Simulates it, and the query with all columns in DDR for comparison.
@@ -181,7 +183,7 @@ pub fn questions() -> Vec<Question> {
     let chunks = |names, mib: u64| both(names, move |b| Query { chunk: mib << 20, ..Query::prefetching(b) });
     let side = |pages, warm| {
         move |b| {
-            let side = MemorySide { a: 8, b: 8 + b, bytes: 16 << 30, pages, warm };
+            let side = HbmCacheMode { a: 8, b: 8 + b, bytes: 16 << 30, pages, warm };
             Query { b, memory_side: Some(side), ..Query::of_two_columns() }
         }
     };
@@ -218,8 +220,8 @@ pub fn questions() -> Vec<Question> {
             "waiting",
             "Waiting for a late copy, in place of reading the original chunk: polling on a hardware thread, or yielding it until an interrupt (§7)",
             vec![
-                fetched(["late: polled for", "late: polled for, columns apart"], |it| it.late = Late::Poll),
-                fetched(["late: slept for", "late: slept for, columns apart"], |it| it.late = Late::Interrupt),
+                fetched(["late: polled for", "late: polled for, columns apart"], |it| it.late = LateCopy::Poll),
+                fetched(["late: slept for", "late: slept for, columns apart"], |it| it.late = LateCopy::Interrupt),
             ],
         ),
         question(
@@ -228,7 +230,7 @@ pub fn questions() -> Vec<Question> {
             vec![
                 fetched(["in step", "in step, columns apart"], |it| it.relaxed = false),
                 fetched(["in step, late: slept for", "in step, late: slept for, columns apart"], |it| {
-                    (it.relaxed, it.late) = (false, Late::Interrupt);
+                    (it.relaxed, it.late) = (false, LateCopy::Interrupt);
                 }),
             ],
         ),

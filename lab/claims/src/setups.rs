@@ -2,7 +2,7 @@
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
-use telpher_sim::{By, Lane, Machine, Scenario, Stream, What};
+use telpher_sim::{By, Machine, QueueId, Scenario, Stream, Workload};
 
 /// Kuper et al., §4.1: Sapphire Rapids with `devices` devices; each has one queue with all 128 entries and `engines`
 /// engines.
@@ -55,7 +55,7 @@ pub fn by_core(op: Opcode, size: u32) -> Stream {
 /// A stream through that queue of a device.
 #[must_use]
 pub fn through(device: u16, wq: usize, mode: WqMode, stream: Stream) -> Stream {
-    Stream { by: By::Device(Lane { device, wq, shared: mode == WqMode::Shared }), ..stream }
+    Stream { by: By::Device(QueueId { device, wq, shared: mode == WqMode::Shared }), ..stream }
 }
 
 /// A load with one thread.
@@ -67,7 +67,7 @@ pub fn alone(scenario: Scenario, stream: Stream) -> Scenario {
 /// A load with several identical threads.
 #[must_use]
 pub fn threads(scenario: Scenario, threads: u32, stream: Stream) -> Scenario {
-    scenario.with(stream.op.name(), threads, What::Stream(stream))
+    scenario.with(stream.op.name(), threads, Workload::Stream(stream))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The event queue: events in the order of their time; events of equal times in the order in which they were scheduled.
 
-use crate::ps::Ps;
+use crate::picos::Picos;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
@@ -12,7 +12,7 @@ pub(crate) struct EventQueue<E> {
     /// halves the work.
     taken: bool,
     scheduled: u64,
-    now: Ps,
+    now: Picos,
 }
 
 /// An event and its key: time in the upper half, sequence number in the lower. No two keys are equal.
@@ -43,22 +43,22 @@ impl<E> Ord for Entry<E> {
 }
 
 impl<E> Entry<E> {
-    fn time(&self) -> Ps {
+    fn time(&self) -> Picos {
         // Cannot lose bits: the upper half.
-        Ps(u64::try_from(self.key >> 64).unwrap_or(u64::MAX))
+        Picos(u64::try_from(self.key >> 64).unwrap_or(u64::MAX))
     }
 }
 
 impl<E> Default for EventQueue<E> {
     fn default() -> Self {
-        EventQueue { heap: BinaryHeap::new(), taken: false, scheduled: 0, now: Ps::ZERO }
+        EventQueue { heap: BinaryHeap::new(), taken: false, scheduled: 0, now: Picos::ZERO }
     }
 }
 
 impl<E: Copy> EventQueue<E> {
     /// The current time: that of the last event taken out.
     #[must_use]
-    pub(crate) fn now(&self) -> Ps {
+    pub(crate) fn now(&self) -> Picos {
         self.now
     }
 
@@ -70,7 +70,7 @@ impl<E: Copy> EventQueue<E> {
 
     /// Schedules an event; an event for the past happens now.
     #[inline]
-    pub(crate) fn at(&mut self, time: Ps, event: E) {
+    pub(crate) fn at(&mut self, time: Picos, event: E) {
         let key = u128::from(time.max(self.now).0) << 64 | u128::from(self.scheduled);
         let entry = Reverse(Entry { key, event });
         self.scheduled += 1;
@@ -85,14 +85,14 @@ impl<E: Copy> EventQueue<E> {
 
     /// Schedules an event after a delay.
     #[inline]
-    pub(crate) fn after(&mut self, delay: Ps, event: E) {
+    pub(crate) fn after(&mut self, delay: Picos, event: E) {
         self.at(self.now + delay, event);
     }
 
     /// The time of the next event.
     #[must_use]
     #[inline]
-    pub(crate) fn peek(&mut self) -> Option<Ps> {
+    pub(crate) fn peek(&mut self) -> Option<Picos> {
         if std::mem::take(&mut self.taken) {
             self.heap.pop();
         }
@@ -100,7 +100,7 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// Advances the time to something that is scheduled elsewhere.
-    pub(crate) fn move_on(&mut self, to: Ps) {
+    pub(crate) fn move_on(&mut self, to: Picos) {
         self.now = self.now.max(to);
     }
 
@@ -120,21 +120,21 @@ mod tests {
     #[test]
     fn events_come_by_time_and_then_in_scheduling_order() {
         let mut events = EventQueue::default();
-        events.at(Ps(5), 'b');
-        events.at(Ps(3), 'a');
-        events.at(Ps(5), 'a');
+        events.at(Picos(5), 'b');
+        events.at(Picos(3), 'a');
+        events.at(Picos(5), 'a');
         let order: Vec<_> = std::iter::from_fn(|| events.next()).collect();
         assert_eq!(order, ['a', 'b', 'a']);
-        assert_eq!(events.now(), Ps(5));
+        assert_eq!(events.now(), Picos(5));
     }
 
     #[test]
     fn events_stay_in_order_while_others_are_scheduled() {
         let (mut events, mut rng) = (EventQueue::default(), crate::rng::Rng::new(1, 0));
         for number in 0..300 {
-            events.at(Ps(rng.below(100)), number);
+            events.at(Picos(rng.below(100)), number);
         }
-        let mut last = (Ps::ZERO, 0);
+        let mut last = (Picos::ZERO, 0);
         let mut seen = 0;
         while let Some(number) = events.next() {
             assert!((events.now(), number) >= last, "{number} after {last:?}");
@@ -143,7 +143,7 @@ mod tests {
             // None, one or two events for each.
             for _ in 0..rng.below(3) {
                 if events.scheduled() < 10_000 {
-                    events.after(Ps(1 + rng.below(100)), events.scheduled());
+                    events.after(Picos(1 + rng.below(100)), events.scheduled());
                 }
             }
         }
@@ -153,9 +153,9 @@ mod tests {
     #[test]
     fn an_event_for_the_past_happens_now() {
         let mut events = EventQueue::default();
-        events.at(Ps(5), 1);
+        events.at(Picos(5), 1);
         assert_eq!(events.next(), Some(1));
-        events.at(Ps(2), 2);
-        assert_eq!((events.next(), events.now()), (Some(2), Ps(5)));
+        events.at(Picos(2), 2);
+        assert_eq!((events.next(), events.now()), (Some(2), Picos(5)));
     }
 }

@@ -1,6 +1,6 @@
 //! A latency histogram with three significant digits, for any percentile.
 
-use crate::ps::Ps;
+use crate::picos::Picos;
 use hdrhistogram::Histogram;
 
 /// Latencies of many operations.
@@ -17,7 +17,7 @@ impl Default for Latencies {
 impl Latencies {
     /// Records one latency.
     #[inline]
-    pub(crate) fn add(&mut self, latency: Ps) {
+    pub(crate) fn add(&mut self, latency: Picos) {
         // Cannot fail: the histogram resizes automatically.
         let _ = self.0.record(latency.0);
     }
@@ -30,19 +30,19 @@ impl Latencies {
 
     /// The mean latency, within a thousandth.
     #[must_use]
-    pub fn mean(&self) -> Ps {
-        Ps::from_nanos_f64(self.0.mean() / 1e3)
+    pub fn mean(&self) -> Picos {
+        Picos::from_nanos_f64(self.0.mean() / 1e3)
     }
 
     /// The latency at the quantile `part` (0 to 1); zero if nothing was recorded.
     #[must_use]
-    pub fn at(&self, part: f64) -> Ps {
-        Ps(self.0.value_at_quantile(part))
+    pub fn at(&self, part: f64) -> Picos {
+        Picos(self.0.value_at_quantile(part))
     }
 
     /// Like [`at`](Latencies::at), but `None` if there are too few samples for this quantile.
     #[must_use]
-    pub fn percentile(&self, part: f64) -> Option<Ps> {
+    pub fn percentile(&self, part: f64) -> Option<Picos> {
         enough(self.count(), part).then(|| self.at(part))
     }
 }
@@ -65,7 +65,7 @@ mod tests {
     fn percentiles_are_within_a_thousandth_of_the_samples() {
         let mut latencies = Latencies::default();
         for ns in 1..=10_000 {
-            latencies.add(Ps::from_nanos(ns));
+            latencies.add(Picos::from_nanos(ns));
         }
         assert_eq!(latencies.count(), 10_000);
         for (part, ns) in [(0.5, 5000.0), (0.99, 9900.0), (0.999, 9990.0), (1.0, 10_000.0)] {
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn an_empty_histogram_has_no_percentiles() {
-        assert_eq!(Latencies::default().at(0.99), Ps::ZERO);
+        assert_eq!(Latencies::default().at(0.99), Picos::ZERO);
         assert_eq!([0.5, 0.99, 0.999].map(|part| Latencies::default().percentile(part)), [None; 3]);
     }
 

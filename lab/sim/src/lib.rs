@@ -14,10 +14,10 @@ mod event_queue;
 mod gate;
 mod latencies;
 pub mod machine;
+mod picos;
 mod pipes;
 mod places;
 mod profile;
-mod ps;
 mod rng;
 mod scenario;
 mod vouch;
@@ -25,22 +25,25 @@ mod work;
 mod world;
 
 pub use apps::{
-    AllReduce, App, CacheBench, Copier, Copies, Digest, Exchange, Gups, Late, MemorySide, Messages, Migration, Offload,
-    Pages, Placing, Prefetch, Promotion, Query, SharedMemory, Storage, StorageCosts, Talk, Vhost, VhostCosts,
+    AllReduce, App, CacheBench, Copier, Copies, DigestBy, Exchange, Gups, HbmCacheMode, LateCopy, MessagePattern,
+    Messages, Migration, MigrationOffload, PagePlacement, Pages, Prefetch, Promotion, Query, SharedMemory, Storage,
+    StorageCosts, Vhost, VhostCosts,
 };
 pub use latencies::{Latencies, enough};
 pub use machine::Machine;
+pub use picos::Picos;
 pub use places::{Lines, Place, Places};
 pub use profile::{BUILT_IN, ProfileError, TEMPLATE};
-pub use ps::Ps;
 pub use scenario::{
-    Bottleneck, Layout, Limit, Load, LoadOutcome, Measure, Outcome, Preface, ResourceUse, Scenario, ScenarioError,
-    What, WorkloadError, lanes,
+    Bottleneck, Layout, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, Workload,
+    WorkloadError, WorkloadHeader, lanes,
 };
-pub use work::{Arrivals, By, Lane, Library, Moves, Named, Sizes, Stream, Through, Wait, Walk};
+pub use work::{
+    AccessPattern, Arrivals, By, Library, MoverSettings, NamedValue, QueueId, Sizes, Stream, Through, Wait,
+};
 pub use world::{
-    Barrier, CacheUse, Chase, Chased, Core, Cycles, EngineUse, PipeUse, Resource, Signal, Ticket, Timeline,
-    Translations, World,
+    Barrier, CacheUse, Chase, ChaseResult, Core, Cycles, EngineUse, PendingWork, PipeUse, Resource, Semaphore,
+    TimeBreakdown, Translations, World,
 };
 
 /// The README's example runs as a test.

@@ -2,8 +2,8 @@
 //!
 //! A profile (TOML) becomes a `Machine`; no other module of the simulation reads names or parses numbers of profiles.
 
-use crate::ps::Ps;
-use crate::work::{Lane, Library, Through};
+use crate::picos::Picos;
+use crate::work::{Library, QueueId, Through};
 use telpher_abi::{DESCRIPTOR_BYTES, Opcode};
 
 /// Bytes per second.
@@ -19,9 +19,9 @@ pub struct Node {
     /// Highest read rate of all cores together, in bytes per second, without other traffic.
     pub core_read: Rate,
     /// Read latency of a line for a core of the same socket, idle.
-    pub latency: Ps,
+    pub latency: Picos,
     /// Time until the node accepts a written line, idle.
-    pub write_latency: Ps,
+    pub write_latency: Picos,
     /// Socket of the node.
     pub socket: usize,
     /// Tile (part of the socket); nodes of one tile share its path to the mesh.
@@ -33,7 +33,7 @@ pub struct Node {
 pub struct MemoryCosts {
     /// Extra latency of a line at a node that is busy for half of the time; at utilization u it is u/(1-u) times as
     /// much.
-    pub queue: Ps,
+    pub queue: Picos,
     /// Bytes that one core may have in flight at once.
     pub core_in_flight: u64,
     /// Highest rate of all devices' reads and writes at one tile, in bytes per second; `None` for no limit.
@@ -56,11 +56,11 @@ pub struct CacheCosts {
     /// Ways that devices write to.
     pub ddio_ways: u64,
     /// Latency of a line in the core's second-level cache.
-    pub l2_latency: Ps,
+    pub l2_latency: Picos,
     /// Latency of a line in the last-level cache of the core's socket.
-    pub llc_latency: Ps,
+    pub llc_latency: Picos,
     /// Extra latency of a device's write to the cache that must first evict a line written by a device.
-    pub spill: Ps,
+    pub spill: Picos,
 }
 
 impl CacheCosts {
@@ -75,28 +75,28 @@ impl CacheCosts {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpCost {
     /// Time of a descriptor of 64 bytes in the front end of an engine.
-    pub front: Ps,
+    pub front: Picos,
     /// Addition to `front` for each doubling of the size up to 1 KiB.
-    pub front_per_doubling: Ps,
+    pub front_per_doubling: Picos,
     /// Time from the front end to the written record, without the transfer time of the bytes, for 64 bytes.
-    pub latency: Ps,
+    pub latency: Picos,
     /// Addition to `latency` for each doubling of the size up to 4 KiB.
-    pub per_doubling: Ps,
+    pub per_doubling: Picos,
     /// Addition to `latency` for each doubling from 4 KiB to 256 KiB.
-    pub per_page_doubling: Ps,
+    pub per_page_doubling: Picos,
 }
 
 impl OpCost {
     /// Time of a descriptor in the front end.
     #[must_use]
     #[inline]
-    pub fn front_of(&self, bytes: u64) -> Ps {
+    pub fn front_of(&self, bytes: u64) -> Picos {
         self.front + part(self.front_per_doubling, doublings(bytes, 64, 1024))
     }
 
     /// Time between the last byte and the record.
     #[must_use]
-    pub fn tail(&self, bytes: u64) -> Ps {
+    pub fn tail(&self, bytes: u64) -> Picos {
         self.latency
             + part(self.per_doubling, doublings(bytes, 64, 4096))
             + part(self.per_page_doubling, doublings(bytes, 4096, 256 << 10))
@@ -111,8 +111,8 @@ fn doublings(bytes: u64, from: u64, to: u64) -> u64 {
     whole * 256 + (bytes - power) * 256 / power
 }
 
-fn part(time: Ps, times_256: u64) -> Ps {
-    Ps(time.0 * times_256 / 256)
+fn part(time: Picos, times_256: u64) -> Picos {
+    Picos(time.0 * times_256 / 256)
 }
 
 /// Costs of a device.
@@ -128,23 +128,23 @@ pub struct DeviceCosts {
     /// translations. For a descriptor that only reads it is the descriptor itself.
     pub descriptor_bytes: u64,
     /// Pause of an engine's data path after a descriptor that writes.
-    pub bubble: Ps,
+    pub bubble: Picos,
     /// Time to fetch the first descriptors of a batch's list.
-    pub list_fetch: Ps,
+    pub list_fetch: Picos,
     /// Descriptors that an engine keeps ready behind the one whose bytes flow.
     pub ready: usize,
     /// Bytes in flight to a device at once (its read buffers).
     pub in_flight: u64,
     /// Time for which one partially written line blocks the device.
-    pub partial_line: Ps,
+    pub partial_line: Picos,
     /// The same if exactly one aligned half of the line is written.
-    pub half_line: Ps,
+    pub half_line: Picos,
     /// Time that reading the destination back adds to a tail.
-    pub readback: Ps,
+    pub readback: Picos,
     /// Bytes in flight from a device to memory at once.
     pub writes_in_flight: u64,
     /// Extra latency of a device's path to memory, or to the cache, over a core's.
-    pub path: Ps,
+    pub path: Picos,
     /// Costs of the operations.
     pub ops: OpCosts,
 }
@@ -179,37 +179,37 @@ impl OpCosts {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TranslationCosts {
     /// Request to the IOMMU for a page that is not the last one of its operand. A part of the measured tail.
-    pub miss: Ps,
+    pub miss: Picos,
     /// Bytes that could be read during the page walk for a page that is read.
     pub walk_bytes: u64,
     /// Pages that the IOMMU caches, for which it needs no page walk.
     pub known: u64,
     /// A page request for 4 KiB, served by the system while the engine waits.
-    pub page_request: Ps,
+    pub page_request: Picos,
     /// Time from the first missing byte to the record that reports it.
-    pub report: Ps,
+    pub report: Picos,
     /// A core's first touch of a page, which maps it.
-    pub touch: Ps,
+    pub touch: Picos,
 }
 
 /// Costs of writing 64 bytes to a portal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubmitCosts {
     /// Core time of one MOVDIR64B in a stream of them.
-    pub movdir: Ps,
+    pub movdir: Picos,
     /// Core time of ENQCMD, to the portal and back.
-    pub enqcmd: Ps,
+    pub enqcmd: Picos,
     /// Time of a `write()` to the device node.
-    pub system_call: Ps,
+    pub system_call: Picos,
     /// Time from the core to the portal.
-    pub transit: Ps,
+    pub transit: Picos,
 }
 
 impl SubmitCosts {
     /// Returns the time of the system call before the instruction, and the core time of both.
     #[must_use]
-    pub fn instructing(&self, lane: Lane, through: Through) -> (Ps, Ps) {
-        let call = if through == Through::Write { self.system_call } else { Ps::ZERO };
+    pub fn instructing(&self, lane: QueueId, through: Through) -> (Picos, Picos) {
+        let call = if through == Through::Write { self.system_call } else { Picos::ZERO };
         (call, call + if lane.shared { self.enqcmd } else { self.movdir })
     }
 }
@@ -218,11 +218,11 @@ impl SubmitCosts {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LibraryCosts {
     /// Time to prepare one submission.
-    pub prepare: Ps,
+    pub prepare: Picos,
     /// Time to prepare one descriptor of a batch's list.
-    pub prepare_member: Ps,
+    pub prepare_member: Picos,
     /// Time of the library after it has seen a record.
-    pub complete: Ps,
+    pub complete: Picos,
 }
 
 /// Costs by library.
@@ -255,39 +255,39 @@ impl Libraries {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WaitCosts {
     /// Time from the write of a record until a polling thread sees it.
-    pub poll: Ps,
+    pub poll: Picos,
     /// One poll of a record that is not written yet.
-    pub look: Ps,
+    pub look: Picos,
     /// Setting the monitor and entering UMWAIT.
-    pub umwait_entry: Ps,
+    pub umwait_entry: Picos,
     /// Leaving UMWAIT.
-    pub umwait_exit: Ps,
+    pub umwait_exit: Picos,
     /// Time from a completion interrupt to the thread that it wakes; the core is busy for this time.
-    pub interrupt: Ps,
+    pub interrupt: Picos,
     /// Delay of the end of a sleep beyond the requested time.
-    pub wake_up: Ps,
+    pub wake_up: Picos,
 }
 
 /// Costs of an operation that a core executes itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SoftwareOp {
     /// Time of each operation besides its lines.
-    pub call: Ps,
+    pub call: Picos,
     /// Additional time at an address unrelated to the last one: mispredicted branches.
-    pub random: Ps,
+    pub random: Picos,
     /// Lines read for each line of its size: 1, 2 for a comparison of two buffers, 0 for a fill.
     pub reads: u64,
     /// Lines written for each line of its size.
     pub writes: u64,
     /// Time of one line of its size in near memory, in a long stream.
-    pub line: Ps,
+    pub line: Picos,
 }
 
 /// Costs of operations in software.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SoftwareCosts {
     /// Additional time of a miss whose page must be looked up.
-    pub walk: Ps,
+    pub walk: Picos,
     /// Misses that a core has in flight at once.
     pub fill_buffers: u64,
     /// Lines of a single operation that miss before the prefetcher runs ahead.
@@ -295,7 +295,7 @@ pub struct SoftwareCosts {
     /// Lines that a core looks ahead, beyond the end of its current operation.
     pub window_lines: u64,
     /// Shortest time of one line, wherever it is.
-    pub cached_line: Ps,
+    pub cached_line: Picos,
     /// Costs per operation.
     pub ops: SoftwareOps,
 }
@@ -342,7 +342,7 @@ pub struct Machine {
     /// Bytes per second between two sockets, in each direction; `None` for machines with one socket.
     pub link: Option<Rate>,
     /// Latency that crossing the link adds.
-    pub link_latency: Ps,
+    pub link_latency: Picos,
     /// Memory node of each device.
     pub devices: Vec<usize>,
     /// Costs of a device; all devices are alike.
@@ -364,27 +364,27 @@ impl Machine {
     /// batch's own descriptor takes no longer than a single one. If the lists exceed the first-level cache, their lines
     /// come from the second.
     #[must_use]
-    pub fn preparing(&self, library: Library, descriptors: u32, lists: u32) -> Ps {
+    pub fn preparing(&self, library: Library, descriptors: u32, lists: u32) -> Picos {
         let costs = self.library.of(library);
         if descriptors <= 1 {
             return costs.prepare;
         }
         let bytes = u64::from(descriptors) * u64::from(lists) * DESCRIPTOR_BYTES;
-        let line = if bytes > self.cache.l1 { self.cache.l2_latency } else { Ps::ZERO };
+        let line = if bytes > self.cache.l1 { self.cache.l2_latency } else { Picos::ZERO };
         costs.prepare.max((costs.prepare_member + line) * u64::from(descriptors))
     }
 
     /// Time until a core owns uncached descriptors: those of a batch and the batch descriptor.
     #[must_use]
-    pub fn owning(&self, core: usize, batch: u32) -> Ps {
+    pub fn owning(&self, core: usize, batch: u32) -> Picos {
         let (one, others) = (self.nodes[core].latency, if batch > 1 { u64::from(batch) } else { 0 });
-        one + Ps((one * others).0 / self.software.fill_buffers.max(1))
+        one + Picos((one * others).0 / self.software.fill_buffers.max(1))
     }
 
     /// Extra latency from a core of one node to memory of another over an access within the socket.
     #[must_use]
-    pub fn across(&self, core: usize, node: usize) -> Ps {
-        if self.nodes[core].socket == self.nodes[node].socket { Ps::ZERO } else { self.link_latency }
+    pub fn across(&self, core: usize, node: usize) -> Picos {
+        if self.nodes[core].socket == self.nodes[node].socket { Picos::ZERO } else { self.link_latency }
     }
 }
 
@@ -395,18 +395,18 @@ mod tests {
     #[test]
     fn the_tail_grows_by_doublings_up_to_a_limit() {
         let cost = OpCost {
-            front: Ps::from_nanos(40),
-            front_per_doubling: Ps::from_nanos(4),
-            latency: Ps::from_nanos(500),
-            per_doubling: Ps::from_nanos(40),
-            per_page_doubling: Ps::from_nanos(90),
+            front: Picos::from_nanos(40),
+            front_per_doubling: Picos::from_nanos(4),
+            latency: Picos::from_nanos(500),
+            per_doubling: Picos::from_nanos(40),
+            per_page_doubling: Picos::from_nanos(90),
         };
-        assert_eq!(cost.tail(1), Ps::from_nanos(500));
-        assert_eq!(cost.tail(128), Ps::from_nanos(540));
-        assert_eq!(cost.tail(192), Ps::from_nanos(560));
-        assert_eq!(cost.tail(8192), Ps::from_nanos(500 + 240 + 90));
-        assert_eq!(cost.tail(1 << 30), Ps::from_nanos(500 + 240 + 540));
-        assert_eq!((cost.front_of(1), cost.front_of(128)), (Ps::from_nanos(40), Ps::from_nanos(44)));
-        assert_eq!(cost.front_of(1 << 30), Ps::from_nanos(40 + 16));
+        assert_eq!(cost.tail(1), Picos::from_nanos(500));
+        assert_eq!(cost.tail(128), Picos::from_nanos(540));
+        assert_eq!(cost.tail(192), Picos::from_nanos(560));
+        assert_eq!(cost.tail(8192), Picos::from_nanos(500 + 240 + 90));
+        assert_eq!(cost.tail(1 << 30), Picos::from_nanos(500 + 240 + 540));
+        assert_eq!((cost.front_of(1), cost.front_of(128)), (Picos::from_nanos(40), Picos::from_nanos(44)));
+        assert_eq!(cost.front_of(1 << 30), Picos::from_nanos(40 + 16));
     }
 }

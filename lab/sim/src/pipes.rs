@@ -9,7 +9,7 @@
 //!
 //! Left out: the order of single cache lines, and bursts shorter than a transfer.
 
-use crate::ps::Ps;
+use crate::picos::Picos;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -84,9 +84,9 @@ struct ClassState<T> {
     next: u64,
     /// Grains per picosecond of each flow, and the time up to which `served` is valid.
     rate: u64,
-    since: Ps,
+    since: Picos,
     /// When its next flow ends at this rate.
-    due: Ps,
+    due: Picos,
     /// For each flow: the value of `served` at its end; its number; its owner.
     flows: BinaryHeap<Reverse<(u128, u64, T)>>,
 }
@@ -101,7 +101,7 @@ pub(crate) struct Pipes<T> {
     open: Vec<usize>,
     started: u64,
     /// When the next flow ends, and its class.
-    due: Option<(Ps, usize)>,
+    due: Option<(Picos, usize)>,
 }
 
 impl<T: Ord + Copy> Default for Pipes<T> {
@@ -138,8 +138,8 @@ impl<T: Ord + Copy> Pipes<T> {
             level: 0,
             next: 0,
             rate: 0,
-            since: Ps::ZERO,
-            due: Ps::ZERO,
+            since: Picos::ZERO,
+            due: Picos::ZERO,
             flows: BinaryHeap::new(),
         });
         let class = Class(self.classes.len() - 1);
@@ -230,7 +230,7 @@ impl<T: Ord + Copy> Pipes<T> {
     }
 
     /// Starts a flow of `bytes` now; zero bytes take no time.
-    pub(crate) fn start(&mut self, now: Ps, class: Class, bytes: u64, owner: T) {
+    pub(crate) fn start(&mut self, now: Picos, class: Class, bytes: u64, owner: T) {
         let state = &mut self.classes[class.0];
         state.carried += u128::from(bytes);
         if state.flows.is_empty() {
@@ -255,7 +255,7 @@ impl<T: Ord + Copy> Pipes<T> {
     }
 
     /// Blocks a pipe from now on, or unblocks it.
-    pub(crate) fn hold(&mut self, now: Ps, pipe: Pipe, held: bool) {
+    pub(crate) fn hold(&mut self, now: Picos, pipe: Pipe, held: bool) {
         let state = &mut self.pipes[pipe.0];
         state.held = held;
         if state.classes == 1 {
@@ -268,12 +268,12 @@ impl<T: Ord + Copy> Pipes<T> {
     /// When the next flow ends.
     #[must_use]
     #[inline]
-    pub(crate) fn due(&self) -> Option<Ps> {
+    pub(crate) fn due(&self) -> Option<Picos> {
         self.due.map(|(time, _)| time)
     }
 
     /// Removes the flow that ends next; returns its end and its owner.
-    pub(crate) fn finish(&mut self) -> Option<(Ps, T)> {
+    pub(crate) fn finish(&mut self) -> Option<(Picos, T)> {
         let (now, class) = self.due?;
         let state = &mut self.classes[class];
         let Reverse((_, _, owner)) = state.flows.pop()?;
@@ -290,7 +290,7 @@ impl<T: Ord + Copy> Pipes<T> {
     }
 
     /// Recomputes every rate, and the next flow to end.
-    fn share_out(&mut self, now: Ps) {
+    fn share_out(&mut self, now: Picos) {
         for class in &self.busy {
             let state = &mut self.classes[*class];
             let demand = state.demand();
@@ -348,13 +348,13 @@ impl<T: Ord> ClassState<T> {
 
     /// Adds the grains served up to now at the current rate.
     #[inline]
-    fn serve(&mut self, now: Ps) {
+    fn serve(&mut self, now: Picos) {
         self.served += u128::from(self.rate) * u128::from(now.since(self.since).0);
         self.since = now;
     }
 
     /// When its next flow ends, if it is served up to now.
-    fn end(&self, now: Ps) -> Ps {
+    fn end(&self, now: Picos) -> Picos {
         let Some(Reverse((end, _, _))) = self.flows.peek() else { return now };
         let left = end.saturating_sub(self.served);
         // Usually fits into 64 bits, which divide much faster.
@@ -362,7 +362,7 @@ impl<T: Ord> ClassState<T> {
             |_| u64::try_from(left.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX),
             |left| left.div_ceil(self.rate),
         );
-        now + Ps(time)
+        now + Picos(time)
     }
 
     /// The part of a pipe that all its flows use at a rate.
@@ -407,7 +407,7 @@ mod tests {
         let mut pipes = Pipes::default();
         let pipe = pipes.pipe(10 * GB);
         let class = pipes.class(&[(pipe, WHOLE)], None);
-        pipes.start(Ps::ZERO, class, 1000, 1);
+        pipes.start(Picos::ZERO, class, 1000, 1);
         assert_eq!(end_of_all(&mut pipes), [(100, 1)]);
     }
 
@@ -416,9 +416,9 @@ mod tests {
         let mut pipes = Pipes::default();
         let pipe = pipes.pipe(10 * GB);
         let class = pipes.class(&[(pipe, WHOLE)], None);
-        pipes.start(Ps::ZERO, class, 1000, 1);
+        pipes.start(Picos::ZERO, class, 1000, 1);
         // Half of the first is done when the second begins; both then flow at half the rate.
-        pipes.start(Ps::from_nanos(50), class, 1000, 2);
+        pipes.start(Picos::from_nanos(50), class, 1000, 2);
         assert_eq!(end_of_all(&mut pipes), [(150, 1), (200, 2)]);
     }
 
@@ -428,8 +428,8 @@ mod tests {
         let (wide, narrow) = (pipes.pipe(10 * GB), pipes.pipe(2 * GB));
         let slow = pipes.class(&[(wide, WHOLE), (narrow, WHOLE)], None);
         let fast = pipes.class(&[(wide, WHOLE)], None);
-        pipes.start(Ps::ZERO, slow, 200, 1);
-        pipes.start(Ps::ZERO, fast, 800, 2);
+        pipes.start(Picos::ZERO, slow, 200, 1);
+        pipes.start(Picos::ZERO, fast, 800, 2);
         let mut ends = end_of_all(&mut pipes);
         ends.sort_unstable();
         assert_eq!(ends, [(100, 1), (100, 2)]);
@@ -440,7 +440,7 @@ mod tests {
         let mut pipes = Pipes::default();
         let pipe = pipes.pipe(10 * GB);
         let class = pipes.class(&[(pipe, 2 * WHOLE)], None);
-        pipes.start(Ps::ZERO, class, 1000, 1);
+        pipes.start(Picos::ZERO, class, 1000, 1);
         assert_eq!(end_of_all(&mut pipes), [(200, 1)]);
     }
 
@@ -450,8 +450,8 @@ mod tests {
         let (both, one) = (pipes.pipe(10 * GB), pipes.pipe(10 * GB));
         let twice = pipes.class(&[(both, 2 * WHOLE)], None);
         let once = pipes.class(&[(both, WHOLE), (one, WHOLE)], None);
-        pipes.start(Ps::ZERO, twice, 1000, 1);
-        pipes.start(Ps::ZERO, once, 500, 2);
+        pipes.start(Picos::ZERO, twice, 1000, 1);
+        pipes.start(Picos::ZERO, once, 500, 2);
         end_of_all(&mut pipes);
         assert_eq!((pipes.carried(both), pipes.carried(one)), (2500, 500));
     }
@@ -461,11 +461,11 @@ mod tests {
         let mut pipes = Pipes::default();
         let (held, free) = (pipes.pipe(10 * GB), pipes.pipe(10 * GB));
         let (behind, beside) = (pipes.class(&[(held, WHOLE)], None), pipes.class(&[(free, WHOLE)], None));
-        pipes.start(Ps::ZERO, behind, 1000, 1);
-        pipes.start(Ps::ZERO, beside, 1000, 2);
-        pipes.hold(Ps::from_nanos(40), held, true);
+        pipes.start(Picos::ZERO, behind, 1000, 1);
+        pipes.start(Picos::ZERO, beside, 1000, 2);
+        pipes.hold(Picos::from_nanos(40), held, true);
         assert_eq!(pipes.finish().map(|(at, owner)| (at.0 / 1000, owner)), Some((100, 2)));
-        pipes.hold(Ps::from_nanos(200), held, false);
+        pipes.hold(Picos::from_nanos(200), held, false);
         assert_eq!(end_of_all(&mut pipes), [(260, 1)]);
     }
 
@@ -474,7 +474,7 @@ mod tests {
         let mut pipes = Pipes::default();
         let pipe = pipes.pipe(10 * GB);
         let class = pipes.class(&[(pipe, WHOLE)], Some(GB));
-        pipes.start(Ps::ZERO, class, 1000, 1);
+        pipes.start(Picos::ZERO, class, 1000, 1);
         assert_eq!(end_of_all(&mut pipes), [(1000, 1)]);
     }
 
@@ -484,14 +484,14 @@ mod tests {
         let pipe = pipes.pipe(10 * GB);
         let (heavy, light) = (pipes.class(&[(pipe, WHOLE)], None), pipes.class(&[(pipe, WHOLE)], None));
         pipes.weigh(heavy, 4);
-        pipes.start(Ps::ZERO, heavy, 800, 1);
-        pipes.start(Ps::ZERO, light, 200, 2);
+        pipes.start(Picos::ZERO, heavy, 800, 1);
+        pipes.start(Picos::ZERO, light, 200, 2);
         let mut ends = end_of_all(&mut pipes);
         ends.sort_unstable();
         assert_eq!(ends, [(100, 1), (100, 2)]);
         let slow = pipes.class(&[(pipe, WHOLE)], Some(2 * GB));
         pipes.weigh(slow, 4);
-        let begin = Ps::from_nanos(100);
+        let begin = Picos::from_nanos(100);
         pipes.start(begin, slow, 200, 1);
         pipes.start(begin, light, 800, 2);
         let mut ends = end_of_all(&mut pipes);
@@ -539,7 +539,7 @@ mod tests {
         let mut rng = crate::rng::Rng::new(8, 0);
         let mut pipes = Pipes::default();
         let all: Vec<Pipe> = (0..6).map(|_| pipes.pipe((1 + rng.below(20)) * GB)).collect();
-        let (mut now, mut classes) = (Ps::ZERO, Vec::new());
+        let (mut now, mut classes) = (Picos::ZERO, Vec::new());
         for step in 0..3000 {
             // Sometimes a new class, through pipes that other classes may have used alone.
             if step % 250 == 0 {

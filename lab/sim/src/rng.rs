@@ -1,6 +1,6 @@
 //! Seeded pseudorandom numbers, in integers: the same on every computer.
 
-use crate::ps::Ps;
+use crate::picos::Picos;
 
 /// A pseudorandom generator. Source: Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators* (OOPSLA
 /// 2014), `SplitMix64`.
@@ -39,10 +39,10 @@ impl Rng {
 
     /// The time to the next of independent events with a mean interval of `mean`: exponentially distributed, so the
     /// events form a Poisson process.
-    pub(crate) fn exponential(&mut self, mean: Ps) -> Ps {
+    pub(crate) fn exponential(&mut self, mean: Picos) -> Picos {
         // The logarithm of a number between 0 and 1.
         let log = (u128::from(minus_log2(self.next().max(1))) * u128::from(LN_2)) >> 32;
-        Ps(u64::try_from((u128::from(mean.0) * log) >> 32).unwrap_or(u64::MAX))
+        Picos(u64::try_from((u128::from(mean.0) * log) >> 32).unwrap_or(u64::MAX))
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn exponential_times_have_their_mean_and_spread() {
-        let (mut rng, mean) = (Rng::new(7, 0), Ps::from_nanos(1000));
+        let (mut rng, mean) = (Rng::new(7, 0), Picos::from_nanos(1000));
         let times: Vec<f64> = (0..100_000).map(|_| rng.exponential(mean).as_nanos_f64()).collect();
         let average = times.iter().sum::<f64>() / 1e5;
         let beyond = times.iter().filter(|time| **time > 2000.0).count() as f64 / 1e5;

@@ -6,7 +6,7 @@ use telpher_abi::Opcode;
 use telpher_mover::{Policy, Route, Split, Threshold};
 
 /// An enum whose values have names in options and files.
-pub trait Named: Copy + PartialEq + 'static {
+pub trait NamedValue: Copy + PartialEq + 'static {
     /// All names and values.
     const NAMES: &'static [(&'static str, Self)];
 
@@ -23,26 +23,29 @@ pub trait Named: Copy + PartialEq + 'static {
     }
 }
 
-impl Named for Wait {
+impl NamedValue for Wait {
     const NAMES: &'static [(&'static str, Self)] =
         &[("poll", Wait::Poll), ("umwait", Wait::Umwait), ("interrupt", Wait::Interrupt), ("sleep", Wait::Sleep)];
 }
 
-impl Named for Library {
+impl NamedValue for Library {
     const NAMES: &'static [(&'static str, Self)] =
         &[("raw", Library::Raw), ("lean", Library::Lean), ("dml", Library::Dml), ("kernel", Library::Kernel)];
 }
 
-impl Named for Through {
+impl NamedValue for Through {
     const NAMES: &'static [(&'static str, Self)] = &[("portal", Through::Portal), ("write", Through::Write)];
 }
 
-impl Named for Walk {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("alone", Walk::Alone), ("random", Walk::Random), ("sequential", Walk::Sequential)];
+impl NamedValue for AccessPattern {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("alone", AccessPattern::Alone),
+        ("random", AccessPattern::Random),
+        ("sequential", AccessPattern::Sequential),
+    ];
 }
 
-impl Named for Lines {
+impl NamedValue for Lines {
     const NAMES: &'static [(&'static str, Self)] = &[("memory", Lines::Memory), ("cache", Lines::Llc)];
 }
 
@@ -63,7 +66,7 @@ pub enum Wait {
 /// The access pattern of a core that executes operations itself. A ratio of a device to software holds for one walk
 /// only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum Walk {
+pub enum AccessPattern {
     /// A single operation that the core completes before the next one, at an address that was not accessed before. Its
     /// lines are where [`Place::lines`] says, and the prefetcher has no history.
     #[default]
@@ -100,7 +103,7 @@ pub enum Through {
 
 /// The queue that a thread submits to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lane {
+pub struct QueueId {
     /// Number of the device.
     pub device: u16,
     /// Number of the queue within the device.
@@ -113,16 +116,16 @@ pub struct Lane {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     /// A device, through one of its queues.
-    Device(Lane),
+    Device(QueueId),
     /// The thread's own core.
     Cpu,
     /// Either, as a mover decides, over all queues of all devices.
-    Mover(Moves),
+    Mover(MoverSettings),
 }
 
 /// The part of a mover's policy that decides between core and device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Moves {
+pub struct MoverSettings {
     /// Smallest size that goes to a device, in bytes.
     pub threshold: u64,
     /// The queue that is tried first.
@@ -131,14 +134,14 @@ pub struct Moves {
     pub split: Split,
 }
 
-impl Moves {
+impl MoverSettings {
     /// The policy settings that this struct covers, by the names of `Policy::set`.
     pub const SETTINGS: [&'static str; 4] = ["threshold", "route", "split", "hybrid"];
 
     /// The settings of a policy for an operation.
     #[must_use]
     pub fn of(policy: &Policy, op: Opcode) -> Self {
-        Moves { threshold: policy.threshold.of(op), route: policy.route, split: policy.split }
+        MoverSettings { threshold: policy.threshold.of(op), route: policy.route, split: policy.split }
     }
 
     /// A policy with these settings.
@@ -155,9 +158,9 @@ impl Moves {
 
 impl By {
     /// The first queue of the first device.
-    pub const DEDICATED: By = By::Device(Lane { device: 0, wq: 0, shared: false });
+    pub const DEDICATED: By = By::Device(QueueId { device: 0, wq: 0, shared: false });
     /// The first queue of the first device, as a shared queue.
-    pub const SHARED: By = By::Device(Lane { device: 0, wq: 0, shared: true });
+    pub const SHARED: By = By::Device(QueueId { device: 0, wq: 0, shared: true });
 }
 
 /// When a thread's operations arrive.
@@ -239,7 +242,7 @@ pub struct Stream {
     /// Memory node whose core runs the thread.
     pub core: usize,
     /// Access pattern of the core if it executes the operations itself.
-    pub walk: Walk,
+    pub walk: AccessPattern,
     /// Source buffer.
     pub src: Place,
     /// Destination buffer.
@@ -274,7 +277,7 @@ impl Stream {
             by: By::DEDICATED,
             through: Through::Portal,
             core: 0,
-            walk: Walk::Alone,
+            walk: AccessPattern::Alone,
             src: Place::on(0),
             dst: Place::on(0),
             cache_control: false,

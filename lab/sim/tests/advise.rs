@@ -3,7 +3,7 @@
 use telpher_abi::Opcode;
 use telpher_device::{Preset, WqMode};
 use telpher_sim::advise::{Advice, Demand, Objective, advise};
-use telpher_sim::{Machine, Scenario, Stream, What};
+use telpher_sim::{Machine, Scenario, Stream, Workload};
 
 fn of(demands: &[Demand], objective: Objective) -> Advice {
     let machine = Machine::built_in("spr-asplos").unwrap();
@@ -30,7 +30,7 @@ fn advised_configurations_are_accepted_and_no_other_choice_is_better() {
                 .with(
                     "nothing",
                     1,
-                    What::Stream(Stream {
+                    Workload::Stream(Stream {
                         submissions: 1,
                         by: telpher_sim::By::Cpu,
                         ..Stream::of(Opcode::MemoryMove, 64)

@@ -3,7 +3,7 @@
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::machine::Node;
-use telpher_sim::{By, Library, Limit, Machine, Outcome, Place, Scenario, Stream, What};
+use telpher_sim::{By, Library, Limit, Machine, Outcome, Place, Scenario, Stream, Workload};
 
 const COPY: Opcode = Opcode::MemoryMove;
 
@@ -119,7 +119,7 @@ fn simulated(case: &Case, more: Option<Limit>) -> Outcome {
         Some(_) => stream.depth *= 2,
     }
     let config = Config::single(case.mode, wq_size, case.engines);
-    Scenario::on(machine, config).with("load", 1, What::Stream(stream)).simulate().unwrap()
+    Scenario::on(machine, config).with("load", 1, Workload::Stream(stream)).simulate().unwrap()
 }
 
 #[test]

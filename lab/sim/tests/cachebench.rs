@@ -2,9 +2,9 @@
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
-use telpher_sim::{App, By, CacheBench, Lines, Machine, Outcome, Scenario, Stream, What};
+use telpher_sim::{App, By, CacheBench, Lines, Machine, Outcome, Scenario, Stream, Workload};
 
-fn run(what: What) -> Outcome {
+fn run(what: Workload) -> Outcome {
     let config = Config::single(WqMode::Shared, 128, 4);
     let mut scenario = Scenario::on(Machine::built_in("spr-asplos").unwrap(), config.clone()).with("it", 1, what);
     scenario.devices = vec![config; 4];
@@ -16,7 +16,7 @@ fn measure(outcome: &Outcome, name: &str) -> f64 {
 }
 
 fn bench(app: CacheBench) -> Outcome {
-    run(What::App(App::CacheBench(app)))
+    run(Workload::App(App::CacheBench(app)))
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn a_core_without_a_device_copies_sequentially() {
     let outcome = bench(app);
     let alone = |bytes| {
         let copies = Stream { by: By::Cpu, ..Stream::of(Opcode::MemoryMove, bytes) };
-        run(What::Stream(copies)).loads[0].mean_latency_ns()
+        run(Workload::Stream(copies)).loads[0].mean_latency_ns()
     };
     let bytes = measure(&outcome, "bytes copied") * 1e3 / measure(&outcome, "copies");
     let long = (bytes - 64.0) / (32768.0 - 64.0);

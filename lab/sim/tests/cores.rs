@@ -6,8 +6,8 @@ use telpher_abi::Opcode;
 use telpher_device::{Config, Preset, WqMode};
 use telpher_mover::{Route, Split};
 use telpher_sim::{
-    Arrivals, By, Cycles, Library, Lines, LoadOutcome, Machine, Moves, Outcome, Place, Ps, Scenario, Sizes, Stream,
-    Through, Wait, Walk, What, World,
+    AccessPattern, Arrivals, By, Cycles, Library, Lines, LoadOutcome, Machine, MoverSettings, Outcome, Picos, Place,
+    Scenario, Sizes, Stream, Through, Wait, Workload, World,
 };
 
 const COPY: Opcode = Opcode::MemoryMove;
@@ -16,7 +16,7 @@ fn simulated(stream: Stream, devices: &[Config], threads: u32) -> Outcome {
     let machine = Machine::built_in("spr-asplos").unwrap();
     let scenario =
         Scenario { devices: devices.to_vec(), ..Scenario::on(machine, Config::single(WqMode::Dedicated, 32, 4)) };
-    scenario.with("load", threads, What::Stream(stream)).simulate().unwrap()
+    scenario.with("load", threads, Workload::Stream(stream)).simulate().unwrap()
 }
 
 fn one(stream: Stream) -> LoadOutcome {
@@ -37,14 +37,14 @@ fn by_core(stream: Stream) -> f64 {
 fn calibrated_end_points_are_reproduced() {
     // LightDSA artifact repository (EuroSys 2026), raw result files: MiB/s of one core at 64 B and at 1 MiB, 4 GiB.
     for (op, walk, small, large) in [
-        (COPY, Walk::Sequential, 5872.0, 9749.0),
-        (COPY, Walk::Random, 1780.0, 9725.0),
-        (Opcode::Fill, Walk::Sequential, 7673.0, 10574.0),
-        (Opcode::Fill, Walk::Random, 3029.0, 10558.0),
-        (Opcode::Compare, Walk::Sequential, 6015.0, 7454.0),
-        (Opcode::Compare, Walk::Random, 1103.0, 7466.0),
-        (Opcode::ComparePattern, Walk::Sequential, 6028.0, 9282.0),
-        (Opcode::ComparePattern, Walk::Random, 1553.0, 9264.0),
+        (COPY, AccessPattern::Sequential, 5872.0, 9749.0),
+        (COPY, AccessPattern::Random, 1780.0, 9725.0),
+        (Opcode::Fill, AccessPattern::Sequential, 7673.0, 10574.0),
+        (Opcode::Fill, AccessPattern::Random, 3029.0, 10558.0),
+        (Opcode::Compare, AccessPattern::Sequential, 6015.0, 7454.0),
+        (Opcode::Compare, AccessPattern::Random, 1103.0, 7466.0),
+        (Opcode::ComparePattern, AccessPattern::Sequential, 6028.0, 9282.0),
+        (Opcode::ComparePattern, AccessPattern::Random, 1553.0, 9264.0),
     ] {
         for (size, measured) in [(64, small), (1 << 20, large)] {
             let ns = by_core(Stream { walk, submissions: 20, ..Stream::of(op, size) });
@@ -63,11 +63,11 @@ fn the_walk_decides_the_time_of_a_copy() {
         let place = |lines| Place { lines, ..Place::on(0) };
         by_core(Stream { walk, src: place(src), dst: place(dst), submissions: 10, ..Stream::of(COPY, 4096) })
     };
-    let cold = of(Walk::Alone, Lines::Memory, Lines::Memory);
-    let random = of(Walk::Random, Lines::Memory, Lines::Memory);
-    let sequential = of(Walk::Sequential, Lines::Memory, Lines::Memory);
-    let cached = of(Walk::Alone, Lines::Llc, Lines::Llc);
-    let half = of(Walk::Alone, Lines::Llc, Lines::Memory);
+    let cold = of(AccessPattern::Alone, Lines::Memory, Lines::Memory);
+    let random = of(AccessPattern::Random, Lines::Memory, Lines::Memory);
+    let sequential = of(AccessPattern::Sequential, Lines::Memory, Lines::Memory);
+    let cached = of(AccessPattern::Alone, Lines::Llc, Lines::Llc);
+    let half = of(AccessPattern::Alone, Lines::Llc, Lines::Memory);
     assert!(sequential < random && random < cold, "{sequential} {random} {cold}");
     assert!(cached < half && half < cold, "{cached} {half} {cold}");
 }
@@ -78,7 +78,7 @@ fn short_random_operations_overlap_and_long_ones_do_not() {
     let costs = &machine.software;
     let more = |size| {
         let of = |walk| by_core(Stream { walk, submissions: 10, ..Stream::of(COPY, size) });
-        of(Walk::Random) - of(Walk::Sequential) - costs.ops.of(COPY).random.as_nanos_f64()
+        of(AccessPattern::Random) - of(AccessPattern::Sequential) - costs.ops.of(COPY).random.as_nanos_f64()
     };
     let lookups = (costs.walk * 2).as_nanos_f64();
     let wait = lookups + machine.nodes[0].latency.as_nanos_f64();
@@ -94,7 +94,7 @@ fn short_random_operations_overlap_and_long_ones_do_not() {
 
 #[test]
 fn cores_share_their_memory() {
-    let copy = Stream { by: By::Cpu, walk: Walk::Sequential, submissions: 20, ..Stream::of(COPY, 1 << 20) };
+    let copy = Stream { by: By::Cpu, walk: AccessPattern::Sequential, submissions: 20, ..Stream::of(COPY, 1 << 20) };
     let rate = |threads| {
         let outcome = simulated(copy, &[], threads);
         outcome.loads[0].gigabytes_per_second()
@@ -214,7 +214,7 @@ fn each_library_adds_its_costs() {
     assert!(near(dml, 52_060.0, 0.25), "{dml} ns");
 }
 
-fn share(part: Ps, cycles: &Cycles) -> f64 {
+fn share(part: Picos, cycles: &Cycles) -> f64 {
     part.as_secs_f64() / cycles.total().as_secs_f64()
 }
 
@@ -238,7 +238,7 @@ fn waiting_methods_trade_latency_for_core_time() {
     let large = 16 << 20;
     let [poll, umwait, interrupt, sleep] =
         [Wait::Poll, Wait::Umwait, Wait::Interrupt, Wait::Sleep].map(|wait| of(wait, large));
-    assert_eq!(poll.cycles.idle + poll.cycles.umwait, Ps::ZERO);
+    assert_eq!(poll.cycles.idle + poll.cycles.umwait, Picos::ZERO);
     assert!(share(umwait.cycles.umwait, &umwait.cycles) > 0.99);
     assert!(share(interrupt.cycles.idle, &interrupt.cycles) > 0.98);
     // A sixteenth is left for polling, and the wake-up time is subtracted.
@@ -249,12 +249,12 @@ fn waiting_methods_trade_latency_for_core_time() {
     }
     // The mover does not sleep for short operations.
     let short = of(Wait::Sleep, 4096);
-    assert_eq!(short.cycles.idle, Ps::ZERO);
+    assert_eq!(short.cycles.idle, Picos::ZERO);
     assert!(near(short.mean_latency_ns(), of(Wait::Poll, 4096).mean_latency_ns(), 0.01));
 }
 
 fn moves(threshold: u64, route: Route, split: Split) -> By {
-    By::Mover(Moves { threshold, route, split })
+    By::Mover(MoverSettings { threshold, route, split })
 }
 
 fn four() -> Vec<Config> {
@@ -350,7 +350,7 @@ fn a_program_can_try_poll_batch_and_wait_for_any() {
         for _ in 0..10 {
             drop(core.submit(lane, copy(4096)).await);
         }
-        tell.borrow_mut().push(core.cycles().polling > Ps::ZERO);
+        tell.borrow_mut().push(core.cycles().polling > Picos::ZERO);
     });
     let took = world.run();
     assert_eq!(*seen.borrow(), [true; 4]);

@@ -2,9 +2,9 @@
 
 use telpher_abi::{Flags, Opcode};
 use telpher_device::{Config, Preset, WqConfig, WqMode};
-use telpher_sim::{By, Lane, Library, Machine, Place, Ps, Stream, Wait, World};
+use telpher_sim::{By, Library, Machine, Picos, Place, QueueId, Stream, Wait, World};
 
-const LANE: Lane = Lane { device: 0, wq: 0, shared: false };
+const LANE: QueueId = QueueId { device: 0, wq: 0, shared: false };
 
 fn machine() -> Machine {
     Machine::built_in("spr-asplos").unwrap()
@@ -90,10 +90,10 @@ fn alignment_does_not_matter_for_operations_that_only_read() {
 }
 
 /// Copies to missing pages, one descriptor after the other, with Block On Fault, beside other copies.
-fn with_faults(engines: u32) -> (Ps, Ps) {
+fn with_faults(engines: u32) -> (Picos, Picos) {
     let mut world = world(engines);
     let (src, new) = (world.places.add(Place::on(0)), world.places.add(Place { present: false, ..Place::on(0) }));
-    let done = std::rc::Rc::new(std::cell::Cell::new((Ps::ZERO, Ps::ZERO)));
+    let done = std::rc::Rc::new(std::cell::Cell::new((Picos::ZERO, Picos::ZERO)));
     let seen = done.clone();
     world.spawn(0, move |core| async move {
         let copy = |dst| World::descriptor(Opcode::MemoryMove, src, dst, 65536);
@@ -114,14 +114,14 @@ fn with_faults(engines: u32) -> (Ps, Ps) {
 fn a_page_request_blocks_its_engine_only() {
     let pages = machine().translation.page_request * 16;
     let (faults, beside) = with_faults(1);
-    assert!(faults > pages && faults < pages + Ps::from_nanos(10_000), "{faults:?} for sixteen pages");
+    assert!(faults > pages && faults < pages + Picos::from_nanos(10_000), "{faults:?} for sixteen pages");
     assert!(beside > pages, "the descriptor behind it waits: {beside:?}");
     let (faults, beside) = with_faults(2);
-    assert!(faults > pages && beside < Ps::from_nanos(10_000), "another engine goes on: {beside:?}");
+    assert!(faults > pages && beside < Picos::from_nanos(10_000), "another engine goes on: {beside:?}");
 }
 
 /// When the two copies of a batch, and one behind it, are done; the second one has these flags.
-fn two(flags: Flags) -> Ps {
+fn two(flags: Flags) -> Picos {
     let mut world = world(1);
     let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
     let copy = World::descriptor(Opcode::MemoryMove, src, dst, 64);
@@ -137,7 +137,7 @@ fn two(flags: Flags) -> Ps {
 fn a_fence_waits_for_the_members_before_it() {
     let tail = machine().device.ops.of(Opcode::MemoryMove).tail(64);
     let more = two(Flags::FENCE).since(two(Flags::empty()));
-    assert!(more > Ps(tail.0 * 9 / 10) && more < Ps(tail.0 * 11 / 10), "{more:?} more, a tail is {tail:?}");
+    assert!(more > Picos(tail.0 * 9 / 10) && more < Picos(tail.0 * 11 / 10), "{more:?} more, a tail is {tail:?}");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_drain_waits_for_everything_before_it() {
             assert!(copy.is_done(), "the copy came first");
         });
         let took = world.run();
-        assert!(took > Ps::from_nanos(33_000), "{took:?}");
+        assert!(took > Picos::from_nanos(33_000), "{took:?}");
         assert_eq!(world.descriptors(), 2, "{engines} engines");
     }
 }
@@ -218,7 +218,7 @@ fn present_pages_cost_nothing() {
 #[test]
 fn retries_at_a_full_queue_are_counted_and_not_simulated() {
     let mut world = World::new(machine(), Preset::Spr.capabilities(), &[Config::single(WqMode::Shared, 8, 1)]).unwrap();
-    let lane = Lane { shared: true, ..LANE };
+    let lane = QueueId { shared: true, ..LANE };
     let stream = Stream { by: By::Device(lane), depth: 4, submissions: 8, ..Stream::of(Opcode::MemoryMove, 1 << 30) };
     let threads: Vec<usize> = (0..16).map(|_| world.add(stream)).collect();
     let took = world.run();
@@ -254,7 +254,7 @@ fn fewer_read_buffers_reduce_bandwidth_and_other_groups_get_the_rest() {
             group.read_buffers_allowed = Some(allowed);
         }
         let mut world = World::new(machine(), Preset::Spr.capabilities(), &[config]).unwrap();
-        let of = |wq| By::Device(Lane { wq, ..LANE });
+        let of = |wq| By::Device(QueueId { wq, ..LANE });
         let copies = |wq| Stream { by: of(wq), depth: 16, submissions: 400, ..Stream::of(Opcode::MemoryMove, 65536) };
         let threads = [0, 1].map(|wq| world.add(copies(wq)));
         world.run();
@@ -294,7 +294,7 @@ fn a_queue_of_lower_priority_is_served_less_often_but_not_starved() {
     }
     let mut world = World::new(machine(), Preset::Spr.capabilities(), &[config]).unwrap();
     for wq in 0..2 {
-        let by = By::Device(Lane { wq, ..LANE });
+        let by = By::Device(QueueId { wq, ..LANE });
         world.add(Stream { by, depth: 64, submissions: 2000, ..Stream::of(Opcode::MemoryMove, 4096) });
     }
     world.run();
@@ -392,7 +392,7 @@ fn rate(engines: u32, threads: u32, copies: Stream) -> f64 {
     *wqs = (0..threads).map(|number| WqConfig::new(number, WqMode::Dedicated, 128 / threads)).collect();
     let mut world = World::new(machine(), Preset::Spr.capabilities(), &[config]).unwrap();
     for wq in 0..threads as usize {
-        world.add(Stream { by: By::Device(Lane { wq, ..LANE }), ..copies });
+        world.add(Stream { by: By::Device(QueueId { wq, ..LANE }), ..copies });
     }
     let took = world.run();
     world.descriptors() as f64 * f64::from(copies.size) / took.as_nanos_f64()

@@ -1,16 +1,16 @@
 //! Pages that a program moves itself: the costs of the system calls, and the effect of a device.
 
 use telpher_device::{Config, WqMode};
-use telpher_sim::{App, Exchange, Lane, Machine, Scenario, What};
+use telpher_sim::{App, Exchange, Machine, QueueId, Scenario, Workload};
 
-fn lanes(devices: u16) -> Vec<Lane> {
-    (0..devices).map(|device| Lane { device, wq: 0, shared: false }).collect()
+fn lanes(devices: u16) -> Vec<QueueId> {
+    (0..devices).map(|device| QueueId { device, wq: 0, shared: false }).collect()
 }
 
 fn measured(profile: &str, app: Exchange) -> impl Fn(&str) -> f64 {
     let mut scenario = Scenario::on(Machine::built_in(profile).unwrap(), Config::single(WqMode::Dedicated, 128, 1));
     scenario.devices = vec![scenario.devices[0].clone(); app.lanes.len().max(1)];
-    let outcome = scenario.with("pages", 1, What::App(App::Exchange(app))).simulate().unwrap();
+    let outcome = scenario.with("pages", 1, Workload::App(App::Exchange(app))).simulate().unwrap();
     assert_eq!(outcome.refused, 0);
     let measures = outcome.loads[0].measures.clone();
     move |name| measures.iter().find(|measure| measure.name == name).unwrap().value

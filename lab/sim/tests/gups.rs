@@ -2,19 +2,19 @@
 //! placements.
 
 use telpher_device::{Config, WqMode};
-use telpher_sim::{App, Gups, Lane, Machine, Measure, Placing, Ps, Scenario, What};
+use telpher_sim::{App, Gups, Machine, Measure, PagePlacement, Picos, QueueId, Scenario, Workload};
 
 /// A memory for which half a minute is enough; its page tables are still assumed to be cached.
 fn small() -> Gups {
-    Gups { bytes: 512 << 20, lasts: Ps::from_nanos(20_000_000_000), lanes: vec![LANE], ..Gups::default() }
+    Gups { bytes: 512 << 20, lasts: Picos::from_nanos(20_000_000_000), lanes: vec![LANE], ..Gups::default() }
 }
 
-const LANE: Lane = Lane { device: 0, wq: 0, shared: false };
+const LANE: QueueId = QueueId { device: 0, wq: 0, shared: false };
 
 fn measures(app: Gups) -> Vec<Measure> {
     let machine = Machine::built_in("gold-6430").unwrap();
     let scenario = Scenario::on(machine, Config::single(WqMode::Dedicated, 128, 1));
-    let mut outcome = scenario.with("gups", 1, What::App(App::Gups(app))).simulate().unwrap();
+    let mut outcome = scenario.with("gups", 1, Workload::App(App::Gups(app))).simulate().unwrap();
     outcome.loads.remove(0).measures
 }
 
@@ -41,7 +41,7 @@ fn a_fifth_of_fast_memory_gives_nine_tenths_of_the_updates() {
 
 #[test]
 fn other_placements_do_not_reach_the_policy() {
-    for placing in [Placing::Nobody, Placing::Chance { runs: 32 }] {
+    for placing in [PagePlacement::Nobody, PagePlacement::Chance { runs: 32 }] {
         for fast_first in [true, false] {
             let share = reached(Gups { placing, fast_first, ..small() });
             assert!(share < 60.0, "{placing:?}: {share:.2} %");
@@ -58,7 +58,7 @@ fn the_oracle_matches_a_formula_and_the_policy_is_within_one_per_cent() {
         let slow = 0.1 * (1.0 - f64::from(fast_percent) / 100.0);
         let formula = (lookup + 125.0) / (lookup + 125.0 + 250.0 * slow) * 100.0;
         let app = Gups { fast_percent, looks_up, ..small() };
-        let knowing = reached(Gups { placing: Placing::Knowing, ..app.clone() });
+        let knowing = reached(Gups { placing: PagePlacement::Knowing, ..app.clone() });
         assert!((knowing / formula - 1.0).abs() < 1e-4, "{knowing:.3} for {formula:.3} %");
         let policy = reached(app);
         assert!(policy < knowing && policy > 0.99 * knowing, "{policy:.2} of {knowing:.2} %");
@@ -80,14 +80,15 @@ fn only_hot_pages_are_promoted_from_slow_memory() {
 #[test]
 fn with_equally_hot_pages_moves_end_and_cost_little() {
     let alike = |placing, seconds: u64| {
-        let lasts = Ps::from_nanos(seconds * 1_000_000_000);
+        let lasts = Picos::from_nanos(seconds * 1_000_000_000);
         measures(Gups { to_hot_percent: 0, lasts, placing, ..small() })
     };
     let moved = |seen: &[Measure]| of(seen, "promoted") + of(seen, "demoted");
-    let [soon, later] = [20, 40].map(|seconds| alike(Placing::Policy, seconds));
+    let [soon, later] = [20, 40].map(|seconds| alike(PagePlacement::Policy, seconds));
     let rate = (moved(&later) - moved(&soon)) / 20.0;
     assert!(rate < 0.002 * 131_072.0, "{rate} pages a second");
-    let lost = 1.0 - of(&later, "of all in fast memory") / of(&alike(Placing::Nobody, 40), "of all in fast memory");
+    let lost =
+        1.0 - of(&later, "of all in fast memory") / of(&alike(PagePlacement::Nobody, 40), "of all in fast memory");
     assert!(lost < 0.01, "{:.2} %", lost * 100.0);
 }
 
@@ -101,7 +102,7 @@ fn copies_by_the_core_take_longer() {
 
 #[test]
 fn random_placing_is_reproducible() {
-    let app = || Gups { lasts: Ps::from_nanos(12_000_000_000), ..small() };
+    let app = || Gups { lasts: Picos::from_nanos(12_000_000_000), ..small() };
     assert_eq!(measures(app()), measures(app()));
     assert_ne!(measures(app()), measures(Gups { seed: 2, ..app() }));
 }

@@ -5,9 +5,9 @@ use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, Preset, WqMode};
 use telpher_mover::{Route, Split};
 use telpher_sim::{
-    AllReduce, App, Arrivals, BUILT_IN, By, CacheBench, Chase, Copier, Exchange, Gups, Lane, Layout, Library, Lines,
-    Machine, Messages, Migration, Moves, Offload, Place, Ps, Scenario, Storage, Stream, Through, Vhost, Wait, Walk,
-    What, lanes,
+    AccessPattern, AllReduce, App, Arrivals, BUILT_IN, By, CacheBench, Chase, Copier, Exchange, Gups, Layout, Library,
+    Lines, Machine, Messages, Migration, MigrationOffload, MoverSettings, Picos, Place, QueueId, Scenario, Storage,
+    Stream, Through, Vhost, Wait, Workload, lanes,
 };
 
 /// A number of a profile: its line and its name.
@@ -58,14 +58,14 @@ fn every_number() -> Vec<(&'static str, &'static str, Number)> {
     all
 }
 
-const SHARED: Lane = Lane { device: 1, wq: 0, shared: true };
+const SHARED: QueueId = QueueId { device: 1, wq: 0, shared: true };
 
 /// Scenarios that together use every part of a machine; the first device's queue is dedicated, the second's is shared.
 fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     let capabilities = Preset::Spr.capabilities();
     let (last, far) = (machine.nodes.len() - 1, machine.nodes.len().min(2) - 1);
     let mut probes = Vec::new();
-    let mut probe = |name: String, what: What| {
+    let mut probe = |name: String, what: Workload| {
         let scenario = Scenario {
             machine: machine.clone(),
             capabilities,
@@ -74,14 +74,14 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
         };
         probes.push((name, scenario.with("it", 1, what)));
     };
-    let mut stream = |name: &str, stream: Stream| probe(format!("{name} {:?}", stream.op), What::Stream(stream));
+    let mut stream = |name: &str, stream: Stream| probe(format!("{name} {:?}", stream.op), Workload::Stream(stream));
     let copy = |size| Stream { submissions: 20, ..Stream::of(Opcode::MemoryMove, size) };
     let many = |size| Stream { depth: 16, submissions: 60, ..copy(size) };
     let ops = Opcode::ALL.iter().filter(|op| capabilities.op_cap.contains(**op) && **op != Opcode::Batch);
-    let walks = [Walk::Alone, Walk::Random, Walk::Sequential];
+    let walks = [AccessPattern::Alone, AccessPattern::Random, AccessPattern::Sequential];
     for op in ops {
         stream("device", Stream { op: *op, ..copy(576) });
-        stream("core", Stream { op: *op, by: By::Cpu, walk: Walk::Random, ..copy(576) });
+        stream("core", Stream { op: *op, by: By::Cpu, walk: AccessPattern::Random, ..copy(576) });
     }
     for (size, walk) in [64, 8192].into_iter().flat_map(|size| walks.map(|walk| (size, walk))) {
         stream("core", Stream { by: By::Cpu, walk, ..copy(size) });
@@ -107,7 +107,10 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     let (cached, uneven) = (Place { lines: Lines::Llc, ..place }, Place { skew: 7, ..place });
     let (wide, new) = (Place { footprint: 24 << 20, ..place }, Place { present: false, ..place });
     stream("cached", Stream { src: cached, dst: cached, by: By::Cpu, ..copy(4096) });
-    stream("small and cached", Stream { src: cached, dst: cached, by: By::Cpu, walk: Walk::Sequential, ..copy(4096) });
+    stream(
+        "small and cached",
+        Stream { src: cached, dst: cached, by: By::Cpu, walk: AccessPattern::Sequential, ..copy(4096) },
+    );
     stream("uneven", Stream { dst: uneven, ..copy(4096) });
     stream("read back", Stream { readback: true, ..copy(4096) });
     stream("half a line", Stream { dst: Place { skew: 32, ..place }, ..copy(4096) });
@@ -121,16 +124,16 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     stream("at a rate", Stream { arrivals: Arrivals::Poisson(1_000_000), ..many(4096) });
     for threshold in [0, 65536, u64::MAX] {
         let split = Split { above: 1 << 20, ways: 2, hybrid: true };
-        let by = By::Mover(Moves { threshold, route: Route::LeastLoaded, split });
+        let by = By::Mover(MoverSettings { threshold, route: Route::LeastLoaded, split });
         stream("mover", Stream { by, wait: Wait::Sleep, depth: 2, submissions: 3, ..copy(4 << 20) });
         stream("mover", Stream { by, depth: 2, ..copy(65536) });
     }
     for footprint in [1 << 20, 8 << 20, 1 << 30] {
         let chase = Chase { loads: 20_000, ..Chase::of(footprint) };
-        probe(format!("chase of {footprint}"), What::Chase(chase));
+        probe(format!("chase of {footprint}"), Workload::Chase(chase));
     }
     let copier = || Copier::Devices(vec![SHARED]);
-    let offload = Some(Offload { above: 1, lane: Lane { device: 0, wq: 0, shared: false } });
+    let offload = Some(MigrationOffload { above: 1, lane: QueueId { device: 0, wq: 0, shared: false } });
     for app in [
         App::Messages(Messages { count: 1, bytes: 64 << 10, copier: copier(), ..Messages::default() }),
         App::AllReduce(AllReduce { count: 1, bytes: 64 << 10, ranks: 2, copier: copier(), ..AllReduce::default() }),
@@ -146,9 +149,9 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
         App::Migration(Migration { pages: 200, offload, ..Migration::compacting() }),
         App::Migration(Migration { pages: 200, offload: None, ..Migration::compacting() }),
         App::Exchange(Exchange { pages: 200, ..Exchange::promoting(64) }),
-        App::Gups(Gups { bytes: 4 << 20, lasts: Ps::from_nanos(400_000_000), ..Gups::default() }),
+        App::Gups(Gups { bytes: 4 << 20, lasts: Picos::from_nanos(400_000_000), ..Gups::default() }),
     ] {
-        probe(format!("{app:?}"), What::App(app));
+        probe(format!("{app:?}"), Workload::App(app));
     }
     // Cores that read data written by a device, through one cache and one memory; and all devices together, within a
     // tile.
@@ -157,14 +160,14 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     let mut together = Scenario { devices: shared_devices(machine, &capabilities), ..beside.clone() };
     let within = Stream { dst: Place::on(machine.nodes.len() / 2), ..many(65536) };
     for lane in lanes(&together.devices) {
-        together = together.with("copies", 1, What::Stream(Stream { by: By::Device(lane), ..within }));
+        together = together.with("copies", 1, Workload::Stream(Stream { by: By::Device(lane), ..within }));
     }
     probes.push(("together".into(), together));
     let chase = Chase { loads: 20_000, ..Chase::of(64 << 20) };
-    let by_core = Stream { by: By::Cpu, walk: Walk::Sequential, src: wide, dst: wide, ..many(65536) };
+    let by_core = Stream { by: By::Cpu, walk: AccessPattern::Sequential, src: wide, dst: wide, ..many(65536) };
     let to_cache = Stream { cache_control: true, dst: Place { footprint: 1 << 30, ..place }, ..many(65536) };
-    let beside = beside.with("reads", 2, What::Chase(chase)).with("cores", 8, What::Stream(by_core));
-    probes.push(("beside".into(), beside.with("device", 1, What::Stream(to_cache))));
+    let beside = beside.with("reads", 2, Workload::Chase(chase)).with("cores", 8, Workload::Stream(by_core));
+    probes.push(("beside".into(), beside.with("device", 1, Workload::Stream(to_cache))));
     probes
 }
 

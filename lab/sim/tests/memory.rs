@@ -2,7 +2,9 @@
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
-use telpher_sim::{By, Chase, Lane, Lines, Machine, Outcome, Place, Resource, Scenario, Stream, Walk, What};
+use telpher_sim::{
+    AccessPattern, By, Chase, Lines, Machine, Outcome, Place, QueueId, Resource, Scenario, Stream, Workload,
+};
 
 fn machine(name: &str) -> Machine {
     Machine::built_in(name).unwrap()
@@ -14,8 +16,8 @@ fn with_devices(machine: Machine, devices: usize) -> Scenario {
     scenario
 }
 
-fn on_device(device: u16, stream: Stream) -> What {
-    What::Stream(Stream { by: By::Device(Lane { device, wq: 0, shared: false }), ..stream })
+fn on_device(device: u16, stream: Stream) -> Workload {
+    Workload::Stream(Stream { by: By::Device(QueueId { device, wq: 0, shared: false }), ..stream })
 }
 
 /// GB/s of copies by several devices with the same load.
@@ -111,8 +113,9 @@ fn cores_of_a_busy_node_are_limited_by_bytes_in_flight() {
     let machine = machine("xeon-max-9468");
     let (nodes, costs) = (&machine.nodes, &machine.memory);
     for (dst, link) in [(8, 0.0), (15, machine.link_latency.as_nanos_f64())] {
-        let copies = Stream { by: By::Cpu, walk: Walk::Sequential, submissions: 200, ..one_by_one(0, dst, 1 << 18) };
-        let scenario = with_devices(machine.clone(), 1).with("copies", 12, What::Stream(copies));
+        let copies =
+            Stream { by: By::Cpu, walk: AccessPattern::Sequential, submissions: 200, ..one_by_one(0, dst, 1 << 18) };
+        let scenario = with_devices(machine.clone(), 1).with("copies", 12, Workload::Stream(copies));
         let outcome = scenario.simulate().unwrap();
         let seen = outcome.loads[0].bytes as f64 / outcome.took.as_nanos_f64();
         // Each line is read from node 0 and from the other before it is written; twelve cores, 48 lines each; solved by
@@ -215,9 +218,9 @@ fn a_cached_source_is_nearer_and_uses_no_channel() {
 const SET: u64 = 4 << 20;
 
 /// Eight chases in 4 MiB each, beside other loads.
-fn beside(others: Vec<(u32, What)>) -> Outcome {
+fn beside(others: Vec<(u32, Workload)>) -> Outcome {
     let chase = Chase { loads: 300_000, ..Chase::of(SET) };
-    let mut scenario = with_devices(machine("spr-asplos"), 4).with("chases", 8, What::Chase(chase));
+    let mut scenario = with_devices(machine("spr-asplos"), 4).with("chases", 8, Workload::Chase(chase));
     for (threads, what) in others {
         scenario = scenario.with("others", threads, what);
     }
@@ -242,8 +245,8 @@ fn a_single_chase_reads_from_its_caches() {
 
 #[test]
 fn copies_by_cores_evict_a_chase_as_the_fluid_model_says() {
-    let copies = Stream { by: By::Cpu, walk: Walk::Random, ..streaming(40_000) };
-    let outcome = beside(vec![(4, What::Stream(copies))]);
+    let copies = Stream { by: By::Cpu, walk: AccessPattern::Random, ..streaming(40_000) };
+    let outcome = beside(vec![(4, Workload::Stream(copies))]);
     assert!(
         outcome.loads[1].elapsed.as_nanos_f64() > 300_000.0 * nanos(&outcome),
         "they copy during the whole measurement"
@@ -267,8 +270,8 @@ fn copies_by_cores_evict_a_chase_as_the_fluid_model_says() {
 #[test]
 fn data_read_once_by_cores_evicts_nothing() {
     let with = |op| {
-        let stream = Stream { op, by: By::Cpu, walk: Walk::Sequential, ..streaming(60_000) };
-        let outcome = beside(vec![(4, What::Stream(stream))]);
+        let stream = Stream { op, by: By::Cpu, walk: AccessPattern::Sequential, ..streaming(60_000) };
+        let outcome = beside(vec![(4, Workload::Stream(stream))]);
         (nanos(&outcome), outcome.share(Resource::Cache { load: Some(1) }))
     };
     let alone = nanos(&beside(vec![]));
@@ -278,7 +281,7 @@ fn data_read_once_by_cores_evicts_nothing() {
     // Data that fits the cache is found again, so it stays there.
     let place = Place { footprint: 32 << 20, ..Place::on(0) };
     let again = Stream { op: Opcode::ComparePattern, by: By::Cpu, src: place, ..streaming(60_000) };
-    let outcome = beside(vec![(1, What::Stream(again))]);
+    let outcome = beside(vec![(1, Workload::Stream(again))]);
     assert!(outcome.share(Resource::Cache { load: Some(1) }) > 0.1);
 }
 

@@ -3,12 +3,12 @@
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::{
-    AllReduce, App, By, Copier, Lines, Machine, Messages, Outcome, Place, Scenario, SharedMemory, Stream, Talk, Walk,
-    What,
+    AccessPattern, AllReduce, App, By, Copier, Lines, Machine, MessagePattern, Messages, Outcome, Place, Scenario,
+    SharedMemory, Stream, Workload,
 };
 
 /// A run with `devices` devices, each with a shared queue.
-fn run(devices: usize, what: What) -> Outcome {
+fn run(devices: usize, what: Workload) -> Outcome {
     let config = Config::single(WqMode::Shared, 128, 4);
     let mut scenario = Scenario::on(Machine::built_in("spr-asplos").unwrap(), config.clone()).with("app", 1, what);
     scenario.devices = vec![config; devices];
@@ -20,16 +20,16 @@ fn measure(outcome: &Outcome, name: &str) -> f64 {
 }
 
 /// Microseconds of a message.
-fn message(talk: Talk, bytes: u64, devices: u16) -> f64 {
+fn message(talk: MessagePattern, bytes: u64, devices: u16) -> f64 {
     let copier = if devices == 0 { Copier::Core } else { Copier::devices(devices) };
     let app = Messages { talk, bytes, copier, count: 20, ..Messages::default() };
-    measure(&run(devices.max(1).into(), What::App(App::Messages(app))), "time per message")
+    measure(&run(devices.max(1).into(), Workload::App(App::Messages(app))), "time per message")
 }
 
 fn sum(ranks: u32, bytes: u64, devices: u16) -> Outcome {
     let copier = if devices == 0 { Copier::Core } else { Copier::devices(devices) };
     let app = AllReduce { ranks, bytes, copier, count: 2, ..AllReduce::default() };
-    run(devices.max(1).into(), What::App(App::AllReduce(app)))
+    run(devices.max(1).into(), Workload::App(App::AllReduce(app)))
 }
 
 #[test]
@@ -37,23 +37,23 @@ fn a_message_by_cores_takes_its_turns_and_two_copies() {
     let place = Place { lines: Lines::Llc, ..Place::on(0) };
     let segments = Stream {
         by: By::Cpu,
-        walk: Walk::Sequential,
+        walk: AccessPattern::Sequential,
         src: place,
         dst: place,
         ..Stream::of(Opcode::MemoryMove, 32 << 10)
     };
-    let segment = run(1, What::Stream(segments)).loads[0].mean_latency_ns() / 1e3;
+    let segment = run(1, Workload::Stream(segments)).loads[0].mean_latency_ns() / 1e3;
     for (bytes, shares) in [(32_u64 << 10, 1.0), (2 << 20, 1.0), (8 << 20, 4.0)] {
         let copies = 2.0 * (bytes >> 15) as f64 * segment;
         let expected = 0.3 + shares * 0.15 + copies;
-        let deviation = (message(Talk::PingPong, bytes, 0) / expected - 1.0) * 100.0;
+        let deviation = (message(MessagePattern::PingPong, bytes, 0) / expected - 1.0) * 100.0;
         assert!(deviation.abs() < 5.0, "{bytes} B: {deviation:.1} % from {expected} us");
     }
 }
 
 #[test]
 fn a_device_copies_twice_and_several_alternate() {
-    for talk in [Talk::PingPong, Talk::Stream] {
+    for talk in [MessagePattern::PingPong, MessagePattern::Stream] {
         let bytes = 1 << 20;
         let by_core = message(talk, bytes, 0);
         let [one, two, four] = [1, 2, 4].map(|devices| message(talk, bytes, devices));
@@ -67,9 +67,9 @@ fn a_device_copies_twice_and_several_alternate() {
 fn across(bytes: u64, devices: u16) -> f64 {
     let copier = if devices == 0 { Copier::Core } else { Copier::devices(2 * devices) };
     let shared = SharedMemory { sockets: 2, ..SharedMemory::default() };
-    let app = Messages { talk: Talk::Stream, bytes, copier, count: 20, shared };
+    let app = Messages { talk: MessagePattern::Stream, bytes, copier, count: 20, shared };
     let mut scenario = two_sockets(devices.max(1).into());
-    scenario.loads[0].what = What::App(App::Messages(app));
+    scenario.loads[0].what = Workload::App(App::Messages(app));
     measure(&scenario.simulate().unwrap(), "time per message")
 }
 
@@ -78,7 +78,7 @@ fn two_sockets(each: usize) -> Scenario {
     let config = Config::single(WqMode::Shared, 128, 4);
     let mut machine = Machine::built_in("spr-asplos").unwrap();
     machine.devices = [vec![0; each], vec![1; each]].concat();
-    let nothing = What::Stream(Stream::of(Opcode::MemoryMove, 64));
+    let nothing = Workload::Stream(Stream::of(Opcode::MemoryMove, 64));
     let mut scenario = Scenario::on(machine, config.clone()).with("app", 1, nothing);
     scenario.devices = vec![config; 2 * each];
     scenario
@@ -88,11 +88,11 @@ fn two_sockets(each: usize) -> Scenario {
 fn between_sockets_cores_wait_for_the_link_and_each_side_uses_its_devices() {
     let bytes = 2 << 20;
     // The two misses of a copied line: 70 and 70 ns, or 70 and 70 + 90.
-    let slower = across(bytes, 0) / message(Talk::Stream, bytes, 0);
+    let slower = across(bytes, 0) / message(MessagePattern::Stream, bytes, 0);
     assert!((slower / (230.0 / 140.0) - 1.0).abs() < 0.05, "{slower}");
     // Four devices, of which each side uses two: as fast as two.
     let [two, four] = [across(bytes, 1), across(bytes, 2)];
-    let [one_here, two_here] = [1, 2].map(|devices| message(Talk::Stream, bytes, devices));
+    let [one_here, two_here] = [1, 2].map(|devices| message(MessagePattern::Stream, bytes, devices));
     assert!((two / one_here - 1.0).abs() < 0.05 && (four / two_here - 1.0).abs() < 0.05, "{two}, {four}");
 }
 
@@ -102,9 +102,9 @@ fn devices_of_one_socket_fill_the_caches_of_both() {
     let app = AllReduce { ranks: 4, shared, copier: Copier::devices(2), count: 2, ..AllReduce::default() };
     let mut scenario = two_sockets(1);
     scenario.machine.devices = vec![0, 0];
-    scenario.loads[0].what = What::App(App::AllReduce(app.clone()));
+    scenario.loads[0].what = Workload::App(App::AllReduce(app.clone()));
     let far = measure(&scenario.simulate().unwrap(), "time per sum");
-    let near = run(2, What::App(App::AllReduce(AllReduce { shared: SharedMemory::default(), ..app })));
+    let near = run(2, Workload::App(App::AllReduce(AllReduce { shared: SharedMemory::default(), ..app })));
     let near = measure(&near, "time per sum");
     // Data that overflows the devices' ways of one cache finds twice as many in two.
     assert!(far > 0.5 * near && far < near, "{far} and {near} us");
@@ -112,7 +112,7 @@ fn devices_of_one_socket_fill_the_caches_of_both() {
 
 #[test]
 fn short_messages_stay_with_the_core() {
-    let gain = |bytes| message(Talk::PingPong, bytes, 0) / message(Talk::PingPong, bytes, 4);
+    let gain = |bytes| message(MessagePattern::PingPong, bytes, 0) / message(MessagePattern::PingPong, bytes, 4);
     let gains = [8, 64, 512, 2048].map(|kib| gain(kib << 10));
     assert!(gains[0] < 1.0 && gains.is_sorted_by(|a, b| a < b), "{gains:?}");
 }
@@ -143,7 +143,7 @@ fn a_training_step_gains_by_amdahls_law() {
     let step = |devices: u16| {
         let copier = if devices == 0 { Copier::Core } else { Copier::devices(devices) };
         let app = AllReduce { copier, compute_ms: 20.0, ..AllReduce::training(2, 2) };
-        run(devices.max(1).into(), What::App(App::AllReduce(app)))
+        run(devices.max(1).into(), Workload::App(App::AllReduce(app)))
     };
     let (cores, devices) = (step(0), step(4));
     let of = |outcome: &Outcome, name| measure(outcome, name);

@@ -2,22 +2,24 @@
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
-use telpher_sim::{App, By, Lane, Machine, Migration, Offload, Promotion, Ps, Scenario, Stream, What};
+use telpher_sim::{
+    App, By, Machine, Migration, MigrationOffload, Picos, Promotion, QueueId, Scenario, Stream, Workload,
+};
 
-const KERNEL: Lane = Lane { device: 0, wq: 0, shared: false };
+const KERNEL: QueueId = QueueId { device: 0, wq: 0, shared: false };
 
 fn measured(app: App) -> impl Fn(&str) -> f64 {
     assert_eq!(By::DEDICATED, By::Device(KERNEL));
     let machine = Machine::built_in("gold-6430").unwrap();
     let scenario = Scenario::on(machine, Config::single(WqMode::Dedicated, 128, 1));
-    let outcome = scenario.with("kernel", 1, What::App(app)).simulate().unwrap();
+    let outcome = scenario.with("kernel", 1, Workload::App(app)).simulate().unwrap();
     let measures = outcome.loads[0].measures.clone();
     move |name| measures.iter().find(|measure| measure.name == name).unwrap().value
 }
 
 /// Microseconds for the copies of one call with `pages` pages.
 fn copies_us(pages: u32, device: bool) -> f64 {
-    let offload = device.then_some(Offload { above: 0, lane: KERNEL });
+    let offload = device.then_some(MigrationOffload { above: 0, lane: KERNEL });
     let migration = Migration { together: pages, pages: 64 * u64::from(pages), offload, ..Migration::compacting() };
     measured(App::Migration(migration))("copies of a call")
 }
@@ -71,13 +73,13 @@ fn with_separate_engines_a_user_does_not_wait_for_kernel_batches() {
             let other = config.groups.remove(1);
             config.groups[0].grouped_workqueues.extend(other.grouped_workqueues);
         }
-        let user = By::Device(Lane { wq: 1, ..KERNEL });
+        let user = By::Device(QueueId { wq: 1, ..KERNEL });
         let user = Stream { by: user, depth: 32, submissions: 20_000, ..Stream::of(Opcode::MemoryMove, 1024) };
         // More pages than the user's copies take, however slow they are.
-        let kernel = Migration { pages: 1 << 17, besides: Ps::ZERO, ..Migration::compacting() }.by(KERNEL);
+        let kernel = Migration { pages: 1 << 17, besides: Picos::ZERO, ..Migration::compacting() }.by(KERNEL);
         let scenario = Scenario::on(Machine::built_in("gold-6430").unwrap(), config)
-            .with("kernel", 1, What::App(App::Migration(kernel)))
-            .with("user", 1, What::Stream(user));
+            .with("kernel", 1, Workload::App(App::Migration(kernel)))
+            .with("user", 1, Workload::Stream(user));
         let outcome = scenario.simulate().unwrap();
         let user = &outcome.loads[1];
         assert!(user.elapsed < outcome.took, "the kernel works on");
@@ -90,7 +92,7 @@ fn with_separate_engines_a_user_does_not_wait_for_kernel_batches() {
 #[test]
 fn faster_promotion_makes_a_program_faster() {
     let migration = Migration { pages: 1 << 15, to: 1, ..Migration::compacting() };
-    let (work, slow_percent) = (Ps::from_nanos(100_000_000), 300);
+    let (work, slow_percent) = (Picos::from_nanos(100_000_000), 300);
     let of = |migration| measured(App::Promotion(Promotion { work, slow_percent, migration }));
     let never = of(Migration { pages: 0, ..migration });
     assert!((never("execution") / 300.0 - 1.0).abs() < 1e-3, "all of it in slow memory: {} ms", never("execution"));
@@ -111,7 +113,7 @@ fn faster_promotion_makes_a_program_faster() {
 fn no_program_gains_more_than_the_speed_up_of_moving() {
     let ends = |migration: Migration, device: bool, work_ms: f64, slow_percent: u32| {
         let migration = if device { migration.by(KERNEL) } else { migration };
-        let work = Ps::from_nanos_f64(work_ms * 1e6);
+        let work = Picos::from_nanos_f64(work_ms * 1e6);
         let of = measured(App::Promotion(Promotion { work, slow_percent, migration }));
         (of("execution"), of("migration"))
     };

@@ -5,9 +5,9 @@ use telpher_abi::Opcode;
 use telpher_device::{Preset, WqMode};
 use telpher_mover::{Route, Split};
 use telpher_sim::{
-    AllReduce, App, Arrivals, BUILT_IN, By, CacheBench, Chase, Copier, Copies, Digest, Exchange, Gups, Lane, Layout,
-    Library, Limit, Lines, Load, Machine, Messages, Migration, Moves, Offload, Outcome, Place, Ps, Scenario, Sizes,
-    Storage, Stream, Through, Vhost, Wait, Walk, What, lanes,
+    AccessPattern, AllReduce, App, Arrivals, BUILT_IN, By, CacheBench, Chase, Copier, Copies, DigestBy, Exchange, Gups,
+    Layout, Library, Limit, Lines, Load, Machine, Messages, Migration, MigrationOffload, MoverSettings, Outcome, Picos,
+    Place, QueueId, Scenario, Sizes, Storage, Stream, Through, Vhost, Wait, Workload, lanes,
 };
 
 /// A seeded pseudorandom generator: xorshift.
@@ -69,7 +69,7 @@ fn stream(chance: &mut Chance, machine: &Machine, lane: By) -> Stream {
     let faults = chance.once_in(4);
     let by = match chance.below(8) {
         0 => By::Cpu,
-        1 => By::Mover(Moves {
+        1 => By::Mover(MoverSettings {
             threshold: chance.one(&[0, 4096, u64::MAX]),
             route: chance.one(&[Route::First, Route::RoundRobin, Route::LeastLoaded]),
             split: Split::NONE,
@@ -91,7 +91,7 @@ fn stream(chance: &mut Chance, machine: &Machine, lane: By) -> Stream {
         by,
         through: chance.one(&[Through::Portal, Through::Portal, Through::Write]),
         core: usize::try_from(chance.below(machine.nodes.len() as u64)).unwrap(),
-        walk: chance.one(&[Walk::Alone, Walk::Random, Walk::Sequential]),
+        walk: chance.one(&[AccessPattern::Alone, AccessPattern::Random, AccessPattern::Sequential]),
         src: place(chance, machine, faults),
         dst: place(chance, machine, faults),
         cache_control: chance.once_in(3),
@@ -151,12 +151,12 @@ fn scenario_with(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
         scenario.loads.push(Load {
             name: format!("load {number}"),
             threads,
-            what: What::Stream(stream),
+            what: Workload::Stream(stream),
             lanes,
             expect: None,
         });
         if chance.once_in(6) {
-            scenario = scenario.with("chase", 1, What::Chase(Chase { loads: 10_000, ..Chase::of(1 << 26) }));
+            scenario = scenario.with("chase", 1, Workload::Chase(Chase { loads: 10_000, ..Chase::of(1 << 26) }));
         }
     }
     // A generator of its own, so that the loads before are the same with and without.
@@ -164,20 +164,20 @@ fn scenario_with(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
     if chance.once_in(4) {
         let shared = if mode == WqMode::Shared { lanes(&scenario.devices) } else { Vec::new() };
         let app = app(&mut chance, &scenario.machine, &shared);
-        scenario = scenario.with("app", 1, What::App(app));
+        scenario = scenario.with("app", 1, Workload::App(app));
     }
     scenario
 }
 
 /// A random application, by devices if there are queues for it.
-fn app(chance: &mut Chance, machine: &Machine, shared: &[Lane]) -> App {
+fn app(chance: &mut Chance, machine: &Machine, shared: &[QueueId]) -> App {
     let queues = if chance.once_in(2) { shared.to_vec() } else { Vec::new() };
     let copier = if queues.is_empty() { Copier::Core } else { Copier::Devices(queues.clone()) };
     let bytes = chance.one(&[64, 4096, 65536, 1 << 20]);
     let some = chance.below(20) + 2;
     let few = u32::try_from(chance.below(3) + 2).unwrap();
     let node = usize::try_from(chance.below(machine.nodes.len() as u64)).unwrap();
-    let [first, last] = [queues.first(), queues.last()].map(Option::<&Lane>::copied);
+    let [first, last] = [queues.first(), queues.last()].map(Option::<&QueueId>::copied);
     match chance.below(8) {
         0 => App::Messages(Messages { bytes, count: some, copier, ..Messages::default() }),
         1 => App::AllReduce(AllReduce { bytes, count: some, ranks: few, copier, ..AllReduce::default() }),
@@ -191,7 +191,7 @@ fn app(chance: &mut Chance, machine: &Machine, shared: &[Lane]) -> App {
         3 => App::Storage(Storage {
             reads: some * 5,
             cores: few,
-            digest: if queues.is_empty() { Digest::Core } else { Digest::Devices(queues) },
+            digest: if queues.is_empty() { DigestBy::Core } else { DigestBy::Devices(queues) },
             ..Storage::default()
         }),
         4 => App::Vhost(Vhost {
@@ -212,7 +212,7 @@ fn app(chance: &mut Chance, machine: &Machine, shared: &[Lane]) -> App {
             threads: few,
             bytes: some << 21,
             fast_percent: few * 10,
-            lasts: Ps::from_nanos(some * 50_000_000),
+            lasts: Picos::from_nanos(some * 50_000_000),
             slow: node,
             lanes: queues,
             ..Gups::default()
@@ -220,16 +220,16 @@ fn app(chance: &mut Chance, machine: &Machine, shared: &[Lane]) -> App {
         _ => App::Migration(Migration {
             pages: some * 10,
             to: node,
-            offload: first.map(|lane| Offload { above: few, lane }),
+            offload: first.map(|lane| MigrationOffload { above: few, lane }),
             ..Migration::compacting()
         }),
     }
 }
 
 /// Copies of a cache benchmark: with too few there is no 99.9th percentile.
-fn copies(what: &What) -> u64 {
+fn copies(what: &Workload) -> u64 {
     match what {
-        What::App(App::CacheBench(app)) => app.copies * u64::from(app.threads),
+        Workload::App(App::CacheBench(app)) => app.copies * u64::from(app.threads),
         _ => u64::MAX,
     }
 }
@@ -249,13 +249,13 @@ fn wrong(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
     // Repaired descriptors are executed again, and descriptors of applications are not counted here.
     let mut repaired = false;
     for (load, of) in scenario.loads.iter().zip(&outcome.loads) {
-        repaired |= matches!(load.what, What::App(_));
+        repaired |= matches!(load.what, Workload::App(_));
         for of in &of.measures {
             let is_told = !of.name.starts_with("latency, 99") || copies(&load.what) >= 1000;
             let holds = if is_told { of.value.is_finite() && of.value >= 0.0 } else { of.value.is_nan() };
             claim(holds, format!("{}: {of:?}", load.name));
         }
-        let What::Stream(stream) = &load.what else { continue };
+        let Workload::Stream(stream) = &load.what else { continue };
         let (name, timeline, threads) = (&load.name, &of.timeline, u64::from(load.threads));
         let (submissions, operations) = (stream.submissions * threads, stream.submissions * threads);
         let batch = if matches!(stream.by, By::Device(_)) { u64::from(stream.batch) } else { 1 };
@@ -271,7 +271,7 @@ fn wrong(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
         let cycles = of.cycles;
         claim(cycles.total() <= most, format!("{name}: cycles {cycles:?} in {most:?}"));
         claim(timeline.until <= outcome.took, format!("{name}: ended {:?} of {:?}", timeline.until, outcome.took));
-        claim(of.latencies.at(1.0) <= outcome.took + Ps(of.latencies.at(1.0).0 / 500), format!("{name}: latency"));
+        claim(of.latencies.at(1.0) <= outcome.took + Picos(of.latencies.at(1.0).0 / 500), format!("{name}: latency"));
     }
     // A refused batch counts once, whatever its members did; repaired descriptors are executed again.
     let done = outcome.descriptors;
@@ -384,7 +384,7 @@ const LESS: &[Change<Machine>] = &[
 fn plain(mut scenario: Scenario) -> Scenario {
     scenario.loads.truncate(1);
     scenario.machine.memory.queue.0 = 0;
-    if let What::Stream(stream) = &mut scenario.loads[0].what {
+    if let Workload::Stream(stream) = &mut scenario.loads[0].what {
         (stream.wait, stream.arrivals) = (Wait::Poll, Arrivals::Closed);
         stream.size = stream.size.next_multiple_of(512);
         (stream.src.present, stream.dst.present) = (true, true);
@@ -396,7 +396,7 @@ fn plain(mut scenario: Scenario) -> Scenario {
 const TURNS: u64 = 15;
 
 /// True if `now` is no longer than `than`, within the tolerance.
-fn no_longer(scenario: &Scenario, than: Ps, now: Ps) -> bool {
+fn no_longer(scenario: &Scenario, than: Picos, now: Picos) -> bool {
     let engines = scenario.devices.iter().flat_map(|config| &config.groups).map(|group| group.grouped_engines.len());
     let (most, parts) =
         if engines.max() == Some(1) && scenario.devices[0].groups.len() == 1 { (1, 200) } else { (TURNS, 100) };
@@ -404,7 +404,7 @@ fn no_longer(scenario: &Scenario, than: Ps, now: Ps) -> bool {
 }
 
 fn describe(scenario: &Scenario) -> String {
-    let What::Stream(stream) = &scenario.loads[0].what else { return String::new() };
+    let Workload::Stream(stream) = &scenario.loads[0].what else { return String::new() };
     let Stream { op, size, depth, batch, submissions, by, .. } = stream;
     format!(
         "{} threads, {op:?} of {size}, {batch} at once, {depth} in flight, {submissions} in all, {by:?}",
@@ -439,7 +439,7 @@ fn busy(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
     let mut scenario = plain(scenario_with(seed, whole));
     let first = scenario.machine.devices[0];
     scenario.machine.devices.fill(first);
-    if let What::Stream(stream) = &mut scenario.loads[0].what {
+    if let Workload::Stream(stream) = &mut scenario.loads[0].what {
         (stream.depth, stream.submissions) = (32, 400);
     }
     scenario
@@ -474,7 +474,7 @@ fn one_more_engine_or_device_is_never_slower() {
 /// Increases the reported resource.
 fn more_of(limit: Limit, scenario: &mut Scenario) {
     let machine = &mut scenario.machine;
-    let What::Stream(stream) = &mut scenario.loads[0].what else { return };
+    let Workload::Stream(stream) = &mut scenario.loads[0].what else { return };
     match limit {
         Limit::Cpu => {
             let software = &mut machine.software;
@@ -561,7 +561,7 @@ fn relieving_the_reported_bottleneck_helps_in_random_scenarios() {
     let (mut found, mut named) = (Vec::new(), 0);
     for seed in seeds(200) {
         let mut before = plain(scenario(seed));
-        let What::Stream(stream) = &mut before.loads[0].what else { continue };
+        let Workload::Stream(stream) = &mut before.loads[0].what else { continue };
         // Partially written lines block devices, and are not reported.
         (stream.submissions, stream.src.skew, stream.dst.skew) = (400, 0, 0);
         // Of a mover's operations only begin and end are known; one of these moves no bytes or writes a partial line.

@@ -1,7 +1,7 @@
 //! The query with a prefetched second column: times and hits.
 
 use telpher_device::{Config, WqMode};
-use telpher_sim::{App, Lane, Late, Machine, MemorySide, Pages, Prefetch, Ps, Query, Scenario, What};
+use telpher_sim::{App, HbmCacheMode, LateCopy, Machine, Pages, Picos, Prefetch, Query, QueueId, Scenario, Workload};
 
 /// The results of a query on the thesis' machine: each of its eight devices with one shared queue before one engine
 /// (§3.1).
@@ -9,7 +9,7 @@ fn measured(query: Query) -> impl Fn(&str) -> f64 {
     let machine = Machine::built_in("xeon-max-9468").unwrap();
     let mut scenario = Scenario::on(machine, Config::single(WqMode::Shared, 128, 1));
     scenario.devices = vec![scenario.devices[0].clone(); 8];
-    let mut outcome = scenario.with("query", 1, What::App(App::Query(query))).simulate().unwrap();
+    let mut outcome = scenario.with("query", 1, Workload::App(App::Query(query))).simulate().unwrap();
     let measures = outcome.loads.remove(0).measures;
     move |name| measures.iter().find(|measure| measure.name == name).unwrap().value
 }
@@ -68,7 +68,7 @@ fn hardware_threads_of_a_core_share_its_bytes_in_flight() {
 #[test]
 fn time_by_the_clock_includes_other_threads_turns() {
     let with = |hardware_threads, turn| {
-        measured(Query { hardware_threads, turn: Ps::from_nanos(turn), ..Query::prefetching(0) })
+        measured(Query { hardware_threads, turn: Picos::from_nanos(turn), ..Query::prefetching(0) })
     };
     let (short, long, alone) = (with(24, 3_000_000), with(24, 9_000_000), with(96, 3_000_000));
     for stage in ["SCAN_a", "AGGREGATE"] {
@@ -123,7 +123,7 @@ fn copies_that_wait_for_pages_are_too_late() {
 #[test]
 fn late_copies_can_be_awaited_and_polling_keeps_the_hardware_thread() {
     let late = |late| measured(fetched(0, move |it| it.late = late));
-    let (missed, polled, slept) = (late(Late::Miss), late(Late::Poll), late(Late::Interrupt));
+    let (missed, polled, slept) = (late(LateCopy::Miss), late(LateCopy::Poll), late(LateCopy::Interrupt));
     assert!(missed("cache hits") < 100.0 && polled("cache hits") == 100.0 && slept("cache hits") == 100.0);
     // All of b from HBM: the limit of the threads.
     let reading = both_at(12.0 * Query::of_two_columns().most as f64 / 1e9) / 2.0;
@@ -157,7 +157,7 @@ fn sequential_stages_read_as_much_and_idle_more() {
 fn split_copies_use_all_queues_equally() {
     let pair = |split| {
         fetched(1, move |it| {
-            it.lanes = [1, 0].map(|device| Lane { device, wq: 0, shared: true }).to_vec();
+            it.lanes = [1, 0].map(|device| QueueId { device, wq: 0, shared: true }).to_vec();
             it.split = split;
         })
     };
@@ -169,15 +169,15 @@ fn split_copies_use_all_queues_equally() {
 
 #[test]
 fn cache_mode_is_as_fast_as_its_hits() {
-    let side = MemorySide { a: 8, b: 8, bytes: 16 << 30, pages: Pages::InARow, warm: true };
+    let side = HbmCacheMode { a: 8, b: 8, bytes: 16 << 30, pages: Pages::InARow, warm: true };
     let with = |side| measured(Query { memory_side: Some(side), ..Query::of_two_columns() });
-    let (warm, cold) = (with(side), with(MemorySide { warm: false, ..side }));
+    let (warm, cold) = (with(side), with(HbmCacheMode { warm: false, ..side }));
     assert_eq!((warm("fast memory hits"), cold("fast memory hits")), (100.0, 0.0));
     let reading = both_at(12.0 * Query::of_two_columns().most as f64 / 1e9);
     assert!((warm("query") / reading - 1.0).abs() < 0.02, "{} ms", warm("query"));
     assert_eq!(cold("query"), measured(Query::of_two_columns())("query"));
     // Half as many random pages as slots: e^-½ of them are alone in their slot.
-    let shuffled = with(MemorySide { pages: Pages::Anywhere(1), ..side });
+    let shuffled = with(HbmCacheMode { pages: Pages::Anywhere(1), ..side });
     assert!((shuffled("fast memory hits") - 60.65).abs() < 1.0, "{} %", shuffled("fast memory hits"));
     assert!(shuffled("query") > warm("query"));
 }

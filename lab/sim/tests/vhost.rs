@@ -2,13 +2,13 @@
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqConfig, WqMode};
-use telpher_sim::{App, By, Copies, Lane, Machine, Outcome, Scenario, Stream, Vhost, What};
+use telpher_sim::{App, By, Copies, Machine, Outcome, QueueId, Scenario, Stream, Vhost, Workload};
 
 fn run(app: Vhost) -> Outcome {
     let mut config = Config::single(WqMode::Dedicated, 64, 4);
     config.groups[0].grouped_workqueues.push(WqConfig::new(1, WqMode::Dedicated, 64));
     let machine = Machine::built_in("xeon-8471n").unwrap();
-    Scenario::on(machine, config).with("switch", 1, What::App(App::Vhost(app))).simulate().unwrap()
+    Scenario::on(machine, config).with("switch", 1, Workload::App(App::Vhost(app))).simulate().unwrap()
 }
 
 fn measure(outcome: &Outcome, name: &str) -> f64 {
@@ -131,12 +131,15 @@ fn overtaking_batches_do_not_reorder_packets() {
         config.groups[0].grouped_workqueues.push(WqConfig::new(queue, WqMode::Dedicated, 32));
     }
     // Another user's long copies, behind which batches wait in one engine and not in another.
-    let other = By::Device(Lane { device: 0, wq: 2, shared: false });
+    let other = By::Device(QueueId { device: 0, wq: 2, shared: false });
     let long = Stream { by: other, depth: 2, submissions: 500, ..Stream::of(Opcode::MemoryMove, 1 << 20) };
     let app = Vhost { packets: 20_000, warm_up: 0, ..of(1518, Copies::DEVICE) };
     let scenario = Scenario::on(Machine::built_in("xeon-8471n").unwrap(), config);
-    let outcome =
-        scenario.with("switch", 1, What::App(App::Vhost(app))).with("long", 1, What::Stream(long)).simulate().unwrap();
+    let outcome = scenario
+        .with("switch", 1, Workload::App(App::Vhost(app)))
+        .with("long", 1, Workload::Stream(long))
+        .simulate()
+        .unwrap();
     assert!(measure(&outcome, "batches that overtook another") > 10.0, "{:?}", outcome.loads[0].measures);
     assert_whole_and_in_order(&outcome, "behind long copies");
 }

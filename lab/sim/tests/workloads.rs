@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 use telpher_device::Preset;
-use telpher_sim::{Machine, Preface, Scenario, What};
+use telpher_sim::{Machine, Scenario, Workload, WorkloadHeader};
 
 /// Name and text of every file.
 fn all() -> Vec<(String, String)> {
@@ -21,14 +21,14 @@ fn every_workload_has_its_stated_bottleneck() {
     assert!(all.len() >= 6);
     let mut streams = 0;
     for (file, text) in all {
-        let preface = Preface::parse(&file, &text).unwrap();
+        let preface = WorkloadHeader::parse(&file, &text).unwrap();
         assert!(preface.why.split_whitespace().count() > 30, "{file} says why");
         let machine = Machine::built_in(&preface.profile.expect("a profile")).unwrap();
         let scenario = Scenario::parse(&file, &text, machine, Preset::Spr.capabilities(), None).unwrap();
         let outcome = scenario.simulate().unwrap_or_else(|error| panic!("{file}: {error}"));
         for (load, of) in scenario.loads.iter().zip(&outcome.loads) {
             match load.what {
-                What::Stream(_) => {
+                Workload::Stream(_) => {
                     streams += 1;
                     assert!(of.gigabytes_per_second() > 0.1, "{file}: {}", load.name);
                     let found = of.bottleneck.as_ref().unwrap();

@@ -3,7 +3,7 @@
 use telpher_abi::Opcode;
 use telpher_device::{Config, Preset, WqMode};
 use telpher_sim::machine::Node;
-use telpher_sim::{By, Machine, Place, Ps, Stream, Wait, World};
+use telpher_sim::{By, Machine, Picos, Place, Stream, Wait, World};
 
 const THERE: Place = Place::on(1);
 
@@ -41,7 +41,8 @@ fn engines_share_the_rate_of_the_device() {
         let mut world = world(machine(), WqMode::Dedicated, 32, engines);
         world.add(copies(65536, 16, 1, 2000));
         let rate = rate(&mut world, 65536);
-        let busy: Vec<Ps> = world.engines().filter(|engine| engine.data > Ps::ZERO).map(|engine| engine.data).collect();
+        let busy: Vec<Picos> =
+            world.engines().filter(|engine| engine.data > Picos::ZERO).map(|engine| engine.data).collect();
         assert_eq!(busy.len(), engines as usize, "every engine had its part");
         rate
     };
@@ -98,7 +99,7 @@ fn the_parts_of_a_latency_add_up() {
         ("complete", timeline.complete),
         ("notice", timeline.notice),
     ] {
-        assert!(time > Ps::ZERO, "{part} took no time");
+        assert!(time > Picos::ZERO, "{part} took no time");
     }
 }
 
@@ -111,7 +112,7 @@ fn a_program_behaves_like_a_thread() {
     for late in [0, 700] {
         let (barrier, seen) = (barrier.clone(), seen.clone());
         world.spawn(0, move |core| async move {
-            core.busy(Ps::from_nanos(late)).await;
+            core.busy(Picos::from_nanos(late)).await;
             core.meet(&barrier).await;
             seen.borrow_mut().push(core.now());
             let By::Device(lane) = By::SHARED else { return };
@@ -126,8 +127,8 @@ fn a_program_behaves_like_a_thread() {
     world.run();
     assert_eq!(world.descriptors(), 2);
     let seen = seen.borrow();
-    assert_eq!(seen[..2], [Ps::from_nanos(700); 2], "both met when the later one came");
-    assert!(seen[2] > Ps::from_nanos(1700) && seen[3] < Ps::from_nanos(3500), "{seen:?}");
+    assert_eq!(seen[..2], [Picos::from_nanos(700); 2], "both met when the later one came");
+    assert!(seen[2] > Picos::from_nanos(1700) && seen[3] < Picos::from_nanos(3500), "{seen:?}");
 }
 
 #[test]
@@ -139,13 +140,13 @@ fn a_run_queue_serves_as_many_as_there_are_cores_in_order() {
         let seen = seen.clone();
         world.spawn(0, move |core| async move {
             core.until(cores).await;
-            core.busy(Ps::from_nanos(100)).await;
+            core.busy(Picos::from_nanos(100)).await;
             seen.borrow_mut().push((number, core.now()));
             core.give(cores);
         });
     }
     world.run();
-    let ends = [100, 100, 200, 200, 300].map(Ps::from_nanos);
+    let ends = [100, 100, 200, 200, 300].map(Picos::from_nanos);
     assert_eq!(*seen.borrow(), (0..5).zip(ends).collect::<Vec<_>>());
 }
 

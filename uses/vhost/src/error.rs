@@ -1,17 +1,17 @@
 //! Why a part of the backend could not be created, or why a frontend's request was refused.
 
 use crate::RegionError;
-use crate::inflight_fd::RecordError;
+use crate::inflight_fd::InflightRecordError;
 use crate::log::LogError;
 use crate::message::MessageError;
 use crate::ring::RingError;
 use crate::session::Refusal;
 use telpher_mover::ChannelError;
 
-/// Why a [`Lane`](crate::Lane) could not be created.
+/// Why a [`DmaQueue`](crate::DmaQueue) could not be created.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the DMA queue cannot be used for packets")]
-pub struct LaneError(#[source] pub ChannelError);
+pub struct DmaQueueError(#[source] pub ChannelError);
 
 /// Why a frontend's request was not carried out. If the frontend asked for a reply, it is told and the session
 /// continues. Otherwise the session ends, because the frontend would continue as if the request had succeeded.
@@ -38,7 +38,7 @@ pub enum RequestError {
     Log(#[from] LogError),
     /// An invalid inflight record.
     #[error("a frontend's inflight record was refused")]
-    Record(#[from] RecordError),
+    Record(#[from] InflightRecordError),
     /// A file that is not an eventfd.
     #[error("a frontend sent a file that is not an eventfd for its notifications")]
     Event,
@@ -86,10 +86,10 @@ impl SessionError {
     }
 }
 
-/// Why a [`Loose`](crate::Loose) packet was refused.
+/// Why a [`DetachedPacket`](crate::DetachedPacket) packet was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LooseError {
+pub enum DetachedPacketError {
     /// Zero, or an id that no packet of this pool can have.
     #[error("no packet of this pool has the id {id:#x}")]
     Unknown {

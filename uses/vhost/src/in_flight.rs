@@ -2,11 +2,11 @@
 //! completed in the same order.
 #![allow(unsafe_code, reason = "makes copies between packets that it owns and guest memory")]
 
-use crate::lane::{Copy, DeferredFree, LINGER, Lane, TenantId, copy_now};
+use crate::dma_queue::{Copy, DeferredFree, DmaQueue, LINGER, TenantId, copy_now};
 use crate::packets::{OwnedBuffer, Packets, PoolMemory};
 use crate::reorder_array::{MOST_COPIES, ReorderArray};
 use crate::ring::{Burst, Chain};
-use crate::stats::Clocked;
+use crate::stats::CopyTiming;
 use crate::words::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
 use crate::{GuestMemory, Piece};
 use std::arch::asm;
@@ -55,7 +55,7 @@ pub(crate) struct InFlight<T> {
     pool: Arc<PoolMemory>,
     /// Takes over the packets in flight when this is dropped.
     deferred: Arc<DeferredFree>,
-    lanes: Box<[Arc<Lane>]>,
+    lanes: Box<[Arc<DmaQueue>]>,
     /// Index of the DMA queue that is tried first.
     preferred: usize,
     /// The memory registered with the DMA queues, and our tenant id at each.
@@ -71,7 +71,7 @@ pub(crate) struct InFlight<T> {
 struct CopyClock {
     /// Occasions until the next measured one.
     left: Cell<u32>,
-    clocked: Cell<Clocked>,
+    clocked: Cell<CopyTiming>,
 }
 
 /// One in this many occasions on which the polling thread copies is measured. An occasion is a burst of plain packets,
@@ -117,12 +117,12 @@ fn ticks() -> u64 {
 
 impl<T> InFlight<T> {
     /// Creates it for at most `packets` packets in flight.
-    pub(crate) fn new(packets: usize, pool: &Arc<PoolMemory>, lanes: &[Arc<Lane>]) -> InFlight<T> {
+    pub(crate) fn new(packets: usize, pool: &Arc<PoolMemory>, lanes: &[Arc<DmaQueue>]) -> InFlight<T> {
         let order = Arc::new(ReorderArray::new(packets));
         let slots = (0..order.slots()).map(|_| None).collect();
         // SAFETY: it copies only what `begin` guarantees, between guest memory and packets that are in flight here.
         let local = unsafe { Local::new() };
-        let lanes: Box<[Arc<Lane>]> = lanes.into();
+        let lanes: Box<[Arc<DmaQueue>]> = lanes.into();
         let (pool, deferred, waiting) =
             (Arc::clone(pool), Arc::new(DeferredFree::new(pool)), Vec::with_capacity(packets));
         InFlight {
@@ -363,7 +363,7 @@ impl<T> InFlight<T> {
 
     /// Where the polling thread's time went.
     #[inline]
-    pub(crate) fn clocked(&self) -> Clocked {
+    pub(crate) fn clocked(&self) -> CopyTiming {
         self.clock.clocked.get()
     }
 
@@ -402,7 +402,7 @@ impl<T> InFlight<T> {
     }
 
     /// The stalled DMA queues, or all of them, with our tenant id at each.
-    fn slow_queues(&self, all: bool) -> impl Iterator<Item = (&Lane, TenantId)> {
+    fn slow_queues(&self, all: bool) -> impl Iterator<Item = (&DmaQueue, TenantId)> {
         let tenants = self.tenancy.iter().flat_map(|(_, tenants)| tenants).copied();
         self.lanes.iter().map(|lane| &**lane).zip(tenants).filter(move |(lane, _)| all || lane.is_silent())
     }

@@ -40,7 +40,7 @@ const VERSION: u64 = 1;
 /// Why an inflight record cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RecordError {
+pub enum InflightRecordError {
     /// The system has no room for it.
     #[error("no room for a record of {len} bytes")]
     Make {
@@ -103,26 +103,26 @@ fn bytes(place: RecordPlace, packed: bool) -> u64 {
 
 impl Record {
     /// Creates a record, whose file is sent to the frontend.
-    pub(crate) fn make(asked: RecordPlace, features: Features) -> Result<(RecordPlace, OwnedFd), RecordError> {
+    pub(crate) fn make(asked: RecordPlace, features: Features) -> Result<(RecordPlace, OwnedFd), InflightRecordError> {
         let len = bytes(asked, features.contains(Features::RING_PACKED));
         let file = rustix::fs::memfd_create("vhost-inflight", MemfdFlags::CLOEXEC)
             .and_then(|file| rustix::fs::ftruncate(&file, len).map(|()| file))
-            .map_err(|error| RecordError::Make { len, source: error.into() })?;
+            .map_err(|error| InflightRecordError::Make { len, source: error.into() })?;
         Ok((RecordPlace { len, offset: 0, ..asked }, file))
     }
 
     /// Opens the record in the frontend's file.
-    pub(crate) fn open(place: RecordPlace, file: &OwnedFd, features: Features) -> Result<Record, RecordError> {
+    pub(crate) fn open(place: RecordPlace, file: &OwnedFd, features: Features) -> Result<Record, InflightRecordError> {
         let packed = features.contains(Features::RING_PACKED);
         let RecordPlace { len, offset, rings, size } = place;
         let needed = bytes(place, packed);
         if len < needed {
-            return Err(RecordError::Short { len, rings, size, needed });
+            return Err(InflightRecordError::Short { len, rings, size, needed });
         }
         let region = Region { guest: 0, len, user: 0, offset };
-        let file = GuestMemory::new().with(region, file.as_fd()).map_err(RecordError::Map)?;
+        let file = GuestMemory::new().with(region, file.as_fd()).map_err(InflightRecordError::Map)?;
         let count = stride(size, packed) * usize::from(rings);
-        let words = Area::of_user(Arc::new(file), 0, count).ok_or(RecordError::Unaligned { offset })?;
+        let words = Area::of_user(Arc::new(file), 0, count).ok_or(InflightRecordError::Unaligned { offset })?;
         Ok(Record { words, place, packed })
     }
 }
@@ -198,9 +198,9 @@ impl RingRecord {
         record: &Arc<Record>,
         number: usize,
         ring: &Ring,
-    ) -> Result<(RingRecord, Resumed), RecordError> {
+    ) -> Result<(RingRecord, Resumed), InflightRecordError> {
         let (size, base) = (ring.setup().size, ring.base());
-        let damaged = |what| RecordError::Damaged { ring: number, what };
+        let damaged = |what| InflightRecordError::Damaged { ring: number, what };
         if number >= usize::from(record.place.rings) || size > record.place.size {
             return Err(damaged("it has fewer rings or descriptors"));
         }

@@ -9,7 +9,7 @@
 //! Session       the state of one frontend's requests, and what the next request changes; no side effects
 //! message       the protocol's messages: byte layout, and parsing into requests
 //! Virtqueue     one virtqueue's data path: enqueue and dequeue, in order even if copies complete out of order
-//! Lane          one DMA queue, shared by virtqueues
+//! DmaQueue          one DMA queue, shared by virtqueues
 //! GuestMemory   a frontend's memory: an immutable table of regions, replaced by the next table
 //! ring          virtqueues from the device's side, split and packed: take chains, return them
 //! packets       packet buffers, moved in bursts without reference counts; or as plain handles, for programs in other
@@ -21,12 +21,12 @@
 
 mod control;
 mod dequeue;
+mod dma_queue;
 mod drain;
 mod enqueue;
 mod error;
 mod in_flight;
 mod inflight_fd;
-mod lane;
 mod learn;
 mod log;
 mod memory;
@@ -45,14 +45,14 @@ mod virtqueue;
 pub mod words;
 
 pub use control::Control;
-pub use error::{LaneError, LooseError, RequestError, SessionError};
-pub use inflight_fd::RecordError;
-pub use lane::{Lane, LaneStats};
+pub use dma_queue::{DmaQueue, DmaQueueStats};
+pub use error::{DetachedPacketError, DmaQueueError, RequestError, SessionError};
+pub use inflight_fd::InflightRecordError;
 pub use log::LogError;
 pub use memory::{GuestMemory, MOST_REGIONS, MemoryError, Piece, Region, RegionError};
-pub use packets::{HEADROOM, Loose, MOST_LOOSE, PacketPool, Packets, PoolOptions};
+pub use packets::{DetachedPacket, HEADROOM, MAX_DETACHED, PacketPool, Packets, PoolOptions};
 pub use port::{Port, PortOptions};
 pub use session::{Change, MOST_RINGS, Offer, Outcome, Refusal, Session, Step};
 pub use socket::{Role, Socket, SocketState};
-pub use stats::{Clocked, Drop, Stats};
-pub use virtqueue::{Hybrid, QueueOptions, Virtqueue};
+pub use stats::{CopyTiming, Drop, Stats};
+pub use virtqueue::{CopyPolicy, QueueOptions, Virtqueue};

@@ -7,7 +7,7 @@
 
 mod loose;
 
-pub use loose::{Loose, MOST_LOOSE};
+pub use loose::{DetachedPacket, MAX_DETACHED};
 
 use loose::Generations;
 use std::collections::VecDeque;

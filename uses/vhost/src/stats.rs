@@ -71,13 +71,13 @@ pub struct Stats {
     /// How often the driver was called.
     pub calls: u64,
     /// The time that copies cost the polling thread.
-    pub clocked: Clocked,
+    pub clocked: CopyTiming,
     drops: [u64; 11],
 }
 
 /// The time that copies cost the polling thread, in ticks of its time stamp counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Clocked {
+pub struct CopyTiming {
     /// Packets copied by the CPU whose copies were timed: one in some dozens.
     pub packets: u64,
     /// The number of measurements for them; each reads the counter twice.
@@ -89,11 +89,11 @@ pub struct Clocked {
     pub lane_ticks: u64,
 }
 
-impl std::ops::Add for Clocked {
-    type Output = Clocked;
+impl std::ops::Add for CopyTiming {
+    type Output = CopyTiming;
 
-    fn add(self, other: Clocked) -> Clocked {
-        Clocked {
+    fn add(self, other: CopyTiming) -> CopyTiming {
+        CopyTiming {
             packets: self.packets + other.packets,
             times: self.times + other.times,
             ticks: self.ticks + other.ticks,

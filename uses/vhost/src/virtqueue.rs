@@ -15,14 +15,14 @@ use crate::learn::LearnedThreshold;
 use crate::log::RingLog;
 use crate::ring::{Broken, Burst, Ring, Used};
 use crate::stats::Stats;
-use crate::{Lane, PacketPool, Packets};
+use crate::{DmaQueue, PacketPool, Packets};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Which packets' copies are handed to a DMA queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Hybrid {
+pub enum CopyPolicy {
     /// None: the polling thread makes all copies.
     Cpu,
     /// Packets of at least this many bytes.
@@ -39,16 +39,16 @@ pub enum Hybrid {
 #[derive(Clone, Debug)]
 pub struct QueueOptions {
     /// Which packets go to a DMA queue.
-    pub hybrid: Hybrid,
+    pub hybrid: CopyPolicy,
     /// The DMA queues to use.
-    pub lanes: Vec<Arc<Lane>>,
+    pub lanes: Vec<Arc<DmaQueue>>,
     /// The most packets in flight.
     pub in_flight: usize,
 }
 
 impl Default for QueueOptions {
     fn default() -> Self {
-        QueueOptions { hybrid: Hybrid::Cpu, lanes: Vec::new(), in_flight: 1024 }
+        QueueOptions { hybrid: CopyPolicy::Cpu, lanes: Vec::new(), in_flight: 1024 }
     }
 }
 
@@ -103,11 +103,11 @@ impl Virtqueue {
         let size = usize::from(ring.setup().size);
         let from = match options.hybrid {
             _ if options.lanes.is_empty() => u32::MAX,
-            Hybrid::Cpu | Hybrid::Learned => u32::MAX,
-            Hybrid::From(bytes) => bytes,
-            Hybrid::Device => 0,
+            CopyPolicy::Cpu | CopyPolicy::Learned => u32::MAX,
+            CopyPolicy::From(bytes) => bytes,
+            CopyPolicy::Device => 0,
         };
-        let learns = options.hybrid == Hybrid::Learned && !options.lanes.is_empty();
+        let learns = options.hybrid == CopyPolicy::Learned && !options.lanes.is_empty();
         let learned = learns.then(|| Box::new(LearnedThreshold::new(pool.options().longest)));
         Virtqueue {
             in_flight: InFlight::new(options.in_flight.max(1), pool.memory(), &options.lanes),

@@ -15,7 +15,7 @@ use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_portal::{Portal, QueueMode};
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest, Ring};
 use telpher_vhost::words::Features;
-use telpher_vhost::{Drop, Hybrid, Lane, PacketPool, Packets, PoolOptions, QueueOptions, Virtqueue};
+use telpher_vhost::{CopyPolicy, DmaQueue, Drop, PacketPool, Packets, PoolOptions, QueueOptions, Virtqueue};
 
 const HEADER: usize = 12;
 
@@ -130,10 +130,10 @@ fn ways() -> Vec<(&'static str, QueueOptions)> {
         let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(runner)).unwrap();
         let lanes: Vec<_> = ["wq0.0", "wq0.1"]
             .into_iter()
-            .filter_map(|name| Some(Arc::new(Lane::new(device.portal(name).ok()?, 64).unwrap())))
+            .filter_map(|name| Some(Arc::new(DmaQueue::new(device.portal(name).ok()?, 64).unwrap())))
             .collect();
         assert!(!lanes.is_empty());
-        for hybrid in [Hybrid::Device, Hybrid::From(256), Hybrid::Learned] {
+        for hybrid in [CopyPolicy::Device, CopyPolicy::From(256), CopyPolicy::Learned] {
             ways.push((name, QueueOptions { hybrid, lanes: lanes.clone(), in_flight: 64 }));
         }
     }
@@ -319,10 +319,10 @@ struct Adversary {
     options: QueueOptions,
 }
 
-fn adversary(lanes: usize, hybrid: Hybrid) -> Adversary {
+fn adversary(lanes: usize, hybrid: CopyPolicy) -> Adversary {
     let devices: Vec<_> = (0..lanes).map(|_| Arc::new(TestDevice::new(QueueMode::Shared, 16))).collect();
     devices.iter().for_each(|device| device.state().manual = true);
-    let lane = |device: &Arc<TestDevice>| Arc::new(Lane::new(Arc::clone(device) as Arc<dyn Portal>, 32).unwrap());
+    let lane = |device: &Arc<TestDevice>| Arc::new(DmaQueue::new(Arc::clone(device) as Arc<dyn Portal>, 32).unwrap());
     let lanes = devices.iter().map(lane).collect();
     Adversary { devices, options: QueueOptions { hybrid, lanes, in_flight: 32 } }
 }
@@ -341,7 +341,7 @@ proptest! {
         steps in prop::collection::vec((0_u8..7, any::<u16>()), 1..120),
     ) {
         let features = layouts()[layout] | if merge { Features::MRG_RXBUF } else { Features::empty() };
-        let adversary = adversary(lanes, Hybrid::From(threshold));
+        let adversary = adversary(lanes, CopyPolicy::From(threshold));
         let (mut guest, ring) = Guest::new(32, features, Direction::Receive);
         let pool = pool();
         let mut queue = Virtqueue::new(ring, &pool, &adversary.options);
@@ -401,7 +401,7 @@ proptest! {
 
 /// A queue of a device that never completes, with four packets in flight.
 fn four_in_flight(pool: &PacketPool) -> (Adversary, Guest, Virtqueue) {
-    let adversary = adversary(1, Hybrid::Device);
+    let adversary = adversary(1, CopyPolicy::Device);
     let (mut guest, ring) = Guest::new(8, Features::empty(), Direction::Receive);
     let mut queue = Virtqueue::new(ring, pool, &adversary.options);
     let mut row = pool.row(4);

@@ -20,7 +20,7 @@ use telpher_portal::{Portal, QueueMode};
 use telpher_vhost::message::Reply;
 use telpher_vhost::ring::{Broken, MockGuest};
 use telpher_vhost::words::Features;
-use telpher_vhost::{Drop, Hybrid, Lane, Offer, PortOptions, QueueOptions, SessionError};
+use telpher_vhost::{CopyPolicy, DmaQueue, Drop, Offer, PortOptions, QueueOptions, SessionError};
 
 const LAYOUTS: [u64; 2] = [MRG, MRG | Features::RING_PACKED.bits()];
 /// Longer than any request takes on any machine: the time limit is 20 ms, and twice that if it is exceeded.
@@ -29,7 +29,7 @@ const BOUND: Duration = Duration::from_secs(20);
 /// A switch whose copies all go to a queue that does nothing until the test lets it.
 struct SlowDevice {
     device: Arc<TestDevice>,
-    lane: Arc<Lane>,
+    lane: Arc<DmaQueue>,
     clock: Arc<ManualClock>,
     switch: Switch,
 }
@@ -39,8 +39,8 @@ fn held(patience: Duration) -> SlowDevice {
     device.state().manual = true;
     let clock = Arc::new(ManualClock::new(Duration::ZERO));
     let portal = Arc::clone(&device) as Arc<dyn Portal>;
-    let lane = Arc::new(Lane::with_clock(portal, 64, Arc::clone(&clock) as _).unwrap());
-    let queue = QueueOptions { hybrid: Hybrid::Device, lanes: vec![Arc::clone(&lane)], in_flight: 64 };
+    let lane = Arc::new(DmaQueue::with_clock(portal, 64, Arc::clone(&clock) as _).unwrap());
+    let queue = QueueOptions { hybrid: CopyPolicy::Device, lanes: vec![Arc::clone(&lane)], in_flight: 64 };
     let switch = Switch::with(PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], patience });
     SlowDevice { device, lane, clock, switch }
 }
@@ -272,7 +272,7 @@ fn no_thread_waits_for_kicks_while_copies_are_in_flight() {
 #[test]
 fn each_ring_has_its_own_copy_policy() {
     let one = held(Duration::from_secs(600));
-    let device = QueueOptions { hybrid: Hybrid::Device, lanes: vec![Arc::clone(&one.lane)], in_flight: 64 };
+    let device = QueueOptions { hybrid: CopyPolicy::Device, lanes: vec![Arc::clone(&one.lane)], in_flight: 64 };
     let rings = vec![device, QueueOptions::default()];
     let switch = Switch::with(PortOptions { offer: Offer::of_pairs(2), rings, ..PortOptions::default() });
     let mut guest = Guest::new(MRG);
@@ -411,9 +411,11 @@ fn a_page_is_marked_only_after_its_bytes_are_written() {
 /// buffers.
 #[test]
 fn a_page_is_marked_before_its_buffer_is_shown_as_used() {
-    for (features, hybrid) in LAYOUTS.into_iter().flat_map(|it| [Hybrid::Cpu, Hybrid::Device].map(|way| (it, way))) {
+    for (features, hybrid) in
+        LAYOUTS.into_iter().flat_map(|it| [CopyPolicy::Cpu, CopyPolicy::Device].map(|way| (it, way)))
+    {
         let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Inline)).unwrap();
-        let lane = Arc::new(Lane::new(device.portal("wq0.0").unwrap(), 64).unwrap());
+        let lane = Arc::new(DmaQueue::new(device.portal("wq0.0").unwrap(), 64).unwrap());
         let queue = QueueOptions { hybrid, lanes: vec![lane], in_flight: 64 };
         let options = PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], ..PortOptions::default() };
         let (switch, mut guest) = (Switch::with(options), Guest::new(features));
@@ -464,8 +466,8 @@ impl std::ops::Drop for End<'_> {
 fn frequent_memory_table_changes_lose_no_packet() {
     for features in LAYOUTS {
         let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Threaded)).unwrap();
-        let lane = Arc::new(Lane::new(device.portal("wq0.0").unwrap(), 64).unwrap());
-        let queue = QueueOptions { hybrid: Hybrid::Device, lanes: vec![Arc::clone(&lane)], in_flight: 64 };
+        let lane = Arc::new(DmaQueue::new(device.portal("wq0.0").unwrap(), 64).unwrap());
+        let queue = QueueOptions { hybrid: CopyPolicy::Device, lanes: vec![Arc::clone(&lane)], in_flight: 64 };
         let patience = Duration::from_secs(600);
         let switch = Switch::with(PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], patience });
         let (mut guest, more) = (Guest::new(features), MockGuest::new(1 << 20));

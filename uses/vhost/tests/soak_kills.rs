@@ -24,7 +24,7 @@ use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_vhost::ring::MockDriver;
 use telpher_vhost::words::Features;
 use telpher_vhost::{
-    Hybrid, Lane, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions, QueueOptions, Role, Socket,
+    CopyPolicy, DmaQueue, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions, QueueOptions, Role, Socket,
 };
 
 /// The environment variable that makes an instance of this program a child: a role and the socket.
@@ -199,9 +199,9 @@ impl Echo {
             _ => None,
         };
         let device = runner.map(|it| ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(it)).unwrap());
-        let lane = |device: &ModelDevice| Arc::new(Lane::new(device.portal("wq0.0").unwrap(), 64).unwrap());
+        let lane = |device: &ModelDevice| Arc::new(DmaQueue::new(device.portal("wq0.0").unwrap(), 64).unwrap());
         let lanes = device.iter().map(lane).collect();
-        let queue = QueueOptions { hybrid: Hybrid::From(400), lanes, in_flight: 64 };
+        let queue = QueueOptions { hybrid: CopyPolicy::From(400), lanes, in_flight: 64 };
         let pool = PacketPool::new(PoolOptions { buffers: BUFFERS, longest: 2048 }).unwrap();
         let options = PortOptions { offer: Offer::of_pairs(1), rings: vec![queue], ..PortOptions::default() };
         let rows = [pool.row(64), pool.row(64)];

@@ -10,7 +10,7 @@ use crate::words::{Packet, VhostLaneStats, VhostQueue, VhostSocketState, VhostSt
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock};
-use telpher_vhost::{Drop as Dropped, Hybrid, Lane, PacketPool, QueueOptions, Role};
+use telpher_vhost::{CopyPolicy, DmaQueue, Drop as Dropped, PacketPool, QueueOptions, Role};
 
 /// Converts a burst of packets for reading.
 ///
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn telpher_vhost_lane_new(
     let make = || {
         // SAFETY: guaranteed by our caller.
         let portal = unsafe { look("the device", device) }?.claim(queue.into())?;
-        Ok(VhostLane(Arc::new(Lane::new(portal, room)?)))
+        Ok(VhostLane(Arc::new(DmaQueue::new(portal, room)?)))
     };
     // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(lane, make) })
@@ -245,9 +245,9 @@ unsafe fn queue_of(queue: &VhostQueue) -> Result<QueueOptions, Failure> {
         return Err(Refusal::Null("the list of lanes").into());
     }
     let hybrid = match device_from {
-        0 => Hybrid::Device,
-        u32::MAX => Hybrid::Cpu,
-        bytes => Hybrid::From(bytes),
+        0 => CopyPolicy::Device,
+        u32::MAX => CopyPolicy::Cpu,
+        bytes => CopyPolicy::From(bytes),
     };
     let mut options = QueueOptions { hybrid, ..QueueOptions::default() };
     if in_flight > 0 {

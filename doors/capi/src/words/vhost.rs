@@ -1,8 +1,8 @@
 //! The C structures of a vhost-user backend. `VhostQueue` is `telpher_vhost_queue` in the header, and so on. A packet
-//! is the library's own [`Loose`](telpher_vhost::Loose), so a burst needs no conversion.
+//! is the library's own [`DetachedPacket`](telpher_vhost::Loose), so a burst needs no conversion.
 
 use crate::vhost::VhostLane;
-pub use telpher_vhost::Loose as Packet;
+pub use telpher_vhost::DetachedPacket as Packet;
 
 /// The options of one virtqueue.
 #[repr(C)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use telpher_device::{Config, Preset, WqMode};
 use telpher_report::deliver::{deliver, writable};
 use telpher_sim::advise::{Advice, Demand, Work, advise};
-use telpher_sim::{LoadOutcome, Named};
+use telpher_sim::{LoadOutcome, NamedValue};
 
 /// The recommendation, as serialised.
 #[derive(Clone, Debug, Serialize)]
@@ -173,7 +173,7 @@ impl Came {
         let core = load.cycles.busy + load.cycles.polling;
         #[allow(clippy::cast_precision_loss, reason = "only printed")]
         let operations = load.operations.max(1) as f64;
-        let at = |part| load.latencies.percentile(part).map(telpher_sim::Ps::as_nanos_f64);
+        let at = |part| load.latencies.percentile(part).map(telpher_sim::Picos::as_nanos_f64);
         Came {
             bytes_per_s: load.gigabytes_per_second() * 1e9,
             p50_ns: at(0.5),

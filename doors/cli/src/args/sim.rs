@@ -5,7 +5,7 @@ use super::operation::Ops;
 use super::values::{Choice, Counts, Placement, Sizes, parse_many, parse_seconds, parse_size};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use telpher_sim::{Library, Through, Wait, Walk};
+use telpher_sim::{AccessPattern, Library, Through, Wait};
 
 /// Simulate what DSA hardware would give.
 ///
@@ -149,7 +149,7 @@ pub(crate) struct SimRun {
     /// Addresses of a core's own operations: alone (each in memory that was not used before), random, or sequential
     /// (each behind the previous one).
     #[arg(long, value_name = "WALK", default_value = "alone")]
-    pub(crate) walk: Choice<Walk>,
+    pub(crate) walk: Choice<AccessPattern>,
     /// Bytes of source and of destination that a thread walks through repeatedly, such as 1g [default: small enough
     /// that the data stays where it is].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]

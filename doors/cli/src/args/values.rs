@@ -1,7 +1,7 @@
 //! Parsers of option values (sizes, counts, times, placements), each with a one-sentence error.
 
 use std::str::FromStr;
-use telpher_sim::Named;
+use telpher_sim::NamedValue;
 
 /// Why a value is invalid: one sentence that says what is accepted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -126,7 +126,7 @@ pub(crate) fn parse_many(text: &str) -> Result<u64, ValueError> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Choice<T>(pub(crate) T);
 
-impl<T: Named> FromStr for Choice<T> {
+impl<T: NamedValue> FromStr for Choice<T> {
     type Err = ValueError;
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let named = T::NAMES.iter().find(|(name, _)| *name == text);

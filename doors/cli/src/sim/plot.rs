@@ -1,7 +1,7 @@
 //! Charts of figures as SVG fragments: lines, bars and stacks over sizes, counts or names, with published numbers as
 //! marks.
 //!
-//! Drawn with placeholder colours like [`chart`](super::chart), which become variables of the page's style sheet.
+//! Drawn with placeholder colours like `telpher_report::chart`, which become variables of the page's style sheet.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

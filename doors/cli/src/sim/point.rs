@@ -1,7 +1,7 @@
 //! One point of a run, as data: the source of JSON, CSV, tables and charts.
 
 use serde::Serialize;
-use telpher_sim::{LoadOutcome, Named, Outcome, Ps, Stream};
+use telpher_sim::{LoadOutcome, NamedValue, Outcome, Picos, Stream};
 
 /// Load and device of a core's own work in a sweep.
 pub(crate) const CPU: &str = "cpu";
@@ -114,10 +114,11 @@ pub(crate) struct Held {
 impl Point {
     /// Of a stream's load in a scenario's outcome.
     pub(crate) fn of(outcome: &Outcome, load: &LoadOutcome, stream: &Stream, threads: u32, device: String) -> Self {
-        let each = |time: Ps| time.as_nanos_f64() / float(load.operations);
+        let each = |time: Picos| time.as_nanos_f64() / float(load.operations);
         let (timeline, cycles) = (&load.timeline, &load.cycles);
         let completed = (timeline.completed > 0).then(|| float(timeline.completed));
-        let part = |(name, time): (&'static str, Ps)| Part { name, ns: completed.map(|all| time.as_nanos_f64() / all) };
+        let part =
+            |(name, time): (&'static str, Picos)| Part { name, ns: completed.map(|all| time.as_nanos_f64() / all) };
         let parts = [
             timeline.backlog,
             timeline.prepare,
@@ -128,7 +129,7 @@ impl Point {
             timeline.complete,
             timeline.notice,
         ];
-        let at = |part| load.latencies.percentile(part).map(Ps::as_nanos_f64);
+        let at = |part| load.latencies.percentile(part).map(Picos::as_nanos_f64);
         Point {
             load: load.name.clone(),
             op: stream.op.short_name(),

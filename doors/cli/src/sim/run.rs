@@ -11,8 +11,8 @@ use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, DeviceName, ModelSource, Preset, WqMode};
 use telpher_mover::Policy;
 use telpher_sim::{
-    Arrivals, By, Lane, Layout, Lines, Machine, Moves, Named, Outcome, Place, Preface, Scenario, ScenarioError, Stream,
-    What, lanes,
+    Arrivals, By, Layout, Lines, Machine, MoverSettings, NamedValue, Outcome, Place, QueueId, Scenario, ScenarioError,
+    Stream, Workload, WorkloadHeader, lanes,
 };
 
 /// Modes of a sweep that names none: depth and batch. As `telpher bench` has them.
@@ -118,7 +118,7 @@ impl RunResult {
 fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|source| SimError::Read { path: name.clone(), source })?;
-    let preface = Preface::parse(&name, &text)?;
+    let preface = WorkloadHeader::parse(&name, &text)?;
     let profile = args.profile.clone().or(preface.profile).unwrap_or_else(|| PROFILE.to_owned());
     let machine = about::machine(&profile, &args.set)?;
     let (capabilities, devices) = match args.device.parse::<DeviceName>()? {
@@ -137,7 +137,7 @@ fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
     result.remarks.push(preface.why.split_whitespace().collect::<Vec<_>>().join(" "));
     result.remarks.extend(told_of_refusals(&outcome).map(|refused| format!("Mind that {refused}")));
     for (load, of) in scenario.loads.iter().zip(&outcome.loads) {
-        let What::Stream(stream) = &load.what else {
+        let Workload::Stream(stream) = &load.what else {
             let measures = of.measures.iter().map(|measure| (measure.name.clone(), measure.value, measure.unit));
             result.apps.push(App { load: load.name.clone(), measures: measures.collect() });
             continue;
@@ -239,17 +239,17 @@ fn modes(args: &SimRun) -> Vec<(u32, u32)> {
 }
 
 /// What a mover decides by, if one does.
-fn moves(args: &SimRun, op: Opcode) -> Result<Option<Moves>, SimError> {
+fn moves(args: &SimRun, op: Opcode) -> Result<Option<MoverSettings>, SimError> {
     let mut policy = Policy::default();
     for setting in &args.policy {
         let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-        if !Moves::SETTINGS.contains(&name) {
-            let known = Moves::SETTINGS.join(", ");
+        if !MoverSettings::SETTINGS.contains(&name) {
+            let known = MoverSettings::SETTINGS.join(", ");
             return Err(SimError::Not(format!("--policy takes NAME=VALUE with one of {known}, not '{setting}'")));
         }
         policy.set(name, value).map_err(|error| SimError::Not(format!("--policy {setting}: {error}")))?;
     }
-    Ok((!args.policy.is_empty()).then(|| Moves::of(&policy, op)))
+    Ok((!args.policy.is_empty()).then(|| MoverSettings::of(&policy, op)))
 }
 
 /// What every thread does, one at a time.
@@ -277,7 +277,8 @@ fn by_cpu(machine: &Machine, args: &SimRun, stream: Stream) -> Result<Point, Sim
     let stream = Stream { by: By::Cpu, ..stream };
     let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));
     scenario.devices.clear();
-    let (stream, outcome) = lasting(args, scenario.with(CPU, args.threads, What::Stream(stream)), stream, Into::into)?;
+    let (stream, outcome) =
+        lasting(args, scenario.with(CPU, args.threads, Workload::Stream(stream)), stream, Into::into)?;
     Ok(Point::of(&outcome, &outcome.loads[0], &stream, args.threads, CPU.into()))
 }
 
@@ -330,7 +331,7 @@ fn lasting(
         )));
     }
     stream.submissions = fill.max(1);
-    scenario.loads[0].what = What::Stream(stream);
+    scenario.loads[0].what = Workload::Stream(stream);
     let outcome = scenario.simulate().map_err(told)?;
     Ok((stream, outcome))
 }
@@ -346,7 +347,7 @@ fn told_of_refusals(outcome: &Outcome) -> Option<String> {
 }
 
 /// A queue for each thread: every one in turn, dedicated ones once.
-fn taken(all: &[Lane], threads: usize) -> Vec<Lane> {
+fn taken(all: &[QueueId], threads: usize) -> Vec<QueueId> {
     let shared = all.iter().filter(|lane| lane.shared).copied();
     let again = shared.collect::<Vec<_>>();
     all.iter().copied().chain(again.into_iter().cycle()).take(threads).collect()

@@ -4,14 +4,14 @@ use super::VhostError;
 use crate::args::{MapArg, Runner, Threshold, Vhost};
 use std::sync::Arc;
 use telpher_device::{DeviceName, OpenOptions, Opened};
-use telpher_vhost::{Hybrid, Lane, QueueOptions};
+use telpher_vhost::{CopyPolicy, DmaQueue, QueueOptions};
 
 /// The device's queues, and their assignment.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    lanes: Vec<Arc<Lane>>,
+    lanes: Vec<Arc<DmaQueue>>,
     map: Vec<MapArg>,
-    hybrid: Hybrid,
+    hybrid: CopyPolicy,
     in_flight: usize,
 }
 
@@ -36,7 +36,7 @@ impl Lanes {
         }
         let Opened { portals, skipped } = opened?;
         skipped.iter().for_each(|skipped| tell(&format!("{} is not used: {}", skipped.queue, skipped.why)));
-        let lanes = portals.into_iter().map(|portal| Ok(Arc::new(Lane::new(portal, args.in_flight)?)));
+        let lanes = portals.into_iter().map(|portal| Ok(Arc::new(DmaQueue::new(portal, args.in_flight)?)));
         let lanes = lanes.collect::<Result<Vec<_>, VhostError>>()?;
         match name {
             DeviceName::All if lanes.is_empty() => {
@@ -57,27 +57,27 @@ impl Lanes {
             }
         }
         let hybrid = match args.threshold {
-            _ if lanes.is_empty() => Hybrid::Cpu,
-            None | Some(Threshold::Learned) => Hybrid::Learned,
-            Some(Threshold::From(bytes)) => Hybrid::From(bytes),
-            Some(Threshold::All) => Hybrid::Device,
-            Some(Threshold::Off) => Hybrid::Cpu,
+            _ if lanes.is_empty() => CopyPolicy::Cpu,
+            None | Some(Threshold::Learned) => CopyPolicy::Learned,
+            Some(Threshold::From(bytes)) => CopyPolicy::From(bytes),
+            Some(Threshold::All) => CopyPolicy::Device,
+            Some(Threshold::Off) => CopyPolicy::Cpu,
         };
         Ok(Lanes { lanes, map: args.map.clone(), hybrid, in_flight: args.in_flight as usize })
     }
 
     /// Returns all DMA queues.
-    pub(crate) fn all(&self) -> &[Arc<Lane>] {
+    pub(crate) fn all(&self) -> &[Arc<DmaQueue>] {
         &self.lanes
     }
 
     /// Describes which packets the device copies.
     pub(crate) fn rule(&self) -> String {
         match self.hybrid {
-            Hybrid::Cpu => "the CPU copies all packets".into(),
-            Hybrid::Learned => "the device copies packets if that is measured to be cheaper".into(),
-            Hybrid::Device => "the device copies all packets".into(),
-            Hybrid::From(bytes) => format!("the device copies packets of {bytes} bytes or more"),
+            CopyPolicy::Cpu => "the CPU copies all packets".into(),
+            CopyPolicy::Learned => "the device copies packets if that is measured to be cheaper".into(),
+            CopyPolicy::Device => "the device copies all packets".into(),
+            CopyPolicy::From(bytes) => format!("the device copies packets of {bytes} bytes or more"),
         }
     }
 

@@ -161,7 +161,7 @@ impl Look {
 mod tests {
     use super::*;
     use telpher_switch::Stages;
-    use telpher_vhost::Clocked;
+    use telpher_vhost::CopyTiming;
 
     #[test]
     fn clocked_copies_represent_all() {
@@ -180,7 +180,7 @@ mod tests {
             Look { at: Instant::now(), ticks: 0, counts, ports: vec![port] }
         };
         let before = look(Stats::default(), Stages::default());
-        let clocked = Clocked { packets: 10, times: 2, ticks: 10 * 1000 + 2 * two_looks(), lane_ticks: 500 };
+        let clocked = CopyTiming { packets: 10, times: 2, ticks: 10 * 1000 + 2 * two_looks(), lane_ticks: 500 };
         let mut stats = Stats::default();
         (stats.packets, stats.by_lane, stats.clocked) = (700, 100, clocked);
         let stages = Stages { take: 500_000, submit: 400_000, collect: 1500, work: 7, waiting: 8, ..Stages::default() };

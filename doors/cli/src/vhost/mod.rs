@@ -116,7 +116,7 @@ pub(crate) enum VhostError {
     Open(#[from] telpher_device::OpenError),
     /// No DMA queue can be created over its queue.
     #[error(transparent)]
-    Lane(#[from] telpher_vhost::LaneError),
+    DmaQueue(#[from] telpher_vhost::DmaQueueError),
     /// The system refuses a thread or a file descriptor.
     #[error("cannot start the switch")]
     Start(#[source] io::Error),

@@ -135,7 +135,7 @@ impl Summary {
         let of = &end.counts.stages;
         let nanos = (end.at - begun.at).as_nanos() as f64;
         let ticks_per_ns = if nanos > 0.0 { end.ticks.wrapping_sub(begun.ticks) as f64 / nanos } else { 0.0 };
-        let lane = |lane: &std::sync::Arc<telpher_vhost::Lane>| {
+        let lane = |lane: &std::sync::Arc<telpher_vhost::DmaQueue>| {
             let stats = lane.stats();
             LaneSummary {
                 name: lane.name().to_owned(),

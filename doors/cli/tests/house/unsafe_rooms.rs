@@ -122,7 +122,7 @@ const ROOMS: &[&str] = &[
     "uses/tier/src/arena.rs",
     "uses/tier/src/exchange.rs",
     "uses/vhost/src/in_flight.rs",
-    "uses/vhost/src/lane.rs",
+    "uses/vhost/src/dma_queue.rs",
     "uses/vhost/src/packets.rs",
     "uses/vhost/src/ring/mod.rs",
 ];

@@ -17,7 +17,7 @@ use serde::Serialize;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use telpher_switch::Forwarder;
-use telpher_vhost::{Hybrid, PacketPool};
+use telpher_vhost::{CopyPolicy, PacketPool};
 
 /// Packets that are sent together: the forwarding loop's burst.
 const BURST: u32 = 32;
@@ -70,7 +70,7 @@ pub(super) fn measure(
     cores: Cores,
     pool: &PacketPool,
 ) -> Result<Vec<Cost>, BenchError> {
-    let ways = [Way::Cpu, Way::Thread(Hybrid::Device, cores.guest)];
+    let ways = [Way::Cpu, Way::Thread(CopyPolicy::Device, cores.guest)];
     let rigs = ways.map(|way| Rig::new(way, packed, pool));
     let [cpu, device] = rigs;
     let mut rigs = [cpu?, device?];

@@ -16,7 +16,7 @@ use crate::options::VhostTraffic;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
-use telpher_vhost::{Hybrid, PacketPool};
+use telpher_vhost::{CopyPolicy, PacketPool};
 
 /// Most that the pipeline may add for 99 of 100 packets, in microseconds. Source: promise of the pipeline.
 const ADDED_US: f64 = 20.0;
@@ -33,7 +33,7 @@ pub(super) struct About {
     pub(super) ring: &'static str,
     pub(super) packed: bool,
     /// Which of the hybrid pipeline's packets ride the device.
-    pub(super) hybrid: Hybrid,
+    pub(super) hybrid: CopyPolicy,
     pub(super) rounds: u32,
     /// Of one pass.
     pub(super) slice: Duration,
@@ -47,7 +47,7 @@ pub(super) fn measure(about: &About, pool: &PacketPool, drops: &mut Drops) -> Re
     let mut cpu = side(Way::Cpu, packed, pool)?;
     let pipelines = [
         ("hybrid pipeline, inline engine", Way::Inline(hybrid)),
-        ("inline engine, all copies", Way::Inline(Hybrid::Device)),
+        ("inline engine, all copies", Way::Inline(CopyPolicy::Device)),
     ];
     let mut rows = Vec::new();
     for (name, way) in pipelines {

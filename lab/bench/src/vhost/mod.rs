@@ -34,7 +34,7 @@ use serde::Serialize;
 use std::time::Duration;
 use telpher_report::machine::Machine;
 use telpher_vhost::peers::PeerError;
-use telpher_vhost::{Hybrid, PacketPool, PoolOptions, peers};
+use telpher_vhost::{CopyPolicy, PacketPool, PoolOptions, peers};
 
 /// Everything `telpher bench vhost` found.
 #[derive(Clone, Debug, Serialize)]
@@ -88,7 +88,7 @@ struct Plan {
     sizes: Vec<u32>,
     rings: Vec<VhostRing>,
     traffic: Vec<VhostTraffic>,
-    hybrid: Hybrid,
+    hybrid: CopyPolicy,
     rounds: u32,
     /// Of one point.
     slice: Duration,
@@ -111,7 +111,7 @@ impl Plan {
             sizes: asked.map_or_else(|| default.to_vec(), Iterator::collect),
             rings: unique(&args.rings),
             traffic: unique(&args.traffic),
-            hybrid: args.threshold.map_or(Hybrid::Learned, Hybrid::From),
+            hybrid: args.threshold.map_or(CopyPolicy::Learned, CopyPolicy::From),
             rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 5 }),
             slice: Duration::from_millis(slice),
             part: Duration::from_millis(part),
@@ -278,7 +278,7 @@ impl Found {
         self.alone(alone, plan, pool, missing.is_none())?;
         for (part, core) in others.into_iter().zip([plan.cores.guest, plan.cores.backend]) {
             let hybrid = Who::Ours(Way::Thread(plan.hybrid, core));
-            let mut who = vec![(HYBRID, hybrid), (DEVICE, Who::Ours(Way::Thread(Hybrid::Device, core)))];
+            let mut who = vec![(HYBRID, hybrid), (DEVICE, Who::Ours(Way::Thread(CopyPolicy::Device, core)))];
             who.extend(missing.is_none().then_some((DPDK, Who::DpdkAsync(core))));
             self.contest(part, plan, pool, &who, &THREADED)?;
         }
@@ -333,7 +333,7 @@ impl Found {
         for &ring in &plan.rings {
             let (slice, cores) = (plan.slice, plan.cores);
             let start = || {
-                let ours = [plan.hybrid, Hybrid::Device]
+                let ours = [plan.hybrid, CopyPolicy::Device]
                     .map(|hybrid| Alone::ours(Way::Thread(hybrid, cores.guest), ring, pool));
                 ours.into_iter().chain(peer.then(|| Alone::dpdk(ring, cores))).collect::<Result<Vec<Alone>, _>>()
             };
@@ -502,7 +502,7 @@ pub(crate) mod tests {
     fn everything_is_measured_unless_less_is_asked_for() {
         let all = plan(&options());
         assert_eq!((all.parts.len(), all.sizes.as_slice(), all.rounds), (6, &SIZES[..], 5));
-        assert_eq!((all.cells().count(), all.hybrid), (21, Hybrid::Learned));
+        assert_eq!((all.cells().count(), all.hybrid), (21, CopyPolicy::Learned));
         let traffic = vec![VhostTraffic::Loop, VhostTraffic::Loop];
         let quick = plan(&VhostOptions { quick: true, traffic, ..options() });
         assert_eq!((quick.cells().count(), quick.rounds), (3, 1));
@@ -516,7 +516,7 @@ pub(crate) mod tests {
         });
         assert!(some.has(VhostPart::Rings) && !some.has(VhostPart::Copies));
         assert_eq!((some.sizes.as_slice(), some.rounds), (&[64, 1518][..], 7));
-        assert_eq!((some.rings.as_slice(), some.hybrid), (&[VhostRing::PackedVec][..], Hybrid::From(300)));
+        assert_eq!((some.rings.as_slice(), some.hybrid), (&[VhostRing::PackedVec][..], CopyPolicy::From(300)));
     }
 
     #[test]

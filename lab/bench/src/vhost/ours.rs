@@ -12,7 +12,7 @@ use std::time::Duration;
 use telpher_device::{Config, ModelDevice, ModelOptions, Runner, WqMode};
 use telpher_switch::End;
 use telpher_switch::{Counts, Forwarder, Full, Mode, Settings, routes};
-use telpher_vhost::{Hybrid, Lane, LaneStats, PacketPool, Port, PortOptions, QueueOptions, Role, Socket};
+use telpher_vhost::{CopyPolicy, DmaQueue, DmaQueueStats, PacketPool, Port, PortOptions, QueueOptions, Role, Socket};
 
 /// Who makes the copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,9 +20,9 @@ pub(super) enum Way {
     /// The forwarding thread.
     Cpu,
     /// An engine that the forwarding thread executes, from so many bytes on; the thread itself below.
-    Inline(Hybrid),
+    Inline(CopyPolicy),
     /// An engine with a thread on this core, from so many bytes on.
-    Thread(Hybrid, usize),
+    Thread(CopyPolicy, usize),
 }
 
 /// Copies that a lane has room for: both rings full of packets. Source: chosen.
@@ -35,7 +35,7 @@ const ENTRIES: u32 = 128;
 pub(super) struct Ours {
     pub port: Arc<Port>,
     pool: PacketPool,
-    lane: Option<Arc<Lane>>,
+    lane: Option<Arc<DmaQueue>>,
     /// Ends after the port.
     _device: Option<ModelDevice>,
     socket: Option<Socket>,
@@ -45,14 +45,14 @@ impl Ours {
     /// A port of one pair of queues. Its packets are of this pool.
     pub(super) fn new(way: Way, pool: &PacketPool) -> Result<Ours, BenchError> {
         let (device, hybrid) = match way {
-            Way::Cpu => (None, Hybrid::Cpu),
+            Way::Cpu => (None, CopyPolicy::Cpu),
             Way::Inline(hybrid) => (Some(start(Runner::Inline, None)?), hybrid),
             Way::Thread(hybrid, core) => (Some(start(Runner::Threaded, Some(core))?), hybrid),
         };
         let lane = match &device {
             None => None,
             Some(device) => {
-                let lane = Lane::new(device.portal("wq0.0")?, ROOM);
+                let lane = DmaQueue::new(device.portal("wq0.0")?, ROOM);
                 Some(Arc::new(lane.map_err(|error| BenchError::Channel(error.0))?))
             }
         };
@@ -69,7 +69,7 @@ impl Ours {
     }
 
     /// What its lane did; nothing without one.
-    pub(super) fn lane(&self) -> LaneStats {
+    pub(super) fn lane(&self) -> DmaQueueStats {
         self.lane.as_ref().map(|lane| lane.stats()).unwrap_or_default()
     }
 

@@ -50,13 +50,13 @@ pub enum Dropped {
 pub struct Drops {
     /// Points that count.
     pub kept: u32,
-    /// See [`Dropped::Moved`].
+    /// See `Dropped::Moved`.
     pub moved: u32,
-    /// See [`Dropped::Unknown`].
+    /// See `Dropped::Unknown`.
     pub unknown: u32,
-    /// See [`Dropped::Absent`].
+    /// See `Dropped::Absent`.
     pub absent: u32,
-    /// See [`Dropped::Stolen`].
+    /// See `Dropped::Stolen`.
     pub stolen: u32,
 }
 

@@ -13,16 +13,16 @@ use crate::setups::{alone, asplos, one_by_one};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
 use telpher_sim::{
-    AllReduce, App, By, CacheBench, Copier, Digest, Lane, Library, Messages, Place, ScenarioError, SharedMemory,
-    Storage, Stream, Talk, What,
+    AllReduce, App, By, CacheBench, Copier, DigestBy, Library, MessagePattern, Messages, Place, QueueId, ScenarioError,
+    SharedMemory, Storage, Stream, Workload,
 };
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
 
 pub(super) const ALL: &[(&str, Experiment)] = &[
     ("K-080", messages_from),
-    ("K-081", |lab| largest(lab, Talk::PingPong)),
-    ("K-082", |lab| largest(lab, Talk::Stream)),
+    ("K-081", |lab| largest(lab, MessagePattern::PingPong)),
+    ("K-082", |lab| largest(lab, MessagePattern::Stream)),
     ("K-083", most),
     ("K-084", |lab| reduce(lab, 4)),
     ("K-085", |lab| reduce(lab, 8)),
@@ -36,21 +36,21 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
     ("K-096", latency_of_reads),
     ("K-097", |lab| saturated_without_cores_digests(lab, 16 << 10)),
     ("K-098", |lab| saturated_without_cores_digests(lab, 128 << 10)),
-    ("K-099", |lab| saturating(lab, 16 << 10, &[("by core", Digest::Core)])),
-    ("K-100", |lab| saturating(lab, 128 << 10, &[("by core", Digest::Core)])),
+    ("K-099", |lab| saturating(lab, 16 << 10, &[("by core", DigestBy::Core)])),
+    ("K-100", |lab| saturating(lab, 128 << 10, &[("by core", DigestBy::Core)])),
 ];
 
 /// Devices of a socket.
 const DEVICES: u16 = 4;
 
 fn of(lab: &Lab, app: App, measure: &str) -> Result<f64> {
-    let scenario = asplos(DEVICES.into(), WqMode::Shared, 4).with("application", 1, What::App(app));
+    let scenario = asplos(DEVICES.into(), WqMode::Shared, 4).with("application", 1, Workload::App(app));
     Ok(measured(&*lab.run(&scenario)?, measure))
 }
 
 /// The same with processes and devices at `sockets` sockets.
 fn over(lab: &Lab, sockets: u32, app: App, measure: &str) -> Result<f64> {
-    let mut scenario = asplos(DEVICES.into(), WqMode::Shared, 4).with("application", 1, What::App(app));
+    let mut scenario = asplos(DEVICES.into(), WqMode::Shared, 4).with("application", 1, Workload::App(app));
     let per_socket = usize::from(DEVICES).div_ceil(sockets as usize);
     // The first two nodes of the profile belong to the two sockets.
     scenario.machine.devices = (0..usize::from(DEVICES)).map(|device| device / per_socket).collect();
@@ -62,7 +62,7 @@ fn shared(sockets: u32) -> SharedMemory {
 }
 
 /// Time of a message by cores over that by devices, between processes of one socket or of two.
-fn message_gain(lab: &Lab, sockets: u32, talk: Talk, bytes: u64) -> Result<f64> {
+fn message_gain(lab: &Lab, sockets: u32, talk: MessagePattern, bytes: u64) -> Result<f64> {
     let time = |copier| {
         let messages = Messages { talk, bytes, copier, count: 20, shared: shared(sockets) };
         over(lab, sockets, App::Messages(messages), "time per message")
@@ -73,7 +73,7 @@ fn message_gain(lab: &Lab, sockets: u32, talk: Talk, bytes: u64) -> Result<f64> 
 fn messages_from(lab: &Lab) -> Result {
     let sizes: Vec<u32> = (10..=20).map(|power| 1 << power).collect();
     let from = |talk| crossover(&sizes, |size| message_gain(lab, 1, talk, size.into()));
-    let (pingpong, rma) = (from(Talk::PingPong)?, from(Talk::Stream)?);
+    let (pingpong, rma) = (from(MessagePattern::PingPong)?, from(MessagePattern::Stream)?);
     Ok(Found::Numbers(vec![("ping-pong".into(), pingpong), ("remote access".into(), rma)]))
 }
 
@@ -83,7 +83,7 @@ const RANKS_OVER: u32 = 2;
 /// The largest message of libfabric's own benchmarks (fabtests' table of sizes).
 const LARGEST: u64 = 8 << 20;
 
-fn largest(lab: &Lab, talk: Talk) -> Result {
+fn largest(lab: &Lab, talk: MessagePattern) -> Result {
     Ok(Found::Numbers(vec![
         ("of the largest".into(), message_gain(lab, 1, talk, LARGEST)?),
         ("the highest".into(), highest(lab, 1, talk)?),
@@ -91,13 +91,13 @@ fn largest(lab: &Lab, talk: Talk) -> Result {
 }
 
 /// "As high as": of all messages above 1 MB.
-fn highest(lab: &Lab, sockets: u32, talk: Talk) -> Result<f64> {
+fn highest(lab: &Lab, sockets: u32, talk: MessagePattern) -> Result<f64> {
     let gains = [1 << 20, 2 << 20, 4 << 20, LARGEST].map(|bytes| message_gain(lab, sockets, talk, bytes));
     Ok(gains.into_iter().collect::<Result<Vec<_>>>()?.into_iter().fold(0.0, f64::max))
 }
 
 fn most(lab: &Lab) -> Result {
-    Ok(Found::Number(highest(lab, RANKS_OVER, Talk::Stream)?))
+    Ok(Found::Number(highest(lab, RANKS_OVER, MessagePattern::Stream)?))
 }
 
 fn reduce(lab: &Lab, ranks: u32) -> Result {
@@ -162,21 +162,21 @@ fn tail_of_a_cache(lab: &Lab) -> Result {
     Ok(Found::shape(holds, shown.join(", ")))
 }
 
-fn storage(lab: &Lab, bytes: u32, cores: u32, digest: &Digest, measure: &str) -> Result<f64> {
+fn storage(lab: &Lab, bytes: u32, cores: u32, digest: &DigestBy, measure: &str) -> Result<f64> {
     of(lab, App::Storage(Storage { bytes, cores, digest: digest.clone(), reads: 8000, ..Storage::default() }), measure)
 }
 
-fn devices() -> Digest {
-    Digest::Devices((0..DEVICES).map(|device| Lane { device, wq: 0, shared: true }).collect())
+fn devices() -> DigestBy {
+    DigestBy::Devices((0..DEVICES).map(|device| QueueId { device, wq: 0, shared: true }).collect())
 }
 
 fn latency_of_reads(lab: &Lab) -> Result {
     let latency = |digest| storage(lab, 16 << 10, 6, digest, "mean latency");
-    Ok(Found::Number(latency(&devices())? / latency(&Digest::None)?))
+    Ok(Found::Number(latency(&devices())? / latency(&DigestBy::None)?))
 }
 
 /// Number of cores at which the target reaches that share of its rate with sixteen.
-fn saturated(lab: &Lab, bytes: u32, digest: &Digest, share: f64) -> Result<f64> {
+fn saturated(lab: &Lab, bytes: u32, digest: &DigestBy, share: f64) -> Result<f64> {
     let rate = |cores| storage(lab, bytes, cores, digest, "bytes read");
     let most = rate(16)?;
     for cores in 1..16 {
@@ -190,9 +190,9 @@ fn saturated(lab: &Lab, bytes: u32, digest: &Digest, share: f64) -> Result<f64> 
 /// "Saturated": more cores hardly increase the rate.
 const SATURATED: f64 = 0.99;
 
-fn saturating(lab: &Lab, bytes: u32, digests: &[(&str, Digest)]) -> Result {
+fn saturating(lab: &Lab, bytes: u32, digests: &[(&str, DigestBy)]) -> Result {
     let cores = |share| {
-        let of = |(name, digest): &(&str, Digest)| Ok(((*name).to_owned(), saturated(lab, bytes, digest, share)?));
+        let of = |(name, digest): &(&str, DigestBy)| Ok(((*name).to_owned(), saturated(lab, bytes, digest, share)?));
         digests.iter().map(of).collect::<Result<Vec<_>>>()
     };
     let beside = cores(0.95)?.into_iter().map(|(name, cores)| (format!("{name}, at 95 %"), cores)).collect();
@@ -200,5 +200,5 @@ fn saturating(lab: &Lab, bytes: u32, digests: &[(&str, Digest)]) -> Result {
 }
 
 fn saturated_without_cores_digests(lab: &Lab, bytes: u32) -> Result {
-    saturating(lab, bytes, &[("no digests", Digest::None), ("by device", devices())])
+    saturating(lab, bytes, &[("no digests", DigestBy::None), ("by device", devices())])
 }

@@ -15,7 +15,7 @@ use crate::lab::Lab;
 use crate::setups::{alone, asplos, flushed, in_flight, one_by_one, threads, through};
 use telpher_abi::Opcode;
 use telpher_device::{Config, EngineConfig, GroupConfig, WqConfig, WqMode};
-use telpher_sim::{By, Place, Scenario, ScenarioError, Stream, Wait, Walk};
+use telpher_sim::{AccessPattern, By, Place, Scenario, ScenarioError, Stream, Wait};
 
 type Result = std::result::Result<Found, ScenarioError>;
 
@@ -225,9 +225,9 @@ fn asynchronous_crossover(lab: &Lab) -> Result {
     };
     let walks = |walk| move |op, size| core_walks(lab, dedicated(1), op, size, walk);
     // With cached data, and without overlap.
-    let mut beside = of(" in sequence", &walks(Walk::Sequential))?;
+    let mut beside = of(" in sequence", &walks(AccessPattern::Sequential))?;
     beside.extend(of(" each by itself", &|op, size| core_alone(lab, dedicated(1), op, size, NEAR, NEAR))?);
-    Ok(Found::Numbers(of("", &walks(Walk::Random))?).beside(beside))
+    Ok(Found::Numbers(of("", &walks(AccessPattern::Random))?).beside(beside))
 }
 
 /// Gigabytes a second of synchronous copies in batches.
@@ -338,7 +338,7 @@ fn parts_of_latency(lab: &Lab) -> Result {
         let copies = flushed(COPY, 4096, batch);
         let outcome = lab.run(&alone(dedicated(1), copies))?;
         let timeline = &outcome.loads[0].timeline;
-        let per = |time: telpher_sim::Ps| time.as_nanos_f64() / timeline.completed.max(1) as f64;
+        let per = |time: telpher_sim::Picos| time.as_nanos_f64() / timeline.completed.max(1) as f64;
         let wait = timeline.latency().since(timeline.prepare).since(timeline.submit);
         let (prepare, submit, wait) = (per(timeline.prepare), per(timeline.submit), per(wait));
         holds &= prepare < submit && submit < wait;

@@ -10,7 +10,9 @@ use crate::lab::Lab;
 use crate::setups::{alone, asplos, by_core, flushed, in_flight, one_by_one, through};
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
-use telpher_sim::{Chase, Lines, Place, Resource, ResourceUse, Scenario, ScenarioError, Stream, Walk, What};
+use telpher_sim::{
+    AccessPattern, Chase, Lines, Place, Resource, ResourceUse, Scenario, ScenarioError, Stream, Workload,
+};
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
 
@@ -148,8 +150,8 @@ fn asynchronous_from_cache(lab: &Lab) -> Result {
     };
     let (mut sizes, mut beside) = (Vec::new(), Vec::new());
     for (name, src, dst) in CACHE_OR_MEMORY {
-        sizes.push((name.to_owned(), size(src, dst, Walk::Random)?));
-        beside.push((format!("{name} and the core in sequence"), size(src, dst, Walk::Sequential)?));
+        sizes.push((name.to_owned(), size(src, dst, AccessPattern::Random)?));
+        beside.push((format!("{name} and the core in sequence"), size(src, dst, AccessPattern::Sequential)?));
     }
     Ok(Found::Numbers(sizes).beside(beside))
 }
@@ -172,7 +174,7 @@ fn faster_writes(lab: &Lab) -> Result {
 
 /// Nanoseconds of a read of one of eight co-runners' working sets of 4 MB beside other loads; and the scenario.
 fn chased(lab: &Lab, beside: Scenario) -> Result<f64> {
-    let chases = beside.with("chases", 8, What::Chase(Chase::of(4 << 20)));
+    let chases = beside.with("chases", 8, Workload::Chase(Chase::of(4 << 20)));
     let outcome = lab.run(&chases)?;
     Ok(outcome.loads.last().map_or(f64::NAN, |load| load.measures[0].value))
 }
@@ -180,7 +182,7 @@ fn chased(lab: &Lab, beside: Scenario) -> Result<f64> {
 /// Work that lasts as long as the co-runners.
 fn lasting(lab: &Lab, copies: Stream, alone_for: &Scenario) -> Result<Stream> {
     let outcome = lab.run(&alone(alone_for.clone(), Stream { submissions: 1000, ..copies }))?;
-    let chases = lab.run(&one().with("chases", 8, What::Chase(Chase::of(4 << 20))))?.took;
+    let chases = lab.run(&one().with("chases", 8, Workload::Chase(Chase::of(4 << 20))))?.took;
     // Twice as long as the co-runners alone, because they are slowed down.
     let submissions = (2.0 * 1000.0 * chases.as_secs_f64() / outcome.took.as_secs_f64()).ceil();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float's cast saturates")]
@@ -191,10 +193,10 @@ fn lasting(lab: &Lab, copies: Stream, alone_for: &Scenario) -> Result<Stream> {
 const WALK: Place = Place { footprint: 1 << 30, ..LOCAL };
 
 /// Four processes that repeat copies of 4 KB, one at a time.
-fn copying_cores(lab: &Lab, walk: Walk) -> Result<Scenario> {
+fn copying_cores(lab: &Lab, walk: AccessPattern) -> Result<Scenario> {
     let copies = Stream { src: WALK, dst: WALK, walk, ..by_core(COPY, 4096) };
     let copies = lasting(lab, copies, &one())?;
-    Ok(one().with("copies", 4, What::Stream(copies)))
+    Ok(one().with("copies", 4, Workload::Stream(copies)))
 }
 
 fn copying_devices(lab: &Lab) -> Result<Scenario> {
@@ -226,8 +228,8 @@ fn longer(lab: &Lab, beside: Scenario) -> Result<f64> {
 fn beside_copying_cores(lab: &Lab) -> Result {
     let of = |walk| longer(lab, copying_cores(lab, walk)?);
     // The paper's benchmark (dsa-perf-micros) copies adjacent buffers.
-    let beside = vec![("at random places".into(), of(Walk::Random)?)];
-    Ok(Found::Number(of(Walk::Sequential)?).beside(beside))
+    let beside = vec![("at random places".into(), of(AccessPattern::Random)?)];
+    Ok(Found::Number(of(AccessPattern::Sequential)?).beside(beside))
 }
 
 fn beside_copying_devices(lab: &Lab) -> Result {
@@ -236,12 +238,12 @@ fn beside_copying_devices(lab: &Lab) -> Result {
 
 fn cache_held_by_copies(lab: &Lab) -> Result {
     let held = |beside: Scenario| {
-        let outcome = lab.run(&beside.with("chases", 8, What::Chase(Chase::of(4 << 20))))?;
+        let outcome = lab.run(&beside.with("chases", 8, Workload::Chase(Chase::of(4 << 20))))?;
         let chases = outcome.loads.len() - 1;
         let of_copies = |it: &&ResourceUse| matches!(it.what, Resource::Cache { load } if load != Some(chases));
         Ok::<_, ScenarioError>(outcome.resources.iter().filter(of_copies).map(|it| it.share * 100.0).sum::<f64>())
     };
-    let (cores, devices) = (held(copying_cores(lab, Walk::Sequential)?)?, held(copying_devices(lab)?)?);
+    let (cores, devices) = (held(copying_cores(lab, AccessPattern::Sequential)?)?, held(copying_devices(lab)?)?);
     Ok(Found::shape(
         cores > 50.0 && devices < 2.0,
         format!("of the last-level cache: copies by cores {} %, by devices {} %", three(cores), three(devices)),

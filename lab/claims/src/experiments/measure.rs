@@ -3,7 +3,7 @@
 use crate::lab::Lab;
 use crate::setups::{alone, by_core};
 use telpher_abi::Opcode;
-use telpher_sim::{Place, Scenario, ScenarioError, Stream, Walk};
+use telpher_sim::{AccessPattern, Place, Scenario, ScenarioError, Stream};
 
 /// Powers of two from 64 bytes to a mebibyte.
 pub const SIZES: [u32; 15] =
@@ -60,7 +60,13 @@ pub fn core_alone(
 /// # Errors
 /// The machine lacks something.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
-pub fn core_walks(lab: &Lab, setup: Scenario, op: Opcode, size: u32, walk: Walk) -> Result<f64, ScenarioError> {
+pub fn core_walks(
+    lab: &Lab,
+    setup: Scenario,
+    op: Opcode,
+    size: u32,
+    walk: AccessPattern,
+) -> Result<f64, ScenarioError> {
     let outcome = lab.run(&alone(setup, Stream { walk, ..by_core(op, size) }))?;
     Ok(outcome.took.as_nanos_f64() / outcome.loads[0].operations.max(1) as f64)
 }

@@ -8,7 +8,8 @@ use crate::setups::on;
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::{
-    App, By, Lane, LoadOutcome, Migration, Offload, Promotion, Ps, Scenario, ScenarioError, Stream, What,
+    App, By, LoadOutcome, Migration, MigrationOffload, Picos, Promotion, QueueId, Scenario, ScenarioError, Stream,
+    Workload,
 };
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
@@ -16,7 +17,7 @@ type Result<T = Found> = std::result::Result<T, ScenarioError>;
 pub(super) const ALL: &[(&str, Experiment)] =
     &[("P-010", break_even), ("P-012", compaction), ("P-013", promotion), ("P-015", engines_of_their_own)];
 
-pub(crate) const KERNEL: Lane = Lane { device: 0, wq: 0, shared: false };
+pub(crate) const KERNEL: QueueId = QueueId { device: 0, wq: 0, shared: false };
 
 /// One device with one engine, of the machine's two.
 fn machine() -> Scenario {
@@ -24,7 +25,7 @@ fn machine() -> Scenario {
 }
 
 pub(crate) fn of(lab: &Lab, app: App, measure: &str) -> Result<f64> {
-    Ok(measured(&*lab.run(&machine().with("kernel", 1, What::App(app)))?, measure))
+    Ok(measured(&*lab.run(&machine().with("kernel", 1, Workload::App(app)))?, measure))
 }
 
 /// Time of the copies of one call, by the core over by the device.
@@ -33,7 +34,7 @@ fn gain(lab: &Lab, pages: u32) -> Result<f64> {
         let calls = Migration { together: pages, pages: 64 * u64::from(pages), offload, ..Migration::compacting() };
         of(lab, App::Migration(calls), "copies of a call")
     };
-    Ok(time(None)? / time(Some(Offload { above: 0, lane: KERNEL }))?)
+    Ok(time(None)? / time(Some(MigrationOffload { above: 0, lane: KERNEL }))?)
 }
 
 fn break_even(lab: &Lab) -> Result {
@@ -59,7 +60,7 @@ fn promotion(lab: &Lab) -> Result {
     for slow_percent in [200, 300, 400] {
         for millis in [25, 50, 100, 200] {
             let time = |migration| {
-                let work = Ps::from_nanos(millis * 1_000_000);
+                let work = Picos::from_nanos(millis * 1_000_000);
                 of(lab, App::Promotion(Promotion { work, slow_percent, migration }), "execution")
             };
             best = best.max(time(migration)? / time(migration.by(KERNEL))? - 1.0);
@@ -106,16 +107,16 @@ pub(crate) fn shared(lab: &Lab, size: u32, sharing: Sharing, of_user: bool) -> R
     let (user_nanos, kernel_nanos) = if of_user { (1e6, 1e7) } else { (1e7, 1e6) };
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
     let (submissions, pages) = (copies(user_nanos) as u64, pages(kernel_nanos) as u64);
-    let kernel = Migration { pages, besides: Ps::ZERO, ..Migration::compacting() }.by(KERNEL);
-    let by = By::Device(Lane { wq: 1, ..KERNEL });
+    let kernel = Migration { pages, besides: Picos::ZERO, ..Migration::compacting() }.by(KERNEL);
+    let by = By::Device(QueueId { wq: 1, ..KERNEL });
     let user = Stream { by, depth: 32, submissions, ..Stream::of(Opcode::MemoryMove, size) };
     let mut scenario = machine();
     scenario.devices = vec![engines(if sharing == Sharing::OneEngine { 1 } else { 2 })];
     if of_user || sharing != Sharing::Alone {
-        scenario = scenario.with("user", 1, What::Stream(user));
+        scenario = scenario.with("user", 1, Workload::Stream(user));
     }
     if !of_user || sharing != Sharing::Alone {
-        scenario = scenario.with("kernel", 1, What::App(App::Migration(kernel)));
+        scenario = scenario.with("kernel", 1, Workload::App(App::Migration(kernel)));
     }
     let outcome = lab.run(&scenario)?;
     let ends = |load: &LoadOutcome| {

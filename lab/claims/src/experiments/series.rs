@@ -5,7 +5,7 @@ use crate::published::{By as Who, Series, Use};
 use crate::setups::{alone, asplos, one_by_one};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{By, Library, Place, Scenario, ScenarioError, Stream, Walk};
+use telpher_sim::{AccessPattern, By, Library, Place, Scenario, ScenarioError, Stream};
 
 /// A size with its published and simulated rates.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -109,7 +109,7 @@ pub fn scenario(series: &Series, size: u32) -> Scenario {
     };
     let stream = match (series.by, how) {
         (Who::Cpu, how) => {
-            let walk = if how == "random" { Walk::Random } else { Walk::Sequential };
+            let walk = if how == "random" { AccessPattern::Random } else { AccessPattern::Sequential };
             Stream { by: By::Cpu, library: Library::Raw, walk, submissions: 400, ..one }
         }
         (Who::Device, "single") => one,

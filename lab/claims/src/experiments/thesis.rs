@@ -10,7 +10,7 @@ use crate::lab::Lab;
 use crate::setups::{alone, on, threads, through};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{By, Library, Place, Scenario, ScenarioError, Stream, Walk};
+use telpher_sim::{AccessPattern, By, Library, Place, Scenario, ScenarioError, Stream};
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
 
@@ -217,7 +217,7 @@ fn by_core(core: usize, dst: usize) -> Stream {
     Stream {
         by: By::Cpu,
         library: Library::Raw,
-        walk: Walk::Sequential,
+        walk: AccessPattern::Sequential,
         core,
         src: walk(0),
         dst: walk(dst),

@@ -8,7 +8,7 @@ use crate::lab::Lab;
 use crate::setups::on;
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqConfig, WqMode};
-use telpher_sim::{App, By, Copies, Lane, Outcome, Scenario, ScenarioError, Stream, Vhost, What};
+use telpher_sim::{App, By, Copies, Outcome, QueueId, Scenario, ScenarioError, Stream, Vhost, Workload};
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
 
@@ -58,7 +58,7 @@ fn switch(app: Vhost) -> Scenario {
     let mut config = Config::single(WqMode::Dedicated, 64, 4);
     config.groups[0].grouped_workqueues.push(WqConfig::new(1, WqMode::Dedicated, 64));
     scenario.devices = vec![config];
-    scenario.with("switch", 1, What::App(App::Vhost(app)))
+    scenario.with("switch", 1, Workload::App(App::Vhost(app)))
 }
 
 /// A measure of an application; NaN if it has none of this name.
@@ -144,9 +144,9 @@ fn in_order(lab: &Lab) -> Result {
     for queue in [1, 2] {
         scenario.devices[0].groups[0].grouped_workqueues.push(WqConfig::new(queue, WqMode::Dedicated, 32));
     }
-    let other = By::Device(Lane { device: 0, wq: 2, shared: false });
+    let other = By::Device(QueueId { device: 0, wq: 2, shared: false });
     let long = Stream { by: other, depth: 2, submissions: 500, ..Stream::of(Opcode::MemoryMove, 1 << 20) };
-    let outcome = lab.run(&scenario.with("long copies", 1, What::Stream(long)))?;
+    let outcome = lab.run(&scenario.with("long copies", 1, Workload::Stream(long)))?;
     let of = |name| measured(&outcome, name);
     let overtaking = of("batches that overtook another");
     let wrong = of("packets out of order") + of("packets not whole") + of("chains dropped");

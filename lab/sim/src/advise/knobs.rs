@@ -2,7 +2,7 @@
 
 use super::{Demand, Plan, Way};
 use crate::machine::Machine;
-use crate::work::{Named, Wait};
+use crate::work::{NamedValue, Wait};
 use telpher_device::WqMode;
 
 /// Plans that differ from a plan in one setting; the simpler ones first.

@@ -17,7 +17,7 @@ mod tests;
 
 use crate::machine::Machine;
 use crate::scenario::{LoadOutcome, Outcome, Scenario, ScenarioError};
-use crate::work::Named;
+use crate::work::NamedValue;
 pub use demand::Demand;
 use knobs::KNOBS;
 pub use plan::{Plan, Way};
@@ -37,7 +37,7 @@ pub enum Objective {
     Cycles,
 }
 
-impl Named for Objective {
+impl NamedValue for Objective {
     const NAMES: &'static [(&'static str, Self)] = &[
         ("throughput", Objective::Throughput),
         ("per-core", Objective::PerCore),

@@ -3,8 +3,8 @@
 use super::Demand;
 use crate::machine::Machine;
 use crate::places::Place;
-use crate::scenario::{Layout, Load, Scenario, What, lanes};
-use crate::work::{Arrivals, By, Lane, Stream, Wait, Walk};
+use crate::scenario::{Layout, Load, Scenario, Workload, lanes};
+use crate::work::{AccessPattern, Arrivals, By, QueueId, Stream, Wait};
 use telpher_device::{Capabilities, Config, WqMode};
 
 /// How one piece of work is done.
@@ -145,7 +145,8 @@ impl Plan {
         let mut next = 0;
         for (number, (demand, way)) in demands.iter().zip(&self.ways).enumerate() {
             let group = if self.apart { number } else { 0 };
-            let mine: Vec<Lane> = all.iter().filter(|lane| self.group_of(lane.wq, demands) == group).copied().collect();
+            let mine: Vec<QueueId> =
+                all.iter().filter(|lane| self.group_of(lane.wq, demands) == group).copied().collect();
             let mut lanes = Vec::new();
             if way.device {
                 let threads = usize::try_from(demand.threads).ok()?;
@@ -248,7 +249,7 @@ impl Plan {
 }
 
 /// The load of a piece of work.
-fn load(demand: &Demand, way: Way, lanes: Vec<Lane>) -> Load {
+fn load(demand: &Demand, way: Way, lanes: Vec<QueueId>) -> Load {
     let by = lanes.first().map_or(By::Cpu, |lane| By::Device(*lane));
     let threads = u64::from(demand.threads.max(1));
     // All threads together run enough operations for a percentile, and each thread several times the number that it has
@@ -265,12 +266,12 @@ fn load(demand: &Demand, way: Way, lanes: Vec<Lane>) -> Load {
         }),
         by,
         // A core begins the next operation early if it need not wait for the last.
-        walk: if demand.at_once > 1 { Walk::Random } else { Walk::Alone },
+        walk: if demand.at_once > 1 { AccessPattern::Random } else { AccessPattern::Alone },
         src: Place::on(demand.src),
         dst: Place::on(demand.dst),
         cache_control: way.cache,
         wait: way.wait,
         ..Stream::of(demand.op, demand.size)
     };
-    Load { name: demand.name.clone(), threads: demand.threads, what: What::Stream(stream), lanes, expect: None }
+    Load { name: demand.name.clone(), threads: demand.threads, what: Workload::Stream(stream), lanes, expect: None }
 }

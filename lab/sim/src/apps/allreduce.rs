@@ -12,10 +12,10 @@
 use super::messages::SharedMemory;
 use super::segments::{Copier, Segments};
 use super::{Report, measure};
+use crate::picos::Picos;
 use crate::places::{Lines, Place};
-use crate::ps::Ps;
-use crate::work::Walk;
-use crate::world::{Core, Signal, World};
+use crate::work::AccessPattern;
+use crate::world::{Core, Semaphore, World};
 use std::cell::RefCell;
 use std::rc::Rc;
 use telpher_abi::Opcode;
@@ -64,8 +64,8 @@ impl AllReduce {
 struct Edge {
     into: Rc<Segments>,
     out: Rc<Segments>,
-    room: Signal,
-    filled: Signal,
+    room: Semaphore,
+    filled: Semaphore,
 }
 
 /// One process.
@@ -81,16 +81,16 @@ struct Rank {
 
 #[derive(Default)]
 struct Tally {
-    until: Ps,
+    until: Picos,
     /// Time of the slowest rank in sums.
-    summing: Ps,
+    summing: Picos,
 }
 
 impl Rank {
     /// Sends a part and receives one, turn by turn; adds or keeps the received part.
     async fn pass(&self, core: &Core, part: u64, add: bool) {
         let shared = &self.app.shared;
-        let adder = core.with_walk(Walk::Sequential);
+        let adder = core.with_walk(AccessPattern::Sequential);
         core.busy(shared.command()).await;
         let mut left = part;
         while left > 0 {
@@ -112,9 +112,9 @@ impl Rank {
     async fn run(self, core: Core) {
         let ranks = u64::from(self.app.ranks);
         let part = self.app.bytes.div_ceil(ranks);
-        let mut summing = Ps::ZERO;
+        let mut summing = Picos::ZERO;
         for _ in 0..self.app.count {
-            core.busy(Ps::from_nanos_f64(self.app.compute_ms * 1e6)).await;
+            core.busy(Picos::from_nanos_f64(self.app.compute_ms * 1e6)).await;
             let begun = core.now();
             for step in 0..2 * (ranks - 1) {
                 self.pass(&core, part, step < ranks - 1).await;

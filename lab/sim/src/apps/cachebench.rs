@@ -6,11 +6,11 @@
 //! thread may yield its core to another.
 
 use super::{Report, measure};
+use crate::picos::Picos;
 use crate::places::{Lines, Place};
-use crate::ps::Ps;
 use crate::rng::Rng;
-use crate::work::{Lane, Wait};
-use crate::world::{Core, Signal, World};
+use crate::work::{QueueId, Wait};
+use crate::world::{Core, Semaphore, World};
 use std::cell::RefCell;
 use std::rc::Rc;
 use telpher_abi::{Descriptor, Opcode};
@@ -25,7 +25,7 @@ pub struct CacheBench {
     /// Copies of each thread.
     pub copies: u64,
     /// Queues for long copies, used in turn; if empty, cores copy.
-    pub queues: Vec<Lane>,
+    pub queues: Vec<QueueId>,
     /// Smallest size of a long copy.
     pub threshold: u64,
     /// Number of long copies among ten thousand copies.
@@ -74,7 +74,7 @@ impl Default for CacheBench {
             cores: 4,
             threads: 8,
             copies: 20_000,
-            queues: (0..4).map(|device| Lane { device, wq: 0, shared: true }).collect(),
+            queues: (0..4).map(|device| QueueId { device, wq: 0, shared: true }).collect(),
             threshold: 8192,
             long_of_10_000: 480,
             long: LONG.to_vec(),
@@ -92,7 +92,7 @@ impl Default for CacheBench {
 #[derive(Clone, Copy)]
 struct Job {
     bytes: u64,
-    queue: Option<Lane>,
+    queue: Option<QueueId>,
 }
 
 struct Shared {
@@ -102,13 +102,13 @@ struct Shared {
 
 #[derive(Default)]
 struct Tally {
-    until: Ps,
+    until: Picos,
     done: u64,
     by_device: u64,
     long_bytes: u64,
     bytes: u64,
     /// Latencies of the long copies.
-    latencies: Vec<Ps>,
+    latencies: Vec<Picos>,
 }
 
 struct Thread {
@@ -116,7 +116,7 @@ struct Thread {
     rng: Rng,
     shared: Rc<RefCell<Shared>>,
     /// A permit for each core.
-    cores: Signal,
+    cores: Semaphore,
     src: (Place, u64),
     dst: (Place, u64),
 }
@@ -171,7 +171,7 @@ impl Thread {
                 core.wait(&ticket, Wait::Poll).await;
                 break;
             }
-            core.busy(Ps::from_nanos_f64(switch)).await;
+            core.busy(Picos::from_nanos_f64(switch)).await;
             core.give(self.cores);
             core.until(self.cores).await;
         }
@@ -181,7 +181,7 @@ impl Thread {
         core.until(self.cores).await;
         for _ in 0..self.app.copies {
             let job = self.next();
-            core.busy(Ps::from_nanos_f64(self.app.work_ns)).await;
+            core.busy(Picos::from_nanos_f64(self.app.work_ns)).await;
             let begun = core.now();
             self.copy(&core, job).await;
             let took = core.now().since(begun);

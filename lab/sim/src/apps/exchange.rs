@@ -8,9 +8,9 @@
 
 use super::migration::Moved;
 use super::{Report, measure};
+use crate::picos::Picos;
 use crate::places::Place;
-use crate::ps::Ps;
-use crate::work::{Lane, Library, Wait, Walk};
+use crate::work::{AccessPattern, Library, QueueId, Wait};
 use crate::world::{Core, World};
 use std::rc::Rc;
 use telpher_abi::{Descriptor, Opcode};
@@ -33,7 +33,7 @@ pub struct Exchange {
     /// Node of the pages afterwards.
     pub to: usize,
     /// Queues that copy equal parts; if empty, the core copies.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<QueueId>,
 }
 
 /// Most bytes of a descriptor: a huge page. Source: Linux's default configuration of a queue (`max_transfer_size`).
@@ -54,16 +54,16 @@ const APART: &[(u64, u64)] = &[(1, 2_270), (32, 70_400), (512, 1_116_160)];
 const HUGE: &[(u64, u64)] = &[(1, 4_400)];
 
 /// Interpolates a table linearly; beyond its last point in proportion.
-fn besides(table: &[(u64, u64)], pages: u64) -> Ps {
+fn besides(table: &[(u64, u64)], pages: u64) -> Picos {
     let mut before = (0, 0);
     for &(of, nanos) in table {
         if pages <= of {
             let (more, wide) = (nanos - before.1, of - before.0);
-            return Ps::from_nanos(before.1) + Ps(more * 1000 * (pages - before.0) / wide);
+            return Picos::from_nanos(before.1) + Picos(more * 1000 * (pages - before.0) / wide);
         }
         before = (of, nanos);
     }
-    Ps(before.1 * 1000 * pages / before.0.max(1))
+    Picos(before.1 * 1000 * pages / before.0.max(1))
 }
 
 impl Exchange {
@@ -81,13 +81,13 @@ impl Exchange {
 
     /// Copied by devices.
     #[must_use]
-    pub fn by(self, lanes: Vec<Lane>) -> Self {
+    pub fn by(self, lanes: Vec<QueueId>) -> Self {
         Exchange { lanes, ..self }
     }
 
     /// Time to take out and bring in `pages` pages, without the copy.
     #[must_use]
-    pub fn besides(&self, pages: u64) -> Ps {
+    pub fn besides(&self, pages: u64) -> Picos {
         let table = match (self.page > 4096, self.neighbours) {
             (true, _) => HUGE,
             (false, true) => NEIGHBOURS,
@@ -105,7 +105,7 @@ impl Exchange {
             while progress.pages.get() < does.pages {
                 let pages = u64::from(does.together.max(1)).min(does.pages - progress.pages.get());
                 let besides = does.besides(pages);
-                let out = Ps(besides.0 / 2);
+                let out = Picos(besides.0 / 2);
                 core.busy(out).await;
                 let begin = core.now();
                 does.copy(&core, pages, from, to).await;
@@ -133,7 +133,7 @@ impl Exchange {
 
     pub(super) async fn copy(&self, core: &Core, pages: u64, from: u64, to: u64) {
         if self.lanes.is_empty() {
-            let walk = if self.neighbours { Walk::Sequential } else { Walk::Random };
+            let walk = if self.neighbours { AccessPattern::Sequential } else { AccessPattern::Random };
             let core = core.with_walk(walk);
             let place = |node| Place { page: self.page.into(), ..Place::on(node) };
             for (_, bytes) in self.runs(pages) {
@@ -189,12 +189,12 @@ mod tests {
         assert_eq!((of(20), of(1024)), ((4_320.0 + 10_240.0) / 2.0, 153_600.0));
         assert!((1..2000).all(|pages| of(pages) < of(pages + 1)));
         let huge = Exchange::promoting_huge(1);
-        assert_eq!((huge.besides(1), huge.besides(4)), (Ps::from_nanos(4_400), Ps::from_nanos(17_600)));
+        assert_eq!((huge.besides(1), huge.besides(4)), (Picos::from_nanos(4_400), Picos::from_nanos(17_600)));
     }
 
     #[test]
     fn every_byte_is_copied_once_and_queues_have_equal_parts() {
-        let lane = |device| Lane { device, wq: 0, shared: false };
+        let lane = |device| QueueId { device, wq: 0, shared: false };
         for (page, neighbours) in [(4096, true), (4096, false), (2 << 20, true)] {
             for (devices, pages) in [(1, 1), (1, 512), (2, 3), (3, 512), (4, 32), (4, 1)] {
                 let app = Exchange { page, neighbours, ..Exchange::promoting(1) }.by((0..devices).map(lane).collect());

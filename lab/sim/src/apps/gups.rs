@@ -13,11 +13,11 @@ mod memory;
 
 use super::exchange::Exchange;
 use super::{Report, measure};
+use crate::picos::Picos;
 use crate::places::Place;
-use crate::ps::Ps;
 use crate::rng::Rng;
 use crate::scenario::Measure;
-use crate::work::Lane;
+use crate::work::QueueId;
 use crate::world::{Core, World};
 use memory::Memory;
 use std::cell::RefCell;
@@ -42,18 +42,18 @@ const LOOKS: [u64; 4] = [40, 10, 3, 1];
 
 /// Write-protecting a page of a window, and checking for written pages. Source: measured on an AMD EPYC, Linux 6.18
 /// (`PAGEMAP_SCAN` with write-protection, of 512 MiB), as are the next four.
-const PROTECT: Ps = Ps(34_000);
-const LOOK: Ps = Ps(1_600);
+const PROTECT: Picos = Picos(34_000);
+const LOOK: Picos = Picos(1_600);
 /// The system call around it. Source: measured with the protection of a page.
-const CALL: Ps = Ps::from_nanos(1_050);
+const CALL: Picos = Picos::from_nanos(1_050);
 /// The first write to a protected page.
-const FAULT: Ps = Ps::from_nanos(930);
+const FAULT: Picos = Picos::from_nanos(930);
 /// Additional time of a system call that flushes the TLBs of other cores while threads run there.
-const FLUSH: Ps = Ps::from_nanos(11_000);
+const FLUSH: Picos = Picos::from_nanos(11_000);
 /// Time that each of those threads loses. ASSUMED: not measured.
-const INTERRUPTED: Ps = Ps::from_nanos(1_000);
+const INTERRUPTED: Picos = Picos::from_nanos(1_000);
 /// Time to decide, per page. ASSUMED: two passes over a few bytes.
-const DECIDE: Ps = Ps::from_nanos(10);
+const DECIDE: Picos = Picos::from_nanos(10);
 /// Deciding takes at most this part of a core: one in `DECIDES`. Source: `telpher-tier`'s manager.
 const DECIDES: u64 = 100;
 
@@ -62,7 +62,7 @@ const ABOVE: u64 = 16;
 
 /// What places pages in fast memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Placing {
+pub enum PagePlacement {
     /// `telpher-tier`'s policy, by the heat found in windows.
     Policy,
     /// Random, as often as the policy decides: runs of pages are exchanged between the tiers.
@@ -98,19 +98,19 @@ pub struct Gups {
     /// Fast memory is initially full of pages in address order; otherwise all pages are in slow memory.
     pub fast_first: bool,
     /// What places pages.
-    pub placing: Placing,
+    pub placing: PagePlacement,
     /// Duration of a window.
-    pub window: Ps,
+    pub window: Picos,
     /// Interval of decisions; longer if they would take more than a hundredth of a core.
-    pub every: Ps,
+    pub every: Picos,
     /// Simulated duration.
-    pub lasts: Ps,
+    pub lasts: Picos,
     /// Memory node of the fast tier, whose channels copies use.
     pub fast: usize,
     /// Memory node of the slow tier.
     pub slow: usize,
     /// Queues that copy pages; if empty, the manager's core copies.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<QueueId>,
     /// Seed of the random choices.
     pub seed: u64,
 }
@@ -129,10 +129,10 @@ impl Default for Gups {
             slow_percent: 300,
             looks_up: true,
             fast_first: true,
-            placing: Placing::Policy,
-            window: Ps::from_nanos(10_000_000),
-            every: Ps::from_nanos(250_000_000),
-            lasts: Ps::from_nanos(60_000_000_000),
+            placing: PagePlacement::Policy,
+            window: Picos::from_nanos(10_000_000),
+            every: Picos::from_nanos(250_000_000),
+            lasts: Picos::from_nanos(60_000_000_000),
             fast: 0,
             slow: 1,
             lanes: Vec::new(),
@@ -149,9 +149,9 @@ const LAST: usize = 6;
 /// The work of the manager's core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
-    tracking: Ps,
-    deciding: Ps,
-    moving: Ps,
+    tracking: Picos,
+    deciding: Picos,
+    moving: Picos,
     promoted: u64,
     demoted: u64,
 }
@@ -190,7 +190,7 @@ impl Gups {
         let memory = Rc::new(RefCell::new(Memory::new(self, world.machine())));
         let tally = Rc::new(RefCell::new(Tally::default()));
         let curve = Rc::new(RefCell::new(Vec::new()));
-        if matches!(self.placing, Placing::Policy | Placing::Chance { .. }) {
+        if matches!(self.placing, PagePlacement::Policy | PagePlacement::Chance { .. }) {
             let mut heat = HeatMap::of(std::slice::from_ref(&(BASE..address(app.pages()))));
             for (number, fast) in memory.borrow().fast().enumerate() {
                 let page = heat.page_mut(address(number)).expect("its range is the map's");
@@ -210,7 +210,7 @@ impl Gups {
         let (points, of, at) = (curve.clone(), memory.clone(), app.clone());
         world.spawn(self.fast, |core| async move {
             for point in 1..=POINTS {
-                core.sleep(Ps(at.lasts.0 / POINTS * point).since(core.now())).await;
+                core.sleep(Picos(at.lasts.0 / POINTS * point).since(core.now())).await;
                 let mut memory = of.borrow_mut();
                 memory.pass(core.now());
                 points.borrow_mut().push((core.now(), memory.updates()));
@@ -220,10 +220,10 @@ impl Gups {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "for display")]
-    fn measures(&self, memory: &Memory, tally: &Tally, curve: &[(Ps, f64)]) -> Vec<Measure> {
+    fn measures(&self, memory: &Memory, tally: &Tally, curve: &[(Picos, f64)]) -> Vec<Measure> {
         // Updates between two points, relative to those with all pages in fast memory.
         let best = memory.best();
-        let mut before = (Ps::ZERO, 0.0);
+        let mut before = (Picos::ZERO, 0.0);
         let mut shares = Vec::new();
         for &(now, updates) in curve {
             let time = now.since(before.0).as_secs_f64();
@@ -233,8 +233,8 @@ impl Gups {
         let last = &shares[shares.len().saturating_sub(LAST)..];
         let after = last.iter().map(|point| point.1).sum::<f64>() / last.len().max(1) as f64;
         let reached = shares.iter().find(|point| point.1 >= 0.9).map(|point| point.0.as_secs_f64());
-        let of_core = |time: Ps| time.as_secs_f64() / self.lasts.as_secs_f64().max(1e-12) * 100.0;
-        let of_threads = |time: Ps| of_core(time) / f64::from(self.threads.max(1));
+        let of_core = |time: Picos| time.as_secs_f64() / self.lasts.as_secs_f64().max(1e-12) * 100.0;
+        let of_threads = |time: Picos| of_core(time) / f64::from(self.threads.max(1));
         let mut measures = vec![
             measure("of all in fast memory", after * 100.0, "%"),
             measure("updates after the warm-up", after * best / 1e6, "M/s"),
@@ -265,16 +265,16 @@ fn pages_of(range: &Range<u64>) -> Range<usize> {
 }
 
 /// Converts a point in time to the policy's type.
-fn moment(time: Ps) -> Duration {
+fn moment(time: Picos) -> Duration {
     Duration::from_nanos(time.0 / 1000)
 }
 
 impl Manager {
     async fn run(mut self, core: Core) {
-        let (mut window, mut decided) = (0, Ps::ZERO);
+        let (mut window, mut decided) = (0, Picos::ZERO);
         let every = self.app.every.max(self.deciding() * DECIDES);
         while core.now() < self.app.lasts {
-            if self.app.placing == Placing::Policy {
+            if self.app.placing == PagePlacement::Policy {
                 self.watch(&core, window..window + WINDOW).await;
                 window = (window + WINDOW) % self.app.pages();
             } else {
@@ -299,14 +299,14 @@ impl Manager {
         core.busy(PROTECT * WINDOW as u64 + CALL + FLUSH).await;
         self.memory.borrow_mut().interrupt(core.now(), false);
         let since = core.now();
-        let first: Vec<Ps> = {
+        let first: Vec<Picos> = {
             let memory = self.memory.borrow();
             window.clone().map(|page| self.rng.exponential(memory.between_updates(page))).collect()
         };
         let mut levels = [0; WINDOW];
-        let (mut before, mut slept) = (Ps::ZERO, Ps::ZERO);
+        let (mut before, mut slept) = (Picos::ZERO, Picos::ZERO);
         for part in LOOKS {
-            let (due, now) = (since + Ps(self.app.window.0 / part), core.now());
+            let (due, now) = (since + Picos(self.app.window.0 / part), core.now());
             core.sleep(due.since(now)).await;
             slept += due.since(now);
             let seen = core.now().since(since);
@@ -331,20 +331,20 @@ impl Manager {
     }
 
     /// Time of one decision.
-    fn deciding(&self) -> Ps {
+    fn deciding(&self) -> Picos {
         DECIDE * self.app.pages() as u64
     }
 
     async fn decide(&mut self, core: &Core) -> Vec<Move> {
         match self.app.placing {
-            Placing::Policy => {
+            PagePlacement::Policy => {
                 let time = self.deciding();
                 core.busy(time).await;
                 self.tally.borrow_mut().deciding += time;
                 self.policy.decide(moment(core.now()), &self.heat.strips())
             }
-            Placing::Chance { runs } => self.random_moves(runs),
-            Placing::Nobody | Placing::Knowing => Vec::new(),
+            PagePlacement::Chance { runs } => self.random_moves(runs),
+            PagePlacement::Nobody | PagePlacement::Knowing => Vec::new(),
         }
     }
 
@@ -388,7 +388,7 @@ impl Manager {
         };
         let region = |tier: TierId| self.regions[usize::from(tier.0)];
         let besides = app.besides(number);
-        let out = Ps(besides.0 / 2);
+        let out = Picos(besides.0 / 2);
         core.busy(out + FLUSH).await;
         app.copy(core, number, region(what.from), region(what.to)).await;
         core.busy(besides - out + FLUSH).await;

@@ -12,7 +12,7 @@ pub(super) const PAGE: u64 = 4096;
 
 /// HBM in cache mode, in front of the nodes of a query's columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MemorySide {
+pub struct HbmCacheMode {
     /// Node that caches column a.
     pub a: usize,
     /// Node that caches column b; may be the same.
@@ -49,7 +49,7 @@ pub(super) struct Cached {
 
 impl Cached {
     /// For two columns of `column` bytes. Columns and caches have less than 2^32 pages.
-    pub(super) fn new(side: &MemorySide, column: u64) -> Self {
+    pub(super) fn new(side: &HbmCacheMode, column: u64) -> Self {
         let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let (of_a, slots) = (column.div_ceil(PAGE), (side.bytes / PAGE).max(1));
         let apart = side.a != side.b;
@@ -110,7 +110,7 @@ impl Cached {
 mod tests {
     use super::*;
 
-    fn rate(side: MemorySide, column: u64) -> f64 {
+    fn rate(side: HbmCacheMode, column: u64) -> f64 {
         let mut cached = Cached::new(&side, column);
         let piece = 16 * PAGE;
         let reads =
@@ -126,17 +126,17 @@ mod tests {
 
     #[test]
     fn pages_read_before_are_cached_if_they_fit() {
-        let side = MemorySide { a: 8, b: 8, bytes: 16 << 20, pages: Pages::InARow, warm: true };
+        let side = HbmCacheMode { a: 8, b: 8, bytes: 16 << 20, pages: Pages::InARow, warm: true };
         assert_eq!(rate(side, 8 << 20), 100.0);
-        assert_eq!(rate(MemorySide { warm: false, ..side }, 8 << 20), 0.0);
-        assert_eq!(rate(MemorySide { bytes: 8 << 20, ..side }, 8 << 20), 0.0, "each column evicts the other");
-        assert_eq!(rate(MemorySide { bytes: 8 << 20, b: 9, ..side }, 8 << 20), 100.0, "each has its own cache");
+        assert_eq!(rate(HbmCacheMode { warm: false, ..side }, 8 << 20), 0.0);
+        assert_eq!(rate(HbmCacheMode { bytes: 8 << 20, ..side }, 8 << 20), 0.0, "each column evicts the other");
+        assert_eq!(rate(HbmCacheMode { bytes: 8 << 20, b: 9, ..side }, 8 << 20), 100.0, "each has its own cache");
     }
 
     /// A page that shares its slot with no other stays: with half as many random pages as slots, a share of e^-½.
     #[test]
     fn random_pages_collide_as_often_as_probability_says() {
-        let side = MemorySide { a: 8, b: 8, bytes: 256 << 20, pages: Pages::Anywhere(1), warm: true };
+        let side = HbmCacheMode { a: 8, b: 8, bytes: 256 << 20, pages: Pages::Anywhere(1), warm: true };
         let found = rate(side, 64 << 20);
         assert!((found - (-0.5f64).exp() * 100.0).abs() < 0.5, "{found} %");
     }

@@ -11,15 +11,15 @@
 
 use super::segments::{Copier, Segments};
 use super::{Report, measure};
+use crate::picos::Picos;
 use crate::places::{Lines, Place};
-use crate::ps::Ps;
-use crate::world::{Core, Signal, World};
+use crate::world::{Core, Semaphore, World};
 use std::cell::RefCell;
 use std::rc::Rc;
 
 /// The pattern of the messages between two processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Talk {
+pub enum MessagePattern {
     /// A message in one direction, then one back.
     PingPong,
     /// Messages in one direction: remote writes, or a bandwidth test.
@@ -30,7 +30,7 @@ pub enum Talk {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Messages {
     /// The pattern of their messages.
-    pub talk: Talk,
+    pub talk: MessagePattern,
     /// Bytes of a message.
     pub bytes: u64,
     /// Number of messages; in a ping-pong, of pairs.
@@ -78,7 +78,7 @@ impl Default for Messages {
     /// A hundred ping-pongs of 1 MiB, copied by the processes' own cores.
     fn default() -> Self {
         Messages {
-            talk: Talk::PingPong,
+            talk: MessagePattern::PingPong,
             bytes: 1 << 20,
             count: 100,
             copier: Copier::Core,
@@ -123,12 +123,12 @@ impl SharedMemory {
         self.segment.max(1).saturating_mul(self.segments.max(1))
     }
 
-    pub(super) fn command(&self) -> Ps {
-        Ps::from_nanos_f64(self.command_ns)
+    pub(super) fn command(&self) -> Picos {
+        Picos::from_nanos_f64(self.command_ns)
     }
 
-    pub(super) fn turn(&self) -> Ps {
-        Ps::from_nanos_f64(self.turn_ns)
+    pub(super) fn turn(&self) -> Picos {
+        Picos::from_nanos_f64(self.turn_ns)
     }
 }
 
@@ -140,8 +140,8 @@ const MOST_FOOTPRINT: u64 = 1 << 40;
 struct Channel {
     into: Rc<Segments>,
     out: Rc<Segments>,
-    room: Signal,
-    filled: Signal,
+    room: Semaphore,
+    filled: Semaphore,
     shared: SharedMemory,
 }
 
@@ -184,8 +184,8 @@ impl Messages {
         let [one, other] = [0, 1].map(|process| app.shared.home(world, process, 2));
         let there = Channel::new(world, &app, [one, other]);
         let back = Channel::new(world, &app, [other, one]);
-        let over = Rc::new(RefCell::new(Ps::ZERO));
-        let pairs = app.talk == Talk::PingPong;
+        let over = Rc::new(RefCell::new(Picos::ZERO));
+        let pairs = app.talk == MessagePattern::PingPong;
         let (count, bytes) = (app.count, app.bytes);
         let ends = [(one, there.clone(), back.clone(), true), (other, back, there, false)];
         for (node, mine, its, first) in ends {

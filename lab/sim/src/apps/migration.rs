@@ -3,10 +3,10 @@
 //! faster the more of its pages have moved to fast memory.
 
 use super::{Report, measure};
+use crate::picos::Picos;
 use crate::places::Place;
-use crate::ps::Ps;
 use crate::scenario::Measure;
-use crate::work::{Lane, Library, Wait, Walk};
+use crate::work::{AccessPattern, Library, QueueId, Wait};
 use crate::world::{Core, World};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -28,18 +28,18 @@ pub struct Migration {
     /// Node of the pages afterwards.
     pub to: usize,
     /// Time of a page besides its copy: isolating, unmapping, flushing translations, mapping.
-    pub besides: Ps,
+    pub besides: Picos,
     /// Lets a device copy pages.
-    pub offload: Option<Offload>,
+    pub offload: Option<MigrationOffload>,
 }
 
 /// When a device copies pages, and which.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Offload {
+pub struct MigrationOffload {
     /// Calls with more pages than this use the device.
     pub above: u32,
     /// The kernel's queue.
-    pub lane: Lane,
+    pub lane: QueueId,
 }
 
 /// Most descriptors of a batch: what Linux configures for a queue on request (`max_batch_size`).
@@ -60,15 +60,15 @@ impl Migration {
             core: 0,
             from: 0,
             to: 0,
-            besides: Ps::from_nanos(1380),
+            besides: Picos::from_nanos(1380),
             offload: None,
         }
     }
 
     /// By a device, for calls of more than 32 pages (Baik et al.).
     #[must_use]
-    pub const fn by(self, lane: Lane) -> Self {
-        Migration { offload: Some(Offload { above: 32, lane }), ..self }
+    pub const fn by(self, lane: QueueId) -> Self {
+        Migration { offload: Some(MigrationOffload { above: 32, lane }), ..self }
     }
 
     pub(super) fn start(&self, world: &mut World) -> Report {
@@ -104,7 +104,7 @@ impl Migration {
 
     /// The core copies pages at random addresses.
     async fn copy(self, core: &Core, pages: u64) {
-        let core = core.with_walk(Walk::Random);
+        let core = core.with_walk(AccessPattern::Random);
         for _ in 0..pages {
             core.software(Opcode::MemoryMove, self.page.into(), Place::on(self.from), Place::on(self.to)).await;
         }
@@ -112,7 +112,7 @@ impl Migration {
 
     /// A device copies: scatter lists and their mapping once a call, independent of the number of batches. Returns when
     /// the device had all of it, and when its last record was written.
-    async fn offload(self, core: &Core, lane: Lane, pages: u64, from: u64, to: u64) -> (Ps, Ps) {
+    async fn offload(self, core: &Core, lane: QueueId, pages: u64, from: u64, to: u64) -> (Picos, Picos) {
         let copy = |page: u64| {
             let at = page * u64::from(self.page);
             World::descriptor(Opcode::MemoryMove, from + at, to + at, self.page)
@@ -123,7 +123,7 @@ impl Migration {
         for (number, part) in copies.chunks(MOST_TOGETHER).enumerate() {
             tickets.push(if number == 0 { &first } else { &more }.submit_batch(lane, part).await);
         }
-        let (given, mut written) = (core.now(), Ps::ZERO);
+        let (given, mut written) = (core.now(), Picos::ZERO);
         for (number, ticket) in tickets.iter().enumerate() {
             if number == 0 { &first } else { &more }.wait(ticket, Wait::Poll).await;
             written = written.max(ticket.done_at().unwrap_or_default());
@@ -149,22 +149,22 @@ impl Migration {
 pub(super) struct Moved {
     pub(super) pages: Cell<u64>,
     calls: Cell<u64>,
-    copying: Cell<Ps>,
-    end: Cell<Ps>,
+    copying: Cell<Picos>,
+    end: Cell<Picos>,
     /// Times of copies by a device: until it has all of them, until the last record, until the core has seen it and
     /// cleaned up.
-    giving: Cell<Ps>,
-    device: Cell<Ps>,
-    after: Cell<Ps>,
+    giving: Cell<Picos>,
+    device: Cell<Picos>,
+    after: Cell<Picos>,
 }
 
-fn add(to: &Cell<Ps>, time: Ps) {
+fn add(to: &Cell<Picos>, time: Picos) {
     to.set(to.get() + time);
 }
 
 impl Moved {
     /// A call is done whose copying began at `copying`.
-    pub(super) fn call(&self, core: &Core, copying: Ps, pages: u64) {
+    pub(super) fn call(&self, core: &Core, copying: Picos, pages: u64) {
         add(&self.copying, core.now().since(copying));
         self.pages.set(self.pages.get() + pages);
         self.calls.set(self.calls.get() + 1);
@@ -177,7 +177,7 @@ impl Moved {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "for display")]
-    fn of_a_call(&self, name: &str, time: Ps) -> Measure {
+    fn of_a_call(&self, name: &str, time: Picos) -> Measure {
         measure(name, time.as_nanos_f64() / 1e3 / self.calls.get().max(1) as f64, "us")
     }
 
@@ -186,7 +186,7 @@ impl Moved {
     pub(super) fn measures(&self, page: u32) -> Vec<Measure> {
         let (took, copying) = (self.end.get(), self.copying.get());
         let bytes = self.pages.get() * u64::from(page);
-        let share = |part: Ps, of: Ps| part.as_secs_f64() / of.as_secs_f64().max(1e-12);
+        let share = |part: Picos, of: Picos| part.as_secs_f64() / of.as_secs_f64().max(1e-12);
         vec![
             measure("migration", took.as_nanos_f64() / 1e6, "ms"),
             self.of_a_call("a call", took),
@@ -201,7 +201,7 @@ impl Moved {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promotion {
     /// Its run time with all pages in fast memory.
-    pub work: Ps,
+    pub work: Picos,
     /// Its run time with all pages in slow memory, in per cent of `work`.
     pub slow_percent: u32,
     /// How its pages are moved; with 0 pages none are.
@@ -214,7 +214,7 @@ const STEPS: u64 = 4096;
 impl Promotion {
     pub(super) fn start(&self, world: &mut World) -> Report {
         let moved = self.migration.spawn(world);
-        let (promotion, end) = (*self, Rc::new(Cell::new(Ps::ZERO)));
+        let (promotion, end) = (*self, Rc::new(Cell::new(Picos::ZERO)));
         let (of, at_end) = (moved.clone(), end.clone());
         world.spawn(self.migration.core, move |core| async move {
             for _ in 0..STEPS {
@@ -230,14 +230,14 @@ impl Promotion {
     }
 
     /// The time of a step when `moved` pages have been moved: all pages are accessed equally often.
-    fn step(&self, moved: u64) -> Ps {
-        let fast = Ps(self.work.0 / STEPS);
+    fn step(&self, moved: u64) -> Picos {
+        let fast = Picos(self.work.0 / STEPS);
         let Some(pages) = std::num::NonZeroU64::new(self.migration.pages) else {
-            return Ps(fast.0 * u64::from(self.slow_percent) / 100);
+            return Picos(fast.0 * u64::from(self.slow_percent) / 100);
         };
         let more = u128::from(fast.0) * u128::from(self.slow_percent.saturating_sub(100)) / 100;
         let slow = u128::from(pages.get() - moved.min(pages.get()));
         // Cannot fail: at most `more`, which is a part of a time.
-        fast + Ps(u64::try_from(more * slow / u128::from(pages.get())).unwrap_or(u64::MAX))
+        fast + Picos(u64::try_from(more * slow / u128::from(pages.get())).unwrap_or(u64::MAX))
     }
 }

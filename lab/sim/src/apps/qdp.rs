@@ -12,13 +12,13 @@
 //!
 //! Threads share the hardware threads of the node to which they are pinned: a run queue, in turns.
 
-use super::memory_side::{Cached, MemorySide};
+use super::memory_side::{Cached, HbmCacheMode};
 use super::{Report, measure};
+use crate::picos::Picos;
 use crate::places::Place;
-use crate::ps::Ps;
 use crate::scenario::Measure;
-use crate::work::{Lane, Library, Named};
-use crate::world::{Barrier, Core, Signal, Ticket, World};
+use crate::work::{Library, NamedValue, QueueId};
+use crate::world::{Barrier, Core, PendingWork, Semaphore, World};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
@@ -51,7 +51,7 @@ pub struct Query {
     /// Hardware threads of those cores, shared by the threads.
     pub hardware_threads: u32,
     /// Length of a turn: afterwards a thread yields its hardware thread if others wait.
-    pub turn: Ps,
+    pub turn: Picos,
     /// Highest read rate of a hardware thread, in bytes per second.
     pub most: u64,
     /// Node of column a.
@@ -61,7 +61,7 @@ pub struct Query {
     /// Prefetching of column b, if any.
     pub prefetch: Option<Prefetch>,
     /// Fast memory as a hardware-managed cache of the columns' nodes, if any.
-    pub memory_side: Option<MemorySide>,
+    pub memory_side: Option<HbmCacheMode>,
 }
 
 /// How a column is prefetched.
@@ -72,7 +72,7 @@ pub struct Prefetch {
     /// Total number of threads that submit copies; each group has the same number, at least one.
     pub threads: u32,
     /// Queues; each thread uses them in turn, beginning with the first.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<QueueId>,
     /// The library of the submissions.
     pub library: Library,
     /// The cache's pages are present. Otherwise devices request them (Block On Fault).
@@ -84,12 +84,12 @@ pub struct Prefetch {
     /// The threads that submit copies do not keep step with those that scan (§6.1).
     pub relaxed: bool,
     /// What happens if a copy is in flight when its chunk is needed.
-    pub late: Late,
+    pub late: LateCopy,
 }
 
 /// What happens if a copy is in flight when its chunk is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Late {
+pub enum LateCopy {
     /// Nothing: the original chunk is read (§4.1.4: weak wait).
     #[default]
     Miss,
@@ -99,9 +99,9 @@ pub enum Late {
     Interrupt,
 }
 
-impl Named for Late {
+impl NamedValue for LateCopy {
     const NAMES: &'static [(&'static str, Self)] =
-        &[("miss", Late::Miss), ("poll", Late::Poll), ("interrupt", Late::Interrupt)];
+        &[("miss", LateCopy::Miss), ("poll", LateCopy::Poll), ("interrupt", LateCopy::Interrupt)];
 }
 
 impl Query {
@@ -123,7 +123,7 @@ impl Query {
             node: 0,
             cores: 12,
             hardware_threads: 12,
-            turn: Ps::from_nanos(3_000_000),
+            turn: Picos::from_nanos(3_000_000),
             most: 7_718_000_000,
             a: 0,
             b: 0,
@@ -140,7 +140,7 @@ impl Query {
     /// (§6.1). They cannot be larger, because five runs over fewer chunks do not give the shares of hits in Table 6.2.
     #[must_use]
     pub fn prefetching(b: usize) -> Self {
-        let lanes = (0..4).map(|device| Lane { device, wq: 0, shared: true }).collect();
+        let lanes = (0..4).map(|device| QueueId { device, wq: 0, shared: true }).collect();
         let prefetch = Prefetch {
             to: 8,
             threads: 32,
@@ -150,7 +150,7 @@ impl Query {
             split: false,
             spread: false,
             relaxed: true,
-            late: Late::Miss,
+            late: LateCopy::Miss,
         };
         Query { scanners: 32, chunk: 16 << 20, b, prefetch: Some(prefetch), ..Query::of_two_columns() }
     }
@@ -172,7 +172,7 @@ impl Query {
     }
 
     /// The contents of the cache when it begins.
-    fn cached(&self, side: &MemorySide) -> Cached {
+    fn cached(&self, side: &HbmCacheMode) -> Cached {
         let (shape, mut cached) = (self.shape(), Cached::new(side, self.column));
         let rows = |b: bool, group, number| {
             let rows = shape.chunk(group, number).rows;
@@ -244,13 +244,13 @@ impl Query {
 const PIECE: u64 = 256 << 10;
 
 /// Interval of polls while a thread waits for a copy. Assumed: as long as an interrupt takes (`interrupt_ns`).
-const AGAIN: Ps = Ps::from_nanos(5000);
+const AGAIN: Picos = Picos::from_nanos(5000);
 
 /// The hardware threads of a node.
 #[derive(Clone, Copy, Debug)]
 struct Processors {
-    free: Signal,
-    turn: Ps,
+    free: Semaphore,
+    turn: Picos,
     most: u64,
     /// Hardware threads per core, which share the core's bytes in flight.
     sharing: u32,
@@ -260,7 +260,7 @@ impl Processors {
     /// Gets a hardware thread, in order of arrival.
     async fn take(self, core: &Core) -> Turn {
         core.until(self.free).await;
-        Turn { since: core.now(), before: Ps::ZERO }
+        Turn { since: core.now(), before: Picos::ZERO }
     }
 
     /// If the turn is over, yields the hardware thread to a waiting thread and gets another.
@@ -274,7 +274,7 @@ impl Processors {
     }
 
     /// Returns the hardware thread; the result is the time for which it was held.
-    fn done(self, core: &Core, turn: Turn) -> Ps {
+    fn done(self, core: &Core, turn: Turn) -> Picos {
         core.give(self.free);
         turn.before + core.now().since(turn.since)
     }
@@ -283,18 +283,18 @@ impl Processors {
 /// A thread's hold of a hardware thread.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
-    since: Ps,
+    since: Picos,
     /// Time in earlier turns.
-    before: Ps,
+    before: Picos,
 }
 
 /// Total times of a stage's threads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spent {
     /// Time with a hardware thread.
-    had: Ps,
+    had: Picos,
     /// Time by the clock: from the first hardware thread to the barrier or the end, including other threads' turns.
-    took: Ps,
+    took: Picos,
 }
 
 /// The results of the threads.
@@ -307,7 +307,7 @@ struct Seen {
     misses: u64,
     /// Submissions that a full queue refused.
     refused: u64,
-    end: Ps,
+    end: Picos,
 }
 
 impl Seen {
@@ -321,7 +321,7 @@ impl Seen {
 }
 
 /// A chunk's copy, in one part or more.
-type Copy = Rc<Vec<Ticket>>;
+type Copy = Rc<Vec<PendingWork>>;
 
 /// A running query.
 #[derive(Debug)]
@@ -348,7 +348,7 @@ impl Run {
         let seen = self.seen.borrow();
         let threads = f64::from(self.query.hardware_threads.max(1));
         // Time in which all hardware threads together would have done the stage.
-        let ms = |time: Ps| time.as_nanos_f64() / 1e6 / threads;
+        let ms = |time: Picos| time.as_nanos_f64() / 1e6 / threads;
         let mut measures = vec![
             measure("query", seen.end.as_nanos_f64() / 1e6, "ms"),
             measure("SCAN_a", ms(seen.scan.had), "ms"),
@@ -377,7 +377,7 @@ struct Thread {
     /// Its hold of a hardware thread, between two barriers.
     turn: Cell<Option<Turn>>,
     /// When it got the first hardware thread for its present stage.
-    began: Cell<Option<Ps>>,
+    began: Cell<Option<Picos>>,
     /// Time by the clock of its earlier stages.
     spent: Cell<Spent>,
     /// The next queue.
@@ -413,7 +413,7 @@ impl Thread {
     fn done(&self) {
         self.rest();
         let (Spent { had, took }, now) = (self.spent.get(), self.core.now());
-        self.spent.set(Spent { had, took: took + self.began.take().map_or(Ps::ZERO, |began| now.since(began)) });
+        self.spent.set(Spent { had, took: took + self.began.take().map_or(Picos::ZERO, |began| now.since(began)) });
     }
 
     /// Ends all its work.
@@ -449,17 +449,17 @@ impl Thread {
 
     /// True (a hit) if a chunk's copy is done, or is awaited until it is done. Otherwise it is a miss, whether the copy
     /// was submitted or not.
-    async fn has_come(&self, chunk: &Chunk, late: Late) -> bool {
+    async fn has_come(&self, chunk: &Chunk, late: LateCopy) -> bool {
         let copy = self.run.copies.borrow()[chunk.group as usize][index(chunk)].clone();
-        let come = || copy.as_ref().is_some_and(|copy| copy.iter().all(Ticket::is_done));
-        if late == Late::Interrupt && copy.is_some() && !come() {
+        let come = || copy.as_ref().is_some_and(|copy| copy.iter().all(PendingWork::is_done));
+        if late == LateCopy::Interrupt && copy.is_some() && !come() {
             self.rest();
             while !come() {
                 self.core.sleep(AGAIN).await;
             }
             self.work().await;
         }
-        while late == Late::Poll && copy.is_some() && !come() {
+        while late == LateCopy::Poll && copy.is_some() && !come() {
             self.core.busy(AGAIN).await;
             self.pause().await;
         }
@@ -469,7 +469,7 @@ impl Thread {
     }
 
     /// Submits a copy of bytes of column b; a full queue is retried through all of the library.
-    async fn ask(&self, prefetch: &Prefetch, at: u64, bytes: u64) -> Option<Ticket> {
+    async fn ask(&self, prefetch: &Prefetch, at: u64, bytes: u64) -> Option<PendingWork> {
         let number = self.next.get();
         self.next.set(number.wrapping_add(1));
         let lane = *prefetch.lanes.get(number.checked_rem(prefetch.lanes.len())?)?;

@@ -1,8 +1,8 @@
 //! Long copies in segments, by a core or by devices.
 
 use crate::places::Place;
-use crate::work::{Lane, Library, Wait, Walk};
-use crate::world::{Core, Ticket, World};
+use crate::work::{AccessPattern, Library, QueueId, Wait};
+use crate::world::{Core, PendingWork, World};
 use std::cell::Cell;
 use telpher_abi::{Descriptor, Flags, Opcode};
 
@@ -12,21 +12,21 @@ pub enum Copier {
     /// The core of the process.
     Core,
     /// Devices through these queues, segment by segment in turn.
-    Devices(Vec<Lane>),
+    Devices(Vec<QueueId>),
 }
 
 impl Copier {
     /// The first shared queue of each of `count` devices.
     #[must_use]
     pub fn devices(count: u16) -> Copier {
-        Copier::Devices((0..count).map(|device| Lane { device, wq: 0, shared: true }).collect())
+        Copier::Devices((0..count).map(|device| QueueId { device, wq: 0, shared: true }).collect())
     }
 
     /// The same for a process at a node: only devices of its socket, if there are any.
     pub(super) fn near(&self, world: &World, node: usize) -> Copier {
         let Copier::Devices(lanes) = self else { return Copier::Core };
-        let near = |lane: &&Lane| world.is_near(lane.device, node);
-        let own: Vec<Lane> = lanes.iter().filter(near).copied().collect();
+        let near = |lane: &&QueueId| world.is_near(lane.device, node);
+        let own: Vec<QueueId> = lanes.iter().filter(near).copied().collect();
         Copier::Devices(if own.is_empty() { lanes.clone() } else { own })
     }
 }
@@ -43,7 +43,7 @@ pub(super) struct Segments {
 }
 
 /// Copies in flight.
-pub(super) struct Pieces(Vec<Ticket>);
+pub(super) struct Pieces(Vec<PendingWork>);
 
 impl Segments {
     /// Copies from `src` to `dst`, `piece` bytes at a time.
@@ -56,7 +56,7 @@ impl Segments {
 
     /// Begins a copy of `bytes`; a core has finished it on return.
     pub(super) async fn begin(&self, core: &Core, bytes: u64) -> Pieces {
-        let walker = core.with_walk(Walk::Sequential).with_library(Library::Lean);
+        let walker = core.with_walk(AccessPattern::Sequential).with_library(Library::Lean);
         let mut tickets = Vec::new();
         let mut left = bytes;
         while left > 0 {

@@ -9,10 +9,10 @@
 //! initiator keeps a constant number of reads in flight.
 
 use super::{Report, measure};
+use crate::picos::Picos;
 use crate::places::{Lines, Place};
-use crate::ps::Ps;
-use crate::work::Lane;
-use crate::world::{Core, Ticket, World};
+use crate::work::QueueId;
+use crate::world::{Core, PendingWork, World};
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -21,13 +21,13 @@ use telpher_abi::{Descriptor, Opcode};
 
 /// What computes the checksum of an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Digest {
+pub enum DigestBy {
     /// No checksum.
     None,
     /// The core that sends the answer.
     Core,
     /// Devices, in turn.
-    Devices(Vec<Lane>),
+    Devices(Vec<QueueId>),
 }
 
 /// The target and its initiators.
@@ -38,7 +38,7 @@ pub struct Storage {
     /// Number of cores of the target.
     pub cores: u32,
     /// What computes checksums.
-    pub digest: Digest,
+    pub digest: DigestBy,
     /// Reads in flight, all initiators together.
     pub under_way: u32,
     /// Measured reads; half as many precede them.
@@ -78,7 +78,7 @@ impl Default for Storage {
         Storage {
             bytes: 16 << 10,
             cores: 4,
-            digest: Digest::None,
+            digest: DigestBy::None,
             under_way: 512,
             reads: 20_000,
             costs: StorageCosts::default(),
@@ -115,33 +115,33 @@ enum Stage {
 /// A read: when its initiator requested it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Read {
-    asked: Ps,
+    asked: Picos,
 }
 
 /// State shared by all cores.
 struct Shared {
     /// When each disk, and the link, becomes idle.
-    disks: Vec<Ps>,
-    link: Ps,
+    disks: Vec<Picos>,
+    link: Picos,
     next_disk: usize,
     next_lane: usize,
     done: u64,
-    since: Ps,
-    until: Ps,
-    latency: Ps,
-    busy: Ps,
+    since: Picos,
+    until: Picos,
+    latency: Picos,
+    busy: Picos,
 }
 
 /// Times derived from costs and bytes.
 struct Times {
-    command: Ps,
-    send: Ps,
-    offload: Ps,
-    checksum: Ps,
-    disk: Ps,
-    disk_latency: Ps,
-    link: Ps,
-    initiator: Ps,
+    command: Picos,
+    send: Picos,
+    offload: Picos,
+    checksum: Picos,
+    disk: Picos,
+    disk_latency: Picos,
+    link: Picos,
+    initiator: Picos,
 }
 
 struct Target {
@@ -150,23 +150,23 @@ struct Target {
     shared: Rc<RefCell<Shared>>,
     digest: Descriptor,
     /// Future arrivals by time; equal times in the order of insertion.
-    coming: BinaryHeap<Reverse<(Ps, u64, Stage, Read)>>,
+    coming: BinaryHeap<Reverse<(Picos, u64, Stage, Read)>>,
     put: u64,
-    digests: VecDeque<(Vec<Read>, Ticket)>,
+    digests: VecDeque<(Vec<Read>, PendingWork)>,
 }
 
 /// Most digests that are submitted together.
 const MOST_TOGETHER: usize = 32;
 /// Interval at which a core polls for a device's digests.
-const LOOK: Ps = Ps::from_nanos(100);
+const LOOK: Picos = Picos::from_nanos(100);
 
 impl Target {
-    fn put(&mut self, at: Ps, stage: Stage, read: Read) {
+    fn put(&mut self, at: Picos, stage: Stage, read: Read) {
         self.put += 1;
         self.coming.push(Reverse((at, self.put, stage, read)));
     }
 
-    async fn works(&self, core: &Core, time: Ps) {
+    async fn works(&self, core: &Core, time: Picos) {
         self.shared.borrow_mut().busy += time;
         core.busy(time).await;
     }
@@ -188,7 +188,7 @@ impl Target {
         let there = Place { lines: Lines::Memory, ..Place::on(core.node()) };
         let app = self.app.clone();
         match &app.digest {
-            Digest::Devices(lanes) if !lanes.is_empty() => {
+            DigestBy::Devices(lanes) if !lanes.is_empty() => {
                 // All other data that has arrived is submitted with it.
                 let mut reads = vec![read];
                 while reads.len() < MOST_TOGETHER
@@ -210,7 +210,7 @@ impl Target {
                 self.digests.push_back((reads, ticket));
                 return;
             }
-            Digest::Core => {
+            DigestBy::Core => {
                 let begun = core.now();
                 core.software(Opcode::CrcGeneration, app.bytes.into(), there, there).await;
                 self.shared.borrow_mut().busy += core.now().since(begun);
@@ -229,7 +229,7 @@ impl Target {
             shared.link = shared.link.max(core.now()) + self.times.link;
             shared.done += 1;
             if shared.done == half {
-                (shared.since, shared.busy) = (shared.link, Ps::ZERO);
+                (shared.since, shared.busy) = (shared.link, Picos::ZERO);
             }
             if shared.done > half {
                 shared.latency += shared.link.since(read.asked);
@@ -243,7 +243,7 @@ impl Target {
 
     async fn run(mut self, core: Core, reads: u32) {
         for number in 0..reads {
-            self.put(Ps::from_nanos(u64::from(number) * 100), Stage::Command, Read { asked: Ps::ZERO });
+            self.put(Picos::from_nanos(u64::from(number) * 100), Stage::Command, Read { asked: Picos::ZERO });
         }
         let all = self.app.reads + self.app.reads / 2;
         while self.shared.borrow().done < all {
@@ -280,31 +280,31 @@ impl Storage {
     fn times(&self) -> Times {
         let bytes = f64::from(self.bytes);
         let costs = &self.costs;
-        let at = |gb_s: f64| Ps::from_nanos_f64(bytes / gb_s.max(1e-3));
+        let at = |gb_s: f64| Picos::from_nanos_f64(bytes / gb_s.max(1e-3));
         Times {
-            command: Ps::from_nanos_f64(costs.command_ns),
-            send: Ps::from_nanos_f64(costs.send_ns + costs.send_kib_ns * bytes / 1024.0),
-            offload: Ps::from_nanos_f64(costs.offload_ns),
+            command: Picos::from_nanos_f64(costs.command_ns),
+            send: Picos::from_nanos_f64(costs.send_ns + costs.send_kib_ns * bytes / 1024.0),
+            offload: Picos::from_nanos_f64(costs.offload_ns),
             checksum: at(costs.checksum_gb_s),
             disk: at(costs.disk_gb_s),
-            disk_latency: Ps::from_nanos_f64(costs.disk_us * 1e3),
+            disk_latency: Picos::from_nanos_f64(costs.disk_us * 1e3),
             link: at(costs.link_gb_s),
-            initiator: Ps::from_nanos_f64(costs.initiator_us * 1e3),
+            initiator: Picos::from_nanos_f64(costs.initiator_us * 1e3),
         }
     }
 
     pub(super) fn start(&self, world: &mut World) -> Report {
         let app = Rc::new(Storage { cores: self.cores.max(1), bytes: self.bytes.max(1), ..self.clone() });
         let shared = Rc::new(RefCell::new(Shared {
-            disks: vec![Ps::ZERO; app.costs.disks.clamp(1, 1024) as usize],
-            link: Ps::ZERO,
+            disks: vec![Picos::ZERO; app.costs.disks.clamp(1, 1024) as usize],
+            link: Picos::ZERO,
             next_disk: 0,
             next_lane: 0,
             done: 0,
-            since: Ps::ZERO,
-            until: Ps::ZERO,
-            latency: Ps::ZERO,
-            busy: Ps::ZERO,
+            since: Picos::ZERO,
+            until: Picos::ZERO,
+            latency: Picos::ZERO,
+            busy: Picos::ZERO,
         }));
         let data = world.places.add(Place::on(0));
         for core in 0..app.cores {

@@ -1,20 +1,25 @@
 //! Applications in workload files; missing keys have the published values.
 
 use super::{
-    AllReduce, App, CacheBench, Copier, Copies, Digest, Exchange, Gups, Messages, Migration, Offload, Placing,
-    Prefetch, Promotion, Query, SharedMemory, Storage, Talk, Vhost,
+    AllReduce, App, CacheBench, Copier, Copies, DigestBy, Exchange, Gups, MessagePattern, Messages, Migration,
+    MigrationOffload, PagePlacement, Prefetch, Promotion, Query, SharedMemory, Storage, Vhost,
 };
 use crate::machine::Machine;
+use crate::picos::Picos;
 use crate::profile::{ProfileError, Section};
-use crate::ps::Ps;
 use crate::scenario::workload::{named, node};
-use crate::work::Lane;
+use crate::work::QueueId;
 
 /// The names of the applications.
 const NAMES: &str = "allreduce, cachebench, exchange, gups, messages, migration, promotion, query, storage and vhost";
 
 /// Reads the application `name` from a section; `lanes` are the queues that it may use.
-pub(crate) fn parse(section: &Section<'_>, name: &str, lanes: &[Lane], machine: &Machine) -> Result<App, ProfileError> {
+pub(crate) fn parse(
+    section: &Section<'_>,
+    name: &str,
+    lanes: &[QueueId],
+    machine: &Machine,
+) -> Result<App, ProfileError> {
     let lanes = if by_core(section, lanes)? { &[] } else { lanes };
     match name {
         "allreduce" => allreduce(section, lanes).map(App::AllReduce),
@@ -32,7 +37,7 @@ pub(crate) fn parse(section: &Section<'_>, name: &str, lanes: &[Lane], machine: 
 }
 
 /// Reads `by`: true if the core does the work that a device could do.
-fn by_core(section: &Section<'_>, lanes: &[Lane]) -> Result<bool, ProfileError> {
+fn by_core(section: &Section<'_>, lanes: &[QueueId]) -> Result<bool, ProfileError> {
     match section.text_if_there("by")? {
         Some("cpu") => Ok(true),
         None | Some("device") if !lanes.is_empty() => Ok(false),
@@ -40,7 +45,7 @@ fn by_core(section: &Section<'_>, lanes: &[Lane]) -> Result<bool, ProfileError> 
     }
 }
 
-fn copier(lanes: &[Lane]) -> Copier {
+fn copier(lanes: &[QueueId]) -> Copier {
     if lanes.is_empty() { Copier::Core } else { Copier::Devices(lanes.to_vec()) }
 }
 
@@ -57,7 +62,7 @@ fn costs(section: &Section<'_>, known: &mut [(&str, &str, &mut f64)]) -> Result<
     section.end()
 }
 
-fn vhost(section: &Section<'_>, lanes: &[Lane]) -> Result<Vhost, ProfileError> {
+fn vhost(section: &Section<'_>, lanes: &[QueueId]) -> Result<Vhost, ProfileError> {
     let of = Vhost::default();
     let mut costs_read = of.costs;
     let cycles = "cycles";
@@ -116,12 +121,12 @@ fn shared(section: &Section<'_>) -> Result<SharedMemory, ProfileError> {
     })
 }
 
-fn messages(section: &Section<'_>, lanes: &[Lane]) -> Result<Messages, ProfileError> {
+fn messages(section: &Section<'_>, lanes: &[QueueId]) -> Result<Messages, ProfileError> {
     let of = Messages::default();
     let talk = match section.text_if_there("talk")? {
         None => of.talk,
-        Some("ping-pong") => Talk::PingPong,
-        Some("stream") => Talk::Stream,
+        Some("ping-pong") => MessagePattern::PingPong,
+        Some("stream") => MessagePattern::Stream,
         Some(other) => return Err(section.wrong("talk", format!("is {other}, not ping-pong or stream"))),
     };
     Ok(Messages {
@@ -133,7 +138,7 @@ fn messages(section: &Section<'_>, lanes: &[Lane]) -> Result<Messages, ProfileEr
     })
 }
 
-fn allreduce(section: &Section<'_>, lanes: &[Lane]) -> Result<AllReduce, ProfileError> {
+fn allreduce(section: &Section<'_>, lanes: &[QueueId]) -> Result<AllReduce, ProfileError> {
     let of = AllReduce::default();
     let compute = if section.has("compute") { section.number("compute", 0.0..=1e6, "ms")? } else { of.compute_ms };
     Ok(AllReduce {
@@ -146,7 +151,7 @@ fn allreduce(section: &Section<'_>, lanes: &[Lane]) -> Result<AllReduce, Profile
     })
 }
 
-fn cachebench(section: &Section<'_>, lanes: &[Lane]) -> Result<CacheBench, ProfileError> {
+fn cachebench(section: &Section<'_>, lanes: &[QueueId]) -> Result<CacheBench, ProfileError> {
     let of = CacheBench::default();
     let cores = section.count_if_there("cores", 1..=1024, "cores")?.unwrap_or(of.cores);
     let (mut work_ns, mut switch) = (of.work_ns, f64::NAN);
@@ -166,13 +171,13 @@ fn cachebench(section: &Section<'_>, lanes: &[Lane]) -> Result<CacheBench, Profi
     })
 }
 
-fn storage(section: &Section<'_>, lanes: &[Lane]) -> Result<Storage, ProfileError> {
+fn storage(section: &Section<'_>, lanes: &[QueueId]) -> Result<Storage, ProfileError> {
     let of = Storage::default();
     let digests = section.flag_if_there("digest")?.unwrap_or(true);
     let digest = match lanes {
-        _ if !digests => Digest::None,
-        [] => Digest::Core,
-        lanes => Digest::Devices(lanes.to_vec()),
+        _ if !digests => DigestBy::None,
+        [] => DigestBy::Core,
+        lanes => DigestBy::Devices(lanes.to_vec()),
     };
     let mut costs_read = of.costs;
     costs(
@@ -201,7 +206,7 @@ fn storage(section: &Section<'_>, lanes: &[Lane]) -> Result<Storage, ProfileErro
     })
 }
 
-fn migration(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Migration, ProfileError> {
+fn migration(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<Migration, ProfileError> {
     let of = Migration::compacting();
     let page = section.bytes_if_there("page", 4096..=2 << 20)?.and_then(|bytes| u32::try_from(bytes).ok());
     let above = section.count_if_there("above", 0..=u32::MAX, "pages")?.unwrap_or(32);
@@ -212,21 +217,21 @@ fn migration(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result
         core: node(section, "core", machine)?.unwrap_or(of.core),
         from: node(section, "from", machine)?.unwrap_or(of.from),
         to: node(section, "to", machine)?.unwrap_or(of.to),
-        offload: lanes.first().map(|lane| Offload { above, lane: *lane }),
+        offload: lanes.first().map(|lane| MigrationOffload { above, lane: *lane }),
         ..of
     })
 }
 
-fn promotion(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Promotion, ProfileError> {
+fn promotion(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<Promotion, ProfileError> {
     Ok(Promotion {
-        work: Ps::from_nanos(section.count("work", 1..=1_000_000, "ms")? * 1_000_000),
+        work: Picos::from_nanos(section.count("work", 1..=1_000_000, "ms")? * 1_000_000),
         // Cannot fail: up to 10000.
         slow_percent: u32::try_from(section.count("slow_percent", 100..=10_000, "% of that")?).unwrap_or(100),
         migration: migration(section, lanes, machine)?,
     })
 }
 
-fn exchange(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Exchange, ProfileError> {
+fn exchange(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<Exchange, ProfileError> {
     let page = section.bytes_if_there("page", 4096..=2 << 20)?.unwrap_or(4096);
     if ![4096, 2 << 20].contains(&page) {
         return Err(section.wrong("page", format!("has {page} bytes, not 4k or 2m")));
@@ -244,20 +249,20 @@ fn exchange(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<
     })
 }
 
-fn gups(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Gups, ProfileError> {
+fn gups(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<Gups, ProfileError> {
     let of = Gups::default();
     let placing = match section.text_if_there("placing")? {
         None => of.placing,
-        Some("policy") => Placing::Policy,
-        Some("chance") => Placing::Chance { runs: 32 },
-        Some("nobody") => Placing::Nobody,
-        Some("knowing") => Placing::Knowing,
+        Some("policy") => PagePlacement::Policy,
+        Some("chance") => PagePlacement::Chance { runs: 32 },
+        Some("nobody") => PagePlacement::Nobody,
+        Some("knowing") => PagePlacement::Knowing,
         Some(other) => {
             return Err(section.wrong("placing", format!("is {other}, not policy, chance, nobody or knowing")));
         }
     };
     let percent = |key: &str, of: u32| Ok(section.count_if_there(key, 0..=100, "%")?.unwrap_or(of));
-    let seconds = |seconds: u32| Ps::from_nanos(u64::from(seconds) * 1_000_000_000);
+    let seconds = |seconds: u32| Picos::from_nanos(u64::from(seconds) * 1_000_000_000);
     Ok(Gups {
         threads: section.count_if_there("threads", 1..=1024, "threads")?.unwrap_or(of.threads),
         bytes: section.bytes_if_there("size", 2 << 20..=1 << 36)?.unwrap_or(of.bytes),
@@ -277,7 +282,7 @@ fn gups(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Gups
 }
 
 /// Reads the threads of the published query, with or without prefetching; each group needs at least one of every kind.
-fn query(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Query, ProfileError> {
+fn query(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<Query, ProfileError> {
     let of = if lanes.is_empty() { Query::of_two_columns() } else { Query::prefetching(0) };
     let groups = section.count_if_there("groups", 1..=1024, "groups")?.unwrap_or(of.groups);
     let threads = |key: &str, of: u32| {
@@ -323,10 +328,10 @@ fn query(section: &Section<'_>, lanes: &[Lane], machine: &Machine) -> Result<Que
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Late, StorageCosts, VhostCosts};
+    use super::super::{LateCopy, StorageCosts, VhostCosts};
     use super::*;
     use crate::machine::Machine;
-    use crate::scenario::{Scenario, What};
+    use crate::scenario::{Scenario, Workload};
     use telpher_device::Preset;
 
     /// The application of a workload with one load, for one device with four shared queues.
@@ -336,18 +341,18 @@ mod tests {
         let machine = Machine::built_in("spr-asplos").unwrap();
         let scenario = Scenario::parse("my.toml", &text, machine, Preset::Spr.capabilities(), None);
         match scenario.map_err(|error| error.to_string())?.loads.remove(0).what {
-            What::App(app) => Ok(app),
+            Workload::App(app) => Ok(app),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn every_field_is_read_from_the_file() {
-        let lane = |wq| Lane { device: 0, wq, shared: true };
+        let lane = |wq| QueueId { device: 0, wq, shared: true };
         let queues = "queues = [\"wq0.1\", \"wq0.3\"]";
         let two = vec![lane(1), lane(3)];
         let messages = Messages {
-            talk: Talk::Stream,
+            talk: MessagePattern::Stream,
             bytes: 65536,
             count: 7,
             copier: Copier::Devices(two.clone()),
@@ -360,14 +365,15 @@ mod tests {
         let cache = CacheBench { cores: 3, threads: 6, threshold: 4096, queues: two.clone(), ..CacheBench::default() };
         let read = app(&format!("app = \"cachebench\"\ncores = 3\nthreshold = 4096\n{queues}"));
         assert_eq!(read, Ok(App::CacheBench(cache)));
-        let storage = Storage { bytes: 131_072, digest: Digest::Devices(two), ..Storage::default() };
+        let storage = Storage { bytes: 131_072, digest: DigestBy::Devices(two), ..Storage::default() };
         assert_eq!(app(&format!("app = \"storage\"\nsize = \"128k\"\n{queues}")), Ok(App::Storage(storage)));
-        let lane = |wq| Lane { device: 0, wq, shared: true };
+        let lane = |wq| QueueId { device: 0, wq, shared: true };
         let pages = Migration { pages: 64, to: 1, together: 16, ..Migration::compacting() };
         let read = app("app = \"migration\"\nby = \"cpu\"\npages = 64\nto = 1\ntogether = 16");
         assert_eq!(read, Ok(App::Migration(pages)));
-        let pages = Migration { offload: Some(Offload { above: 8, lane: lane(1) }), ..Migration::compacting() };
-        let promotion = Promotion { work: Ps::from_nanos(5_000_000), slow_percent: 150, migration: pages };
+        let pages =
+            Migration { offload: Some(MigrationOffload { above: 8, lane: lane(1) }), ..Migration::compacting() };
+        let promotion = Promotion { work: Picos::from_nanos(5_000_000), slow_percent: 150, migration: pages };
         let read = app(&format!("app = \"promotion\"\nwork = 5\nslow_percent = 150\nabove = 8\n{queues}"));
         assert_eq!(read, Ok(App::Promotion(promotion)));
         let way = Exchange { pages: 9, neighbours: false, to: 1, from: 0, ..Exchange::promoting(3) };
@@ -377,9 +383,14 @@ mod tests {
         assert_eq!(read, Ok(App::Exchange(way.by(vec![lane(1), lane(3)]))));
         let read = app("app = \"exchange\"\nby = \"cpu\"\npage = \"2m\"");
         assert_eq!(read, Ok(App::Exchange(Exchange::promoting_huge(1))));
-        let placing = Placing::Knowing;
-        let updates =
-            Gups { bytes: 1 << 30, fast_percent: 25, placing, lasts: Ps::from_nanos(7_000_000_000), ..Gups::default() };
+        let placing = PagePlacement::Knowing;
+        let updates = Gups {
+            bytes: 1 << 30,
+            fast_percent: 25,
+            placing,
+            lasts: Picos::from_nanos(7_000_000_000),
+            ..Gups::default()
+        };
         let keys = "size = \"1g\"\nfast_percent = 25\nplacing = \"knowing\"\nseconds = 7";
         assert_eq!(app(&format!("app = \"gups\"\nby = \"cpu\"\n{keys}")), Ok(App::Gups(updates)));
         let plain = Query { column: 1 << 30, groups: 4, scanners: 8, summers: 4, b: 1, ..Query::of_two_columns() };
@@ -391,10 +402,10 @@ mod tests {
         let Ok(App::Query(Query { prefetch: Some(prefetch), .. })) = read else { panic!("{read:?}") };
         let library = crate::work::Library::Dml;
         let lanes = vec![lane(1), lane(3)];
-        let late = Late::Poll;
+        let late = LateCopy::Poll;
         let (mapped, relaxed, split, spread) = (false, false, true, true);
         assert_eq!(prefetch, Prefetch { to: 2, threads: 64, lanes, library, mapped, split, spread, relaxed, late });
-        let none = Storage { digest: Digest::None, ..Storage::default() };
+        let none = Storage { digest: DigestBy::None, ..Storage::default() };
         assert_eq!(app("app = \"storage\"\ndigest = false"), Ok(App::Storage(none)));
         let Ok(App::Vhost(switch)) = app(&format!("app = \"vhost\"\npacket = 64\n{queues}")) else {
             panic!("a switch")
@@ -417,7 +428,7 @@ mod tests {
         let own = "app = \"storage\"\nby = \"cpu\"\ndisks = 2\n[load.costs]\nsend_ns = 0\ndisk_gb_s = 12.5";
         let published = Storage::default();
         let costs = StorageCosts { send_ns: 0.0, disk_gb_s: 12.5, disks: 2, ..published.costs };
-        assert_eq!(app(own), Ok(App::Storage(Storage { digest: Digest::Core, costs, ..published })));
+        assert_eq!(app(own), Ok(App::Storage(Storage { digest: DigestBy::Core, costs, ..published })));
         let own = "app = \"messages\"\nby = \"cpu\"\nsockets = 2\nsegment = \"64k\"\n[load.costs]\nturn_ns = 1000";
         let shared = SharedMemory { sockets: 2, segment: 65536, turn_ns: 1000.0, ..SharedMemory::default() };
         assert_eq!(app(own), Ok(App::Messages(Messages { shared, ..Messages::default() })));

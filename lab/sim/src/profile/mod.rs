@@ -6,7 +6,7 @@ mod software;
 mod translation;
 
 use crate::machine::{DeviceCosts, Libraries, LibraryCosts, Machine, OpCost, OpCosts, SubmitCosts, WaitCosts};
-use crate::ps::Ps;
+use crate::picos::Picos;
 pub(crate) use section::{Layer, Section, Source};
 use telpher_abi::Opcode;
 use toml::de::DeTable;
@@ -151,7 +151,7 @@ fn machine(root: &Section<'_>, name: String) -> Result<Machine, ProfileError> {
     }
     let nodes = memory::nodes(root)?;
     let (link, link_latency) = match root.section_if_there("link")? {
-        None => (None, Ps::ZERO),
+        None => (None, Picos::ZERO),
         Some(section) => {
             let link = (Some(section.rate("gb_s")?), section.nanos("latency_ns")?);
             section.end()?;
@@ -378,7 +378,7 @@ mod tests {
         let text = "name = \"mine\"\nbase = \"spr-asplos\"\n[op.fill]\nfront_ns = 50\n[device]\nnodes = [0]\n";
         let (mine, base) = (Machine::parse("mine.toml", text).unwrap(), Machine::built_in("spr-asplos").unwrap());
         let fill = |machine: &Machine| *machine.device.ops.of(Opcode::Fill);
-        assert_eq!(fill(&mine), OpCost { front: Ps::from_nanos(50), ..fill(&base) });
+        assert_eq!(fill(&mine), OpCost { front: Picos::from_nanos(50), ..fill(&base) });
         assert_eq!((mine.name.as_str(), mine.devices.len(), &mine.nodes), ("mine", 1, &base.nodes));
         assert_ne!(mine.hash, base.hash);
     }
@@ -404,7 +404,7 @@ mod tests {
         let (name, text) = BUILT_IN[0];
         let machine = Machine::changed(name, text, "submit.enqcmd_ns = 300").unwrap();
         let own = Machine::parse(name, text).unwrap();
-        assert_eq!((machine.submit.enqcmd, machine.submit.movdir), (Ps::from_nanos(300), own.submit.movdir));
+        assert_eq!((machine.submit.enqcmd, machine.submit.movdir), (Picos::from_nanos(300), own.submit.movdir));
         assert_ne!(machine.hash, own.hash);
         let wrong = Machine::changed(name, text, "wait.poll_ns = 1\nsubmit.enqcmd_ns = 'long'").unwrap_err();
         assert!(wrong.to_string().starts_with("--set, line 2: submit.enqcmd_ns is string, not a number"), "{wrong}");

@@ -1,7 +1,7 @@
 //! One table of a profile, read key by key: each key must be present, possible and known.
 
 use super::ProfileError;
-use crate::ps::Ps;
+use crate::picos::Picos;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
@@ -106,8 +106,8 @@ impl<'a> Section<'a> {
     }
 
     /// Reads a time, in nanoseconds.
-    pub(crate) fn nanos(&self, key: &str) -> Result<Ps, ProfileError> {
-        self.number(key, 0.0..=1e8, "ns").map(Ps::from_nanos_f64)
+    pub(crate) fn nanos(&self, key: &str) -> Result<Picos, ProfileError> {
+        self.number(key, 0.0..=1e8, "ns").map(Picos::from_nanos_f64)
     }
 
     /// Reads a rate, in gigabytes (1e9 bytes) per second.

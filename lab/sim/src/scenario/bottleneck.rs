@@ -7,9 +7,9 @@
 use super::legal::{number, queue};
 use super::{LoadOutcome, Outcome, Scenario};
 use crate::machine::Machine;
-use crate::ps::Ps;
-use crate::work::{Arrivals, By, Lane, Named, Stream};
-use crate::world::{Resource, Timeline};
+use crate::picos::Picos;
+use crate::work::{Arrivals, By, NamedValue, QueueId, Stream};
+use crate::world::{Resource, TimeBreakdown};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -56,7 +56,7 @@ pub enum Limit {
     Arrivals,
 }
 
-impl Named for Limit {
+impl NamedValue for Limit {
     const NAMES: &'static [(&'static str, Self)] = &[
         ("cpu", Limit::Cpu),
         ("submitting", Limit::Submitting),
@@ -99,7 +99,7 @@ impl fmt::Display for Bottleneck {
 type Engine = (usize, usize);
 
 /// The groups of some queues, each as its engines.
-fn groups(scenario: &Scenario, lanes: &[Lane]) -> BTreeSet<Vec<Engine>> {
+fn groups(scenario: &Scenario, lanes: &[QueueId]) -> BTreeSet<Vec<Engine>> {
     let mut behind = BTreeSet::new();
     for lane in lanes {
         let device = usize::from(lane.device);
@@ -155,8 +155,8 @@ pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: 
 
 /// The share of its time that a load's work waits for devices. If it is small, the load is not affected by a device
 /// that others keep busy.
-fn spent_at_devices(timeline: &Timeline) -> f64 {
-    let refused = if timeline.retries > 0 { timeline.submit } else { Ps::ZERO };
+fn spent_at_devices(timeline: &TimeBreakdown) -> f64 {
+    let refused = if timeline.retries > 0 { timeline.submit } else { Picos::ZERO };
     let waits = timeline.queue + timeline.process + refused;
     waits.as_secs_f64() / timeline.latency().since(timeline.backlog).as_secs_f64().max(1e-15)
 }
@@ -178,7 +178,7 @@ fn candidates(
     outcome: &Outcome,
     number: usize,
     stream: &Stream,
-    lanes: &[Lane],
+    lanes: &[QueueId],
 ) -> Vec<Bottleneck> {
     let machine = &scenario.machine;
     let pipe = |limit: Limit, what: Resource, help: &str| Bottleneck {
@@ -240,7 +240,7 @@ fn mean(shares: impl ExactSizeIterator<Item = f64>) -> f64 {
 }
 
 /// The engines of the busiest group together: where one of them is idle, another is no limit.
-fn engines_behind(scenario: &Scenario, outcome: &Outcome, lanes: &[Lane]) -> Vec<Bottleneck> {
+fn engines_behind(scenario: &Scenario, outcome: &Outcome, lanes: &[QueueId]) -> Vec<Bottleneck> {
     let behind = groups(scenario, lanes);
     let all = usize::from(scenario.capabilities.eng_cap.engines());
     let of = |limit: Limit, part: &str, resource: fn(usize, usize) -> Resource, other: &str| {
@@ -268,7 +268,7 @@ fn engines_behind(scenario: &Scenario, outcome: &Outcome, lanes: &[Lane]) -> Vec
     front.into_iter().chain(data).collect()
 }
 
-fn submitting(timeline: &Timeline, lanes: &[Lane], stream: &Stream, share: f64) -> Bottleneck {
+fn submitting(timeline: &TimeBreakdown, lanes: &[QueueId], stream: &Stream, share: f64) -> Bottleneck {
     let enqcmd = lanes.iter().any(|lane| lane.shared) && timeline.submitting > timeline.prepare;
     let batches = if stream.batch > 1 { "larger batches" } else { "batches" };
     let (limit, what, help) = if enqcmd {
@@ -284,7 +284,7 @@ fn submitting(timeline: &Timeline, lanes: &[Lane], stream: &Stream, share: f64) 
 }
 
 /// True if bytes of the load leave this socket.
-fn crosses(machine: &Machine, stream: &Stream, lanes: &[Lane], socket: usize) -> bool {
+fn crosses(machine: &Machine, stream: &Stream, lanes: &[QueueId], socket: usize) -> bool {
     let at = |node: usize| machine.nodes.get(node).map(|node| node.socket);
     let device = lanes.first().and_then(|lane| machine.devices.get(usize::from(lane.device)));
     let own = at(*device.unwrap_or(&stream.core));
@@ -293,7 +293,7 @@ fn crosses(machine: &Machine, stream: &Stream, lanes: &[Lane], socket: usize) ->
 }
 
 /// Nothing is busy: what the load waits for.
-fn waiting(scenario: &Scenario, load: &LoadOutcome, stream: &Stream, lanes: &[Lane]) -> Bottleneck {
+fn waiting(scenario: &Scenario, load: &LoadOutcome, stream: &Stream, lanes: &[QueueId]) -> Bottleneck {
     let timeline = &load.timeline;
     if stream.arrivals != Arrivals::Closed {
         return Bottleneck {

@@ -1,6 +1,6 @@
 //! Device layouts: numbers of groups, queues and engines, from which configurations are made.
 
-use crate::work::Lane;
+use crate::work::QueueId;
 use telpher_device::{Capabilities, Config, EngineConfig, GroupConfig, WqConfig, WqMode};
 
 /// Devices with identical groups.
@@ -51,13 +51,13 @@ impl Layout {
 /// All queues of some devices, ordered by their position within the device, so that consecutive queues are on different
 /// devices.
 #[must_use]
-pub fn lanes(devices: &[Config]) -> Vec<Lane> {
+pub fn lanes(devices: &[Config]) -> Vec<QueueId> {
     let mut lanes = Vec::new();
     for (device, config) in (0..).zip(devices) {
         let groups = config.groups.iter().flat_map(|group| &group.grouped_workqueues);
-        let mut of: Vec<Lane> = groups
+        let mut of: Vec<QueueId> = groups
             .filter_map(|wq| Some((wq.dev.rsplit('.').next()?.parse().ok()?, wq.mode == WqMode::Shared)))
-            .map(|(wq, shared)| Lane { device, wq, shared })
+            .map(|(wq, shared)| QueueId { device, wq, shared })
             .collect();
         of.sort_by_key(|lane| lane.wq);
         lanes.extend(of.into_iter().enumerate());

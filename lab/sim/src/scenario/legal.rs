@@ -1,7 +1,7 @@
 //! Checks before the simulation: what the machine lacks and what a device would refuse.
 
-use super::{Load, Scenario, ScenarioError, What};
-use crate::work::{By, Lane, Stream};
+use super::{Load, Scenario, ScenarioError, Workload};
+use crate::work::{By, QueueId, Stream};
 use telpher_abi::{Opcode, Status};
 use telpher_device::{Config, WqConfig, WqMode};
 
@@ -37,11 +37,11 @@ impl Scenario {
         }
         for load in &self.loads {
             let checked = match &load.what {
-                What::Stream(stream) => self.stream(load, stream),
-                What::Chase(chase) => self
+                Workload::Stream(stream) => self.stream(load, stream),
+                Workload::Chase(chase) => self
                     .nodes(&[("its memory is", chase.place.node), ("its core is", chase.core)])
                     .and_then(|()| counts(&[("threads", load.threads, MOST_THREADS)])),
-                What::App(app) => {
+                Workload::App(app) => {
                     app.nodes().into_iter().try_for_each(|node| self.nodes(&[("the application runs", node)]))
                 }
             };
@@ -91,8 +91,8 @@ impl Scenario {
     }
 
     /// Checks a stream against the configuration of a queue, and names the device's answer.
-    fn lane(&self, lane: Lane, stream: &Stream) -> Result<(), String> {
-        let Lane { device, wq, shared } = lane;
+    fn lane(&self, lane: QueueId, stream: &Stream) -> Result<(), String> {
+        let QueueId { device, wq, shared } = lane;
         let Some(config) = self.devices.get(usize::from(device)) else {
             return Err(format!(
                 "wq{device}.{wq} is a queue of dsa{device}, and {} are configured",
@@ -150,7 +150,7 @@ mod tests {
 
     fn said(stream: Stream, config: Config) -> String {
         let machine = Machine::built_in("spr-asplos").unwrap();
-        let scenario = Scenario::on(machine, config).with("mine", 1, What::Stream(stream));
+        let scenario = Scenario::on(machine, config).with("mine", 1, Workload::Stream(stream));
         scenario.simulate().unwrap_err().to_string()
     }
 
@@ -158,7 +158,7 @@ mod tests {
     fn an_application_needs_the_nodes_that_it_names() {
         let machine = Machine::built_in("ice-lake-cbdma").unwrap();
         let pages = crate::apps::Migration { to: 1, ..crate::apps::Migration::compacting() };
-        let app = What::App(crate::apps::App::Migration(pages));
+        let app = Workload::App(crate::apps::App::Migration(pages));
         let said = Scenario::on(machine, Config::single(WqMode::Dedicated, 16, 1)).with("pages", 1, app).simulate();
         let said = said.unwrap_err().to_string();
         assert_eq!(said, "load pages: the application runs at node 1, and the profile ice-lake-cbdma has nodes 0 to 0");
@@ -171,7 +171,7 @@ mod tests {
         let mut narrow = plain();
         narrow.groups[0].grouped_workqueues[0].max_transfer_size = 2000;
         narrow.groups[0].grouped_workqueues[0].max_batch_size = 30;
-        let elsewhere = |device, wq| Stream { by: By::Device(Lane { device, wq, shared: false }), ..copy };
+        let elsewhere = |device, wq| Stream { by: By::Device(QueueId { device, wq, shared: false }), ..copy };
         for (stream, config, words) in [
             (
                 copy,

@@ -12,13 +12,13 @@ pub(crate) mod workload;
 
 use crate::apps::{App, Report};
 use crate::machine::Machine;
-use crate::work::{By, Lane, Stream};
+use crate::work::{By, QueueId, Stream};
 use crate::world::{Chase, World};
 pub use bottleneck::{Bottleneck, Limit};
 pub use layout::{Layout, lanes};
 pub use outcome::{LoadOutcome, Measure, Outcome, ResourceUse};
 use telpher_device::{Capabilities, Config, Preset, StartError};
-pub use workload::{Preface, WorkloadError};
+pub use workload::{WorkloadError, WorkloadHeader};
 
 /// A machine, the configuration of its devices, and the loads on it.
 #[derive(Clone, Debug)]
@@ -41,9 +41,9 @@ pub struct Load {
     /// Number of threads.
     pub threads: u32,
     /// The workload of each thread.
-    pub what: What,
+    pub what: Workload,
     /// Queues that its threads use in turn; the stream's queue if empty. A mover uses all queues, a core none.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<QueueId>,
     /// The expected bottleneck, if any.
     pub expect: Option<Limit>,
 }
@@ -51,7 +51,7 @@ pub struct Load {
 /// A workload.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
-pub enum What {
+pub enum Workload {
     /// One operation, repeated.
     Stream(Stream),
     /// Dependent reads of a working set on a core, as in a latency benchmark.
@@ -108,25 +108,25 @@ impl Scenario {
 
     /// Adds a load.
     #[must_use]
-    pub fn with(mut self, name: &str, threads: u32, what: What) -> Self {
+    pub fn with(mut self, name: &str, threads: u32, what: Workload) -> Self {
         self.loads.push(Load { name: name.to_owned(), threads, what, lanes: Vec::new(), expect: None });
         self
     }
 
     /// Adds a load whose threads use these queues in turn.
     #[must_use]
-    pub fn with_lanes(mut self, name: &str, threads: u32, stream: Stream, lanes: Vec<Lane>) -> Self {
-        self.loads.push(Load { name: name.to_owned(), threads, what: What::Stream(stream), lanes, expect: None });
+    pub fn with_lanes(mut self, name: &str, threads: u32, stream: Stream, lanes: Vec<QueueId>) -> Self {
+        self.loads.push(Load { name: name.to_owned(), threads, what: Workload::Stream(stream), lanes, expect: None });
         self
     }
 
     /// The queues of a load's threads; a mover uses all queues.
     #[must_use]
-    pub fn queues_of(&self, load: &Load) -> Vec<Lane> {
+    pub fn queues_of(&self, load: &Load) -> Vec<QueueId> {
         match &load.what {
-            What::Stream(Stream { by: By::Mover(_), .. }) => lanes(&self.devices),
-            What::Stream(Stream { by: By::Device(lane), .. }) if load.lanes.is_empty() => vec![*lane],
-            What::Stream(Stream { by: By::Device(_), .. }) => {
+            Workload::Stream(Stream { by: By::Mover(_), .. }) => lanes(&self.devices),
+            Workload::Stream(Stream { by: By::Device(lane), .. }) if load.lanes.is_empty() => vec![*lane],
+            Workload::Stream(Stream { by: By::Device(_), .. }) => {
                 load.lanes.iter().take(load.threads.try_into().unwrap_or(usize::MAX)).copied().collect()
             }
             _ => Vec::new(),
@@ -154,7 +154,7 @@ impl Scenario {
         for load in &self.loads {
             world.begin_load();
             running.push(match &load.what {
-                What::Stream(stream) => {
+                Workload::Stream(stream) => {
                     let mut lanes = load.lanes.iter().cycle().map(|lane| By::Device(*lane));
                     let mut thread = |_| match stream.by {
                         By::Device(_) => world.add(Stream { by: lanes.next().unwrap_or(stream.by), ..*stream }),
@@ -162,8 +162,8 @@ impl Scenario {
                     };
                     Running::Threads((0..load.threads).map(&mut thread).collect())
                 }
-                What::Chase(chase) => Running::Chases((0..load.threads).map(|_| world.add_chase(*chase)).collect()),
-                What::App(app) => Running::App(app.start(&mut world)),
+                Workload::Chase(chase) => Running::Chases((0..load.threads).map(|_| world.add_chase(*chase)).collect()),
+                Workload::App(app) => Running::App(app.start(&mut world)),
             });
         }
         let took = world.run();

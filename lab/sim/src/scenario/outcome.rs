@@ -2,10 +2,10 @@
 
 use super::bottleneck::{self, Bottleneck};
 use super::legal;
-use super::{Running, Scenario, What};
+use super::{Running, Scenario, Workload};
 use crate::latencies::Latencies;
-use crate::ps::Ps;
-use crate::world::{Cycles, Resource, Timeline, Translations, World};
+use crate::picos::Picos;
+use crate::world::{Cycles, Resource, TimeBreakdown, Translations, World};
 
 /// The results of a scenario. Every number is simulated.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Outcome {
     /// Hash of the profile, which identifies the parameters.
     pub hash: u64,
     /// Time from the beginning to the end of all loads.
-    pub took: Ps,
+    pub took: Picos,
     /// By load, in the order of the scenario.
     pub loads: Vec<LoadOutcome>,
     /// Utilization of resources.
@@ -40,9 +40,9 @@ pub struct LoadOutcome {
     /// Their bytes.
     pub bytes: u64,
     /// Time from the begin of its first operation to the end of its last.
-    pub elapsed: Ps,
+    pub elapsed: Picos,
     /// Times of the submissions by stage, summed.
-    pub timeline: Timeline,
+    pub timeline: TimeBreakdown,
     /// Latencies of the submissions.
     pub latencies: Latencies,
     /// The bottleneck; `None` for an application.
@@ -96,8 +96,8 @@ impl LoadOutcome {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "for display")]
-fn ratio(count: u64, time: Ps) -> f64 {
-    if time == Ps::ZERO { 0.0 } else { count as f64 / time.as_secs_f64() }
+fn ratio(count: u64, time: Picos) -> f64 {
+    if time == Picos::ZERO { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
 impl Outcome {
@@ -115,7 +115,7 @@ impl Outcome {
     }
 }
 
-pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took: Ps) -> Outcome {
+pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took: Picos) -> Outcome {
     let mut outcome = Outcome {
         profile: scenario.machine.name.clone(),
         hash: scenario.machine.hash,
@@ -134,7 +134,7 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
             bytes: 0,
             elapsed: took,
             cycles: Cycles::default(),
-            timeline: Timeline::default(),
+            timeline: TimeBreakdown::default(),
             latencies: world.latencies(number).cloned().unwrap_or_default(),
             bottleneck: None,
             measures: Vec::new(),
@@ -150,7 +150,7 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
                 }
             }
         }
-        if let What::Stream(_) = &load.what {
+        if let Workload::Stream(_) = &load.what {
             of.of_stream();
         }
         // A thread may see the last record after the last event.
@@ -159,7 +159,7 @@ pub(super) fn of(scenario: &Scenario, world: &World, running: Vec<Running>, took
     }
     outcome.resources = resources(scenario, world, &outcome);
     for (number, load) in scenario.loads.iter().enumerate() {
-        if let What::Stream(stream) = &load.what {
+        if let Workload::Stream(stream) = &load.what {
             outcome.loads[number].bottleneck = Some(bottleneck::of(scenario, &outcome, number, stream));
         }
     }
@@ -170,7 +170,7 @@ impl LoadOutcome {
     #[allow(clippy::cast_precision_loss, reason = "for display")]
     fn of_chases(&mut self, world: &World, chases: &[usize]) {
         let seen = chases.iter().map(|chase| world.chased(*chase));
-        let (mut loads, mut took, mut misses) = (0, Ps::ZERO, 0);
+        let (mut loads, mut took, mut misses) = (0, Picos::ZERO, 0);
         for seen in seen {
             (loads, took, misses) = (loads + seen.loads, took + seen.took, misses + seen.misses);
         }
@@ -187,7 +187,7 @@ impl LoadOutcome {
         self.operations = self.timeline.operations;
         self.bytes = self.timeline.bytes;
         self.cycles = self.timeline.cycles;
-        if self.timeline.until > Ps::ZERO {
+        if self.timeline.until > Picos::ZERO {
             self.elapsed = self.timeline.until;
         }
     }

@@ -1,11 +1,11 @@
 //! Workloads: scenarios as TOML files, with all fields of every load, and a paragraph that states their purpose.
 
-use super::{Layout, Limit, Load, Scenario, What};
+use super::{Layout, Limit, Load, Scenario, Workload};
 use crate::apps;
 use crate::machine::Machine;
 use crate::places::{Lines, Place};
 use crate::profile::{Layer, ProfileError, Section, Source};
-use crate::work::{Arrivals, By, Lane, Moves, Named, Sizes, Stream};
+use crate::work::{Arrivals, By, MoverSettings, NamedValue, QueueId, Sizes, Stream};
 use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, WqMode};
 use telpher_mover::Policy;
@@ -31,22 +31,25 @@ pub enum WorkloadError {
 
 /// The part of a file that is independent of the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Preface {
+pub struct WorkloadHeader {
     /// The purpose of the workload.
     pub why: String,
     /// The profile that it is meant for.
     pub profile: Option<String>,
 }
 
-impl Preface {
+impl WorkloadHeader {
     /// Reads the beginning of a file; `file` is its name in errors.
     ///
     /// # Errors
     /// Names file, line and key of a wrong value.
-    pub fn parse(file: &str, text: &str) -> Result<Preface, WorkloadError> {
+    pub fn parse(file: &str, text: &str) -> Result<WorkloadHeader, WorkloadError> {
         let document = document(file, text)?;
         let root = root(file, text, &document);
-        Ok(Preface { why: root.text("why")?.to_owned(), profile: root.text_if_there("profile")?.map(str::to_owned) })
+        Ok(WorkloadHeader {
+            why: root.text("why")?.to_owned(),
+            profile: root.text_if_there("profile")?.map(str::to_owned),
+        })
     }
 }
 
@@ -114,7 +117,7 @@ fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError
     let lanes = lanes(section, scenario)?;
     if let Some(app) = section.text_if_there("app")? {
         let app = apps::parse(section, app, &lanes, &scenario.machine)?;
-        return Ok(Load { name, threads: 1, what: What::App(app), lanes: Vec::new(), expect: None });
+        return Ok(Load { name, threads: 1, what: Workload::App(app), lanes: Vec::new(), expect: None });
     }
     let threads = section.count_if_there("threads", 1..=65536, "threads")?.unwrap_or(1);
     let stream = stream(section, scenario, &lanes)?;
@@ -129,15 +132,15 @@ fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError
         None => None,
         Some(_) => Some(named(section, "expect", Limit::Latency)?),
     };
-    Ok(Load { name, threads, what: What::Stream(stream), lanes, expect })
+    Ok(Load { name, threads, what: Workload::Stream(stream), lanes, expect })
 }
 
 /// The queues in `queues`, or the first configured queue.
-fn lanes(section: &Section<'_>, scenario: &Scenario) -> Result<Vec<Lane>, ProfileError> {
+fn lanes(section: &Section<'_>, scenario: &Scenario) -> Result<Vec<QueueId>, ProfileError> {
     let there = super::lanes(&scenario.devices);
     let Some(names) = section.texts_if_there("queues")? else { return Ok(there.into_iter().take(1).collect()) };
     let lane = |name: &&str| {
-        let of = |lane: &&Lane| format!("wq{}.{}", lane.device, lane.wq) == *name;
+        let of = |lane: &&QueueId| format!("wq{}.{}", lane.device, lane.wq) == *name;
         there.iter().find(of).copied().ok_or_else(|| {
             let known: Vec<String> = there.iter().map(|lane| format!("wq{}.{}", lane.device, lane.wq)).collect();
             section.wrong("queues", format!("has {name}, which is not configured; there are {}", known.join(", ")))
@@ -146,7 +149,7 @@ fn lanes(section: &Section<'_>, scenario: &Scenario) -> Result<Vec<Lane>, Profil
     names.iter().map(lane).collect()
 }
 
-fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<Stream, ProfileError> {
+fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[QueueId]) -> Result<Stream, ProfileError> {
     let op = op(section)?;
     // Cannot fail: up to 2 GiB.
     let size = u32::try_from(section.bytes_if_there("size", 1..=1 << 31)?.unwrap_or(4096)).unwrap_or(u32::MAX);
@@ -185,17 +188,17 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[Lane]) -> Result<
 }
 
 /// The policy of a mover: `policy = { threshold = "4k", route = "local" }`, spelled as in the mover's own settings.
-fn moves(section: &Section<'_>, op: Opcode) -> Result<Moves, ProfileError> {
+fn moves(section: &Section<'_>, op: Opcode) -> Result<MoverSettings, ProfileError> {
     let mut policy = Policy::default();
     if let Some(section) = section.section_if_there("policy")? {
-        for name in Moves::SETTINGS {
+        for name in MoverSettings::SETTINGS {
             if let Some(value) = section.text_if_there(name)? {
                 policy.set(name, value).map_err(|error| section.wrong(name, format!("is {value}: {error}")))?;
             }
         }
         section.end()?;
     }
-    Ok(Moves::of(&policy, op))
+    Ok(MoverSettings::of(&policy, op))
 }
 
 /// An operation by the specification's name.
@@ -237,7 +240,7 @@ fn arrivals(section: &Section<'_>) -> Result<Arrivals, ProfileError> {
 }
 
 /// Reads a value by its name.
-pub(crate) fn named<T: Named>(section: &Section<'_>, key: &str, default: T) -> Result<T, ProfileError> {
+pub(crate) fn named<T: NamedValue>(section: &Section<'_>, key: &str, default: T) -> Result<T, ProfileError> {
     let Some(name) = section.text_if_there(key)? else { return Ok(default) };
     T::named(name).ok_or_else(|| {
         let names: Vec<&str> = T::NAMES.iter().map(|(name, _)| *name).collect();
@@ -333,14 +336,14 @@ policy = { threshold = "64k", route = "round-robin", split = "256k:2", hybrid = 
         assert_eq!((scenario.devices.len(), scenario.loads.len()), (2, 3));
         assert_eq!(scenario.devices[1].groups[0].grouped_workqueues[1].size, 16);
         let [copies, beside, either] = &scenario.loads[..] else { panic!("three loads") };
-        let lane = |device, wq| Lane { device, wq, shared: true };
+        let lane = |device, wq| QueueId { device, wq, shared: true };
         assert_eq!((copies.threads, &copies.lanes), (3, &vec![lane(1, 1), lane(0, 0)]));
-        let What::Stream(stream) = &copies.what else { panic!("a stream") };
+        let Workload::Stream(stream) = &copies.what else { panic!("a stream") };
         assert_eq!((stream.size, stream.depth, stream.batch, stream.submissions), (65536, 4, 2, 50));
         assert_eq!((stream.wait, stream.src.page, stream.src.lines), (crate::work::Wait::Umwait, 2 << 20, Lines::Llc));
         assert_eq!((stream.dst.skew, stream.core), (16, 0));
-        assert!(matches!(&beside.what, What::Stream(Stream { by: By::Cpu, .. })));
-        let What::Stream(Stream { by: By::Mover(moves), through: Through::Write, .. }) = &either.what else {
+        assert!(matches!(&beside.what, Workload::Stream(Stream { by: By::Cpu, .. })));
+        let Workload::Stream(Stream { by: By::Mover(moves), through: Through::Write, .. }) = &either.what else {
             panic!("a mover")
         };
         assert_eq!((moves.threshold, moves.route), (64 << 10, Route::RoundRobin));

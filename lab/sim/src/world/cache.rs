@@ -6,8 +6,8 @@
 
 use super::{Event, FlowOwner, World};
 use crate::machine::CacheCosts;
+use crate::picos::Picos;
 use crate::places::Place;
-use crate::ps::Ps;
 use std::collections::BTreeMap;
 
 /// Loads of a chase between two checks of its share of the cache.
@@ -37,11 +37,11 @@ impl Chase {
 
 /// The result of a chase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Chased {
+pub struct ChaseResult {
     /// Measured reads.
     pub loads: u64,
     /// Their total time.
-    pub took: Ps,
+    pub took: Picos,
     /// Measured reads that missed both caches.
     pub misses: u64,
 }
@@ -51,7 +51,7 @@ pub(super) struct Chasing {
     chase: Chase,
     left: u64,
     tenant: usize,
-    seen: Chased,
+    seen: ChaseResult,
 }
 
 /// The owner of lines in a cache.
@@ -180,8 +180,8 @@ impl World {
         let tenant = self.cache.tenant(CacheOwner::Chase(number), socket, load, outside);
         let costs = &self.machine.cache;
         self.cache.put(costs, tenant, outside.min(costs.llc));
-        self.cache.chases.push(Chasing { chase, left: chase.loads, tenant, seen: Chased::default() });
-        self.events.after(Ps::ZERO, Event::Chase(u32::try_from(number).unwrap_or(u32::MAX)));
+        self.cache.chases.push(Chasing { chase, left: chase.loads, tenant, seen: ChaseResult::default() });
+        self.events.after(Picos::ZERO, Event::Chase(u32::try_from(number).unwrap_or(u32::MAX)));
         number
     }
 
@@ -204,7 +204,7 @@ impl World {
         let memory = self.core_latency(chase.core, chase.place.node);
         let parts = [(costs.l2_latency, whole - far), (costs.llc_latency, far - missed), (memory, missed)];
         let time: u128 = parts.iter().map(|(time, part)| u128::from(time.0) * u128::from(*part)).sum();
-        let took = Ps(u64::try_from((time * u128::from(loads)) >> 20).unwrap_or(u64::MAX));
+        let took = Picos(u64::try_from((time * u128::from(loads)) >> 20).unwrap_or(u64::MAX));
         let misses = (loads * missed) >> 20;
         self.cache.put(costs, tenant, (loads * 64 * missed) >> 20);
         let chasing = &mut self.cache.chases[number];
@@ -219,7 +219,7 @@ impl World {
 
     /// The result of a chase.
     #[must_use]
-    pub fn chased(&self, number: usize) -> Chased {
+    pub fn chased(&self, number: usize) -> ChaseResult {
         self.cache.chases[number].seen
     }
 

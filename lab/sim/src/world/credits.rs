@@ -1,8 +1,8 @@
 //! Credits: a dedicated queue has one client, which counts free entries and never overfills it (SPEC §3.3).
 
 use super::{Event, World};
-use crate::ps::Ps;
-use crate::work::Lane;
+use crate::picos::Picos;
+use crate::work::QueueId;
 use std::collections::VecDeque;
 
 /// A dedicated queue as its client sees it.
@@ -13,7 +13,7 @@ pub(super) struct Credits {
     /// Events of waiting clients, one for each entry that becomes free.
     line: VecDeque<Event>,
     /// Total time of threads' descriptors in the queue.
-    waited: Ps,
+    waited: Picos,
 }
 
 impl Credits {
@@ -26,7 +26,7 @@ impl World {
     /// Takes an entry of a queue and returns true, or schedules `again` for when one is free. A shared queue answers
     /// submissions itself, so this always succeeds.
     #[inline]
-    pub(super) fn enter(&mut self, lane: Lane, again: Event) -> bool {
+    pub(super) fn enter(&mut self, lane: QueueId, again: Event) -> bool {
         if lane.shared {
             return true;
         }
@@ -41,7 +41,7 @@ impl World {
     }
 
     /// Like `enter`, without waiting.
-    pub(super) fn try_enter(&mut self, lane: Lane) -> bool {
+    pub(super) fn try_enter(&mut self, lane: QueueId) -> bool {
         if lane.shared {
             return true;
         }
@@ -57,7 +57,7 @@ impl World {
 
     /// Frees an entry: its record is written.
     #[inline]
-    pub(super) fn leave(&mut self, lane: Lane) {
+    pub(super) fn leave(&mut self, lane: QueueId) {
         if lane.shared {
             return;
         }
@@ -70,18 +70,18 @@ impl World {
 
     /// Adds the time of a thread's descriptor in a queue.
     #[inline]
-    pub(super) fn waited_in(&mut self, lane: Lane, time: Ps) {
+    pub(super) fn waited_in(&mut self, lane: QueueId, time: Picos) {
         if let Some(credits) = self.credits_of(lane) {
             credits.waited += time;
         }
     }
 
     /// Total time of threads' descriptors in a queue.
-    pub(crate) fn waited(&self, device: usize, wq: usize) -> Ps {
-        self.credits.get(device).and_then(|of| of.get(wq)).map_or(Ps::ZERO, |credits| credits.waited)
+    pub(crate) fn waited(&self, device: usize, wq: usize) -> Picos {
+        self.credits.get(device).and_then(|of| of.get(wq)).map_or(Picos::ZERO, |credits| credits.waited)
     }
 
-    fn credits_of(&mut self, lane: Lane) -> Option<&mut Credits> {
+    fn credits_of(&mut self, lane: QueueId) -> Option<&mut Credits> {
         self.credits.get_mut(usize::from(lane.device))?.get_mut(lane.wq)
     }
 }

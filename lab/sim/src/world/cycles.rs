@@ -1,26 +1,26 @@
 //! The time of a core by kind, and the times of waits.
 
 use crate::machine::WaitCosts;
-use crate::ps::Ps;
+use crate::picos::Picos;
 use crate::work::Wait;
 
 /// The time of cores by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cycles {
     /// Preparing, submitting, copying, computing.
-    pub busy: Ps,
+    pub busy: Picos,
     /// Polling; also entering and leaving UMWAIT.
-    pub polling: Ps,
+    pub polling: Picos,
     /// Waiting in UMWAIT.
-    pub umwait: Ps,
+    pub umwait: Picos,
     /// Yielded to the system.
-    pub idle: Ps,
+    pub idle: Picos,
 }
 
 impl Cycles {
     /// The total time.
     #[must_use]
-    pub fn total(&self) -> Ps {
+    pub fn total(&self) -> Picos {
         self.busy + self.polling + self.umwait + self.idle
     }
 
@@ -33,7 +33,7 @@ impl Cycles {
     }
 
     /// Adds a wait from `since` for a record that is written at `written`. Returns when the thread sees the record.
-    pub(super) fn wait(&mut self, costs: &WaitCosts, how: Wait, since: Ps, written: Ps) -> Ps {
+    pub(super) fn wait(&mut self, costs: &WaitCosts, how: Wait, since: Picos, written: Picos) -> Picos {
         let there = written <= since;
         let seen = match how {
             Wait::Interrupt if !there => {
@@ -61,21 +61,21 @@ mod tests {
     use super::*;
 
     const COSTS: WaitCosts = WaitCosts {
-        poll: Ps::from_nanos(50),
-        look: Ps::from_nanos(2),
-        umwait_entry: Ps::from_nanos(200),
-        umwait_exit: Ps::from_nanos(300),
-        interrupt: Ps::from_nanos(5000),
-        wake_up: Ps::from_nanos(20_000),
+        poll: Picos::from_nanos(50),
+        look: Picos::from_nanos(2),
+        umwait_entry: Picos::from_nanos(200),
+        umwait_exit: Picos::from_nanos(300),
+        interrupt: Picos::from_nanos(5000),
+        wake_up: Picos::from_nanos(20_000),
     };
 
     #[test]
     fn the_times_of_a_wait_add_up() {
         for how in [Wait::Poll, Wait::Umwait, Wait::Interrupt, Wait::Sleep] {
             for written in [0, 900, 1000, 1001, 1200, 1201, 9000] {
-                let (since, mut cycles) = (Ps::from_nanos(1000), Cycles::default());
-                let seen = cycles.wait(&COSTS, how, since, Ps::from_nanos(written));
-                assert!(seen > since && seen > Ps::from_nanos(written), "{how:?} {written}");
+                let (since, mut cycles) = (Picos::from_nanos(1000), Cycles::default());
+                let seen = cycles.wait(&COSTS, how, since, Picos::from_nanos(written));
+                assert!(seen > since && seen > Picos::from_nanos(written), "{how:?} {written}");
                 assert_eq!(cycles.total(), seen.since(since), "{how:?} {written}: {cycles:?}");
             }
         }
@@ -84,13 +84,13 @@ mod tests {
     #[test]
     fn umwait_lasts_from_its_entry_to_the_record() {
         let mut cycles = Cycles::default();
-        let seen = cycles.wait(&COSTS, Wait::Umwait, Ps::ZERO, Ps::from_nanos(1000));
-        assert_eq!((seen, cycles.umwait), (Ps::from_nanos(1350), Ps::from_nanos(800)));
+        let seen = cycles.wait(&COSTS, Wait::Umwait, Picos::ZERO, Picos::from_nanos(1000));
+        assert_eq!((seen, cycles.umwait), (Picos::from_nanos(1350), Picos::from_nanos(800)));
         // Written while entering UMWAIT, or before: no time in UMWAIT.
         for written in [0, 200] {
             let mut cycles = Cycles::default();
-            cycles.wait(&COSTS, Wait::Umwait, Ps::ZERO, Ps::from_nanos(written));
-            assert_eq!(cycles.umwait, Ps::ZERO);
+            cycles.wait(&COSTS, Wait::Umwait, Picos::ZERO, Picos::from_nanos(written));
+            assert_eq!(cycles.umwait, Picos::ZERO);
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::engine::Pe;
 use super::{EngineId, Event, FlowOwner, World, memory};
 use crate::machine::DeviceCosts;
+use crate::picos::Picos;
 use crate::pipes::{Pipe, Pipes};
-use crate::ps::Ps;
 use telpher_device::{Capabilities, Config, ModelDevice, StartError};
 use telpher_model::{Device, PciControl};
 
@@ -13,24 +13,24 @@ use telpher_model::{Device, PciControl};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Requests {
     /// When all requested bytes have arrived at the device's full rate.
-    until: Ps,
+    until: Picos,
     /// Picoseconds per KiB.
     kib: u64,
     /// Transfer time of the bytes that may be in flight at once.
-    most: Ps,
+    most: Picos,
 }
 
 impl Requests {
     fn new(costs: &DeviceCosts) -> Self {
         let kib = (1 << 10) * 1_000_000_000_000 / costs.read.max(costs.write).max(1);
-        Requests { until: Ps::ZERO, kib, most: Ps(costs.in_flight.saturating_mul(kib) >> 10) }
+        Requests { until: Picos::ZERO, kib, most: Picos(costs.in_flight.saturating_mul(kib) >> 10) }
     }
 
     /// Requests `bytes`; returns when the first of them arrive.
     #[inline]
-    pub(super) fn ask(&mut self, now: Ps, bytes: u64) -> Ps {
+    pub(super) fn ask(&mut self, now: Picos, bytes: u64) -> Picos {
         let before = self.until.max(now);
-        self.until = before + Ps(bytes.saturating_mul(self.kib) >> 10);
+        self.until = before + Picos(bytes.saturating_mul(self.kib) >> 10);
         before.min(now + self.most)
     }
 }
@@ -45,10 +45,10 @@ pub(super) struct Dsa {
     /// True if an engine holds a Drain that waits for others.
     pub(super) drains: bool,
     /// When the last partially written line is merged.
-    pub(super) merging: Ps,
+    pub(super) merging: Picos,
     pub(super) requests: Requests,
     /// When the last requested page is present.
-    pub(super) paging: Ps,
+    pub(super) paging: Picos,
     /// Memory node of the device.
     pub(super) node: usize,
     pub(super) read: Pipe,
@@ -92,8 +92,8 @@ impl Dsa {
             groups,
             drains: false,
             requests: Requests::new(costs),
-            merging: Ps::ZERO,
-            paging: Ps::ZERO,
+            merging: Picos::ZERO,
+            paging: Picos::ZERO,
             node,
             read: pipes.pipe(costs.read),
             write: pipes.pipe(costs.write),

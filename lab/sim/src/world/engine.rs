@@ -5,8 +5,8 @@ use super::fault::Unfinished;
 use super::memory::Route;
 use super::merge::LINE;
 use super::{EngineId, Event, FlowOwner, World};
+use crate::picos::Picos;
 use crate::pipes::{Class, WHOLE};
-use crate::ps::Ps;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use telpher_abi::{DESCRIPTOR_BYTES, Flags, Opcode, Status};
@@ -19,15 +19,15 @@ struct Ready {
     lane: u8,
     class: Option<Class>,
     bytes: u64,
-    tail: Ps,
+    tail: Picos,
     /// Its bytes may flow from this time on.
-    from: Ps,
+    from: Picos,
     /// Bytes that are requested only when its turn comes, because its engine is idle before.
     asks: u64,
     /// Pause of the data path after it.
-    bubble: Ps,
+    bubble: Picos,
     /// Time for which its last line blocks the device, if it is written partially.
-    merge: Ps,
+    merge: Picos,
     /// Pages that the engine must first request from the system and wait for.
     requests: u32,
 }
@@ -37,7 +37,7 @@ struct Ready {
 struct Next {
     lane: u8,
     /// When the first descriptors of its list are fetched.
-    list: Ps,
+    list: Picos,
     /// The next step of its lane.
     step: Step,
 }
@@ -56,7 +56,7 @@ enum Held {
 struct Turn {
     lane: u8,
     /// When the front end is done with the descriptor.
-    from: Ps,
+    from: Picos,
     /// The lane's next step, if it is known before the lane is asked.
     step: Option<Step>,
     /// The descriptor left its queue in an earlier turn.
@@ -80,7 +80,7 @@ pub(super) struct Pe {
     /// A descriptor, or next member, that waits for those before it.
     held: Option<Held>,
     /// When the front end is free.
-    free_at: Ps,
+    free_at: Picos,
     /// The front end's next turn is scheduled.
     awake: bool,
     ready: VecDeque<Ready>,
@@ -97,9 +97,9 @@ pub(super) struct Pe {
     /// By lane: the record to write when its descriptors are done.
     record: [Option<u64>; MAX_LANES],
     /// Busy time of the front end, and of the data path.
-    pub(super) front_busy: Ps,
-    pub(super) data_busy: Ps,
-    flow_began: Ps,
+    pub(super) front_busy: Picos,
+    pub(super) data_busy: Picos,
+    flow_began: Picos,
 }
 
 impl Pe {
@@ -110,7 +110,7 @@ impl Pe {
             batch: None,
             next: None,
             held: None,
-            free_at: Ps::ZERO,
+            free_at: Picos::ZERO,
             awake: false,
             ready: VecDeque::new(),
             flowing: None,
@@ -119,9 +119,9 @@ impl Pe {
             owner: [0; MAX_LANES],
             record: [None; MAX_LANES],
             unfinished: BTreeMap::new(),
-            front_busy: Ps::ZERO,
-            data_busy: Ps::ZERO,
-            flow_began: Ps::ZERO,
+            front_busy: Picos::ZERO,
+            data_busy: Picos::ZERO,
+            flow_began: Picos::ZERO,
         }
     }
 
@@ -141,7 +141,7 @@ impl Pe {
     }
 
     /// Wakes the front end if it holds a descriptor that may continue now; returns when it is free.
-    pub(super) fn retries(&mut self) -> Option<Ps> {
+    pub(super) fn retries(&mut self) -> Option<Picos> {
         (self.held.is_some() && !self.awake).then(|| self.wake())
     }
 
@@ -151,14 +151,14 @@ impl Pe {
     }
 
     /// The first descriptor before the data path has its requested pages at time `by`.
-    pub(super) fn first_has_pages(&mut self, by: Ps) {
+    pub(super) fn first_has_pages(&mut self, by: Picos) {
         if let Some(first) = self.ready.front_mut() {
             (first.requests, first.from) = (0, by);
         }
     }
 
     /// Marks the front end as woken; returns when it is free.
-    pub(super) fn wake(&mut self) -> Ps {
+    pub(super) fn wake(&mut self) -> Picos {
         self.awake = true;
         self.free_at
     }
@@ -351,7 +351,7 @@ impl World {
 
     /// A descriptor that is not executed, a No-op or a refused one: the front end takes and checks it like any other,
     /// and its record takes as long.
-    fn record_without_data(&mut self, at: EngineId, lane: u8, record: u64, from: Ps) {
+    fn record_without_data(&mut self, at: EngineId, lane: u8, record: u64, from: Picos) {
         let pe = &mut self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
         let index = usize::from(lane);
         let engine = &pe.lanes[index];
@@ -396,7 +396,7 @@ impl World {
     }
 
     /// A descriptor leaves the front end at `from`: its bytes may flow then, and the front end may take the next.
-    fn make_ready(&mut self, at: EngineId, lane: u8, from: Ps, op: Opcode, only: Option<u64>) {
+    fn make_ready(&mut self, at: EngineId, lane: u8, from: Picos, op: Opcode, only: Option<u64>) {
         let pe = &self.devices[usize::from(at.device)].pes[usize::from(at.engine)];
         let engine = &pe.lanes[usize::from(lane)];
         let action = *engine.action();
@@ -430,18 +430,18 @@ impl World {
         if readback {
             tail += self.machine.device.readback;
         }
-        let tail = Ps(tail.0.saturating_add_signed(self.farther(&route)));
+        let tail = Picos(tail.0.saturating_add_signed(self.farther(&route)));
         let class = (bytes > 0).then(|| self.class_of(route));
         let reads = route.legs.iter().flatten().filter(|leg| !leg.write).count() as u64;
         let writes = route.legs.iter().flatten().any(|leg| leg.write);
         let costs = &self.machine.device;
         let bytes = bytes + if writes { costs.descriptor_bytes } else { DESCRIPTOR_BYTES / reads.max(1) };
         let bytes = bytes + walked * self.machine.translation.walk_bytes / reads.max(1);
-        let bubble = if writes { costs.bubble } else { Ps::ZERO };
+        let bubble = if writes { costs.bubble } else { Picos::ZERO };
         let (first, merge) = if uneven % LINE != 0 && !cached && only.is_none() {
             self.partial_lines(at.device, &action, from)
         } else {
-            (from, Ps::ZERO)
+            (from, Picos::ZERO)
         };
         let dsa = &mut self.devices[usize::from(at.device)];
         let pe = &mut dsa.pes[usize::from(at.engine)];
@@ -513,7 +513,7 @@ impl World {
         let dsa = &mut self.devices[usize::from(at.device)];
         let pe = &mut dsa.pes[usize::from(at.engine)];
         if let Some(flowing) = &mut pe.flowing
-            && flowing.merge > Ps::ZERO
+            && flowing.merge > Picos::ZERO
         {
             let merge = std::mem::take(&mut flowing.merge);
             return self.merge_last(at, merge);

@@ -2,9 +2,9 @@
 
 use super::descriptors::rest_of;
 use super::{EngineId, Event, World};
+use crate::picos::Picos;
 use crate::places::{Place, Places};
-use crate::ps::Ps;
-use crate::work::Lane;
+use crate::work::QueueId;
 use std::collections::BTreeMap;
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Status, StatusByte};
 use telpher_model::{Action, Outcome, Response};
@@ -43,9 +43,9 @@ impl Unfinished {
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
     /// Descriptors to resubmit, by number; each is kept until its queue has taken it.
-    again: Vec<Option<(Lane, Descriptor)>>,
+    again: Vec<Option<(QueueId, Descriptor)>>,
     /// When each thread (by its records) has touched its last page.
-    busy: BTreeMap<u64, Ps>,
+    busy: BTreeMap<u64, Picos>,
 }
 
 impl World {
@@ -105,7 +105,7 @@ impl World {
             return;
         }
         self.repairs.again[number as usize] = None;
-        self.lost(work.completion_address(), true, Ps::ZERO);
+        self.lost(work.completion_address(), true, Picos::ZERO);
         self.wake(lane.device, lane.wq);
     }
 }

@@ -9,13 +9,13 @@
 
 use super::World;
 use crate::machine::{Machine, Rate};
+use crate::picos::Picos;
 use crate::pipes::{Class, Pipe, Pipes, WHOLE};
 use crate::places::{Lines, Place};
-use crate::ps::Ps;
 use std::collections::BTreeMap;
 
 /// Bytes in flight are a pipe that carries them once per this time; a class's share in it is its latency in this unit.
-const TURN: Ps = Ps::from_nanos(10);
+const TURN: Picos = Picos::from_nanos(10);
 
 /// Largest share in a pipe of bytes in flight: latencies above 168 ms are limited to it.
 const MOST_SHARE: u64 = 1 << 32;
@@ -180,22 +180,22 @@ impl World {
 
     /// Extra latency of a line at a node under its current load.
     #[inline]
-    fn queued(&self, node: usize) -> Ps {
+    fn queued(&self, node: usize) -> Picos {
         self.busy(self.pipes.in_use(self.memory.nodes[node]))
     }
 
     /// Extra latency at a used and an unused rate.
     #[inline]
-    fn busy(&self, (used, left): (u64, u64)) -> Ps {
+    fn busy(&self, (used, left): (u64, u64)) -> Picos {
         if used == 0 {
-            return Ps::ZERO;
+            return Picos::ZERO;
         }
         // A full pipe would mean an infinite latency; requests in flight are bounded.
-        Ps(self.machine.memory.queue.0.saturating_mul(used) / left.max(used / 32).max(1))
+        Picos(self.machine.memory.queue.0.saturating_mul(used) / left.max(used / 32).max(1))
     }
 
     /// Latency of one line from or to a socket, with idle memory.
-    fn idle(&self, socket: usize, node: usize, write: bool, at: At) -> Ps {
+    fn idle(&self, socket: usize, node: usize, write: bool, at: At) -> Picos {
         let (its, cache) = (&self.machine.nodes[node], &self.machine.cache);
         let memory = if write { its.write_latency } else { its.latency };
         let time = match at {
@@ -207,13 +207,13 @@ impl World {
     }
 
     /// Latency under the current load.
-    fn reach(&self, socket: usize, node: usize, write: bool, at: At) -> Ps {
+    fn reach(&self, socket: usize, node: usize, write: bool, at: At) -> Picos {
         let idle = self.idle(socket, node, write, at);
         if at == At::Cache { idle } else { idle + self.queued(node) }
     }
 
     /// Latency of a line in memory for a core, under the current load.
-    pub(super) fn core_latency(&self, core: usize, node: usize) -> Ps {
+    pub(super) fn core_latency(&self, core: usize, node: usize) -> Picos {
         self.reach(self.socket(core), node, false, At::Memory)
     }
 
@@ -255,7 +255,7 @@ impl World {
     pub(super) fn farther(&self, route: &Route) -> i64 {
         let dsa = &self.devices[usize::from(route.device)];
         let (own, socket) = (&self.machine.nodes[dsa.node], self.socket(dsa.node));
-        let most = |write: bool, near: Ps| {
+        let most = |write: bool, near: Picos| {
             let far = route.legs.iter().flatten().filter(|leg| leg.write == write);
             let far = far.map(|leg| self.reach(socket, leg.node, write, leg.at)).max().unwrap_or(near);
             i64::try_from(far.0).unwrap_or(i64::MAX).saturating_sub(i64::try_from(near.0).unwrap_or(i64::MAX))
@@ -264,11 +264,11 @@ impl World {
     }
 
     /// Share of a route in its device's reads (or writes) in flight, if lines wait for `wait` at a node.
-    fn in_flight(&self, route: &Route, write: bool, wait: impl Fn(usize) -> Ps) -> u64 {
+    fn in_flight(&self, route: &Route, write: bool, wait: impl Fn(usize) -> Picos) -> u64 {
         let dsa = &self.devices[usize::from(route.device)];
         let socket = self.socket(dsa.node);
         let of = |leg: &Leg| {
-            let wait = if leg.at == At::Cache { Ps::ZERO } else { wait(leg.node) };
+            let wait = if leg.at == At::Cache { Picos::ZERO } else { wait(leg.node) };
             let time = self.idle(socket, leg.node, write, leg.at) + wait + self.machine.device.path;
             time.0 * leg.share / TURN.0
         };
@@ -327,7 +327,7 @@ impl World {
         through.add(dsa.through, reads.min(writes));
         // If twice the latency would not fill the buffers, they are no limit; leaving their pipe out saves time.
         let limits = |write: bool, rate: Rate, in_flight: u64| {
-            let share = self.in_flight(route, write, |_| Ps::ZERO);
+            let share = self.in_flight(route, write, |_| Picos::ZERO);
             let filled =
                 u128::from(rate) * u128::from(share) * u128::from(TURN.0) / u128::from(WHOLE) / 1_000_000_000_000;
             (2 * filled > u128::from(in_flight)).then_some(share)

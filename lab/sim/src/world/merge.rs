@@ -6,7 +6,7 @@
 //! merged only when its bytes have arrived, and until then the device writes nothing else.
 
 use super::{EngineId, Event, World};
-use crate::ps::Ps;
+use crate::picos::Picos;
 use telpher_abi::OperandId;
 use telpher_model::Action;
 
@@ -18,7 +18,7 @@ impl World {
     /// For a descriptor that leaves the front end at `from`: returns when its bytes may flow, and the merge time of its
     /// last line.
     #[inline]
-    pub(super) fn partial_lines(&mut self, device: u16, action: &Action, from: Ps) -> (Ps, Ps) {
+    pub(super) fn partial_lines(&mut self, device: u16, action: &Action, from: Picos) -> (Picos, Picos) {
         let written = action.ranges().filter(|range| range.write && range.operand == OperandId::Destination1);
         let (mut first, mut last) = (0, 0);
         for range in written {
@@ -28,11 +28,11 @@ impl World {
             (first, last) = (if one { 0 } else { range.address % LINE }, end % LINE);
         }
         if first | last == 0 {
-            return (from, Ps::ZERO);
+            return (from, Picos::ZERO);
         }
         let costs = &self.machine.device;
         let time = |edge: u64| match edge {
-            0 => Ps::ZERO,
+            0 => Picos::ZERO,
             HALF => costs.half_line,
             _ => costs.partial_line,
         };
@@ -47,7 +47,7 @@ impl World {
     }
 
     /// Schedules the merge of an engine's last line after all earlier merges.
-    pub(super) fn merge_last(&mut self, at: EngineId, time: Ps) {
+    pub(super) fn merge_last(&mut self, at: EngineId, time: Picos) {
         let now = self.events.now();
         let dsa = &mut self.devices[usize::from(at.device)];
         let begin = now.max(dsa.merging);

@@ -31,20 +31,20 @@ mod uses;
 use crate::event_queue::EventQueue;
 use crate::latencies::Latencies;
 use crate::machine::Machine;
+use crate::picos::Picos;
 use crate::pipes::Pipes;
 use crate::places::Places;
-use crate::ps::Ps;
 use cache::Cache;
-pub use cache::{CacheUse, Chase, Chased};
+pub use cache::{CacheUse, Chase, ChaseResult};
 use credits::Credits;
 pub use cycles::Cycles;
 use device::Dsa;
 use memory::Memory;
 use program::Program;
-pub use program::{Barrier, Core, Signal, Ticket};
+pub use program::{Barrier, Core, PendingWork, Semaphore};
 use telpher_device::{Capabilities, Config, StartError};
 use thread::Thread;
-pub use timeline::Timeline;
+pub use timeline::TimeBreakdown;
 pub use uses::{EngineUse, PipeUse, Resource, Translations};
 
 /// An engine of a device.
@@ -113,7 +113,7 @@ pub struct World {
     latencies: Vec<Latencies>,
     shared: program::Shared,
     /// The movers, by the policy settings that determine their decisions.
-    movers: Vec<(crate::work::Moves, std::rc::Rc<mover::MoverState>)>,
+    movers: Vec<(crate::work::MoverSettings, std::rc::Rc<mover::MoverState>)>,
     /// By device and queue.
     credits: Vec<Vec<Credits>>,
     /// Threads and programs that retry a full queue.
@@ -164,7 +164,7 @@ impl World {
     }
 
     /// Runs until there are no more events; returns the time of the last.
-    pub fn run(&mut self) -> Ps {
+    pub fn run(&mut self) -> Picos {
         loop {
             // Flows before events at the same time: an event may depend on the end of a flow.
             if let Some(due) = self.pipes.due()
@@ -221,12 +221,12 @@ impl World {
 
     /// The time that a thread's descriptors spent in each stage.
     #[must_use]
-    pub fn timeline(&self, thread: usize) -> &Timeline {
+    pub fn timeline(&self, thread: usize) -> &TimeBreakdown {
         &self.threads[thread].timeline
     }
 
     /// Like [`timeline`](World::timeline), but `None` if there is no such thread.
-    pub(crate) fn timeline_if_any(&self, thread: usize) -> Option<&Timeline> {
+    pub(crate) fn timeline_if_any(&self, thread: usize) -> Option<&TimeBreakdown> {
         self.threads.get(thread).map(|thread| &thread.timeline)
     }
 

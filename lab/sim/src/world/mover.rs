@@ -4,10 +4,10 @@
 
 use super::forecast::{SLICE, duration, moment, stretch};
 use super::pace::Pace;
-use super::program::{Core, Done, Ticket};
+use super::program::{Core, Done, PendingWork};
 use super::{World, descriptors};
 use crate::machine::WaitCosts;
-use crate::work::{Lane, Moves, Stream, Wait};
+use crate::work::{MoverSettings, QueueId, Stream, Wait};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,7 +62,7 @@ impl Topology for NodeMap {
 #[derive(Debug)]
 pub(super) struct MoverState {
     pub(super) counsel: DryRun,
-    lanes: Vec<Lane>,
+    lanes: Vec<QueueId>,
     map: Arc<NodeMap>,
     retry: Retry,
     wait: WaitCosts,
@@ -70,7 +70,7 @@ pub(super) struct MoverState {
 
 /// One descriptor in flight.
 struct InFlight {
-    ticket: Ticket,
+    ticket: PendingWork,
     lane: usize,
     room: QueueEntry,
     expected: Option<Expected>,
@@ -87,7 +87,7 @@ struct Job {
 
 impl World {
     /// Adds a thread whose operations a mover executes. Returns its number for [`timeline`](World::timeline).
-    pub(super) fn add_mover_thread(&mut self, stream: Stream, moves: Moves) -> usize {
+    pub(super) fn add_mover_thread(&mut self, stream: Stream, moves: MoverSettings) -> usize {
         let number = self.add_account(stream);
         let mover = match self.movers.iter().find(|(known, _)| *known == moves) {
             Some((_, mover)) => Rc::clone(mover),
@@ -108,12 +108,12 @@ impl World {
     }
 
     /// All queues of all devices.
-    fn lanes(&self) -> Vec<Lane> {
-        let of = |(device, dsa): (usize, &super::device::Dsa)| -> Vec<Lane> {
+    fn lanes(&self) -> Vec<QueueId> {
+        let of = |(device, dsa): (usize, &super::device::Dsa)| -> Vec<QueueId> {
             let queue = |wq: usize| {
                 let config = dsa.model.wq_cfg(wq);
                 let device = u16::try_from(device).unwrap_or(u16::MAX);
-                (config.size() > 0).then_some(Lane { device, wq, shared: !config.dedicated() })
+                (config.size() > 0).then_some(QueueId { device, wq, shared: !config.dedicated() })
             };
             (0..self.credits[device].len()).filter_map(queue).collect()
         };
@@ -121,7 +121,7 @@ impl World {
     }
 
     /// The description of a queue for its clients.
-    pub(crate) fn queue_info(&self, lane: Lane) -> QueueInfo {
+    pub(crate) fn queue_info(&self, lane: QueueId) -> QueueInfo {
         let dsa = &self.devices[usize::from(lane.device)];
         let (config, capabilities) = (dsa.model.wq_cfg(lane.wq), dsa.model.capabilities());
         QueueInfo {
@@ -138,9 +138,9 @@ impl World {
     }
 
     /// A mover over these queues.
-    pub(super) fn mover_of(&self, moves: &Moves, lanes: &[Lane]) -> MoverState {
-        let there = |lane: &&Lane| usize::from(lane.device) < self.devices.len();
-        let lanes: Vec<Lane> = lanes.iter().filter(there).copied().collect();
+    pub(super) fn mover_of(&self, moves: &MoverSettings, lanes: &[QueueId]) -> MoverState {
+        let there = |lane: &&QueueId| usize::from(lane.device) < self.devices.len();
+        let lanes: Vec<QueueId> = lanes.iter().filter(there).copied().collect();
         let map = Arc::new(NodeMap {
             sockets: self.machine.nodes.iter().map(|node| node.socket).collect(),
             here: AtomicU32::new(0),
@@ -301,14 +301,14 @@ impl MoverThread {
                 self.sleep(ticket, expected).await
             }
             _ => {
-                let tickets: Vec<&Ticket> = in_flight.iter().map(|one| &one.ticket).collect();
+                let tickets: Vec<&PendingWork> = in_flight.iter().map(|one| &one.ticket).collect();
                 self.core.wait_any(&tickets, self.stream.wait).await;
             }
         }
     }
 
     /// Sleeps and polls until a record is written.
-    async fn sleep(&self, ticket: &Ticket, expected: &Expected) {
+    async fn sleep(&self, ticket: &PendingWork, expected: &Expected) {
         let (counsel, wake_up) = (&self.mover.counsel, self.mover.wait.wake_up);
         let mut waiting = counsel.wait();
         while !self.core.look(ticket).await {

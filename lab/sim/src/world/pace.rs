@@ -1,6 +1,6 @@
 //! Arrival times and sizes of a thread's operations.
 
-use crate::ps::Ps;
+use crate::picos::Picos;
 use crate::rng::Rng;
 use crate::work::{Arrivals, Sizes, Stream};
 
@@ -9,7 +9,7 @@ use crate::work::{Arrivals, Sizes, Stream};
 pub(super) struct Pace {
     arrivals: Arrivals,
     /// When the next operation arrives; `None` for closed arrivals.
-    next: Option<Ps>,
+    next: Option<Picos>,
     sizes: Sizes,
     size: u32,
     rng: Rng,
@@ -25,7 +25,7 @@ impl Pace {
             rng: Rng::new(stream.seed, thread as u64),
         };
         if stream.arrivals != Arrivals::Closed {
-            pace.next = Some(Ps::ZERO);
+            pace.next = Some(Picos::ZERO);
             pace.advance();
         }
         pace
@@ -39,7 +39,7 @@ impl Pace {
 
     /// Returns the arrival of the next operation if it may begin now, otherwise when it will arrive.
     #[inline]
-    pub(super) fn due(&self, now: Ps) -> Result<Ps, Ps> {
+    pub(super) fn due(&self, now: Picos) -> Result<Picos, Picos> {
         match self.next {
             None => Ok(now),
             Some(at) if at <= now => Ok(at),
@@ -51,7 +51,7 @@ impl Pace {
     #[inline]
     pub(super) fn advance(&mut self) {
         let Some(at) = self.next else { return };
-        let mean = |per_second: u64| Ps(1_000_000_000_000 / per_second.max(1));
+        let mean = |per_second: u64| Picos(1_000_000_000_000 / per_second.max(1));
         self.next = Some(match self.arrivals {
             Arrivals::Closed => at,
             Arrivals::Even(per_second) => at + mean(per_second),

@@ -10,9 +10,9 @@ use super::memory::CoreRoute;
 use super::software::Task;
 use super::{Event, FlowOwner, World};
 use crate::machine::Rate;
+use crate::picos::Picos;
 use crate::places::Place;
-use crate::ps::Ps;
-use crate::work::{Lane, Library, Through, Wait, Walk};
+use crate::work::{AccessPattern, Library, QueueId, Through, Wait};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,17 +26,17 @@ use telpher_model::Response;
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// Its core works for a time.
-    Busy(Ps),
+    Busy(Picos),
     /// Its core is idle for a time.
-    Sleep(Ps),
+    Sleep(Picos),
     /// Its core executes an operation.
-    Software { op: Opcode, bytes: u64, places: [Place; 2], walk: Walk },
+    Software { op: Opcode, bytes: u64, places: [Place; 2], walk: AccessPattern },
     /// It submits the work of a ticket. If `patient`, it retries until the queue takes it.
     Submit { ticket: u32, patient: bool },
     /// It polls a ticket's record once.
     Look,
     /// It waits for the record of one of the `wanted` tickets, with an optional timeout.
-    Wait(Wait, Option<Ps>),
+    Wait(Wait, Option<Picos>),
     /// It waits at a barrier.
     Meet(usize),
     /// It takes a permit of a signal, or waits for one.
@@ -51,7 +51,7 @@ pub(super) struct Shared(Rc<RefCell<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    now: Ps,
+    now: Picos,
     /// The act of the running program.
     act: Option<Act>,
     /// The tickets that it waits for.
@@ -72,8 +72,8 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
     pub(super) thread: usize,
-    pub(super) arrived: Ps,
-    pub(super) begun: Ps,
+    pub(super) arrived: Picos,
+    pub(super) begun: Picos,
     pub(super) bytes: u64,
 }
 
@@ -85,12 +85,12 @@ struct TicketState {
     members: Vec<Descriptor>,
     /// Address of the batch list that this number's earlier tickets used.
     list: Option<u64>,
-    lane: Lane,
+    lane: QueueId,
     library: Library,
     through: Through,
     /// The queue has taken it.
     taken: bool,
-    done: Option<Ps>,
+    done: Option<Picos>,
     /// The program that waits for it.
     waiter: Option<u32>,
     /// The ticket was dropped.
@@ -112,12 +112,12 @@ struct SignalState {
 
 /// Work in flight. Dropping the ticket does not cancel it.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct PendingWork {
     number: u32,
     shared: Shared,
 }
 
-impl Ticket {
+impl PendingWork {
     /// True if its record is written. A program whose core polls for it uses [`Core::look`].
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -126,12 +126,12 @@ impl Ticket {
 
     /// When its record was written.
     #[must_use]
-    pub fn done_at(&self) -> Option<Ps> {
+    pub fn done_at(&self) -> Option<Picos> {
         self.shared.0.borrow().tickets[self.number as usize].done
     }
 }
 
-impl Drop for Ticket {
+impl Drop for PendingWork {
     fn drop(&mut self) {
         let mut state = self.shared.0.borrow_mut();
         let entry = &mut state.tickets[self.number as usize];
@@ -149,7 +149,7 @@ pub struct Barrier(usize);
 /// A counting semaphore between programs; waiting programs are served in order of arrival. A lock is a signal with one
 /// permit, a run queue a signal with one permit per core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Signal(usize);
+pub struct Semaphore(usize);
 
 /// The core of a program: its operations, and the software that it uses.
 #[derive(Clone, Debug)]
@@ -158,7 +158,7 @@ pub struct Core {
     program: usize,
     library: Library,
     through: Through,
-    walk: Walk,
+    walk: AccessPattern,
     shared: Shared,
 }
 
@@ -199,15 +199,15 @@ impl Core {
         Core { through, ..self.clone() }
     }
 
-    /// The same core with another access pattern of its own operations; the default is [`Walk::Alone`].
+    /// The same core with another access pattern of its own operations; the default is [`AccessPattern::Alone`].
     #[must_use]
-    pub fn with_walk(&self, walk: Walk) -> Core {
+    pub fn with_walk(&self, walk: AccessPattern) -> Core {
         Core { walk, ..self.clone() }
     }
 
     /// The current time.
     #[must_use]
-    pub fn now(&self) -> Ps {
+    pub fn now(&self) -> Picos {
         self.shared.0.borrow().now
     }
 
@@ -224,12 +224,12 @@ impl Core {
     }
 
     /// Works for `time` without memory accesses.
-    pub async fn busy(&self, time: Ps) {
+    pub async fn busy(&self, time: Picos) {
         self.run(Act::Busy(time)).await;
     }
 
     /// Is idle for `time`.
-    pub async fn sleep(&self, time: Ps) {
+    pub async fn sleep(&self, time: Picos) {
         self.run(Act::Sleep(time)).await;
     }
 
@@ -240,28 +240,28 @@ impl Core {
 
     /// Submits an operation on two regions (see [`World::places`]) to a queue; returns when the core may continue.
     /// Retries a full queue until it has room.
-    pub async fn submit(&self, lane: Lane, descriptor: Descriptor) -> Ticket {
+    pub async fn submit(&self, lane: QueueId, descriptor: Descriptor) -> PendingWork {
         self.send(lane, descriptor, Vec::new(), true).await.0
     }
 
     /// Like `submit`, for several operations as one batch; a single one is submitted alone.
-    pub async fn submit_batch(&self, lane: Lane, members: &[Descriptor]) -> Ticket {
+    pub async fn submit_batch(&self, lane: QueueId, members: &[Descriptor]) -> PendingWork {
         self.send_batch(lane, members, true).await.0
     }
 
     /// Submits an operation to a queue if it has room.
-    pub async fn try_submit(&self, lane: Lane, descriptor: Descriptor) -> Option<Ticket> {
+    pub async fn try_submit(&self, lane: QueueId, descriptor: Descriptor) -> Option<PendingWork> {
         let (ticket, taken) = self.send(lane, descriptor, Vec::new(), false).await;
         taken.then_some(ticket)
     }
 
     /// The same for a batch.
-    pub async fn try_submit_batch(&self, lane: Lane, members: &[Descriptor]) -> Option<Ticket> {
+    pub async fn try_submit_batch(&self, lane: QueueId, members: &[Descriptor]) -> Option<PendingWork> {
         let (ticket, taken) = self.send_batch(lane, members, false).await;
         taken.then_some(ticket)
     }
 
-    async fn send_batch(&self, lane: Lane, members: &[Descriptor], patient: bool) -> (Ticket, bool) {
+    async fn send_batch(&self, lane: QueueId, members: &[Descriptor], patient: bool) -> (PendingWork, bool) {
         match *members {
             [one] => self.send(lane, one, Vec::new(), patient).await,
             _ => self.send(lane, Descriptor::nop(), members.to_vec(), patient).await,
@@ -270,14 +270,14 @@ impl Core {
 
     async fn send(
         &self,
-        lane: Lane,
+        lane: QueueId,
         descriptor: Descriptor,
         members: Vec<Descriptor>,
         patient: bool,
-    ) -> (Ticket, bool) {
+    ) -> (PendingWork, bool) {
         let number = self.issue(lane, descriptor, members);
         self.run(Act::Submit { ticket: number, patient }).await;
-        let ticket = Ticket { number, shared: self.shared.clone() };
+        let ticket = PendingWork { number, shared: self.shared.clone() };
         let mut state = self.shared.0.borrow_mut();
         let (now, index) = (state.now, number as usize);
         let taken = state.tickets[index].taken;
@@ -290,18 +290,18 @@ impl Core {
     }
 
     /// Polls once for a record, which takes a short time.
-    pub async fn look(&self, ticket: &Ticket) -> bool {
+    pub async fn look(&self, ticket: &PendingWork) -> bool {
         self.run(Act::Look).await;
         ticket.is_done()
     }
 
     /// Waits for a record.
-    pub async fn wait(&self, ticket: &Ticket, how: Wait) {
+    pub async fn wait(&self, ticket: &PendingWork, how: Wait) {
         self.wait_any(&[ticket], how).await;
     }
 
     /// Polls for a record for at most `at_most`; returns whether it was written.
-    pub async fn poll(&self, ticket: &Ticket, at_most: Ps) -> bool {
+    pub async fn poll(&self, ticket: &PendingWork, at_most: Picos) -> bool {
         {
             let mut state = self.shared.0.borrow_mut();
             state.wanted.clear();
@@ -318,7 +318,7 @@ impl Core {
 
     /// Waits until one of several records is written, and returns the index of the first that is. Returns 0 at once if
     /// there are none.
-    pub async fn wait_any(&self, tickets: &[&Ticket], how: Wait) -> usize {
+    pub async fn wait_any(&self, tickets: &[&PendingWork], how: Wait) -> usize {
         if tickets.is_empty() {
             return 0;
         }
@@ -337,12 +337,12 @@ impl Core {
     }
 
     /// Waits for a permit of a signal; takes no time if one is available.
-    pub async fn until(&self, signal: Signal) {
+    pub async fn until(&self, signal: Semaphore) {
         self.run(Act::Until(signal.0)).await;
     }
 
     /// Releases a permit.
-    pub fn give(&self, signal: Signal) {
+    pub fn give(&self, signal: Semaphore) {
         let state = &mut *self.shared.0.borrow_mut();
         let permits = &mut state.signals[signal.0];
         match permits.waiting.pop_front() {
@@ -353,7 +353,7 @@ impl Core {
 
     /// The number of programs that wait for a permit.
     #[must_use]
-    pub fn waiting(&self, signal: Signal) -> usize {
+    pub fn waiting(&self, signal: Semaphore) -> usize {
         self.shared.0.borrow().signals[signal.0].waiting.len()
     }
 
@@ -362,7 +362,7 @@ impl Core {
         self.run(Act::Meet(barrier.0)).await;
     }
 
-    fn issue(&self, lane: Lane, descriptor: Descriptor, members: Vec<Descriptor>) -> u32 {
+    fn issue(&self, lane: QueueId, descriptor: Descriptor, members: Vec<Descriptor>) -> u32 {
         let mut state = self.shared.0.borrow_mut();
         let number = state.free.pop().unwrap_or_else(|| u32::try_from(state.tickets.len()).unwrap_or(u32::MAX));
         let mut entry = TicketState {
@@ -403,14 +403,14 @@ pub(super) struct Program {
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     node: usize,
     /// Since when it waits for records, and how; and their tickets.
-    waits: Option<(Ps, Wait)>,
+    waits: Option<(Picos, Wait)>,
     watched: Vec<u32>,
     /// The number of that wait.
     turn: u32,
     /// Since when it waits for an entry of a queue.
-    blocked: Option<Ps>,
+    blocked: Option<Picos>,
     /// The operation that its core executes now, and since when.
-    task: Option<(Task, Ps)>,
+    task: Option<(Task, Picos)>,
 }
 
 impl fmt::Debug for Program {
@@ -427,7 +427,7 @@ impl World {
         F: Future<Output = ()> + 'static,
     {
         let number = self.programs.len();
-        let (library, through, walk) = (Library::default(), Through::default(), Walk::default());
+        let (library, through, walk) = (Library::default(), Through::default(), AccessPattern::default());
         let core = Core { node, program: number, library, through, walk, shared: self.shared.clone() };
         self.shared.0.borrow_mut().cycles.push(Cycles::default());
         let future: Pin<Box<dyn Future<Output = ()>>> = Box::pin(program(core));
@@ -440,7 +440,7 @@ impl World {
             blocked: None,
             task: None,
         });
-        self.events.after(Ps::ZERO, Event::Program(u32::try_from(number).unwrap_or(u32::MAX)));
+        self.events.after(Picos::ZERO, Event::Program(u32::try_from(number).unwrap_or(u32::MAX)));
         number
     }
 
@@ -452,10 +452,10 @@ impl World {
     }
 
     /// Creates a signal with an initial number of permits.
-    pub fn signal(&mut self, permits: u64) -> Signal {
+    pub fn signal(&mut self, permits: u64) -> Semaphore {
         let mut state = self.shared.0.borrow_mut();
         state.signals.push(SignalState { left: permits, waiting: VecDeque::new() });
-        Signal(state.signals.len() - 1)
+        Semaphore(state.signals.len() - 1)
     }
 
     /// The descriptor of an operation on two regions of [`places`](World::places), for [`Core::submit`].
@@ -476,7 +476,7 @@ impl World {
     }
 
     /// A program's core works for a time; then the program continues.
-    fn works(&mut self, program: u32, time: Ps) {
+    fn works(&mut self, program: u32, time: Picos) {
         self.did(program, |cycles| cycles.busy += time);
         self.events.after(time, Event::Program(program));
     }
@@ -494,7 +494,7 @@ impl World {
         let mut state = self.shared.0.borrow_mut();
         let act = state.act.take();
         for other in state.woken.drain(..) {
-            self.events.after(Ps::ZERO, Event::Program(other));
+            self.events.after(Picos::ZERO, Event::Program(other));
         }
         let done = std::mem::take(&mut state.done);
         let cycles = state.cycles[number as usize];
@@ -535,7 +535,7 @@ impl World {
                 match permits.left.checked_sub(1) {
                     Some(left) => {
                         permits.left = left;
-                        self.events.after(Ps::ZERO, Event::Program(number));
+                        self.events.after(Picos::ZERO, Event::Program(number));
                     }
                     None => permits.waiting.push_back(number),
                 }
@@ -549,7 +549,7 @@ impl World {
                 waiting.there.push(number);
                 if waiting.there.len() >= waiting.expected {
                     for other in waiting.there.drain(..) {
-                        self.events.after(Ps::ZERO, Event::Program(other));
+                        self.events.after(Picos::ZERO, Event::Program(other));
                     }
                 }
             }
@@ -600,12 +600,12 @@ impl World {
     pub(super) fn enter_of_program(&mut self, number: u32, ticket: u32) {
         let lane = self.shared.0.borrow().tickets[ticket as usize].lane;
         if self.enter(lane, Event::Enter { program: number, ticket }) {
-            self.sent(number, ticket, Ps::ZERO, true);
+            self.sent(number, ticket, Picos::ZERO, true);
         }
     }
 
     /// The instruction of a ticket begins after a delay.
-    fn sent(&mut self, number: u32, ticket: u32, after: Ps, patient: bool) {
+    fn sent(&mut self, number: u32, ticket: u32, after: Picos, patient: bool) {
         let now = self.events.now();
         let TicketState { lane, through, .. } = self.shared.0.borrow().tickets[ticket as usize];
         if let Some(since) = self.programs[number as usize].blocked.take() {
@@ -646,7 +646,7 @@ impl World {
     }
 
     /// A program waits for one of the `wanted` tickets.
-    fn begin_wait(&mut self, number: u32, how: Wait, at_most: Option<Ps>) {
+    fn begin_wait(&mut self, number: u32, how: Wait, at_most: Option<Picos>) {
         let now = self.events.now();
         let mut state = self.shared.0.borrow_mut();
         let State { wanted, tickets, .. } = &mut *state;
@@ -690,7 +690,7 @@ impl World {
     }
 
     /// A program that has waited since `since` sees a ticket's record.
-    fn see_record(&mut self, number: u32, ticket: u32, how: Wait, since: Ps) {
+    fn see_record(&mut self, number: u32, ticket: u32, how: Wait, since: Picos) {
         let state = self.shared.0.borrow();
         let entry = &state.tickets[ticket as usize];
         let (written, library) = (entry.done.unwrap_or(since), entry.library);
@@ -705,7 +705,7 @@ impl World {
     }
 
     /// A program touches pages for `time`, during which it does not wait. Returns the queue of the record's work.
-    pub(super) fn program_touches(&mut self, record: u64, time: Ps) -> Option<Lane> {
+    pub(super) fn program_touches(&mut self, record: u64, time: Picos) -> Option<QueueId> {
         let number = usize::try_from(record >> 6 & u64::from(u32::MAX)).ok()?;
         let (lane, waiter) = self.shared.0.borrow().tickets.get(number).map(|entry| (entry.lane, entry.waiter))?;
         if let Some(waiter) = waiter

@@ -5,7 +5,7 @@
 //! retries at the first of its attempt times after a front end has looked for work.
 
 use super::{Event, FlowOwner, World};
-use crate::ps::Ps;
+use crate::picos::Picos;
 
 /// A submitter whose core only retries.
 #[derive(Clone, Copy, Debug)]
@@ -16,19 +16,19 @@ pub(super) struct Rejected {
     /// The event of its next attempt.
     again: Event,
     /// When it was refused.
-    since: Ps,
+    since: Picos,
     /// Core time of an attempt.
-    cost: Ps,
+    cost: Picos,
     /// Time from one attempt to the next.
-    period: Ps,
+    period: Picos,
 }
 
 impl World {
     /// A full queue of this device refuses a submission of a thread or program. An attempt takes `cost` of its core's
     /// time, and the next one follows after `period`.
-    pub(super) fn reject(&mut self, device: u16, owner: FlowOwner, again: Event, cost: Ps, period: Ps) {
+    pub(super) fn reject(&mut self, device: u16, owner: FlowOwner, again: Event, cost: Picos, period: Picos) {
         let since = self.events.now();
-        self.rejected.push(Rejected { device, owner, again, since, cost, period: period.max(Ps(1)) });
+        self.rejected.push(Rejected { device, owner, again, since, cost, period: period.max(Picos(1)) });
     }
 
     /// A front end of this device has looked for work: there may be room.
@@ -50,7 +50,7 @@ impl World {
     }
 
     /// Counts attempts that were not simulated.
-    fn count_refused(&mut self, owner: FlowOwner, attempts: u64, cost: Ps) {
+    fn count_refused(&mut self, owner: FlowOwner, attempts: u64, cost: Picos) {
         let time = cost * attempts;
         match owner {
             FlowOwner::Thread(number) => {

@@ -7,10 +7,10 @@
 use super::memory::CoreRoute;
 use super::{Event, FlowOwner, World};
 use crate::machine::{Machine, SoftwareOp};
+use crate::picos::Picos;
 use crate::pipes::Class;
 use crate::places::{Lines, Place};
-use crate::ps::Ps;
-use crate::work::Walk;
+use crate::work::AccessPattern;
 use telpher_abi::Opcode;
 
 /// Bytes of a line.
@@ -26,7 +26,7 @@ pub(super) struct Task {
     class: Option<Class>,
     bytes: u64,
     /// Its time besides the flow of bytes, or all of its time if none flow.
-    besides: Ps,
+    besides: Picos,
     /// Node of its core, and the places that it reads and writes.
     core: usize,
     places: [Option<Place>; 2],
@@ -35,7 +35,7 @@ pub(super) struct Task {
 impl Task {
     /// A task that only moves bytes through pipes.
     pub(super) fn through(class: Class, bytes: u64) -> Self {
-        Task { class: Some(class), bytes, besides: Ps::ZERO, core: 0, places: [None; 2] }
+        Task { class: Some(class), bytes, besides: Picos::ZERO, core: 0, places: [None; 2] }
     }
 
     /// True if its bytes flow through pipes.
@@ -44,7 +44,7 @@ impl Task {
     }
 
     /// Its time besides the flow of bytes; all of its time if none flow.
-    pub(super) fn besides(&self) -> Ps {
+    pub(super) fn besides(&self) -> Picos {
         self.besides
     }
 }
@@ -52,12 +52,19 @@ impl Task {
 /// The time of an operation by a core without other traffic, and the rate at which its bytes flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Alone {
-    pub(super) takes: Ps,
+    pub(super) takes: Picos,
     pub(super) most: u64,
 }
 
 /// For `bytes` by a core of node `core`.
-pub(super) fn alone(machine: &Machine, core: usize, op: Opcode, bytes: u64, places: [Place; 2], walk: Walk) -> Alone {
+pub(super) fn alone(
+    machine: &Machine,
+    core: usize,
+    op: Opcode,
+    bytes: u64,
+    places: [Place; 2],
+    walk: AccessPattern,
+) -> Alone {
     let costs = &machine.software;
     let SoftwareOp { call, random, reads, writes, line } = *costs.ops.of(op);
     let [src, dst] = places;
@@ -75,18 +82,18 @@ pub(super) fn alone(machine: &Machine, core: usize, op: Opcode, bytes: u64, plac
     let flowing = scaled(line.0, misses.0, near.0).max(costs.cached_line);
     let first = latency(if reads > 0 { src } else { dst });
     let takes = match walk {
-        Walk::Sequential => flowing * lines,
+        AccessPattern::Sequential => flowing * lines,
         // The prefetcher does not run ahead, and no later operation hides the first miss.
-        Walk::Alone => {
+        AccessPattern::Alone => {
             let slow = lines.min(costs.alone_lines);
-            first + Ps(misses.0 / costs.fill_buffers.max(1)).max(flowing) * slow + flowing * (lines - slow)
+            first + Picos(misses.0 / costs.fill_buffers.max(1)).max(flowing) * slow + flowing * (lines - slow)
         }
         // The page lookups and the first miss precede the rest. The core looks ahead by `window_lines`: shorter
         // operations wait together.
-        Walk::Random => {
+        AccessPattern::Random => {
             let (window, page) = (costs.window_lines, lines.min(PAGE_LINES));
             let seen = page.min(window);
-            let shared = |wait: Ps| scaled(wait.0, seen, window);
+            let shared = |wait: Picos| scaled(wait.0, seen, window);
             let lookups = costs.walk * (reads + writes);
             // While the first lines are awaited, the prefetcher, which needs their translation, continues to the end of
             // the page.
@@ -98,18 +105,25 @@ pub(super) fn alone(machine: &Machine, core: usize, op: Opcode, bytes: u64, plac
 }
 
 /// `what * times / by`, with `by` at least 1.
-fn scaled(what: u64, times: u64, by: u64) -> Ps {
-    Ps(u64::try_from(u128::from(what) * u128::from(times) / u128::from(by.max(1))).unwrap_or(u64::MAX))
+fn scaled(what: u64, times: u64, by: u64) -> Picos {
+    Picos(u64::try_from(u128::from(what) * u128::from(times) / u128::from(by.max(1))).unwrap_or(u64::MAX))
 }
 
 /// Bytes per second, given the time of one line.
-fn per_second(line: Ps) -> u64 {
+fn per_second(line: Picos) -> u64 {
     LINE * 1_000_000_000_000 / line.0.max(1)
 }
 
 impl World {
     /// An operation by a core of a node.
-    pub(super) fn task(&mut self, core: usize, op: Opcode, bytes: u64, places: [Place; 2], walk: Walk) -> Task {
+    pub(super) fn task(
+        &mut self,
+        core: usize,
+        op: Opcode,
+        bytes: u64,
+        places: [Place; 2],
+        walk: AccessPattern,
+    ) -> Task {
         let Alone { takes, most } = alone(&self.machine, core, op, bytes, places, walk);
         let SoftwareOp { reads, writes, .. } = *self.machine.software.ops.of(op);
         let node =
@@ -154,9 +168,9 @@ mod tests {
             let machine = Machine::built_in(profile).unwrap();
             let cached = Place { lines: Lines::Llc, ..Place::on(0) };
             for op in Opcode::ALL {
-                for walk in [Walk::Alone, Walk::Random, Walk::Sequential] {
+                for walk in [AccessPattern::Alone, AccessPattern::Random, AccessPattern::Sequential] {
                     let of = |bytes, place| alone(&machine, 0, *op, bytes, [place; 2], walk).takes;
-                    let mut before = Ps::ZERO;
+                    let mut before = Picos::ZERO;
                     for lines in 0..300 {
                         let near = of(lines * LINE, Place::on(0));
                         assert!(near >= before, "{profile} {op:?} {walk:?} {lines} lines");

@@ -7,12 +7,12 @@ use super::forecast::Forecast;
 use super::pace::Pace;
 use super::program::Done;
 use super::software::Task;
-use super::timeline::Timeline;
+use super::timeline::TimeBreakdown;
 use super::{Event, FlowOwner, World, program};
+use crate::picos::Picos;
 use crate::places::Place;
-use crate::ps::Ps;
 use crate::vouch;
-use crate::work::{By, Lane, Sizes, Stream, Wait};
+use crate::work::{By, QueueId, Sizes, Stream, Wait};
 use telpher_abi::registers::PortalKind;
 use telpher_abi::{DESCRIPTOR_BYTES, Descriptor};
 use telpher_model::{Identity, Response, Write};
@@ -21,18 +21,18 @@ use telpher_model::{Identity, Response, Write};
 #[derive(Clone, Copy, Debug, Default)]
 struct Stamps {
     /// Its arrival.
-    begun: Ps,
+    begun: Picos,
     /// The begin of its submission.
-    sent: Ps,
+    sent: Picos,
     /// The queue took it.
-    queued: Ps,
+    queued: Picos,
     /// An engine took it.
-    taken: Ps,
+    taken: Picos,
     /// Its last byte so far.
-    flowed: Ps,
+    flowed: Picos,
     /// Time lost to missing pages: between resubmissions, and in the engine.
-    resubmitted: Ps,
-    paged: Ps,
+    resubmitted: Picos,
+    paged: Picos,
     /// Its slot was used before.
     used: bool,
 }
@@ -41,14 +41,14 @@ struct Stamps {
 #[derive(Clone, Copy, Debug)]
 struct Costs {
     /// The library's time after the record of the slot's previous submission.
-    complete: Ps,
-    prepare: Ps,
+    complete: Picos,
+    prepare: Picos,
     /// The fence before the instruction, until the core owns the prepared lines.
-    fence: Ps,
+    fence: Picos,
     /// The system call before the instruction.
-    call: Ps,
+    call: Picos,
     /// The instruction, including the call, as far as known before the queue answers.
-    instruct: Ps,
+    instruct: Picos,
 }
 
 /// Buffers with new pages for each operation; `had` operations have used them.
@@ -62,8 +62,8 @@ struct Fresh {
 /// An operation that a core executes itself.
 #[derive(Clone, Copy, Debug)]
 struct Work {
-    arrived: Ps,
-    begun: Ps,
+    arrived: Picos,
+    begun: Picos,
     bytes: u64,
     task: Task,
 }
@@ -72,7 +72,7 @@ struct Work {
 pub(super) struct Thread {
     stream: Stream,
     /// The queue of its operations; `None` if the core executes them.
-    lane: Option<Lane>,
+    lane: Option<QueueId>,
     costs: Costs,
     descriptors: Vec<Descriptor>,
     stamps: Vec<Stamps>,
@@ -84,11 +84,11 @@ pub(super) struct Thread {
     /// Number of its load.
     pub(super) load: usize,
     /// Since when it waits for a record.
-    waits: Option<Ps>,
+    waits: Option<Picos>,
     /// Since when it waits for a credit.
-    blocked: Option<Ps>,
+    blocked: Option<Picos>,
     /// Time in which it touched pages besides its work; its next step is delayed by it.
-    touching: Ps,
+    touching: Picos,
     /// Bytes of the submission in each slot.
     bytes: Vec<u64>,
     /// The operation that its core executes now.
@@ -97,7 +97,7 @@ pub(super) struct Thread {
     fresh: Option<Fresh>,
     /// The forecast of its records, if it sleeps until then.
     forecast: Option<Box<Forecast>>,
-    pub(super) timeline: Timeline,
+    pub(super) timeline: TimeBreakdown,
 }
 
 /// Addresses of completion records: bit 62, the thread, the slot.
@@ -114,7 +114,7 @@ fn owner_of(record: u64) -> (u32, u32) {
 impl Thread {
     /// A thread without work.
     fn idle(stream: Stream, pace: Pace, load: usize) -> Self {
-        let none = Ps::ZERO;
+        let none = Picos::ZERO;
         Thread {
             stream,
             lane: None,
@@ -129,11 +129,11 @@ impl Thread {
             load,
             waits: None,
             blocked: None,
-            touching: Ps::ZERO,
+            touching: Picos::ZERO,
             work: None,
             fresh: None,
             forecast: None,
-            timeline: Timeline::default(),
+            timeline: TimeBreakdown::default(),
         }
     }
 }
@@ -184,7 +184,7 @@ impl World {
         let library = self.machine.library.of(stream.library);
         let instructing = |lane| self.machine.submit.instructing(lane, stream.through);
         let (call, instruct) = lane.map(instructing).unwrap_or_default();
-        let fence = if stream.cold_descriptors { self.machine.owning(stream.core, stream.batch) } else { Ps::ZERO };
+        let fence = if stream.cold_descriptors { self.machine.owning(stream.core, stream.batch) } else { Picos::ZERO };
         let prepare = self.machine.preparing(stream.library, stream.batch, slots);
         let costs = Costs { complete: library.complete, prepare, fence, call, instruct };
         let load = self.load();
@@ -202,7 +202,7 @@ impl World {
             fresh,
             ..Thread::idle(stream, pace, load)
         });
-        self.events.after(Ps::ZERO, Event::Thread(thread));
+        self.events.after(Picos::ZERO, Event::Thread(thread));
         number
     }
 
@@ -247,7 +247,7 @@ impl World {
             thread.timeline.waiting += now.since(since);
         }
         let touching = std::mem::take(&mut thread.touching);
-        if touching > Ps::ZERO {
+        if touching > Picos::ZERO {
             thread.timeline.cycles.busy += touching;
             self.events.at(now + touching, Event::Thread(number));
             return;
@@ -284,7 +284,7 @@ impl World {
         // The library first completes the slot's previous submission.
         let begun = if stamps.used { now + costs.complete } else { now };
         let arrived = if thread.pace.is_open() { arrived } else { begun };
-        (stamps.resubmitted, stamps.paged) = (Ps::ZERO, Ps::ZERO);
+        (stamps.resubmitted, stamps.paged) = (Picos::ZERO, Picos::ZERO);
         stamps.used = true;
         stamps.begun = arrived;
         stamps.sent = begun + costs.prepare;
@@ -392,7 +392,7 @@ impl World {
     }
 
     /// Offers a descriptor to a queue; returns the queue's answer.
-    pub(super) fn offer(&mut self, lane: Lane, descriptor: Descriptor) -> Response {
+    pub(super) fn offer(&mut self, lane: QueueId, descriptor: Descriptor) -> Response {
         let write =
             if lane.shared { Write::Deferrable(Identity { pasid: 1, privileged: false }) } else { Write::Posted };
         let model = &self.devices[usize::from(lane.device)].model;
@@ -468,7 +468,7 @@ impl World {
     }
 
     /// Adds the time that a submission lost to missing pages: before it was resubmitted, or in an engine.
-    pub(super) fn lost(&mut self, record: u64, resubmitted: bool, time: Ps) {
+    pub(super) fn lost(&mut self, record: u64, resubmitted: bool, time: Picos) {
         let now = self.events.now();
         if let Some(stamps) = self.stamps(record) {
             if resubmitted {
@@ -480,7 +480,7 @@ impl World {
     }
 
     /// The thread or program with this record touches pages for `time`. Returns its queue.
-    pub(super) fn touches(&mut self, record: u64, time: Ps) -> Option<Lane> {
+    pub(super) fn touches(&mut self, record: u64, time: Picos) -> Option<QueueId> {
         if program::is_program(record) {
             return self.program_touches(record, time);
         }

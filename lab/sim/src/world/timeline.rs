@@ -1,12 +1,12 @@
 //! A breakdown of a thread's time.
 
 use super::cycles::Cycles;
-use crate::ps::Ps;
+use crate::picos::Picos;
 
 /// Times summed over submissions. The first eight times add up to the latency. If a core executes the operations
 /// itself, all of it is processing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Timeline {
+pub struct TimeBreakdown {
     /// Completed submissions.
     pub completed: u64,
     /// Their operations; each batch member counts.
@@ -14,37 +14,37 @@ pub struct Timeline {
     /// Their bytes.
     pub bytes: u64,
     /// From an operation's arrival until the thread begins it, if operations arrive at a rate.
-    pub backlog: Ps,
+    pub backlog: Picos,
     /// Preparing descriptors.
-    pub prepare: Ps,
+    pub prepare: Picos,
     /// From the begin of the submitting instruction until the queue has taken the descriptor, retries included.
-    pub submit: Ps,
+    pub submit: Picos,
     /// In the queue.
-    pub queue: Ps,
+    pub queue: Picos,
     /// Address translation and waits for missing pages, including those that are reported, touched and resubmitted.
-    pub translate: Ps,
+    pub translate: Picos,
     /// From the engine's take to the last byte: front end, list, waiting for the data path, transfer.
-    pub process: Ps,
+    pub process: Picos,
     /// From the last byte to the written record.
-    pub complete: Ps,
+    pub complete: Picos,
     /// From the written record until the thread sees it.
-    pub notice: Ps,
+    pub notice: Picos,
     /// Submissions that a full queue refused.
     pub retries: u64,
     /// Time of the thread's core in submitting.
-    pub submitting: Ps,
+    pub submitting: Picos,
     /// Time in which the thread only waited.
-    pub waiting: Ps,
+    pub waiting: Picos,
     /// When the thread saw the last record.
-    pub until: Ps,
+    pub until: Picos,
     /// The core's time by kind.
     pub cycles: Cycles,
 }
 
-impl Timeline {
+impl TimeBreakdown {
     /// The sum of the latencies, from the begin of preparation until the thread sees the record.
     #[must_use]
-    pub fn latency(&self) -> Ps {
+    pub fn latency(&self) -> Picos {
         self.backlog
             + self.prepare
             + self.submit
@@ -56,7 +56,7 @@ impl Timeline {
     }
 
     /// Adds another thread's times.
-    pub fn add(&mut self, other: &Timeline) {
+    pub fn add(&mut self, other: &TimeBreakdown) {
         self.completed += other.completed;
         self.operations += other.operations;
         self.bytes += other.bytes;

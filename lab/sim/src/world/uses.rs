@@ -2,8 +2,8 @@
 
 use super::{World, engine};
 use crate::latencies::Latencies;
+use crate::picos::Picos;
 use crate::pipes::Pipe;
-use crate::ps::Ps;
 use std::fmt;
 
 /// Busy times of an engine.
@@ -14,9 +14,9 @@ pub struct EngineUse {
     /// Number of the engine within the device.
     pub engine: usize,
     /// Busy time of the front end, which takes and checks descriptors.
-    pub front: Ps,
+    pub front: Picos,
     /// Busy time of the data path, which moves bytes.
-    pub data: Ps,
+    pub data: Picos,
 }
 
 /// Address translations of engines.
@@ -110,7 +110,7 @@ impl PipeUse {
     /// The mean utilization over a span of time, as a share of 1.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "for display")]
-    pub fn share(&self, of: Ps) -> f64 {
+    pub fn share(&self, of: Picos) -> f64 {
         self.bytes as f64 / (self.rate as f64 * of.as_secs_f64()).max(1.0)
     }
 }

@@ -58,7 +58,7 @@ impl World {
     }
 
     /// A backend that resumes from the record and the ring, with a base that is completely wrong.
-    fn backend(&self) -> Result<Backend, RecordError> {
+    fn backend(&self) -> Result<Backend, InflightRecordError> {
         let setup = self.driver.setup();
         let ring = Ring::new(self.guest.memory(), setup).unwrap();
         let (record, resumed) = RingRecord::begin(&self.record(), 1, &ring)?;
@@ -247,7 +247,7 @@ fn a_packed_ring_used_out_of_order_is_refused() {
     // What another backend does: the second chain's entry is the free one now.
     backend.record.entries.swap(0, 1);
     backend.put(1, Death::Settled);
-    assert!(matches!(world.backend(), Err(RecordError::Damaged { .. })));
+    assert!(matches!(world.backend(), Err(InflightRecordError::Damaged { .. })));
 }
 
 /// CVE-2026-86565 and similar, word by word: values in an untrusted record are checked before they are used.
@@ -266,7 +266,7 @@ fn inconsistent_records_are_refused() {
         rustix::io::pread(&world.file, &mut sane, place).unwrap();
         assert!(world.backend().is_ok());
         rustix::io::pwrite(&world.file, &word(halves).to_le_bytes(), place).unwrap();
-        let refused = matches!(world.backend(), Err(RecordError::Damaged { ring: 1, .. }));
+        let refused = matches!(world.backend(), Err(InflightRecordError::Damaged { ring: 1, .. }));
         rustix::io::pwrite(&world.file, &sane, place).unwrap();
         assert!(world.backend().is_ok());
         refused
@@ -300,14 +300,14 @@ fn invalid_record_files_are_refused() {
         let open = |place| Record::open(place, &world.file, features).map(|_| ());
         let place = world.place;
         assert!(open(place).is_ok());
-        assert!(matches!(open(RecordPlace { len: place.len - 1, ..place }), Err(RecordError::Short { .. })));
-        assert!(matches!(open(RecordPlace { rings: 3, ..place }), Err(RecordError::Short { .. })));
-        assert!(matches!(open(RecordPlace { size: 32, ..place }), Err(RecordError::Short { .. })));
-        assert!(matches!(open(RecordPlace { offset: 8, ..place }), Err(RecordError::Map(_))));
-        assert!(matches!(open(RecordPlace { offset: u64::MAX - 8, ..place }), Err(RecordError::Map(_))));
-        assert!(matches!(open(RecordPlace { len: u64::MAX, ..place }), Err(RecordError::Map(_))));
+        assert!(matches!(open(RecordPlace { len: place.len - 1, ..place }), Err(InflightRecordError::Short { .. })));
+        assert!(matches!(open(RecordPlace { rings: 3, ..place }), Err(InflightRecordError::Short { .. })));
+        assert!(matches!(open(RecordPlace { size: 32, ..place }), Err(InflightRecordError::Short { .. })));
+        assert!(matches!(open(RecordPlace { offset: 8, ..place }), Err(InflightRecordError::Map(_))));
+        assert!(matches!(open(RecordPlace { offset: u64::MAX - 8, ..place }), Err(InflightRecordError::Map(_))));
+        assert!(matches!(open(RecordPlace { len: u64::MAX, ..place }), Err(InflightRecordError::Map(_))));
         rustix::fs::ftruncate(&world.file, 3 * place.len).unwrap();
-        assert!(matches!(open(RecordPlace { offset: 3, ..place }), Err(RecordError::Unaligned { offset: 3 })));
+        assert!(matches!(open(RecordPlace { offset: 3, ..place }), Err(InflightRecordError::Unaligned { offset: 3 })));
         assert!(open(RecordPlace { offset: 8, ..place }).is_ok());
         // A ring without a part in the record, or a smaller one.
         let part = |number, size| {
@@ -316,9 +316,9 @@ fn invalid_record_files_are_refused() {
             let ring = Ring::new(guest.memory(), driver.setup()).unwrap();
             RingRecord::begin(&world.record(), number, &ring).map(|_| ())
         };
-        assert!(matches!(part(2, SIZE), Err(RecordError::Damaged { ring: 2, .. })));
-        assert!(matches!(part(0, 2 * SIZE), Err(RecordError::Damaged { ring: 0, .. })));
+        assert!(matches!(part(2, SIZE), Err(InflightRecordError::Damaged { ring: 2, .. })));
+        assert!(matches!(part(0, 2 * SIZE), Err(InflightRecordError::Damaged { ring: 0, .. })));
         assert!(part(0, SIZE).is_ok());
-        assert!(matches!(part(0, SIZE / 2), Err(RecordError::Damaged { ring: 0, .. })));
+        assert!(matches!(part(0, SIZE / 2), Err(InflightRecordError::Damaged { ring: 0, .. })));
     }
 }

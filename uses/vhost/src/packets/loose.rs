@@ -1,12 +1,12 @@
 //! Detached packets: plain data, for programs in languages without ownership types.
 //!
-//! The type system guarantees that a buffer is in one [`Packets`] list at a time. A [`Loose`] packet is a number and an
+//! The type system guarantees that a buffer is in one [`Packets`] list at a time. A [`DetachedPacket`] packet is a number and an
 //! address that any program can copy or invent. So the pool records for each buffer whether it is detached, and under
 //! which id; a packet with any other id is refused. The buffer's generation changes each time it is detached or
 //! returned, and is odd while it is detached. So a handle can be returned only once.
 
 use super::{OwnedBuffer, PacketPool, Packets, PoolMemory};
-use crate::error::LooseError;
+use crate::error::DetachedPacketError;
 use crate::sync::{AtomicU8, Ordering};
 use crate::{HEADROOM, PoolOptions};
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use std::sync::PoisonError;
 /// A detached packet. Its owner may access its bytes, and move its start and end within its buffer.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Loose {
+pub struct DetachedPacket {
     /// The address of its first byte.
     pub data: *mut u8,
     /// Its length in bytes.
@@ -24,11 +24,11 @@ pub struct Loose {
     pub id: u32,
 }
 
-/// The most buffers of a pool whose packets can all be detached: an [id](Loose::id) has 24 bits for the buffer.
-pub const MOST_LOOSE: u32 = 1 << 24;
+/// The most buffers of a pool whose packets can all be detached: an [id](DetachedPacket::id) has 24 bits for the buffer.
+pub const MAX_DETACHED: u32 = 1 << 24;
 
 /// The id's bits for the buffer's index.
-const INDEX: u32 = MOST_LOOSE - 1;
+const INDEX: u32 = MAX_DETACHED - 1;
 /// The position of the buffer's generation in an id.
 const GENERATION_SHIFT: u32 = 24;
 
@@ -38,7 +38,7 @@ pub(super) struct Generations(Box<[AtomicU8]>);
 
 impl Generations {
     pub(super) fn of(buffers: u32) -> Generations {
-        Generations((0..buffers.min(MOST_LOOSE)).map(|_| AtomicU8::new(0)).collect())
+        Generations((0..buffers.min(MAX_DETACHED)).map(|_| AtomicU8::new(0)).collect())
     }
 }
 
@@ -53,7 +53,7 @@ impl PoolOptions {
 impl PacketPool {
     /// Detaches empty packets: as many as are free and fit `into`. Returns how many. Takes one lock.
     #[inline]
-    pub fn lend_out(&self, into: &mut [MaybeUninit<Loose>]) -> usize {
+    pub fn lend_out(&self, into: &mut [MaybeUninit<DetachedPacket>]) -> usize {
         let mut free = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner);
         let from = free.len() - into.len().min(free.len());
         let sure = self.memory.nameable(free[from..].iter().rev().copied());
@@ -71,7 +71,7 @@ impl PacketPool {
     /// # Safety
     /// As for [`Packets::take_in`].
     #[inline]
-    pub unsafe fn free_from(&self, loose: &[Loose]) -> usize {
+    pub unsafe fn free_from(&self, loose: &[DetachedPacket]) -> usize {
         let mut free = self.memory.free.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = self.memory.take_in(loose);
         free.extend(loose[..taken].iter().map(|packet| packet.id & INDEX));
@@ -80,39 +80,39 @@ impl PacketPool {
 
     /// Says why [`Packets::take_in`] refuses a packet; `None` if it does not.
     #[must_use]
-    pub fn objection(&self, packet: &Loose) -> Option<LooseError> {
+    pub fn objection(&self, packet: &DetachedPacket) -> Option<DetachedPacketError> {
         let PoolMemory { generations, options, stride, base, .. } = &*self.memory;
         let (id, index, generation) = (packet.id, packet.id & INDEX, packet.id >> GENERATION_SHIFT);
         let (Some(word), true) = (generations.0.get(index as usize), generation % 2 == 1) else {
-            return Some(LooseError::Unknown { id });
+            return Some(DetachedPacketError::Unknown { id });
         };
         if u32::from(word.load(Ordering::Relaxed)) != generation {
-            return Some(LooseError::Returned { index });
+            return Some(DetachedPacketError::Returned { index });
         }
         let from = base + u64::from(*stride) * u64::from(index);
         let end = from + u64::from(HEADROOM) + u64::from(options.longest);
         let at = packet.data.expose_provenance() as u64;
         let misplaced = self.memory.recognise(packet).is_none();
-        misplaced.then_some(LooseError::Place { index, at, len: packet.len, from, end })
+        misplaced.then_some(DetachedPacketError::Place { index, at, len: packet.len, from, end })
     }
 }
 
 impl PoolMemory {
     /// Detaches the packet.
     #[inline]
-    fn let_out(&self, held: &OwnedBuffer) -> Loose {
+    fn let_out(&self, held: &OwnedBuffer) -> DetachedPacket {
         // Relaxed, and no exchange: the owner of the `OwnedBuffer` owns this word, and handing packets from thread to
         // thread orders both.
         let generation = &self.generations.0[held.index as usize];
         let now = generation.load(Ordering::Relaxed).wrapping_add(1);
         generation.store(now, Ordering::Relaxed);
         let data = super::pointer(self.address(held));
-        Loose { data, len: held.len, id: u32::from(now) << GENERATION_SHIFT | held.index }
+        DetachedPacket { data, len: held.len, id: u32::from(now) << GENERATION_SHIFT | held.index }
     }
 
     /// Takes back detached packets, from the first on, up to the first that is not detached. Returns how many.
     #[inline]
-    fn take_in(&self, loose: &[Loose]) -> usize {
+    fn take_in(&self, loose: &[DetachedPacket]) -> usize {
         for (taken, packet) in loose.iter().enumerate() {
             let Some((word, now)) = self.recognise(packet) else { return taken };
             // No other thread writes it: the packet was detached, and only our caller takes it back.
@@ -123,7 +123,7 @@ impl PoolMemory {
 
     /// The generation of a detached packet, and the word that holds it.
     #[inline]
-    fn recognise(&self, packet: &Loose) -> Option<(&AtomicU8, u8)> {
+    fn recognise(&self, packet: &DetachedPacket) -> Option<(&AtomicU8, u8)> {
         let word = self.generations.0.get((packet.id & INDEX) as usize)?;
         let now = word.load(Ordering::Relaxed);
         // A packet before its buffer has a huge offset; no more than 33 bits are added.
@@ -134,7 +134,7 @@ impl PoolMemory {
 
     /// A packet's offset in its buffer, modulo 2⁶⁴.
     #[inline]
-    fn start_of(&self, packet: &Loose) -> u64 {
+    fn start_of(&self, packet: &DetachedPacket) -> u64 {
         let buffer = self.base + u64::from(self.stride) * u64::from(packet.id & INDEX);
         (packet.data.expose_provenance() as u64).wrapping_sub(buffer)
     }
@@ -143,8 +143,8 @@ impl PoolMemory {
     #[inline]
     fn nameable(&self, mut buffers: impl ExactSizeIterator<Item = u32>) -> usize {
         let count = buffers.len();
-        let all = self.options.buffers <= MOST_LOOSE;
-        if all { count } else { buffers.position(|index| index >= MOST_LOOSE).unwrap_or(count) }
+        let all = self.options.buffers <= MAX_DETACHED;
+        if all { count } else { buffers.position(|index| index >= MAX_DETACHED).unwrap_or(count) }
     }
 }
 
@@ -155,7 +155,7 @@ impl Packets {
     /// # Safety
     /// No other thread takes in one of these packets at the same time. (If one does so afterwards, it is refused.)
     #[inline]
-    pub unsafe fn take_in(&mut self, loose: &[Loose]) -> usize {
+    pub unsafe fn take_in(&mut self, loose: &[DetachedPacket]) -> usize {
         let memory = &*self.memory;
         let taken = memory.take_in(loose);
         self.held.extend(loose[..taken].iter().map(|packet| {
@@ -169,9 +169,9 @@ impl Packets {
     /// Detaches the first packets of this list, as many as fit `into`. Returns how many.
     ///
     /// No list or queue has their buffers until they are [taken in](Packets::take_in) again. In a pool of more than
-    /// [`MOST_LOOSE`] buffers, some cannot be detached; they stay, with all packets after them.
+    /// [`MAX_DETACHED`] buffers, some cannot be detached; they stay, with all packets after them.
     #[inline]
-    pub fn let_out(&mut self, into: &mut [MaybeUninit<Loose>]) -> usize {
+    pub fn let_out(&mut self, into: &mut [MaybeUninit<DetachedPacket>]) -> usize {
         let sure = self.memory.nameable(self.held.iter().take(into.len()).map(|held| held.index));
         let (first, second) = self.held.as_slices();
         for (held, place) in first.iter().chain(second).zip(&mut into[..sure]) {
@@ -202,14 +202,14 @@ mod tests {
         PacketPool::new(OPTIONS).unwrap()
     }
 
-    fn out(row: &mut Packets) -> Vec<Loose> {
+    fn out(row: &mut Packets) -> Vec<DetachedPacket> {
         let mut into = [MaybeUninit::uninit(); 8];
         let count = row.let_out(&mut into);
         // SAFETY: `count` elements were written.
         into[..count].iter().map(|place| unsafe { place.assume_init() }).collect()
     }
 
-    fn take(row: &mut Packets, loose: &[Loose]) -> usize {
+    fn take(row: &mut Packets, loose: &[DetachedPacket]) -> usize {
         // SAFETY: one thread.
         unsafe { row.take_in(loose) }
     }
@@ -228,10 +228,10 @@ mod tests {
         assert_eq!(row.get(0).unwrap(), [5; 7]);
         assert_eq!(take(&mut row, &loose[1..]), 0);
         let index = loose[1].id & INDEX;
-        assert_eq!(pool.objection(&loose[1]), Some(LooseError::Returned { index }));
+        assert_eq!(pool.objection(&loose[1]), Some(DetachedPacketError::Returned { index }));
         row.truncate(0);
         // The generation of a free buffer is not a valid handle.
-        assert_eq!(take(&mut row, &[Loose { id: loose[1].id + (1 << GENERATION_SHIFT), ..loose[1] }]), 0);
+        assert_eq!(take(&mut row, &[DetachedPacket { id: loose[1].id + (1 << GENERATION_SHIFT), ..loose[1] }]), 0);
         // The same buffer, detached again, is another packet.
         let again = out(&mut pool.lend(1));
         assert_eq!((again[0].data, again[0].id == loose[1].id), (loose[1].data, false));
@@ -248,7 +248,7 @@ mod tests {
         assert!(loose.iter().all(|packet| packet.len == 0 && pool.objection(packet).is_none()));
         assert_eq!((pool.lend_out(&mut into), pool.lend_out(&mut into), pool.free()), (1, 0, 0));
         // SAFETY: one thread.
-        let free_from = |loose: &[Loose]| unsafe { pool.free_from(loose) };
+        let free_from = |loose: &[DetachedPacket]| unsafe { pool.free_from(loose) };
         assert_eq!((free_from(&[loose[0], loose[0], loose[1]]), pool.free()), (1, 1));
         assert_eq!((free_from(&loose), free_from(&loose[1..]), pool.free()), (0, 2, 3));
     }
@@ -268,15 +268,19 @@ mod tests {
     fn handles_of_no_detached_packet_are_refused() {
         let (pool, other) = (pool(), pool());
         let (mut row, loose, strange) = (pool.row(4), out(&mut pool.lend(2)), out(&mut other.lend(4)));
-        let null = Loose { data: std::ptr::null_mut(), len: 0, id: 0 };
-        assert_eq!(pool.objection(&null), Some(LooseError::Unknown { id: 0 }));
+        let null = DetachedPacket { data: std::ptr::null_mut(), len: 0, id: 0 };
+        assert_eq!(pool.objection(&null), Some(DetachedPacketError::Unknown { id: 0 }));
         assert_eq!(
-            pool.objection(&Loose { id: 1 << 24 | 4, ..loose[0] }),
-            Some(LooseError::Unknown { id: 1 << 24 | 4 })
+            pool.objection(&DetachedPacket { id: 1 << 24 | 4, ..loose[0] }),
+            Some(DetachedPacketError::Unknown { id: 1 << 24 | 4 })
         );
-        for packet in
-            [null, Loose { id: loose[1].id, ..loose[0] }, Loose { data: null.data, ..loose[0] }, strange[0], strange[3]]
-        {
+        for packet in [
+            null,
+            DetachedPacket { id: loose[1].id, ..loose[0] },
+            DetachedPacket { data: null.data, ..loose[0] },
+            strange[0],
+            strange[3],
+        ] {
             assert!(take(&mut row, &[packet, loose[0]]) == 0 && pool.objection(&packet).is_some(), "{packet:?}");
         }
         assert_eq!((take(&mut row, &loose), row.len()), (2, 2));
@@ -286,10 +290,10 @@ mod tests {
     fn a_packet_may_move_only_within_its_buffer() {
         let pool = pool();
         let (mut row, loose) = (pool.row(1), out(&mut pool.lend(1)));
-        let moved = |by: isize, len: u32| Loose { data: loose[0].data.wrapping_offset(by), len, ..loose[0] };
+        let moved = |by: isize, len: u32| DetachedPacket { data: loose[0].data.wrapping_offset(by), len, ..loose[0] };
         let first = -isize::try_from(HEADROOM).unwrap();
         for wrong in [moved(first - 1, 0), moved(0, 101), moved(101, 0), moved(100, 1), moved(1, u32::MAX)] {
-            assert!(matches!(pool.objection(&wrong), Some(LooseError::Place { .. })), "{wrong:?}");
+            assert!(matches!(pool.objection(&wrong), Some(DetachedPacketError::Place { .. })), "{wrong:?}");
         }
         for right in [moved(0, 100), moved(100, 0), moved(60, 40)] {
             assert_eq!(pool.objection(&right), None);

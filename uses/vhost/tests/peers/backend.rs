@@ -23,17 +23,17 @@ pub(crate) enum Copies {
     /// A modelled device, for all copies.
     Device,
     /// Either, depending on length.
-    Hybrid,
+    CopyPolicy,
 }
 
 impl Copies {
-    pub(crate) const ALL: [Copies; 3] = [Copies::Cpu, Copies::Device, Copies::Hybrid];
+    pub(crate) const ALL: [Copies; 3] = [Copies::Cpu, Copies::Device, Copies::CopyPolicy];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Copies::Cpu => "cpu",
             Copies::Device => "device",
-            Copies::Hybrid => "hybrid",
+            Copies::CopyPolicy => "hybrid",
         }
     }
 

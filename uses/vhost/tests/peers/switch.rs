@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_vhost::peers::{Counts, LOOPING, Work};
 use telpher_vhost::{
-    Hybrid, Lane, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions, QueueOptions, Role, Socket,
+    CopyPolicy, DmaQueue, Offer, PacketPool, Packets, PoolOptions, Port, PortOptions, QueueOptions, Role, Socket,
 };
 
 /// Packets per burst. Source: DPDK's testpmd, its default.
@@ -98,14 +98,14 @@ impl Drop for Switch {
 fn options(copies: Copies) -> QueueOptions {
     let hybrid = match copies {
         Copies::Cpu => return QueueOptions::default(),
-        Copies::Device => Hybrid::Device,
-        Copies::Hybrid => Hybrid::From(256),
+        Copies::Device => CopyPolicy::Device,
+        Copies::CopyPolicy => CopyPolicy::From(256),
     };
     // On the polling thread: there is no core to spare.
     let device = ModelDevice::start(ModelOptions::of(Preset::Spr).with_runner(Runner::Inline)).expect("a device");
     let lane = |queue| {
         let portal = device.portal(queue).expect("a queue of the preset");
-        Arc::new(Lane::new(portal, 256).expect("a lane"))
+        Arc::new(DmaQueue::new(portal, 256).expect("a lane"))
     };
     QueueOptions { hybrid, lanes: ["wq0.0", "wq0.1"].map(lane).into(), in_flight: 256 }
 }
@@ -368,7 +368,7 @@ impl Poller {
                 let expected = match self.copies {
                     Copies::Cpu => 0..=0,
                     Copies::Device => stats.packets..=stats.packets,
-                    Copies::Hybrid => 0..=stats.packets,
+                    Copies::CopyPolicy => 0..=stats.packets,
                 };
                 assert!(expected.contains(&stats.by_lane), "{:?}: {stats:?}", self.copies);
                 assert_eq!(stats.all_drops(), 0, "{stats:?}");

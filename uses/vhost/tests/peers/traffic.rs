@@ -75,6 +75,6 @@ with_each_backend! {
 #[test]
 fn packets_flow_in_order_on_every_copy_path() {
     for virtio in [Virtio::SPLIT, Virtio::PACKED] {
-        flows("packets_flow_in_order_on_every_copy_path", Backend::Telpher(Copies::Hybrid), virtio);
+        flows("packets_flow_in_order_on_every_copy_path", Backend::Telpher(Copies::CopyPolicy), virtio);
     }
 }

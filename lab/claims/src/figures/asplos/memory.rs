@@ -7,7 +7,7 @@ use crate::lab::Lab;
 use crate::setups::{alone, asplos, by_core, flushed, in_flight};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{Lines, Place, Scenario, Stream, Walk};
+use telpher_sim::{AccessPattern, Lines, Place, Scenario, Stream};
 
 const COPY: Opcode = Opcode::MemoryMove;
 const LOCAL: Place = Place::on(0);
@@ -84,7 +84,7 @@ pub(super) fn figure_15(lab: &Lab) -> Result<Vec<Panel>> {
         many.push(rates(lab, format!("device: {}", of.0), FROM_64, scenario)?);
     }
     for (name, src, dst) in some {
-        let scenario = |size| alone(setup(), Stream { src, dst, walk: Walk::Random, ..by_core(COPY, size) });
+        let scenario = |size| alone(setup(), Stream { src, dst, walk: AccessPattern::Random, ..by_core(COPY, size) });
         many.push(rates(lab, format!("core: {name}"), FROM_64, scenario)?);
     }
     let many = over_sizes("asynchronous, throughput", throughput(), many, pays("K-065"));

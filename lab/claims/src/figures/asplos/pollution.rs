@@ -7,7 +7,7 @@ use crate::setups::{asplos, through};
 use std::rc::Rc;
 use telpher_abi::Opcode;
 use telpher_device::{Config, EngineConfig, GroupConfig, WqConfig, WqMode};
-use telpher_sim::{By, Chase, Outcome, Place, Ps, Resource, Scenario, Stream, Walk, What};
+use telpher_sim::{AccessPattern, By, Chase, Outcome, Picos, Place, Resource, Scenario, Stream, Workload};
 
 /// Instances of the latency benchmark, and copiers beside them. Source: KUPER §4.5.
 const INSTANCES: u32 = 8;
@@ -16,7 +16,7 @@ const COPIERS: u32 = 4;
 const SIZE: u32 = 4096;
 const BATCH: u32 = 128;
 /// Duration of the benchmark: the last-level cache is filled several times by then.
-const READING: Ps = Ps::from_nanos(12_000_000);
+const READING: Picos = Picos::from_nanos(12_000_000);
 /// Footprint of the copiers: much larger than any cache.
 const WALK: u64 = 1 << 30;
 
@@ -51,19 +51,19 @@ fn scenario(working_set: u64, loads: u64, beside: Beside) -> Scenario {
     let copies = Stream { src: place, dst: place, ..Stream::of(Opcode::MemoryMove, SIZE) };
     // Long enough if reads become half as slow again: a core copies at most 10 GB/s, a device 32.
     let bytes = |per_second: u64| READING.0 / 1_000_000 * 2 * per_second / 1_000_000;
-    let read = What::Chase(Chase { loads, ..Chase::of(working_set) });
+    let read = Workload::Chase(Chase { loads, ..Chase::of(working_set) });
     let scenario = machine().with("reads", INSTANCES, read);
     match beside {
         Beside::Nobody => scenario,
         Beside::Cores => {
             let submissions = bytes(10_000_000_000) / u64::from(SIZE);
-            let copies = Stream { by: By::Cpu, walk: Walk::Sequential, submissions, ..copies };
-            scenario.with("copies", COPIERS, What::Stream(copies))
+            let copies = Stream { by: By::Cpu, walk: AccessPattern::Sequential, submissions, ..copies };
+            scenario.with("copies", COPIERS, Workload::Stream(copies))
         }
         Beside::Device => (0..COPIERS as usize).fold(scenario, |scenario, wq| {
             let submissions = bytes(8_000_000_000) / u64::from(SIZE * BATCH);
             let copies = Stream { batch: BATCH, depth: 4, submissions, ..copies };
-            scenario.with("copies", 1, What::Stream(through(0, wq, WqMode::Dedicated, copies)))
+            scenario.with("copies", 1, Workload::Stream(through(0, wq, WqMode::Dedicated, copies)))
         }),
     }
 }

@@ -7,7 +7,7 @@ use crate::lab::Lab;
 use crate::setups::{alone, asplos, flushed, in_flight};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{Place, Stream, Walk};
+use telpher_sim::{AccessPattern, Place, Stream};
 
 /// The name in the legend, the operation, and whether its results go to the cache.
 const OPERATIONS: [(&str, Opcode, bool); 5] = [
@@ -31,7 +31,7 @@ fn panel(lab: &Lab, title: &str, depth: u32, claim: &'static str) -> Result<Pane
                 depth => {
                     let stream = Stream { cache_control, ..in_flight(op, size, depth, 1) };
                     let rate = rate(&*lab.run(&alone(setup(), stream))?);
-                    (rate, core_walks(lab, setup(), op, size, Walk::Random)?)
+                    (rate, core_walks(lab, setup(), op, size, AccessPattern::Random)?)
                 }
             };
             Ok(device * nanos / f64::from(size))

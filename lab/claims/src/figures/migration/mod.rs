@@ -6,7 +6,7 @@ use super::sweep::{axis, lines, measured, simulated};
 use super::{Mark, Panel, Result, Scale, Shape, Sheet};
 use crate::experiments::migration::{KERNEL, Sharing, of, shared};
 use crate::lab::Lab;
-use telpher_sim::{App, Lane, Migration, Offload, Promotion, Ps};
+use telpher_sim::{App, Migration, MigrationOffload, Picos, Promotion, QueueId};
 
 pub(super) const SHEETS: &[Sheet] = &[
     Sheet {
@@ -84,8 +84,8 @@ fn names(of: impl IntoIterator<Item = String>) -> Scale {
 }
 
 /// Enough of the kernel's calls with `together` pages each.
-fn calls(together: u32, by: impl Into<Option<Lane>>) -> Migration {
-    let offload = by.into().map(|lane| Offload { above: 0, lane });
+fn calls(together: u32, by: impl Into<Option<QueueId>>) -> Migration {
+    let offload = by.into().map(|lane| MigrationOffload { above: 0, lane });
     Migration { pages: u64::from(together) * 4, together, offload, ..Migration::compacting() }
 }
 
@@ -115,7 +115,7 @@ fn breakdown(lab: &Lab) -> Result<Vec<Panel>> {
 }
 
 fn break_even(lab: &Lab) -> Result<Vec<Panel>> {
-    let copying = |together, by: Option<Lane>| of(lab, App::Migration(calls(together, by)), "copies of a call");
+    let copying = |together, by: Option<QueueId>| of(lab, App::Migration(calls(together, by)), "copies of a call");
     let series = vec![
         measured("by the core", together(), |pages| copying(pages, None))?,
         measured("by the device", together(), |pages| copying(pages, Some(KERNEL)))?,
@@ -150,12 +150,12 @@ fn promotion(lab: &Lab) -> Result<Vec<Panel>> {
     let small = Migration { pages: 1 << 13, from: 1, to: 0, ..Migration::compacting() };
     let huge = Migration { pages: 64, page: 2 << 20, together: 1, ..small };
     let panel = |title: &str, migration: Migration| {
-        let device = Migration { offload: Some(Offload { above: 0, lane: KERNEL }), ..migration };
+        let device = Migration { offload: Some(MigrationOffload { above: 0, lane: KERNEL }), ..migration };
         let moving = of(lab, App::Migration(migration), "migration")?;
         let mut series = Vec::new();
         for slow_percent in [150, 200, 300, 400] {
             let gain = |percent: u32| {
-                let work = Ps::from_nanos_f64(moving * 1e6 * f64::from(percent) / 100.0);
+                let work = Picos::from_nanos_f64(moving * 1e6 * f64::from(percent) / 100.0);
                 let takes =
                     |migration| of(lab, App::Promotion(Promotion { work, slow_percent, migration }), "execution");
                 Ok((takes(migration)? / takes(device)? - 1.0) * 100.0)
@@ -175,7 +175,7 @@ fn page_size(lab: &Lab) -> Result<Vec<Panel>> {
     let small = |together: u32| Migration { pages: 1 << 12, together, to: 1, ..Migration::compacting() };
     let huge = |together: u32| Migration { pages: 32, page: 2 << 20, together, to: 1, ..Migration::compacting() };
     let by = |migration, device: bool| Migration {
-        offload: device.then_some(Offload { above: 0, lane: KERNEL }),
+        offload: device.then_some(MigrationOffload { above: 0, lane: KERNEL }),
         ..migration
     };
     let cases = [(small(512), false), (small(512), true), (huge(1), false), (huge(1), true)];

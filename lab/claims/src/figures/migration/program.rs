@@ -8,7 +8,7 @@ use crate::figures::{Axis, Mark, Panel, Result, Scale, Series, Shape, Sheet};
 use crate::lab::Lab;
 use crate::setups::on;
 use telpher_device::WqMode;
-use telpher_sim::{App, Exchange, Gups, Lane, Measure, Migration, Placing, What};
+use telpher_sim::{App, Exchange, Gups, Measure, Migration, PagePlacement, QueueId, Workload};
 
 pub(in crate::figures) const SHEETS: &[Sheet] = &[
     Sheet {
@@ -56,8 +56,8 @@ fn pages_together() -> Axis {
 }
 
 /// One queue of each of `devices` devices.
-fn lanes(devices: u16) -> Vec<Lane> {
-    (0..devices).map(|device| Lane { device, ..KERNEL }).collect()
+fn lanes(devices: u16) -> Vec<QueueId> {
+    (0..devices).map(|device| QueueId { device, ..KERNEL }).collect()
 }
 
 /// Total microseconds per page.
@@ -66,13 +66,13 @@ fn of_a_page(lab: &Lab, profile: &str, devices: u16, app: App) -> Result<f64> {
         App::Migration(migration) => (f64::from(migration.together), "a call"),
         _ => (1.0, "a page"),
     };
-    let scenario = on(profile, usize::from(devices.max(1)), WqMode::Dedicated, 1).with("pages", 1, What::App(app));
+    let scenario = on(profile, usize::from(devices.max(1)), WqMode::Dedicated, 1).with("pages", 1, Workload::App(app));
     Ok(vhost::measured(&*lab.run(&scenario)?, measure) / together)
 }
 
 fn by_the_program(lab: &Lab) -> Result<Vec<Panel>> {
     let panel = |title: &str, sizes: &[u32], page: u32, neighbours: bool, marks: Vec<Mark>| {
-        let kernel = |together: u32, by: Option<Lane>| {
+        let kernel = |together: u32, by: Option<QueueId>| {
             let migration = Migration { from: 1, to: 0, page, ..calls(together, by) };
             of_a_page(lab, "gold-6430", 1, App::Migration(migration))
         };
@@ -134,17 +134,17 @@ fn by_devices(lab: &Lab) -> Result<Vec<Panel>> {
 }
 
 /// The placements of pages, and their names.
-const PLACING: [(&str, Placing); 4] = [
-    ("telpher-tier's policy", Placing::Policy),
-    ("oracle", Placing::Knowing),
-    ("random placing", Placing::Chance { runs: 32 }),
-    ("no placing", Placing::Nobody),
+const PLACING: [(&str, PagePlacement); 4] = [
+    ("telpher-tier's policy", PagePlacement::Policy),
+    ("oracle", PagePlacement::Knowing),
+    ("random placing", PagePlacement::Chance { runs: 32 }),
+    ("no placing", PagePlacement::Nobody),
 ];
 
 /// Updates in per cent of those with all memory fast: over time in seconds, and after the warm-up.
 fn of_all_fast(lab: &Lab, app: Gups) -> Result<(Vec<(f64, f64)>, f64)> {
     let app = App::Gups(Gups { lanes: lanes(1), ..app });
-    let scenario = on("gold-6430", 1, WqMode::Dedicated, 1).with("gups", 1, What::App(app));
+    let scenario = on("gold-6430", 1, WqMode::Dedicated, 1).with("gups", 1, Workload::App(app));
     let outcome = lab.run(&scenario)?;
     let point = |measure: &Measure| Some((measure.name.strip_suffix(" ms")?.parse::<f64>().ok()? / 1e3, measure.value));
     let curve = outcome.loads[0].measures.iter().filter_map(point).collect();

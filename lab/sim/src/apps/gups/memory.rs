@@ -1,8 +1,8 @@
 //! The placement of pages, and the resulting rate of updates.
 
-use super::{Gups, INTERRUPTED, Placing};
+use super::{Gups, INTERRUPTED, PagePlacement};
 use crate::machine::Machine;
-use crate::ps::Ps;
+use crate::picos::Picos;
 use crate::rng::Rng;
 use std::ops::Range;
 
@@ -21,11 +21,11 @@ pub(super) struct Memory {
     near: f64,
     farther: f64,
     /// The time up to which updates are counted, and their number.
-    until: Ps,
+    until: Picos,
     updates: f64,
     /// Time that the threads lost, all together.
-    pub(super) taken_by_tracking: Ps,
-    pub(super) taken_by_moving: Ps,
+    pub(super) taken_by_tracking: Picos,
+    pub(super) taken_by_moving: Picos,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -50,7 +50,7 @@ impl Memory {
             pages[first..first + run].iter_mut().for_each(|page| page.hot = true);
         }
         match app.placing {
-            Placing::Knowing => {
+            PagePlacement::Knowing => {
                 let mut order: Vec<usize> = (0..pages.len()).collect();
                 order.sort_by_key(|page| !pages[*page].hot);
                 order.iter().take(room).for_each(|page| pages[*page].fast = true);
@@ -58,7 +58,7 @@ impl Memory {
             _ if app.fast_first => pages.iter_mut().take(room).for_each(|page| page.fast = true),
             _ => {}
         }
-        let lookup = if app.looks_up { machine.software.walk } else { Ps::ZERO };
+        let lookup = if app.looks_up { machine.software.walk } else { Picos::ZERO };
         let latency = machine.nodes[app.fast].latency.as_secs_f64();
         let count = |of: fn(&Page) -> bool| pages.iter().filter(|page| of(page)).count();
         Memory {
@@ -70,10 +70,10 @@ impl Memory {
             to_hot: f64::from(app.to_hot_percent) / 100.0,
             near: lookup.as_secs_f64() + latency,
             farther: latency * (f64::from(app.slow_percent) / 100.0 - 1.0),
-            until: Ps::ZERO,
+            until: Picos::ZERO,
             updates: 0.0,
-            taken_by_tracking: Ps::ZERO,
-            taken_by_moving: Ps::ZERO,
+            taken_by_tracking: Picos::ZERO,
+            taken_by_moving: Picos::ZERO,
         }
     }
 
@@ -115,25 +115,25 @@ impl Memory {
     }
 
     /// Mean time between updates of a page by any thread.
-    pub(super) fn between_updates(&self, page: usize) -> Ps {
+    pub(super) fn between_updates(&self, page: usize) -> Picos {
         let seconds = self.update() / self.threads.max(1.0) / self.part(page..page + 1).max(1e-18);
-        Ps::from_nanos_f64(seconds * 1e9)
+        Picos::from_nanos_f64(seconds * 1e9)
     }
 
     /// Advances the time with the current placement.
-    pub(super) fn pass(&mut self, now: Ps) {
+    pub(super) fn pass(&mut self, now: Picos) {
         self.updates += self.threads * now.since(self.until).as_secs_f64() / self.update();
         self.until = now;
     }
 
     /// Subtracts lost time of all threads together.
-    fn take(&mut self, now: Ps, time: Ps) {
+    fn take(&mut self, now: Picos, time: Picos) {
         self.pass(now);
         self.updates -= time.as_secs_f64() / self.update();
     }
 
     /// Every thread was interrupted, by the tracker or for moving pages.
-    pub(super) fn interrupt(&mut self, now: Ps, moving: bool) {
+    pub(super) fn interrupt(&mut self, now: Picos, moving: bool) {
         // Cannot lose bits: a number of threads.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of threads")]
         let time = INTERRUPTED * self.threads as u64;
@@ -142,15 +142,15 @@ impl Memory {
     }
 
     /// Threads wrote to tracked pages.
-    pub(super) fn faults(&mut self, now: Ps, time: Ps) {
+    pub(super) fn faults(&mut self, now: Picos, time: Picos) {
         self.take(now, time);
         self.taken_by_tracking += time;
     }
 
     /// These pages were in flight for `away`: each thread ran until it accessed one of them, and then waited.
-    pub(super) fn waited(&mut self, now: Ps, away: Ps, pages: Range<usize>, rng: &mut Rng) {
-        let until_met = Ps::from_nanos_f64(self.update() / self.part(pages).max(1e-18) * 1e9);
-        let mut time = Ps::ZERO;
+    pub(super) fn waited(&mut self, now: Picos, away: Picos, pages: Range<usize>, rng: &mut Rng) {
+        let until_met = Picos::from_nanos_f64(self.update() / self.part(pages).max(1e-18) * 1e9);
+        let mut time = Picos::ZERO;
         let mut thread = 0.0;
         while thread < self.threads {
             time += away.since(rng.exponential(until_met));
@@ -161,7 +161,7 @@ impl Memory {
     }
 
     /// These pages are in fast (or slow) memory from now on.
-    pub(super) fn moved(&mut self, now: Ps, pages: Range<usize>, fast: bool) {
+    pub(super) fn moved(&mut self, now: Picos, pages: Range<usize>, fast: bool) {
         self.pass(now);
         for page in &mut self.pages[pages] {
             let count = usize::from(page.fast != fast);

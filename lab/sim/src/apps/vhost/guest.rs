@@ -3,8 +3,8 @@
 use super::Shared;
 use super::lines::{HEADER, Lines};
 use super::port::{Seen, number_in};
-use crate::ps::Ps;
-use crate::world::{Core, Signal};
+use crate::picos::Picos;
+use crate::world::{Core, Semaphore};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -174,7 +174,7 @@ impl Guest {
 }
 
 /// The guest's core: forwards all received packets.
-pub(super) async fn forward(core: Core, shared: Rc<RefCell<Shared>>, bell: Signal, burst: usize, packet: Ps) {
+pub(super) async fn forward(core: Core, shared: Rc<RefCell<Shared>>, bell: Semaphore, burst: usize, packet: Picos) {
     loop {
         let (count, over) = {
             let Shared { guest, lines, over, .. } = &mut *shared.borrow_mut();

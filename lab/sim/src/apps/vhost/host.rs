@@ -3,9 +3,9 @@
 use super::lines::Host as Place;
 use super::{Shared, Times, Vhost};
 use crate::gate::{Gate, Offered};
-use crate::ps::Ps;
-use crate::work::Lane;
-use crate::world::{Core, Signal, Ticket};
+use crate::picos::Picos;
+use crate::work::QueueId;
+use crate::world::{Core, PendingWork, Semaphore};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use telpher_vhost::{PacketPool, Packets, Stats, Virtqueue};
 
 /// A device's queue behind one of the switch's DMA queues: its descriptors go to the simulated device.
 pub(super) struct Way {
-    pub(super) lane: Lane,
+    pub(super) lane: QueueId,
     pub(super) gate: Arc<Gate>,
     /// A copy; its size does not matter.
     pub(super) copy: Descriptor,
-    pub(super) under_way: Vec<(u64, Ticket)>,
+    pub(super) under_way: Vec<(u64, PendingWork)>,
     /// Batches that completed before an earlier one.
     pub(super) overtaking: u64,
 }
@@ -74,7 +74,7 @@ pub(super) struct Host {
     queues: [Virtqueue; 2],
     ways: Vec<Way>,
     /// Released when the guest received something.
-    bell: Signal,
+    bell: Semaphore,
     /// Packets from the port, to the guest; accepted by the guest; spare; from the guest.
     row: Packets,
     done: Packets,
@@ -89,7 +89,7 @@ impl Host {
         shared: Rc<RefCell<Shared>>,
         queues: [Virtqueue; 2],
         ways: Vec<Way>,
-        bell: Signal,
+        bell: Semaphore,
         pool: &PacketPool,
     ) -> Host {
         let row = || pool.row(app.burst as usize);
@@ -107,8 +107,8 @@ impl Host {
             tally.other_misses += others;
             let copies = packets - by_lane;
             let copying =
-                self.times.payload_miss * payload + self.times.copy * copies + Ps(self.times.line.0 * lines / 2);
-            let rest = Ps(self.times.round.0 / 2) + Ps(self.times.packet.0 * packets / 2);
+                self.times.payload_miss * payload + self.times.copy * copies + Picos(self.times.line.0 * lines / 2);
+            let rest = Picos(self.times.round.0 / 2) + Picos(self.times.packet.0 * packets / 2);
             let offloading = self.times.offload * by_lane;
             (copying, offloading, copying + rest + self.times.header_miss * others + offloading)
         };

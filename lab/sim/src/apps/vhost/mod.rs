@@ -19,10 +19,10 @@ mod port;
 use super::core_cache::CoreCache;
 use super::{Report, measure};
 use crate::gate::Gate;
+use crate::picos::Picos;
 use crate::places::Place;
-use crate::ps::Ps;
 use crate::scenario::Measure;
-use crate::work::Lane;
+use crate::work::QueueId;
 use crate::world::World;
 use guest::Guest;
 use host::{Host, Way};
@@ -35,7 +35,7 @@ use std::time::Duration;
 use telpher_abi::{Flags, Opcode};
 use telpher_mover::ManualClock;
 use telpher_portal::Portal;
-use telpher_vhost::{Hybrid, QueueOptions, Virtqueue};
+use telpher_vhost::{CopyPolicy, QueueOptions, Virtqueue};
 
 /// What copies packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,18 +45,18 @@ pub enum Copies {
     /// A device.
     Device {
         /// Queue for packets to the guest.
-        enqueue: Lane,
+        enqueue: QueueId,
         /// Queue for packets from it.
-        dequeue: Lane,
+        dequeue: QueueId,
     },
     /// The core below a size, a device from that size on.
     Hybrid {
         /// Smallest packet, in bytes without its checksum, that a device copies.
         from: u32,
         /// Queue for packets to the guest.
-        enqueue: Lane,
+        enqueue: QueueId,
         /// Queue for packets from it.
-        dequeue: Lane,
+        dequeue: QueueId,
     },
 }
 
@@ -142,8 +142,8 @@ impl Default for Vhost {
 impl Copies {
     /// The two dedicated queues of the white paper's Table 7.
     pub const DEVICE: Copies = Copies::Device {
-        enqueue: Lane { device: 0, wq: 0, shared: false },
-        dequeue: Lane { device: 0, wq: 1, shared: false },
+        enqueue: QueueId { device: 0, wq: 0, shared: false },
+        dequeue: QueueId { device: 0, wq: 1, shared: false },
     };
 }
 
@@ -155,14 +155,14 @@ const AT_HAND: u32 = 250;
 
 /// The costs as times.
 struct Times {
-    round: Ps,
-    packet: Ps,
-    copy: Ps,
-    line: Ps,
-    payload_miss: Ps,
-    header_miss: Ps,
-    offload: Ps,
-    guest: Ps,
+    round: Picos,
+    packet: Picos,
+    copy: Picos,
+    line: Picos,
+    payload_miss: Picos,
+    header_miss: Picos,
+    offload: Picos,
+    guest: Picos,
 }
 
 /// State shared by the host's core and the guest's.
@@ -178,12 +178,12 @@ struct Shared {
 struct Tally {
     forwarded: u64,
     /// Begin and end of the measurement.
-    since: Ps,
-    until: Ps,
+    since: Picos,
+    until: Picos,
     /// The core's work since then.
-    copying: Ps,
-    offloading: Ps,
-    working: Ps,
+    copying: Picos,
+    offloading: Picos,
+    working: Picos,
     /// Copies that began, and those that DMA queues took.
     begun: u64,
     by_lane: u64,
@@ -201,7 +201,7 @@ impl Vhost {
     }
 
     fn times(&self) -> Times {
-        let of = |cycles: f64| Ps::from_nanos_f64(cycles * 1e3 / f64::from(self.clock_mhz.max(1)));
+        let of = |cycles: f64| Picos::from_nanos_f64(cycles * 1e3 / f64::from(self.clock_mhz.max(1)));
         let VhostCosts { round, packet, copy, line, payload_miss, header_miss, offload, guest } = self.costs;
         Times {
             round: of(round),
@@ -216,13 +216,13 @@ impl Vhost {
     }
 
     /// The DMA queues of the switch for each of the device's queues, and how they are used.
-    fn ways(&self, world: &mut World) -> (Hybrid, Vec<Way>) {
+    fn ways(&self, world: &mut World) -> (CopyPolicy, Vec<Way>) {
         let (hybrid, lanes) = match self.copies {
-            Copies::Core => (Hybrid::Cpu, vec![]),
-            Copies::Device { enqueue, dequeue } => (Hybrid::Device, vec![enqueue, dequeue]),
-            Copies::Hybrid { from, enqueue, dequeue } => (Hybrid::From(from), vec![enqueue, dequeue]),
+            Copies::Core => (CopyPolicy::Cpu, vec![]),
+            Copies::Device { enqueue, dequeue } => (CopyPolicy::Device, vec![enqueue, dequeue]),
+            Copies::Hybrid { from, enqueue, dequeue } => (CopyPolicy::From(from), vec![enqueue, dequeue]),
         };
-        let way = |lane: Lane| {
+        let way = |lane: QueueId| {
             let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
             // A DMA queue's copies go to the cache.
             let copy = World::descriptor(Opcode::MemoryMove, src, dst, 1).and_flags(Flags::CACHE_CONTROL_1);
@@ -251,7 +251,7 @@ impl Vhost {
             let clock = Arc::new(ManualClock::new(Duration::ZERO));
             let lane = ways.get(number).map(|way: &Way| {
                 let portal = Arc::clone(&way.gate) as Arc<dyn Portal>;
-                Arc::new(telpher_vhost::Lane::with_clock(portal, app.virtqueue, clock).expect("rings have entries"))
+                Arc::new(telpher_vhost::DmaQueue::with_clock(portal, app.virtqueue, clock).expect("rings have entries"))
             });
             number += 1;
             let options = QueueOptions { hybrid, lanes: lane.into_iter().collect(), in_flight: app.virtqueue as usize };
@@ -270,7 +270,7 @@ impl Vhost {
 
 impl Tally {
     /// The measurement begins.
-    fn begin(&mut self, now: Ps) {
+    fn begin(&mut self, now: Picos) {
         *self = Tally { since: now, ..Tally::default() };
     }
 }
@@ -282,7 +282,7 @@ impl Shared {
         let forwarded = self.tally.forwarded as f64;
         let each = |misses: u64| misses as f64 / forwarded.max(1.0);
         let rate = forwarded / until.since(since).as_secs_f64().max(1e-12);
-        let share = |time: Ps| time.as_secs_f64() / working.as_secs_f64().max(1e-12) * 100.0;
+        let share = |time: Picos| time.as_secs_f64() / working.as_secs_f64().max(1e-12) * 100.0;
         let seen = [self.guest.seen, self.port.seen];
         let count = |of: fn(&port::Seen) -> u64| seen.iter().map(of).sum::<u64>() as f64;
         vec![

@@ -1,7 +1,7 @@
 //! The network port: rings of packets at the rate of the wire, each packet with a number.
 
 use super::lines::Lines;
-use crate::ps::Ps;
+use crate::picos::Picos;
 use telpher_vhost::{HEADROOM, PacketPool, Packets, PoolOptions};
 
 /// Offset of a packet's number, behind the MAC addresses and the type; the number is repeated in its last bytes.
@@ -104,7 +104,7 @@ impl Port {
     }
 
     /// The number of packets that wait for the core now.
-    pub(super) fn waiting(&mut self, now: Ps) -> u64 {
+    pub(super) fn waiting(&mut self, now: Picos) -> u64 {
         let arrived = u128::from(now.0) * u128::from(self.mbit_s) / self.wire_bits / 1_000_000;
         let arrived = u64::try_from(arrived).unwrap_or(u64::MAX);
         self.lost += arrived.saturating_sub(self.received + self.lost + self.ring as u64);
@@ -112,10 +112,10 @@ impl Port {
     }
 
     /// When the next packet arrives; `None` if none ever does.
-    pub(super) fn next(&self) -> Option<Ps> {
+    pub(super) fn next(&self) -> Option<Picos> {
         let bits = u128::from(self.received + self.lost + 1) * self.wire_bits * 1_000_000;
         let at = bits.div_ceil(u128::from(self.mbit_s).checked_sub(1)? + 1);
-        u64::try_from(at).ok().map(Ps)
+        u64::try_from(at).ok().map(Picos)
     }
 
     /// Moves the next packets into `row`: reads their headers, and refills the ring with empty buffers.

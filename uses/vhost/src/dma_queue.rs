@@ -1,6 +1,6 @@
 //! One DMA queue, shared by the virtqueues that are mapped to it.
 //!
-//! A [`Lane`] takes copies between packets and guest memory and hands them to its queue as one batch. Any thread that
+//! A [`DmaQueue`] takes copies between packets and guest memory and hands them to its queue as one batch. Any thread that
 //! polls marks completed copies in their virtqueue's [`ReorderArray`]. The CPU redoes here whatever the queue leaves
 //! undone, so every copy that a lane took completes exactly once.
 //!
@@ -12,7 +12,7 @@
 use crate::packets::{OwnedBuffer, PoolMemory};
 use crate::reorder_array::ReorderArray;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
-use crate::{GuestMemory, LaneError};
+use crate::{DmaQueueError, GuestMemory};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use telpher_mem::{Local, Space, WriteHint};
@@ -65,7 +65,7 @@ impl Drop for DeferredFree {
 
 /// Counters of one lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LaneStats {
+pub struct DmaQueueStats {
     /// Copies that the queue made.
     pub copies: u64,
     /// Bytes of these copies.
@@ -80,10 +80,10 @@ pub struct LaneStats {
 
 /// One DMA queue and its copies in flight.
 #[derive(Debug)]
-pub struct Lane {
+pub struct DmaQueue {
     inner: Mutex<Inner>,
     contended: AtomicU64,
-    /// See [`LaneStats::silent`].
+    /// See [`DmaQueueStats::silent`].
     silent: AtomicBool,
     name: Box<str>,
 }
@@ -135,7 +135,7 @@ struct Inner {
     slots: Box<[InFlightCopy]>,
     tenants: Vec<Option<Tenant>>,
     local: Local,
-    stats: LaneStats,
+    stats: DmaQueueStats,
     stall_timer: StallTimer,
 }
 
@@ -176,27 +176,27 @@ impl InFlightCopy {
     }
 }
 
-impl Lane {
+impl DmaQueue {
     /// Creates a lane over a queue, for at most `room` copies in flight.
     ///
     /// The queue writes its results to the cache: the guest, or the switch, reads them at once (KUPER §6.4, guideline
     /// G3).
     ///
     /// # Errors
-    /// [`LaneError`]: `room` is 0 or more than a channel supports.
-    pub fn new(portal: Arc<dyn Portal>, room: u32) -> Result<Lane, LaneError> {
-        Lane::with_clock(portal, room, Arc::new(SystemClock::default()))
+    /// [`DmaQueueError`]: `room` is 0 or more than a channel supports.
+    pub fn new(portal: Arc<dyn Portal>, room: u32) -> Result<DmaQueue, DmaQueueError> {
+        DmaQueue::with_clock(portal, room, Arc::new(SystemClock::default()))
     }
 
-    /// Like [`Lane::new`], with the given clock, which measures how long the queue is silent: a simulator's clock
+    /// Like [`DmaQueue::new`], with the given clock, which measures how long the queue is silent: a simulator's clock
     /// stands still.
     ///
     /// # Errors
-    /// As for [`Lane::new`].
-    pub fn with_clock(portal: Arc<dyn Portal>, room: u32, clock: Arc<dyn Clock>) -> Result<Lane, LaneError> {
+    /// As for [`DmaQueue::new`].
+    pub fn with_clock(portal: Arc<dyn Portal>, room: u32, clock: Arc<dyn Clock>) -> Result<DmaQueue, DmaQueueError> {
         let policy = CopiesPolicy { hint: Hint::Cache, limit: SILENCE, ..CopiesPolicy::default() };
         let name = portal.info().name.to_string().into();
-        let copies = Copies::with_clock(portal, room, policy, Arc::clone(&clock)).map_err(LaneError)?;
+        let copies = Copies::with_clock(portal, room, policy, Arc::clone(&clock)).map_err(DmaQueueError)?;
         let none = Copy { src: 0, dst: 0, len: 0, packet: 0, only: false };
         let unused = InFlightCopy { tenant: TenantId(0), copy: none, in_flight: false, withdrawn: false };
         // SAFETY: it makes only copies that tenants guarantee (see `take`), between memory to which no Rust reference
@@ -207,11 +207,11 @@ impl Lane {
             copies,
             tenants: Vec::new(),
             local,
-            stats: LaneStats::default(),
+            stats: DmaQueueStats::default(),
             stall_timer: StallTimer { clock, idle_polls: 0, last: None, silence: Duration::ZERO },
         };
         let (contended, silent) = (AtomicU64::new(0), AtomicBool::new(false));
-        Ok(Lane { inner: Mutex::new(inner), contended, silent, name })
+        Ok(DmaQueue { inner: Mutex::new(inner), contended, silent, name })
     }
 
     /// The queue's name.
@@ -222,19 +222,23 @@ impl Lane {
 
     /// The lane's counters.
     #[must_use]
-    pub fn stats(&self) -> LaneStats {
+    pub fn stats(&self) -> DmaQueueStats {
         // Relaxed: a counter that publishes nothing.
-        LaneStats { contended: self.contended.load(Ordering::Relaxed), silent: self.is_silent(), ..self.lock().stats }
+        DmaQueueStats {
+            contended: self.contended.load(Ordering::Relaxed),
+            silent: self.is_silent(),
+            ..self.lock().stats
+        }
     }
 
-    /// See [`LaneStats::silent`].
+    /// See [`DmaQueueStats::silent`].
     #[inline]
     pub(crate) fn is_silent(&self) -> bool {
         // Relaxed: it is checked again under the lock.
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// The tenant's copies that are in flight and not [withdrawn](Lane::withdraw).
+    /// The tenant's copies that are in flight and not [withdrawn](DmaQueue::withdraw).
     pub(crate) fn copies_of(&self, tenant: TenantId) -> Vec<Copy> {
         let slots = &self.lock().slots;
         slots.iter().filter(|slot| slot.is_awaited_by(tenant)).map(|slot| slot.copy).collect()
@@ -306,7 +310,7 @@ impl Lane {
     /// that polls.
     ///
     /// # Safety
-    /// - The tenant was [admitted](Lane::admit) here and is not closed.
+    /// - The tenant was [admitted](DmaQueue::admit) here and is not closed.
     /// - Each copy has one side in the memory it was admitted with, and the other in a buffer of its pool. That
     ///   buffer's [`OwnedBuffer`] stays with the caller, or goes to its [`DeferredFree`], until the copy's packet is
     ///   complete in the array. No other code touches the buffer.
