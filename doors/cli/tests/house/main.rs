@@ -3,6 +3,7 @@
 
 mod arrows;
 mod dependencies;
+mod language;
 mod licence;
 mod metadata;
 mod order;
