@@ -1,11 +1,12 @@
 //! An opened device: its queues, and the owners of the dedicated ones.
 
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
 use crate::options::Options;
 use crate::words::QueueInfo;
 use std::sync::{Arc, Mutex, PoisonError};
 use telpher_device::{DeviceName, Opened, Skipped, open};
 use telpher_mover::{Channel, ChannelPolicy, Mover, Policy, StableBuf, StableBufMut};
+use telpher_os::chain;
 use telpher_portal::{Portal, QueueMode};
 
 /// The queues of an opened device.

@@ -12,6 +12,7 @@ use telpher_cache::{AccessError, ConfigError};
 use telpher_device::OpenError;
 use telpher_mem::MapError;
 use telpher_mover::{ChannelError, Delta, JobError, Opcode, Outcome, RejectReason, TuningError, Via};
+use telpher_os::chain;
 use telpher_os::{PerfError, UserfaultError};
 use telpher_tier::TierError;
 use telpher_tier::heat::DamonError;
@@ -225,18 +226,6 @@ impl From<RejectReason> for Failure {
 fn machine_said(error: &(dyn Error + 'static)) -> Option<c_int> {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.filter_map(|error| error.downcast_ref::<std::io::Error>()).find_map(std::io::Error::raw_os_error)
-}
-
-/// An error and its causes, as one sentence.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 impl Failure {

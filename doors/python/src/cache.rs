@@ -1,6 +1,5 @@
 //! `telpher.Cache`: blocks of Python objects' bytes, copied to faster memory ahead of time, and lent to many threads.
 
-use crate::error::told;
 use crate::job::SLICE;
 use crate::mover::Mover;
 use crate::view::{Lent, Source, View};
@@ -71,7 +70,7 @@ impl Cache {
     ) -> PyResult<T> {
         let (cache, source) = (self.open()?, Arc::new(block));
         let len = source.len();
-        py.detach(move || act(&cache, &source, len)).map_err(|error| PyValueError::new_err(told(&error)))
+        py.detach(move || act(&cache, &source, len)).map_err(|error| PyValueError::new_err(telpher_os::chain(&error)))
     }
 }
 
@@ -90,7 +89,8 @@ impl Cache {
     ) -> PyResult<Self> {
         let pages = if huge_pages { PageSize::Huge } else { PageSize::Small };
         let options = PoolOptions { pages, node, ..PoolOptions::new(size) };
-        let pool = py.detach(|| Pool::new(options)).map_err(|error| PyMemoryError::new_err(told(&error)))?;
+        let pool =
+            py.detach(|| Pool::new(options)).map_err(|error| PyMemoryError::new_err(telpher_os::chain(&error)))?;
         let mut config = Config::new([pool]);
         config.eviction = match eviction {
             "least-recently-used" => Eviction::LeastRecentlyUsed,
@@ -105,7 +105,8 @@ impl Cache {
             return Err(PyValueError::new_err("in_flight must be 1 or more: with 0 nothing would be copied"));
         }
         config.in_flight = in_flight.unwrap_or(config.in_flight);
-        let inner = Inner::new(mover.open()?, config).map_err(|error| PyValueError::new_err(told(&error)))?;
+        let inner =
+            Inner::new(mover.open()?, config).map_err(|error| PyValueError::new_err(telpher_os::chain(&error)))?;
         let cache = Arc::new(Mutex::new(Some(inner)));
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|cache| cache.strong_count() > 0);

@@ -1,6 +1,6 @@
 //! An operation in flight, and how a Python thread or task waits for it.
 
-use crate::error::{Error, raised, told};
+use crate::error::{Error, raised};
 use crate::result::{Ended, via};
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
@@ -234,7 +234,9 @@ impl Job {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let failed = |ended: &[Ended]| ended.iter().find_map(|one| one.result.as_ref().err().map(|error| told(error)));
+        let failed = |ended: &[Ended]| {
+            ended.iter().find_map(|one| one.result.as_ref().err().map(|error| telpher_os::chain(error)))
+        };
         let state = match self.peek(py) {
             None => "under way".to_owned(),
             Some(ended) => failed(&ended).unwrap_or_else(|| "done".to_owned()),

@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::dif::Dif;
-use crate::error::{OpenError, told};
+use crate::error::OpenError;
 use crate::job::Job;
 use crate::operations::{Pattern, ShortPattern, operations};
 use crate::result::DifTags;
@@ -115,7 +115,9 @@ fn policy(tuning: Option<&Tuning>, settings: Option<&Bound<'_, PyDict>>) -> PyRe
     for (name, value) in settings.into_iter().flatten() {
         let name: String = name.extract()?;
         let value = value.str()?.to_string();
-        policy.set(&name.replace('_', "-"), &value).map_err(|error| PyValueError::new_err(told(&error)))?;
+        policy
+            .set(&name.replace('_', "-"), &value)
+            .map_err(|error| PyValueError::new_err(telpher_os::chain(&error)))?;
     }
     Ok(policy)
 }
@@ -131,12 +133,12 @@ macro_rules! mover_methods {
             #[new]
             #[pyo3(signature = (device="all", *, threaded=false, **settings))]
             fn new(device: &str, threaded: bool, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-                let name: DeviceName = device.parse().map_err(|error| PyValueError::new_err(told(&error)))?;
-                let tuning = Tuning::from_environment().map_err(|error| PyValueError::new_err(told(&error)))?;
+                let name: DeviceName = device.parse().map_err(|error| PyValueError::new_err(telpher_os::chain(&error)))?;
+                let tuning = Tuning::from_environment().map_err(|error| PyValueError::new_err(telpher_os::chain(&error)))?;
                 let policy = policy(tuning.as_ref(), settings)?;
                 let runner = if threaded { Runner::Threaded } else { Runner::Inline };
                 let opened = telpher_device::open(&name, OpenOptions { runner });
-                let Opened { portals, skipped } = opened.map_err(|error| OpenError::new_err(told(&error)))?;
+                let Opened { portals, skipped } = opened.map_err(|error| OpenError::new_err(telpher_os::chain(&error)))?;
                 let mover = telpher_mover::Mover::new(portals, policy);
                 if let Some(tuning) = &tuning {
                     mover.teach(tuning);

@@ -145,7 +145,7 @@ fn of_sanitizer(before: &[Mapping]) -> Vec<Range<u64>> {
 
 /// Creates the heap, the status and the manager.
 fn manage(settings: &Settings) -> Result<(Heap, Status), String> {
-    let heap = Heap::new(options(settings)?).map_err(|error| error_text(&error))?;
+    let heap = Heap::new(options(settings)?).map_err(|error| telpher_os::chain(&error))?;
     let mut status = Status::new(settings);
     status.begin(&heap, settings)?;
     if settings.shuffle {
@@ -167,8 +167,8 @@ fn options(settings: &Settings) -> Result<HeapOptions, String> {
         Some("move-pages") => Some(Mechanism::MovePages),
         Some(other) => return Err(format!("there is no mechanism \"{other}\"")),
     };
-    let device: DeviceName = settings.device.parse().map_err(|error| error_text(&error))?;
-    let opened = open(&device, OpenOptions::default()).map_err(|error| error_text(&error))?;
+    let device: DeviceName = settings.device.parse().map_err(|error| telpher_os::chain(&error))?;
+    let opened = open(&device, OpenOptions::default()).map_err(|error| telpher_os::chain(&error))?;
     if !opened.portals.is_empty() {
         options.mover = Mover::new(opened.portals, Policy::default());
     }
@@ -177,16 +177,6 @@ fn options(settings: &Settings) -> Result<HeapOptions, String> {
     // This library's own allocator is locked during a fork.
     options.holds_forks = true;
     Ok(options)
-}
-
-/// Returns an error and its causes in one sentence.
-pub(crate) fn error_text(error: &dyn std::error::Error) -> String {
-    let (mut text, mut source) = (error.to_string(), error.source());
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// Called when the program ends: reports the final status. Pages may be in flight; no program code will touch them any

@@ -1,6 +1,5 @@
 //! The status that a process reports.
 
-use crate::start::error_text;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -122,7 +121,7 @@ impl Status {
             if let Some(limit) = settings.limit {
                 options.policy.bytes_per_second = limit;
             }
-            self.manager = Some(Manager::start(heap, options).map_err(|error| error_text(&error))?);
+            self.manager = Some(Manager::start(heap, options).map_err(|error| telpher_os::chain(&error))?);
         }
         self.state.mechanism = match heap.mechanism() {
             Mechanism::Exchange => "UFFDIO_MOVE, copy, UFFDIO_MOVE".into(),

@@ -32,7 +32,7 @@ pub enum TierError {
     #[error("cannot manage a program's memory")]
     Heap(#[from] telpher_tier::TierError),
     /// What processes have told cannot be read.
-    #[error("cannot read what the processes of this run have told")]
+    #[error("cannot read the states that the processes of this run have written")]
     States(#[source] io::Error),
     /// The program cannot be run.
     #[error(transparent)]

@@ -1,12 +1,11 @@
 //! UMWAIT and TPAUSE: a short wait that polls the monitored line.
-#![allow(unsafe_code, reason = "reads the time-stamp counter")]
 
 use crate::faults;
 use crate::node;
 use crate::sys;
-use std::arch::x86_64::_rdtsc;
 use telpher_interpose::{Monitor, signals};
 use telpher_mem::Space;
+use telpher_os::ticks;
 
 /// Time-stamp counts after which the kernel's limit ends a wait. Source: K612 `umwait.c`, the default of max_time.
 const LIMIT: u64 = 100_000;
@@ -15,7 +14,7 @@ const POLLS: u32 = 32;
 
 /// Waits until the line changes, the counter reaches `deadline`, or the kernel's limit; true for the last.
 pub(crate) fn wait(monitor: Option<&Monitor>, deadline: u64) -> bool {
-    let limit = now().saturating_add(LIMIT);
+    let limit = ticks().saturating_add(LIMIT);
     // The waiting thread executes the remaining work of an inline device.
     node::each(|replica| replica.drive());
     let mut polls = 0_u32;
@@ -23,7 +22,7 @@ pub(crate) fn wait(monitor: Option<&Monitor>, deadline: u64) -> bool {
         if monitor.is_some_and(has_changed) || signals::is_deferred() {
             return false;
         }
-        let time = now();
+        let time = ticks();
         if time >= deadline {
             return false;
         }
@@ -43,10 +42,4 @@ fn has_changed(monitor: &Monitor) -> bool {
     let mut line = [0; 64];
     faults::memory().read(monitor.address, &mut line).is_err()
         || line.as_chunks::<8>().0.iter().zip(&monitor.line).any(|(now, then)| u64::from_le_bytes(*now) != *then)
-}
-
-fn now() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction; a kernel that forbids it to programs (CR4.TSD) forbids UMWAIT
-    // too.
-    unsafe { _rdtsc() }
 }

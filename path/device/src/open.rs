@@ -113,16 +113,10 @@ fn every_queue() -> Opened {
         }
         match telpher_hw::open(&queue.name) {
             Ok(portal) => opened.portals.push(portal),
-            Err(error) => opened.skipped.push(Skipped { queue: queue.name.clone(), why: error_chain(&error) }),
+            Err(error) => opened.skipped.push(Skipped { queue: queue.name.clone(), why: telpher_os::chain(&error) }),
         }
     }
     opened
-}
-
-/// Formats an error and its causes as one sentence.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]
@@ -171,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_error_sentence_includes_its_causes() {
-        let said = error_chain(&opened("model:./no/such/file.json").unwrap_err());
+        let said = telpher_os::chain(&opened("model:./no/such/file.json").unwrap_err());
         assert!(said.starts_with("cannot read ./no/such/file.json: ") && said.contains("os error 2"), "{said}");
     }
 }

@@ -1,14 +1,14 @@
 //! Light sleeps of the processor: UMONITOR, UMWAIT, TPAUSE, as bytes. Source: SDM vol. 2, the pages of these
 //! instructions.
-#![allow(unsafe_code, reason = "UMONITOR, UMWAIT, TPAUSE and RDTSC")]
+#![allow(unsafe_code, reason = "UMONITOR, UMWAIT and TPAUSE")]
 
 use crate::cpuid::leaf;
 use crate::instructions::token;
 use std::arch::asm;
-use std::arch::x86_64::_rdtsc;
 use std::hint::spin_loop;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use telpher_os::ticks;
 use telpher_portal::RecordCell;
 
 /// The requested state: C0.1, the lighter one, which wakes faster. C0.2 saves more and helps a sibling thread more, but
@@ -67,12 +67,7 @@ fn low(word: u64) -> u32 {
 fn deadline(after: Duration) -> u64 {
     let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
     // Saturates after half a year, far beyond the longest rest that the system allows.
-    now().saturating_add(nanos.saturating_mul(ticks_per_microsecond()) / 1000)
-}
-
-fn now() -> u64 {
-    // SAFETY: RDTSC; a program that has itself disabled it gets the signal that it asked for.
-    unsafe { _rdtsc() }
+    ticks().saturating_add(nanos.saturating_mul(ticks_per_microsecond()) / 1000)
 }
 
 /// Returns the frequency of the time stamp counter in MHz.
@@ -90,11 +85,11 @@ fn reported_frequency() -> Option<u64> {
 }
 
 fn measured_frequency() -> u64 {
-    let (began, first) = (Instant::now(), now());
+    let (began, first) = (Instant::now(), ticks());
     while began.elapsed() < COMPARE {
         spin_loop();
     }
-    let (ticks, took) = (now().wrapping_sub(first), began.elapsed());
+    let (ticks, took) = (ticks().wrapping_sub(first), began.elapsed());
     ticks.saturating_mul(1000) / u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
@@ -105,11 +100,11 @@ mod tests {
     #[test]
     fn the_counters_frequency_is_that_of_the_clock() {
         // Compares 20 ms with the result; 5 % is far more than the error of either.
-        let (began, first) = (Instant::now(), now());
+        let (began, first) = (Instant::now(), ticks());
         while began.elapsed() < Duration::from_millis(20) {
             spin_loop();
         }
-        let (ticks, took) = (now() - first, began.elapsed());
+        let (ticks, took) = (ticks() - first, began.elapsed());
         let expected = u128::from(ticks) * 1000 / took.as_nanos();
         let found = u128::from(ticks_per_microsecond());
         assert!(found * 100 > expected * 95 && found * 100 < expected * 105, "{found} MHz, {expected} by the clock");
@@ -117,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_deadline_is_ahead_and_cannot_overflow() {
-        let before = now();
+        let before = ticks();
         assert!(deadline(Duration::from_millis(1)) >= before + 900 * ticks_per_microsecond());
         assert!(deadline(Duration::MAX) > before);
         assert_eq!((high(0x1_0000_0002), low(0x1_0000_0002)), (1, 2));

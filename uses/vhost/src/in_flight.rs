@@ -14,6 +14,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 use telpher_mem::Local;
+use telpher_os::ticks;
 
 /// The direction of a packet's copies. In the chains, and only there, a header precedes the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,13 +107,6 @@ impl CopyClock {
         clocked.lane_ticks += ticks().wrapping_sub(begun);
         self.clocked.set(clocked);
     }
-}
-
-/// Reads the time stamp counter.
-#[inline]
-fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has the instruction.
-    unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 impl<T> InFlight<T> {

@@ -181,7 +181,7 @@ impl Server {
                 let more = count - std::mem::replace(&mut refused, count);
                 self.update_state(|state| {
                     state.refused += more;
-                    state.last = last.map(|error| error_chain_text(error));
+                    state.last = last.map(|error| telpher_os::chain(error));
                 });
             }
         };
@@ -189,7 +189,7 @@ impl Server {
         self.update_state(|state| {
             state.connected = false;
             state.refused += u64::from(end.as_ref().is_some_and(SessionError::is_refusal));
-            state.last = end.as_ref().map(|error| error_chain_text(error)).or(state.last.take());
+            state.last = end.as_ref().map(|error| telpher_os::chain(error)).or(state.last.take());
         });
     }
 
@@ -342,12 +342,6 @@ fn address_of(path: &Path) -> io::Result<SocketAddrUnix> {
 
 fn at(path: &Path, attempt: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {attempt} a socket at {}: {error}", path.display()))
-}
-
-/// An error and its sources, on one line.
-fn error_chain_text(error: &dyn std::error::Error) -> String {
-    let sources = std::iter::successors(error.source(), |error| error.source());
-    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
 }
 
 const _: () = assert!(HEADER_BYTES == 12);

@@ -1,9 +1,9 @@
 //! Accel-config files, and errors about them with their line.
 
 use super::SimError;
-use std::error::Error;
 use std::path::{Path, PathBuf};
 use telpher_device::{ApplyError, Config, Preset, StartError};
+use telpher_os::chain;
 use telpher_sim::ScenarioError;
 
 /// A file and the devices in it.
@@ -27,13 +27,7 @@ impl ConfigFile {
     pub(crate) fn told(&self, error: ScenarioError) -> SimError {
         let ScenarioError::Device { device, source } = &error else { return error.into() };
         let line = self.line(*device, source).map_or(String::new(), |line| format!(", line {line}"));
-        let mut why = String::new();
-        let mut cause: Option<&dyn Error> = Some(source);
-        while let Some(error) = cause {
-            why = format!("{why}: {error}");
-            cause = error.source();
-        }
-        SimError::Not(format!("{}{line}: dsa{device}{why}", self.path.display()))
+        SimError::Not(format!("{}{line}: dsa{device}: {}", self.path.display(), chain(source)))
     }
 
     /// The line of what is refused: of the object that is named, or of the entry that is one too many.

@@ -90,7 +90,6 @@ const ROOMS: &[&str] = &[
     "hosts/vdev-guest/src/symbols/stdio.rs",
     "hosts/vdev-guest/src/symbols/walks.rs",
     "hosts/vdev-guest/src/sys.rs",
-    "hosts/vdev-guest/src/wait.rs",
     "hosts/vdev/src/host/execute.rs",
     "hosts/vdev/src/host/peer.rs",
     "hosts/vdev/src/host/share.rs",

@@ -1,7 +1,6 @@
 //! Lists this machine's devices from their driver's files.
 
 use super::{EngineListing, GroupListing, Listing, WqListing, bitmap};
-use crate::open::error_chain;
 use telpher_abi::Opcode;
 use telpher_hw::{Device, DeviceKind, Files, Group, Queue};
 use telpher_portal::QueueMode;
@@ -95,6 +94,6 @@ fn wq_listing(device: &Device, queue: &Queue, group: u32) -> WqListing {
         occupancy: queue.occupancy.map(u64::from),
         clients: queue.clients,
         cdev_minor: queue.cdev_minor,
-        unusable: telpher_hw::look(device, queue).err().map(|error| error_chain(&error)),
+        unusable: telpher_hw::look(device, queue).err().map(|error| telpher_os::chain(&error)),
     }
 }

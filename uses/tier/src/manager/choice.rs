@@ -5,7 +5,6 @@ use super::{ManagerOptions, SourceKind};
 use crate::error::TierError;
 use crate::heap::Heap;
 use crate::heat::{Damon, DamonError, HeatMap, Sampled, Source, Traps, Windows};
-use std::error::Error;
 use std::time::Duration;
 
 /// A smaller heap does not occupy the machine's only DAMON. Source: chosen, more than a shell has, or a program that
@@ -70,7 +69,7 @@ impl Choice {
             self.tries = false;
             match damon() {
                 Ok(damon) => self.take(sources, damon),
-                Err(error) => self.why = Some(said(&error)),
+                Err(error) => self.why = Some(telpher_os::chain(&error)),
             }
         }
         let failed = sources.iter().find_map(|running| running.failed.clone());
@@ -95,12 +94,6 @@ impl Choice {
 
 fn cost(sources: &[Running]) -> Duration {
     sources.iter().map(|running| running.cost.cpu).sum()
-}
-
-/// Returns the error and its causes in one sentence.
-pub(super) fn said(error: &dyn Error) -> String {
-    let causes = std::iter::successors(error.source(), |&cause| cause.source());
-    causes.fold(error.to_string(), |said, cause| format!("{said}: {cause}"))
 }
 
 #[cfg(test)]

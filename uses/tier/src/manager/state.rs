@@ -1,7 +1,7 @@
 //! The state of the manager's thread, and what it does next.
 
 use super::ManagerOptions;
-use super::choice::{Choice, said};
+use super::choice::Choice;
 use crate::clock::{inverse_share, thread_cpu_time as cpu};
 use crate::error::TierError;
 use crate::heap::Heap;
@@ -42,7 +42,7 @@ impl Running {
         let begun = cpu();
         match self.source.step(now, heat) {
             Ok(next) => self.due = now + next,
-            Err(error) => self.failed = Some(said(&error)),
+            Err(error) => self.failed = Some(telpher_os::chain(&error)),
         }
         self.here += cpu().saturating_sub(begun);
         let (faults, waited) = self.source.faults();
