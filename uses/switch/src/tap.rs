@@ -189,7 +189,8 @@ fn remedy(error: &io::Error, queues: usize) -> &'static str {
     }
 }
 
-/// How many queues each of so many interfaces has, which come after sockets with these: as many as its partner, and one among themselves.
+/// Returns the number of queues of each of `taps` interfaces, whose ports follow ports of sockets with `sockets` queues.
+/// An interface has as many queues as its peer port if that is a socket, otherwise one.
 pub fn tap_queues(sockets: &[usize], taps: usize) -> Vec<usize> {
     let partner = |port: usize| sockets.get(crate::partner(port, sockets.len() + taps)).copied();
     (sockets.len()..sockets.len() + taps).map(|port| partner(port).unwrap_or(1)).collect()
