@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Opens a queue of the TAP interface with this name (at most 15 bytes). Each read or write transfers one frame and never
-/// blocks. The kernel creates the interface if it does not exist. With `many`, the interface may have several queues
+/// Opens a queue of the TAP interface with this name (at most 15 bytes). Each read or write transfers one frame and does
+/// not block. The kernel creates the interface if it does not exist. With `many`, the interface may have several queues
 /// (`IFF_MULTI_QUEUE`); otherwise it must have exactly one.
 pub(crate) fn tap(name: &str, many: bool) -> io::Result<File> {
     let file = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
