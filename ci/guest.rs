@@ -15,7 +15,8 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Reads the kernel from the newest package in the folder `packages`, which is unpacked into the new folder `folder`.
+    /// Reads the kernel from the newest package in the folder `packages`, which is unpacked into the new folder
+    /// `folder`.
     ///
     /// # Errors
     /// The missing package, module or tool.

@@ -39,7 +39,7 @@ includedir=${includedir:-$prefix/include}
 for folder in "$prefix" "$libdir" "$includedir"; do
     case $folder in
         /*) ;;
-        # The pkg-config file has it, and is read from everywhere.
+        # The pkg-config file contains this path, and is read from any directory.
         *) echo "install.sh: '$folder' is no absolute path" >&2; exit 2 ;;
     esac
 done
@@ -66,14 +66,14 @@ mkdir -p "$lib/pkgconfig" "$include"
 work=$(mktemp -d "$lib/.telpher.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# The shared library comes out of the archive, so that the export map says what is in it: all of the archive goes in, and
-# whatever no export needs goes out again. nodelete: threads of devices and the handler of page faults run its code for as long as
-# the process lives, whatever dlclose() thinks.
+# The shared library is linked from the archive, so that the export map decides its contents: the linker includes the whole
+# archive, then drops everything that no export needs. With nodelete, dlclose() does not unload the library: device threads and
+# the page fault handler run its code until the process ends.
 "$cc" -shared -o "$work/libtelpher.so" -Wl,-soname,"libtelpher.so.$major" -Wl,--version-script="$here/telpher.map" \
     -Wl,--whole-archive "$archive" -Wl,--no-whole-archive -Wl,--gc-sections -Wl,-z,defs,-z,relro,-z,now,-z,nodelete \
     "${ldflags[@]}" -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
 
-# In place by renaming: a program that has the old file open keeps it.
+# Replace the file by renaming: a program that has the old file open keeps it.
 mv -f "$work/libtelpher.so" "$lib/libtelpher.so.$version"
 ln -sf "libtelpher.so.$version" "$lib/libtelpher.so.$major"
 ln -sf "libtelpher.so.$major" "$lib/libtelpher.so"
@@ -81,7 +81,8 @@ cp "$archive" "$work/libtelpher.a"
 mv -f "$work/libtelpher.a" "$lib/libtelpher.a"
 chmod 644 "$lib/libtelpher.a"
 install -m 644 "$here/include/telpher.h" "$here/include/telpher.hpp" "$include"
-# What the archive needs beside itself; the compiler knows its own unwinder, which is another one in static programs.
+# Libs.private lists the libraries that the archive needs. It omits the unwinder: the compiler adds its own, which differs in
+# static programs.
 cat >"$work/telpher.pc" <<PC
 prefix=$prefix
 libdir=${libdir/#"$prefix"/\${prefix\}}

@@ -1,7 +1,8 @@
-//! Builds all libraries that are preloaded into programs, so that they travel inside the binary; `src/libraries.rs` includes them.
+//! Builds all libraries that are preloaded into programs, so that they travel inside the binary; `src/libraries.rs`
+//! includes them.
 //!
-//! They are shared objects, and must not share features with the crates that carry them. So one nested cargo run builds them all, in a
-//! target directory of its own, with the profile `preloaded` of the workspace.
+//! They are shared objects, and must not share features with the crates that carry them. So one nested cargo run builds
+//! them all, in a target directory of its own, with the profile `preloaded` of the workspace.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ fn main() {
         println!("cargo::rerun-if-changed={}", path.display());
     }
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
-    // OUT_DIR is `<profile>/build/<package>/out`, one for each choice of features. The libraries are the same for all of them.
+    // OUT_DIR is `<profile>/build/<package>/out`, one for each choice of features. The libraries are the same for all
+    // of them.
     let target = out.ancestors().nth(3).unwrap_or(&out).join("preloaded");
     run_cargo(root, &target);
     for (library, variable) in LIBRARIES {
@@ -28,8 +30,8 @@ fn main() {
     }
 }
 
-/// The files and folders whose change makes a new build necessary: those of each library, and of the crates of this workspace that it
-/// depends on, read from the manifests.
+/// The files and folders whose change makes a new build necessary: those of each library, and of the crates of this
+/// workspace that it depends on, read from the manifests.
 fn sources(root: &Path) -> Vec<PathBuf> {
     let workspace = std::fs::read_to_string(root.join("Cargo.toml")).expect("the workspace has a manifest");
     let mut waiting: Vec<String> = LIBRARIES.iter().map(|(library, _)| format!("hosts/{library}")).collect();
@@ -65,8 +67,8 @@ fn run_cargo(root: &Path, target: &Path) {
     if root.join("Cargo.lock").exists() {
         command.arg("--locked");
     }
-    // Variables meant for the outer build are removed: flags (`--cfg loom`), wrappers (clippy), the target directory, and what cargo says
-    // about this package.
+    // Variables meant for the outer build are removed: flags (`--cfg loom`), wrappers (clippy), the target directory,
+    // and what cargo says about this package.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         let kept = ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_INCREMENTAL", "CARGO_REGISTRIES", "CARGO_HTTP"];

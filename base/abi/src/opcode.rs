@@ -68,7 +68,8 @@ impl Opcode {
     /// Operations that have a short name, with that name, in the order of reports.
     pub const NAMED: &'static [(&'static str, Opcode)] = &SHORT_NAMES;
 
-    /// The short name in options, tables and files: `"move"`, `"crc"`; the specification's name for operations that have none.
+    /// The short name in options, tables and files: `"move"`, `"crc"`; the specification's name for operations that
+    /// have none.
     #[must_use]
     pub fn short_name(self) -> &'static str {
         SHORT_NAMES.iter().find(|(_, op)| *op == self).map_or(self.name(), |(name, _)| name)

@@ -103,8 +103,8 @@ fn mark() -> &'static AtomicU64 {
 /// Returns the first word of a page that the kernel zeroes in a child.
 fn wiped_page() -> Option<*mut AtomicU64> {
     let len = usize::try_from(PAGE_BYTES).expect("a page is small");
-    // SAFETY: without MAP_FIXED the kernel picks a range that is not used. The range is ours until it is unmapped, and no byte of it changes
-    // in this process.
+    // SAFETY: without MAP_FIXED the kernel picks a range that is not used. The range is ours until it is unmapped, and
+    // no byte of it changes in this process.
     unsafe {
         let page =
             mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).ok()?;

@@ -203,7 +203,8 @@ mod tests {
 
     #[test]
     fn free_and_cached_memory_counts_as_free() {
-        let text = "Node 1 MemTotal:       11757780 kB\nNode 1 MemFree:         1000 kB\nNode 1 Inactive:        99 kB\n\
+        let text = "Node 1 MemTotal:       11757780 kB\nNode 1 MemFree:         1000 kB\n\
+                    Node 1 Inactive:        99 kB\n\
                     Node 1 Active(anon):       7 kB\nNode 1 Active(file):     20 kB\nNode 1 Inactive(file):  3 kB\n";
         assert_eq!(free_bytes(text), Some(1023 << 10));
         assert_eq!(free_bytes("Node 1 MemTotal: 5 kB\n"), None);

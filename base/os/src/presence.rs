@@ -112,8 +112,8 @@ fn own_process() -> u32 {
     rustix::process::getpid().as_raw_pid().cast_unsigned()
 }
 
-/// Reads from the page map which pages from number `first` on are present; with `write`, which of them may be written without a fault. None if the
-/// file cannot be read.
+/// Reads from the page map which pages from number `first` on are present; with `write`, which of them may be written
+/// without a fault. None if the file cannot be read.
 pub fn ask_pagemap(file: impl AsFd, first: u64, write: bool, present: &mut [bool]) -> Option<()> {
     let mut words = [0; (BATCH_PAGES + 1) * 8];
     let bytes = &mut words[..present.len() * 8];

@@ -26,8 +26,8 @@ impl Random {
 
     /// A number below `bound`; 0 if the bound is 0.
     ///
-    /// The upper half of a product, without the correction of Lemire, *Fast Random Integer Generation in an Interval* (2019): a number is more
-    /// frequent than another by at most `bound` in 2⁶⁴.
+    /// The upper half of a product, without the correction of Lemire, *Fast Random Integer Generation in an Interval*
+    /// (2019): a number is more frequent than another by at most `bound` in 2⁶⁴.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         #[allow(clippy::cast_possible_truncation, reason = "the upper half of a product of two words is one word")]

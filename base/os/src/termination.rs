@@ -7,8 +7,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Becomes ready when SIGINT or SIGTERM arrives. From its creation on, both signals have no other effect on the creating thread and on threads
-/// that it starts.
+/// Becomes ready when SIGINT or SIGTERM arrives. From its creation on, both signals have no other effect on the
+/// creating thread and on threads that it starts.
 #[derive(Debug)]
 pub struct Termination {
     descriptor: OwnedFd,

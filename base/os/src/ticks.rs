@@ -1,11 +1,13 @@
 //! The processor's time stamp counter.
 #![allow(unsafe_code, reason = "one instruction that every x86-64 processor has")]
 
-/// The time stamp counter. It counts at a constant rate, which the kernel does not report; compare it with a clock to learn it.
+/// The time stamp counter. It counts at a constant rate, which the kernel does not report; compare it with a clock to
+/// learn it.
 #[inline]
 #[must_use]
 pub fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has RDTSC, and Linux lets programs use it unless they forbid it themselves (PR_SET_TSC).
+    // SAFETY: every x86-64 processor has RDTSC, and Linux lets programs use it unless they forbid it themselves
+    // (PR_SET_TSC).
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 

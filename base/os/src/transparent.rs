@@ -8,7 +8,8 @@ const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// What moving pages costs where the setting is `never`, as the end of a sentence.
 ///
-/// Source: measured, uses/tier/README.md: 178 and 59 µs a huge page, 0.49 and 0.37 µs a small one of 512, on an Intel Xeon and an AMD EPYC.
+/// Source: measured, uses/tier/README.md: 178 and 59 µs for a huge page, 0.49 and 0.37 µs for each of 512 small
+/// pages, on an Intel Xeon and an AMD EPYC.
 pub const COST_OF_NEVER: &str =
     "2 MiB move as 512 small pages, which takes 1.4 to 3.2 times as long as one huge page (measured on two machines)";
 

@@ -1,4 +1,5 @@
-//! `select sum(b) where a < 50`, with b prefetched: while column a is filtered, a device copies the blocks of b to fast memory.
+//! `select sum(b) where a < 50`, with b prefetched: while column a is filtered, a device copies the blocks of b to fast
+//! memory.
 //!
 //! `cargo run -p telpher-capi --example column_sum -- model:spr`
 //!

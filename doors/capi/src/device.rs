@@ -71,8 +71,8 @@ impl Device {
             return Err(Failure::Told(
                 libc::EBUSY,
                 format!(
-                    "{} is a dedicated queue and another mover, channel or lane of this device has it; free that one and its \
-                     jobs first, or divide the queues with the option queues=LIST",
+                    "{} is a dedicated queue and another mover, channel or lane of this device has it; free that one \
+                     and its jobs first, or divide the queues with the option queues=LIST",
                     portal.info().name
                 ),
             ));

@@ -38,7 +38,8 @@ pub(crate) enum Refusal {
     #[error("a reserved field of the {0} is not zero; start with a zeroed structure or a telpher_op_* function")]
     Reserved(&'static str),
     #[error(
-        "DIF settings block {block}, flags {flags:#x}, source {source:#x}, dest {dest:#x} have an unknown bit or block size"
+        "DIF settings block {block}, flags {flags:#x}, source {source:#x}, dest {dest:#x} have an unknown bit or block \
+         size"
     )]
     // A field named `source` would be taken for the error's cause.
     Dif { block: u8, flags: u8, r#source: u8, dest: u8 },
@@ -55,8 +56,8 @@ pub(crate) enum Refusal {
     #[error("a tier has no memory; give it a size, or functions that obtain and release memory")]
     TierEmpty,
     #[error(
-        "the NUMA node of the block or its copy is unknown: its pages are not allocated yet, or functions allocate the tier's \
-         memory; copy it, or place it explicitly"
+        "the NUMA node of the block or its copy is unknown: its pages are not allocated yet, or functions allocate the \
+         tier's memory; copy it, or place it explicitly"
     )]
     NodeUnknown,
     #[error("a priority must be from 0 to 255; {0} was given")]

@@ -93,7 +93,8 @@ const KEYS: &[Key] = &[
         name: TUNING,
         of: Of::Mover,
         takes: "a file that telpher tune wrote, or none",
-        about: "the mover's initial settings, read before the other options; if not given, the file that TELPHER_TUNING names",
+        about: "the mover's initial settings, read before the other options; if not given, the file that \
+                TELPHER_TUNING names",
         // Read before the others, see `begin`.
         set: |_, _| Some(()),
     },

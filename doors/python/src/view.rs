@@ -39,8 +39,8 @@ impl Held {
         // SAFETY: filled in and not released.
         if unsafe { ffi::PyBuffer_IsContiguous(&raw const *held.0, b'C' as c_char) } == 0 {
             return Err(PyBufferError::new_err(
-                "the buffer's elements do not lie one after the other in C order; numpy.ascontiguousarray makes a copy that \
-                 does (of an array in Fortran order the transpose, .T, does already)",
+                "the buffer's elements do not lie one after the other in C order; numpy.ascontiguousarray makes a copy \
+                 that does (of an array in Fortran order the transpose, .T, does already)",
             ));
         }
         // SAFETY: null, or a string that lives as long as the buffer is held.

@@ -30,7 +30,10 @@ pub enum LaunchError {
         program: PathBuf,
     },
     /// The program is for another processor.
-    #[error("{} is for another processor (ELF machine {machine}); telpher runs x86-64 programs only", program.display())]
+    #[error(
+        "{} is for another processor (ELF machine {machine}); telpher runs x86-64 programs only",
+        program.display()
+    )]
     OtherMachine {
         /// The program.
         program: PathBuf,

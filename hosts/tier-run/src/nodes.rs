@@ -11,8 +11,8 @@ use telpher_tier_wire::Tier;
 pub enum TiersError {
     /// The machine has only one kind of memory.
     #[error(
-        "this machine has one NUMA node with memory, so there is nothing to move between; name parts of it to try it out, such as \
-         --tier fast=256m --tier slow"
+        "this machine has one NUMA node with memory, so there is nothing to move between; name parts of it to try it \
+         out, such as --tier fast=256m --tier slow"
     )]
     OneNode,
     /// Too few or too many.

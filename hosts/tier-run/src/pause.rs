@@ -39,7 +39,8 @@ pub enum PauseError {
     },
     /// The process does not answer.
     #[error(
-        "process {0} did not answer within {n} s; its threads may be stopped (a debugger, SIGSTOP): let them run, and try again",
+        "process {0} did not answer within {n} s; its threads may be stopped (a debugger, SIGSTOP): let them run, and \
+         try again",
         n = LIMIT.as_secs()
     )]
     Silent(u32),

@@ -9,29 +9,29 @@ use telpher_launch::{LaunchError, Preloaded, RunDirectory, RunKind, UserDirector
 use telpher_tier::{Heap, HeapOptions, Manager, ManagerOptions, Mechanism, SourceKind, TierId, TierOptions};
 use telpher_tier_wire::{Settings, State, StateFolder, VARIABLE};
 
-/// Why a program is not run, or its report not written.
+/// Why a program cannot be run, or its report cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TierError {
-    /// The tiers make no sense.
+    /// The tiers are invalid.
     #[error(transparent)]
     Tiers(#[from] TiersError),
-    /// No such device.
+    /// The device's name is unknown.
     #[error(transparent)]
     Device(#[from] NameError),
-    /// It gives no queues.
+    /// The device offers no queues.
     #[error("cannot copy by {name}")]
     Open {
-        /// Which.
+        /// The device's name.
         name: String,
-        /// Why.
+        /// Why the device cannot be opened.
         #[source]
         source: Box<OpenError>,
     },
-    /// Nobody's memory can be managed here.
+    /// This system does not support managed memory.
     #[error("cannot manage a program's memory")]
     Heap(#[from] telpher_tier::TierError),
-    /// What processes have told cannot be read.
+    /// The files with the states of the processes cannot be read.
     #[error("cannot read the states that the processes of this run have written")]
     States(#[source] io::Error),
     /// The program cannot be run.
@@ -76,7 +76,8 @@ pub struct RunOptions {
     pub grace: Duration,
 }
 
-/// Runs the program to its end. Returns its exit code (128 + N if signal N ended it) and the state of each process at its end.
+/// Runs the program to its end. Returns its exit code (128 + N if signal N ended it) and the state of each process at
+/// its end.
 ///
 /// # Errors
 /// If it cannot be run so, or the states cannot be read.
@@ -124,7 +125,7 @@ fn try_here(settings: &Settings, device: &DeviceName, source: Option<SourceKind>
         _ => Mechanism::MovePages,
     });
     let heap = Heap::new(options)?;
-    // Without a name, whoever is not to be had is not taken.
+    // Without a requested source, the manager uses only sources that are available, so there is nothing to check.
     let Some(source) = source else { return Ok(()) };
     let mut options = ManagerOptions::new(&heap);
     (options.sources, options.moves) = (Some(vec![source]), false);

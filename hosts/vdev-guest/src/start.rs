@@ -22,8 +22,8 @@ pub(crate) fn start() {
     }
 }
 
-/// Ends the process at once when this library panics, after the usual message. The library is built to unwind, like the other preloaded
-/// libraries, but an unwinding panic would run through frames of the program.
+/// Ends the process at once when this library panics, after the usual message. The library is built to unwind, like the
+/// other preloaded libraries, but an unwinding panic would run through frames of the program.
 fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -8,11 +8,12 @@
 //!                 ├──► view/namespace  the tree as a file system (FUSE)    (view "namespace")
 //! ```
 //!
-//! Citations: **SPEC** is Intel's *Data Streaming Accelerator Architecture Specification*, order 341204-006US; **K612** is
-//! Linux 6.12, `drivers/dma/idxd` unless a path is given; **UAPI** is `include/uapi/linux/idxd.h`; **ACCFG** is
+//! Citations: **SPEC** is Intel's *Data Streaming Accelerator Architecture Specification*, order 341204-006US; **K612**
+//! is Linux 6.12, `drivers/dma/idxd` unless a path is given; **UAPI** is `include/uapi/linux/idxd.h`; **ACCFG** is
 //! accel-config 3.5.3.
-//! *Observed clients* are accel-config 3.5.3, DPDK 22.11 and DTO as packaged: their sources, and their observed
-//! behaviour.
+//!
+//! *Observed clients* are accel-config 3.5.3, DPDK 22.11 and DTO as packaged: their sources, and
+//! their observed behaviour.
 #![deny(unsafe_code)]
 
 pub mod hardware;

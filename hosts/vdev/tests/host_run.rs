@@ -170,8 +170,8 @@ fn the_exit_code_is_the_programs() {
 #[test]
 fn a_program_finds_its_environment_and_the_tree() {
     let place = Scratch::new("tree");
-    let script = "echo $TELPHER_INSTRUCTIONS; d=${TELPHER_RUN##*,}; stat -c %a $d; ls $d; cat $d/view/dev/dsa/wq0.0; echo; \
-                  readlink $d/view/sys/bus/dsa/devices/wq0.1; cd $d/view/sys/bus/dsa/devices/wq0.1 && pwd -P";
+    let script = "echo $TELPHER_INSTRUCTIONS; d=${TELPHER_RUN##*,}; stat -c %a $d; ls $d; cat $d/view/dev/dsa/wq0.0; \
+                  echo; readlink $d/view/sys/bus/dsa/devices/wq0.1; cd $d/view/sys/bus/dsa/devices/wq0.1 && pwd -P";
     let output = place.run(&["sh", "-c", script]);
     let lines = text(&output.stdout);
     let lines: Vec<&str> = lines.lines().filter(|line| !line.is_empty()).collect();
@@ -450,7 +450,8 @@ fn an_unsuitable_named_directory_is_refused_with_the_reason() {
 #[test]
 fn the_umask_does_not_affect_the_tree() {
     let place = Scratch::new("umask");
-    let script = "d=${TELPHER_RUN##*,}/view/sys/bus/dsa; stat -c 'modes %a' $d/drivers $d/drivers/user/bind $d/devices/wq0.0/state";
+    let script = "d=${TELPHER_RUN##*,}/view/sys/bus/dsa; stat -c 'modes %a' $d/drivers $d/drivers/user/bind \
+                  $d/devices/wq0.0/state";
     let mut command = place.command(&["sh", "-c", script]);
     // SAFETY: one system call between fork and exec.
     unsafe {

@@ -209,7 +209,8 @@ pub fn questions() -> Vec<Question> {
     vec![
         question(
             "push-pull",
-            "Two devices, those of the column's node and of the threads' node, in place of the socket's four (one if the nodes are the same)",
+            "Two devices, those of the column's node and of the threads' node, in place of the socket's four (one if \
+             the nodes are the same)",
             vec![
                 push_pull(["push-pull, in turn", "push-pull, in turn, columns apart"], false),
                 push_pull(["push-pull, in parts", "push-pull, in parts, columns apart"], true),
@@ -218,7 +219,8 @@ pub fn questions() -> Vec<Question> {
         question("dedicated", "Dedicated queues in place of shared ones (§7)", vec![dedicated]),
         question(
             "waiting",
-            "Waiting for a late copy, in place of reading the original chunk: polling on a hardware thread, or yielding it until an interrupt (§7)",
+            "Waiting for a late copy, in place of reading the original chunk: polling on a hardware thread, or \
+             yielding it until an interrupt (§7)",
             vec![
                 fetched(["late: polled for", "late: polled for, columns apart"], |it| it.late = LateCopy::Poll),
                 fetched(["late: slept for", "late: slept for, columns apart"], |it| it.late = LateCopy::Interrupt),
@@ -261,7 +263,8 @@ pub fn questions() -> Vec<Question> {
         ),
         question(
             "cache-mode",
-            "HBM in cache mode in place of prefetching (§2.1, §7): the first run, a later one, and that with pages that Linux has shuffled",
+            "HBM in cache mode in place of prefetching (§2.1, §7): the first run, a later one, and that with pages \
+             that Linux has shuffled",
             vec![
                 both(["cache mode, first run", "cache mode, first run, columns apart"], side(Pages::InARow, false)),
                 both(["cache mode, later run", "cache mode, later run, columns apart"], side(Pages::InARow, true)),

@@ -85,8 +85,8 @@ fn no_value_of_a_held_out_claim_occurs() {
     }
 }
 
-/// A profile's comments give the sources of its numbers; a held-out number with a decimal point is no source. A number of two digits may
-/// be from elsewhere, so a comment is checked only if it names the document.
+/// A profile's comments give the sources of its numbers; a held-out number with a decimal point is no source. A number
+/// of two digits may be from elsewhere, so a comment is checked only if it names the document.
 #[test]
 fn no_comment_has_a_held_out_value_of_its_document() {
     let values = held_out_values(2);

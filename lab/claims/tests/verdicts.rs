@@ -1,6 +1,7 @@
 //! The recorded verdict of every claim: any change is noticed.
 //!
-//! `TELPHER_WRITE_VERDICTS=1 cargo test -p telpher-claims --test verdicts` records them again; check the difference before committing it.
+//! `TELPHER_WRITE_VERDICTS=1 cargo test -p telpher-claims --test verdicts` records them again; check the difference
+//! before committing it.
 
 use std::fmt::Write as _;
 use std::path::Path;

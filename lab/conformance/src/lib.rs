@@ -14,8 +14,8 @@
 //!   come from that table or from naive bit-at-a-time routines in this crate; the code under test computes none.
 //! - [`run`] runs the cases on a subject and returns a [`Report`].
 //!
-//! All memory that descriptors name is in one arena with unmapped space behind it. So a case may use bad addresses, and a
-//! faulty device does no harm outside.
+//! All memory that descriptors name is in one arena with unmapped space behind it. So a case may use bad addresses, and
+//! a faulty device does no harm outside.
 #![deny(unsafe_code)]
 
 mod arena;

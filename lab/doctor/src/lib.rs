@@ -6,8 +6,8 @@
 //! --bundle FILE ───────────┘   answers   values     by stage  evidence, cause, remedy
 //! ```
 //!
-//! An examination never asks the machine directly: it asks a recording, which was made by asking everything an examination asks.
-//! So a machine in reach and one in a file are examined alike, and every test is a file.
+//! An examination never reads from the machine directly. It reads a recording of all answers that it needs. So this
+//! machine and a machine in a file are examined in the same way, and the input of every test is a file.
 #![deny(unsafe_code)]
 
 mod bundle;

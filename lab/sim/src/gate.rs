@@ -3,7 +3,8 @@
 //! reports its completion.
 //!
 //! ```text
-//! library ─offer─► Gate ··· Offered ─► Core::submit_batch ─► simulated device ─► PendingWork done ─► execute ─► model ─► bytes, record
+//! library ─offer─► Gate ··· Offered ─► Core::submit_batch ─► simulated device ─► PendingWork done ─┐
+//!                              bytes, record ◄─ model ◄─ execute ◄─────────────────────────────────┘
 //! ```
 //!
 //! Simulated devices execute nothing, because programs that only account for time need no bytes. A library's own

@@ -4,7 +4,9 @@ use telpher_abi::Opcode;
 use telpher_device::{Config, Preset, WqMode};
 use telpher_sim::{By, Machine, Stream, World};
 
-/// Microseconds of one operation of 64 B, 128 B … 1 MiB, one descriptor at a time, one engine, one shared queue, polling.
+/// Microseconds for one operation of 64 B, 128 B … 1 MiB, with one descriptor at a time, one engine, one shared queue, and
+/// polling.
+///
 /// Source: LightDSA artifact repository (EuroSys 2026), raw result files, chapter 3.4, 64-byte aligned.
 const SERIES: [(Opcode, [f64; 15]); 4] = [
     (Opcode::MemoryMove, [0.75, 0.79, 0.84, 0.9, 0.96, 1.07, 1.14, 1.36, 1.83, 2.39, 3.51, 5.71, 9.91, 18.31, 35.06]),

@@ -16,8 +16,10 @@ pub enum OpenError {
     #[error(
         "cannot open {queue}: {}",
         match .source.kind() {
-            io::ErrorKind::NotFound => "/sys/bus/dsa does not exist, so the idxd driver is not loaded; try `modprobe idxd`",
-            _ => "/sys/bus/dsa cannot be listed; let this program read /sys (a sandbox, a container or a security module forbids it)",
+            io::ErrorKind::NotFound =>
+                "/sys/bus/dsa does not exist, so the idxd driver is not loaded; try `modprobe idxd`",
+            _ => "/sys/bus/dsa cannot be listed; let this program read /sys (a sandbox, a container or a security \
+                  module forbids it)",
         }
     )]
     NoDriver {
@@ -59,7 +61,8 @@ pub enum OpenError {
     #[error(
         "cannot open {queue}: {device} is {state}; {}",
         match .state {
-            State::Halted => "it has to be reset: unbind it from idxd, write 1 to `reset` of its PCI function, and configure it again",
+            State::Halted => "it has to be reset: unbind it from idxd, write 1 to `reset` of its PCI function, and \
+                              configure it again",
             _ => "configure and enable it, for example with `accel-config load-config -c FILE -e`",
         }
     )]
@@ -174,10 +177,11 @@ pub enum OpenError {
     },
     /// The portal cannot be mapped, and the driver does not submit by write() either.
     #[error(
-        "cannot submit to {}: its portal cannot be mapped{}, and the driver refuses write(): {refused}", .path.display(),
+        "cannot submit to {}: its portal cannot be mapped{}, and the driver refuses write(): {refused}",
+        .path.display(),
         match .source.raw_os_error() {
-            Some(libc::EPERM) => " without CAP_SYS_RAWIO (INTEL-SA-01084); give the program that capability, or use a kernel with \
-                write() submission (6.9, or a stable update of 2024)",
+            Some(libc::EPERM) => " without CAP_SYS_RAWIO (INTEL-SA-01084); give the program that capability, or use a \
+                kernel with write() submission (6.9, or a stable update of 2024)",
             _ => "",
         }
     )]
@@ -194,7 +198,11 @@ pub enum OpenError {
     #[error(
         "cannot submit to {}: this processor or its kernel offers no {instruction}, and the driver refuses write(); {}",
         .path.display(),
-        if *.instruction == "ENQCMD" { "use a dedicated queue, or Linux 5.18 or later" } else { "use a machine that has it" }
+        if *.instruction == "ENQCMD" {
+            "use a dedicated queue, or Linux 5.18 or later"
+        } else {
+            "use a machine that has it"
+        }
     )]
     Instruction {
         /// The node.

@@ -11,7 +11,7 @@
 //! | queue `disabled` | unbound | K612 `device.c`, idxd_drv_disable_wq: drained and reset first |
 //! | `clients` 0, or another node of the name | disabled, and enabled again | K612 `device.c`, `cdev.c` |
 //! | an error of a dedicated queue without a record | a descriptor of its only client was lost | SPEC §5.4, §5.9 |
-//! | an error that halts, on a device that works | halted, reset and enabled again by the driver | K612 `irq.c`, idxd_device_reinit |
+//! | an error that halts, but the device works | the driver reset and enabled it | K612 `irq.c`, idxd_device_reinit |
 //!
 //! An unreadable attribute proves nothing. Nor does an error of a shared queue: it contains a PASID, and a program does
 //! not know its own.

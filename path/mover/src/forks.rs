@@ -1,9 +1,9 @@
 //! Prepares movers for a fork: waits a short time until the parent's descriptors in flight complete.
 //!
 //! A child gets a copy of the memory as it is at that moment, and a device goes on in the parent's memory only
-//! ([`QueueHealth`](crate::plan::queue_health::QueueHealth)). The child has the results of all descriptors that completed
-//! before the copy. So the thread that forks first waits, for a bounded time, until descriptors in flight have
-//! completed. The child finishes the remaining ones on the CPU.
+//! ([`QueueHealth`](crate::plan::queue_health::QueueHealth)). The child has the results of all descriptors that
+//! completed before the copy. So the thread that forks first waits, for a bounded time, until descriptors in flight
+//! have completed. The child finishes the remaining ones on the CPU.
 
 use crate::inflight::Core;
 use crate::reentrancy;

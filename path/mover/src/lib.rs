@@ -12,7 +12,7 @@
 //! | layer | for | what it promises |
 //! |---|---|---|
 //! | [`Channel`] | poll-mode programs | one thread, one queue; [`Ticket`]s; never blocks, never allocates |
-//! | [`Copies`] | callers that keep the memory alive, such as a switch | one thread, one queue; a few nanoseconds a copy |
+//! | [`Copies`] | callers that keep the memory alive (a switch) | one thread, one queue; a few nanoseconds a copy |
 //! | [`Mover`] | all other programs | thread-safe; [`Job`]s are futures; [`Scope`]s borrow; [`Batch`]es have fences |
 //!
 //! **Nouns.** A *request* is an operation on raw addresses, of any length. An *owned request* holds the buffers as
@@ -23,9 +23,9 @@
 //! (device or CPU), [`Route`] and [`Split`] (which queues), [`Retry`], [`OnFault`], [`Wait`], [`Hint`], together a
 //! [`Policy`].
 //!
-//! **Stages.** The folders follow one copy: `api` takes the request and the buffers, `plan` chooses device or CPU, queues
-//! and parts, `inflight` submits descriptors, recovers from faults and keeps the memory, `wait` waits for the record, and
-//! `learn` turns measured times into the next choice.
+//! **Stages.** The folders follow one copy: `api` takes the request and the buffers, `plan` chooses device or CPU,
+//! queues and parts, `inflight` submits descriptors, recovers from faults and keeps the memory, `wait` waits for the
+//! record, and `learn` turns measured times into the next choice.
 //!
 //! **Invariants.** While a device may touch a buffer, no safe code can: the buffer is in the job, in the in-flight
 //! table, or borrowed by a scope that has not returned. Every job ends exactly once. Waits are state machines that get

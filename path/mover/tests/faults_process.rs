@@ -93,8 +93,8 @@ fn an_overlapping_move_in_flight_at_a_fork_is_an_error_in_the_child() {
         || {
             let error = job.take().unwrap().wait().result.unwrap_err().to_string();
             error
-                == "the queue stopped, and memory-move cannot be done again elsewhere: it belongs to the process that this \
-                    one was forked from"
+                == "the queue stopped, and memory-move cannot be done again elsewhere: it belongs to the process that \
+                    this one was forked from"
         },
         || device.run(1),
     );

@@ -4,7 +4,8 @@
 //!
 //! **Seen to fail**: `FreeLists::push` to the calling thread's list instead of the number's own (a number handed out
 //! twice);
-//! `FreeList::push` with `Relaxed` instead of `Release` (a thread that takes from another's list misses its last writes).
+//! `FreeList::push` with `Relaxed` instead of `Release` (a thread that takes from another's list misses its last
+//! writes).
 #![cfg(loom)]
 
 #[allow(dead_code, unused_imports, reason = "the test uses a part of it")]

@@ -93,8 +93,8 @@ impl<W, R> SharedCopy<W, R> {
         if let Some(result) = self.result() {
             return Turn::Done(result);
         }
-        // Acquire: pairs with the Release of `TurnGuard::drop`, so that this thread sees what the last step left. Relaxed on
-        // failure, because nothing is read then.
+        // Acquire: pairs with the Release of `TurnGuard::drop`, so that this thread sees what the last step left.
+        // Relaxed on failure, because nothing is read then.
         if self.state.compare_exchange(UNDER_WAY, BEING_DONE, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return self.result().map_or(Turn::Another, Turn::Done);
         }

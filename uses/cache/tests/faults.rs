@@ -1,5 +1,5 @@
-//! Failures: memory that runs out, devices that stop, refuse and fault, policies that panic, sources that are dropped. The
-//! behaviour is defined for each, and no byte is wrong.
+//! Failures: memory that runs out, devices that stop, refuse and fault, policies that panic, sources that are dropped.
+//! The behaviour is defined for each, and no byte is wrong.
 #![cfg(not(loom))]
 
 #[path = "../../../path/mover/tests/common/mod.rs"]

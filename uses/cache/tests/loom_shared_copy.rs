@@ -2,8 +2,8 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-cache --test loom_shared_copy`.
 //!
-//! **Seen to fail**: with a relaxed store at the end of a turn, or a relaxed exchange at its begin (two threads have the
-//! work at once); with a relaxed load in `result` (a result is read while it is written).
+//! **Seen to fail**: with a relaxed store at the end of a turn, or a relaxed exchange at its begin (two threads have
+//! the work at once); with a relaxed load in `result` (a result is read while it is written).
 #![cfg(loom)]
 
 #[allow(dead_code, unused_imports, reason = "the test uses only a part")]

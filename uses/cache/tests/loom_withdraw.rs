@@ -1,11 +1,11 @@
-//! A copy is begun, cancelled and dropped, and its source withdrawn, all concurrently: the copy begins once or never, and
-//! nothing reads withdrawn bytes.
+//! A copy is begun, cancelled and dropped, and its source withdrawn, all concurrently: the copy begins once or never,
+//! and nothing reads withdrawn bytes.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p telpher-cache --test loom_withdraw`.
 //!
-//! **Seen to fail**: a withdrawal that asks the mover for orphaned copies instead of `ActiveReads` (a copy whose entry is
-//! just being dropped is still read); one that does not finish the copies that it finds; registering the read after the
-//! copy has begun.
+//! **Seen to fail**: a withdrawal that asks the mover for orphaned copies instead of `ActiveReads` (a copy whose entry
+//! is just being dropped is still read); one that does not finish the copies that it finds; registering the read after
+//! the copy has begun.
 #![cfg(loom)]
 
 #[allow(dead_code, unused_imports, reason = "the test uses only a part")]

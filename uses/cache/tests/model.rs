@@ -1,5 +1,5 @@
-//! Compares the cache with a naive model that keeps lists: every result, every counter and every byte, for random calls in
-//! random order, with a device that the test controls.
+//! Compares the cache with a naive model that keeps lists: every result, every counter and every byte, for random calls
+//! in random order, with a device that the test controls.
 #![cfg(not(loom))]
 
 #[path = "../../../path/mover/tests/common/mod.rs"]
@@ -114,8 +114,8 @@ impl Naive {
         self.entries[n].unread = false;
     }
 
-    /// Frees the memory of copies without an owner. The memory of a copy in flight is freed when the device has finished it
-    /// and the mover `looks` at it.
+    /// Frees the memory of copies without an owner. The memory of a copy in flight is freed when the device has
+    /// finished it and the mover `looks` at it.
     fn settle_memory(&mut self, looks: bool) {
         for unit in &mut self.units {
             if let Some(n) = *unit {

@@ -25,8 +25,8 @@ use telpher_portal::QueueMode;
 
 type Source = Arc<Region>;
 
-/// Columns k, a and b with this many rows, the query `select k, sum(b), count(*), max(b) where a <= 49 group by k`, and its
-/// answer.
+/// Columns k, a and b with this many rows, the query `select k, sum(b), count(*), max(b) where a <= 49 group by k`, and
+/// its answer.
 struct Case {
     query: Query,
     answer: BTreeMap<u8, (i128, i128, i64)>,
@@ -54,8 +54,8 @@ fn case(rows: usize) -> Case {
     Case { query: plan.on(&Table::new(columns.into()).unwrap()).unwrap(), answer }
 }
 
-/// Repeats an attempt with an empty cache until it returns something, for up to a minute. An attempt returns nothing if its
-/// threads read every row before one of them began to fetch, which is allowed.
+/// Repeats an attempt with an empty cache until it returns something, for up to a minute. An attempt returns nothing if
+/// its threads read every row before one of them began to fetch, which is allowed.
 fn until_fetched<T>(cache: &Cache<Source>, mut attempt: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     let found = std::iter::from_fn(|| {

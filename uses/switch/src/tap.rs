@@ -179,8 +179,8 @@ fn remedy(error: &io::Error, queues: usize) -> &'static str {
         }
         Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => "load the kernel's module first (modprobe tun)",
         Some(libc::EINVAL) if queues > 1 => {
-            "an interface of that name is no TAP interface, or one of a single queue, and its guest has several; make it anew (ip tuntap add NAME mode \
-             tap multi_queue), give another name, or give its partner queues=1"
+            "an interface of that name is no TAP interface, or one of a single queue, and its guest has several; make \
+             it anew (ip tuntap add NAME mode tap multi_queue), give another name, or give its partner queues=1"
         }
         Some(libc::E2BIG) => "it has as many queues as the kernel allows already; give its partner fewer (queues=N)",
         Some(libc::EBUSY) => "another program has it; end that, or give another name",
@@ -189,7 +189,9 @@ fn remedy(error: &io::Error, queues: usize) -> &'static str {
     }
 }
 
-/// How many queues each of so many interfaces has, which come after sockets with these: as many as its partner, and one among themselves.
+/// Returns the number of queues of each of `taps` interfaces. `sockets` has the number of queues of each socket's port;
+/// the interfaces' ports follow those. An interface has as many queues as its peer port if that is a socket, otherwise
+/// one.
 pub fn tap_queues(sockets: &[usize], taps: usize) -> Vec<usize> {
     let partner = |port: usize| sockets.get(crate::partner(port, sockets.len() + taps)).copied();
     (sockets.len()..sockets.len() + taps).map(|port| partner(port).unwrap_or(1)).collect()

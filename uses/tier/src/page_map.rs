@@ -71,7 +71,7 @@ pub(crate) struct RegionPart {
     pub(crate) first: usize,
 }
 
-/// Returns how many states from the first on equal `state`. Most often all or many do, so many are compared at once.
+/// Returns how many states at the start of `states` equal `state`. Usually many or all do, so it compares 64 at a time.
 pub(crate) fn equal_prefix_len(state: u8, states: &[u8]) -> usize {
     /// States compared at once. Source: chosen, a cache line.
     const MANY: usize = 64;

@@ -63,8 +63,8 @@ pub enum SessionError {
     /// Copies did not complete in time. Their DMA queue may still write, so the guest's memory was revoked from it. The
     /// frontend may reconnect.
     #[error(
-        "copies into the guest through ring {ring} were not complete when it had to stop; check that its DMA queue works. \
-         The session ends, and the guest's memory is revoked"
+        "copies into the guest through ring {ring} were not complete when it had to stop; check that its DMA queue \
+         works. The session ends, and the guest's memory is revoked"
     )]
     Late {
         /// The ring's index.
@@ -104,7 +104,8 @@ pub enum DetachedPacketError {
     },
     /// Its bytes are not inside its buffer.
     #[error(
-        "the packet at {at:#x} with {len} bytes is not inside its buffer {index}, from {from:#x} to {end:#x}, or is of another pool"
+        "the packet at {at:#x} with {len} bytes is not inside its buffer {index}, from {from:#x} to {end:#x}, or is of \
+         another pool"
     )]
     Place {
         /// The buffer's index.

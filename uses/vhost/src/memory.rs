@@ -65,8 +65,8 @@ pub enum MemoryError {
     Unknown,
     /// Another program may have to supply each page of its file, and could make the polling thread wait for ever.
     #[error(
-        "its file is on a file system of type {magic:#x}, which may never supply its pages; use a memory file (memfd), or a \
-         file on tmpfs, hugetlbfs, ext4, xfs or btrfs"
+        "its file is on a file system of type {magic:#x}, which may never supply its pages; use a memory file (memfd), \
+         or a file on tmpfs, hugetlbfs, ext4, xfs or btrfs"
     )]
     FileSystem {
         /// The file system's number in linux/magic.h.

@@ -97,7 +97,8 @@ pub unsafe extern "C" fn telpher_vhost_pool_free(pool: *mut VhostPool) -> c_int 
     answer(|| {
         // SAFETY: guaranteed by our caller.
         if !unsafe { look("the pool", pool) }?.inner().is_whole() {
-            let why = "packets of the pool are outstanding, or a port or a lane has some; return those first, then free the pool";
+            let why = "packets of the pool are outstanding, or a port or a lane has some; return those first, then \
+                       free the pool";
             return Err(Failure::Not(libc::EBUSY, why));
         }
         // SAFETY: came from `telpher_vhost_pool_new` and is not used any more (guaranteed by our caller).

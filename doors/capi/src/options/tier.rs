@@ -114,9 +114,10 @@ pub(super) const KEYS: &[Key] = &[
         name: "source",
         of: Of::Manager,
         takes: "auto, damon, traps, windows or perf",
-        about: "how used pages are found: damon (the kernel's monitor, one per machine, for root), windows (write tracking in time windows), \
-                traps (pages taken out until they are touched), perf (the processor's own unit, unverified). auto: damon if it is available \
-                and the memory is at least 64 MiB, otherwise windows and traps",
+        about: "how used pages are found: damon (the kernel's monitor, one per machine, for root), windows (write \
+                tracking in time windows), traps (pages taken out until they are touched), perf (the processor's own \
+                unit, unverified). auto: damon if it is available and the memory is at least 64 MiB, otherwise windows \
+                and traps",
         set: |o, v| {
             let words = [
                 ("auto", None),

@@ -49,11 +49,11 @@ static void a_block_is_copied_once_and_shared(void) {
     CHECK(telpher_entry_wait(whole, -1) == 1 && telpher_entry_done(whole) == 1 && telpher_entry_stale(whole) == 0);
     const unsigned char *copy = telpher_entry_location(whole, &fast);
     CHECK(fast == 1 && copy != source && (uintptr_t)copy % 64 == 0 && memcmp(copy, source, BLOCK) == 0);
-    /* A part uses the same copy. */
+    /* A part of the block uses the same copy. */
     telpher_entry *part = access(cache, source + 100, 200);
     CHECK(telpher_entry_location(part, &fast) == copy + 100 && fast == 1);
     CHECK(telpher_entry_size(part) == 200 && telpher_entry_size(whole) == BLOCK);
-    /* A range that extends further is another entry. */
+    /* A range that extends beyond the entry gets an entry of its own. */
     telpher_entry *further = access(cache, source + BLOCK / 2, BLOCK);
     CHECK(telpher_entry_wait(further, -1) == 1);
     CHECK(memcmp(telpher_entry_location(further, &fast), source + BLOCK / 2, BLOCK) == 0 && fast == 1);
@@ -66,14 +66,14 @@ static void a_block_is_copied_once_and_shared(void) {
     telpher_entry_free(further);
     CHECK(telpher_cache_flush(cache) == 1);
     telpher_entry_free(part);
-    /* It outlives the cache. */
+    /* The entry outlives the cache. */
     CHECK(telpher_cache_free(cache) == 0);
     CHECK(memcmp(copy, source, BLOCK) == 0 && telpher_entry_location(other, NULL) == copy && telpher_entry_stale(other) == 1);
     telpher_entry_free(other);
     free(source);
 }
 
-static void weak_looks_copy_nothing_and_wait_for_nothing(void) {
+static void weak_accesses_copy_nothing_and_do_not_wait(void) {
     unsigned char *source = some(1);
     telpher_cache *cache = cache_of(1, NULL);
     telpher_entry *entry = (telpher_entry *)1;
@@ -91,7 +91,7 @@ static void weak_looks_copy_nothing_and_wait_for_nothing(void) {
     free(source);
 }
 
-static void what_is_fetched_ahead_is_found_and_can_be_called_off(void) {
+static void prefetched_blocks_are_found_and_can_be_cancelled(void) {
     unsigned char *source = some(4);
     telpher_cache *cache = cache_of(2, "in-flight=1");
     telpher_prefetch *ahead[3];
@@ -99,7 +99,7 @@ static void what_is_fetched_ahead_is_found_and_can_be_called_off(void) {
         CHECK(telpher_cache_prefetch(cache, source + i * BLOCK, BLOCK, 3 - i, &ahead[i]) == 0);
     while (telpher_prefetch_done(ahead[0]) == 0 || telpher_prefetch_done(ahead[1]) == 0)
         ;
-    /* There is memory for two; a prefetched block does not evict another prefetched block. */
+    /* There is memory for two blocks; a prefetched block does not evict another prefetched block. */
     CHECK(telpher_prefetch_done(ahead[2]) == 0 && stats_of(cache).waiting == 1);
     CHECK(telpher_prefetch_cancel(ahead[2]) == 1 && telpher_prefetch_cancel(ahead[1]) == 0);
     telpher_prefetch_free(ahead[0]);
@@ -109,12 +109,12 @@ static void what_is_fetched_ahead_is_found_and_can_be_called_off(void) {
     telpher_entry_free(entry);
     telpher_stats stats = stats_of(cache);
     CHECK(stats.prefetches == 3 && stats.cancelled == 1 && stats.hits == 1 && stats.misses == 0 && stats.copies == 2);
-    /* Without a handle; it evicts a used block. */
+    /* A prefetch without a handle evicts a used block. */
     CHECK(telpher_cache_prefetch(cache, source + 3 * BLOCK, BLOCK, 255, NULL) == 0);
     entry = access(cache, source + 3 * BLOCK, BLOCK);
     CHECK(telpher_entry_wait(entry, -1) == 1 && stats_of(cache).evictions == 1 && stats_of(cache).hits == 2);
     telpher_entry_free(entry);
-    /* One that is in flight, or not started, when everything is freed. */
+    /* A prefetch that is in flight, or not started, when its cache is freed. */
     CHECK(telpher_cache_prefetch(cache, source + 2 * BLOCK, BLOCK, 0, &ahead[0]) == 0);
     CHECK(telpher_cache_free(cache) == 0);
     CHECK(telpher_prefetch_done(ahead[0]) == 0 && telpher_prefetch_cancel(ahead[0]) == 0);
@@ -157,7 +157,7 @@ static telpher_tier tier_of(struct heap *heap) {
     return tier;
 }
 
-static void memory_may_be_the_callers_own(void) {
+static void a_cache_uses_the_callers_allocator(void) {
     unsigned char *source = some(4);
     struct heap heap = heap_of(2);
     telpher_tier tier = tier_of(&heap);
@@ -185,7 +185,7 @@ static void memory_may_be_the_callers_own(void) {
     free(source);
 }
 
-/* Memory at any alignment: after a header of the allocator. */
+/* Unaligned memory, as after an allocator's header. */
 static void *obtain_odd(void *user, size_t len) {
     unsigned char *start = obtain(user, len + 3);
     return start == NULL ? NULL : start + 3;
@@ -195,7 +195,7 @@ static void release_odd(void *user, void *start, size_t len) {
     release(user, (unsigned char *)start - 3, len + 3);
 }
 
-static void memory_of_the_callers_may_lie_anywhere_and_end_anytime(void) {
+static void the_callers_memory_may_be_unaligned_and_run_out(void) {
     unsigned char *source = some(4);
     struct heap heap = heap_of(100);
     telpher_tier tier = {.size = 2 * BLOCK, .obtain = obtain_odd, .release = release_odd, .user = &heap};
@@ -248,7 +248,7 @@ static void *hold(void *argument) {
     return NULL;
 }
 
-static void a_cache_ends_while_its_entries_are_used(void) {
+static void a_cache_can_be_freed_while_its_entries_are_used(void) {
     unsigned char *source = some(8), *expected = some(8);
     for (int round = 0; round < 5; round++) {
         struct heap heap = heap_of(4);
@@ -293,7 +293,7 @@ static uint64_t by_address(void *user, const telpher_resident *entry) {
     return (uint64_t)((const unsigned char *)entry->address - policy->source);
 }
 
-static void policies_may_be_the_callers_own(void) {
+static void a_cache_uses_the_callers_policies(void) {
     unsigned char *source = some(6);
     struct heap heaps[2] = {heap_of(3), heap_of(2)};
     struct policy own = {source, 0, 0};
@@ -308,14 +308,14 @@ static void policies_may_be_the_callers_own(void) {
         CHECK(telpher_entry_wait(entry, -1) == 1);
         telpher_entry_free(entry);
     }
-    /* Three even blocks fit; of the odd ones the lowest address was evicted, whatever was used last. */
+    /* Three even blocks fit. Of the odd blocks the one at the lowest address was evicted, regardless of the order of use. */
     CHECK(own.placed == 6 && own.valued == 2 && heaps[0].obtained == 3 && heaps[1].obtained == 3 && heaps[1].released == 1);
     const int there[] = {1, 0, 1, 1, 1, 1};
     for (size_t i = 0; i < 6; i++) {
         CHECK(telpher_cache_peek(cache, source + i * BLOCK, BLOCK, &entry) == there[i]);
         telpher_entry_free(entry);
     }
-    /* Whatever the policy says. */
+    /* telpher_cache_access_in overrides the policy. */
     CHECK(telpher_cache_access_in(cache, 1, source, BLOCK, &entry) == 0 && telpher_entry_wait(entry, -1) == 1);
     telpher_entry_free(entry);
     CHECK(telpher_cache_access_in(cache, 2, source, BLOCK, &entry) == -EINVAL && entry == NULL);
@@ -325,7 +325,7 @@ static void policies_may_be_the_callers_own(void) {
     free(source);
 }
 
-static void options_place_and_evict(void) {
+static void options_select_placement_and_eviction(void) {
     unsigned char *source = some(4);
     for (int fixed = 0; fixed < 2; fixed++) {
         struct heap heaps[2] = {heap_of(2), heap_of(2)};
@@ -337,7 +337,7 @@ static void options_place_and_evict(void) {
             CHECK(telpher_entry_wait(entry, -1) == 1);
             telpher_entry_free(entry);
         }
-        /* In one tier, with two evictions, or alternating. */
+        /* Blocks are in one tier, with two evictions, or alternate between both tiers. */
         CHECK(heaps[0].obtained == (fixed ? 0 : 2) && heaps[1].obtained == (fixed ? 4 : 2));
         CHECK(stats_of(cache).evictions == (fixed ? 2 : 0));
         CHECK(telpher_cache_clear(cache) == (fixed ? 2 : 4));
@@ -346,7 +346,7 @@ static void options_place_and_evict(void) {
     free(source);
 }
 
-static void what_was_invalidated_is_the_callers_again(void) {
+static void the_caller_may_write_invalidated_blocks(void) {
     unsigned char *source = some(3), *before = some(3);
     telpher_cache *cache = cache_of(4, "in-flight=1");
     telpher_entry *old = access(cache, source, BLOCK), *untouched = access(cache, source + 2 * BLOCK, BLOCK);
@@ -354,7 +354,7 @@ static void what_was_invalidated_is_the_callers_again(void) {
     CHECK(telpher_entry_wait(old, -1) == 1);
     int fast;
     CHECK(telpher_entry_location(old, &fast) != source && fast == 1);
-    /* Of a byte in two entries; the copies of all three are in flight, complete, or not started. */
+    /* The byte is in two entries. The copies of the three entries are in flight, complete, or not started. */
     CHECK(telpher_cache_invalidate(cache, source + BLOCK - 1, 1) == 2);
     memset(source, 0x11, 2 * BLOCK);
     CHECK(telpher_entry_stale(old) == 1 && telpher_entry_stale(wide) == 1 && telpher_entry_stale(untouched) == 0);
@@ -378,7 +378,7 @@ static void what_was_invalidated_is_the_callers_again(void) {
 }
 
 /* Blocks that are allocated, prefetched and freed at once: no copy reads them after telpher_cache_invalidate. */
-static void a_block_is_freed_as_soon_as_it_was_invalidated(void) {
+static void a_block_may_be_freed_right_after_its_invalidation(void) {
     telpher_cache *cache = cache_of(4, "in-flight=2");
     for (int round = 0; round < 50; round++) {
         unsigned char *source = some(6);
@@ -537,15 +537,15 @@ int main(int argc, char **argv) {
         CHECK(telpher_device_open(&device, i < 2 ? name : "cpu", runners[i]) == 0);
         CHECK(telpher_mover_new(&mover, device, "threshold=4k") == 0);
         a_block_is_copied_once_and_shared();
-        weak_looks_copy_nothing_and_wait_for_nothing();
-        what_is_fetched_ahead_is_found_and_can_be_called_off();
-        memory_may_be_the_callers_own();
-        memory_of_the_callers_may_lie_anywhere_and_end_anytime();
-        a_cache_ends_while_its_entries_are_used();
-        policies_may_be_the_callers_own();
-        options_place_and_evict();
-        what_was_invalidated_is_the_callers_again();
-        a_block_is_freed_as_soon_as_it_was_invalidated();
+        weak_accesses_copy_nothing_and_do_not_wait();
+        prefetched_blocks_are_found_and_can_be_cancelled();
+        a_cache_uses_the_callers_allocator();
+        the_callers_memory_may_be_unaligned_and_run_out();
+        a_cache_can_be_freed_while_its_entries_are_used();
+        a_cache_uses_the_callers_policies();
+        options_select_placement_and_eviction();
+        the_caller_may_write_invalidated_blocks();
+        a_block_may_be_freed_right_after_its_invalidation();
         threads_share_a_cache();
         wrong_arguments_return_an_errno();
         /* A cache stays valid when its mover and its device are gone. */

@@ -31,7 +31,7 @@ telpher::bytes part(const std::vector<unsigned char> &source, std::size_t block)
 
 bool same(telpher::bytes a, telpher::bytes b) { return std::ranges::equal(a, b); }
 
-// Counts, and has a limit.
+// A memory resource that counts its allocated bytes and has a limit.
 class counting : public std::pmr::memory_resource {
   public:
     explicit counting(std::size_t most) : most_(most) {}
@@ -54,7 +54,7 @@ class counting : public std::pmr::memory_resource {
     std::atomic<std::size_t> held_ = 0;
 };
 
-void handles_end_themselves(const telpher::mover &mover) {
+void handles_free_themselves(const telpher::mover &mover) {
     counting heap(3 * BLOCK);
     const auto source = some(4);
     std::optional<telpher::entry> survivor;
@@ -83,7 +83,7 @@ void handles_end_themselves(const telpher::mover &mover) {
     CHECK(heap.held() == 0);
 }
 
-void values_are_seen_as_what_they_are(const telpher::mover &mover) {
+void a_block_is_read_as_typed_values(const telpher::mover &mover) {
     std::vector<std::int64_t> column(BLOCK / sizeof(std::int64_t));
     for (std::size_t i = 0; i < column.size(); i++)
         column[i] = static_cast<std::int64_t>(i) - 5;
@@ -122,7 +122,7 @@ void policies_are_lambdas(const telpher::mover &mover) {
 }
 
 // An unbounded resource is given a limit.
-void a_resource_without_an_end_gets_one(const telpher::mover &mover) {
+void an_unbounded_resource_gets_a_limit(const telpher::mover &mover) {
     counting heap(100 * BLOCK);
     const auto source = some(4);
     const telpher::cache cache(mover, telpher::tiers::from(heap, 2 * BLOCK));
@@ -145,7 +145,8 @@ static_assert(std::is_copy_constructible_v<telpher::entry> && std::is_nothrow_mo
 static_assert(!std::is_copy_constructible_v<telpher::cache> && std::is_nothrow_move_assignable_v<telpher::cache>);
 static_assert(!std::is_copy_constructible_v<telpher::prefetched> && std::is_nothrow_move_assignable_v<telpher::prefetched>);
 
-// For functions given to the C interface; those of a telpher::cache_policy terminate the program themselves.
+// An exception in a function that is passed to the C interface ends the program. The functions of a
+// telpher::cache_policy terminate the program themselves.
 void an_exception_in_a_policy_ends_the_program() {
     const pid_t child = fork();
     if (child == 0) {
@@ -165,7 +166,7 @@ void an_exception_in_a_policy_ends_the_program() {
     CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-void what_is_fetched_ahead_can_be_called_off(const telpher::mover &mover) {
+void prefetches_can_be_cancelled(const telpher::mover &mover) {
     const auto source = some(3);
     const telpher::cache cache(mover, telpher::tiers::pages(BLOCK));
     const telpher::prefetched first = cache.prefetch(part(source, 0), 9);
@@ -176,7 +177,7 @@ void what_is_fetched_ahead_can_be_called_off(const telpher::mover &mover) {
     CHECK(cache.access(part(source, 0)).wait().fast() && cache.stats().cancelled == 1 && cache.stats().hits == 1);
 }
 
-void what_is_written_was_invalidated(const telpher::mover &mover) {
+void blocks_are_invalidated_before_writes(const telpher::mover &mover) {
     auto source = some(2);
     const auto before = source;
     const telpher::cache cache(mover, telpher::tiers::pages(4 * BLOCK));
@@ -268,12 +269,12 @@ int main(int argc, char **argv) try {
     for (const char *runner : {"runner=inline", "runner=threaded"}) {
         const telpher::device device(argc > 1 ? argv[1] : "model:spr", runner);
         const telpher::mover mover(device, "threshold=4k");
-        handles_end_themselves(mover);
-        values_are_seen_as_what_they_are(mover);
+        handles_free_themselves(mover);
+        a_block_is_read_as_typed_values(mover);
         policies_are_lambdas(mover);
-        a_resource_without_an_end_gets_one(mover);
-        what_is_fetched_ahead_can_be_called_off(mover);
-        what_is_written_was_invalidated(mover);
+        an_unbounded_resource_gets_a_limit(mover);
+        prefetches_can_be_cancelled(mover);
+        blocks_are_invalidated_before_writes(mover);
         coroutines_await_blocks(mover);
         an_await_outside_of_a_loop_throws(mover);
         threads_share_a_cache(mover);

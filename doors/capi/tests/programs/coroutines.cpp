@@ -193,7 +193,7 @@ telpher::task destroying(const telpher::mover &mover) {
     const buffer src = some(1 << 20, 3);
     buffer a(src.size()), b(src.size()), c(src.size());
     const foreign first = copy_into(mover, a, src), second = copy_into(mover, b, src);
-    first.self.destroy(); // waits for its job, which the loop has as well
+    first.self.destroy(); // waits for its job, which the loop polls too
     CHECK(a == src);
     co_await mover.start(telpher::ops::copy(telpher::write(c), telpher::read(src)));
     while (!second.self.done())
@@ -223,7 +223,7 @@ telpher::task batches(const telpher::mover &mover) {
     CHECK(caught == EBADMSG && job.result(0).status == 0 && job.result(1).status == -EBADMSG);
 }
 
-void loops_and_strangers(const telpher::mover &mover) {
+void loops_and_foreign_coroutines(const telpher::mover &mover) {
     {
         telpher::loop loop;
         loop.spawn(destroying(mover));
@@ -270,13 +270,13 @@ int main(int argc, char **argv) try {
             functions(mover);
             jobs(mover);
             coroutines(mover);
-            loops_and_strangers(mover);
+            loops_and_foreign_coroutines(mover);
         }
         channels(device);
     }
     functions(telpher::mover::cpu("threshold=8k"));
     coroutines(telpher::mover::cpu());
-    loops_and_strangers(telpher::mover::cpu());
+    loops_and_foreign_coroutines(telpher::mover::cpu());
     std::printf("%d checks, %d failed\n", checks, failures);
     return failures != 0;
 } catch (const std::exception &error) {

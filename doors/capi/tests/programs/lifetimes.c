@@ -158,7 +158,7 @@ static void threads_share_a_mover(void) {
     telpher_device_close(device);
 }
 
-static void a_channel_takes_descriptors_as_they_are(void) {
+static void a_channel_submits_raw_descriptors(void) {
     telpher_device *device;
     telpher_channel *channel;
     telpher_completion done;
@@ -196,7 +196,7 @@ static void a_channel_takes_descriptors_as_they_are(void) {
     free(dst);
 }
 
-static void a_channel_ends_what_was_prepared(void) {
+static void freeing_a_channel_completes_prepared_operations(void) {
     telpher_device *device;
     telpher_channel *channel;
     unsigned char *src = some(7), *dst = some(8);
@@ -215,7 +215,7 @@ static void a_channel_ends_what_was_prepared(void) {
 }
 
 /* More completions than the caller fetches at once keep their own data, also when their slots have new operations. */
-static void completions_are_told_apart(void) {
+static void each_completion_keeps_its_own_data(void) {
     telpher_device *device;
     telpher_channel *channel;
     unsigned char *src = some(9), *dst = some(10);
@@ -244,7 +244,7 @@ static void completions_are_told_apart(void) {
     free(dst);
 }
 
-static void the_library_says_what_it_is(void) {
+static void the_library_reports_its_version_and_features(void) {
     telpher_device *device;
     telpher_queue_info info;
     char text[64];
@@ -264,14 +264,14 @@ static void the_library_says_what_it_is(void) {
 
 int main(int argc, char **argv) {
     device_name = argc > 1 ? argv[1] : "model:spr";
-    the_library_says_what_it_is();
+    the_library_reports_its_version_and_features();
     a_job_outlives_its_mover_and_its_device();
     abandoned_jobs_are_counted_until_the_device_has_answered();
     a_batch_keeps_its_order_at_fences();
     threads_share_a_mover();
-    a_channel_takes_descriptors_as_they_are();
-    a_channel_ends_what_was_prepared();
-    completions_are_told_apart();
+    a_channel_submits_raw_descriptors();
+    freeing_a_channel_completes_prepared_operations();
+    each_completion_keeps_its_own_data();
     printf("%d checks, %d failed\n", checks, failures);
     return failures != 0;
 }

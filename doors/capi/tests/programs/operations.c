@@ -218,7 +218,7 @@ static void integrity(void) {
 }
 
 /* The synchronous functions. */
-static void briefly(void) {
+static void synchronous_calls(void) {
     uint64_t at = 0;
     uint32_t crc = 0;
     scramble();
@@ -273,7 +273,7 @@ int main(int argc, char **argv) {
             integrity();
         }
         way = RUN;
-        briefly();
+        synchronous_calls();
         draining();
         CHECK(telpher_mover_free(mover) == 0);
     }

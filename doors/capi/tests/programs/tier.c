@@ -58,7 +58,7 @@ static int is_numbered(const unsigned char *bytes, size_t pages) {
     return 1;
 }
 
-static void pages_go_and_come_back_with_their_bytes(uint32_t flags, size_t step) {
+static void pages_move_both_ways_and_keep_their_bytes(uint32_t flags, size_t step) {
     telpher_tier_heap *heap = heap_of("batch=64 spare=16m");
     unsigned char *bytes;
     telpher_tier_arena *arena = arena_of(heap, PAGES * PAGE, flags, &bytes);
@@ -72,7 +72,7 @@ static void pages_go_and_come_back_with_their_bytes(uint32_t flags, size_t step)
     CHECK(telpher_tier_migrate(heap, bytes, step, 0, &moved) == 0 && moved.pages == 0 && moved.already == step / PAGE);
     CHECK(telpher_tier_migrate(heap, bytes, PAGES * PAGE, 1, NULL) == 0 && is_numbered(bytes, PAGES));
     CHECK(pages_on(heap, bytes, PAGES * PAGE, 1) == PAGES);
-    /* All zeros elsewhere, because a page that is only partly in the range is not moved. */
+    /* The range covers one page completely and two in part; those two stay. */
     if (flags == 0) {
         CHECK(telpher_tier_migrate(heap, bytes + 1, 2 * PAGE, 0, &moved) == 0 && moved.pages == 1);
         CHECK(pages_on(heap, bytes + PAGE, PAGE, 0) == 1 && pages_on(heap, bytes, PAGE, 0) == 0);
@@ -87,7 +87,7 @@ static void pages_go_and_come_back_with_their_bytes(uint32_t flags, size_t step)
     telpher_tier_heap_free(heap);
 }
 
-static void a_tier_takes_as_much_as_it_has_and_says_how_it_stands(void) {
+static void a_tier_accepts_pages_up_to_its_size_and_reports_its_state(void) {
     telpher_tier_heap *heap = heap_of("spare=0 shadow=1m");
     unsigned char *bytes;
     telpher_tier_arena *arena = arena_of(heap, 6 * MIB, 0, &bytes);
@@ -114,7 +114,7 @@ static void a_tier_takes_as_much_as_it_has_and_says_how_it_stands(void) {
 
 static atomic_int over;
 
-/* The words of each page that one thread owns; it knows their values. */
+/* Writes one word of a random page at a time. Only this thread writes these words, so it can check their values. */
 static void *writer(void *memory) {
     uint64_t *words = memory, own[PAGES] = {0}, lost = 0, state = 88172645463325252;
     for (uint64_t count = 1; !over; count++) {
@@ -163,7 +163,7 @@ static void no_write_is_lost_while_pages_move(uint32_t flags, size_t step) {
     telpher_tier_heap_free(heap);
 }
 
-static void memory_of_the_programs_own_is_taken_over_and_let_go(void) {
+static void existing_mappings_are_adopted_and_released(void) {
     telpher_tier_heap *heap = heap_of(NULL);
     const size_t size = 512 * PAGE;
     unsigned char *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -182,7 +182,7 @@ static void memory_of_the_programs_own_is_taken_over_and_let_go(void) {
 }
 
 /* Pinned pages move to their tier, pages advised as hot are promoted, and the advice is reported. */
-static void a_manager_moves_what_is_hot_and_what_is_pinned(void) {
+static void a_manager_moves_hot_and_pinned_pages(void) {
     telpher_tier_heap *heap = heap_of(NULL);
     unsigned char *bytes;
     telpher_tier_arena *arena = arena_of(heap, PAGES * PAGE, 0, &bytes);
@@ -225,7 +225,7 @@ static void a_manager_moves_what_is_hot_and_what_is_pinned(void) {
 }
 
 /* Shared arenas over an existing file. */
-static void a_tier_is_made_of_what_its_options_say(void) {
+static void a_tier_uses_the_file_of_its_options(void) {
     char path[] = "/tmp/telpher-tier-XXXXXX";
     const int file = mkstemp(path);
     CHECK(file >= 0 && ftruncate(file, 4 * MIB) == 0);
@@ -277,7 +277,7 @@ static void an_arena_outlives_its_heap_and_a_child_has_its_bytes(void) {
     telpher_tier_arena_free(arena);
 }
 
-static void what_is_wrong_is_answered_with_an_errno(void) {
+static void wrong_arguments_return_an_errno(void) {
     telpher_tier_options tiers[9] = {{.size = MIB}};
     telpher_tier_heap *heap = (telpher_tier_heap *)1;
     CHECK(telpher_tier_heap_new(NULL, mover, tiers, 2, NULL) == -EFAULT);
@@ -344,17 +344,17 @@ int main(int argc, char **argv) {
     telpher_device *device;
     CHECK(telpher_device_open(&device, argc > 1 ? argv[1] : "model:spr", NULL) == 0);
     CHECK(telpher_mover_new(&mover, device, "threshold=16k") == 0 && telpher_has("tier") == 1);
-    pages_go_and_come_back_with_their_bytes(0, 700 * PAGE);
-    pages_go_and_come_back_with_their_bytes(TELPHER_TIER_ARENA_HUGE_PAGES, 2 * MIB);
-    pages_go_and_come_back_with_their_bytes(TELPHER_TIER_ARENA_SHARED, 2 * MIB);
-    a_tier_takes_as_much_as_it_has_and_says_how_it_stands();
+    pages_move_both_ways_and_keep_their_bytes(0, 700 * PAGE);
+    pages_move_both_ways_and_keep_their_bytes(TELPHER_TIER_ARENA_HUGE_PAGES, 2 * MIB);
+    pages_move_both_ways_and_keep_their_bytes(TELPHER_TIER_ARENA_SHARED, 2 * MIB);
+    a_tier_accepts_pages_up_to_its_size_and_reports_its_state();
     no_write_is_lost_while_pages_move(0, 64 * PAGE);
     no_write_is_lost_while_pages_move(TELPHER_TIER_ARENA_SHARED, 2 * MIB);
-    memory_of_the_programs_own_is_taken_over_and_let_go();
-    a_manager_moves_what_is_hot_and_what_is_pinned();
-    a_tier_is_made_of_what_its_options_say();
+    existing_mappings_are_adopted_and_released();
+    a_manager_moves_hot_and_pinned_pages();
+    a_tier_uses_the_file_of_its_options();
     an_arena_outlives_its_heap_and_a_child_has_its_bytes();
-    what_is_wrong_is_answered_with_an_errno();
+    wrong_arguments_return_an_errno();
     CHECK(telpher_mover_free(mover) == 0);
     telpher_device_close(device);
     printf("%d checks, %d failures\n", checks, failures);

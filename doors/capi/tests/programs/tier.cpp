@@ -33,7 +33,7 @@ bool is_numbered(std::span<const std::uint64_t> words) {
     return true;
 }
 
-void pages_of_each_kind_go_and_come_back(const telpher::mover &mover) {
+void pages_of_each_kind_move_both_ways(const telpher::mover &mover) {
     const heap tiers(mover, TIERS, "batch=100");
     for (const pages kind : {pages::small, pages::huge, pages::shared}) {
         arena first(tiers, 3 * MIB, kind);
@@ -56,7 +56,7 @@ void pages_of_each_kind_go_and_come_back(const telpher::mover &mover) {
     CHECK(TIERS[0].name.starts_with(tiers.info(0).name) && std::strlen(tiers.info(0).name) == 31);
 }
 
-void handles_end_in_any_order(const telpher::mover &mover) {
+void handles_are_freed_in_any_order(const telpher::mover &mover) {
     std::optional<heap> tiers(std::in_place, mover, TIERS);
     std::optional<arena> memory(std::in_place, *tiers, MIB);
     number(memory->as<std::uint64_t>());
@@ -71,7 +71,7 @@ void handles_end_in_any_order(const telpher::mover &mover) {
     CHECK(arena(by_cpu, 1).bytes().size() == 2 * MIB);
 }
 
-void mappings_of_the_programs_own(const telpher::mover &mover) {
+void existing_mappings_are_adopted(const telpher::mover &mover) {
     const heap tiers(mover, TIERS);
     void *const start = mmap(nullptr, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(start != MAP_FAILED);
@@ -86,7 +86,7 @@ void mappings_of_the_programs_own(const telpher::mover &mover) {
     munmap(start, MIB);
 }
 
-void a_manager_hears_what_is_said(const telpher::mover &mover) {
+void a_manager_follows_advice(const telpher::mover &mover) {
     const heap tiers(mover, TIERS);
     const arena memory(tiers, 2 * MIB);
     number(memory.as<std::uint64_t>());
@@ -98,7 +98,7 @@ void a_manager_hears_what_is_said(const telpher::mover &mover) {
     std::optional<telpher::tier::manager> first(std::in_place, tiers, "pass=10ms window=2ms residence=1ms");
     telpher::tier::manager manager = std::move(*first);
     first.reset();
-    // It counts pages after they have moved; the move is visible earlier.
+    // The manager counts pages after they have moved; the move is visible earlier.
     telpher_tier_report report = manager.report();
     for (int tries = 0; tries < 3000 && (tiers.residency(part)[0] < 256 || report.promoted < 256); tries++) {
         usleep(10000);
@@ -128,10 +128,10 @@ void errors_are_exceptions(const telpher::mover &mover) {
 int main(int argc, char **argv) try {
     const telpher::device device(argc > 1 ? argv[1] : "model:spr");
     const telpher::mover mover(device, "threshold=16k");
-    pages_of_each_kind_go_and_come_back(mover);
-    handles_end_in_any_order(mover);
-    mappings_of_the_programs_own(mover);
-    a_manager_hears_what_is_said(mover);
+    pages_of_each_kind_move_both_ways(mover);
+    handles_are_freed_in_any_order(mover);
+    existing_mappings_are_adopted(mover);
+    a_manager_follows_advice(mover);
     errors_are_exceptions(mover);
     std::printf("%d checks, %d failures\n", checks, failures);
     return failures != 0;

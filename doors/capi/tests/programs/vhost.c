@@ -1,5 +1,5 @@
-/* Packets, lanes, ports and sockets as documented, without a guest at the other end: ownership of packets, the caller's memory,
- * threads, and wrong arguments. With a guest: tests/vhost.rs. */
+/* Packets, lanes, ports and sockets as documented, without a guest: ownership of packets, the caller's memory, threads, and
+ * wrong arguments. tests/vhost.rs tests with a guest. */
 #include "check.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ static telpher_vhost_pool *pool_of(uint32_t buffers) {
     return pool;
 }
 
-static void a_packet_is_the_callers_until_it_is_given_back(void) {
+static void the_caller_owns_a_packet_until_it_returns_it(void) {
     telpher_vhost_pool *pool = pool_of(BUFFERS);
     telpher_packet packets[BUFFERS + 1], more;
     CHECK(telpher_vhost_alloc_burst(pool, packets, BUFFERS + 1) == BUFFERS && telpher_vhost_pool_available(pool) == 0);
@@ -27,7 +27,7 @@ static void a_packet_is_the_callers_until_it_is_given_back(void) {
         CHECK(packets[i].len == 0 && packets[i].id != 0);
         packets[i].len = LONGEST;
         memset(packets[i].data, (int)i, LONGEST);
-        /* Its whole buffer, from the first byte of the headroom on. */
+        /* The packet's whole buffer, from the first byte of the headroom on. */
         memset((unsigned char *)packets[i].data - 128, (int)i, 128);
     }
     for (uint32_t i = 0; i < BUFFERS; i++) {
@@ -40,7 +40,7 @@ static void a_packet_is_the_callers_until_it_is_given_back(void) {
     CHECK(telpher_vhost_free_burst(pool, packets, 1) == -EINVAL && says("returned before"));
     CHECK(telpher_vhost_alloc_burst(pool, &more, 1) == 1 && more.data == packets[99].data && more.id != packets[99].id);
     CHECK(telpher_vhost_free_burst(pool, &packets[99], 1) == -EINVAL && telpher_vhost_free_burst(pool, &more, 1) == 1);
-    /* In the middle of a burst: the packets in front are taken. */
+    /* A refused packet in the middle of a burst: the packets in front of it are taken. */
     packets[50] = packets[200];
     telpher_packet row[3] = {packets[101], packets[101], packets[102]};
     CHECK(telpher_vhost_free_burst(pool, row, 3) == 1 && telpher_vhost_free_burst(pool, row + 1, 2) == -EINVAL);
@@ -49,7 +49,7 @@ static void a_packet_is_the_callers_until_it_is_given_back(void) {
     CHECK(telpher_vhost_pool_free(pool) == 0);
 }
 
-static void a_pool_may_lie_in_memory_of_the_callers(void) {
+static void a_pool_may_use_the_callers_memory(void) {
     const size_t size = telpher_vhost_pool_size(16, LONGEST);
     unsigned char *memory = malloc(size);
     telpher_vhost_pool *pool;
@@ -83,7 +83,7 @@ static void *work(void *argument) {
         worker->wrong += count < 0;
         for (int i = 0; i < count; i++)
             memset(burst[i].data, worker->mark, burst[i].len = 64);
-        /* No frontend is connected: they stay with the caller. */
+        /* No frontend is connected: the packets stay with the caller. */
         worker->wrong += telpher_vhost_submit_enqueue_burst(worker->port, 0, burst, (uint32_t)count) != 0;
         worker->wrong += telpher_vhost_try_dequeue_burst(worker->port, 0, other, 16) != 0;
         worker->wrong += telpher_vhost_poll_enqueue_completed(worker->port, 0, round % 2 ? other : NULL, 16) != 0;
@@ -110,7 +110,7 @@ static void threads_share_a_pool_and_a_port(void) {
         pthread_join(threads[i], NULL);
         CHECK(workers[i].wrong == 0);
     }
-    /* The buffers that the port keeps in reserve. */
+    /* The port keeps 16 buffers in reserve. */
     CHECK(telpher_vhost_pool_available(pool) == 48 - 16 && telpher_vhost_pool_free(pool) == -EBUSY);
     telpher_vhost_port_free(port);
     CHECK(telpher_vhost_pool_free(pool) == 0);
@@ -139,7 +139,7 @@ static void handles_are_independent(telpher_device *device) {
     CHECK(telpher_vhost_socket_new(&socket, port, path, TELPHER_VHOST_SERVER) == 0 && access(path, F_OK) == 0);
     CHECK(telpher_vhost_socket_state_of(socket, &state) == 0 && state.connected == 0 && state.sessions == 0);
     CHECK(telpher_vhost_socket_last(socket, text, sizeof text) == 0 && text[0] == 0);
-    /* It checks whether the first one listens, which the first may count as a session. */
+    /* The second socket checks whether the first one listens; the first may count this as a session. */
     CHECK(telpher_vhost_socket_new(&other, port, path, TELPHER_VHOST_SERVER) == -EADDRINUSE && other == NULL && says(path));
     /* The socket keeps the port alive. */
     telpher_vhost_port_free(port);
@@ -254,8 +254,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 2; i++) {
         telpher_device *device;
         CHECK(telpher_device_open(&device, argc > 1 ? argv[1] : "model:spr", runners[i]) == 0);
-        a_packet_is_the_callers_until_it_is_given_back();
-        a_pool_may_lie_in_memory_of_the_callers();
+        the_caller_owns_a_packet_until_it_returns_it();
+        a_pool_may_use_the_callers_memory();
         threads_share_a_pool_and_a_port();
         handles_are_independent(device);
         wrong_arguments_return_an_errno(device);

@@ -13,7 +13,7 @@ namespace {
 
 using telpher::vhost::burst, telpher::vhost::lane, telpher::vhost::pool, telpher::vhost::port, telpher::vhost::queue;
 
-void bursts_give_back_what_is_left_in_them() {
+void bursts_return_their_remaining_packets() {
     pool packets(64, 1500);
     try {
         burst first(packets, 40), second(packets, 40);
@@ -76,7 +76,7 @@ static_assert(!std::is_copy_constructible_v<port> && std::is_nothrow_move_assign
 } // namespace
 
 int main(int argc, char **argv) try {
-    bursts_give_back_what_is_left_in_them();
+    bursts_return_their_remaining_packets();
     for (const char *runner : {"runner=inline", "runner=threaded"})
         a_port_without_a_frontend_moves_nothing(telpher::device(argc > 1 ? argv[1] : "model:spr", runner));
     std::printf("%d checks, %d failed\n", checks, failures);

@@ -5,8 +5,8 @@ import threading
 import weakref
 from itertools import islice
 
-# Pauses between fruitless polls, in seconds. At first the poller only yields to the loop's other tasks, because most jobs end that
-# soon. Source: assumed; a turn of an idle loop takes some ten microseconds, a loop's timer is not much finer than the first
+# Pauses after polls that found no ended job, in seconds. At first the poller only yields to the loop's other tasks, because most
+# jobs end that soon. Source: assumed; a turn of an idle loop takes some ten microseconds, a loop's timer is not much finer than the first
 # non-zero pause, and the last pause costs a thousand polls per second.
 _PAUSES = (0,) * 16 + (50e-6, 100e-6, 200e-6, 400e-6, 800e-6, 1e-3)
 

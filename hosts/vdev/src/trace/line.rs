@@ -1,9 +1,10 @@
 //! Lines of a trace, as text and as JSON; both can be parsed back.
 //!
 //! ```text
-//! 0.001234567 4242/4243 wq0.1 #17 enqcmd memory-move(src=0x1000, dst=0x2000, size=64, flags=crav|rcr) = 0x01 success <12.345us>
-//! seconds     process/  queue submission,                                                  status byte, its name, and the
-//!             thread          instruction                                                  record's other fields; duration
+//! 0.001234567 4242/4243 wq0.1 #17 enqcmd memory-move(src=0x1000, dst=0x2000, size=64, …) = 0x01 success <12.345us>
+//! seconds     process/  queue submission,                                                  status byte, its name,
+//!             thread          instruction                                                  the record's other fields;
+//!                                                                                          duration
 //! ```
 //!
 //! Members of a batch follow their batch, indented, as `#17[0]`. Lines are in the order of the descriptors' ends; their

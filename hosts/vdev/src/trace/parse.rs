@@ -220,8 +220,8 @@ pub(super) mod tests {
         let text: Vec<String> = lines().iter().map(Line::to_string).collect();
         assert_eq!(
             text[0],
-            "12.000345678 42/43 wq0.1 #17 enqcmd memory-move(src=0x1000, size=64, flags=crav|rcr) = 0x83 page-fault-write \
-             bytes=0 fault=0xffffffffffffffff <12.345us> retries=3 injected=fault|delay"
+            "12.000345678 42/43 wq0.1 #17 enqcmd memory-move(src=0x1000, size=64, flags=crav|rcr) = 0x83 \
+             page-fault-write bytes=0 fault=0xffffffffffffffff <12.345us> retries=3 injected=fault|delay"
         );
         assert_eq!(text[1], "12.000345678 42/43 wq0.1     #17[0] memory-move() = 0x01 success (no record) <12.345us>");
         assert_eq!(

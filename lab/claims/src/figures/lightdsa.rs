@@ -13,8 +13,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "lightdsa-single",
         source: SOURCE,
         title: "One descriptor at a time",
-        how: "One thread, one shared queue, one engine, polling; throughput is size over latency. These series calibrate the profile: \
-              they show how well it fits, and prove nothing.",
+        how: "One thread, one shared queue, one engine, polling; throughput is size over latency. These series \
+              calibrate the profile: they show how well it fits, and prove nothing.",
         claims: &[],
         draw: |lab| panels(lab, "lightdsa.1e.single."),
     },

@@ -10,8 +10,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "thesis-3.4",
         source: "Fürst, TU Dresden 2024, Figure 3.4",
         title: "Throughput of single submissions and of batches",
-        how: "One thread copies within node 0 through Intel's DML, a shared queue and one engine, one submission at a time: a copy, or a \
-              batch of 50.",
+        how: "One thread copies within node 0 through Intel's DML, a shared queue and one engine, one submission at a \
+              time: a copy, or a batch of 50.",
         claims: &["T-010", "T-011", "T-012", "T-013", "T-043"],
         draw: figure_4,
     },

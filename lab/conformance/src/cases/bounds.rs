@@ -150,7 +150,7 @@ fn counts(list: &mut List) {
             ExpectedRecord::status(code).any_bytes_completed()
         };
         let name = format!("a batch of {count} gives {code:#04x}, limit 32, GENCAP[52] = {}", u8::from(bit));
-        // No memory holds so many members: the list is outside of user space.
+        // The arena is too small for this many members, so the list is outside of user space.
         let d = if count > 40 { d.with_src(1 << 63) } else { d };
         list.one(section::SIZES, name, &wish, d, false, expected_record);
     }

@@ -185,7 +185,7 @@ fn delta_jobs([a, b, c]: [u64; 3], data: &[u8], job: impl Fn(&'static str, Descr
     }
     let (record, ..) = oracle::delta(data, &new, usize::MAX);
     let length = u32::try_from(record.len()).expect("short");
-    // So many that even a continuation near the end has the 80 bytes that it must provide.
+    // Large enough that even a continuation near the end has the 80 bytes that it must provide.
     let room = length + 200;
     // Words 0, 3, 6 …: the number of differing words among the first n.
     let differing = |bytes: u32| (bytes / 8).div_ceil(3);

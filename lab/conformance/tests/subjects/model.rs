@@ -111,14 +111,14 @@ struct Live {
     seen: RefCell<Vec<u64>>,
 }
 
-/// Its registers.
+/// The device's registers.
 #[derive(Debug)]
 struct Bar(ModelDevice);
 
 impl Bar {
     fn device(&self) -> &telpher_model::Device {
-        // SAFETY: the judge puts event logs into its arena only, whose memory nobody else uses and whose addresses are never
-        // given back, so the device may write there at any time.
+        // SAFETY: the judge places event logs only in its arena. No other code uses the arena's memory, and it is never
+        // unmapped, so the device may write there at any time.
         unsafe { self.0.device() }
     }
 }

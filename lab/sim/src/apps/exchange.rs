@@ -44,8 +44,8 @@ const MOST_TOGETHER: usize = 1024;
 /// Time to take out and bring in a number of pages together, in nanoseconds, without the copy: both system calls and
 /// bookkeeping.
 ///
-/// Source: measured with the prototype of `telpher-tier` on an AMD EPYC, Linux 6.18, an idle process whose other threads do not run: 2.27,
-/// 0.54, 0.32, 0.20 and 0.15 us a page. `telpher bench tier` measures the same of the crate.
+/// Source: measured with the prototype of `telpher-tier` on an AMD EPYC, Linux 6.18, an idle process whose other
+/// threads do not run: 2.27, 0.54, 0.32, 0.20 and 0.15 us a page. `telpher bench tier` measures the same of the crate.
 const NEIGHBOURS: &[(u64, u64)] = &[(1, 2_270), (8, 4_320), (32, 10_240), (128, 25_600), (512, 76_800)];
 /// The same for pages that are not adjacent, each with its own system calls: 2.27, 2.20 and 2.18 us a page. Source: as
 /// above.

@@ -397,7 +397,8 @@ mod tests {
         let keys = "size = \"1g\"\ngroups = 4\nscanners = 8\nsummers = 4\nb = 1";
         assert_eq!(app(&format!("app = \"query\"\nby = \"cpu\"\n{keys}")), Ok(App::Query(plain)));
         let read = app(&format!(
-            "app = \"query\"\nto = 2\nmapped = false\nfetchers = 64\nsplit = true\nspread = true\nrelaxed = false\nlate = \"poll\"\n{queues}"
+            "app = \"query\"\nto = 2\nmapped = false\nfetchers = 64\nsplit = true\nspread = true\n\
+             relaxed = false\nlate = \"poll\"\n{queues}"
         ));
         let Ok(App::Query(Query { prefetch: Some(prefetch), .. })) = read else { panic!("{read:?}") };
         let library = crate::work::Library::Dml;

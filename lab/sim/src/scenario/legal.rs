@@ -176,12 +176,14 @@ mod tests {
             (
                 copy,
                 narrow.clone(),
-                "a transfer of 4096 bytes is not between 1 and wq0.0's max_transfer_size, 2048; the device answers: transfer size is zero or too large (0x13)",
+                "a transfer of 4096 bytes is not between 1 and wq0.0's max_transfer_size, 2048; the device answers: \
+                 transfer size is zero or too large (0x13)",
             ),
             (
                 Stream { size: 64, batch: 33, ..copy },
                 narrow,
-                "a batch of 33 is beyond wq0.0's max_batch_size, 32; the device answers: descriptor count is out of range (0x14)",
+                "a batch of 33 is beyond wq0.0's max_batch_size, 32; the device answers: descriptor count is out of \
+                 range (0x14)",
             ),
             (Stream { size: 0, ..copy }, plain(), "a transfer of 0 bytes"),
             (Stream { by: By::SHARED, ..copy }, plain(), "wq0.0 is dedicated and does not accept ENQCMD"),

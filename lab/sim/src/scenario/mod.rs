@@ -1,7 +1,8 @@
 //! Scenarios: what `telpher sim run` simulates, and the basis of figures, checks and advice.
 //!
 //! ```text
-//! Scenario { machine, devices, loads } ──simulate──► Outcome { loads: throughput, latency, parts, cycles · resources · bottleneck }
+//! Scenario { machine, devices, loads } ──simulate──► Outcome { loads, resources, bottleneck }
+//!                                                    each load: throughput, latency, parts, cycles
 //! ```
 
 mod bottleneck;

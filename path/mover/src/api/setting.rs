@@ -65,8 +65,8 @@ impl Policy {
     pub const SETTINGS: &'static [Setting] = &[
         Setting {
             name: "threshold",
-            takes: "a size from which operations go to a device (4k, 1m), 'always' or 'never', for all operations or for \
-                    some (memory-move=64k,fill=never)",
+            takes: "a size from which operations go to a device (4k, 1m), 'always' or 'never', for all operations or \
+                    for some (memory-move=64k,fill=never)",
             about: "whether an operation goes to a device",
             read: |policy, value| Some(Policy { threshold: read_threshold(policy.threshold, value)?, ..policy }),
             write: |policy| write_threshold(&policy.threshold),
@@ -132,8 +132,8 @@ impl Policy {
         Setting {
             name: "wait",
             takes: "spin, pause, yield, sleep, timed, monitor or predicted; yield with the number of checks before it \
-                    (yield:256), sleep with that number and the length of one sleep (sleep:256:50us), timed and monitor \
-                    with the longest time between two checks (monitor:50us)",
+                    (yield:256), sleep with that number and the length of one sleep (sleep:256:50us), timed and \
+                    monitor with the longest time between two checks (monitor:50us)",
             about: "how threads wait",
             read: |policy, value| Some(Policy { wait: read_wait(value)?, ..policy }),
             write: |policy| match policy.wait {

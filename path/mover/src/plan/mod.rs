@@ -1,6 +1,7 @@
 //! The plan of one request: device or CPU, which queues, and how it is cut.
 //!
-//! A [`request`] is compared with a [`threshold`], may be cut into parts ([`split`]), and gets its queues from [`route`].
+//! A [`request`] is compared with a [`threshold`], may be cut into parts ([`split`]), and gets its queues from
+//! [`route`].
 
 pub(crate) mod credit;
 pub(crate) mod queue_health;

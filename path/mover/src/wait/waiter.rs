@@ -10,7 +10,7 @@ use telpher_portal::Watch;
 /// | | latency | CPU time | suited for |
 /// |---|---|---|---|
 /// | `Spin`, `Pause` | lowest | all of it | a thread with a core of its own |
-/// | `Monitor`, `Timed` | a microsecond more | all of it, in a light sleep | the same, if the processor supports it (guideline G2) |
+/// | `Monitor`, `Timed` | a microsecond more | all of it, in a light sleep | the same, if the CPU has UMWAIT (guideline G2) |
 /// | `Yield` | little more | what other threads leave | all programs: the default |
 /// | `Predicted` | a tenth more | a part of it | jobs of 100 µs and more beside other work |
 /// | `Sleep` | an interval more | next to none | jobs that are not urgent |

@@ -432,7 +432,8 @@ mod tests {
     #[test]
     fn a_text_with_every_clause_is_parsed() {
         let text = "SELECT k, \"from\", count(*), sum(a*(100-b)+-3), Min(-c) from t\n\
-                    where a between -5 and 7 and d < date '1970-02-01' and e = 4 group by k, \"from\" order by k, \"from\";";
+                    where a between -5 and 7 and d < date '1970-02-01' and e = 4 group by k, \"from\" order by k, \
+                    \"from\";";
         let difference = Expr::Subtract(Box::new(Expr::Literal(100)), column("b"));
         let product = Expr::Multiply(column("a"), Box::new(difference));
         let expected = Plan {
@@ -593,7 +594,8 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_a_plan_or_an_error(text in "(select |from |t |where |and |count\\(\\*\\) |sum\\(|[()\"'*,<=;-]|a|7|group by |ä|\\PC){0,40}") {
+        fn any_text_is_a_plan_or_an_error(text in "(select |from |t |where |and |count\\(\\*\\) \
+                                                   |sum\\(|[()\"'*,<=;-]|a|7|group by |ä|\\PC){0,40}") {
             if let Err(error) = text.parse::<Plan>() {
                 prop_assert!(error.at <= text.chars().count() + 1);
             }

@@ -444,7 +444,8 @@ mod tests {
     #[test]
     fn tables_of_statistics_are_read() {
         let table = "show port stats 0\n\n  ######## NIC statistics for port 0  ########\n  \
-                     RX-packets: 6682976    RX-missed: 0          RX-bytes:  427710464\n  RX-errors: 1\n  RX-nombuf:  20        \n  \
+                     RX-packets: 6682976    RX-missed: 0          RX-bytes:  427710464\n  \
+                     RX-errors: 1\n  RX-nombuf:  20        \n  \
                      TX-packets: 7          TX-errors: 300        TX-bytes:  448\n\n  Throughput (since last show)\n  \
                      Rx-pps:     21719348          Rx-bps:  11120306472\n";
         let counts = Counts { received: 6_682_976, received_bytes: 427_710_464, sent: 7, sent_bytes: 448, errors: 321 };

@@ -92,7 +92,8 @@ pub enum RingError {
     },
     /// A part has an invalid address.
     #[error(
-        "the ring's {part} at the frontend's address {address:#x} are not aligned, or not inside one region of its memory"
+        "the ring's {part} at the frontend's address {address:#x} are not aligned, or not inside one region of its \
+         memory"
     )]
     Part {
         /// The part.

@@ -176,12 +176,18 @@ with_each_backend! {
         meanwhile(&mut guests, 0, |Guests { guest, .. }| {
             // The guest uses this memory for itself: all it had lies below 4 GiB, so packets are placed here first.
             guest.run("echo online_kernel >/sys/devices/system/memory/auto_online_blocks");
-            tell(guest, &["object_add memory-backend-memfd,id=more,size=128M,share=on", "device_add pc-dimm,id=dimm,memdev=more"]);
+            tell(guest, &[
+                "object_add memory-backend-memfd,id=more,size=128M,share=on",
+                "device_add pc-dimm,id=dimm,memdev=more",
+            ]);
             // In KiB: more than it had.
             guest.run("while read -r name total unit </proc/meminfo; [ $total -lt 262144 ]; do :; done");
             // The guest does not use this memory, so it can release it.
             guest.run("echo offline >/sys/devices/system/memory/auto_online_blocks");
-            tell(guest, &["object_add memory-backend-memfd,id=spare,size=128M,share=on", "device_add pc-dimm,id=brief,memdev=spare"]);
+            tell(guest, &[
+                "object_add memory-backend-memfd,id=spare,size=128M,share=on",
+                "device_add pc-dimm,id=brief,memdev=spare",
+            ]);
             guest.run("until grep -q offline /sys/devices/system/memory/memory*/state; do :; done");
             take_memory(guest, "brief");
         });

@@ -3,10 +3,12 @@
 //! ```text
 //! a path of the driver         the machine has …            action
 //! /proc/cpuinfo                an entry of the same kind    the driver's entry is mounted over it
-//! /dev/dsa                     only its parent directory    the parent is replaced by a tmpfs with the driver's entries
-//!                                                           and the machine's (real ones mounted, links copied)
-//! /sys/bus/pci/devices/0000:…  a parent directory that has  our file system serves the parent directory and shows the
-//! /dev/char/240:0              only links, or none          machine's links beside the driver's: entries may come and go
+//! /dev/dsa                     only its parent directory    the parent is replaced by a tmpfs with the driver's
+//!                                                           entries and the machine's (real ones mounted, links
+//!                                                           copied)
+//! /sys/bus/pci/devices/0000:…  a parent directory that has  our file system serves the parent directory and shows
+//! /dev/char/240:0              only links, or none          the machine's links beside the driver's: entries may
+//!                                                           come and go
 //! ```
 //!
 //! A replaced directory has the machine's entries of the start of the run: a device plugged in later does not appear.

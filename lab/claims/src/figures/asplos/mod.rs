@@ -73,8 +73,8 @@ pub(super) const SHEETS: &[Sheet] = &[
         id: "asplos-8",
         source: "Kuper et al., ASPLOS 2024, Figure 8",
         title: "Throughput of copies by page size",
-        how: "Asynchronous copies, 32 in flight, by one thread through one dedicated queue and one engine; sources and destinations in \
-              pages of this size.",
+        how: "Asynchronous copies, 32 in flight, by one thread through one dedicated queue and one engine; sources and \
+              destinations in pages of this size.",
         claims: &["K-039"],
         draw: engines::figure_8,
     },

@@ -129,7 +129,8 @@ fn paths_resolve_across_the_drivers_and_the_machines_directories() {
     let script =
         "cd /sys/bus/dsa/devices/dsa0/ && pwd -P && realpath ../../../system . && readlink -f wq0.0/../../config
         readlink /sys/bus/dsa/devices/dsa0; realpath /sys/bus/pci/devices/0000:6a:01.0/dsa0/state
-        find /sys/bus/dsa | LC_ALL=C sort | head -3; find /sys/bus/dsa/devices/ -type l | wc -l; stat -c %h /sys/bus/dsa";
+        find /sys/bus/dsa | LC_ALL=C sort | head -3; find /sys/bus/dsa/devices/ -type l | wc -l; stat -c %h \
+        /sys/bus/dsa";
     let expected = format!(
         "{DEVICE}\n/sys/devices/system\n{DEVICE}\n/sys/devices/pci0000:6a/0000:6a:01.0/config\n\
          ../../../devices/pci0000:6a/0000:6a:01.0/dsa0\n{DEVICE}/state\n\
@@ -223,7 +224,8 @@ fn shared_memory_and_terminals_are_real() {
     assert_eq!(says(&tree, &format!("echo inside > /dev/shm/{name}; stat -f -c %T /dev/shm")), "tmpfs\n");
     assert_eq!(std::fs::read_to_string(&outside).unwrap(), "inside\n");
     std::fs::remove_file(outside).unwrap();
-    let same = "stat -c '%d:%i' /dev/pts /dev/shm /dev/ptmx /sys/fs/cgroup /dev/null; ls /sys/fs/cgroup; cat /proc/self/cgroup";
+    let same = "stat -c '%d:%i' /dev/pts /dev/shm /dev/ptmx /sys/fs/cgroup /dev/null; ls /sys/fs/cgroup; cat \
+                /proc/self/cgroup";
     let outside = Command::new("sh").args(["-c", same]).output().unwrap();
     assert_eq!(says(&tree, same), String::from_utf8(outside.stdout).unwrap());
 }
@@ -302,7 +304,8 @@ fn a_slow_write_delays_no_other_request() {
     // The first writer returns only because the second writer and the readers in between were served.
     let script = format!(
         "echo 1 > {DEVICE}/slow & while [ $(cat {DEVICE}/waiting) = 0 ]; do :; done
-        cat {DEVICE}/state; echo a > {DEVICE}/wq0.0/name; cat {DEVICE}/wq0.0/name; echo 1 > {DEVICE}/go; wait; cat {DEVICE}/waiting"
+        cat {DEVICE}/state; echo a > {DEVICE}/wq0.0/name; cat {DEVICE}/wq0.0/name; echo 1 > {DEVICE}/go; wait; cat \
+        {DEVICE}/waiting"
     );
     assert_eq!(says(&tree, &script), "disabled\na\n0\n");
 }
@@ -511,7 +514,8 @@ fn other_users_get_what_the_modes_give_them() {
         echo wq0.0 > {DRIVER}/bind; other 'cat {DEVICE}/state'
         other 'echo a > {DEVICE}/wq0.0/name' | grep -c denied; other ': < /dev/dsa/wq0.0' | grep -c denied
         chmod 666 /dev/dsa/wq0.0; other ': < /dev/dsa/wq0.0'
-        echo wq0.0 > {DRIVER}/unbind; ls /dev/dsa/wq0.0 2> /dev/null; echo wq0.0 > {DRIVER}/bind; stat -c %a /dev/dsa/wq0.0"
+        echo wq0.0 > {DRIVER}/unbind; ls /dev/dsa/wq0.0 2> /dev/null; echo wq0.0 > {DRIVER}/bind; stat -c %a \
+        /dev/dsa/wq0.0"
     );
     assert_eq!(says(&tree, &script), "enabled\n1\n1\n600\n");
 }
