@@ -103,8 +103,8 @@ impl Seen {
         let [with, without] = [way, 0].map(|way| median(&mut self.times[way].clone()));
         let blocks = self.last[way].blocks;
         let how = format!(
-            "{with:.2} ms against {without:.2} ms without a cache, {} rounds; of the blocks of the last {} were asked for and {} left because \
-             they lie where their copies would",
+            "{with:.2} ms against {without:.2} ms without a cache, {} rounds; of the blocks of the last {} \
+             were asked for and {} left because they lie where their copies would",
             more.len(),
             blocks.asked,
             blocks.spared

@@ -40,7 +40,7 @@ fn with(blocks: usize) -> Result<Row, BenchError> {
     if shelf.check(&CONTEST)? != blocks {
         return Err(BenchError::Wrong { op: "access".into(), route: CONTEST.name.into() });
     }
-    let how = "what the C library's allocator handed out meanwhile, its own words and the table's free places included; sources are \
-               Arc<[u8]>";
+    let how = "what the C library's allocator handed out meanwhile, its own words and the table's free places \
+               included; sources are Arc<[u8]>";
     Ok(Row::new(format!("memory of an entry, one of {blocks}"), measured, "B", Some(Goal::AtMost(ENTRY)), how))
 }
