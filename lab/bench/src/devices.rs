@@ -55,8 +55,8 @@ impl Shape {
         let size = self.wq_size.unwrap_or(entries / queues.clamp(1, most));
         let sentence = if queues > most {
             format!(
-                "{queues} threads need a dedicated queue each and the device has {most}; give at most {most} threads, or \
-                 --queue shared"
+                "{queues} threads need a dedicated queue each and the device has {most}; give at most {most} threads, \
+                 or --queue shared"
             )
         } else if queues * size > entries {
             format!("{queues} queues of {size} entries exceed the {entries} entries the device has in all")
@@ -135,8 +135,8 @@ fn hardware(name: &DeviceName, shape: Shape, remarks: &mut Vec<String>) -> Resul
             None => {
                 let queues = able.len();
                 remarks.push(format!(
-                    "Hardware is left out: {threads} threads need a dedicated queue each or a shared one, and there are \
-                     {queues} dedicated ones."
+                    "Hardware is left out: {threads} threads need a dedicated queue each or a shared one, and there \
+                     are {queues} dedicated ones."
                 ));
                 return Ok(None);
             }

@@ -139,8 +139,8 @@ pub fn run(args: &PollutionOptions, machine: Machine) -> Result<PollutionResult,
 fn remarks(machine: &Machine, runners: usize) -> Vec<String> {
     let word = if runners == 1 { "co-runner" } else { "co-runners" };
     let mut remarks = vec![format!(
-        "{runners} {word} and one copying core; the paper had eight co-runners and four copying cores on one socket. With \
-             few cores less pressure on the shared cache is physically possible, so expect smaller effects."
+        "{runners} {word} and one copying core; the paper had eight co-runners and four copying cores on one socket. \
+         With few cores less pressure on the shared cache is physically possible, so expect smaller effects."
     )];
     if machine.virtual_machine {
         remarks.push(
@@ -152,9 +152,10 @@ fn remarks(machine: &Machine, runners: usize) -> Vec<String> {
 }
 
 /// Said beside a modelled device.
-const ENGINE_REMARK: &str = "The modelled engine is a thread on the copying core: it shows what its copies cost neighbours as \
-     software. A hardware engine reads without allocating in any cache and writes into a part of the last level only, which no \
-     software can. The model's engine stores past the caches only transfers of 8 MiB and more.";
+const ENGINE_REMARK: &str = "The modelled engine is a thread on the copying core: it shows what its copies cost \
+                             neighbours as software. A hardware engine reads without allocating in any cache and \
+                             writes into a part of the last level only, which no software can. The model's engine \
+                             stores past the caches only transfers of 8 MiB and more.";
 
 /// The copying side: one core, its memory, and a device; a modelled one's engine runs on that core too.
 struct Copier {

@@ -45,7 +45,8 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
     let mut contestants = contestants(args, &machine, &mut remarks)?;
     if machine.cores.len() <= args.threads as usize {
         remarks.push(format!(
-            "Only {} core(s) for {} submitting thread(s) and the engines: they take turns, and threaded numbers mean little.",
+            "Only {} core(s) for {} submitting thread(s) and the engines: they take turns, and threaded numbers mean \
+             little.",
             machine.cores.len(),
             args.threads
         ));

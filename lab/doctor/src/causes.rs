@@ -34,16 +34,19 @@ causes! {
     GUEST_WITHOUT_DEVICE = "guest-without-device", Firmware, Error,
         "This is a virtual machine, and its host gave it no DSA";
     VTD_OFF = "vtd-off", Firmware, Error,
-        "The firmware describes no IOMMU (no ACPI table DMAR), so programs' addresses cannot be translated for the device";
+        "The firmware describes no IOMMU (no ACPI table DMAR), so programs' addresses cannot be translated for the \
+         device";
     GUEST_WITHOUT_IOMMU = "guest-without-iommu", Firmware, Error,
         "This virtual machine has a DSA but no virtual IOMMU, so the device cannot use programs' addresses";
 
     KERNEL_TOO_OLD = "kernel-too-old", Kernel, Error,
-        "The kernel's idxd driver is older than the driver model that accel-config, telpher and other programs use (Linux 5.15)";
+        "The kernel's idxd driver is older than the driver model that accel-config, telpher and other programs use \
+         (Linux 5.15)";
     DRIVER_NOT_BUILT = "driver-not-built", Kernel, Error,
         "This kernel was built without the idxd driver";
     SVM_NOT_BUILT = "svm-not-built", Kernel, Error,
-        "This kernel was built without shared virtual addressing for DSA, so the driver offers queues to the kernel only";
+        "This kernel was built without shared virtual addressing for DSA, so the driver offers queues to the kernel \
+         only";
 
     IOMMU_SWITCHED_OFF = "iommu-switched-off", Boot, Error,
         "The IOMMU is switched off on the kernel's command line, so the device cannot use programs' addresses";
@@ -61,7 +64,8 @@ causes! {
     FIVE_LEVEL_PAGING = "five-level-paging", Iommu, Error,
         "The kernel uses five levels of page tables and the device's IOMMU supports four, so they cannot be shared";
     GIBIBYTE_PAGES = "gibibyte-pages", Iommu, Error,
-        "The processor uses pages of 1 GiB and the device's IOMMU does not support them, so page tables cannot be shared";
+        "The processor uses pages of 1 GiB and the device's IOMMU does not support them, so page tables cannot be \
+         shared";
     SVA_OFF = "sva-off", Iommu, Error,
         "The driver could not enable shared virtual addressing, and nothing on this machine shows why";
 
@@ -137,17 +141,20 @@ causes! {
     BLOCK_ON_FAULT_OFF = "block-on-fault-off", Queues, Note,
         "The queue does not let descriptors block on page faults: a descriptor that requests it ends with status 0x11";
     BLOCK_ON_FAULT_UNSUPPORTED = "block-on-fault-unsupported", Queues, Note,
-        "This device cannot block on page faults, so the attribute is refused and a descriptor that requests it ends with 0x11";
+        "This device cannot block on page faults, so the attribute is refused and a descriptor that requests it ends \
+         with 0x11";
     PAGE_REQUESTS_OFF = "page-requests-off", Queues, Note,
         "Page requests are off for the queue, so block_on_fault is refused too";
     ADDRESS_CACHE_OFF = "address-cache-off", Queues, Warning,
         "The queue does not cache address translations in the device";
     TRANSFER_LIMIT_LOW = "transfer-limit-low", Queues, Warning,
-        "The queue's largest transfer is below the driver's default of 2 MiB, so long copies are split into small parts";
+        "The queue's largest transfer is below the driver's default of 2 MiB, so long copies are split into small \
+         parts";
     QUEUE_SMALL = "queue-small", Queues, Note,
         "The queue has fewer than the 32 entries with which one queue reaches nearly full throughput";
     THRESHOLD_LOW = "threshold-low", Queues, Note,
-        "The queue's threshold lets programs fill fewer than 32 of its entries, and each submission above that gets Retry";
+        "The queue's threshold lets programs fill fewer than 32 of its entries, and each submission above that gets \
+         Retry";
     BATCH_LIMIT_LOW = "batch-limit-low", Queues, Note,
         "The queue's longest batch is below the driver's default of 32 descriptors";
     OPERATIONS_RESTRICTED = "operations-restricted", Queues, Note,
@@ -169,11 +176,14 @@ causes! {
         "The queue's node cannot be opened";
 
     RAWIO_MISSING = "rawio-missing", Submission, Warning,
-        "The portal may not be mapped without CAP_SYS_RAWIO (INTEL-SA-01084): descriptors go by write(), slower and without batches";
+        "The portal may not be mapped without CAP_SYS_RAWIO (INTEL-SA-01084): descriptors go by write(), slower and \
+         without batches";
     RAWIO_OUT_OF_REACH = "rawio-out-of-reach", Submission, Warning,
-        "The portal may not be mapped without CAP_SYS_RAWIO, and this container or service can never have it: descriptors go by write()";
+        "The portal may not be mapped without CAP_SYS_RAWIO, and this container or service can never have it: \
+         descriptors go by write()";
     RAWIO_OF_A_NAMESPACE = "rawio-of-a-namespace", Submission, Warning,
-        "CAP_SYS_RAWIO is held only in a user namespace, but the kernel requires it in the initial one: descriptors go by write()";
+        "CAP_SYS_RAWIO is held only in a user namespace, but the kernel requires it in the initial one: descriptors go \
+         by write()";
 
     QUEUES_FAR = "queues-far", Numa, Warning,
         "No usable queue is on a NUMA node that this process may run on";
@@ -197,7 +207,8 @@ causes! {
         "All reserved huge pages are in use";
 
     CPU_QUOTA = "cpu-quota", Container, Warning,
-        "A control group allows less than one processor, and a program that waits by spinning is stopped until the next period";
+        "A control group allows less than one processor, and a program that waits by spinning is stopped until the \
+         next period";
     HUGETLB_LIMIT = "hugetlb-limit", Container, Note,
         "Huge pages are reserved on this machine, but a control group forbids using them";
 }

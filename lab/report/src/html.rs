@@ -38,10 +38,10 @@ impl Page {
         let mut page = Page { html: String::new() };
         let _ = write!(
             page.html,
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
-             <body>\n<main>\n<h1>{title}</h1>\n<p class=\"opening\">{opening}</p>\n",
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+             content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light \
+             dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n<p \
+             class=\"opening\">{opening}</p>\n",
             title = escape(title),
             opening = escape(opening),
         );

@@ -179,8 +179,8 @@ fn remedy(error: &io::Error, queues: usize) -> &'static str {
         }
         Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => "load the kernel's module first (modprobe tun)",
         Some(libc::EINVAL) if queues > 1 => {
-            "an interface of that name is no TAP interface, or one of a single queue, and its guest has several; make it anew (ip tuntap add NAME mode \
-             tap multi_queue), give another name, or give its partner queues=1"
+            "an interface of that name is no TAP interface, or one of a single queue, and its guest has several; make \
+             it anew (ip tuntap add NAME mode tap multi_queue), give another name, or give its partner queues=1"
         }
         Some(libc::E2BIG) => "it has as many queues as the kernel allows already; give its partner fewer (queues=N)",
         Some(libc::EBUSY) => "another program has it; end that, or give another name",

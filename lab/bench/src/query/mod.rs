@@ -93,7 +93,8 @@ pub fn run(args: &QueryOptions, machine: Machine) -> Result<QueryResult, BenchEr
         }
         Err(Missing(why)) => {
             remarks.push(format!(
-                "There is no DuckDB to compare with ({why}); `pip install duckdb numpy` in a Python that --python names."
+                "There is no DuckDB to compare with ({why}); `pip install duckdb numpy` in a Python that --python \
+                 names."
             ));
             None
         }

@@ -76,9 +76,10 @@ pub fn html(result: &PollutionResult) -> String {
     page.section(
         "Access latency of the co-runners",
         &format!(
-            "{} pinned co-runner(s) follow pointers at random through a working set, so that each access waits for the one \
-             before; the line is the median time of an access over five rounds. Meanwhile another core copies {} at a time \
-             through more memory than the last-level cache holds; the device is {}. The kinds of copies take turns.",
+            "{} pinned co-runner(s) follow pointers at random through a working set, so that each access waits for the \
+             one before; the line is the median time of an access over five rounds. Meanwhile another core copies {} \
+             at a time through more memory than the last-level cache holds; the device is {}. The kinds of copies take \
+             turns.",
             result.co_runners,
             units::size(result.copy_size),
             result.device

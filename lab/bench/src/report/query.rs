@@ -28,8 +28,8 @@ pub fn html(result: &QueryResult) -> String {
     );
     page.section(
         "Queries",
-        "Both sides answer in turns, and every answer is compared; ratios are medians over the rounds, so that what changes slowly \
-         meets both. A row that is marked '<' is short of its goal.",
+        "Both sides answer in turns, and every answer is compared; ratios are medians over the rounds, so that what \
+         changes slowly meets both. A row that is marked '<' is short of its goal.",
     );
     page.table(&rows::HEADER.map(String::from), result.rows.iter().map(|row| rows::cells(row).to_vec()));
     page.finish()

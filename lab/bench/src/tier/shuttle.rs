@@ -167,8 +167,8 @@ impl Shuttle {
         }
         if self.size == PageSize::Huge && moved.huge != moved.pages {
             return Err(BenchError::NotHere(format!(
-                "huge pages were to move, and {} of {} pages were small ones; transparent huge pages: {}; \
-                 if they are not off, the system has no huge page free: echo 1 > /proc/sys/vm/compact_memory may make some",
+                "huge pages were to move, and {} of {} pages were small ones; transparent huge pages: {}; if they are \
+                 not off, the system has no huge page free: echo 1 > /proc/sys/vm/compact_memory may make some",
                 moved.pages - moved.huge,
                 moved.pages,
                 TransparentHugePages::setting()

@@ -1,7 +1,8 @@
 //! `telpher bench vhost`: packets into and out of virtual machines, compared with DPDK.
 //!
 //! ```text
-//! Scene: one guest (testpmd, or our own) and its backends ── Point: probe · one backend works · probe ──► kept or dropped
+//! Scene: one guest (testpmd, or our own) and its backends
+//!   └─► Point: probe · one backend works · probe ──► kept or dropped
 //!   └─► rates ── medians, ratios at one distance ──► verdicts
 //! rings, flat, latency: our own guest, stepped in this process
 //! ```
@@ -266,8 +267,8 @@ impl Found {
 
     /// Measures engine threads on their own core, on the guest's core and on the switch's core.
     fn threads(&mut self, plan: &Plan, pool: &PacketPool) -> Result<(), BenchError> {
-        const QUESTION: &str = "How fast is an engine with a thread, with a core of its own or on the guest's or the switch's, \
-             beside DPDK's asynchronous path with its software DMA?";
+        const QUESTION: &str = "How fast is an engine with a thread, with a core of its own or on the guest's or the \
+                                switch's, beside DPDK's asynchronous path with its software DMA?";
         if plan.cores.backend == plan.cores.guest {
             self.remarks.push("Not measured: threads needs two cores.".into());
             return Ok(());
@@ -417,8 +418,9 @@ impl Found {
         let Drops { kept, moved, unknown, absent, stolen } = points;
         if kept + points.all() > 0 {
             remarks.push(format!(
-                "Points: {kept} count; {} do not: {moved} because the cores' distance changed, {unknown} because it was not to \
-                 be found, {absent} because a thread did not have its core, {stolen} because the hypervisor took one.",
+                "Points: {kept} count; {} do not: {moved} because the cores' distance changed, {unknown} because it \
+                 was not to be found, {absent} because a thread did not have its core, {stolen} because the hypervisor \
+                 took one.",
                 points.all()
             ));
         }

@@ -39,7 +39,10 @@ fn of(p: &Patient<'_>, device: &Device) -> Vec<Finding> {
             Finding::of(&causes::NODE_UNKNOWN, &device.name)
                 .seen(p.attribute(&device.name, "numa_node"))
                 .because("Programs that choose the nearest device cannot.")
-                .remedy("update the firmware, or tell the kernel: echo NODE > /sys/bus/pci/devices/ADDRESS/numa_node before idxd is loaded"),
+                .remedy(
+                    "update the firmware, or tell the kernel: echo NODE > /sys/bus/pci/devices/ADDRESS/numa_node \
+                     before idxd is loaded",
+                ),
         );
     }
     findings
@@ -72,13 +75,15 @@ fn told(errors: SwError) -> String {
 fn advice(errors: SwError) -> &'static str {
     match DeviceError::from_code(errors.error_code()) {
         DeviceError::QueueOverflow => {
-            "a program wrote more descriptors to a dedicated queue than it has entries: let it count those in flight, or use a larger queue"
+            "a program wrote more descriptors to a dedicated queue than it has entries: let it count those in flight, \
+             or use a larger queue"
         }
         DeviceError::ConfigurationChange => {
             "find what writes to the device's PCI configuration (setpci, vfio tools) while it is in use"
         }
         _ => {
-            "look for the program that had this address space at that time: its descriptor had no completion record that could be written"
+            "look for the program that had this address space at that time: its descriptor had no completion record \
+             that could be written"
         }
     }
 }
@@ -162,11 +167,16 @@ fn by_hand(p: &Patient<'_>, device: &Device) -> Vec<String> {
     let mut changes = vec![("group_id", "0".to_owned()), ("size", size.to_string())];
     changes.extend(steps::fresh(device));
     vec![
-        format!("for e in {engines}; do accel-config config-engine {name}/$e --group-id=0; done    # as root; package accel-config"),
+        format!(
+            "for e in {engines}; do accel-config config-engine {name}/$e --group-id=0; done    # as root; package \
+             accel-config"
+        ),
         steps::config(p, device, queue, &changes),
         format!("accel-config enable-device {name}"),
         steps::enable(device, queue),
-        "for every boot: accel-config save-config -s FILE, and `accel-config load-config -c FILE -e` in your own systemd unit".into(),
+        "for every boot: accel-config save-config -s FILE, and `accel-config load-config -c FILE -e` in your own \
+         systemd unit"
+            .into(),
     ]
 }
 

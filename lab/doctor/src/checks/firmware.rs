@@ -15,15 +15,22 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
                 .seen(cpuinfo())
                 .seen(p.listed(PCI))
                 .because("/proc/cpuinfo lists `hypervisor`, and none of the PCI functions is a DSA (8086:0b25).")
-                .remedy("if the host has a DSA: there, modprobe vfio-pci disable_denylist=1, bind a function to vfio-pci, and start QEMU \
-                         with `-device intel-iommu,intremap=on,caching-mode=on,x-scalable-mode=on -device vfio-pci,host=0000:6a:01.0`")
+                .remedy(
+                    "if the host has a DSA: there, modprobe vfio-pci disable_denylist=1, bind a function to \
+                     vfio-pci, and start QEMU with `-device \
+                     intel-iommu,intremap=on,caching-mode=on,x-scalable-mode=on -device \
+                     vfio-pci,host=0000:6a:01.0`",
+                )
                 .remedy("on a cloud: choose an instance type that offers DSA, often a bare-metal one")
         } else if p.cpu.is_of_a_family_with_dsa() {
             Finding::of(&causes::DEVICE_NOT_ENUMERATED, "the machine")
                 .seen(cpuinfo())
                 .seen(p.listed(PCI))
                 .because("Either the firmware disables it, or this model has none.")
-                .remedy("firmware setup: look for `DSA` under the processor's I/O or IIO settings of each socket, and enable it")
+                .remedy(
+                    "firmware setup: look for `DSA` under the processor's I/O or IIO settings of each socket, and \
+                     enable it",
+                )
                 .remedy("look the processor up: its data sheet says how many DSA devices the model has (0 for some)")
         } else {
             Finding::of(&causes::PROCESSOR_WITHOUT_DSA, "the machine")
@@ -42,7 +49,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
                 .seen(p.listed(TABLES))
                 .remedy(
                     "on the host: give the guest one with scalable mode (QEMU: `-device intel-iommu,intremap=on,\
-                         caching-mode=on,x-scalable-mode=on`), then boot the guest with `intel_iommu=on,sm_on`",
+                     caching-mode=on,x-scalable-mode=on`), then boot the guest with `intel_iommu=on,sm_on`",
                 )
                 .remedy("without one, only dedicated queues of kernel type work, for the guest's kernel")
         } else {

@@ -32,9 +32,15 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
                 .remedy("use Linux 5.18 or later, or dedicated queues")
         } else {
             lacking(&causes::ENQCMD_MISSING, "enqcmd")
-                .because("The firmware disables it, a virtual machine's host hides it, or the kernel was built without PASID support.")
+                .because(
+                    "The firmware disables it, a virtual machine's host hides it, or the kernel was built without \
+                     PASID support.",
+                )
                 .remedy("firmware setup: enable `PCI ENQCMD/ENQCMDS` (often under IIO configuration)")
-                .remedy("in a virtual machine: give it the host's processor (QEMU: -cpu host) and an IOMMU with scalable mode")
+                .remedy(
+                    "in a virtual machine: give it the host's processor (QEMU: -cpu host) and an IOMMU with \
+                     scalable mode",
+                )
                 .remedy("or use dedicated queues")
         });
     }
@@ -43,7 +49,8 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
             lacking(&causes::UMWAIT_MISSING, "waitpkg")
                 .remedy("in a virtual machine: +waitpkg on QEMU, with -overcommit cpu-pm=on")
                 .remedy(
-                    "otherwise nothing: telpher waits with PAUSE, and sleeps until shortly before the expected end of a long job",
+                    "otherwise nothing: telpher waits with PAUSE, and sleeps until shortly before the expected end of \
+                     a long job",
                 ),
         );
     }

@@ -42,8 +42,10 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
             Finding::of(&causes::SVM_NOT_BUILT, "the kernel")
                 .seen(option("INTEL_IDXD_SVM"))
                 .all_seen(super::firmware::sva(p))
-                .remedy("build the kernel with CONFIG_INTEL_IOMMU_SVM=y and CONFIG_INTEL_IDXD_SVM=y, or use one of a distribution \
-                         that does (grep IDXD /boot/config-*)"),
+                .remedy(
+                    "build the kernel with CONFIG_INTEL_IOMMU_SVM=y and CONFIG_INTEL_IDXD_SVM=y, or use one of a \
+                     distribution that does (grep IDXD /boot/config-*)",
+                ),
         ];
     }
     Vec::new()

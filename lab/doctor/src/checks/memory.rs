@@ -9,7 +9,8 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     let memory = &p.memory;
     let pools =
         |file: &str| -> Vec<Evidence> { memory.pools.iter().map(|pool| p.seen(&format!("{pool}/{file}"))).collect() };
-    let remark = "DSA's own speed hardly depends on it (Kuper et al., ASPLOS 2024, Figure 8); DPDK and SPDK do not start without huge pages.";
+    let remark = "DSA's own speed hardly depends on it (Kuper et al., ASPLOS 2024, Figure 8); DPDK and SPDK do not \
+                  start without huge pages.";
     let mut findings = Vec::new();
     if memory.reserved > 0 && memory.free == 0 {
         findings.push(

@@ -32,8 +32,8 @@ fn taken(p: &Patient<'_>, function: &Function, driver: &str, works: bool) -> Fin
     let finding = Finding::of(cause, &function.address).seen(p.linked(&format!("{folder}/driver")));
     let finding = if driver.starts_with("vfio") {
         finding.because(
-            "That is right for a virtual machine or for SPDK and DPDK with their own driver; since INTEL-SA-01084 vfio-pci refuses \
-             these devices unless loaded with disable_denylist=1.",
+            "That is right for a virtual machine or for SPDK and DPDK with their own driver; since INTEL-SA-01084 \
+             vfio-pci refuses these devices unless loaded with disable_denylist=1.",
         )
     } else {
         finding.because(format!("The driver is {driver}, which is correct only for DPDK with its own driver."))

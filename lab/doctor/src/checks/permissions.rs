@@ -87,8 +87,8 @@ fn of(p: &Patient<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding>
             .seen(p.seen_line(STATUS, "Uid:"))
             .remedy(format!("setfacl -m u:{user}:rw {shown}    # as root; lasts until the queue is enabled again"))
             .remedy(
-                "permanently: echo 'SUBSYSTEM==\"dsa\", GROUP=\"GROUP\", MODE=\"0660\"' > /etc/udev/rules.d/90-dsa.rules; udevadm control \
-                 --reload; udevadm trigger --subsystem-match=dsa",
+                "permanently: echo 'SUBSYSTEM==\"dsa\", GROUP=\"GROUP\", MODE=\"0660\"' > \
+                 /etc/udev/rules.d/90-dsa.rules; udevadm control --reload; udevadm trigger --subsystem-match=dsa",
             )
     };
     if let Some(errno) = node.stat {
@@ -102,10 +102,11 @@ fn of(p: &Patient<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding>
         return Some(if contained {
             finding.remedy(format!("start the container with --device {shown}"))
         } else {
-            finding
-                .remedy("mount devtmpfs on /dev, or start udev")
-                .remedy(format!("or create it: mkdir -p /dev/dsa; mknod {shown} c $(cat /sys/bus/dsa/devices/dsa{}/cdev_major) $(cat /sys/bus/dsa/devices/{queue}/cdev_minor)",
-                    queue.trim_start_matches("wq").split('.').next().unwrap_or("0")))
+            finding.remedy("mount devtmpfs on /dev, or start udev").remedy(format!(
+                "or create it: mkdir -p /dev/dsa; mknod {shown} c $(cat \
+                 /sys/bus/dsa/devices/dsa{}/cdev_major) $(cat /sys/bus/dsa/devices/{queue}/cdev_minor)",
+                queue.trim_start_matches("wq").split('.').next().unwrap_or("0")
+            ))
         });
     }
     // `telpher run` with a mount namespace shows nodes as regular files to programs without its library.
@@ -113,8 +114,14 @@ fn of(p: &Patient<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding>
         return Some(
             Finding::of(&causes::NODE_NOT_A_DEVICE, queue)
                 .seen(Evidence { source: format!("stat {shown}"), says: "not a character device".into() })
-                .because("A shell's `>` on a missing name creates a file, and a container's --volume creates a folder or a copy.")
-                .remedy(format!("rm -r {shown}, then disable and enable the queue; in a container use --device {shown}")),
+                .because(
+                    "A shell's `>` on a missing name creates a file, and a container's --volume creates a folder \
+                     or a copy.",
+                )
+                .remedy(format!(
+                    "rm -r {shown}, then disable and enable the queue; in a container use --device \
+                     {shown}"
+                )),
         );
     }
     let Some(errno) = node.open else {

@@ -137,8 +137,8 @@ fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> 
     let refused = was_refused(device, queue);
     let typed = refused.then(|| {
         format!(
-            "echo user > {folder}/type; echo {} > {folder}/name    # refusing the queue, the driver forgot its type, and a type \
-             takes the name with it",
+            "echo user > {folder}/type; echo {} > {folder}/name    # refusing the queue, the driver forgot its type, \
+             and a type takes the name with it",
             steps::quoted(queue.label.as_deref().unwrap_or("lane"))
         )
     });
@@ -223,16 +223,25 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
         findings.push(if device.gen_cap.is_some_and(|cap| !cap.block_on_fault()) {
             found(&causes::BLOCK_ON_FAULT_UNSUPPORTED, "block_on_fault")
                 .seen(p.attribute(&device.name, "gen_cap"))
-                .remedy("let programs clear the flag, touch their pages first, and finish partial copies, as telpher's mover does")
+                .remedy(
+                    "let programs clear the flag, touch their pages first, and finish partial copies, as telpher's \
+                     mover does",
+                )
         } else if queue.prs_disable == Some(true) {
-            found(&causes::PAGE_REQUESTS_OFF, "prs_disable")
-                .seen(p.attribute(name, "block_on_fault"))
-                .all_remedies(steps::anew(p, device, queue, &[("prs_disable", String::new()), ("block_on_fault", "1".into())]))
+            found(&causes::PAGE_REQUESTS_OFF, "prs_disable").seen(p.attribute(name, "block_on_fault")).all_remedies(
+                steps::anew(p, device, queue, &[("prs_disable", String::new()), ("block_on_fault", "1".into())]),
+            )
         } else {
             found(&causes::BLOCK_ON_FAULT_OFF, "block_on_fault")
-                .because("An absent page ends a descriptor with status 0x03; the program touches the page and continues.")
+                .because(
+                    "An absent page ends a descriptor with status 0x03; the program touches the page and \
+                     continues.",
+                )
                 .all_remedies(set("block_on_fault", "1"))
-                .remedy("or leave it: for pages that are touched first, this is faster; telpher's mover works with both")
+                .remedy(
+                    "or leave it: for pages that are touched first, this is faster; telpher's mover works with \
+                     both",
+                )
         });
     }
     if queue.ats_disable == Some(true) {
@@ -260,7 +269,10 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
         findings.push(
             found(&causes::BATCH_LIMIT_LOW, "max_batch_size")
                 .seen(p.attribute(&device.name, "max_batch_size"))
-                .because("Programs that collect small copies in batches (Kuper et al., ASPLOS 2024, guideline G1) submit more often.")
+                .because(
+                    "Programs that collect small copies in batches (Kuper et al., ASPLOS 2024, guideline G1) \
+                     submit more often.",
+                )
                 .all_remedies(set("max_batch_size", &most.to_string())),
         );
     }

@@ -10,10 +10,10 @@
  *   rest           stops
  *   count          prints the number of packets in the guest's direction, and a time in nanoseconds
  *
- * The answer to each command ends with "done". If DEVICE (the options of a net_virtio_user device) is given, the guest is
- * in this program, on the same thread, and does the other half of each command: it sends packets of LEN bytes, receives
- * them, or returns the 512 packets that it sent first. Written for `telpher bench vhost`, after the "Vhost Library" chapter
- * of DPDK's programmer's guide. */
+ * The answer to each command ends with "done". If DEVICE (the options of a net_virtio_user device) is given, the guest
+ * is in this program, on the same thread, and does the other half of each command: it sends packets of LEN bytes,
+ * receives them, or returns the 512 packets that it sent first. Written for `telpher bench vhost`, after the "Vhost
+ * Library" chapter of DPDK's programmer's guide. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
