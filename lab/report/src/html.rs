@@ -171,7 +171,7 @@ fn facts(m: &Machine) -> [(&'static str, String); 8] {
     ]
 }
 
-/// `0, 1, 2`.
+/// Formats a list: `0, 1, 2`.
 fn listed(numbers: &[impl ToString]) -> String {
     numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn strangers_text_is_escaped() {
+    fn untrusted_text_is_escaped() {
         let html = page().finish();
         assert!(html.contains("A &lt;title&gt;") && html.contains("Mind &amp; this."));
         assert!(!html.contains("A <title>"));
     }
 
     #[test]
-    fn words_stand_to_the_left_and_numbers_to_the_right() {
+    fn word_columns_are_left_aligned_and_number_columns_right_aligned() {
         let mut page = page();
         let row = |cells: [&str; 5]| cells.map(String::from).to_vec();
         let header = row(["what", "measured", "goal", "", "how"]);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_fetched_from_elsewhere() {
+    fn the_page_loads_no_external_resource() {
         let mut page = page();
         page.charts([Figure { caption: "c".into(), svg: "<svg width=\"1\"></svg>".into(), legend: vec![(0, "l")] }]);
         page.table(&["a".into()], [vec!["1".into()]]);

@@ -6,8 +6,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Opens a queue of the TAP interface of this name (at most 15 bytes), to be read and written a frame at a time without waiting. The kernel makes
-/// the interface if there is none. `many`: it may have several queues (`IFF_MULTI_QUEUE`); otherwise it must have one.
+/// Opens a queue of the TAP interface `name` (at most 15 bytes) for non-blocking reads and writes of one frame each.
+/// The kernel creates the interface if it does not exist. With `many` it may have several queues (`IFF_MULTI_QUEUE`);
+/// otherwise it must have one.
 pub(crate) fn tap(name: &str, many: bool) -> io::Result<File> {
     let file = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
     // SAFETY: all zeros are a valid request: an empty name and no flags.
@@ -27,13 +28,14 @@ pub(crate) fn tap(name: &str, many: bool) -> io::Result<File> {
     }
 }
 
-/// Lets the kernel send frames through a queue of an interface that has several, or stops it. The queue can be written to either way.
+/// Makes the kernel send frames through a queue of an interface with several queues, or stops that. Writes to the queue
+/// are possible in both cases.
 pub(crate) fn use_tap_queue(queue: &File, used: bool) -> io::Result<()> {
     // Source of all three: UAPI linux/if_tun.h.
     const TUNSETQUEUE: libc::c_ulong = 0x4004_54d9;
     const IFF_ATTACH_QUEUE: libc::c_short = 0x0200;
     const IFF_DETACH_QUEUE: libc::c_short = 0x0400;
-    // SAFETY: all zeros are a valid request: an empty name, which is not looked at, and no flags.
+    // SAFETY: all zeros are a valid request: an empty name, which the kernel ignores, and no flags.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_ifru.ifru_flags = if used { IFF_ATTACH_QUEUE } else { IFF_DETACH_QUEUE };
     // SAFETY: TUNSETQUEUE reads one `ifreq`, which lives; the descriptor is open.

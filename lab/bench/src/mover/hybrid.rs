@@ -99,7 +99,7 @@ struct Side {
     pairs: VecDeque<Pair>,
 }
 
-/// Returns pairs of `bytes` bytes a buffer that fill `room`; at least one pair.
+/// Returns pairs of buffers of `bytes` bytes each that together fill `room`; at least one pair.
 fn pairs(bytes: usize, room: u64, seed: u64) -> VecDeque<Pair> {
     let count = (usize::try_from(room).unwrap_or(usize::MAX) / (2 * bytes)).max(1);
     let mut src = vec![0; bytes];

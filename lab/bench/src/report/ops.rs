@@ -131,7 +131,7 @@ fn cost_cells(cost: &Cost) -> [String; 6] {
     ]
 }
 
-/// One line for each row, then the costs with an empty size.
+/// Returns the CSV: one line for each row, then the costs with an empty size.
 pub fn csv(result: &OpsResult) -> String {
     let mut out = String::from("op,against,size_bytes,temperature,ours_ns,theirs_ns,ratio,goal,turns\n");
     for r in &result.rows {
@@ -230,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_a_line_a_row() {
+    fn csv_has_one_line_per_row() {
         assert_eq!(csv(&sample()).lines().count(), 1 + sample().rows.len());
     }
 
     #[test]
-    fn the_page_has_a_chart_an_operation() {
+    fn the_page_has_one_chart_per_operation() {
         let html = html(&sample());
         assert_eq!(html.matches("<svg ").count(), 2);
         assert!(html.contains("times as fast") && html.contains("memcpy"));

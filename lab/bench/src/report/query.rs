@@ -12,7 +12,7 @@ pub fn text(result: &QueryResult) -> String {
     out
 }
 
-/// One line for each row.
+/// Returns the CSV: one line for each row.
 pub fn csv(result: &QueryResult) -> String {
     let lines = result.rows.iter().map(|row| format!("{}\n", rows::csv(row)));
     format!("{}\n{}", rows::CSV, lines.collect::<String>())

@@ -111,7 +111,7 @@ fn wins(crossover: &Crossover) -> String {
     }
 }
 
-/// One line for each point.
+/// Returns the CSV: one line for each point.
 pub fn csv(result: &SweepResult) -> String {
     let mut out = String::from(
         "op,size_bytes,device,runner,depth,batch,threads,in_flight,bytes_per_s,ops_per_s,p50_ns,p99_ns,p999_ns,\
@@ -317,7 +317,7 @@ fn every_number(page: &mut Page, result: &SweepResult) {
     );
 }
 
-/// Tick marks of time axes: `10 ns`, `1 µs`.
+/// Formats a tick mark of a time axis: `10 ns`, `1 µs`.
 pub fn axis_time(ns: f64) -> String {
     match ns {
         ns if ns < 999.5 => format!("{} ns", units::trimmed(ns)),
@@ -342,14 +342,14 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_as_many_fields_in_every_line() {
+    fn csv_lines_have_equal_fields() {
         let csv = csv(&sample());
         let counts: Vec<usize> = csv.lines().map(|l| l.split(',').count()).collect();
         assert_eq!(counts, [21; 7], "{csv}");
     }
 
     #[test]
-    fn what_was_not_measured_is_a_dash_or_an_empty_field() {
+    fn unmeasured_values_are_dashes_or_empty_fields() {
         let mut result = sample();
         for point in &mut result.points {
             (point.p50_ns, point.p99_ns, point.p999_ns, point.breakdown, point.samples) = (None, None, None, None, 0);

@@ -131,7 +131,7 @@ fn cost_cells(cost: &Cost) -> Vec<String> {
     ]
 }
 
-/// One line for each rate, ratio and cost, then the verdicts.
+/// Returns the CSV: one line for each rate, ratio and cost, then the verdicts.
 pub fn csv(result: &VhostResult) -> String {
     let mut out = String::from("kind,part,ring,traffic,distance,size_bytes,who,by,value,unit,points,device_share\n");
     for Rate { place: p, who, mpps, points, share, .. } in &result.rates {
@@ -285,7 +285,7 @@ mod tests {
     use crate::vhost::tests::sample;
 
     #[test]
-    fn every_distance_has_a_table_of_its_own_and_what_was_not_seen_is_a_dash() {
+    fn every_distance_has_its_own_table_and_missing_values_are_dashes() {
         let text = text(&sample());
         for told in ["split, around (loop), far:", "split, around (loop), near:", "telpher / net_vhost"] {
             assert!(text.contains(told), "{told} is missing in\n{text}");
