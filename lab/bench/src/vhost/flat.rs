@@ -4,7 +4,7 @@
 //! The forwarding loop and the guest's driver run on one core, and only the loop's turns are timed; the engine has the
 //! other core. A burst is sent, and each turn starts after the copies of the turn before it have completed, as with a
 //! device that keeps up. So this measures what the core pays for a packet, not the speed of the engine, which is
-//! software here. A turn that lasts longer than an undisturbed one can was interrupted; its whole interval is dropped.
+//! software here. A turn longer than any undisturbed one was interrupted; its whole interval is dropped.
 
 use super::super::BenchError;
 use super::super::measure::{Clock, median};
