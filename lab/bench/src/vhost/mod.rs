@@ -67,7 +67,8 @@ pub const DEVICE: &str = "all by the engine";
 pub const DPDK: &str = "DPDK asynchronous";
 /// The part that compares CPU copies, those of `net_vhost`, and the inline pipeline.
 pub const COPIES: &str = "copies";
-/// Places of an engine's thread: on its own core, or on the core of another thread.
+/// Places of an engine's thread: on its own core, or on the core of the guest or of the switch; the core of the other
+/// of these two is not shared.
 const PLACES: [&str; 3] = ["engine alone", "engine beside the guest", "engine beside the switch"];
 /// The pairs compared at each of these places.
 const THREADED: [[&str; 2]; 2] = [[HYBRID, DPDK], [DEVICE, DPDK]];

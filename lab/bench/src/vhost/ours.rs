@@ -28,8 +28,8 @@ pub(super) enum Way {
 
 /// Capacity of a lane in copies: both rings full of packets. Source: chosen.
 const ROOM: u32 = 2 * RING as u32;
-/// Entries of the work queue: what the modelled device has, less than which a batch never waits. Source: SPEC §3.2,
-/// WQCAP of the first firmware.
+/// Entries of the work queue: all that the modelled device has. Fewer batches than this are in flight, so a batch never
+/// waits for an entry. Source: SPEC §3.2, WQCAP of the first firmware.
 const ENTRIES: u32 = 128;
 
 /// A port, and the device that makes its copies.
