@@ -1,23 +1,23 @@
-//! Memory that benches work on: known bytes, page borders, and as many places as it takes to stay warm or cold.
+//! Buffers for benchmarks: known bytes, page alignment, and enough positions to stay warm or cold.
 
 use serde::Serialize;
 use telpher_mem::{MapError, PageSize, Region};
 
-/// Bytes a page has.
+/// Bytes of a page.
 const PAGE: usize = 4096;
 
-/// Whether operations meet their bytes in the cache.
+/// Whether operations find their bytes in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Temperature {
-    /// The same place again and again: in the cache where it fits.
+    /// The same position again and again: in the cache if it fits.
     Warm,
-    /// Around through more memory than the last-level cache holds.
+    /// Rotation through more memory than the last-level cache holds.
     Cold,
 }
 
 impl Temperature {
-    /// The word in tables.
+    /// Returns the word in tables.
     pub fn name(self) -> &'static str {
         match self {
             Temperature::Warm => "warm",
@@ -26,7 +26,7 @@ impl Temperature {
     }
 }
 
-/// Fills with bytes that depend on `seed` and the position, so that a misplaced byte is seen.
+/// Fills a buffer with bytes that depend on `seed` and on the position, so that a misplaced byte is noticed.
 pub fn fill_known(bytes: &mut [u8], seed: u64) {
     let mut state = seed | 1;
     let mut chunks = bytes.chunks_exact_mut(8);
@@ -45,27 +45,27 @@ pub fn fill_known(bytes: &mut [u8], seed: u64) {
     rest.copy_from_slice(&word[..rest.len()]);
 }
 
-/// The first offset in which two buffers differ; a missing byte differs from any.
+/// Returns the first offset at which two buffers differ; a missing byte differs from any byte.
 pub fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
     let shared = a.iter().zip(b).position(|(x, y)| x != y);
     shared.or_else(|| (a.len() != b.len()).then(|| a.len().min(b.len())))
 }
 
-/// `len` zero bytes from a page border on, every page touched by this thread.
+/// Allocates `len` zero bytes on a page boundary; this thread touches every page.
 pub fn touched(len: usize, pages: PageSize) -> Result<Region, MapError> {
     let mut region = Region::new(len, pages)?;
     region.iter_mut().step_by(PAGE).for_each(|byte| *byte = std::hint::black_box(0));
     Ok(region)
 }
 
-/// Source and destination memory, divided into places of one transfer each.
+/// Source and destination memory, divided into positions of one transfer each.
 #[derive(Debug)]
 pub struct Arena {
     src: Region,
     dst: Region,
 }
 
-/// Which place of an arena comes next.
+/// The positions of an arena, and the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
     src_len: usize,
@@ -77,15 +77,15 @@ pub struct Places {
 }
 
 impl Places {
-    /// How many there are.
+    /// Returns the number of positions.
     pub fn count(&self) -> usize {
         self.count
     }
 }
 
 impl Arena {
-    /// Room for `len` bytes on each side, the destination a little more for operations that add to their data; the
-    /// source filled with known bytes.
+    /// Allocates `len` bytes on each side and fills the source with known bytes. The destination is a little larger,
+    /// for operations that add to their data.
     pub fn new(len: usize) -> Result<Self, MapError> {
         let (src, dst) = (touched(len, PageSize::Small)?, touched(len + len / 32 + PAGE, PageSize::Small)?);
         let mut arena = Arena { src, dst };
@@ -93,7 +93,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Places for transfers of `src_len` to `dst_len` bytes.
+    /// Divides the arena into positions for transfers of `src_len` to `dst_len` bytes.
     pub fn places(&self, src_len: usize, dst_len: usize, temperature: Temperature) -> Places {
         let stride = src_len.max(dst_len).next_multiple_of(64);
         let room = self.src.len().min(self.dst.len());
@@ -101,13 +101,13 @@ impl Arena {
             Temperature::Warm => 1,
             Temperature::Cold => (room / stride).max(1),
         };
-        // About the golden section of the count and odd, so that neighbours in time are far apart in memory and the
-        // prefetcher has nothing to foresee; the whole arena comes round because the two share no divisor.
+        // The step is odd and about the golden section of the count, so that successive positions are far apart and the
+        // prefetcher cannot predict them. The rotation covers the whole arena because step and count are coprime.
         let step = (count * 618 / 1000..).find(|s| *s > 0 && gcd(*s, count) == 1).unwrap_or(1);
         Places { src_len, dst_len, stride, count, step, at: 0 }
     }
 
-    /// The source and the destination of the next place.
+    /// Returns the source and the destination of the next position.
     #[inline]
     pub fn next(&mut self, places: &mut Places) -> (&[u8], &mut [u8]) {
         places.at += places.step;
@@ -118,13 +118,13 @@ impl Arena {
         (&self.src[from..][..places.src_len], &mut self.dst[from..][..places.dst_len])
     }
 
-    /// Source and destination of the place that came last.
+    /// Returns the source and the destination of the last used position.
     pub fn last(&self, places: &Places) -> (&[u8], &[u8]) {
         let from = places.at * places.stride;
         (&self.src[from..][..places.src_len], &self.dst[from..][..places.dst_len])
     }
 
-    /// Makes both sides equal in every place, for operations that compare.
+    /// Makes both sides equal at every position, for operations that compare.
     pub fn equalise(&mut self, places: &Places) {
         let len = (places.count * places.stride).min(self.src.len());
         self.dst[..len].copy_from_slice(&self.src[..len]);
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_bytes_differ_by_seed_and_place() {
+    fn known_bytes_differ_by_seed_and_position() {
         let (mut a, mut b) = (vec![0; 1003], vec![0; 1003]);
         fill_known(&mut a, 1);
         fill_known(&mut b, 3);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn cold_places_come_round_only_after_all_of_them() {
+    fn cold_positions_repeat_only_after_all_others() {
         let mut arena = Arena::new(64 << 10).unwrap();
         let mut places = arena.places(1000, 1000, Temperature::Cold);
         let mut seen: Vec<usize> = (0..places.count).map(|_| arena.next(&mut places).0.as_ptr() as usize).collect();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_place_is_always_the_same() {
+    fn a_warm_position_never_changes() {
         let mut arena = Arena::new(4096).unwrap();
         let mut places = arena.places(64, 64, Temperature::Warm);
         let first = arena.next(&mut places).0.as_ptr();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn equalised_places_compare_equal() {
+    fn equalised_positions_compare_equal() {
         let mut arena = Arena::new(8192).unwrap();
         let mut places = arena.places(100, 100, Temperature::Cold);
         arena.equalise(&places);

@@ -10,7 +10,7 @@ struct Line {
     next: u32,
 }
 
-/// A working set whose lines form one cycle in random order, so that no prefetcher foresees the next.
+/// A working set whose lines form one cycle in random order, so that no prefetcher can predict the next line.
 #[derive(Debug)]
 pub(crate) struct Chase {
     lines: Vec<Line>,
@@ -18,11 +18,11 @@ pub(crate) struct Chase {
 }
 
 impl Chase {
-    /// A cycle through `bytes`, at least two lines.
+    /// Creates a cycle through `bytes`, of at least two lines.
     pub(crate) fn new(bytes: u64) -> Self {
         let count = u32::try_from(bytes / 64).unwrap_or(u32::MAX).max(2);
         let mut lines: Vec<Line> = (0..count).map(|next| Line { next }).collect();
-        // Sattolo's shuffle: the permutation is one single cycle. Seeded, so that runs are alike.
+        // Sattolo's shuffle yields a permutation with a single cycle. The seed is fixed, so that runs are alike.
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         for i in (1..count as usize).rev() {
             // Marsaglia's xorshift64.
@@ -37,13 +37,13 @@ impl Chase {
         Chase { lines, at: 0 }
     }
 
-    /// Follows the pointers for `time`; nanoseconds per access.
+    /// Follows the pointers for `time`; returns nanoseconds per access.
     pub(crate) fn run(&mut self, time: Duration) -> f64 {
         const HOPS: u64 = 2048;
         let (start, mut hops, mut at) = (Instant::now(), 0, self.at as usize);
         loop {
             for _ in 0..HOPS {
-                // Each index depends on the line before: the latency cannot be hidden.
+                // Each index depends on the line before, so the latency cannot be hidden.
                 at = self.lines[at].next as usize;
             }
             hops += HOPS;

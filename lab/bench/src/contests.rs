@@ -12,7 +12,7 @@ use telpher_ops::crc::CrcMode;
 use telpher_ops::dif;
 use telpher_ops::{Hint, delta};
 
-/// Why a comparison has no result.
+/// The reason why a comparison has no result.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub(crate) enum ContestError {
     /// One side's bytes are wrong.
@@ -29,7 +29,7 @@ pub(crate) struct Ring<'a> {
     pub arena: &'a mut Arena,
     /// Bytes of one transfer.
     pub size: usize,
-    /// In the cache or not.
+    /// Whether the buffers are in the cache.
     pub temperature: Temperature,
     /// Measuring time.
     pub time: Duration,
@@ -46,7 +46,7 @@ pub(crate) struct Contest {
     pub name: &'static str,
     /// The alternative's name.
     pub against: &'static str,
-    /// Needs ISA-L.
+    /// Whether it needs ISA-L.
     pub isal: bool,
     /// Returns whether the comparison makes sense at a size.
     pub takes: fn(usize) -> bool,
@@ -58,7 +58,7 @@ pub(crate) struct Contest {
 
 const ANY: fn(usize) -> bool = |_| true;
 const BLOCKS: fn(usize) -> bool = |size| size.is_multiple_of(BLOCK);
-/// Median 1.0 overall, and no size below this.
+/// The goal is a median of 1.0 overall, and this at each size.
 const PARITY: fn(usize) -> f64 = |_| 0.9;
 const CRC_GOAL: fn(usize) -> f64 = |size| if size >= 4096 { 1.0 } else { 0.9 };
 const ONE_PASS: fn(usize) -> f64 = |size| if size >= 16 << 10 { 1.3 } else { 0.9 };
@@ -286,7 +286,7 @@ fn copy_to_memory(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
     between(ring, len, |s, d| telpher_ops::copy(s, d, Hint::Memory), |s, d| ffi::memcpy(d, s), <[u8]>::to_vec)
 }
 
-/// Up by an eighth of the size within one buffer, so that seven eighths overlap.
+/// Copies up by an eighth of the size within one buffer, so that seven eighths overlap.
 fn overlap(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
     let (size, time) = (ring.size, ring.time);
     let shift = (size / 8).max(1);
@@ -310,7 +310,7 @@ fn overlap(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
 }
 
 fn fill(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
-    // The only patterns memset can do as well.
+    // memset supports only such patterns.
     const BYTE: u8 = 0xa5;
     let len = ring.size;
     between(

@@ -1,4 +1,4 @@
-//! The costs around a descriptor: submitting, waiting, staying out of the way of small copies, and keeping a device.
+//! The costs around a descriptor: submission, waiting, the mover's overhead for small copies, and an idle device.
 
 use super::BenchError;
 use super::buffers::{Arena, Temperature, fill_known, first_difference};
@@ -20,37 +20,37 @@ use telpher_mover::{Channel, ChannelPolicy, Finished, Hint, Mover, Policy, Thres
 use telpher_portal::{Offer, Portal, RecordCell};
 use telpher_report::machine::Machine;
 
-/// One cost and what it may be.
+/// One cost and its goal.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Cost {
-    /// What is measured.
+    /// The name of the cost.
     pub what: &'static str,
     /// The number.
     pub measured: f64,
     /// Its unit.
     pub unit: &'static str,
-    /// What it must reach.
+    /// The goal.
     pub goal: f64,
-    /// True if larger is better.
+    /// Whether the goal is a minimum.
     pub at_least: bool,
     /// How it was measured.
     pub how: String,
-    /// Between the cores involved.
+    /// Distance between the cores involved.
     pub distance: Option<Distance>,
 }
 
 impl Cost {
-    /// True if the goal is reached.
+    /// Returns true if the goal is reached.
     pub fn reached(&self) -> bool {
         if self.at_least { self.measured >= self.goal } else { self.measured <= self.goal }
     }
 }
 
-/// Windows of one measurement.
+/// Windows per measurement.
 const ROUNDS: u32 = 7;
 /// Bytes of the copies below the threshold.
 const SMALL: usize = 256;
-/// Transfers of the CPU time measurement, in bytes and in flight.
+/// Bytes, depth and batch size of the CPU time measurement.
 const BULK: usize = 64 << 10;
 const BULK_DEPTH: u32 = 8;
 const BULK_BATCH: u32 = 32;
@@ -80,7 +80,7 @@ fn start(machine: &Machine, runner: Runner) -> Result<devices::Running, BenchErr
     devices::start("model:spr", &ModelSource::Preset(Preset::default()), Shape::PLAIN, runner, machine)
 }
 
-/// Runs on a thread of its own on the first core.
+/// Runs `body` on its own thread on the first core.
 fn pinned<T: Send>(machine: &Machine, body: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -92,11 +92,11 @@ fn pinned<T: Send>(machine: &Machine, body: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// One No-op after the other at the seam: from the offer to its record seen.
+/// Measures one No-op after the other at the portal: from the offer until its record is seen.
 fn nop(machine: &Machine, time: Duration) -> Result<Cost, BenchError> {
     let device = start(machine, Runner::Inline)?;
     let portal = &device.portals[0];
-    // For good: whoever executes may look at it at any time.
+    // Leaked: the executing thread may access it at any time.
     let record: &'static RecordCell = Box::leak(Box::default());
     let submission = ffi::nop(record);
     let mut seen = pinned(machine, || {
@@ -125,7 +125,7 @@ fn nop(machine: &Machine, time: Duration) -> Result<Cost, BenchError> {
     })
 }
 
-/// Copies of 64 bytes kept in flight on one engine thread.
+/// Measures 64-byte copies kept in flight on one engine thread.
 fn small_copies(machine: &Machine, time: Duration, depth: u32, batch: u32) -> Result<Cost, BenchError> {
     let device = start(machine, Runner::Threaded)?;
     let distance = apart(machine);
@@ -149,10 +149,10 @@ fn small_copies(machine: &Machine, time: Duration, depth: u32, batch: u32) -> Re
     })
 }
 
-/// Copies through a channel with as little around it as a program can have.
+/// Copies through a channel with as little work around it as possible.
 struct Stream {
     channel: Channel<Vec<u8>, Vec<u8>>,
-    /// Pairs of buffers that no device has; those idle for longest are used first.
+    /// Pairs of buffers that are not in flight; those idle for longest are used first.
     idle: VecDeque<(Vec<u8>, Vec<u8>)>,
     done: Vec<Finished<Vec<u8>, Vec<u8>>>,
     aloft: usize,
@@ -163,7 +163,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// `pairs` pairs of `bytes`, of which `in_flight` are under way at a time, sent `batch` at a time.
+    /// Creates `pairs` pairs of `bytes` bytes; `in_flight` of them are in flight at a time, sent `batch` at a time.
     fn new(portal: Arc<dyn Portal>, bytes: usize, pairs: u32, in_flight: u32, batch: u32) -> Result<Self, BenchError> {
         let policy = ChannelPolicy { bursts: batch > 1, hint: Hint::Cache, ..ChannelPolicy::default() };
         let channel = Channel::new(portal, 2 * in_flight, policy)?;
@@ -178,7 +178,7 @@ impl Stream {
         Ok(Stream { channel, idle, done, aloft: 0, in_flight, batch, pairs, bytes: bytes as u64 })
     }
 
-    /// Sends what there is room for, fetches what has ended; how many.
+    /// Submits as many copies as there is room for and collects completed ones; returns the number of completed ones.
     #[inline]
     fn step(&mut self) -> Result<u64, BenchError> {
         let (op, route) = (|| "move".to_owned(), || "threaded".to_owned());
@@ -201,10 +201,10 @@ impl Stream {
         Ok(ended as u64)
     }
 
-    /// Waits for the rest and compares all bytes.
+    /// Waits for the remaining copies and compares all bytes.
     fn check(&mut self) -> Result<(), BenchError> {
         let begin = Instant::now();
-        // Nothing more is sent.
+        // No more copies are sent.
         self.in_flight = 0;
         while self.aloft > 0 {
             self.step()?;
@@ -213,7 +213,7 @@ impl Stream {
             }
         }
         assert_eq!(self.idle.len(), self.pairs, "every pair of buffers came back");
-        // The pairs used last; others may not have had their turn.
+        // The pairs used last; the others may not have been used yet.
         let used = self.idle.iter().rev().take(self.pairs.min(64));
         match used.filter(|(src, dst)| !ffi::memcmp_equal(src, dst)).find_map(|(s, d)| first_difference(s, d)) {
             None => Ok(()),
@@ -225,7 +225,7 @@ impl Stream {
     }
 }
 
-/// What the mover adds to a copy that the CPU does anyway.
+/// Measures what the mover adds to a copy that the CPU makes anyway.
 fn below_threshold(machine: &Machine, time: Duration) -> Result<Vec<Cost>, BenchError> {
     let device = start(machine, Runner::Inline)?;
     let policy = Policy { threshold: Threshold::all(4096), ..Policy::default() };
@@ -274,15 +274,15 @@ fn below_threshold(machine: &Machine, time: Duration) -> Result<Vec<Cost>, Bench
     ])
 }
 
-/// Until a device that ends nothing has no cost. Source: chosen; far more than an engine waits for a core.
+/// Time without a completion after which a step gives up. Source: chosen; far more than an engine waits for a core.
 const NO_END: Duration = Duration::from_secs(10);
 
-/// The submitting thread's CPU time for bulk copies from cold buffers, by that of memcpy.
+/// Measures the submitting thread's CPU time for bulk copies from cold buffers, divided by that of memcpy.
 fn cpu_time(machine: &Machine, time: Duration) -> Result<Cost, BenchError> {
     let device = start(machine, Runner::Threaded)?;
     let bytes = usize::try_from(machine.cold_bytes()).unwrap_or(usize::MAX);
     let in_flight = BULK_DEPTH * BULK_BATCH;
-    // Enough pairs that those under way are not the ones cached.
+    // There are enough pairs that those in flight are not the cached ones.
     let pairs = u32::try_from(bytes / BULK).unwrap_or(u32::MAX).max(2 * in_flight);
     let mut stream = Stream::new(device.portals[0].clone(), BULK, pairs, in_flight, BULK_BATCH)?;
     let mut arena = Arena::new(bytes)?;
@@ -298,10 +298,10 @@ fn cpu_time(machine: &Machine, time: Duration) -> Result<Cost, BenchError> {
                 ffi::memcpy(dst, src);
                 Ok(1)
             });
-            // The engine copies about as fast as memcpy does: most of what is in flight can be slept through.
+            // The engine copies about as fast as memcpy, so the thread can sleep through most of what is in flight.
             let nap = Duration::from_secs_f64(0.75 * memcpy.ns_per_op() * f64::from(in_flight) / 1e9);
             let device = window(slice, || {
-                // At least one, however late the engine comes on a busy machine.
+                // At least one completion, however late the engine gets a core on a busy machine.
                 let waits = Instant::now();
                 loop {
                     let ended = stream.step()?;
@@ -331,7 +331,7 @@ fn cpu_time(machine: &Machine, time: Duration) -> Result<Cost, BenchError> {
     })
 }
 
-/// Resident and allocated memory of a threaded device without work.
+/// Measures the resident and the allocated memory of an idle threaded device.
 fn idle_device() -> Result<Vec<Cost>, BenchError> {
     let resident = || {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -342,11 +342,11 @@ fn idle_device() -> Result<Vec<Cost>, BenchError> {
         ModelDevice::start(ModelOptions::default().with_runner(telpher_device::Runner::Threaded))
             .map_err(|source| BenchError::Start { name: "model:spr".into(), source })
     };
-    // The first one brings in code and tables that all share.
+    // The first device loads code and tables that all share.
     let first = start()?;
     let (pages, allocated) = (resident(), ffi::allocated_bytes());
     let devices = (0..IDLE_DEVICES).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
-    // Until the workers sleep, their stacks are not settled.
+    // The stacks of the workers reach their final size only when the workers sleep.
     thread::sleep(Duration::from_millis(5));
     let each = |after: u64, before: u64| after.saturating_sub(before) as f64 / f64::from(IDLE_DEVICES) / 1024.0;
     let measured = each(resident(), pages);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_is_a_floor_or_a_ceiling() {
+    fn goals_are_minimums_or_maximums() {
         let cost = |measured, at_least| Cost {
             what: "w",
             measured,

@@ -1,20 +1,20 @@
-//! From which size on another way of doing the work wins.
+//! The size from which another route is faster.
 
 use serde::Serialize;
 
-/// Where a contestant beats the baseline over ascending sizes.
+/// The sizes at which a competitor beats the baseline.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "wins", content = "size")]
 pub enum Crossover {
-    /// At this size and every larger one measured.
+    /// At this size and at every larger one measured.
     From(u64),
-    /// At some sizes, but not at the largest: the smallest and the largest of them.
+    /// At some sizes, but not at the largest: the smallest and the largest of these sizes.
     Between(u64, u64),
-    /// At none.
+    /// At no size.
     Never,
 }
 
-/// The crossover of `(size, contestant's cost, baseline's cost)`, sizes ascending; lower cost wins.
+/// Returns the crossover of `(size, competitor's cost, baseline's cost)`, sizes ascending; lower cost wins.
 pub fn crossover(points: &[(u64, f64, f64)]) -> Crossover {
     let wins = |&(_, contestant, baseline): &(u64, f64, f64)| contestant < baseline;
     let lasting = points.iter().rev().take_while(|p| wins(p)).last();
@@ -51,13 +51,13 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_does_not_win() {
+    fn equal_costs_do_not_win() {
         assert_eq!(crossover(&[(64, 1.0, 1.0)]), Crossover::Never);
         assert_eq!(crossover(&[]), Crossover::Never);
     }
 
     #[test]
-    fn it_has_a_json_shape() {
+    fn crossovers_serialise_to_json() {
         let json = serde_json::to_value(Crossover::From(4096)).unwrap();
         assert_eq!(json, serde_json::json!({"wins": "from", "size": 4096}));
     }

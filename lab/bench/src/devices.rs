@@ -1,4 +1,4 @@
-//! From `--device` and the queue's options to portals.
+//! Turns `--device` and the queue options into portals.
 
 use super::BenchError;
 use super::results::{MODEL_REMARK, Runner, VIRTUAL_REMARK};
@@ -12,18 +12,18 @@ use telpher_device::{
 use telpher_portal::{Portal, QueueMode};
 use telpher_report::machine::Machine;
 
-/// A running device and a portal for each submitting thread.
+/// A running device, with a portal for each submitting thread.
 #[derive(Debug)]
 pub struct Running {
-    /// Its name: one that `--device` takes, but for several queues of hardware, which stand side by side.
+    /// Its name for `--device`; several hardware queues have their names joined.
     pub name: String,
-    /// Who executes.
+    /// The executor of its descriptors.
     pub runner: Runner,
-    /// One portal a thread; on a shared queue they lead to the same one.
+    /// One portal per thread; those of a shared queue lead to the same queue.
     pub portals: Vec<Arc<dyn Portal>>,
 }
 
-/// How the device's queue shall be.
+/// The requested shape of the device's queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     queue: Option<QueueKind>,
@@ -33,18 +33,18 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// One dedicated queue of the whole device and one engine.
+    /// One dedicated queue with all entries of the device, and one engine.
     pub const PLAIN: Shape = Shape { queue: None, wq_size: None, engines: None, threads: 1 };
 
-    /// What a sweep's options say.
+    /// Returns the shape in a sweep's options.
     pub fn of(args: &SweepOptions) -> Self {
         Shape { queue: args.queue, wq_size: args.wq_size, engines: args.engines, threads: args.threads }
     }
 
-    /// The configuration, if it fits the device.
+    /// Returns the configuration, if it fits the device.
     fn config(&self, capabilities: &Capabilities) -> Result<Config, BenchError> {
         let (queues, mode) = match self.queue.unwrap_or(QueueKind::Dedicated) {
-            // A dedicated queue has one client.
+            // A dedicated queue has only one client.
             QueueKind::Dedicated => (self.threads, WqMode::Dedicated),
             QueueKind::Shared => (1, WqMode::Shared),
         };
@@ -55,8 +55,8 @@ impl Shape {
         let size = self.wq_size.unwrap_or(entries / queues.clamp(1, most));
         let sentence = if queues > most {
             format!(
-                "{queues} threads need a dedicated queue each and the device has {most}; give at most {most} threads, or \
-                 --queue shared"
+                "{queues} threads need a dedicated queue each and the device has {most}; give at most {most} threads, \
+                 or --queue shared"
             )
         } else if queues * size > entries {
             format!("{queues} queues of {size} entries exceed the {entries} entries the device has in all")
@@ -73,8 +73,8 @@ impl Shape {
     }
 }
 
-/// Every device that `--device` names beside the CPU, running: a model in both ways of executing, and hardware. What is
-/// left out, and what a reader of numbers must know of these devices, goes to the remarks.
+/// Starts every device that `--device` names besides the CPU: a model with both runners, and hardware. Remarks name
+/// omitted devices and what a reader of the numbers must know about the devices.
 pub fn beside_the_cpu(
     text: &str,
     shape: Shape,
@@ -99,7 +99,7 @@ pub fn beside_the_cpu(
     Ok(all)
 }
 
-/// The device of a bench that takes one: a model with engine threads, or a hardware queue.
+/// Starts the device of a benchmark with a single device: a model with engine threads, or a hardware queue.
 pub fn one(text: &str, machine: &Machine, remarks: &mut Vec<String>) -> Result<Running, BenchError> {
     let none = || BenchError::Usage(format!("'{text}' is not one device; name one, such as model:spr or hw:wq0.0"));
     match text.parse::<DeviceName>()? {
@@ -112,7 +112,7 @@ pub fn one(text: &str, machine: &Machine, remarks: &mut Vec<String>) -> Result<R
     }
 }
 
-/// The hardware that a name names, with a portal for each submitting thread.
+/// Opens the named hardware, with a portal for each submitting thread.
 fn hardware(name: &DeviceName, shape: Shape, remarks: &mut Vec<String>) -> Result<Option<Running>, BenchError> {
     if !matches!(name, DeviceName::Hardware(_) | DeviceName::All) {
         return Ok(None);
@@ -135,8 +135,8 @@ fn hardware(name: &DeviceName, shape: Shape, remarks: &mut Vec<String>) -> Resul
             None => {
                 let queues = able.len();
                 remarks.push(format!(
-                    "Hardware is left out: {threads} threads need a dedicated queue each or a shared one, and there are \
-                     {queues} dedicated ones."
+                    "Hardware is left out: {threads} threads need a dedicated queue each or a shared one, and there \
+                     are {queues} dedicated ones."
                 ));
                 return Ok(None);
             }
@@ -166,12 +166,12 @@ fn says_itself(name: &str) -> BenchError {
     ))
 }
 
-/// The options a name stands for: capabilities, and a file's configuration.
+/// Returns the options for a model's name: capabilities, and the configuration from a file.
 pub fn options(source: &ModelSource) -> Result<ModelOptions, BenchError> {
     Ok(source.options()?.0)
 }
 
-/// What a reader of a model's numbers must know.
+/// Adds the remarks about a model's numbers.
 fn of_a_model(source: &ModelSource, remarks: &mut Vec<String>) -> Result<(), BenchError> {
     remarks.push(MODEL_REMARK.to_owned());
     let (_, skipped) = source.options()?;
@@ -179,7 +179,7 @@ fn of_a_model(source: &ModelSource, remarks: &mut Vec<String>) -> Result<(), Ben
     Ok(())
 }
 
-/// Starts a device; engine threads run on the cores that the submitting threads leave.
+/// Starts a device; engine threads run on the cores that submitting threads do not use.
 pub fn start(
     name: &str,
     source: &ModelSource,
@@ -195,11 +195,11 @@ pub fn start(
     }
     let options = options.with_runner(match runner {
         Runner::Inline => telpher_device::Runner::Inline,
-        // Hardware executes by itself.
+        // Hardware executes without a thread of this process.
         Runner::Threaded | Runner::Hardware => telpher_device::Runner::Threaded,
     });
     let submitters = shape.threads as usize;
-    // Threads inherit where they may run from who starts them.
+    // A thread inherits the CPU affinity of the thread that starts it.
     let started = thread::scope(|scope| {
         let starter = scope.spawn(|| {
             let _ = telpher_os::run_on(&machine.engine_cores(submitters));
@@ -212,7 +212,7 @@ pub fn start(
     Ok(Running { name: name.to_owned(), runner, portals })
 }
 
-/// The portals of a model's queues for so many threads.
+/// Returns portals to a model's queues for `threads` threads.
 fn portals(device: &ModelDevice, name: &str, threads: usize) -> Result<Vec<Arc<dyn Portal>>, BenchError> {
     let all: Vec<Arc<dyn Portal>> =
         device.enabled_queues().iter().map(|queue| device.portal(&format!("wq0.{queue}"))).collect::<Result<_, _>>()?;
@@ -224,7 +224,8 @@ fn portals(device: &ModelDevice, name: &str, threads: usize) -> Result<Vec<Arc<d
     })
 }
 
-/// A portal a thread: dedicated queues one each, else all on the first shared queue; `None` where there is neither.
+/// Returns one portal per thread: one dedicated queue each, else all on the first shared queue; `None` if there is
+/// neither.
 fn for_threads(all: &[Arc<dyn Portal>], threads: usize) -> Option<Vec<Arc<dyn Portal>>> {
     let dedicated = all.iter().filter(|portal| portal.info().mode == QueueMode::Dedicated);
     if dedicated.clone().count() >= threads {
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_device_is_told_in_a_sentence() {
+    fn a_shape_that_does_not_fit_the_device_is_a_clear_error() {
         let caps = Preset::default().capabilities();
         let said = |shape: Shape| shape.config(&caps).unwrap_err().to_string();
         assert!(said(Shape { threads: 9, ..Shape::PLAIN }).contains("the device has 8"));
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_becomes_what_runs_beside_the_cpu() {
+    fn every_device_name_yields_its_routes() {
         let machine = Machine::read();
         let running = |text: &str, shape| {
             let mut remarks = Vec::new();
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_get_dedicated_queues_of_their_own_or_share_a_shared_one() {
+    fn each_thread_gets_a_dedicated_queue_or_all_share_one() {
         use telpher_portal::mock::MockPortal;
         let queue = |mode| Arc::new(MockPortal::new(mode, 8)) as Arc<dyn Portal>;
         let all = [QueueMode::Dedicated, QueueMode::Shared, QueueMode::Dedicated].map(queue);
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn one_device_is_one() {
+    fn one_starts_exactly_one_device() {
         let machine = Machine::read();
         let one = |text: &str| one(text, &machine, &mut Vec::new()).map(|running| running.name);
         assert_eq!(one("model:full").unwrap(), "model:full");

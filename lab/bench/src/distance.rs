@@ -1,7 +1,7 @@
-//! How far apart two cores are right now: the round trip of one cache line between two pinned threads.
+//! The current distance between two cores: the round trip of one cache line between two pinned threads.
 //!
-//! Virtual processors wander over a host's dies, and the distance changes what every multi-thread result means. So it
-//! is measured right before such a result and printed beside it.
+//! Virtual processors move between a host's dies, and the distance affects every result with several threads. So it is
+//! measured right before such a result and reported with it.
 
 use super::measure::to_ns;
 use std::fmt;
@@ -9,18 +9,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a measurement takes.
+/// Duration of a measurement.
 pub const PING_PONG: Duration = Duration::from_millis(20);
 
-/// Round trips below this many nanoseconds count as near: two cores under one last-level cache.
-/// Source: assumed; cores of one die answer in 40 to 120 ns, cores of two dies or sockets in 200 ns and more.
+/// Round trips below this many nanoseconds count as near: two cores under one last-level cache. Source: assumed; cores
+/// of one die answer in 40 to 120 ns, cores of two dies or sockets in 200 ns and more.
 const NEAR_NS: f64 = 150.0;
 
-/// Round trips from this many nanoseconds on say nothing of the distance: other work held a core.
-/// Source: assumed; ten times the longest trip between sockets.
+/// Round trips from this many nanoseconds on do not measure the distance: other work held a core. Source: assumed; ten
+/// times the longest trip between sockets.
 const BUSY_NS: f64 = 5_000.0;
 
-/// Round trip between two cores.
+/// The round trip between two cores.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct Distance {
     /// First core.
@@ -33,7 +33,7 @@ pub struct Distance {
     pub class: Class,
 }
 
-/// Whether the cores share a last-level cache, as far as time can tell.
+/// Whether the cores share a last-level cache, judged by the time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
@@ -41,7 +41,7 @@ pub enum Class {
     Near,
     /// 150 ns or more.
     Far,
-    /// Not to be told: the cores did other work meanwhile.
+    /// Unknown: the cores did other work meanwhile.
     Busy,
 }
 
@@ -56,11 +56,11 @@ impl fmt::Display for Distance {
     }
 }
 
-/// A cache line of its own, so that the ping-pong is about nothing else.
+/// A value in its own cache line, so that only this line is measured.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// The last ball: whoever sees it leaves.
+/// The last value: a thread that sees it returns.
 const STOP: u64 = u64::MAX;
 
 /// Measures for `time`; `None` if the threads cannot be pinned to two different cores.
@@ -95,7 +95,7 @@ pub fn measure(from: usize, to: usize, time: Duration) -> Option<Distance> {
                 }
             };
             let (start, mut ball, mut samples) = (Instant::now(), 0, Vec::new());
-            // A sample is the mean of 16 rallies: short, so that many meet no other work.
+            // A sample is the mean of 16 round trips: short enough that many samples meet no other work.
             while start.elapsed() < time {
                 let sample = Instant::now();
                 for _ in 0..RALLIES {
@@ -118,10 +118,10 @@ pub fn measure(from: usize, to: usize, time: Duration) -> Option<Distance> {
     Some(Distance { from, to, round_trip_ns, class })
 }
 
-/// Round trips of one sample.
+/// Round trips in a sample.
 const RALLIES: u32 = 16;
 
-/// The lower quartile: other work on the cores only ever adds.
+/// Returns the lower quartile, because other work on the cores only increases the time.
 fn undisturbed(samples: &mut [f64]) -> f64 {
     samples.sort_unstable_by(f64::total_cmp);
     samples.get(samples.len() / 4).copied().unwrap_or(f64::INFINITY)
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_as_class_and_time() {
+    fn a_distance_is_displayed_as_class_and_time() {
         let d = Distance { from: 0, to: 1, round_trip_ns: 61.4, class: Class::Near };
         assert_eq!(d.to_string(), "near 61 ns");
         assert_eq!(Distance { class: Class::Busy, ..d }.to_string(), "cores busy");

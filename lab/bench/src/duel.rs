@@ -24,8 +24,8 @@ const SHORTEST: Duration = Duration::from_micros(200);
 /// Target number of turns.
 const TURNS: u32 = 15;
 
-/// Lets both work on `state` in turns for about `time`, the first move alternating. `bytes` is what one step at least
-/// reads or writes.
+/// Lets both sides work on `state` in turns for about `time`, in alternating order. `bytes` is the minimum that one
+/// step reads or writes.
 pub(crate) fn duel<S>(
     time: Duration,
     bytes: u64,
@@ -55,7 +55,7 @@ pub(crate) fn duel<S>(
     Ok(Duel { ours_ns: median(&mut a), theirs_ns: median(&mut b), ratio: median(&mut ratios), turns })
 }
 
-/// One turn of one side.
+/// Runs one turn of one side.
 #[inline]
 fn run<S>(slice: Duration, bytes: u64, state: &mut S, step: &mut impl FnMut(&mut S)) -> Result<Window, Implausible> {
     let Ok(seen) = window(slice, || -> Result<u64, Infallible> {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_faster_side_has_the_ratio() {
+    fn the_ratio_favours_the_faster_side() {
         let time = Duration::from_millis(30);
         let result = duel(time, 1, &mut (), |()| spin(1000), |()| spin(3000)).unwrap();
         // A factor of three, with bounds wide enough for a busy machine.
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn implausible_numbers_are_refused() {
         assert!(duel(Duration::ZERO, u64::MAX, &mut (), |()| (), |()| ()).is_err());
     }
 }

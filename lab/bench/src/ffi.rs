@@ -1,8 +1,7 @@
 //! The calls into the C library and the processor that a fair measurement needs, each behind a safe function.
 //!
 //! glibc's memory functions are called by their symbols, so that the library is measured and not the compiler's slice
-//! copy.
-//! ISA-L is opened at run time, because it may not be installed.
+//! copy. ISA-L is opened at run time, because it may not be installed.
 #![allow(unsafe_code, reason = "calls libc and ISA-L, stores into a portal, maps files")]
 
 mod called;
@@ -31,7 +30,7 @@ pub(crate) fn atomics(bytes: &mut [u8]) -> &[AtomicU64] {
     words
 }
 
-/// Returns how often this thread has given up its core because it had to wait.
+/// Returns how often this thread gave up its core because it had to wait.
 pub(crate) fn voluntary_switches() -> i64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the structure is valid for writes; if the call fails, zeros are a valid value.
@@ -42,7 +41,7 @@ pub(crate) fn voluntary_switches() -> i64 {
     usage.ru_nvcsw
 }
 
-/// glibc's `memcpy` over the shorter of the two lengths.
+/// Calls glibc's `memcpy` with the shorter of the two lengths.
 #[inline]
 pub(crate) fn memcpy(dst: &mut [u8], src: &[u8]) {
     let len = dst.len().min(src.len());
@@ -50,7 +49,7 @@ pub(crate) fn memcpy(dst: &mut [u8], src: &[u8]) {
     unsafe { libc::memcpy(dst.as_mut_ptr().cast(), src.as_ptr().cast(), len) };
 }
 
-/// glibc's `memmove` within one buffer: `len` bytes from `from` to `to`.
+/// Calls glibc's `memmove` within one buffer: `len` bytes from `from` to `to`.
 #[inline]
 pub(crate) fn memmove_within(buffer: &mut [u8], from: usize, to: usize, len: usize) {
     assert!(from.checked_add(len).is_some_and(|end| end <= buffer.len()), "source lies in the buffer");
@@ -60,7 +59,7 @@ pub(crate) fn memmove_within(buffer: &mut [u8], from: usize, to: usize, len: usi
     unsafe { libc::memmove(base.add(to).cast(), base.add(from).cast(), len) };
 }
 
-/// glibc's `memset`.
+/// Calls glibc's `memset`.
 #[inline]
 pub(crate) fn memset(dst: &mut [u8], byte: u8) {
     // SAFETY: the range is valid for writes of its length.
@@ -123,7 +122,7 @@ pub(crate) fn wake_exactly() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
 }
 
-/// Returns the bytes that the C library's allocator has handed out and not got back.
+/// Returns the number of bytes that the C library's allocator has handed out and that are not freed.
 pub(crate) fn allocated_bytes() -> usize {
     // SAFETY: mallinfo2 has no preconditions.
     let info = unsafe { libc::mallinfo2() };
@@ -154,8 +153,7 @@ impl OwnedCopy {
         let len = u32::try_from(src.len()).expect("benches stay below 4 GiB");
         let move_it = Descriptor::memory_move(src.as_ptr() as u64, dst.as_ptr() as u64, len);
         // SAFETY: `src` is read-only from here on. `dst` is read only in `is_exact`, after the record was written. The
-        // record lives
-        // forever and is accessed only through its atomics.
+        // record lives forever and is accessed only through its atomics.
         let submission = unsafe { Submission::vouch(move_it.with_record(record.address())) };
         OwnedCopy { src, dst, record, submission }
     }
@@ -214,8 +212,7 @@ impl MappedPortal {
         let (to, from) = (self.page.as_ptr(), submission.descriptor());
         if !self.shared {
             // SAFETY: the page is mapped for writing and aligned, and 64 bytes can be read at `from`. The submission
-            // vouches for what the
-            // device then does. A CPU without the instruction raises SIGILL.
+            // vouches for what the device then does. A CPU without the instruction raises SIGILL.
             unsafe {
                 std::arch::asm!(".byte 0x66, 0x0f, 0x38, 0xf8, 0x02", in("rax") to, in("rdx") from, options(nostack))
             };

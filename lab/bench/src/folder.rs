@@ -1,11 +1,11 @@
-//! A folder for sockets and files of a bench.
+//! A folder for a benchmark's sockets and files.
 
 use super::BenchError;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// A folder that only this user can look into, gone with what is in it.
+/// A folder that only this user can read. Dropping it removes it with its contents.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -13,13 +13,13 @@ impl Folder {
         &self.0
     }
 
-    /// Where a file of this name goes.
+    /// Returns the path of a file in the folder.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// A new one in the temporary folder, whose name is short: a socket's has at most 107 bytes. Its own name cannot be
-    /// guessed.
+    /// Creates a folder in the temporary folder. Its path is short, because a socket's path has at most 107 bytes, and
+    /// its name cannot be guessed.
     pub(super) fn new() -> Result<Folder, BenchError> {
         loop {
             let mut random = [0; 8];

@@ -1,4 +1,4 @@
-//! The routes of one thread's transfers: the CPU, or a channel to a queue.
+//! The route of one thread's transfers: the CPU, or a channel to a queue.
 
 use super::BenchError;
 use super::measure::{Clock, Latencies, Window, group_for, to_ns, window};
@@ -15,7 +15,7 @@ use telpher_portal::Portal;
 
 /// A route for consecutive transfers.
 pub(crate) enum Lane {
-    /// This thread copies.
+    /// This thread executes.
     Cpu(Hint),
     /// A device executes.
     Device(Box<DeviceLane>),
@@ -26,12 +26,12 @@ pub(crate) enum Lane {
 pub(crate) struct Timings {
     /// From preparation until the completion is seen.
     pub total: Latencies,
-    /// Prepare, submit and wait; only one at a time.
+    /// Prepare, submit and wait; only if operations run one at a time.
     pub parts: Option<[Latencies; 3]>,
 }
 
 impl Timings {
-    /// Adds another window or thread.
+    /// Adds the timings of another window or thread.
     pub(crate) fn merge(&mut self, other: &Timings) {
         self.total.merge(&other.total);
         if let (Some(mine), Some(theirs)) = (&mut self.parts, &other.parts) {
@@ -39,7 +39,7 @@ impl Timings {
         }
     }
 
-    /// Medians of the parts; nothing if none was measured.
+    /// Returns the medians of the parts; `None` if none were measured.
     pub(crate) fn breakdown(&self, clock: &Clock) -> Option<Breakdown> {
         let [prepare, submit, wait] = self.parts.as_ref()?;
         let median = |l: &Latencies| l.percentile(clock, 0.5);
@@ -48,7 +48,7 @@ impl Timings {
 }
 
 impl Lane {
-    /// The name that errors carry.
+    /// Returns the name for errors.
     fn name(&self) -> &'static str {
         match self {
             Lane::Cpu(_) => "CPU",
@@ -56,7 +56,7 @@ impl Lane {
         }
     }
 
-    /// Transfers in flight at most, for this work.
+    /// Returns the maximum number of transfers in flight for this work.
     pub(crate) fn in_flight(&self, work: &Work) -> u32 {
         match self {
             Lane::Cpu(_) => 1,
@@ -82,7 +82,7 @@ impl Lane {
         work.check(label)
     }
 
-    /// Transfers for `time` with no clock inside.
+    /// Runs transfers for `time` with no clock inside.
     pub(crate) fn throughput(&mut self, op: Opcode, work: &mut Work, time: Duration) -> Result<Window, BenchError> {
         let name = self.name();
         match self {
@@ -94,7 +94,7 @@ impl Lane {
         }
     }
 
-    /// Transfers for `time` with the time stamp counter around each. `ns` is what one takes, as far as known.
+    /// Runs transfers for `time` and reads the time stamp counter around each. `ns` is the expected time of one.
     pub(crate) fn latency(
         &mut self,
         op: Opcode,
@@ -155,12 +155,12 @@ fn wrong(op: Opcode, route: &str) -> BenchError {
 /// How long a route waits for a completion before it reports that the device does not answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Polls without a completion; the clock is read only in some.
+/// Polls without a completion; only some of them read the clock.
 #[derive(Default)]
 struct Patience {
     looks: u32,
     since: Option<Instant>,
-    /// The last rest was a sleep.
+    /// Whether the last rest was a sleep.
     slept: bool,
 }
 
@@ -172,44 +172,44 @@ impl Patience {
     }
 }
 
-/// A channel and what is in it.
+/// A channel and its transfers in flight.
 pub(crate) struct DeviceLane {
     channel: Lanes,
     /// The route's name, for errors.
     label: String,
     depth: u32,
     batch: u32,
-    /// Places in flight and when they were prepared, oldest first.
+    /// Slots in flight with the time of their preparation, oldest first.
     flight: VecDeque<(usize, u64)>,
     done: Vec<Finished<Region, Region>>,
-    /// Nanoseconds between two completions of late, 0 if not known.
+    /// Recent nanoseconds between two completions, 0 if unknown.
     pace_ns: f64,
-    /// Another thread or a device executes, so that sleeping makes sense.
+    /// Whether another thread or a device executes, so that sleeping makes sense.
     sleeps: bool,
-    /// A real device executes, which now and then stops at a page that has moved.
+    /// Whether a real device executes, which occasionally stops at a page that has moved.
     faults: bool,
-    /// Transfers that have ended.
+    /// Completed transfers.
     ended: u64,
-    /// Transfers of these that the CPU did or finished.
+    /// Completed transfers that the CPU executed or finished.
     helped: u64,
 }
 
-/// One in so many transfers of a real device may be finished by the CPU without its numbers becoming the CPU's. Source:
+/// The CPU may finish one in this many transfers of a real device; the numbers still count as the device's. Source:
 /// chosen.
 const FORGIVEN: u64 = 100;
 
-/// A wait expected to be longer than this is begun with a sleep. Source: chosen; several times what a sleep costs a
-/// thread (measured with nanosleep on a virtual AMD EPYC of family 26: 17 µs of CPU time, and waking 23 µs late).
+/// A wait that is expected to be longer than this begins with a sleep. Source: chosen; several times what a sleep costs
+/// a thread (measured with nanosleep on a virtual AMD EPYC of family 26: 17 µs of CPU time, and waking 23 µs late).
 const WORTH_A_SLEEP_NS: f64 = 100_000.0;
-/// Part of an expected wait that is slept through; the rest covers waking late and a device that became faster.
+/// Part of an expected wait that the thread sleeps; the rest covers a late wake-up and a device that became faster.
 const SLEPT_PART: f64 = 0.75;
 
 impl DeviceLane {
-    /// A lane with `depth` batches of `batch` in flight.
+    /// Creates a lane with `depth` batches of `batch` descriptors in flight.
     pub(crate) fn new(portal: Arc<dyn Portal>, route: &Route, hint: Hint) -> Result<Self, BenchError> {
         let (depth, batch, label) = (route.depth, route.batch, route.label());
         let policy = ChannelPolicy { hint, bursts: batch > 1, ..ChannelPolicy::default() };
-        // Twice what is in flight: places come back one look after their results.
+        // Twice the number in flight: slots come back one poll after their results.
         let channel = Lanes::new(portal, 2 * depth * batch, policy)?;
         let room = (depth * batch) as usize;
         let sleeps = matches!(route.runner, Some(Runner::Threaded | Runner::Hardware));
@@ -223,12 +223,12 @@ impl DeviceLane {
         self.depth == 1 && self.batch == 1
     }
 
-    /// Transfers in flight at most: as many as places, and as the lane holds.
+    /// Returns the maximum number of transfers in flight: limited by the slots and by the lane.
     fn limit(&self, work: &Work) -> usize {
         ((self.depth * self.batch) as usize).min(work.places())
     }
 
-    /// Forgets the pace of other work.
+    /// Forgets the pace of earlier work.
     pub(crate) fn reset(&mut self) {
         self.pace_ns = 0.0;
     }
@@ -271,7 +271,7 @@ impl DeviceLane {
         Ok(count)
     }
 
-    /// Passes the time when nothing has ended: sleeps through most of a long wait, looks again after a short one.
+    /// Waits after a poll without completions: sleeps through most of a long wait, returns at once in a short one.
     #[inline]
     fn rest(&self, op: Opcode, patience: &mut Patience) -> Result<(), BenchError> {
         let expected = self.pace_ns * self.flight.len() as f64;
@@ -289,7 +289,8 @@ impl DeviceLane {
         }
     }
 
-    /// Something has ended. If it was everything, and the last rest was a sleep, that sleep was too long.
+    /// Updates the pace after completions. If everything had completed and the last rest was a sleep, the sleep was too
+    /// long.
     #[inline]
     fn woke(&mut self, patience: &Patience) {
         if patience.slept && self.flight.is_empty() {
@@ -297,7 +298,7 @@ impl DeviceLane {
         }
     }
 
-    /// Keeps the lane full as long as `more`, told how many were sent, says so; then lets it run empty.
+    /// Keeps the lane full while `more` (called with the number of sent transfers) returns true; then lets it drain.
     fn run(
         &mut self,
         op: Opcode,
@@ -357,7 +358,7 @@ impl DeviceLane {
         )?;
         let wall = start.elapsed();
         let pace_ns = to_ns(wall) / ops.max(1) as f64;
-        // Grows slowly: a window that overslept must not make the next one sleep longer.
+        // The pace grows slowly: a window that overslept must not make the next one sleep longer.
         self.pace_ns = if self.pace_ns > 0.0 { pace_ns.min(1.5 * self.pace_ns) } else { pace_ns };
         Ok(Window { ops, wall, cpu: ffi::thread_cpu().saturating_sub(cpu) })
     }

@@ -39,7 +39,7 @@ mod work;
 use measure::Implausible;
 use std::io;
 
-/// Why a bench ended without results.
+/// The reason why a benchmark ended without results.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
@@ -48,11 +48,11 @@ pub enum BenchError {
     Mismatch {
         /// The operation.
         op: String,
-        /// How it was done.
+        /// The route by which it was done.
         route: String,
         /// Bytes of the transfer.
         size: u64,
-        /// Of the first wrong byte.
+        /// Offset of the first wrong byte.
         offset: u64,
     },
     /// A result that is not bytes is wrong: a checksum, an outcome.
@@ -60,7 +60,7 @@ pub enum BenchError {
     Wrong {
         /// The operation.
         op: String,
-        /// How it was done.
+        /// The route by which it was done.
         route: String,
     },
     /// An operation failed.
@@ -68,41 +68,42 @@ pub enum BenchError {
     Job {
         /// The operation.
         op: String,
-        /// How it was done.
+        /// The route by which it was done.
         route: String,
-        /// Why.
+        /// The error.
         source: telpher_mover::JobError,
     },
-    /// The device is silent.
-    #[error("no answer to {op} ({route}) within {} seconds; this is a bug in the device or its runner", lane::PATIENCE.as_secs())]
+    /// The device does not answer.
+    #[error("no answer to {op} ({route}) within {} seconds; this is a bug in the device or its runner",
+            lane::PATIENCE.as_secs())]
     NoAnswer {
         /// The operation.
         op: String,
-        /// How it was done.
+        /// The route by which it was done.
         route: String,
     },
-    /// A channel did not take an operation.
+    /// A channel rejected an operation.
     #[error("{op} ({route}) was not taken")]
     Rejected {
         /// The operation.
         op: String,
-        /// How it was done.
+        /// The route by which it was done.
         route: String,
-        /// Why.
+        /// The reason.
         source: telpher_mover::RejectReason,
     },
-    /// The CPU did what the device should have.
+    /// The CPU executed work meant for the device.
     #[error("{op} ({route}) was not done by the device alone, so its numbers would not be the device's")]
     NotByDevice {
         /// The operation.
         op: String,
-        /// How it was done.
+        /// The route by which it was done.
         route: String,
     },
-    /// No such device.
+    /// The device does not exist.
     #[error(transparent)]
     Name(#[from] telpher_device::NameError),
-    /// A file is no configuration.
+    /// A file is not a valid configuration.
     #[error(transparent)]
     Config(#[from] telpher_device::ConfigError),
     /// A device does not start.
@@ -110,68 +111,68 @@ pub enum BenchError {
     Start {
         /// The device.
         name: String,
-        /// Why.
+        /// The error.
         source: telpher_device::StartError,
     },
-    /// No way into a queue.
+    /// A queue's portal cannot be opened.
     #[error(transparent)]
     Portal(#[from] telpher_device::PortalError),
     /// Hardware cannot be used.
     #[error(transparent)]
     Open(#[from] telpher_device::OpenError),
-    /// No channel.
+    /// A channel cannot be created.
     #[error(transparent)]
     Channel(#[from] telpher_mover::ChannelError),
-    /// Memory cannot be put on a node.
+    /// Memory cannot be allocated on a node.
     #[error("cannot place buffers on the NUMA node asked for")]
     Placement {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A number that cannot be.
+    /// A number is implausible.
     #[error("the measurement of {what} is refused as implausible")]
     Implausible {
         /// What was measured.
         what: String,
-        /// Why it cannot be.
+        /// The reason.
         source: Implausible,
     },
-    /// No memory for the buffers.
+    /// There is no memory for the buffers.
     #[error("no memory for the bench's buffers")]
     Memory(#[from] telpher_mem::MapError),
-    /// No tables to ask about.
+    /// Tables cannot be generated.
     #[error(transparent)]
     Generate(#[from] telpher_cache::query::generate::GenerateError),
-    /// A program that was to be measured did not start or did not answer.
+    /// A measured program did not start or did not answer.
     #[error("{what} failed")]
     Program {
-        /// Which.
+        /// The program or the attempted action.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// No cache.
+    /// A cache cannot be created.
     #[error(transparent)]
     Cache(#[from] telpher_cache::ConfigError),
-    /// No part of a source.
+    /// A block cannot be accessed.
     #[error(transparent)]
     Access(#[from] telpher_cache::AccessError),
-    /// No memory on tiers.
+    /// Memory on tiers cannot be allocated or moved.
     #[error(transparent)]
     Tier(#[from] telpher_tier::TierError),
-    /// A query did not run.
+    /// A query failed.
     #[error(transparent)]
     Query(#[from] telpher_cache::query::RunError),
-    /// A program at the other end of a socket.
+    /// A peer program failed.
     #[error(transparent)]
     Peer(#[from] telpher_vhost::peers::PeerError),
-    /// The command line asks for what there is nowhere.
+    /// The command line asks for something that exists on no machine.
     #[error("{0}")]
     Usage(String),
-    /// What was asked for does not exist here.
+    /// The request cannot be met on this machine.
     #[error("{0}")]
     NotHere(String),
-    /// Standard output is gone.
+    /// Standard output is closed.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
 }

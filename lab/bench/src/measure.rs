@@ -9,11 +9,11 @@ use crate::ffi;
 use hdrhistogram::Histogram;
 use std::time::{Duration, Instant};
 
-/// Time stamp counter and how to read it.
+/// The time stamp counter, calibrated.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     ns_per_tick: f64,
-    /// What one reading costs, in ticks; taken off every measured interval.
+    /// The cost of one reading in ticks; subtracted from every measured interval.
     overhead: u64,
 }
 
@@ -35,24 +35,24 @@ impl Clock {
         Clock { ns_per_tick: to_ns(elapsed) / ticks as f64, overhead: gaps[gaps.len() / 2] }
     }
 
-    /// Ticks from `start` to now, without the cost of reading.
+    /// Returns the ticks from `start` to now, without the cost of reading.
     #[inline]
     pub fn since(&self, start: u64) -> u64 {
         telpher_os::ticks().saturating_sub(start).saturating_sub(self.overhead)
     }
 
-    /// Ticks as nanoseconds.
+    /// Converts ticks to nanoseconds.
     pub fn ns(&self, ticks: u64) -> f64 {
         ticks as f64 * self.ns_per_tick
     }
 
-    /// The shortest interval worth timing alone: twenty readings.
+    /// Returns the shortest interval worth timing alone: twenty readings.
     pub fn shortest(&self) -> u64 {
         20 * self.overhead.max(1)
     }
 }
 
-/// Nanoseconds of a duration.
+/// Returns a duration in nanoseconds.
 pub fn to_ns(d: Duration) -> f64 {
     d.as_secs_f64() * 1e9
 }
@@ -80,7 +80,7 @@ impl Window {
     }
 }
 
-/// Runs `step` (which says how many operations it did) until `time` has passed, looking at the clock rarely.
+/// Runs `step`, which returns its number of operations, until `time` has passed; reads the clock rarely.
 pub fn window<E>(time: Duration, mut step: impl FnMut() -> Result<u64, E>) -> Result<Window, E> {
     let cpu = ffi::thread_cpu();
     let start = Instant::now();
@@ -100,7 +100,7 @@ pub fn window<E>(time: Duration, mut step: impl FnMut() -> Result<u64, E>) -> Re
     }
 }
 
-/// Longest interval a histogram tells from longer ones, in ticks: more than a minute on any processor.
+/// The longest interval that a histogram distinguishes, in ticks: more than a minute on any processor.
 const LONGEST_TICKS: u64 = 1 << 39;
 
 /// Latencies in ticks.
@@ -112,7 +112,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Nothing measured yet.
+    /// Creates an empty histogram for groups of `group` operations.
     pub fn new(group: u32) -> Self {
         let ticks = Histogram::new_with_bounds(1, LONGEST_TICKS, 3).expect("legal bounds and precision");
         Latencies { ticks, group: group.max(1) }
@@ -124,28 +124,28 @@ impl Latencies {
         self.ticks.saturating_record(ticks);
     }
 
-    /// Adds what another thread or window saw.
+    /// Adds the intervals of another thread or window.
     pub fn merge(&mut self, other: &Latencies) {
         self.ticks.add(&other.ticks).expect("all histograms have the same bounds");
     }
 
-    /// Intervals recorded.
+    /// Returns the number of recorded intervals.
     pub fn count(&self) -> u64 {
         self.ticks.len()
     }
 
-    /// The same as a result: nothing where too few intervals were recorded to tell.
+    /// Like [`quantile`](Self::quantile), but `None` if too few intervals were recorded.
     pub fn percentile(&self, clock: &Clock, q: f64) -> Option<f64> {
         telpher_sim::enough(self.count(), q).then(|| self.quantile(clock, q))
     }
 
-    /// Nanoseconds that the fraction `q` of all operations did not exceed; 0 of none.
+    /// Returns the nanoseconds that the fraction `q` of all operations did not exceed; 0 if nothing was recorded.
     pub fn quantile(&self, clock: &Clock, q: f64) -> f64 {
         clock.ns(self.ticks.value_at_quantile(q)) / f64::from(self.group)
     }
 }
 
-/// How many operations to time together when one takes `ns`.
+/// Returns how many operations to time together when one takes `ns`.
 pub fn group_for(clock: &Clock, ns: f64) -> u32 {
     let shortest = clock.ns(clock.shortest());
     if ns >= shortest || ns <= 0.0 {
@@ -154,7 +154,7 @@ pub fn group_for(clock: &Clock, ns: f64) -> u32 {
     (2..256).find(|group| f64::from(*group) * ns >= shortest).unwrap_or(256)
 }
 
-/// The middle value; of an even number the mean of the two. `NaN` of none.
+/// Returns the middle value; the mean of the two middle values for an even number of values; `NaN` for none.
 pub fn median(values: &mut [f64]) -> f64 {
     if values.is_empty() {
         return f64::NAN;
@@ -167,7 +167,7 @@ pub fn median(values: &mut [f64]) -> f64 {
 /// Why a number is implausible; it is rejected instead of printed.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum Implausible {
-    /// Nothing was done, or in no time.
+    /// There were no operations, or they took no time.
     #[error("{ops} operations in {ns} ns")]
     Empty {
         /// Operations counted.
@@ -175,30 +175,30 @@ pub enum Implausible {
         /// Wall time.
         ns: u128,
     },
-    /// More bytes a second than the cores' load and store units can move.
+    /// More bytes per second than the cores' load and store units can move.
     #[error("{gbps:.0} GB/s on {threads} cores, more than the {limit:.0} GB/s their load and store units can move")]
     TooFast {
-        /// What was measured.
+        /// The measured rate.
         gbps: f64,
-        /// What is possible.
+        /// The possible rate.
         limit: f64,
         /// Cores that can have worked on it.
         threads: u32,
     },
-    /// More CPU time than the threads had.
+    /// More CPU time than the threads can have had.
     #[error("{cpu_ms:.3} ms of CPU time in {wall_ms:.3} ms on {threads} submitting threads")]
     TooBusy {
-        /// What the threads' clocks said.
+        /// CPU time by the threads' clocks.
         cpu_ms: f64,
-        /// What the wall clock said.
+        /// Wall time.
         wall_ms: f64,
         /// Submitting threads.
         threads: u32,
     },
 }
 
-/// Bytes a core can load or store in a second at the very most. Source: derived, two 64-byte accesses a cycle (the
-/// widest of any x86 core) at 6 GHz.
+/// Upper limit of the bytes that a core can load or store in a second. Source: derived, two 64-byte accesses per cycle
+/// (the widest of any x86 core) at 6 GHz.
 const CORE_BYTES_PER_SECOND: f64 = 2.0 * 64.0 * 6e9;
 
 /// Rejects a window with implausible numbers; `bytes` is the minimum that one operation reads or writes.
@@ -211,7 +211,7 @@ pub fn plausible(window: &Window, bytes: u64, threads: u32, cores: u32) -> Resul
     if rate > limit {
         return Err(Implausible::TooFast { gbps: rate / 1e9, limit: limit / 1e9, threads: cores });
     }
-    // The two clocks tick apart by up to a scheduler tick.
+    // The two clocks can differ by up to a scheduler tick.
     let had = window.wall * threads;
     if window.cpu > had + had / 50 + Duration::from_millis(4) {
         let (cpu_ms, wall_ms) = (window.cpu.as_secs_f64() * 1e3, window.wall.as_secs_f64() * 1e3);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_happened_is_refused() {
+    fn an_empty_window_is_refused() {
         assert!(matches!(plausible(&seen(0, 10, 0), 64, 1, 1), Err(Implausible::Empty { .. })));
         assert!(matches!(plausible(&seen(1, 0, 0), 64, 1, 1), Err(Implausible::Empty { .. })));
     }
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn more_cpu_time_than_there_was_is_refused() {
+    fn more_cpu_time_than_wall_time_is_refused() {
         assert!(matches!(plausible(&seen(1, 10_000, 20_000), 64, 1, 1), Err(Implausible::TooBusy { .. })));
         assert!(plausible(&seen(1, 10_000, 20_000), 64, 2, 2).is_ok());
         assert!(plausible(&seen(1, 10_000, 10_100), 64, 1, 1).is_ok());

@@ -15,60 +15,60 @@ use std::time::Duration;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// One contest at one size.
+/// One comparison at one size.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
-    /// What telpher does.
+    /// telpher's operation.
     pub op: &'static str,
-    /// What it is compared with.
+    /// The alternative.
     pub against: &'static str,
     /// Bytes of one transfer.
     pub size: u64,
-    /// Cached or not.
+    /// Whether the buffers are cached.
     pub temperature: Temperature,
-    /// Nanoseconds of telpher's, median.
+    /// Nanoseconds of telpher's operation, median.
     pub ours_ns: f64,
-    /// Nanoseconds of the alternative's, median.
+    /// Nanoseconds of the alternative, median.
     pub theirs_ns: f64,
     /// Median ratio; above 1 telpher is faster.
     pub ratio: f64,
-    /// What the ratio must reach at this size.
+    /// The goal for the ratio at this size.
     pub goal: f64,
-    /// Turns each side took.
+    /// Turns of each side.
     pub turns: usize,
 }
 
 impl Row {
-    /// True if this is the cold side of `warm`.
+    /// Returns true if this is the cold row of the same comparison as `warm`.
     pub fn is_cold_of(&self, warm: &Row) -> bool {
         self.temperature == Temperature::Cold
             && (self.op, self.against, self.size) == (warm.op, warm.against, warm.size)
     }
 
-    /// True if the ratio is below its goal.
+    /// Returns true if the ratio is below its goal.
     pub fn falls_short(&self) -> bool {
         self.ratio < self.goal
     }
 }
 
-/// Median ratio of one contest over all sizes, warm and cold.
+/// Median ratio of one comparison over all sizes, warm and cold.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Overall {
-    /// What telpher does.
+    /// telpher's operation.
     pub op: &'static str,
-    /// What it is compared with.
+    /// The alternative.
     pub against: &'static str,
     /// The median of the ratios.
     pub ratio: f64,
-    /// The smallest of them.
+    /// The lowest ratio.
     pub lowest: f64,
-    /// Rows that fall short of their goal.
+    /// Number of rows that miss their goal.
     pub short: usize,
-    /// All rows.
+    /// Number of all rows.
     pub rows: usize,
 }
 
-/// Everything `telpher bench ops` found.
+/// Everything that `telpher bench ops` measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct OpsResult {
     /// `ops`.
@@ -77,18 +77,18 @@ pub struct OpsResult {
     pub machine: Machine,
     /// Remarks for the reader.
     pub remarks: Vec<String>,
-    /// Every contest at every size.
+    /// Every comparison at every size.
     pub rows: Vec<Row>,
-    /// Medians by contest.
+    /// Medians by comparison.
     pub overall: Vec<Overall>,
     /// The costs around a descriptor.
     pub costs: Vec<Cost>,
 }
 
-/// Part of the time that the costs around a descriptor get.
+/// Part of the time for the costs around a descriptor.
 const COSTS_SHARE: f64 = 0.2;
 
-/// Runs the whole comparison.
+/// Runs the whole benchmark.
 pub fn run(args: &OpsOptions, machine: Machine) -> Result<OpsResult, BenchError> {
     let isal = Isal::open();
     let mut remarks = vec![format!("telpher's kernels: {}.", telpher_ops::dispatch::level()), MODEL_REMARK.to_owned()];
@@ -96,7 +96,7 @@ pub fn run(args: &OpsOptions, machine: Machine) -> Result<OpsResult, BenchError>
         let library = ffi::ISAL_LIBRARY.to_string_lossy();
         remarks.push(format!("ISA-L is not installed ({library}; apt install libisal2): its rows are left out."));
     }
-    // One core for all of it; the device's costs pin their own threads.
+    // All of it runs on one core; the costs around a descriptor pin their own threads.
     let _ = telpher_os::run_on(&[machine.core(0)]);
     let total = Duration::from_secs_f64(args.seconds);
     let planned = plan(args, isal);
@@ -136,7 +136,7 @@ pub fn run(args: &OpsOptions, machine: Machine) -> Result<OpsResult, BenchError>
     Ok(OpsResult { kind: "ops", machine, remarks, rows, overall, costs })
 }
 
-/// The contests that `--op` and `--size` choose and this machine can run.
+/// Returns the comparisons that `--op` and `--size` select and that this machine can run.
 fn plan(args: &OpsOptions, isal: Option<Isal>) -> Vec<(&'static Contest, usize, Temperature)> {
     let sizes: Vec<usize> = args.sizes.iter().filter_map(|s| usize::try_from(*s).ok()).collect();
     let chosen = CONTESTS.iter().filter(|c| args.ops.contains(&c.op) && (!c.isal || isal.is_some()));
@@ -199,7 +199,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Two operations, one row short of its goal.
+    /// Two operations; one row misses its goal.
     pub(crate) fn sample() -> OpsResult {
         let ratios = [("move", 256, 1.2), ("move", 4096, 0.8), ("move", 65536, 1.1), ("fill", 256, 2.0)];
         let both = |(op, size, ratio)| {
@@ -211,7 +211,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_overall_ratio_is_the_median_and_the_lowest_stands_beside_it() {
+    fn the_overall_result_has_the_median_and_the_lowest_ratio() {
         let overall = sample().overall;
         assert_eq!((overall[0].op, overall[0].lowest, overall[0].short), ("move", 0.8, 1));
         assert!((overall[0].ratio - 1.2).abs() < 1e-9);

@@ -1,4 +1,4 @@
-//! What to measure: the options of each bench.
+//! The options of each benchmark.
 
 use std::path::PathBuf;
 use telpher_abi::Opcode;
@@ -22,7 +22,7 @@ pub enum QueueKind {
     Shared,
 }
 
-/// Where a device shall leave results.
+/// Where a device leaves results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hint {
     /// In the cache.
@@ -54,7 +54,7 @@ pub struct SweepOptions {
     pub placement: Option<Placement>,
     /// Pages of the buffers.
     pub pages: PageSize,
-    /// Where the device shall leave results.
+    /// Where the device leaves results.
     pub hint: Hint,
     /// Name of the device.
     pub device: String,
@@ -147,7 +147,7 @@ pub enum VhostPart {
     Pipeline,
     /// An engine with a thread of its own against DPDK's asynchronous path with its software DMA.
     Threads,
-    /// What a chain costs on its way through a ring.
+    /// What a chain costs in a ring.
     Rings,
     /// What a packet costs the forwarding core while a device copies.
     Flat,
@@ -155,7 +155,7 @@ pub enum VhostPart {
     Latency,
 }
 
-/// A ring and the guest driver's way to use it.
+/// A ring layout and the guest driver's use of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VhostRing {
     /// A split ring, mergeable buffers.

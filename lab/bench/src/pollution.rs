@@ -1,4 +1,4 @@
-//! `telpher bench pollution`: what copying does to the memory latency of neighbours.
+//! `telpher bench pollution`: the effect of copies on the memory latency of neighbouring cores.
 
 use super::BenchError;
 use super::buffers::{Arena, Temperature, first_difference};
@@ -22,25 +22,25 @@ use telpher_mover::Hint;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// How the neighbour copies.
+/// How the copying core copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Copies {
-    /// Not at all.
+    /// No copies.
     None,
     /// glibc's memcpy.
     Memcpy,
     /// Non-temporal stores of the CPU.
     NonTemporal,
-    /// The device: a model with its engine on the copying core, or a real one.
+    /// The device: a model with its engine on the copying core, or a real device.
     Device,
 }
 
 impl Copies {
-    /// All four, the quiet one first.
+    /// All kinds; the one without copies is first.
     pub const ALL: [Copies; 4] = [Copies::None, Copies::Memcpy, Copies::NonTemporal, Copies::Device];
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Copies::None => "none",
@@ -54,21 +54,21 @@ impl Copies {
 /// Latency of the co-runners under one kind of copies.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
-    /// Bytes each co-runner walks through.
+    /// Bytes in the working set of each co-runner.
     pub working_set: u64,
-    /// What went on beside them.
+    /// The copies made at the same time.
     pub copies: Copies,
     /// Nanoseconds per access of a co-runner, median.
     pub latency_ns: f64,
-    /// The same by that without copies in the same round, median over the rounds.
+    /// That latency divided by the one without copies in the same round, median over the rounds.
     pub against_none: f64,
-    /// Bytes copied a second beside them.
+    /// Bytes copied per second at the same time.
     pub copied_per_s: f64,
-    /// Between a co-runner and the copying core, measured just before.
+    /// Distance between a co-runner and the copying core, measured just before.
     pub distance: Option<Distance>,
 }
 
-/// Everything `telpher bench pollution` found.
+/// Everything that `telpher bench pollution` measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct PollutionResult {
     /// `pollution`.
@@ -77,7 +77,7 @@ pub struct PollutionResult {
     pub machine: Machine,
     /// Remarks for the reader.
     pub remarks: Vec<String>,
-    /// Co-runners, each on a core of its own.
+    /// Number of co-runners, each on its own core.
     pub co_runners: usize,
     /// The device that copies.
     pub device: String,
@@ -114,7 +114,7 @@ pub fn run(args: &PollutionOptions, machine: Machine) -> Result<PollutionResult,
         let mut seen = Copies::ALL.map(|_| (Vec::new(), Vec::new()));
         for round in 0..ROUNDS {
             for i in 0..Copies::ALL.len() {
-                // Each round begins with another kind, so that none always follows the same.
+                // Each round begins with another kind, so that no kind always follows the same one.
                 let i = (i + round) % Copies::ALL.len();
                 let time = budget.step(&format!("{} beside {}", Copies::ALL[i].name(), units::size(working_set)), 1.0);
                 let (ns, copied) = beside(&mut chases, runners, &mut copier, Copies::ALL[i], time)?;
@@ -124,7 +124,7 @@ pub fn run(args: &PollutionOptions, machine: Machine) -> Result<PollutionResult,
         }
         let quiet = seen[0].0.clone();
         for (copies, (mut ns, mut copied)) in Copies::ALL.into_iter().zip(seen) {
-            // Against the quiet window of the same round: what changes slowly changes both.
+            // Compared with the window without copies of the same round, because slow changes affect both.
             let against_none = median(&mut ns.iter().zip(&quiet).map(|(ns, quiet)| ns / quiet).collect::<Vec<_>>());
             let (latency_ns, copied_per_s) = (median(&mut ns), median(&mut copied));
             rows.push(Row { working_set, copies, latency_ns, against_none, copied_per_s, distance });
@@ -139,8 +139,8 @@ pub fn run(args: &PollutionOptions, machine: Machine) -> Result<PollutionResult,
 fn remarks(machine: &Machine, runners: usize) -> Vec<String> {
     let word = if runners == 1 { "co-runner" } else { "co-runners" };
     let mut remarks = vec![format!(
-        "{runners} {word} and one copying core; the paper had eight co-runners and four copying cores on one socket. With \
-             few cores less pressure on the shared cache is physically possible, so expect smaller effects."
+        "{runners} {word} and one copying core; the paper had eight co-runners and four copying cores on one socket. \
+         With few cores less pressure on the shared cache is physically possible, so expect smaller effects."
     )];
     if machine.virtual_machine {
         remarks.push(
@@ -151,12 +151,13 @@ fn remarks(machine: &Machine, runners: usize) -> Vec<String> {
     remarks
 }
 
-/// Said beside a modelled device.
-const ENGINE_REMARK: &str = "The modelled engine is a thread on the copying core: it shows what its copies cost neighbours as \
-     software. A hardware engine reads without allocating in any cache and writes into a part of the last level only, which no \
-     software can. The model's engine stores past the caches only transfers of 8 MiB and more.";
+/// The remark about a modelled device.
+const ENGINE_REMARK: &str = "The modelled engine is a thread on the copying core: it shows what its copies cost \
+                             neighbours as software. A hardware engine reads without allocating in any cache and \
+                             writes into a part of the last level only, which no software can. The model's engine \
+                             stores past the caches only transfers of 8 MiB and more.";
 
-/// The copying side: one core, its memory, and a device; a modelled one's engine runs on that core too.
+/// The copying side: one core, its memory, and a device; a modelled device's engine runs on that core too.
 struct Copier {
     device: String,
     core: usize,
@@ -166,7 +167,7 @@ struct Copier {
     work: Work,
 }
 
-/// Copies that the device has in flight: enough for the submitting thread to sleep while the engine has the core.
+/// Copies in flight on the device: enough for the submitting thread to sleep while the engine has the core.
 const DEPTH: u32 = 64;
 
 impl Copier {
@@ -177,14 +178,14 @@ impl Copier {
         bytes: usize,
         remarks: &mut Vec<String>,
     ) -> Result<Self, BenchError> {
-        // Only the copying core: the engine must not run on a co-runner's.
+        // The engine is restricted to the copying core; it must not run on a co-runner's core.
         let there = Machine { cores: vec![core], ..Machine::read() };
         let Running { name: device, runner, portals } = devices::one(device, &there, remarks)?;
         if runner == Runner::Threaded {
             remarks.push(ENGINE_REMARK.to_owned());
         }
         let route = Route { device: device.clone(), runner: Some(runner), depth: DEPTH, batch: 1, threads: 1 };
-        // As hardware does unless told otherwise: results go to memory.
+        // The default of hardware: results go to memory.
         let mut lane = Lane::Device(Box::new(DeviceLane::new(portals[0].clone(), &route, Hint::Memory)?));
         let ground = Ground { pages: PageSize::Small, placement: None };
         let mut work = Work::new(Opcode::MemoryMove, size, (bytes / size).max(2), ground)?;
@@ -192,11 +193,11 @@ impl Copier {
         Ok(Copier { device, core, size, arena: Arena::new(bytes)?, lane, work })
     }
 
-    /// Copies until told to stop, at least once; bytes per second. Says when it begins.
+    /// Copies at least once and until `stop`; sets `begun` at the beginning. Returns bytes per second.
     fn until(&mut self, begun: &AtomicBool, stop: &AtomicBool, copies: Copies) -> Result<f64, BenchError> {
         let _ = telpher_os::run_on(&[self.core]);
         ffi::wake_exactly();
-        // Relaxed: flags that nothing else depends on.
+        // Relaxed: nothing else depends on these flags.
         begun.store(true, Ordering::Relaxed);
         let going = || !stop.load(Ordering::Relaxed);
         let mut places = self.arena.places(self.size, self.size, Temperature::Cold);
@@ -236,7 +237,7 @@ impl Copier {
     }
 }
 
-/// One window: median latency of the co-runners and bytes copied a second.
+/// Runs one window; returns the co-runners' median latency and the bytes copied per second.
 fn beside(
     chases: &mut [Chase],
     runners: &[usize],
@@ -253,11 +254,12 @@ fn beside(
             .map(|(chase, core)| {
                 scope.spawn(move || {
                     let _ = telpher_os::run_on(&[*core]);
-                    // On a busy machine the copies may come later than all of this is over.
+                    // On a busy machine the copies may begin after the end of the window.
                     while !begun.load(Ordering::Relaxed) {
                         thread::yield_now();
                     }
-                    // A third to reach the state that this kind of copies leads to, the rest to measure.
+                    // A third of the time lets the caches reach a steady state under these copies; the rest is
+                    // measured.
                     chase.run(time / 3);
                     chase.run(time - time / 3)
                 })
@@ -275,7 +277,7 @@ fn beside(
 pub(crate) mod tests {
     use super::*;
 
-    /// Two working sets, the larger one disturbed.
+    /// Two working sets; the larger one is disturbed.
     pub(crate) fn sample() -> PollutionResult {
         let mut rows = Vec::new();
         for (working_set, quiet, factor) in [(1u64 << 20, 5.0, 1.0), (16 << 20, 20.0, 1.5)] {

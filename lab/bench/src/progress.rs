@@ -1,9 +1,9 @@
-//! How far a bench has come, on standard error; nothing when that is not a terminal.
+//! Progress of a benchmark on standard error; no output if that is not a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
-/// Total time of a bench and the share each of its steps gets.
+/// The total time of a benchmark, divided among its steps.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bar: ProgressBar,
@@ -13,17 +13,17 @@ pub(crate) struct Budget {
     done: f64,
 }
 
-/// Steps of the bar.
+/// Parts of the progress bar.
 const PARTS: u64 = 100;
 
-/// What a step with transfers of `bytes` costs, where 1 is that of small ones: a handful of the largest take longer
-/// than any window.
+/// Returns the weight of a step with transfers of `bytes`; small ones weigh 1. A few of the largest transfers take
+/// longer than any window.
 pub(crate) fn weight(bytes: u64) -> f64 {
     1.0 + bytes as f64 / (16 << 20) as f64
 }
 
 impl Budget {
-    /// Steps that weigh `weight` together, in `total`.
+    /// Creates a budget for steps with a total weight of `weight` in `total`.
     pub(crate) fn new(total: Duration, weight: f64) -> Self {
         // `ProgressBar::new` draws to standard error and hides itself when that is not a terminal.
         let bar = ProgressBar::new(PARTS);
@@ -32,12 +32,12 @@ impl Budget {
         Budget { bar, start: Instant::now(), total, weight: weight.max(f64::MIN_POSITIVE), done: 0.0 }
     }
 
-    /// Says what is being measured, and how long it may take: what is left of the time, divided among what is left to
-    /// do, so that steps which took too long are made up for by the others.
+    /// Shows what is measured, and returns the time for it: the remaining time, divided among the remaining weight. So
+    /// later steps make up for steps that took too long.
     pub(crate) fn step(&mut self, what: &str, weight: f64) -> Duration {
         self.bar.set_message(what.to_owned());
         let part = self.done / self.weight;
-        // As far as the parts of the bar that are done.
+        // The bar shows the finished part.
         let position = (0..PARTS).take_while(|p| (*p as f64) < part * PARTS as f64).count();
         self.bar.set_position(position as u64);
         self.bar.tick();
@@ -47,7 +47,7 @@ impl Budget {
         left.mul_f64(share)
     }
 
-    /// Takes the bar away.
+    /// Removes the progress bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_gets_its_share_and_none_more_than_is_left() {
+    fn every_step_gets_its_share_of_the_remaining_time() {
         // Far more than passes here.
         let mut budget = Budget::new(Duration::from_secs(10_000), 10.0);
         let first = budget.step("a", 1.0);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_is_up_leaves_nothing() {
+    fn no_time_is_left_after_the_deadline() {
         assert_eq!(Budget::new(Duration::ZERO, 5.0).step("a", 1.0), Duration::ZERO);
     }
 

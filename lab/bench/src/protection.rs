@@ -1,44 +1,44 @@
-//! Blocks with integrity tuples, made and checked the way a program without DIF operations does it: the alternative
-//! that contests run against, and the oracle that sweeps check with.
+//! Blocks with integrity tuples, made and checked as in a program without DIF operations. Pairwise comparisons use them
+//! as the alternative, and sweeps as the reference.
 
 use crate::ffi;
 use telpher_abi::{DestDifFlags, DifBlock, DifFlags, SourceDifFlags};
 use telpher_ops::dif::{DifConfig, Tags};
 
-/// 512-byte blocks, plain guards, the reference tag counting from the seed.
+/// The configuration: 512-byte blocks, plain guards, and a reference tag that counts from the seed.
 pub(crate) const DIF: DifConfig = DifConfig {
     block: DifBlock::B512,
     flags: DifFlags::empty(),
     source: SourceDifFlags::empty(),
     dest: DestDifFlags::empty(),
 };
-/// Bytes of data in a block.
+/// Data bytes in a block.
 pub(crate) const BLOCK: usize = 512;
 /// Bytes of its tuple.
 pub(crate) const TUPLE: usize = 8;
 /// Tags of the first block.
 pub(crate) const TAGS: Tags = Tags { ref_tag: 0x1000, app_mask: 0, app_tag: 0x5aa5 };
-/// Tags that an update gives it.
+/// Tags that an update sets.
 pub(crate) const NEW_TAGS: Tags = Tags { ref_tag: 0x2000, app_mask: 0, app_tag: 0x1234 };
 
-/// Bytes that `len` bytes of data have with their tuples.
+/// Returns the length of `len` data bytes with their tuples.
 pub(crate) fn protected_len(len: usize) -> usize {
     len / BLOCK * (BLOCK + TUPLE)
 }
 
-/// The guard, by the crc-fast crate.
+/// Computes the guard with the crc-fast crate.
 pub(crate) fn crc16_fast(data: &[u8]) -> u16 {
     u16::try_from(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc16T10Dif, data)).expect("a 16-bit CRC")
 }
 
-/// The guard bit by bit, from its definition.
+/// Computes the guard bit by bit, from its definition.
 pub(crate) fn crc16_naive(data: &[u8]) -> u16 {
     data.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ u16::from(*byte) << 8, |c, _| if c & 0x8000 == 0 { c << 1 } else { c << 1 ^ 0x8bb7 })
     })
 }
 
-/// Copies each block, computes its guard, appends the tuple.
+/// Copies each block, computes its guard and appends the tuple.
 #[inline]
 pub(crate) fn insert_by(src: &[u8], dst: &mut [u8], tags: Tags, guard: impl Fn(&[u8]) -> u16) {
     let mut reference = tags.ref_tag;
@@ -66,7 +66,7 @@ pub(crate) fn check_by(protected: &[u8], guard: impl Fn(&[u8]) -> u16) -> bool {
     })
 }
 
-/// `src` with its tuples.
+/// Returns `src` with its tuples.
 pub(crate) fn protected(src: &[u8], tags: Tags, guard: impl Fn(&[u8]) -> u16) -> Vec<u8> {
     let mut dst = vec![0; protected_len(src.len())];
     insert_by(src, &mut dst, tags, guard);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_inserted_checks_and_what_was_spoilt_does_not() {
+    fn inserted_tuples_pass_the_check_and_corrupted_ones_fail() {
         let mut blocks = protected(&[7; 1024], TAGS, crc16_naive);
         assert!(check_by(&blocks, crc16_fast));
         blocks[600] ^= 1;

@@ -68,7 +68,7 @@ pub struct Answer {
 /// The results of such a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answers {
-    /// Which bench: `mover`, `cache`, `tier`.
+    /// The benchmark: `mover`, `cache`, `tier`.
     pub kind: &'static str,
     /// The machine.
     pub machine: Machine,
@@ -125,7 +125,7 @@ pub(crate) mod tests {
 
     const TABLES: [&[Contest]; 3] = [mover::CONTESTS, cache::CONTESTS, tier::CONTESTS];
 
-    /// One contest with a row that is short of its goal and one that has none.
+    /// One experiment with a row that is short of its goal and a row without a goal.
     pub(crate) fn sample() -> Answers {
         let rows = vec![
             Row::new("a, by b", 0.5, "of its speed", Some(Goal::AtLeast(0.9)), "in turns"),
@@ -136,7 +136,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn no_two_contests_have_one_name_and_every_question_is_one() {
+    fn names_are_unique_and_questions_end_with_a_question_mark() {
         for table in TABLES {
             for (index, contest) in table.iter().enumerate() {
                 assert!(table[..index].iter().all(|other| other.name != contest.name), "{}", contest.name);
@@ -147,7 +147,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn those_asked_for_run_in_the_table_s_order_and_all_without_a_name() {
+    fn requested_experiments_run_in_table_order_and_all_by_default() {
         for table in TABLES {
             assert_eq!(chosen(table, &[]).unwrap().len(), table.len());
             let names: Vec<String> = table.iter().rev().map(|contest| contest.name.to_owned()).collect();
@@ -158,7 +158,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_unknown_contest_is_answered_with_those_there_are() {
+    fn an_unknown_name_is_answered_with_the_known_names() {
         for table in TABLES {
             let said = chosen(table, &["shraing".to_owned()]).unwrap_err().to_string();
             assert!(said.starts_with("--only: 'shraing' is not an experiment; use "), "{said}");

@@ -5,12 +5,13 @@ use super::distance::Distance;
 use serde::Serialize;
 use telpher_report::machine::Machine;
 
-/// The notice next to all numbers of the modelled device.
+/// The remark next to all numbers of the modelled device.
 pub const MODEL_REMARK: &str =
     "Device numbers are those of a software model: its speed on this CPU, not the speed of DSA hardware.";
 
-/// The notice next to hardware's numbers under `telpher run`.
-pub const VIRTUAL_REMARK: &str = "The hardware here is the virtual device of `telpher run`, a software model too: its numbers are not those of DSA hardware.";
+/// The remark next to hardware's numbers under `telpher run`.
+pub const VIRTUAL_REMARK: &str = "The hardware here is the virtual device of `telpher run`, a software model too: its \
+                                  numbers are not those of DSA hardware.";
 
 /// The executor of descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -31,7 +32,7 @@ pub struct Route {
     pub device: String,
     /// The executor, for a device.
     pub runner: Option<Runner>,
-    /// Descriptors or batches asked to be in flight.
+    /// Requested number of descriptors or batches in flight.
     pub depth: u32,
     /// Descriptors in a batch; 1 without batches.
     pub batch: u32,
@@ -68,12 +69,12 @@ impl Route {
     }
 }
 
-/// Where the time of an operation on a device goes, medians in nanoseconds per descriptor.
+/// The parts of the time of an operation on a device, medians in nanoseconds per descriptor.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Breakdown {
     /// Building the descriptor and taking its buffers in.
     pub prepare_ns: f64,
-    /// Until the queue owns it.
+    /// From then until the queue owns it.
     pub submit_ns: f64,
     /// From then until the completion record is seen.
     pub wait_ns: f64,
@@ -89,32 +90,32 @@ pub struct Point {
     /// The route.
     #[serde(flatten)]
     pub route: Route,
-    /// Descriptors really in flight per thread: the depth times the batch, as far as buffers and queue allow.
+    /// Actual number of descriptors in flight per thread: the depth times the batch, as far as buffers and queue allow.
     pub in_flight: u32,
-    /// Bytes per second: transfer size times operations, whatever an operation reads and writes besides.
+    /// Bytes per second: transfer size times operations, independent of what an operation reads and writes besides.
     pub bytes_per_s: f64,
     /// Operations per second.
     pub ops_per_s: f64,
-    /// Median latency of one operation, from its preparation to its completion seen; nothing if none was measured.
+    /// Median latency of one operation, from its preparation until its completion is seen; `None` if none was measured.
     pub p50_ns: Option<f64>,
-    /// Latency that 99 % of the operations do not exceed; nothing of fewer than 100.
+    /// Latency that 99 % of the operations do not exceed; `None` for fewer than 100 operations.
     pub p99_ns: Option<f64>,
-    /// Latency that 99.9 % do not exceed; nothing of fewer than 1,000.
+    /// Latency that 99.9 % do not exceed; `None` for fewer than 1,000 operations.
     pub p999_ns: Option<f64>,
     /// Operations timed together for one latency, because one is too short for the clock.
     pub timed_together: u32,
-    /// Latencies measured.
+    /// Number of measured latencies.
     pub samples: u64,
-    /// CPU time of the submitting threads for one operation.
+    /// CPU time of the submitting threads per operation.
     pub cpu_ns_per_op: f64,
     /// Prepare, submit, wait; only for a device, one at a time.
     #[serde(flatten)]
     pub breakdown: Option<Breakdown>,
-    /// Between the submitting core and the next one involved, measured just before.
+    /// Distance between the submitting core and the next core involved, measured just before the point.
     pub distance: Option<Distance>,
 }
 
-/// From which size a route beats the CPU path.
+/// The size from which a route beats the CPU path.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CrossoverRow {
     /// Short name of the operation.
@@ -134,16 +135,16 @@ pub struct SweepResult {
     pub kind: &'static str,
     /// The machine.
     pub machine: Machine,
-    /// What a reader must know, one sentence each.
+    /// Remarks for the reader, one sentence each.
     pub remarks: Vec<String>,
     /// Every measurement.
     pub points: Vec<Point>,
-    /// Derived from the points.
+    /// The crossovers, derived from the points.
     pub crossovers: Vec<CrossoverRow>,
 }
 
 impl SweepResult {
-    /// Derives the crossovers.
+    /// Creates a result and derives the crossovers.
     pub fn new(machine: Machine, remarks: Vec<String>, points: Vec<Point>) -> Self {
         let mut result = SweepResult { kind: "sweep", machine, remarks, points, crossovers: Vec::new() };
         for op in result.ops() {
@@ -173,35 +174,35 @@ impl SweepResult {
         result
     }
 
-    /// The operations in the order they ran.
+    /// Returns the operations in the order in which they ran.
     pub fn ops(&self) -> Vec<&'static str> {
         unique(self.points.iter().map(|p| p.op))
     }
 
-    /// The routes in the order they ran.
+    /// Returns the routes in the order in which they ran.
     pub fn routes(&self) -> Vec<Route> {
         unique(self.points.iter().map(|p| p.route.clone()))
     }
 
-    /// The sizes, ascending.
+    /// Returns the sizes, ascending.
     pub fn sizes(&self) -> Vec<u64> {
         let mut sizes = unique(self.points.iter().map(|p| p.size));
         sizes.sort_unstable();
         sizes
     }
 
-    /// The points of one line.
+    /// Returns the points of one operation on one route.
     pub fn of<'a>(&'a self, op: &str, route: &Route) -> impl Iterator<Item = &'a Point> {
         self.points.iter().filter(move |p| p.op == op && p.route == *route)
     }
 
-    /// The point at one place.
+    /// Returns the point of one operation, size and route.
     pub fn at(&self, op: &str, size: u64, route: &Route) -> Option<&Point> {
         self.of(op, route).find(|p| p.size == size)
     }
 }
 
-/// Every value once, in the order of first appearance.
+/// Returns every value once, in the order of first appearance.
 fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     values.fold(Vec::new(), |mut seen, value| {
         if !seen.contains(&value) {
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_tell_the_modes_apart() {
+    fn labels_distinguish_the_modes() {
         let route = |runner, depth, batch| Route { device: "d".into(), runner, depth, batch, threads: 1 }.label();
         assert_eq!(route(None, 1, 1), "CPU");
         assert_eq!(route(Some(Runner::Inline), 1, 1), "inline");

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 /// A measured number with its goal.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
-    /// What is measured.
+    /// The name of the quantity.
     pub what: Cow<'static, str>,
     /// The number, a median.
     pub measured: f64,
@@ -16,7 +16,7 @@ pub struct Row {
     pub goal: Option<Goal>,
     /// How it was measured.
     pub how: String,
-    /// Too little was measured to decide whether the goal is reached.
+    /// Whether too little was measured to decide about the goal.
     pub open: bool,
 }
 
@@ -27,12 +27,12 @@ pub enum Verdict {
     Reached,
     /// The goal is missed.
     Short,
-    /// Undecided.
+    /// The goal is undecided.
     Open,
 }
 
 impl Verdict {
-    /// What marks it in a table.
+    /// Returns its mark in a table.
     pub fn mark(self) -> &'static str {
         match self {
             Verdict::Reached => "",
@@ -53,7 +53,7 @@ pub enum Goal {
 }
 
 impl Row {
-    /// A row, ready to stand in a table. A number that is none is one that was not measured.
+    /// Creates a row for a table. `NaN` stands for a quantity that was not measured.
     pub fn new(
         what: impl Into<Cow<'static, str>>,
         measured: f64,
@@ -65,13 +65,13 @@ impl Row {
         Row { what: what.into(), measured, unit, goal, how: how.into(), open }
     }
 
-    /// The same, of which too little was measured for a goal to be reached, if so; what is short of it stays short.
+    /// Marks the row as open if too `little` was measured to say that the goal is reached; a missed goal stays missed.
     pub fn open_if(self, little: bool) -> Self {
         let open = self.open || (little && self.goal.is_some() && self.reached());
         Row { open, ..self }
     }
 
-    /// How it stands to its goal.
+    /// Returns the verdict on the goal.
     pub fn verdict(&self) -> Verdict {
         match self.open {
             true => Verdict::Open,
@@ -80,7 +80,7 @@ impl Row {
         }
     }
 
-    /// True if the goal is reached, or there is none. What could not be measured reaches no goal.
+    /// Returns true if the goal is reached, or there is none. A quantity that was not measured reaches no goal.
     pub fn reached(&self) -> bool {
         match self.goal {
             None => true,
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_goal_is_reached_at_its_edge_and_by_no_missing_number() {
+    fn goals_are_inclusive_and_a_missing_number_reaches_none() {
         let reached = |measured, goal| Row::new("a", measured, "ns", Some(goal), "").reached();
         assert!(reached(40.0, Goal::AtMost(40.0)) && !reached(40.1, Goal::AtMost(40.0)));
         assert!(reached(0.9, Goal::AtLeast(0.9)) && !reached(0.89, Goal::AtLeast(0.9)));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_verdict_and_little_is_one_only_where_it_is_short() {
+    fn without_numbers_a_row_is_open_and_with_few_only_a_miss_is_decided() {
         let row = |measured| Row::new("a", measured, "ns", Some(Goal::AtLeast(0.9)), "");
         assert_eq!([f64::NAN, 0.8, 1.0].map(|n| row(n).verdict()), [Verdict::Open, Verdict::Short, Verdict::Reached]);
         let little = [f64::NAN, 0.8, 1.0].map(|n| row(n).open_if(true).verdict());

@@ -18,7 +18,7 @@ use telpher_abi::Opcode;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// One route with a lane for each submitting thread.
+/// One route, with a lane for each submitting thread.
 struct Contestant {
     route: Route,
     lanes: Vec<Lane>,
@@ -26,13 +26,14 @@ struct Contestant {
     operations: Option<telpher_abi::registers::OpCap>,
 }
 
-/// Engines that may work for a hardware queue: those of the largest device. Source: semantics-notes §13, SPR's profile.
+/// The maximum number of engines behind a hardware queue: those of the largest device. Source: semantics-notes §13,
+/// SPR's profile.
 const MOST_ENGINES: u32 = 4;
 /// Rounds over all routes at one size; the median is reported.
 const ROUNDS: u32 = 3;
-/// Bytes of sources that may be in flight at most, unless that is fewer than two transfers.
+/// Maximum number of source bytes in flight, unless that is fewer than two transfers.
 const MOST_IN_FLIGHT: usize = 16 << 20;
-/// Places at least: consecutive transfers do not touch the same bytes.
+/// Minimum number of buffer slots, so that consecutive transfers do not touch the same bytes.
 const FEWEST_PLACES: usize = 4;
 
 /// Runs the sweep.
@@ -45,7 +46,8 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
     let mut contestants = contestants(args, &machine, &mut remarks)?;
     if machine.cores.len() <= args.threads as usize {
         remarks.push(format!(
-            "Only {} core(s) for {} submitting thread(s) and the engines: they take turns, and threaded numbers mean little.",
+            "Only {} core(s) for {} submitting thread(s) and the engines: they take turns, and threaded numbers mean \
+             little.",
             machine.cores.len(),
             args.threads
         ));
@@ -89,7 +91,7 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
     Ok(SweepResult::new(machine, remarks, points))
 }
 
-/// Refuses nodes that are not there.
+/// Refuses nodes that do not exist.
 fn nodes_exist(placement: Placement, nodes: &[u32]) -> Result<(), BenchError> {
     match [placement.src, placement.dst].into_iter().find(|node| !nodes.contains(node)) {
         None => Ok(()),
@@ -104,7 +106,7 @@ fn nodes_exist(placement: Placement, nodes: &[u32]) -> Result<(), BenchError> {
     }
 }
 
-/// Depth and batch of each mode.
+/// Returns the depth and the batch size of each mode.
 fn modes(args: &SweepOptions) -> Vec<(u32, u32)> {
     if args.depths.is_none() && args.batches.is_none() {
         return vec![(1, 1), (32, 1), (2, 32)];
@@ -133,7 +135,7 @@ fn contestants(
     let chosen = args.depths.is_some() || args.batches.is_some();
     for Running { name, runner, portals } in devices::beside_the_cpu(&args.device, Shape::of(args), machine, remarks)? {
         for (depth, batch) in modes(args) {
-            // Inline, what is submitted is done: more in flight without batches is one at a time again.
+            // An inline submission completes at once, so a depth without batches has no effect.
             if runner == Runner::Inline && depth > 1 && batch == 1 && !chosen {
                 continue;
             }
@@ -166,7 +168,7 @@ fn contestants(
     Ok(all)
 }
 
-/// All routes at one size: checked, then in turns.
+/// Measures all routes at one size: each is checked first, then they take turns.
 fn at_size(
     op: Opcode,
     size: u64,
@@ -186,7 +188,7 @@ fn at_size(
         })?;
     }
     let rounds = if size >= 16 << 20 { ROUNDS - 1 } else { ROUNDS };
-    // Two kinds of windows each.
+    // Each round has two kinds of windows.
     let slice = time / (2 * rounds * u32::try_from(contestants.len().max(1)).unwrap_or(u32::MAX));
     let threads = works.len();
     let distance =
@@ -230,7 +232,7 @@ fn implausible(op: Opcode, size: u64, route: &Route, source: super::measure::Imp
     BenchError::Implausible { what, source }
 }
 
-/// What the threads did in the same window.
+/// Adds up the windows of threads that ran at the same time.
 fn together(seen: &[Window]) -> Window {
     Window {
         ops: seen.iter().map(|w| w.ops).sum(),
@@ -272,7 +274,7 @@ fn point(
     }
 }
 
-/// Runs `body` on each lane with its work, at the same time, each thread on a core of its own.
+/// Runs `body` on each lane with its work at the same time, each on its own thread and core.
 fn on_threads<T: Send>(
     lanes: &mut [Lane],
     works: &mut [Work],
@@ -304,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_is_not_there_is_answered_with_those_that_are() {
+    fn an_error_about_a_missing_node_lists_the_existing_nodes() {
         let said = nodes_exist(Placement { src: 0, dst: 1 }, &[0]).unwrap_err().to_string();
         assert_eq!(said, "NUMA node 1 does not exist; this machine has only node 0");
         let said = nodes_exist(Placement { src: 7, dst: 1 }, &[0, 1]).unwrap_err().to_string();

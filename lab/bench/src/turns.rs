@@ -1,4 +1,4 @@
-//! Contestants in turns, each on as many threads as it has states.
+//! Competitors in turns, each on as many threads as it has states.
 
 use crate::BenchError;
 use crate::measure::{median, window};
@@ -9,31 +9,30 @@ use telpher_report::machine::Machine;
 
 /// Target number of turns.
 const TURNS: u32 = 15;
-/// Fewest turns, however little time there is.
+/// Minimum number of turns, even if the time is over.
 const FEWEST: usize = 3;
 /// Shortest turn: hundreds of the smallest operations.
 const SHORTEST: Duration = Duration::from_micros(200);
 
-/// One state for each thread that works for a contestant, and how many operations a step of it does.
+/// A competitor: one state for each of its threads, and the step that each thread repeats.
 pub(crate) struct Contestant<'a, S> {
-    /// What the threads work on.
+    /// The states, one per thread.
     pub states: Vec<S>,
-    /// One step; how many operations it did.
+    /// One step; returns its number of operations.
     pub step: &'a (dyn Fn(&mut S) -> Result<u64, BenchError> + Sync),
 }
 
-/// Operations a second of a contestant in a turn, its threads together.
+/// Operations per second of a competitor in a turn, summed over its threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
-    /// By the clock on the wall.
+    /// By wall-clock time.
     pub wall: f64,
-    /// By what each thread had of a CPU: what it would be if nothing else ran on the machine, for threads that never
-    /// sleep.
+    /// By each thread's CPU time. For threads that never sleep, this is the rate on an otherwise idle machine.
     pub cpu: f64,
 }
 
-/// Operations a second of each contestant by the clock on the wall, a value a turn. In every turn each contestant works
-/// once, who begins alternating.
+/// Returns operations per second of each competitor by wall-clock time, one value per turn. Each competitor works once
+/// in every turn, in rotating order.
 pub(crate) fn rates<S: Send>(
     machine: &Machine,
     time: Duration,
@@ -43,7 +42,7 @@ pub(crate) fn rates<S: Send>(
     Ok(seen.into_iter().map(|seen| seen.into_iter().map(|rate| rate.wall).collect()).collect())
 }
 
-/// The same by both clocks.
+/// Like [`rates`], but by both clocks.
 pub(crate) fn rates_by_both<S: Send>(
     machine: &Machine,
     time: Duration,
@@ -51,7 +50,7 @@ pub(crate) fn rates_by_both<S: Send>(
 ) -> Result<Vec<Vec<Rate>>, BenchError> {
     let many = u32::try_from(contestants.len()).unwrap_or(u32::MAX).max(1);
     let slice = (time / (many * TURNS)).max(SHORTEST);
-    // Once unmeasured: pages, caches, threads' first allocations.
+    // One turn each is not measured: it maps pages, warms caches and makes the threads' first allocations.
     for contestant in &mut *contestants {
         turn(machine, SHORTEST, contestant)?;
     }
@@ -68,7 +67,7 @@ pub(crate) fn rates_by_both<S: Send>(
     Ok(seen)
 }
 
-/// One turn of one contestant: its threads begin together, each on a core of its own as far as there are cores.
+/// Runs one turn of one competitor: its threads begin together, each on its own core if there are enough cores.
 fn turn<S: Send>(machine: &Machine, time: Duration, contestant: &mut Contestant<'_, S>) -> Result<Rate, BenchError> {
     let threads = contestant.states.len();
     let ready = AtomicUsize::new(0);
@@ -91,7 +90,7 @@ fn turn<S: Send>(machine: &Machine, time: Duration, contestant: &mut Contestant<
     Ok(Rate { wall: rates.iter().map(|rate| rate.wall).sum(), cpu: rates.iter().map(|rate| rate.cpu).sum() })
 }
 
-/// Median over the turns of one contestant's rate by another's.
+/// Returns the median over the turns of one competitor's rate divided by another's.
 pub(crate) fn ratio(of: &[f64], by: &[f64]) -> f64 {
     median(&mut of.iter().zip(by).map(|(of, by)| of / by).collect::<Vec<_>>())
 }
@@ -101,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_contestant_has_every_turn_on_all_its_threads() {
+    fn every_competitor_has_every_turn_on_all_its_threads() {
         let step = |calls: &mut u64| {
             *calls += 1;
             Ok(1)
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_in_a_thread_is_the_contest_s() {
+    fn an_error_in_a_thread_is_returned() {
         let step = |_: &mut ()| Err(BenchError::NotHere("no".into()));
         let mut one = [Contestant { states: vec![(); 2], step: &step }];
         assert_eq!(rates(&Machine::read(), Duration::ZERO, &mut one).unwrap_err().to_string(), "no");

@@ -1,4 +1,4 @@
-//! What one submitting thread works on: an operation, its buffers in many places, and what must come out.
+//! The work of one submitting thread: an operation, its buffers in several slots, and the expected results.
 
 use super::BenchError;
 use super::buffers::{fill_known, first_difference, touched};
@@ -11,36 +11,36 @@ use telpher_mover::{Buffers, Channel, CrcMode, Delta, Hint, Outcome, Rejected, T
 use telpher_ops::dif;
 use telpher_ops::{compare, compare_pattern, copy, crc, delta, dualcast, fill, flush};
 
-/// What Fill writes and Compare Pattern looks for.
+/// The pattern that Fill writes and Compare Pattern expects.
 const PATTERN: u64 = 0x0123_4567_89ab_cdef;
 /// One 8-byte word in this many differs for the delta operations.
 const DELTA_SPACING: usize = 64;
-/// What a destination holds before a checked run.
+/// The byte that fills a destination before a checked run.
 const SPOILT: u8 = 0xee;
 
-/// The buffers of one transfer. Those an operation does not have, or a device has at the moment, are absent.
+/// The buffers of one transfer. A buffer is `None` if the operation does not use it, or while the device has it.
 #[derive(Debug, Default)]
 struct Slot {
     src: Option<Region>,
     src2: Option<Region>,
     dst: Option<Region>,
     dst2: Option<Region>,
-    /// The result it must have, for operations that have one.
+    /// The expected result, for operations that return one.
     expected: Option<Outcome>,
     /// Bytes of the delta record in `src`, for apply.
     record_bytes: u32,
 }
 
-/// Where buffers lie.
+/// The memory for buffers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ground {
-    /// Size of their pages.
+    /// Size of the pages.
     pub pages: PageSize,
-    /// Their NUMA nodes.
+    /// NUMA nodes of the buffers.
     pub placement: Option<Placement>,
 }
 
-/// An operation of one size in several places.
+/// An operation of one size in several slots.
 #[derive(Debug)]
 pub(crate) struct Work {
     op: Opcode,
@@ -49,7 +49,7 @@ pub(crate) struct Work {
     next: usize,
 }
 
-/// Why an operation has no such size, if it has not.
+/// Returns why an operation does not support a size, or `None` if it does.
 pub(crate) fn refuses(op: Opcode, size: u64) -> Option<&'static str> {
     match op {
         Opcode::CreateDelta | Opcode::ApplyDelta if size > u64::from(MAX_DELTA_TRANSFER) || !size.is_multiple_of(8) => {
@@ -65,18 +65,18 @@ pub(crate) fn refuses(op: Opcode, size: u64) -> Option<&'static str> {
 }
 
 impl Work {
-    /// `places` transfers of `size` bytes.
+    /// Creates `places` transfers of `size` bytes.
     pub(crate) fn new(op: Opcode, size: usize, places: usize, ground: Ground) -> Result<Self, BenchError> {
         let slots = (0..places).map(|i| slot(op, size, i as u64 + 1, ground)).collect::<Result<_, _>>()?;
         Ok(Work { op, size, slots, next: 0 })
     }
 
-    /// Places.
+    /// Returns the number of slots.
     pub(crate) fn places(&self) -> usize {
         self.slots.len()
     }
 
-    /// The place whose turn it is.
+    /// Returns the next slot in rotation.
     #[inline]
     pub(crate) fn turn(&mut self) -> usize {
         let at = self.next;
@@ -84,7 +84,7 @@ impl Work {
         at
     }
 
-    /// Does one transfer on the CPU.
+    /// Executes one transfer on the CPU; returns whether its result is as expected.
     #[inline]
     pub(crate) fn on_cpu(&mut self, place: usize, hint: Hint) -> bool {
         let slot = &mut self.slots[place];
@@ -118,7 +118,7 @@ impl Work {
         true
     }
 
-    /// Hands one transfer to a channel, with its buffers.
+    /// Hands one transfer with its buffers to a channel.
     #[inline]
     pub(crate) fn prepare(
         &mut self,
@@ -145,13 +145,13 @@ impl Work {
             Opcode::DifStrip => channel.dif_strip(src(), dst(), DIF, TAGS),
             Opcode::DifUpdate => channel.dif_update(src(), dst(), DIF, TAGS, NEW_TAGS),
             Opcode::CacheFlush => channel.flush(src()),
-            // The other names that options accept have their row above.
+            // Other names that options accept are handled by the arms above.
             _ => channel.copy(src(), dst()),
         }
         .map_err(Box::new)
     }
 
-    /// Takes a transfer's buffers back; true if it came to what it must.
+    /// Takes a transfer's buffers back; returns whether its result is as expected.
     #[inline]
     pub(crate) fn give_back(&mut self, place: usize, buffers: Buffers<Region, Region>, outcome: Outcome) -> bool {
         let slot = &mut self.slots[place];
@@ -165,21 +165,21 @@ impl Work {
         }
         match slot.expected {
             Some(expected) => expected == outcome,
-            // Mismatches of integrity fields have a variant of their own.
+            // Mismatches of integrity fields have their own variant.
             None => matches!(outcome, Outcome::Done | Outcome::Dif { .. }),
         }
     }
 
-    /// Places looked at in a check: all of the small ones, one of the largest.
+    /// Returns the number of slots that a check covers: all small ones, or one of the largest.
     pub(crate) fn checked_places(&self) -> usize {
         ((1 << 20) / self.size).clamp(1, self.slots.len())
     }
 
-    /// Spoils the destinations of the places that the next check looks at.
+    /// Overwrites the destinations of the slots that the next check covers.
     pub(crate) fn spoil(&mut self) {
         let checked = self.checked_places();
         for slot in &mut self.slots[..checked] {
-            // Applying a delta changes a few bytes of what is there.
+            // Applying a delta changes only a few bytes, so the destination gets the original bytes.
             if self.op == Opcode::ApplyDelta {
                 fill_known(slot.dst.as_deref_mut().unwrap_or(&mut []), 7);
                 continue;
@@ -191,7 +191,7 @@ impl Work {
         self.next = 0;
     }
 
-    /// Compares what lies in the destinations with what must.
+    /// Compares the destinations with the expected bytes.
     pub(crate) fn check(&self, route: &str) -> Result<(), BenchError> {
         for slot in &self.slots[..self.checked_places()] {
             let Some(dst) = slot.dst.as_deref() else { continue };
@@ -212,7 +212,7 @@ impl Work {
         Ok(())
     }
 
-    /// What the destination must hold; `None` if the source.
+    /// Returns the expected bytes of the destination; `None` if they equal the source.
     fn right_bytes(&self, slot: &Slot) -> Option<Vec<u8>> {
         let src = slot.src.as_deref().unwrap_or(&[]);
         match self.op {
@@ -246,7 +246,7 @@ fn without_tuples(src: &[u8]) -> Vec<u8> {
     src.chunks_exact(protected_len(BLOCK)).flat_map(|block| &block[..BLOCK]).copied().collect()
 }
 
-/// What to change in `a` to get `b`, from the definition.
+/// Returns the delta record that turns `a` into `b`, computed from the definition.
 fn delta_record(a: &[u8], b: &[u8]) -> Vec<u8> {
     let words = a.chunks_exact(8).zip(b.chunks_exact(8)).enumerate();
     let entry = |(at, (_, new)): (usize, (&[u8], &[u8]))| {
@@ -256,7 +256,7 @@ fn delta_record(a: &[u8], b: &[u8]) -> Vec<u8> {
     words.filter(|(_, (old, new))| old != new).flat_map(entry).collect()
 }
 
-/// One word in [`DELTA_SPACING`] made different.
+/// Changes one word in [`DELTA_SPACING`].
 fn change(bytes: &mut [u8]) {
     for word in bytes.chunks_exact_mut(8).step_by(DELTA_SPACING) {
         word[3] ^= 0xff;
@@ -347,8 +347,7 @@ fn slot(op: Opcode, size: usize, seed: u64, ground: Ground) -> Result<Slot, Benc
     Ok(slot)
 }
 
-/// Lets this thread's next pages come from `node`. Without a node asked for nothing is changed, so that systems that
-/// forbid the call do not mind.
+/// Makes this thread's next pages come from `node`. Without a node no call is made, because some systems forbid it.
 fn place_on(node: Option<u32>) -> Result<(), BenchError> {
     ffi::place_new_pages(node).map_err(|source| BenchError::Placement { source })
 }
@@ -360,7 +359,7 @@ mod tests {
     const GROUND: Ground = Ground { pages: PageSize::Small, placement: None };
 
     #[test]
-    fn every_operation_done_by_the_cpu_leaves_the_right_bytes() {
+    fn every_cpu_operation_writes_the_expected_bytes() {
         for &(_, op) in Opcode::NAMED {
             let mut work = Work::new(op, 4096, 3, GROUND).unwrap();
             work.spoil();
@@ -372,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_nobody_wrote_is_found() {
+    fn an_unwritten_destination_is_found() {
         for op in [
             Opcode::MemoryMove,
             Opcode::Fill,
@@ -391,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_byte_is_named_with_operation_size_and_offset() {
+    fn an_error_names_operation_size_and_offset_of_a_wrong_byte() {
         let mut work = Work::new(Opcode::MemoryMove, 300, 2, GROUND).unwrap();
         assert!(work.on_cpu(0, Hint::Cache) && work.on_cpu(1, Hint::Cache));
         work.slots[1].dst.as_mut().unwrap()[299] ^= 1;
@@ -410,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_an_operation_cannot_have_are_refused() {
+    fn unsupported_sizes_are_refused() {
         assert!(refuses(Opcode::CreateDelta, 1 << 20).is_some());
         assert!(refuses(Opcode::DifInsert, 64).is_some());
         assert!(refuses(Opcode::DifInsert, 4096).is_none() && refuses(Opcode::MemoryMove, 7).is_none());

@@ -135,10 +135,8 @@ pub enum BundleError {
         what: String,
     },
     /// The file has another format version.
-    #[error(
-        "{} is a bundle of format {found}, but this telpher reads format {FORMAT}; use the version that wrote it ({by})",
-        path.display()
-    )]
+    #[error("{} is a bundle of format {found}, but this telpher reads format {FORMAT}; use the version that wrote it \
+             ({by})", path.display())]
     Format {
         /// The file.
         path: PathBuf,

@@ -62,7 +62,7 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    /// All stages, in the order of the walk.
+    /// All stages, in the order in which they are examined.
     pub(crate) const ALL: [Stage; 15] = [
         Stage::Firmware,
         Stage::Kernel,

@@ -6,8 +6,8 @@
 //! --bundle FILE ───────────┘   answers   values     by stage  evidence, cause, remedy
 //! ```
 //!
-//! An examination never reads from the machine directly. It reads a recording of all answers that it needs. So this
-//! machine and a machine in a file are examined in the same way, and the input of every test is a file.
+//! An examination reads a recording and never the machine itself; `record` reads everything that an examination reads.
+//! So the examination of a local machine and of a bundle are the same, and every test is a file.
 #![deny(unsafe_code)]
 
 mod bundle;
@@ -49,13 +49,13 @@ pub fn record(path: &Path) -> Result<usize, BundleError> {
     Ok(bundle.answers())
 }
 
-/// The examination as text for people.
+/// Returns the examination as text.
 #[must_use]
 pub fn text(examination: &Examination) -> String {
     report::text(examination)
 }
 
-/// The examination as JSON.
+/// Returns the examination as JSON.
 ///
 /// # Panics
 /// Never: an examination is plain data with string keys.
@@ -64,7 +64,7 @@ pub fn json(examination: &Examination) -> String {
     serde_json::to_string_pretty(examination).expect("an examination is plain data with string keys") + "\n"
 }
 
-/// Every cause that can be found, as text, or as JSON.
+/// Returns the list of all causes, as text or as JSON.
 #[must_use]
 pub fn list_causes(as_json: bool) -> String {
     report::causes(as_json)

@@ -257,7 +257,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_recording_answers_as_the_machine_did() {
+    fn a_recording_has_the_same_answers_as_the_machine() {
         let root = std::env::temp_dir().join(format!("telpher-recorder-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&root);
         std::fs::create_dir_all(root.join("sys/devices/pci/dsa0")).unwrap();

@@ -11,7 +11,7 @@ const WIDTH: usize = 100;
 /// Longest evidence that is shown whole, in characters; JSON has all of it.
 const LONGEST: usize = 400;
 
-/// Returns the walk, the findings and the counts as text.
+/// Returns the results of the stages, the findings and the counts as text.
 pub(super) fn text(examination: &Examination) -> String {
     let mut out = String::new();
     // Stages that were skipped for the same reason share a line.

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_packets_are_in_bytes_and_none_stands_on_another() {
+    fn labels_of_packet_lengths_are_in_bytes_and_do_not_overlap() {
         let sizes = [64, 128, 256, 512, 1024, 1280, 1518];
         let names: Vec<String> = ticks_of(&sizes).into_iter().map(|tick| name_of(&sizes, tick)).collect();
         assert_eq!(names, ["1518 B", "512 B", "256 B", "128 B", "64 B"]);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn every_colour_is_the_page_s() {
+    fn every_colour_is_a_variable_of_the_page() {
         for svg in [
             lines(&sample(), "y", TRANSFER, Scale::Linear, units::trimmed),
             bars(&[(64, vec![(0, 1.0), (1, 2.0)]), (256, vec![(0, 2.0)])], "y", units::trimmed),
@@ -316,13 +316,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_draw_is_an_empty_string() {
+    fn no_data_yields_an_empty_string() {
         assert_eq!(over_time(&[(0, Vec::new())], "y", units::trimmed), "");
         assert_eq!(lines(&[], "y", TRANSFER, Scale::Log, units::trimmed), "");
     }
 
     #[test]
-    fn what_cannot_be_drawn_is_left_out() {
+    fn values_that_cannot_be_drawn_are_omitted() {
         let series =
             [Series { style: 1, dashed: true, points: vec![(64, f64::NAN), (256, 0.0), (1024, 3.0), (4096, 2.0)] }];
         assert!(lines(&series, "y", TRANSFER, Scale::Log, units::trimmed).contains("4 KiB"));

@@ -4,29 +4,29 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What goes to standard output.
+/// The format on standard output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// Columns for people.
+    /// Columns for a terminal.
     Table,
     /// One JSON object.
     Json,
-    /// One line a result; the first line has the names.
+    /// One line per result; the first line has the names.
     Csv,
 }
 
-/// Where a result goes.
+/// The destinations of a result.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// What goes to standard output.
+    /// The format on standard output.
     pub format: Format,
     /// The file of the HTML report; the command's own name unless given.
     pub html: Option<PathBuf>,
-    /// Write no report.
+    /// Whether the HTML report is omitted.
     pub no_html: bool,
 }
 
-/// Why a result did not arrive.
+/// The reason why a result could not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeliverError {
@@ -43,7 +43,7 @@ pub enum DeliverError {
     Output(#[source] io::Error),
 }
 
-/// Returns the report's file, if a report is wanted.
+/// Returns the path of the report, unless it is omitted.
 fn report_path<'a>(output: &'a Output, default: &'a str) -> Option<&'a Path> {
     (!output.no_html).then(|| output.html.as_deref().unwrap_or(Path::new(default)))
 }

@@ -38,11 +38,10 @@ impl Page {
         let mut page = Page { html: String::new() };
         let _ = write!(
             page.html,
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
-             <body>\n<main>\n<h1>{title}</h1>\n<p class=\"opening\">{opening}</p>\n",
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+             content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light \
+             dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n<p \
+             class=\"opening\">{opening}</p>\n",
             title = escape(title),
             opening = escape(opening),
         );
@@ -172,7 +171,7 @@ fn facts(m: &Machine) -> [(&'static str, String); 8] {
     ]
 }
 
-/// `0, 1, 2`.
+/// Formats a list: `0, 1, 2`.
 fn listed(numbers: &[impl ToString]) -> String {
     numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -232,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn strangers_text_is_escaped() {
+    fn untrusted_text_is_escaped() {
         let html = page().finish();
         assert!(html.contains("A &lt;title&gt;") && html.contains("Mind &amp; this."));
         assert!(!html.contains("A <title>"));
     }
 
     #[test]
-    fn words_stand_to_the_left_and_numbers_to_the_right() {
+    fn word_columns_are_left_aligned_and_number_columns_right_aligned() {
         let mut page = page();
         let row = |cells: [&str; 5]| cells.map(String::from).to_vec();
         let header = row(["what", "measured", "goal", "", "how"]);
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_fetched_from_elsewhere() {
+    fn the_page_loads_no_external_resource() {
         let mut page = page();
         page.charts([Figure { caption: "c".into(), svg: "<svg width=\"1\"></svg>".into(), legend: vec![(0, "l")] }]);
         page.table(&["a".into()], [vec!["1".into()]]);

@@ -1,4 +1,4 @@
-//! What a reader must know of the machine that produced the numbers.
+//! The facts about the machine that a reader of its numbers must know.
 
 use serde::Serialize;
 use std::fs;
@@ -9,11 +9,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Machine {
     /// Model name of the processor.
     pub cpu: String,
-    /// Cores this process may use.
+    /// Cores that this process may use.
     pub cores: Vec<usize>,
-    /// Bytes of the second-level cache of one core, if told.
+    /// Bytes of the second-level cache of one core, if known.
     pub l2_bytes: Option<u64>,
-    /// Bytes of the last-level cache, if told.
+    /// Bytes of the last-level cache, if known.
     pub llc_bytes: Option<u64>,
     /// NUMA nodes with memory.
     pub nodes: Vec<u32>,
@@ -21,16 +21,16 @@ pub struct Machine {
     pub kernel: String,
     /// True under a hypervisor.
     pub virtual_machine: bool,
-    /// When the run began, UTC, `2026-11-21 08:00`.
+    /// Start of the run in UTC, `2026-11-21 08:00`.
     pub date: String,
     /// The command as typed.
     pub command: String,
-    /// Version of telpher.
+    /// The version of telpher.
     pub version: &'static str,
 }
 
 impl Machine {
-    /// Reads what the system tells.
+    /// Reads the facts from the system.
     pub fn read() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
@@ -51,12 +51,12 @@ impl Machine {
         }
     }
 
-    /// The core of submitting thread `n`.
+    /// Returns the core of submitting thread `n`.
     pub fn core(&self, n: usize) -> usize {
         self.cores[n % self.cores.len()]
     }
 
-    /// The cores left for engines beside `submitters` submitting threads; all if none is left.
+    /// Returns the cores for engines besides those of `submitters` submitting threads; all cores if none is left.
     pub fn engine_cores(&self, submitters: usize) -> Vec<usize> {
         match self.cores.get(submitters..) {
             Some(rest) if !rest.is_empty() => rest.to_vec(),
@@ -64,13 +64,14 @@ impl Machine {
         }
     }
 
-    /// More memory than the last-level cache holds: reading it around again finds nothing cached.
+    /// Returns a size that is larger than the last-level cache: a rotation through that many bytes finds nothing
+    /// cached.
     pub fn cold_bytes(&self) -> u64 {
         2 * self.llc_bytes.unwrap_or(64 << 20).clamp(16 << 20, 256 << 20)
     }
 }
 
-/// The command as one would type it, with the program's bare name.
+/// Returns the command as a user would type it, with the program's bare name.
 pub fn command(words: impl Iterator<Item = String>) -> String {
     let quoted = words.enumerate().map(|(i, word)| match word.rsplit('/').next() {
         Some(name) if i == 0 => name.to_owned(),
@@ -86,7 +87,7 @@ fn first_line(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.lines().next()?.to_owned())
 }
 
-/// Bytes of the data or unified cache of `level` beside core 0.
+/// Returns the size of the data or unified cache of `level` next to core 0, in bytes.
 fn cache(level: u32) -> Option<u64> {
     (0..8).find_map(|i| {
         let at = |name: &str| first_line(&format!("/sys/devices/system/cpu/cpu0/cache/index{i}/{name}"));
@@ -97,7 +98,7 @@ fn cache(level: u32) -> Option<u64> {
     })
 }
 
-/// NUMA nodes with memory; node 0 if the system does not tell.
+/// Returns the NUMA nodes with memory; node 0 if the system does not report them.
 pub fn nodes() -> Vec<u32> {
     let list =
         first_line("/sys/devices/system/node/has_memory").or_else(|| first_line("/sys/devices/system/node/online"));
@@ -105,7 +106,7 @@ pub fn nodes() -> Vec<u32> {
     if nodes.is_empty() { vec![0] } else { nodes }
 }
 
-/// `0-1,4` as numbers.
+/// Parses a list of nodes such as `0-1,4`.
 fn parse_nodes(list: &str) -> Vec<u32> {
     let ranges = list.split(',').filter_map(|part| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -114,11 +115,11 @@ fn parse_nodes(list: &str) -> Vec<u32> {
     ranges.flatten().collect()
 }
 
-/// `YYYY-MM-DD HH:MM` in UTC.
+/// Formats a time as `YYYY-MM-DD HH:MM` in UTC.
 pub fn date(now: SystemTime) -> String {
     let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
-    // Howard Hinnant's civil_from_days for days since 1970, never negative here; the year begins in March.
+    // Howard Hinnant's civil_from_days for days since 1970, which is never negative here; the year begins in March.
     let z = days + 719_468;
     let (era, doe) = (z / 146_097, z % 146_097);
     let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;

@@ -42,7 +42,7 @@ pub struct Table {
     rows: Vec<Row>,
 }
 
-/// A line of cells, none of them for an empty line, and what stands under it.
+/// A line of cells (an empty line if there are none), and the text under it.
 #[derive(Debug, Default)]
 struct Row {
     cells: Vec<String>,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_lean_left_and_numbers_right() {
+    fn words_are_left_aligned_and_numbers_right_aligned() {
         let mut table = Table::new(&[("what", Align::Left), ("GB/s", Align::Right)]);
         table.row(["move".into(), "9.50".into()]);
         table.gap();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stand_under_their_row_and_are_broken_at_the_edge_of_a_terminal() {
+    fn text_below_a_row_is_wrapped_at_the_terminal_s_width() {
         let mut table = Table::new(&[("what", Align::Left)]);
         table.row(["a".into()]);
         table.below(&"queues and engines ".repeat(6));

@@ -1,6 +1,6 @@
 //! Formats numbers: `4 KiB`, `1.25 µs`, `12.3 GB/s`.
 
-/// `64 B`, `4 KiB`, `1.5 MiB`.
+/// Formats a size: `64 B`, `4 KiB`, `1.5 MiB`.
 pub fn size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.iter().find(|(shift, _)| bytes >= 1 << shift) {
@@ -12,7 +12,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// `85 ns`, `1.25 µs`, `3.4 ms`, three significant digits.
+/// Formats a time with three significant digits: `85 ns`, `1.25 µs`, `3.4 ms`.
 pub fn time(ns: f64) -> String {
     match ns {
         ns if !ns.is_finite() => "–".into(),
@@ -33,12 +33,12 @@ pub fn field(value: Option<f64>, digits: usize) -> String {
     value.filter(|value| value.is_finite()).map_or_else(String::new, |value| format!("{value:.digits$}"))
 }
 
-/// `12.3 GB/s`; GB is 10^9 bytes.
+/// Formats a rate: `12.3 GB/s`; GB is 10^9 bytes.
 pub fn rate(bytes_per_second: f64) -> String {
     format!("{} GB/s", three(bytes_per_second / 1e9))
 }
 
-/// `4.2 M/s`, `310 k/s`.
+/// Formats a frequency: `4.2 M/s`, `310 k/s`.
 pub fn frequency(per_second: f64) -> String {
     match per_second {
         n if n >= 999.5e3 => format!("{} M/s", three(n / 1e6)),
@@ -47,8 +47,7 @@ pub fn frequency(per_second: f64) -> String {
     }
 }
 
-/// Three significant digits without an exponent.
-/// Shown for values that were not measured.
+/// Formats a number with three significant digits and without an exponent; `–` if it was not measured.
 pub fn three(value: f64) -> String {
     match value.abs() {
         v if !v.is_finite() => "–".into(),
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_a_dash_or_an_empty_field() {
+    fn unmeasured_values_are_dashes_or_empty_fields() {
         assert_eq!(three(f64::NAN), "–");
         assert_eq!((time_or_none(None), time_or_none(Some(0.0))), ("–".into(), "0 ns".into()));
         assert_eq!([None, Some(f64::NAN), Some(1.25)].map(|value| field(value, 1)), ["", "", "1.2"]);

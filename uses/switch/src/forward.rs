@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use telpher_os::ticks;
 use telpher_vhost::{PacketPool, Packets};
 
-/// What the switch does with packets. The names are testpmd's.
+/// How the switch handles packets. The names are testpmd's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -32,7 +32,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// What it does, for people.
+    /// Describes the mode in words.
     pub fn words(self) -> &'static str {
         match self {
             Mode::Io => "io forwarding",
@@ -44,7 +44,7 @@ impl Mode {
     }
 }
 
-/// What becomes of packets that the other side has no room for.
+/// How packets without room on the other side are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Full {
@@ -67,7 +67,7 @@ pub struct Settings {
     pub mode: Mode,
     /// Packets that are received and submitted together.
     pub burst: usize,
-    /// What happens when there is no room.
+    /// How packets without room are handled.
     pub full: Full,
     /// How long packets wait with [`Full::Retry`] while the receiver takes none.
     pub retry_for: Duration,
@@ -118,13 +118,13 @@ pub fn routes(queues: &[usize], mode: Mode) -> Vec<Route> {
 /// One thread's counts for one port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortCounts {
-    /// Packets received from it.
+    /// Packets received from the port.
     pub received: u64,
-    /// Bytes of them.
+    /// Bytes of the received packets.
     pub received_bytes: u64,
-    /// Packets that were sent to it and that it can see.
+    /// Packets that were sent to the port and that it can see.
     pub sent: u64,
-    /// Bytes of them.
+    /// Bytes of the sent packets.
     pub sent_bytes: u64,
     /// Packets whose sending started: those sent, those in flight, and those for which its guest's buffer was too
     /// short.
@@ -153,7 +153,7 @@ pub struct Stages {
     pub collect: u64,
     /// Taking packets from guests.
     pub take: u64,
-    /// What the mode does to packets.
+    /// Processing packets according to the mode.
     pub work: u64,
     /// Starting to send packets to guests.
     pub submit: u64,
@@ -168,9 +168,9 @@ pub struct Stages {
 /// The counts of one thread.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// By port.
+    /// The counts by port.
     pub ports: Vec<PortCounts>,
-    /// Its cycles by stage.
+    /// The thread's cycles by stage.
     pub stages: Stages,
 }
 
@@ -192,7 +192,7 @@ struct Stream {
     news: Packets,
     /// Packets to submit.
     row: Packets,
-    /// Buffers for the next ones.
+    /// Buffers for the next packets.
     spare: Packets,
     /// Packets that were sent.
     done: Packets,
@@ -226,7 +226,7 @@ const CLOCKED: u64 = 13;
 const PATIENCE: u64 = 1024;
 
 impl Forwarder {
-    /// Creates a forwarder over these routes between ports whose packets are all from this pool.
+    /// Creates a forwarder for `routes` between `ends`; all their packets must be from `pool`.
     ///
     /// # Panics
     /// If a route names a port or a queue that does not exist.
@@ -263,7 +263,7 @@ impl Forwarder {
         Forwarder { ends: ends.to_vec(), streams: routes.iter().map(stream).collect(), settings, counts }
     }
 
-    /// Adds captures of these ports.
+    /// Adds captures of the ports.
     pub fn captured(mut self, captures: &[Option<Arc<Capture>>]) -> Forwarder {
         let pen = |side: Option<(usize, usize)>| side.and_then(|(end, _)| Some(captures.get(end)?.as_ref()?.pen()));
         for stream in &mut self.streams {
@@ -278,7 +278,7 @@ impl Forwarder {
         &self.counts
     }
 
-    /// Runs one turn of each stream. Returns how many packets moved, in or out.
+    /// Runs one turn of each stream. Returns the number of packets that moved, in or out.
     #[inline]
     pub fn turn(&mut self) -> u64 {
         let mut moved = 0;
@@ -363,7 +363,7 @@ struct Sampling {
 }
 
 impl Sampling {
-    /// Returns how many turns this turn represents, after this many turns with packets; `None` if it is not clocked.
+    /// Returns how many turns this turn represents, after `busy_turns` turns with packets; 0 if it is not clocked.
     #[inline]
     fn stands_for(&mut self, busy_turns: u64) -> u64 {
         if let Some(left) = self.left.checked_sub(1) {
@@ -427,7 +427,7 @@ impl Stream {
         got as u64
     }
 
-    /// Stage two, first half: takes packets from the other side. While some wait for room, none are taken.
+    /// Stage two, first half: takes packets from the other side; none while earlier packets wait for room.
     #[inline]
     fn take(&mut self, ends: &[End], settings: &Settings, counts: &mut Counts) -> u64 {
         let Some((end, queue)) = self.route.from else { return 0 };
@@ -457,8 +457,8 @@ impl Stream {
     #[inline]
     fn announce(&mut self, ends: &[End], counts: &mut Counts) {
         let (Some((from, _)), Some((to, _))) = (self.route.from, self.route.to) else { return };
-        // Not to itself. An earlier announcement that still waits is replaced: it is of the same guest, or of its
-        // predecessor.
+        // A guest is not announced to itself. An earlier announcement that still waits is replaced: it is of the same
+        // guest, or of its predecessor.
         if from == to || !self.news.is_empty() {
             return;
         }
@@ -531,7 +531,7 @@ impl Stream {
                 }
             }
             if !row.is_empty() {
-                // Later packets must not overtake.
+                // Later packets must not overtake these.
                 break;
             }
         }
@@ -552,7 +552,7 @@ impl AddAssign<&Counts> for Counts {
 impl Sub for &Counts {
     type Output = Counts;
 
-    /// What came since an earlier look.
+    /// Returns the difference to earlier counts.
     fn sub(self, earlier: &Counts) -> Counts {
         let before = |index: usize| earlier.ports.get(index).copied().unwrap_or_default();
         let ports = self.ports.iter().enumerate();
@@ -594,7 +594,7 @@ impl Stages {
     }
 }
 
-/// The routes of each thread: those that lead to the same queue stay together.
+/// Divides the routes among threads; routes to the same queue stay on one thread.
 pub fn shares(routes: &[Route], threads: usize) -> Vec<Vec<Route>> {
     let mut targets: Vec<Vec<Route>> = Vec::new();
     for route in routes {
@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_that_lead_to_the_same_place_have_one_thread() {
+    fn routes_to_one_queue_share_a_thread() {
         let io = routes(&[2, 1], Mode::Io);
         assert_eq!(shares(&io, 2), [vec![io[0], io[1]], vec![io[2]]]);
         assert_eq!(shares(&io, 1).concat().len(), 3);

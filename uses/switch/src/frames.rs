@@ -142,12 +142,12 @@ mod tests {
 
     /// Source: the example of RFC 1071 §3 (0001 f203 f4f5 f6f7 sum to ddf2).
     #[test]
-    fn the_checksum_is_that_of_the_document() {
+    fn the_checksum_matches_the_rfc_s_example() {
         assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
     }
 
     #[test]
-    fn packets_are_numbered_and_their_headers_hold() {
+    fn packets_are_numbered_and_their_headers_are_valid() {
         let pool = PacketPool::new(PoolOptions { buffers: 8, longest: 2048 }).unwrap();
         for (len, flows) in [(64, 1), (1518, 1), (200, 3)] {
             let mut source = Source::new(3, len, flows);

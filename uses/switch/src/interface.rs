@@ -6,9 +6,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Opens a queue of the TAP interface with this name (at most 15 bytes). Each read or write transfers one frame and does
-/// not block. The kernel creates the interface if it does not exist. With `many`, the interface may have several queues
-/// (`IFF_MULTI_QUEUE`); otherwise it must have exactly one.
+/// Opens a queue of the TAP interface `name` (at most 15 bytes) for non-blocking reads and writes of one frame each.
+/// The kernel creates the interface if it does not exist. With `many` it may have several queues (`IFF_MULTI_QUEUE`);
+/// otherwise it must have one.
 pub(crate) fn tap(name: &str, many: bool) -> io::Result<File> {
     let file = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
     // SAFETY: all zeros are a valid request: an empty name and no flags.
@@ -28,8 +28,8 @@ pub(crate) fn tap(name: &str, many: bool) -> io::Result<File> {
     }
 }
 
-/// Attaches or detaches one queue of an interface that has several: the kernel sends frames only through attached
-/// queues. Writes to the queue succeed in both cases.
+/// Makes the kernel send frames through a queue of an interface with several queues, or stops that. Writes to the queue
+/// are possible in both cases.
 pub(crate) fn use_tap_queue(queue: &File, used: bool) -> io::Result<()> {
     // Source of all three: UAPI linux/if_tun.h.
     const TUNSETQUEUE: libc::c_ulong = 0x4004_54d9;

@@ -1,4 +1,4 @@
-//! A port that is a TAP interface of this system: it exchanges frames with this system's network stack.
+//! A port that is a TAP interface of this system; it exchanges frames with this system's network stack.
 //!
 //! It has as many queues as its peer has pairs. Each has its own file descriptor, so that threads share none. The
 //! kernel chooses the queue of a frame by its flow, so that flows keep their order. It chooses among the queues whose
@@ -25,27 +25,27 @@ pub struct Tap {
     name: String,
     /// Bytes of the longest frame; buffers have one byte more, to recognise longer frames.
     longest: u32,
-    /// The interface was down at the last write.
+    /// Whether the interface was down at the last write.
     down: AtomicBool,
-    /// Frames that it refused because they are too short.
+    /// Frames that the interface refused because they are too short.
     refused: AtomicU64,
-    /// Frames from it that are too long.
+    /// Frames from the interface that are too long.
     long: AtomicU64,
 }
 
-/// One of its queues.
+/// One queue of the interface.
 #[derive(Debug)]
 struct Queue {
     file: File,
-    /// The kernel sends frames through it.
+    /// Whether the kernel sends frames through it.
     used: AtomicBool,
     /// Written frames that were not collected yet.
     written: Mutex<Packets>,
 }
 
 impl Tap {
-    /// Opens or creates the interface with `queues` queues. It vanishes when this is dropped, unless it is persistent.
-    /// Frames have at most `longest` bytes, and the pool's buffers one byte more.
+    /// Opens or creates the interface with `queues` queues. Unless it is persistent, it vanishes when this value is
+    /// dropped. Frames have at most `longest` bytes, and the pool's buffers one byte more.
     pub fn open(name: &str, queues: usize, pool: &PacketPool, longest: u32) -> Result<Tap, SwitchError> {
         let odd = |c: char| c.is_whitespace() || c.is_control() || ['/', ':', '%'].contains(&c);
         if name.is_empty() || name.len() > LONGEST_NAME || name.contains(odd) || [".", ".."].contains(&name) {
@@ -108,8 +108,8 @@ impl Tap {
         taken
     }
 
-    /// Sends frames to this system, from the first on. Frames for which it has no room stay in the burst; all stay
-    /// while the interface is down.
+    /// Sends frames to this system, from the first on. Frames for which the system has no room stay in the burst; all
+    /// stay while the interface is down.
     pub fn submit(&self, queue: usize, packets: &mut Packets) -> usize {
         let Queue { file, written, .. } = &self.queues[queue];
         let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,17 +144,17 @@ impl Tap {
         count
     }
 
-    /// Returns whether it was up at the last write.
+    /// Returns whether the interface was up at the last write.
     pub fn is_up(&self) -> bool {
         !self.down.load(Ordering::Relaxed)
     }
 
-    /// Returns the frames that it refused as too short.
+    /// Returns the number of frames that the interface refused as too short.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Returns the frames from it that were too long.
+    /// Returns the number of frames from the interface that were too long.
     pub fn long(&self) -> u64 {
         self.long.load(Ordering::Relaxed)
     }
@@ -189,9 +189,8 @@ fn remedy(error: &io::Error, queues: usize) -> &'static str {
     }
 }
 
-/// Returns the number of queues of each of `taps` interfaces. `sockets` has the number of queues of each socket's port;
-/// the interfaces' ports follow those. An interface has as many queues as its peer port if that is a socket, otherwise
-/// one.
+/// Returns the number of queues of each of `taps` interfaces, whose ports follow ports with the queues in `sockets`. An
+/// interface has as many queues as its peer; an interface whose peer is an interface has one.
 pub fn tap_queues(sockets: &[usize], taps: usize) -> Vec<usize> {
     let partner = |port: usize| sockets.get(crate::partner(port, sockets.len() + taps)).copied();
     (sockets.len()..sockets.len() + taps).map(|port| partner(port).unwrap_or(1)).collect()
@@ -202,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_has_as_many_queues_as_its_partner() {
+    fn an_interface_has_as_many_queues_as_its_peer() {
         assert_eq!(tap_queues(&[4], 1), [4]);
         assert_eq!(tap_queues(&[4, 2], 2), [1, 1]);
         assert_eq!(tap_queues(&[1, 2, 3], 3), [3, 1, 1]);

@@ -1,7 +1,6 @@
-//! Fetching ahead where nothing is gained by it.
+//! The cost of prefetching for queries that gain nothing from it.
 //!
-//! The query engine runs its pipeline without a cache, and with one whose memory is no faster than where the columns
-//! lie.
+//! Each query runs without a cache, and with a cache whose memory is no faster than the memory of the columns.
 
 use crate::BenchError;
 use crate::measure::median;
@@ -15,7 +14,7 @@ use telpher_mem::{Pool, PoolOptions, Region};
 use telpher_mover::Mover;
 use telpher_report::machine::Machine;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "ahead",
     question: "What does prefetching cost a query that gains nothing from it?",
@@ -24,16 +23,16 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// Most that a query may take longer, in percent. Source: promise of the engine.
+/// How much longer a query may take, in percent. Source: promise of the engine.
 const LONGER: f64 = 5.0;
-/// Rows of the tables: 64 MiB of two columns of 64 bits, and of the seven of TPC-H's.
+/// Rows of the tables: 64 MiB of two 64-bit columns, and 64 MiB of the seven columns of TPC-H's lineitem.
 const ROWS: [u64; 2] = [4 << 20, (64 << 20) / 38];
-/// Of the generated data. Source: chosen.
+/// Seed of the generated data. Source: chosen.
 const SEED: u64 = 6;
-/// Fewest rounds, however little time there is.
+/// Minimum number of rounds, even if the time is over.
 const FEWEST: usize = 5;
 
-/// Without a cache; with one, what cannot gain being left; with one, everything fetched.
+/// The variants: no cache; a cache that skips blocks that cannot gain; a cache that prefetches everything.
 const WAYS: usize = 3;
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
@@ -55,7 +54,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     Ok(left)
 }
 
-/// Milliseconds of each way, a value a round, and what the last round did.
+/// Milliseconds of each variant, one value per round, and the report of the last round.
 struct Seen {
     times: [Vec<f64>; WAYS],
     last: [Report; WAYS],
@@ -84,7 +83,7 @@ fn rounds(machine: &Machine, query: &Query, table: &Table, time: Duration) -> Re
     let mut times: [Vec<f64>; WAYS] = Default::default();
     let begun = Instant::now();
     while times[0].len() < FEWEST || begun.elapsed() < time {
-        // Who begins changes.
+        // Each round begins with another variant.
         for place in 0..WAYS {
             let way = (times[0].len() + place) % WAYS;
             last[way] = once(way)?;
@@ -97,15 +96,15 @@ fn rounds(machine: &Machine, query: &Query, table: &Table, time: Duration) -> Re
 }
 
 impl Seen {
-    /// How much longer a way takes than the first.
+    /// A row: how much longer a variant takes than the variant without a cache.
     fn row(&self, what: String, way: usize, goal: Option<Goal>) -> Row {
         let mut more: Vec<f64> =
             self.times[way].iter().zip(&self.times[0]).map(|(with, without)| 100.0 * (with / without - 1.0)).collect();
         let [with, without] = [way, 0].map(|way| median(&mut self.times[way].clone()));
         let blocks = self.last[way].blocks;
         let how = format!(
-            "{with:.2} ms against {without:.2} ms without a cache, {} rounds; of the blocks of the last {} were asked for and {} left because \
-             they lie where their copies would",
+            "{with:.2} ms against {without:.2} ms without a cache, {} rounds; of the blocks of the last {} \
+             were asked for and {} left because they lie where their copies would",
             more.len(),
             blocks.asked,
             blocks.spared

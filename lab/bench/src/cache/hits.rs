@@ -1,4 +1,4 @@
-//! What it takes to be given a block that is there.
+//! The cost of an access to a block that is in the cache.
 
 use super::shelf::{Reader, Shelf};
 use super::turns::{Contestant, rates};
@@ -9,20 +9,22 @@ use crate::row::{Goal, Row};
 use std::time::Duration;
 use telpher_report::machine::Machine;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest =
     Contest { name: "hits", question: "What does a hit cost one thread?", cores: 1, weight: 1.0, measure };
 
-/// Most nanoseconds of an access, its location, and giving the handle back. Source: promise of the cache.
+/// Upper limit in nanoseconds of an access, a call of `location` and the drop of the handle. Source: promise of the
+/// cache.
 const HIT: f64 = 60.0;
-/// Entries: in the first-level cache with all that is known of them; the usual; beyond the second level of most cores.
+/// Numbers of entries: all data and metadata within the first-level cache; the usual case; beyond the second-level
+/// cache of most cores.
 const FEW: usize = 16;
 const SOME: usize = 1024;
 const MANY: usize = 16_384;
 
 type Step<'a> = dyn Fn(&mut Reader<'a>) -> Result<u64, BenchError> + Sync;
 
-/// One thread that asks for all blocks of a shelf.
+/// One thread that accesses all blocks of a shelf.
 fn side<'a>(shelf: &'a Shelf, step: &'a Step<'a>) -> Contestant<'a, Reader<'a>> {
     Contestant { states: vec![Reader::new(shelf, 0, shelf.blocks())], step }
 }

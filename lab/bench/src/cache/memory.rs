@@ -1,4 +1,4 @@
-//! What an entry takes of memory beside the copy.
+//! The memory of a cache entry besides its copy.
 
 use super::shelf::{BLOCK, Shelf};
 use crate::BenchError;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use telpher_mover::Mover;
 use telpher_report::machine::Machine;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "memory",
     question: "How much memory does an entry take besides its copy?",
@@ -18,18 +18,18 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// Most bytes. Source: promise of the cache.
+/// Upper limit in bytes. Source: promise of the cache.
 const ENTRY: f64 = 128.0;
-/// Entries.
+/// Numbers of entries.
 const COUNTS: [usize; 3] = [1024, 16_384, 65_536];
 
 fn measure(_: &Machine, _: Duration) -> Result<Vec<Row>, BenchError> {
     COUNTS.into_iter().map(with).collect()
 }
 
-/// With so many.
+/// Measures a cache with `blocks` entries.
 fn with(blocks: usize) -> Result<Row, BenchError> {
-    // Small blocks: what is counted is what stands beside them.
+    // The blocks are small because only the memory besides them is counted.
     let shelf = Shelf::empty(Mover::cpu(), BLOCK / 8, blocks, blocks)?;
     let held = || ffi::allocated_bytes() as f64;
     let before = held();
@@ -40,7 +40,7 @@ fn with(blocks: usize) -> Result<Row, BenchError> {
     if shelf.check(&CONTEST)? != blocks {
         return Err(BenchError::Wrong { op: "access".into(), route: CONTEST.name.into() });
     }
-    let how = "what the C library's allocator handed out meanwhile, its own words and the table's free places included; sources are \
-               Arc<[u8]>";
+    let how = "what the C library's allocator handed out meanwhile, its own words and the table's free places \
+               included; sources are Arc<[u8]>";
     Ok(Row::new(format!("memory of an entry, one of {blocks}"), measured, "B", Some(Goal::AtMost(ENTRY)), how))
 }

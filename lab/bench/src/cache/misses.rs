@@ -1,4 +1,4 @@
-//! What it takes to be given a block that is not there, without the copy that then is made.
+//! The cost of an access to a block that is not in the cache, without the copy that the access starts.
 
 use super::shelf::{BLOCK, Shelf};
 use crate::BenchError;
@@ -15,7 +15,7 @@ use telpher_mover::{Mover, Policy, Threshold};
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "misses",
     question: "What does a miss cost in addition to the copy?",
@@ -24,38 +24,39 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// Most nanoseconds of an access that has a block copied, and of giving the handle back, without the copy. Source:
-/// promise of the cache.
+/// Upper limit in nanoseconds of an access that misses and of the drop of the handle, without the copy. Source: promise
+/// of the cache.
 const MISS: f64 = 1000.0;
-/// Blocks of a turn: with their copies within the second-level cache of most cores, so that memory is not what is
-/// measured.
+/// Blocks in a turn. They and their copies fit into the second-level cache of most cores, so memory speed does not
+/// dominate.
 const BLOCKS: usize = 128;
 /// Bytes of a block that a device copies.
 const LARGE: usize = 64 << 10;
-/// Large ones of a turn.
+/// Number of large blocks in a turn.
 const LARGE_BLOCKS: usize = 8;
-/// Blocks of a turn that come by turns for want of room: so many that those to go have to be looked for.
+/// Blocks in a turn of the eviction case: more than the cache can hold, so it must search for blocks to evict.
 const MORE: usize = 1024;
-/// Fewest turns, however little time there is.
+/// Minimum number of turns, even if the time is over.
 const FEWEST: usize = 5;
 
-/// One way of coming to a block, and the copy that it contains.
+/// One kind of access, and the copy that it contains.
 struct Side {
     shelf: Shelf,
-    /// Where the copies alone go.
+    /// Destinations of the bare copies.
     pieces: Vec<Piece>,
-    /// What is done with a block.
+    /// The access to one block.
     step: fn(&Shelf, usize) -> Result<(), BenchError>,
-    /// The cache is emptied before each turn.
+    /// Whether the cache is emptied before each turn.
     clears: bool,
-    /// Who copies.
+    /// Words for what makes the copies (the CPU or the device).
     by: &'static str,
-    /// Nanoseconds of a step and of a copy, a pair a turn.
+    /// Nanoseconds per access and per bare copy, one pair per turn.
     seen: Vec<(f64, f64)>,
 }
 
 impl Side {
-    /// So many blocks of so many bytes, and room for `room` of them; emptied before each turn if it has room for all.
+    /// Creates `blocks` blocks of `block` bytes and a cache for `room` of them. The cache is emptied before each turn
+    /// if it has room for all.
     fn new(
         (mover, by): (Mover, &'static str),
         (block, blocks, room): (usize, usize, usize),
@@ -139,7 +140,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let begun = Instant::now();
     let work = || -> Result<(), BenchError> {
         let _ = telpher_os::run_on(&[machine.core(0)]);
-        // Once unmeasured: pages, caches, the tables' first growth.
+        // One turn is not measured: it maps pages, warms the caches and grows the tables.
         for side in sides.iter_mut().chain([&mut weak]) {
             side.turn()?;
             side.seen.clear();
@@ -157,7 +158,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
             return Err(BenchError::Wrong { op: "access".into(), route: CONTEST.name.into() });
         }
     }
-    // Of the steps, none of which copies.
+    // Only the times of the accesses count here: none of them copies.
     let mut none: Vec<f64> = weak.seen.iter().map(|pair| pair.0).collect();
     let [miss, evicting, waited, fetched] = &sides;
     let goal = Some(Goal::AtMost(MISS));

@@ -1,6 +1,6 @@
-//! `telpher bench cache`: what the cache of hot blocks costs, a contest for each question.
+//! `telpher bench cache`: what the cache of hot blocks costs; one experiment per question.
 //!
-//! Copies are the CPU's, unless a row says otherwise: what is asked is what the cache adds to them.
+//! The CPU makes the copies unless a row says otherwise: the question is what the cache adds to them.
 
 mod ahead;
 mod hits;
@@ -15,13 +15,13 @@ use super::turns;
 use crate::options::ExperimentOptions;
 use telpher_report::machine::Machine;
 
-/// Every contest, in the order in which they run.
+/// Every experiment, in the order in which they run.
 pub const CONTESTS: &[Contest] = &[hits::CONTEST, threads::CONTEST, misses::CONTEST, memory::CONTEST, ahead::CONTEST];
 
-/// What its report begins with.
+/// The first sentence of the report.
 pub const LEAD: &str = "What the cache of hot blocks costs beyond the copies it makes, and what fetching ahead does.";
 
-/// Runs the contests asked for.
+/// Runs the requested experiments.
 pub fn run(args: &ExperimentOptions, machine: Machine) -> Result<Answers, BenchError> {
     let remarks = vec!["The CPU makes the copies unless a row says otherwise; blocks are of 4 KiB.".to_owned()];
     questions::hold("cache", CONTESTS, &args.only, args.seconds, machine, remarks)

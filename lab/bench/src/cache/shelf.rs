@@ -1,4 +1,4 @@
-//! A cache and what it has blocks of, as the contests use them.
+//! The sample set of the cache experiments: a cache and a source of blocks for it.
 
 use crate::BenchError;
 use crate::buffers::fill_known;
@@ -13,7 +13,7 @@ use telpher_mover::Mover;
 /// Bytes of a block.
 pub(super) const BLOCK: usize = 4096;
 
-/// A source of some blocks, and a cache with room for some of them.
+/// A source of blocks, and a cache with room for some or all of them.
 pub(super) struct Shelf {
     pub(super) cache: Cache<Arc<[u8]>>,
     pub(super) source: Arc<[u8]>,
@@ -21,7 +21,7 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
-    /// A source of `blocks` blocks, none of them in the cache, which has room for `room`.
+    /// Creates a source of `blocks` blocks and an empty cache with room for `room` of them.
     pub(super) fn empty(mover: Mover, block: usize, blocks: usize, room: usize) -> Result<Self, BenchError> {
         let mut source = vec![0; blocks * block];
         fill_known(&mut source, blocks as u64);
@@ -29,7 +29,7 @@ impl Shelf {
         Ok(Shelf { cache: Cache::new(mover, Config::new([pool]))?, source: source.into(), block })
     }
 
-    /// All blocks, present and compared.
+    /// Creates a source and a cache that holds all `blocks` blocks; compares every copy with the source.
     pub(super) fn full(contest: &Contest, blocks: usize) -> Result<Self, BenchError> {
         let shelf = Shelf::empty(Mover::cpu(), BLOCK, blocks, blocks)?;
         for number in 0..blocks {
@@ -39,12 +39,12 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// Blocks of the source.
+    /// Returns the number of blocks in the source.
     pub(super) fn blocks(&self) -> usize {
         self.source.len() / self.block
     }
 
-    /// Where a block lies in the source.
+    /// Returns the range of a block in the source.
     #[inline]
     pub(super) fn range(&self, number: usize) -> Range<usize> {
         number * self.block..(number + 1) * self.block
@@ -55,7 +55,7 @@ impl Shelf {
         Ok(self.cache.access(&self.source, self.range(number))?)
     }
 
-    /// Compares what is in the cache with the source; how many blocks those are.
+    /// Compares the blocks in the cache with the source, and returns how many blocks are present.
     pub(super) fn check(&self, contest: &Contest) -> Result<usize, BenchError> {
         let mut present = 0;
         for number in 0..self.blocks() {
@@ -67,36 +67,36 @@ impl Shelf {
     }
 }
 
-/// A thread that asks for blocks of a part of a shelf, in no order.
+/// A thread that accesses the blocks of a part of a shelf in a pseudo-random order.
 pub(super) struct Reader<'a> {
     shelf: &'a Shelf,
-    /// The first of its blocks.
+    /// The number of its first block.
     first: usize,
-    /// One less than it has, which is a power of two.
+    /// The number of its blocks minus one; the number of its blocks is a power of two.
     mask: usize,
     last: usize,
 }
 
-/// Accesses of a step.
+/// Accesses in a step.
 pub(super) const STEP: u64 = 64;
 
 impl<'a> Reader<'a> {
-    /// Of `blocks` blocks, a power of two, from `first` on.
+    /// Creates a reader of `blocks` blocks from `first` on; `blocks` must be a power of two.
     pub(super) fn new(shelf: &'a Shelf, first: usize, blocks: usize) -> Self {
         assert!(blocks.is_power_of_two() && first + blocks <= shelf.blocks());
         Reader { shelf, first, mask: blocks - 1, last: 0 }
     }
 
-    /// The next block: each once, in an order without a stride.
+    /// Returns the next block. Each block comes once per period, in an order without a stride.
     #[inline]
     fn next(&mut self) -> usize {
-        // A full period for every power of two (Hull and Dobell, 1962): an odd addend, a factor that is one more than a
-        // multiple of four.
+        // The period is full for every power of two (Hull and Dobell, 1962): the addend is odd, and the factor is one
+        // more than a multiple of four.
         self.last = self.last.wrapping_mul(0x5_DEEC_E66D).wrapping_add(11) & self.mask;
         self.first + self.last
     }
 
-    /// So many times a handle and where its bytes are.
+    /// Accesses [`STEP`] blocks and reads the location of each copy.
     #[inline]
     pub(super) fn access(&mut self) -> Result<u64, BenchError> {
         for _ in 0..STEP {
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
         Ok(STEP)
     }
 
-    /// The same for a line in the middle of a block.
+    /// Like [`access`](Self::access), for 64 bytes in the middle of each block.
     #[inline]
     pub(super) fn part(&mut self) -> Result<u64, BenchError> {
         for _ in 0..STEP {
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         Ok(STEP)
     }
 
-    /// The same without asking for a copy.
+    /// Like [`access`](Self::access), but with `peek`, which never starts a copy.
     #[inline]
     pub(super) fn peek(&mut self) -> Result<u64, BenchError> {
         for _ in 0..STEP {
@@ -136,7 +136,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn a_reader_comes_to_every_one_of_its_blocks_in_turn_and_to_no_other() {
+    fn a_reader_visits_each_of_its_blocks_once_and_no_other() {
         let shelf = Shelf::full(&CONTEST, 64).unwrap();
         for (first, blocks) in [(0, 64), (32, 32), (63, 1), (0, 2)] {
             let mut reader = Reader::new(&shelf, first, blocks);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compared_is_what_is_there() {
+    fn check_counts_the_blocks_in_the_cache() {
         let shelf = Shelf::empty(Mover::cpu(), BLOCK, 8, 2).unwrap();
         assert_eq!(shelf.check(&CONTEST).unwrap(), 0);
         shelf.access(5).unwrap().settle();

@@ -1,4 +1,4 @@
-//! Many threads that are given blocks at the same time.
+//! Cache hits on several threads at the same time.
 
 use super::shelf::{Reader, Shelf};
 use super::turns::{Contestant, Rate, rates_by_both, ratio};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "threads",
     question: "How many more hits do two threads get than one?",
@@ -19,7 +19,7 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// Least throughput of two threads on different entries by that of one. Source: promise of the cache.
+/// Minimum throughput of two threads on different entries, divided by that of one thread. Source: promise of the cache.
 const APART: f64 = 1.8;
 /// Entries of each thread.
 const BLOCKS: usize = 512;
@@ -32,7 +32,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let mut sides = [
         side(vec![half(0)]),
         side(vec![half(0), half(1)]),
-        // What the machine gives two threads that have nothing in common.
+        // Two threads with a cache each: the machine's own limit.
         side(vec![half(0), Reader::new(&other, 0, BLOCKS)]),
         side(vec![one()]),
         side(vec![one(), one()]),

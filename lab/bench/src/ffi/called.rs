@@ -1,6 +1,5 @@
 //! Moves pages with the bare kernel calls and a copy: a scan for presence, UFFDIO_MOVE out, the copy, UFFDIO_MOVE in.
-//! No mechanism with these calls
-//! can do with less. `telpher bench tier` compares a heap with it.
+//! No mechanism with these calls needs less. `telpher bench tier` compares a heap with it.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -42,7 +41,7 @@ impl Called {
         self.unit
     }
 
-    /// Moves the next pages. Returns how long the calls took: the scan, out, and in.
+    /// Moves the next pages. Returns the duration of the calls: the scan, out, and in.
     pub(crate) fn go(&mut self) -> io::Result<[Duration; 3]> {
         let start = self.live.start() + self.at;
         self.at = (self.at + self.unit) % (self.live.range().end - self.live.start());

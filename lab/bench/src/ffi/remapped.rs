@@ -1,6 +1,6 @@
-//! Shared memory whose pages are in one of two files and move between them by write protection, a copy, and a new
-//! mapping, as HeMem
-//! moves them (Raybuck et al., SOSP 2021), in parts of any size. `telpher bench tier` compares a heap with it.
+//! Shared memory whose pages are in one of two files. They move between the files by write protection, a copy, and a
+//! new mapping, as HeMem moves them (Raybuck et al., SOSP 2021), in parts of any size. `telpher bench tier` compares a
+//! heap with it.
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};

@@ -1,8 +1,9 @@
-//! What to do about page faults: copies into memory with pages that are not there, under each fault policy.
+//! Reactions to page faults: copies into memory with absent pages, under each fault policy.
 //!
-//! The device looks at the page tables and faults as hardware does without Block On Fault; with it, it asks the system
-//! for the page and waits. All pages missing is memory fresh from the system; one page missing is what is left after
-//! the first use. The pages are given back before each copy, which all ways pay for.
+//! The model checks the page tables and faults like hardware without Block On Fault. With Block On Fault it asks the
+//! operating system for the page and waits. "All pages missing" is memory fresh from the operating system; "one page
+//! missing" stands for memory after its first use. The pages are discarded before each copy under every policy, so all
+//! policies pay for that.
 
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
@@ -20,7 +21,7 @@ use telpher_portal::Portal;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "faults",
     question: "Which reaction to absent pages is best: finish on the CPU, touch and continue, or let the device wait?",
@@ -29,25 +30,25 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// Pages of a copy.
+/// Pages in a copy.
 const PAGES: usize = 64;
 const PAGE: usize = 4 << 10;
 const BYTES: usize = PAGES * PAGE;
-/// What is missing: all pages, and one in the middle.
+/// The absent ranges: all pages, and one page in the middle.
 const MISSING: [(&str, Range<usize>); 2] =
     [("all pages missing", 0..BYTES), ("one page of 64 missing", BYTES / 2..BYTES / 2 + PAGE)];
-/// The policies; the first is what the others are compared with.
+/// The policies; the others are compared with the first.
 const POLICIES: [(&str, OnFault); 3] = [
     ("finished on the CPU", OnFault::FinishOnCpu),
     ("touched and sent again", OnFault::TouchAndResubmit { limit: 4 }),
     ("waited for by the device", OnFault::Block),
 ];
 
-/// One policy, and buffers whose missing pages are given back before each copy.
+/// One policy, and buffers whose range `missing` is discarded before each copy.
 struct Side {
     mover: Mover,
     missing: Range<usize>,
-    /// There between two copies.
+    /// Source and destination; `None` while a copy runs.
     buffers: Option<(Vec<u8>, Region)>,
 }
 
@@ -74,7 +75,7 @@ impl Side {
     }
 }
 
-/// The queue of an inline device that faults where a page is not there.
+/// Creates an inline device that faults on absent pages, and returns its queue.
 fn queue() -> Result<Arc<dyn Portal>, BenchError> {
     let options = ModelOptions::default().with_config(Config::single(WqMode::Shared, 64, 1));
     let device = ModelDevice::start(options.with_residency(Residency::Strict));
@@ -112,7 +113,7 @@ mod tests {
     use telpher_mover::Via;
 
     #[test]
-    fn pages_are_missing_and_each_policy_does_what_it_says() {
+    fn each_policy_handles_absent_pages_as_documented() {
         let portal = queue().unwrap();
         for (_, missing) in MISSING {
             for (_, on_fault) in POLICIES {

@@ -1,10 +1,10 @@
 //! One copy shared between a device and the thread that waits for it, against one thread alone.
 //!
-//! The device's engine is a thread on a core of its own, the waiting thread has another: two cores do the work of one
-//! copy. What they can reach at most is what two threads reach that do the same copy, a half each, the one spinning
-//! until the other brings it its half and until it is back. That is measured too: where it is below twice one thread,
-//! it is the memory's limit. Buffers take turns over more than the caches hold, for one half as for both, as those of a
-//! program that moves bulk.
+//! The device's engine thread and the waiting thread run on two cores, so two cores work on one copy. The upper limit
+//! is what two plain threads reach with one half of the same copy each. The first thread hands a half to the second and
+//! spins until that half is back. This limit is measured too: if it is below twice one thread, memory is the limit. The
+//! buffers rotate over more memory than the caches hold, for one half as for both, like those of a program that moves
+//! bulk data.
 
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
@@ -23,7 +23,7 @@ use telpher_mover::{Mover, Outcome, Policy, Split};
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "hybrid",
     question: "How much faster than memcpy on one thread is a copy shared by a device and the waiting thread?",
@@ -32,13 +32,14 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// Least speed of a shared copy by that of one thread. Source: promise of the mover.
+/// Minimum speed of a shared copy, divided by that of one thread. Source: promise of the mover.
 const SHARED: f64 = 1.5;
-/// Part of what two threads reach that counts as the memory's limit.
+/// Fraction of the speed of two threads from which on memory counts as the limit.
 const LIMIT: f64 = 0.95;
 /// Bytes of one copy.
 const SIZES: [usize; 4] = [1 << 20, 4 << 20, 16 << 20, 64 << 20];
-/// Looks of a thread that waits for its half before it looks at the clock: some microseconds.
+/// Polls of the second thread for its half in one call; together they take some microseconds. The clock is read between
+/// calls.
 const LOOKS: u32 = 4096;
 
 /// A source and a destination.
@@ -48,15 +49,15 @@ type Pair = (Vec<u8>, Vec<u8>);
 enum Way {
     /// By one thread.
     Alone,
-    /// By a device, and perhaps the thread that waits.
+    /// By a device, and by the waiting thread too if the policy says so.
     By(Mover),
-    /// By two threads, a half each; the pair is a half, and the other one travels.
+    /// By two threads, one half each; the side's own pairs are halves, and the other halves go to the second thread.
     Halves(Arc<Handoff>, VecDeque<Pair>),
-    /// By the thread that is brought its half.
+    /// By the second thread, which receives its halves.
     Brought(Arc<Handoff>),
 }
 
-/// A pair on its way to another thread and back.
+/// A pair that is handed to another thread and back.
 #[derive(Default)]
 struct Handoff {
     state: AtomicU8,
@@ -71,13 +72,13 @@ const BACK: u8 = 3;
 impl Handoff {
     fn put(&self, pair: Pair, state: u8) {
         *self.pair.lock().unwrap_or_else(PoisonError::into_inner) = Some(pair);
-        // Release: pairs with the Acquire in `take`, as far as the lock does not say it.
+        // Release: pairs with the Acquire in `take`; the lock orders the pair itself.
         self.state.store(state, Ordering::Release);
     }
 
-    /// The pair, if it is in this state.
+    /// Returns the pair if the hand-off is in `state`, and sets `then`.
     fn take(&self, state: u8, then: u8) -> Option<Pair> {
-        // A look first: a line that is only read stays where it is.
+        // Load first: a cache line that is only read stays in the caches of both cores.
         if self.state.load(Ordering::Acquire) != state {
             return None;
         }
@@ -91,14 +92,14 @@ fn copied((src, mut dst): Pair) -> Pair {
     (src, dst)
 }
 
-/// Who copies, and the buffers that take turns.
+/// How the pairs are copied, and the pairs, used in rotation.
 struct Side {
     way: Way,
-    /// The next to be copied is the last.
+    /// The last one is copied next.
     pairs: VecDeque<Pair>,
 }
 
-/// Pairs of so many bytes that together are more than `room`.
+/// Returns pairs of buffers of `bytes` bytes each that together fill `room`; at least one pair.
 fn pairs(bytes: usize, room: u64, seed: u64) -> VecDeque<Pair> {
     let count = (usize::try_from(room).unwrap_or(usize::MAX) / (2 * bytes)).max(1);
     let mut src = vec![0; bytes];
@@ -111,7 +112,7 @@ impl Side {
         Side { way, pairs: pairs(bytes, room, 1) }
     }
 
-    /// Two threads that do each copy together.
+    /// Two threads that work on each copy together.
     fn halves(bytes: usize, room: u64) -> Vec<Self> {
         let handoff = Arc::new(Handoff::default());
         let others = pairs(bytes / 2, room / 2, 2);
@@ -119,7 +120,7 @@ impl Side {
         vec![leads, Side { way: Way::Brought(handoff), pairs: VecDeque::new() }]
     }
 
-    /// Copies one pair; how many bytes that were.
+    /// Copies one pair and returns the number of bytes.
     fn copy(&mut self) -> Result<u64, BenchError> {
         if let Way::Brought(handoff) = &self.way {
             for _ in 0..LOOKS {
@@ -128,7 +129,7 @@ impl Side {
                     None => spin_loop(),
                 }
             }
-            // Counted by who brought it.
+            // The first thread counts the bytes of both halves.
             return Ok(0);
         }
         let (src, dst) = self.pairs.pop_back().expect("the buffers came back");
@@ -139,7 +140,7 @@ impl Side {
                 handoff.put(others.pop_back().expect("the halves came back"), OFFERED);
                 let (src, dst) = copied((src, dst));
                 let other = loop {
-                    // The other thread's turn may be over.
+                    // If the second thread's turn is over, this thread copies both halves.
                     match handoff.take(OFFERED, NOTHING).map(copied).or_else(|| handoff.take(BACK, NOTHING)) {
                         Some(other) => break other,
                         None => spin_loop(),
@@ -158,18 +159,19 @@ impl Side {
         CONTEST.done(result).map(|()| bytes)
     }
 
-    /// The pairs copied last, and whether any is wrong.
+    /// Compares the pairs copied last.
     fn check(&self) -> Result<(), BenchError> {
         let others = if let Way::Halves(_, others) = &self.way { others.front() } else { None };
         self.pairs.front().into_iter().chain(others).try_for_each(|(src, dst)| CONTEST.arrived(src, dst))
     }
 }
 
-/// A device whose one engine has a thread on the second core; two policies over its one queue.
+/// Starts a device whose engine thread runs on the second core; returns two movers on its queue, without and with
+/// sharing.
 fn movers(machine: &Machine) -> Result<[Mover; 2], BenchError> {
     let options =
         ModelOptions::default().with_config(Config::single(WqMode::Shared, 64, 1)).with_runner(Runner::Threaded);
-    // A thread inherits where it may run from who starts it.
+    // A thread inherits the CPU affinity of the thread that starts it.
     let started = thread::scope(|scope| {
         let starter = scope.spawn(|| {
             let _ = telpher_os::run_on(&machine.engine_cores(1));
@@ -193,9 +195,9 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-/// The rows of one size.
+/// Returns the rows of one size.
 fn at(machine: &Machine, time: Duration, bytes: usize, [alone, shared]: [&Mover; 2]) -> Result<[Row; 2], BenchError> {
-    // Cold for one half too, whose thread may have a cache of its own.
+    // The buffers must be cold for one half too, because its thread may have its own cache.
     let room = 2 * machine.cold_bytes();
     let one = |way| Contestant { states: vec![Side::new(way, bytes, room)], step: &Side::copy };
     let halves = Contestant { states: Side::halves(bytes, room), step: &Side::copy };
@@ -220,7 +222,7 @@ fn at(machine: &Machine, time: Duration, bytes: usize, [alone, shared]: [&Mover;
             format!("{size} copies, device and waiting thread: against memcpy on one thread"),
             of_one,
             "of its speed",
-            // Where two threads reach no more either, the memory is the limit, and the next row shows it.
+            // If two threads are no faster either, memory is the limit; the next row shows it.
             (!limited).then_some(Goal::AtLeast(SHARED)),
             how,
         ),
@@ -239,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_have_a_share_and_a_wrong_byte_is_found() {
+    fn a_shared_copy_is_complete_and_a_wrong_byte_is_found() {
         let [_, shared] = movers(&Machine::read()).unwrap();
         let mut side = Side::new(Way::By(shared), 4 << 20, 0);
         assert_eq!(side.copy().unwrap(), 4 << 20);
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_have_a_half_each_and_one_alone_does_both() {
+    fn two_threads_copy_one_half_each_and_one_alone_copies_both() {
         let mut sides = Side::halves(2 << 20, 0);
         let mut other = sides.pop().unwrap();
         let mut leads = sides.pop().unwrap();

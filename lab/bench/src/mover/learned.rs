@@ -1,8 +1,8 @@
 //! A mover that learns whether a device is worth it, against movers with fixed thresholds, on five mixes of sizes.
 //!
-//! Two ways of working make two different devices of one model: waited for each by each on an inline device, which does
-//! what the CPU would do and a little more, so that the CPU is the better at every size; and eight at a time on a
-//! device with a thread of its own, which works while the submitting thread does.
+//! Two ways of submitting make one model behave like two devices. In the first, the thread waits for each operation on
+//! an inline device. That costs the CPU's work and a little more, so the CPU is better at every size. In the second,
+//! eight operations are in flight on a device with its own thread, which works in parallel with the submitting thread.
 
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
@@ -19,7 +19,7 @@ use telpher_portal::Portal;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "learned",
     question: "How close does a mover that learns come to the best fixed threshold?",
@@ -28,23 +28,23 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// Least speed of a learned threshold by that of the best fixed one. Source: promise of the mover.
+/// Minimum speed with a learned threshold, divided by that of the best fixed one. Source: promise of the mover.
 const LEARNED: f64 = 0.95;
-/// Operations a mover may learn from before it is measured. Source: promise of the mover.
+/// Number of operations from which a mover may learn before it is measured. Source: promise of the mover.
 const LESSONS: u64 = 10_000;
 /// The fixed thresholds, in bytes.
 const FIXED: [u64; 7] = [0, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, u64::MAX];
-/// Operations of a step: enough that taking the buffers for it is nothing.
+/// Operations in a step: enough that locking the buffers for a step costs nothing noticeable.
 const STEP: u64 = 64;
-/// Sizes drawn for a mix before it is measured.
+/// Number of sizes drawn for a mix before it is measured.
 const DRAWN: usize = 4096;
 /// The largest size of any mix.
 const LARGEST: usize = 1 << 20;
 
-/// A size drawn by a number from 0 to just below 1 and another one.
+/// Maps two random numbers in 0..1 to a size.
 type Draw = fn(f64, f64) -> f64;
 
-/// The mixes: what an operation's size is.
+/// The mixes: name and size distribution.
 const MIXES: [(&str, Draw); 5] = [
     ("small, 64 B to 2 KiB", |a, _| spread(64.0, 2048.0, a)),
     ("pages, most of them single", |a, b| if a < 0.9 { 4096.0 } else { 4096.0 * (1.0 + (b * 16.0).floor()) }),
@@ -56,12 +56,12 @@ const MIXES: [(&str, Draw); 5] = [
     ("large, 64 KiB to 1 MiB", |a, _| spread(65536.0, 1_048_576.0, a)),
 ];
 
-/// Between two sizes, their logarithms evenly spread.
+/// Returns a size between two sizes; the logarithms are evenly spread.
 fn spread(from: f64, to: f64, share: f64) -> f64 {
     from * (to / from).powf(share)
 }
 
-/// The sizes of a mix; the same in every run.
+/// Returns the sizes of a mix; they are equal in every run.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between two sizes")]
 fn draw(mix: Draw) -> Vec<usize> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
@@ -75,12 +75,11 @@ fn draw(mix: Draw) -> Vec<usize> {
     (0..DRAWN).map(|_| (mix(share(), share()) as usize).clamp(1, LARGEST)).collect()
 }
 
-/// What all movers of a mix copy, and where to: the same memory for all, because two places in memory are not equally
-/// fast.
+/// The buffers of a mix. All movers use the same memory, because two regions of memory are not equally fast.
 struct Ground {
     sizes: Vec<usize>,
     src: Vec<u8>,
-    /// A place for each operation in flight.
+    /// A destination for each operation in flight.
     places: Vec<Vec<u8>>,
 }
 
@@ -92,11 +91,11 @@ impl Ground {
     }
 }
 
-/// One mover at work on a mix.
+/// One mover that works on a mix.
 struct Hand<'a> {
     mover: Mover,
     next: usize,
-    /// Taken for a step; movers have their turns one by one.
+    /// Locked for a step; the movers take turns.
     ground: &'a Mutex<Ground>,
 }
 
@@ -105,7 +104,7 @@ impl<'a> Hand<'a> {
         Hand { mover: Mover::new([Arc::clone(queue)], policy), next: 0, ground }
     }
 
-    /// [`STEP`] copies, as many at a time as there are places.
+    /// Makes [`STEP`] copies; as many are in flight at a time as there are destinations.
     fn copy(&mut self) -> Result<u64, BenchError> {
         let mut ground = self.ground.lock().unwrap_or_else(PoisonError::into_inner);
         let Ground { sizes, src, places } = &mut *ground;
@@ -131,7 +130,7 @@ impl<'a> Hand<'a> {
         Ok(STEP)
     }
 
-    /// Learns from [`LESSONS`] operations at most, and for no longer than this; from how many.
+    /// Learns from at most [`LESSONS`] operations and for at most `time`; returns the number of operations.
     fn learn(&mut self, time: Duration) -> Result<u64, BenchError> {
         let begin = Instant::now();
         let mut lessons = 0;
@@ -141,7 +140,7 @@ impl<'a> Hand<'a> {
         Ok(lessons)
     }
 
-    /// Copies once more what must come out.
+    /// Clears the destinations, makes a step more and compares the result.
     fn check(&mut self) -> Result<(), BenchError> {
         let ground = || self.ground.lock().unwrap_or_else(PoisonError::into_inner);
         ground().places.iter_mut().for_each(|place| place.fill(0));
@@ -161,7 +160,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     for (together, runner, how) in ways {
         let source = ModelSource::Preset(Preset::default());
         let running = devices::start("model:spr", &source, Shape::PLAIN, runner, machine)?;
-        // Dedicated, so one mover at a time: each ends what it began before the next has its turn.
+        // The queue is dedicated, so one mover at a time: each completes its operations before the next has its turn.
         let queue = running.portals.first().expect("a device that runs has a queue");
         for (mix, sizes) in MIXES {
             rows.push(against(machine, each, queue, (mix, draw(sizes)), (together, how))?);
@@ -170,7 +169,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-/// A learner and every fixed threshold on one mix.
+/// Compares a learning mover with every fixed threshold on one mix.
 fn against(
     machine: &Machine,
     time: Duration,
@@ -180,7 +179,7 @@ fn against(
 ) -> Result<Row, BenchError> {
     let fixed = FIXED.map(|from| Policy { threshold: Threshold::all(from), ..Policy::default() });
     let learner = Policy { learning: Learning::On, ..Policy::default() };
-    // One policy twice: what two movers that decide alike differ by is the contest's own noise.
+    // One policy twice: the difference between two movers that decide alike is the noise of the experiment.
     let twin = fixed[FIXED.len() - 1];
     let ground = Mutex::new(Ground::new(sizes, together));
     let hand = |policy| Hand::new(queue, policy, &ground);
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hand_that_learned_copies_right() {
+    fn copies_are_correct_after_learning() {
         let source = ModelSource::Preset(Preset::default());
         let running = devices::start("model:spr", &source, Shape::PLAIN, Runner::Inline, &Machine::read()).unwrap();
         for together in [1, 8] {

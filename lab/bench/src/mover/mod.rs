@@ -1,4 +1,4 @@
-//! `telpher bench mover`: what the mover's own machinery costs and gains, a contest for each question.
+//! `telpher bench mover`: what the mover's own machinery costs and gains; one experiment per question.
 
 mod faults;
 mod hybrid;
@@ -15,7 +15,7 @@ use super::{BenchError, turns};
 use crate::options::ExperimentOptions;
 use telpher_report::machine::Machine;
 
-/// Every contest, in the order in which they run.
+/// Every experiment, in the order in which they run.
 pub const CONTESTS: &[Contest] = &[
     sharing::CONTEST,
     wait::CONTEST,
@@ -27,10 +27,10 @@ pub const CONTESTS: &[Contest] = &[
     submission::CONTEST,
 ];
 
-/// What its report begins with.
+/// The first sentence of the report.
 pub const LEAD: &str = "What the mover's own machinery costs and gains.";
 
-/// Runs the contests asked for.
+/// Runs the requested experiments.
 pub fn run(args: &ExperimentOptions, machine: Machine) -> Result<Answers, BenchError> {
     questions::hold("mover", CONTESTS, &args.only, args.seconds, machine, vec![MODEL_REMARK.to_owned()])
 }

@@ -1,8 +1,8 @@
-//! Where: which of several devices an operation is sent to, and what choosing costs.
+//! Routing: to which of several devices an operation is sent, and what the choice costs.
 //!
-//! Four modelled devices, two on each socket of a machine that is a mock: the thread and the source are on node 0, the
-//! destination is on node 1. So it is the same everywhere who is chosen, and what the choice costs its caller can be
-//! seen; what nearness gains cannot, since the memory behind the mock is wherever it is.
+//! Four modelled devices, two on each socket of a mock machine: the thread and the source are on node 0, the
+//! destination is on node 1. So the chosen device is the same on every machine, and the cost of the choice is visible.
+//! The gain of a near device is not visible, because the memory behind the mock can be on any node.
 
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
@@ -20,7 +20,7 @@ use telpher_portal::Portal;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "where",
     question: "To which of several devices does an operation go, and what does the choice cost?",
@@ -31,25 +31,25 @@ pub(super) const CONTEST: Contest = Contest {
 
 /// Nodes of the devices.
 const NODES: [u32; 4] = [0, 0, 1, 1];
-/// Operations under way at once.
+/// Operations in flight at a time.
 const IN_FLIGHT: usize = 8;
-/// Bytes of one of them: few, so that choosing is a part of their cost that can be seen.
+/// Bytes of one operation: few, so that the choice is a visible part of the cost.
 const BYTES: usize = 4 << 10;
-/// Bytes of the copy that is shared out.
+/// Bytes of the copy that is split over several devices.
 const LONG: usize = 8 << 20;
-/// Over so many devices.
+/// Numbers of devices for the long copy.
 const WAYS: [u32; 3] = [1, 2, 4];
 
-/// A route, its name in words, and the devices it may send to.
+/// A route, its name in words, and the devices to which it may send.
 struct Way {
     route: Route,
     words: &'static str,
     may: [bool; 4],
 }
 
-/// What each is compared with.
+/// The route with which each other route is compared.
 const FIRST: Way = Way { route: Route::First, words: "first", may: [true, false, false, false] };
-/// Thread and source are on node 0, the destination is on node 1.
+/// The other routes. Thread and source are on node 0, the destination is on node 1.
 const OTHERS: [Way; 4] = [
     Way { route: Route::RoundRobin, words: "round-robin", may: [true; 4] },
     Way { route: Route::LeastLoaded, words: "least-loaded", may: [true; 4] },
@@ -57,7 +57,7 @@ const OTHERS: [Way; 4] = [
     Way { route: Route::PushPull, words: "push-pull", may: [true; 4] },
 ];
 
-/// Two sockets. Everything is on the first but some memory.
+/// Two sockets. Only the destinations are on the second.
 #[derive(Debug, Default)]
 struct Sockets {
     /// Addresses of the destinations.
@@ -69,7 +69,7 @@ impl Topology for Sockets {
         2
     }
 
-    /// As firmware has it: 10 for a node itself, 21 for the other socket.
+    /// Values that firmware reports: 10 for a node itself, 21 for the other socket.
     fn distance(&self, from: u32, to: u32) -> u32 {
         if from == to { 10 } else { 21 }
     }
@@ -83,12 +83,12 @@ impl Topology for Sockets {
     }
 }
 
-/// A mover by one route, and what it copies.
+/// A mover with one route, and its buffers.
 struct Side {
     devices: Arc<[ModelDevice; 4]>,
     mover: Mover,
     src: Vec<u8>,
-    /// One buffer of which each copy has a part.
+    /// One buffer; each copy writes a part of it.
     dst: Vec<u8>,
 }
 
@@ -105,7 +105,7 @@ impl Side {
         Ok(Side { devices: Arc::clone(devices), mover, src, dst })
     }
 
-    /// Copies all parts at once, and calls `meanwhile` while they are under way.
+    /// Copies all parts at once, and calls `meanwhile` while they are in flight.
     fn copies(&mut self, meanwhile: impl FnOnce()) -> Result<u64, BenchError> {
         let (mover, src) = (&self.mover, &self.src);
         let done = mover.scope(|scope| {
@@ -116,7 +116,7 @@ impl Side {
         done.into_iter().try_fold(0, |count, result| CONTEST.done(result).map(|()| count + 1))
     }
 
-    /// The part of the operations under way that each device has.
+    /// Returns the fraction of the operations in flight that each device holds.
     fn shares(&mut self) -> Result<[f64; 4], BenchError> {
         let devices = Arc::clone(&self.devices);
         let mut held = [0.0; 4];
@@ -136,18 +136,18 @@ impl Side {
     }
 }
 
-/// A queue of each device.
+/// Returns one queue of each device.
 fn queues(devices: &[ModelDevice]) -> Result<Vec<Arc<dyn Portal>>, BenchError> {
     devices.iter().map(|device| Ok(device.portal("wq0.0")?)).collect()
 }
 
-/// A device on each of the nodes.
+/// Starts a device on each of the nodes.
 fn devices(machine: &Machine, runner: Runner) -> Result<[ModelDevice; 4], BenchError> {
     let start = |node| {
         let options = ModelOptions::default().with_config(Config::single(WqMode::Shared, 64, 1)).with_numa_node(node);
         ModelDevice::start(options.with_runner(runner))
     };
-    // A thread inherits where it may run from who starts it.
+    // A thread inherits the CPU affinity of the thread that starts it.
     let started = thread::scope(|scope| {
         let starter = scope.spawn(|| {
             let _ = telpher_os::run_on(&machine.engine_cores(1));
@@ -166,7 +166,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-/// Each route against the first queue alone.
+/// Compares each route with the first queue alone.
 fn choosing(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let devices = Arc::new(devices(machine, Runner::Inline)?);
     let step = |side: &mut Side| side.copies(|| ());
@@ -206,7 +206,7 @@ fn counted(nodes: usize) -> String {
     if nodes == 1 { "one node".into() } else { format!("{nodes} nodes") }
 }
 
-/// One long copy over more and more devices.
+/// Compares one long copy over several devices with the same copy on one device.
 fn sharing_out(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     /// A mover, a source and a destination.
     type Long = (Mover, Option<(Vec<u8>, Vec<u8>)>);
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_route_sends_where_it_says() {
+    fn each_route_sends_to_its_devices() {
         let devices = Arc::new(devices(&Machine::read(), Runner::Inline).unwrap());
         let shares = |route| Side::new(&devices, route).unwrap().shares().unwrap();
         assert_eq!(shares(Route::First), [1.0, 0.0, 0.0, 0.0]);

@@ -1,8 +1,8 @@
-//! Batch shape: many small copies between neighbours, sent one by one, as one list, and joined into one copy.
+//! Batch shape: many small adjacent copies, sent one by one, as one batch, and merged into one copy.
 //!
-//! Guideline G1 (Kuper et al., ASPLOS 2024, §6.1): small transfers are worth a device in batches, and where they
-//! continue each other in one descriptor. The modelled engine has a core of its own, so what shows is what descriptors
-//! cost on both sides.
+//! Guideline G1 (Kuper et al., ASPLOS 2024, §6.1): small transfers are worth a device in batches, and adjacent ones in
+//! a single descriptor. The modelled engine runs on its own core, so the result shows the cost of descriptors on both
+//! sides.
 
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
@@ -20,7 +20,7 @@ use telpher_portal::Portal;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "shape",
     question: "What do small copies gain as one batch, and merged into one copy?",
@@ -29,14 +29,14 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// Copies of a burst, and bytes of each.
+/// Copies in a burst, and bytes of each.
 const COPIES: usize = 32;
 const BYTES: usize = 4 << 10;
 
-/// A copy's buffers: neighbours of those before and after, there for the rest of the process.
+/// A copy's buffers, adjacent to those of the copies before and after. They live as long as the process.
 type Pair = (&'static [u8], &'static mut [u8]);
 
-/// One way to send a burst; the pairs are there between two bursts.
+/// One way to send a burst. `pairs` is complete between two bursts.
 struct Side {
     mover: Mover,
     listed: bool,
@@ -117,7 +117,7 @@ mod tests {
     use telpher_device::{ModelDevice, ModelOptions};
 
     #[test]
-    fn every_way_copies_the_burst_and_a_wrong_byte_is_found() {
+    fn every_variant_copies_the_burst_and_a_wrong_byte_is_found() {
         let portal = ModelDevice::start(ModelOptions::default()).unwrap().portal("wq0.0").unwrap();
         for (listed, joined) in [(false, false), (true, false), (true, true)] {
             let mut side = Side::new(&portal, listed, joined, 1);

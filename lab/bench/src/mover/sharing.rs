@@ -1,8 +1,8 @@
-//! Two threads that share one mover, against two with a mover each.
+//! Two threads that share one mover, against two threads with a mover each.
 //!
-//! Below the threshold nothing is shared but what both read. Above it, every operation takes a slot, a credit and a
-//! turn, and gives them back: words that the two cores write. The devices are inline: who submits also executes, so
-//! that two cores are enough for two threads.
+//! Below the threshold the threads share only memory that both read. Above it, every operation takes a slot, a credit
+//! and a turn and returns them, so both cores write the same words. The devices are inline: the submitting thread also
+//! executes, so two cores are enough for two threads.
 
 use super::Contest;
 use super::turns::{Contestant, rates, ratio};
@@ -18,7 +18,7 @@ use telpher_portal::Portal;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "sharing",
     question: "How much do two threads lose that share one mover?",
@@ -27,7 +27,8 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// Least speed of two threads sharing a mover by that of two with one each. Source: promise of the mover.
+/// Minimum speed of two threads with one mover, divided by that of two threads with one each. Source: promise of the
+/// mover.
 const SHARED: f64 = 0.9;
 /// Bytes below the threshold.
 const SMALL: usize = 256;
@@ -37,8 +38,8 @@ const LARGE: [usize; 2] = [4 << 10, 64 << 10];
 /// One thread's mover and buffers.
 struct Hand {
     mover: Mover,
-    /// There between two copies. Each begins on a page of its own: neighbours in one cache line would be what is
-    /// measured.
+    /// Source and destination; `None` while a copy runs. Each begins on its own page, so that the threads never share a
+    /// cache line.
     buffers: Option<(Region, Region)>,
 }
 
@@ -62,7 +63,7 @@ impl Hand {
     }
 }
 
-/// A queue of an inline device of its own.
+/// Creates an inline device and returns its queue.
 fn queue(mode: WqMode) -> Result<Arc<dyn Portal>, BenchError> {
     let options = ModelOptions::default().with_config(Config::single(mode, 64, 1));
     let device =
@@ -91,7 +92,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-/// Two threads with `own`, and two with clones of `one`, copying `bytes` one at a time.
+/// Compares two threads with `own` and two with clones of `one`; each copies `bytes` bytes, one copy at a time.
 fn against(
     machine: &Machine,
     time: Duration,

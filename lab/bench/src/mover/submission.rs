@@ -1,7 +1,7 @@
-//! What a submission to hardware costs before the instruction: a queue of no device, where ordinary stores stand in for
-//! MOVDIR64B and ENQCMD, under the code that submits to real ones.
+//! What a submission to hardware costs before the instruction.
 //!
-//! The numbers include what stands in: 64 bytes stored and a record written.
+//! The queue belongs to no device: under the code that submits to real devices, ordinary stores replace MOVDIR64B and
+//! ENQCMD. The numbers include this replacement: 64 bytes stored and a record written.
 
 use super::Contest;
 use super::turns::{Contestant, rates};
@@ -15,7 +15,7 @@ use telpher_mover::{Channel, ChannelPolicy, Finished};
 use telpher_portal::{Offer, Portal, RecordCell};
 use telpher_report::machine::Machine;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "submission",
     question: "What does a submission to hardware cost besides the instruction?",
@@ -24,23 +24,23 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// Most nanoseconds for a descriptor. Source: promise of the hardware path.
+/// Upper limit in nanoseconds per descriptor. Source: promise of the hardware path.
 const MOST_NS: f64 = 40.0;
-/// Descriptors of a burst, entries of the queue, places of the channel.
+/// Descriptors in a burst, entries of the queue, slots of the channel.
 const BURST: u32 = 32;
 
-/// Who submits a burst of No-ops and sees each completed.
+/// A submitter of bursts of No-ops, which sees each one complete.
 #[allow(clippy::large_enum_variant, reason = "there are two of them, and the larger is what is measured")]
 enum Hand {
-    /// Builds descriptors and offers them.
+    /// Builds descriptors and offers them to the portal.
     Bare(Arc<dyn Portal>, &'static [RecordCell]),
-    /// A channel prepares them, submits them and fetches them.
+    /// Prepares, submits and fetches them through a channel.
     Channel(Channel<Vec<u8>, Vec<u8>>, Vec<Finished<Vec<u8>, Vec<u8>>>),
 }
 
 impl Hand {
     fn bare(portal: Arc<dyn Portal>) -> Self {
-        // Kept for ever, as whoever vouches for a descriptor must.
+        // Leaked: the submitter of a raw descriptor must keep its record alive.
         Hand::Bare(portal, (0..BURST).map(|_| RecordCell::new()).collect::<Vec<_>>().leak())
     }
 
@@ -79,7 +79,7 @@ impl Hand {
     }
 }
 
-/// A dedicated queue of no device, without batches, so that every descriptor is offered by itself.
+/// A dedicated queue of no device, without batches, so that every descriptor is offered individually.
 fn portal() -> Result<Arc<dyn Portal>, BenchError> {
     match telpher_hw::rehearsal(BURST) {
         Ok(portal) => Ok(Arc::new(portal)),
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_hands_see_every_record_of_a_burst() {
+    fn both_submitters_see_every_record_of_a_burst() {
         for mut hand in [Hand::bare(portal().unwrap()), Hand::channel(portal().unwrap())] {
             for _ in 0..100 {
                 assert_eq!(hand.burst().unwrap(), u64::from(BURST));

@@ -1,9 +1,8 @@
-//! What waiting costs: the CPU time of a thread that waits for a long job, and how much later it goes on.
+//! What waiting costs: the CPU time of a thread that waits for a long job, and how late it notices the end.
 //!
-//! One copy of 4 MiB at a time to a device whose engine has a core of its own, between buffers that no cache holds: a
-//! copy within the last-level cache takes this modelled device a quarter of the time that the real one needs, and
-//! sleeping for so short is not what anybody would. All ways of waiting take turns on the same queue; spinning is what
-//! the others are compared with, since nobody notices a record earlier.
+//! One copy of 4 MiB at a time goes to a device whose engine has its own core. No cache holds the buffers: within the
+//! last-level cache this model needs only a quarter of the real device's time, too short for a sleep. All wait methods
+//! take turns on the same queue. They are compared with spinning, which notices a record earliest.
 
 use super::Contest;
 use crate::BenchError;
@@ -22,7 +21,7 @@ use telpher_portal::Portal;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "wait",
     question: "How much CPU time does waiting for a long job take, and how late is its end noticed?",
@@ -33,15 +32,15 @@ pub(super) const CONTEST: Contest = Contest {
 
 /// Bytes of a job.
 const BYTES: usize = 4 << 20;
-/// Most CPU time of a predicted sleep, by that of spinning. Source: promise of the mover.
+/// Upper limit of the CPU time with predicted sleep, in percent of spinning's. Source: promise of the mover.
 const CPU: f64 = 30.0;
-/// Most time from submission to seeing the record, by that of spinning. Source: promise of the mover.
+/// Upper limit of the time from submission to seeing the record, divided by spinning's. Source: promise of the mover.
 const LATENCY: f64 = 1.10;
-/// Turns aimed at, and the fewest.
+/// Intended number of turns, and the minimum.
 const TURNS: u32 = 11;
 const FEWEST: usize = 3;
 
-/// The ways of waiting; the first is what the others are compared with.
+/// The wait methods; the others are compared with the first.
 const WAYS: [(&str, Wait); 4] = [
     ("spinning", Wait::Spin),
     ("predicted sleep", Wait::Predicted),
@@ -49,10 +48,10 @@ const WAYS: [(&str, Wait); 4] = [
     ("sleeping 50 µs at a time", Wait::Sleep { pauses: 0, interval: Duration::from_micros(50) }),
 ];
 
-/// Pairs of buffers, the one that was used last at the end. All ways share them, since not all memory is equally fast.
+/// Pairs of buffers; the pair used last is at the end. All methods share them, because not all memory is equally fast.
 type Rooms = VecDeque<(Vec<u8>, Vec<u8>)>;
 
-/// One way of waiting, and nanoseconds of one copy in each turn: on the wall, of the CPU.
+/// One wait method, and nanoseconds per copy in each turn: wall-clock and CPU time.
 struct Way {
     mover: Mover,
     wall: Vec<f64>,
@@ -61,7 +60,7 @@ struct Way {
 
 impl Way {
     fn new(portal: &Arc<dyn Portal>, wait: Wait) -> Self {
-        // The device does all of it, in one piece: what is measured is the waiting.
+        // The device makes the whole copy in one piece, because only the wait is measured.
         let split = Split { hybrid: false, above: u64::MAX, ..Split::default() };
         let policy = Policy { wait, split, threshold: Threshold::DEVICE, ..Policy::default() };
         Way { mover: Mover::new([Arc::clone(portal)], policy), wall: Vec::new(), cpu: Vec::new() }
@@ -102,10 +101,10 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     Ok(rows(&ways))
 }
 
-/// Each way in turn, until the time is over.
+/// Runs each method in turn until the time is over.
 fn turns(ways: &mut [Way], rooms: &mut Rooms, time: Duration) -> Result<(), BenchError> {
     let slice = time / (TURNS * u32::try_from(ways.len()).unwrap_or(1));
-    // Unmeasured: pages, and what predictions learn from.
+    // Not measured: first touch of the pages, and the operations from which the prediction learns.
     for way in &mut *ways {
         for _ in 0..LESSONS {
             way.copy(rooms)?;
@@ -118,7 +117,7 @@ fn turns(ways: &mut [Way], rooms: &mut Rooms, time: Duration) -> Result<(), Benc
     Ok(())
 }
 
-/// Copies before the first measured one. Source: chosen; an estimate has settled after some twenty.
+/// Copies before the first measured one. Source: chosen; an estimate settles after about twenty.
 const LESSONS: u32 = 32;
 
 fn rows(ways: &[Way]) -> Vec<Row> {
@@ -155,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_are_compared_with_spinning_turn_by_turn() {
+    fn methods_are_compared_with_spinning_turn_by_turn() {
         let portal: Vec<Arc<dyn Portal>> = Vec::new();
         let way = |wall: f64, cpu: f64| Way {
             mover: Mover::new(portal.clone(), Policy::default()),

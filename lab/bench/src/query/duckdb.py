@@ -1,12 +1,13 @@
-"""The other side of `telpher bench query`: DuckDB, told what to do line by line on standard input.
+"""DuckDB for `telpher bench query`: reads commands line by line from standard input.
 
-{"threads": 2}                                               how many threads a query has
-{"table": "t", "columns": [["a", "int64", 8000], ...]}       a table; each column's bytes follow, as the machine has them
-{"prepare": "select ..."}                                    the query that is asked from now on
-{"ask": 1}                                                   asks it; the answer has its rows and how long it took
+{"threads": 2}                              sets the number of threads per query
+{"table": "t", "columns": [["a", "int64", 8000], ...]}
+                                            creates a table; each column's bytes follow, in the machine's byte order
+{"prepare": "select ..."}                   sets the query that the next lines run
+{"ask": 1}                                  runs it; the answer has its rows and the time it took
 
-Every line is answered by one: a JSON object, with "error" if it could not be done. Numbers in rows are text, since they may have
-128 bits.
+Every line gets one line as answer: a JSON object, with "error" if the command failed. Numbers in rows are text, because
+they may have 128 bits.
 """
 
 import json
@@ -39,14 +40,14 @@ for line in sys.stdin.buffer:
                 data = sys.stdin.buffer.read(size)
                 columns[name] = numpy.frombuffer(data, dtype=kind)
             connection.register("columns_of_numpy", columns)
-            # Its own copy, in its own blocks with their statistics: how it is fastest.
+            # DuckDB is fastest on its own copy, in its own blocks with their statistics.
             connection.execute(f"create table {told['table']} as select * from columns_of_numpy")
             connection.unregister("columns_of_numpy")
             del columns, data
             kinds = connection.execute(f"describe {told['table']}").fetchall()
             answer({"kinds": [kind[1] for kind in kinds]})
         elif "prepare" in told:
-            # Parsed and planned once, so that neither is measured.
+            # The query is parsed and planned here, so that neither is measured.
             connection.execute(f"prepare asked as {told['prepare']}")
             answer({})
         else:

@@ -1,8 +1,8 @@
-//! `telpher bench query`: the query engine of `telpher qdp`, and DuckDB in turns with it on the same columns.
+//! `telpher bench query`: the query engine of `telpher qdp` against DuckDB, in turns, on the same columns.
 //!
 //! ```text
 //! tables ──► Query::alone, its threads in this process
-//!      └───► DuckDB, its threads in a process of Python's      every answer compared with ours
+//!      └───► DuckDB, its threads in a Python process      every answer is compared with ours
 //! ```
 
 mod rival;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use telpher_cache::query::{Aggregate, Filter, Plan, Query, Table, column, generate};
 use telpher_report::machine::Machine;
 
-/// Everything `telpher bench query` found.
+/// Everything that `telpher bench query` measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueryResult {
     /// `query`.
@@ -31,16 +31,16 @@ pub struct QueryResult {
     pub rows: Vec<Row>,
 }
 
-/// Least speed against DuckDB. Source: promise of the engine.
+/// Minimum speed against DuckDB. Source: promise of the engine.
 const AGAINST_DUCKDB: f64 = 1.0;
-/// Rounds a contest has at least, however slow.
+/// Minimum number of rounds of a query, however slow it is.
 const FEWEST_ROUNDS: usize = 5;
-/// Of the generated data. Source: chosen.
+/// Seed of the generated data. Source: chosen.
 const SEED: u64 = 6;
-/// Bytes of a row of the tables: two of 8; four of 8, two of 1, one of 4.
+/// Bytes in a row of each table: two values of 8; four of 8, two of 1 and one of 4.
 const ROW: [u64; 2] = [16, 38];
 
-/// A question and the table it is about.
+/// A query and its table.
 struct Contest {
     name: &'static str,
     table: usize,
@@ -71,7 +71,7 @@ fn contests() -> Vec<Contest> {
     ]
 }
 
-/// Runs the bench.
+/// Runs the benchmark.
 pub fn run(args: &QueryOptions, machine: Machine) -> Result<QueryResult, BenchError> {
     let threads = args.threads.map_or(machine.cores.len(), |threads| threads as usize).max(1);
     let tables = [
@@ -80,7 +80,8 @@ pub fn run(args: &QueryOptions, machine: Machine) -> Result<QueryResult, BenchEr
     ];
     let tables = tables.into_iter().collect::<Result<Vec<Table>, _>>()?;
     let mut remarks = vec![format!(
-        "{threads} threads on either side, integers of the same types, tables in memory; queries are parsed and planned beforehand."
+        "{threads} threads on either side, integers of the same types, tables in memory; queries are \
+         parsed and planned beforehand."
     )];
     let mut rival = match Rival::start(&args.python, threads)? {
         Ok(mut rival) => {
@@ -92,7 +93,8 @@ pub fn run(args: &QueryOptions, machine: Machine) -> Result<QueryResult, BenchEr
         }
         Err(Missing(why)) => {
             remarks.push(format!(
-                "There is no DuckDB to compare with ({why}); `pip install duckdb numpy` in a Python that --python names."
+                "There is no DuckDB to compare with ({why}); `pip install duckdb numpy` in a Python that --python \
+                 names."
             ));
             None
         }
@@ -109,12 +111,12 @@ pub fn run(args: &QueryOptions, machine: Machine) -> Result<QueryResult, BenchEr
     Ok(QueryResult { kind: "query", machine, remarks, rows })
 }
 
-/// What a table is called in SQL.
+/// Returns the name of a table in SQL.
 fn name(table: usize) -> String {
     format!("t{table}")
 }
 
-/// Both sides in turns, who begins changing; or ours alone.
+/// Runs both engines in turns, in alternating order; or ours alone.
 fn hold(
     contest: &Contest,
     query: &Query,
@@ -126,7 +128,7 @@ fn hold(
     if let Some(rival) = rival.as_deref_mut() {
         rival.prepare(&query.sql(&name(contest.table)))?;
     }
-    // Once each unmeasured: the answer to compare with, and whatever the first time costs.
+    // Each engine runs once unmeasured: this yields the expected answer and pays one-time costs.
     let expected = query.alone(threads);
     let mine = || {
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! DuckDB in a process of Python's, if there is one that has it.
+//! DuckDB in a Python process, if a Python with DuckDB is available.
 
 use crate::BenchError;
 use serde::{Deserialize, Serialize};
@@ -9,10 +9,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use telpher_cache::query::{Answer, Kind, Table};
 
-/// What it runs.
+/// The Python program.
 const PROGRAM: &str = include_str!("duckdb.py");
 
-/// A line of its.
+/// A line of its output.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Told {
@@ -24,25 +24,25 @@ struct Told {
     rows: Vec<Vec<Option<String>>>,
 }
 
-/// DuckDB, waiting for what to do.
+/// DuckDB, waiting for commands.
 #[derive(Debug)]
 pub(super) struct Rival {
     version: String,
     child: Child,
-    /// `None` once it has been told to end.
+    /// `None` once the pipe is closed to end the process.
     questions: Option<BufWriter<ChildStdin>>,
     answers: BufReader<ChildStdout>,
 }
 
-/// Why there is no rival: a sentence for who reads the table.
+/// Why DuckDB is not available: a sentence for the report's reader.
 #[derive(Debug)]
 pub(super) struct Missing(pub String);
 
 impl Rival {
-    /// Starts it with so many threads a query.
+    /// Starts it with `threads` threads per query.
     pub(super) fn start(python: &Path, threads: usize) -> Result<Result<Self, Missing>, BenchError> {
         let mut command = Command::new(python);
-        // Unbuffered and without what the surroundings might have it import.
+        // `-u`: standard output is not buffered.
         command.args(["-u", "-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = match command.spawn() {
             Ok(child) => child,
@@ -60,12 +60,12 @@ impl Rival {
         Ok(Ok(rival))
     }
 
-    /// Its version, such as `2.0.0`.
+    /// Returns its version, such as `2.0.0`.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
 
-    /// Gives it a table's columns, of the types they have here.
+    /// Sends it a table's columns, with the types that they have here.
     pub(super) fn load(&mut self, name: &str, table: &Table) -> Result<(), BenchError> {
         let all = 0..table.rows();
         let bytes: Vec<&[u8]> = table.columns().iter().map(|column| column.bytes(all.clone())).collect();
@@ -84,12 +84,12 @@ impl Rival {
         Ok(())
     }
 
-    /// Has it parse and plan what it is asked from now on.
+    /// Makes it parse and plan the query for the next turns.
     pub(super) fn prepare(&mut self, sql: &str) -> Result<(), BenchError> {
         self.ask(&json!({ "prepare": sql }), &[]).map(drop).map_err(failed)
     }
 
-    /// Asks it; how long it took by its own clock, and whether its answer is this one.
+    /// Runs the query; returns the time by DuckDB's own clock, and whether the answer equals `expected`.
     pub(super) fn turn(&mut self, expected: &Answer) -> Result<(Duration, bool), BenchError> {
         let told = self.ask(&json!({ "ask": 1 }), &[]).map_err(failed)?;
         Ok((Duration::from_nanos(told.ns), is_same(expected, &told.rows)))
@@ -121,9 +121,9 @@ impl Rival {
 
 impl Drop for Rival {
     fn drop(&mut self) {
-        // The end of its input is the end of its work.
+        // The end of its input ends the process.
         drop(self.questions.take());
-        // It has nothing more to say, and an error has been told before.
+        // It has no more output, and an error was reported before.
         let _ = self.child.wait();
     }
 }
@@ -132,7 +132,7 @@ fn failed(source: io::Error) -> BenchError {
     BenchError::Program { what: "DuckDB".into(), source }
 }
 
-/// What numpy and DuckDB call it.
+/// Returns the names of a type in numpy and in DuckDB.
 fn kind(kind: Kind) -> (&'static str, &'static str) {
     match kind {
         Kind::U8 => ("uint8", "UTINYINT"),
@@ -141,7 +141,7 @@ fn kind(kind: Kind) -> (&'static str, &'static str) {
     }
 }
 
-/// Whether these rows, of the keys and the values as text, are those of an answer, in its order.
+/// Whether these rows of keys and values as text equal the rows of an answer, in the same order.
 fn is_same(answer: &Answer, rows: &[Vec<Option<String>>]) -> bool {
     let ours = answer.rows.iter().map(|row| {
         let keys = row.keys.iter().map(|key| Some(key.to_string()));
@@ -157,7 +157,7 @@ mod tests {
     use telpher_cache::query::Row;
 
     #[test]
-    fn answers_are_the_same_only_if_every_row_is() {
+    fn answers_are_equal_only_if_every_row_is() {
         let row = |key, values| Row { keys: vec![key], values };
         let rows = vec![row(1, vec![Some(i128::from(i64::MAX) + 1), None]), row(2, vec![Some(-3), Some(0)])];
         let answer = Answer { keys: vec!["k".into()], values: vec!["a".into(), "b".into()], rows };
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_python_that_is_not_there_is_told() {
+    fn a_missing_python_is_reported() {
         let missing = Rival::start(Path::new("/nowhere/python3"), 2).expect("no error").expect_err("no rival");
         assert!(missing.0.starts_with("/nowhere/python3 does not start: No such file"), "{missing:?}");
     }

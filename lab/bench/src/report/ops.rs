@@ -13,8 +13,11 @@ use telpher_report::units;
 pub fn text(result: &OpsResult) -> String {
     let mut out = telpher_report::heading(&result.machine, &result.remarks);
     if !result.rows.is_empty() {
-        out.push_str("\nThroughput in GB/s and ratio of the alternative's time to telpher's: above 1 telpher is faster, '<' is below its goal.\n\
-         Warm: the same buffers again and again. Cold: rotating through more memory than the last-level cache holds.\n");
+        out.push_str(
+            "\nThroughput in GB/s and ratio of the alternative's time to telpher's: above 1 telpher is \
+             faster, '<' is below its goal.\nWarm: the same buffers again and again. Cold: rotating through \
+             more memory than the last-level cache holds.\n",
+        );
         out.push_str(&ratios(result).to_string());
         out.push_str("\nMedian over all sizes\n");
         out.push_str(&overall(result).to_string());
@@ -128,7 +131,7 @@ fn cost_cells(cost: &Cost) -> [String; 6] {
     ]
 }
 
-/// One line for each row, then the costs with an empty size.
+/// Returns the CSV: one line for each row, then the costs with an empty size.
 pub fn csv(result: &OpsResult) -> String {
     let mut out = String::from("op,against,size_bytes,temperature,ours_ns,theirs_ns,ratio,goal,turns\n");
     for r in &result.rows {
@@ -159,9 +162,9 @@ pub fn html(result: &OpsResult) -> String {
     );
     page.section(
         "Ratio by size",
-        "Time of the alternative divided by telpher's time: above 1 telpher is faster. Both sides run in turns of a few \
-         milliseconds and the ratio is the median over the turns. Full lines are warm (the same buffers again and again), \
-         dashed lines cold (rotating through more memory than the last-level cache holds).",
+        "Time of the alternative divided by telpher's time: above 1 telpher is faster. Both sides run in turns of a \
+         few milliseconds and the ratio is the median over the turns. Full lines are warm (the same buffers again and \
+         again), dashed lines cold (rotating through more memory than the last-level cache holds).",
     );
     let ops = result.overall.iter().map(|o| o.op).fold(Vec::new(), |mut seen: Vec<&str>, op| {
         if !seen.contains(&op) {
@@ -227,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_a_line_a_row() {
+    fn csv_has_one_line_per_row() {
         assert_eq!(csv(&sample()).lines().count(), 1 + sample().rows.len());
     }
 
     #[test]
-    fn the_page_has_a_chart_an_operation() {
+    fn the_page_has_one_chart_per_operation() {
         let html = html(&sample());
         assert_eq!(html.matches("<svg ").count(), 2);
         assert!(html.contains("times as fast") && html.contains("memcpy"));

@@ -46,7 +46,7 @@ fn cells(row: &Row) -> [String; 6] {
     ]
 }
 
-/// One line for each row.
+/// Returns the CSV: one line for each row.
 pub fn csv(result: &PollutionResult) -> String {
     let mut out =
         String::from("working_set_bytes,copies,latency_ns,against_none,copied_bytes_per_s,core_round_trip_ns\n");
@@ -76,9 +76,10 @@ pub fn html(result: &PollutionResult) -> String {
     page.section(
         "Access latency of the co-runners",
         &format!(
-            "{} pinned co-runner(s) follow pointers at random through a working set, so that each access waits for the one \
-             before; the line is the median time of an access over five rounds. Meanwhile another core copies {} at a time \
-             through more memory than the last-level cache holds; the device is {}. The kinds of copies take turns.",
+            "{} pinned co-runner(s) follow pointers at random through a working set, so that each access waits for the \
+             one before; the line is the median time of an access over five rounds. Meanwhile another core copies {} \
+             at a time through more memory than the last-level cache holds; the device is {}. The kinds of copies take \
+             turns.",
             result.co_runners,
             units::size(result.copy_size),
             result.device
@@ -118,7 +119,7 @@ mod tests {
     use crate::pollution::tests::sample;
 
     #[test]
-    fn the_table_says_how_much_worse_it_became() {
+    fn the_table_shows_the_slowdown() {
         let text = text(&sample());
         assert!(text.contains("+50 %") && text.contains("16 MiB") && text.contains("non-temporal"), "{text}");
     }
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_a_line_a_row() {
+    fn csv_has_one_line_per_row() {
         assert_eq!(csv(&sample()).lines().count(), 9);
     }
 }

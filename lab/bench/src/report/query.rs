@@ -12,7 +12,7 @@ pub fn text(result: &QueryResult) -> String {
     out
 }
 
-/// One line for each row.
+/// Returns the CSV: one line for each row.
 pub fn csv(result: &QueryResult) -> String {
     let lines = result.rows.iter().map(|row| format!("{}\n", rows::csv(row)));
     format!("{}\n{}", rows::CSV, lines.collect::<String>())
@@ -28,8 +28,8 @@ pub fn html(result: &QueryResult) -> String {
     );
     page.section(
         "Queries",
-        "Both sides answer in turns, and every answer is compared; ratios are medians over the rounds, so that what changes slowly \
-         meets both. A row that is marked '<' is short of its goal.",
+        "Both sides answer in turns, and every answer is compared; ratios are medians over the rounds, so that what \
+         changes slowly meets both. A row that is marked '<' is short of its goal.",
     );
     page.table(&rows::HEADER.map(String::from), result.rows.iter().map(|row| rows::cells(row).to_vec()));
     page.finish()

@@ -17,7 +17,7 @@ pub fn text(result: &Answers) -> String {
     out
 }
 
-/// One line for each row.
+/// Returns the CSV: one line for each row.
 pub fn csv(result: &Answers) -> String {
     let mut out = format!("contest,{}\n", rows::CSV);
     for contest in &result.contests {
@@ -31,8 +31,8 @@ pub fn csv(result: &Answers) -> String {
 /// Returns the HTML report, which starts with `lead`.
 pub fn html(result: &Answers, lead: &str) -> String {
     let lead = format!(
-        "{lead} Contestants take turns of some milliseconds; numbers are medians over the turns, so that what changes slowly meets all \
-         of them. {}",
+        "{lead} Contestants take turns of some milliseconds; numbers are medians over the turns, so that what changes \
+         slowly meets all of them. {}",
         rows::MARKS
     );
     let mut page = Page::new(&format!("telpher bench {}", result.kind), &lead, &result.machine, &result.remarks);
@@ -49,7 +49,7 @@ mod tests {
     use crate::questions::tests::sample;
 
     #[test]
-    fn every_question_stands_above_its_rows_and_what_is_short_is_marked() {
+    fn questions_precede_their_rows_and_missed_goals_are_marked() {
         let text = text(&sample());
         assert!(text.contains("sample: What is it?"), "{text}");
         let marked: Vec<&str> = text.lines().filter(|line| line.contains(" < ")).collect();
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_is_a_rectangle_with_a_line_a_row() {
+    fn csv_lines_have_equal_fields_and_there_is_one_per_row() {
         let csv = csv(&sample());
         let lines: Vec<&str> = csv.lines().collect();
         assert_eq!(

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_line_is_wider_than_a_terminal_and_how_stands_below_what() {
+    fn lines_fit_a_terminal_and_how_is_below_what() {
         let how =
             "one thread, a dedicated queue of no device, ordinary stores in the instruction's place; bursts of 32";
         let long =
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_said_in_words_and_is_no_number() {
+    fn unmeasured_values_are_words_and_not_numbers() {
         let row = Row::new("a", f64::NAN, "ns", Some(Goal::AtMost(5.0)), "none");
         assert_eq!(cells(&row), ["a", "not measured", "≤ 5", "?", "none"]);
         assert_eq!(csv(&row), "\"a\",,ns,5,,unknown");

@@ -12,7 +12,7 @@ pub fn text(result: &RunResult) -> String {
     out
 }
 
-/// One line for each row.
+/// Returns the CSV: one line for each row.
 pub fn csv(result: &RunResult) -> String {
     let lines = result.rows.iter().map(|row| format!("{}\n", rows::csv(row)));
     format!("{}\n{}", rows::CSV, lines.collect::<String>())
@@ -28,8 +28,8 @@ pub fn html(result: &RunResult) -> String {
     );
     page.section(
         "Under telpher run",
-        "The contestants run in turns of some milliseconds; ratios and differences are medians over the turns, so that what changes \
-         slowly meets both sides. A row that is marked '<' is short of its goal.",
+        "The contestants run in turns of some milliseconds; ratios and differences are medians over the turns, so that \
+         what changes slowly meets both sides. A row that is marked '<' is short of its goal.",
     );
     page.table(&rows::HEADER.map(String::from), result.rows.iter().map(|row| rows::cells(row).to_vec()));
     page.finish()
@@ -41,7 +41,7 @@ mod tests {
     use crate::run::tests::sample;
 
     #[test]
-    fn what_is_short_of_its_goal_is_marked() {
+    fn missed_goals_are_marked() {
         let text = text(&sample());
         let marked: Vec<&str> = text.lines().filter(|line| line.contains(" <")).collect();
         assert_eq!(marked.len(), 1, "{text}");
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_is_a_rectangle_with_a_line_a_row() {
+    fn csv_lines_have_equal_fields_and_there_is_one_per_row() {
         let csv = csv(&sample());
         let lines: Vec<&str> = csv.lines().collect();
         assert_eq!(lines.len(), 1 + sample().rows.len());

@@ -111,7 +111,7 @@ fn wins(crossover: &Crossover) -> String {
     }
 }
 
-/// One line for each point.
+/// Returns the CSV: one line for each point.
 pub fn csv(result: &SweepResult) -> String {
     let mut out = String::from(
         "op,size_bytes,device,runner,depth,batch,threads,in_flight,bytes_per_s,ops_per_s,p50_ns,p99_ns,p999_ns,\
@@ -185,11 +185,11 @@ pub fn html(result: &SweepResult) -> String {
 
     page.section(
         "Throughput",
-        "Transfer size times operations per second; 1 GB is 10⁹ bytes. Each point is the median of several short windows in \
-         which only operations run and no clock is read. The routes take turns, so that a slow moment of the machine meets \
-         them all. Inline, the submitting thread executes for the model; threaded, an engine thread does; hardware is a real \
-         device. Plain is one at a time, ×32 keeps \
-         32 descriptors in flight, 2×b32 two batches of 32.",
+        "Transfer size times operations per second; 1 GB is 10⁹ bytes. Each point is the median of several short \
+         windows in which only operations run and no clock is read. The routes take turns, so that a slow moment of \
+         the machine meets them all. Inline, the submitting thread executes for the model; threaded, an engine thread \
+         does; hardware is a real device. Plain is one at a time, ×32 keeps 32 descriptors in flight, 2×b32 two \
+         batches of 32.",
     );
     page.legend(legend(|_| true));
     page.charts(each(&|op| {
@@ -199,9 +199,9 @@ pub fn html(result: &SweepResult) -> String {
 
     page.section(
         "Latency, one at a time",
-        "From preparing an operation to seeing it done, measured in windows of their own with the time stamp counter. Full \
-         lines are medians, dashed lines the 99th percentile. Operations too short for the clock are timed in groups, which \
-         hides their tails.",
+        "From preparing an operation to seeing it done, measured in windows of their own with the time stamp counter. \
+         Full lines are medians, dashed lines the 99th percentile. Operations too short for the clock are timed in \
+         groups, which hides their tails.",
     );
     page.legend(legend(|r| r.is_cpu() || r.is_sync()));
     page.charts(each(&|op| {
@@ -213,9 +213,9 @@ pub fn html(result: &SweepResult) -> String {
 
     page.section(
         "CPU time of the submitting thread",
-        "What the submitting thread's own clock counted for one operation. A thread that executes inline, or that waits by \
-         looking again and again, is charged for all of it; a thread that submits many and lets engines work pays for \
-         submitting only as far as it sleeps while waiting.",
+        "What the submitting thread's own clock counted for one operation. A thread that executes inline, or that \
+         waits by looking again and again, is charged for all of it; a thread that submits many and lets engines work \
+         pays for submitting only as far as it sleeps while waiting.",
     );
     page.legend(legend(|_| true));
     page.charts(each(&|op| {
@@ -231,8 +231,8 @@ pub fn html(result: &SweepResult) -> String {
     if !result.crossovers.is_empty() {
         page.section(
             "Crossover sizes",
-            "The smallest size measured from which a route beats the CPU path at every larger size, by throughput and by the \
-             submitting thread's CPU time.",
+            "The smallest size measured from which a route beats the CPU path at every larger size, by throughput and \
+             by the submitting thread's CPU time.",
         );
         page.table(
             &["operation", "route", "by throughput", "by CPU time"].map(String::from),
@@ -252,8 +252,9 @@ fn breakdowns(page: &mut Page, result: &SweepResult, routes: &[Route]) {
     const LARGEST: u64 = 16 << 10;
     page.section(
         "Where the latency goes",
-        "Median time to prepare a descriptor, to submit it, and to wait for its completion record, one at a time; sizes to \
-         16 KiB. Inline, submitting executes the descriptor, so the work shows under submit; threaded, it shows under wait.",
+        "Median time to prepare a descriptor, to submit it, and to wait for its completion record, one at a time; \
+         sizes to 16 KiB. Inline, submitting executes the descriptor, so the work shows under submit; threaded, it \
+         shows under wait.",
     );
     page.legend(PARTS);
     let mut charts = Vec::new();
@@ -316,7 +317,7 @@ fn every_number(page: &mut Page, result: &SweepResult) {
     );
 }
 
-/// Tick marks of time axes: `10 ns`, `1 µs`.
+/// Formats a tick mark of a time axis: `10 ns`, `1 µs`.
 pub fn axis_time(ns: f64) -> String {
     match ns {
         ns if ns < 999.5 => format!("{} ns", units::trimmed(ns)),
@@ -341,14 +342,14 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_as_many_fields_in_every_line() {
+    fn csv_lines_have_equal_fields() {
         let csv = csv(&sample());
         let counts: Vec<usize> = csv.lines().map(|l| l.split(',').count()).collect();
         assert_eq!(counts, [21; 7], "{csv}");
     }
 
     #[test]
-    fn what_was_not_measured_is_a_dash_or_an_empty_field() {
+    fn unmeasured_values_are_dashes_or_empty_fields() {
         let mut result = sample();
         for point in &mut result.points {
             (point.p50_ns, point.p99_ns, point.p999_ns, point.breakdown, point.samples) = (None, None, None, None, 0);

@@ -131,7 +131,7 @@ fn cost_cells(cost: &Cost) -> Vec<String> {
     ]
 }
 
-/// One line for each rate, ratio and cost, then the verdicts.
+/// Returns the CSV: one line for each rate, ratio and cost, then the verdicts.
 pub fn csv(result: &VhostResult) -> String {
     let mut out = String::from("kind,part,ring,traffic,distance,size_bytes,who,by,value,unit,points,device_share\n");
     for Rate { place: p, who, mpps, points, share, .. } in &result.rates {
@@ -199,25 +199,26 @@ const PACKET: &str = "packet size";
 
 /// Returns the HTML report.
 pub fn html(result: &VhostResult) -> String {
-    let lead = "Packets between a switch on one core and its guest on another, in rounds: telpher's forwarding loop, DPDK's net_vhost, and \
-                telpher's asynchronous pipeline, each with the same guest. Only points are compared between which the cores' distance did \
-                not change.";
+    let lead = "Packets between a switch on one core and its guest on another, in rounds: telpher's forwarding loop, \
+                DPDK's net_vhost, and telpher's asynchronous pipeline, each with the same guest. Only points are \
+                compared between which the cores' distance did not change.";
     let answers = &result.answers;
     let mut page =
         Page::new("telpher bench vhost", &format!("{lead} {}", super::rows::MARKS), &answers.machine, &answers.remarks);
     if !result.rates.is_empty() {
         page.section(
             "Forwarding rate over packet size",
-            "Million packets a second as the guest counts them, medians over rounds: copied by the CPU, and through the pipeline.",
+            "Million packets a second as the guest counts them, medians over rounds: copied by the CPU, and through \
+             the pipeline.",
         );
         page.charts(groups(result).into_iter().map(|group| rates_figure(result, group)));
     }
     if !result.costs.is_empty() {
         page.section(
             "What a packet costs the forwarding core",
-            "Time of the forwarding loop's turns for one packet, taken from the guest and given back, over intervals without an interruption: \
-             copied by the core, which grows with the packet, and by a device, when only the rings' work is left. On the right the rate that \
-             one core has time for, if its device keeps up.",
+            "Time of the forwarding loop's turns for one packet, taken from the guest and given back, over intervals \
+             without an interruption: copied by the core, which grows with the packet, and by a device, when only the \
+             rings' work is left. On the right the rate that one core has time for, if its device keeps up.",
         );
         let mut rings: Vec<&'static str> = result.costs.iter().map(|cost| cost.ring).collect();
         rings.dedup();
@@ -284,7 +285,7 @@ mod tests {
     use crate::vhost::tests::sample;
 
     #[test]
-    fn every_distance_has_a_table_of_its_own_and_what_was_not_seen_is_a_dash() {
+    fn every_distance_has_its_own_table_and_missing_values_are_dashes() {
         let text = text(&sample());
         for told in ["split, around (loop), far:", "split, around (loop), near:", "telpher / net_vhost"] {
             assert!(text.contains(told), "{told} is missing in\n{text}");

@@ -1,8 +1,8 @@
 //! `telpher bench run`: what it costs a program to run under `telpher run`.
 //!
 //! ```text
-//! run ──► turns ──"nop 20"──► program   rewritten, trapping, strict: each under a `telpher run` of its own
-//!  │                       └► program   by itself
+//! run ──► turns ──"nop 20"──► program   rewritten, trapping, strict: each under its own `telpher run`
+//!  │                       └► program   alone
 //!  ├────► the model in this process
 //!  └────► starts of `telpher run -- true`
 //! ```
@@ -27,7 +27,7 @@ use telpher_portal::{Offer, Portal, RecordCell, Submission};
 use telpher_report::machine::Machine;
 use turns::Partner;
 
-/// Everything `telpher bench run` found.
+/// Everything that `telpher bench run` measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunResult {
     /// `run`.
@@ -40,30 +40,30 @@ pub struct RunResult {
     pub rows: Vec<Row>,
 }
 
-/// Rounds in which every contestant has its turn; medians are over them.
+/// Rounds in which every competitor has its turn; medians are over rounds.
 const ROUNDS: usize = 15;
-/// Of all the time, what starting programs may take.
+/// Fraction of the total time for starting programs.
 const STARTING: f64 = 0.25;
-/// Most nanoseconds from the call site to the return, without execution. Source: promise of `telpher run`.
+/// Upper limit in nanoseconds from the call site to the return, without execution. Source: promise of `telpher run`.
 const SITE_NS: f64 = 300.0;
-/// Least times a rewritten site is faster than a trap. Source: promise of `telpher run`.
+/// Minimum factor by which a rewritten site is faster than a trap. Source: promise of `telpher run`.
 const AGAINST_TRAP: f64 = 15.0;
-/// Least speed of 1 MiB copies against the model used directly. Source: promise of `telpher run`.
+/// Minimum speed of 1 MiB copies, divided by that of the model used directly. Source: promise of `telpher run`.
 const COPIES: f64 = 0.8;
-/// Least speed of a program that never touches the device against itself without `telpher run`. Source: derived, "no
-/// measurable slowdown" where turns of the same program differ by two or three per cent.
+/// Minimum speed of a program that never touches the device, divided by its speed without `telpher run`. Source:
+/// derived from "no measurable slowdown"; turns of the same program differ by two or three per cent.
 const UNTOUCHED: f64 = 0.97;
-/// Most milliseconds from start to end of `telpher run -- true`. Source: promise of `telpher run`.
+/// Upper limit in milliseconds from start to end of `telpher run -- true`. Source: promise of `telpher run`.
 const START_MS: f64 = 100.0;
 
-/// Runs the bench.
+/// Runs the benchmark.
 pub fn run(seconds: f64, machine: Machine) -> Result<RunResult, BenchError> {
     let total = Duration::from_secs_f64(seconds);
     let mut rows = working(total.mul_f64(1.0 - STARTING))?;
     rows.extend(starts::rows(total.mul_f64(STARTING))?);
     let mut remarks = vec![
-        "What is measured is the emulation of the submission instructions and the software model, not DSA hardware. Times within a \
-         program are CPU time of the submitting thread, in which the device works as well."
+        "What is measured is the emulation of the submission instructions and the software model, not \
+         DSA hardware. Times within a program are CPU time of the submitting thread, in which the device works as well."
             .to_owned(),
     ];
     if machine.virtual_machine {
@@ -73,7 +73,7 @@ pub fn run(seconds: f64, machine: Machine) -> Result<RunResult, BenchError> {
     Ok(RunResult { kind: "run", machine, remarks, rows })
 }
 
-/// Who takes turns, and what each has measured in every round.
+/// The competitors that take turns.
 struct Contest {
     rewritten: Partner,
     trapping: Partner,
@@ -83,7 +83,7 @@ struct Contest {
     strict_model: Direct,
 }
 
-/// Nanoseconds of one, a value a round.
+/// Nanoseconds per operation, one value per round.
 #[derive(Default)]
 struct Seen {
     refused: [Vec<f64>; 2],
@@ -96,7 +96,7 @@ struct Seen {
 /// Turns in a round.
 const TURNS: usize = 15;
 
-/// The options that all have, and the queues that the program looks for.
+/// The options that all runs share, with the queues that the program looks for.
 const QUEUES: [&str; 4] = ["--hardware", "spr-1", "--view", "preload"];
 
 fn working(time: Duration) -> Result<Vec<Row>, BenchError> {
@@ -111,7 +111,7 @@ fn working(time: Duration) -> Result<Vec<Row>, BenchError> {
     };
     let mut budget = Budget::new(time, (ROUNDS * TURNS) as f64);
     let mut seen = Seen::default();
-    // Once unmeasured: sites are rewritten, pages and caches filled.
+    // One round is not measured: it rewrites sites, maps pages and warms caches.
     round(&mut contest, &mut Seen::default(), || Duration::from_millis(1))?;
     for number in 0..ROUNDS {
         round(&mut contest, &mut seen, || budget.step(&format!("round {} of {ROUNDS}", number + 1), 1.0))?;
@@ -120,7 +120,7 @@ fn working(time: Duration) -> Result<Vec<Row>, BenchError> {
     Ok(told(&mut seen))
 }
 
-/// Everybody's turn at everything.
+/// Every competitor's turn at each of its tasks.
 fn round(contest: &mut Contest, seen: &mut Seen, mut time: impl FnMut() -> Duration) -> Result<(), BenchError> {
     seen.refused[0].push(contest.rewritten.turn(Task::Refused, time())?);
     seen.refused[1].push(contest.trapping.turn(Task::Refused, time())?);
@@ -140,7 +140,7 @@ fn round(contest: &mut Contest, seen: &mut Seen, mut time: impl FnMut() -> Durat
     Ok(())
 }
 
-/// The table's rows.
+/// Returns the table's rows.
 fn told(seen: &mut Seen) -> Vec<Row> {
     let each = |a: &[f64], b: &[f64], what: fn(f64, f64) -> f64| {
         median(&mut a.iter().zip(b).map(|(a, b)| what(*a, *b)).collect::<Vec<_>>())
@@ -226,15 +226,15 @@ fn told(seen: &mut Seen) -> Vec<Row> {
     ]
 }
 
-/// `9.8 GB/s in the program`.
+/// Returns text such as `9.8 GB/s in the program`.
 fn rate(ns: &[f64]) -> String {
     let bytes_per_s = COPY as f64 * 1e9 / median(&mut ns.to_vec());
     format!("one at a time, the same buffers again; {} in the program", telpher_report::units::rate(bytes_per_s))
 }
 
-/// The model in this process, without anything between.
+/// The model in this process, called directly.
 struct Direct {
-    /// Kept for as long as its portal is used.
+    /// Kept alive while its portal is used.
     _device: ModelDevice,
     portal: Arc<dyn Portal>,
     record: &'static RecordCell,
@@ -251,7 +251,7 @@ impl Direct {
         let portal = device.portal("wq0.0")?;
         let mut bytes = vec![0; COPY];
         fill_known(&mut bytes, 1);
-        // For good: whoever executes may look at it at any time.
+        // Leaked: the executing thread may access it at any time.
         let record: &'static RecordCell = Box::leak(Box::default());
         Ok(Direct { _device: device, portal, record, nop: ffi::nop(record), copy: OwnedCopy::new(bytes) })
     }
@@ -283,7 +283,7 @@ impl Direct {
 pub(crate) mod tests {
     use super::*;
 
-    /// Every round the same numbers: all goals reached but that for files.
+    /// A result with equal numbers in every round: all goals are reached but that for files.
     pub(crate) fn sample() -> RunResult {
         let of = |ns: f64| vec![ns; 3];
         let mut seen = Seen {
@@ -298,7 +298,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn ratios_say_how_much_faster_and_differences_how_much_more() {
+    fn ratios_are_speedups_and_differences_are_added_times() {
         let rows = sample().rows;
         let of = |what: &str| rows.iter().find(|row| row.what.starts_with(what)).expect("a row").measured;
         assert_eq!(of("rewritten against trapping"), 70.0);
@@ -310,14 +310,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn only_what_misses_its_goal_is_short() {
+    fn only_rows_that_miss_their_goal_are_short() {
         let rows = sample().rows;
         let short: Vec<&str> = rows.iter().filter(|row| !row.reached()).map(|row| &*row.what).collect();
         assert_eq!(short, ["never touches the device: files"]);
     }
 
     #[test]
-    fn the_model_itself_is_measured() {
+    fn the_model_alone_is_measured() {
         for residency in [Residency::Lenient, Residency::Strict] {
             let mut direct = Direct::start(residency).unwrap();
             assert!(direct.nop(Duration::from_millis(2)) > 0.0);

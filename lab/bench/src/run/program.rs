@@ -1,9 +1,9 @@
-//! The program that is measured: it opens queues, maps portals and submits as any program for DSA does, and knows
-//! nothing of `telpher run`.
+//! The measured program: it opens queues, maps portals and submits like any program for DSA, and does not know about
+//! `telpher run`.
 //!
-//! A line on standard input says what to do for how many milliseconds (`nop 20`); the answer is the nanoseconds of one,
-//! or `-` and why not. Time is CPU time: the device works in the submitting thread, and other work of the machine is
-//! not counted.
+//! A line on standard input names a task and its duration in milliseconds (`nop 20`). The answer is nanoseconds per
+//! operation, or `-` and the error. Time is CPU time: the device works in the submitting thread, and other work on the
+//! machine is not counted.
 
 use crate::buffers::fill_known;
 use crate::ffi::{self, MappedPortal, OwnedCopy};
@@ -15,26 +15,26 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use telpher_portal::{Offer, RecordCell, Submission};
 
-/// What can be asked for.
+/// The tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Task {
-    /// ENQCMD to a queue that is disabled: Retry, nothing is executed.
+    /// ENQCMD to a queue that is disabled: the answer is Retry, and nothing is executed.
     Refused,
-    /// A No-op on the dedicated queue, until its record is seen.
+    /// A No-op on the dedicated queue, until the thread sees its record.
     Nop,
-    /// A copy of [`COPY`] bytes likewise.
+    /// A copy of [`COPY`] bytes on the dedicated queue, until the thread sees its record.
     Copy,
     /// Calculation, allocation and sorting, without the device.
     Compute,
-    /// Files opened, looked at, read and closed, without the device.
+    /// Opening, inspecting, reading and closing files, without the device.
     Files,
 }
 
 impl Task {
-    /// All of them.
+    /// All tasks.
     const ALL: [Task; 5] = [Task::Refused, Task::Nop, Task::Copy, Task::Compute, Task::Files];
 
-    /// The word on the line.
+    /// The word for the task on the input line.
     pub fn word(self) -> &'static str {
         match self {
             Task::Refused => "refused",
@@ -49,7 +49,7 @@ impl Task {
 /// Bytes of a copy. Source: the promise is about 1 MiB.
 pub const COPY: usize = 1 << 20;
 
-/// Does what standard input says until it ends.
+/// Runs the tasks from standard input until it ends.
 pub fn obey() -> io::Result<()> {
     let mut device = None;
     let mut out = io::stdout().lock();
@@ -115,7 +115,7 @@ impl Device {
         let node = |name: &str| Path::new("/dev/dsa").join(name);
         let mut bytes = vec![0; COPY];
         fill_known(&mut bytes, 1);
-        // For good: whoever executes may look at it at any time.
+        // Leaked: the executing thread may access it at any time.
         let record: &'static RecordCell = Box::leak(Box::default());
         Ok(Device {
             dedicated: MappedPortal::open(&node(&dedicated), false)?,
@@ -152,7 +152,7 @@ impl Device {
     }
 }
 
-/// One there and its record back.
+/// Submits one descriptor and waits for its record.
 #[inline]
 fn once(portal: &MappedPortal, submission: &Submission, record: &RecordCell) -> u64 {
     record.clear();
@@ -163,7 +163,7 @@ fn once(portal: &MappedPortal, submission: &Submission, record: &RecordCell) -> 
     1
 }
 
-/// Numbers made, sorted and put into strings: the processor and the allocator.
+/// Generates numbers, turns them into strings and sorts those: work for the processor and the allocator.
 fn compute() -> u64 {
     let mut state = 1u64;
     let mut words: Vec<String> = (0..500)
@@ -177,7 +177,7 @@ fn compute() -> u64 {
     1
 }
 
-/// A file looked at, opened, read and closed; a folder listed.
+/// Inspects, opens, reads and closes a file, and lists a folder.
 fn files() -> io::Result<u64> {
     let path = Path::new("/proc/self/comm");
     black_box(fs::metadata("/usr")?.modified()?);

@@ -1,4 +1,4 @@
-//! From start to end of `telpher run -- true`, and of `true` by itself.
+//! The time from start to end of `telpher run -- true`, and of `true` alone.
 
 use super::START_MS;
 use crate::BenchError;
@@ -8,10 +8,10 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Fewest starts of each, however little time there is.
+/// Minimum number of starts of each, even if the time is over.
 const FEWEST: usize = 5;
 
-/// The rows about starting.
+/// Returns the rows about starting.
 pub(super) fn rows(time: Duration) -> Result<Vec<Row>, BenchError> {
     let telpher = std::env::current_exe()
         .map_err(|source| BenchError::Program { what: "finding this program".into(), source })?;
@@ -26,7 +26,7 @@ pub(super) fn rows(time: Duration) -> Result<Vec<Row>, BenchError> {
     let begin = Instant::now();
     while seen[0].len() < FEWEST || begin.elapsed() < time {
         for (number, (words, times)) in ways.iter().zip(&mut seen).enumerate() {
-            // The namespace view is not for every machine.
+            // The namespace view is not available on every machine.
             if left_out == Some(number) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Programs that take turns: each waits for a line that says what to do next.
+//! Programs that take turns: each waits for a line with its next task.
 
 use super::program::Task;
 use crate::BenchError;
@@ -6,18 +6,18 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// The measured program in a process of its own.
+/// The measured program in its own process.
 #[derive(Debug)]
 pub(super) struct Partner {
     what: String,
     child: Child,
-    /// `None` once it has been told to end.
+    /// `None` once the pipe is closed to end the process.
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
 impl Partner {
-    /// Starts it, under `telpher run` with these options or, with none, by itself.
+    /// Starts it, under `telpher run` with `options`, or without `telpher run` if there are none.
     pub(super) fn start(what: &str, options: Option<&[&str]>) -> Result<Self, BenchError> {
         let failed = |source| BenchError::Program { what: what.into(), source };
         let telpher = std::env::current_exe().map_err(failed)?;
@@ -32,7 +32,7 @@ impl Partner {
         Ok(Partner { what: what.into(), child, questions, answers })
     }
 
-    /// Lets it work for `time`; nanoseconds of one.
+    /// Lets it work for `time`; returns nanoseconds per operation.
     pub(super) fn turn(&mut self, task: Task, time: Duration) -> Result<f64, BenchError> {
         self.ask(task, time)
             .map_err(|source| BenchError::Program { what: format!("{} ({})", self.what, task.word()), source })
@@ -52,9 +52,9 @@ impl Partner {
 
 impl Drop for Partner {
     fn drop(&mut self) {
-        // The end of its input is the end of its work.
+        // The end of its input ends the process.
         drop(self.questions.take());
-        // It has nothing more to say, and an error has been told before.
+        // It has no more output, and an error was reported before.
         let _ = self.child.wait();
     }
 }

@@ -1,4 +1,4 @@
-//! Pages that move while threads write to them, by two ways.
+//! Two mechanisms that move pages while threads write to them.
 
 use super::shuttle::{FAST, HOME, PAGE, heap};
 use crate::BenchError;
@@ -15,7 +15,7 @@ use telpher_report::machine::Machine;
 use telpher_report::units;
 use telpher_tier::Heap;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "busy",
     question: "How fast do pages move while two threads write to them, and how long do the threads wait, \
@@ -25,47 +25,48 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// Threads that write.
+/// Number of threads that write.
 const WRITERS: usize = 2;
-/// Bytes that they write to.
+/// Bytes of the memory that they write to.
 const HOT: usize = 8 << 20;
-/// Pages that move together. Source: 2 MiB are what HeMem moves (Raybuck et al., SOSP 2021); 32 pages are what the
-/// kernel's series for migration by a device takes as its least batch.
+/// Pages moved together. Source: HeMem moves 2 MiB (Raybuck et al., SOSP 2021); 32 pages are the smallest batch in the
+/// kernel's patch series for migration by a device.
 const TOGETHER: [usize; 2] = [32, 512];
-/// A write that takes so many nanoseconds met a page on its way, or something else of the kernel's. Source: chosen,
-/// beyond any miss of a cache.
+/// A write that takes this many nanoseconds met a page being moved, or another activity of the kernel. Source: chosen,
+/// longer than any cache miss.
 const WAITED: f64 = 2e3;
-/// Beyond this it may as well be that the thread was preempted, and the kernel is asked. Source: chosen, longer than a
-/// fault takes.
+/// From this time on, the thread may have been preempted, so the kernel's counters are checked. Source: chosen, longer
+/// than a fault takes.
 const ASKED: f64 = 20e3;
-/// Turns of each way, and the shortest. Source: chosen, some dozens of waits.
+/// Turns of each mechanism, and the minimum length of a turn. Source: chosen, some dozens of waits.
 const TURNS: u32 = 5;
 const SHORTEST: Duration = Duration::from_millis(100);
-/// How many times the pages, and what part of the wait, there must be. Source: promise of the migrator.
+/// Goals for the exchange against the remapping: at least this factor in pages, at most this part of the wait. Source:
+/// promise of the migrator.
 const TIMES: f64 = 5.0;
 const PART: f64 = 0.1;
 
-/// What moves pages.
+/// The mechanism that moves pages.
 #[derive(Clone, Copy)]
 enum Way<'a> {
     Exchange { heap: &'a Heap, start: u64 },
     Remap(&'a Remapped),
 }
 
-/// One way, for so many pages together.
+/// One mechanism, with a number of pages moved together.
 struct Side<'a> {
     way: Way<'a>,
     words: &'a [AtomicU64],
     together: usize,
-    /// Which pages are next, of those that move together.
+    /// Index of the first page of the next batch.
     next: usize,
-    /// Where the others are.
+    /// Whether the next pages are away, so that the next move brings them back.
     away: bool,
-    /// What writers have added.
+    /// Sum of the writers' additions.
     added: u64,
-    /// Pages a second, a value a turn.
+    /// Pages per second, one value per turn.
     rates: Vec<f64>,
-    /// Nanoseconds of writes that waited.
+    /// Nanoseconds of the writes that waited.
     waits: Histogram<u64>,
 }
 
@@ -76,7 +77,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     for together in TOGETHER {
         let heap = heap(together)?;
         let mut arena = heap.arena(HOT, PageSize::Small)?;
-        // Every page is there.
+        // Makes every page present.
         arena.fill(0);
         let remapped = Remapped::new(HOT).map_err(|error| {
             BenchError::NotHere(format!("memory of files was to be mapped and protected, and the system said: {error}"))
@@ -87,7 +88,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
             Side::new(Way::Remap(&remapped), remapped.words(), together),
         ];
         for number in 0..TURNS {
-            // Who begins alternates.
+            // The order alternates.
             for at in [number % 2, 1 - number % 2] {
                 sides[at as usize].turn(machine, slice, &clock)?;
             }
@@ -148,14 +149,14 @@ impl<'a> Side<'a> {
         Side { way, words, together, next: 0, away: false, added: 0, rates: Vec::new(), waits }
     }
 
-    /// Moves what writers write to for a while.
+    /// Moves the pages for `time` while the writers write to them.
     fn turn(&mut self, machine: &Machine, time: Duration, clock: &Clock) -> Result<(), BenchError> {
         let (stop, words, cores) = (AtomicBool::new(false), self.words, machine.cores.len());
         let (stop, side) = (&stop, &mut *self);
         let (rate, written) = thread::scope(|scope| {
             let writers = (0..WRITERS).map(|number| {
                 scope.spawn(move || {
-                    // On other cores than the one that moves, as far as there are any.
+                    // Writers run on other cores than the moving thread, if there are enough.
                     let _ = telpher_os::run_on(&[machine.core(1 + number % (cores - 1).max(1))]);
                     write(words, number, stop, clock)
                 })
@@ -181,7 +182,7 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    /// Moves all of it there and back, some pages at a time. Returns how many.
+    /// Moves all pages there and back, `together` at a time, until `end`; returns the number of moved pages.
     fn shuttle(&mut self, end: Instant) -> Result<u64, BenchError> {
         let mut pages = 0;
         while Instant::now() < end {
@@ -194,14 +195,14 @@ impl<'a> Side<'a> {
         Ok(pages)
     }
 
-    /// Moves the pages that go together from the first on; returns how many went.
+    /// Moves the batch that begins at page `first`; returns how many pages moved.
     fn go(&self, first: usize) -> Result<u64, BenchError> {
         match self.way {
             Way::Exchange { heap, start } => {
                 let start = start + (first * PAGE) as u64;
                 let to = if self.away { HOME } else { FAST };
                 let moved = heap.migrate(start..start + (self.together * PAGE) as u64, to)?;
-                // What is pinned for a moment stays, and counts for nothing.
+                // A page that is pinned for a moment stays and is not counted.
                 if moved.left.no_room + moved.left.unsupported + moved.left.failed > 0 {
                     let what = format!("pages were to move, and this became of them: {moved:?}");
                     return Err(BenchError::NotHere(what));
@@ -218,13 +219,13 @@ impl<'a> Side<'a> {
         }
     }
 }
-/// Adds to words here and there. Returns how much, and what waited.
+/// Adds to random words; returns the number of additions and the writes that waited.
 fn write(words: &[AtomicU64], seed: usize, stop: &AtomicBool, clock: &Clock) -> (u64, Histogram<u64>) {
     let mut waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("legal bounds and precision");
     let (mut state, mut added, mut slept) = (seed as u64 * 2 + 1, 0, ffi::voluntary_switches());
-    // Relaxed, as below: words are counts by which nothing is published.
+    // Relaxed, as below: the words are only counters and publish nothing.
     while !stop.load(Ordering::Relaxed) {
-        // Knuth's MMIX multiplier; the upper bits are the good ones.
+        // Knuth's MMIX multiplier; its upper bits are the most random.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let word = &words[(state >> 33) as usize % words.len()];
         let begun = telpher_os::ticks();

@@ -1,4 +1,4 @@
-//! What it costs a program that its pages are looked at, and whether hot ones are told from cold ones.
+//! The cost of page scanning for a program, and how well it distinguishes hot pages from cold ones.
 
 use super::shuttle::{HOME, PAGE};
 use crate::BenchError;
@@ -14,7 +14,7 @@ use telpher_os::TransparentHugePages;
 use telpher_report::machine::Machine;
 use telpher_tier::{Heap, HeapOptions, Manager, ManagerOptions, SourceKind, TierOptions};
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "heat",
     question: "What does page scanning cost random writes (GUPS) and random reads, \
@@ -24,32 +24,33 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// What is looked at, by whom, and how it is used.
+/// A kind of memory access, and the scanning that observes it.
 struct Case {
-    /// What its rows begin with.
+    /// The beginning of its row names.
     name: &'static str,
-    /// Those that a manager takes by itself where it does not take DAMON, or one.
+    /// The sources: those that a manager uses by default without DAMON, or a single one.
     sources: &'static [SourceKind],
     pages: PageSize,
     writes: bool,
-    /// So many of a thousand uses are of hot pages.
+    /// Accesses to hot pages, of a thousand.
     hot_uses: usize,
-    /// Bytes that are looked at together in this time.
+    /// Bytes scanned together, in the time `per_unit`.
     unit: usize,
     per_unit: Duration,
-    /// Units at most and at least.
+    /// Maximum and minimum number of units.
     most: u128,
     least: u128,
-    /// Its numbers are promised.
+    /// Whether its numbers have goals.
     promised: bool,
 }
 
-/// Windows track writes to small pages; traps are for what is only read, small or huge, and look at so few that the
-/// memory is small: with a tenth of the reads each cold page of it would be read ten thousand times a second, which is
-/// hot anywhere else.
+/// Windows track writes to small pages. Traps serve memory that is only read, in small or huge pages, and watch so few
+/// pages that the memory must be small. Hence the small share of cold reads: with a tenth of the reads, each cold page
+/// would be read ten thousand times a second, which is hot elsewhere.
 ///
-/// Source of the times: measured, what each has of `ManagerOptions::share`: a window some 50 ms, a lot of 64 small
-/// pages some 30, one of 4 huge ones some 15 (Intel Xeon and AMD EPYC, Linux 6.18, 2026-11-23).
+/// Source of the times: measured, with the time that `ManagerOptions::share` allows each source. A window takes some 50
+/// ms, a batch of 64 small pages some 30, a batch of 4 huge ones some 15 (Intel Xeon and AMD EPYC, Linux 6.18,
+/// 2026-11-23).
 const CASES: [Case; 3] = [
     Case {
         name: "random writes",
@@ -89,39 +90,39 @@ const CASES: [Case; 3] = [
     },
 ];
 
-/// Threads that write.
+/// Number of threads that write.
 const WRITERS: usize = 2;
-/// One page of so many is hot, and those get so many of a thousand writes. Source: as HeMem's GUPS with a hot set
+/// One page in `ONE_IN` is hot; hot pages get `HOT_WRITES` of a thousand writes. Source: HeMem's GUPS with a hot set
 /// (Raybuck et al., SOSP 2021).
 const ONE_IN: usize = 10;
 const HOT_WRITES: usize = 900;
-/// And of reads, see [`CASES`]. Source: chosen.
+/// The same number for reads, see [`CASES`]. Source: chosen.
 const HOT_READS: usize = 999;
-/// Memory that is written is so many times what is looked at, as with a manager that has been at it for so many times
-/// as long. What one has to find is what pages of large memory are like: in a few MiB, cold ones are written a thousand
-/// times a second, which is hot anywhere else. Source: chosen.
+/// Written memory is this many times the scanned memory, as if the manager had run this many times as long. The pages
+/// must behave like pages of a large memory: in a few MiB, cold pages are written a thousand times a second, which is
+/// hot elsewhere. Source: chosen.
 const AROUND: usize = 8;
-/// Hot pages lie together in runs of so many at most. Source: chosen.
+/// Maximum number of adjacent hot pages. Source: chosen.
 const LONGEST: usize = 64;
-/// Bytes of a window, and how many there are at most (256 MiB) and at least.
+/// Bytes of a window, and the maximum (256 MiB) and minimum number of windows.
 const WINDOW: usize = 2 << 20;
 const MOST: u128 = 128;
 const LEAST: u128 = 4;
-/// Rounds over all windows: those before anything is measured, and those while it is. Source: chosen, an average is of
-/// eight looks.
+/// Rounds over all windows before the measurement, and during it. Source: chosen; an average has eight samples.
 const BEFORE: u32 = 5;
 const ROUNDS: u32 = 3;
-/// Turns without looking, and as many with it. Source: chosen.
+/// Turns without scanning, and as many with it. Source: chosen.
 const TURNS: u32 = 9;
-/// The most it may cost of a core, the least that must be left of the writes, and the least part of what is called hot
-/// that is. Source: promises of the tracker.
+/// Upper limit of the cost in percent of a core, lower limit of the remaining write rate, and lower limit of the
+/// precision in percent. Source: promises of the tracker.
 const SHARE: f64 = 2.0;
 const LEFT: f64 = 0.9;
 const PRECISION: f64 = 95.0;
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
-    // Of small pages nothing would be said of huge ones; the remark at the beginning says that they are left out.
+    // Small pages would say nothing about huge ones; the remark at the beginning of the report says that they are left
+    // out.
     let off = TransparentHugePages::setting().are_off();
     for case in CASES.iter().filter(|case| case.pages != PageSize::Huge || !off) {
         rows.extend(measure_case(case, machine, time / u32::try_from(CASES.len()).expect("some cases"))?);
@@ -134,20 +135,20 @@ fn measure_case(case: &Case, machine: &Machine, time: Duration) -> Result<Vec<Ro
     let options = HeapOptions::new(vec![tier("fast", 0), tier("home", 0)]);
     let mut manager_options = ManagerOptions::new(&Heap::new(options.clone())?);
     manager_options.sources = Some(case.sources.to_vec());
-    // As many units as can be looked at so often in this time; looks take turns with none.
+    // As many units as the time allows to scan this often; turns with scanning alternate with turns without.
     let round = (BEFORE + 2 * ROUNDS) * case.per_unit;
     let units = (time.as_nanos() / round.as_nanos()).clamp(case.least, case.most);
     let bytes = usize::try_from(units).unwrap_or(usize::MAX).saturating_mul(case.unit).next_multiple_of(WINDOW);
-    // The fast tier has room for twice what is hot.
+    // The fast tier has room for twice the hot memory.
     let fast = bytes as u64 * 2 / ONE_IN as u64;
     manager_options.policy.capacity = vec![Some(fast), None];
     manager_options.moves = false;
     let heap = Heap::new(HeapOptions { tiers: vec![tier("fast", fast), tier("home", 0)], home: HOME, ..options })?;
     let mut arena = heap.arena(bytes, case.pages)?;
     let start = arena.addresses().start;
-    // Every page is there.
+    // Makes every page present.
     arena.fill(0);
-    // Other pages each time: nobody can have chosen a number by them.
+    // The hot pages differ in each run, so that no constant can be tuned to them.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::from(time.subsec_nanos()));
     let hot = match case.pages {
         PageSize::Small => hot_pages(bytes / PAGE, seed),
@@ -171,7 +172,7 @@ fn measure_case(case: &Case, machine: &Machine, time: Duration) -> Result<Vec<Ro
                 }
             });
         }
-        // Relaxed, as below: numbers for people.
+        // Relaxed, as below: counters for the report only.
         let done = || writes.iter().map(|writes| writes.load(Ordering::Relaxed)).sum::<u64>();
         let rate = |time: Duration| {
             let (begun, before) = (Instant::now(), done());
@@ -190,7 +191,7 @@ fn measure_case(case: &Case, machine: &Machine, time: Duration) -> Result<Vec<Ro
                     }
                     rate(turn)
                 };
-                // Who begins alternates.
+                // The order alternates.
                 let begins = number % 2 == 1;
                 let (first, second) = (one(begins), one(!begins));
                 if begins { [second, first] } else { [first, second] }
@@ -217,10 +218,10 @@ fn measure_case(case: &Case, machine: &Machine, time: Duration) -> Result<Vec<Ro
     Ok(rows)
 }
 
-/// Which pages are hot: runs here and there.
+/// The hot pages, in random runs.
 struct Hot {
     is_hot: Vec<bool>,
-    /// Their numbers, and those of the others.
+    /// Numbers of the hot pages, and of the cold ones.
     hot: Vec<usize>,
     cold: Vec<usize>,
 }
@@ -239,7 +240,7 @@ fn hot_pages(pages: usize, mut state: u64) -> Hot {
     Hot { is_hot, hot, cold }
 }
 
-/// Huge pages here and there, with all their parts.
+/// Chooses random huge pages; all small pages in them are hot.
 fn hot_huge_pages(huge: usize, mut state: u64) -> Hot {
     const IN_HUGE: usize = WINDOW / PAGE;
     let mut hot = vec![false; huge];
@@ -253,25 +254,25 @@ fn hot_huge_pages(huge: usize, mut state: u64) -> Hot {
     Hot { is_hot, hot, cold }
 }
 
-/// Knuth's MMIX generator, of which the upper bits are the good ones.
+/// Knuth's MMIX generator; its upper bits are the most random.
 fn random(state: &mut u64) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     usize::try_from(*state >> 33).expect("31 bits")
 }
 
-/// So many words.
+/// Returns `words` words of zero.
 fn zeros(words: usize) -> Vec<AtomicU64> {
     std::iter::repeat_with(AtomicU64::default).take(words).collect()
 }
 
-/// Adds to words here and there, and tells how many it has added to. All pieces of memory are alike.
+/// Adds to random words until `stop`, and counts the additions in `writes`. All pieces have the same hot pages.
 fn write(pieces: &[&[AtomicU64]], hot: &Hot, hot_uses: usize, seed: usize, stop: &AtomicBool, writes: &AtomicU64) {
-    /// Words of a page.
+    /// Words in a page.
     const WORDS: usize = PAGE / 8;
-    /// Writes between two looks at the clock's hand.
+    /// Writes between two updates of the counter.
     const TOGETHER: u64 = 256;
     let mut state = seed as u64 * 2 + 1;
-    // Relaxed, as below: words are counts by which nothing is published.
+    // Relaxed, as below: the words are only counters and publish nothing.
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..TOGETHER {
             let of = if random(&mut state) % 1000 < hot_uses { &hot.hot } else { &hot.cold };
@@ -283,7 +284,7 @@ fn write(pieces: &[&[AtomicU64]], hot: &Hot, hot_uses: usize, seed: usize, stop:
     }
 }
 
-/// As [`write()`], and changes nothing.
+/// Like [`write()`], but only reads.
 fn read(words: &[AtomicU64], hot: &Hot, hot_uses: usize, seed: usize, stop: &AtomicBool, reads: &AtomicU64) {
     const WORDS: usize = PAGE / 8;
     const TOGETHER: u64 = 256;
@@ -299,11 +300,11 @@ fn read(words: &[AtomicU64], hot: &Hot, hot_uses: usize, seed: usize, stop: &Ato
     std::hint::black_box(sum);
 }
 
-/// How well hot pages were told from cold ones, in percent.
+/// How well the manager distinguished hot pages from cold ones, in percent.
 struct Found {
-    /// Of those that were called hot, hot ones; none where none was.
+    /// The part of the pages called hot that are hot; 0 if none was called hot.
     precision: f64,
-    /// Of hot ones, those that were called so.
+    /// The part of the hot pages that were called hot.
     recall: f64,
     called: usize,
 }

@@ -1,4 +1,4 @@
-//! What a page of 2 MiB costs to move.
+//! The cost of moving a page of 2 MiB.
 
 use super::shuttle::Side;
 use super::turns::rates;
@@ -10,13 +10,13 @@ use std::time::Duration;
 use telpher_mem::PageSize;
 use telpher_report::machine::Machine;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest =
     Contest { name: "huge", question: "What does it cost to move a page of 2 MiB?", cores: 1, weight: 0.6, measure };
 
 /// Small pages in a huge one.
 const IN_HUGE: usize = 512;
-/// The least rate, in GB/s, and the most microseconds of all but the copy. Source: promise of the migrator.
+/// Minimum rate in GB/s, and upper limit in microseconds of everything but the copy. Source: promise of the migrator.
 const RATE: f64 = 18.0;
 const BUT_THE_COPY: f64 = 8.0;
 
@@ -31,7 +31,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     for side in sides.iter().flat_map(|side| &side.states) {
         side.check(&CONTEST)?;
     }
-    // Microseconds of a huge page.
+    // Microseconds per huge page.
     let costs = seen.iter().map(|rates| IN_HUGE as f64 * 1e6 / median(&mut rates.clone())).collect::<Vec<_>>();
     let turns = seen[0].len();
     let rate = |micros: f64| (IN_HUGE * 4096) as f64 / micros / 1e3;

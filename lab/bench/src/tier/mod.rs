@@ -1,7 +1,6 @@
-//! `telpher bench tier`: what it costs to move pages between tiers while a program runs, a contest for each question.
+//! `telpher bench tier`: what it costs to move pages between tiers while a program runs; one experiment per question.
 //!
-//! Tiers are pools of the same memory here, so that what is measured is the way and not the memory; copies are the
-//! CPU's.
+//! The tiers are pools of the same memory, so the mechanism is measured and not the memory. The CPU makes the copies.
 
 mod busy;
 mod heat;
@@ -17,14 +16,14 @@ use crate::options::TierOptions;
 use telpher_os::TransparentHugePages;
 use telpher_report::machine::Machine;
 
-/// Every contest, in the order in which they run.
+/// Every experiment, in the order in which they run.
 pub const CONTESTS: &[Contest] = &[small::CONTEST, huge::CONTEST, busy::CONTEST, heat::CONTEST];
 
-/// What its report begins with.
+/// The first sentence of the report.
 pub const LEAD: &str =
     "What it costs to move pages between tiers of memory, and what threads notice of it that use them meanwhile.";
 
-/// Runs the contests asked for, and the programs given.
+/// Runs the requested experiments and programs.
 pub fn run(args: &TierOptions, machine: Machine) -> Result<Answers, BenchError> {
     let mut remarks = vec![
         "Tiers are pools of the same memory, so that the way is measured and not the memory. The CPU makes the copies."
@@ -44,7 +43,7 @@ pub fn run(args: &TierOptions, machine: Machine) -> Result<Answers, BenchError> 
             "Programs are on the tiers that `telpher tier run` has here: nodes, or else parts of one.".to_owned(),
         );
     }
-    // Asked for alone, they are.
+    // `--only programs` runs no other experiment.
     let mut table = if asked && only.is_empty() { Vec::new() } else { CONTESTS.to_vec() };
     if setting.are_off() && (only.is_empty() || only.iter().any(|name| name == huge::CONTEST.name)) {
         remarks.push(format!(

@@ -1,4 +1,4 @@
-//! What programs take whose memory is managed, by what they take alone.
+//! The run time of programs with managed memory, compared with their run time alone.
 
 use crate::BenchError;
 use crate::folder::Folder;
@@ -11,24 +11,24 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use telpher_os::Nodes;
 
-/// What `--only` calls it.
+/// The experiment's name for `--only`.
 pub(super) const NAME: &str = "programs";
 const QUESTION: &str = "What do programs take whose memory is managed, by what they take alone?";
 
-/// Runs each way. Source: chosen: the fewest that have a median which is none of the extremes.
+/// Runs of each kind. Source: chosen: the smallest number whose median is not an extreme.
 const RUNS: usize = 3;
 
 /// One run of a program.
 struct Run {
     seconds: f64,
-    /// Pages that moved.
+    /// Number of pages that moved.
     moved: f64,
 }
 
 /// Runs each program alone and managed, in turns.
 ///
 /// # Errors
-/// [`BenchError::NotHere`]: a program cannot be run, or says by its exit code that something was wrong.
+/// [`BenchError::NotHere`]: a program cannot be run, or its exit code reports an error.
 pub(super) fn answer(programs: &[String]) -> Result<Answer, BenchError> {
     let failed = |why: &dyn std::fmt::Display| BenchError::NotHere(format!("programs cannot be managed: {why}"));
     let telpher = std::env::current_exe().map_err(|error| failed(&error))?;
@@ -38,10 +38,10 @@ pub(super) fn answer(programs: &[String]) -> Result<Answer, BenchError> {
     for program in programs {
         let (mut alone, mut managed) = (Vec::new(), Vec::new());
         for turn in 0..RUNS {
-            // Who begins alternates.
+            // The order alternates.
             for is_managed in [turn % 2 == 0, turn % 2 == 1] {
                 let run = run(&telpher, program, is_managed.then_some(states.as_path()));
-                // Whatever became of it.
+                // Removed even if the run failed.
                 let _ = std::fs::remove_file(&states);
                 if is_managed { &mut managed } else { &mut alone }.push(run?);
             }
@@ -69,7 +69,7 @@ pub(super) fn answer(programs: &[String]) -> Result<Answer, BenchError> {
     Ok(Answer { name: NAME, question: QUESTION, rows })
 }
 
-/// Runs a program as a shell would, to its end; managed if its states go somewhere.
+/// Runs a program to its end, as a shell would; managed if `states` names a file for its states.
 fn run(telpher: &Path, program: &str, states: Option<&Path>) -> Result<Run, BenchError> {
     let mut command = Command::new(if states.is_some() { telpher } else { Path::new("sh") });
     if let Some(states) = states {
@@ -77,7 +77,7 @@ fn run(telpher: &Path, program: &str, states: Option<&Path>) -> Result<Run, Benc
         let nodes = Nodes::of_this_machine().count();
         let with_memory = (0..nodes).filter(|&node| Nodes::free_bytes(node).is_some_and(|bytes| bytes > 0)).count();
         if with_memory < 2 {
-            // Parts of one node: nothing is gained, and what it costs is seen.
+            // The tiers are parts of one node: nothing can be gained, but the cost is visible.
             command.args(["--tier", "fast=256m", "--tier", "slow"]);
         }
         command.args(["--", "sh"]);
@@ -106,7 +106,7 @@ fn run(telpher: &Path, program: &str, states: Option<&Path>) -> Result<Run, Benc
     Ok(Run { seconds, moved })
 }
 
-/// Pages that moved in all processes of a run; none if none of them was managed.
+/// Returns the number of pages that moved in all processes of a run; `None` if no process was managed.
 fn moved(states: &Path) -> Option<f64> {
     let told: Value = serde_json::from_slice(&std::fs::read(states).ok()?).ok()?;
     let each = told.as_array()?.iter().map(|state| state["counts"]["moved"].as_f64());

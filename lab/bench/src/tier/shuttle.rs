@@ -1,5 +1,5 @@
-//! Pages that go to the other tier and come back, the same copies without the way, and the kernel's calls without a
-//! heap.
+//! The workloads of the page experiments: pages that move to the other tier and back, the same copies alone, and the
+//! kernel's calls without a heap.
 
 use super::turns::Contestant;
 use crate::BenchError;
@@ -16,47 +16,47 @@ use telpher_tier::{Arena, Heap, HeapOptions, TierId, TierOptions};
 /// Bytes of a page.
 pub(super) const PAGE: usize = 4096;
 const _: () = assert!(PAGE as u64 == PAGE_BYTES);
-/// Bytes of an arena: twice what the last cache of many processors has. Source: chosen.
+/// Bytes of an arena: twice the last-level cache of many processors. Source: chosen.
 pub(super) const ARENA: usize = 64 << 20;
 
-/// The tier that pages go to, and come back from.
+/// The tier to which pages move, and the tier to which they return.
 pub(super) const FAST: TierId = TierId(0);
 pub(super) const HOME: TierId = TierId(1);
 
-/// A heap of two tiers that moves so many pages at once.
+/// Creates a heap of two tiers that moves `batch` pages at a time.
 pub(super) fn heap(batch: usize) -> Result<Heap, BenchError> {
     let tier = |name: &str| TierOptions { name: name.into(), node: None, bytes: 4 * ARENA as u64 };
     Ok(Heap::new(HeapOptions { batch, ..HeapOptions::new(vec![tier("fast"), tier("home")]) })?)
 }
 
-/// One contestant: a step is one batch.
+/// One competitor; a step is one batch.
 pub(super) enum Side {
-    /// Pages that move.
+    /// Moves pages of a heap.
     Move(Box<Shuttle>),
-    /// Bytes that are copied.
+    /// Only copies bytes.
     Copy(Box<Copier>),
-    /// Pages that the kernel's calls move, and how long each of those took, a value a batch.
+    /// Moves pages by the kernel's calls; with the time of each call, one value per batch.
     Calls(Box<Called>, Vec<[Duration; 3]>),
 }
 
-/// An arena whose pages go there and back, batch by batch.
+/// An arena whose pages move there and back, batch by batch.
 pub(super) struct Shuttle {
     heap: Heap,
     arena: Arena,
-    /// Its pages are to be huge.
+    /// The requested page size.
     size: PageSize,
-    /// Pages that go together, and how far they are apart, in pages.
+    /// Pages in a batch, and their distance in pages.
     pages: usize,
     apart: usize,
-    /// Where the batch begins that is next, and whether it is away.
+    /// Offset of the next batch, and whether it is away.
     at: usize,
     away: bool,
-    /// Time of a page's that was not its copy's, in nanoseconds, a value a batch.
+    /// Time per page without its copy, in nanoseconds, one value per batch.
     but_the_copy: Vec<f64>,
 }
 
-/// As many bytes as a batch has, from a buffer to a place and back, as a heap copies them: its places are used again
-/// and again.
+/// Copies a batch from a buffer to a destination and back, as a heap does. A heap reuses its destinations, so there is
+/// only one here.
 pub(super) struct Copier {
     mover: Mover,
     buffer: Region,
@@ -66,11 +66,11 @@ pub(super) struct Copier {
 }
 
 impl Side {
-    /// Pages of a size, so many together, each so many from the next.
+    /// Moves `pages` pages of `size` at a time, with a distance of `apart` pages.
     pub(super) fn shuttle(size: PageSize, pages: usize, apart: usize) -> Result<Side, BenchError> {
         let heap = heap(pages)?;
         let mut arena = heap.arena(ARENA, size)?;
-        // Only what is touched is there.
+        // Only touched pages are present.
         let known = known(apart);
         for (page, known) in arena.chunks_exact_mut(PAGE).zip(known.chunks_exact(PAGE)).step_by(apart) {
             page.copy_from_slice(known);
@@ -87,7 +87,7 @@ impl Side {
         })))
     }
 
-    /// The copies of batches of so many pages.
+    /// Makes only the copies of batches of `pages` pages.
     pub(super) fn copier(size: PageSize, pages: usize) -> Result<Side, BenchError> {
         let (mut buffer, mut place) = (Region::new(ARENA, size)?, Region::new(pages * PAGE, size)?);
         buffer.populate()?;
@@ -95,13 +95,13 @@ impl Side {
         Ok(Side::Copy(Box::new(Copier { mover: Mover::cpu(), buffer, place, at: 0, away: false })))
     }
 
-    /// Batches of so many pages by the kernel's calls alone.
+    /// Moves batches of `pages` pages by the kernel's calls alone.
     pub(super) fn calls(size: PageSize, pages: usize) -> Result<Side, BenchError> {
         let called = Called::new(ARENA, pages * PAGE, size).map_err(not_here)?;
         Ok(Side::Calls(Box::new(called), Vec::new()))
     }
 
-    /// One batch. Returns its pages.
+    /// Runs one batch and returns its number of pages.
     pub(super) fn step(&mut self) -> Result<u64, BenchError> {
         match self {
             Side::Calls(called, took) => {
@@ -113,12 +113,12 @@ impl Side {
         }
     }
 
-    /// On one thread.
+    /// Returns a competitor with one thread.
     pub(super) fn alone<'a>(self) -> Contestant<'a, Side> {
         Contestant { states: vec![self], step: &Side::step }
     }
 
-    /// Nanoseconds of a page that were not its copy's, by the heap's own clock: the median of all batches.
+    /// Returns nanoseconds per page without its copy, measured by the heap: the median of all batches.
     pub(super) fn but_the_copy(&self) -> f64 {
         match self {
             Side::Move(shuttle) => median(&mut shuttle.but_the_copy.clone()),
@@ -126,7 +126,7 @@ impl Side {
         }
     }
 
-    /// Microseconds of a batch that each of the kernel's calls took, a look, out and in: the medians of all batches.
+    /// Returns microseconds per batch of each of the kernel's calls (query, out and in): the medians of all batches.
     pub(super) fn calls_took(&self) -> [f64; 3] {
         let Side::Calls(_, took) = self else { return [f64::NAN; 3] };
         std::array::from_fn(|call| {
@@ -134,7 +134,7 @@ impl Side {
         })
     }
 
-    /// That every byte is what it was.
+    /// Compares every byte with its original.
     pub(super) fn check(&self, contest: &Contest) -> Result<(), BenchError> {
         let Side::Move(shuttle) = self else { return Ok(()) };
         contest.arrived(&known(shuttle.apart), &shuttle.arena)
@@ -145,7 +145,7 @@ fn not_here(error: std::io::Error) -> BenchError {
     BenchError::NotHere(format!("the kernel does not move pages by its calls alone: {error}"))
 }
 
-/// What an arena has in it of which one page in so many was written.
+/// Returns the contents of an arena in which one page in `apart` was written.
 fn known(apart: usize) -> Vec<u8> {
     let mut bytes = vec![0; ARENA];
     fill_known(&mut bytes, apart as u64);
@@ -167,8 +167,8 @@ impl Shuttle {
         }
         if self.size == PageSize::Huge && moved.huge != moved.pages {
             return Err(BenchError::NotHere(format!(
-                "huge pages were to move, and {} of {} pages were small ones; transparent huge pages: {}; if they are not off, the system has no \
-                 huge page free: echo 1 > /proc/sys/vm/compact_memory may make some",
+                "huge pages were to move, and {} of {} pages were small ones; transparent huge pages: {}; if they are \
+                 not off, the system has no huge page free: echo 1 > /proc/sys/vm/compact_memory may make some",
                 moved.pages - moved.huge,
                 moved.pages,
                 TransparentHugePages::setting()

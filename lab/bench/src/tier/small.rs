@@ -1,4 +1,4 @@
-//! What a page of 4 KiB costs to move, by how many go together.
+//! The cost of moving a page of 4 KiB, by the number of pages moved together.
 
 use super::shuttle::Side;
 use super::turns::rates;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use telpher_mem::PageSize;
 use telpher_report::machine::Machine;
 
-/// The contest.
+/// The experiment.
 pub(super) const CONTEST: Contest = Contest {
     name: "small",
     question: "What does it cost to move a page of 4 KiB, by the number moved together and by adjacency?",
@@ -19,9 +19,9 @@ pub(super) const CONTEST: Contest = Contest {
     measure,
 };
 
-/// Pages that go together.
+/// Pages moved together.
 const TOGETHER: [usize; 5] = [1, 8, 32, 128, 512];
-/// The most nanoseconds of a page, of as many neighbours as go together at most: all, and all but the copy. Source:
+/// Upper limits in nanoseconds per page, for the largest batch of adjacent pages: in all, and without the copy. Source:
 /// promise of the migrator.
 const ALL: f64 = 450.0;
 const BUT_THE_COPY: f64 = 200.0;

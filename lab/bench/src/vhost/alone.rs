@@ -1,6 +1,6 @@
-//! An engine that has a core to itself: the switch and the guest's driver take turns on the other one, in one thread.
+//! An engine with its own core: the switch and the guest's driver take turns on the other core, in one thread.
 //!
-//! So it is on two cores that no thread waits for another's turn. Ours has our own guest, DPDK's has its own,
+//! So no thread on the two cores waits for another's turn. Our switch has our own guest; DPDK's has DPDK's guest,
 //! `net_virtio_user`.
 
 use super::super::BenchError;
@@ -20,34 +20,34 @@ use telpher_vhost::peers::{HugePages, Work};
 
 /// A switch and its guest on one thread.
 pub(super) enum Alone {
-    /// Ours.
+    /// Our switch and our guest.
     Ours(Box<(Ours, Option<Guest>)>),
-    /// DPDK's.
+    /// DPDK's switch and guest.
     Dpdk {
-        /// Both in one.
+        /// The process with both.
         peer: Asynchronous,
-        /// Freed after it.
+        /// Freed after the process.
         _pages: HugePages,
-        /// Its socket's.
+        /// The folder of its socket.
         _folder: Folder,
     },
 }
 
-/// Until packets flow evenly, and until those on their way have come back.
+/// Time until packets flow evenly, and until the packets in flight have come back.
 const SETTLE: Duration = Duration::from_millis(20);
 
 impl Alone {
-    /// Ours, copies made so.
+    /// Starts our switch, with copies made by `way`.
     pub(super) fn ours(way: Way, ring: VhostRing, pool: &PacketPool) -> Result<Alone, BenchError> {
         let ours = Ours::new(way, pool)?;
         let guest = Guest::connect(&ours.port, virtio(ring).packed)?;
         Ok(Alone::Ours(Box::new((ours, Some(guest)))))
     }
 
-    /// DPDK's, its DMA on the second core.
+    /// Starts DPDK's switch, with its DMA thread on the second core.
     pub(super) fn dpdk(ring: VhostRing, cores: Cores) -> Result<Alone, BenchError> {
         let folder = Folder::new()?;
-        // Both sides' packets are in one process.
+        // The packets of both sides are in one process.
         let pages = HugePages::reserve(MIB)?;
         let socket = folder.file("socket");
         let device = virtio(ring).arguments(&socket);
@@ -55,7 +55,7 @@ impl Alone {
         Ok(Alone::Dpdk { peer, _pages: pages, _folder: folder })
     }
 
-    /// Million packets a second that went the guest's way.
+    /// Returns million packets per second in the guest's direction.
     pub(super) fn rate(
         &mut self,
         traffic: VhostTraffic,
@@ -80,7 +80,7 @@ impl Alone {
                 std::thread::sleep(time);
                 let after = peer.count()?;
                 let counts = watch.end();
-                // What goes around is taken out again.
+                // Removes the packets that circulate.
                 peer.go(Work::Sink)?;
                 std::thread::sleep(SETTLE);
                 peer.rest()?;
@@ -105,7 +105,7 @@ fn our_rate(
     let working = Working::start("bench-alone", cores.backend, move |stop| {
         driver.begin(traffic, len);
         let mut count = 0;
-        // Relaxed, as below: a count by which nothing is published.
+        // Relaxed, as below: a counter that publishes nothing.
         while !stop.load(Ordering::Relaxed) {
             forwarder.turn();
             count += driver.step(traffic, len);

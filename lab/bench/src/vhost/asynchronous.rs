@@ -1,7 +1,7 @@
-//! DPDK's asynchronous vhost beside us: a small backend on its public interface, compiled here when the bench runs.
+//! DPDK's asynchronous vhost as a competitor: a small backend on its public interface, compiled when the benchmark
+//! runs.
 //!
-//! DPDK ships no program that can be one: its `net_vhost` has no asynchronous copies, and its example needs a network
-//! card.
+//! DPDK ships no suitable program: its `net_vhost` has no asynchronous copies, and its example needs a network card.
 
 use super::super::BenchError;
 use super::point::Thread;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use telpher_vhost::peers::{Terminal, Work, lacking};
 
 const SOURCE: &str = include_str!("peer/dpdk_async.c");
-/// For a program to start, or to answer.
+/// Time limit for a program to start or to answer.
 const SOON: Duration = Duration::from_secs(10);
 
-/// What keeps it from being compiled here, if anything.
+/// Returns why the backend cannot be compiled on this machine, or `None`.
 pub(super) fn missing() -> Option<String> {
     let tools = lacking(&[("cc", "gcc"), ("pkg-config", "pkg-config"), ("setpriv", "util-linux")]);
     tools.or_else(|| {
@@ -25,15 +25,15 @@ pub(super) fn missing() -> Option<String> {
     })
 }
 
-/// The backend, running.
+/// The running backend.
 pub(super) struct Asynchronous {
     terminal: Terminal,
     pid: u32,
 }
 
 impl Asynchronous {
-    /// Compiles it and starts it at a socket, its own thread on one core and its DMA's on another; with a guest in it
-    /// if there are arguments for its device.
+    /// Compiles it and starts it at a socket, with its own thread on one core and its DMA's thread on another. With
+    /// `guest` (the arguments of a virtio device) the process contains a guest too.
     pub(super) fn start(
         folder: &Path,
         socket: &Path,
@@ -68,18 +68,18 @@ impl Asynchronous {
         Ok(Asynchronous { terminal, pid })
     }
 
-    /// Begins to do something.
+    /// Starts a kind of work.
     pub(super) fn work(&mut self, work: Work) -> Result<(), BenchError> {
         match work {
             Work::Source(len) => self.say(&format!("source {len}")),
-            // Without a guest in it the length is nobody's.
+            // Without a guest in the process the length is not used.
             Work::Return => self.say("return 64"),
             _ => self.say("sink 64"),
         }
     }
 
-    /// With a guest in it: into the guest (`Source`), out of it (`Numbered`), around (`Begin`); or takes out what there
-    /// is.
+    /// With a guest in the process: sends packets into the guest (`Source`), out of it (`Numbered`) or around
+    /// (`Begin`). Any other work removes the packets on both sides.
     pub(super) fn go(&mut self, work: Work) -> Result<(), BenchError> {
         match work {
             Work::Source(len) => self.say(&format!("source {len}")),
@@ -89,7 +89,7 @@ impl Asynchronous {
         }
     }
 
-    /// Packets that went the guest's way so far, and a time in nanoseconds.
+    /// Returns the number of packets in the guest's direction so far, and a time in nanoseconds.
     pub(super) fn count(&mut self) -> Result<(f64, f64), BenchError> {
         self.terminal.line("count")?;
         let said = self.terminal.until("done\n", SOON)?;
@@ -98,7 +98,7 @@ impl Asynchronous {
         both.ok_or_else(|| BenchError::NotHere(format!("DPDK's asynchronous backend counts so: {said}")))
     }
 
-    /// Stops.
+    /// Stops the work.
     pub(super) fn rest(&mut self) -> Result<(), BenchError> {
         self.say("rest")
     }
@@ -109,7 +109,7 @@ impl Asynchronous {
         Ok(())
     }
 
-    /// The thread that forwards.
+    /// Returns the forwarding thread.
     pub(super) fn threads(&self) -> Vec<Thread> {
         vec![Thread::main_of(self.pid)]
     }
@@ -128,7 +128,7 @@ fn compile(folder: &Path) -> Result<String, BenchError> {
     let mut cc = Command::new("cc");
     cc.args(["-O3", "-march=native", "-DALLOW_EXPERIMENTAL_API"]).arg("-o").arg(&compiled).arg(&source);
     cc.args(String::from_utf8_lossy(&flags.stdout).split_whitespace());
-    // The software DMA is a driver of its own, that only who names it loads.
+    // The software DMA is a separate driver, which is loaded only if it is named.
     cc.args(["-Wl,--no-as-needed", "-lrte_dma_skeleton"]);
     let output = cc.output().map_err(program("cc"))?;
     if !output.status.success() {

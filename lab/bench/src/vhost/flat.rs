@@ -1,10 +1,10 @@
-//! What a packet costs the forwarding core, once taken from the guest and once given to it, copied by that core or by a
-//! device: the flat line of "Accelerating DPDK Vhost" (Intel).
+//! The cost of a packet for the forwarding core: one receive from the guest and one send to it, with copies by that
+//! core or by a device. This is the flat line of "Accelerating DPDK Vhost" (Intel).
 //!
-//! The forwarding loop and the guest's driver are on one core, and only the loop's turns are timed; the engine has the
-//! other core. A burst is sent, and each of its turns comes after what the turn before it began has landed, as with a
-//! device that keeps up: what a core pays for a packet is asked, not how fast the engine is, which is software here. A
-//! turn that lasted longer than any does by itself was interrupted; it is dropped with all of its interval.
+//! The forwarding loop and the guest's driver run on one core, and only the loop's turns are timed; the engine has the
+//! other core. A burst is sent, and each turn starts after the copies of the turn before it have completed, as with a
+//! device that keeps up. So this measures what the core pays for a packet, not the speed of the engine, which is
+//! software here. A turn longer than any undisturbed one was interrupted; its whole interval is dropped.
 
 use super::super::BenchError;
 use super::super::measure::{Clock, median};
@@ -19,38 +19,39 @@ use std::time::{Duration, Instant};
 use telpher_switch::Forwarder;
 use telpher_vhost::{CopyPolicy, PacketPool};
 
-/// Packets that are sent together: the forwarding loop's burst.
+/// Packets sent together: the forwarding loop's burst.
 const BURST: u32 = 32;
-/// Bursts of one interval.
+/// Bursts in an interval.
 const BURSTS: u32 = 16;
-/// Between two turns: what a modelled engine needs for a burst of the longest packets, and less than it looks for more
-/// before it sleeps. Source: measured, 12 µs for 32 packets of 1518 bytes between far cores.
+/// Pause between two turns: the time that a modelled engine needs for a burst of the longest packets, and less than the
+/// time that it polls before it sleeps. Source: measured, 12 µs for 32 packets of 1518 bytes between far cores.
 const PAUSE: Duration = Duration::from_micros(20);
-/// A turn that lasted longer was interrupted. Source: chosen, several times what 64 copies of the longest packets take.
+/// Limit above which a turn counts as interrupted. Source: chosen, several times what 64 copies of the longest packets
+/// take.
 const LONGEST: Duration = Duration::from_micros(60);
-/// Turns until a burst has gone around, at most; one that needs more counts as interrupted.
+/// Maximum number of turns until a burst has gone around; a burst that needs more counts as interrupted.
 const TURNS: u32 = 64;
-/// Until what is under way has landed, however busy the engine's core is. Source: chosen.
+/// Time limit for the copies in flight to complete, however busy the engine's core is. Source: chosen.
 const LANDED: Duration = Duration::from_secs(10);
-/// Intervals at least.
+/// Minimum number of intervals.
 const FEWEST: usize = 5;
 /// How much more the longest packet may cost than the shortest. Source: promise of the pipeline.
 const FLAT: f64 = 1.15;
-/// Part of the bytes that the device must have copied. Source: promise of the pipeline.
+/// Minimum part of the bytes that the device must copy. Source: promise of the pipeline.
 const SHARE: f64 = 0.95;
 
-/// What a packet of one length costs.
+/// The cost of a packet of one length.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Cost {
-    /// Of the ring.
+    /// The ring's layout.
     pub ring: &'static str,
     /// Bytes of the packet.
     pub size: u32,
-    /// A device copies.
+    /// Whether a device makes the copies.
     pub by_device: bool,
-    /// Of the time stamp counter.
+    /// The cost in ticks of the time stamp counter.
     pub ticks: f64,
-    /// The same in nanoseconds.
+    /// The cost in nanoseconds.
     pub ns: f64,
     /// Part of the bytes that the device copied.
     pub share: f64,
@@ -60,7 +61,7 @@ pub struct Cost {
     pub interrupted: usize,
 }
 
-/// Every length, by both, each for about `time` in all.
+/// Measures every length with both kinds of copies, each for about `time` in all.
 pub(super) fn measure(
     ring: &'static str,
     packed: bool,
@@ -76,7 +77,7 @@ pub(super) fn measure(
     let mut rigs = [cpu?, device?];
     let (sizes, slice) = (sizes.to_vec(), time / rounds.max(1));
     let (tell, told) = mpsc::channel();
-    // The loop belongs on its own core; the bench's own thread stays where it is.
+    // The loop runs on its own core; the benchmark's thread stays on its core.
     let working = Working::start("bench-flat", cores.backend, move |_| {
         let clock = Clock::calibrate();
         let mut seen: Vec<[Intervals; 2]> = sizes.iter().map(|_| Default::default()).collect();
@@ -98,7 +99,7 @@ pub(super) fn measure(
     Ok(costs)
 }
 
-/// What the rows say of the costs.
+/// Returns the rows of the costs.
 pub(super) fn rows(costs: &[Cost]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (by_device, who) in [(true, "a device"), (false, "the core itself")] {
@@ -110,7 +111,8 @@ pub(super) fn rows(costs: &[Cost]) -> Vec<Row> {
         };
         let ring = least.ring;
         let how = format!(
-            "{:.0} and {:.0} ticks ({:.1} and {:.1} ns) around, {} and {} intervals without an interruption, {} and {} with one",
+            "{:.0} and {:.0} ticks ({:.1} and {:.1} ns) around, \
+             {} and {} intervals without an interruption, {} and {} with one",
             least.ticks,
             most.ticks,
             least.ns,
@@ -138,7 +140,7 @@ pub(super) fn rows(costs: &[Cost]) -> Vec<Row> {
     rows
 }
 
-/// Costs of intervals, in ticks a packet.
+/// Costs of intervals, in ticks per packet.
 #[derive(Debug, Default)]
 struct Intervals {
     ticks: Vec<f64>,
@@ -150,7 +152,7 @@ struct Intervals {
 impl Intervals {
     fn cost(mut self, ring: &'static str, size: u32, by_device: bool, clock: &Clock) -> Cost {
         let ticks = median(&mut self.ticks);
-        // A time of so few ticks as one packet costs is far from any end of the range.
+        // `Clock::ns` takes whole ticks; a million of them yield the factor for a fraction of ticks.
         let ns = clock.ns(1_000_000) / 1e6 * ticks;
         let share = self.by_device as f64 / self.bytes as f64;
         let (intervals, interrupted) = (self.ticks.len(), self.interrupted);
@@ -174,7 +176,7 @@ impl Rig {
 
     fn measure(&mut self, size: u32, time: Duration, clock: &Clock, seen: &mut Intervals) {
         let mut forwarder = self.ours.forwarder(VhostTraffic::Loop, size);
-        // Once unmeasured: caches and buffers.
+        // One interval is not measured: it warms caches and buffers.
         self.interval(&mut forwarder, size, clock);
         self.settle(&mut forwarder);
         let (before, bytes_before) = (self.ours.lane().bytes, self.bytes());
@@ -191,7 +193,7 @@ impl Rig {
         seen.bytes += self.bytes() - bytes_before;
     }
 
-    /// Lets what is under way land: the port counts a packet when its copies begin, the lane when they have landed.
+    /// Waits for the copies in flight: the port counts a packet when its copies begin, the lane when they are complete.
     fn settle(&mut self, forwarder: &mut Forwarder) {
         let begun = Instant::now();
         while begun.elapsed() < LANDED {
@@ -205,13 +207,13 @@ impl Rig {
         self.guest.sent();
     }
 
-    /// Bytes of packets that were copied. The net header before each is not copied but written, by the core.
+    /// Returns the copied bytes of packets. The core writes the net header before each packet; it is not copied.
     fn bytes(&self) -> u64 {
         let [receive, transmit] = [0, 1].map(|ring| self.ours.port.stats(ring).bytes);
         receive + transmit
     }
 
-    /// Ticks of a packet, unless a turn was interrupted.
+    /// Returns ticks per packet, or `None` if a turn was interrupted.
     fn interval(&mut self, forwarder: &mut Forwarder, size: u32, clock: &Clock) -> Option<f64> {
         let (mut sum, mut whole) = (0, true);
         for _ in 0..BURSTS {
@@ -232,7 +234,7 @@ impl Rig {
                 turns += 1;
             }
             whole &= turns < TURNS;
-            // The last packets' buffers are the forwarder's again.
+            // Returns the buffers of the last packets to the forwarder.
             let begun = telpher_os::ticks();
             if forwarder.turn() > 0 {
                 sum += clock.since(begun);
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_is_held_against_the_shortest_and_only_a_device_has_to_be_flat() {
+    fn the_longest_packet_is_compared_with_the_shortest_and_only_a_device_has_a_goal() {
         let costs = [cost(64, false, 100.0), cost(512, true, 700.0), cost(1518, false, 300.0)];
         let costs = [&costs[..], &[cost(64, true, 200.0), cost(1518, true, 230.0)]].concat();
         let rows = rows(&costs);
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_copies_all_and_the_core_none() {
+    fn a_device_copies_all_bytes_and_the_core_copies_none() {
         let core = telpher_os::allowed_cpus().unwrap();
         let cores = Cores { backend: core[0], guest: *core.last().unwrap() };
         let pool = PacketPool::new(telpher_vhost::PoolOptions { buffers: 4096, longest: 2048 }).unwrap();

@@ -1,7 +1,7 @@
-//! A guest of our own, for where there is no testpmd and for what testpmd cannot tell: its driver is stepped by whoever
-//! has it, and its packets may carry the time at which they were sent.
+//! Our own guest, for machines without testpmd and for measurements that testpmd cannot make. Its owner steps its
+//! driver, and its packets may carry the time at which they were sent.
 //!
-//! It agrees with the backend by the same messages that come through a socket, without the socket.
+//! It negotiates with the backend by the same messages as over a socket, but without the socket.
 
 use super::super::BenchError;
 use crate::options::VhostTraffic;
@@ -11,15 +11,15 @@ use telpher_vhost::ring::{Direction, MockDriver, MockGuest};
 use telpher_vhost::words::Features;
 use telpher_vhost::{Control, Port};
 
-/// Entries of each ring. Source: what the peer's guest has here.
+/// Entries of each ring. Source: the value of the peer's guest in this benchmark.
 pub(super) const RING: u16 = 1024;
-/// Bytes of a buffer: as DPDK's lie, not a power of two apart.
+/// Bytes of a buffer; not a power of two, like the distance of DPDK's buffers.
 const BUFFER: u32 = 2176;
-/// Packets that go around, as many as testpmd's `tx_first 16`.
+/// Packets in circulation, as many as with testpmd's `tx_first 16`.
 pub(super) const LOOPING: usize = 512;
 /// Bytes of the net header before each packet. Source: VirtIO 1.2 §5.1.6.1.
 pub(super) const HEADER: u32 = 12;
-/// Where a packet's time stands, behind its Ethernet header.
+/// Offset of the time stamp in a packet, behind the Ethernet header.
 const STAMP: u64 = 14;
 
 /// Requests. Source: vhost-user, "Front-end message types".
@@ -31,22 +31,22 @@ const SET_VRING_ADDR: u32 = 9;
 const SET_VRING_BASE: u32 = 10;
 const SET_VRING_KICK: u32 = 12;
 
-/// A guest that has agreed with a port.
+/// A guest that is connected to a port.
 pub(super) struct Guest {
     memory: MockGuest,
     receive: Side,
     transmit: Side,
-    /// Buffers that no ring has.
+    /// Buffers that are in neither ring.
     free: Vec<u64>,
     back: Vec<(u16, u32)>,
-    /// The guest's hold on the port; when it goes, the rings stop.
+    /// The guest's control of the port; when it is dropped, the rings stop.
     _control: Control,
 }
 
-/// One ring's driver.
+/// The driver of one ring.
 struct Side {
     driver: MockDriver,
-    /// The buffer that each identifier has out there.
+    /// The buffer in flight for each descriptor identifier.
     buffers: Vec<u64>,
 }
 
@@ -67,7 +67,7 @@ impl Side {
 }
 
 impl Guest {
-    /// A guest at a port that nobody else has, with a split ring or a packed one.
+    /// Connects a guest to a port without a guest, with split or packed rings.
     pub(super) fn connect(port: &Arc<Port>, packed: bool) -> Result<Guest, BenchError> {
         let mut features = Features::VERSION_1 | Features::MRG_RXBUF;
         features.set(Features::RING_PACKED, packed);
@@ -95,15 +95,15 @@ impl Guest {
             tell(SET_VRING_BASE, u32s(&[ring, setup.base.available.into()]), Vec::new())?;
             let addresses = u64s(&[at.descriptors, at.device, at.driver, 0]);
             tell(SET_VRING_ADDR, [u32s(&[ring, 0]), addresses].concat(), Vec::new())?;
-            // Without a file: the ring is polled.
+            // Without a file, the backend polls the ring.
             tell(SET_VRING_KICK, u64s(&[u64::from(ring) | 0x100]), Vec::new())?;
         }
         let free = (0..buffers).map(|_| memory.lend(BUFFER.into())).collect();
         Ok(Guest { memory, receive, transmit, free, back: Vec::with_capacity(RING.into()), _control: control })
     }
 
-    /// Does what a driver does once: gives buffers, takes what came back. Returns how many packets went the traffic's
-    /// way.
+    /// Performs one step of the driver: offers buffers and collects used ones. Returns the number of packets in the
+    /// direction of the traffic.
     pub(super) fn step(&mut self, traffic: VhostTraffic, len: u32) -> u64 {
         match traffic {
             VhostTraffic::B2f => self.take_in(|_, _| false),
@@ -113,15 +113,16 @@ impl Guest {
                 sent
             }
             VhostTraffic::Loop => {
-                // What was sent is free again; what came goes out again as it is.
+                // The buffers of sent packets are free again; received packets are sent on unchanged.
                 self.sent();
                 self.take_in(|guest, (buffer, len)| guest.transmit.offer(buffer, len))
             }
         }
     }
 
-    /// Takes what the guest received, gives each packet's buffer and bytes, with its header, to `keep`, and new buffers
-    /// to the ring. Returns how many there were. A buffer that is not kept is free again.
+    /// Collects the received packets and passes each packet's buffer and length (with its header) to `keep`; then
+    /// offers free buffers to the ring. Returns the number of packets. A buffer that `keep` does not keep is free
+    /// again.
     pub(super) fn take_in(&mut self, mut keep: impl FnMut(&mut Guest, (u64, u32)) -> bool) -> u64 {
         let mut back = std::mem::take(&mut self.back);
         back.clear();
@@ -143,7 +144,7 @@ impl Guest {
         count
     }
 
-    /// Buffers of packets that the backend has taken are free again. Returns how many.
+    /// Frees the buffers of packets that the backend has taken; returns their number.
     pub(super) fn sent(&mut self) -> u64 {
         self.back.clear();
         self.transmit.driver.collect_into(&mut self.back);
@@ -151,7 +152,7 @@ impl Guest {
         self.back.len() as u64
     }
 
-    /// Sends a packet of `len` bytes, with the time in it if there is one. False if there is no buffer or no room.
+    /// Sends a packet of `len` bytes, with a time stamp if given. Returns false if no buffer or no ring entry is free.
     pub(super) fn send(&mut self, len: u32, stamp: Option<u64>) -> bool {
         let Some(buffer) = self.free.pop() else { return false };
         if let Some(stamp) = stamp {
@@ -164,13 +165,13 @@ impl Guest {
         sent
     }
 
-    /// The time in a packet that was received.
+    /// Returns the time stamp in a received packet.
     pub(super) fn stamp_of(&self, buffer: u64) -> u64 {
         let bytes = self.memory.read(buffer + u64::from(HEADER) + STAMP, 8);
         u64::from_le_bytes(bytes.try_into().unwrap_or_default())
     }
 
-    /// Fills the receive ring; sends the packets that go around, if they do.
+    /// Fills the receive ring, and sends the circulating packets if the traffic is a loop.
     pub(super) fn begin(&mut self, traffic: VhostTraffic, len: u32) {
         self.take_in(|_, _| false);
         if traffic == VhostTraffic::Loop {
@@ -181,7 +182,7 @@ impl Guest {
     }
 }
 
-/// A processor's time that a packet carries.
+/// Returns the time stamp counter, which packets carry.
 pub(super) fn now() -> u64 {
     telpher_os::ticks()
 }
@@ -200,7 +201,7 @@ mod tests {
     use telpher_vhost::{PacketPool, PoolOptions, PortOptions};
 
     #[test]
-    fn what_it_sends_comes_back_with_its_time_over_either_ring() {
+    fn sent_packets_come_back_with_their_time_stamps_over_either_ring() {
         for packed in [false, true] {
             let pool = PacketPool::new(PoolOptions { buffers: 256, longest: 2048 }).unwrap();
             let port = Port::new(&pool, PortOptions::default());

@@ -1,9 +1,9 @@
-//! How long packets take through the switch, and how much of it the pipeline adds.
+//! The latency of packets through the switch, and the part that the pipeline adds.
 //!
-//! Our own guest sends packets with the time stamp counter in them, evenly, at half the rate that the pipeline can do,
-//! and reads the counter again when they have come around. The same packets at the same rate go through the switch with
-//! CPU copies, in turns; the difference of the two is what the pipeline adds. Of each round there is one difference, so
-//! that a moment in which a core was away is one round's.
+//! Our own guest sends packets that carry the time stamp counter, evenly, at half of the pipeline's maximum rate. It
+//! reads the counter again when they have gone around. The same packets at the same rate go through the switch with CPU
+//! copies, in turns; the difference of the two is the latency that the pipeline adds. There is one difference per
+//! round, so a moment without a core affects one round only.
 
 use super::super::BenchError;
 use super::super::measure::{Clock, Latencies, median};
@@ -18,29 +18,29 @@ use std::sync::mpsc;
 use std::time::Duration;
 use telpher_vhost::{CopyPolicy, PacketPool};
 
-/// Most that the pipeline may add for 99 of 100 packets, in microseconds. Source: promise of the pipeline.
+/// Upper limit of the added latency for 99 of 100 packets, in microseconds. Source: promise of the pipeline.
 const ADDED_US: f64 = 20.0;
-/// Part of the rate it can do.
+/// The load, as a part of the pipeline's maximum rate.
 const LOAD: f64 = 0.5;
-/// Packets' lengths. Source: the ends of an Ethernet frame's.
+/// Lengths of packets. Source: the smallest and the largest Ethernet frame.
 const SIZES: [u32; 2] = [64, 1518];
-/// Until packets flow evenly.
+/// Time until packets flow evenly.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// What is measured.
+/// Parameters of the measurement.
 pub(super) struct About {
     /// The ring's name.
     pub(super) ring: &'static str,
     pub(super) packed: bool,
-    /// Which of the hybrid pipeline's packets ride the device.
+    /// The packets that the hybrid pipeline gives to the device.
     pub(super) hybrid: CopyPolicy,
     pub(super) rounds: u32,
-    /// Of one pass.
+    /// Duration of a pass.
     pub(super) slice: Duration,
     pub(super) cores: Cores,
 }
 
-/// A row for what each pipeline adds, of each length.
+/// Returns rows with the latency that each pipeline adds, for each length.
 pub(super) fn measure(about: &About, pool: &PacketPool, drops: &mut Drops) -> Result<Vec<Row>, BenchError> {
     let About { ring, packed, hybrid, rounds, slice: time, cores } = *about;
     let clock = Clock::calibrate();
@@ -54,7 +54,7 @@ pub(super) fn measure(about: &About, pool: &PacketPool, drops: &mut Drops) -> Re
         let mut pipeline = side(way, packed, pool)?;
         for size in SIZES {
             let most = pass(&mut pipeline, size, 0.0, time, cores)?.packets as f64 / time.as_secs_f64();
-            // Ticks from one packet to the next: those of a second, by the packets of a second.
+            // Ticks between two packets: ticks per second divided by packets per second.
             let gap = 1e18 / clock.ns(1_000_000_000) / (LOAD * most);
             let mut seen: Vec<(Distance, [f64; 4])> = Vec::new();
             for number in 0..rounds {
@@ -81,7 +81,8 @@ pub(super) fn measure(about: &About, pool: &PacketPool, drops: &mut Drops) -> Re
     Ok(rows)
 }
 
-/// A row for each distance that was seen: medians over the rounds at it. One that says so if none was.
+/// Returns a row for each observed distance, with medians over the rounds at it; or a row without a value if there was
+/// none.
 fn rows_of(what: &str, seen: &[(Distance, [f64; 4])], mpps: f64, rounds: u32) -> Vec<Row> {
     let goal = Some(Goal::AtMost(ADDED_US));
     if seen.is_empty() {
@@ -96,8 +97,8 @@ fn rows_of(what: &str, seen: &[(Distance, [f64; 4])], mpps: f64, rounds: u32) ->
         let of = |value: fn(&[f64; 4]) -> f64| median(&mut here.iter().map(|seen| value(seen)).collect::<Vec<_>>());
         let added = of(|[.., without, with]| with - without);
         let how = format!(
-            "around: p50 {:.2} µs against {:.2} with CPU copies, p99 {:.2} against {:.2}, at {mpps:.2} Mpps, half of what it does; medians \
-             of {}",
+            "around: p50 {:.2} µs against {:.2} with CPU copies, p99 {:.2} against {:.2}, at {mpps:.2} Mpps, \
+             half of what it does; medians of {}",
             of(|seen| seen[1]),
             of(|seen| seen[0]),
             of(|seen| seen[3]),
@@ -110,21 +111,21 @@ fn rows_of(what: &str, seen: &[(Distance, [f64; 4])], mpps: f64, rounds: u32) ->
     rows
 }
 
-/// A port whose copies are made so, and its guest.
+/// Creates a port with copies made by `way`, and its guest.
 fn side(way: Way, packed: bool, pool: &PacketPool) -> Result<(Ours, Option<Guest>), BenchError> {
     let ours = Ours::new(way, pool)?;
     let guest = Guest::connect(&ours.port, packed)?;
     Ok((ours, Some(guest)))
 }
 
-/// What one guest saw.
+/// The packets and latencies that the guest saw in a pass.
 struct Passed {
     packets: u64,
     latencies: Latencies,
     counts: Result<(), super::point::Dropped>,
 }
 
-/// Sends packets around for so long, one every `gap` ticks, as long as there is room for them.
+/// Sends packets around for `time`, one every `gap` ticks, while there is room for them.
 fn pass(
     (ours, guest): &mut (Ours, Option<Guest>),
     size: u32,
@@ -139,11 +140,11 @@ fn pass(
         let mut latencies = Latencies::new(1);
         driver.begin(VhostTraffic::B2f, 0);
         let (begun, mut next, mut sent, mut came) = (now(), 0.0, 0_u64, 0_u64);
-        // Relaxed: nothing is published by it.
+        // Relaxed: the flag publishes nothing.
         while !stop.load(Ordering::Relaxed) {
             let time = now().saturating_sub(begun) as f64;
             if time - next > LOOPING as f64 * gap {
-                // This thread was away, or sends as it can: nobody sends all at once what was due meanwhile.
+                // The thread was preempted, or sends at the maximum rate. Missed packets are not sent all at once.
                 next = time;
             }
             while next <= time && sent - came < LOOPING as u64 && driver.send(size, Some(now())) {
@@ -156,7 +157,7 @@ fn pass(
             });
             driver.sent();
         }
-        // What is on its way comes back before the next pass.
+        // Collects the packets in flight before the next pass.
         let end = std::time::Instant::now() + SETTLE;
         while came < sent && std::time::Instant::now() < end {
             came += driver.take_in(|_, _| false);
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_added_is_the_median_difference_of_one_distance_and_holds_at_its_edge() {
+    fn added_latency_is_the_median_difference_per_distance_and_the_limit_is_inclusive() {
         let seen = [
             (Distance::Far, [1.0, 2.0, 5.0, 25.0]),
             (Distance::Far, [1.0, 2.0, 5.0, 500.0]),
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_pair_was_seen_of_is_not_measured() {
+    fn without_a_pair_the_row_is_open() {
         let [row] = &rows_of("a", &[], 1.0, 5)[..] else { panic!("one row") };
         assert_eq!((row.what.as_ref(), row.verdict()), ("a: added at p99", Verdict::Open));
         assert_eq!((row.measured.is_nan(), row.how.as_str()), (true, "no pair of points counts, of 5 rounds"));

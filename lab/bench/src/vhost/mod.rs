@@ -1,9 +1,10 @@
-//! `telpher bench vhost`: packets into virtual machines and out of them, beside DPDK's.
+//! `telpher bench vhost`: packets into and out of virtual machines, compared with DPDK.
 //!
 //! ```text
-//! Scene: one guest (testpmd, or our own), backends whose sockets it has ── Point: probe · one backend works · probe ──► kept or dropped
-//!   └─► rates ── medians, ratios of one distance ──► verdicts
-//! rings, flat, latency: our own guest, stepped here
+//! Scene: one guest (testpmd, or our own) and its backends
+//!   └─► Point: probe · one backend works · probe ──► kept or dropped
+//!   └─► rates ── medians, ratios at one distance ──► verdicts
+//! rings, flat, latency: our own guest, stepped in this process
 //! ```
 
 mod alone;
@@ -36,53 +37,55 @@ use telpher_report::machine::Machine;
 use telpher_vhost::peers::PeerError;
 use telpher_vhost::{CopyPolicy, PacketPool, PoolOptions, peers};
 
-/// Everything `telpher bench vhost` found.
+/// Everything that `telpher bench vhost` measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct VhostResult {
     /// Verdicts, part by part.
     #[serde(flatten)]
     pub answers: Answers,
-    /// Points that count, and those that do not.
+    /// Numbers of points that count, and of those that do not.
     pub points: Drops,
-    /// Medians of every contestant.
+    /// Medians of every competitor.
     pub rates: Vec<Rate>,
-    /// Ratios of those that are compared.
+    /// Ratios of compared pairs.
     pub ratios: Vec<Ratio>,
     /// What a packet costs the forwarding core.
     pub costs: Vec<Cost>,
 }
 
-/// Our backend, copies made by the forwarding thread.
+/// Our backend, with copies made by the forwarding thread.
 pub const CPU: &str = "telpher";
-/// The peer.
+/// DPDK's backend.
 pub const NET_VHOST: &str = "net_vhost";
 /// Our pipeline with an engine that the forwarding thread executes.
 pub const PIPELINE: &str = "pipeline";
-/// Our pipeline with an engine that has a thread: packets by whoever is the quicker.
+/// Our pipeline with an engine thread; each packet goes to the faster of CPU and engine.
 pub const HYBRID: &str = "hybrid";
-/// The same, all packets by the engine.
+/// Our pipeline with an engine thread that makes all copies.
 pub const DEVICE: &str = "all by the engine";
 /// DPDK's asynchronous path with its software DMA.
 pub const DPDK: &str = "DPDK asynchronous";
-/// The part in which CPU copies, the peer's and the inline pipeline are compared.
+/// The part that compares CPU copies, those of `net_vhost`, and the inline pipeline.
 pub const COPIES: &str = "copies";
-/// Where an engine's thread is: on a core of its own, or on that of another thread, which stays whole.
+/// Places of an engine's thread: on its own core, or on the core of the guest or of the switch; the core of the other
+/// of these two is not shared.
 const PLACES: [&str; 3] = ["engine alone", "engine beside the guest", "engine beside the switch"];
-/// Who is compared there.
+/// The pairs compared at each of these places.
 const THREADED: [[&str; 2]; 2] = [[HYBRID, DPDK], [DEVICE, DPDK]];
 
-/// Lengths. Source: those of the white paper's Figure 10, and 128.
+/// Lengths of packets. Source: those of the white paper's Figure 10, and 128.
 const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
-/// Those of `--quick`.
+/// Lengths with `--quick`.
 const QUICK: [u32; 3] = [64, 512, 1518];
-/// Rates must reach the peer's in the median over lengths, and nearly so at each. Source: promise of the data path.
+/// Rates must reach the peer's in the median over lengths, and 0.9 of it at each length. Source: promise of the data
+/// path.
 const OF_COPIES: Demand = Demand { median: Some(1.0), least: 0.9 };
-/// Source: promise of the pipeline.
+/// The pipeline's rate against CPU copies. Source: promise of the pipeline.
 const OF_PIPELINE: Demand = Demand { median: None, least: 0.95 };
-/// Source: promise of the pipeline.
+/// The rate with an engine thread against DPDK's. Source: promise of the pipeline.
 const OF_THREADS: Demand = Demand { median: None, least: 2.0 };
 
-/// How much is measured.
+/// The extent of the measurement.
 struct Plan {
     parts: Vec<VhostPart>,
     sizes: Vec<u32>,
@@ -90,9 +93,9 @@ struct Plan {
     traffic: Vec<VhostTraffic>,
     hybrid: CopyPolicy,
     rounds: u32,
-    /// Of one point.
+    /// Duration of a point.
     slice: Duration,
-    /// Of a part that measures without points.
+    /// Duration of a part that measures without points.
     part: Duration,
     cores: Cores,
     own_guest: bool,
@@ -139,7 +142,7 @@ impl Plan {
     }
 }
 
-/// The longest packet of the bench. Source: a buffer of DPDK's.
+/// The longest packet of the benchmark. Source: the size of DPDK's buffers.
 const LONGEST: u32 = 2048;
 
 fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
@@ -152,7 +155,7 @@ fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     seen
 }
 
-/// Runs the bench.
+/// Runs the benchmark.
 pub fn run(args: &VhostOptions, machine: Machine) -> Result<VhostResult, BenchError> {
     let plan = Plan::of(args, &machine);
     if let Some(size) = plan.sizes.iter().find(|&&size| !(64..=LONGEST).contains(&size)) {
@@ -187,7 +190,7 @@ pub fn run(args: &VhostOptions, machine: Machine) -> Result<VhostResult, BenchEr
     Ok(found.result(machine))
 }
 
-/// One ring's contestants.
+/// The competitors on one ring.
 struct Grid<'a> {
     part: &'static str,
     ring: VhostRing,
@@ -195,7 +198,7 @@ struct Grid<'a> {
     compared: &'a [[&'static str; 2]],
 }
 
-/// What was found so far.
+/// The results so far.
 struct Found {
     remarks: Vec<String>,
     contests: Vec<Answer>,
@@ -209,12 +212,13 @@ impl Found {
     fn new(plan: &Plan, args: &VhostOptions) -> Found {
         let Cores { backend, guest } = plan.cores;
         let mut remarks = vec![format!(
-            "The backend's forwarding thread is on core {backend}, the guest on core {guest}; rates are in million packets a second, as the \
-             guest counts them, and medians over rounds."
+            "The backend's forwarding thread is on core {backend}, the guest on core {guest}; rates are in million \
+             packets a second, as the guest counts them, and medians over rounds."
         )];
         if let (Some(missing), false) = (peers::missing(), args.own_guest) {
             remarks.push(format!(
-                "There is {missing} here, so that the guest is one of our own and no peer stands beside it; `apt install dpdk dpdk-dev` gets both."
+                "There is {missing} here, so that the guest is one of our own and no peer stands \
+                 beside it; `apt install dpdk dpdk-dev` gets both."
             ));
         } else if args.own_guest {
             remarks.push("The guest is one of our own: its driver only gives and takes buffers.".into());
@@ -231,13 +235,13 @@ impl Found {
     }
 
     fn answer(&mut self, name: &'static str, question: &'static str, rows: Vec<Row>) {
-        // Without a peer there is nothing to hold rates against, which stand in their own table.
+        // Without a peer there is no ratio; the rates are in their own table.
         if !rows.is_empty() {
             self.contests.push(Answer { name, question, rows });
         }
     }
 
-    /// CPU copies beside the peer's, and the pipeline beside CPU copies, in one scene for each ring.
+    /// Measures CPU copies against the peer's, and the pipeline against CPU copies, in one scene per ring.
     fn copies(&mut self, plan: &Plan, pool: &PacketPool) -> Result<(), BenchError> {
         let mut who = vec![(CPU, Who::Ours(Way::Cpu))];
         if plan.has(VhostPart::Copies) && !plan.own_guest {
@@ -262,10 +266,10 @@ impl Found {
         Ok(())
     }
 
-    /// Engines with threads, beside the guest and beside the switch.
+    /// Measures engine threads on their own core, on the guest's core and on the switch's core.
     fn threads(&mut self, plan: &Plan, pool: &PacketPool) -> Result<(), BenchError> {
-        const QUESTION: &str = "How fast is an engine with a thread, with a core of its own or on the guest's or the switch's, beside DPDK's asynchronous path with its \
-             software DMA?";
+        const QUESTION: &str = "How fast is an engine with a thread, with a core of its own or on the guest's or the \
+                                switch's, beside DPDK's asynchronous path with its software DMA?";
         if plan.cores.backend == plan.cores.guest {
             self.remarks.push("Not measured: threads needs two cores.".into());
             return Ok(());
@@ -291,8 +295,8 @@ impl Found {
         Ok(())
     }
 
-    /// What came of one ring of a part. A peer that is silent, on two cores for lack of a turn as like as not, costs
-    /// that and no more: what was found until then stays, and the others follow.
+    /// Handles the result of one ring of a part. A silent peer (on two cores it often just lacked CPU time) ends only
+    /// this ring: the results so far stay, and the other rings follow.
     fn bear(&mut self, part: &'static str, ring: VhostRing, held: Result<(), BenchError>) -> Result<(), BenchError> {
         match held {
             Err(BenchError::Peer(error)) if !matches!(error, PeerError::Missing(_)) => {
@@ -305,7 +309,7 @@ impl Found {
         }
     }
 
-    /// Contestants in rounds, ring by ring, with one guest for all of them.
+    /// Measures competitors in rounds, ring by ring, with one guest for all of them.
     fn contest(
         &mut self,
         part: &'static str,
@@ -326,7 +330,7 @@ impl Found {
         Ok(())
     }
 
-    /// Engines that have a core to themselves.
+    /// Measures engines with their own core.
     fn alone(&mut self, part: &'static str, plan: &Plan, pool: &PacketPool, peer: bool) -> Result<(), BenchError> {
         let mut names = vec![HYBRID, DEVICE];
         names.extend(peer.then_some(DPDK));
@@ -346,7 +350,8 @@ impl Found {
         Ok(())
     }
 
-    /// Rounds over every cell of one ring's grid, then medians and ratios: of all rounds, or of those before an error.
+    /// Measures every cell of one ring's grid in rounds, then adds medians and ratios of all rounds, or of those before
+    /// an error.
     fn grid(
         &mut self,
         plan: &Plan,
@@ -400,7 +405,7 @@ impl Found {
         Ok(())
     }
 
-    /// Layouts of rings that our own guest has, of those asked for.
+    /// Returns the requested ring layouts that our own guest supports.
     fn layouts(&self, plan: &Plan) -> impl Iterator<Item = (&'static str, bool)> + use<> {
         let asked = [("split", false), ("packed", true)].map(|layout| {
             let packed = |ring: &VhostRing| scene::virtio(*ring).packed == layout.1;
@@ -414,8 +419,9 @@ impl Found {
         let Drops { kept, moved, unknown, absent, stolen } = points;
         if kept + points.all() > 0 {
             remarks.push(format!(
-                "Points: {kept} count; {} do not: {moved} because the cores' distance changed, {unknown} because it was not to be found, {absent} \
-                 because a thread did not have its core, {stolen} because the hypervisor took one.",
+                "Points: {kept} count; {} do not: {moved} because the cores' distance changed, {unknown} because it \
+                 was not to be found, {absent} because a thread did not have its core, {stolen} because the hypervisor \
+                 took one.",
                 points.all()
             ));
         }
@@ -447,7 +453,7 @@ pub(crate) mod tests {
     use super::*;
     use rates::tests::{asked, ratio};
 
-    /// Options as the command line has them by default.
+    /// Returns the default options of the command line.
     fn options() -> VhostOptions {
         VhostOptions {
             only: Vec::new(),
@@ -465,7 +471,7 @@ pub(crate) mod tests {
         Plan::of(options, &Machine::read())
     }
 
-    /// A result with a rate and a ratio at each distance, costs, and verdicts of which one is short.
+    /// A result with a rate and a ratio at each distance, costs, and verdicts, one of them short.
     pub(crate) fn sample() -> VhostResult {
         let ratios: Vec<Ratio> = [(64, Distance::Far, 1.2), (1518, Distance::Far, 0.8), (64, Distance::Near, 1.0)]
             .map(|(size, distance, value)| ratio(size, distance, value))
@@ -499,7 +505,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn everything_is_measured_unless_less_is_asked_for() {
+    fn everything_is_measured_by_default() {
         let all = plan(&options());
         assert_eq!((all.parts.len(), all.sizes.as_slice(), all.rounds), (6, &SIZES[..], 5));
         assert_eq!((all.cells().count(), all.hybrid), (21, CopyPolicy::Learned));
@@ -520,7 +526,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_guest_that_goes_silent_costs_its_ring_and_not_what_was_found() {
+    fn a_silent_guest_ends_its_ring_and_earlier_results_stay() {
         let silent = || PeerError::Silent {
             name: "guest".into(),
             wanted: "testpmd> ".into(),
@@ -542,7 +548,7 @@ pub(crate) mod tests {
         let one_core = Plan { cores: Cores { guest: cores.backend, ..cores }, ..plan };
         let held = found.grid(&one_core, &about, |_, _, _| {
             points += 1;
-            // In the second round, at the first length's second contestant.
+            // The second round, first length, second competitor.
             if points == 6 { Err(silent().into()) } else { Ok(point::Seen { value: 2.0, share: None, counts: Ok(()) }) }
         });
         found.bear(COPIES, VhostRing::Split, held).unwrap();
@@ -552,7 +558,7 @@ pub(crate) mod tests {
         );
         let told = found.remarks.last().unwrap();
         assert!(told.starts_with("Not measured to its end: copies, split; guest did not print"), "{told}");
-        // What is not there at all is an error, as is what is no peer's.
+        // A missing peer is an error, and so is an error that does not come from a peer.
         let missing = found.bear(COPIES, VhostRing::Split, Err(PeerError::Missing("nothing".into()).into()));
         assert!(
             missing.is_err() && found.bear(COPIES, VhostRing::Split, Err(BenchError::NotHere("no".into()))).is_err()
@@ -560,7 +566,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn packets_have_lengths_of_ethernet() {
+    fn packet_lengths_must_fit_ethernet() {
         for size in [63, 4096] {
             let options = VhostOptions { sizes: Some(vec![size]), ..options() };
             let error = run(&options, Machine::read()).unwrap_err().to_string();
@@ -569,7 +575,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn our_own_guest_is_enough_for_rates_and_for_all_that_needs_no_peer() {
+    fn rates_and_parts_without_a_peer_need_only_our_own_guest() {
         let options = VhostOptions {
             own_guest: true,
             quick: true,
@@ -578,7 +584,7 @@ pub(crate) mod tests {
             ..options()
         };
         let result = run(&options, Machine::read()).unwrap();
-        // Cores that others are at drop points; those that count have packets.
+        // Busy cores drop points; the points that count have packets.
         assert!(result.rates.iter().all(|rate| rate.mpps > 0.0 && rate.who != NET_VHOST), "{:?}", result.rates);
         let points: usize = result.rates.iter().map(|rate| rate.points).sum();
         assert_eq!(points, result.points.kept as usize);

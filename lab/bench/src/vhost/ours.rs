@@ -1,4 +1,4 @@
-//! Our own backend: a port, its copies made one way or another, and the switch's forwarding loop on a core of its own.
+//! Our own backend: a port, its copy mechanism, and the switch's forwarding loop on its own core.
 
 use super::super::BenchError;
 use super::guest::RING;
@@ -14,35 +14,36 @@ use telpher_switch::End;
 use telpher_switch::{Counts, Forwarder, Full, Mode, Settings, routes};
 use telpher_vhost::{CopyPolicy, DmaQueue, DmaQueueStats, PacketPool, Port, PortOptions, QueueOptions, Role, Socket};
 
-/// Who makes the copies.
+/// What makes the copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// The forwarding thread.
     Cpu,
-    /// An engine that the forwarding thread executes, from so many bytes on; the thread itself below.
+    /// An engine executed by the forwarding thread, for packets from a threshold on; the thread itself copies smaller
+    /// ones.
     Inline(CopyPolicy),
-    /// An engine with a thread on this core, from so many bytes on.
+    /// An engine with a thread on the given core, for packets from a threshold on.
     Thread(CopyPolicy, usize),
 }
 
-/// Copies that a lane has room for: both rings full of packets. Source: chosen.
+/// Capacity of a lane in copies: both rings full of packets. Source: chosen.
 const ROOM: u32 = 2 * RING as u32;
-/// Entries of the work queue: what the modelled device has, less than which a batch never waits. Source: SPEC §3.2,
-/// WQCAP of the first firmware.
+/// Entries of the work queue: all that the modelled device has. Fewer batches than this are in flight, so a batch never
+/// waits for an entry. Source: SPEC §3.2, WQCAP of the first firmware.
 const ENTRIES: u32 = 128;
 
-/// A port and who makes its copies.
+/// A port, and the device that makes its copies.
 pub(super) struct Ours {
     pub port: Arc<Port>,
     pool: PacketPool,
     lane: Option<Arc<DmaQueue>>,
-    /// Ends after the port.
+    /// Dropped after the port.
     _device: Option<ModelDevice>,
     socket: Option<Socket>,
 }
 
 impl Ours {
-    /// A port of one pair of queues. Its packets are of this pool.
+    /// Creates a port with one pair of queues. Its packets come from `pool`.
     pub(super) fn new(way: Way, pool: &PacketPool) -> Result<Ours, BenchError> {
         let (device, hybrid) = match way {
             Way::Cpu => (None, CopyPolicy::Cpu),
@@ -61,47 +62,47 @@ impl Ours {
         Ok(Ours { port, pool: pool.clone(), lane, _device: device, socket: None })
     }
 
-    /// The same, served at a socket.
+    /// Serves the port at a socket.
     pub(super) fn serve(&mut self, path: &Path) -> Result<(), BenchError> {
         let served = Socket::serve(&self.port, path, Role::Server);
         self.socket = Some(served.map_err(|source| BenchError::Program { what: "serving a socket".into(), source })?);
         Ok(())
     }
 
-    /// What its lane did; nothing without one.
+    /// Returns the counters of the port's lane, or zeros without a lane.
     pub(super) fn lane(&self) -> DmaQueueStats {
         self.lane.as_ref().map(|lane| lane.stats()).unwrap_or_default()
     }
 
-    /// Bytes of packets whose copies began: those of its lane among them, and all.
+    /// Returns the bytes of packets whose copies began: those on the lane, and all.
     pub(super) fn copied(&self) -> [u64; 2] {
         let stats = [0, 1].map(|ring| self.port.stats(ring));
         [stats.iter().map(|stats| stats.bytes_by_lane).sum(), stats.iter().map(|stats| stats.bytes).sum()]
     }
 
-    /// The part of the bytes that rode the lane since there were so many; nothing without a lane, or bytes.
+    /// Returns the part of the bytes since `before` that the lane copied; `None` without a lane or without bytes.
     pub(super) fn share(&self, before: [u64; 2]) -> Option<f64> {
         let [rode, all] = self.copied();
         let (rode, all) = (rode - before[0], all - before[1]);
         (self.lane.is_some() && all > 0).then(|| rode as f64 / all as f64)
     }
 
-    /// The forwarding loop over this port, as `telpher vhost` has it.
+    /// Returns the forwarding loop over this port, the same as in `telpher vhost`.
     pub(super) fn forwarder(&self, traffic: VhostTraffic, len: u32) -> Forwarder {
         let mode = match traffic {
             VhostTraffic::B2f => Mode::TxOnly,
             VhostTraffic::F2b => Mode::RxOnly,
             VhostTraffic::Loop => Mode::Mac,
         };
-        // The packets of a loop are made once. On a machine whose cores are taken away for seconds they must not be
-        // dropped.
+        // The packets of a loop are made only once. They must not be dropped on a machine that takes cores away for
+        // seconds.
         let retry_for = Duration::from_secs(60);
         let settings = Settings { mode, full: Full::Retry, retry_for, len, ..Settings::default() };
         let ends = [End::Guest(Arc::clone(&self.port))];
         Forwarder::new(&ends, &routes(&[self.port.pairs()], mode), &self.pool, settings)
     }
 
-    /// Starts it on a core.
+    /// Starts the forwarding loop on a core.
     pub(super) fn work(&self, traffic: VhostTraffic, len: u32, core: usize) -> Result<Working, BenchError> {
         let mut forwarder = self.forwarder(traffic, len);
         Working::start("bench-switch", core, move |stop| {
@@ -110,11 +111,11 @@ impl Ours {
     }
 }
 
-/// A device whose engines, if they have threads, have them on this core.
+/// Starts a device; its engine threads, if it has any, run on `core`.
 fn start(runner: Runner, core: Option<usize>) -> Result<ModelDevice, BenchError> {
     let options = ModelOptions::default().with_config(Config::single(WqMode::Dedicated, ENTRIES, 1));
     let options = options.with_runner(runner);
-    // A thread inherits where it may run from who starts it.
+    // A thread inherits the CPU affinity of the thread that starts it.
     let started = thread::scope(|scope| {
         let starter = scope
             .spawn(|| core.map_or(Ok(()), |core| telpher_os::run_on(&[core])).map(|()| ModelDevice::start(options)));
@@ -124,16 +125,16 @@ fn start(runner: Runner, core: Option<usize>) -> Result<ModelDevice, BenchError>
     pinned.map_err(|source| BenchError::Start { name: "model:spr".into(), source })
 }
 
-/// A thread that works on a core until it is dropped.
+/// A thread that works on a core until this value is dropped.
 pub(super) struct Working {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// For who watches it.
+    /// The thread, for a [`Watch`](super::point::Watch).
     pub(super) watched: Option<Thread>,
 }
 
 impl Working {
-    /// Starts what works until it is told to stop.
+    /// Starts `work` on `core`; it runs until its flag is set.
     pub(super) fn start(
         name: &str,
         core: usize,
@@ -159,7 +160,7 @@ impl Working {
 
 impl Drop for Working {
     fn drop(&mut self) {
-        // Relaxed: nothing is published by it; the join synchronises.
+        // Relaxed: the flag publishes nothing; the join synchronises.
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();

@@ -1,5 +1,5 @@
-//! What makes a point count: the cores' distance before and after it, and threads that had their cores while it was
-//! measured.
+//! The conditions under which a point counts: the same core distance before and after it, and threads that had their
+//! cores while it was measured.
 
 use super::super::BenchError;
 
@@ -9,20 +9,20 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use telpher_os::line_round_trip;
 
-/// How far the cores are from each other, as the page and JSON name it.
+/// The distance between the two cores; the report and JSON use these names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Distance {
-    /// Threads of one core, or as near.
+    /// Threads of one core, or cores as near as that.
     Near,
-    /// Between cores.
+    /// Different cores.
     Far,
-    /// Both sides are on one core, and nothing travels.
+    /// Both sides run on one core, so no cache line moves.
     Same,
 }
 
 impl Distance {
-    /// In words.
+    /// Returns the name in words.
     pub fn name(self) -> &'static str {
         match self {
             Distance::Near => "near",
@@ -32,20 +32,20 @@ impl Distance {
     }
 }
 
-/// Why a point does not count.
+/// The reason why a point does not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
-    /// The distance was another after it, or that of its rival's point was.
+    /// The distance before the point differed from the distance after it.
     Moved,
-    /// Others kept the cores so busy that there was no distance to be found.
+    /// Other work kept the cores so busy that no distance could be measured.
     Unknown,
-    /// A forwarding thread had less than its part of its core.
+    /// A watched thread had less CPU time than required.
     Absent,
     /// The hypervisor took a core away.
     Stolen,
 }
 
-/// How many points do not count, by reason.
+/// Numbers of points that count and that do not count, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Drops {
     /// Points that count.
@@ -71,7 +71,7 @@ impl Drops {
         }
     }
 
-    /// All that do not count.
+    /// Returns the number of points that do not count.
     pub fn all(&self) -> u32 {
         self.moved + self.unknown + self.absent + self.stolen
     }
@@ -80,17 +80,17 @@ impl Drops {
 /// The two cores of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cores {
-    /// Of the backend's forwarding thread.
+    /// The core of the backend's forwarding thread.
     pub(super) backend: usize,
-    /// Of the guest.
+    /// The core of the guest.
     pub(super) guest: usize,
 }
 
-/// How long a probe takes. Source: what `line_round_trip` asks for on idle cores.
+/// Duration of a probe. Source: the time that `line_round_trip` needs on idle cores.
 const PROBE: Duration = Duration::from_millis(20);
 
 impl Cores {
-    /// How far they are from each other; `None` if others keep them busy.
+    /// Returns the distance between the cores; `None` if other work keeps them busy.
     pub(super) fn distance(self) -> Result<Option<Distance>, BenchError> {
         if self.backend == self.guest {
             return Ok(Some(Distance::Same));
@@ -104,13 +104,14 @@ impl Cores {
     }
 }
 
-/// Least part of its core that a forwarding thread must have had. Source: that with which the published rates of the
-/// peer were taken on such a machine.
+/// Minimum part of its core that a forwarding thread must have had. Source: the limit used for the peer's published
+/// rates on such a machine.
 const ATTENDANCE: f64 = 0.96;
-/// Most ticks that a hypervisor may take meanwhile. Source: the same; a tick is 10 ms, and one may have begun before.
+/// Maximum number of ticks stolen by the hypervisor during a point. Source: as above; a tick is 10 ms, and one may have
+/// begun before the point.
 const STOLEN: u64 = 1;
 
-/// Threads that must have their cores, and what they had of them so far.
+/// Threads that must have their cores, and their CPU time at the beginning.
 #[derive(Debug)]
 pub(super) struct Watch {
     threads: Vec<(PathBuf, u64)>,
@@ -118,29 +119,30 @@ pub(super) struct Watch {
     begun: Instant,
 }
 
-/// A thread, as the kernel names it.
+/// A thread, by its folder in `/proc`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Thread(PathBuf);
 
 impl Thread {
-    /// The calling one.
+    /// Returns the calling thread.
     pub(super) fn current() -> Option<Thread> {
         Some(Thread(PathBuf::from("/proc").join(fs::read_link("/proc/thread-self").ok()?)))
     }
 
-    /// The first one of a process.
+    /// Returns the main thread of a process.
     pub(super) fn main_of(pid: u32) -> Thread {
         Thread(PathBuf::from(format!("/proc/{pid}/task/{pid}")))
     }
 
-    /// Those of a process whose name begins so.
+    /// Returns the threads of a process whose name begins with `name`.
     pub(super) fn of(pid: u32, name: &str) -> Vec<Thread> {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let named = |path: &PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.starts_with(name));
         tasks.map(|task| task.path()).filter(named).map(Thread).collect()
     }
 
-    /// Nanoseconds that it had of a CPU. Source: Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`.
+    /// Returns the thread's CPU time in nanoseconds. Source: Documentation/scheduler/sched-stats.rst,
+    /// `/proc/<pid>/schedstat`.
     fn cpu_ns(&self) -> u64 {
         let text = fs::read_to_string(self.0.join("schedstat")).unwrap_or_default();
         text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0)
@@ -156,7 +158,7 @@ impl Watch {
         Watch { threads, cpus: cpus.into(), begun: Instant::now() }
     }
 
-    /// Whether all had their cores since.
+    /// Ends the watch; returns whether all threads had their cores since its beginning.
     pub(super) fn end(self) -> Result<(), Dropped> {
         let wall = self.begun.elapsed().as_secs_f64() * 1e9;
         let had = |(path, before): (PathBuf, u64)| Thread(path).cpu_ns().saturating_sub(before) as f64;
@@ -171,37 +173,37 @@ impl Watch {
     }
 }
 
-/// Ticks of a CPU that the hypervisor gave to others. Source: proc(5), `/proc/stat`: the eighth number.
+/// Returns the ticks of a CPU that the hypervisor gave to others. Source: proc(5), `/proc/stat`: the eighth number.
 fn stolen_in(stat: &str, cpu: usize) -> u64 {
     let name = format!("cpu{cpu}");
     let line = stat.lines().find(|line| line.split(' ').next() == Some(&name));
     line.and_then(|line| line.split_whitespace().nth(8)?.parse().ok()).unwrap_or(0)
 }
 
-/// What one contestant reached in a round.
+/// The result of one competitor in a round.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Seen {
-    /// Its number.
+    /// The measured value.
     pub(super) value: f64,
-    /// Part of the bytes that a device copied, if it has one.
+    /// The part of the bytes that a device copied, if there is a device.
     pub(super) share: Option<f64>,
-    /// Whether it counts.
+    /// Whether the point counts.
     pub(super) counts: Result<(), Dropped>,
 }
 
 /// A point that counts.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Kept {
-    /// How far the cores were from each other.
+    /// The distance between the cores.
     pub(super) distance: Distance,
-    /// The contestant's number.
+    /// The measured value.
     pub(super) value: f64,
-    /// Part of the bytes that its device copied.
+    /// The part of the bytes that its device copied.
     pub(super) share: Option<f64>,
 }
 
-/// One round: each contestant once, from `first` on, and the distance between all of them. What each reached, where it
-/// counts.
+/// Runs one round: each competitor once, from `first` on, with a distance probe before and after each. Returns the
+/// points that count.
 pub(super) fn round<E>(
     contestants: usize,
     first: usize,
@@ -238,7 +240,7 @@ mod tests {
 
     use Distance::{Far, Near};
 
-    /// A round of two whose distances are these, before, between and after.
+    /// Runs a round of two competitors with these distances before, between and after them.
     fn with(
         distances: [Option<Distance>; 3],
         counts: [Result<(), Dropped>; 2],
@@ -254,11 +256,11 @@ mod tests {
     }
 
     #[test]
-    fn only_points_within_one_distance_count_and_the_others_are_counted() {
+    fn only_points_at_one_distance_count_and_drops_are_counted() {
         let (values, drops) = with([Some(Far); 3], [Ok(()); 2]);
         assert_eq!(values, [Some((Far, 0.0)), Some((Far, 1.0))]);
         assert_eq!((drops.kept, drops.all()), (2, 0));
-        // The second contestant has the first turn here.
+        // The second competitor has the first turn here.
         let (values, drops) = with([Some(Far), Some(Near), Some(Near)], [Ok(()); 2]);
         assert_eq!((values, drops.moved), (vec![Some((Near, 0.0)), None], 1));
         let (values, drops) = with([Some(Far), None, Some(Far)], [Ok(()); 2]);
@@ -274,12 +276,12 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_sleeps_was_absent_and_one_that_is_not_there_too() {
+    fn a_sleeping_thread_and_a_missing_thread_are_absent() {
         let me = Thread::current().unwrap();
         let cores = Cores { backend: 0, guest: 0 };
         let watch = Watch::begin(&[me], cores);
         std::thread::sleep(Duration::from_millis(30));
-        // Stolen, where the hypervisor took the core meanwhile: no less absent.
+        // The hypervisor may have taken the core meanwhile; then the reason is `Stolen`, which is an error too.
         assert!(watch.end().is_err());
         let gone = Thread("/nowhere".into());
         assert!(Watch::begin(&[gone], cores).end().is_err());
@@ -289,7 +291,7 @@ mod tests {
     fn threads_are_found_by_their_names() {
         let named = std::thread::Builder::new().name("telpher-found".into());
         let found = named.spawn(|| Thread::of(std::process::id(), "telpher-found") == [Thread::current().unwrap()]);
-        // /proc/thread-self names the process by its number, as `of` does.
+        // /proc/thread-self names the process by its number, like `of`.
         assert!(found.unwrap().join().unwrap());
     }
 

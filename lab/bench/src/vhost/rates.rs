@@ -1,4 +1,4 @@
-//! Rates by ring, way, length and distance: what was seen, medians, ratios and verdicts.
+//! Rates by ring, traffic, length and distance: observed values, medians, ratios and verdicts.
 
 use super::super::measure::median;
 use super::super::row::{Goal, Row};
@@ -6,63 +6,63 @@ use super::COPIES;
 use super::point::{Distance, Kept};
 use serde::Serialize;
 
-/// Where and how a rate was seen.
+/// The conditions of a rate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct Place {
-    /// Who is compared there: [`super::COPIES`], or where an engine's thread is.
+    /// The compared group: [`super::COPIES`], or the place of an engine's thread.
     pub part: &'static str,
     /// The ring, as `--ring` names it.
     pub ring: &'static str,
-    /// The way, as `--traffic` names it.
+    /// The traffic, as `--traffic` names it.
     pub traffic: &'static str,
     /// Bytes of a packet.
     pub size: u32,
-    /// How far the cores were from each other.
+    /// The distance between the cores.
     pub distance: Distance,
 }
 
-/// What one contestant reached there.
+/// The rate of one competitor under these conditions.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Rate {
-    /// Where.
+    /// The conditions.
     #[serde(flatten)]
     pub place: Place,
-    /// Who.
+    /// The competitor's name.
     pub who: &'static str,
-    /// Million packets a second, the median.
+    /// Million packets per second, the median.
     pub mpps: f64,
-    /// The least and the most that was seen.
+    /// The lowest and the highest observed rate.
     pub range: [f64; 2],
-    /// Part of the bytes that its device copied, the median; nothing without a device that tells.
+    /// The part of the bytes that its device copied, the median; `None` without a device that reports it.
     pub share: Option<f64>,
-    /// Points.
+    /// Number of points.
     pub points: usize,
 }
 
-/// Two contestants, compared there.
+/// The comparison of two competitors under the same conditions.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Ratio {
-    /// Where.
+    /// The conditions.
     #[serde(flatten)]
     pub place: Place,
-    /// Whose rate.
+    /// The competitor whose rate is the numerator.
     pub of: &'static str,
-    /// By whose.
+    /// The competitor whose rate is the denominator.
     pub by: &'static str,
     /// Median over rounds in which both points count, at one distance.
     pub ratio: f64,
-    /// Such rounds.
+    /// Number of these rounds.
     pub rounds: usize,
 }
 
-/// Rates of contestants, round by round, in one cell of the grid.
+/// Rates of the competitors, round by round, in one cell of the grid.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     pub(super) part: &'static str,
     pub(super) ring: &'static str,
     pub(super) traffic: &'static str,
     pub(super) size: u32,
-    /// A round's points, by contestant.
+    /// Each round's points, indexed by competitor.
     pub(super) rounds: Vec<Vec<Option<Kept>>>,
 }
 
@@ -73,7 +73,7 @@ impl Cell {
         Place { part: self.part, ring: self.ring, traffic: self.traffic, size: self.size, distance }
     }
 
-    /// Medians of those who have points.
+    /// Returns the medians of the competitors that have points.
     pub(super) fn rates(&self, names: &[&'static str]) -> Vec<Rate> {
         let one = |distance, who: usize| {
             let kept = || self.rounds.iter().filter_map(|round| round[who].filter(|kept| kept.distance == distance));
@@ -88,7 +88,7 @@ impl Cell {
         DISTANCES.iter().flat_map(|&distance| (0..names.len()).filter_map(move |who| one(distance, who))).collect()
     }
 
-    /// The median ratio of two.
+    /// Returns the median ratios of two competitors.
     pub(super) fn ratios(&self, names: &[&'static str], of: usize, by: usize) -> Vec<Ratio> {
         let one = |&distance: &Distance| {
             let both = self.rounds.iter().filter_map(|round| Some((round[of]?, round[by]?)));
@@ -102,44 +102,44 @@ impl Cell {
     }
 }
 
-/// What the ratios of a contest must be.
+/// The ratios that a comparison must reach.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
-    /// The median over lengths.
+    /// Minimum of the median over lengths.
     pub(super) median: Option<f64>,
-    /// The least at any length.
+    /// Minimum at each length.
     pub(super) least: f64,
 }
 
-/// The cells that were to be measured.
+/// The requested cells.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    /// Rings' names.
+    /// Names of the rings.
     pub(super) rings: Vec<&'static str>,
-    /// Ways' names.
+    /// Names of the traffic kinds.
     pub(super) traffic: Vec<&'static str>,
-    /// Bytes of packets.
+    /// Lengths of packets in bytes.
     pub(super) sizes: Vec<u32>,
-    /// Times that each was to be measured.
+    /// Requested number of rounds.
     pub(super) rounds: u32,
 }
 
-/// Pairs of points of which fewer are few: their median is one of them. Source: chosen.
+/// Fewer pairs of points than this are called few: their median is one of them. Source: chosen.
 const FEW: usize = 3;
 
-/// So many pairs, and whether that is few.
+/// Returns the number of pairs in words, and says if it is few.
 pub(super) fn pairs(count: usize) -> String {
     let few = if count < FEW { ", which is few" } else { "" };
     format!("{count} {}{few}", if count == 1 { "pair" } else { "pairs" })
 }
 
-/// Why nothing was measured.
+/// Returns the reason why nothing was measured.
 pub(super) fn none_of(rounds: u32) -> String {
     format!("no pair of points counts, of {rounds} {}", if rounds == 1 { "round" } else { "rounds" })
 }
 
-/// Verdicts of one contest, by ring, way and distance. A ring and way of which no pair of points counts has a row that
-/// says so.
+/// Returns the verdicts of one comparison, by ring, traffic and distance. A ring and traffic without a pair of points
+/// that counts gets a row that says so.
 pub(super) fn verdicts(
     ratios: &[Ratio],
     part: &'static str,
@@ -173,11 +173,11 @@ pub(super) fn verdicts(
     rows
 }
 
-/// The unit of ratios.
+/// The unit of a ratio.
 const TIMES: &str = "times the rate";
 
-/// The verdicts of one ring, way and distance, of which there is a ratio: open where lengths have none that could be
-/// lower.
+/// Returns the verdicts of one ring, traffic and distance with at least one ratio. A verdict is open if a length
+/// without a ratio could change it.
 fn verdict(name: &str, here: &[&Ratio], demand: Demand, asked: &Asked) -> Vec<Row> {
     let mut values: Vec<f64> = here.iter().map(|ratio| ratio.ratio).collect();
     let least = here.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio)).expect("callers have one");
@@ -199,7 +199,7 @@ fn verdict(name: &str, here: &[&Ratio], demand: Demand, asked: &Asked) -> Vec<Ro
             Some(Goal::AtLeast(goal)),
             over,
         );
-        // Of other lengths it is another median, whichever side this one is on.
+        // The missing lengths could move the median to either side of the goal.
         rows.push(Row { open: row.open || incomplete, ..row });
     }
     let how = format!("at {} B, {}; of {lengths}", least.place.size, pairs(least.rounds));
@@ -219,7 +219,7 @@ pub(super) mod tests {
         let rounds = vec![
             vec![kept(Far, 4.0), kept(Far, 2.0)],
             vec![kept(Far, 3.0), kept(Far, 3.0)],
-            // One lost its core, and in the last the distance changed between the two.
+            // One competitor lost its core, and in the next round the distance changed between the two.
             vec![kept(Far, 9.0), None],
             vec![kept(Near, 8.0), kept(Far, 1.0)],
             vec![kept(Far, 6.0), kept(Far, 4.0)],
@@ -228,7 +228,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn medians_are_of_one_distance_and_ratios_of_one_round() {
+    fn medians_are_per_distance_and_ratios_per_round() {
         let rates = cell().rates(&["a", "b"]);
         let seen: Vec<_> = rates.iter().map(|rate| (rate.place.distance, rate.who, rate.mpps, rate.points)).collect();
         assert_eq!(seen, [(Near, "a", 8.0, 1), (Far, "a", 5.0, 4), (Far, "b", 2.5, 4)]);
@@ -239,13 +239,13 @@ pub(super) mod tests {
         assert_eq!((ratios[0].place.distance, ratios[0].ratio, ratios[0].rounds), (Far, 1.5, 3));
     }
 
-    /// A ratio of "a" by "b" there.
+    /// A ratio of "a" by "b" in a split ring's loop.
     pub(crate) fn ratio(size: u32, distance: Distance, ratio: f64) -> Ratio {
         let place = Place { part: COPIES, ring: "split", traffic: "loop", size, distance };
         Ratio { place, of: "a", by: "b", ratio, rounds: 5 }
     }
 
-    /// These lengths of a split ring's loop.
+    /// A request for these lengths in a split ring's loop.
     pub(crate) fn asked(sizes: &[u32]) -> Asked {
         Asked { rings: vec!["split"], traffic: vec!["loop"], sizes: sizes.to_vec(), rounds: 5 }
     }
@@ -253,11 +253,11 @@ pub(super) mod tests {
     const DEMAND: Demand = Demand { median: Some(1.0), least: 0.9 };
 
     #[test]
-    fn a_verdict_holds_at_its_edge_and_each_distance_has_its_own() {
+    fn each_distance_has_its_own_verdict_and_the_limit_is_inclusive() {
         let ratios = [ratio(64, Far, 0.9), ratio(512, Far, 1.0), ratio(1518, Far, 1.3), ratio(64, Near, 0.89)];
         let rows = verdicts(&ratios, COPIES, ["a", "b"], DEMAND, &asked(&[64, 512, 1518]));
         let seen: Vec<_> = rows.iter().map(|row| (row.measured, row.verdict())).collect();
-        // Near, the other lengths may be anything: the median is open, and the lowest is short already.
+        // Near: the missing lengths could have any ratio, so the median is open; the lowest is already short.
         let near = [(0.89, Verdict::Open), (0.89, Verdict::Short)];
         assert_eq!(seen, [&near[..], &[(1.0, Verdict::Reached), (0.9, Verdict::Reached)]].concat());
         assert!(rows[3].what.starts_with("split loop, far: a by b, lowest"));
@@ -266,7 +266,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_has_no_pair_is_not_measured_and_few_pairs_are_told() {
+    fn without_a_pair_the_row_is_open_and_few_pairs_are_reported() {
         let one = Ratio { rounds: 1, ..ratio(64, Far, 1.2) };
         let rows = verdicts(&[one, ratio(512, Far, 1.4)], COPIES, ["a", "b"], DEMAND, &asked(&[64, 512]));
         let told: Vec<&str> = rows.iter().map(|row| row.how.as_str()).collect();

@@ -1,7 +1,8 @@
-//! Ring work alone: chains taken, translated and put back, a burst of 32 at a time, on one thread with all caches warm.
+//! The cost of ring work alone: chains are taken, translated and put back in bursts of 32, on one thread with all
+//! caches warm.
 //!
-//! The driver fills the whole ring before the clock starts and collects it after it has stopped, so that a look at the
-//! clock is shared by all chains of a ring.
+//! The driver fills the whole ring before the clock starts and collects it after the clock has stopped, so that all
+//! chains of a ring share one reading of the clock.
 
 use super::super::measure::{Clock, median};
 use super::super::row::{Goal, Row};
@@ -11,14 +12,14 @@ use telpher_vhost::words::Features;
 
 const SIZE: u16 = 1024;
 const BURST: usize = 32;
-/// Rings of chains in one round.
+/// Full rings of chains in one round.
 const RINGS: usize = 40;
-/// Rounds at least.
+/// Minimum number of rounds.
 const FEWEST: usize = 5;
-/// Most nanoseconds of a chain of one descriptor: split, packed. Source: promise of the rings.
+/// Upper limit in nanoseconds of a chain of one descriptor: split, packed. Source: promise of the rings.
 const MOST_NS: [f64; 2] = [5.0, 8.0];
 
-/// A row for each layout and length of chain, in about `time`.
+/// Returns a row for each layout and chain length, measured in about `time`.
 pub(super) fn measure(time: Duration) -> Vec<Row> {
     let clock = Clock::calibrate();
     let layouts = [("split", Features::empty(), MOST_NS[0]), ("packed", Features::RING_PACKED, MOST_NS[1])];

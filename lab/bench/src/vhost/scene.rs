@@ -1,5 +1,5 @@
-//! One guest and its backends: DPDK's testpmd with a device at each backend's socket, of which one works at a time; or
-//! our own guest.
+//! One guest and its backends: DPDK's testpmd with a device at each backend's socket, or our own guest. One backend
+//! works at a time.
 
 use super::super::BenchError;
 use super::super::folder::Folder;
@@ -15,21 +15,21 @@ use std::time::{Duration, Instant};
 use telpher_vhost::PacketPool;
 use telpher_vhost::peers::{HugePages, Memory, Seat, Testpmd, VhostPort, Virtio, WORKER, Work};
 
-/// Who forwards.
+/// A backend that forwards packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Who {
-    /// This backend, copies made so.
+    /// Our backend, with copies made by this mechanism.
     Ours(Way),
     /// DPDK's testpmd with `net_vhost`.
     NetVhost,
-    /// DPDK's asynchronous vhost, its software DMA's thread on this core.
+    /// DPDK's asynchronous vhost, with its software DMA's thread on this core.
     DpdkAsync(usize),
 }
 
-/// Where rates come from.
+/// The guest, from which rates are read.
 enum Frontend {
     Testpmd(Testpmd),
-    /// One guest a backend, moved to the thread that works with it and back.
+    /// One guest per backend; it moves to the thread that steps it and back.
     Own(Vec<Option<Guest>>),
 }
 
@@ -39,29 +39,29 @@ enum Backend {
     Asynchronous(Asynchronous),
 }
 
-/// A guest and the backends it has a device of.
+/// A guest and its backends.
 pub(super) struct Scene {
     cores: Cores,
-    // Dropped in this order: who uses a socket or the huge pages before who has them.
+    // Dropped in this order: users of a socket or of the huge pages before their owners.
     frontend: Frontend,
     backends: Vec<Backend>,
-    /// The core of an engine's thread, whose other thread cannot have all of it.
+    /// For each backend, the core of an engine's thread, if any; the other thread on this core cannot have all of it.
     shared: Vec<Option<usize>>,
     _pages: Option<HugePages>,
     _folder: Folder,
 }
 
-/// Until packets flow evenly. Source: chosen, some hundred rings of packets.
+/// Time until packets flow evenly. Source: chosen, some hundred rings of packets.
 const SETTLE: Duration = Duration::from_millis(20);
-/// For what is on its way to get there.
+/// Time for packets in flight to arrive.
 const DRAIN: Duration = Duration::from_millis(5);
-/// Buffers of each testpmd, and its memory. Source: those with which the peer's published rates were taken, in the
-/// least memory that has them.
+/// Buffers of each testpmd, and its memory in MiB. Source: those of the peer's published rates, in the smallest memory
+/// that can hold them.
 const BUFFERS: u32 = 32_768;
 pub(super) const MIB: u64 = 128;
 
 impl Scene {
-    /// Starts them. What there is to say about a peer that is missing is an error; callers look first.
+    /// Starts the guest and the backends. A missing peer is an error; callers check for it first.
     pub(super) fn start(
         who: &[Who],
         ring: VhostRing,
@@ -109,7 +109,7 @@ impl Scene {
         Ok(Scene { cores, frontend, backends, shared: shared.collect(), _pages: pages, _folder: folder })
     }
 
-    /// The rate of one backend, in million packets a second as the guest counts them, over about `time`.
+    /// Returns the rate of one backend, in million packets per second as the guest counts them, over about `time`.
     pub(super) fn rate(
         &mut self,
         backend: usize,
@@ -125,7 +125,7 @@ impl Scene {
             Frontend::Testpmd(guest) => {
                 guest.command(&format!("set portlist {backend}"))?;
                 let side = &mut self.backends[backend];
-                // What an earlier point has left on its way, of another length perhaps, goes first.
+                // Packets that an earlier point left in flight, perhaps of another length, are removed first.
                 let working = side.work(Work::Sink, self.cores)?;
                 guest.work(Work::Sink)?;
                 std::thread::sleep(DRAIN);
@@ -182,7 +182,7 @@ impl Backend {
         }
     }
 
-    /// Those that forward.
+    /// Returns the forwarding threads.
     fn threads(&self, working: Option<&Working>) -> Result<Vec<Thread>, BenchError> {
         Ok(match self {
             Backend::Ours(_) => working.and_then(|working| working.watched.clone()).into_iter().collect(),
@@ -202,20 +202,20 @@ impl Backend {
     }
 }
 
-/// The thread of a testpmd that polls. A point of which nobody knows whether it had its core is none.
+/// Returns the polling threads of a testpmd. Without them a point is invalid, because their CPU time is unknown.
 fn workers(pid: u32) -> Result<Vec<Thread>, BenchError> {
     let found = Thread::of(pid, WORKER);
     let why = || format!("testpmd has no thread {WORKER:?} here, so that nobody knows whether it had its core");
     if found.is_empty() { Err(BenchError::NotHere(why())) } else { Ok(found) }
 }
 
-/// The threads that must have their cores: not one that shares it with an engine.
+/// Returns the threads that must have their cores: not a thread that shares its core with an engine.
 fn watched(switch: Vec<Thread>, guest: Vec<Thread>, cores: Cores, shared: Option<usize>) -> Vec<Thread> {
     let of = |threads: Vec<Thread>, core| if shared == Some(core) { Vec::new() } else { threads };
     [of(switch, cores.backend), of(guest, cores.guest)].concat()
 }
 
-/// A rate with our own guest on a thread of its own.
+/// Measures a rate with our own guest on its own thread.
 fn own_rate(
     ours: &Ours,
     guest: &mut Option<Guest>,
@@ -230,12 +230,12 @@ fn own_rate(
     let driving = Working::start("bench-guest", cores.guest, move |stop| {
         driver.begin(traffic, len);
         let mut count = 0;
-        // Relaxed, as below: a count by which nothing is published.
+        // Relaxed, as below: a counter that publishes nothing.
         while !stop.load(Ordering::Relaxed) {
             count += driver.step(traffic, len);
             shared.store(count, Ordering::Relaxed);
         }
-        // What goes around comes back, so that the next point begins with a ring of its own.
+        // The circulating packets come back, so that the next point begins with an empty ring.
         let end = Instant::now() + DRAIN;
         while Instant::now() < end {
             driver.sent();
@@ -257,7 +257,7 @@ fn own_rate(
     Ok(Seen { value: (after - before) as f64 / took.as_secs_f64() / 1e6, share, counts })
 }
 
-/// Reads a rate since the last look. Source: "Testpmd Application User Guide", `show port stats`.
+/// Reads a rate since the last query. Source: "Testpmd Application User Guide", `show port stats`.
 fn per_second(shown: &str, name: &str) -> Result<f64, BenchError> {
     let number = shown.split_once(name).and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
     number.ok_or_else(|| BenchError::NotHere(format!("testpmd shows no {name} here: {shown}")))
@@ -267,7 +267,7 @@ fn seat<'a>(name: &'a str, cpu: usize, folder: &'a Path) -> Seat<'a> {
     Seat { memory: Memory::Huge, mib: MIB, buffers: BUFFERS, ..Seat::new(name, cpu, folder) }
 }
 
-/// What `--ring` stands for.
+/// Returns the virtio device for a `--ring` value.
 pub(super) fn virtio(ring: VhostRing) -> Virtio {
     match ring {
         VhostRing::Split => Virtio::SPLIT,
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_from_what_testpmd_shows() {
+    fn rates_are_read_from_testpmd_s_output() {
         let shown =
             "  Throughput (since last show)\n  Rx-pps:     21719348          Rx-bps:  11120306472\n  Tx-pps:  7";
         assert_eq!(per_second(shown, "Rx-pps:").unwrap(), 21_719_348.0);

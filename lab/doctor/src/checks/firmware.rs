@@ -16,8 +16,9 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
                 .seen(p.listed(PCI))
                 .because("/proc/cpuinfo lists `hypervisor`, and none of the PCI functions is a DSA (8086:0b25).")
                 .remedy(
-                    "if the host has a DSA: there, modprobe vfio-pci disable_denylist=1, bind a function to vfio-pci, \
-                     and start QEMU with `-device intel-iommu,intremap=on,caching-mode=on,x-scalable-mode=on -device \
+                    "if the host has a DSA: there, modprobe vfio-pci disable_denylist=1, bind a function to \
+                     vfio-pci, and start QEMU with `-device \
+                     intel-iommu,intremap=on,caching-mode=on,x-scalable-mode=on -device \
                      vfio-pci,host=0000:6a:01.0`",
                 )
                 .remedy("on a cloud: choose an instance type that offers DSA, often a bare-metal one")
@@ -47,9 +48,8 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
             Finding::of(&causes::GUEST_WITHOUT_IOMMU, "the machine")
                 .seen(p.listed(TABLES))
                 .remedy(
-                    "on the host: give the guest one with scalable mode (QEMU: `-device \
-                     intel-iommu,intremap=on,caching-mode=on,x-scalable-mode=on`), then boot the guest with \
-                     `intel_iommu=on,sm_on`",
+                    "on the host: give the guest one with scalable mode (QEMU: `-device intel-iommu,intremap=on,\
+                     caching-mode=on,x-scalable-mode=on`), then boot the guest with `intel_iommu=on,sm_on`",
                 )
                 .remedy("without one, only dedicated queues of kernel type work, for the guest's kernel")
         } else {

@@ -84,8 +84,8 @@ fn idle(p: &Patient<'_>, device: &Device) -> Option<Finding> {
         Finding::of(&causes::ENGINES_IDLE, &device.name)
             .all_seen(idle.iter().map(|engine| p.attribute(&engine.name, "group_id")))
             .because(
-                "More engines in a group raise its throughput, most for small transfers (Kuper et al., ASPLOS 2024, \
-                 guideline G5).",
+                "More engines in a group raise its throughput, most for small transfers (Kuper et al., ASPLOS \
+                 2024, guideline G5).",
             )
             .all_remedies(steps::rebuilt(device, idle.iter().map(|engine| grouped(device, engine, to)))),
     )
@@ -142,8 +142,9 @@ fn at_work(p: &Patient<'_>, device: &Device, group: &Group) -> Vec<Finding> {
                 .seen(p.attribute(&group.name, "traffic_class_b"))
                 .seen(p.attribute(&device.name, "version"))
                 .because(
-                    "The driver lets it be set with tc_override only. A class that no virtual channel carries makes \
-                     descriptors end with 0x1e, and two classes weaken the order between data and completion records.",
+                    "The driver lets it be set with tc_override only. A class that no virtual channel carries \
+                     makes descriptors end with 0x1e, and two classes weaken the order between data and \
+                     completion records.",
                 )
                 .all_remedies(steps::rebuilt(
                     device,
@@ -151,7 +152,8 @@ fn at_work(p: &Patient<'_>, device: &Device, group: &Group) -> Vec<Finding> {
                         .map(|class| format!("echo 1 > /sys/bus/dsa/devices/{}/traffic_class_{class}", group.name)),
                 ))
                 .remedy(
-                    "and remove `tc_override` from the command line and /etc/modprobe.d, so that it is not set again",
+                    "and remove `tc_override` from the command line and /etc/modprobe.d, so that it is not set \
+                     again",
                 ),
         );
     }

@@ -38,8 +38,8 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
                 )
                 .remedy("firmware setup: enable `PCI ENQCMD/ENQCMDS` (often under IIO configuration)")
                 .remedy(
-                    "in a virtual machine: give it the host's processor (QEMU: -cpu host) and an IOMMU with scalable \
-                     mode",
+                    "in a virtual machine: give it the host's processor (QEMU: -cpu host) and an IOMMU with \
+                     scalable mode",
                 )
                 .remedy("or use dedicated queues")
         });

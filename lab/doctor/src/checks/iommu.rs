@@ -28,13 +28,14 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
             .all_seen(p.logged(&["SVA"]))
             .all_seen(p.logged(&["DMAR"]))
             .remedy(
-                "lspci -vvv -d 8086:0b25 | grep -e ATSCtl -e PRICtl -e PASIDCtl    # as root; each line must contain \
-                 Enable+",
+                "lspci -vvv -d 8086:0b25 | grep -e ATSCtl -e PRICtl -e PASIDCtl    # as root; each line must \
+                 contain Enable+",
             )
             .remedy("if one of the three is missing: firmware setup, enable VT-d and PCI ENQCMD/ENQCMDS on all sockets")
             .remedy("dmesg | grep -i -e idxd -e DMAR -e IOMMU    # shows which step failed")
             .remedy(
-                "modprobe -r idxd && modprobe idxd    # if the driver was loaded too early; this removes all queues",
+                "modprobe -r idxd && modprobe idxd    # if the driver was loaded too early; this removes all \
+                 queues",
             )
     });
     vec![found.all_seen(super::firmware::sva(p))]
@@ -136,8 +137,8 @@ fn incapable(p: &Patient<'_>) -> Option<Finding> {
                 .all_seen(p.logged(&["SVM disabled"]))
                 .because(format!("/proc/cpuinfo lists `pdpe1gb`, and bit {CAP_GIBIBYTE} of cap is clear."))
                 .remedy(
-                    "in a virtual machine, on the host: `-device intel-iommu,fs1gp=on` (QEMU 9.2 or later), or `-cpu \
-                     host,-pdpe1gb`",
+                    "in a virtual machine, on the host: `-device intel-iommu,fs1gp=on` (QEMU 9.2 or later), or \
+                     `-cpu host,-pdpe1gb`",
                 ),
         );
     }

@@ -1,5 +1,5 @@
-//! The walk: from the firmware to the program, one stage after another. A stage says what it found; what an earlier
-//! stage has explained already, a later one does not tell again.
+//! The stages of an examination, from the firmware to the program. Each stage returns findings; a later stage does not
+//! repeat what an earlier one has already explained.
 
 mod container;
 mod device;
@@ -30,11 +30,11 @@ pub struct Examination {
     pub worst: Option<Severity>,
     /// One step for each stage.
     pub(crate) walk: Vec<Step>,
-    /// In the order of the walk, errors first within a stage.
+    /// The findings in the order of the stages, errors first within a stage.
     pub(crate) findings: Vec<Finding>,
 }
 
-/// One stage of the walk.
+/// The result line of one stage.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Step {
     pub(crate) stage: Stage,

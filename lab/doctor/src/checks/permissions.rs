@@ -103,8 +103,8 @@ fn of(p: &Patient<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding>
             finding.remedy(format!("start the container with --device {shown}"))
         } else {
             finding.remedy("mount devtmpfs on /dev, or start udev").remedy(format!(
-                "or create it: mkdir -p /dev/dsa; mknod {shown} c $(cat /sys/bus/dsa/devices/dsa{}/cdev_major) $(cat \
-                 /sys/bus/dsa/devices/{queue}/cdev_minor)",
+                "or create it: mkdir -p /dev/dsa; mknod {shown} c $(cat \
+                 /sys/bus/dsa/devices/dsa{}/cdev_major) $(cat /sys/bus/dsa/devices/{queue}/cdev_minor)",
                 queue.trim_start_matches("wq").split('.').next().unwrap_or("0")
             ))
         });
@@ -115,11 +115,12 @@ fn of(p: &Patient<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding>
             Finding::of(&causes::NODE_NOT_A_DEVICE, queue)
                 .seen(Evidence { source: format!("stat {shown}"), says: "not a character device".into() })
                 .because(
-                    "A shell's `>` on a missing name creates a file, and a container's --volume creates a folder or a \
-                     copy.",
+                    "A shell's `>` on a missing name creates a file, and a container's --volume creates a folder \
+                     or a copy.",
                 )
                 .remedy(format!(
-                    "rm -r {shown}, then disable and enable the queue; in a container use --device {shown}"
+                    "rm -r {shown}, then disable and enable the queue; in a container use --device \
+                     {shown}"
                 )),
         );
     }

@@ -234,11 +234,13 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
         } else {
             found(&causes::BLOCK_ON_FAULT_OFF, "block_on_fault")
                 .because(
-                    "An absent page ends a descriptor with status 0x03; the program touches the page and continues.",
+                    "An absent page ends a descriptor with status 0x03; the program touches the page and \
+                     continues.",
                 )
                 .all_remedies(set("block_on_fault", "1"))
                 .remedy(
-                    "or leave it: for pages that are touched first, this is faster; telpher's mover works with both",
+                    "or leave it: for pages that are touched first, this is faster; telpher's mover works with \
+                     both",
                 )
         });
     }
@@ -268,8 +270,8 @@ fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
             found(&causes::BATCH_LIMIT_LOW, "max_batch_size")
                 .seen(p.attribute(&device.name, "max_batch_size"))
                 .because(
-                    "Programs that collect small copies in batches (Kuper et al., ASPLOS 2024, guideline G1) submit \
-                     more often.",
+                    "Programs that collect small copies in batches (Kuper et al., ASPLOS 2024, guideline G1) \
+                     submit more often.",
                 )
                 .all_remedies(set("max_batch_size", &most.to_string())),
         );

@@ -97,9 +97,9 @@ impl Cpu {
 pub(crate) struct Function {
     /// The address, such as `0000:6a:01.0`.
     pub(crate) address: String,
-    /// Its driver.
+    /// The function's driver.
     pub(crate) driver: Option<String>,
-    /// Name of the IOMMU it is behind; `None` if the kernel uses none for it, or does not say.
+    /// The IOMMU of the function; `None` if the kernel uses none for it, or does not report it.
     pub(crate) iommu: Option<String>,
 }
 
@@ -198,11 +198,11 @@ impl Iommu {
 /// The driver's module.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// It is loaded or part of the kernel.
+    /// Whether the module is loaded or part of the kernel.
     pub(crate) loaded: bool,
-    /// Its parameter `sva`.
+    /// The parameter `sva`.
     pub(crate) sva: Option<String>,
-    /// Its origin.
+    /// The origin of the module.
     pub(crate) file: ModuleFile,
     /// Configuration that keeps it from loading: file and line.
     pub(crate) blacklisted: Vec<(String, String)>,

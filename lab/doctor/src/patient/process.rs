@@ -12,17 +12,17 @@ const CAP_DAC_OVERRIDE: u32 = 1;
 /// The examining process.
 #[derive(Debug, Default)]
 pub(crate) struct Process {
-    /// CAP_SYS_RAWIO is in effect.
+    /// Whether CAP_SYS_RAWIO is in effect.
     pub(crate) rawio: Option<bool>,
-    /// CAP_SYS_RAWIO can be acquired.
+    /// Whether CAP_SYS_RAWIO can be acquired.
     pub(crate) rawio_reachable: Option<bool>,
-    /// CAP_DAC_OVERRIDE is in effect: permission bits do not apply.
+    /// Whether CAP_DAC_OVERRIDE is in effect, so that permission bits do not apply.
     pub(crate) overrides: Option<bool>,
     /// Its user ID for file access.
     pub(crate) uid: Option<u32>,
     /// Its group IDs for file access.
     pub(crate) groups: Vec<u32>,
-    /// It is in a user namespace other than the initial one, where capabilities grant less.
+    /// Whether it is in a user namespace other than the initial one, where capabilities grant less.
     pub(crate) in_user_namespace: bool,
     /// Processors that it may run on; `None` if not known.
     pub(crate) cpus: Option<Vec<u32>>,
@@ -97,7 +97,7 @@ pub(crate) struct Memory {
     pub(crate) free: u64,
     /// Pools that were read.
     pub(crate) pools: Vec<String>,
-    /// Transparent huge pages are off (`never`).
+    /// Whether transparent huge pages are off (`never`).
     pub(crate) never_transparent: bool,
 }
 

@@ -1,16 +1,19 @@
-/* DPDK's asynchronous vhost as it ships: a backend at one socket whose copies its software DMA makes, told what to do on standard input.
+/* DPDK's asynchronous vhost as it ships: a backend at one socket. The software DMA makes its copies. Commands come from
+ * standard input.
  *
  *   dpdk_async EAL-OPTIONS -- SOCKET [DEVICE]    with --vdev dma_skeleton0[,lcore=N] among the options
  *
- *   sink LEN       takes what the guest sends
+ *   sink LEN       receives the packets that the guest sends
  *   source LEN     sends packets of LEN bytes into the guest, as many as it has buffers for
- *   return LEN     sends back what comes, its addresses swapped
- *   drain          both sides take what there is
+ *   return LEN     sends received packets back with swapped addresses
+ *   drain          both sides receive all packets in flight and drop them
  *   rest           stops
- *   count          says how many packets went the guest's way, and a time in nanoseconds
+ *   count          prints the number of packets in the guest's direction, and a time in nanoseconds
  *
- * Each is answered, at its end, with "done". With the options of a net_virtio_user device besides, the guest is in this program, on
- * the same thread, and does the other half of what it is told: sends packets of LEN bytes, takes them, or returns the 512 it began with. Written for `telpher bench vhost`, after the "Vhost Library" chapter of DPDK's programmer's guide. */
+ * The answer to each command ends with "done". If DEVICE (the options of a net_virtio_user device) is given, the guest
+ * is in this program, on the same thread, and does the other half of each command: it sends packets of LEN bytes,
+ * receives them, or returns the 512 packets that it sent first. Written for `telpher bench vhost`, after the "Vhost
+ * Library" chapter of DPDK's programmer's guide. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -34,17 +37,17 @@
 #define DESCRIPTORS 1024
 #define BUFFERS 32768
 #define LOOPING 512
-/* Turns between two looks at standard input. */
+/* Turns between two polls of standard input. */
 #define LOOK 4096
 
-/* Of the rings of the one pair of queues: the guest receives on the first and transmits on the second. */
+/* The rings of the only pair of queues: the guest receives on the first and transmits on the second. */
 enum { INTO_GUEST = 0, OUT_OF_GUEST = 1 };
 enum work { REST, SINK, SOURCE, RETURN, DRAIN };
 
 static int16_t dma;
 static volatile int guest = -1;
 static struct rte_mempool *pool;
-/* The guest's port, if it is in here, its packets, and how many went its way. */
+/* The port of a guest in this program (-1 without one), its packets, and the number of packets in its direction. */
 static int inside = -1;
 static struct rte_mempool *guest_pool;
 static struct rte_mbuf *kept[BURST];
@@ -89,7 +92,7 @@ static void start_dma(void)
 		fail("start the software DMA", error);
 }
 
-/* Packets that the guest has got are free. */
+/* Frees the packets that the guest has received. */
 static void collect(int vid)
 {
 	struct rte_mbuf *done[BURST];
@@ -98,7 +101,7 @@ static void collect(int vid)
 	rte_pktmbuf_free_bulk(done, count);
 }
 
-/* Begins to give packets to the guest; with `patience` again and again, or the rest is free. */
+/* Submits packets to the guest and frees those that were not accepted; with `patience` it retries first. */
 static void give(int vid, struct rte_mbuf **packets, uint16_t count, int patience)
 {
 	uint16_t given = 0;
@@ -190,7 +193,7 @@ static void guest_turn(enum work work, uint16_t len)
 	keeps -= sent;
 }
 
-/* The guest begins what goes around. */
+/* The guest sends the packets that circulate. */
 static void guest_begins(uint16_t len)
 {
 	struct rte_mbuf *packets[BURST];
@@ -222,7 +225,7 @@ static void start_guest(const char *options)
 	inside = number;
 }
 
-/* What the next line says, if there is one; without `wait` only if it is there. */
+/* Executes the next line of standard input; without `wait` only if a line is available. */
 static void listen_to(enum work *work, uint16_t *len, int wait)
 {
 	static char line[64];
