@@ -33,7 +33,8 @@ pub(crate) enum SimError {
     },
     /// No such profile.
     #[error(
-        "'{name}' is no built-in profile; there are {known}. A file is named with a dot or a slash, such as ./{name}.toml"
+        "'{name}' is no built-in profile; there are {known}. A file is named with a dot or a slash, such as \
+         ./{name}.toml"
     )]
     NoProfile {
         /// What was asked for.

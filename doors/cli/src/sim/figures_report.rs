@@ -166,9 +166,9 @@ pub(crate) fn html(figures: &[Figure], command: &str) -> String {
     ];
     let mut page = Page::with_facts(
         "telpher sim figures",
-        "Published figures about the Data Streaming Accelerator, drawn anew in simulated time. Lines with dots and filled bars are \
-         simulated. Dashed lines and shaded ranges are published numbers, with the name of the claim they are of; open circles and \
-         outlined bars are published series.",
+        "Published figures about the Data Streaming Accelerator, drawn anew in simulated time. Lines with dots and \
+         filled bars are simulated. Dashed lines and shaded ranges are published numbers, with the name of the claim \
+         they are of; open circles and outlined bars are published series.",
         &facts,
         &[],
     );

@@ -210,8 +210,8 @@ fn from_options(args: &SimRun, preset: Preset) -> Result<Devices, SimError> {
         let has = (all_groups * args.wqs.unwrap_or(most / groups.max(1))).max(1);
         let threads = args.threads;
         return Err(SimError::Not(format!(
-            "{threads} threads need a dedicated queue each, and there are {has}; give at most {has} threads, more --devices or \
-             --wqs, or --queue shared"
+            "{threads} threads need a dedicated queue each, and there are {has}; give at most {has} threads, more \
+             --devices or --wqs, or --queue shared"
         )));
     }
     let layout = Layout { devices, groups, wqs, engines: args.engines.unwrap_or(1), mode, wq_size: args.wq_size };
@@ -325,8 +325,8 @@ fn lasting(
     if fill > MANY {
         let (op, size) = (stream.op.short_name(), stream.size);
         return Err(SimError::Not(format!(
-            "in {seconds} s each thread would submit {op} of {size} bytes {fill} times, and a point has {MANY} at most; give fewer \
-             --seconds"
+            "in {seconds} s each thread would submit {op} of {size} bytes {fill} times, and a point has {MANY} at \
+             most; give fewer --seconds"
         )));
     }
     stream.submissions = fill.max(1);
@@ -339,7 +339,8 @@ fn lasting(
 fn told_of_refusals(outcome: &Outcome) -> Option<String> {
     (outcome.refused > 0).then(|| {
         format!(
-            "a device refused {} submissions, or members of their batches; numbers count them, and nothing was done for them.",
+            "a device refused {} submissions, or members of their batches; numbers count them, and nothing was done \
+             for them.",
             outcome.refused
         )
     })

@@ -163,8 +163,8 @@ fn known(only: &str) -> Result<(), SimError> {
     if !only.is_empty() && (begins || only.eq_ignore_ascii_case(SERIES)) {
         return Ok(());
     }
-    let what = "is how no claim begins; claims are called K-021 (Kuper et al.), T-031 (thesis), V-024 (white paper), P-010 (page \
-                migration) or A-001, and the raw series are `series`";
+    let what = "is how no claim begins; claims are called K-021 (Kuper et al.), T-031 (thesis), V-024 (white paper), \
+                P-010 (page migration) or A-001, and the raw series are `series`";
     Err(SimError::Not(format!("'{only}' {what}")))
 }
 

@@ -96,7 +96,8 @@ fn write(path: &Path, text: &str) -> Result<(), RunError> {
 #[non_exhaustive]
 pub(crate) enum TopError {
     /// Nothing runs.
-    #[error("no program runs under `telpher tier run` as this user{}; start one, or look as the user whose it is", of(*.0))]
+    #[error("no program runs under `telpher tier run` as this user{}; start one, or look as the user whose it \
+             is", of(*.0))]
     None(Option<u32>),
     /// Standard output is gone.
     #[error(transparent)]

@@ -319,7 +319,8 @@ fn cells(rows: &[HeatRow]) -> Vec<HeatRow> {
 /// Returns the HTML page at the end of a run.
 pub(crate) fn html(states: &[State]) -> String {
     let facts = [("processes", states.len().to_string())];
-    let lead = "Where a program's memory was, and what moved while it ran. Pages are of 4 KiB; a huge page counts as the 512 it is of.";
+    let lead = "Where a program's memory was, and what moved while it ran. Pages are of 4 KiB; a huge page counts as \
+                the 512 it is of.";
     let mut page = Page::with_facts("telpher tier", lead, &facts, &[]);
     let (some, others) = chosen(states);
     for state in some {
