@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_s_columns_are_those_it_names_wherever() {
+    fn the_columns_of_a_query_are_found_in_all_its_clauses() {
         assert_eq!(names(&Plan::thesis()), ["a", "b"]);
         assert_eq!(names(&Plan::tpch_q6()), ["l_discount", "l_extendedprice", "l_quantity", "l_shipdate"]);
         assert_eq!(names(&Plan::tpch_q1()).len(), 7);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_generated_has_the_columns_that_are_named() {
+    fn generated_tables_have_the_named_columns() {
         let names = |table: &Table| table.columns().iter().map(|it| it.name().to_owned()).collect::<Vec<_>>();
         let (two, lines) =
             (generate::two_columns(3, 1, &mut generate::anywhere), generate::lineitem(3, 1, &mut generate::anywhere));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_query_is_told_with_the_place() {
+    fn a_syntax_error_is_reported_with_its_position() {
         let said = plan("select sum(b from t").unwrap_err().to_string();
         assert!(said.contains("--query"), "{said}");
     }

@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format_gives_the_columns_asked_for_in_whatever_order() {
+    fn every_format_gives_the_requested_columns_in_any_order() {
         for (number, bytes) in all_formats(250).iter().enumerate() {
             let path = file(&format!("formats-{number}"), bytes);
             let table = of(&[&path, &path], &["short", "price", "day", "flag"]).unwrap();
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_counts_needs_no_values() {
+    fn a_query_that_only_counts_reads_no_column() {
         for (number, bytes) in all_formats(120).iter().enumerate() {
             let path = file(&format!("counted-{number}"), bytes);
             let table = of(&[&path], &[]).unwrap();
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_with_its_value() {
+    fn unsuitable_values_are_named_in_the_error() {
         let large: ArrayRef = Arc::new(UInt64Array::from(vec![1, u64::MAX]));
         let path = file("large", &arrow(&RecordBatch::try_from_iter([("x", large)]).unwrap()));
         let said = of(&[&path], &["x"]).unwrap_err().to_string();
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_compressed_buffer_declares_is_checked_before_memory_is_taken() {
+    fn the_declared_length_of_a_compressed_buffer_is_checked_before_allocation() {
         // The values repeat, so the buffer is compressed: its first word is then its length, not -1.
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values((0..512).map(|row| row % 4)));
         let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_the_codec_and_not_the_memory_is_refused_with_the_limit() {
+    fn a_buffer_beyond_the_memory_limit_is_refused_with_the_limit() {
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values((0..1 << 16).map(|_| 7)));
         let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
         for codec in CODECS {
@@ -655,13 +655,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_falls_over_a_file_is_caught() {
+    fn a_panic_of_a_reader_is_caught() {
         assert_eq!(quietly(|| 7), Some(7));
         assert_eq!(quietly(|| -> u8 { panic!("a file fell over") }), None);
     }
 
     #[test]
-    fn a_damaged_file_gives_columns_or_a_sentence() {
+    fn a_damaged_file_gives_columns_or_an_error_message() {
         let (mut state, mut refused) = (0x5EED_u64, 0);
         let mut dice = |below: usize| {
             // Knuth's MMIX generator; its upper bits are good.

@@ -26,9 +26,9 @@ pub(crate) enum SimError {
     /// No such figure.
     #[error("'{name}' is no figure; there are {known}")]
     NoFigure {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The existing names.
         known: String,
     },
     /// No such profile.
@@ -37,9 +37,9 @@ pub(crate) enum SimError {
          ./{name}.toml"
     )]
     NoProfile {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The existing names.
         known: String,
     },
     /// A profile is invalid.

@@ -69,7 +69,7 @@ mod tests {
     use crate::args::Elsewhere;
 
     #[test]
-    fn a_figure_is_named_by_its_name_or_by_what_several_begin_with() {
+    fn a_figure_is_selected_by_name_or_by_a_common_prefix() {
         let ids = |only: &[&str]| {
             let only: Vec<String> = only.iter().map(ToString::to_string).collect();
             wanted(&only).map(|sheets| sheets.iter().map(|sheet| sheet.id).collect::<Vec<_>>())

@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_long_is_cut() {
+    fn long_texts_are_shortened() {
         assert_eq!(cut("queues and engines", 9), "queues a…");
         assert_eq!(cut("queues", 9), "queues");
     }

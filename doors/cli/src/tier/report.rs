@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closing_table_has_the_peak_and_the_average_of_the_run() {
+    fn the_final_table_has_the_peak_and_the_average_of_the_run() {
         let told = text(&[state()]);
         let row = told.lines().find(|line| line.contains("slow (home)")).unwrap();
         let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn never_is_told_with_what_it_costs_and_what_changes_it() {
+    fn the_setting_never_is_reported_with_its_cost_and_a_remedy() {
         let mut state = state();
         state.transparent_huge_pages = "never".into();
         let told = text(&[state]);
