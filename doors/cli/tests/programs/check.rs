@@ -29,7 +29,7 @@ pub(crate) fn expect_no_report(done: &Done) {
 }
 
 in_both_views! {
-    fn each_misuse_is_reported_where_it_is_committed_and_nowhere_else(view: View) {
+    fn only_a_committed_misuse_is_reported(view: View) {
         let Some(program) = client("misuse") else { return };
         for misuse in MISUSES {
             for runner in ["inline", "threaded"] {
