@@ -1,9 +1,11 @@
-// What a program may expect of memory management inside it, beside its bytes: its descriptors have the numbers they would have, it may close and replace
-// any of them, its signals come to its own threads, its children may begin threads, it may fork with no descriptor left, and its mutexes of every kind work.
+// Expectations of a program under memory management, apart from its bytes. Its descriptors have the usual numbers, and
+// it
+// may close and replace any of them. Its signals reach its own threads, its children may start threads, it may fork
+// without a free descriptor, and its mutexes of every kind work.
 //
 //   tier_manners SECONDS
 //
-// Ends with 0, or says what was wrong and ends with 1.
+// Ends with 0, or prints the first error and ends with 1.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +33,7 @@ static uint64_t *memory;
 static atomic_int stop;
 static atomic_ulong checks, ticks;
 
-// Each page says which it is.
+// Writes a number into every word of every page.
 static void number(void) {
     memory = mmap(NULL, PAGES * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) FAIL("mmap: %s", strerror(errno));
@@ -49,7 +51,8 @@ static void *checker(void *arg) {
     return arg;
 }
 
-// It takes no number of ours, and whatever we do to numbers, pages stay what they are.
+// The library takes none of the program's descriptor numbers. Whatever the program does to descriptors, the pages keep
+// their contents.
 static void descriptors(double until, double (*now)(void)) {
     int first = open("/dev/null", O_RDONLY);
     if (first != 3) FAIL("the first descriptor that is opened is %d, not 3", first);
@@ -76,7 +79,7 @@ static void handle(int signal) {
     int before = errno;
     // Only this program's main thread takes signals here.
     if ((pid_t)syscall(SYS_gettid) != getpid()) _exit(7);
-    // A handler may touch what it likes.
+    // A handler may access any memory.
     uint64_t word = atomic_load(&ticks) * 512 % (PAGES * 512);
     if (memory[word] != (word ^ 0x5eed)) _exit(8);
     atomic_fetch_add(&ticks, 1);
@@ -90,7 +93,7 @@ static void signals(double until, double (*now)(void)) {
     sigaddset(&one, SIGALRM);
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     if (sigaction(SIGUSR1, &action, NULL) || sigaction(SIGALRM, &action, NULL)) FAIL("sigaction: %s", strerror(errno));
-    // Blocked in all threads there are, it waits for us.
+    // The signal is blocked in all threads of the program, so it stays pending.
     pthread_sigmask(SIG_BLOCK, &one, NULL);
     for (int i = 0; i < 100; i++) {
         kill(getpid(), SIGUSR1);
@@ -135,7 +138,7 @@ static void children(double until, double (*now)(void)) {
     } while (now() < until);
 }
 
-// By the C library, and by the kernel's call, of which nobody in here hears.
+// Forks by the C library, and by a bare system call, which the library does not see.
 static void forks_without_descriptors(double until, double (*now)(void)) {
     struct rlimit limit = {64, 64};
     if (setrlimit(RLIMIT_NOFILE, &limit)) FAIL("setrlimit: %s", strerror(errno));
@@ -155,7 +158,8 @@ static void forks_without_descriptors(double until, double (*now)(void)) {
     } while (now() < until);
 }
 
-// Mutexes that the kernel writes to itself, each in a page of its own: it hands one on by priority, and one of a thread that ends.
+// Mutexes that the kernel itself writes to, each in its own page: it hands one on by priority, and one whose owner
+// ended.
 #define MUTEXES 16
 static pthread_mutex_t *inherits[MUTEXES], *robusts[MUTEXES];
 static atomic_ulong handed_on, inherited;
@@ -165,7 +169,7 @@ static void *lock_by_priority(void *arg) {
         pthread_mutex_t *mutex = inherits[turn % MUTEXES];
         int error = pthread_mutex_lock(mutex);
         if (error) FAIL("a mutex with priority inheritance is not locked: %s", strerror(error));
-        // Somebody waits meanwhile, some of the time.
+        // Keep the mutex some of the time, so that the other thread waits.
         if (turn % 4 == 0) usleep(50);
         error = pthread_mutex_unlock(mutex);
         if (error) FAIL("a mutex with priority inheritance is not unlocked: %s", strerror(error));
@@ -183,7 +187,7 @@ static void mutexes(double until, double (*now)(void)) {
     char *pages = mmap(NULL, (2 * MUTEXES + 512) * 4096ul, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) FAIL("mmap: %s", strerror(errno));
     memset(pages, 0x5a, (2 * MUTEXES + 512) * 4096ul);
-    // It is managed by then.
+    // After this time the memory is managed.
     usleep(200 * 1000);
     for (int i = 0; i < MUTEXES; i++) {
         pthread_mutexattr_t inherit, robust;
@@ -218,7 +222,9 @@ static void mutexes(double until, double (*now)(void)) {
     munmap(pages, (2 * MUTEXES + 512) * 4096ul);
 }
 
-// What the system may take some day it may take now. Else it is nobody's that we hear of, and would stay where it is.
+// MADV_FREE: memory that the system may free later may be freed at once. Otherwise the library does not learn of the
+// free,
+// and the memory would stay where it is.
 static void frees(double until, double (*now)(void)) {
     const unsigned long bytes = 64 * 4096;
     char *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -242,7 +248,7 @@ static double now(void) {
 }
 
 int main(int argc, char **argv) {
-    // What takes all descriptors is the last.
+    // The part that uses up all descriptors is the last.
     void (*parts[])(double, double (*)(void)) = {descriptors, signals, mutexes, frees, children, forks_without_descriptors};
     const int count = sizeof parts / sizeof *parts;
     double each = (argc > 1 ? atof(argv[1]) : 2) / count;

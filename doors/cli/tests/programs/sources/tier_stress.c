@@ -1,9 +1,11 @@
-// A program that knows nothing of tiers and checks every byte it has: writers with counters of their own, counters that all share, system calls
-// that write into memory, threads that come and go, memory that grows, moves, is discarded, unmapped, locked, protected, shared with children.
+// A program that knows nothing of tiers and checks every byte it has: writers with counters of their own, counters that
+// all share, system calls that write into memory, threads that start and end, and memory that grows, moves, is
+// discarded,
+// unmapped, locked, protected, or shared with children.
 //
 //   tier_stress SECONDS
 //
-// Ends with 0 and one line, or says what was wrong and ends with 1.
+// Ends with 0 and one line, or prints the first error and ends with 1.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +44,7 @@ static void *map(size_t bytes) {
     return at;
 }
 
-// Each word of a page that only this thread writes is what it was last given.
+// Each word of a page that only this thread writes has the value last written.
 static void *writer(void *arg) {
     uint64_t number = (uintptr_t)arg, state = 77 + number;
     uint64_t *memory = map(PAGES * PAGE), *shadow = calloc(PAGES, sizeof *shadow);
@@ -62,7 +64,7 @@ static void *writer(void *arg) {
     return NULL;
 }
 
-// read(2) writes into memory, and what it wrote is there.
+// read(2) writes into memory, and its bytes are there.
 static void *reader(void *arg) {
     (void)arg;
     uint64_t state = 5;
@@ -152,7 +154,7 @@ static void *allocator(void *arg) {
     return NULL;
 }
 
-// Threads come and go: their stacks are memory like any other.
+// Threads start and end: their stacks are memory like any other.
 static void *on_a_stack(void *arg) {
     volatile uint64_t words[8192];
     for (int i = 0; i < 8192; i++) words[i] = (uintptr_t)arg + i;
@@ -178,7 +180,7 @@ static void *spawner(void *arg) {
     return NULL;
 }
 
-// Children have what their parent had; both go on with their own.
+// Children have a copy of their parent's memory; both continue with their own.
 static void *forker(void *arg) {
     (void)arg;
     uint64_t *memory = map(256 * PAGE);
@@ -203,7 +205,7 @@ static void *forker(void *arg) {
     return NULL;
 }
 
-// Locked and protected memory keeps its bytes, and may be moved or not.
+// Locked and protected memory keeps its bytes, whether it is moved or not.
 static void *locker(void *arg) {
     (void)arg;
     uint64_t *memory = map(64 * PAGE);
