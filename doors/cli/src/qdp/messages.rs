@@ -249,7 +249,8 @@ fn fits(declared: u64, most: u64, message: usize) -> Result<(), MessageError> {
     Ok(())
 }
 
-/// Reads `len` bytes. The memory grows with the bytes that arrive, so a false length does not allocate more than the file has.
+/// Reads `len` bytes. The memory grows with the bytes that arrive, so a false length does not allocate more than the file
+/// has.
 fn bytes(reader: &mut BufReader<File>, len: u64) -> Result<Vec<u8>, MessageError> {
     let mut bytes = Vec::new();
     if reader.take(len).read_to_end(&mut bytes)? as u64 != len {

@@ -70,7 +70,8 @@ in_both_views! {
         let script = format!("accel-config load-config -c {CONFIGURATION} >&2; accel-config list -i");
         let listed = list(&Run::new(view).shell(&script));
         let shared = object(&listed, "wq0.0").expect("wq0.0");
-        for (key, value) in [("size", 16), ("group_id", 0), ("priority", 10), ("block_on_fault", 1), ("threshold", 15)] {
+        for (key, value) in
+            [("size", 16), ("group_id", 0), ("priority", 10), ("block_on_fault", 1), ("threshold", 15)] {
             assert_eq!(shared[key], value, "{key} in {shared}");
         }
         for (key, value) in [("mode", "shared"), ("type", "user"), ("name", "app1"), ("state", "disabled")] {
@@ -135,7 +136,8 @@ in_both_views! {
              accel-config config-engine dsa0/engine0.2 --group-id=1\n\
              accel-config config-engine dsa0/engine0.3 --group-id=1\n\
              accel-config config-engine dsa0/engine0.3 --group-id=-1\n\
-             accel-config config-group dsa0/group0.1 --read-buffers-reserved=4 --use-read-buffer-limit=1 --read-buffers-allowed=20\n\
+             accel-config config-group dsa0/group0.1 --read-buffers-reserved=4 --use-read-buffer-limit=1 \
+                 --read-buffers-allowed=20\n\
              accel-config config-wq dsa0/wq0.4 --group-id=1 --mode=shared --wq-size=20 --threshold=17 --priority=9 \
                  --block-on-fault=1 --type=user --driver-name=user --name=by_hand --max-batch-size=16 \
                  --max-transfer-size=16384\n\
@@ -168,7 +170,8 @@ in_both_views! {
         }
         let run = Run::new(view);
         // From the library's own self test: sizes over the total, batch and transfer sizes of 0 or too large.
-        let queue = "accel-config config-wq dsa0/wq0.0 --mode=dedicated --wq-size=100 --max-batch-size=16 --max-transfer-size=2147483648";
+        let queue = "accel-config config-wq dsa0/wq0.0 --mode=dedicated --wq-size=100 --max-batch-size=16 \
+                     --max-transfer-size=2147483648";
         for (command, attribute, value) in [
             ("config-wq dsa0/wq0.1 --wq-size=29", "wq0.1/size", "0"),
             ("config-wq dsa0/wq0.0 --wq-size=129", "wq0.0/size", "100"),
@@ -196,7 +199,8 @@ in_both_views! {
             return;
         }
         let run = Run::new(view);
-        let wq = "accel-config config-wq dsa0/wq0.0 --group-id=0 --wq-size=16 --priority=10 --type=user --driver-name=user";
+        let wq = "accel-config config-wq dsa0/wq0.0 --group-id=0 --wq-size=16 --priority=10 --type=user \
+                  --driver-name=user";
         let engine = "accel-config config-engine dsa0/engine0.0 --group-id=0";
         let on = "accel-config enable-device dsa0";
         for (before, command, code, what) in [
@@ -219,7 +223,10 @@ in_both_views! {
                 _ => "echo dsa0 >/sys/bus/dsa/drivers/idxd/bind".to_owned(),
             };
             refused(&run, &before, command);
-            let script = format!("{before}\nset +e\n{bind}\ncat /sys/bus/dsa/devices/dsa0/cmd_status /sys/bus/dsa/devices/wq0.0/state");
+            let script = format!(
+                "{before}\nset +e\n{bind}\n\
+                 cat /sys/bus/dsa/devices/dsa0/cmd_status /sys/bus/dsa/devices/wq0.0/state"
+            );
             let done = run.program(&["/bin/sh", "-ec", &script]);
             assert!(code.is_empty() || done.stdout.lines().any(|line| line == code), "{what}: not {code}: {done}");
             assert!(done.stdout.ends_with("disabled\n"), "{what}: {done}");
@@ -269,8 +276,12 @@ in_both_views! {
             for device in &listed {
                 assert_eq!(device["state"], "enabled", "{preset}: {device}");
                 let groups = device["groups"].as_array().expect("groups");
-                let queues = groups.iter().flat_map(|group| group["grouped_workqueues"].as_array().into_iter().flatten());
-                assert!(queues.clone().count() > 0 && queues.clone().all(|wq| wq["state"] == "enabled"), "{preset}: {device}");
+                let queues =
+                    groups.iter().flat_map(|group| group["grouped_workqueues"].as_array().into_iter().flatten());
+                assert!(
+                    queues.clone().count() > 0 && queues.clone().all(|wq| wq["state"] == "enabled"),
+                    "{preset}: {device}"
+                );
             }
         }
     }

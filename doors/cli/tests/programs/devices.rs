@@ -39,11 +39,13 @@ in_both_views! {
         assert_eq!((&hardware["numa_node"], &hardware["state"]), (&0.into(), &"enabled".into()));
         assert!(hardware["pci_address"].as_str().is_some_and(|address| address.ends_with(":01.0")), "{hardware}");
         assert_eq!(model["modelled"], true);
-        let facts: Vec<_> = queues(&listing).iter().map(|q| [&q["dev"], &q["mode"], &q["threshold"], &q["unusable"]]).collect();
+        let facts: Vec<_> =
+            queues(&listing).iter().map(|q| [&q["dev"], &q["mode"], &q["threshold"], &q["unusable"]]).collect();
         let fact = |name: &str, mode: &str, threshold: u32| [name.into(), mode.into(), threshold.into(), Value::Null];
         assert_eq!(facts, [fact("wq0.0", "shared", 15).each_ref(), fact("wq0.1", "dedicated", 0).each_ref()]);
         let text = on_two_queues(view, &["list"]);
-        for words in ["dsa0 (hw): a Data Streaming", "NUMA node 0", "hw:wq0.1 can be used", "dsa0 (model:spr)", "engine0.2"] {
+        for words in
+            ["dsa0 (hw): a Data Streaming", "NUMA node 0", "hw:wq0.1 can be used", "dsa0 (model:spr)", "engine0.2"] {
             assert!(text.contains(words), "{words} is missing in\n{text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 132), "{text}");
@@ -85,7 +87,10 @@ in_both_views! {
         assert_eq!(before, after);
         // The same file configures a modelled device.
         let shape = |listing: &Value| -> Vec<_> {
-            queues(listing).iter().map(|q| [&q["dev"], &q["mode"], &q["size"], &q["group_id"], &q["threshold"]].map(Value::clone)).collect()
+            queues(listing)
+                .iter()
+                .map(|q| [&q["dev"], &q["mode"], &q["size"], &q["group_id"], &q["threshold"]].map(Value::clone))
+                .collect()
         };
         assert_eq!(shape(&before), shape(&model));
     }

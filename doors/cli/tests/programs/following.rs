@@ -31,16 +31,21 @@ in_both_views! {
     }
 
     fn programs_that_python_starts_with_another_environment_keep_the_device(view: View) {
-        if lacking("programs_that_python_starts_with_another_environment_keep_the_device", &[("/usr/bin/python3", "python3-minimal")]) {
+        if lacking(
+            "programs_that_python_starts_with_another_environment_keep_the_device",
+            &[("/usr/bin/python3", "python3-minimal")],
+        ) {
             return;
         }
         let script = format!(
             "import os, subprocess\n\
              cat = ['/bin/cat', '{SEEN}']\n\
-             for options in [dict(), dict(close_fds=False), dict(start_new_session=True), dict(preexec_fn=lambda: None)]:\n\
+             for options in [dict(), dict(close_fds=False), dict(start_new_session=True), \
+             dict(preexec_fn=lambda: None)]:\n\
              \x20   out = subprocess.run(cat, env={{'A': 'b'}}, stdout=subprocess.PIPE, **options).stdout\n\
              \x20   assert out == b'disabled\\n', (options, out)\n\
-             assert subprocess.run('exec ' + ' '.join(cat), shell=True, env={{}}, stdout=subprocess.PIPE).stdout == b'disabled\\n'\n\
+             assert subprocess.run('exec ' + ' '.join(cat), shell=True, env={{}}, stdout=subprocess.PIPE).stdout \
+             == b'disabled\\n'\n\
              child = os.posix_spawn(cat[0], cat, {{}})\n\
              assert os.waitpid(child, 0)[1] == 0\n\
              os.environ.clear()\n\

@@ -23,7 +23,8 @@ fn chance(state: &mut u64) -> u64 {
 
 in_both_views! {
     fn the_exit_code_is_the_programs(view: View) {
-        for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 128 + 9), ("kill -SEGV $$", 128 + 11)] {
+        for (script, code) in
+            [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 128 + 9), ("kill -SEGV $$", 128 + 11)] {
             assert_eq!(Run::new(view).program(&["/bin/sh", "-c", script]).code(), code, "{script}");
         }
         assert_eq!(Run::new(view).program(&["no-such-program"]).code(), 127);
@@ -40,7 +41,10 @@ in_both_views! {
 
     fn signals_to_telpher_reach_the_program(view: View) {
         let folder = place("signals", view);
-        let script = format!("trap 'echo heard; exit 3' TERM; touch {}/ready; while :; do sleep 0.05; done", folder.display());
+        let script = format!(
+            "trap 'echo heard; exit 3' TERM; touch {}/ready; while :; do sleep 0.05; done",
+            folder.display()
+        );
         let child = Run::new(view).command(&["/bin/sh", "-c", &script]).spawn().expect("telpher starts");
         eventually("the program is ready", || folder.join("ready").exists());
         kill_process(Pid::from_child(&child), Signal::TERM).expect("telpher can be signalled");
@@ -131,7 +135,10 @@ in_both_views! {
     }
 
     fn programs_that_never_use_the_device_run_unchanged(view: View) {
-        if lacking("programs_that_never_use_the_device_run_unchanged", &[("gcc", "gcc"), ("/usr/bin/python3", "python3-minimal")]) {
+        if lacking(
+            "programs_that_never_use_the_device_run_unchanged",
+            &[("gcc", "gcc"), ("/usr/bin/python3", "python3-minimal")],
+        ) {
             return;
         }
         let folder = place("others", view);

@@ -21,7 +21,8 @@ fn number(done: &Done, name: &str) -> u64 {
 
 in_both_views! {
     fn faults_occur_at_their_rate_and_repeat_with_the_same_seed(view: View) {
-        let ends = |spec: &str| injected(view, spec, &["copies"], &[]).map(|done| (number(&done, "faulted"), done.stdout));
+        let ends =
+            |spec: &str| injected(view, spec, &["copies"], &[]).map(|done| (number(&done, "faulted"), done.stdout));
         let (Some(first), Some(again)) = (ends("fault=10%,seed=7"), ends("fault=10%,seed=7")) else { return };
         assert_eq!(first, again);
         // 1000 copies of one page: the rate applies to each page that a copy touches.

@@ -42,7 +42,10 @@ in_both_views! {
                 assert_eq!((&story["status"], &story["end"]), (&1.into(), &"record".into()), "{story}");
                 assert!(story["process"].as_u64().is_some_and(|process| process > 1), "{story}");
                 assert!(story["duration_ns"].as_u64().is_some_and(|duration| duration > 0), "{story}");
-                assert!(story["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "rcr")), "{story}");
+                assert!(
+                    story["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "rcr")),
+                    "{story}"
+                );
             }
             for copy in copies {
                 assert_eq!(copy["operands"]["size"].as_u64(), Some(BYTES as u64), "{copy}");
@@ -66,7 +69,10 @@ in_both_views! {
         assert_eq!(faults.lines().count(), 2 * 3, "{faults}");
         assert!(faults.lines().all(|line| line.contains("memory-move(") && line.contains("0x03")), "{faults}");
         let one = told(&["--queue", "wq0.0", "--op", "batch"], &trace);
-        assert!(one.lines().count() > 5 && one.lines().all(|line| line.contains("wq0.0") && line.contains("batch(")), "{one}");
+        assert!(
+            one.lines().count() > 5 && one.lines().all(|line| line.contains("wq0.0") && line.contains("batch(")),
+            "{one}"
+        );
         let summary = told(&["--summary"], &trace);
         assert!(summary.contains("memory-move") && summary.contains("batch"), "{summary}");
         // Converting the text to JSON and back gives the same text.

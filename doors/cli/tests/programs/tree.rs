@@ -81,7 +81,8 @@ END
             "#,
         );
         let lines: Vec<&str> = said.lines().collect();
-        let enabled = ["enabled", "enabled", "stream_lane", "64", "0", "engine0.0 engine0.1 engine0.2 engine0.3", "wq0.0"];
+        let enabled =
+            ["enabled", "enabled", "stream_lane", "64", "0", "engine0.0 engine0.1 engine0.2 engine0.3", "wq0.0"];
         assert_eq!(lines[..7], enabled, "{said}");
         assert_eq!(lines[7..10], ["wq0.0", "user", "idxd"], "{said}");
         // Unbinding resets attributes: the queue loses its mode and name, the device its whole configuration.
@@ -143,10 +144,15 @@ print(len(found) > 100)
     }
 
     fn pci_tools_find_the_device_among_the_machines_own(view: View) {
-        if lacking("pci_tools_find_the_device_among_the_machines_own", &[("lspci", "pciutils"), ("setpci", "pciutils")]) {
+        if lacking(
+            "pci_tools_find_the_device_among_the_machines_own",
+            &[("lspci", "pciutils"), ("setpci", "pciutils")],
+        ) {
             return;
         }
-        let said = Run::new(view).shell("lspci -n -d 8086:0b25; lspci -n | wc -l; lspci -k -d 8086:0b25 | grep -c 'in use: idxd'");
+        let said = Run::new(view).shell(
+            "lspci -n -d 8086:0b25; lspci -n | wc -l; lspci -k -d 8086:0b25 | grep -c 'in use: idxd'",
+        );
         let own = std::fs::read_dir("/sys/bus/pci/devices").map_or(0, |entries| entries.count());
         let lines: Vec<&str> = said.lines().collect();
         assert!(lines[0].contains("0880: 8086:0b25"), "{said}");
@@ -166,8 +172,8 @@ print(len(found) > 100)
 
     fn all_other_files_of_the_machine_are_unchanged(view: View) {
         let script = "ls /sys/devices/system/node /sys/bus; ls -d /sys/class/net/*; cat /sys/devices/system/cpu/online; \
-                      ls /dev | grep -v -x -e char -e dsa; [ -c /dev/null ]; echo x >/dev/null; head -c 4 /dev/zero | wc -c; \
-                      cat /proc/self/comm";
+                      ls /dev | grep -v -x -e char -e dsa; [ -c /dev/null ]; echo x >/dev/null; \
+                      head -c 4 /dev/zero | wc -c; cat /proc/self/comm";
         let inside = Run::new(view).shell(script);
         let outside = std::process::Command::new("/bin/sh").args(["-ec", script]).output().expect("a shell");
         let outside = String::from_utf8_lossy(&outside.stdout);

@@ -68,7 +68,8 @@ static void descriptors(double until, double (*now)(void)) {
         for (int n = 3; n < 32; n++)
             if (dup2(high, n) != n) FAIL("dup2: %s", strerror(errno));
         for (int n = 3; n < 32; n++)
-            if (pread(n, read_back, sizeof read_back, 0) != sizeof read_back || memcmp(text, read_back, sizeof text)) FAIL("the file at %d", n);
+            if (pread(n, read_back, sizeof read_back, 0) != sizeof read_back || memcmp(text, read_back, sizeof text))
+                FAIL("the file at %d", n);
         if (lseek(high, 0, SEEK_CUR) != sizeof text) FAIL("somebody has read a file of ours");
     } while (now() < until);
     syscall(SYS_close_range, 3u, ~0u, 0u);
@@ -98,7 +99,8 @@ static void signals(double until, double (*now)(void)) {
     for (int i = 0; i < 100; i++) {
         kill(getpid(), SIGUSR1);
         sched_yield();
-        if (sigpending(&pending) || !sigismember(&pending, SIGUSR1)) FAIL("a signal that is blocked was taken by another thread");
+        if (sigpending(&pending) || !sigismember(&pending, SIGUSR1))
+            FAIL("a signal that is blocked was taken by another thread");
         int which = 0;
         if (sigwait(&one, &which) || which != SIGUSR1) FAIL("sigwait: %d", which);
     }
@@ -129,7 +131,8 @@ static void children(double until, double (*now)(void)) {
             pthread_t thread;
             thrd_t other;
             if (pthread_create(&thread, NULL, add_one, &ran) || pthread_join(thread, NULL)) _exit(2);
-            if (thrd_create(&other, add_one_too, &ran) != thrd_success || thrd_join(other, NULL) != thrd_success) _exit(3);
+            if (thrd_create(&other, add_one_too, &ran) != thrd_success || thrd_join(other, NULL) != thrd_success)
+                _exit(3);
             check();
             _exit(ran == 2 ? 0 : 4);
         }
@@ -197,7 +200,8 @@ static void mutexes(double until, double (*now)(void)) {
         if (pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST)) FAIL("no robust mutexes");
         inherits[i] = (pthread_mutex_t *)(pages + (100 + i) * 4096ul);
         robusts[i] = (pthread_mutex_t *)(pages + (200 + i) * 4096ul);
-        if (pthread_mutex_init(inherits[i], &inherit) || pthread_mutex_init(robusts[i], &robust)) FAIL("pthread_mutex_init");
+        if (pthread_mutex_init(inherits[i], &inherit) || pthread_mutex_init(robusts[i], &robust))
+            FAIL("pthread_mutex_init");
     }
     pthread_t lockers[2], holder;
     for (uintptr_t i = 0; i < 2; i++)
@@ -210,8 +214,10 @@ static void mutexes(double until, double (*now)(void)) {
             end.tv_sec += 20;
             while (!atomic_load(&stop) && pthread_tryjoin_np(holder, NULL)) sched_yield();
             int error = pthread_mutex_timedlock(robusts[i], &end);
-            if (error != EOWNERDEAD) FAIL("who waits for a mutex of a thread that has ended is told: %s", strerror(error));
-            if (pthread_mutex_consistent(robusts[i]) || pthread_mutex_unlock(robusts[i])) FAIL("pthread_mutex_consistent");
+            if (error != EOWNERDEAD)
+                FAIL("who waits for a mutex of a thread that has ended is told: %s", strerror(error));
+            if (pthread_mutex_consistent(robusts[i]) || pthread_mutex_unlock(robusts[i]))
+                FAIL("pthread_mutex_consistent");
             atomic_fetch_add(&handed_on, 1);
         }
     } while (now() < until);
@@ -233,7 +239,8 @@ static void frees(double until, double (*now)(void)) {
         memset(pages, 0x5a, bytes);
         if (madvise(pages, bytes, MADV_FREE)) FAIL("madvise: %s", strerror(errno));
         for (unsigned long at = 0; at < bytes; at++)
-            if (pages[at] && (getenv("TELPHER_TIER") || pages[at] != 0x5a)) FAIL("a byte that was freed is %x", pages[at]);
+            if (pages[at] && (getenv("TELPHER_TIER") || pages[at] != 0x5a))
+                FAIL("a byte that was freed is %x", pages[at]);
     } while (now() < until);
     munmap(pages, bytes);
     char *file = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, open("/proc/self/exe", O_RDONLY), 0);
@@ -249,7 +256,8 @@ static double now(void) {
 
 int main(int argc, char **argv) {
     // The part that uses up all descriptors is the last.
-    void (*parts[])(double, double (*)(void)) = {descriptors, signals, mutexes, frees, children, forks_without_descriptors};
+    void (*parts[])(double, double (*)(void)) = {descriptors, signals, mutexes, frees, children,
+                                                         forks_without_descriptors};
     const int count = sizeof parts / sizeof *parts;
     double each = (argc > 1 ? atof(argv[1]) : 2) / count;
     number();
@@ -264,6 +272,7 @@ int main(int argc, char **argv) {
         if (beside) pthread_join(thread, NULL);
         check();
     }
-    printf("%lu checks, %lu signals, %lu and %lu mutexes\n", atomic_load(&checks), atomic_load(&ticks), atomic_load(&inherited), atomic_load(&handed_on));
+    printf("%lu checks, %lu signals, %lu and %lu mutexes\n", atomic_load(&checks), atomic_load(&ticks),
+           atomic_load(&inherited), atomic_load(&handed_on));
     return 0;
 }

@@ -31,7 +31,8 @@
 enum { PAGE = 4096, PAGES = 8192, ROUNDS = 10 };
 
 static void hold(void) {
-    unsigned char *memory = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *memory = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                                 -1, 0);
     CHECK(memory != MAP_FAILED);
     for (unsigned long page = 0; page < PAGES; page++)
         memcpy(memory + page * PAGE, &page, sizeof page);

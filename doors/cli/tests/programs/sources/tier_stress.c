@@ -52,7 +52,8 @@ static void *writer(void *arg) {
     while (!atomic_load(&stop)) {
         for (int i = 0; i < 2000; i++) {
             uint64_t page = next(&state) % PAGES, word = page * 512 + page % 512;
-            if (memory[word] != shadow[page]) FAIL("writer %lu: page %lu has %lx, not %lx", number, page, memory[word], shadow[page]);
+            if (memory[word] != shadow[page])
+                FAIL("writer %lu: page %lu has %lx, not %lx", number, page, memory[word], shadow[page]);
             memory[word] = shadow[page] = next(&state);
             atomic_fetch_add(&shared[next(&state) % PAGES * 512], 1);
             added[number]++;
@@ -95,7 +96,8 @@ static void *mapper(void *arg) {
     for (size_t page = 0; page < pages; page++) memory[page * 512] = stamp + page;
     while (!atomic_load(&stop)) {
         for (size_t page = 0; page < pages; page++)
-            if (memory[page * 512] != stamp + page) FAIL("mapper: page %zu has %lx, not %lx", page, memory[page * 512], stamp + page);
+            if (memory[page * 512] != stamp + page)
+                FAIL("mapper: page %zu has %lx, not %lx", page, memory[page * 512], stamp + page);
         size_t more = 64 + next(&state) % 512, kept = pages < more ? pages : more;
         switch (next(&state) % 4) {
         case 0:
@@ -141,7 +143,8 @@ static void *allocator(void *arg) {
         for (int i = 0; i < 200; i++) {
             uint64_t at = next(&state) % BLOCKS;
             for (size_t byte = 0; byte < blocks[at].len; byte += 61)
-                if (blocks[at].at[byte] != blocks[at].mark) FAIL("block %lu of %zu bytes: byte %zu changed", at, blocks[at].len, byte);
+                if (blocks[at].at[byte] != blocks[at].mark)
+                    FAIL("block %lu of %zu bytes: byte %zu changed", at, blocks[at].len, byte);
             size_t len = next(&state) % (i % 20 ? 20000 : 400000) + 1;
             blocks[at].at = realloc(blocks[at].at, len);
             if (!blocks[at].at) FAIL("realloc");
@@ -198,7 +201,8 @@ static void *forker(void *arg) {
         int status;
         if (waitpid(child, &status, 0) != child || status) FAIL("a child ended with %x", status);
         for (uint64_t page = 0; page < 256; page++)
-            if (memory[page * 512] != ((generation + page) ^ (page % 3 == 0))) FAIL("after a fork page %lu changed", page);
+            if (memory[page * 512] != ((generation + page) ^ (page % 3 == 0)))
+                FAIL("after a fork page %lu changed", page);
         atomic_fetch_add(&rounds[5], 1);
         usleep(10000);
     }
@@ -243,8 +247,8 @@ int main(int argc, char **argv) {
     if (sum != expected) FAIL("the counters have %lu, and %lu were added", sum, expected);
     for (int i = 0; i <= OTHERS; i++)
         if (!atomic_load(&rounds[i])) FAIL("part %d did nothing", i);
-    printf("%lu counted; rounds: %lu writes, %lu reads, %lu maps, %lu blocks, %lu threads, %lu forks, %lu locks\n", sum, atomic_load(&rounds[0]),
-           atomic_load(&rounds[1]), atomic_load(&rounds[2]), atomic_load(&rounds[3]), atomic_load(&rounds[4]), atomic_load(&rounds[5]),
-           atomic_load(&rounds[6]));
+    printf("%lu counted; rounds: %lu writes, %lu reads, %lu maps, %lu blocks, %lu threads, %lu forks, %lu locks\n", sum,
+           atomic_load(&rounds[0]), atomic_load(&rounds[1]), atomic_load(&rounds[2]), atomic_load(&rounds[3]),
+           atomic_load(&rounds[4]), atomic_load(&rounds[5]), atomic_load(&rounds[6]));
     return 0;
 }

@@ -45,7 +45,8 @@ static void *touch(void *unused) {
 }
 
 static struct uffdio_register whole(void) {
-    struct uffdio_register what = {.range = {.start = (unsigned long)memory, .len = (unsigned long)PAGES * PAGE}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    struct uffdio_register what = {.range = {.start = (unsigned long)memory, .len = (unsigned long)PAGES * PAGE},
+                                   .mode = UFFDIO_REGISTER_MODE_MISSING};
     return what;
 }
 
@@ -91,7 +92,8 @@ int main(void) {
         sem_post(&asked);
         struct uffd_msg message;
         CHECK(read(fd, &message, sizeof message) == sizeof message);
-        CHECK(message.event == UFFD_EVENT_PAGEFAULT && (message.arg.pagefault.address & ~(PAGE - 1ul)) == (unsigned long)page);
+        CHECK(message.event == UFFD_EVENT_PAGEFAULT &&
+              (message.arg.pagefault.address & ~(PAGE - 1ul)) == (unsigned long)page);
         memset(copy, 100 + i, PAGE);
         struct uffdio_copy put = {.dst = (unsigned long)page, .src = (unsigned long)copy, .len = PAGE};
         CHECK(ioctl(fd, UFFDIO_COPY, &put) == 0);
