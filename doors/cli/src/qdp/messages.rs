@@ -271,7 +271,7 @@ fn expansion(codec: CompressionType) -> Option<(&'static str, u64)> {
     }
 }
 
-/// Checks that every buffer lies in the body and declares no more than it can expand to, and that all of them together
+/// Checks that every buffer is inside the body and declares no more than it can expand to, and that all of them together
 /// stay within the limit.
 fn check(data: &arrow_ipc::RecordBatch<'_>, body: &[u8], message: usize, most: u64) -> Result<(), MessageError> {
     let codec =

@@ -28,7 +28,7 @@ pub(crate) struct SimulatedResult {
     /// Figures 6.1 and 6.2. Not serialised: the rows above have the same numbers.
     #[serde(skip)]
     pub(crate) figures: Vec<Figure>,
-    /// The results of alternative ways of prefetching.
+    /// The results of alternatives to the thesis' prefetching.
     pub(crate) questions: Vec<QuestionRows>,
 }
 

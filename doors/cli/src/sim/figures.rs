@@ -99,7 +99,7 @@ mod tests {
             assert!(read("index.html").contains(id));
         }
         std::fs::remove_dir_all(&out).unwrap();
-        // A file stands where the folder should be.
+        // A file has the folder's name.
         std::fs::write(&out, "").unwrap();
         let error = run(&args).unwrap_err().to_string();
         std::fs::remove_file(&out).unwrap();

@@ -96,7 +96,7 @@ impl Runtime {
         &self.0
     }
 
-    /// Returns true if the directory contains nothing but preloaded libraries, which stay.
+    /// Returns true if the directory contains only preloaded libraries, which stay.
     pub(crate) fn is_empty(&self) -> bool {
         self.of_runs("").is_empty()
     }

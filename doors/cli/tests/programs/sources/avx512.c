@@ -1,5 +1,5 @@
 /* A 64-byte AVX-512 store to the portal page is a submission, because it is one write on the bus; shorter stores are
- * none. It stands for a CPU that has MOVDIR64B and finds no device behind the page: there, too, the store itself
+ * none. This simulates a CPU that has MOVDIR64B and finds no device behind the page: there, too, the store itself
  * faults. Ends with 77 if the CPU has no AVX-512. */
 #include "client.h"
 #include <immintrin.h>
