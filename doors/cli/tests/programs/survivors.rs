@@ -137,7 +137,7 @@ fn no_other_user_can_create_or_change_files_of_a_run() {
         attack ls "$run"
         attack ln -s /etc/passwd "$run/planted"
         attack touch "${keep%/*}/planted"
-        # Programs that it executes find the library. (`tier run` reports that it cannot manage this user's memory.)
+        # Programs that it executes find the library. (`tier run` reports that it cannot manage the memory of this user.)
         said=$(/bin/true 2>&1); case "$said" in *"cannot be preloaded"*) echo "said: $said"; broken=99 ;; esac
         exit $broken"#;
     // chroot(1), because setpriv(1) keeps capabilities for a moment, and the C library then ends a program that has
