@@ -59,7 +59,7 @@ pub(crate) struct Point {
 /// Address translations of operands, by how the engines got them.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct Pages {
-    /// Operands in a page whose translation an engine had cached.
+    /// Operands in the page of the previous operand, whose translation engines cache.
     pub(crate) remembered: u64,
     /// Pages for which engines asked the IOMMU.
     pub(crate) asked: u64,
@@ -103,7 +103,7 @@ pub(crate) struct Used {
 pub(crate) struct Held {
     /// Its kind, such as `device` or `latency`.
     pub(crate) limit: &'static str,
-    /// The resource or part of the latency.
+    /// The resource, such as `reads to writes of dsa0`.
     pub(crate) what: String,
     /// Advice.
     pub(crate) help: String,
