@@ -12,10 +12,10 @@ use telpher_report::machine::Machine;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
-    /// It could not be measured.
+    /// The measurement failed.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// The result did not arrive.
+    /// The result could not be delivered.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
     /// Standard output is closed.

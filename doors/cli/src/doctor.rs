@@ -35,7 +35,8 @@ pub(crate) fn run(args: &Doctor) -> Result<ExitCode, DoctorError> {
     if let Some(path) = &args.record {
         let answers = telpher_doctor::record(path)?;
         eprintln!(
-            "telpher: {answers} answers of this machine are in {path}; `telpher doctor --bundle {path}` reads them anywhere",
+            "telpher: {answers} answers of this machine are in {path}; `telpher doctor --bundle {path}` reads them \
+             anywhere",
             path = path.display(),
         );
         return Ok(ExitCode::SUCCESS);

@@ -50,7 +50,8 @@ fn listings(text: &str) -> Result<Vec<(String, Listing)>, BenchError> {
             let has_queue = telpher_hw::discover(&Live::default()).queue(&queue.to_string()).is_some();
             if found.is_empty() || !has_queue {
                 return Err(BenchError::NotHere(format!(
-                    "there is no {queue} on this machine; `telpher list` shows the queues, `telpher doctor` why a device is missing"
+                    "there is no {queue} on this machine; `telpher list` shows the queues, `telpher doctor` why a \
+                     device is missing"
                 )));
             }
             Ok(found)

@@ -32,7 +32,8 @@ pub(crate) enum TuneError {
     Tuning(#[from] TuningError),
     /// The device ran no operation, so there is nothing to compare with the CPU.
     #[error(
-        "{device} ran none of the requested operations, so there is nothing to tune; `telpher list` shows what it supports"
+        "{device} ran none of the requested operations, so there is nothing to tune; `telpher list` shows what it \
+         supports"
     )]
     Nothing {
         /// The device, as typed.

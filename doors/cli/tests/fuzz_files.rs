@@ -180,7 +180,7 @@ fn run(case: &Case, file: &str) -> Output {
 /// Returns what is wrong with the way a command ended.
 fn wrong(case: &Case, output: &Output) -> Option<String> {
     let said = String::from_utf8_lossy(&output.stderr);
-    // timeout(1) tells of a signal that ended its program as 128 and more, or ends by it itself.
+    // If a signal ended the program, timeout(1) exits with 128 or more, or ends by the same signal.
     let code = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0));
     let is_ended = case.codes.contains(&code) || (code == 128 + XCPU && case.is_simulation());
     let words = ["panicked at", "memory allocation of", "stack overflow"];

@@ -1,4 +1,4 @@
-//! `telpher vhost` between unmodified guests: what one sends the other gets, and the summary adds up.
+//! `telpher vhost` between unmodified guests: each receives what the other sends, and the summary adds up.
 
 #[path = "../../../uses/vhost/tests/peers/peer_slot.rs"]
 #[allow(dead_code, reason = "of the lock of telpher-vhost's peer tests, with which these take turns")]
@@ -14,14 +14,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use telpher_vhost::peers::{self, Counts, Testpmd, Virtio, Work};
 
-/// Packets that prove that they flow: rings many times around.
+/// Packets that prove a working connection: many times the size of a ring.
 const ENOUGH: u64 = 50_000;
-/// What testpmd numbers its packets up to.
+/// testpmd numbers its packets modulo this.
 const FLOWS: u32 = 1024;
-/// Lengths: one that the polling thread copies, and one that the device does.
+/// Packet lengths: the polling thread copies the first, the device the second.
 const LENGTHS: [u32; 2] = [128, 1514];
 
-/// The program, which ends with its test.
+/// The running program; killed on drop.
 struct Switch(Child);
 
 impl Switch {
@@ -44,7 +44,7 @@ impl Switch {
         Switch(child)
     }
 
-    /// Its summary, as after Ctrl-C.
+    /// Ends the program with SIGINT, as Ctrl-C does, and returns its summary.
     fn end(mut self) -> Value {
         kill_process(Pid::from_child(&self.0), Signal::INT).expect("it runs");
         let said = self.0.stdout.take().expect("piped above");
@@ -56,13 +56,13 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        // An error means that it has ended.
+        // An error means that the program has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Has one guest send the other packets with numbers; answers how many it has sent.
+/// Sends numbered packets from one guest to the other; returns the sender's counts.
 fn send(from: &mut Testpmd, to: &mut Testpmd, len: u32) -> Counts {
     let before = [from.counts().expect("counts"), to.counts().expect("counts")];
     to.work(Work::Sink).expect("a sink");
@@ -111,7 +111,7 @@ fn telpher_vhost_forwards_between_guests_and_its_summary_adds_up() {
         let dropped = port(index)["dropped"].as_object().expect("reasons");
         assert!(dropped.values().all(|count| count == 0), "{summary:#}");
         assert_eq!((&port(index)["held"], &port(index)["unsettled"]), (&0.into(), &0.into()), "{summary:#}");
-        // The device has copied the long ones, out of one guest and into the other.
+        // The device has copied the long packets, out of one guest and into the other.
         assert_eq!(of(index, "by_device"), expected(back), "{summary:#}");
     }
     let left_out = port(1)["capture"]["left_out"].as_u64().expect("a number");
@@ -123,11 +123,13 @@ fn telpher_vhost_forwards_between_guests_and_its_summary_adds_up() {
         assert!(numbers.len() as u64 <= sent);
         jumps += numbers.windows(2).filter(|pair| pair[1] != (pair[0] + 1) % FLOWS).count();
     }
-    // In their order, with gaps only where some were left out.
+    // The packets are in order; there are gaps only if the capture left packets out.
     assert!(left_out > 0 || jumps == 0, "{jumps} packets came out of turn");
 }
 
-/// Lengths and numbers of the packets in a capture. Source: IETF draft-ietf-opsawg-pcap §4, §5; the number is the end of the destination's address.
+/// Returns lengths and numbers of the packets in a capture. Source: IETF draft-ietf-opsawg-pcap §4, §5. The number is
+/// the
+/// last part of the destination's address.
 fn frames_in(bytes: &[u8]) -> Vec<(u32, u32)> {
     let mut frames = Vec::new();
     let mut rest = &bytes[24..];

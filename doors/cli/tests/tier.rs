@@ -147,7 +147,8 @@ fn a_user_without_userfaultfd_gets_both_ways_to_obtain_it() {
 }
 
 /// A Python program that allocates memory and holds it.
-const HOLDS: &str = "import time; b = bytearray(48 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1\nprint('ready', flush=True); time.sleep(100)";
+const HOLDS: &str = "import time; b = bytearray(48 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1\n\
+                     print('ready', flush=True); time.sleep(100)";
 
 #[test]
 fn a_run_can_be_watched_and_a_killed_process_is_reported() {

@@ -1,4 +1,5 @@
-//! `telpher vhost` as a program: guests at its sockets, packets counted and summed at both ends, and what it says of them.
+//! `telpher vhost` as a program: guests at its sockets, packets counted and summed at both ends, and the program's
+//! output.
 
 #[path = "../../../uses/vhost/tests/frontend/mod.rs"]
 mod frontend;
@@ -21,13 +22,13 @@ use telpher_vhost::ring::{Direction, MockDriver, MockGuest};
 use telpher_vhost::words::Features;
 
 const PACKED: u64 = MRG | Features::RING_PACKED.bits();
-/// Descriptors of a guest's rings.
+/// Number of descriptors in a guest's rings.
 const SIZE: u16 = 128;
 const BUFFER: u64 = 2048;
-/// Whatever is waited for happens within this time also on a machine that has much else to do.
+/// Maximum time of every wait; long enough for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// A folder for one test's sockets and files.
+/// A folder for the sockets and files of one test.
 struct Room(PathBuf);
 
 impl Room {
@@ -52,7 +53,7 @@ impl Drop for Room {
     }
 }
 
-/// The program, running; killed when it is dropped.
+/// The running program; killed on drop.
 struct Switch {
     child: Option<Child>,
 }
@@ -64,12 +65,12 @@ impl Switch {
         Switch { child: Some(command.spawn().expect("the binary starts")) }
     }
 
-    /// What it said, once it has ended by itself.
+    /// Waits until the program ends, and returns its output.
     fn wait(mut self) -> Output {
         self.child.take().expect("it was not ended yet").wait_with_output().expect("it ends")
     }
 
-    /// As Ctrl-C does, and what it said.
+    /// Ends the program with SIGINT, as Ctrl-C does, and returns its output.
     fn end(mut self) -> Output {
         let child = self.child.take().expect("it was not ended yet");
         let id = rustix::process::Pid::from_child(&child);
@@ -77,7 +78,7 @@ impl Switch {
         child.wait_with_output().expect("it ends")
     }
 
-    /// The same, of one that was asked for JSON.
+    /// Ends the program and returns its JSON summary.
     fn summary(self) -> Value {
         let output = self.end();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -95,7 +96,7 @@ impl Drop for Switch {
     }
 }
 
-/// A connection to the switch, as soon as it is there.
+/// Connects to the switch as soon as its socket exists.
 fn dial(path: &Path) -> Wire {
     let begun = Instant::now();
     loop {
@@ -113,9 +114,9 @@ struct Guest {
     memory: MockGuest,
     receive: MockDriver,
     transmit: MockDriver,
-    /// Addresses of the buffers that are out, by ring and identifier.
+    /// Addresses of the buffers that the switch holds, by ring and identifier.
     out: [HashMap<u16, u64>; 2],
-    /// Buffers to send from.
+    /// Addresses of free transmit buffers.
     free: Vec<u64>,
 }
 
@@ -126,7 +127,7 @@ impl Guest {
         Guest::set_up(wire, features)
     }
 
-    /// The rest of what is said once features are agreed on.
+    /// Sets up memory and rings after the feature negotiation.
     fn set_up(wire: Wire, features: u64) -> Guest {
         let mut memory = MockGuest::new(4 << 20);
         let agreed = Features::from_bits_retain(features);
@@ -144,12 +145,12 @@ impl Guest {
         Guest { wire, memory, receive, transmit, out, free }
     }
 
-    /// As a frontend does for a guest that has moved here (`SEND_RARP`).
+    /// Announces a guest that has moved here, as a frontend does (`SEND_RARP`).
     fn moves(&self, address: [u8; 6]) {
         self.wire.tell(19, &[&address[..], &[0; 2]].concat(), &[]).expect("it is heard");
     }
 
-    /// Sends a packet, if there is a buffer for it.
+    /// Sends a packet; returns false if there is no free buffer.
     fn send(&mut self, packet: &[u8]) -> bool {
         self.take_back();
         let Some(at) = self.free.pop() else { return false };
@@ -160,7 +161,7 @@ impl Guest {
         true
     }
 
-    /// Buffers that the switch has taken packets from; how many are still out.
+    /// Takes back the buffers whose packets the switch has taken; returns the number of buffers that it still holds.
     fn take_back(&mut self) -> usize {
         for (id, _) in self.transmit.collect() {
             self.free.push(self.out[1].remove(&id).expect("it is out"));
@@ -168,9 +169,9 @@ impl Guest {
         self.out[1].len()
     }
 
-    /// The packets that have come.
+    /// Returns the packets that have arrived, and offers their buffers again.
     fn receive(&mut self) -> Vec<Vec<u8>> {
-        // Identifiers are free as soon as they are collected: all are read before one is used again.
+        // An identifier is free as soon as it is collected, so all packets are read before an identifier is used again.
         let back = self.receive.collect().into_iter();
         let back: Vec<(u64, u32)> = back.map(|(id, len)| (self.out[0].remove(&id).expect("it is out"), len)).collect();
         let read = |(at, len): &(u64, u32)| self.memory.read(*at, *len as usize).split_off(HEADER);
@@ -181,7 +182,7 @@ impl Guest {
         packets
     }
 
-    /// The same until there are so many in all.
+    /// Waits until `count` packets have arrived.
     fn receive_some(&mut self, count: usize) -> Vec<Vec<u8>> {
         let (mut packets, begun) = (Vec::new(), Instant::now());
         while packets.len() < count {
@@ -192,12 +193,12 @@ impl Guest {
         packets
     }
 
-    /// Sends packets `numbers`, and waits until the switch has taken them all.
+    /// Sends the packets with these numbers, and waits until the switch has taken them all.
     fn send_all(&mut self, numbers: std::ops::Range<u64>) {
         self.send_until(numbers, 1);
     }
 
-    /// The same, until it has taken all but fewer than `few`.
+    /// Sends the packets with these numbers, and waits until the switch holds fewer than `few`.
     fn send_until(&mut self, numbers: std::ops::Range<u64>, few: usize) {
         let begun = Instant::now();
         for number in numbers {
@@ -216,7 +217,7 @@ fn offer(driver: &mut MockDriver, at: u64, len: u64) -> u16 {
     driver.offer(&[(at, u32::try_from(len).expect("a buffer's length"))]).expect("the ring has room")
 }
 
-/// Packet `number`: addresses, its number, bytes that follow from it, and their sum; between 64 and 1518 bytes.
+/// Returns packet `number`: addresses, its number, bytes derived from it, and a checksum; 64 to 1518 bytes.
 fn packet(number: u64) -> Vec<u8> {
     let len = 64 + usize::try_from(number * 97 % 1455).expect("small");
     let mut bytes = vec![0xff; 12];
@@ -227,7 +228,7 @@ fn packet(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Of bytes and their places.
+/// Returns a checksum that depends on the bytes and their order.
 fn sum(bytes: &[u8]) -> u64 {
     let (mut one, mut two) = (0_u32, 0_u32);
     for byte in bytes {
@@ -237,19 +238,19 @@ fn sum(bytes: &[u8]) -> u64 {
     u64::from(two) << 32 | u64::from(one)
 }
 
-/// Whether it is packet `number`, but for its addresses.
+/// Returns true if the bytes are packet `number`; its addresses are ignored.
 fn is_packet(bytes: &[u8], number: u64) -> bool {
     let (body, told) = bytes.split_at(bytes.len() - 8);
     bytes[12..] == packet(number)[12..] && told == sum(&body[12..]).to_le_bytes()
 }
 
-/// Sends so many packets from one to the other and back at once, each in its order.
+/// Sends `count` packets in each direction at the same time, and returns what each guest received.
 fn exchange(a: &mut Guest, b: &mut Guest, count: u64) -> [Vec<Vec<u8>>; 2] {
     let (mut sent, mut got) = ([0; 2], [Vec::new(), Vec::new()]);
     let begun = Instant::now();
     while got.iter().any(|got| (got.len() as u64) < count) {
         for (side, guest) in [&mut *a, &mut *b].into_iter().enumerate() {
-            // No more on their way than the other has buffers for: none is dropped.
+            // No more packets in flight than the other guest has buffers, so that none is dropped.
             let window = got[1 - side].len() as u64 + u64::from(SIZE) / 2;
             while sent[side] < count.min(window) && guest.send(&packet(sent[side])) {
                 sent[side] += 1;
@@ -269,12 +270,12 @@ fn number(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {value}"))
 }
 
-/// What came and was made is what was sent, sunk, dropped, held and is on its way.
+/// Asserts that received and generated packets equal those sent, sunk, dropped, held and unsettled.
 fn assert_adds_up(summary: &Value) {
     assert_adds_up_but_for(summary, |_| false);
 }
 
-/// The same of guests some of whose chains had no packet: what was dropped for these reasons never came.
+/// The same check if some chains contained no packet: drops with these reasons are not counted as received.
 fn assert_adds_up_but_for(summary: &Value, never_came: impl Fn(&str) -> bool) {
     let ports = summary["ports"].as_array().expect("ports");
     let all = |path: &str| ports.iter().map(|port| number(port, path)).sum::<u64>();
@@ -337,7 +338,7 @@ fn two_ports_forward_numbered_packets_in_order_and_the_summary_adds_up() {
     }
 }
 
-/// The packets of a capture, and how long each was.
+/// Returns the packets of a capture, with their original lengths.
 fn captured(path: &Path) -> Vec<(Vec<u8>, usize)> {
     let bytes = std::fs::read(path).expect("the capture");
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -356,7 +357,7 @@ fn captured(path: &Path) -> Vec<(Vec<u8>, usize)> {
 }
 
 #[test]
-fn a_capture_has_what_went_through_its_port() {
+fn a_capture_has_all_packets_of_its_port() {
     const COUNT: u64 = 300;
     let room = Room::new("capture");
     let (a, b) = (room.word("a"), room.word("b"));
@@ -370,7 +371,7 @@ fn a_capture_has_what_went_through_its_port() {
     assert_eq!(number(&summary, "/ports/0/capture/packets"), 2 * COUNT);
     assert_eq!(number(&summary, "/ports/0/capture/left_out"), 0);
     assert_eq!(summary["ports"][1]["capture"], Value::Null);
-    // Both directions go through the port: packet n comes twice, as it was sent.
+    // Both directions pass the port, so every packet is captured twice, unchanged.
     let mut seen: HashMap<u64, u32> = HashMap::new();
     for (bytes, len) in captured(&whole) {
         let number = u64::from_le_bytes(bytes[14..22].try_into().expect("eight bytes"));
@@ -380,7 +381,7 @@ fn a_capture_has_what_went_through_its_port() {
     assert_eq!((seen.len() as u64, seen.values().sum::<u32>()), (COUNT, 600));
     assert!(seen.values().all(|count| *count == 2));
     drop((one, two));
-    // The same with a bound on each packet.
+    // The same with a limit on the captured bytes of each packet.
     let args = ["--socket", &a, "--socket", &b, "--capture", &captures[1], "--snap", "30", "--quiet"];
     let switch = Switch::start(&args);
     let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
@@ -393,14 +394,14 @@ fn a_capture_has_what_went_through_its_port() {
 }
 
 #[test]
-fn packets_for_a_guest_that_died_are_counted_and_the_next_guest_is_served() {
+fn packets_for_a_dead_guest_are_counted_and_the_next_guest_is_served() {
     let room = Room::new("dies");
     let (a, b) = (room.word("a"), room.word("b"));
     let switch = Switch::start(&["--socket", &a, "--socket", &b, "--format", "json"]);
     let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
     exchange(&mut one, &mut two, 50);
     drop(two);
-    // Who is answered is the only one there: the session before has ended, and this one has no rings yet.
+    // The answer to this connection proves that the previous session has ended. The new session has no rings yet.
     let wire = dial(b.as_ref());
     wire.agree(PACKED).expect("an agreement");
     one.send_all(50..80);
@@ -418,7 +419,7 @@ fn packets_for_a_guest_that_died_are_counted_and_the_next_guest_is_served() {
     assert!(said.starts_with(&format!("port 0: {a}\nport 1: {b}\nio forwarding; ")), "{said}");
 }
 
-/// The frame by which the network learns where a guest is: vhost-user, `SEND_RARP`; RFC 903.
+/// Returns the frame that tells the network where a guest is: vhost-user, `SEND_RARP`; RFC 903.
 fn announcement(address: [u8; 6]) -> Vec<u8> {
     let mut frame = [&[0xff; 6], &address[..], &[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]].concat();
     frame.extend([&address[..], &[0; 4], &address, &[0; 4]].concat());
@@ -427,7 +428,7 @@ fn announcement(address: [u8; 6]) -> Vec<u8> {
 }
 
 #[test]
-fn a_guest_that_has_moved_is_announced_on_the_other_side_by_its_own_address() {
+fn a_moved_guest_is_announced_to_the_peer_port_with_its_own_address() {
     const MOVED: [u8; 6] = [0x52, 0x54, 0, 0xab, 0xcd, 0xef];
     let room = Room::new("moved");
     let (a, b) = (room.word("a"), room.word("b"));
@@ -450,7 +451,9 @@ fn a_guest_that_has_moved_is_announced_on_the_other_side_by_its_own_address() {
         let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
         one.moves(MOVED);
         assert_eq!(two.receive_some(1), [announcement(MOVED)]);
-        // With the other side full it waits, and is sent as it is all the same. More are taken than there is room for: some wait already.
+        // If the other guest's ring is full, the announcement waits and is still sent. The switch takes more packets
+        // than fit,
+        // so some already wait.
         let (begun, count) = (Instant::now(), u64::from(SIZE) + 64);
         one.send_until(0..count, 64);
         one.moves(MOVED);
@@ -473,20 +476,20 @@ fn a_guest_that_has_moved_is_announced_on_the_other_side_by_its_own_address() {
     }
 }
 
-/// What broke: with `--retry` a guest that took nothing blocked the port that sent to it, for ever.
+/// What broke: with `--retry`, a guest that took no packets blocked the sending port forever.
 #[test]
-fn a_guest_that_takes_nothing_holds_up_its_partner_no_longer_than_told() {
+fn a_guest_that_takes_nothing_blocks_its_peer_for_retry_for_at_most() {
     let room = Room::new("stalled");
     let (a, b) = (room.word("a"), room.word("b"));
     let args = ["--socket", &a, "--socket", &b, "--retry", "--retry-for", "0.2", "--format", "json", "--quiet"];
     let switch = Switch::start(&args);
     let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, MRG));
-    // The receiver has so many buffers, and makes none available again.
+    // The receiver has this many buffers, and offers none again until `receive_some`.
     let buffers = u64::from(SIZE);
     one.send_all(0..3 * buffers);
     let came = two.receive_some(SIZE.into());
     assert!(came.iter().enumerate().all(|(number, bytes)| is_packet(bytes, number as u64)));
-    // Now it has: what comes is not dropped any more.
+    // The receiver has offered its buffers again, so packets are no longer dropped.
     one.send_all(3 * buffers..4 * buffers);
     let came = two.receive_some(SIZE.into());
     assert!(came.iter().zip(3 * buffers..).all(|(bytes, number)| is_packet(bytes, number)));
@@ -499,23 +502,23 @@ fn a_guest_that_takes_nothing_holds_up_its_partner_no_longer_than_told() {
 }
 
 #[test]
-fn a_time_to_wait_is_for_those_that_wait() {
+fn retry_for_requires_retry() {
     let switch = Switch::start(&["--socket", "/nowhere/a", "--retry-for", "3"]);
     let output = switch.wait();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("--retry"), "{said}");
 }
 
-/// The frontend's end of a connection reads nothing any more: the switch has ended the session, and counted why.
+/// Reads the frontend's end of a connection until the switch has closed it. The switch has then counted the reason.
 fn wait_for_the_end(wire: &Wire) {
     let mut rest = Vec::new();
     // A connection that is closed with unread bytes is reset.
     let _ = (&wire.0).read_to_end(&mut rest);
 }
 
-/// What broke: only refusals that the frontend had asked to be told of were counted, and some were told nowhere.
+/// What broke: refusals were counted only if the frontend had asked for replies, and some were not reported at all.
 #[test]
-fn every_refusal_is_counted_and_its_reason_is_told() {
+fn every_refusal_is_counted_and_its_reason_is_reported() {
     type Deed = fn(&Wire, &MockGuest, &MockDriver);
     fn say(wire: &Wire, request: u32, payload: &[u8], files: &[BorrowedFd<'_>]) {
         assert!(send(&wire.0, &message(request, 0, payload), files));
@@ -524,7 +527,7 @@ fn every_refusal_is_counted_and_its_reason_is_told() {
         let region = guest.region();
         u64s(&[1, region.guest, region.len + more, region.user, region.offset])
     }
-    // What a frontend does that asks for no answers, and what is told of it; its session ends.
+    // Requests without replies that end the session, and the reason that the summary reports.
     let ends: [(&str, Deed); 6] = [
         ("the frontend took features", |wire, _, _| say(wire, 2, &u64s(&[u64::MAX]), &[])),
         ("ring 9 of 2", |wire, _, _| say(wire, 8, &u32s(&[9, 64]), &[])),
@@ -564,7 +567,9 @@ fn every_refusal_is_counted_and_its_reason_is_told() {
         let told = summary["ports"][0]["last_remark"].as_str().unwrap_or_default();
         assert!(told.contains(why), "{why}: {told}");
     }
-    // A ring that is described before its memory, and does not lie in it: the table is taken, and the ring waits for another.
+    // A ring is described before its memory, and the memory does not contain it: the table is accepted, and the ring
+    // waits
+    // for another table.
     let (running, (mut memory, mut driver)) = (switch(), guest());
     let wire = dial(path.as_ref());
     wire.agree(MRG).expect("an agreement");
@@ -573,13 +578,13 @@ fn every_refusal_is_counted_and_its_reason_is_told() {
     let region = other.region();
     let elsewhere = u64s(&[1, region.guest, region.len, 0x7777_0000_0000, region.offset]);
     wire.tell(5, &elsewhere, &[other.file().as_fd()]).expect("it is taken");
-    // With the answer to the next request, what became of the one before is known.
+    // The reply to the next request proves that the previous request was handled.
     wire.tell(3, &[], &[]).expect("it is heard");
     let summary = running.summary();
     assert_eq!(number(&summary, "/ports/0/refused_requests"), 1, "{summary:#}");
     let told = summary["ports"][0]["last_remark"].as_str().unwrap_or_default().to_owned();
     assert!(told.contains("ring 1 was refused") && told.contains("not inside one region"), "{told}");
-    // A file that is cut off while it is the guest's memory breaks the rings in it.
+    // If the file of the guest's memory is truncated, the rings in it break.
     let running = switch();
     let wire = dial(path.as_ref());
     wire.agree(MRG).expect("an agreement");
@@ -595,19 +600,19 @@ fn every_refusal_is_counted_and_its_reason_is_told() {
         assert!(begun.elapsed() < SOON, "the frontend is not told that its ring broke");
         std::thread::yield_now();
     }
-    // Also of a session that has ended since.
+    // The summary also reports sessions that have ended since.
     drop(wire);
     let summary = running.summary();
     let told = summary["ports"][0]["broken_rings"]["1"].as_str().unwrap_or_default();
     assert!(told.contains("a file of the guest's memory became shorter than announced"), "{summary:#}");
 }
 
-/// This program again, as the hostile frontend: the socket, the seed, and milliseconds.
+/// Environment variable that makes this program the hostile frontend: socket, seed and milliseconds.
 const HOSTILE: &str = "TELPHER_TEST_HOSTILE_FRONTEND";
-/// A user that owns nothing, by number.
+/// Number of a user without any files.
 const UNPRIVILEGED: u32 = 64_001;
 
-/// Seeded chance: splitmix64, Steele et al. 2014.
+/// A seeded random generator: splitmix64, Steele et al. 2014.
 struct Chance(u64);
 
 impl Chance {
@@ -627,11 +632,11 @@ impl Chance {
     }
 }
 
-/// One session of the hostile frontend's, to whatever end it takes.
+/// Runs one session of the hostile frontend; errors are expected.
 fn hostile_session(chance: &mut Chance, path: &str) -> std::io::Result<()> {
     let features = if chance.below(2) == 0 { MRG } else { PACKED };
     let wire = Wire(UnixStream::connect(path)?);
-    // The switch owes no answer.
+    // The switch need not answer.
     wire.0.set_read_timeout(Some(Duration::from_millis(500)))?;
     wire.0.set_write_timeout(Some(Duration::from_millis(500)))?;
     let mut memory = MockGuest::new(4 << 20);
@@ -643,7 +648,7 @@ fn hostile_session(chance: &mut Chance, path: &str) -> std::io::Result<()> {
         rustix::fs::memfd_create("empty", rustix::fs::MemfdFlags::CLOEXEC)?,
     ];
     if chance.below(4) == 0 {
-        // Bytes that mean nothing, perhaps half of what they announce, and it stays.
+        // Random bytes, or half of a message; the connection stays open for a while.
         let count = usize::try_from(chance.below(9)).expect("small");
         let bytes = if chance.below(2) == 0 { chance.bytes(64) } else { message(5, 0, &[0; 200])[..100].to_vec() };
         send(&wire.0, &bytes, &vec![files[0].as_fd(); count]);
@@ -661,7 +666,7 @@ fn hostile_session(chance: &mut Chance, path: &str) -> std::io::Result<()> {
     let buffer = memory.lend(1 << 20);
     for _ in 0..chance.below(60) {
         match chance.below(12) {
-            // Chains to anywhere, of any length, and words of a ring turned into others.
+            // Chains with any address and length, and random words in a ring.
             0..=4 => {
                 let at = if chance.below(3) == 0 { chance.next() } else { buffer + chance.below(1 << 20) };
                 let longest = if chance.below(3) == 0 { 1 << 32 } else { 3000 };
@@ -674,7 +679,7 @@ fn hostile_session(chance: &mut Chance, path: &str) -> std::io::Result<()> {
                     [parts.descriptors, parts.driver, parts.device][usize::try_from(chance.below(3)).expect("small")];
                 memory.write(part + 2 * chance.below(64), &chance.bytes(2));
             }
-            // The guest's memory becomes another, shorter, or none.
+            // The guest's memory is replaced, shortened, or removed.
             6 => {
                 let region = memory.region();
                 let table = u64s(&[1, region.guest, 4096 * chance.below(1025), region.user, 4096 * chance.below(3)]);
@@ -685,7 +690,7 @@ fn hostile_session(chance: &mut Chance, path: &str) -> std::io::Result<()> {
                 let ring = u32::try_from(chance.below(3)).expect("small");
                 send(&wire.0, &message(11, 0, &u32s(&[ring, 0])), &[]);
             }
-            // Any request, with words of the right length, and any files.
+            // Any request, with a payload of the right length, and any files.
             _ => {
                 let request = u32::try_from(chance.below(42)).expect("small");
                 let len = match request {
@@ -713,7 +718,7 @@ fn hostile_session(chance: &mut Chance, path: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Started by the test below; nothing by itself.
+/// Started by the test below; returns at once otherwise.
 #[test]
 fn the_hostile_frontend() {
     let Ok(role) = std::env::var(HOSTILE) else { return };
@@ -725,18 +730,19 @@ fn the_hostile_frontend() {
         if session >= 20 && Instant::now() >= end {
             break;
         }
-        // What the switch refuses ends the session, and the next begins.
+        // A refusal ends the session; continue with the next.
         let _ = hostile_session(&mut chance, path);
     }
 }
 
-/// Files that the switch has open.
+/// Returns the number of file descriptors that the switch has open.
 fn open_files(switch: &Switch) -> usize {
     let id = switch.child.as_ref().expect("it runs").id();
     std::fs::read_dir(format!("/proc/{id}/fd")).expect("a list of open files").count()
 }
 
-/// Whatever a frontend of another user sends and writes, the other guests' packets come as they were sent, and the next frontend is served.
+/// Whatever the frontend of another user sends and writes, the other guests' packets arrive unchanged, and the next
+/// frontend is served.
 #[test]
 fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
     let seconds = std::env::var("TELPHER_SOAK_SECONDS").map_or(1, |text| text.parse::<u64>().expect("whole seconds"));
@@ -744,12 +750,14 @@ fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
     let [h, x, a, b] = ["h", "x", "a", "b"].map(|name| room.word(name));
     let args =
         ["--socket", &h, "--socket", &x, "--socket", &a, "--socket", &b, "--device", "model:spr", "--threshold", "512"];
-    // No packet takes more than one of the guests' buffers.
+    // Each packet fits into one buffer of a guest.
     let switch = Switch::start(&[&args[..], &["--longest", "2000", "--format", "json", "--quiet"]].concat());
     let [mut one, mut two] = [&a, &b].map(|path| Guest::connect(path, PACKED));
     let mut partner = Guest::connect(&x, MRG);
     drop(Guest::connect(&h, MRG));
-    // The next is served when all of the one before is closed; its own connection is not counted on either side.
+    // The switch serves the next session after it has closed all files of the previous one. The count before and the
+    // count
+    // after both include one connection on this socket.
     let honest = Guest::connect(&h, MRG);
     let before = open_files(&switch);
     drop(honest);
@@ -757,7 +765,7 @@ fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
     hostile.args(["--exact", "the_hostile_frontend", "--nocapture", "--test-threads=1"]);
     hostile.env(HOSTILE, format!("{h} 1 {}", seconds * 1000)).stdout(Stdio::null());
     if rustix::process::geteuid().is_root() {
-        // Only a user with write permission can connect; these have it.
+        // Connecting needs write permission; give it to this user.
         hostile.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         std::fs::set_permissions(&room.0, PermissionsExt::from_mode(0o755)).expect("the folder is ours");
         std::fs::set_permissions(&h, PermissionsExt::from_mode(0o666)).expect("the socket is ours");
@@ -768,7 +776,7 @@ fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
         for packets in exchange(&mut one, &mut two, 200) {
             assert!(packets.iter().enumerate().all(|(number, bytes)| is_packet(bytes, number as u64)));
         }
-        // The partner gives back what comes, and sends, too.
+        // The peer gives buffers back, and sends packets, too.
         partner.receive();
         partner.send(&packet(7));
         if let Some(status) = hostile.try_wait().expect("it can be waited for") {
@@ -779,7 +787,7 @@ fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
     assert!(ended.success(), "the hostile frontend: {ended}");
     let mut guest = Guest::connect(&h, MRG);
     assert_eq!(open_files(&switch), before, "what hostile sessions sent is closed");
-    // Buffers that the hostile guest's packets are in are free again.
+    // Free the buffers that hold packets of the hostile guest.
     partner.receive();
     guest.send_all(0..50);
     let is_one = |bytes: &Vec<u8>| {
@@ -788,12 +796,12 @@ fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
     };
     let (mut came, begun) = (Vec::new(), Instant::now());
     while came.len() < 50 {
-        // Behind what the hostile guest sent.
+        // These packets arrive after those of the hostile guest.
         came.extend(partner.receive().into_iter().filter(is_one));
         assert!(begun.elapsed() < SOON, "{} of 50 packets came", came.len());
     }
     let summary = switch.summary();
-    // Chains that cannot be followed, and packets that are longer than the switch can hold.
+    // Invalid chains, and packets that are too long for the switch.
     let chains = ["a buffer", "a chain", "a descriptor", "an indirect", "a packet is longer"];
     assert_adds_up_but_for(&summary, |reason| chains.iter().any(|chain| reason.starts_with(chain)));
     assert!(number(&summary, "/ports/0/sessions") > 3, "{summary:#}");
@@ -803,11 +811,11 @@ fn a_hostile_frontend_of_an_unprivileged_user_harms_no_other_guest() {
     }
 }
 
-/// The system lets only users connect that may write to the socket: of root's, root alone.
+/// The kernel lets only users with write permission connect to the socket. If root owns it, that is root alone.
 #[test]
-fn a_user_who_may_not_write_to_the_socket_is_no_frontend() {
+fn a_user_without_write_permission_cannot_connect() {
     if !rustix::process::geteuid().is_root() {
-        let test = "a_user_who_may_not_write_to_the_socket_is_no_frontend";
+        let test = "a_user_without_write_permission_cannot_connect";
         return skip::skip(test, "becomes another user, which only root can");
     }
     let room = Room::new("foreign");
@@ -824,16 +832,16 @@ fn a_user_who_may_not_write_to_the_socket_is_no_frontend() {
     assert_eq!(number(&switch.summary(), "/ports/0/sessions"), 1);
 }
 
-/// The socket that another user tries.
+/// Environment variable with the socket to which another user tries to connect.
 const FOREIGN: &str = "TELPHER_TEST_FOREIGN_USER";
 
-/// Started by the test above; nothing by itself.
+/// Started by the test above; returns at once otherwise.
 #[test]
 fn the_foreign_user() {
     let Ok(path) = std::env::var(FOREIGN) else { return };
     let refused = UnixStream::connect(&path).expect_err("it is root's");
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
-    // Nor may it put a socket of its own in its place.
+    // The user cannot replace the socket by another one either.
     assert!(std::fs::remove_file(&path).is_err());
 }
 
@@ -860,7 +868,7 @@ fn an_announcement_that_waits_for_room_at_the_end_is_held() {
     let count = u64::from(SIZE) + 64;
     one.send_until(0..count, 64);
     one.moves([0x52, 0x54, 0, 0xab, 0xcd, 0xef]);
-    // The switch has thousands of turns in which to take it.
+    // The switch makes thousands of turns in this time, enough to take the announcement.
     std::thread::sleep(Duration::from_millis(100));
     let summary = switch.summary();
     assert_adds_up(&summary);
@@ -869,13 +877,13 @@ fn an_announcement_that_waits_for_room_at_the_end_is_held() {
 }
 
 #[test]
-fn a_guest_without_another_side_is_announced_to_nobody() {
+fn a_guest_without_a_peer_port_is_not_announced() {
     let room = Room::new("alone-moved");
     let path = room.word("a");
     let switch = Switch::start(&["--socket", &path, "--forward", "io", "--format", "json", "--quiet"]);
     let mut guest = Guest::connect(&path, MRG);
     guest.moves([0x52, 0x54, 0, 0xab, 0xcd, 0xef]);
-    // What it sends comes back, behind whatever the switch had for it by then.
+    // The guest's own packet comes back, after anything that the switch sent before.
     assert!(guest.send(&packet(0)));
     let got = guest.receive_some(1);
     assert!(got.len() == 1 && is_packet(&got[0], 0), "{got:?}");
@@ -885,10 +893,10 @@ fn a_guest_without_another_side_is_announced_to_nobody() {
 }
 
 #[test]
-fn packets_are_made_and_taken_without_another_port() {
+fn packets_are_generated_and_discarded_without_a_peer_port() {
     let room = Room::new("alone");
     let path = room.word("a");
-    // Made: numbered, and as many as the guest takes.
+    // Generated packets are numbered, and there are as many as the guest takes.
     let args = ["--socket", &path, "--forward", "txonly", "--size", "200", "--format", "json", "--quiet"];
     let switch = Switch::start(&args);
     let mut guest = Guest::connect(&path, PACKED);
@@ -899,7 +907,7 @@ fn packets_are_made_and_taken_without_another_port() {
     assert_adds_up(&summary);
     assert!(number(&summary, "/ports/0/sent/packets") >= 500 && number(&summary, "/ports/0/made") >= 500);
     drop(guest);
-    // Many destinations, and what comes is taken.
+    // Generated packets have several destinations; received packets are discarded.
     let switch =
         Switch::start(&["--socket", &path, "--forward", "flowgen", "--flows", "3", "--format", "json", "--quiet"]);
     let mut guest = Guest::connect(&path, MRG);
@@ -911,7 +919,7 @@ fn packets_are_made_and_taken_without_another_port() {
     assert_adds_up(&summary);
     assert_eq!(number(&summary, "/ports/0/sunk"), 200);
     drop(guest);
-    // Taken, and nothing else.
+    // Received packets are discarded, and none is sent.
     let switch = Switch::start(&["--socket", &path, "--forward", "rxonly", "--format", "json", "--quiet"]);
     let mut guest = Guest::connect(&path, MRG);
     guest.send_all(0..200);
@@ -922,7 +930,7 @@ fn packets_are_made_and_taken_without_another_port() {
 }
 
 #[test]
-fn a_switch_goes_to_guests_that_wait_for_it() {
+fn a_client_port_connects_to_waiting_frontends() {
     let room = Room::new("client");
     let path = room.path("guest");
     let listener = UnixListener::bind(&path).expect("a socket");
@@ -930,13 +938,13 @@ fn a_switch_goes_to_guests_that_wait_for_it() {
     let switch = Switch::start(&["--socket", &port, "--format", "json", "--quiet"]);
     let mut last = None;
     for _ in 0..2 {
-        // The one before goes, and the switch comes again.
+        // The previous guest leaves, and the switch connects again.
         drop(last.take());
         let wire = Wire(listener.accept().expect("it comes").0);
         wire.agree(MRG).expect("an agreement");
         let mut guest = Guest::set_up(wire, MRG);
         guest.send_all(0..40);
-        // The only port: what is sent comes back.
+        // The port has no peer, so its packets come back.
         let packets = guest.receive_some(40);
         assert!(packets.iter().enumerate().all(|(number, bytes)| *bytes == packet(number as u64)));
         last = Some(guest);
@@ -946,7 +954,7 @@ fn a_switch_goes_to_guests_that_wait_for_it() {
 }
 
 #[test]
-fn features_are_shown_with_a_guest_and_without() {
+fn features_are_shown_with_and_without_a_guest() {
     let telpher = |args: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_telpher")).arg("vhost").args(args).output().expect("it runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -966,7 +974,7 @@ fn features_are_shown_with_a_guest_and_without() {
     let mut memory = MockGuest::new(4 << 20);
     let driver = MockDriver::new(&mut memory, SIZE, Features::from_bits_retain(PACKED), Direction::Receive);
     wire.memory(&memory).expect("memory");
-    // The switch has seen enough when a ring runs, and may be gone before the frontend has its answer.
+    // A running ring is all that the switch waits for. It may end before the frontend has its reply.
     let _ = wire.ring(0, &driver);
     let output = switch.wait();
     assert!(output.status.success());
@@ -975,7 +983,9 @@ fn features_are_shown_with_a_guest_and_without() {
     assert!(agreed.contains("35  yes  -    VIRTIO_F_IN_ORDER"), "{agreed}");
 }
 
-/// Runs `ip` with these words until it succeeds, for interfaces come after sockets; nothing, and said, where there can be none.
+/// Returns a function that runs `ip` with these arguments until it succeeds, since interfaces are created after
+/// sockets.
+/// Skips and returns `None` if this machine cannot have interfaces.
 fn tap_tools(test: &str) -> Option<impl Fn(&str)> {
     let ip = |words: &str| Command::new("ip").args(words.split(' ')).output();
     let root = rustix::process::geteuid().is_root();
@@ -1030,26 +1040,28 @@ fn an_interface_of_this_system_is_a_port() {
 }
 
 #[test]
-fn what_an_interface_does_not_take_or_nobody_can_hold_is_counted() {
-    let Some(ip) = tap_tools("what_an_interface_does_not_take_or_nobody_can_hold_is_counted") else { return };
+fn frames_that_an_interface_refuses_or_the_switch_cannot_hold_are_counted() {
+    let Some(ip) = tap_tools("frames_that_an_interface_refuses_or_the_switch_cannot_hold_are_counted") else { return };
     let room = Room::new("tap-odd");
     let (path, name) = (room.word("a"), format!("tlpho{}", std::process::id()));
     let args = ["--socket", &path, "--tap", &name, "--longest", "1600", "--format", "json", "--quiet"];
     let switch = Switch::start(&args);
     let mut guest = Guest::connect(&path, MRG);
-    // While it is down nobody is there.
+    // While the interface is down, it has no receiver.
     guest.send_all(0..10);
     for command in ["addr add 198.18.78.1/30 dev", "link set mtu 4000 dev", "link set up dev"] {
         ip(&format!("{command} {name}"));
     }
     ip(&format!("neigh add 198.18.78.2 lladdr 02:00:00:00:00:07 dev {name}"));
-    // A frame without a whole header; its interface tells of it at once, and takes what follows.
+    // A frame without a complete header: the interface refuses it at once, and takes the frames that follow.
     let begun = Instant::now();
     while !guest.send(&[7; 10]) {
         assert!(begun.elapsed() < SOON);
     }
     guest.send_all(10..20);
-    // Frames of the system's, of Ethernet's 14 bytes, IPv4's 20 and UDP's 8 beside these: the longest, and one that is a byte longer.
+    // UDP datagrams, with Ethernet's 14, IPv4's 20 and UDP's 8 bytes of headers: one makes a frame that is one byte too
+    // long,
+    // one the longest frame.
     let system = std::net::UdpSocket::bind("198.18.78.1:0").expect("an address of this system");
     for bytes in [1601 - 42, 1600 - 42] {
         system.send_to(&vec![9; bytes], "198.18.78.2:9").expect("a way to the guest");
@@ -1072,7 +1084,7 @@ fn what_an_interface_does_not_take_or_nobody_can_hold_is_counted() {
 }
 
 #[test]
-fn packets_that_a_guest_has_too_short_buffers_for_are_counted_once() {
+fn packets_too_long_for_a_guests_buffers_are_counted_once() {
     let room = Room::new("short");
     let path = room.word("a");
     let args = ["--socket", &path, "--forward", "txonly", "--size", "4000", "--longest", "4000", "--format", "json"];
@@ -1106,7 +1118,7 @@ fn an_interface_has_a_queue_for_each_pair_that_its_guest_uses() {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    // The second pair does not run yet: no flow goes there.
+    // The second pair of queues does not run yet, so no flow uses it.
     wait(1);
     let agreed = Features::from_bits_retain(MRG);
     let mut second = MockDriver::new(&mut guest.memory, SIZE, agreed, Direction::Transmit);
@@ -1115,7 +1127,7 @@ fn an_interface_has_a_queue_for_each_pair_that_its_guest_uses() {
     guest.wire.ring(3, &second).expect("a ring");
     wait(2);
     guest.moves(MOVED);
-    // Through either pair; the system sends frames of its own, to nobody in particular.
+    // Send through both pairs. The kernel also sends frames of its own to no particular receiver.
     for number in 0..20 {
         let at = guest.memory.lend(BUFFER);
         let bytes = packet(number);
@@ -1130,7 +1142,7 @@ fn an_interface_has_a_queue_for_each_pair_that_its_guest_uses() {
         back += second.collect().len();
         assert!(begun.elapsed() < SOON, "{back} of 20 packets of the second pair are taken");
     }
-    // Disabled: no flow goes there any more.
+    // The pair is disabled, so no flow uses it any more.
     guest.wire.tell(18, &[2_u32.to_le_bytes(), 0_u32.to_le_bytes()].concat(), &[]).expect("it is heard");
     wait(1);
     let summary = switch.summary();
@@ -1143,7 +1155,7 @@ fn an_interface_has_a_queue_for_each_pair_that_its_guest_uses() {
     }
 }
 
-/// An interface that stays until this is dropped.
+/// An interface that exists until this is dropped.
 struct Made<'a, F: Fn(&str)>(&'a str, &'a F);
 
 impl<F: Fn(&str)> Drop for Made<'_, F> {
@@ -1155,8 +1167,8 @@ impl<F: Fn(&str)> Drop for Made<'_, F> {
 }
 
 #[test]
-fn an_interface_that_somebody_made_is_used_as_it_was_made() {
-    let Some(ip) = tap_tools("an_interface_that_somebody_made_is_used_as_it_was_made") else { return };
+fn an_existing_interface_keeps_its_settings() {
+    let Some(ip) = tap_tools("an_existing_interface_keeps_its_settings") else { return };
     let room = Room::new("made");
     let path = room.word("a");
     let name = format!("tlphm{}", std::process::id());
@@ -1179,7 +1191,7 @@ fn an_interface_that_somebody_made_is_used_as_it_was_made() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_a_sentence_that_says_what_to_do() {
+fn invalid_options_are_refused_in_one_sentence_with_a_remedy() {
     let room = Room::new("refused");
     let path = room.word("a");
     let long = room.word(&"x".repeat(120));

@@ -40,7 +40,7 @@ pub(crate) struct Chosen {
     pub(crate) chosen: String,
     pub(crate) guideline: &'static str,
     pub(crate) why: &'static str,
-    /// The next best.
+    /// The next best choice.
     pub(crate) runner_up: Option<String>,
     /// The runner-up's result as a fraction of the chosen one's.
     pub(crate) runner_up_gives: Option<f64>,

@@ -119,8 +119,8 @@ fn gain(result: &AdviseResult) -> String {
 pub(crate) fn html(result: &AdviseResult, json: &str) -> String {
     let mut page = Page::with_facts(
         "telpher advise",
-        "How to configure and use DSA for some work, on the machine that the profile describes. Every plan was simulated; nothing was \
-         measured.",
+        "How to configure and use DSA for some work, on the machine that the profile describes. Every plan was \
+         simulated; nothing was measured.",
         &result.about.facts(),
         &[],
     );

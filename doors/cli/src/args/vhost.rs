@@ -190,7 +190,8 @@ impl FromStr for MapArg {
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let bad = || {
             ValueError(format!(
-                "'{text}' is not a mapping; use [PORT:]rxqN@QUEUE or txqN@QUEUE, such as txq0@wq0.1 or 1:rxq@wq0.0+wq0.1"
+                "'{text}' is not a mapping; use [PORT:]rxqN@QUEUE or txqN@QUEUE, such as txq0@wq0.1 or \
+                 1:rxq@wq0.0+wq0.1"
             ))
         };
         let (ring, lanes) = text.split_once('@').ok_or_else(bad)?;

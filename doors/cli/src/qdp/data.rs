@@ -7,24 +7,24 @@ use serde::Serialize;
 use telpher_cache::query::{Aggregate, Expr, Plan, Query, Table, generate};
 use telpher_mem::{MapError, PageSize, Region};
 
-/// A query that can be executed, and what to tell of its data.
+/// A query that can be executed, and the description of its data.
 pub(super) struct Prepared {
     pub(super) query: Query,
-    /// It as people read it.
+    /// The query as the user would type it.
     pub(super) said: String,
     pub(super) data: Data,
 }
 
-/// What a reader must know of the data.
+/// The description of a query's data.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Data {
-    /// Where they are from.
+    /// The source of the data: the generator and its seed, or the files.
     pub(crate) from: String,
     /// Rows of the table.
     pub(crate) rows: u64,
     /// Bytes of the columns that the query reads.
     pub(crate) bytes: u64,
-    /// Bytes of those that are fetched ahead.
+    /// Bytes of the columns that are prefetched.
     pub(crate) fetched_bytes: u64,
     /// The columns that the query reads.
     pub(crate) columns: Vec<DataColumn>,
@@ -36,17 +36,17 @@ pub(crate) struct DataColumn {
     pub(crate) name: String,
     /// Bytes of a value.
     pub(crate) width: usize,
-    /// SCAN reads it.
+    /// Whether SCAN reads it.
     pub(crate) scanned: bool,
-    /// AGGREGATE reads it.
+    /// Whether AGGREGATE reads it.
     pub(crate) aggregated: bool,
-    /// Only AGGREGATE does: it is fetched ahead.
+    /// Whether it is prefetched: only AGGREGATE reads it.
     pub(crate) fetched: bool,
-    /// Its values are codes of characters.
+    /// Whether its values are codes of characters.
     pub(crate) letters: bool,
 }
 
-/// A query with a name, or a text.
+/// Returns the query with a name, or parses its text.
 pub(super) fn plan(text: &str) -> Result<Plan, QdpError> {
     match text {
         "thesis" => Ok(Plan::thesis()),
@@ -56,7 +56,7 @@ pub(super) fn plan(text: &str) -> Result<Plan, QdpError> {
     }
 }
 
-/// Generates or reads what the query is about.
+/// Generates or reads the data of the query, and binds the query to it.
 pub(super) fn prepare(args: &Qdp) -> Result<Prepared, QdpError> {
     let plan = plan(&args.query)?;
     let names = names(&plan);
@@ -65,7 +65,7 @@ pub(super) fn prepare(args: &Qdp) -> Result<Prepared, QdpError> {
         Pages::Huge => PageSize::Huge,
     };
     let mut memory = |name: &str, len: usize| -> Result<Region, MapError> {
-        // A column that filters is scanned, and not fetched, whatever else reads it.
+        // A column with a filter is scanned, and never prefetched, whichever other stages read it.
         let scanned = plan.filters.iter().any(|filter| filter.column == name);
         let mut region = Region::new(len, pages)?;
         if let Some(node) = if scanned { args.scanned_node } else { args.fetched_node } {
@@ -74,7 +74,7 @@ pub(super) fn prepare(args: &Qdp) -> Result<Prepared, QdpError> {
         Ok(region)
     };
     let (table, letters, from) = if args.input.is_empty() {
-        // Which column is how large is found out below; those of a node are part of all.
+        // The size of each column is not known yet, so the check covers all nodes together.
         room::enough("the columns", args.size, None, "ask for less with --size")?;
         let table = generated(args, &names, &mut memory)?;
         (table, LETTERS.map(String::from).into(), format!("generated, seed {}", args.seed))
@@ -88,8 +88,8 @@ pub(super) fn prepare(args: &Qdp) -> Result<Prepared, QdpError> {
     Ok(Prepared { query, said: said(&plan), data })
 }
 
-/// The plan as short as `--query` takes it; SQL that other engines compute the same from says besides how wide numbers
-/// are.
+/// Returns the plan in the short form that `--query` accepts. The SQL for other engines also contains the width of
+/// numbers.
 fn said(plan: &Plan) -> String {
     let aggregates = plan.aggregates.iter().map(|it| match it {
         Aggregate::Count => "count(*)".to_owned(),
@@ -111,7 +111,7 @@ fn said(plan: &Plan) -> String {
     said
 }
 
-/// Columns that a plan names, each once, in no particular order.
+/// Returns the columns that a plan names, each once, sorted.
 fn names(plan: &Plan) -> Vec<String> {
     fn of(expr: &Expr, names: &mut Vec<String>) {
         match expr {
@@ -139,23 +139,23 @@ fn names(plan: &Plan) -> Vec<String> {
 /// The columns of the thesis' query.
 const TWO_COLUMNS: [&str; 2] = ["a", "b"];
 
-/// Bytes of a row: two times eight.
+/// Bytes of a row: two values of eight bytes.
 const TWO_COLUMNS_ROW: u64 = 16;
 
-/// Those of TPC-H's table of lines, as far as its queries 1 and 6 read it.
+/// The columns of TPC-H's LINEITEM table that its queries 1 and 6 read.
 const LINEITEM: [&str; 7] =
     ["l_quantity", "l_extendedprice", "l_discount", "l_tax", "l_returnflag", "l_linestatus", "l_shipdate"];
 
-/// Those of them that are codes of characters.
+/// The columns of [`LINEITEM`] that are codes of characters.
 const LETTERS: [&str; 2] = ["l_returnflag", "l_linestatus"];
 
-/// Bytes of a row: four amounts, two letters, a date.
+/// Bytes of a row: four amounts, two letters and a date.
 const LINEITEM_ROW: u64 = 4 * 8 + 2 + 4;
 
-/// Where a column's bytes go.
+/// Allocates the memory of a column, given its name and size.
 type Memory<'a> = &'a mut dyn FnMut(&str, usize) -> Result<Region, MapError>;
 
-/// The table that has the columns: the thesis', or TPC-H's.
+/// Generates the table that has the columns: the thesis', or TPC-H's.
 fn generated(args: &Qdp, names: &[String], memory: Memory<'_>) -> Result<Table, QdpError> {
     let rows = |row: u64| (args.size / row).max(1);
     let all_in = |table: &[&str]| names.iter().all(|name| table.contains(&name.as_str()));
@@ -185,7 +185,7 @@ fn data(query: &Query, letters: &[String], from: String) -> Data {
         .collect();
     let rows = query.table().rows();
     let bytes = |of: fn(&DataColumn) -> bool| {
-        // Cannot overflow: they are in memory.
+        // Cannot overflow: the columns are in memory.
         rows * columns.iter().filter(|column| of(column)).map(|column| column.width as u64).sum::<u64>()
     };
     Data { from, rows, bytes: bytes(|_| true), fetched_bytes: bytes(|column| column.fetched), columns }
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_s_columns_are_those_it_names_wherever() {
+    fn the_columns_of_a_query_are_found_in_all_its_clauses() {
         assert_eq!(names(&Plan::thesis()), ["a", "b"]);
         assert_eq!(names(&Plan::tpch_q6()), ["l_discount", "l_extendedprice", "l_quantity", "l_shipdate"]);
         assert_eq!(names(&Plan::tpch_q1()).len(), 7);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_generated_has_the_columns_that_are_named() {
+    fn generated_tables_have_the_named_columns() {
         let names = |table: &Table| table.columns().iter().map(|it| it.name().to_owned()).collect::<Vec<_>>();
         let (two, lines) =
             (generate::two_columns(3, 1, &mut generate::anywhere), generate::lineitem(3, 1, &mut generate::anywhere));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_query_is_told_with_the_place() {
+    fn a_syntax_error_is_reported_with_its_position() {
         let said = plan("select sum(b from t").unwrap_err().to_string();
         assert!(said.contains("--query"), "{said}");
     }

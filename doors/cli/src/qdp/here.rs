@@ -1,4 +1,5 @@
-//! A query on this machine: by the engine alone, in groups of threads, and with prefetched columns, in turns.
+//! Executes a query on this machine: by the engine alone, in groups of threads, and with prefetched columns. The
+//! configurations take turns.
 
 use super::QdpError;
 use super::data::{self, Data, Prepared};
@@ -21,22 +22,22 @@ use telpher_report::machine::Machine;
 pub(crate) struct QdpResult {
     /// `qdp`.
     pub(crate) kind: &'static str,
-    /// Where it ran.
+    /// The machine on which it ran.
     pub(crate) machine: Machine,
-    /// What a reader must know.
+    /// Remarks for the reader.
     pub(crate) remarks: Vec<String>,
-    /// The query, as SQL that other engines compute the same from.
+    /// The query as SQL from which other engines compute the same answer.
     pub(crate) query: String,
-    /// The same, as people read it.
+    /// The query as the user would type it.
     #[serde(skip)]
     pub(crate) said: String,
-    /// What it is about.
+    /// The data of the query.
     pub(crate) data: Data,
-    /// How its work was shared out, where it was.
+    /// The distribution of work over threads; `None` with `--plain`.
     pub(crate) shape: Option<Shape>,
-    /// What came out.
+    /// The answer.
     pub(crate) answer: Rows,
-    /// How long it took, way by way.
+    /// The times of each configuration.
     pub(crate) runs: Vec<Run>,
 }
 
@@ -50,7 +51,7 @@ pub(crate) struct Shape {
     pub(crate) aggregators: u32,
 }
 
-/// An answer: keys first, then what was computed; ordered by the keys.
+/// An answer: the columns of the keys, then the computed values; ordered by the keys.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Rows {
     pub(crate) columns: Vec<String>,
@@ -61,35 +62,36 @@ pub(crate) struct Rows {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Cell {
-    /// The sum, least or greatest of no rows.
+    /// The sum, minimum or maximum of no rows.
     Null,
     Number(i128),
-    /// Of a column of such.
+    /// A value of a column with codes of characters.
     Letter(char),
 }
 
 /// One configuration of the execution.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Run {
-    /// What it is called.
+    /// The name of the configuration.
     pub(crate) name: &'static str,
-    /// How it works.
+    /// What the configuration does.
     pub(crate) how: &'static str,
-    /// Each execution, in the order in which they took turns.
+    /// The time of each execution, in order.
     pub(crate) times_ns: Vec<u64>,
-    /// Their median.
+    /// The median of `times_ns`.
     pub(crate) median_ns: f64,
-    /// Bytes of columns by time, at the median.
+    /// Bytes of the columns per second, at the median time.
     pub(crate) bytes_per_s: f64,
-    /// How many times as fast as without prefetching, turn by turn; the median. Nothing where that was not executed.
+    /// Median of the speedups over the baseline without prefetching, turn by turn; `None` if the baseline was not
+    /// executed.
     pub(crate) speedup: Option<f64>,
-    /// By what share of that time it took longer, the same way; less than nothing if it was faster.
+    /// `1 / speedup - 1`: the additional time as a share of the baseline's; negative if this configuration was faster.
     pub(crate) overhead: Option<f64>,
-    /// Share of blocks that AGGREGATE found in fast memory, over all executions; nothing if none was to be there.
+    /// Share of blocks that AGGREGATE found in fast memory, over all executions; `None` if no block was requested.
     pub(crate) hit_rate: Option<f64>,
-    /// Its stages, means over the executions.
+    /// The stages, as means over the executions.
     pub(crate) stages: Vec<StageTime>,
-    /// Blocks, over all executions.
+    /// The counts of blocks, over all executions.
     pub(crate) blocks: BlockCounts,
 }
 
@@ -98,38 +100,38 @@ pub(crate) struct Run {
 pub(crate) struct StageTime {
     /// `SCAN`, `FETCH` or `AGGREGATE`.
     pub(crate) stage: &'static str,
-    /// Its threads.
+    /// Number of its threads.
     pub(crate) threads: u32,
-    /// Time at work, summed over them.
+    /// Time at work, summed over the threads.
     pub(crate) busy_ns: f64,
-    /// Time spent waiting where groups meet, summed over them.
+    /// Time spent waiting for the other threads of a group, summed over the threads.
     pub(crate) waited_ns: f64,
 }
 
 /// Counts of the blocks to prefetch.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct BlockCounts {
-    /// Asked for.
+    /// Blocks that were requested.
     pub(crate) asked: u64,
-    /// Not asked for: they lie where their copy would.
+    /// Blocks that were not requested, because they are already on the node where their copy would be.
     pub(crate) spared: u64,
-    /// Read from fast memory.
+    /// Blocks read from fast memory.
     pub(crate) hits: u64,
-    /// Read from the source, because the copy was not finished.
+    /// Blocks read from the source, because the copy was not finished.
     pub(crate) late: u64,
-    /// Read from the source, because there was no copy.
+    /// Blocks read from the source, because there was no copy.
     pub(crate) absent: u64,
     /// Copies made.
     pub(crate) copies: u64,
-    /// Bytes of them.
+    /// Bytes of the copies.
     pub(crate) bytes_copied: u64,
     /// Copies that could not be made.
     pub(crate) fallbacks: u64,
-    /// Copies evicted for others.
+    /// Copies evicted to make room for other copies.
     pub(crate) evictions: u64,
 }
 
-/// A way of executing it: by the engine alone, or as these options say.
+/// A configuration: the engine alone if `options` is `None`, otherwise the pipeline with these options.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     name: &'static str,
@@ -138,10 +140,10 @@ struct Way {
 }
 
 const ALONE: &str = "alone";
-/// With which the others are compared.
+/// The configuration with which the others are compared.
 const BASELINE: &str = "none";
 
-/// Executes it, each way so many times.
+/// Executes the query in each configuration `--repeat` times, in turns.
 pub(super) fn run(args: &Qdp) -> Result<QdpResult, QdpError> {
     let machine = Machine::read();
     let mut remarks = Vec::new();
@@ -150,7 +152,7 @@ pub(super) fn run(args: &Qdp) -> Result<QdpResult, QdpError> {
     let options = options(args, threads);
     let cache = if args.plain { None } else { Some(cache(args, &data, &mut remarks)?) };
     let mut trials: Vec<Trial> = ways(args, options).into_iter().map(Trial::of).collect();
-    // Not measured: pages come, threads start, and it shows whether anything is worth fetching here.
+    // Not measured: this warms up memory and threads, and shows whether anything is worth prefetching here.
     let expected = query.alone(threads as usize);
     let execute = |way: &Way| -> Result<Execution, QdpError> {
         let Some(options) = &way.options else {
@@ -180,7 +182,9 @@ pub(super) fn run(args: &Qdp) -> Result<QdpResult, QdpError> {
     }
     if spared > 0 {
         remarks.push(
-            "Columns lie on the node of the fast memory: copies of them gain nothing, so they are not fetched unless that is forced.".into(),
+            "Columns lie on the node of the fast memory: copies of them gain nothing, so they are not fetched \
+             unless that is forced."
+                .into(),
         );
         let forced = Way {
             name: "forced",
@@ -208,7 +212,7 @@ pub(super) fn run(args: &Qdp) -> Result<QdpResult, QdpError> {
     Ok(QdpResult { kind: "qdp", machine, remarks, query: query.sql("t"), said, data, shape, answer, runs })
 }
 
-/// How the pipeline is executed, as far as all ways agree.
+/// Returns the options of the pipeline that all configurations share.
 fn options(args: &Qdp, threads: u32) -> Options {
     let mut options = Options::new(threads);
     let shape = &mut options.shape;
@@ -225,7 +229,7 @@ fn options(args: &Qdp, threads: u32) -> Options {
     options
 }
 
-/// The ways that are compared.
+/// Returns the configurations to compare.
 fn ways(args: &Qdp, options: Options) -> Vec<Way> {
     let alone =
         Way { name: ALONE, how: "the engine, each thread with its own rows: no groups, no cache", options: None };
@@ -260,10 +264,11 @@ fn fetching(mut options: Options, relaxed: bool, ahead: Ahead) -> Options {
     options
 }
 
-/// The fast memory, and who copies to it.
+/// Creates the cache in fast memory, with the mover that copies to it.
 fn cache(args: &Qdp, data: &Data, remarks: &mut Vec<String>) -> Result<Cache<Arc<Region>>, QdpError> {
     let mover = mover(args, remarks)?;
-    // Each block is rounded up to whole cache lines: a part in 16 is room enough, and a page for the smallest.
+    // Each block is rounded up to whole cache lines: a sixteenth is enough for that, and a page for the smallest
+    // blocks.
     let needed = data.fetched_bytes + data.fetched_bytes / 16 + (4 << 10);
     let len = usize::try_from(args.tier_size.unwrap_or(needed)).unwrap_or(usize::MAX);
     let do_this = "give it less with --tier-size, or the query less with --size";
@@ -308,12 +313,12 @@ fn mover(args: &Qdp, remarks: &mut Vec<String>) -> Result<Mover, QdpError> {
     Ok(mover)
 }
 
-/// What came of one execution.
+/// The result of one execution.
 struct Execution {
     time: Duration,
-    /// Of the threads' groups; the engine alone has none.
+    /// The report of the thread groups; `None` for the engine alone.
     report: Option<Report>,
-    /// What the cache did.
+    /// The cache's counts during the execution.
     stats: Stats,
 }
 
@@ -321,7 +326,7 @@ fn checked(way: &Way, right: bool, execution: Execution) -> Result<Execution, Qd
     if right { Ok(execution) } else { Err(QdpError::Wrong { way: way.name }) }
 }
 
-/// A way and what came of it.
+/// A configuration and its executions.
 struct Trial {
     way: Way,
     done: Vec<Execution>,
@@ -354,7 +359,7 @@ impl Trial {
             let waited_ns = mean(all().map(|stage| stage.waited.as_secs_f64()).sum());
             StageTime { stage, threads, busy_ns, waited_ns }
         };
-        // Alone, a thread does one after the other: there is nothing to tell apart.
+        // Without groups, each thread scans and aggregates in one loop: there are no stages to report.
         let stages = if options.is_some() { roles.into_iter().map(stage).collect() } else { Vec::new() };
         let sum = |of: fn(&Blocks) -> u64| reports().map(|report| of(&report.blocks)).sum::<u64>();
         let stats = |of: fn(&Stats) -> u64| self.done.iter().map(|execution| of(&execution.stats)).sum::<u64>();
@@ -385,7 +390,7 @@ impl Trial {
     }
 }
 
-/// What was counted in between.
+/// Returns the differences of the counts.
 fn since(mut after: Stats, before: Stats) -> Stats {
     after.copies -= before.copies;
     after.bytes_copied -= before.bytes_copied;

@@ -22,7 +22,7 @@ use telpher_report::units::size;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum InputError {
-    /// The system refused.
+    /// The system could not read the file.
     #[error("cannot read {}; name a Parquet or an Arrow file that this user may read", path.display())]
     Read {
         /// The file.
@@ -30,7 +30,7 @@ pub(crate) enum InputError {
         /// The system's error.
         source: io::Error,
     },
-    /// It is neither format, or damaged.
+    /// The file has another format, or is damaged.
     #[error("cannot read {} as {format}; {do_this}", path.display())]
     Format {
         /// The file.
@@ -39,7 +39,7 @@ pub(crate) enum InputError {
         format: &'static str,
         /// Advice.
         do_this: &'static str,
-        /// What its reader said.
+        /// The reader's error.
         source: MessageError,
     },
     /// The format's reader panicked.
@@ -50,66 +50,68 @@ pub(crate) enum InputError {
         /// `a Parquet file`.
         format: &'static str,
     },
-    /// A column is not there.
+    /// The file has no such column.
     #[error("{} has no column '{name}'; it has {known}", path.display())]
     NoColumn {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Asked for.
+        /// The requested column.
         name: String,
-        /// What there is.
+        /// The columns of the file.
         known: String,
     },
-    /// Its values are not whole numbers.
+    /// The column's values are not whole numbers.
     #[error("column '{name}' of {} holds {holds}; the query computes with whole numbers: {do_this}", path.display())]
     Values {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which column.
+        /// The column.
         name: String,
-        /// What it holds.
+        /// What the column holds.
         holds: String,
         /// Advice.
         do_this: &'static str,
     },
-    /// Two files are of different tables.
-    #[error("column '{name}' holds {first} in the first file and {other} in {}; give files of one table", path.display())]
+    /// The files are of different tables.
+    #[error(
+        "column '{name}' holds {first} in the first file and {other} in {}; give files of one table", path.display()
+    )]
     Differ {
-        /// Which file.
+        /// The file that differs from the first.
         path: PathBuf,
-        /// Which column.
+        /// The column.
         name: String,
-        /// In the first.
+        /// The column's type in the first file.
         first: String,
-        /// In this one.
+        /// Its type in this file.
         other: String,
     },
-    /// More than there is room for.
+    /// The columns are larger than the available memory.
     #[error(
         "the columns of {} take more than {} of memory, half of what is left here; name fewer of them, or cut the file",
         path.display(), size(*most as u64)
     )]
     Large {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Bytes that there is room for.
+        /// The limit in bytes.
         most: usize,
     },
-    /// There is nothing.
+    /// The files have no rows.
     #[error("there are no rows in what --input names; give a file that has some")]
     Empty,
-    /// No memory.
+    /// There is no memory for a column.
     #[error("no memory for a column of {len} bytes; name fewer columns, or cut the file")]
     Memory {
-        /// So many.
+        /// The requested bytes.
         len: usize,
         /// The system's error.
         source: MapError,
     },
-    /// The columns are none.
+    /// A column is invalid.
     #[error(transparent)]
     Column(#[from] ColumnError),
-    /// They are not of one table.
+    /// The columns do not form one table.
     #[error(transparent)]
     Table(#[from] TableError),
 }
@@ -117,21 +119,22 @@ pub(crate) enum InputError {
 const NULLS: &str = "leave the rows without a value out, or give them one";
 const CAST: &str = "cast it, for example to decimal or integer, and write the file anew";
 
-/// What files gave.
+/// The columns read from files.
 pub(super) struct Found {
     pub(super) table: Table,
     /// Names of columns whose values are the codes of characters.
     pub(super) letters: Vec<String>,
 }
 
-/// Reads the columns of these names, one file's rows after the other's; a column of noughts if none is named, since
-/// what only counts needs no values. Each is written to memory that `memory` gives for its name and bytes.
+/// Reads the named columns of all files, appending the rows of each file. If no column is named, as for a query that
+/// only
+/// counts, the result is one column of zeros. `memory` allocates each column, given its name and size.
 pub(super) fn read(
     files: &[PathBuf],
     names: &[String],
     memory: &mut dyn FnMut(&str, usize) -> Result<Region, MapError>,
 ) -> Result<Found, InputError> {
-    // What is gathered lies in memory twice for a while.
+    // Each column is in memory twice for a while: as gathered, and as copied.
     let most = room::anywhere().map_or(usize::MAX, |room| usize::try_from(room / 2).unwrap_or(usize::MAX));
     let mut gathered = Gathered { columns: Vec::new(), rows: 0, most };
     files.iter().try_for_each(|path| add(path, names, &mut gathered))?;
@@ -142,7 +145,7 @@ pub(super) fn read(
     let letters = gathered.columns.iter().filter(is_text).map(|column| column.name.clone()).collect();
     let mut columns = Vec::new();
     for Gathering { name, kind, parts, .. } in gathered.columns {
-        // Cannot overflow: so many bytes were gathered.
+        // Cannot overflow: this many bytes were gathered.
         let len = gathered.rows * kind.width();
         let mut region = memory(&name, len).map_err(|source| InputError::Memory { len, source })?;
         let mut at = 0;
@@ -160,29 +163,29 @@ pub(super) fn read(
     Ok(Found { table: Table::new(columns)?, letters })
 }
 
-/// What the column of a table is called that has rows and nothing else.
+/// Name of the column of zeros in a table without other columns.
 const ROWS_ONLY: &str = "rows";
 
-/// What was read of all files so far.
+/// Everything read so far, over all files.
 struct Gathered {
     columns: Vec<Gathering>,
     rows: usize,
-    /// Bytes that there is room for.
+    /// The limit in bytes.
     most: usize,
 }
 
 /// A column that is being read.
 struct Gathering {
     name: String,
-    /// What the first file says of it.
+    /// Its type in the first file.
     of: DataType,
     kind: Kind,
-    /// Its values so far.
+    /// Its values so far, one part for each batch.
     parts: Vec<Vec<u8>>,
 }
 
 impl Gathered {
-    /// A file is of the same table as those before it; the first says what the columns are.
+    /// Begins a file: the first file defines the columns, and the types of later files must equal them.
     fn begin(&mut self, path: &Path, names: &[String], types: &[&DataType]) -> Result<(), InputError> {
         for (name, of) in names.iter().zip(types) {
             let Some(first) = self.columns.iter().find(|column| column.name == *name) else {
@@ -200,7 +203,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// Some rows of a file, in the order of the columns.
+    /// Adds a batch of rows, whose columns are in the order of `columns`.
     fn take(&mut self, path: &Path, batch: &RecordBatch) -> Result<(), InputError> {
         let row: usize = self.columns.iter().map(|column| column.kind.width()).sum();
         self.rows = self.rows.saturating_add(batch.num_rows());
@@ -223,7 +226,7 @@ fn refused(path: &Path, name: &str, holds: String, do_this: &'static str) -> Inp
     InputError::Values { path: path.to_owned(), name: name.to_owned(), holds, do_this }
 }
 
-/// How the query keeps such values; nothing if it cannot.
+/// Returns the query's kind of column for an Arrow type; `None` if the query cannot compute with it.
 fn kind(of: &DataType) -> Option<Kind> {
     use DataType::{
         Boolean, Date32, Date64, Decimal32, Decimal64, Decimal128, Duration, Int8, Int16, Int32, Int64, LargeUtf8,
@@ -239,13 +242,13 @@ fn kind(of: &DataType) -> Option<Kind> {
     }
 }
 
-/// An array's values as [`kind`] says; or which one cannot be had so.
+/// Converts an array to bytes of this [`kind`]. The error names the first value that cannot be converted.
 fn values(array: &dyn Array, kind: Kind) -> Result<Vec<u8>, String> {
     let data = array.to_data();
     let mut out = Vec::with_capacity(array.len() * kind.width());
     macro_rules! whole {
         ($from:ty => $to:ty) => {
-            // Its values, and whatever lies behind them.
+            // The buffer may continue behind the array's values.
             for value in data.buffer::<$from>(0).iter().take(array.len()) {
                 let whole =
                     <$to>::try_from(*value).map_err(|_| format!("the value {value}, which takes more than 64 bits"))?;
@@ -271,7 +274,7 @@ fn values(array: &dyn Array, kind: Kind) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Texts of one character, as its code.
+/// Converts texts of one character to their codes.
 fn letters<'a>(texts: impl Iterator<Item = Option<&'a str>>, out: &mut Vec<u8>) -> Result<(), String> {
     for text in texts {
         let text = text.unwrap_or_default();
@@ -286,7 +289,7 @@ fn letters<'a>(texts: impl Iterator<Item = Option<&'a str>>, out: &mut Vec<u8>) 
     Ok(())
 }
 
-/// Adds the rows of a file of whichever format, known by how it begins.
+/// Adds the rows of a file. Its first bytes determine the format.
 fn add(path: &Path, names: &[String], gathered: &mut Gathered) -> Result<(), InputError> {
     let format = Format::of(path).map_err(|source| InputError::Read { path: path.to_owned(), source })?;
     // The readers report errors of a file. A panic of a reader is also turned into an error message.
@@ -321,7 +324,7 @@ enum Format {
     Parquet,
     /// Arrow's file format.
     Arrow,
-    /// Its stream format, which has no mark of its own.
+    /// Arrow's stream format, which has no magic bytes.
     Stream,
 }
 
@@ -344,7 +347,7 @@ impl Format {
         }
     }
 
-    /// What helps if it is none.
+    /// Returns advice for a file that cannot be read in this format.
     fn remedy(self) -> &'static str {
         match self {
             Format::Parquet | Format::Arrow => "write it anew",
@@ -352,14 +355,14 @@ impl Format {
         }
     }
 
-    /// Gathers all rows of these columns.
+    /// Adds all rows of the named columns.
     fn read(self, path: &Path, names: &[String], gathered: &mut Gathered) -> Result<(), InputError> {
         let (format, do_this) = (self.named(), self.remedy());
         let wrong = |source| InputError::Format { path: path.to_owned(), format, do_this, source };
         let file = || File::open(path).map_err(|source| InputError::Read { path: path.to_owned(), source });
         match self {
             Format::Parquet => {
-                // What Arrow wrote beside the schema would only say how values are encoded.
+                // The embedded Arrow schema would only describe how values are encoded.
                 let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
                 let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file()?, options);
                 let builder = builder.map_err(|error| wrong(ArrowError::from(error).into()))?;
@@ -382,7 +385,7 @@ impl Format {
     }
 }
 
-/// Whether a Parquet file has the bytes that its columns are said to take, for which its reader takes memory at once.
+/// Checks that a Parquet file contains the bytes that its columns declare: its reader allocates them at once.
 fn within(metadata: &ParquetMetaData, file: &File) -> Result<(), MessageError> {
     let len = file.metadata()?.len();
     for (number, group) in metadata.row_groups().iter().enumerate() {
@@ -401,19 +404,19 @@ fn within(metadata: &ParquetMetaData, file: &File) -> Result<(), MessageError> {
     Ok(())
 }
 
-/// Rows that are read at a time. Source: assumed; a batch of one column fits the caches.
+/// Rows read at a time. Source: assumed; a batch of one column fits the caches.
 const ROWS: usize = 64 << 10;
 
-/// Columns of a file.
+/// The columns to read from a file.
 struct Chosen {
-    /// Their numbers, each once, in the file's order: so they are read.
+    /// Their numbers in the file, ascending, each once: the order in which they are read.
     read: Vec<usize>,
-    /// Where among those each of the names is.
+    /// For each requested name, its position in `read`.
     order: Vec<usize>,
 }
 
 impl Chosen {
-    /// Those of the names, which are gathered.
+    /// Finds the named columns and begins the file.
     fn of(path: &Path, schema: &Schema, names: &[String], gathered: &mut Gathered) -> Result<Chosen, InputError> {
         let found: Vec<usize> = names.iter().map(|name| find(path, schema, name)).collect::<Result<_, _>>()?;
         let types: Vec<&DataType> = found.iter().map(|number| schema.field(*number).data_type()).collect();
@@ -440,7 +443,7 @@ impl Chosen {
     }
 }
 
-/// The column of that name, however it is capitalised if that leaves one.
+/// Returns the position of the column with this name. Case is ignored if that leaves one column only.
 fn find(path: &Path, schema: &Schema, name: &str) -> Result<usize, InputError> {
     let names = || schema.fields().iter().map(|field| field.name());
     let mut alike = names().enumerate().filter(|(_, known)| known.eq_ignore_ascii_case(name));
@@ -457,7 +460,7 @@ fn find(path: &Path, schema: &Schema, name: &str) -> Result<usize, InputError> {
     })
 }
 
-/// Columns that are named to whoever misses one. Source: chosen; TPC-H's widest table has as many.
+/// Maximum columns that the error for a missing column lists. Source: chosen; TPC-H's widest table has as many.
 const SAID: usize = 16;
 
 #[cfg(test)]
@@ -523,7 +526,7 @@ mod tests {
         }
     }
 
-    /// A file of its own for each test.
+    /// Writes a file with its own name for each test.
     fn file(name: &str, bytes: &[u8]) -> PathBuf {
         let path = std::env::temp_dir().join(format!("telpher-input-{}-{name}", std::process::id()));
         std::fs::write(&path, bytes).unwrap();
@@ -550,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format_gives_the_columns_asked_for_in_whatever_order() {
+    fn every_format_gives_the_requested_columns_in_any_order() {
         for (number, bytes) in all_formats(250).iter().enumerate() {
             let path = file(&format!("formats-{number}"), bytes);
             let table = of(&[&path, &path], &["short", "price", "day", "flag"]).unwrap();
@@ -569,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_counts_needs_no_values() {
+    fn a_query_that_only_counts_reads_no_column() {
         for (number, bytes) in all_formats(120).iter().enumerate() {
             let path = file(&format!("counted-{number}"), bytes);
             let table = of(&[&path], &[]).unwrap();
@@ -579,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_with_its_value() {
+    fn unsuitable_values_are_named_in_the_error() {
         let large: ArrayRef = Arc::new(UInt64Array::from(vec![1, u64::MAX]));
         let path = file("large", &arrow(&RecordBatch::try_from_iter([("x", large)]).unwrap()));
         let said = of(&[&path], &["x"]).unwrap_err().to_string();
@@ -593,15 +596,21 @@ mod tests {
             RecordBatch::try_from_iter(names.into_iter().enumerate().map(|(n, it)| (format!("c{n}"), it))).unwrap();
         std::fs::write(&path, arrow(&wide)).unwrap();
         let said = of(&[&path], &["x"]).unwrap_err().to_string();
-        assert!(said.ends_with("has no column 'x'; it has c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, and 4 more"), "{said}");
+        assert!(
+            said.ends_with(
+                "has no column 'x'; it has c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, \
+                 and 4 more"
+            ),
+            "{said}"
+        );
         std::fs::write(&path, arrow(&wide.slice(0, 0))).unwrap();
         assert!(matches!(of(&[&path], &["c1"]), Err(InputError::Empty)));
         [path, another].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 
     #[test]
-    fn what_a_compressed_buffer_declares_is_checked_before_memory_is_taken() {
-        // Repeats, so that it is compressed: the length is the first word of a buffer that is not -1.
+    fn the_declared_length_of_a_compressed_buffer_is_checked_before_allocation() {
+        // The values repeat, so the buffer is compressed: its first word is then its length, not -1.
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values((0..512).map(|row| row % 4)));
         let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
         let path = file("declared", &[]);
@@ -611,7 +620,7 @@ mod tests {
                 std::fs::write(&path, &whole).unwrap();
                 assert_eq!(of(&[&path], &["x"]).unwrap().rows(), 512);
                 let at = whole.windows(8).position(|word| word == 4096_i64.to_le_bytes()).unwrap();
-                // The last is more than any memory; all were allocated before anything was read.
+                // The last exceeds any memory. arrow-ipc's own readers allocate each of them before they read anything.
                 for declared in [64_i64 << 20, 1 << 40, 6_000_000_000_000_000_000] {
                     let mut damaged = whole.clone();
                     damaged[at..at + 8].copy_from_slice(&declared.to_le_bytes());
@@ -632,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_the_codec_and_not_the_memory_is_refused_with_the_limit() {
+    fn a_buffer_beyond_the_memory_limit_is_refused_with_the_limit() {
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values((0..1 << 16).map(|_| 7)));
         let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
         for codec in CODECS {
@@ -646,13 +655,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_falls_over_a_file_is_caught() {
+    fn a_panic_of_a_reader_is_caught() {
         assert_eq!(quietly(|| 7), Some(7));
         assert_eq!(quietly(|| -> u8 { panic!("a file fell over") }), None);
     }
 
     #[test]
-    fn a_damaged_file_gives_columns_or_a_sentence() {
+    fn a_damaged_file_gives_columns_or_an_error_message() {
         let (mut state, mut refused) = (0x5EED_u64, 0);
         let mut dice = |below: usize| {
             // Knuth's MMIX generator; its upper bits are good.
@@ -666,7 +675,7 @@ mod tests {
                 let at = dice(bytes.len());
                 match round % 5 {
                     0 => bytes.truncate(at),
-                    // Where readers look first: what describes the rest.
+                    // Damage the end, which describes the rest and which readers read first.
                     1 | 2 if number < 4 => {
                         let end = bytes.len();
                         bytes[end - 1 - at % (end / 2)] ^= 1 << dice(8);

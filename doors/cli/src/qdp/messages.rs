@@ -1,4 +1,4 @@
-//! Arrow's two formats, message by message: what a message declares is checked before memory is taken for it.
+//! Readers of Arrow's two formats: they check what a message declares before they allocate memory for it.
 //!
 //! ```text
 //! file:   footer ──► blocks ──┐
@@ -23,41 +23,42 @@ use telpher_report::units::size;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum MessageError {
-    /// The system refused, or the file ends too early.
+    /// The file cannot be read, or ends too early.
     #[error("it cannot be read to its end")]
     Read(#[from] io::Error),
     /// Its structure is damaged.
     #[error("{0}")]
     Damaged(String),
-    /// A buffer is said to be larger than its compression can make it.
+    /// A compressed buffer declares more bytes than its compression can produce.
     #[error(
-        "buffer {buffer} of message {message} declares {declared} bytes, and its {compressed} bytes of {codec} hold at most {most}"
+        "buffer {buffer} of message {message} declares {declared} bytes, and its {compressed} bytes of {codec} hold \
+         at most {most}"
     )]
     Expansion {
         /// Number of the message, from 0.
         message: usize,
         /// Number of its buffer, from 0.
         buffer: usize,
-        /// What it says.
+        /// The length that it declares.
         declared: u64,
-        /// Bytes in the file.
+        /// Its bytes in the file.
         compressed: u64,
         /// `LZ4`.
         codec: &'static str,
-        /// Bytes that can come of them.
+        /// The most bytes that these can expand to.
         most: u64,
     },
-    /// More than there is room for.
+    /// The message is larger than the limit.
     #[error(
-        "message {message} declares {declared} bytes by its buffer {buffer}, and {} is the limit, half of the memory left here; \
-         write the file in smaller batches", size(*most)
+        "message {message} declares {declared} bytes by its buffer {buffer}, and {} is the limit, half of the memory \
+         left here; write the file in smaller batches", size(*most)
     )]
     Large {
         /// Number of the message, from 0.
         message: usize,
-        /// Number of the buffer that goes beyond the limit, from 0.
+        /// Number of the buffer that exceeds the limit, from 0.
         buffer: usize,
-        /// Bytes up to and with it.
+        /// Total bytes of the buffers up to and including this one.
         declared: u64,
         /// The limit.
         most: u64,
@@ -76,25 +77,25 @@ pub(super) struct Messages {
     reader: BufReader<File>,
     decoder: FileDecoder,
     schema: Arc<Schema>,
-    /// Where messages are; a stream's follow each other.
+    /// Positions of the messages in a file; `None` for a stream, whose messages follow each other.
     places: Option<VecDeque<Block>>,
     /// Messages read so far.
     number: usize,
-    /// Bytes that a message may take.
+    /// The most bytes that one message may declare.
     most: u64,
 }
 
 /// First word of a message.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
-/// Bytes of the marker and the metadata's length.
+/// Bytes of the continuation marker and the metadata's length.
 const PREFIX: usize = 8;
 
 impl Messages {
-    /// Those of Arrow's file format. Each may take `most` bytes.
+    /// Opens a file in Arrow's file format. Each message may declare at most `most` bytes.
     pub(super) fn of_file(file: File, most: u64) -> Result<Self, MessageError> {
         let mut reader = BufReader::new(file);
-        // The footer, its length, and the mark.
+        // The last bytes: the footer's length and the magic bytes.
         let mut tail = [0; 10];
         reader.seek(SeekFrom::End(-10))?;
         reader.read_exact(&mut tail)?;
@@ -111,7 +112,7 @@ impl Messages {
         Ok(Messages { reader, decoder, schema, places: Some(places), number: 0, most })
     }
 
-    /// Those of its stream format.
+    /// Opens a file in Arrow's stream format. Each message may declare at most `most` bytes.
     pub(super) fn of_stream(file: File, most: u64) -> Result<Self, MessageError> {
         let mut reader = BufReader::new(file);
         let first = next_of_stream(&mut reader, most, 0)?;
@@ -123,12 +124,12 @@ impl Messages {
         Ok(Messages { reader, decoder, schema, places: None, number: 1, most })
     }
 
-    /// All columns.
+    /// Returns the schema with all columns.
     pub(super) fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// The same with these columns only.
+    /// Restricts the batches to these columns.
     pub(super) fn with_columns(mut self, columns: Vec<usize>) -> Self {
         self.decoder = self.decoder.with_projection(columns);
         self
@@ -184,10 +185,10 @@ impl Iterator for Messages {
     }
 }
 
-/// A message as it stands in the file: marker, length, metadata, body.
+/// A message with its bytes as in the file: marker, length, metadata, body.
 struct Whole {
     bytes: Vec<u8>,
-    /// Says how long the first three are.
+    /// The lengths of marker, length and metadata together, and of the body.
     block: Block,
 }
 
@@ -212,7 +213,7 @@ fn schema_of(schema: arrow_ipc::Schema<'_>) -> Result<Arc<Schema>, MessageError>
     Ok(Arc::new(try_fb_to_schema(schema)?))
 }
 
-/// The next message of a stream; nothing at its end.
+/// Returns the next message of a stream; `None` at its end.
 fn next_of_stream(reader: &mut BufReader<File>, most: u64, number: usize) -> Result<Option<Whole>, MessageError> {
     let mut word = [0; 4];
     match reader.read_exact(&mut word) {
@@ -248,7 +249,8 @@ fn fits(declared: u64, most: u64, message: usize) -> Result<(), MessageError> {
     Ok(())
 }
 
-/// So many bytes, for which memory is taken as they come.
+/// Reads `len` bytes. The memory grows with the bytes that arrive, so a false length does not allocate more than the file
+/// has.
 fn bytes(reader: &mut BufReader<File>, len: u64) -> Result<Vec<u8>, MessageError> {
     let mut bytes = Vec::new();
     if reader.take(len).read_to_end(&mut bytes)? as u64 != len {
@@ -257,7 +259,7 @@ fn bytes(reader: &mut BufReader<File>, len: u64) -> Result<Vec<u8>, MessageError
     Ok(bytes)
 }
 
-/// How much can come of a compressed byte.
+/// Returns the codec's name, and the most bytes that one compressed byte can expand to.
 ///
 /// LZ4: a byte that lengthens a run adds 255 bytes (LZ4 block format, "Matchlen"). Zstandard: a block of four bytes
 /// repeats one of them over 128 KiB (RFC 8878, §3.1.1.2.2 to 3.1.1.2.4); no block is shorter and none gives more.
@@ -269,8 +271,8 @@ fn expansion(codec: CompressionType) -> Option<(&'static str, u64)> {
     }
 }
 
-/// Whether every buffer lies in the body and declares no more than it can hold, and whether there is room for all of
-/// them.
+/// Checks that every buffer is inside the body and declares no more than it can expand to, and that all of them together
+/// stay within the limit.
 fn check(data: &arrow_ipc::RecordBatch<'_>, body: &[u8], message: usize, most: u64) -> Result<(), MessageError> {
     let codec =
         match data.compression() {
@@ -288,7 +290,7 @@ fn check(data: &arrow_ipc::RecordBatch<'_>, body: &[u8], message: usize, most: u
         let wrong = || damaged(format!("buffer {buffer} of message {message} declares no length"));
         let (head, compressed) = bytes.split_first_chunk::<8>().ok_or_else(wrong)?;
         let declared = match i64::from_le_bytes(*head) {
-            // As it is, without compression.
+            // Stored without compression.
             -1 => continue,
             len => u64::try_from(len).map_err(|_| wrong())?,
         };

@@ -1,7 +1,7 @@
-//! `telpher qdp`: a query whose columns are fetched ahead, on this machine or a simulated one.
+//! `telpher qdp`: executes a query with prefetched columns, on this machine or on a simulated one.
 //!
 //! ```text
-//! options ──► data ──► input: files, or generated ──► Query ──► here: ways in turns ──► report::qdp
+//! options ──► data ──► input: files, or generated ──► Query ──► here: runs in turns ──► report::qdp
 //! --profile ──► simulated ──► telpher-claims' tables and questions ──► report::prefetching
 //! ```
 
@@ -31,66 +31,66 @@ pub(crate) enum QdpError {
     /// The text is not a query.
     #[error("--query '{text}' is neither thesis, q1 nor q6")]
     Text {
-        /// As typed.
+        /// The option's value.
         text: String,
-        /// Where it stops being one.
+        /// The position of the error in the text.
         source: SqlError,
     },
     /// The query does not fit the data.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A file gave no data.
+    /// A file cannot be read as columns.
     #[error(transparent)]
     Input(#[from] input::InputError),
-    /// No table that is generated has all columns of the query.
+    /// No generated table has all columns of the query.
     #[error("{}: there are {two}, or {lineitem}; give your own data with --input", missing(name.as_deref()))]
     NotGenerated {
-        /// What none of them has; nothing if each has some of the query's.
+        /// A column that no generated table has; `None` if each column is in some table.
         name: Option<String>,
         /// The thesis' columns.
         two: String,
-        /// TPC-H's.
+        /// TPC-H's columns.
         lineitem: String,
     },
     /// Too little memory.
     #[error(transparent)]
     Room(#[from] room::RoomError),
-    /// No data could be generated.
+    /// The data could not be generated.
     #[error(transparent)]
     Generate(#[from] GenerateError),
-    /// No fast memory.
+    /// The fast memory could not be allocated.
     #[error("no {len} bytes for the fast memory; give less with --tier-size, or another --tier-node")]
     Tier {
-        /// Asked for.
+        /// The requested bytes.
         len: usize,
         /// The system's error.
         source: MapError,
     },
-    /// No cache.
+    /// The cache could not be created.
     #[error(transparent)]
     Cache(#[from] ConfigError),
     /// The device's name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// It cannot be used.
+    /// The device cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The tuning file that the environment names cannot be used.
     #[error(transparent)]
     Tuning(#[from] TuningError),
-    /// A setting is none.
+    /// A `--policy` setting is invalid.
     #[error("{0}")]
     Setting(String),
-    /// It could not be executed.
+    /// The query could not be executed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// One way of executing it gave another answer: a bug.
+    /// One configuration returned another answer: a bug.
     #[error("wrong answer {way}: it differs from that of the engine alone; this is a bug in telpher")]
     Wrong {
-        /// How it was executed.
+        /// The configuration.
         way: &'static str,
     },
-    /// It could not be simulated.
+    /// The query could not be simulated.
     #[error(transparent)]
     Sim(#[from] SimError),
     /// The result could not be delivered.
@@ -107,7 +107,7 @@ fn missing(name: Option<&str>) -> String {
 
 const HTML: &str = "telpher-qdp.html";
 
-/// Executes or simulates what the command line asks for.
+/// Executes or simulates the query, and writes the result.
 pub(crate) fn run(args: &Qdp) -> Result<(), QdpError> {
     writable(&args.output.destination(), HTML)?;
     if let Some(profile) = &args.profile {

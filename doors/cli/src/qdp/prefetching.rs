@@ -7,8 +7,9 @@ use telpher_claims::figures::{Axis, Origin, Panel, Scale, Series, Shape};
 use telpher_report::html::{Figure, Page};
 use telpher_report::table::{Align, Table, hanging};
 
-const OPENING: &str = "The query of Fürst's thesis (section 6.1), two columns of 4 GiB: SCAN_a filters one, SCAN_b has the other one copied \
-                       from DDR to HBM, AGGREGATE sums it. Nothing was measured here; published numbers are the thesis'.";
+const OPENING: &str = "The query of Fürst's thesis (section 6.1), two columns of 4 GiB: SCAN_a filters one, SCAN_b has \
+                       the other one copied from DDR to HBM, AGGREGATE sums it. Nothing was measured here; published \
+                       numbers are the thesis'.";
 
 /// The uses of published numbers: key, title and explanation.
 const USES: [(&str, &str, &str); 3] = [
@@ -16,7 +17,8 @@ const USES: [(&str, &str, &str); 3] = [
     (
         "outcome",
         "Hits of the cache",
-        "an outcome of the simulated copies; of the printed ones only the grain was used, which tells the size of chunks",
+        "an outcome of the simulated copies; of the printed ones only the grain was used, which tells the size of \
+         chunks",
     ),
     ("calibration", "Calibration", "parameters of the machine were set by these: they prove nothing"),
 ];
@@ -135,8 +137,8 @@ fn thesis(result: &SimulatedResult) -> Option<Vec<String>> {
 /// One line for each configuration.
 pub(crate) fn csv(result: &SimulatedResult) -> String {
     let mut out = String::from(
-        "simulated,profile,question,way,time_ms,speedup,hits_percent,scan_a_ms,scan_b_ms,aggregate_ms,sent_back,published_ms,\
-         published_speedup,published_hits_percent,use\n",
+        "simulated,profile,question,way,time_ms,speedup,hits_percent,scan_a_ms,scan_b_ms,aggregate_ms,sent_back,\
+         published_ms,published_speedup,published_hits_percent,use\n",
     );
     let mut line = |question: &str, row: &WayRow| {
         let stage = |name: &str| row.stages.iter().find(|it| it.stage == name).map(|it| it.ms);

@@ -99,8 +99,9 @@ fn more(result: &QdpResult, shown: usize) -> String {
 
 const WAYS: [&str; 8] = ["way", "time", "to none", "read", "hits", "SCAN", "FETCH", "AGGREGATE"];
 
-const LEGEND: &str = "time: median; to none: how much longer than without fetching, turn by turn, median; read: columns by time; hits: blocks \
-                      that AGGREGATE found in fast memory; stages: time at work of one thread, mean.";
+const LEGEND: &str = "time: median; to none: how much longer than without fetching, turn by turn, median; read: \
+                      columns by time; hits: blocks that AGGREGATE found in fast memory; stages: time at work of one \
+                      thread, mean.";
 
 fn cells(run: &Run) -> Vec<String> {
     let stage = |name: &str| {
@@ -150,8 +151,8 @@ pub(crate) fn csv(result: &QdpResult) -> String {
 pub(crate) fn html(result: &QdpResult) -> String {
     let mut page = Page::new(
         "telpher qdp",
-        "A query whose later columns are fetched ahead into fast memory while its first ones are filtered. Its ways take turns; every \
-         execution's answer is the engine's own.",
+        "A query whose later columns are fetched ahead into fast memory while its first ones are filtered. Its ways \
+         take turns; every execution's answer is the engine's own.",
         &result.machine,
         &result.remarks,
     );

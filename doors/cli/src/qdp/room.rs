@@ -93,14 +93,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_summed_and_a_missing_one_is_no_answer() {
+    fn the_sum_of_lines_is_none_if_one_is_missing() {
         let told = "MemFree:   12 kB\nActive(file):  3 kB\n";
         assert_eq!(kibibytes(told, &["MemFree:", "Active(file):"]), Some(15 << 10));
         assert_eq!(kibibytes(told, &["MemFree:", "Inactive(file):"]), None);
     }
 
     #[test]
-    fn what_no_machine_has_is_refused_with_the_remedy() {
+    fn too_large_a_request_is_refused_with_a_remedy() {
         enough("a byte", 1, None, "").expect("there is a byte");
         let Some(left) = anywhere() else { return };
         assert!(left > 0);

@@ -8,66 +8,66 @@ use telpher_claims::published::{Claim, Use, Value};
 use telpher_claims::query::{self, Published, Told, Way};
 use telpher_sim::ScenarioError;
 
-/// Its figures, as `telpher sim figures` calls them.
+/// The figures of the thesis' query, by their names in `telpher sim figures`.
 const FIGURES: [&str; 2] = ["thesis-6.1", "thesis-6.2"];
 
 /// The machine of the thesis.
 const THESIS: &str = "xeon-max-9468";
 
-/// Everything that was simulated.
+/// The results of all simulations.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SimulatedResult {
     /// `qdp`.
     pub(crate) kind: &'static str,
     #[serde(flatten)]
     pub(crate) about: About,
-    /// What a reader must know besides.
+    /// Further remarks for the reader.
     pub(crate) remarks: Vec<String>,
     /// The rows of Table 6.2, of which the first two are Table 6.1.
     pub(crate) published: Vec<WayRow>,
-    /// Figures 6.1 and 6.2; what they show is in the rows above.
+    /// Figures 6.1 and 6.2. Not serialised: the rows above have the same numbers.
     #[serde(skip)]
     pub(crate) figures: Vec<Figure>,
-    /// What other ways of fetching would have given.
+    /// The results of alternatives to the thesis' prefetching.
     pub(crate) questions: Vec<QuestionRows>,
 }
 
-/// A question and the ways that answer it.
+/// A question and the configurations that answer it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct QuestionRows {
     pub(crate) name: &'static str,
     pub(crate) asks: &'static str,
-    /// What the fastest way would have given.
+    /// The result of the fastest configuration, as a sentence.
     pub(crate) answer: String,
     pub(crate) ways: Vec<Pair>,
 }
 
-/// A way over columns that lie in two manners.
+/// A configuration with two placements of the columns.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Pair {
     pub(crate) name: &'static str,
     /// Both columns on one node.
     pub(crate) same_node: WayRow,
-    /// Each on its own.
+    /// Each column on its own node.
     pub(crate) distributed: WayRow,
 }
 
-/// A way of executing the query.
+/// The result of one configuration.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct WayRow {
     pub(crate) name: &'static str,
-    /// Of the whole query.
+    /// Time of the whole query.
     pub(crate) time_ms: f64,
-    /// How many times as fast as with all columns in DDR.
+    /// Speedup over the configuration with all columns in DDR.
     pub(crate) speedup: f64,
-    /// Blocks that AGGREGATE found fetched, in per cent: an outcome of the simulated copies. Nothing if none are
-    /// fetched.
+    /// Percentage of blocks that AGGREGATE found prefetched: an outcome of the simulated copies. `None` without
+    /// prefetching.
     pub(crate) hits_percent: Option<f64>,
-    /// Time of each stage, in ms of all hardware threads together.
+    /// Time of each stage in ms, summed over all hardware threads.
     pub(crate) stages: Vec<StageMs>,
-    /// Submissions that a full queue sent back.
+    /// Submissions that a full queue returned.
     pub(crate) sent_back: f64,
-    /// What was published of it.
+    /// The comparisons with published numbers.
     pub(crate) published: Vec<Compared>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct StageMs {
     pub(crate) ms: f64,
 }
 
-/// A published and the simulated number.
+/// A published number and the simulated one.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Compared {
     /// `time`, `speedup` or `hits`.
@@ -87,18 +87,19 @@ pub(crate) struct Compared {
     pub(crate) place: &'static str,
     pub(crate) simulated: f64,
     pub(crate) published: f64,
-    /// A share of what was published.
+    /// The difference as a share of the published number.
     pub(crate) deviation: Option<f64>,
-    /// `held out`: no parameter was set by it; `calibration`: one was; `outcome`: it is none of the goals, but comes
-    /// out.
+    /// `held out`: the number set no parameter; `calibration`: it set one; `outcome`: a further result, not a target of
+    /// the
+    /// model.
     pub(crate) usage: &'static str,
-    /// What was chosen while it could be seen; empty if nothing was.
+    /// Choices that were made while this number was known; empty if there were none.
     pub(crate) in_view: &'static str,
-    /// What else is to be known of it.
+    /// A further remark about the published number.
     pub(crate) note: &'static str,
 }
 
-/// Simulates the tables and the questions on that machine.
+/// Simulates the tables and the questions on a machine.
 pub(super) fn run(profile: &str, set: &[String]) -> Result<SimulatedResult, SimError> {
     let machine = machine(profile, set)?;
     let mut remarks = Vec::new();
@@ -112,7 +113,8 @@ pub(super) fn run(profile: &str, set: &[String]) -> Result<SimulatedResult, SimE
     let cannot = |error: ScenarioError| {
         let named = &about.profile;
         SimError::Not(format!(
-            "{named} cannot execute the thesis' query, which takes eight devices and HBM on node 8, as {THESIS} has them: {error}"
+            "{named} cannot execute the thesis' query, which takes eight devices and HBM on node 8, as {THESIS} has \
+             them: {error}"
         ))
     };
     let row = |way: &Way| way.run(&lab).map(|found| told(way, &found)).map_err(cannot);

@@ -10,16 +10,16 @@ use telpher_sim::{BUILT_IN, Machine};
 /// The header of every simulation result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct About {
-    /// Always.
+    /// Always true.
     pub(crate) simulated: bool,
     /// Name of the profile.
     pub(crate) profile: String,
-    /// The hash of its parameters.
+    /// Hash of the profile's parameters.
     pub(crate) profile_hash: String,
     /// Name and hash: `spr-asplos (0123456789abcdef)`.
     #[serde(skip)]
     pub(crate) named: String,
-    /// When, UTC.
+    /// Date and time of the run, UTC.
     pub(crate) date: String,
     /// The command line.
     pub(crate) command: String,
@@ -28,12 +28,12 @@ pub(crate) struct About {
 }
 
 impl About {
-    /// Of a machine, now.
+    /// Describes a run on one machine, now.
     pub(crate) fn of(machine: &Machine) -> Self {
         About::of_all(&[(machine.name.clone(), machine.hash)])
     }
 
-    /// Of several profiles, now.
+    /// Describes a run on several profiles, now.
     pub(crate) fn of_all(profiles: &[(String, u64)]) -> Self {
         let joined = |of: fn(&(String, u64)) -> String| profiles.iter().map(of).collect::<Vec<_>>().join(", ");
         let named = joined(|(name, hash)| format!("{name} ({hash:016x})"));
@@ -48,12 +48,12 @@ impl About {
         }
     }
 
-    /// The line above tables.
+    /// Returns the line above tables.
     pub(crate) fn heading(&self) -> String {
         format!("Simulated · profile {} · {}\n", self.named, self.date)
     }
 
-    /// What stands above a page.
+    /// Returns the facts at the top of a page.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         vec![
             ("Simulated", "every number here; nothing was measured".into()),

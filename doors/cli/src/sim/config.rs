@@ -1,4 +1,4 @@
-//! Accel-config files, and errors about them with their line.
+//! Accel-config files, and errors with the line in the file.
 
 use super::SimError;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use telpher_device::{ApplyError, Config, Preset, StartError};
 use telpher_os::chain;
 use telpher_sim::ScenarioError;
 
-/// A file and the devices in it.
+/// An accel-config file and its devices.
 pub(crate) struct ConfigFile {
     path: PathBuf,
     text: String,
-    /// One a device.
+    /// One configuration for each device.
     pub(crate) configs: Vec<Config>,
 }
 
@@ -30,7 +30,7 @@ impl ConfigFile {
         SimError::Not(format!("{}{line}: dsa{device}: {}", self.path.display(), chain(source)))
     }
 
-    /// The line of what is refused: of the object that is named, or of the entry that is one too many.
+    /// Returns the line that an error is about: that of the named object, or of the first entry that is too many.
     fn line(&self, device: usize, error: &StartError) -> Option<usize> {
         match error {
             StartError::Config(ApplyError::Value { name, key, .. }) => {

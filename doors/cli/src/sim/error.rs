@@ -26,19 +26,20 @@ pub(crate) enum SimError {
     /// No such figure.
     #[error("'{name}' is no figure; there are {known}")]
     NoFigure {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The existing names.
         known: String,
     },
     /// No such profile.
     #[error(
-        "'{name}' is no built-in profile; there are {known}. A file is named with a dot or a slash, such as ./{name}.toml"
+        "'{name}' is no built-in profile; there are {known}. A file is named with a dot or a slash, such as \
+         ./{name}.toml"
     )]
     NoProfile {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The existing names.
         known: String,
     },
     /// A profile is invalid.

@@ -69,7 +69,7 @@ mod tests {
     use crate::args::Elsewhere;
 
     #[test]
-    fn a_figure_is_named_by_its_name_or_by_what_several_begin_with() {
+    fn a_figure_is_selected_by_name_or_by_a_common_prefix() {
         let ids = |only: &[&str]| {
             let only: Vec<String> = only.iter().map(ToString::to_string).collect();
             wanted(&only).map(|sheets| sheets.iter().map(|sheet| sheet.id).collect::<Vec<_>>())
@@ -99,7 +99,7 @@ mod tests {
             assert!(read("index.html").contains(id));
         }
         std::fs::remove_dir_all(&out).unwrap();
-        // A file stands where the folder should be.
+        // A file has the folder's name.
         std::fs::write(&out, "").unwrap();
         let error = run(&args).unwrap_err().to_string();
         std::fs::remove_file(&out).unwrap();

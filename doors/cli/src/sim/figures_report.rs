@@ -166,9 +166,9 @@ pub(crate) fn html(figures: &[Figure], command: &str) -> String {
     ];
     let mut page = Page::with_facts(
         "telpher sim figures",
-        "Published figures about the Data Streaming Accelerator, drawn anew in simulated time. Lines with dots and filled bars are \
-         simulated. Dashed lines and shaded ranges are published numbers, with the name of the claim they are of; open circles and \
-         outlined bars are published series.",
+        "Published figures about the Data Streaming Accelerator, drawn anew in simulated time. Lines with dots and \
+         filled bars are simulated. Dashed lines and shaded ranges are published numbers, with the name of the claim \
+         they are of; open circles and outlined bars are published series.",
         &facts,
         &[],
     );
@@ -234,7 +234,7 @@ mod tests {
     });
 
     #[test]
-    fn everything_says_that_it_is_simulated_and_on_which_machine() {
+    fn every_output_names_the_simulated_machine() {
         let hash = format!("{:016x}", SOME[0].profiles[0].1);
         for (what, text) in [
             ("page", html(&SOME, "telpher sim figures")),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_as_many_fields_in_every_line_and_a_line_for_every_point() {
+    fn csv_has_a_line_for_every_point_and_equal_field_counts() {
         let csv = csv(&SOME[1..2]);
         let points: usize = SOME[1].panels.iter().flat_map(|panel| &panel.series).map(|it| it.points.len()).sum();
         assert_eq!(csv.lines().count(), points + 1);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_of_no_document_says_so() {
+    fn a_figure_without_a_document_has_a_note() {
         let own: Vec<_> = sheets().filter(|it| it.id == "migration-user-devices").collect();
         let page = html(&draw(&own, 1, None).unwrap(), "telpher sim figures");
         assert!(page.contains(NOBODYS) && !page.contains(FROM_PROSE), "{page}");

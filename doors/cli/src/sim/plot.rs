@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_has_axes_with_units_and_the_page_s_colours() {
+    fn every_chart_has_axes_with_units_and_the_page_s_colours() {
         let names = Scale::Names(vec!["none".into(), "core".into(), "device".into()]);
         for (shape, scale, tick) in [
             (Shape::Lines, Scale::Binary, "2 B"),
@@ -305,19 +305,19 @@ mod tests {
     }
 
     #[test]
-    fn published_points_have_the_colour_of_what_they_stand_beside() {
+    fn published_points_have_the_colour_of_their_simulated_series() {
         assert_eq!(colours(&panel(Shape::Lines, Scale::Binary)), [(1, "copy"), (2, "fill")]);
     }
 
     #[test]
-    fn a_published_level_is_seen_and_carries_its_claim() {
+    fn a_published_level_is_drawn_with_its_claim() {
         let svg = svg(&panel(Shape::Lines, Scale::Binary));
         assert!(svg.contains(">\nK-1\n<") && svg.contains(">\nK-2\n<"), "{svg}");
         assert!(svg.contains(">\n10\n<"), "the axis ends below the level: {svg}");
     }
 
     #[test]
-    fn nothing_to_draw_is_an_empty_string() {
+    fn an_empty_chart_is_an_empty_string() {
         let mut panel = panel(Shape::Lines, Scale::Binary);
         panel.series.clear();
         assert_eq!(svg(&panel), "");

@@ -3,17 +3,17 @@
 use serde::Serialize;
 use telpher_sim::{LoadOutcome, NamedValue, Outcome, Picos, Stream};
 
-/// Load and device of a core's own work in a sweep.
+/// Name of a sweep's load that a core executes itself.
 pub(crate) const CPU: &str = "cpu";
 
-/// Load of a device's work in a sweep.
+/// Name of a sweep's load that devices execute.
 pub(crate) const DEVICE: &str = "device";
 
-/// Parts of the latency, in the order in which they come.
+/// The parts of the latency, in order of time.
 pub(crate) const PARTS: [&str; 8] =
     ["backlog", "prepare", "submit", "queue", "translate", "process", "complete", "wait"];
 
-/// One load of one simulation.
+/// The result of one load in one simulation.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Point {
     /// Name of the load.
@@ -22,7 +22,7 @@ pub(crate) struct Point {
     pub(crate) op: &'static str,
     /// Bytes of one transfer.
     pub(crate) size: u64,
-    /// `cpu`, or what the queues belong to.
+    /// `cpu`, or the name of the devices.
     pub(crate) device: String,
     /// Descriptors or batches each thread keeps in flight.
     pub(crate) depth: u32,
@@ -30,89 +30,89 @@ pub(crate) struct Point {
     pub(crate) batch: u32,
     /// Submitting threads.
     pub(crate) threads: u32,
-    /// Operations, members of batches counted each.
+    /// Completed operations; each member of a batch counts.
     pub(crate) operations: u64,
     /// Bytes per second.
     pub(crate) bytes_per_s: f64,
     /// Operations per second.
     pub(crate) ops_per_s: f64,
-    /// Latency of a submission (of a batch, where it is one) that half of them do not exceed.
+    /// Median latency of a submission (of a whole batch, if it is one).
     pub(crate) p50_ns: Option<f64>,
-    /// That 99 % of them do not exceed; nothing of fewer than 100.
+    /// The 99th percentile; `None` with fewer than 100 submissions.
     pub(crate) p99_ns: Option<f64>,
-    /// That 99.9 % do not exceed; nothing of fewer than 1,000.
+    /// The 99.9th percentile; `None` with fewer than 1,000 submissions.
     pub(crate) p999_ns: Option<f64>,
-    /// On average; the parts together. Nothing if none was completed.
+    /// Mean latency, the sum of the parts; `None` if no submission completed.
     pub(crate) mean_ns: Option<f64>,
-    /// Where it is spent.
+    /// The parts of the mean latency.
     pub(crate) parts: Vec<Part>,
-    /// What the load's cores did for one operation.
+    /// The time of the load's cores for one operation, by activity.
     pub(crate) core: Cores,
-    /// How busy things were.
+    /// The utilisation of the resources.
     pub(crate) resources: Vec<Used>,
-    /// How engines learnt where pages are, all loads together.
+    /// Address translations of the engines, over all loads.
     pub(crate) translations: Pages,
     /// The bottleneck.
     pub(crate) bottleneck: Option<Held>,
 }
 
-/// How engines learnt where the pages of operands are.
+/// Address translations of operands, by how the engines got them.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct Pages {
-    /// Operands in a page that engines remembered.
+    /// Operands in the page of the previous operand, whose translation engines cache.
     pub(crate) remembered: u64,
-    /// Pages that the IOMMU was asked for.
+    /// Pages for which engines asked the IOMMU.
     pub(crate) asked: u64,
-    /// Those of them whose tables it walked through.
+    /// Those of them for which the IOMMU walked the page tables.
     pub(crate) walked: u64,
 }
 
-/// A part of the latency, on average.
+/// A part of the mean latency.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Part {
-    /// `prepare`, `queue` and so on.
+    /// Its name, such as `prepare` or `queue`.
     pub(crate) name: &'static str,
-    /// Nanoseconds of one submission; nothing if none was completed.
+    /// Nanoseconds for one submission; `None` if no submission completed.
     pub(crate) ns: Option<f64>,
 }
 
-/// Nanoseconds of a core for one operation.
+/// Nanoseconds of a core for one operation, by activity.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct Cores {
-    /// Preparing, submitting, copying.
+    /// Preparing, submitting and copying.
     pub(crate) busy_ns: f64,
-    /// Looking at the record.
+    /// Polling the completion record.
     pub(crate) polling_ns: f64,
-    /// In UMWAIT.
+    /// Waiting in UMWAIT.
     pub(crate) umwait_ns: f64,
-    /// Free for others.
+    /// Free for other work.
     pub(crate) idle_ns: f64,
 }
 
-/// How busy something was.
+/// The utilisation of a resource.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Used {
-    /// What.
+    /// Name of the resource.
     pub(crate) what: String,
-    /// 0 to 1.
+    /// Share of the time, from 0 to 1.
     pub(crate) share: f64,
 }
 
 /// The bottleneck of a load.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Held {
-    /// Of which kind: `device`, `latency` and so on.
+    /// Its kind, such as `device` or `latency`.
     pub(crate) limit: &'static str,
-    /// Which it is.
+    /// The resource, such as `reads to writes of dsa0`.
     pub(crate) what: String,
-    /// What would help.
+    /// Advice.
     pub(crate) help: String,
-    /// The whole sentence.
+    /// The description as a whole sentence.
     pub(crate) sentence: String,
 }
 
 impl Point {
-    /// Of a stream's load in a scenario's outcome.
+    /// Returns the point of a stream's load in a scenario's outcome.
     pub(crate) fn of(outcome: &Outcome, load: &LoadOutcome, stream: &Stream, threads: u32, device: String) -> Self {
         let each = |time: Picos| time.as_nanos_f64() / float(load.operations);
         let (timeline, cycles) = (&load.timeline, &load.cycles);
@@ -133,7 +133,7 @@ impl Point {
         Point {
             load: load.name.clone(),
             op: stream.op.short_name(),
-            // Of several sizes, their mean.
+            // The mean size, if there are several.
             size: load.bytes.checked_div(load.operations).unwrap_or(0),
             device,
             depth: stream.depth,
@@ -172,7 +172,7 @@ impl Point {
         }
     }
 
-    /// What it is among others: its load where a file names it, else its mode.
+    /// Returns the name that distinguishes the point: its load's name in a workload file, otherwise its mode.
     pub(crate) fn how(&self) -> String {
         if [DEVICE, CPU].contains(&self.load.as_str()) { self.label() } else { self.load.clone() }
     }
@@ -182,7 +182,7 @@ impl Point {
         self.device == CPU
     }
 
-    /// A short name for columns and legends, as `telpher bench` has them: `one at a time`, `×32`, `2×b32`.
+    /// Returns a short name for columns and legends, as in `telpher bench`: `one at a time`, `×32`, `2×b32`.
     pub(crate) fn label(&self) -> String {
         match (self.depth, self.batch) {
             _ if self.is_cpu() => "CPU".into(),

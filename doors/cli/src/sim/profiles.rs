@@ -5,7 +5,7 @@ use telpher_report::table::{Align, Table};
 use telpher_report::units;
 use telpher_sim::{BUILT_IN, TEMPLATE};
 
-/// A table of all, or the text of one.
+/// Returns a table of all profiles, or the text of one.
 pub(crate) fn text(name: Option<&str>) -> Result<String, SimError> {
     match name {
         None => all(),
@@ -41,7 +41,8 @@ fn float(rate: u64) -> f64 {
     rate as f64
 }
 
-/// What the comment at the beginning of a profile says, up to the end of its first sentence, or what is in brackets.
+/// Returns the first sentence of the comment at the beginning of a profile, or its part before a colon, semicolon or
+/// bracket.
 fn first_sentence(text: &str) -> String {
     let comment = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect::<Vec<_>>().join(" ");
     let ends = |(at, _): &(usize, &str)| comment[at + 2..].starts_with(char::is_uppercase);
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_is_told_in_its_first_sentence() {
+    fn a_profile_is_summarised_by_its_first_sentence() {
         for (text, told) in [
             (
                 "# Big iron as Kuper et al. measured it (ASPLOS).\n# More.\nname = 1",

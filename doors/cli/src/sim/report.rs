@@ -137,8 +137,9 @@ fn detail(point: &Point) -> String {
 pub(crate) fn csv(result: &RunResult) -> String {
     let parts: String = PARTS.iter().map(|part| format!("{part}_ns,")).collect();
     let mut out = format!(
-        "simulated,profile,profile_hash,load,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,p50_ns,p99_ns,\
-         p999_ns,mean_ns,{}busy_ns_per_op,polling_ns_per_op,umwait_ns_per_op,idle_ns_per_op,limit,held_up_by,measure,value,unit\n",
+        "simulated,profile,profile_hash,load,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,\
+         p50_ns,p99_ns,p999_ns,mean_ns,{}busy_ns_per_op,polling_ns_per_op,umwait_ns_per_op,idle_ns_per_op,limit,\
+         held_up_by,measure,value,unit\n",
         parts,
     );
     for p in &result.points {
@@ -195,7 +196,8 @@ fn quoted(text: &str) -> String {
 pub(crate) fn html(result: &RunResult) -> String {
     let mut page = Page::with_facts(
         "telpher sim run",
-        "What DSA hardware would give on the machine that the profile describes, in simulated time. Nothing here was measured.",
+        "What DSA hardware would give on the machine that the profile describes, in simulated time. Nothing here was \
+         measured.",
         &result.about.facts(),
         &result.remarks,
     );
@@ -274,8 +276,8 @@ fn spent(page: &mut Page, result: &RunResult, labels: &[String]) {
     let Some(parts) = result.points.iter().find(|point| !point.is_cpu()).map(|point| &point.parts) else { return };
     page.section(
         "Where latency is spent",
-        "On average: the backlog before an operation is begun, preparing its descriptor, submitting it, waiting in the queue, \
-         the engine's work until the last byte, the rest until the record, and noticing that.",
+        "On average: the backlog before an operation is begun, preparing its descriptor, submitting it, waiting in the \
+         queue, the engine's work until the last byte, the rest until the record, and noticing that.",
     );
     page.legend(parts.iter().enumerate().map(|(style, part)| (style, part.name)));
     let mut figures = Vec::new();

@@ -15,7 +15,7 @@ use telpher_sim::{
     Stream, Workload, WorkloadHeader, lanes,
 };
 
-/// Modes of a sweep that names none: depth and batch. As `telpher bench` has them.
+/// Depth and batch of each default mode. The same as in `telpher bench`.
 const MODES: [(u32, u32); 3] = [(1, 1), (32, 1), (2, 32)];
 
 /// The default machine.
@@ -28,9 +28,9 @@ pub(crate) struct RunResult {
     pub(crate) kind: &'static str,
     #[serde(flatten)]
     pub(crate) about: About,
-    /// The file whose loads these are.
+    /// The workload file, if one was given.
     pub(crate) workload: Option<String>,
-    /// What a reader must know besides.
+    /// Further remarks for the reader.
     pub(crate) remarks: Vec<String>,
     /// Points in the order of operations, sizes and modes, the CPU first; or the loads of a workload.
     pub(crate) points: Vec<Point>,
@@ -38,27 +38,27 @@ pub(crate) struct RunResult {
     pub(crate) apps: Vec<App>,
 }
 
-/// The results that an application reported.
+/// The results that one application reported.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct App {
     /// Name of its load.
     pub(crate) load: String,
-    /// Name, value, unit.
+    /// Name, value and unit of each result.
     pub(crate) measures: Vec<(String, f64, &'static str)>,
 }
 
 /// Devices and their queues.
 struct Devices {
-    /// What outputs call them.
+    /// Their name in outputs.
     name: String,
     capabilities: Capabilities,
     configs: Vec<Config>,
-    /// Where they stand.
+    /// The configuration file, if there is one.
     file: Option<ConfigFile>,
 }
 
 impl Devices {
-    /// What one of them said of its configuration.
+    /// Converts an error, with the line of the configuration file if there is one.
     fn told(&self, error: ScenarioError) -> SimError {
         match &self.file {
             Some(file) => file.told(error),
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &SimRun) -> Result<RunResult, SimError> {
     let mut result = RunResult::of(&machine);
     for op in &args.op.0 {
         for size in &args.size.0 {
-            // Cannot lose bits: sizes go to 2 GiB.
+            // Cannot lose bits: the largest size is 2 GiB.
             let stream = stream(args, *op, u32::try_from(*size).unwrap_or(u32::MAX));
             if cpu {
                 result.points.push(by_cpu(&machine, args, stream)?);
@@ -114,7 +114,7 @@ impl RunResult {
     }
 }
 
-/// Simulates the loads of a file, all at once.
+/// Simulates the loads of a file, all in one scenario.
 fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|source| SimError::Read { path: name.clone(), source })?;
@@ -157,7 +157,7 @@ fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
     Ok(result)
 }
 
-/// Whether the CPU's work is simulated, and on which devices work is.
+/// Returns whether to simulate the CPU, and the devices to simulate.
 fn routes(args: &SimRun) -> Result<(bool, Option<Devices>), SimError> {
     match args.device.parse::<DeviceName>()? {
         DeviceName::Cpu => Ok((true, None)),
@@ -210,8 +210,8 @@ fn from_options(args: &SimRun, preset: Preset) -> Result<Devices, SimError> {
         let has = (all_groups * args.wqs.unwrap_or(most / groups.max(1))).max(1);
         let threads = args.threads;
         return Err(SimError::Not(format!(
-            "{threads} threads need a dedicated queue each, and there are {has}; give at most {has} threads, more --devices or \
-             --wqs, or --queue shared"
+            "{threads} threads need a dedicated queue each, and there are {has}; give at most {has} threads, more \
+             --devices or --wqs, or --queue shared"
         )));
     }
     let layout = Layout { devices, groups, wqs, engines: args.engines.unwrap_or(1), mode, wq_size: args.wq_size };
@@ -223,12 +223,12 @@ fn from_options(args: &SimRun, preset: Preset) -> Result<Devices, SimError> {
     })
 }
 
-/// Depth and batch of every mode.
+/// Returns depth and batch of every mode.
 fn modes(args: &SimRun) -> Vec<(u32, u32)> {
     let one = || vec![1];
     match (&args.depth, &args.batch) {
         (None, None) if args.policy.is_empty() => MODES.to_vec(),
-        // A mover submits each operation by itself.
+        // A mover submits every operation separately, so there is no batch mode.
         (None, None) => vec![(1, 1), (32, 1)],
         (depth, batch) => {
             let depths = depth.as_ref().map_or_else(one, |counts| counts.0.clone());
@@ -238,7 +238,7 @@ fn modes(args: &SimRun) -> Vec<(u32, u32)> {
     }
 }
 
-/// What a mover decides by, if one does.
+/// Returns the mover's settings; `None` without `--policy`.
 fn moves(args: &SimRun, op: Opcode) -> Result<Option<MoverSettings>, SimError> {
     let mut policy = Policy::default();
     for setting in &args.policy {
@@ -252,7 +252,7 @@ fn moves(args: &SimRun, op: Opcode) -> Result<Option<MoverSettings>, SimError> {
     Ok((!args.policy.is_empty()).then(|| MoverSettings::of(&policy, op)))
 }
 
-/// What every thread does, one at a time.
+/// Returns the work of each thread, with depth and batch 1.
 fn stream(args: &SimRun, op: Opcode, size: u32) -> Stream {
     let footprint = args.footprint.unwrap_or(0);
     let place = |node: u32| Place { page: args.pages.bytes(), footprint, ..Place::on(node as usize) };
@@ -311,7 +311,8 @@ fn by_device(
     Ok((point, refused))
 }
 
-/// What comes of a scenario with one load, after so many submissions or so much time; what was submitted.
+/// Simulates a scenario with one load, for `--count` submissions or `--seconds`. Returns the stream that was submitted,
+/// and the outcome.
 fn lasting(
     args: &SimRun,
     mut scenario: Scenario,
@@ -320,14 +321,14 @@ fn lasting(
 ) -> Result<(Stream, Outcome), SimError> {
     let outcome = scenario.simulate().map_err(&told)?;
     let Some(seconds) = args.seconds else { return Ok((stream, outcome)) };
-    // Cannot lose bits that matter: what is too many is refused.
+    // Lost bits do not matter: larger counts are refused.
     #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a count")]
     let fill = (stream.submissions as f64 * seconds / outcome.loads[0].elapsed.as_secs_f64().max(1e-15)).ceil() as u64;
     if fill > MANY {
         let (op, size) = (stream.op.short_name(), stream.size);
         return Err(SimError::Not(format!(
-            "in {seconds} s each thread would submit {op} of {size} bytes {fill} times, and a point has {MANY} at most; give fewer \
-             --seconds"
+            "in {seconds} s each thread would submit {op} of {size} bytes {fill} times, and a point has {MANY} at \
+             most; give fewer --seconds"
         )));
     }
     stream.submissions = fill.max(1);
@@ -336,17 +337,18 @@ fn lasting(
     Ok((stream, outcome))
 }
 
-/// What a reader must know where a device did not do what it was asked for.
+/// Returns a remark if a device refused submissions.
 fn told_of_refusals(outcome: &Outcome) -> Option<String> {
     (outcome.refused > 0).then(|| {
         format!(
-            "a device refused {} submissions, or members of their batches; numbers count them, and nothing was done for them.",
+            "a device refused {} submissions, or members of their batches; numbers count them, and nothing was done \
+             for them.",
             outcome.refused
         )
     })
 }
 
-/// A queue for each thread: every one in turn, dedicated ones once.
+/// Returns a queue for each thread. All queues are assigned in turn, dedicated ones only once.
 fn taken(all: &[QueueId], threads: usize) -> Vec<QueueId> {
     let shared = all.iter().filter(|lane| lane.shared).copied();
     let again = shared.collect::<Vec<_>>();

@@ -10,83 +10,83 @@ use telpher_claims::published::{self, About as Subject, By, Use};
 use telpher_claims::verdict::{self, Row, Tally, Verdict};
 use telpher_sim::ScenarioError;
 
-/// All comparisons.
+/// The results of all comparisons.
 #[derive(Debug, Serialize)]
 pub(crate) struct ValidateResult {
-    /// What a reader must know of it.
+    /// The header of the result.
     pub(crate) about: About,
-    /// The machine that took the place of the published ones; nothing otherwise.
+    /// Name of the machine that replaces the published ones; `None` otherwise.
     pub(crate) elsewhere: Option<String>,
-    /// Only some claims were asked for.
+    /// Whether only some claims were requested.
     pub(crate) some: bool,
-    /// Claims that set no parameter.
+    /// Held-out claims: they set no parameter.
     pub(crate) held_out: Claims,
-    /// Those of them that were not seen while something was chosen.
+    /// Held-out claims that were not known during any choice.
     pub(crate) held_out_untouched: Count,
-    /// Those of them that were seen.
+    /// Held-out claims that were known during some choice.
     pub(crate) held_out_in_view: Count,
     /// Claims that set a parameter.
     pub(crate) calibration: Claims,
-    /// Claims about which there is nothing to simulate.
+    /// Claims with nothing to simulate.
     pub(crate) not_simulated: Vec<ClaimRow>,
     /// Raw series.
     pub(crate) series: Vec<SeriesRow>,
-    /// What was to be reached; only where everything was simulated.
+    /// The goals; empty unless everything was simulated on the published machines.
     pub(crate) goals: Vec<GoalRow>,
 }
 
-/// Some claims and how many of them hold.
+/// Claims and the number of them that hold.
 #[derive(Debug, Serialize)]
 pub(crate) struct Claims {
     #[serde(flatten)]
     pub(crate) count: Count,
-    /// Each of them.
+    /// The individual claims.
     pub(crate) rows: Vec<ClaimRow>,
 }
 
-/// How many claims hold.
+/// Counts of a set of claims.
 #[derive(Debug, Serialize)]
 pub(crate) struct Count {
-    /// That were simulated.
+    /// Claims that were simulated.
     pub(crate) simulated: usize,
-    /// That hold.
+    /// Claims that hold.
     pub(crate) hold: usize,
-    /// Whose sources contradict each other.
+    /// Claims whose sources contradict each other.
     pub(crate) contradict: usize,
-    /// Share that holds.
+    /// The share of claims that hold.
     pub(crate) share: f64,
-    /// Numbers whose deviation is known.
+    /// Numbers with a known deviation.
     pub(crate) numbers: usize,
-    /// Their mean absolute deviation, a share.
+    /// Mean absolute deviation of these numbers, as a share.
     pub(crate) mean_absolute_deviation: f64,
 }
 
-/// A claim and what came of it.
+/// A claim and its result.
 #[derive(Debug, Serialize)]
 pub(crate) struct ClaimRow {
     pub(crate) id: &'static str,
     pub(crate) source: String,
     pub(crate) about: &'static str,
     pub(crate) kind: &'static str,
-    /// It set no parameter, and could have been simulated if enough were printed.
+    /// The claim set no parameter, and could be simulated if its source printed enough details.
     pub(crate) held_out: bool,
     pub(crate) says: &'static str,
     pub(crate) published: String,
     pub(crate) compared: &'static str,
     pub(crate) simulated: String,
     pub(crate) brief: String,
-    /// What other readings of the claim give; no verdict depends on it.
+    /// The results of other readings of the claim; they do not affect the verdict.
     pub(crate) beside: String,
-    /// A share of what was published.
+    /// The difference as a share of the published number.
     pub(crate) deviation: Option<f64>,
     pub(crate) verdict: &'static str,
     pub(crate) why: String,
     pub(crate) notes: &'static str,
-    /// What was chosen while this claim, held out, was in view; empty where nothing was.
+    /// Choices that were made while this held-out claim was known; empty if there were none.
     pub(crate) in_view: &'static str,
 }
 
-/// A raw series and what came of it.
+/// A raw series and its result.
 #[derive(Debug, Serialize)]
 pub(crate) struct SeriesRow {
     pub(crate) id: &'static str,
@@ -107,12 +107,12 @@ pub(crate) struct PointRow {
     pub(crate) deviation: f64,
 }
 
-/// Something that was to be reached.
+/// A goal and its result.
 #[derive(Debug, Serialize)]
 pub(crate) struct GoalRow {
     pub(crate) goal: &'static str,
     pub(crate) reached: String,
-    /// Nothing where no line was drawn.
+    /// Whether the goal was met; `None` if it has no limit.
     pub(crate) met: Option<bool>,
 }
 
@@ -132,16 +132,16 @@ pub(crate) fn run(args: &Validate) -> Result<ValidateResult, SimError> {
         let mut all = published::series()
             .iter()
             .map(|series| compare(&lab, series))
-            // Another machine may not have what a series needs.
+            // Another machine may lack what a series needs.
             .filter(|compared| machine.is_none() || compared.is_ok())
             .collect::<Result<Vec<_>, ScenarioError>>()?;
-        // What is held out before what calibrates, devices before cores.
+        // Held-out series come before those that calibrate, devices before cores.
         all.sort_by_key(|of| (of.series.usage != Use::Validate, of.series.by != By::Device));
         all
     } else {
         Vec::new()
     };
-    // They are about the published machines.
+    // The goals apply to the published machines only.
     let goals = if everything && machine.is_none() { goals::all(&rows, &series) } else { Vec::new() };
     let of = |usage: Use| claims(rows.iter().filter(|row| row.claim.usage == usage && !is_not_simulated(row)));
     Ok(ValidateResult {
@@ -163,8 +163,8 @@ fn known(only: &str) -> Result<(), SimError> {
     if !only.is_empty() && (begins || only.eq_ignore_ascii_case(SERIES)) {
         return Ok(());
     }
-    let what = "is how no claim begins; claims are called K-021 (Kuper et al.), T-031 (thesis), V-024 (white paper), P-010 (page \
-                migration) or A-001, and the raw series are `series`";
+    let what = "is how no claim begins; claims are called K-021 (Kuper et al.), T-031 (thesis), V-024 (white paper), \
+                P-010 (page migration) or A-001, and the raw series are `series`";
     Err(SimError::Not(format!("'{only}' {what}")))
 }
 
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_claim_is_told_with_examples() {
+    fn an_unknown_claim_is_refused_with_examples() {
         for only in ["K-021", "k-02", "T", "series", "SERIES"] {
             known(only).unwrap();
         }

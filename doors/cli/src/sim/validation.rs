@@ -270,7 +270,8 @@ fn series_cells(series: &[SeriesRow]) -> impl Fn(&SeriesRow) -> Vec<String> {
 /// One line for each claim, then one line for each point of a series.
 pub(crate) fn csv(result: &ValidateResult) -> String {
     let mut out = String::from(
-        "simulated,profiles,use,claim,source,about,kind,says,published,simulated_value,deviation_percent,verdict,why,in_view,beside\n",
+        "simulated,profiles,use,claim,source,about,kind,says,published,simulated_value,deviation_percent,verdict,why,\
+         in_view,beside\n",
     );
     let percent = |deviation: f64| format!("{:.2}", deviation * 100.0);
     for (used, rows) in [
@@ -327,8 +328,8 @@ fn quoted(text: &str) -> String {
 fn remark(result: &ValidateResult) -> Option<String> {
     result.elsewhere.as_ref().map(|name| {
         format!(
-            "Everything was done on {name}, in place of the machines of which numbers were published: what does not hold tells how \
-             {name} differs from them."
+            "Everything was done on {name}, in place of the machines of which numbers were published: what does not \
+             hold tells how {name} differs from them."
         )
     })
 }
@@ -380,8 +381,8 @@ pub(crate) fn html(result: &ValidateResult) -> String {
     if !result.series.is_empty() {
         page.section(
             "Raw series",
-            "LightDSA's result files (EuroSys 2026): MiB a second, published dashed, simulated drawn through. Series of one engine with \
-             one descriptor at a time calibrate; all others are held out.",
+            "LightDSA's result files (EuroSys 2026): MiB a second, published dashed, simulated drawn through. Series \
+             of one engine with one descriptor at a time calibrate; all others are held out.",
         );
         page.legend([(0, "published"), (1, "simulated")]);
         page.charts(result.series.iter().map(chart_of));
@@ -418,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_long_is_cut() {
+    fn long_texts_are_shortened() {
         assert_eq!(cut("queues and engines", 9), "queues a…");
         assert_eq!(cut("queues", 9), "queues");
     }

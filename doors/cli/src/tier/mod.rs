@@ -1,4 +1,4 @@
-//! `telpher tier`: unmodified programs with their memory on several tiers, and what is shown of them.
+//! `telpher tier`: runs unmodified programs with their memory on several tiers, and reports on them.
 
 pub(crate) mod report;
 
@@ -15,7 +15,7 @@ use telpher_tier_wire::{State, StateFolder};
 
 pub(crate) use telpher_tier_run::pause;
 
-/// Why a program is not run, or its report not written.
+/// Why a program was not run, or its report not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum RunError {
@@ -25,16 +25,16 @@ pub(crate) enum RunError {
     /// A file cannot be written.
     #[error("cannot write {}; name another file", path.display())]
     Report {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl RunError {
-    /// The exit code: as a shell's if the program cannot be run, 125 for everything else.
+    /// Returns the exit code: as a shell's if the program cannot be run, 125 for all other errors.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             RunError::Run(error) => error.exit_code(),
@@ -43,12 +43,12 @@ impl RunError {
     }
 }
 
-/// Runs the program to its end, and reports what was done; the exit code is the program's own.
+/// Runs the program to its end and writes the reports. Returns the program's exit code.
 ///
 /// # Errors
 /// If the program cannot be run, or a report cannot be written.
 pub(crate) fn run(args: &TierRun) -> Result<ExitCode, RunError> {
-    // Found out before the program runs.
+    // Checked before the program runs.
     for path in [&args.html, &args.json].into_iter().flatten() {
         telpher_os::check_writable(path).map_err(|source| RunError::Report { path: path.into(), source })?;
     }
@@ -91,14 +91,15 @@ fn write(path: &Path, text: &str) -> Result<(), RunError> {
     telpher_os::write_file(path, text.as_bytes()).map_err(|source| RunError::Report { path: path.into(), source })
 }
 
-/// Why there is no picture.
+/// Why nothing can be shown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum TopError {
-    /// Nothing runs.
-    #[error("no program runs under `telpher tier run` as this user{}; start one, or look as the user whose it is", of(*.0))]
+    /// No program runs.
+    #[error("no program runs under `telpher tier run` as this user{}; start one, or look as the user whose it \
+             is", of(*.0))]
     None(Option<u32>),
-    /// Standard output is gone.
+    /// Standard output is closed.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
 }
@@ -107,13 +108,13 @@ fn of(pid: Option<u32>) -> String {
     pid.map_or(String::new(), |pid| format!(", or none that is process {pid}"))
 }
 
-/// Clears the screen and goes to its upper left corner. Source: ECMA-48, CUP, ED.
+/// Clears the screen and moves the cursor to its upper left corner. Source: ECMA-48, CUP, ED.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Shows pictures until nothing runs any more.
+/// Shows the processes under `telpher tier run` until none is left.
 ///
 /// # Errors
-/// If there is nothing to show at the beginning, or nobody to show it to.
+/// If there is nothing to show at the beginning, or standard output is closed.
 pub(crate) fn top(args: &TierTop) -> Result<(), TopError> {
     let mut shown = false;
     loop {
@@ -136,9 +137,9 @@ pub(crate) fn top(args: &TierTop) -> Result<(), TopError> {
     }
 }
 
-/// Of processes that live.
+/// Returns the states of the processes that are alive.
 fn states(pid: Option<u32>) -> Vec<State> {
-    // A run may end, and its folder go, while it is read.
+    // A run may end, and its folder disappear, while it is read.
     let read = |folder: &std::path::PathBuf| StateFolder::open(folder).and_then(|folder| folder.read_all());
     let of_runs = RunDirectory::running(RunKind::Tier).into_iter().flat_map(|folder| read(&folder).unwrap_or_default());
     let lives = |state: &State| !state.ended && Path::new("/proc").join(state.pid.to_string()).exists();

@@ -319,7 +319,8 @@ fn cells(rows: &[HeatRow]) -> Vec<HeatRow> {
 /// Returns the HTML page at the end of a run.
 pub(crate) fn html(states: &[State]) -> String {
     let facts = [("processes", states.len().to_string())];
-    let lead = "Where a program's memory was, and what moved while it ran. Pages are of 4 KiB; a huge page counts as the 512 it is of.";
+    let lead = "Where a program's memory was, and what moved while it ran. Pages are of 4 KiB; a huge page counts as \
+                the 512 it is of.";
     let mut page = Page::with_facts("telpher tier", lead, &facts, &[]);
     let (some, others) = chosen(states);
     for state in some {
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closing_table_has_the_peak_and_the_average_of_the_run() {
+    fn the_final_table_has_the_peak_and_the_average_of_the_run() {
         let told = text(&[state()]);
         let row = told.lines().find(|line| line.contains("slow (home)")).unwrap();
         let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn never_is_told_with_what_it_costs_and_what_changes_it() {
+    fn the_setting_never_is_reported_with_its_cost_and_a_remedy() {
         let mut state = state();
         state.transparent_huge_pages = "never".into();
         let told = text(&[state]);

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bit_that_is_offered_has_its_name_and_meaning() {
+    fn every_offered_bit_has_a_name_and_a_meaning() {
         let offer = Offer::of_pairs(1);
         let shown = Shown::new(&offer, None);
         let bits = |bits: &[Bit]| bits.iter().filter(|bit| bit.offered).fold(0, |sum, bit| sum | 1_u64 << bit.bit);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_agreed_on_stands_beside_what_was_offered() {
+    fn negotiated_features_are_listed_next_to_the_offered_ones() {
         let agreed = (Features::VERSION_1 | Features::RING_PACKED, ProtocolFeatures::MQ);
         let text = Shown::new(&Offer::of_pairs(1), Some(agreed)).text(SummaryFormat::Text);
         assert!(text.contains("  34  yes  yes  VIRTIO_F_RING_PACKED"), "{text}");

@@ -164,7 +164,7 @@ mod tests {
     use telpher_vhost::CopyTiming;
 
     #[test]
-    fn clocked_copies_represent_all() {
+    fn clocked_copies_are_extrapolated_to_all() {
         let look = |stats: Stats, stages: Stages| {
             let port = PortLook {
                 name: "a".into(),

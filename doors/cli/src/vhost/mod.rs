@@ -122,7 +122,8 @@ pub(crate) enum VhostError {
     Start(#[source] io::Error),
     /// No frontend connected.
     #[error(
-        "no frontend negotiated features within {seconds} s; start one at {path}, or omit --socket to see the offered ones"
+        "no frontend negotiated features within {seconds} s; start one at {path}, or omit --socket to see the offered \
+         ones"
     )]
     NoFrontend {
         /// How long the switch waited.

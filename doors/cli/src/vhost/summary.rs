@@ -53,7 +53,7 @@ struct PortSummary {
     calls: u64,
     /// Frontends that came.
     sessions: u64,
-    /// Their requests that were refused, whether they were told or their session ended.
+    /// Refused requests of frontends, whether the refusal was a reply or the end of the session.
     refused_requests: u64,
     /// Why the last request was refused, or why the last session ended.
     last_remark: Option<String>,

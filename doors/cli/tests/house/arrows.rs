@@ -1,33 +1,33 @@
-//! Arrows point down: which room may depend on which.
+//! Dependencies between crates point downwards; the table lists what each crate may use.
 
 use crate::metadata::{Kind, members};
 use crate::none;
 
-/// A room, its floor, what it may depend on, and what its tests may use besides.
+/// A crate, its layer, the crates that it may use, and those that its tests may use in addition.
 struct Rule {
-    floor: &'static str,
-    room: &'static str,
+    layer: &'static str,
+    krate: &'static str,
     may_use: &'static [&'static str],
     tests_may_use: &'static [&'static str],
 }
 
 const fn rule(
-    floor: &'static str,
-    room: &'static str,
+    layer: &'static str,
+    krate: &'static str,
     may_use: &'static [&'static str],
     tests_may_use: &'static [&'static str],
 ) -> Rule {
-    Rule { floor, room, may_use, tests_may_use }
+    Rule { layer, krate, may_use, tests_may_use }
 }
 
-/// The table of the house. Rows for rooms that are not built yet stand here so that they are built in the right place.
-const HOUSE: &[Rule] = &[
+/// The table of all crates. It has rows for planned crates, too, so that these are created in the right folder.
+const CRATES: &[Rule] = &[
     rule("base", "abi", &[], &[]),
     rule("base", "os", &[], &["mem"]),
     rule("base", "mem", &["os"], &[]),
     rule("base", "ops", &["abi"], &[]),
     rule("base", "interpose", &[], &[]),
-    // The way of one descriptor. The mover never sees hw or model.
+    // The path of one descriptor. The mover uses neither hw nor model.
     rule("path", "portal", &["abi"], &[]),
     rule("path", "model", &["portal", "ops", "mem", "os", "abi"], &[]),
     rule("path", "hw", &["portal", "mem", "os", "abi"], &[]),
@@ -48,9 +48,9 @@ const HOUSE: &[Rule] = &[
         &["cache", "vhost", "tier", "nvmf", "fabric", "mover", "device", "model", "portal", "ops", "mem", "os", "abi"],
         &[],
     ),
-    // What was published, beside the simulator, which must never see it.
+    // Published results. The simulator must not use them.
     rule("lab", "claims", &["sim", "device", "abi"], &[]),
-    // Tables, charts and pages: knows none of the crates whose results it shows.
+    // Tables, charts and pages. It uses none of the crates whose results it shows.
     rule("lab", "report", &["os"], &[]),
     rule(
         "lab",
@@ -62,8 +62,8 @@ const HOUSE: &[Rule] = &[
         &[],
     ),
     rule("lab", "doctor", &["report", "hw", "portal", "mem", "os", "abi"], &[]),
-    // Programs and virtual machines that are not ours. `launch` starts programs for the others; a `-wire` crate has the layouts that a host and
-    // its preloaded library share.
+    // Run programs and virtual machines of others. `launch` starts programs for the other hosts; a `-wire` crate has
+    // the layouts that a host and its preloaded library share.
     rule("hosts", "launch", &["interpose", "os"], &[]),
     rule("hosts", "vdev", &["launch", "vdev-wire", "model", "device", "portal", "interpose", "mem", "os", "abi"], &[]),
     rule("hosts", "vdev-guest", &["vdev-wire", "model", "device", "interpose", "portal", "mem", "os", "abi"], &[]),
@@ -71,17 +71,17 @@ const HOUSE: &[Rule] = &[
     rule("hosts", "tier-run", &["launch", "tier-wire", "tier", "device", "os"], &[]),
     rule("hosts", "tier-guest", &["tier-wire", "tier", "mover", "device", "interpose", "mem", "os", "abi"], &[]),
     rule("hosts", "tier-wire", &[], &[]),
-    // What users type or link: on all below, never on each other.
+    // Commands and libraries for users. They may use all layers below, but not each other.
     rule("doors", "cli", BELOW_DOORS, &[]),
     rule("doors", "capi", LIBRARIES, &[]),
     rule("doors", "python", LIBRARIES, &[]),
 ];
 
-/// What a library for other languages is built on.
+/// Crates that a library for other languages may use.
 const LIBRARIES: &[&str] =
     &["mover", "device", "cache", "vhost", "switch", "tier", "nvmf", "fabric", "portal", "mem", "os", "abi"];
 
-/// All crates below the doors that are linked; the preloaded libraries are not.
+/// All crates below the doors that the command links; the preloaded libraries are not linked.
 const BELOW_DOORS: &[&str] = &[
     "launch",
     "vdev",
@@ -111,80 +111,80 @@ const BELOW_DOORS: &[&str] = &[
     "abi",
 ];
 
-/// The layers from the ground up.
-const FLOORS: [&str; 6] = ["base", "path", "uses", "lab", "hosts", "doors"];
-/// The order of the path: each may use those before it.
+/// The layers from bottom to top.
+const LAYERS: [&str; 6] = ["base", "path", "uses", "lab", "hosts", "doors"];
+/// The order within the path layer: each crate may use those before it.
 const PATH: [&str; 5] = ["portal", "model", "hw", "device", "mover"];
 
-fn rule_of(room: &str) -> &'static Rule {
-    HOUSE.iter().find(|rule| rule.room == room).unwrap_or_else(|| panic!("the table of the house has no room {room}"))
+fn rule_of(krate: &str) -> &'static Rule {
+    CRATES.iter().find(|rule| rule.krate == krate).unwrap_or_else(|| panic!("the table has no crate {krate}"))
 }
 
 #[test]
-fn every_package_is_a_room_on_its_floor() {
+fn every_package_is_listed_and_in_the_folder_of_its_layer() {
     let mut findings = Vec::new();
-    for (room, package) in members() {
-        if package.name != format!("telpher-{room}") {
-            findings.push(format!("{} is not named telpher-ROOM", package.name));
+    for (krate, package) in members() {
+        if package.name != format!("telpher-{krate}") {
+            findings.push(format!("{} is not named telpher-CRATE", package.name));
         }
-        match HOUSE.iter().find(|rule| rule.room == room) {
-            None => findings.push(format!("{room} is not in the table of the house")),
-            Some(rule) if package.folder != format!("{}/{room}", rule.floor) => {
-                findings.push(format!("{room} lies in {}, not in {}/{room}", package.folder, rule.floor));
+        match CRATES.iter().find(|rule| rule.krate == krate) {
+            None => findings.push(format!("{krate} is not in the table")),
+            Some(rule) if package.folder != format!("{}/{krate}", rule.layer) => {
+                findings.push(format!("{krate} is in {}, not in {}/{krate}", package.folder, rule.layer));
             }
             Some(_) => {}
         }
     }
-    none("rooms in the wrong place", &findings);
+    none("crates in the wrong place", &findings);
 }
 
 #[test]
 fn dependencies_follow_the_arrows() {
     let mut findings = Vec::new();
-    for (room, package) in members() {
-        let rule = rule_of(room);
+    for (krate, package) in members() {
+        let rule = rule_of(krate);
         for (name, kind) in &package.dependencies {
             let Some(other) = name.strip_prefix("telpher-") else { continue };
-            // A package's tests may switch on its own features.
+            // A package's tests may enable its own features.
             let allowed = rule.may_use.contains(&other)
-                || *kind == Kind::Dev && (other == room || rule.tests_may_use.contains(&other));
+                || *kind == Kind::Dev && (other == krate || rule.tests_may_use.contains(&other));
             if !allowed {
-                findings.push(format!("{room} -> {other} ({kind:?})"));
+                findings.push(format!("{krate} -> {other} ({kind:?})"));
             }
         }
     }
     none("arrows that point the wrong way", &findings);
 }
 
-/// The table itself keeps the sentences it was made from.
+/// The table itself must obey the rules between layers.
 #[test]
-fn the_table_lets_no_arrow_point_up() {
-    let height = |floor: &str| FLOORS.iter().position(|f| *f == floor).expect("one of the layers");
+fn the_table_allows_no_upward_dependency() {
+    let height = |layer: &str| LAYERS.iter().position(|f| *f == layer).expect("one of the layers");
     let mut findings = Vec::new();
-    for rule in HOUSE {
+    for rule in CRATES {
         for other in rule.may_use {
             let below = rule_of(other);
-            let fine = match (rule.floor, below.floor) {
-                ("base", "base") => [("ops", "abi"), ("mem", "os")].contains(&(rule.room, *other)),
+            let fine = match (rule.layer, below.layer) {
+                ("base", "base") => [("ops", "abi"), ("mem", "os")].contains(&(rule.krate, *other)),
                 ("path", "path") => {
-                    let step = |room| PATH.iter().position(|r| *r == room).expect("a room of the path");
-                    step(*other) < step(rule.room) && !(rule.room == "mover" && ["hw", "model"].contains(other))
+                    let step = |krate| PATH.iter().position(|r| *r == krate).expect("a crate of the path");
+                    step(*other) < step(rule.krate) && !(rule.krate == "mover" && ["hw", "model"].contains(other))
                 }
                 ("hosts", "hosts") => *other == "launch" || other.ends_with("-wire"),
-                // A bench measures hosts by starting programs, and hosts need no numbers.
+                // Hosts need no results of the lab; the bench measures hosts by starting programs.
                 ("hosts", "lab") => false,
                 ("lab", "lab") => {
                     *other == "report"
-                        || [("claims", "sim"), ("bench", "sim"), ("bench", "claims")].contains(&(rule.room, *other))
+                        || [("claims", "sim"), ("bench", "sim"), ("bench", "claims")].contains(&(rule.krate, *other))
                 }
-                ("uses", "uses") => (rule.room, *other) == ("switch", "vhost"),
+                ("uses", "uses") => (rule.krate, *other) == ("switch", "vhost"),
                 ("uses", _) if ["hw", "model"].contains(other) => false,
                 (from, to) => height(from) > height(to),
             };
             if !fine {
-                findings.push(format!("{} -> {other}", rule.room));
+                findings.push(format!("{} -> {other}", rule.krate));
             }
         }
     }
-    none("rows that contradict the floors", &findings);
+    none("rows that contradict the layers", &findings);
 }

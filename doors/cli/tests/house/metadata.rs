@@ -33,7 +33,7 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    /// The room: the name without `telpher-`.
+    /// Returns the crate's name without `telpher-`.
     pub(crate) fn room(&self) -> &str {
         self.name.strip_prefix("telpher-").unwrap_or(&self.name)
     }
@@ -45,12 +45,12 @@ pub(crate) fn packages() -> &'static [Package] {
     PACKAGES.get_or_init(|| read(&crate::root().join("Cargo.toml"), &[]))
 }
 
-/// The members of the workspace by room.
+/// Returns the members of the workspace by their names without `telpher-`.
 pub(crate) fn members() -> BTreeMap<&'static str, &'static Package> {
     packages().iter().filter(|p| p.member).map(|p| (p.room(), p)).collect()
 }
 
-/// The packages that a manifest leads to.
+/// Returns the packages that a manifest leads to.
 pub(crate) fn read(manifest: &Path, options: &[&str]) -> Vec<Package> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--manifest-path"])

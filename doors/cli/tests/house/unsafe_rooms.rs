@@ -1,11 +1,11 @@
-//! Unsafe is a place with a proof: which modules may open it (docs/decisions/0002), and that nobody else does.
+//! Unsafe code is allowed only in the listed files (docs/decisions/0002), and each exception has a reason.
 
 use crate::metadata::members;
 use crate::{none, root, rust_files};
 use std::collections::BTreeSet;
 
-/// The files that open unsafe code, each for itself and the modules below it.
-const ROOMS: &[&str] = &[
+/// The files that allow unsafe code, for themselves and the modules below them.
+const FILES: &[&str] = &[
     "base/interpose/src/context.rs",
     "base/interpose/src/emulate.rs",
     "base/interpose/src/entry.rs",
@@ -126,45 +126,45 @@ const ROOMS: &[&str] = &[
     "uses/vhost/src/ring/mod.rs",
 ];
 
-/// Files that prove nothing themselves: one `unsafe fn` in each passes a promise of its caller on to a room.
+/// Files without a proof of their own: one `unsafe fn` in each passes its caller's promise on to a file in [`FILES`].
 const PASSES_ON: &[&str] = &["path/device/src/model.rs", "path/mover/src/api/channel.rs"];
 
-/// Written in two halves, so that this file does not find itself.
+/// In two halves, so that this file does not match.
 const ALLOW: &str = concat!("allow(", "unsafe_code");
 
-/// True if the text opens unsafe code, also where the attribute is broken into lines.
+/// Returns true if the text allows unsafe code, even if the attribute is broken into lines.
 fn allows(text: &str) -> bool {
     text.split_whitespace().collect::<String>().contains(ALLOW)
 }
 
 fn is_product(path: &str) -> bool {
-    // Tests below the code open it for what they build.
+    // Tests may allow it for their own fixtures.
     path.contains("/src/") && !path.ends_with("/tests.rs") && !path.contains("/tests/")
 }
 
 #[test]
-fn unsafe_code_is_opened_exactly_in_its_rooms() {
+fn unsafe_code_is_allowed_exactly_in_the_listed_files() {
     let files = rust_files();
     let opening = files.iter().filter(|(path, text)| is_product(path) && allows(text));
     let opening: BTreeSet<&str> = opening.map(|(path, _)| path.as_str()).collect();
-    let rooms: BTreeSet<&str> = ROOMS.iter().chain(PASSES_ON).copied().collect();
-    let outside: Vec<String> = opening.difference(&rooms).map(|path| (*path).to_owned()).collect();
-    none("files that open unsafe code and are no room for it", &outside);
-    let unused: Vec<String> = rooms.difference(&opening).map(|path| (*path).to_owned()).collect();
-    none("rooms that open no unsafe code", &unused);
+    let listed: BTreeSet<&str> = FILES.iter().chain(PASSES_ON).copied().collect();
+    let outside: Vec<String> = opening.difference(&listed).map(|path| (*path).to_owned()).collect();
+    none("files that allow unsafe code and are not listed", &outside);
+    let unused: Vec<String> = listed.difference(&opening).map(|path| (*path).to_owned()).collect();
+    none("listed files that allow no unsafe code", &unused);
 }
 
 #[test]
-fn who_passes_a_promise_on_opens_one_item_and_not_the_file() {
+fn a_file_that_passes_a_promise_on_allows_one_item_only() {
     for (path, text) in rust_files().iter().filter(|(path, _)| PASSES_ON.contains(&path.as_str())) {
         assert_eq!(text.matches(ALLOW).count(), 1, "{path}");
         assert_eq!(text.matches("unsafe fn ").count(), 1, "{path}");
-        assert!(!text.contains(&format!("#![{ALLOW}")), "{path} opens the whole file");
+        assert!(!text.contains(&format!("#![{ALLOW}")), "{path} allows it for the whole file");
     }
 }
 
 #[test]
-fn every_opening_says_why() {
+fn every_exception_has_a_reason() {
     let mut findings = Vec::new();
     for (path, text) in rust_files() {
         let lines: Vec<&str> = text.lines().collect();
@@ -175,15 +175,15 @@ fn every_opening_says_why() {
             }
         }
     }
-    none("openings of unsafe code without a reason", &findings);
+    none("unsafe code allowed without a reason", &findings);
 }
 
 #[test]
-fn crates_without_a_room_forbid_unsafe_code_and_the_others_deny_it() {
+fn crates_without_listed_files_forbid_unsafe_code_and_the_others_deny_it() {
     let mut findings = Vec::new();
     for package in members().values() {
         let prefix = format!("{}/", package.folder);
-        let wanted = if ROOMS.iter().any(|room| room.starts_with(&prefix)) { "deny" } else { "forbid" };
+        let wanted = if FILES.iter().any(|file| file.starts_with(&prefix)) { "deny" } else { "forbid" };
         for name in ["src/lib.rs", "src/main.rs"] {
             let Ok(text) = std::fs::read_to_string(root().join(&package.folder).join(name)) else { continue };
             if !text.contains(&format!("#![{wanted}(unsafe_code)]")) {

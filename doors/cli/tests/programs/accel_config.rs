@@ -1,4 +1,4 @@
-//! Debian's accel-config: every command, and what it refuses.
+//! Debian's accel-config: every command, and the settings that it refuses.
 
 use crate::harness::{Done, Run, View, in_both_views, lacking, room, source};
 use serde_json::Value;
@@ -9,12 +9,12 @@ fn ready(test: &str) -> bool {
     !lacking(test, &[("accel-config", "accel-config"), (CONFIGURATION, "accel-config-test")])
 }
 
-/// What `accel-config list` prints.
+/// Parses the output of `accel-config list`.
 fn list(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// An object anywhere below, by its `dev`.
+/// Returns the object with this `dev`, at any depth.
 fn object<'a>(value: &'a Value, dev: &str) -> Option<&'a Value> {
     match value {
         Value::Object(map) if map.get("dev").is_some_and(|name| name == dev) => Some(value),
@@ -24,7 +24,7 @@ fn object<'a>(value: &'a Value, dev: &str) -> Option<&'a Value> {
     }
 }
 
-/// Takes a key out wherever it stands.
+/// Removes a key at any depth.
 fn without(value: &mut Value, key: &str) {
     match value {
         Value::Object(map) => {
@@ -36,7 +36,7 @@ fn without(value: &mut Value, key: &str) {
     }
 }
 
-/// One command that must fail, and the sentence the kernel's errno gives, if the tool shows it.
+/// Runs a command that must fail, after the commands in `before`.
 fn refused(run: &Run, before: &str, command: &str) -> Done {
     let done = run.program(&["/bin/sh", "-ec", &format!("{before}\nset +e\naccel-config {command}\necho code $?")]);
     done.expect_success();
@@ -45,8 +45,8 @@ fn refused(run: &Run, before: &str, command: &str) -> Done {
 }
 
 in_both_views! {
-    fn list_shows_an_idle_device_only_when_asked(view: View) {
-        if !ready("list_shows_an_idle_device_only_when_asked") {
+    fn list_shows_an_idle_device_only_if_requested(view: View) {
+        if !ready("list_shows_an_idle_device_only_if_requested") {
             return;
         }
         let done = Run::new(view).program(&["accel-config", "list"]);
@@ -63,14 +63,15 @@ in_both_views! {
         assert_eq!(device["ungrouped workqueues"].as_array().map(Vec::len), Some(8), "{device}");
     }
 
-    fn load_config_sets_what_the_file_says(view: View) {
-        if !ready("load_config_sets_what_the_file_says") {
+    fn load_config_sets_the_values_of_the_file(view: View) {
+        if !ready("load_config_sets_the_values_of_the_file") {
             return;
         }
         let script = format!("accel-config load-config -c {CONFIGURATION} >&2; accel-config list -i");
         let listed = list(&Run::new(view).shell(&script));
         let shared = object(&listed, "wq0.0").expect("wq0.0");
-        for (key, value) in [("size", 16), ("group_id", 0), ("priority", 10), ("block_on_fault", 1), ("threshold", 15)] {
+        for (key, value) in
+            [("size", 16), ("group_id", 0), ("priority", 10), ("block_on_fault", 1), ("threshold", 15)] {
             assert_eq!(shared[key], value, "{key} in {shared}");
         }
         for (key, value) in [("mode", "shared"), ("type", "user"), ("name", "app1"), ("state", "disabled")] {
@@ -82,12 +83,13 @@ in_both_views! {
         assert_eq!(object(&listed, "group0.1").expect("group0.1")["grouped_engines"].as_array().map(Vec::len), Some(2));
     }
 
-    fn load_config_enables_when_asked_and_again_when_forced(view: View) {
-        if !ready("load_config_enables_when_asked_and_again_when_forced") {
+    fn load_config_enables_if_requested_and_again_if_forced(view: View) {
+        if !ready("load_config_enables_if_requested_and_again_if_forced") {
             return;
         }
-        // No number in the forced file is 0: the tool looks at a stale errno when it reads one, and finds what the C
-        // library's realpath() left there when it disabled the device.
+        // No number in the forced file is 0: after reading a 0, the tool checks errno, which still has the value that
+        // the C
+        // library's realpath() set when the tool disabled the device.
         let script = format!(
             "accel-config load-config -c {CONFIGURATION} -e >&2\nls /dev/dsa\n\
              accel-config load-config -c {} -f -e >&2\nls /dev/dsa\naccel-config list",
@@ -102,8 +104,8 @@ in_both_views! {
         assert!(wq["cdev_minor"].as_u64().is_some(), "{wq}");
     }
 
-    fn a_saved_configuration_loads_to_the_same(view: View) {
-        if !ready("a_saved_configuration_loads_to_the_same") {
+    fn a_saved_configuration_loads_unchanged(view: View) {
+        if !ready("a_saved_configuration_loads_unchanged") {
             return;
         }
         let room = room(&format!("save-config-{}", view.name()));
@@ -115,17 +117,17 @@ in_both_views! {
         let listed = Run::new(view).in_folder(&room).shell(&first);
         let read = |name: &str| std::fs::read_to_string(room.join(name)).expect("a saved configuration");
         assert_eq!(read("saved.conf"), read("again.conf"));
-        // A machine that begins with the saved file is the same machine.
+        // A machine that starts with the saved file has the same configuration.
         let later = Run::new(view).with("--hardware").with(room.join("saved.conf")).success(&["accel-config", "list"]);
-        // But for the order in which the tool enables queues, and so their minor numbers.
+        // Only the minor numbers differ, since the tool enables queues in its own order.
         let (mut later, mut listed) = (list(&later), list(&listed));
         without(&mut later, "cdev_minor");
         without(&mut listed, "cdev_minor");
         assert_eq!(later, listed);
     }
 
-    fn single_settings_and_enabling_work_by_hand(view: View) {
-        if !ready("single_settings_and_enabling_work_by_hand") {
+    fn single_settings_and_enabling_work(view: View) {
+        if !ready("single_settings_and_enabling_work") {
             return;
         }
         let said = Run::new(view).shell(
@@ -134,7 +136,8 @@ in_both_views! {
              accel-config config-engine dsa0/engine0.2 --group-id=1\n\
              accel-config config-engine dsa0/engine0.3 --group-id=1\n\
              accel-config config-engine dsa0/engine0.3 --group-id=-1\n\
-             accel-config config-group dsa0/group0.1 --read-buffers-reserved=4 --use-read-buffer-limit=1 --read-buffers-allowed=20\n\
+             accel-config config-group dsa0/group0.1 --read-buffers-reserved=4 --use-read-buffer-limit=1 \
+                 --read-buffers-allowed=20\n\
              accel-config config-wq dsa0/wq0.4 --group-id=1 --mode=shared --wq-size=20 --threshold=17 --priority=9 \
                  --block-on-fault=1 --type=user --driver-name=user --name=by_hand --max-batch-size=16 \
                  --max-transfer-size=16384\n\
@@ -166,8 +169,9 @@ in_both_views! {
             return;
         }
         let run = Run::new(view);
-        // The library's own self test: sizes over the total, batch and transfer sizes of 0 or too large.
-        let queue = "accel-config config-wq dsa0/wq0.0 --mode=dedicated --wq-size=100 --max-batch-size=16 --max-transfer-size=2147483648";
+        // From the library's own self test: sizes over the total, batch and transfer sizes of 0 or too large.
+        let queue = "accel-config config-wq dsa0/wq0.0 --mode=dedicated --wq-size=100 --max-batch-size=16 \
+                     --max-transfer-size=2147483648";
         for (command, attribute, value) in [
             ("config-wq dsa0/wq0.1 --wq-size=29", "wq0.1/size", "0"),
             ("config-wq dsa0/wq0.0 --wq-size=129", "wq0.0/size", "100"),
@@ -195,7 +199,8 @@ in_both_views! {
             return;
         }
         let run = Run::new(view);
-        let wq = "accel-config config-wq dsa0/wq0.0 --group-id=0 --wq-size=16 --priority=10 --type=user --driver-name=user";
+        let wq = "accel-config config-wq dsa0/wq0.0 --group-id=0 --wq-size=16 --priority=10 --type=user \
+                  --driver-name=user";
         let engine = "accel-config config-engine dsa0/engine0.0 --group-id=0";
         let on = "accel-config enable-device dsa0";
         for (before, command, code, what) in [
@@ -211,14 +216,17 @@ in_both_views! {
                 "a queue in no group"),
         ] {
             let before = before.replace("--threshold=0 ", "");
-            // The tool's own look at the device clears the code, so that the shell has to read it.
+            // The tool's own query clears the device's code, so the shell reads the code instead.
             let queue = command.split('/').nth(1).unwrap_or("wq0.0");
             let bind = match command.split(' ').next() {
                 Some("enable-wq") => format!("echo {queue} >/sys/bus/dsa/drivers/user/bind"),
                 _ => "echo dsa0 >/sys/bus/dsa/drivers/idxd/bind".to_owned(),
             };
             refused(&run, &before, command);
-            let script = format!("{before}\nset +e\n{bind}\ncat /sys/bus/dsa/devices/dsa0/cmd_status /sys/bus/dsa/devices/wq0.0/state");
+            let script = format!(
+                "{before}\nset +e\n{bind}\n\
+                 cat /sys/bus/dsa/devices/dsa0/cmd_status /sys/bus/dsa/devices/wq0.0/state"
+            );
             let done = run.program(&["/bin/sh", "-ec", &script]);
             assert!(code.is_empty() || done.stdout.lines().any(|line| line == code), "{what}: not {code}: {done}");
             assert!(done.stdout.ends_with("disabled\n"), "{what}: {done}");
@@ -243,8 +251,8 @@ in_both_views! {
         assert_eq!(lines, ["1", "1", "enabled", "disabled", "0", "disabled", "disabled"], "{said}");
     }
 
-    fn state_survives_from_program_to_program(view: View) {
-        if !ready("state_survives_from_program_to_program") {
+    fn state_persists_between_programs(view: View) {
+        if !ready("state_persists_between_programs") {
             return;
         }
         let said = Run::new(view).shell(
@@ -268,8 +276,12 @@ in_both_views! {
             for device in &listed {
                 assert_eq!(device["state"], "enabled", "{preset}: {device}");
                 let groups = device["groups"].as_array().expect("groups");
-                let queues = groups.iter().flat_map(|group| group["grouped_workqueues"].as_array().into_iter().flatten());
-                assert!(queues.clone().count() > 0 && queues.clone().all(|wq| wq["state"] == "enabled"), "{preset}: {device}");
+                let queues =
+                    groups.iter().flat_map(|group| group["grouped_workqueues"].as_array().into_iter().flatten());
+                assert!(
+                    queues.clone().count() > 0 && queues.clone().all(|wq| wq["state"] == "enabled"),
+                    "{preset}: {device}"
+                );
             }
         }
     }

@@ -1,17 +1,17 @@
-//! What `telpher advise` and `telpher list` write, loaded by Debian's accel-config under each kernel.
+//! accel-config loads the output of `telpher advise` and `telpher list` under each kernel.
 
 use crate::harness::{TELPHER, lacking, room};
 use crate::plans::{FLAVOURS, fits, load, loads, on_two_threads, plans};
 use std::process::Command;
 
 #[test]
-fn each_plan_loads_under_one_kernel_and_all_kernels_have_some() {
-    if lacking("each_plan_loads_under_one_kernel_and_all_kernels_have_some", &[("accel-config", "accel-config")]) {
+fn each_plan_loads_under_one_kernel_and_every_kernel_loads_some() {
+    if lacking("each_plan_loads_under_one_kernel_and_every_kernel_loads_some", &[("accel-config", "accel-config")]) {
         return;
     }
     let (room, plans) = (room("advised"), plans());
     let mut loaded = [0; FLAVOURS.len()];
-    // The kernel that has had the fewest, of those that can.
+    // The kernel with the fewest plans so far, of those that can load this one.
     let kernel = |plan| {
         let can = (0..FLAVOURS.len()).filter(|flavour| fits(plan, FLAVOURS[*flavour]));
         let flavour = can.min_by_key(|flavour| loaded[*flavour]).expect("6.1 can have every plan");
@@ -31,8 +31,8 @@ fn each_plan_loads_under_one_kernel_and_all_kernels_have_some() {
 }
 
 #[test]
-fn the_file_of_advise_and_listings_of_devices_load() {
-    if lacking("the_file_of_advise_and_listings_of_devices_load", &[("accel-config", "accel-config")]) {
+fn accel_config_loads_the_files_of_advise_and_list() {
+    if lacking("accel_config_loads_the_files_of_advise_and_list", &[("accel-config", "accel-config")]) {
         return;
     }
     let room = room("listed");
@@ -47,7 +47,7 @@ fn the_file_of_advise_and_listings_of_devices_load() {
     for device in ["model:spr", "model:spr-fw2"] {
         let listed = Command::new(TELPHER).args(["list", "--format", "json", "--device", device]).output();
         std::fs::write(&file, listed.expect("the binary runs").stdout).expect("our own folder");
-        // The model's default has shared queues.
+        // The model's default configuration has shared queues.
         for flavour in &FLAVOURS[1..] {
             let output = load(&file, 1, flavour);
             let enabled = String::from_utf8_lossy(&output.stdout).matches("enabled").count();

@@ -1,4 +1,4 @@
-//! The kernel's flavours: which attributes there are, how they are written, what is refused.
+//! Differences between kernels: which attributes exist, how they are written, and which values are refused.
 
 use crate::harness::{Run, View, client, client_with, in_both_views, lacking};
 
@@ -106,7 +106,8 @@ in_both_views! {
         };
         let mapped = "mmap: ok\nMOVDIR64B: 0x1\n";
         let refused = "mmap: EPERM\n";
-        // With the privilege every kernel maps; sysfs hides Batch all the same where users are not safe.
+        // With the privilege, every kernel allows the mapping. sysfs still hides Batch if the device is not safe for
+        // users.
         for abi in ["6.1", "6.6", "6.12"] {
             assert!(says(&["--abi", abi]).starts_with(mapped), "{abi}");
             assert!(says(&["--abi", abi, "--rawio"]).starts_with(mapped), "{abi}");
@@ -117,7 +118,7 @@ in_both_views! {
     }
 }
 
-/// A client that works on every kernel: it maps, and if that is refused it writes.
+/// A client that works on every kernel: it maps the portal, and if that is refused, it submits by write().
 #[test]
 fn a_portable_client_works_on_every_kernel() {
     let Some(program) = client("submission") else { return };

@@ -29,7 +29,7 @@ pub(crate) fn expect_no_report(done: &Done) {
 }
 
 in_both_views! {
-    fn each_misuse_is_reported_where_it_is_committed_and_nowhere_else(view: View) {
+    fn only_a_committed_misuse_is_reported(view: View) {
         let Some(program) = client("misuse") else { return };
         for misuse in MISUSES {
             for runner in ["inline", "threaded"] {
@@ -45,7 +45,10 @@ in_both_views! {
                 }
                 done.expect_success();
                 let seen = reports(&done);
-                assert!(!seen.is_empty() && seen.iter().all(|line| line.contains(misuse)), "{misuse}, {runner}: {done}");
+                assert!(
+                    !seen.is_empty() && seen.iter().all(|line| line.contains(misuse)),
+                    "{misuse}, {runner}: {done}"
+                );
                 let done = run.program(&[program.as_os_str(), misuse.as_ref(), "avoid".as_ref()]);
                 done.expect_success();
                 expect_no_report(&done);
@@ -54,7 +57,8 @@ in_both_views! {
     }
 
     fn correct_programs_get_no_report(view: View) {
-        for name in ["operands", "rotating", "waits", "batches", "forked", "handlers", "processes", "threads", "interposer"] {
+        for name in
+            ["operands", "rotating", "waits", "batches", "forked", "handlers", "processes", "threads", "interposer"] {
             let Some(program) = client(name) else { return };
             for runner in ["inline", "threaded"] {
                 let done = Run::on_two_queues(view).with("--check").with("--runner").with(runner).program(&[&program]);

@@ -1,4 +1,4 @@
-//! Our own clients in C, one for each property; see the head of each source.
+//! Our own clients in C, one for each property; see the comment at the head of each source.
 
 use crate::harness::{Run, View, client, client_with, have, in_both_views};
 use crate::skip::skip;
@@ -14,11 +14,11 @@ fn passes(view: View, name: &str, args: &[&str], options: &[&str]) -> bool {
 }
 
 in_both_views! {
-    fn any_operand_form_submits(view: View) {
+    fn every_operand_form_submits(view: View) {
         passes(view, "operands", &[], &[]);
     }
 
-    fn any_operand_form_submits_when_every_one_traps(view: View) {
+    fn every_operand_form_submits_without_rewriting(view: View) {
         passes(view, "operands", &[], &["--no-rewrite"]);
     }
 
@@ -35,21 +35,21 @@ in_both_views! {
     }
 
     fn write_submits_and_refuses_as_the_kernel_does(view: View) {
-        // Batches by write() are refused because the device is not safe for users.
+        // Batches by write() are refused, because the device is not safe for users.
         passes(view, "by_write", &[], &["--abi", "6.12"]);
         passes(view, "by_write", &[], &["--abi", "6.12", "--no-rawio"]);
     }
 
-    fn page_holes_end_with_the_exact_bytes_completed(view: View) {
+    fn absent_pages_end_operations_with_the_exact_bytes_completed(view: View) {
         passes(view, "holes", &[], &[]);
         passes(view, "holes", &[], &["--runner", "threaded"]);
     }
 
-    fn lenient_residency_brings_holes_in(view: View) {
+    fn lenient_residency_brings_absent_pages_in(view: View) {
         passes(view, "holes", &["lenient"], &["--residency", "lenient"]);
     }
 
-    fn children_of_a_batch_may_own_their_records_and_read_earlier_ones(view: View) {
+    fn children_of_a_batch_may_use_own_and_earlier_records(view: View) {
         passes(view, "batches", &[], &[]);
         passes(view, "batches", &[], &["--runner", "threaded"]);
     }
@@ -63,24 +63,24 @@ in_both_views! {
         passes(view, "handlers", &[], &[]);
     }
 
-    fn handlers_and_masks_are_the_programs_own_when_every_site_traps(view: View) {
+    fn handlers_and_masks_are_the_programs_own_without_rewriting(view: View) {
         passes(view, "handlers", &[], &["--no-rewrite"]);
     }
 
-    fn processes_share_a_queue_each_in_its_own_memory(view: View) {
+    fn processes_share_a_queue_each_with_its_own_memory(view: View) {
         passes(view, "processes", &[], &[]);
         passes(view, "processes", &[], &["--runner", "threaded"]);
     }
 
-    fn a_dedicated_queue_is_busy_until_its_last_reference_goes(view: View) {
+    fn a_dedicated_queue_is_busy_until_its_last_reference_is_closed(view: View) {
         passes(view, "busy", &[], &[]);
     }
 
-    fn exec_leaves_the_file_and_takes_the_portal(view: View) {
+    fn exec_keeps_the_file_and_unmaps_the_portal(view: View) {
         passes(view, "executed", &[], &[]);
     }
 
-    fn threads_meet_at_a_site_while_it_is_rewritten(view: View) {
+    fn threads_may_use_a_site_while_it_is_rewritten(view: View) {
         passes(view, "threads", &[], &[]);
         passes(view, "threads", &[], &["--runner", "threaded"]);
     }
@@ -96,7 +96,7 @@ in_both_views! {
         passes(view, "interposer", &[], &[]);
     }
 
-    fn nodes_have_their_other_names(view: View) {
+    fn nodes_can_be_opened_by_their_other_names(view: View) {
         passes(view, "nodes", &[], &[]);
     }
 
@@ -122,14 +122,14 @@ in_both_views! {
     }
 }
 
-/// Without optimisation the compiler leaves other code around the instructions, and spills more.
+/// Without optimisation the compiler emits other code around the instructions, and spills more registers.
 #[test]
 fn an_unoptimised_client_passes_as_well() {
     let Some(program) = client_with("rotating", "rotating-O0", &["-O0"]) else { return };
     Run::on_two_queues(View::Preload).program(&[program]).expect_success();
 }
 
-/// Neither argv[0] nor a shell in between matters.
+/// The run works whatever argv[0] is, and through a shell.
 #[test]
 fn the_environment_passes_through_shells_env_and_timeout() {
     let Some(program) = client("rotating") else { return };
@@ -138,7 +138,7 @@ fn the_environment_passes_through_shells_env_and_timeout() {
     Run::on_two_queues(View::Preload).program(&["sh", "-c", &script]).expect_success();
 }
 
-/// CPUID cannot be made to tell, so that a program which asks finds a variable and /proc/cpuinfo.
+/// CPUID cannot be emulated, so a program that asks finds a variable and /proc/cpuinfo.
 #[test]
 fn programs_can_learn_which_instructions_are_emulated() {
     for view in [View::Preload, View::Namespace] {

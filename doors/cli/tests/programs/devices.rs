@@ -1,9 +1,9 @@
-//! The command's own tools on hardware: `list` and `bench` on the virtual device, as on a real one.
+//! `telpher list` and `telpher bench` on the virtual device, as on hardware.
 
 use crate::harness::{Run, TELPHER, View, in_both_views, lacking, room};
 use serde_json::Value;
 
-/// What `telpher ARGS` prints, on one shared and one dedicated queue.
+/// Returns the output of `telpher ARGS` on one shared and one dedicated queue.
 fn on_two_queues(view: View, args: &[&str]) -> String {
     Run::on_two_queues(view).success(&[&[TELPHER], args].concat())
 }
@@ -12,13 +12,13 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
 }
 
-/// The queues of a listing's first device.
+/// Returns the queues of the first device in a listing.
 fn queues(listing: &Value) -> Vec<&Value> {
     let groups = listing[0]["groups"].as_array().expect("groups");
     groups.iter().flat_map(|group| group["grouped_workqueues"].as_array().expect("queues")).collect()
 }
 
-/// Nodes are numbered in the order in which queues are enabled, which no configuration says.
+/// Removes the nodes' numbers: they follow the order in which queues are enabled, which no configuration contains.
 fn without_minors(mut listing: Value) -> Value {
     for group in listing[0]["groups"].as_array_mut().expect("groups") {
         for queue in group["grouped_workqueues"].as_array_mut().expect("queues") {
@@ -28,22 +28,24 @@ fn without_minors(mut listing: Value) -> Value {
     listing
 }
 
-/// A short bench of copies in CSV.
+/// Arguments of a short bench of copies with CSV output.
 const BENCH: [&str; 9] = ["bench", "--op", "move", "--seconds", "0.3", "--no-html", "--format", "csv", "--size"];
 
 in_both_views! {
-    fn the_listing_begins_with_the_hardware_and_says_what_can_be_used(view: View) {
+    fn the_listing_begins_with_the_hardware_and_shows_usable_queues(view: View) {
         let listing = json(&on_two_queues(view, &["list", "--format", "json"]));
         let [hardware, model] = listing.as_array().expect("devices").as_slice() else { panic!("{listing}") };
         assert_eq!((&hardware["dev"], &hardware["modelled"]), (&"dsa0".into(), &false.into()));
         assert_eq!((&hardware["numa_node"], &hardware["state"]), (&0.into(), &"enabled".into()));
         assert!(hardware["pci_address"].as_str().is_some_and(|address| address.ends_with(":01.0")), "{hardware}");
         assert_eq!(model["modelled"], true);
-        let facts: Vec<_> = queues(&listing).iter().map(|q| [&q["dev"], &q["mode"], &q["threshold"], &q["unusable"]]).collect();
+        let facts: Vec<_> =
+            queues(&listing).iter().map(|q| [&q["dev"], &q["mode"], &q["threshold"], &q["unusable"]]).collect();
         let fact = |name: &str, mode: &str, threshold: u32| [name.into(), mode.into(), threshold.into(), Value::Null];
         assert_eq!(facts, [fact("wq0.0", "shared", 15).each_ref(), fact("wq0.1", "dedicated", 0).each_ref()]);
         let text = on_two_queues(view, &["list"]);
-        for words in ["dsa0 (hw): a Data Streaming", "NUMA node 0", "hw:wq0.1 can be used", "dsa0 (model:spr)", "engine0.2"] {
+        for words in
+            ["dsa0 (hw): a Data Streaming", "NUMA node 0", "hw:wq0.1 can be used", "dsa0 (model:spr)", "engine0.2"] {
             assert!(text.contains(words), "{words} is missing in\n{text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 132), "{text}");
@@ -83,9 +85,12 @@ in_both_views! {
         let [before, after, model] = said.split("====\n").collect::<Vec<_>>()[..] else { panic!("{said}") };
         let (before, after, model) = (without_minors(json(before)), without_minors(json(after)), json(model));
         assert_eq!(before, after);
-        // The same file makes a modelled device of that shape.
+        // The same file configures a modelled device.
         let shape = |listing: &Value| -> Vec<_> {
-            queues(listing).iter().map(|q| [&q["dev"], &q["mode"], &q["size"], &q["group_id"], &q["threshold"]].map(Value::clone)).collect()
+            queues(listing)
+                .iter()
+                .map(|q| [&q["dev"], &q["mode"], &q["size"], &q["group_id"], &q["threshold"]].map(Value::clone))
+                .collect()
         };
         assert_eq!(shape(&before), shape(&model));
     }
@@ -107,7 +112,7 @@ in_both_views! {
         assert_eq!(shape(&json(model)), shape(&json(hardware)));
     }
 
-    fn bench_measures_a_hardware_queue_beside_the_cpu(view: View) {
+    fn bench_measures_a_hardware_queue_and_the_cpu(view: View) {
         for queue in ["wq0.0", "wq0.1"] {
             let name = format!("hw:{queue}");
             let csv = on_two_queues(view, &[&BENCH[..], &["4k", "--device", &name]].concat());
@@ -121,7 +126,7 @@ in_both_views! {
 }
 
 #[test]
-fn every_operation_of_the_device_is_right_on_hardware() {
+fn every_operation_of_the_device_is_correct_on_hardware() {
     let args = ["bench", "--op", "all", "--size", "4k", "--seconds", "0.5", "--no-html", "--format", "json"];
     let result = json(&on_two_queues(View::Preload, &[&args[..], &["--device", "hw:wq0.1"]].concat()));
     let points = result["points"].as_array().expect("points");
@@ -134,12 +139,12 @@ fn every_operation_of_the_device_is_right_on_hardware() {
 }
 
 #[test]
-fn all_puts_hardware_model_and_cpu_side_by_side() {
+fn the_device_all_measures_hardware_model_and_cpu() {
     let csv = on_two_queues(View::Preload, &[&BENCH[..], &["4k", "--device", "all"]].concat());
     for route in [",cpu,,", ",model:spr,inline,", ",model:spr,threaded,", ",hw:wq0.1,hardware,"] {
         assert!(csv.contains(route), "{route} is missing in\n{csv}");
     }
-    // Two threads: no queue each, so the shared one for both.
+    // Two threads: there is no dedicated queue for each, so both use the shared one.
     let csv = on_two_queues(View::Preload, &[&BENCH[..], &["4k", "--device", "all", "--threads", "2"]].concat());
     assert!(csv.contains(",hw:wq0.0,hardware,1,1,2,"), "{csv}");
     let csv = on_two_queues(View::Preload, &[&BENCH[..], &["4k", "--device", "all", "--queue", "shared"]].concat());

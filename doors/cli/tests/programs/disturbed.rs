@@ -1,5 +1,5 @@
-//! Every operation of a mover over queues that fault, refuse, delay, reorder, fail, lose or halt: the outcomes and bytes are those
-//! of a mover without queues. Cases of `hardware`.
+//! Every operation of a mover over queues with injected faults, refusals, delays, reordering, failures, lost records or
+//! halts: outcomes and bytes equal those of a mover without queues. Cases of `hardware`.
 
 use crate::hardware::{DEDICATED, SHARED, open};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use telpher_mover::{
 };
 use telpher_portal::Portal;
 
-/// A seeded stream of numbers (xorshift64*).
+/// A seeded random generator (xorshift64*).
 struct Chance(u64);
 
 impl Chance {
@@ -33,7 +33,7 @@ impl Chance {
     }
 }
 
-/// Jobs under way, each with what to compare it with.
+/// Jobs in flight, each with a check of its result.
 struct Round<'a> {
     disturbed: &'a Mover,
     cpu: &'a Mover,
@@ -51,7 +51,7 @@ impl Round<'_> {
         }));
     }
 
-    /// A move onto itself, which a queue that stops in its middle leaves as it is.
+    /// Begins a move with overlapping operands. If the queue stops in the middle, the result is undefined.
     fn begin_overlapping(&mut self, bytes: &[u8], from: Range<usize>, to: usize, stops: bool) {
         let job = self.disturbed.copy_within(bytes.to_vec(), from.clone(), to);
         let mut expected = bytes.to_vec();
@@ -63,7 +63,7 @@ impl Round<'_> {
     }
 
     fn end(self) {
-        // Not in the order they were begun.
+        // Not in the order of submission.
         self.jobs.into_iter().rev().for_each(|check| check());
     }
 }
@@ -133,7 +133,7 @@ fn plain(round: &mut Round<'_>, chance: &mut Chance, stops: bool) {
     round.begin("copy", move |m| m.copy(a.clone(), vec![0; n]));
 }
 
-/// Copies in a batch with fences, in a scope, split over both queues, and dropped under way.
+/// Copies in a batch with fences, in a scope, split over both queues, and dropped in flight.
 fn together(mover: &Mover, chance: &mut Chance) {
     let source = chance.bytes(300_000);
     let job = mover.copy(source.clone(), vec![0; source.len()]);
@@ -171,7 +171,7 @@ fn in_a_channel(portal: Arc<dyn Portal>, chance: &mut Chance) {
     for _ in 0..200 {
         let n = chance.within(1..9000);
         let src = chance.bytes(n);
-        // Whole again at the next turn, if there was no room.
+        // If the channel is full, the buffers come back, and the next turn tries new ones.
         copied += usize::from(channel.copy(src, vec![0; n]).is_ok());
         channel.submit();
         channel.completed(&mut out);
@@ -203,21 +203,21 @@ fn every_operation(on_fault: OnFault, stops: bool) {
         together(&disturbed, &mut chance);
     }
     in_a_channel(shared, &mut chance);
-    // What was dropped under way is over as well.
+    // Jobs that were dropped in flight complete as well.
     while disturbed.orphaned() > 0 {
         disturbed.drive();
     }
     assert_eq!(disturbed.quarantined(), 0);
 }
 
-/// The queues go on.
+/// Disturbances after which the queues continue to work.
 pub(crate) fn disturbed() {
     for on_fault in [OnFault::default(), OnFault::FinishOnCpu] {
         every_operation(on_fault, false);
     }
 }
 
-/// The queues may stop.
+/// Disturbances that may stop the queues.
 pub(crate) fn disturbed_until_it_stops() {
     every_operation(OnFault::default(), true);
 }

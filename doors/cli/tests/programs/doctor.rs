@@ -73,7 +73,7 @@ const FORGOTTEN: &[(&str, &str)] = &[
 /// Changes to a configured machine.
 fn changed_afterwards() -> Vec<(String, &'static str)> {
     let mut all: Vec<_> = FORGOTTEN.iter().map(|(change, cause)| (configured_but(change), *cause)).collect();
-    // Bound and unbound: the queue has forgotten almost everything.
+    // Bound and unbound: the driver has reset almost all attributes of the queue.
     all.push((configured_but("") + "\necho wq0.0 >/sys/bus/dsa/drivers/user/unbind", "queue-without-type"));
     // The queue, the device, or nothing was enabled.
     let bind = "echo wq0.0 >/sys/bus/dsa/drivers/$B/bind";
@@ -105,7 +105,7 @@ fn the_doctors_remedies_work() {
         let run = || Run::new(View::Preload).with("--abi").with("6.12").in_folder(&folder);
         let before = findings(&run(), &script);
         let steps = before[0]["remedy"].as_array().expect("steps").iter().filter_map(Value::as_str);
-        // Other lines are sentences, not commands.
+        // The other lines are sentences, not commands.
         let is_command =
             |step: &&str| ["accel-config ", "echo ", "for e in "].iter().any(|start| step.starts_with(start));
         let typed: Vec<&str> = steps.filter(is_command).collect();

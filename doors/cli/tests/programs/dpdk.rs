@@ -4,7 +4,9 @@ use crate::harness::{Done, Run, View, in_both_views, lacking, room, source};
 use crate::skip::skip;
 use std::fmt::Write as _;
 
-/// No huge pages, hence a second or two to touch its gigabyte; no PCI, else it probes the machine's own network device.
+/// Without huge pages, so it needs a second or two to touch its gigabyte. Without PCI, otherwise it probes the
+/// machine's
+/// own network device.
 const AUTOTEST: &str = "dpdk-test --no-pci --no-huge -m 1024 --no-shconf --no-telemetry";
 
 fn ready(test: &str, more: &[(&str, &str)]) -> bool {
@@ -21,7 +23,7 @@ fn ready(test: &str, more: &[(&str, &str)]) -> bool {
     true
 }
 
-/// accel-config's way to two dedicated queues with names that DPDK's driver takes.
+/// Returns accel-config commands for two dedicated queues with names that DPDK's driver accepts.
 fn by_accel_config() -> String {
     let mut script = String::new();
     for group in 0..2 {
@@ -40,13 +42,13 @@ fn by_accel_config() -> String {
 fn autotest(view: View, name: &str, before: &str, after: &str, options: &[&str]) -> Done {
     let room = room(&format!("{name}-{}", view.name()));
     let run = options.iter().fold(Run::new(view), |run, option| run.with(option));
-    // Its own folder for what it keeps at run time.
+    // A folder of its own for DPDK's run-time files.
     let run = run.variable("XDG_RUNTIME_DIR", &room).in_folder(&room).within(150);
     let script = format!("{before}\nDPDK_TEST=dmadev_autotest {AUTOTEST} </dev/null\n{after}\n");
     let done = run.program(&["/bin/sh", "-ec", &script]);
     done.expect_success();
     assert!(done.stdout.contains("Test OK") && !done.stdout.contains("Test Failed"), "{done}");
-    // Both queues were found and used, not only the skeleton device that the test brings.
+    // Both queues were found and used, not only the skeleton device that the test contains.
     for queue in ["wq0.0", "wq0.1"] {
         assert!(done.stdout.contains(queue) || done.stderr.contains(queue), "{queue} was not tested: {done}");
     }

@@ -1,5 +1,5 @@
-//! The mover's promises about completion, on hardware queues: nothing is lost when the device stops or does not answer,
-//! at a fork, in a signal handler, with a thread that panics, and when the process exits. Cases of `hardware`.
+//! The mover's guarantees about completion, on hardware queues: nothing is lost when the device stops or does not
+//! complete work, at a fork, in a signal handler, when a thread panics, or when the process exits. Cases of `hardware`.
 #![allow(unsafe_code, reason = "forks")]
 
 use crate::handler::interrupted;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use telpher_mover::{Mover, Outcome, Policy, Threshold, Via, Wait};
 use telpher_portal::Health;
 
-/// A mover over both queues.
+/// Returns a mover over both queues.
 fn mover(policy: Policy) -> Mover {
     Mover::new([open(SHARED), open(DEDICATED)], Policy { threshold: Threshold::all(0), ..policy })
 }
@@ -18,7 +18,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from((i * 31 + seed * 17 + i / 251) % 256).expect("a byte")).collect()
 }
 
-/// Copies a good deal in several ways and looks at every byte; who did each job.
+/// Copies in several ways and checks every byte. Returns where each job was executed.
 fn copies_well(mover: &Mover) -> Vec<Via> {
     let jobs: Vec<_> = (0..40).map(|i| mover.copy(pattern(5000 + 97 * i, i), vec![0; 5000 + 97 * i])).collect();
     let mut batch = mover.batch();
@@ -42,7 +42,7 @@ fn copies_well(mover: &Mover) -> Vec<Via> {
     vias
 }
 
-/// Records that never come: at the limit the queue is closed, and the CPU does the work.
+/// The device never writes the records: at the limit the mover closes the queue, and the CPU does the work.
 pub(crate) fn lost() {
     let limit = Duration::from_millis(100);
     let mover = mover(Policy { limit, ..Policy::default() });
@@ -61,16 +61,16 @@ pub(crate) fn halted_at_work() {
     assert_eq!((mover.quarantined(), mover.orphaned()), (0, 0));
 }
 
-/// Two movers that each believe a dedicated queue to be theirs alone: what it drops is noticed by the device's report,
-/// and not by a limit, which is beyond the test's.
+/// Two movers each use a dedicated queue as if it were theirs alone. The device's error report shows the dropped
+/// descriptors; the time limit does not, since it is longer than the test.
 pub(crate) fn overfilled() {
     let portal = open(DEDICATED);
     let policy = || Policy { threshold: Threshold::all(0), limit: Duration::from_secs(86_400), ..Policy::default() };
     let movers = [(); 2].map(|()| Mover::new([portal.clone()], policy()));
     let len = 2 << 20;
-    // Whether more come than the device has dispatched by then is up to the system's scheduler, and nearly always so.
+    // The system's scheduler decides whether more arrive than the device has dispatched by then; nearly always they do.
     let why = (0..100).find_map(|_| {
-        // Made before, so that they come faster than any device copies them.
+        // Allocated before, so that the copies are submitted faster than any device executes them.
         let buffers: Vec<_> = (0..32).map(|i| (pattern(len, i), vec![1; len])).collect();
         let jobs = buffers.into_iter().zip(movers.iter().cycle()).map(|((src, dst), mover)| mover.copy(src, dst));
         let jobs: Vec<_> = jobs.collect::<Vec<_>>().into_iter().map(telpher_mover::Job::wait).collect();
@@ -85,7 +85,7 @@ pub(crate) fn overfilled() {
     });
     assert_eq!(why.as_deref(), Some("wq0.1 got more than the 16 descriptors that it can hold, and lost one"));
     assert!(movers.iter().all(|mover| (mover.quarantined(), mover.orphaned()) == (0, 0)));
-    // The error stays to be read, and is none of whoever opens the queue next.
+    // The error stays in the register, but does not affect the next client that opens the queue.
     drop((movers, portal));
     let next = open(DEDICATED);
     assert_eq!(next.health(), Health::Working);
@@ -93,7 +93,7 @@ pub(crate) fn overfilled() {
     assert_eq!(mover.copy(pattern(len, 1), vec![0; len]).wait().via, Via::Device);
 }
 
-/// Every way to wait.
+/// Every wait mechanism.
 pub(crate) fn waits_of_a_mover() {
     let slice = Duration::from_micros(50);
     let ways = [
@@ -112,13 +112,15 @@ pub(crate) fn waits_of_a_mover() {
     }
 }
 
-/// Parent and child both end what was in flight, and the child opens its own.
+/// Parent and child both complete the work in flight, and the child opens queues of its own.
 pub(crate) fn forked_at_work() {
     let mover = mover(Policy::default());
     for round in 0..20 {
         let jobs: Vec<_> = (0..8).map(|i| mover.copy(pattern(60_000, i + round), vec![0; 60_000])).collect();
-        // SAFETY: the child has one thread, which other threads of this process (the model's, the guest's) hold no lock
-        // against that it takes: what it calls is what the mover and the virtual device promise to work there.
+        // SAFETY: the child has one thread. The calls that it makes need no lock that another thread of this process
+        // (the
+        // model's, the guest's) may hold at the fork: the mover and the virtual device promise that these calls work
+        // there.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "fork");
         let all = jobs.into_iter().all(|job| {
@@ -131,7 +133,7 @@ pub(crate) fn forked_at_work() {
             let own = Mover::new([open(SHARED)], Policy { threshold: Threshold::all(0), ..Policy::default() });
             let own = own.copy(pattern(60_000, 4), vec![0; 60_000]).wait();
             let own = own.via == Via::Device && own.buffers.0 == own.buffers.1;
-            // SAFETY: ends the child without the test harness's own ends being run twice.
+            // SAFETY: ends the child without running the test harness's exit handlers a second time.
             unsafe { libc::_exit(i32::from(!all) | i32::from(!on) << 1 | i32::from(!own) << 2) };
         }
         assert!(all, "round {round}");
@@ -143,7 +145,7 @@ pub(crate) fn forked_at_work() {
     assert!(copies_well(&mover).iter().all(|via| *via == Via::Device));
 }
 
-/// SIGUSR1 copies, whatever it has interrupted: a submission, a wait, an allocation.
+/// The handler of SIGUSR1 copies, whatever it interrupted: a submission, a wait, an allocation.
 pub(crate) fn signalled() {
     let mover = mover(Policy::default());
     let copied = interrupted(&mover, 300, || {

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 use telpher_os::{Scan, Userfault, UserfaultFeatures};
 
-/// A file of the device, which a program sees only as part of the run.
+/// A file of the device, which exists only for programs of the run.
 const SEEN: &str = "/sys/bus/dsa/devices/dsa0/state";
 
 in_both_views! {
@@ -30,17 +30,22 @@ in_both_views! {
         assert!(list.trim_end().ends_with(":libc.so.6"), "what the program has set stays: {list}");
     }
 
-    fn what_python_starts_with_its_own_environment_keeps_the_device(view: View) {
-        if lacking("what_python_starts_with_its_own_environment_keeps_the_device", &[("/usr/bin/python3", "python3-minimal")]) {
+    fn programs_that_python_starts_with_another_environment_keep_the_device(view: View) {
+        if lacking(
+            "programs_that_python_starts_with_another_environment_keep_the_device",
+            &[("/usr/bin/python3", "python3-minimal")],
+        ) {
             return;
         }
         let script = format!(
             "import os, subprocess\n\
              cat = ['/bin/cat', '{SEEN}']\n\
-             for options in [dict(), dict(close_fds=False), dict(start_new_session=True), dict(preexec_fn=lambda: None)]:\n\
+             for options in [dict(), dict(close_fds=False), dict(start_new_session=True), \
+             dict(preexec_fn=lambda: None)]:\n\
              \x20   out = subprocess.run(cat, env={{'A': 'b'}}, stdout=subprocess.PIPE, **options).stdout\n\
              \x20   assert out == b'disabled\\n', (options, out)\n\
-             assert subprocess.run('exec ' + ' '.join(cat), shell=True, env={{}}, stdout=subprocess.PIPE).stdout == b'disabled\\n'\n\
+             assert subprocess.run('exec ' + ' '.join(cat), shell=True, env={{}}, stdout=subprocess.PIPE).stdout \
+             == b'disabled\\n'\n\
              child = os.posix_spawn(cat[0], cat, {{}})\n\
              assert os.waitpid(child, 0)[1] == 0\n\
              os.environ.clear()\n\
@@ -55,7 +60,7 @@ in_both_views! {
         assert_eq!(run.shell("env -i /usr/bin/env"), "");
         let list = run.shell("env LD_PRELOAD=libc.so.6 env | grep ^LD_PRELOAD=");
         assert_eq!(list, "LD_PRELOAD=libc.so.6\n");
-        // What changes nothing is in the run as always.
+        // Programs with an unchanged environment are part of the run as usual.
         assert_eq!(run.shell(&format!("cat {SEEN}")), "disabled\n");
     }
 
@@ -65,7 +70,7 @@ in_both_views! {
             let test = format!("{NAME}-{}", view.name());
             let Some(program) = sanitized(&test, "rotating", flags) else { return };
             Run::on_two_queues(view).program(&[&program]).expect_success();
-            // And where a program of the run starts it.
+            // The same if a program of the run starts it.
             let script = format!("env -i '{}'; env | grep ^LD_PRELOAD=", program.display());
             let list = Run::on_two_queues(view).shell(&script);
             assert!(!list.contains("asan"), "what comes after it does without its runtime: {list}");
@@ -74,7 +79,7 @@ in_both_views! {
 }
 
 #[test]
-fn a_run_within_a_run_is_its_own() {
+fn a_run_within_a_run_is_independent() {
     let inner = [TELPHER, "run", "--hardware", "spr-1", "--", "env", "-i", "/bin/cat", SEEN];
     assert_eq!(Run::new(View::Preload).success(&inner), "enabled\n");
 }
@@ -93,7 +98,7 @@ fn a_program_that_cannot_be_preloaded_is_reported_in_one_line() {
         );
         assert!(line.starts_with(&expected) && line.contains("--view namespace"), "{done}");
     }
-    // In a namespace it sees the device, and is none of those.
+    // In a namespace a static program sees the device, so there is no report.
     if View::Namespace.missing().is_none() {
         let done = Run::new(View::Namespace).program(&["/bin/sh", "-ec", &format!("env -i {path}")]);
         done.expect_success();
@@ -119,14 +124,14 @@ fn a_program_that_gains_rights_is_reported_in_one_line() {
     let done = run();
     done.expect_success();
     assert!(done.stderr.lines().count() == 1 && done.stderr.contains("gains rights when executed (setuid)"), "{done}");
-    // Without the bit nothing is gained, and nothing said.
+    // Without the bit the program gains no rights, and nothing is reported.
     mode(0o755);
     let done = run();
     done.expect_success();
     assert_eq!(done.stderr, "", "{done}");
 }
 
-/// A client built with AddressSanitizer; `None`, and said, where that is not installed.
+/// Returns a client built with AddressSanitizer; skips and returns `None` if that is not installed.
 fn sanitized(test: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
     if lacking(test, &[("gcc", "gcc")]) {
         return None;
@@ -144,7 +149,7 @@ fn sanitized(test: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
     client_with(name, &format!("{name}-{}", flags.join("").replace(['-', '='], "")), &flags)
 }
 
-/// `telpher tier run` with two tiers of one node, in a folder of the test's own.
+/// Runs `telpher tier run` with two tiers of one node, in the test's own folder.
 fn tier(test: &str, options: &[&str], program: &[&str]) -> Done {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs").join(format!("tier-{test}"));
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -164,8 +169,8 @@ fn lacks_tiers(test: &str) -> bool {
 }
 
 #[test]
-fn programs_of_a_tier_run_are_managed_whatever_environment_they_have() {
-    const NAME: &str = "programs_of_a_tier_run_are_managed_whatever_environment_they_have";
+fn programs_of_a_tier_run_are_managed_in_any_environment() {
+    const NAME: &str = "programs_of_a_tier_run_are_managed_in_any_environment";
     if lacks_tiers(NAME) {
         return;
     }
@@ -195,7 +200,7 @@ fn a_program_built_with_address_sanitizer_has_its_memory_managed() {
         done.expect_success();
         assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("done\n", ""));
         let told: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).expect("a report")).expect("JSON");
-        // The shadow memory, 14 TiB of addresses, is none of it.
+        // The shadow memory, 14 TiB of addresses, is not managed.
         let managed = told[0]["mapped_bytes"].as_u64().expect("a process told of itself");
         assert!((1..1 << 40).contains(&managed), "{told}");
     }

@@ -1,5 +1,6 @@
-//! The hardware path on the virtual device: this test binary again, as a program under `telpher run`, opens queues as
-//! it would on silicon, by the same instructions and system calls.
+//! The hardware path on the virtual device: this test binary runs again as a program under `telpher run`, and opens
+//! queues
+//! as on silicon, by the same instructions and system calls.
 #![allow(unsafe_code, reason = "vouches for No-ops that name their own records; forks")]
 
 use crate::harness::{Run, View, in_both_views, in_view, room};
@@ -13,13 +14,13 @@ use telpher_hw::{Instructions, Live, Machine, OpenError, QueueType, State, disco
 use telpher_mover::{Mover, Outcome, Policy, Threshold, Via};
 use telpher_portal::{Health, Offer, Portal, QueueMode, RecordCell, Submission, Watch};
 
-/// Which case the program is to act.
+/// Environment variable with the name of the case to run.
 const CASE: &str = "TELPHER_TEST_HARDWARE_CASE";
 /// The two queues of sources/two-queues.json.
 pub(crate) const SHARED: &str = "wq0.0";
 pub(crate) const DEDICATED: &str = "wq0.1";
 
-/// How long anything may take that has a bound; far more than it needs.
+/// Limit of every wait; far longer than needed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const CASES: &[(&str, fn())] = &[
@@ -48,9 +49,9 @@ const CASES: &[(&str, fn())] = &[
     ("disturbed_until_it_stops", disturbed::disturbed_until_it_stops),
 ];
 
-/// Also the program: with a case in its environment it acts that.
+/// Also the entry point of the program: with a case in its environment it runs that case.
 #[test]
-fn cases_have_names_of_their_own() {
+fn cases_have_distinct_names() {
     if let Ok(name) = std::env::var(CASE) {
         let (_, act) = CASES.iter().find(|(case, _)| *case == name).expect("a case");
         act();
@@ -62,11 +63,11 @@ fn cases_have_names_of_their_own() {
     }
 }
 
-/// Acts a case under `telpher run`; `before` are words in front of the program.
+/// Runs a case under `telpher run`; `before` are words in front of the program.
 fn acts(run: Run, before: &[&str], case: &str) {
     let program = std::env::current_exe().expect("the test's own file");
     let program = program.to_str().expect("UTF-8");
-    let own = [program, "--exact", "hardware::cases_have_names_of_their_own", "--nocapture", "--test-threads=1"];
+    let own = [program, "--exact", "hardware::cases_have_distinct_names", "--nocapture", "--test-threads=1"];
     let said = run.variable(CASE, case).success(&[before, &own].concat());
     assert!(said.contains(&format!("\n{case} holds\n")), "{said}");
 }
@@ -87,7 +88,7 @@ in_both_views! {
         on_two_queues(view, &["--abi", "6.1", "--no-rawio", "--runner", "threaded"], "written");
     }
 
-    fn a_kernel_without_shared_queues_and_write_has_its_dedicated_ones(view: View) {
+    fn a_kernel_without_shared_queues_and_write_offers_dedicated_queues(view: View) {
         let file = room(&format!("hardware-{}", view.name())).join("dedicated.json");
         let queue = r#"{ "dev": "wq0.1", "mode": "dedicated", "size": 16, "group_id": 0, "priority": 10,
             "max_batch_size": 64, "max_transfer_size": 2097152, "type": "user", "name": "a" }"#;
@@ -105,7 +106,7 @@ in_both_views! {
         on_two_queues(view, &["--runner", "threaded"], "threads");
     }
 
-    fn every_way_to_watch_a_record_comes_back(view: View) {
+    fn every_wait_for_a_record_returns(view: View) {
         on_two_queues(view, &["--runner", "threaded"], "waits");
         on_two_queues(view, &["--runner", "threaded", "--no-rewrite"], "waits");
     }
@@ -119,18 +120,18 @@ in_both_views! {
         on_two_queues(view, &[], "busy");
     }
 
-    fn a_queue_disabled_under_use_is_known_to_have_stopped(view: View) {
+    fn a_queue_disabled_in_use_reports_that_it_stopped(view: View) {
         on_two_queues(view, &[], "unbound");
         on_two_queues(view, &["--no-rawio"], "unbound");
         on_two_queues(view, &["--runner", "threaded"], "unbound");
     }
 
-    fn a_queue_enabled_anew_is_another_one(view: View) {
+    fn a_queue_enabled_again_is_a_new_queue(view: View) {
         on_two_queues(view, &[], "enabled_anew");
         on_two_queues(view, &["--no-rawio"], "enabled_anew");
     }
 
-    fn a_halted_device_is_known_to_have_stopped(view: View) {
+    fn a_halted_device_reports_that_it_stopped(view: View) {
         on_two_queues(view, &["--inject", "halt=100"], "halted");
     }
 
@@ -156,7 +157,7 @@ in_both_views! {
         on_two_queues(view, &["--runner", "threaded", "--inject", "halt=150"], "halted_at_work");
     }
 
-    fn whatever_is_injected_every_operation_gives_the_cpus_bytes(view: View) {
+    fn every_operation_gives_the_cpus_bytes_under_any_injection(view: View) {
         for what in [
             "fault=20%,seed=1",
             "retry=30%/burst:5,delay=50us:20%,reorder=30%,seed=2",
@@ -170,7 +171,7 @@ in_both_views! {
         }
     }
 
-    fn a_mover_waits_in_every_way(view: View) {
+    fn a_mover_supports_every_wait_mechanism(view: View) {
         on_two_queues(view, &["--runner", "threaded"], "waits_of_a_mover");
     }
 
@@ -190,7 +191,7 @@ in_both_views! {
         on_two_queues(view, &["--runner", "threaded"], "exits_at_work");
     }
 
-    fn what_an_overfull_dedicated_queue_drops_is_noticed_and_done_by_the_cpu(view: View) {
+    fn the_cpu_redoes_what_an_overfull_dedicated_queue_drops(view: View) {
         on_two_queues(view, &["--runner", "threaded"], "overfilled");
         // In a namespace the host executes at once what is written.
         if view == View::Preload {
@@ -198,14 +199,14 @@ in_both_views! {
         }
     }
 
-    fn the_drivers_tree_of_every_kernel_is_read(view: View) {
+    fn the_device_tree_of_every_kernel_is_read(view: View) {
         for abi in ["6.1", "6.6", "6.12"] {
             on_two_queues(view, &["--abi", abi], "discovered");
         }
     }
 }
 
-/// A program that has shed the preloaded part sees the device in a namespace still, as a static one does.
+/// A program without the preloaded library still sees the device in a namespace, as a static program does.
 #[test]
 fn an_announcement_without_an_emulator_is_ignored() {
     in_view(View::Namespace, "an_announcement_without_an_emulator_is_ignored", |view| {
@@ -222,7 +223,7 @@ fn refusal(queue: &str) -> OpenError {
     telpher_hw::open(queue).expect_err("an opening that fails")
 }
 
-/// A No-op; false if the queue did not take it within many tries.
+/// Executes a No-op; returns false if the queue refused it in many attempts.
 fn nop(portal: &dyn Portal) -> bool {
     let record = RecordCell::new();
     // SAFETY: a No-op names nothing but its record, which outlives the wait below.
@@ -238,7 +239,7 @@ fn nop(portal: &dyn Portal) -> bool {
     record.read().expect("a record").status() == Status::Success
 }
 
-/// Copies of many sizes, one by one and in batches, each by the device and each byte looked at.
+/// Copies many sizes, singly and in batches; checks that the device did each copy, and compares every byte.
 fn moves(portal: &Arc<dyn Portal>) {
     let mover = Mover::new([portal.clone()], Policy { threshold: Threshold::all(0), ..Policy::default() });
     let pattern = |len: usize, seed: usize| -> Vec<u8> {
@@ -264,13 +265,13 @@ fn moves(portal: &Arc<dyn Portal>) {
     assert_eq!((mover.quarantined(), mover.orphaned()), (0, 0));
 }
 
-/// Writes an attribute of the bus.
+/// Writes an attribute below /sys/bus/dsa.
 fn write(attribute: &str, text: &str) {
     std::fs::write(Path::new("/sys/bus/dsa").join(attribute), text)
         .unwrap_or_else(|error| panic!("{attribute}: {error}"));
 }
 
-/// The sentence of a queue that has stopped.
+/// Returns the reason why a queue has stopped.
 fn stopped(portal: &dyn Portal) -> String {
     match portal.health() {
         Health::Stopped(why) => why,
@@ -284,7 +285,7 @@ fn mapped() {
         let info = portal.info();
         assert_eq!((info.name.as_str(), info.mode, info.size), (queue, mode, size));
         assert_eq!((info.max_transfer, info.max_batch, info.block_on_fault), (1 << 31, 64, true));
-        // The driver hides Batch from ordinary programs; one that could map the portal has it.
+        // The driver hides Batch from ordinary programs; a program that could map the portal can use it.
         assert!(info.operations.contains(Opcode::Batch) && info.operations.contains(Opcode::MemoryMove));
         moves(&portal);
         assert_eq!(portal.health(), Health::Working);
@@ -298,7 +299,7 @@ fn written() {
         assert!(!portal.info().operations.contains(Opcode::Batch));
         moves(&portal);
         assert_eq!(portal.health(), Health::Working);
-        // What cannot be sent this way is not taken: a record that is not aligned.
+        // A descriptor with an unaligned record cannot be submitted by write(), so it is refused.
         let records = [RecordCell::new(), RecordCell::new()];
         // SAFETY: both records outlive the offer, which is refused.
         let crooked = unsafe { Submission::vouch(Descriptor::nop().with_record(records[0].address() + 8)) };
@@ -333,7 +334,7 @@ fn waits() {
     assert!(Instructions::here().waitpkg);
     let long = Duration::from_millis(50);
     for how in [Watch::Pause, Watch::Timed, Watch::Monitor] {
-        // Nothing comes: it is left at the latest when the time is over, and a system may say earlier.
+        // No record arrives: the wait ends when the time is over, or earlier if the system's limit is shorter.
         let (record, began) = (RecordCell::new(), Instant::now());
         portal.watch(&record, how, Duration::from_millis(1));
         assert!(began.elapsed() < PATIENCE, "{how:?}");
@@ -348,7 +349,7 @@ fn waits() {
                 assert!(began.elapsed() < PATIENCE, "{how:?}");
             }
         }
-        // A written record is never waited for.
+        // A wait for a written record returns at once.
         let (record, began) = (RecordCell::new(), Instant::now());
         record.complete(&telpher_abi::CompletionRecord([1, 0, 0, 0]));
         for _ in 0..20 {
@@ -360,7 +361,7 @@ fn waits() {
 
 fn unannounced() {
     let here = Instructions::here();
-    // /proc/cpuinfo lists ENQCMD still, and that is what counts for it.
+    // ENQCMD is found by /proc/cpuinfo, which still lists it.
     assert!(here.enqcmd);
     let portal = open(DEDICATED);
     // Without MOVDIR64B the driver submits.
@@ -373,7 +374,7 @@ fn unattended() {
     assert!(std::env::var(telpher_hw::ANNOUNCEMENT).is_ok_and(|words| words.contains("waitpkg")));
     for queue in [SHARED, DEDICATED] {
         let portal = open(queue);
-        // The kernel's part is there, and submits.
+        // The namespace's node is there, and accepts submissions by write().
         assert_eq!(portal.info().max_batch, 1);
         moves(&portal);
         for how in [Watch::Pause, Watch::Timed, Watch::Monitor] {
@@ -386,7 +387,7 @@ fn busy() {
     let first = open(DEDICATED);
     let text = refusal(DEDICATED).to_string();
     assert!(text.contains("/dev/dsa/wq0.1") && text.contains("dedicated and in use"), "{text}");
-    // A shared queue is not.
+    // A shared queue can be opened more than once.
     let shared = [open(SHARED), open(SHARED)];
     assert!(shared.iter().all(|portal| nop(portal.as_ref())));
     drop(first);
@@ -411,7 +412,7 @@ fn enabled_anew() {
     for (queue, mode) in [(SHARED, "shared"), (DEDICATED, "dedicated")] {
         let portal = open(queue);
         write("drivers/user/unbind", queue);
-        // What unbinding forgets; size and group stay.
+        // Unbinding resets these attributes; size and group stay.
         let attributes = [("mode", mode), ("priority", "10"), ("type", "user"), ("name", "a")];
         for (name, value) in attributes.into_iter().chain((mode == "shared").then_some(("threshold", "15"))) {
             write(&format!("devices/{queue}/{name}"), value);
@@ -429,12 +430,13 @@ fn halted() {
     let mut records: Vec<RecordCell> = Vec::new();
     records.resize_with(200, RecordCell::new);
     let unanswered = records.iter().position(|record| {
-        // SAFETY: a No-op names nothing but its record, which outlives the portal's use of it: the device stops, as is
-        // seen below.
+        // SAFETY: a No-op names nothing but its record. The record outlives the portal's use of it, because the device
+        // stops, as
+        // asserted below.
         let nop = unsafe { Submission::vouch(Descriptor::nop().with_record(record.address())) };
         assert_eq!(portal.offer(&nop), Offer::Taken);
         let began = Instant::now();
-        // Asked before the record is looked at: what ended before the halt has its record by then.
+        // The health is read before the record: work that completed before the halt has its record by then.
         while portal.health() == Health::Working && record.status().is_none() {
             assert!(began.elapsed() < PATIENCE, "neither a record nor a halt");
         }
@@ -449,20 +451,20 @@ fn halted() {
 
 fn forked() {
     let (shared, dedicated) = (open(SHARED), open(DEDICATED));
-    // SAFETY: the child has one thread and exits by itself; nobody else runs in this process that could hold a lock.
+    // SAFETY: the child has one thread and exits itself; no other thread of this process could hold a lock.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork");
     if child == 0 {
         let refuses = |portal: &dyn Portal| !nop(portal) && stopped(portal).contains("before this process was forked");
         let mut holds = refuses(shared.as_ref()) && refuses(dedicated.as_ref());
-        // What lies where the parent's portals lie is the child's own, and stays when they are dropped.
+        // The child's memory at the addresses of the parent's portals is its own, and stays when they are dropped.
         let pages: Vec<Vec<u8>> = (0..64).map(|i| vec![i; 4096 * 64]).collect();
         drop((shared, dedicated));
         holds &= pages.iter().zip(0..).all(|(page, byte)| page.iter().all(|found| *found == byte));
         let own = open(SHARED);
         holds &= nop(own.as_ref()) && own.health() == Health::Working;
         drop(own);
-        // SAFETY: ends the child without the test harness's own ends being run twice.
+        // SAFETY: ends the child without running the test harness's exit handlers a second time.
         unsafe { libc::_exit(i32::from(!holds)) };
     }
     let mut status = 0;
@@ -471,7 +473,7 @@ fn forked() {
     assert_eq!(status, 0, "the child found otherwise");
     assert!(nop(shared.as_ref()) && nop(dedicated.as_ref()));
     assert_eq!((shared.health(), dedicated.health()), (Health::Working, Health::Working));
-    // A child that lives on does not keep the queue from being free when its parent is done with it.
+    // After the parent closes the queue, it is free, even if a forked child is still alive.
     let (mut told, tell) = std::io::pipe().expect("a pipe");
     // SAFETY: as above.
     let child = unsafe { libc::fork() };

@@ -31,7 +31,7 @@ impl View {
         }
     }
 
-    /// What keeps a machine from having it, found out without our own code.
+    /// Returns why this machine lacks the view, determined without our own code.
     pub(crate) fn missing(self) -> Option<&'static str> {
         static NAMESPACE: OnceLock<Option<&'static str>> = OnceLock::new();
         match self {
@@ -51,7 +51,7 @@ impl View {
     }
 }
 
-/// Tests that hold in both views: `fn name(view: View)`, which become `preloaded::name` and `mounted::name`.
+/// Tests that run in both views: each `fn name(view: View)` becomes `preloaded::name` and `mounted::name`.
 macro_rules! in_both_views {
     ($($(#[$meta:meta])* fn $name:ident($view:ident: View) $body:block)+) => {
         $($(#[$meta])* fn $name($view: View) $body)+
@@ -65,7 +65,7 @@ macro_rules! in_both_views {
 }
 pub(crate) use in_both_views;
 
-/// Runs a test in a view, or skips it where the machine cannot have that.
+/// Runs a test in a view, or skips it if the machine lacks the view.
 pub(crate) fn in_view(view: View, name: &str, test: fn(View)) {
     match view.missing() {
         None => test(view),
@@ -73,7 +73,7 @@ pub(crate) fn in_view(view: View, name: &str, test: fn(View)) {
     }
 }
 
-/// A folder of the tests' own, made new.
+/// Returns an empty folder for a test.
 pub(crate) fn room(name: &str) -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs").join(name);
     let _ = std::fs::remove_dir_all(&room);
@@ -81,7 +81,7 @@ pub(crate) fn room(name: &str) -> PathBuf {
     room
 }
 
-/// A directory for TELPHER_RUNTIME_DIR, gone with it. Its path must be short, which the build's folder need not be.
+/// A directory for TELPHER_RUNTIME_DIR, removed on drop. Its path must be short, which the build folder's need not be.
 pub(crate) struct Runtime(PathBuf);
 
 impl Runtime {
@@ -96,12 +96,12 @@ impl Runtime {
         &self.0
     }
 
-    /// Nothing is there but what is preloaded, which stays.
+    /// Returns true if the directory contains only preloaded libraries, which stay.
     pub(crate) fn is_empty(&self) -> bool {
         self.of_runs("").is_empty()
     }
 
-    /// The directories of runs of one kind.
+    /// Returns the directories of runs of one kind.
     pub(crate) fn of_runs(&self, kind: &str) -> Vec<PathBuf> {
         let paths = std::fs::read_dir(&self.0).into_iter().flatten().flatten().map(|entry| entry.path());
         let is_of_run = |path: &PathBuf| {
@@ -118,18 +118,18 @@ impl Drop for Runtime {
     }
 }
 
-/// A file beside the clients' sources.
+/// Returns the path of a file in `sources`.
 pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/sources").join(name)
 }
 
-/// True if PATH leads to the program.
+/// Returns true if PATH contains the program.
 pub(crate) fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Says so and is `true` if one of the programs is missing.
+/// Skips the test and returns true if one of the programs is missing.
 pub(crate) fn lacking(test: &str, programs: &[(&str, &str)]) -> bool {
     let missing = programs.iter().find(|(program, _)| !have(program) && !Path::new(program).is_file());
     if let Some((program, package)) = missing {
@@ -138,12 +138,12 @@ pub(crate) fn lacking(test: &str, programs: &[(&str, &str)]) -> bool {
     missing.is_some()
 }
 
-/// A client, built from its source in C; `None`, and said, where there is no compiler.
+/// Builds a client from its source in C; skips and returns `None` without a compiler.
 pub(crate) fn client(name: &str) -> Option<PathBuf> {
     client_with(name, name, &[])
 }
 
-/// The same with flags of its own, under another name.
+/// Builds a client with additional flags, under another name.
 pub(crate) fn client_with(name: &str, output: &str, flags: &[&str]) -> Option<PathBuf> {
     static BUILT: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
     if lacking(output, &[("gcc", "gcc")]) {
@@ -158,7 +158,7 @@ pub(crate) fn client_with(name: &str, output: &str, flags: &[&str]) -> Option<Pa
     std::fs::create_dir_all(&folder).expect("a folder for the clients");
     let path = folder.join(output);
     let mut gcc = Command::new("gcc");
-    // The clients' own assembly pushes; only where it says so does it rely on the red zone.
+    // The clients' own assembly pushes to the stack; it uses the red zone only where a comment says so.
     gcc.args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-mno-red-zone", "-fno-builtin", "-pthread"]);
     gcc.args(flags).arg("-o").arg(&path).arg(source(&format!("{name}.c"))).arg("-ldl");
     let output_of_gcc = gcc.output().expect("gcc runs");
@@ -167,7 +167,7 @@ pub(crate) fn client_with(name: &str, output: &str, flags: &[&str]) -> Option<Pa
     Some(path)
 }
 
-/// `telpher run` with options, to be given a program.
+/// A `telpher run` command with options, which runs a given program.
 #[derive(Debug)]
 pub(crate) struct Run {
     options: Vec<OsString>,
@@ -177,52 +177,52 @@ pub(crate) struct Run {
     limit: Duration,
 }
 
-/// How long a program may take; far more than any needs, and far less than for ever.
+/// Maximum run time of a program; far longer than any needs.
 const LIMIT: Duration = Duration::from_secs(120);
 
 impl Run {
-    /// In a view, on one unconfigured device.
+    /// Returns a run in a view, with one unconfigured device.
     pub(crate) fn new(view: View) -> Self {
         let options = ["--view", view.name()].map(OsString::from).to_vec();
         Run { options, environment: Vec::new(), folder: None, input: None, limit: LIMIT }
     }
 
-    /// On one shared queue, wq0.0, and one dedicated queue, wq0.1.
+    /// Returns a run with one shared queue, wq0.0, and one dedicated queue, wq0.1.
     pub(crate) fn on_two_queues(view: View) -> Self {
         Run::new(view).with("--hardware").with(source("two-queues.json"))
     }
 
-    /// With one more word of options.
+    /// Adds an option.
     pub(crate) fn with(mut self, option: impl AsRef<OsStr>) -> Self {
         self.options.push(option.as_ref().to_owned());
         self
     }
 
-    /// With a variable in the program's environment.
+    /// Sets a variable in the program's environment.
     pub(crate) fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.environment.push((name.into(), value.as_ref().to_owned()));
         self
     }
 
-    /// In a folder.
+    /// Sets the working directory.
     pub(crate) fn in_folder(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
         self
     }
 
-    /// With this on standard input.
+    /// Sets the standard input.
     pub(crate) fn reading(mut self, input: &str) -> Self {
         self.input = Some(input.to_owned());
         self
     }
 
-    /// With another limit.
+    /// Sets the time limit.
     pub(crate) fn within(mut self, seconds: u64) -> Self {
         self.limit = Duration::from_secs(seconds);
         self
     }
 
-    /// The command, for tests that start it themselves; a process group of its own.
+    /// Returns the command, with its own process group, for tests that start it themselves.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, program: &[S]) -> Command {
         let mut command = Command::new(TELPHER);
         command.arg("run").args(&self.options).arg("--").args(program).process_group(0);
@@ -239,7 +239,7 @@ impl Run {
         finish(&mut command, self.input.as_deref(), self.limit)
     }
 
-    /// Runs the program, which must succeed, and gives what it printed.
+    /// Runs the program, which must succeed, and returns its output.
     pub(crate) fn success<S: AsRef<OsStr>>(&self, program: &[S]) -> String {
         let done = self.program(program);
         done.expect_success();
@@ -251,7 +251,7 @@ impl Run {
         self.success(&["/bin/sh", "-ec", script])
     }
 
-    /// Runs a script for `attributes.py`, in which every line must hold.
+    /// Runs a script with `attributes.py`; every line of it must hold.
     pub(crate) fn attributes(&self, script: &str) {
         let words = [OsString::from("/usr/bin/python3"), source("attributes.py").into()];
         let mut command = self.command(&words);
@@ -259,7 +259,7 @@ impl Run {
     }
 }
 
-/// What a program has said and how it ended.
+/// The output and exit status of a program.
 pub(crate) struct Done {
     pub(crate) what: String,
     pub(crate) status: ExitStatus,
@@ -268,12 +268,12 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// Fails the test unless the program ended with 0.
+    /// Fails the test unless the exit code is 0.
     pub(crate) fn expect_success(&self) {
         assert!(self.status.success(), "{self}");
     }
 
-    /// The exit code; fails the test if a signal ended it.
+    /// Returns the exit code; fails the test if a signal ended the program.
     pub(crate) fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| panic!("ended by a signal: {self}"))
     }
@@ -291,9 +291,9 @@ impl fmt::Display for Done {
     }
 }
 
-/// Runs a command to its end, or kills its process group when the limit is over.
+/// Runs a command to its end; kills its process group and fails the test at the limit.
 pub(crate) fn finish(command: &mut Command, input: Option<&str>, limit: Duration) -> Done {
-    // Files and not pipes: what a left-over descendant holds open would keep a pipe's reader waiting.
+    // Files instead of pipes: a remaining descendant would keep a pipe open, and its reader would wait.
     let (mut out, mut err) = (tempfile(), tempfile());
     command.stdout(out.try_clone().expect("a descriptor")).stderr(err.try_clone().expect("a descriptor"));
     command.stdin(match input {
@@ -317,13 +317,13 @@ pub(crate) fn finish(command: &mut Command, input: Option<&str>, limit: Duration
     done
 }
 
-/// Waits for a child that leads a process group; `None`, and all of the group is killed, when the limit is over.
+/// Waits for a child that leads a process group. At the limit, kills the group and returns `None`.
 pub(crate) fn wait(mut child: Child, limit: Duration) -> Option<ExitStatus> {
     let group = Pid::from_child(&child);
     let (sender, ended) = mpsc::channel();
     let waiter = std::thread::spawn(move || {
         let status = child.wait().expect("a child can be waited for");
-        // The other end has gone when the limit is over.
+        // The receiver is gone if the limit is over.
         let _ = sender.send(());
         status
     });
@@ -348,7 +348,7 @@ fn contents(file: &mut File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits until something holds; fails the test when it does not within a minute.
+/// Waits until a condition holds; fails the test after a minute.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
     while !holds() {

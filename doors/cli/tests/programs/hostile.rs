@@ -1,10 +1,10 @@
-//! Hostile submitters next to a victim of the same run whose copies must stay correct. They run for
-//! `TELPHER_SOAK_SECONDS`, a second each by default. Each run starts with the same seed.
+//! Hostile submitters in the same run as a neighbour whose copies must stay correct. Each test runs for
+//! `TELPHER_SOAK_SECONDS`, by default one second, always with the same seed.
 
 use crate::harness::{Run, View, client, in_both_views};
 use crate::skip::skip;
 
-/// Two users that own nothing, by number: they need no name.
+/// Numbers of two users without any files; they need no names.
 const USERS: [&str; 2] = ["64001", "64002"];
 
 fn seconds() -> u64 {

@@ -1,4 +1,5 @@
-//! Start and end of runs: exit codes and signals pass through, nothing is left behind, no process can stall another.
+//! Start and end of runs: exit codes and signals pass through, no files or processes remain, no process can stall
+//! another.
 
 use crate::harness::{
     Run, Runtime, TELPHER, View, client, eventually, finish, in_both_views, lacking, room, source, wait,
@@ -9,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A folder of the test's own.
+/// Returns a folder for the test.
 fn place(test: &str, view: View) -> PathBuf {
     room(&format!("{test}-{}", view.name()))
 }
 
-/// A number that differs from step to step, the same in every run of the tests.
+/// Returns the next random number; the sequence is the same in every run of the tests.
 fn chance(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
@@ -22,7 +23,8 @@ fn chance(state: &mut u64) -> u64 {
 
 in_both_views! {
     fn the_exit_code_is_the_programs(view: View) {
-        for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 128 + 9), ("kill -SEGV $$", 128 + 11)] {
+        for (script, code) in
+            [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 128 + 9), ("kill -SEGV $$", 128 + 11)] {
             assert_eq!(Run::new(view).program(&["/bin/sh", "-c", script]).code(), code, "{script}");
         }
         assert_eq!(Run::new(view).program(&["no-such-program"]).code(), 127);
@@ -39,7 +41,10 @@ in_both_views! {
 
     fn signals_to_telpher_reach_the_program(view: View) {
         let folder = place("signals", view);
-        let script = format!("trap 'echo heard; exit 3' TERM; touch {}/ready; while :; do sleep 0.05; done", folder.display());
+        let script = format!(
+            "trap 'echo heard; exit 3' TERM; touch {}/ready; while :; do sleep 0.05; done",
+            folder.display()
+        );
         let child = Run::new(view).command(&["/bin/sh", "-c", &script]).spawn().expect("telpher starts");
         eventually("the program is ready", || folder.join("ready").exists());
         kill_process(Pid::from_child(&child), Signal::TERM).expect("telpher can be signalled");
@@ -62,13 +67,13 @@ in_both_views! {
         let mut state = 7;
         for round in 0..8 {
             let run = Run::on_two_queues(view).variable("TELPHER_RUNTIME_DIR", runtime.path());
-            // The worker's pipe ends when it and all like it have.
+            // The pipe ends when all processes of the run have ended.
             let mut command = run.command(&[worker.as_os_str(), "300".as_ref()]);
             let (reader, writer) = std::io::pipe().expect("a pipe");
             command.stdout(writer).stderr(std::process::Stdio::null());
             let child = command.spawn().expect("telpher starts");
             drop(command);
-            // From before the device is there to the midst of work.
+            // Kill at a random moment, from before the device exists to the middle of its work.
             std::thread::sleep(Duration::from_millis(chance(&mut state) % (20 + 40 * round)));
             kill_process(Pid::from_child(&child), Signal::KILL).expect("telpher can be killed");
             wait(child, Duration::from_secs(60)).expect("killed");
@@ -76,7 +81,7 @@ in_both_views! {
             std::thread::spawn(move || {
                 let mut reader = reader;
                 let _ = std::io::copy(&mut reader, &mut std::io::sink());
-                // The test may have failed meanwhile.
+                // The test may have failed already.
                 let _ = sender.send(());
             });
             ended.recv_timeout(Duration::from_secs(60)).expect("the worker ends without its host");
@@ -121,7 +126,7 @@ in_both_views! {
 
     fn a_program_left_running_keeps_its_device(view: View) {
         let Some(worker) = client("worker") else { return };
-        // The main program ends at once; what it has started goes on working.
+        // The main program ends at once; its descendant continues to work.
         let folder = place("daemon", view);
         let script = format!("({} 1 && touch {}/well) & exit 4", worker.display(), folder.display());
         let done = Run::on_two_queues(view).program(&["/bin/sh", "-c", &script]);
@@ -129,8 +134,11 @@ in_both_views! {
         eventually("the descendant works to its end", || folder.join("well").exists());
     }
 
-    fn programs_that_never_touch_the_device_run_unharmed(view: View) {
-        if lacking("programs_that_never_touch_the_device_run_unharmed", &[("gcc", "gcc"), ("/usr/bin/python3", "python3-minimal")]) {
+    fn programs_that_never_use_the_device_run_unchanged(view: View) {
+        if lacking(
+            "programs_that_never_use_the_device_run_unchanged",
+            &[("gcc", "gcc"), ("/usr/bin/python3", "python3-minimal")],
+        ) {
             return;
         }
         let folder = place("others", view);
@@ -153,7 +161,7 @@ if pid == 0: os._exit(3)
 print(len(seen), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))'
         ";
         let said = Run::new(view).in_folder(&folder).shell(script);
-        // Among the descriptors is nothing of ours.
+        // The list of descriptors contains none of ours.
         let mut alone = Command::new("/bin/sh");
         let alone = finish(alone.args(["-ec", script]).current_dir(&folder), None, Duration::from_secs(60));
         assert_eq!(said, alone.stdout, "{alone}");
@@ -161,7 +169,7 @@ print(len(seen), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))'
     }
 }
 
-/// What somebody has preloaded stays preloaded.
+/// Libraries that the user has preloaded stay preloaded.
 #[test]
 fn other_preloaded_libraries_stay() {
     let said = Run::new(View::Preload).variable("LD_PRELOAD", "libm.so.6").shell("tr '\\0' '\\n' </proc/self/environ");
@@ -181,12 +189,12 @@ fn invalid_hardware_is_a_one_sentence_error() {
     assert!(done.stderr.contains("wq0.0") && done.stderr.contains("size"), "{done}");
 }
 
-/// Neither view needs a privilege where the kernel lets users have namespaces.
+/// Neither view needs a privilege if the kernel allows user namespaces.
 #[test]
 fn an_ordinary_user_has_the_device_in_both_views() {
     let name = "an_ordinary_user_has_the_device_in_both_views";
     let Some(program) = client("rotating") else { return };
-    // Copies in a place that everybody can read, which the build's folder need not be.
+    // Copies in a folder that every user can read, which the build folder need not be.
     let folder = std::env::temp_dir().join(format!("telpher-test-{}", std::process::id()));
     let everybody = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
     std::fs::create_dir_all(&folder).expect("a folder");

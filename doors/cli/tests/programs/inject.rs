@@ -2,7 +2,7 @@
 
 use crate::harness::{Done, Run, View, client, in_both_views, room};
 
-/// Runs `injected.c` under an injection.
+/// Runs `injected.c` with an injection.
 fn injected(view: View, what: &str, args: &[&str], more: &[&str]) -> Option<Done> {
     let program = client("injected")?;
     let run = more.iter().fold(Run::on_two_queues(view).with("--inject").with(what), |run, option| run.with(option));
@@ -13,38 +13,39 @@ fn injected(view: View, what: &str, args: &[&str], more: &[&str]) -> Option<Done
     Some(done)
 }
 
-/// The number behind a name in what the client prints.
+/// Returns the number after a name in the client's output.
 fn number(done: &Done, name: &str) -> u64 {
     let line = done.stdout.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
     line.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no {name}: {done}"))
 }
 
 in_both_views! {
-    fn faults_come_at_their_rate_and_the_same_for_the_same_seed(view: View) {
-        let ends = |spec: &str| injected(view, spec, &["copies"], &[]).map(|done| (number(&done, "faulted"), done.stdout));
+    fn faults_occur_at_their_rate_and_repeat_with_the_same_seed(view: View) {
+        let ends =
+            |spec: &str| injected(view, spec, &["copies"], &[]).map(|done| (number(&done, "faulted"), done.stdout));
         let (Some(first), Some(again)) = (ends("fault=10%,seed=7"), ends("fault=10%,seed=7")) else { return };
         assert_eq!(first, again);
-        // 1000 copies of one page each: a rate of a tenth for each of its pages.
+        // 1000 copies of one page: the rate applies to each page that a copy touches.
         assert!((50..400).contains(&first.0), "{} of 1000", first.0);
         let other = ends("fault=10%,seed=8").expect("there was a compiler");
         assert_ne!(first.1, other.1, "another seed faults elsewhere");
         assert_eq!(ends("fault=0,seed=7").expect("there was a compiler").0, 0);
     }
 
-    fn retries_come_in_storms_and_end(view: View) {
+    fn retries_occur_in_bursts_and_end(view: View) {
         let Some(done) = injected(view, "retry=20%/burst:50,seed=1", &["shared"], &[]) else { return };
         assert!(number(&done, "retries") > 1000, "{done}");
         assert_eq!(number(&done, "succeeded"), 1000, "{done}");
     }
 
-    fn a_status_of_choice_ends_the_operation_of_choice(view: View) {
+    fn a_chosen_status_ends_the_chosen_operation(view: View) {
         let Some(done) = injected(view, "status=0x13@memory-move:50%,seed=3", &["copies"], &[]) else { return };
         let (good, bad) = (number(&done, "succeeded"), number(&done, "status 0x13"));
         assert!(good > 300 && bad > 300 && good + bad == 1000, "{done}");
         assert_eq!(number(&done, "no-ops"), 1000, "others are left alone: {done}");
     }
 
-    fn completions_come_late_and_in_another_order(view: View) {
+    fn completions_can_be_delayed_and_reordered(view: View) {
         let Some(done) = injected(view, "delay=5ms:100%", &["late"], &[]) else { return };
         assert!(number(&done, "microseconds") >= 5000, "{done}");
         let Some(done) = injected(view, "reorder=50%,seed=5", &["pairs"], &[]) else { return };
@@ -58,7 +59,7 @@ in_both_views! {
         assert_eq!(done.stdout, "the bytes came, the record did not\n");
     }
 
-    fn a_device_halts_and_the_driver_says_so(view: View) {
+    fn a_halted_device_is_reported_by_the_driver(view: View) {
         let Some(done) = injected(view, "halt=100", &["halts"], &[]) else { return };
         assert!((90..100).contains(&number(&done, "succeeded")), "{done}");
         assert!(number(&done, "halted") == 1, "{done}");

@@ -1,5 +1,6 @@
-//! Programs in C and C++ on hardware queues: compiled only against the files that `doors/capi/install.sh` installs, run
-//! on `hw:` queues. They check every byte themselves (`doors/capi/tests/programs`), and there they run on the model.
+//! Programs in C and C++ on hardware queues: compiled against the files that `doors/capi/install.sh` installs, and run
+//! on
+//! `hw:` queues. They check every byte themselves. `doors/capi/tests/programs` runs them on the model.
 
 use crate::harness::{Run, View, in_both_views, lacking};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ fn capi() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi")
 }
 
-/// A program compiled against the staged library; `None`, and said, where there is no compiler.
+/// Compiles a program against the staged library; skips and returns `None` without a compiler.
 fn program(source: &str) -> Option<PathBuf> {
     static STAGE: OnceLock<PathBuf> = OnceLock::new();
     static COMPILING: Mutex<()> = Mutex::new(());
@@ -56,7 +57,7 @@ const COROUTINES: &str = "tests/programs/coroutines.cpp";
 const UNANSWERED: &str = "tests/programs/unanswered.c";
 const CACHE: &str = "tests/programs/cache.c";
 const CPP_CACHE: &str = "tests/programs/cache.cpp";
-/// Kernels since INTEL-SA-01084 refuse the mapping: the driver submits.
+/// Kernels since INTEL-SA-01084 refuse the mapping, so the driver submits.
 const BY_WRITE: [&str; 3] = ["--abi", "6.12", "--no-rawio"];
 
 in_both_views! {
@@ -65,7 +66,7 @@ in_both_views! {
         passes(view, EVERY_OPERATION, "hw:wq0.0", &BY_WRITE);
     }
 
-    fn jobs_and_channels_of_libtelpher_live_on_hardware_as_the_header_says(view: View) {
+    fn jobs_and_channels_of_libtelpher_have_the_documented_lifetimes_on_hardware(view: View) {
         passes(view, LIFETIMES, "hw:wq0.0", &[]);
         passes(view, LIFETIMES, "hw:wq0.1", &["--runner", "threaded"]);
         passes(view, LIFETIMES, "hw:wq0.0", &BY_WRITE);

@@ -1,5 +1,5 @@
-//! Programs that cannot be preloaded: linked statically, or in Go. They see and configure the tree and submit by
-//! write() in the namespace view; unsupported uses give a one-sentence error.
+//! Programs that cannot be preloaded: linked statically, or written in Go. In the namespace view they see and configure
+//! the device's tree and submit by write(); unsupported uses give a one-sentence error.
 
 use crate::harness::{Run, TELPHER, View, client, client_with, finish, lacking, room, source};
 use crate::skip::skip;
@@ -21,12 +21,12 @@ fn a_static_program_configures_and_submits_by_write() {
     for abi in ["6.1", "6.6", "6.12"] {
         Run::new(View::Namespace).with("--abi").with(abi).program(&[&program]).expect_success();
     }
-    // Chosen by itself, since preloading cannot reach it.
+    // The namespace view is chosen automatically, since nothing can be preloaded.
     let mut auto = Command::new(TELPHER);
     finish(auto.args(["run", "--"]).arg(&program), None, Duration::from_secs(60)).expect_success();
 }
 
-/// 64 GiB of work, submitted by one write(): the process could not be killed before the last byte.
+/// What broke: with 64 GiB of work submitted by one write(), the process could not be killed before the last byte.
 #[test]
 fn submissions_of_a_killed_process_end_with_it() {
     let test = "submissions_of_a_killed_process_end_with_it";
@@ -38,22 +38,22 @@ fn submissions_of_a_killed_process_end_with_it() {
 }
 
 #[test]
-fn a_static_program_that_uses_the_instructions_gets_a_sentence() {
-    let test = "a_static_program_that_uses_the_instructions_gets_a_sentence";
+fn a_static_program_that_uses_the_instructions_gets_a_message() {
+    let test = "a_static_program_that_uses_the_instructions_gets_a_message";
     let Some(program) = static_client(test) else { return };
     if std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default().contains("enqcmd") {
         return skip(test, "this CPU has ENQCMD");
     }
     let done = Run::new(View::Namespace).program(&[program.as_os_str(), "submit".as_ref()]);
-    // SIGILL; SIGSEGV where the CPU has ENQCMD and hides it.
+    // SIGILL, or SIGSEGV if the CPU has ENQCMD and hides it.
     assert!([128 + 4, 128 + 11].contains(&done.code()), "{done}");
     let sentences: Vec<&str> = done.stderr.lines().collect();
     assert!(sentences.len() == 1 && sentences[0].contains("static") && sentences[0].contains("write()"), "{done}");
 }
 
 #[test]
-fn a_static_program_that_maps_a_portal_is_told_to_write() {
-    let test = "a_static_program_that_maps_a_portal_is_told_to_write";
+fn a_static_program_that_maps_a_portal_is_advised_to_write() {
+    let test = "a_static_program_that_maps_a_portal_is_advised_to_write";
     if let Some(reason) = View::Namespace.missing() {
         return skip(test, reason);
     }
@@ -70,17 +70,17 @@ fn a_static_program_that_maps_a_portal_is_told_to_write() {
     let done = run("writes");
     done.expect_success();
     assert_eq!(done.stderr, "", "{done}");
-    // A program that has written once knows how.
+    // After a program has submitted by write() once, it gets no more advice.
     let script = format!("'{0}' writes; '{0}' goes-on", program.display());
     let done = Run::on_two_queues(View::Namespace).program(&["/bin/sh", "-ec", &script]);
     done.expect_success();
     assert_eq!(done.stderr, "", "{done}");
-    // Once for a program, however often it runs.
+    // The advice appears once for each program, however often it runs.
     let script = format!("for i in 1 2 3; do '{}' goes-on; done", program.display());
     let done = Run::on_two_queues(View::Namespace).program(&["/bin/sh", "-ec", &script]);
     done.expect_success();
     assert_eq!(done.stderr.lines().count(), 1, "{done}");
-    // A program with the preloaded part maps it, or does not: that is its own affair.
+    // A program with the preloaded library gets no advice, whether it maps the portal or not.
     let done = Run::on_two_queues(View::Namespace).program(&["/bin/sh", "-ec", "exec 3<>/dev/dsa/wq0.0"]);
     done.expect_success();
     assert_eq!(done.stderr, "", "{done}");
@@ -118,8 +118,8 @@ fn a_static_program_cannot_be_preloaded_and_is_reported() {
 }
 
 #[test]
-fn a_32_bit_program_is_refused_in_a_sentence() {
-    // The head of an ELF file for i386 is enough: nothing of it is executed.
+fn a_32_bit_program_is_refused_with_a_message() {
+    // The header of an ELF file for i386 is enough, since nothing of it is executed.
     let path = room("elf32").join("program");
     let mut head = vec![0; 84];
     head[..20].copy_from_slice(b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0");
@@ -131,8 +131,8 @@ fn a_32_bit_program_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn a_setuid_program_is_refused_in_a_sentence() {
-    let test = "a_setuid_program_is_refused_in_a_sentence";
+fn a_setuid_program_is_refused_with_a_message() {
+    let test = "a_setuid_program_is_refused_with_a_message";
     if !rustix::process::getuid().is_root() {
         return skip(test, "only root can make a program that is setuid to somebody else");
     }

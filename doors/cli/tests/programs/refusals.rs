@@ -1,5 +1,5 @@
-//! Every refusal of the driver, with its errno and its effect, as seen by a Python program. See `sources/attributes.py`
-//! for the words of the tables, and the driver's documentation for the rules.
+//! Every refusal of the driver, with its errno and its effect, as seen by a Python program. `sources/attributes.py`
+//! describes the syntax of the tables, the driver's documentation the rules.
 
 use crate::harness::{Run, View, in_both_views, lacking};
 

@@ -5,15 +5,15 @@ use std::path::Path;
 
 const FOLDER: &str = "/usr/libexec/accel-config/test";
 const DSA_TEST: &str = "/usr/libexec/accel-config/test/dsa_test";
-/// Invocations of `dsa_test`: twice (block on fault set and clear) ten operations in two modes and five sizes, alone and but
-/// for Drain in batches, and four DIF operations in two modes and three sizes, alone and in batches.
+/// Invocations of `dsa_test`: twice (block on fault set and clear), each ten operations in two modes and five sizes,
+/// singly and, except Drain, in batches; and four DIF operations in two modes and three sizes, singly and in batches.
 const RUNS: usize = 2 * (10 * 2 * 5 + 9 * 2 * 5 + 4 * 2 * 3 * 2);
 
 fn ready(test: &str) -> bool {
     !lacking(test, &[("accel-config", "accel-config"), (DSA_TEST, "accel-config-test")])
 }
 
-/// Runs the script, whose commands to load the driver find stand-ins: the driver is there without a module.
+/// Runs the script with stand-ins for the commands that load the driver: the emulated driver needs no module.
 fn run_script(name: &str, view: View, options: &[&str]) -> Done {
     let room = room(name);
     let commands = room.join("commands");
@@ -73,8 +73,11 @@ in_both_views! {
         if !ready("dsa_test_passes_the_delta_operations_the_runner_leaves_out") {
             return;
         }
-        // With block on fault clear a delta may end with a page fault half-way. The program goes on with its buffers moved, but
-        // with offsets and the record's place as if it began anew, which no device can make right: it must meet no fault.
+        // With block on fault clear, a delta operation may end half-way with a page fault. The program then continues
+        // with its
+        // buffers moved, but with the offsets and the record's position of a new operation. No device can make that
+        // right, so
+        // the operation must meet no fault.
         for (flags, residency) in [("0x1", "strict"), ("0x0", "lenient")] {
             let mut script = format!("accel-config load-config -c {FOLDER}/configs/2g2q_user_1.conf -e\n");
             let mut runs = 0;

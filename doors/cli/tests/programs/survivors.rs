@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Skips the test, and is true, for a user that cannot become another one.
+/// Skips the test and returns true if this user cannot become another one.
 fn is_not_root(test: &str) -> bool {
     let is_not = !rustix::process::geteuid().is_root();
     if is_not {
@@ -16,9 +16,9 @@ fn is_not_root(test: &str) -> bool {
     is_not
 }
 
-/// What broke: a program that outlived its run had `/proc/<number of the run's process>/fd/<n>` in LD_PRELOAD. Any user
-/// who got that number for a process of his had the library that was open there loaded by the program's next exec: as
-/// root.
+/// What broke: a program that outlived its run had `/proc/<PID of the run's process>/fd/<n>` in LD_PRELOAD. Any user
+/// with
+/// a process of that PID could open a library at that descriptor, and the program's next exec loaded it: as root.
 #[test]
 fn a_process_with_the_pid_of_an_ended_run_cannot_load_anything() {
     const NAME: &str = "a_process_with_the_pid_of_an_ended_run_cannot_load_anything";
@@ -34,7 +34,7 @@ fn a_process_with_the_pid_of_an_ended_run_cannot_load_anything() {
         return;
     };
     let (attacker, library) = (attacker.display(), library.display());
-    // All in a namespace of its own, where numbers are free.
+    // All in a separate PID namespace, where numbers are free.
     let tier = "tier run --quiet --tier a=64m --tier b";
     for command in ["run", tier] {
         let script = format!(
@@ -63,25 +63,26 @@ fn a_process_with_the_pid_of_an_ended_run_cannot_load_anything() {
             return skip(NAME, "this machine has no PID namespaces");
         }
         assert!(!marker.exists(), "{command}: the library of another user was loaded");
-        // Not a word of a library that cannot be preloaded, either.
+        // A library that cannot be preloaded causes no message either.
         assert_eq!(done.stdout, "it runs\n", "{command}: {done}");
         assert!(done.stderr.is_empty() || !done.stderr.contains("clone3"), "{command}: {done}");
     }
 }
 
-/// What broke: a program that outlived `tier run` went on to write its state at the old path, and followed links there.
+/// What broke: a program that outlived `tier run` continued to write its state at the old path, and followed links
+/// there.
 #[test]
 fn a_survivor_writes_nothing_into_a_recreated_folder() {
     let place = room("survivor-writes");
     let victim = place.join("victim");
     std::fs::write(&victim, "precious").expect("a file");
     let runtime = Runtime::new("survivor");
-    // It is a managed process itself, which tells its state when it ends.
+    // The shell is a managed process itself, and writes its state when it ends.
     let script = format!("trap '' TERM; echo $$ >{0}/survivor; read line <{0}/go; exit 0", place.display());
     let mut command = Command::new(TELPHER);
     command
         .args(["tier", "run", "--quiet", "--grace", "0", "--tier", "a=64m", "--tier", "b", "--", "sh", "-c", &script]);
-    // The survivor has the pipe until it ends.
+    // The survivor holds the pipe until it ends.
     let go = place.join("go");
     rustix::fs::mknodat(rustix::fs::CWD, &go, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).expect("a pipe");
     let (mut ended, writer) = std::io::pipe().expect("a pipe");
@@ -113,14 +114,14 @@ fn a_survivor_writes_nothing_into_a_recreated_folder() {
     assert_eq!(std::fs::read_dir(folder).expect("the folder").count(), names.len());
 }
 
-/// What broke: any user could make the folder of root's runs first, and root's runs were refused.
+/// What broke: any user could create the folder of root's runs first, and root's runs were refused.
 #[test]
 fn no_other_user_can_create_or_change_files_of_a_run() {
     const NAME: &str = "no_other_user_can_create_or_change_files_of_a_run";
     if is_not_root(NAME) {
         return;
     }
-    // Played by another user, in a run of root's. It ends with the number of what succeeded.
+    // Executed by another user in a run of root's. The exit code is the number of attacks that succeeded.
     let attacks = r#"
         image=${LD_PRELOAD%%:*}; keep=${image%/*}
         run=${TELPHER_RUN##*,}; [ -n "$run" ] || run=$(echo "$TELPHER_TIER" | sed 's/.*"folder":"\([^"]*\)".*/\1/')
@@ -136,13 +137,14 @@ fn no_other_user_can_create_or_change_files_of_a_run() {
         attack ls "$run"
         attack ln -s /etc/passwd "$run/planted"
         attack touch "${keep%/*}/planted"
-        # What it executes finds the library. (`tier run` says that this user may not have its memory managed.)
+        # Programs that it executes find the library. (`tier run` reports that it cannot manage the memory of this user.)
         said=$(/bin/true 2>&1); case "$said" in *"cannot be preloaded"*) echo "said: $said"; broken=99 ;; esac
         exit $broken"#;
-    // chroot(1), as setpriv(1) keeps capabilities for a moment, with which the C library ends a program that has other
+    // chroot(1), because setpriv(1) keeps capabilities for a moment, and the C library then ends a program that has
+    // other
     // threads (setxid).
     let user = ["chroot", "--userspec=65534:65534", "--groups=", "/", "sh", "-c", attacks];
-    // As they were named before: a directory of another user's in the place where root's would be made.
+    // The former name of the folder: another user's directory at the path where root's was created.
     let old = std::env::temp_dir().join("telpher-tier-0");
     let made = Command::new(user[0]).args(&user[1..4]).arg("mkdir").arg(&old).stderr(Stdio::null()).status();
     let tier = ["tier", "run", "--quiet", "--tier", "a=64m", "--tier", "b", "--"];

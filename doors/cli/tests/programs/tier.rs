@@ -1,4 +1,4 @@
-//! Unmodified programs under `telpher tier run` with all their memory moving back and forth: they must not notice.
+//! Unmodified programs under `telpher tier run` with all their memory moving back and forth: they must not notice it.
 
 use crate::harness::{TELPHER, client, finish, lacking, room};
 use crate::skip::skip;
@@ -10,8 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use telpher_os::{Scan, Userfault, UserfaultFeatures};
 
-/// `telpher tier run` with two tiers of one node, everything moved all the time, and what it tells at the end in a
-/// file.
+/// Returns `telpher tier run` with two tiers of one node, all memory moved continuously, and a report in a JSON file.
 fn moving(json: &Path, device: &str) -> Command {
     let mut command = Command::new(TELPHER);
     command.process_group(0);
@@ -20,7 +19,7 @@ fn moving(json: &Path, device: &str) -> Command {
     command
 }
 
-/// The same, fewer of it, and with traps set for whoever touches memory.
+/// Returns the same command with fewer moves, and with traps as the source of hotness.
 fn trapping(json: &Path) -> Command {
     let mut command = Command::new(TELPHER);
     command.process_group(0);
@@ -29,13 +28,13 @@ fn trapping(json: &Path) -> Command {
     command
 }
 
-/// Page faults that traps have told of.
+/// Returns the number of page faults caused by traps.
 fn trapped(json: &Path) -> u64 {
     let told: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     told.as_array().unwrap().iter().map(|state| state["tracking"]["faults"].as_u64().unwrap()).sum()
 }
 
-/// Pages that moved, and none that was lost.
+/// Returns the number of moved pages; asserts that none was lost.
 fn moved(json: &Path) -> u64 {
     let told: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let counts = || told.as_array().unwrap().iter().map(|state| &state["counts"]);
@@ -51,13 +50,14 @@ fn cannot(test: &str) -> bool {
     cannot
 }
 
-/// As long as TELPHER_SOAK_SECONDS says.
+/// Returns TELPHER_SOAK_SECONDS, or 3.
 fn seconds() -> u64 {
     std::env::var("TELPHER_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
 }
 
-/// Writers, counters, read(2), mremap, madvise, munmap, the C library's heap, threads that come and go, forks, mlock,
-/// mprotect.
+/// Uses writers, counters, read(2), mremap, madvise, munmap, the C library's heap, threads that start and end, forks,
+/// mlock
+/// and mprotect.
 #[test]
 fn a_program_finds_all_its_bytes_unchanged() {
     const NAME: &str = "a_program_finds_all_its_bytes_unchanged";
@@ -66,25 +66,26 @@ fn a_program_finds_all_its_bytes_unchanged() {
     }
     let Some(stress) = client("tier_stress") else { return };
     let json = room("tier_stress").join("tiers.json");
-    // What was lost was lost at the beginning: so it begins often.
+    // Losses occurred at the start of a program, so it starts several times.
     let turns = [(1, false), (1, true), (1, false), (1, true), (seconds(), false), (seconds(), true)];
     let by_cpu = turns.map(|(seconds, traps)| (seconds, traps, "cpu"));
     for (seconds, traps, device) in by_cpu.into_iter().chain([(seconds(), false, "model:spr")]) {
         let mut command = if traps { trapping(&json) } else { moving(&json, device) };
         command.arg(&stress).arg(seconds.to_string());
-        // What waits for itself waits for ever.
+        // A program that waits for itself would wait forever.
         let done = finish(&mut command, None, Duration::from_secs(60 + 2 * seconds));
         assert_eq!(done.code(), 0, "{done}");
-        // On a machine that is busy, too.
+        // This number is reached on a busy machine, too.
         assert!(moved(&json) > 1000, "{done}");
-        // In a short run there may be no lot that somebody touches: the program forks all the time, which calls them
-        // back.
+        // In a short run, no trapped page may be accessed: the program forks all the time, and every fork removes the
+        // traps.
         assert!(!traps || seconds < 10 || trapped(&json) > 0, "{done}");
     }
 }
 
-/// Its descriptors, also closed and replaced, its signals, its children and their threads, and forks when no descriptor
-/// is left.
+/// Checks its descriptors, also closed and replaced ones, its signals, its children and their threads, and forks
+/// without a
+/// free descriptor.
 #[test]
 fn a_program_is_not_disturbed_by_the_library() {
     const NAME: &str = "a_program_is_not_disturbed_by_the_library";
@@ -101,7 +102,7 @@ fn a_program_is_not_disturbed_by_the_library() {
     }
 }
 
-/// Whole programs are measured alone and managed; one that fails ends the bench, with what it said.
+/// Whole programs are measured alone and managed. If one fails, the bench ends with its last output.
 #[test]
 fn given_programs_are_measured_alone_and_managed() {
     const NAME: &str = "given_programs_are_measured_alone_and_managed";
@@ -119,19 +120,19 @@ fn given_programs_are_measured_alone_and_managed() {
     let told: Value = serde_json::from_str(&done.stdout).unwrap();
     let rows = told["contests"][0]["rows"].as_array().unwrap();
     let measured: Vec<f64> = rows.iter().map(|row| row["measured"].as_f64().unwrap()).collect();
-    // It runs for a second, and little else.
+    // The program runs for little more than a second.
     assert!(rows.len() == 3 && measured.iter().all(|&number| number > 0.9 && number < 20.0), "{rows:?}");
     let failed = bench("sh -c 'echo nothing works >&2; exit 7'");
     assert!(failed.code() != 0 && failed.stderr.contains("exit status: 7; it said last: nothing works"), "{failed}");
 }
 
-/// What `redis-cli` answers, without the end of its line.
+/// Returns the answer of `redis-cli`, without the line end.
 fn ask(socket: &Path, words: &[&str]) -> String {
     let output = Command::new("redis-cli").arg("-s").arg(socket).args(words).output().expect("redis-cli runs");
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }
 
-/// A server with much in it, after a benchmark and a snapshot by a forked child; what of it is always the same.
+/// Fills a server, and runs a benchmark and a snapshot by a forked child. Returns the results that never vary.
 fn redis(mut command: Command, folder: &Path) -> Vec<String> {
     let socket = folder.join("socket");
     command.args(["redis-server", "--port", "0", "--save", "", "--appendonly", "no", "--dir"]).arg(folder);
@@ -193,7 +194,7 @@ fn redis_has_the_same_content_as_unmanaged() {
     }
     let (plain, managed) = (room("redis"), room("redis-tier"));
     let json = managed.join("tiers.json");
-    // Short names: a socket's path has 108 bytes.
+    // Short paths: a socket's path has at most 108 bytes.
     let short = |name: &str| {
         let folder = std::env::temp_dir().join(format!("telpher-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -242,7 +243,8 @@ fn python_passes_its_own_tests() {
     assert!(moved(&json) > 10_000);
 }
 
-/// A userfaultfd that the program registers on memory that was taken over already: the kernel would answer `EBUSY`.
+/// The program registers a userfaultfd on memory that is managed already. Without our help the kernel would answer
+/// `EBUSY`.
 #[test]
 fn a_program_registers_its_own_userfaultfd_on_managed_memory() {
     const NAME: &str = "a_program_registers_its_own_userfaultfd_on_managed_memory";
@@ -256,14 +258,14 @@ fn a_program_registers_its_own_userfaultfd_on_managed_memory() {
     assert!(moved(&json) > 1000, "{done}");
 }
 
-/// The state of a process that runs, as `telpher tier top` tells it.
+/// Returns the state of a running process, as `telpher tier top` shows it.
 fn state(pid: &str) -> Value {
     let top = Command::new(TELPHER).args(["tier", "top", "--once", "--format", "json", pid]).output().unwrap();
     let told: Value = serde_json::from_slice(&top.stdout).unwrap_or_default();
     told[0].clone()
 }
 
-/// Waits until the process says so of itself.
+/// Waits until the state of the process fulfils a condition.
 fn wait_for(pid: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
@@ -280,7 +282,7 @@ fn moved_pages(state: &Value) -> u64 {
     state["counts"]["moved"].as_u64().unwrap_or(0)
 }
 
-/// A line of a program's output.
+/// Returns the next line of a program's output.
 fn line(output: &mut impl BufRead) -> String {
     let mut line = String::new();
     output.read_line(&mut line).expect("the program can be read");
@@ -288,8 +290,8 @@ fn line(output: &mut impl BufRead) -> String {
 }
 
 #[test]
-fn a_tracer_reads_every_page_and_other_readers_do_while_paused() {
-    const NAME: &str = "a_tracer_reads_every_page_and_other_readers_do_while_paused";
+fn a_tracer_reads_every_page_and_other_readers_too_while_paused() {
+    const NAME: &str = "a_tracer_reads_every_page_and_other_readers_too_while_paused";
     if cannot(NAME) {
         return;
     }
@@ -338,7 +340,7 @@ fn a_tracer_reads_every_page_and_other_readers_do_while_paused() {
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success() && said.contains("held in place for "), "{said}");
     assert!(moved(&json) > 10_000);
-    // It has ended.
+    // The program has ended.
     let refused = tier("pause", pid);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains(&format!("process {pid} does not run under")), "{said}");

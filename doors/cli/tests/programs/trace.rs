@@ -6,19 +6,19 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The submissions of `rotating.c`: each of 64 slots by three mappings, then a No-op, on a shared and a dedicated
+/// The submissions of `rotating.c`: 64 slots through each of three mappings, then a No-op, on a shared and a dedicated
 /// queue.
 const COPIES: usize = 2 * 3 * 64;
 const BYTES: usize = 256;
 
-/// The lines of a JSON trace that tell of descriptors.
+/// Returns the lines of a JSON trace that describe descriptors.
 fn stories(trace: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(trace).expect("the trace was written");
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|e| panic!("{e}: {line}")));
     lines.filter(|line| line["event"] == "descriptor").collect()
 }
 
-/// `telpher trace` with these words, which must succeed.
+/// Runs `telpher trace` with these arguments, which must succeed, and returns its output.
 fn told(words: &[&str], trace: &Path) -> String {
     let done = finish(Command::new(TELPHER).arg("trace").args(words).arg(trace), None, Duration::from_secs(60));
     done.expect_success();
@@ -42,7 +42,10 @@ in_both_views! {
                 assert_eq!((&story["status"], &story["end"]), (&1.into(), &"record".into()), "{story}");
                 assert!(story["process"].as_u64().is_some_and(|process| process > 1), "{story}");
                 assert!(story["duration_ns"].as_u64().is_some_and(|duration| duration > 0), "{story}");
-                assert!(story["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "rcr")), "{story}");
+                assert!(
+                    story["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "rcr")),
+                    "{story}"
+                );
             }
             for copy in copies {
                 assert_eq!(copy["operands"]["size"].as_u64(), Some(BYTES as u64), "{copy}");
@@ -61,15 +64,18 @@ in_both_views! {
         let all = told(&[], &trace);
         assert_eq!(all, std::fs::read_to_string(&trace).expect("the trace was written"));
         assert!(all.contains("batch(") && all.contains("memory-move(") && all.contains("crc-generation("), "{all}");
-        // Two of sixteen children fault on a null source, in each of two queues; one more in front of a fence.
+        // In each of two queues, two of sixteen children fault on a null source, and one more before a fence.
         let faults = told(&["--status", "page-fault"], &trace);
         assert_eq!(faults.lines().count(), 2 * 3, "{faults}");
         assert!(faults.lines().all(|line| line.contains("memory-move(") && line.contains("0x03")), "{faults}");
         let one = told(&["--queue", "wq0.0", "--op", "batch"], &trace);
-        assert!(one.lines().count() > 5 && one.lines().all(|line| line.contains("wq0.0") && line.contains("batch(")), "{one}");
+        assert!(
+            one.lines().count() > 5 && one.lines().all(|line| line.contains("wq0.0") && line.contains("batch(")),
+            "{one}"
+        );
         let summary = told(&["--summary"], &trace);
         assert!(summary.contains("memory-move") && summary.contains("batch"), "{summary}");
-        // JSON of the text, and text of the JSON, are the same again.
+        // Converting the text to JSON and back gives the same text.
         let json = told(&["--format", "json"], &trace);
         let path = trace.with_extension("json");
         std::fs::write(&path, &json).expect("a file");
@@ -91,7 +97,7 @@ in_both_views! {
     fn a_trace_contains_killed_processes(view: View) {
         let Some(program) = client("flood") else { return };
         let trace = room(&format!("trace-killed-{}", view.name())).join("trace");
-        // Killed once a good part of its trace has been written.
+        // Kill the program after it has written many lines of its trace.
         let script = format!(
             "{} dedicated & p=$!; until [ $(wc -l < {}) -gt 200 ]; do sleep 0.05; done; kill -9 $p; wait $p || true",
             program.display(),

@@ -1,10 +1,10 @@
-//! Shell, coreutils, Python, find and the PCI tools see and configure the tree.
+//! Shell, coreutils, find, Python and the PCI tools read and configure the device's tree.
 
 use crate::harness::{Run, View, have, in_both_views, lacking, room};
 use std::path::Path;
 
 in_both_views! {
-    fn a_shell_lists_reads_and_follows(view: View) {
+    fn a_shell_lists_reads_and_follows_links(view: View) {
         let said = Run::new(view).shell(
             r#"
             cd /sys/bus/dsa/devices
@@ -81,15 +81,16 @@ END
             "#,
         );
         let lines: Vec<&str> = said.lines().collect();
-        let enabled = ["enabled", "enabled", "stream_lane", "64", "0", "engine0.0 engine0.1 engine0.2 engine0.3", "wq0.0"];
+        let enabled =
+            ["enabled", "enabled", "stream_lane", "64", "0", "engine0.0 engine0.1 engine0.2 engine0.3", "wq0.0"];
         assert_eq!(lines[..7], enabled, "{said}");
         assert_eq!(lines[7..10], ["wq0.0", "user", "idxd"], "{said}");
-        // What unbinding forgets: the queue loses mode and name, the device everything.
+        // Unbinding resets attributes: the queue loses its mode and name, the device its whole configuration.
         assert_eq!(lines[10..14], ["disabled", "shared", "64", ""], "{said}");
         assert_eq!(lines[14..], ["disabled", "0", "-1"], "{said}");
     }
 
-    fn a_refused_echo_fails_and_says_why(view: View) {
+    fn a_refused_echo_fails_with_the_reason(view: View) {
         let done = Run::new(view).program(&["/bin/sh", "-c", "echo 999 >/sys/bus/dsa/devices/wq0.0/size"]);
         assert_ne!(done.code(), 0, "{done}");
         let done = Run::new(view).program(&["/bin/bash", "-c", "echo 999 >/sys/bus/dsa/devices/wq0.0/size"]);
@@ -97,7 +98,7 @@ END
         assert!(done.stderr.contains("Invalid argument"), "{done}");
         let done = Run::new(view).program(&["/bin/bash", "-c", "printf shred | tee /sys/bus/dsa/devices/wq0.0/mode"]);
         assert!(done.stderr.contains("Invalid argument"), "{done}");
-        // What is read-only for everybody is so for root, as the kernel has it; what is not there cannot be made.
+        // No file can be created, not even by root, as in the kernel's tree.
         let done = Run::new(view).program(&["/bin/bash", "-c", ": >/sys/bus/dsa/devices/nothing"]);
         assert_ne!(done.code(), 0, "{done}");
     }
@@ -142,17 +143,22 @@ print(len(found) > 100)
         assert_eq!(Run::new(view).success(&["/usr/bin/python3", "-c", program]), "True\n");
     }
 
-    fn pci_tools_find_the_device_next_to_the_machines_own(view: View) {
-        if lacking("pci_tools_find_the_device_next_to_the_machines_own", &[("lspci", "pciutils"), ("setpci", "pciutils")]) {
+    fn pci_tools_find_the_device_among_the_machines_own(view: View) {
+        if lacking(
+            "pci_tools_find_the_device_among_the_machines_own",
+            &[("lspci", "pciutils"), ("setpci", "pciutils")],
+        ) {
             return;
         }
-        let said = Run::new(view).shell("lspci -n -d 8086:0b25; lspci -n | wc -l; lspci -k -d 8086:0b25 | grep -c 'in use: idxd'");
+        let said = Run::new(view).shell(
+            "lspci -n -d 8086:0b25; lspci -n | wc -l; lspci -k -d 8086:0b25 | grep -c 'in use: idxd'",
+        );
         let own = std::fs::read_dir("/sys/bus/pci/devices").map_or(0, |entries| entries.count());
         let lines: Vec<&str> = said.lines().collect();
         assert!(lines[0].contains("0880: 8086:0b25"), "{said}");
         assert_eq!(lines[1], (own + 1).to_string(), "{said}");
         assert_eq!(lines[2], "1", "{said}");
-        // The TPH control word: bits 8 and 1 spare clients the write.
+        // The TPH control word: with bits 8 and 1 set, clients need not write it.
         let said = Run::new(view).shell(
             "setpci -d 8086:0b25 VENDOR_ID DEVICE_ID 168.L; setpci -d 8086:0b25 168.L=102; setpci -d 8086:0b25 168.L; \
              lspci -xxxx -d 8086:0b25 | wc -l",
@@ -164,10 +170,10 @@ print(len(found) > 100)
         assert!(lines[4].parse::<u32>().expect("a number") >= 256, "4096 bytes of configuration space: {said}");
     }
 
-    fn the_rest_of_the_machine_stays_the_real_one(view: View) {
+    fn all_other_files_of_the_machine_are_unchanged(view: View) {
         let script = "ls /sys/devices/system/node /sys/bus; ls -d /sys/class/net/*; cat /sys/devices/system/cpu/online; \
-                      ls /dev | grep -v -x -e char -e dsa; [ -c /dev/null ]; echo x >/dev/null; head -c 4 /dev/zero | wc -c; \
-                      cat /proc/self/comm";
+                      ls /dev | grep -v -x -e char -e dsa; [ -c /dev/null ]; echo x >/dev/null; \
+                      head -c 4 /dev/zero | wc -c; cat /proc/self/comm";
         let inside = Run::new(view).shell(script);
         let outside = std::process::Command::new("/bin/sh").args(["-ec", script]).output().expect("a shell");
         let outside = String::from_utf8_lossy(&outside.stdout);
@@ -177,13 +183,13 @@ print(len(found) > 100)
     }
 }
 
-/// What is private to the run ends with it.
+/// The device exists only inside the run.
 #[test]
-fn outside_there_is_no_device() {
+fn no_device_exists_outside_a_run() {
     assert!(have("ls"), "coreutils are essential");
     Run::new(View::Preload).success(&["ls", "/sys/bus/dsa/devices"]);
     if Path::new("/sys/bus/dsa").exists() {
-        return crate::skip::skip("outside_there_is_no_device", "this machine has a DSA of its own");
+        return crate::skip::skip("no_device_exists_outside_a_run", "this machine has a DSA of its own");
     }
     assert!(!Path::new("/dev/dsa").exists() && !Path::new("/sys/module/idxd").exists());
 }

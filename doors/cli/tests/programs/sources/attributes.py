@@ -1,14 +1,14 @@
-"""Reads and writes attributes as a script on standard input says, and compares what the kernel would answer.
+"""Reads and writes attributes according to a script on standard input, and compares the results.
 
-    PATH = VALUE            the write succeeds and takes everything
+    PATH = VALUE            the write succeeds with all bytes
     PATH = VALUE ! EINVAL   the write fails with this errno
     PATH ? TEXT             the file reads as this text, without the newline at its end
     PATH ? ! ENOENT         opening or reading fails with this errno
     PATH ~ EXPRESSION       the file's text matches this regular expression as a whole
     PATH -> TEXT            the symbolic link's text ends with this
 
-D stands for /sys/bus/dsa/devices, R for /sys/bus/dsa/drivers. Lines that begin with # and empty ones are passed over. Every
-difference is told; the exit code is 1 if there was one.
+D stands for /sys/bus/dsa/devices, R for /sys/bus/dsa/drivers. Empty lines and lines that begin with # are skipped.
+Every difference is printed; the exit code is 1 if there was one.
 """
 
 import errno
@@ -26,16 +26,16 @@ def differs(number, line, found):
 
 
 def name(error):
-    # One number, two names; the driver's rules use this one.
+    # The number has two names; the driver's rules use this one.
     if error.errno == errno.EOPNOTSUPP:
         return "EOPNOTSUPP"
     return errno.errorcode.get(error.errno, str(error.errno))
 
 
 def write(path, value):
-    """The errno's name, or None."""
+    """Writes the value; returns the errno's name, or None."""
     try:
-        # O_TRUNC and O_CREAT as well, as Python's and the shell's redirections have them.
+        # Also sets O_TRUNC and O_CREAT, as the shell's redirections do.
         with open(path, "w") as file:
             file.write(value)
     except OSError as error:
@@ -44,7 +44,7 @@ def write(path, value):
 
 
 def read(path):
-    """Text and None, or None and the errno's name."""
+    """Reads the file; returns its text and None, or None and the errno's name."""
     try:
         file = os.open(path, os.O_RDONLY)
         try:
@@ -63,7 +63,7 @@ for number, line in enumerate(sys.stdin, 1):
     verb, rest = words[1], words[2].rstrip("\n") if len(words) > 2 else ""
     if verb == "=":
         value, _, expected = rest.partition(" ! ")
-        # A value in quotes may have blanks at its ends or be empty.
+        # A value in quotes may be empty, or begin or end with blanks.
         value = value.strip()
         if value[:1] == value[-1:] == '"' and len(value) > 1:
             value = value[1:-1].encode().decode("unicode_escape")

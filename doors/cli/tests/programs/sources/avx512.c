@@ -1,6 +1,6 @@
-/* A 64-byte AVX-512 store to the portal page is a submission, as it is one write on the bus; shorter stores are none. Stands
- * for a CPU that has MOVDIR64B and finds no device behind the page: there, too, the store itself faults. Ends with 77 where
- * the CPU has no AVX-512. */
+/* A 64-byte AVX-512 store to the portal page is a submission, because it is one write on the bus; shorter stores are
+ * none. This simulates a CPU that has MOVDIR64B and finds no device behind the page: there, too, the store itself
+ * faults. Ends with 77 if the CPU has no AVX-512. */
 #include "client.h"
 #include <immintrin.h>
 

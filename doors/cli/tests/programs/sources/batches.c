@@ -1,5 +1,5 @@
-/* Batches as DPDK's driver and others build them: children whose completion record is their own descriptor's slot, faults in
- * some children, fences, a CRC seed read from an earlier child's record. */
+/* Batches as DPDK's driver and others build them: children whose completion record is their own descriptor's slot,
+ * faults in some children, fences, and a CRC seed that is read from an earlier child's record. */
 #include "client.h"
 
 enum { MANY = 16, SIZE = 512 };
@@ -17,7 +17,7 @@ static unsigned run_batch(unsigned count)
 	return run(&q, &batch);
 }
 
-/* Children that ask for no record unless something goes wrong, and name their own slot for it. */
+/* Children that request a record only on an error, and name their own slot for it. */
 static void prepare(void)
 {
 	for (int i = 0; i < MANY; i++) {
@@ -30,7 +30,7 @@ static void prepare(void)
 	}
 }
 
-/* The status byte of a slot: that of a descriptor untouched is 0. */
+/* The status byte of a slot; it is 0 in an unchanged descriptor. */
 static unsigned slot(int i)
 {
 	return ((record *)&list[i])->status;
@@ -49,7 +49,7 @@ static void own_slots(void)
 
 static void faults_in_children(void)
 {
-	/* Null sources in children 3 and 11: they fail, the others are done. */
+	/* Null sources in children 3 and 11: these fail, the others complete. */
 	prepare();
 	list[3].src_addr = list[11].src_addr = 0;
 	unsigned status = run_batch(MANY);
@@ -60,7 +60,7 @@ static void faults_in_children(void)
 		if (!failing)
 			EXPECT(memcmp(from[i], to[i], SIZE) == 0, "bytes of child %d", i);
 	}
-	/* A fence at child 8 behind a failure: the rest is abandoned, and 8 is the count. */
+	/* A fence at child 8 after a failure: the device abandons the rest, and the count is 8. */
 	prepare();
 	list[3].src_addr = 0;
 	list[8].flags |= IDXD_OP_FLAG_FENCE;
@@ -72,7 +72,7 @@ static void faults_in_children(void)
 	}
 }
 
-/* CRC-32C, a bit at a time. */
+/* CRC-32C, bit by bit. */
 static uint32_t crc32c(const unsigned char *p, size_t len)
 {
 	uint32_t crc = ~0u;
@@ -95,7 +95,8 @@ static void seed_from_an_earlier_record(void)
 	list[1] = asking(DSA_OPCODE_CRCGEN, &r[1]);
 	list[1].src_addr = (uintptr_t)text + 2000;
 	list[1].xfer_size = sizeof text - 2000;
-	/* Flag 16: the seed is read from memory, here from the record of the child before, which the fence waits for. */
+	/* Flag 16: the device reads the seed from memory, here from the record of the previous child, which the
+	 * fence waits for. */
 	list[1].flags |= IDXD_OP_FLAG_FENCE | 1 << 16;
 	list[1].seed_addr = (uintptr_t)&r[0].crc_val;
 	unsigned status = run_batch(2);

@@ -1,5 +1,5 @@
-/* A dedicated queue opens once, in whichever process, until the last reference to the file has gone: close, munmap, the end of
- * a process and kill -9 all count, and have happened when the waiter hears of them. */
+/* A dedicated queue can be opened once, by any process, until the last reference to the file is gone: close, munmap,
+ * the end of a process and kill -9 all release one, before the waiting parent learns of them. */
 #include "client.h"
 #include <signal.h>
 #include <sys/socket.h>
@@ -47,7 +47,7 @@ int main(void)
 	EXPECT(dup2(0, high) == high, "dup2 over it");
 	is_free("dup2 has closed the last");
 
-	/* A child that inherits the file holds it too. */
+	/* A child that inherits the file holds it, too. */
 	fd = open(DEDICATED, O_RDWR);
 	int stop[2];
 	EXPECT(pipe(stop) == 0, "pipe");
@@ -65,7 +65,7 @@ int main(void)
 	EXPECT(waitpid(child, &status, 0) == child && status == 0, "child: %#x", status);
 	is_free("the child has ended");
 
-	/* Sent to another process over a socket. */
+	/* Another process receives the file over a socket. */
 	int pair[2];
 	EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "socketpair");
 	fd = open(DEDICATED, O_RDWR);
@@ -84,7 +84,7 @@ int main(void)
 	close(pair[1]);
 	is_free("the socket has gone, and the file with it");
 
-	/* kill -9 with work in flight: when the parent hears of it the queue is free. */
+	/* kill -9 with work in flight: the queue is free when the parent's wait returns. */
 	for (int i = 0; i < 20; i++) {
 		int ready[2];
 		EXPECT(pipe(ready) == 0, "pipe");
@@ -108,7 +108,7 @@ int main(void)
 		close(ready[1]);
 	}
 
-	/* A shared queue opens as often as anyone likes, also twice in a row here. */
+	/* A shared queue can be opened any number of times, here twice in a row. */
 	int a = open(SHARED, O_RDWR), b = open(SHARED, O_RDWR);
 	EXPECT(a >= 0 && b >= 0, "twice");
 	close(a);

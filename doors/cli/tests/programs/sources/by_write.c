@@ -1,9 +1,10 @@
-/* Submission by write(), as clients do where mmap is refused: the No-op probe with its bounded patience, several descriptors
- * in one call, a tail that is no descriptor, and every errno. `by_write batch-allowed` says that Batch is. */
+/* Submission by write(), as clients do if mmap is refused: the No-op probe with its bounded wait, several
+ * descriptors in one call, a tail that is no descriptor, and every errno. `by_write batch-allowed` says that Batch
+ * is allowed. */
 #include "client.h"
 #include <sys/wait.h>
 
-/* The probe: one No-op, and the queue is good if its record turns 1 within 10 000 PAUSEs. */
+/* The probe: one No-op. The queue works if its record becomes 1 within 10 000 PAUSEs. */
 static void the_probe_finds_the_queue(int fd)
 {
 	static record __attribute__((aligned(32))) r;
@@ -22,7 +23,7 @@ static void many_in_one_call(int fd)
 	enum { MANY = 8, SIZE = 3000 };
 	static unsigned char from[MANY][SIZE], to[MANY][SIZE];
 	static record __attribute__((aligned(32))) r[MANY];
-	/* Not aligned, as it may be, and 40 bytes that are no descriptor. */
+	/* Unaligned, which is allowed, and 40 bytes that are no descriptor. */
 	static char buffer[8 + MANY * 64 + 40];
 	for (int i = 0; i < MANY; i++) {
 		fill_known(from[i], SIZE, i);
@@ -38,7 +39,7 @@ static void many_in_one_call(int fd)
 	}
 }
 
-/* An errno, and nothing of it reaches the device. */
+/* The write fails with an errno, and nothing of it reaches the device. */
 static void refused(int fd, const void *from, size_t len, int error, const char *what)
 {
 	errno = 0;
@@ -58,7 +59,7 @@ static void misuse(int fd, int batch_allowed)
 	desc crooked = noop;
 	crooked.completion_addr += 8;
 	refused(fd, &crooked, 64, EINVAL, "a record that is not aligned");
-	/* Checked even if the descriptor says that there is none. */
+	/* The record's address is checked even if the descriptor says that there is none. */
 	crooked.flags = 0;
 	refused(fd, &crooked, 64, EINVAL, "a record address that is not valid either");
 
@@ -75,7 +76,7 @@ static void misuse(int fd, int batch_allowed)
 		EXPECT(r[0].status == 0 && r[1].status == 0, "a refused batch ran");
 	}
 
-	/* The first of two is taken before the second is refused. */
+	/* The first of two is submitted before the second is refused. */
 	desc pair[2] = { asking(DSA_OPCODE_NOOP, &r[0]), crooked };
 	ssize_t taken = write(fd, pair, sizeof pair);
 	EXPECT(taken == 64 && wait_for(&r[0]) == DSA_COMP_SUCCESS, "a good one and a bad one: %zd", taken);
@@ -84,7 +85,7 @@ static void misuse(int fd, int batch_allowed)
 	EXPECT(write(fd, &noop, 0) == 0, "no bytes");
 }
 
-/* Memory belongs to whoever opened the queue: a forked child may not. */
+/* Memory belongs to the process that opened the queue: a forked child may not submit. */
 static void a_child_may_not(int fd)
 {
 	pid_t child = fork();

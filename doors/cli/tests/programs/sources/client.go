@@ -68,7 +68,7 @@ func main() {
 
 	node, err := os.OpenFile("/dev/dsa/wq0.0", os.O_RDWR, 0)
 	must(err)
-	// Large enough to lie on the heap with an alignment of its own; the record needs 32 bytes.
+	// Large enough for an aligned heap allocation; the record needs 32 bytes.
 	memory := make([]byte, 1<<16)
 	base := (uintptr(unsafe.Pointer(&memory[0])) + 63) &^ 63
 	at := int(base - uintptr(unsafe.Pointer(&memory[0])))

@@ -1,7 +1,7 @@
-/* What every client here needs: a queue's node, its portal, the two submission instructions, a bounded wait. The layouts
- * are the kernel's own, from <linux/idxd.h>.
+/* The common part of all clients: a queue's node, its portal, the two submission instructions, a bounded wait. The
+ * layouts are the kernel's own, from <linux/idxd.h>.
  *
- * A client ends with 0 when all it expects holds, and with 1 and one line on standard error otherwise. */
+ * A client ends with 0 if everything is as expected, otherwise with 1 and one line on standard error. */
 #ifndef CLIENT_H
 #define CLIENT_H
 
@@ -77,7 +77,7 @@ static inline void movdir64b(void *portal, const void *from)
 	__asm__ volatile(".byte 0x66, 0x0f, 0x38, 0xf8, 0x02" ::"a"(portal), "d"(from) : "memory");
 }
 
-/* ENQCMD likewise; 1 is Retry. */
+/* ENQCMD in the same form; 1 means Retry. */
 static inline int enqcmd(void *portal, const void *from)
 {
 	unsigned char retry;
@@ -113,12 +113,12 @@ static inline double now(void)
 	return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-/* The status, once there is one; a client does not wait longer than half a minute. */
+/* Waits for the record, for at most half a minute, and returns its status. */
 static inline unsigned wait_for(const record *r)
 {
 	double until = now() + 30;
 	for (unsigned turn = 0; r->status == 0; turn++) {
-		/* After a while, others have the processor: one of them may be the engine. */
+		/* After a while, yields the processor: one of the other threads may be the engine. */
 		if (turn < 1000)
 			__builtin_ia32_pause();
 		else
@@ -129,7 +129,7 @@ static inline unsigned wait_for(const record *r)
 	return r->status;
 }
 
-/* A descriptor that asks for a record. */
+/* Returns a descriptor that requests a record. */
 static inline desc asking(int opcode, record *r)
 {
 	desc d;
@@ -141,7 +141,8 @@ static inline desc asking(int opcode, record *r)
 	return d;
 }
 
-/* A copy that waits for pages which are not there yet, as those of a static array that nobody has written. */
+/* Returns a copy that blocks on page faults, for pages that are not present yet, such as those of an unwritten
+ * static array. */
 static inline desc moving(void *to, const void *from, uint32_t size, record *r)
 {
 	desc d = asking(DSA_OPCODE_MEMMOVE, r);
@@ -158,7 +159,7 @@ static inline unsigned run(const struct queue *q, const desc *d)
 	return wait_for((const record *)(uintptr_t)d->completion_addr);
 }
 
-/* Pages that are there. */
+/* Returns pages that are present. */
 static inline unsigned char *pages(unsigned count, unsigned char byte)
 {
 	unsigned char *p = mmap(NULL, count * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -167,7 +168,7 @@ static inline unsigned char *pages(unsigned count, unsigned char byte)
 	return p;
 }
 
-/* Bytes that differ from place to place and from seed to seed. */
+/* Fills memory with bytes that depend on position and seed. */
 static inline void fill_known(unsigned char *p, size_t len, unsigned seed)
 {
 	uint32_t x = seed * 2654435761u + 1;
@@ -177,7 +178,7 @@ static inline void fill_known(unsigned char *p, size_t len, unsigned seed)
 	}
 }
 
-/* One No-op there and back: the queue works. */
+/* Executes one No-op, to prove that the queue works. */
 static inline void expect_alive(const struct queue *q)
 {
 	static record __attribute__((aligned(32))) r;

@@ -1,5 +1,5 @@
-"""Gives each of two groups two engines and one dedicated queue, writing the attributes itself; the queues' names are those
-that DPDK's driver takes. With `undo` as argument it takes everything back."""
+"""Gives each of two groups two engines and one dedicated queue by writing the attributes. The queues' names are those
+that DPDK's driver accepts. With the argument `undo` it reverts all of this."""
 
 import os
 import sys

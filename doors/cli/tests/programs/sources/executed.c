@@ -1,5 +1,6 @@
-/* exec(): the mapping is gone, close-on-exec closes, what is inherited belongs to another address space and still counts.
- * Started without arguments it executes itself with the number of an inherited and of a closed descriptor. */
+/* exec(): the mapping is gone, close-on-exec closes the file, and an inherited file belongs to another address space
+ * but still counts as a client. Without arguments the program executes itself with the numbers of an inherited and
+ * of a closed descriptor. */
 #include "client.h"
 #include <sys/ioctl.h>
 
@@ -24,7 +25,7 @@ int main(int argc, char **argv)
 {
 	if (argc == 3)
 		return afterwards(atoi(argv[1]), atoi(argv[2]));
-	/* Work has been done before, so that the emulation's state is there to be lost. */
+	/* The program has submitted before, so that the emulation has state to lose. */
 	int inherited = open(DEDICATED, O_RDWR);
 	EXPECT(inherited >= 0, "open");
 	struct queue dedicated = { .fd = inherited };

@@ -1,8 +1,8 @@
-/* Executes itself by every function of the C library that executes programs, with environments in which nothing is left of the run, and
- * expects that the new program finds the variable that it is told, and its library.
+/* Executes itself by every function of the C library that executes programs, with environments that contain nothing
+ * of the run. Each new program must find the given variable, and the preloaded library.
  *
- * followed VARIABLE           tries everything
- * followed check VARIABLE ... is what is executed */
+ *   followed VARIABLE           tries everything
+ *   followed check VARIABLE ... is the program that is executed */
 #include "client.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 
 static const char *variable;
-/* Absolute: programs are also executed from elsewhere. */
+/* Absolute: programs are also executed from another directory. */
 static char self[4096];
 static char *const nothing[] = { NULL };
 
@@ -21,7 +21,7 @@ static int check(int argc, char **argv)
 	EXPECT(list != NULL && *list != 0, "LD_PRELOAD is not there");
 	if (strcmp(argv[2], "TELPHER_RUN") == 0)
 		EXPECT(dlsym(RTLD_DEFAULT, "telpher_emulates") != NULL, "the library is not loaded: LD_PRELOAD=%s", list);
-	/* What follows are numbers, from 0. */
+	/* The following arguments are numbers, from 0. */
 	for (int i = 3; i < argc; i++)
 		EXPECT(atoi(argv[i]) == i - 3, "argument %d is %s", i, argv[i]);
 	return 42;
@@ -35,7 +35,7 @@ static void ended(pid_t child, const char *how)
 	EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 42, "%s: status %#x", how, status);
 }
 
-/* In a child of fork. */
+/* Executes in a child of fork. */
 #define IN_CHILD(how)                    \
 	for (pid_t child = fork();; ) \
 		if (child != 0) {        \
@@ -136,7 +136,7 @@ static long size_of_memory(void)
 	return pages;
 }
 
-/* By a child of vfork; in a function of its own, since the child goes on in its parent's frame. */
+/* Executes in a child of vfork; a separate function, since the child continues in its parent's frame. */
 static __attribute__((noinline)) pid_t shares(char **environment)
 {
 	char *const argv[] = { "followed", "check", (char *)variable, NULL };
@@ -148,7 +148,7 @@ static __attribute__((noinline)) pid_t shares(char **environment)
 	return child;
 }
 
-/* A child of vfork has its parent's memory: what is put there must be gone, and nothing else may have changed. */
+/* A child of vfork shares its parent's memory: whatever it allocates must be freed, and nothing else may change. */
 static void shares_memory(char **environment, const char *how)
 {
 	char **before = environ;
@@ -159,7 +159,7 @@ static void shares_memory(char **environment, const char *how)
 			pages = size_of_memory();
 	}
 	EXPECT(environ == before, "the environment of the parent has changed");
-	/* A thread of the library's may have got pages meanwhile; twenty copies of a large environment are more. */
+	/* A thread of the library may have allocated pages meanwhile; twenty copies of a large environment are more. */
 	EXPECT(size_of_memory() - pages < 400, "%ld pages are left of children of vfork, %s", size_of_memory() - pages, how);
 }
 
@@ -192,7 +192,7 @@ static void is_large(void)
 	EXPECT(pthread_attr_setstacksize(&attributes, 64 << 10) == 0, "stack");
 	EXPECT(pthread_create(&thread, &attributes, in_small_thread, environment) == 0, "thread");
 	pthread_join(thread, NULL);
-	/* More than the kernel takes. */
+	/* More than the kernel accepts. */
 	char **too_large = large(1000000);
 	errno = 0;
 	EXPECT(execve(self, argv, too_large) == -1 && errno == E2BIG, "an environment that is too large");

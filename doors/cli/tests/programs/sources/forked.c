@@ -1,5 +1,5 @@
-/* fork(): the child has neither portal nor the right to the parent's file; it opens its own. Work in flight when the parent
- * forks, and a child that ends with work in flight. */
+/* fork(): the child has no portal and may not use the parent's file; it opens its own. Also work in flight when the
+ * parent forks, and a child that ends with work in flight. */
 #include "client.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@ static int ended(pid_t child)
 	return status;
 }
 
-/* Runs `body` in a child; what it returns is its exit code. */
+/* Runs `body` in a child and uses its result as exit code. */
 static int in_child(int (*body)(struct queue *), struct queue *q)
 {
 	pid_t child = fork();
@@ -21,7 +21,7 @@ static int in_child(int (*body)(struct queue *), struct queue *q)
 	return ended(child);
 }
 
-/* The mapping is not inherited (VM_DONTCOPY): the address is nothing. */
+/* The mapping is not inherited (VM_DONTCOPY): the address is unmapped. */
 static int touches_the_portal(struct queue *q)
 {
 	static record __attribute__((aligned(32))) r;
@@ -53,7 +53,7 @@ static int copies(struct queue *inherited)
 	return 0;
 }
 
-/* Ends with descriptors nobody waits for. */
+/* Ends with descriptors in flight. */
 static int leaves_work(struct queue *inherited)
 {
 	static unsigned char from[8][1 << 17], to[8][1 << 17];
@@ -80,7 +80,7 @@ int main(void)
 	EXPECT(in_child(maps_again, &dedicated) == 0, "a child mapped its parent's file");
 	EXPECT(in_child(maps_again, &shared) == 0, "a child mapped its parent's file");
 
-	/* Children and parent at once, each in its own memory. */
+	/* Children and parent at the same time, each in its own memory. */
 	pid_t children[4];
 	for (int i = 0; i < 4; i++) {
 		children[i] = fork();
@@ -91,7 +91,7 @@ int main(void)
 	for (int i = 0; i < 4; i++)
 		EXPECT(ended(children[i]) == 0, "child %d", i);
 
-	/* Work in flight across a fork is the parent's alone. */
+	/* Work in flight across a fork belongs to the parent alone. */
 	for (int i = 0; i < 50; i++) {
 		fill_known(from, sizeof from, i);
 		desc d = moving(to, from, sizeof to, &r);

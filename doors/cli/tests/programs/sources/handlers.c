@@ -1,5 +1,5 @@
-/* The program's own handlers and masks: what it sets is what it sees, its handlers hear of real faults and of nothing else,
- * and blocked or ignored SIGILL and SIGSEGV do not disable the device. */
+/* The program's own handlers and masks: it sees exactly those that it has set, its handlers run for real faults
+ * only, and blocked or ignored SIGILL and SIGSEGV do not disable the device. */
 #include "client.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -54,7 +54,7 @@ static void real_faults(void)
 	}
 }
 
-/* A source that is not there faults at the submission, not in the device: the address is the source's. */
+/* An unmapped source faults at the submission, not in the device: the fault has the source's address. */
 static void faulting_source(void)
 {
 	unsigned char *p = pages(2, 0);
@@ -64,12 +64,13 @@ static void faulting_source(void)
 		if (sigsetjmp(back, 1) == 0)
 			movdir64b(q.portal, p + PAGE - 32);
 		EXPECT(heard[SIGSEGV] == 1 && where == p + PAGE, "SIGSEGV at %p, not %p", where, (void *)(p + PAGE));
-		/* A destination that is not aligned is #GP: no address. */
+		/* An unaligned destination is #GP, without an address. */
 		heard[SIGSEGV] = 0;
 		if (sigsetjmp(back, 1) == 0)
 			movdir64b(q.portal + 8, p);
 		EXPECT(heard[SIGSEGV] == 1 && code == SI_KERNEL && where == NULL, "#GP: %p, code %d", where, code);
-		/* So are ENQCMD with bits in the first dword, which the CPU fills, and ENQCMDS outside the kernel. */
+		/* ENQCMD with bits in the first dword, which the CPU fills, and ENQCMDS outside the kernel are #GP,
+		 * too. */
 		static desc d = { .pasid = 1 };
 		heard[SIGSEGV] = 0;
 		if (sigsetjmp(back, 1) == 0)
@@ -93,12 +94,12 @@ static void what_is_set_is_seen(void)
 		struct sigaction before;
 		EXPECT(sigaction(signals[i], &set, &before) == 0, "set %d", signals[i]);
 		EXPECT(sigaction(signals[i], NULL, &seen) == 0, "see %d", signals[i]);
-		/* The C library adds a restorer of its own, and shows it (0x04000000). */
+		/* The C library adds its own restorer, which is visible (0x04000000). */
 		int flags = seen.sa_flags & ~0x04000000;
 		EXPECT(seen.sa_handler == count && flags == (SA_RESTART | SA_NODEFER), "handler of %d: flags %#x", signals[i], flags);
 		EXPECT(sigismember(&seen.sa_mask, SIGUSR2) == 1 && sigismember(&seen.sa_mask, SIGUSR1) == 0, "mask of %d", signals[i]);
 		EXPECT(sigaction(signals[i], &before, NULL) == 0, "restore %d", signals[i]);
-		/* signal() answers what was there. */
+		/* signal() returns the previous handler. */
 		EXPECT(signal(signals[i], SIG_IGN) == before.sa_handler, "signal(%d)", signals[i]);
 		EXPECT(signal(signals[i], before.sa_handler) == SIG_IGN, "signal(%d) again", signals[i]);
 		EXPECT(sigaction(signals[i], &before, NULL) == 0, "restore %d", signals[i]);
@@ -108,7 +109,7 @@ static void what_is_set_is_seen(void)
 	EXPECT(sigprocmask(SIG_SETMASK, &all, &old) == 0, "block all");
 	EXPECT(sigprocmask(SIG_SETMASK, NULL, &now_blocked) == 0, "look");
 	EXPECT(sigismember(&now_blocked, SIGILL) == 1 && sigismember(&now_blocked, SIGSEGV) == 1, "blocked as asked");
-	/* A blocked synchronous signal would kill: the submissions work all the same. */
+	/* A blocked synchronous signal would kill the process; submissions must work all the same. */
 	copy_once(1);
 	copy_once(2);
 	EXPECT(pthread_sigmask(SIG_SETMASK, &old, NULL) == 0, "unblock");
@@ -130,7 +131,7 @@ static void sent_signals(void)
 	EXPECT(heard[SIGILL] == 1, "raise(SIGILL) was heard %d times", (int)heard[SIGILL]);
 	EXPECT(sigaction(SIGILL, NULL, &seen) == 0 && seen.sa_handler == SIG_DFL, "reset");
 	copy_once(5);
-	/* Blocked, pending, delivered when unblocked. */
+	/* Blocked, then pending, then delivered when unblocked. */
 	signal(SIGSEGV, count);
 	heard[SIGSEGV] = 0;
 	sigset_t segv, pending;
@@ -146,12 +147,12 @@ static void sent_signals(void)
 	signal(SIGSEGV, SIG_DFL);
 }
 
-/* Timer signals land anywhere in a stream of submissions, also in the middle of one; their handler submits too. */
+/* Timer signals arrive anywhere in a stream of submissions, also in the middle of one; their handler submits, too. */
 static void submits_itself(int signal)
 {
 	struct itimerval never = { { 0, 0 }, { 0, 0 } };
 	copy_once(++heard[signal]);
-	/* Where a copy takes longer than the timer, nothing but this handler would ever run. */
+	/* If a copy takes longer than the timer, only this handler would ever run. */
 	if (heard[signal] == STORMS)
 		setitimer(ITIMER_REAL, &never, NULL);
 }
@@ -176,8 +177,8 @@ static void storms(void)
 	signal(SIGALRM, SIG_DFL);
 }
 
-/* A small alternate stack for SIGSEGV, as Rust's and others' runtimes install: the kernel may put a trap's frame there, 3 KiB where
- * there is AVX-512, but no emulation runs on it. */
+/* A small alternate stack for SIGSEGV, as Rust's and other runtimes install: the kernel may put a trap's frame
+ * there, 3 KiB with AVX-512, but no emulation runs on it. */
 static void alternate_stack(void)
 {
 	static char small[16384];
@@ -206,7 +207,7 @@ static void *in_a_thread(void *arg)
 
 int main(void)
 {
-	/* One handler stands before the device is opened, one is set after. */
+	/* One handler is set before the device is opened, one after. */
 	struct sigaction action = { .sa_sigaction = jump, .sa_flags = SA_SIGINFO };
 	EXPECT(sigaction(SIGILL, &action, NULL) == 0, "sigaction");
 	q = open_queue(DEDICATED);

@@ -1,5 +1,5 @@
-/* Absent pages (MADV_DONTNEED): with block on fault clear a partial completion with the exact bytes completed,
- * with it set an ordinary one. `holes lenient`: residency is lenient, and everything completes. */
+/* Absent pages (MADV_DONTNEED): with block on fault clear, a partial completion with the exact bytes completed; with
+ * it set, a successful one. `holes lenient`: residency is lenient, and everything completes. */
 #include "client.h"
 
 enum { PAGES = 5, HOLE = 3 };
@@ -9,7 +9,7 @@ static struct queue q;
 static int lenient;
 static record __attribute__((aligned(32))) r;
 
-/* A copy that does not block on faults. */
+/* Returns a copy that does not block on faults. */
 static desc daring(void *to, const void *from, uint32_t size)
 {
 	desc d = moving(to, from, size, &r);
@@ -22,7 +22,8 @@ static void punch(unsigned char *buffer)
 	EXPECT(madvise(buffer + HOLE * PAGE, PAGE, MADV_DONTNEED) == 0, "madvise");
 }
 
-/* Runs the descriptor with a hole in `holed`, both ways. `done`: bytes completed where the hole begins. */
+/* Runs the descriptor with an absent page in `holed`, with block on fault clear and set. `done`: bytes completed
+ * before the absent page. */
 static void hole(const char *what, desc d, unsigned char *holed, unsigned status, uint32_t done)
 {
 	punch(holed);
@@ -36,7 +37,7 @@ static void hole(const char *what, desc d, unsigned char *holed, unsigned status
 		uint64_t fault = r.fault_addr & ~(PAGE - 1);
 		EXPECT(fault == (uintptr_t)holed + HOLE * PAGE, "%s: fault at %#lx", what, (long)r.fault_addr);
 	}
-	/* Still not there: the device has not touched it. */
+	/* Still absent: the device has not touched it. */
 	punch(holed);
 	memset(&r, 0, sizeof r);
 	d.flags |= IDXD_OP_FLAG_BOF;
@@ -53,7 +54,7 @@ int main(int argc, char **argv)
 
 	hole("move, source", daring(b, a, SIZE), a, 0x03, there);
 	hole("move, destination", daring(b, a, SIZE), b, 0x83, there);
-	/* Neither end on a page's boundary: the bytes up to the faulting page's first. */
+	/* Neither end is on a page's boundary: the bytes up to the start of the faulting page are completed. */
 	hole("move from the middle of a page, source", daring(b + 7, a + 100, SIZE - 200), a, 0x03, there - 100);
 	hole("move from the middle of a page, destination", daring(b + 7, a + 100, SIZE - 200), b, 0x83, there - 7);
 
@@ -63,7 +64,7 @@ int main(int argc, char **argv)
 	d.xfer_size = SIZE;
 	hole("fill", d, b, 0x83, there);
 
-	/* Both sides zero behind the hole, so that equality holds whichever page comes back empty. */
+	/* Both sides are zero after the absent page, so they are equal whichever page comes back empty. */
 	memset(a, 0, SIZE);
 	memset(b, 0, SIZE);
 	d = asking(DSA_OPCODE_COMPARE, &r);
@@ -98,7 +99,8 @@ int main(int argc, char **argv)
 	hole("copy with CRC, source", d, a, 0x03, there);
 	hole("copy with CRC, destination", d, b, 0x83, there);
 
-	/* Every eighth byte differs: ten bytes of delta for eight of source, so the delta reaches its hole first. */
+	/* Every eighth byte differs: ten bytes of delta for eight of source, so the delta reaches its absent page
+	 * first. */
 	memset(a, 1, SIZE);
 	memset(b, 2, SIZE);
 	unsigned char *delta = pages(2 * PAGES, 0);
@@ -110,7 +112,7 @@ int main(int argc, char **argv)
 	d.max_delta_size = 2 * PAGES * PAGE;
 	hole("create delta, source", d, a, 0x03, there);
 	memset(a, 1, SIZE);
-	/* Entries that fit in front of the hole, whole. */
+	/* The entries that fit before the absent page, as a whole. */
 	uint32_t entries = there / 10;
 	punch(delta);
 	memset(&r, 0, sizeof r);
@@ -135,7 +137,7 @@ int main(int argc, char **argv)
 	memset(&r, 0, sizeof r);
 	seen = run(&q, &apply);
 	if (!lenient) {
-		/* Counts delta consumed; the entry that could not be applied is not. */
+		/* Counts the delta consumed, without the entry that could not be applied. */
 		EXPECT(seen == 0x83 && r.bytes_completed == there / 8 * 10, "apply delta: %#x, %u bytes", seen, r.bytes_completed);
 		memset(&r, 0, sizeof r);
 		apply.flags |= IDXD_OP_FLAG_BOF;
@@ -144,7 +146,7 @@ int main(int argc, char **argv)
 	EXPECT(seen == DSA_COMP_SUCCESS, "apply delta: %#x", seen);
 	EXPECT(memcmp(a, b, SIZE) == 0, "the delta makes the two equal");
 
-	/* Memory that is not mapped at all: a fault, not a crash, with block on fault set as well. */
+	/* Unmapped memory: a fault, not a crash, with block on fault set as well. */
 	unsigned char *gone = pages(1, 1);
 	EXPECT(munmap(gone, PAGE) == 0, "munmap");
 	desc wild = daring(b, gone, 64);

@@ -1,5 +1,5 @@
-/* Random descriptors, wrong mappings, writes to invalid places, submissions after everything is closed. The
- * client and the queue must survive all of it. The seed is the first argument. */
+/* Random descriptors, wrong mappings, writes to invalid places, submissions after everything is closed. The client
+ * and the queue must survive all of it. The seed is the first argument. */
 #include "client.h"
 #include <poll.h>
 #include <signal.h>
@@ -24,10 +24,10 @@ static uint64_t next(void)
 	return state;
 }
 
-/* The only memory whose addresses random descriptors may hit by intent; all others are nothing. */
+/* The only memory that random descriptors hit on purpose; all other addresses are unmapped. */
 static unsigned char *arena;
 
-/* 64 random bytes, made a little likelier to get far: flags, sizes and addresses that are almost sensible. */
+/* 64 random bytes with plausible flags, sizes and addresses, so that more of them get past the first checks. */
 static void random_descriptor(uint64_t *d)
 {
 	for (int i = 0; i < 8; i++)
@@ -38,7 +38,7 @@ static void random_descriptor(uint64_t *d)
 		if (next() % 4)
 			d[i] = (uintptr_t)arena + next() % (16 * PAGE);
 	}
-	/* A wild address must not be this program's own memory: only non-canonical or low ones are left to chance. */
+	/* An address outside the arena must not be other memory of this program, so it is made non-canonical or low. */
 	for (int i = 1; i < 8; i++) {
 		int ours = d[i] >= (uintptr_t)arena && d[i] < (uintptr_t)arena + 16 * PAGE;
 		if (!ours && i != 4)
@@ -46,7 +46,7 @@ static void random_descriptor(uint64_t *d)
 	}
 	if (next() % 2)
 		d[4] &= 0x7fff;
-	/* Bytes 32 to 35 are the size: what stays in the arena's neighbourhood hits guard pages at worst. */
+	/* Bytes 32 to 35 are the size: an operand that leaves the arena hits guard pages at worst. */
 	d[4] = (d[4] & 0xffffffff00000000ul) | (d[4] & (next() % 2 ? 0xffffu : 0xfffffu));
 }
 
@@ -76,10 +76,11 @@ static void random_bytes(void)
 		if (write(next() % 2 ? dedicated.fd : shared.fd, d, next() % 130) == -1)
 			EXPECT(errno == EINVAL || errno == EAGAIN, "write");
 	}
-	/* Whatever it was, it ends; then the queues work as before. Until then a full dedicated queue may lose a descriptor. */
+	/* Every descriptor completes; then the queues work as before. Until then a full dedicated queue may drop a
+	 * descriptor. */
 	alive_at_last(&dedicated);
 	expect_alive(&shared);
-	/* A SWERROR has been latched by now, and poll() tells. */
+	/* By now the device has latched a SWERROR, and poll() reports it. */
 	struct pollfd p = { .fd = dedicated.fd, .events = POLLIN };
 	EXPECT(poll(&p, 1, 0) == 1 && (p.revents & POLLIN), "poll: %#x", p.revents);
 	close_queue(&dedicated);
@@ -110,7 +111,7 @@ static void mappings(void)
 	mapping(fd, PAGE, PROT_READ, MAP_SHARED, 0, "for reading");
 	mapping(fd, PAGE, PROT_NONE, MAP_SHARED, 0, "for nothing");
 	mapping(reading, PAGE, PROT_WRITE, MAP_SHARED, EACCES, "for writing, opened for reading");
-	/* The offset is ignored, if it is one at all. */
+	/* The offset is ignored, if it is aligned. */
 	void *p = mmap(NULL, PAGE, PROT_WRITE, MAP_SHARED, fd, 16 * PAGE);
 	EXPECT(p != MAP_FAILED, "another offset");
 	static record __attribute__((aligned(32))) r;
@@ -127,7 +128,7 @@ static void mappings(void)
 	close(reading);
 }
 
-/* A store that is not 64 bytes is no submission, and no crash; a load reads something. */
+/* A store of another size than 64 bytes is no submission, and no crash; a load returns something. */
 static void plain_accesses(void)
 {
 	int fd = open(DEDICATED, O_RDWR);
@@ -157,19 +158,19 @@ static void after_everything(void)
 			movdir64b(q.portal, &d);
 			EXPECT(0, "a portal that is unmapped took a descriptor");
 		}
-		/* ENQCMD to what is no enqueue register is Retry, or a fault where nothing is mapped. */
+		/* ENQCMD to memory that is no enqueue register returns Retry, or faults if nothing is mapped. */
 		if (sigsetjmp(back, 1) == 0)
 			EXPECT(enqcmd(q.portal, &d) == 1, "an unmapped portal accepted");
 	}
 	EXPECT(write(q.fd, &d, 64) == -1 && errno == EBADF, "write to a closed file");
 	EXPECT(r.status == 0, "it ran");
-	/* What is mapped there next is only memory. */
+	/* A later mapping at this address is ordinary memory. */
 	char *p = mmap(q.portal, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	EXPECT(p == q.portal, "mmap");
 	movdir64b(p, &d);
 	EXPECT(memcmp(p, &d, 64) == 0 && r.status == 0, "a copy into memory");
 	signal(SIGSEGV, SIG_DFL);
-	/* And a portal over which something else is mapped is none any more. */
+	/* A portal that is replaced by another mapping is a portal no longer. */
 	q = open_queue(DEDICATED);
 	p = mmap(q.portal, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	EXPECT(p == q.portal, "mmap over the portal");

@@ -1,14 +1,15 @@
-/* Batches and fuzz that no program should submit, beside a neighbour whose copies must stay right.
+/* Invalid batches and random descriptors next to a neighbour whose copies must stay correct.
  *
  *     hostile_batches SEED SECONDS [ATTACKER NEIGHBOUR]
  *
- * The attacker is one process after another, each with a random seed of its own: it submits batches with lists and members of
- * random bytes, records in bad places and sizes up to 4 GiB, unmaps, closes, forks and ends while they are in flight. It may
- * only hurt itself. Attackers and neighbour open the queues and then become the users ATTACKER and NEIGHBOUR, if they are given.
- * The neighbour copies, alone and in batches, on the same shared queue all the while, and compares every byte.
+ * The attacker is a sequence of processes, each with its own random seed. It submits batches with lists and members
+ * of random bytes, with records in bad places and sizes up to 4 GiB, and unmaps, closes, forks and ends while they
+ * are in flight. It may only harm itself. Attackers and neighbour open the queues and then become the users ATTACKER
+ * and NEIGHBOUR, if these are given. All the time the neighbour copies on the same shared queue, singly and in
+ * batches, and compares every byte.
  *
- * Prints how many rounds attacker and neighbour had. Ends with 1 if a byte of the neighbour's is wrong, if a process hangs or if
- * the queue takes nothing in the end. */
+ * Prints the rounds of attacker and neighbour. Ends with 1 if a byte of the neighbour's is wrong, if a process
+ * hangs, or if a queue is unusable in the end. */
 #include "client.h"
 #include <grp.h>
 #include <signal.h>
@@ -17,8 +18,8 @@
 
 enum { ARENA = 64, MANY = 128, COPY = 6000, HANGS_AFTER = 60 };
 
-/* Memory that random descriptors are meant to hit. The kernel places no mapping at these addresses by itself, so a page that is
- * unmapped there stays free. Behind it are a page for reading, a page without access, and a hole. */
+/* Memory that random descriptors hit on purpose. The kernel places no mapping at these addresses on its own, so a
+ * page that is unmapped there stays free. Behind it are a read-only page, a page without access, and a hole. */
 static unsigned char *const arena = (unsigned char *)0x100000000000;
 static unsigned char *const loose = (unsigned char *)0x110000000000;
 
@@ -61,15 +62,15 @@ static uint64_t address(void)
 	case 1:
 		return below(0x10000); /* below all mappings */
 	case 2:
-		return (uintptr_t)arena + ARENA * PAGE - below(128); /* across the end of what may be written */
+		return (uintptr_t)arena + ARENA * PAGE - below(128); /* across the end of the writable pages */
 	case 3:
-		return (uintptr_t)arena + (ARENA + below(3)) * PAGE + below(PAGE); /* for reading, for nothing, a hole */
+		return (uintptr_t)arena + (ARENA + below(3)) * PAGE + below(PAGE); /* one of the pages behind it */
 	case 4:
 		return (uintptr_t)shared.portal + below(PAGE);
 	case 5:
 		return UINT64_MAX - below(64);
 	case 6:
-		return (uintptr_t)loose + below(ARENA * PAGE); /* perhaps not there any more */
+		return (uintptr_t)loose + below(ARENA * PAGE); /* may be unmapped already */
 	default:
 		return (uintptr_t)arena + below(ARENA * PAGE);
 	}
@@ -101,7 +102,7 @@ static void random_descriptor(uint64_t *d)
 	if (below(4) == 0)
 		flags |= IDXD_OP_FLAG_FENCE;
 	d[0] = (uint64_t)opcodes[below(sizeof opcodes)] << 56 | flags << 32;
-	/* A record in the list itself, in another's record, across a page, where nothing may be written. */
+	/* A record in the list itself, in another record, across a page boundary, or in memory that is not writable. */
 	d[1] = below(4) ? address() & ~31ul : address();
 	for (int i = 2; i < 8; i++)
 		d[i] = address();
@@ -110,7 +111,7 @@ static void random_descriptor(uint64_t *d)
 	d[4] = (d[4] & 0xffffffff00000000ul) | size();
 	if (below(6) == 0)
 		d[below(8)] ^= below(4) ? 1ul << below(64) : next();
-	/* ENQCMD faults if the first dword is not zero: the address space is not the program's to say. */
+	/* ENQCMD faults if the first dword is not zero: a program may not choose the address space. */
 	d[0] &= ~0xfffffffful;
 }
 
@@ -133,7 +134,7 @@ static void random_batch(void)
 	for (int i = 0; i < members; i++) {
 		random_descriptor(member);
 		if (below(8) == 0)
-			member[1] = at + below(MANY) * 64; /* its record is a member */
+			member[1] = at + below(MANY) * 64; /* its record overlaps a member of the list */
 		memcpy((void *)(at + i * 64), member, 64);
 	}
 	random_descriptor(d);
@@ -145,7 +146,7 @@ static void random_batch(void)
 	d[4] = below(2) ? (uint64_t)members : counts[below(sizeof counts / sizeof *counts)];
 	d[5] = d[6] = d[7] = 0;
 	submit_once(d);
-	/* Members that change while they are read. */
+	/* Members change while the device reads them. */
 	for (int i = 0; i < 20 && members > 0; i++)
 		((uint64_t *)(at & ~7ul))[below(members * 8)] ^= next();
 }
@@ -156,12 +157,12 @@ static void random_writes(void)
 	int count = 1 + below(MANY);
 	for (int i = 0; i < count; i++)
 		random_descriptor(d + i * 8);
-	/* Whatever it says. */
+	/* The write may fail with any of these errors. */
 	if (write(below(2) ? shared.fd : dedicated.fd, d, below(4) ? (size_t)count * 64 : below(count * 64)) == -1)
 		EXPECT(errno == EINVAL || errno == EAGAIN || errno == EPERM || errno == EIO || errno == EFAULT, "write");
 }
 
-/* What is read and written goes away, changes its place or its rights while copies are in flight. */
+/* Sources and destinations are unmapped, moved or protected while copies are in flight. */
 static void unmap_in_flight(void)
 {
 	put(loose, ARENA * PAGE, PROT_READ | PROT_WRITE);
@@ -198,7 +199,7 @@ static void on_fault(int signal)
 	_exit(0);
 }
 
-/* A child inherits nothing that may submit. It tries, and ends in whatever way. */
+/* A forked child inherits no permission to submit. It tries, and may end in any way. */
 static void fork_in_flight(void)
 {
 	random_batch();
@@ -221,7 +222,7 @@ static void fork_in_flight(void)
 	EXPECT(waitpid(child, &status, 0) == child && status == 0, "a forked child: %#x", status);
 }
 
-/* The files stay open elsewhere: a queue can be had again. */
+/* A duplicate keeps the file open, so the queue can be used again. */
 static void close_in_flight(void)
 {
 	struct queue *q = below(2) ? &shared : &dedicated;
@@ -238,14 +239,15 @@ static void become(long user, const char *who)
 {
 	if (user >= 0)
 		EXPECT(setgroups(0, NULL) == 0 && setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0, "%s", who);
-	/* A child ends with its parent, also when the test has failed. Changing the user clears this, so it comes last. */
+	/* The child is killed when its parent ends, also if the test has failed. A change of the user clears this
+	 * setting, so it comes last. */
 	EXPECT(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "prctl");
 }
 
-/* One process of the attacker's, to its end in one of many ways. */
+/* One process of the attacker, until it ends in one of many ways. */
 static void attack(uint64_t number, long user)
 {
-	/* What the process before has started may have the dedicated queue for a moment longer. */
+	/* A child of the previous process may hold the dedicated queue a moment longer. */
 	int fd;
 	for (double late = now() + 30; (fd = open(DEDICATED, O_RDWR | O_CLOEXEC)) < 0; usleep(1000))
 		EXPECT(errno == EBUSY && now() < late, "open %s", DEDICATED);
@@ -303,7 +305,7 @@ static void attack_until(double until, uint64_t first, long user, int report)
 	_exit(0);
 }
 
-/* Submits, and waits its turn for as long as it takes. */
+/* Submits, and retries as long as necessary. */
 static void submit_patiently(const desc *d)
 {
 	double until = now() + HANGS_AFTER;
@@ -366,7 +368,7 @@ int main(int argc, char **argv)
 	}
 	int status;
 	uint64_t rounds[2];
-	/* Whichever fails first says why. */
+	/* The first to fail prints the reason. */
 	EXPECT(waitpid(hostile, &status, 0) == hostile && status == 0, "the attacker: %#x", status);
 	*stop = 1;
 	EXPECT(waitpid(worker, &status, 0) == worker && status == 0, "the neighbour: %#x", status);

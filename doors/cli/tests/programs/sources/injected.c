@@ -1,5 +1,5 @@
-/* Work whose ends are counted, for a device that does not always end it well: `injected copies|shared|late|pairs|lost|halts`. What
- * it prints is the same whenever the device does the same. */
+/* Counts the results of work on a device with injected faults: `injected copies|shared|late|pairs|lost|halts`. If
+ * the device behaves the same, the output is the same. */
 #include "client.h"
 #include <fcntl.h>
 
@@ -8,7 +8,7 @@ enum { MANY = 1000 };
 static struct queue q;
 static unsigned char *from, *to;
 
-/* Copies of a page that do not block on faults, and a No-op behind each. */
+/* Copies of a page that do not block on faults, each followed by a No-op. */
 static void copies(void)
 {
 	static record __attribute__((aligned(32))) r;
@@ -19,7 +19,7 @@ static void copies(void)
 		d.flags &= ~IDXD_OP_FLAG_BOF;
 		unsigned status = run(&q, &d);
 		ends[status]++;
-		/* Which ones faulted, and where, in one number. */
+		/* One number for which copies faulted, and where. */
 		order = order * 31 + status + r.bytes_completed + i;
 		d = asking(DSA_OPCODE_NOOP, &r);
 		noops += run(&q, &d) == DSA_COMP_SUCCESS;
@@ -53,7 +53,8 @@ static void late(void)
 	printf("microseconds %d\n", (int)((now() - begin) * 1e6));
 }
 
-/* Two at a time: a first record that is not there until the second descriptor has been submitted was held back for it. */
+/* Two at a time: if the first record appears only after the second descriptor was submitted, the device held it
+ * back. */
 static void pairs(void)
 {
 	static record __attribute__((aligned(64))) r[2][2];
@@ -98,7 +99,8 @@ static void halts(void)
 	for (int i = 0; i < 200; i++) {
 		desc d = asking(DSA_OPCODE_NOOP, &r);
 		submit(&q, &d);
-		/* The driver is asked before the record is looked at: what ended before the halt has its record by then. */
+		/* The driver is queried before the record is read: work that completed before the halt has its
+		 * record by then. */
 		for (double until = now() + 30; r.status == 0 && !is_halted();)
 			EXPECT(now() < until, "neither a record nor a halt");
 		if (r.status == 0)

@@ -1,5 +1,5 @@
-/* A program that interposes memcpy, memset, memcmp and malloc itself, as DTO does: its memcpy goes through the device, its
- * malloc must not be entered while it is held. The device's own copying must use neither. */
+/* A program that interposes memcpy, memset, memcmp and malloc itself, as DTO does. Its memcpy uses the device; none
+ * of these functions may be called again meanwhile, so the device's own copying must not use them. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ void *memcpy(void *restrict to, const void *restrict from, size_t len)
 		if (done)
 			return to;
 	} else if (in_memcpy) {
-		/* Somebody below the submission copies by way of this function. */
+		/* The code that submits has called this memcpy itself. */
 		__builtin_trap();
 	}
 	while (len--) {
@@ -75,7 +75,7 @@ int memcmp(const void *a, const void *b, size_t len)
 	return 0;
 }
 
-/* A heap that only grows, and dies if it is entered again by its own holder. */
+/* A heap that only grows, and traps if it is called during a memcpy through the device. */
 static char heap[64 << 20] __attribute__((aligned(64)));
 static atomic_size_t used;
 
@@ -100,7 +100,7 @@ void free(void *p)
 
 void *calloc(size_t count, size_t size)
 {
-	/* The heap begins as zeros and nothing is used twice. */
+	/* The heap begins as zeros, and no memory is used twice. */
 	return malloc(count * size);
 }
 
@@ -123,7 +123,7 @@ void *aligned_alloc(size_t alignment, size_t size)
 
 static struct queue q;
 
-/* By hand, without any function above: this runs inside memcpy. */
+/* Written without any function above, since this runs inside memcpy. */
 static int through_the_device(void *to, const void *from, size_t len)
 {
 	static _Thread_local struct {
@@ -151,7 +151,7 @@ int main(void)
 	for (int i = 0; i < 200; i++) {
 		size_t len = 256 + 491 * i;
 		fill_known(from, len, i);
-		/* Through a pointer: the compiler must not put its own copy here. */
+		/* Through a pointer, so that the compiler cannot insert a copy of its own here. */
 		void *(*volatile copy)(void *restrict, const void *restrict, size_t) = memcpy;
 		copy(to, from, len);
 		EXPECT(memcmp(from, to, len) == 0, "bytes of %zu", len);

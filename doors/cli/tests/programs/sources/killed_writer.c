@@ -1,5 +1,5 @@
-/* A child submits by one write() what takes the device long, and is killed while it waits. What it had submitted must end with it:
- * a shell or a supervisor that has killed a process expects it to be gone. */
+/* A child submits work by one write() that takes the device long, and is killed while it waits. Its submissions must
+ * end with it: a shell or a supervisor that has killed a process expects it to be gone. */
 #include "client.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -10,7 +10,7 @@ static const size_t SIZE = 1ul << 30;
 static void writer(record *r)
 {
 	static desc d[MANY];
-	/* The page of zeros, as often as it takes: memory costs nothing, and looking at it costs the device time. */
+	/* The zero page, mapped many times: it costs no memory, and reading it costs the device time. */
 	volatile char *zeros = mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	EXPECT(zeros != MAP_FAILED, "mmap");
 	for (size_t at = 0; at < SIZE; at += PAGE)
@@ -30,7 +30,7 @@ int main(void)
 {
 	record *r = mmap(NULL, MANY * sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	EXPECT(r != MAP_FAILED, "mmap");
-	/* Shared memory, touched, so that its pages are there and this process sees what the device writes. */
+	/* Shared memory, touched, so that its pages are present and this process sees the device's writes. */
 	memset(r, 0, MANY * sizeof *r);
 	pid_t child = fork();
 	EXPECT(child >= 0, "fork");
@@ -38,7 +38,7 @@ int main(void)
 		writer(r);
 		_exit(1);
 	}
-	/* The device works on the second. */
+	/* Now the device works on the second descriptor. */
 	while (__atomic_load_n(&r[0].status, __ATOMIC_ACQUIRE) == 0) {
 		EXPECT(waitpid(child, NULL, WNOHANG) == 0, "the writer ended by itself");
 		sched_yield();
@@ -51,7 +51,7 @@ int main(void)
 	for (int i = 0; i < MANY; i++)
 		ended += r[i].status != 0;
 	EXPECT(ended < MANY, "all %d descriptors were executed for a process that had been killed", ended);
-	/* The queue is there for others, and the device has nothing to complain of. */
+	/* The queue can be used by others, and the device has no error to report. */
 	int fd = open(SHARED, O_RDWR);
 	EXPECT(fd >= 0, "open");
 	static record __attribute__((aligned(32))) mine;

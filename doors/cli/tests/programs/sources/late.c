@@ -1,4 +1,4 @@
-/* libaccel-config loaded at run time, under either of its names: the library's own calls see the tree. */
+/* libaccel-config loaded at run time, under either of its names: the library's own calls see the device's tree. */
 #include "client.h"
 #include <dlfcn.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
-/* Linked statically: opens a queue and maps its portal, which the kernel refuses. What it does then is the first argument:
- * fails: ends with 1; goes-on: closes the queue and ends with 0; writes: submits by write(2). */
+/* Linked statically: opens a queue and maps its portal, which the kernel refuses. The first argument says what it
+ * does then: fails: ends with 1; goes-on: closes the queue and ends with 0; writes: submits by write(2). */
 #include "client.h"
 
 int main(int argc, char **argv)

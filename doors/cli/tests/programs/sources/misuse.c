@@ -1,5 +1,6 @@
-/* Commits one misuse that hardware would not report, or does the same work correctly: `misuse NAME commit`, `misuse NAME avoid`.
- * The names are those that --check prints. Either way the program ends with 0: the device notices none of the misuses. */
+/* Commits one misuse that hardware would not report, or does the same work correctly: `misuse NAME commit`, `misuse
+ * NAME avoid`. The names are those that --check prints. In both cases the program ends with 0, since the device
+ * detects none of the misuses. */
 #include "client.h"
 
 enum { SIZE = 16384 };
@@ -12,7 +13,7 @@ static void record_misaligned(int commit)
 	desc d = moving(b, a, SIZE, &r[0]);
 	d.completion_addr += commit ? 8 : 0;
 	submit(&q, &d);
-	/* A record that is not aligned is never written; a good one is waited for. */
+	/* A record that is not aligned is never written, so only an aligned one is waited for. */
 	if (!commit)
 		wait_for(&r[0]);
 }
@@ -86,7 +87,7 @@ static void list_changed(int commit)
 	list[3].xfer_size = 256;
 }
 
-/* Two copies of which the second depends on the first: unordered, or the second after the first's record. */
+/* Two dependent copies: unordered, or the second submitted after the first's record. */
 static void pair(desc first, desc second, int commit)
 {
 	submit(&q, &first);
@@ -97,7 +98,7 @@ static void pair(desc first, desc second, int commit)
 	wait_for(&r[1]);
 }
 
-/* The same in a batch: unfenced, or with a fence between. */
+/* The same in a batch: without a fence, or with a fence between. */
 static void batched(desc first, desc second, int commit)
 {
 	static desc __attribute__((aligned(64))) list[2];
@@ -130,7 +131,7 @@ static void write_after_write(int commit)
 	batched(moving(b, a, SIZE, &r[0]), moving(b + 4096, c, SIZE / 2, &r[1]), commit);
 }
 
-/* The queue is dedicated: it answers ENQCMD by Retry, whatever it has room for. */
+/* The queue is dedicated: it answers ENQCMD by Retry, however many entries are free. */
 static void wrong_instruction(int commit)
 {
 	desc d = moving(b, a, SIZE, &r[0]);
@@ -146,7 +147,7 @@ static void no_record_requested(int commit)
 	if (commit)
 		d.flags &= ~IDXD_OP_FLAG_RCR;
 	submit(&q, &d);
-	/* Nothing tells the end of the first but the end of what waits for it. */
+	/* The copy has no record, so its end is known only from the Drain that waits for it. */
 	desc drain = asking(DSA_OPCODE_DRAIN, &r[1]);
 	run(&q, &drain);
 	EXPECT((r[0].status != 0) == !commit, "status %u", r[0].status);
@@ -173,7 +174,7 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
 		if (strcmp(argv[1], all[i].name) == 0) {
 			all[i].does(strcmp(argv[2], "commit") == 0);
-			/* Later work is right, and must not be blamed. */
+			/* Later work is correct, and must not be reported. */
 			expect_alive(&q);
 			close_queue(&q);
 			return 0;

@@ -1,4 +1,5 @@
-/* The node under its other names and descriptors: /dev/char, O_PATH, a path with ./ and .. in it, relative to a directory. */
+/* The node under its other names and descriptors: /dev/char, O_PATH, a path with ./ and .. in it, relative to a
+ * directory. */
 #include "client.h"
 #include <dirent.h>
 #include <sys/stat.h>
@@ -43,7 +44,7 @@ int main(void)
 	EXPECT(fstatat(dir, "wq0.1", &s, 0) == 0 && S_ISCHR(s.st_mode), "fstatat");
 	EXPECT(open("/dev/dsa/wq0.7", O_RDWR) == -1 && errno == ENOENT, "a queue that is not enabled");
 	EXPECT(access(SHARED, R_OK | W_OK) == 0, "access");
-	/* Both queues are listed, and only they. */
+	/* Both queues are listed, and no others. */
 	DIR *list = opendir("/dev/dsa");
 	int seen = 0;
 	for (struct dirent *e; (e = readdir(list));) {

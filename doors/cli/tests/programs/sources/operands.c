@@ -1,12 +1,13 @@
-/* Every shape of operand: any register, displacement, scaled index, RIP-relative, FS- and GS-relative, 32-bit addresses,
- * needless prefixes, on the dedicated queue by MOVDIR64B and on the shared one by ENQCMD; flags and registers as the CPU
- * leaves them. Each site runs three times: the first may trap, later ones may be rewritten. */
+/* Every form of operand: any register, displacement, scaled index, RIP-relative, FS- and GS-relative, 32-bit
+ * addresses, redundant prefixes; on the dedicated queue by MOVDIR64B and on the shared one by ENQCMD. Flags and
+ * registers must be as the CPU leaves them. Each site runs three times: the first may trap, later ones may be
+ * rewritten. */
 #include "client.h"
 #include <asm/prctl.h>
 #include <sys/syscall.h>
 
 static struct queue queues[2];
-/* The portal at hand, and the record that tells whether a submission arrived. */
+/* The current portal, and the record that shows whether a submission arrived. */
 static char *portal;
 static record __attribute__((aligned(32))) seen;
 static desc plain;
@@ -14,7 +15,7 @@ static const desc *address = &plain;
 static __thread desc mine;
 static int sites;
 
-/* One more submission must have arrived, and with it all 64 bytes: the record's address lies in the first half, a reserved
+/* Checks that one more submission arrived with all 64 bytes: the record's address is in the first half, a reserved
  * byte in the last. */
 static void arrived(const char *what)
 {
@@ -82,7 +83,7 @@ static void arrived(const char *what)
 					 : "memory", "cc");                                                                 \
 			arrived(mnemonic " (%rbp), %rax");                                                                  \
 		}                                                                                                           \
-		/* The stack pointer as base: the descriptor lies in the middle of a larger stack. */                       \
+		/* The stack pointer as base: the descriptor is in the middle of a larger stack. */                         \
 		for (int i = 0; i < 3; i++) {                                                                               \
 			__asm__ volatile("mov %%rsp, %%rbx\n\tmov %%rdx, %%rsp\n\t" mnemonic                                \
 					 " (%%rsp), %%rax\n\tmov %%rbx, %%rsp"                                              \
@@ -103,11 +104,11 @@ static void arrived(const char *what)
 		WITH_OPERAND(mnemonic, "%%fs:mine@tpoff", "m"(mine));                                                       \
 		WITH_OPERAND(mnemonic, "%%fs:(%%rdx)", "d"(at - fs));                                                       \
 		WITH_OPERAND(mnemonic, "%%gs:0x100(%%rdx)", "d"(-0x100l));                                                  \
-		/* Needless segment prefixes change nothing in 64-bit mode. */                                              \
+		/* Redundant segment prefixes change nothing in 64-bit mode. */                                            \
 		WITH_OPERAND(mnemonic, "%%ds:(%%rdx)", "d"(&plain));                                                        \
 	} while (0)
 
-/* RAX with the flags after one instruction that began with all arithmetic flags set (or clear). */
+/* RAX with the flags after one instruction that started with all arithmetic flags set (or clear). */
 static uint64_t flags_after(const char *to, const void *from, int shared, uint64_t before)
 {
 	uint64_t after;
@@ -148,7 +149,7 @@ static void flags_are_as_the_cpu_leaves_them(int shared)
 	}
 }
 
-/* Vector registers and the red zone survive a submission at a fresh site and at the same site later. */
+/* Vector registers and the red zone are unchanged by a submission at a new site and at the same site later. */
 static void other_state_survives(void)
 {
 	for (int i = 0; i < 3; i++) {
@@ -173,7 +174,7 @@ int main(void)
 {
 	plain = asking(DSA_OPCODE_NOOP, &seen);
 	mine = plain;
-	/* Its address as a number, to which anything may be added. */
+	/* The address as a number, to which offsets can be added. */
 	uintptr_t at = (uintptr_t)&plain;
 	unsigned char *stack = pages(64, 0);
 	desc *on_stack = (desc *)(stack + 32 * PAGE + 8);
@@ -196,11 +197,11 @@ int main(void)
 	EVERY_SHAPE("enqcmd");
 	flags_are_as_the_cpu_leaves_them(1);
 
-	/* 32-bit addresses: 67h, both operands below 4 GiB. */
+	/* 32-bit addresses: prefix 67h, both operands below 4 GiB. */
 	for (int k = 0; k < 2; k++) {
 		char *low = mmap(NULL, PAGE, PROT_WRITE, MAP_SHARED | MAP_32BIT, queues[k].fd, 0);
 		EXPECT(low != MAP_FAILED && (uintptr_t)low < 1ul << 32, "a portal below 4 GiB");
-		/* The upper halves of the registers must not count. */
+		/* The upper halves of the registers must be ignored. */
 		uint64_t to = (uintptr_t)low | 0xdead00000000, from = (uintptr_t)in_low | 0xbeef00000000;
 		if (k == 0)
 			RAW("67 66 0F 38 F8 02", "0x67, 0x66, 0x0f, 0x38, 0xf8, 0x02", to, from);
@@ -208,7 +209,7 @@ int main(void)
 			RAW("67 F2 0F 38 F8 02", "0x67, 0xf2, 0x0f, 0x38, 0xf8, 0x02", to, from);
 		EXPECT(munmap(low, PAGE) == 0, "munmap");
 	}
-	/* Prefixes in another order, a REX without effect. */
+	/* Prefixes in another order, and a REX without effect. */
 	portal = queues[0].portal;
 	RAW("3E 66 0F 38 F8 02", "0x3e, 0x66, 0x0f, 0x38, 0xf8, 0x02", portal, &plain);
 	RAW("66 3E 48 0F 38 F8 02", "0x66, 0x3e, 0x48, 0x0f, 0x38, 0xf8, 0x02", portal, &plain);

@@ -1,6 +1,7 @@
-// Becomes another process of a chosen number, as an ordinary user, with a library open at every low descriptor.
+// Starts a process with a chosen PID, as an ordinary user, with a library open at every low descriptor.
 //   pid_reuse PID LIBRARY READY
-// Makes the file READY when it stands, and sleeps until it is killed. To be run as root, which may choose the number.
+// The process creates the file READY when it is set up, and sleeps until it is killed. Needs root, which may choose
+// PIDs.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/sched.h>

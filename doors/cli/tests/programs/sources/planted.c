@@ -1,4 +1,4 @@
-// A library that shows that it was loaded: it makes the file MARKER.
+// A library that shows that it was loaded: it creates the file MARKER.
 #include <fcntl.h>
 #include <unistd.h>
 

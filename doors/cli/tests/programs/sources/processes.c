@@ -1,12 +1,12 @@
-/* One shared queue, several processes: every one works in its own memory, with an address space identifier of its own, and
- * the driver counts them. */
+/* One shared queue, several processes: each works in its own memory, with its own address space identifier, and the
+ * driver counts them. */
 #include "client.h"
 #include <dirent.h>
 #include <sys/wait.h>
 
 enum { PROCESSES = 4, ROUNDS = 300, IN_FLIGHT = 4 };
 
-/* A number that an attribute shows. */
+/* Returns the number in an attribute. */
 static long attribute(const char *path)
 {
 	char text[64] = "";
@@ -18,7 +18,7 @@ static long attribute(const char *path)
 
 static void work(int number, int ready, int go)
 {
-	/* The same addresses in every process hold other bytes. */
+	/* The same addresses contain other bytes in every process. */
 	static unsigned char from[IN_FLIGHT][8192], to[IN_FLIGHT][8192];
 	static record __attribute__((aligned(32))) r[IN_FLIGHT];
 	struct queue q = open_queue(SHARED);
@@ -63,7 +63,7 @@ int main(void)
 		int status;
 		EXPECT(waitpid(children[i], &status, 0) == children[i] && status == 0, "child %d: %#x", i, status);
 	}
-	/* They ended without closing: when the last has been waited for, nobody is left. */
+	/* The children ended without closing: after the last wait, the driver counts no clients. */
 	EXPECT(attribute("/sys/bus/dsa/devices/wq0.0/clients") == 0, "clients after all have gone");
 	return 0;
 }

@@ -1,5 +1,5 @@
-/* Every 64-byte slot of a portal page is the queue's portal, the mapping outlives the descriptor it was made from, and a
- * queue may be mapped more than once. */
+/* Every 64-byte slot of a portal page is the queue's portal, the mapping outlives its file descriptor, and a queue
+ * may be mapped more than once. */
 #include "client.h"
 
 static void every_slot(const struct queue *q)
@@ -21,20 +21,20 @@ int main(void)
 	for (int i = 0; i < 2; i++) {
 		struct queue q = open_queue(paths[i]);
 		every_slot(&q);
-		/* A second mapping of the same file, and the first one without the second. */
+		/* A second mapping of the same file, and the first one after the second is unmapped. */
 		char *again = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, q.fd, 0);
 		EXPECT(again != MAP_FAILED && again != q.portal, "a second mapping");
 		struct queue second = { .shared = q.shared, .portal = again };
 		every_slot(&second);
 		EXPECT(munmap(again, PAGE) == 0, "munmap");
-		/* As DPDK does: the descriptor goes at once, the portal stays. */
+		/* As DPDK does: the descriptor is closed at once, the portal stays. */
 		EXPECT(close(q.fd) == 0, "close");
 		every_slot(&q);
-		/* The mapping keeps a dedicated queue busy, as it holds the file. */
+		/* The mapping keeps a dedicated queue busy, because it holds the file. */
 		if (!q.shared)
 			EXPECT(open(paths[i], O_RDWR) == -1 && errno == EBUSY, "the mapping holds the file");
 		EXPECT(munmap(q.portal, PAGE) == 0, "munmap");
-		/* Some clients close the same number again: nothing of the device hides there. */
+		/* Some clients close the same number again; the device must not use it for anything. */
 		EXPECT(close(q.fd) == -1 && errno == EBADF, "closed twice");
 		q = open_queue(paths[i]);
 		expect_alive(&q);

@@ -1,4 +1,4 @@
-/* Built with AddressSanitizer: writes to memory that it takes and gives back, and checks every byte, for as long as the library needs to manage
+/* Built with AddressSanitizer: allocates, writes, checks and frees memory, long enough for the library to manage
  * some of it. */
 #include "client.h"
 
@@ -11,7 +11,7 @@ int main(void)
 		EXPECT(bytes != NULL, "memory");
 		for (unsigned i = 0; i < BYTES; i += 512)
 			bytes[i] = (unsigned char)(i / 512 + round);
-		/* Some looks of the library, which has one every 50 ms. */
+		/* In this time the library scans some memory; it scans every 50 ms. */
 		struct timespec pause = { .tv_nsec = 5000000 };
 		nanosleep(&pause, NULL);
 		for (unsigned i = 0; i < BYTES; i += 512)

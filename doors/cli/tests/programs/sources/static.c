@@ -1,5 +1,5 @@
-/* Linked statically: configures the device by writing attributes, submits by write(), undoes it. `static submit` goes on to
- * use ENQCMD, which nothing can emulate in a static program. */
+/* Linked statically: configures the device by writing attributes, submits by write(), and undoes the configuration.
+ * `static submit` then uses ENQCMD, which cannot be emulated in a static program. */
 #include "client.h"
 
 #define D "/sys/bus/dsa/devices/"
@@ -50,7 +50,7 @@ int main(int argc, char **argv)
 		EXPECT(wait_for(&r) == DSA_COMP_SUCCESS, "status %#x", r.status);
 		EXPECT(memcmp(from, to, sizeof to) == 0, "bytes");
 	}
-	/* Memory of others is out of reach: a null source is a fault in the record, nothing else. */
+	/* The memory of other processes is out of reach: a null source gives a fault in the record, nothing else. */
 	desc wild = moving(to, NULL, 64, &r);
 	wild.flags &= ~IDXD_OP_FLAG_BOF;
 	EXPECT(write(fd, &wild, sizeof wild) == (ssize_t)sizeof wild && wait_for(&r) == 0x03, "a null source: %#x", r.status);

@@ -1,4 +1,4 @@
-/* Threads that meet at one site while it is being rewritten, and threads that come and go; a queue that is full answers Retry
+/* Threads that run one site while it is being rewritten, and threads that start and end; a full queue answers Retry
  * on the shared one. Every copy is checked. */
 #include "client.h"
 #include <pthread.h>
@@ -8,7 +8,7 @@ enum { THREADS = 4, ROUNDS = 400 };
 static struct queue queues[2];
 static pthread_barrier_t start;
 
-/* Not inlined: one site for all. */
+/* Not inlined, so that all threads use one site. */
 static __attribute__((noinline)) void one_site(void *portal, const desc *d)
 {
 	movdir64b(portal, d);
@@ -29,7 +29,7 @@ static void *work(void *arg)
 		fill_known(from, sizeof from, number * ROUNDS + i);
 		memset(to, 0, sizeof to);
 		desc d = moving(to, from, sizeof to, &r);
-		/* Each thread its own slots, as clients with many threads do. */
+		/* Each thread has its own slots, as in clients with many threads. */
 		unsigned slot = (number * 1024 + i * 64) % PAGE;
 		if (i % 2)
 			one_site(queues[0].portal + slot, &d);

@@ -1,9 +1,11 @@
-// What a program may expect of memory management inside it, beside its bytes: its descriptors have the numbers they would have, it may close and replace
-// any of them, its signals come to its own threads, its children may begin threads, it may fork with no descriptor left, and its mutexes of every kind work.
+// Expectations of a program under memory management, apart from its bytes. Its descriptors have the usual numbers, and
+// it
+// may close and replace any of them. Its signals reach its own threads, its children may start threads, it may fork
+// without a free descriptor, and its mutexes of every kind work.
 //
 //   tier_manners SECONDS
 //
-// Ends with 0, or says what was wrong and ends with 1.
+// Ends with 0, or prints the first error and ends with 1.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +33,7 @@ static uint64_t *memory;
 static atomic_int stop;
 static atomic_ulong checks, ticks;
 
-// Each page says which it is.
+// Writes a number into every word of every page.
 static void number(void) {
     memory = mmap(NULL, PAGES * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) FAIL("mmap: %s", strerror(errno));
@@ -49,7 +51,8 @@ static void *checker(void *arg) {
     return arg;
 }
 
-// It takes no number of ours, and whatever we do to numbers, pages stay what they are.
+// The library takes none of the program's descriptor numbers. Whatever the program does to descriptors, the pages keep
+// their contents.
 static void descriptors(double until, double (*now)(void)) {
     int first = open("/dev/null", O_RDONLY);
     if (first != 3) FAIL("the first descriptor that is opened is %d, not 3", first);
@@ -65,7 +68,8 @@ static void descriptors(double until, double (*now)(void)) {
         for (int n = 3; n < 32; n++)
             if (dup2(high, n) != n) FAIL("dup2: %s", strerror(errno));
         for (int n = 3; n < 32; n++)
-            if (pread(n, read_back, sizeof read_back, 0) != sizeof read_back || memcmp(text, read_back, sizeof text)) FAIL("the file at %d", n);
+            if (pread(n, read_back, sizeof read_back, 0) != sizeof read_back || memcmp(text, read_back, sizeof text))
+                FAIL("the file at %d", n);
         if (lseek(high, 0, SEEK_CUR) != sizeof text) FAIL("somebody has read a file of ours");
     } while (now() < until);
     syscall(SYS_close_range, 3u, ~0u, 0u);
@@ -76,7 +80,7 @@ static void handle(int signal) {
     int before = errno;
     // Only this program's main thread takes signals here.
     if ((pid_t)syscall(SYS_gettid) != getpid()) _exit(7);
-    // A handler may touch what it likes.
+    // A handler may access any memory.
     uint64_t word = atomic_load(&ticks) * 512 % (PAGES * 512);
     if (memory[word] != (word ^ 0x5eed)) _exit(8);
     atomic_fetch_add(&ticks, 1);
@@ -90,12 +94,13 @@ static void signals(double until, double (*now)(void)) {
     sigaddset(&one, SIGALRM);
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     if (sigaction(SIGUSR1, &action, NULL) || sigaction(SIGALRM, &action, NULL)) FAIL("sigaction: %s", strerror(errno));
-    // Blocked in all threads there are, it waits for us.
+    // The signal is blocked in all threads of the program, so it stays pending.
     pthread_sigmask(SIG_BLOCK, &one, NULL);
     for (int i = 0; i < 100; i++) {
         kill(getpid(), SIGUSR1);
         sched_yield();
-        if (sigpending(&pending) || !sigismember(&pending, SIGUSR1)) FAIL("a signal that is blocked was taken by another thread");
+        if (sigpending(&pending) || !sigismember(&pending, SIGUSR1))
+            FAIL("a signal that is blocked was taken by another thread");
         int which = 0;
         if (sigwait(&one, &which) || which != SIGUSR1) FAIL("sigwait: %d", which);
     }
@@ -126,7 +131,8 @@ static void children(double until, double (*now)(void)) {
             pthread_t thread;
             thrd_t other;
             if (pthread_create(&thread, NULL, add_one, &ran) || pthread_join(thread, NULL)) _exit(2);
-            if (thrd_create(&other, add_one_too, &ran) != thrd_success || thrd_join(other, NULL) != thrd_success) _exit(3);
+            if (thrd_create(&other, add_one_too, &ran) != thrd_success || thrd_join(other, NULL) != thrd_success)
+                _exit(3);
             check();
             _exit(ran == 2 ? 0 : 4);
         }
@@ -135,7 +141,7 @@ static void children(double until, double (*now)(void)) {
     } while (now() < until);
 }
 
-// By the C library, and by the kernel's call, of which nobody in here hears.
+// Forks by the C library, and by a bare system call, which the library does not see.
 static void forks_without_descriptors(double until, double (*now)(void)) {
     struct rlimit limit = {64, 64};
     if (setrlimit(RLIMIT_NOFILE, &limit)) FAIL("setrlimit: %s", strerror(errno));
@@ -155,7 +161,8 @@ static void forks_without_descriptors(double until, double (*now)(void)) {
     } while (now() < until);
 }
 
-// Mutexes that the kernel writes to itself, each in a page of its own: it hands one on by priority, and one of a thread that ends.
+// Mutexes that the kernel itself writes to, each in its own page: it hands one on by priority, and one whose owner
+// ended.
 #define MUTEXES 16
 static pthread_mutex_t *inherits[MUTEXES], *robusts[MUTEXES];
 static atomic_ulong handed_on, inherited;
@@ -165,7 +172,7 @@ static void *lock_by_priority(void *arg) {
         pthread_mutex_t *mutex = inherits[turn % MUTEXES];
         int error = pthread_mutex_lock(mutex);
         if (error) FAIL("a mutex with priority inheritance is not locked: %s", strerror(error));
-        // Somebody waits meanwhile, some of the time.
+        // Keep the mutex some of the time, so that the other thread waits.
         if (turn % 4 == 0) usleep(50);
         error = pthread_mutex_unlock(mutex);
         if (error) FAIL("a mutex with priority inheritance is not unlocked: %s", strerror(error));
@@ -183,7 +190,7 @@ static void mutexes(double until, double (*now)(void)) {
     char *pages = mmap(NULL, (2 * MUTEXES + 512) * 4096ul, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) FAIL("mmap: %s", strerror(errno));
     memset(pages, 0x5a, (2 * MUTEXES + 512) * 4096ul);
-    // It is managed by then.
+    // After this time the memory is managed.
     usleep(200 * 1000);
     for (int i = 0; i < MUTEXES; i++) {
         pthread_mutexattr_t inherit, robust;
@@ -193,7 +200,8 @@ static void mutexes(double until, double (*now)(void)) {
         if (pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST)) FAIL("no robust mutexes");
         inherits[i] = (pthread_mutex_t *)(pages + (100 + i) * 4096ul);
         robusts[i] = (pthread_mutex_t *)(pages + (200 + i) * 4096ul);
-        if (pthread_mutex_init(inherits[i], &inherit) || pthread_mutex_init(robusts[i], &robust)) FAIL("pthread_mutex_init");
+        if (pthread_mutex_init(inherits[i], &inherit) || pthread_mutex_init(robusts[i], &robust))
+            FAIL("pthread_mutex_init");
     }
     pthread_t lockers[2], holder;
     for (uintptr_t i = 0; i < 2; i++)
@@ -206,8 +214,10 @@ static void mutexes(double until, double (*now)(void)) {
             end.tv_sec += 20;
             while (!atomic_load(&stop) && pthread_tryjoin_np(holder, NULL)) sched_yield();
             int error = pthread_mutex_timedlock(robusts[i], &end);
-            if (error != EOWNERDEAD) FAIL("who waits for a mutex of a thread that has ended is told: %s", strerror(error));
-            if (pthread_mutex_consistent(robusts[i]) || pthread_mutex_unlock(robusts[i])) FAIL("pthread_mutex_consistent");
+            if (error != EOWNERDEAD)
+                FAIL("who waits for a mutex of a thread that has ended is told: %s", strerror(error));
+            if (pthread_mutex_consistent(robusts[i]) || pthread_mutex_unlock(robusts[i]))
+                FAIL("pthread_mutex_consistent");
             atomic_fetch_add(&handed_on, 1);
         }
     } while (now() < until);
@@ -218,7 +228,9 @@ static void mutexes(double until, double (*now)(void)) {
     munmap(pages, (2 * MUTEXES + 512) * 4096ul);
 }
 
-// What the system may take some day it may take now. Else it is nobody's that we hear of, and would stay where it is.
+// MADV_FREE: memory that the system may free later may be freed at once. Otherwise the library does not learn of the
+// free,
+// and the memory would stay where it is.
 static void frees(double until, double (*now)(void)) {
     const unsigned long bytes = 64 * 4096;
     char *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -227,7 +239,8 @@ static void frees(double until, double (*now)(void)) {
         memset(pages, 0x5a, bytes);
         if (madvise(pages, bytes, MADV_FREE)) FAIL("madvise: %s", strerror(errno));
         for (unsigned long at = 0; at < bytes; at++)
-            if (pages[at] && (getenv("TELPHER_TIER") || pages[at] != 0x5a)) FAIL("a byte that was freed is %x", pages[at]);
+            if (pages[at] && (getenv("TELPHER_TIER") || pages[at] != 0x5a))
+                FAIL("a byte that was freed is %x", pages[at]);
     } while (now() < until);
     munmap(pages, bytes);
     char *file = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, open("/proc/self/exe", O_RDONLY), 0);
@@ -242,8 +255,9 @@ static double now(void) {
 }
 
 int main(int argc, char **argv) {
-    // What takes all descriptors is the last.
-    void (*parts[])(double, double (*)(void)) = {descriptors, signals, mutexes, frees, children, forks_without_descriptors};
+    // The part that uses up all descriptors is the last.
+    void (*parts[])(double, double (*)(void)) = {descriptors, signals, mutexes, frees, children,
+                                                         forks_without_descriptors};
     const int count = sizeof parts / sizeof *parts;
     double each = (argc > 1 ? atof(argv[1]) : 2) / count;
     number();
@@ -258,6 +272,7 @@ int main(int argc, char **argv) {
         if (beside) pthread_join(thread, NULL);
         check();
     }
-    printf("%lu checks, %lu signals, %lu and %lu mutexes\n", atomic_load(&checks), atomic_load(&ticks), atomic_load(&inherited), atomic_load(&handed_on));
+    printf("%lu checks, %lu signals, %lu and %lu mutexes\n", atomic_load(&checks), atomic_load(&ticks),
+           atomic_load(&inherited), atomic_load(&handed_on));
     return 0;
 }

@@ -1,11 +1,12 @@
-/* A program whose memory others read, and those others.
+/* A program whose memory other processes read, and these other processes.
  *
- *   tier_readers hold                     maps pages that begin with their number, says where, and ends with its input
- *   tier_readers trace PID START PAGES    attaches, says so, and when it is told to stops the first thread and reads with PTRACE_PEEKDATA
+ *   tier_readers hold                     maps pages that begin with their number, prints where, ends with its input
+ *   tier_readers trace PID START PAGES    attaches and prints so; after a line of input it stops the first thread and
+ *                                         reads with PTRACE_PEEKDATA
  *   tier_readers mem PID START PAGES      reads /proc/PID/mem
  *   tier_readers vm PID START PAGES       reads with process_vm_readv
  *
- * Each reads all pages ROUNDS times, and says how many reads failed or gave another number. */
+ * Each reads all pages ROUNDS times, and prints how many reads failed or returned another number. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -30,11 +31,12 @@
 enum { PAGE = 4096, PAGES = 8192, ROUNDS = 10 };
 
 static void hold(void) {
-    unsigned char *memory = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *memory = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                                 -1, 0);
     CHECK(memory != MAP_FAILED);
     for (unsigned long page = 0; page < PAGES; page++)
         memcpy(memory + page * PAGE, &page, sizeof page);
-    /* Where Yama lets only parents trace. */
+    /* Needed if Yama lets only parents trace. */
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
     printf("%d %lu %d\n", getpid(), (unsigned long)memory, PAGES);
     fflush(stdout);

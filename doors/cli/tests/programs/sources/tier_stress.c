@@ -1,9 +1,11 @@
-// A program that knows nothing of tiers and checks every byte it has: writers with counters of their own, counters that all share, system calls
-// that write into memory, threads that come and go, memory that grows, moves, is discarded, unmapped, locked, protected, shared with children.
+// A program that knows nothing of tiers and checks every byte it has: writers with counters of their own, counters that
+// all share, system calls that write into memory, threads that start and end, and memory that grows, moves, is
+// discarded,
+// unmapped, locked, protected, or shared with children.
 //
 //   tier_stress SECONDS
 //
-// Ends with 0 and one line, or says what was wrong and ends with 1.
+// Ends with 0 and one line, or prints the first error and ends with 1.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +44,7 @@ static void *map(size_t bytes) {
     return at;
 }
 
-// Each word of a page that only this thread writes is what it was last given.
+// Each word of a page that only this thread writes has the value last written.
 static void *writer(void *arg) {
     uint64_t number = (uintptr_t)arg, state = 77 + number;
     uint64_t *memory = map(PAGES * PAGE), *shadow = calloc(PAGES, sizeof *shadow);
@@ -50,7 +52,8 @@ static void *writer(void *arg) {
     while (!atomic_load(&stop)) {
         for (int i = 0; i < 2000; i++) {
             uint64_t page = next(&state) % PAGES, word = page * 512 + page % 512;
-            if (memory[word] != shadow[page]) FAIL("writer %lu: page %lu has %lx, not %lx", number, page, memory[word], shadow[page]);
+            if (memory[word] != shadow[page])
+                FAIL("writer %lu: page %lu has %lx, not %lx", number, page, memory[word], shadow[page]);
             memory[word] = shadow[page] = next(&state);
             atomic_fetch_add(&shared[next(&state) % PAGES * 512], 1);
             added[number]++;
@@ -62,7 +65,7 @@ static void *writer(void *arg) {
     return NULL;
 }
 
-// read(2) writes into memory, and what it wrote is there.
+// read(2) writes into memory, and its bytes are there.
 static void *reader(void *arg) {
     (void)arg;
     uint64_t state = 5;
@@ -93,7 +96,8 @@ static void *mapper(void *arg) {
     for (size_t page = 0; page < pages; page++) memory[page * 512] = stamp + page;
     while (!atomic_load(&stop)) {
         for (size_t page = 0; page < pages; page++)
-            if (memory[page * 512] != stamp + page) FAIL("mapper: page %zu has %lx, not %lx", page, memory[page * 512], stamp + page);
+            if (memory[page * 512] != stamp + page)
+                FAIL("mapper: page %zu has %lx, not %lx", page, memory[page * 512], stamp + page);
         size_t more = 64 + next(&state) % 512, kept = pages < more ? pages : more;
         switch (next(&state) % 4) {
         case 0:
@@ -139,7 +143,8 @@ static void *allocator(void *arg) {
         for (int i = 0; i < 200; i++) {
             uint64_t at = next(&state) % BLOCKS;
             for (size_t byte = 0; byte < blocks[at].len; byte += 61)
-                if (blocks[at].at[byte] != blocks[at].mark) FAIL("block %lu of %zu bytes: byte %zu changed", at, blocks[at].len, byte);
+                if (blocks[at].at[byte] != blocks[at].mark)
+                    FAIL("block %lu of %zu bytes: byte %zu changed", at, blocks[at].len, byte);
             size_t len = next(&state) % (i % 20 ? 20000 : 400000) + 1;
             blocks[at].at = realloc(blocks[at].at, len);
             if (!blocks[at].at) FAIL("realloc");
@@ -152,7 +157,7 @@ static void *allocator(void *arg) {
     return NULL;
 }
 
-// Threads come and go: their stacks are memory like any other.
+// Threads start and end: their stacks are memory like any other.
 static void *on_a_stack(void *arg) {
     volatile uint64_t words[8192];
     for (int i = 0; i < 8192; i++) words[i] = (uintptr_t)arg + i;
@@ -178,7 +183,7 @@ static void *spawner(void *arg) {
     return NULL;
 }
 
-// Children have what their parent had; both go on with their own.
+// Children have a copy of their parent's memory; both continue with their own.
 static void *forker(void *arg) {
     (void)arg;
     uint64_t *memory = map(256 * PAGE);
@@ -196,14 +201,15 @@ static void *forker(void *arg) {
         int status;
         if (waitpid(child, &status, 0) != child || status) FAIL("a child ended with %x", status);
         for (uint64_t page = 0; page < 256; page++)
-            if (memory[page * 512] != ((generation + page) ^ (page % 3 == 0))) FAIL("after a fork page %lu changed", page);
+            if (memory[page * 512] != ((generation + page) ^ (page % 3 == 0)))
+                FAIL("after a fork page %lu changed", page);
         atomic_fetch_add(&rounds[5], 1);
         usleep(10000);
     }
     return NULL;
 }
 
-// Locked and protected memory keeps its bytes, and may be moved or not.
+// Locked and protected memory keeps its bytes, whether it is moved or not.
 static void *locker(void *arg) {
     (void)arg;
     uint64_t *memory = map(64 * PAGE);
@@ -241,8 +247,8 @@ int main(int argc, char **argv) {
     if (sum != expected) FAIL("the counters have %lu, and %lu were added", sum, expected);
     for (int i = 0; i <= OTHERS; i++)
         if (!atomic_load(&rounds[i])) FAIL("part %d did nothing", i);
-    printf("%lu counted; rounds: %lu writes, %lu reads, %lu maps, %lu blocks, %lu threads, %lu forks, %lu locks\n", sum, atomic_load(&rounds[0]),
-           atomic_load(&rounds[1]), atomic_load(&rounds[2]), atomic_load(&rounds[3]), atomic_load(&rounds[4]), atomic_load(&rounds[5]),
-           atomic_load(&rounds[6]));
+    printf("%lu counted; rounds: %lu writes, %lu reads, %lu maps, %lu blocks, %lu threads, %lu forks, %lu locks\n", sum,
+           atomic_load(&rounds[0]), atomic_load(&rounds[1]), atomic_load(&rounds[2]), atomic_load(&rounds[3]),
+           atomic_load(&rounds[4]), atomic_load(&rounds[5]), atomic_load(&rounds[6]));
     return 0;
 }

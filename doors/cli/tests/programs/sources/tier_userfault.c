@@ -1,4 +1,5 @@
-/* Registers a userfaultfd of its own on memory that is managed, answers its page faults for some time, and gives the memory up again. */
+/* Registers its own userfaultfd on memory that is managed, answers its page faults for some time, and unregisters
+ * the memory again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -44,11 +45,12 @@ static void *touch(void *unused) {
 }
 
 static struct uffdio_register whole(void) {
-    struct uffdio_register what = {.range = {.start = (unsigned long)memory, .len = (unsigned long)PAGES * PAGE}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    struct uffdio_register what = {.range = {.start = (unsigned long)memory, .len = (unsigned long)PAGES * PAGE},
+                                   .mode = UFFDIO_REGISTER_MODE_MISSING};
     return what;
 }
 
-/* By bare system calls, for which the library does not let go. */
+/* By bare system calls: the library does not see these and keeps the memory. */
 static void wait_until_managed(int fd) {
     for (int i = 0; i < 6000; i++) {
         struct uffdio_register what = whole();
@@ -81,7 +83,7 @@ int main(void) {
     CHECK(ioctl(fd, UFFDIO_REGISTER, &what) == 0);
     for (int page = 0; page < PAGES; page++)
         CHECK(memory[(size_t)page * PAGE + 7] == page % 251);
-    /* Two seconds: many looks of the library's. */
+    /* Two seconds, in which the library scans the memory many times. */
     unsigned char copy[PAGE];
     for (int i = 0; i < FAULTS; i++) {
         unsigned char *page = memory + (size_t)(i * 37 % PAGES) * PAGE;
@@ -90,7 +92,8 @@ int main(void) {
         sem_post(&asked);
         struct uffd_msg message;
         CHECK(read(fd, &message, sizeof message) == sizeof message);
-        CHECK(message.event == UFFD_EVENT_PAGEFAULT && (message.arg.pagefault.address & ~(PAGE - 1ul)) == (unsigned long)page);
+        CHECK(message.event == UFFD_EVENT_PAGEFAULT &&
+              (message.arg.pagefault.address & ~(PAGE - 1ul)) == (unsigned long)page);
         memset(copy, 100 + i, PAGE);
         struct uffdio_copy put = {.dst = (unsigned long)page, .src = (unsigned long)copy, .len = PAGE};
         CHECK(ioctl(fd, UFFDIO_COPY, &put) == 0);
@@ -101,7 +104,7 @@ int main(void) {
     CHECK(pthread_join(toucher, NULL) == 0);
     CHECK(ioctl(fd, UFFDIO_UNREGISTER, &what.range) == 0);
     wait_until_managed(fd);
-    /* What the kernel refuses for another reason is not asked for twice. */
+    /* If the kernel refuses for another reason, the library does not repeat the call. */
     struct uffdio_register none = whole();
     none.range.len = 1;
     CHECK(ioctl(fd, UFFDIO_REGISTER, &none) == -1 && errno == EINVAL);

@@ -1,17 +1,17 @@
-/* UMONITOR, UMWAIT and TPAUSE with every register, with and without REX.W: they return, in time, with the flags the CPU
- * leaves; what the CPU refuses is refused. */
+/* UMONITOR, UMWAIT and TPAUSE with every register, with and without REX.W: they return in time with the CPU's flags,
+ * and invalid forms fault as on the CPU. */
 #include "client.h"
 #include <setjmp.h>
 #include <signal.h>
 #include <x86intrin.h>
 
-/* Named in assembly, so not static. */
+/* Used by name in assembly, so not static. */
 record __attribute__((aligned(64))) idle[2];
 uint64_t deadline, flags;
 uint64_t control;
 static int waits;
 
-/* CF, PF, AF, ZF, SF, OF; CF alone may say that the system's limit ended the wait. */
+/* CF, PF, AF, ZF, SF, OF. Only CF may be set: it shows that the system's limit ended the wait. */
 #define ARITHMETIC 0x8d5ul
 #define CF 1ul
 
@@ -23,7 +23,7 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 	siglongjmp(back, 1);
 }
 
-/* `bytes` with the control word in `reg`; the deadline is in EDX:EAX, all flags are set before. */
+/* Runs `bytes` with the control word in `reg`, the deadline in EDX:EAX, and all flags set. */
 #define WAIT(name, reg, bytes)                                                                                            \
 	do {                                                                                                                \
 		for (int i = 0; i < 4; i++) {                                                                               \
@@ -37,13 +37,13 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 					 :                                                                                  \
 					 : "rax", "rdx", #reg, "memory", "cc");                                           \
 			EXPECT((flags & ARITHMETIC & ~CF) == 0, name " left %#lx", flags);                                  \
-			/* A second is generous on a busy machine, and shorter than for ever. */                            \
+			/* A second is generous on a busy machine, and shorter than forever. */                             \
 			EXPECT(__rdtsc() - begin < 6000000000ul, name " did not wake up");                                  \
 			waits++;                                                                                            \
 		}                                                                                                           \
 	} while (0)
 
-/* The control word in EAX or EDX is a part of the deadline, here one that has passed. */
+/* The control word is in EAX or EDX, so it is a part of the deadline; this deadline has passed. */
 #define WAIT_IN_DEADLINE(name, bytes)                                                                                       \
 	do {                                                                                                                \
 		for (int i = 0; i < 3; i++) {                                                                               \
@@ -68,7 +68,7 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 		}                                                                                                           \
 	} while (0)
 
-/* True if the statement raised SIGSEGV. */
+/* Returns true if the statement raised SIGSEGV. */
 #define REFUSED(statement) (sigsetjmp(back, 1) ? 1 : ({ statement; 0; }))
 
 static void what_the_cpu_refuses(void)
@@ -76,7 +76,7 @@ static void what_the_cpu_refuses(void)
 	struct sigaction action = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO };
 	EXPECT(sigaction(SIGSEGV, &action, NULL) == 0, "sigaction");
 	for (volatile int i = 0; i < 3; i++) {
-		/* A bit of the control word beyond bit 0 is #GP. */
+		/* A set bit of the control word other than bit 0 is #GP. */
 		EXPECT(REFUSED(__asm__ volatile(".byte 0xf2, 0x0f, 0xae, 0xf1" : : "c"(2), "a"(0), "d"(0))), "UMWAIT 2");
 		EXPECT(REFUSED(__asm__ volatile(".byte 0x66, 0x0f, 0xae, 0xf1" : : "c"(4), "a"(0), "d"(0))), "TPAUSE 4");
 		/* UMONITOR loads from its address. */
@@ -87,7 +87,7 @@ static void what_the_cpu_refuses(void)
 	signal(SIGSEGV, SIG_DFL);
 }
 
-/* The loop of the manual: arm, look again, wait; a record ends it. */
+/* The loop of the manual: arm, check again, wait; a record ends the wait. */
 static void a_record_ends_the_loop(const struct queue *q, int rex)
 {
 	static record __attribute__((aligned(64))) r;

@@ -1,5 +1,5 @@
-/* Copies and checks for ever, or as many seconds as the first argument says; each round it opens and closes the queue. Ends
- * with 0 when the time is over or the device has gone, with 1 when bytes are wrong. */
+/* Copies and checks forever, or for as many seconds as the first argument says; each round opens and closes the
+ * queue. Ends with 0 when the time is over or the device is gone, with 1 if bytes are wrong. */
 #include "client.h"
 
 int main(int argc, char **argv)
