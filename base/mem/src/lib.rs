@@ -12,7 +12,7 @@
 //! Region            owned pages, 4 KiB or 2 MiB
 //! Pool              hands out buffers from memory that is mapped beforehand
 //! Shared            bytes of a file that other processes share and may truncate
-//! Tract             owned pages that are known by address only
+//! RawPages             owned pages that are known by address only
 //! MemoryFile        an unnamed file in memory; a Window maps parts of several
 //! hook              lets a foreign signal handler handle the faults of the kernels
 //! Pages (test-util) pages to protect, discard, truncate
@@ -30,13 +30,13 @@ mod mock;
 #[cfg(any(test, feature = "test-util"))]
 mod pages;
 mod pool;
+mod raw_pages;
 mod region;
 mod remote;
 mod shared;
 mod space;
 mod stable;
 mod strict;
-mod tract;
 
 pub use local::{Isa, Local, STREAM_FILL_BYTES, STREAM_MOVE_BYTES};
 pub use map::{FileError, MapError, MemoryFile, Window};
@@ -44,11 +44,11 @@ pub use map::{FileError, MapError, MemoryFile, Window};
 pub use mock::{MockSpace, PageRequest};
 #[cfg(any(test, feature = "test-util"))]
 pub use pages::{Pages, Protection};
-pub use pool::{Piece, Pool, PoolOptions, Supply};
+pub use pool::{Piece, Pool, PoolAllocator, PoolOptions};
+pub use raw_pages::RawPages;
 pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;
 pub use shared::{MOST_SHARED, Shared, SharedError, torn_pages};
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
 pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
 pub use strict::Strict;
-pub use tract::Tract;

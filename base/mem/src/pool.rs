@@ -17,10 +17,10 @@ const ALIGN_BYTES: usize = 64;
 /// An allocator of the user, from which a [`Pool`] takes memory instead of its own mapping.
 ///
 /// # Safety
-/// The memory that [`obtain`](Supply::obtain) returns is mapped, readable, writable and initialised for `len` bytes. No
-/// other code reads or writes it until [`release`](Supply::release) is called with the same two values. Any thread may
+/// The memory that [`obtain`](PoolAllocator::obtain) returns is mapped, readable, writable and initialised for `len` bytes. No
+/// other code reads or writes it until [`release`](PoolAllocator::release) is called with the same two values. Any thread may
 /// call both at any time, and they do not panic.
-pub unsafe trait Supply: Send + Sync {
+pub unsafe trait PoolAllocator: Send + Sync {
     /// Returns `len` bytes, or `None` if too few are left. `len` is not zero.
     fn obtain(&self, len: usize) -> Option<NonNull<u8>>;
 
@@ -84,7 +84,7 @@ enum Owner {
     },
     /// An allocator of the user.
     Supplied {
-        supply: Box<dyn Supply>,
+        supply: Box<dyn PoolAllocator>,
         /// The most bytes that may be lent at a time.
         most: usize,
         /// Bytes lent, including those of a running request.
@@ -118,14 +118,14 @@ impl Pool {
 
     /// Creates a pool whose pieces come from the caller's allocator, which alone limits its size.
     #[must_use]
-    pub fn supplied(supply: impl Supply + 'static) -> Pool {
+    pub fn supplied(supply: impl PoolAllocator + 'static) -> Pool {
         Pool::supplied_up_to(usize::MAX, supply)
     }
 
     /// Creates a pool on the caller's allocator that lends at most `most` bytes at a time, for an allocator without a
     /// limit.
     #[must_use]
-    pub fn supplied_up_to(most: usize, supply: impl Supply + 'static) -> Pool {
+    pub fn supplied_up_to(most: usize, supply: impl PoolAllocator + 'static) -> Pool {
         Pool(Arc::new(Owner::Supplied { supply: Box::new(supply), most, lent: AtomicUsize::new(0) }))
     }
 
@@ -384,7 +384,7 @@ mod tests {
     fn a_custom_allocator_gets_back_every_block() {
         struct Counting(Arc<AtomicUsize>);
         // SAFETY: each block is a new, zeroed block of the global allocator.
-        unsafe impl Supply for Counting {
+        unsafe impl PoolAllocator for Counting {
             fn obtain(&self, len: usize) -> Option<NonNull<u8>> {
                 self.0.fetch_add(len, Ordering::Relaxed);
                 let block = Box::leak(vec![0_u8; len].into_boxed_slice());
@@ -424,7 +424,7 @@ mod tests {
             }
         }
         // SAFETY: each block is a new, zeroed block of the global allocator, which is never freed.
-        unsafe impl Supply for ChecksCount {
+        unsafe impl PoolAllocator for ChecksCount {
             fn obtain(&self, len: usize) -> Option<NonNull<u8>> {
                 self.is_lent(len);
                 (len < 100).then(|| NonNull::from(Box::leak(vec![0_u8; len].into_boxed_slice())).cast())

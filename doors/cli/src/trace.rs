@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use telpher_vdev::summary::Summary;
-use telpher_vdev::trace::line::Story;
+use telpher_vdev::trace::line::DescriptorLine;
 use telpher_vdev::trace::{Line, ParseError};
 
 /// Why a trace could not be processed.
@@ -140,7 +140,7 @@ fn passes(args: &Trace, line: &Line) -> bool {
     }
 }
 
-fn has_result(filter: EndFilter, story: &Story) -> bool {
+fn has_result(filter: EndFilter, story: &DescriptorLine) -> bool {
     match (filter, story.status) {
         (EndFilter::Code(code), Some(status)) => status & 0x3f == code,
         (EndFilter::Failed, Some(status)) => status & 0x3f != 1,

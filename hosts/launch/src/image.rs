@@ -16,7 +16,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use telpher_interpose::exec::{Name, Wanted};
+use telpher_interpose::exec::{Name, PreloadRequirements};
 
 /// The environment variable with the libraries that the dynamic linker loads first.
 pub const PRELOAD: &str = "LD_PRELOAD";
@@ -152,7 +152,7 @@ pub fn preload(image: &Path, name: &str, binary: &Path, present: Option<&OsStr>)
     let others = present.split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty());
     let others: Vec<&[u8]> = others.filter(|entry| !of_a_run(entry)).collect();
     let first = sanitizer::runtime(binary);
-    let wanted = Wanted { image: image.as_os_str().as_bytes(), first: first.as_ref().map(Name::as_bytes) };
+    let wanted = PreloadRequirements { image: image.as_os_str().as_bytes(), first: first.as_ref().map(Name::as_bytes) };
     let mut list = Vec::new();
     wanted.compose(&others.join(&b':'), &mut |part| list.extend_from_slice(part));
     OsString::from_vec(list)

@@ -28,14 +28,14 @@ mod wait;
 
 pub use error::LaunchError;
 pub use image::{Image, PRELOAD, preload};
-pub use preloaded::Preloaded;
+pub use preloaded::PreloadedProgram;
 pub use program::Program;
 pub use run_directory::{RunDirectory, RunKind};
 pub use signals::Signals;
 pub use spawn::{pid, refused, spawn};
 pub use standard::leave_closed;
 pub use user_directory::{UserDirectory, VARIABLE};
-pub use wait::{Ended, Family, GRACE, adopt_orphans};
+pub use wait::{Ended, GRACE, ProcessTree, adopt_orphans};
 
 #[cfg(test)]
 #[path = "../../../ci/skip.rs"]

@@ -7,7 +7,7 @@ use crate::signals::Signals;
 use crate::spawn::spawn;
 use crate::standard::leave_closed;
 use crate::user_directory::UserDirectory;
-use crate::wait::{Ended, Family, adopt_orphans};
+use crate::wait::{Ended, ProcessTree, adopt_orphans};
 use std::ffi::OsString;
 use std::fmt::Arguments;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// A program and the library that is preloaded into it and into every dynamically linked program it starts.
 #[derive(Debug)]
-pub struct Preloaded<'a> {
+pub struct PreloadedProgram<'a> {
     /// The program; a name without a slash is searched for in PATH.
     pub program: OsString,
     /// Its arguments.
@@ -30,7 +30,7 @@ pub struct Preloaded<'a> {
     pub grace: Duration,
 }
 
-impl Preloaded<'_> {
+impl PreloadedProgram<'_> {
     /// Runs the program and waits until it and its descendants have ended. Returns its exit code, or 128 + N if signal
     /// N ended it.
     ///
@@ -54,7 +54,7 @@ impl Preloaded<'_> {
         leave_closed(&mut command);
         adopt_orphans();
         let child = spawn(command, &program)?;
-        let mut family = Family::new(child, &signals, self.grace);
+        let mut family = ProcessTree::new(child, &signals, self.grace);
         let ended = family.wait();
         family.wait_for_others(|left| {
             say(format_args!(

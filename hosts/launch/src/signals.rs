@@ -14,7 +14,7 @@ const TAKEN: [libc::c_int; 7] =
 
 /// A received signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Came {
+pub struct ReceivedSignal {
     pub signal: i32,
     /// The sending process; `None` if the terminal sent it, to the whole foreground group.
     pub sender: Option<u32>,
@@ -55,7 +55,7 @@ impl Signals {
     }
 
     /// Returns the next pending signal, if any.
-    pub fn next(&self) -> Option<Came> {
+    pub fn next(&self) -> Option<ReceivedSignal> {
         let mut information = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
         // SAFETY: the kernel writes a whole structure or nothing; it is read only if a whole one was written.
@@ -67,7 +67,10 @@ impl Signals {
             information.assume_init()
         };
         let signal = i32::try_from(information.ssi_signo).ok()?;
-        Some(Came { signal, sender: (information.ssi_code != libc::SI_KERNEL).then_some(information.ssi_pid) })
+        Some(ReceivedSignal {
+            signal,
+            sender: (information.ssi_code != libc::SI_KERNEL).then_some(information.ssi_pid),
+        })
     }
 
     /// A descriptor that is readable while a signal is pending.

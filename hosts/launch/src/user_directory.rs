@@ -36,7 +36,7 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 
 /// Why a candidate is not suitable.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-enum Unfit {
+enum Unsuitable {
     #[error("{0}")]
     System(#[from] Errno),
     #[error("user {owner} owns {}", path.display())]
@@ -112,7 +112,7 @@ impl UserDirectory {
         Err(tried.join(", "))
     }
 
-    fn open_at(place: &Place) -> Result<Self, Unfit> {
+    fn open_at(place: &Place) -> Result<Self, Unsuitable> {
         let found = match place {
             Place::At { path, make } => at(path, *make)?,
             Place::Below(base) => match below(base).into_iter().next() {
@@ -122,7 +122,7 @@ impl UserDirectory {
         };
         check_path(&found.path)?;
         if fstatvfs(&found.directory)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
-            return Err(Unfit::NoExec);
+            return Err(Unsuitable::NoExec);
         }
         Ok(found)
     }
@@ -155,30 +155,30 @@ fn places() -> (Vec<Place>, bool) {
 }
 
 /// Checks the path's length and characters.
-fn check_path(path: &Path) -> Result<(), Unfit> {
+fn check_path(path: &Path) -> Result<(), Unsuitable> {
     let bytes = path.as_os_str().as_bytes();
     let most = LONGEST_PARENT;
     if bytes.len() > most {
-        return Err(Unfit::Long { most });
+        return Err(Unsuitable::Long { most });
     }
     if bytes.iter().any(|byte| matches!(byte, b' ' | b':' | b'$' | b'\t' | b'\n')) {
-        return Err(Unfit::Characters);
+        return Err(Unsuitable::Characters);
     }
     Ok(())
 }
 
 /// Opens the directory at a path that no other user can redirect. Creates its last `make` components if they are
 /// missing.
-fn at(path: &Path, make: usize) -> Result<UserDirectory, Unfit> {
+fn at(path: &Path, make: usize) -> Result<UserDirectory, Unsuitable> {
     if !path.is_absolute() {
-        return Err(Unfit::Relative);
+        return Err(Unsuitable::Relative);
     }
     // Symbolic links in the path are resolved once, here; the walk below refuses them.
     let missing = (0..=make).find_map(|count| {
         let above = path.ancestors().nth(count)?;
         std::fs::canonicalize(above).ok().map(|above| (above, count))
     });
-    let (above, missing) = missing.ok_or(Unfit::System(Errno::NOENT))?;
+    let (above, missing) = missing.ok_or(Unsuitable::System(Errno::NOENT))?;
     let present = above.components().count();
     let behind = path.components().skip(path.components().count() - missing);
     let path = above.join(behind.collect::<PathBuf>());
@@ -187,7 +187,7 @@ fn at(path: &Path, make: usize) -> Result<UserDirectory, Unfit> {
     let mut walked = PathBuf::from("/");
     for (index, part) in path.components().enumerate().skip(1) {
         check_parent(&walked, &fstat(&directory)?)?;
-        let Component::Normal(name) = part else { return Err(Unfit::Relative) };
+        let Component::Normal(name) = part else { return Err(Unsuitable::Relative) };
         let made = index >= present && make_directory(&directory, name)?;
         directory = openat(&directory, name, OPEN, Mode::empty())?;
         if made {
@@ -232,7 +232,7 @@ fn below(base: &Path) -> Vec<UserDirectory> {
 }
 
 /// Creates a directory with a random name, as mkdtemp(3) does.
-fn make_below(base: &Path) -> Result<UserDirectory, Unfit> {
+fn make_below(base: &Path) -> Result<UserDirectory, Unsuitable> {
     let shared = openat(CWD, base, OPEN, Mode::empty())?;
     let status = fstat(&shared)?;
     check_parent(base, &status)?;
@@ -257,28 +257,28 @@ fn prefix() -> String {
 }
 
 /// Refuses a directory in which another user could replace an entry.
-fn check_parent(path: &Path, status: &Stat) -> Result<(), Unfit> {
+fn check_parent(path: &Path, status: &Stat) -> Result<(), Unsuitable> {
     let (owner, mode) = (status.st_uid, status.st_mode & 0o7777);
     if owner != 0 && owner != geteuid().as_raw() {
-        return Err(Unfit::Owner { path: path.into(), owner });
+        return Err(Unsuitable::Owner { path: path.into(), owner });
     }
     if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
-        return Err(Unfit::Writable { path: path.into(), mode });
+        return Err(Unsuitable::Writable { path: path.into(), mode });
     }
     Ok(())
 }
 
 /// Refuses a directory that users other than this one can change.
-fn check_own(path: &Path, status: &Stat) -> Result<(), Unfit> {
+fn check_own(path: &Path, status: &Stat) -> Result<(), Unsuitable> {
     let (owner, mode) = (status.st_uid, status.st_mode & 0o7777);
     if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
-        return Err(Unfit::System(Errno::NOTDIR));
+        return Err(Unsuitable::System(Errno::NOTDIR));
     }
     if owner != geteuid().as_raw() {
-        return Err(Unfit::Owner { path: path.into(), owner });
+        return Err(Unsuitable::Owner { path: path.into(), owner });
     }
     if mode & OTHERS_WRITE != 0 {
-        return Err(Unfit::Writable { path: path.into(), mode });
+        return Err(Unsuitable::Writable { path: path.into(), mode });
     }
     Ok(())
 }
@@ -318,7 +318,7 @@ mod tests {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    fn open(place: &Place) -> Result<PathBuf, Unfit> {
+    fn open(place: &Place) -> Result<PathBuf, Unsuitable> {
         UserDirectory::open_at(place).map(|found| found.path)
     }
 
@@ -333,7 +333,7 @@ mod tests {
             assert_eq!(std::fs::metadata(scratch.0.join(made)).unwrap().mode() & 0o7777, 0o755);
         }
         let deep = Place::At { path: scratch.0.join("a/b/c"), make: 2 };
-        assert_eq!(open(&deep), Err(Unfit::System(Errno::NOENT)));
+        assert_eq!(open(&deep), Err(Unsuitable::System(Errno::NOENT)));
     }
 
     #[test]
@@ -355,15 +355,15 @@ mod tests {
         let own = scratch.0.join("own");
         make(&own, 0o775);
         let place = Place::At { path: own.clone(), make: 0 };
-        assert_eq!(open(&place), Err(Unfit::Writable { path: own.clone(), mode: 0o775 }));
+        assert_eq!(open(&place), Err(Unsuitable::Writable { path: own.clone(), mode: 0o775 }));
         make(&own.join("below"), 0o755);
         let place = Place::At { path: own.join("below"), make: 0 };
-        assert_eq!(open(&place), Err(Unfit::Writable { path: own.clone(), mode: 0o775 }));
+        assert_eq!(open(&place), Err(Unsuitable::Writable { path: own.clone(), mode: 0o775 }));
         // With the sticky bit the parent may be writable for all users, but the directory itself may not.
         make(&own, 0o1777);
         assert_eq!(open(&place), Ok(own.join("below")));
         let place = Place::At { path: own.clone(), make: 0 };
-        assert_eq!(open(&place), Err(Unfit::Writable { path: own, mode: 0o1777 }));
+        assert_eq!(open(&place), Err(Unsuitable::Writable { path: own, mode: 0o1777 }));
     }
 
     /// Regression: another user could create root's directory first, and so prevent root's runs or make root write into
@@ -382,10 +382,10 @@ mod tests {
         assert_ne!(found, foreign);
         assert_eq!(open(&place), Ok(found));
         let place = Place::At { path: foreign.clone(), make: 0 };
-        assert_eq!(open(&place), Err(Unfit::Owner { path: foreign.clone(), owner: 65534 }));
+        assert_eq!(open(&place), Err(Unsuitable::Owner { path: foreign.clone(), owner: 65534 }));
         make(&foreign.join("below"), 0o755);
         let place = Place::At { path: foreign.join("below"), make: 0 };
-        assert_eq!(open(&place), Err(Unfit::Owner { path: foreign, owner: 65534 }));
+        assert_eq!(open(&place), Err(Unsuitable::Owner { path: foreign, owner: 65534 }));
     }
 
     #[test]
@@ -403,12 +403,14 @@ mod tests {
     #[test]
     fn a_path_that_ld_preload_cannot_contain_is_refused() {
         let scratch = Scratch::new("paths");
-        for (name, why) in [("a b", Unfit::Characters), ("a:b", Unfit::Characters), ("$ORIGIN", Unfit::Characters)] {
+        for (name, why) in
+            [("a b", Unsuitable::Characters), ("a:b", Unsuitable::Characters), ("$ORIGIN", Unsuitable::Characters)]
+        {
             assert_eq!(open(&Place::At { path: scratch.0.join(name), make: 1 }), Err(why), "{name}");
         }
         let long = open(&Place::At { path: scratch.0.join("x".repeat(100)), make: 1 });
-        assert_eq!(long, Err(Unfit::Long { most: LONGEST_PARENT }));
-        assert_eq!(open(&Place::At { path: "telpher".into(), make: 1 }), Err(Unfit::Relative));
+        assert_eq!(long, Err(Unsuitable::Long { most: LONGEST_PARENT }));
+        assert_eq!(open(&Place::At { path: "telpher".into(), make: 1 }), Err(Unsuitable::Relative));
     }
 
     #[test]

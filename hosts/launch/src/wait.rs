@@ -1,6 +1,6 @@
 //! Waits for the program and for its descendants.
 
-use crate::signals::{Came, Signals};
+use crate::signals::{ReceivedSignal, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpgid, getpgrp, kill_process, pidfd_open, set_child_subreaper,
@@ -54,7 +54,7 @@ pub fn adopt_orphans() {
 
 /// The program that this process waits for, and its descendants.
 #[derive(Debug)]
-pub struct Family<'a> {
+pub struct ProcessTree<'a> {
     program: Pid,
     signals: &'a Signals,
     ended: Option<Ended>,
@@ -66,10 +66,10 @@ pub struct Family<'a> {
     deadline: Option<Instant>,
 }
 
-impl<'a> Family<'a> {
+impl<'a> ProcessTree<'a> {
     /// `grace`: how long to wait after the first SIGTERM.
     pub fn new(program: Pid, signals: &'a Signals, grace: Duration) -> Self {
-        Family { program, signals, ended: None, others: true, grace, deadline: None }
+        ProcessTree { program, signals, ended: None, others: true, grace, deadline: None }
     }
 
     /// Waits until the program has ended, and forwards signals to it. `None` if it has not ended within the grace
@@ -170,7 +170,7 @@ impl<'a> Family<'a> {
         }
     }
 
-    fn forward(&mut self, came: Came) {
+    fn forward(&mut self, came: ReceivedSignal) {
         let Some(sender) = came.sender.filter(|_| came.signal != libc::SIGCHLD) else { return };
         // A signal from the program is meant for this process or for the whole process group, so it is not sent back.
         if let Some(signal) = Signal::from_named_raw(came.signal)

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use telpher_tier::MOST_TIERS;
+use telpher_tier::MAX_TIERS;
 use telpher_tier_wire::Tier;
 
 /// Why the tiers are invalid.
@@ -140,13 +140,13 @@ fn tiers_of(nodes: Vec<Node>, args: &[TierChoice], home: Option<&str>) -> Result
     let named: Vec<TierChoice> = if args.is_empty() {
         let of_node =
             |node: &Node| TierChoice { name: format!("node{}", node.number), node: Some(node.number), bytes: None };
-        nodes.iter().take(MOST_TIERS).map(of_node).collect()
+        nodes.iter().take(MAX_TIERS).map(of_node).collect()
     } else {
         args.to_vec()
     };
     match named.len() {
         0 | 1 if args.is_empty() => return Err(TiersError::OneNode),
-        2..=MOST_TIERS => {}
+        2..=MAX_TIERS => {}
         other => return Err(TiersError::Number(other)),
     }
     for (at, tier) in named.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
 use telpher_device::{DeviceName, NameError, OpenError, OpenOptions, open};
-use telpher_launch::{LaunchError, Preloaded, RunDirectory, RunKind, UserDirectory, libraries};
+use telpher_launch::{LaunchError, PreloadedProgram, RunDirectory, RunKind, UserDirectory, libraries};
 use telpher_tier::{Heap, HeapOptions, Manager, ManagerOptions, Mechanism, SourceKind, TierId, TierOptions};
 use telpher_tier_wire::{Settings, State, StateFolder, VARIABLE};
 
@@ -100,7 +100,7 @@ pub fn run(run: &RunOptions) -> Result<(u8, Vec<State>), TierError> {
     settings.least = run.least;
     try_here(&settings, &device, run.source)?;
     let (program, rest) = run.program.split_first().expect("the caller names a program");
-    let preloaded = Preloaded {
+    let preloaded = PreloadedProgram {
         program: program.clone(),
         args: rest.to_vec(),
         image: libraries::TIER,

@@ -28,9 +28,9 @@ use telpher_mem::{Fault, Local, Space, Strict};
 use telpher_model::{Identity, Job, Outcome, Response, Told, Verdict, Write};
 use telpher_os::Pagemap;
 use telpher_portal::Submission;
-use telpher_vdev_wire::board::{Board, ENABLED, Rows};
-use telpher_vdev_wire::lease::Lease;
+use telpher_vdev_wire::file_memory::FileMemory;
 use telpher_vdev_wire::message::{Opened, Report, STRICT, THREADED};
+use telpher_vdev_wire::queue_state::{ENABLED, OccupancySlots, QueueState};
 
 /// Nanoseconds that a close waits for descriptors that do not end. Source: chosen: long for a model, short for a user.
 /// With an idxd device that does not drain, the process hangs.
@@ -43,8 +43,8 @@ pub(crate) struct Replica {
     pub(crate) opened: Opened,
     device: ModelDevice,
     memory: Local,
-    board: Shared<Board>,
-    rows: Shared<Rows>,
+    board: Shared<QueueState>,
+    rows: Shared<OccupancySlots>,
     observer: Arc<Observer>,
     /// The queue's generation number when it was opened.
     generation: u32,
@@ -61,9 +61,9 @@ impl Replica {
     /// ENOMEM, or EIO if the description is not a valid device.
     pub(crate) fn start(opening: &Opening, number: u16) -> Result<Self, Errno> {
         let opened = opening.opened;
-        let lease = Shared::<Lease>::map(opening.lease.number())?;
-        let board = Shared::<Board>::map_for_reading(opening.board.number())?;
-        let rows = Shared::<Rows>::map(opening.rows.number())?;
+        let lease = Shared::<FileMemory>::map(opening.lease.number())?;
+        let board = Shared::<QueueState>::map_for_reading(opening.board.number())?;
+        let rows = Shared::<OccupancySlots>::map(opening.rows.number())?;
         // Acquire: pairs with the host's Release; the register image is not older than this state.
         let generation = board.as_ref().generation.load(Ordering::Acquire);
         let memory = faults::memory();

@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use telpher_vdev_wire::board::{Board, Rows};
-use telpher_vdev_wire::lease::Lease;
+use telpher_vdev_wire::file_memory::FileMemory;
+use telpher_vdev_wire::queue_state::{OccupancySlots, QueueState};
 
 /// Structures that other processes may overwrite at any time: they contain only atomic integers.
 ///
@@ -16,11 +16,11 @@ use telpher_vdev_wire::lease::Lease;
 pub(crate) unsafe trait AtomicLayout: Sync + 'static {}
 
 // SAFETY: 32-bit atomics, and padding that is never read.
-unsafe impl AtomicLayout for Board {}
+unsafe impl AtomicLayout for QueueState {}
 // SAFETY: all fields are 32-bit atomics.
-unsafe impl AtomicLayout for Rows {}
+unsafe impl AtomicLayout for OccupancySlots {}
 // SAFETY: all fields are 64-bit atomics.
-unsafe impl AtomicLayout for Lease {}
+unsafe impl AtomicLayout for FileMemory {}
 
 /// A mapped structure; clones share the mapping, and the last one unmaps it.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The meaning of the numbers in a [`TraceEntry`].
 
-use crate::lease::{TraceEntry, TraceKind};
+use crate::file_memory::{TraceEntry, TraceKind};
 
 /// Declares a number in trace entries, with a name for printing and filtering.
 macro_rules! numbers {

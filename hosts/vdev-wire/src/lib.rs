@@ -13,11 +13,11 @@
 //! own memory.
 #![forbid(unsafe_code)]
 
-pub mod board;
 pub mod event;
-pub mod lease;
+pub mod file_memory;
 pub mod message;
 pub mod name;
+pub mod queue_state;
 mod replica;
 mod ring;
 pub mod settings;

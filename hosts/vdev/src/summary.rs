@@ -1,7 +1,7 @@
 //! What a run did, in numbers: descriptors by operation, status and size, faults, retries, bytes.
 
 use crate::trace::Line;
-use crate::trace::line::Story;
+use crate::trace::line::DescriptorLine;
 use crate::trace::words::{self, Value};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_abi::{Opcode, Status};
 use telpher_vdev_wire::event::{Injected, Misuse};
-use telpher_vdev_wire::lease::Statistics;
+use telpher_vdev_wire::file_memory::Statistics;
 
 /// The numbers of one operation.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -97,7 +97,7 @@ impl Summary {
         }
     }
 
-    fn add_story(&mut self, story: &Story) {
+    fn add_story(&mut self, story: &DescriptorLine) {
         add(&mut self.retries, story.retries);
         for injected in &story.injected {
             add(self.injected.entry(injected.clone()).or_default(), 1);
@@ -311,13 +311,13 @@ mod tests {
 
     fn story(operation: &str, status: Option<u8>, end: &str) -> Line {
         let operands = vec![("src".to_owned(), Value::Hex(1)), ("size".to_owned(), Value::Count(4096))];
-        Line::Descriptor(Story {
+        Line::Descriptor(DescriptorLine {
             operation: operation.into(),
             operands,
             status,
             end: end.into(),
             results: vec![("bytes".to_owned(), Value::Count(1024))],
-            ..Story::default()
+            ..DescriptorLine::default()
         })
     }
 
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn invalid_numbers_from_a_guest_do_not_overflow() {
         let mut summary = Summary { retries: u64::MAX, ..Summary::default() };
-        summary.add_line(&Line::Descriptor(Story { retries: u64::MAX, ..Story::default() }));
+        summary.add_line(&Line::Descriptor(DescriptorLine { retries: u64::MAX, ..DescriptorLine::default() }));
         assert_eq!(summary.retries, u64::MAX);
         assert!(summary.to_string().contains("retries"));
     }

@@ -18,7 +18,7 @@ use telpher_vdev::host::{Behaviour, FileInfo, Host, Listener, Server};
 use telpher_vdev::kernel::{Abi, Kernel};
 use telpher_vdev::tree::{Caller, Entry, Errno};
 use telpher_vdev::view::shadow::Shadow;
-use telpher_vdev_wire::lease::{Lease, Statistics, TraceEntry};
+use telpher_vdev_wire::file_memory::{FileMemory, Statistics, TraceEntry};
 use telpher_vdev_wire::message::{DEDICATED, Kind, MAX_PAYLOAD, Report, ReportKind, Request, STRICT, TRACE};
 use telpher_vdev_wire::name::NodeName;
 use zerocopy::IntoBytes;
@@ -439,7 +439,7 @@ fn file_memory_full_of_ones_is_released_with_its_file() {
     let run = running("ones", Behaviour::default());
     let Running { guest, .. } = &run;
     let opening = guest.open(DEDICATED_QUEUE).unwrap();
-    let ones = vec![0xff; size_of::<Lease>()];
+    let ones = vec![0xff; size_of::<FileMemory>()];
     assert_eq!(rustix::io::pwrite(&opening.lease, &ones, 0), Ok(ones.len()));
     drop(opening);
     assert_eq!(guest.show(&of_queue(1, "clients")).unwrap(), "0\n");
@@ -452,8 +452,8 @@ fn traces_and_counters_are_complete() {
     let Running { guest, recorder, .. } = &run;
     let opening = guest.open(SHARED).unwrap();
     let open = opening.opened.open;
-    let lease = guest::map::<Lease>(&opening.lease);
-    let count = 3 * telpher_vdev_wire::lease::TRACE_ENTRIES as u64;
+    let lease = guest::map::<FileMemory>(&opening.lease);
+    let count = 3 * telpher_vdev_wire::file_memory::TRACE_ENTRIES as u64;
     for number in 1..=count {
         let entry = TraceEntry { submission: number, ..TraceEntry::EMPTY };
         eventually("the host takes entries", || lease.append(&entry));

@@ -16,7 +16,7 @@ use telpher_vdev::host::{Behaviour, FileInfo, Host, Listener};
 use telpher_vdev::kernel::{Abi, Kernel};
 use telpher_vdev::tree::{Caller, Errno};
 use telpher_vdev_wire::event::{How, Told};
-use telpher_vdev_wire::lease::{Statistics, TraceEntry, TraceKind};
+use telpher_vdev_wire::file_memory::{Statistics, TraceEntry, TraceKind};
 
 const SHARED: &str = "/dev/dsa/wq0.0";
 const DEDICATED: &str = "/dev/dsa/wq0.1";

@@ -3,8 +3,8 @@
 
 use super::BenchError;
 use super::buffers::{Arena, Temperature};
-use super::contests::{CONTESTS, Contest, ContestError, Ring};
 use super::costs::{self, Cost};
+use super::experiments::{ContestError, EXPERIMENTS, Experiment, Ring};
 use super::measure::median;
 use super::progress::{Budget, weight};
 use super::results::MODEL_REMARK;
@@ -137,9 +137,9 @@ pub fn run(args: &OpsOptions, machine: Machine) -> Result<OpsResult, BenchError>
 }
 
 /// Returns the comparisons that `--op` and `--size` select and that this machine can run.
-fn plan(args: &OpsOptions, isal: Option<Isal>) -> Vec<(&'static Contest, usize, Temperature)> {
+fn plan(args: &OpsOptions, isal: Option<Isal>) -> Vec<(&'static Experiment, usize, Temperature)> {
     let sizes: Vec<usize> = args.sizes.iter().filter_map(|s| usize::try_from(*s).ok()).collect();
-    let chosen = CONTESTS.iter().filter(|c| args.ops.contains(&c.op) && (!c.isal || isal.is_some()));
+    let chosen = EXPERIMENTS.iter().filter(|c| args.ops.contains(&c.op) && (!c.isal || isal.is_some()));
     let mut all = Vec::new();
     for contest in chosen {
         for &size in sizes.iter().filter(|s| (contest.takes)(**s)) {
@@ -149,7 +149,7 @@ fn plan(args: &OpsOptions, isal: Option<Isal>) -> Vec<(&'static Contest, usize, 
     all
 }
 
-fn failed(contest: &Contest, size: usize, error: ContestError) -> BenchError {
+fn failed(contest: &Experiment, size: usize, error: ContestError) -> BenchError {
     let (op, size) = (contest.name, size as u64);
     match error {
         ContestError::Mismatch(offset) => {

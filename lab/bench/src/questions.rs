@@ -1,7 +1,7 @@
 //! Experiments, each with a question: `telpher bench mover`, `cache` and `tier` consist of them.
 //!
 //! ```text
-//! hold ──► a table of experiments ──only──► Contest::measure ──► rows ──► report::questions
+//! hold ──► a table of experiments ──only──► Experiment::measure ──► rows ──► report::questions
 //! ```
 //!
 //! An experiment has its own file and one line in its table: a name, a question, the number of cores and a function
@@ -19,7 +19,7 @@ use telpher_report::machine::Machine;
 
 /// An experiment: a question, and how it is answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Contest {
+pub struct Experiment {
     /// Its name for `--only`.
     pub name: &'static str,
     /// The question, one sentence.
@@ -32,7 +32,7 @@ pub struct Contest {
     pub measure: fn(&Machine, Duration) -> Result<Vec<Row>, BenchError>,
 }
 
-impl Contest {
+impl Experiment {
     /// Checks the result of a copy.
     pub fn done(&self, result: Result<Outcome, JobError>) -> Result<(), BenchError> {
         // Called for each measured copy: nothing is allocated in the good case.
@@ -81,14 +81,14 @@ pub struct Answers {
 /// Runs the requested experiments of a table, or all, in about `seconds` seconds.
 pub fn hold(
     kind: &'static str,
-    table: &[Contest],
+    table: &[Experiment],
     only: &[String],
     seconds: f64,
     machine: Machine,
     mut remarks: Vec<String>,
 ) -> Result<Answers, BenchError> {
     let cores = machine.cores.len();
-    let (able, unable): (Vec<Contest>, Vec<Contest>) =
+    let (able, unable): (Vec<Experiment>, Vec<Experiment>) =
         chosen(table, only)?.into_iter().partition(|contest| contest.cores <= cores);
     for contest in unable {
         remarks.push(format!(
@@ -98,7 +98,7 @@ pub fn hold(
     }
     let mut budget = Budget::new(Duration::from_secs_f64(seconds), able.iter().map(|contest| contest.weight).sum());
     let mut contests = Vec::new();
-    for Contest { name, question, weight, measure, .. } in able {
+    for Experiment { name, question, weight, measure, .. } in able {
         let rows = measure(&machine, budget.step(name, weight))?;
         contests.push(Answer { name, question, rows });
     }
@@ -107,13 +107,13 @@ pub fn hold(
 }
 
 /// Returns the experiments with these names, in the table's order; all without names.
-fn chosen(table: &[Contest], names: &[String]) -> Result<Vec<Contest>, BenchError> {
+fn chosen(table: &[Experiment], names: &[String]) -> Result<Vec<Experiment>, BenchError> {
     let known = || table.iter().map(|contest| contest.name);
     if let Some(stranger) = names.iter().find(|name| !known().any(|known| known == *name)) {
         let known = known().collect::<Vec<_>>().join(", ");
         return Err(BenchError::Usage(format!("--only: '{stranger}' is not an experiment; use {known}")));
     }
-    let asked = |contest: &&Contest| names.is_empty() || names.iter().any(|name| name == contest.name);
+    let asked = |contest: &&Experiment| names.is_empty() || names.iter().any(|name| name == contest.name);
     Ok(table.iter().filter(asked).copied().collect())
 }
 
@@ -123,7 +123,7 @@ pub(crate) mod tests {
     use crate::row::Goal;
     use crate::{cache, mover, tier};
 
-    const TABLES: [&[Contest]; 3] = [mover::CONTESTS, cache::CONTESTS, tier::CONTESTS];
+    const TABLES: [&[Experiment]; 3] = [mover::EXPERIMENTS, cache::EXPERIMENTS, tier::EXPERIMENTS];
 
     /// One experiment with a row that is short of its goal and a row without a goal.
     pub(crate) fn sample() -> Answers {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! this machine ──► record ─┐                      ┌─► report: text, JSON
-//!                          ├─► Bundle ─► Patient ─► checks ─► Findings
+//!                          ├─► Bundle ─► ExaminedMachine ─► checks ─► Findings
 //! --bundle FILE ───────────┘   answers   values     by stage  evidence, cause, remedy
 //! ```
 //!
@@ -13,14 +13,14 @@
 mod bundle;
 mod causes;
 mod checks;
+mod examined_machine;
 mod finding;
 mod mapping;
-mod patient;
 mod record;
 mod report;
 
 use bundle::Bundle;
-use patient::Patient;
+use examined_machine::ExaminedMachine;
 use std::path::Path;
 
 pub use bundle::BundleError;
@@ -36,7 +36,7 @@ pub fn examine(bundle: Option<&Path>) -> Result<Examination, BundleError> {
         Some(path) => Bundle::load(path)?,
         None => record::here(),
     };
-    Ok(checks::examine(&Patient::of(&bundle, &bundle)))
+    Ok(checks::examine(&ExaminedMachine::of(&bundle, &bundle)))
 }
 
 /// Writes this machine's answers to a file; returns how many there are.

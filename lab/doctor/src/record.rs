@@ -2,7 +2,7 @@
 //! exactly what an examination reads.
 
 use super::bundle::{Answer, Bundle, MAX_LINES, Node, resolve, to_hex};
-use super::patient::Patient;
+use super::examined_machine::ExaminedMachine;
 use crate::mapping::map_portal;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(super) fn here() -> Bundle {
     let live = Live::default();
     let recorder = Recorder::new(&live);
     let mut bundle = Bundle { emulated: std::env::var(ANNOUNCEMENT).ok(), messages: messages(), ..Bundle::new() };
-    let patient = Patient::of(&recorder, &bundle);
+    let patient = ExaminedMachine::of(&recorder, &bundle);
     bundle.nodes = patient
         .usable()
         .map(|(device, queue)| {

@@ -1,7 +1,7 @@
 //! Attributes of the driver: files with one value each, and the parsing of their texts.
 
 use crate::files::Files;
-use crate::machine::{Oddity, QueueType, State};
+use crate::machine::{QueueType, State, UnreadableAttribute};
 use std::path::{Path, PathBuf};
 use telpher_abi::registers::{GenCap, OpCap};
 use telpher_portal::QueueMode;
@@ -16,7 +16,7 @@ pub(crate) struct Folder<'a> {
     pub(crate) files: &'a dyn Files,
     pub(crate) path: PathBuf,
     /// Collects unreadable attributes.
-    pub(crate) oddities: &'a mut Vec<Oddity>,
+    pub(crate) oddities: &'a mut Vec<UnreadableAttribute>,
 }
 
 impl Folder<'_> {
@@ -28,7 +28,7 @@ impl Folder<'_> {
             Err(error) if error.raw_os_error().is_some_and(|errno| NO_VALUE.contains(&errno)) => None,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => {
-                self.oddities.push(Oddity { path, why: error.to_string() });
+                self.oddities.push(UnreadableAttribute { path, why: error.to_string() });
                 None
             }
         }
@@ -39,7 +39,8 @@ impl Folder<'_> {
         let (name, text) = names.iter().find_map(|name| self.text(name).map(|text| (name, text)))?;
         let value = T::parse(&text);
         if value.is_none() && !T::is_absent(&text) {
-            self.oddities.push(Oddity { path: self.path.join(name), why: format!("not understood: '{text}'") });
+            self.oddities
+                .push(UnreadableAttribute { path: self.path.join(name), why: format!("not understood: '{text}'") });
         }
         value
     }

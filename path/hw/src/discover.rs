@@ -6,7 +6,7 @@
 
 use crate::attribute::{Folder, pci_address};
 use crate::files::Files;
-use crate::machine::{Device, DeviceKind, Engine, Group, Machine, Oddity, Queue};
+use crate::machine::{Device, DeviceKind, Engine, Group, Machine, Queue, UnreadableAttribute};
 use std::path::{Path, PathBuf};
 
 /// The bus of the driver's devices.
@@ -48,12 +48,12 @@ pub(crate) fn discover_device(files: &dyn Files, number: u32) -> Option<Device> 
     all.contains(&name).then(|| device(files, &all, &name, DeviceKind::Dsa, number, &mut oddities))
 }
 
-fn names(files: &dyn Files, folder: &Path, oddities: &mut Vec<Oddity>) -> Vec<String> {
+fn names(files: &dyn Files, folder: &Path, oddities: &mut Vec<UnreadableAttribute>) -> Vec<String> {
     match files.list(folder) {
         Ok(names) => names.into_iter().filter_map(|name| name.into_string().ok()).collect(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => {
-            oddities.push(Oddity { path: folder.into(), why: error.to_string() });
+            oddities.push(UnreadableAttribute { path: folder.into(), why: error.to_string() });
             Vec::new()
         }
     }
@@ -87,7 +87,7 @@ fn device(
     name: &str,
     kind: DeviceKind,
     number: u32,
-    oddities: &mut Vec<Oddity>,
+    oddities: &mut Vec<UnreadableAttribute>,
 ) -> Device {
     let of = |kind: &str| members(all, kind, number);
     let (groups, engines, queues) = (of("group"), of("engine"), of("wq"));
@@ -129,7 +129,7 @@ fn device(
     }
 }
 
-fn group(files: &dyn Files, name: String, number: u32, oddities: &mut Vec<Oddity>) -> Group {
+fn group(files: &dyn Files, name: String, number: u32, oddities: &mut Vec<UnreadableAttribute>) -> Group {
     let mut folder = Folder { files, path: path_of(&name), oddities };
     Group {
         number,
@@ -144,12 +144,12 @@ fn group(files: &dyn Files, name: String, number: u32, oddities: &mut Vec<Oddity
     }
 }
 
-fn engine(files: &dyn Files, name: String, number: u32, oddities: &mut Vec<Oddity>) -> Engine {
+fn engine(files: &dyn Files, name: String, number: u32, oddities: &mut Vec<UnreadableAttribute>) -> Engine {
     let mut folder = Folder { files, path: path_of(&name), oddities };
     Engine { number, group: folder.value(&["group_id"]), name }
 }
 
-fn queue(files: &dyn Files, name: String, number: u32, oddities: &mut Vec<Oddity>) -> Queue {
+fn queue(files: &dyn Files, name: String, number: u32, oddities: &mut Vec<UnreadableAttribute>) -> Queue {
     let mut folder = Folder { files, path: path_of(&name), oddities };
     Queue {
         number,

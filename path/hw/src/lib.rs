@@ -40,7 +40,7 @@ pub use error::OpenError;
 pub use files::{Files, Live};
 pub use instructions::{ANNOUNCEMENT, Instructions};
 pub use look::look;
-pub use machine::{Device, DeviceKind, Engine, Group, Machine, Oddity, Queue, QueueType, State};
+pub use machine::{Device, DeviceKind, Engine, Group, Machine, Queue, QueueType, State, UnreadableAttribute};
 pub use open::open;
 pub use portal::rehearsal;
 

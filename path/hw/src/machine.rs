@@ -15,12 +15,12 @@ pub struct Machine {
     /// Drivers of the bus, by name (`idxd`, `user`, `dmaengine`, …).
     pub drivers: Vec<String>,
     /// Attributes that exist but could not be read or parsed.
-    pub oddities: Vec<Oddity>,
+    pub oddities: Vec<UnreadableAttribute>,
 }
 
 /// An attribute that exists but could not be read or parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Oddity {
+pub struct UnreadableAttribute {
     /// Its path.
     pub path: PathBuf,
     /// The system's error, or the text found.

@@ -9,7 +9,7 @@ use crate::heap::{Heap, Inner};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
-use telpher_mem::{MapError, PageSize, Tract};
+use telpher_mem::{MapError, PageSize, RawPages};
 
 /// Owned, zeroed memory of a [`Heap`]: a slice of bytes whose pages change their tier and nothing else.
 ///
@@ -30,12 +30,12 @@ use telpher_mem::{MapError, PageSize, Tract};
 #[derive(Debug)]
 pub struct Arena {
     heap: Arc<Inner>,
-    tract: ManuallyDrop<Tract>,
+    tract: ManuallyDrop<RawPages>,
 }
 
 impl Arena {
     pub(crate) fn new(heap: &Arc<Inner>, len: usize, pages: PageSize) -> Result<Arena, TierError> {
-        let tract = Tract::new(len, pages)?;
+        let tract = RawPages::new(len, pages)?;
         if let Some(node) = heap.home_node() {
             tract.bind(node)?;
         }

@@ -1,6 +1,6 @@
 //! Moves pages between NUMA nodes with `move_pages(2)`, for kernels without `UFFDIO_MOVE`.
 
-use crate::config::{HeapOptions, MOST_TIERS, PAGE, TierId};
+use crate::config::{HeapOptions, MAX_TIERS, PAGE, TierId};
 use crate::error::TierError;
 use crate::heat::NO_TIER;
 use crate::mechanism::{Backend, Mechanism, whole_pages};
@@ -12,7 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use telpher_mem::{PageSize, Tract};
+use telpher_mem::{PageSize, RawPages};
 use telpher_os::Nodes;
 
 /// Tiers that are NUMA nodes.
@@ -31,7 +31,7 @@ struct Account {
     /// The number of ranges ever adopted.
     ids: u64,
     /// Pages on each tier at the last count, adjusted by later moves but not by the program's discards.
-    live: [u64; MOST_TIERS],
+    live: [u64; MAX_TIERS],
     stats: Stats,
     /// The heap's owner wants all pages to stay where they are.
     holds: bool,
@@ -49,7 +49,7 @@ impl ByKernel {
             return Err(TierError::Nodes);
         }
         // Tries to move one page to each node. A busy page or a full node also shows that the node exists.
-        let page = Tract::new(4096, PageSize::Small)?;
+        let page = RawPages::new(4096, PageSize::Small)?;
         page.populate(page.start()..page.start() + PAGE)?;
         for &node in &nodes {
             let mut answers = [Ok(node)];
@@ -101,8 +101,8 @@ impl ByKernel {
         ours.flat_map(split).collect()
     }
 
-    fn count(&self, range: &Range<u64>) -> Result<[u64; MOST_TIERS], TierError> {
-        let mut on = [0; MOST_TIERS];
+    fn count(&self, range: &Range<u64>) -> Result<[u64; MAX_TIERS], TierError> {
+        let mut on = [0; MAX_TIERS];
         for part in self.parts(range) {
             for (_, node) in Self::look(part).map_err(|error| self.error(self.options.home, error))? {
                 if let Some(tier) = self.tier_of(node) {
@@ -154,7 +154,7 @@ impl ByKernel {
         // The kernel stops at the first page that it cannot move. For the other parts of a huge page it reports "busy",
         // because the first part takes them along.
         Nodes::of_pages(&pages, &mut answers).map_err(|error| self.error(to, error))?;
-        let mut live = [0_i64; MOST_TIERS];
+        let mut live = [0_i64; MAX_TIERS];
         for (&(page, before), answer) in found.iter().zip(&mut answers) {
             if *answer == Ok(before) {
                 if !is_full {

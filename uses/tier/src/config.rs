@@ -15,7 +15,7 @@ pub(crate) const IN_HUGE: usize = 512;
 const _: () = assert!(IN_HUGE as u64 * PAGE == HUGE);
 
 /// The most tiers of a heap.
-pub const MOST_TIERS: usize = 8;
+pub const MAX_TIERS: usize = 8;
 
 /// A heap's tier: its index in [`HeapOptions::tiers`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -67,7 +67,7 @@ impl TierMemory {
 /// The options of a heap.
 #[derive(Clone, Debug)]
 pub struct HeapOptions {
-    /// The fastest first; at most [`MOST_TIERS`].
+    /// The fastest first; at most [`MAX_TIERS`].
     pub tiers: Vec<TierOptions>,
     /// The tier on which pages are allocated when they are first touched.
     pub home: TierId,

@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use telpher_mem::Tract;
+use telpher_mem::RawPages;
 use telpher_mover::{JobError, Mover, Outcome};
 use telpher_os::{Progress, Scan, Userfault, UserfaultFeatures};
 
@@ -155,7 +155,7 @@ impl Exchange {
     ///
     /// # Errors
     /// `EAGAIN` if a change is under way; otherwise why the range is not the heap's.
-    pub(crate) fn is_ours(&self, range: &Range<u64>, probe: &Tract) -> Result<(), Errno> {
+    pub(crate) fn is_ours(&self, range: &Range<u64>, probe: &RawPages) -> Result<(), Errno> {
         let most = probe.range().end - probe.range().start;
         let mut start = range.start;
         while start < range.end {

@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::arena::shared::{SharedArena, Units};
-use crate::config::{HeapOptions, MOST_TIERS, PAGE, TierId};
+use crate::config::{HeapOptions, MAX_TIERS, PAGE, TierId};
 use crate::error::TierError;
 use crate::heat::Advice;
 use crate::heat::hints::Hints;
@@ -48,7 +48,7 @@ impl Heap {
     /// [`TierError`]: invalid options, or the system refuses what the mechanism needs.
     pub fn new(options: HeapOptions) -> Result<Heap, TierError> {
         let (tiers, batch) = (options.tiers.len(), options.batch);
-        if !(2..=MOST_TIERS).contains(&tiers) || options.home.index() >= tiers || !(1..=MOST_BATCH).contains(&batch) {
+        if !(2..=MAX_TIERS).contains(&tiers) || options.home.index() >= tiers || !(1..=MOST_BATCH).contains(&batch) {
             return Err(TierError::Options { tiers, home: options.home.0, batch });
         }
         let given = options.shared_memory.len();

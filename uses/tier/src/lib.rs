@@ -63,7 +63,7 @@ mod stress;
 
 pub use arena::Arena;
 pub use arena::shared::SharedArena;
-pub use config::{HeapOptions, MOST_TIERS, TierId, TierMemory, TierOptions};
+pub use config::{HeapOptions, MAX_TIERS, TierId, TierMemory, TierOptions};
 pub use error::TierError;
 pub use heap::Heap;
 pub use heat::Advice;

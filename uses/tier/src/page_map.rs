@@ -5,7 +5,7 @@
 //! allocated or freed under the lock**: a thread that forks keeps the allocator locked until its fork event has been
 //! read.
 
-use crate::config::{HUGE, IN_HUGE, MOST_TIERS, PAGE, TierId};
+use crate::config::{HUGE, IN_HUGE, MAX_TIERS, PAGE, TierId};
 use crate::event_order::EventOrder;
 use crate::in_flight::{PagesInFlight, Stage};
 use crate::page_set::PageSet;
@@ -102,7 +102,7 @@ pub(crate) struct PageMap {
     lists: Vec<States>,
     home: TierId,
     /// Pages on each tier, except the home tier.
-    live: [u64; MOST_TIERS],
+    live: [u64; MAX_TIERS],
     /// The pages being moved.
     pub(crate) in_flight: PagesInFlight,
     /// The tier they move to.
@@ -129,7 +129,7 @@ impl PageMap {
             spans: Vec::with_capacity(MOST_SPANS),
             lists: Vec::new(),
             home,
-            live: [0; MOST_TIERS],
+            live: [0; MAX_TIERS],
             in_flight: PagesInFlight::with_room(in_flight),
             to: home,
             mover: None,

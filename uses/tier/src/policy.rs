@@ -105,7 +105,7 @@ impl Move {
 
 /// The state of a policy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Opinion {
+pub struct PolicyState {
     /// The heat from which a page belongs on this tier or a faster one; for each tier but the slowest.
     pub hot: Vec<u8>,
     /// The time until which nothing moves, because pages came back too soon.
@@ -124,7 +124,7 @@ pub struct Opinion {
 #[derive(Clone, Debug)]
 pub struct Policy {
     options: PolicyOptions,
-    opinion: Opinion,
+    opinion: PolicyState,
     recent: Recent,
     /// Bytes that may move now, and the time of the last refill.
     tokens: u64,
@@ -147,7 +147,7 @@ impl Policy {
     #[must_use]
     pub fn new(options: PolicyOptions) -> Policy {
         let (tokens, rest) = (options.burst, options.rest);
-        let (opinion, recent, filled) = (Opinion::default(), Recent::default(), Duration::ZERO);
+        let (opinion, recent, filled) = (PolicyState::default(), Recent::default(), Duration::ZERO);
         Policy { options, opinion, recent, tokens, filled, moved: 0.0, back: 0.0, rest }
     }
 
@@ -159,7 +159,7 @@ impl Policy {
 
     /// Returns its state.
     #[must_use]
-    pub fn opinion(&self) -> &Opinion {
+    pub fn opinion(&self) -> &PolicyState {
         &self.opinion
     }
 

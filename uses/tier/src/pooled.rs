@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use telpher_mem::{PageSize, Tract};
+use telpher_mem::{PageSize, RawPages};
 use telpher_os::{Lineage, Scan, UserfaultFeatures};
 use trapping::TrapSlots;
 use userfault::open_userfault;
@@ -45,7 +45,7 @@ pub(crate) struct Pooled {
     lineage: Lineage,
     fault_handler: Option<FaultHandler>,
     /// Used to check that a range is homogeneous. One thread adopts at a time: the one that holds the page map's lock.
-    probe: Tract,
+    probe: RawPages,
 }
 
 /// Bytes of a range that are checked at once. Source: chosen; this is address space, of which one page is present.
@@ -148,7 +148,7 @@ impl Pooled {
         let tracer = TracerCheck::default();
         let pools = Mutex::new(Pools { tiers: pools, shadows, found, row, holds: false, tracer });
         let (options, lineage) = (options.clone(), Lineage::current());
-        let probe = Tract::new(PROBE_BYTES, PageSize::Small)?;
+        let probe = RawPages::new(PROBE_BYTES, PageSize::Small)?;
         probe.keep_from_children()?;
         let traps = Mutex::new(None);
         Ok(Pooled { options, exchange, pools, traps, lineage, fault_handler: Some(fault_handler), probe })

@@ -4,7 +4,7 @@ use crate::config::PAGE;
 use crate::exchange::Exchange;
 use crate::runs::Runs;
 use std::ops::Range;
-use telpher_mem::{MapError, PageSize, Tract};
+use telpher_mem::{MapError, PageSize, RawPages};
 use telpher_os::Nodes;
 
 /// Bytes requested from the kernel at once. Source: chosen, four huge pages.
@@ -28,10 +28,10 @@ pub(crate) enum SlotState {
 /// The slots for pages of one size.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    tract: Tract,
+    tract: RawPages,
     /// Where new pages come from. The kernel fills this memory itself, which it does not do for memory registered with
     /// the userfaultfd.
-    refill: Tract,
+    refill: RawPages,
     pages: PageSize,
     node: Option<u32>,
     /// Slots that are empty, and slots that hold free pages.
@@ -49,8 +49,8 @@ pub(crate) struct Slots {
 impl Slots {
     /// Creates this many slots, all empty.
     pub(crate) fn new(slots: usize, pages: PageSize, node: Option<u32>) -> Result<Slots, MapError> {
-        let tract = Tract::new(slots.saturating_mul(Self::bytes_of(pages)), pages)?;
-        let refill = Tract::new(REFILL_BYTES, pages)?;
+        let tract = RawPages::new(slots.saturating_mul(Self::bytes_of(pages)), pages)?;
+        let refill = RawPages::new(REFILL_BYTES, pages)?;
         for tract in [&tract, &refill] {
             if let Some(node) = node {
                 tract.bind(node)?;

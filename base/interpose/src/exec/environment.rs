@@ -5,7 +5,7 @@
 //! written to memory from the caller.
 #![allow(unsafe_code, reason = "reads the program's array of strings and writes another one")]
 
-use super::list::Wanted;
+use super::list::PreloadRequirements;
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
@@ -70,7 +70,7 @@ pub(super) fn value<'a>(entry: &'a CStr, name: &[u8]) -> Option<&'a [u8]> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Restored<'a> {
     /// Our entry of `LD_PRELOAD`, and the library that must come before it.
-    pub(super) wanted: Wanted<'a>,
+    pub(super) wanted: PreloadRequirements<'a>,
     /// Variables; the first identifies the run.
     pub(super) variables: &'a [Variable],
 }
@@ -212,7 +212,7 @@ impl Copy {
     ///
     /// # Safety
     /// There is space for one more pointer, and for the text.
-    unsafe fn add_list(&mut self, wanted: &Wanted<'_>, list: &[u8]) {
+    unsafe fn add_list(&mut self, wanted: &PreloadRequirements<'_>, list: &[u8]) {
         let start = self.text;
         // SAFETY: the caller's promise.
         unsafe {
@@ -234,7 +234,7 @@ mod tests {
     const OTHER: Variable = Variable { text: c"TELPHER_WORDS=a b", name: 13 };
 
     fn restored(first: Option<&'static [u8]>) -> Restored<'static> {
-        Restored { wanted: Wanted { image: b"/ours.so", first }, variables: &[RUN, OTHER] }
+        Restored { wanted: PreloadRequirements { image: b"/ours.so", first }, variables: &[RUN, OTHER] }
     }
 
     /// Returns the environment that is made of another; `None` if that is left unchanged.

@@ -5,7 +5,7 @@
 #![allow(unsafe_code, reason = "strings of the program, and the C library's functions")]
 
 use super::environment::{Entries, Restored};
-use super::list::Wanted;
+use super::list::PreloadRequirements;
 use super::program::{Form, HEAD_BYTES, Name, Obstacle, examine};
 use super::scratch::{ScratchError, with_scratch};
 use super::state::{Kept, Words, kept};
@@ -283,7 +283,7 @@ pub(super) unsafe fn restored<R>(
     act: impl FnOnce(Restored<'_>) -> R,
 ) -> Option<R> {
     let variables = kept.variables();
-    let wanted = |first| Restored { wanted: Wanted { image: kept.image, first }, variables };
+    let wanted = |first| Restored { wanted: PreloadRequirements { image: kept.image, first }, variables };
     // SAFETY: the caller's promise.
     unsafe {
         if wanted(None).is_of_another_run(Entries::new(environment)) {

@@ -17,7 +17,7 @@ struct Entry<'a> {
 
 /// The requirements on the list for one program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wanted<'a> {
+pub struct PreloadRequirements<'a> {
     /// Path of our library.
     pub image: &'a [u8],
     /// The library that must come before it.
@@ -44,7 +44,7 @@ fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-impl Wanted<'_> {
+impl PreloadRequirements<'_> {
     /// True if the entry is our own, or a runtime that was added before it for another program.
     fn is_ours(&self, list: &[u8], entry: Entry<'_>) -> bool {
         entry.name == self.image || self.placed(list) == Some(entry)
@@ -104,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn composed(list: &str, first: Option<&str>) -> String {
-        let wanted = Wanted { image: b"/ours.so", first: first.map(str::as_bytes) };
+        let wanted = PreloadRequirements { image: b"/ours.so", first: first.map(str::as_bytes) };
         let mut out = Vec::new();
         wanted.compose(list.as_bytes(), &mut |piece| out.extend_from_slice(piece));
         assert_eq!(out.len(), wanted.bytes(list.as_bytes()));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     fn fits(list: &str, first: Option<&str>) -> bool {
-        Wanted { image: b"/ours.so", first: first.map(str::as_bytes) }.fits(list.as_bytes())
+        PreloadRequirements { image: b"/ours.so", first: first.map(str::as_bytes) }.fits(list.as_bytes())
     }
 
     #[test]

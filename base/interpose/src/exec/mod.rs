@@ -27,6 +27,6 @@ pub use functions::{
     exec_list, exec_list_environment, exec_list_search, execute, execute_at, execute_descriptor, execute_search, popen,
     spawn, spawn_descriptor, spawn_search, spawn_search_descriptor, system,
 };
-pub use list::Wanted;
+pub use list::PreloadRequirements;
 pub use program::{Form, HEAD_BYTES, Name, Obstacle, Read, examine, is_runtime};
 pub use state::{Kept, Words, start};

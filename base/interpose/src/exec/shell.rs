@@ -97,12 +97,12 @@ pub(super) unsafe fn with_command<R>(command: *const c_char, mut act: impl FnMut
 mod tests {
     use super::*;
     use crate::exec::environment::Variable;
-    use crate::exec::list::Wanted;
+    use crate::exec::list::PreloadRequirements;
     use std::process::Command;
 
     fn composed(list: &str, command: &str) -> String {
         let variable = Variable { text: c"TELPHER_RUN=it's this", name: 11 };
-        let wanted = Wanted { image: b"/no/ours.so", first: None };
+        let wanted = PreloadRequirements { image: b"/no/ours.so", first: None };
         let restored = Restored { wanted, variables: &[variable] };
         let mut out = Vec::new();
         compose(&restored, list.as_bytes(), command.as_bytes(), &mut |piece| out.extend_from_slice(piece));

@@ -3,7 +3,7 @@ use crate::{PAGE_BYTES, Scan};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use telpher_mem::{PageSize, Tract};
+use telpher_mem::{PageSize, RawPages};
 
 const ALL: UserfaultFeatures = UserfaultFeatures::EVENT_REMAP
     .and(UserfaultFeatures::EVENT_REMOVE)
@@ -27,9 +27,9 @@ fn opened(features: UserfaultFeatures) -> Option<Userfault> {
 }
 
 /// Registers the range and passes its events to `answer` while `f` runs.
-fn with_answers(userfault: &Userfault, tract: &Tract, answer: impl Fn(UserfaultEvent) + Sync, f: impl FnOnce()) {
+fn with_answers(userfault: &Userfault, tract: &RawPages, answer: impl Fn(UserfaultEvent) + Sync, f: impl FnOnce()) {
     /// Ends the handling however the test ends.
-    struct EndOnDrop<'a>(&'a AtomicBool, &'a Userfault, &'a Tract);
+    struct EndOnDrop<'a>(&'a AtomicBool, &'a Userfault, &'a RawPages);
     impl Drop for EndOnDrop<'_> {
         fn drop(&mut self) {
             self.1.unregister(self.2.range()).unwrap();
@@ -77,7 +77,7 @@ fn set(address: u64, byte: u8) {
 #[test]
 fn a_thread_waits_for_a_missing_page() {
     let Some(userfault) = opened(ALL) else { return };
-    let tract = Tract::new(1 << 20, PageSize::Small).unwrap();
+    let tract = RawPages::new(1 << 20, PageSize::Small).unwrap();
     let start = tract.range().start;
     let answer = |event| match event {
         UserfaultEvent::Fault { page, .. } => {
@@ -98,7 +98,7 @@ fn a_thread_waits_for_a_missing_page() {
 fn moved_pages_keep_their_bytes() {
     let Some(userfault) = opened(ALL) else { return };
     for pages in [PageSize::Small, PageSize::Huge] {
-        let [heap, pool] = [0, 1].map(|_| Tract::new(2 << 20, pages).unwrap());
+        let [heap, pool] = [0, 1].map(|_| RawPages::new(2 << 20, pages).unwrap());
         heap.populate(heap.range()).unwrap();
         set(heap.start() + 9000, 7);
         with_answers(
@@ -122,7 +122,7 @@ fn moved_pages_keep_their_bytes() {
 #[test]
 fn copies_fill_missing_pages_only() {
     let Some(userfault) = opened(ALL) else { return };
-    let tract = Tract::new(4096, PageSize::Small).unwrap();
+    let tract = RawPages::new(4096, PageSize::Small).unwrap();
     let bytes = vec![9_u8; 4096];
     with_answers(
         &userfault,
@@ -143,7 +143,7 @@ fn copies_fill_missing_pages_only() {
 #[test]
 fn changes_of_a_range_are_reported() {
     let Some(userfault) = opened(ALL) else { return };
-    let tract = Tract::new(2 << 20, PageSize::Small).unwrap();
+    let tract = RawPages::new(2 << 20, PageSize::Small).unwrap();
     tract.populate(tract.range()).unwrap();
     let start = tract.start();
     let told = Mutex::new(Vec::new());
@@ -169,7 +169,7 @@ fn changes_of_a_range_are_reported() {
 #[test]
 fn a_fork_is_reported_and_its_child_can_get_pages() {
     let Some(userfault) = opened(ALL.and(UserfaultFeatures::EVENT_FORK)) else { return };
-    let tract = Tract::new(4096, PageSize::Small).unwrap();
+    let tract = RawPages::new(4096, PageSize::Small).unwrap();
     let bytes = vec![9_u8; 4096];
     let from = bytes.as_ptr().expose_provenance() as u64;
     let answer = |event| match event {
@@ -200,7 +200,7 @@ fn a_fork_is_reported_and_its_child_can_get_pages() {
 fn writes_are_tracked_without_blocking() {
     let Some(userfault) = opened(ALL.and(UserfaultFeatures::TRACK_WRITES)) else { return };
     let scan = Scan::open().unwrap();
-    let [tract, pool] = [0, 1].map(|_| Tract::new(2 << 20, PageSize::Small).unwrap());
+    let [tract, pool] = [0, 1].map(|_| RawPages::new(2 << 20, PageSize::Small).unwrap());
     tract.populate(tract.start()..tract.start() + 300 * PAGE_BYTES).unwrap();
     let page = |number: u64| tract.start() + number * PAGE_BYTES;
     let fill = |event| {
@@ -257,7 +257,7 @@ fn writes_are_tracked_without_blocking() {
 fn huge_pages_stay_whole_where_writes_are_tracked() {
     let Some(userfault) = opened(ALL.and(UserfaultFeatures::TRACK_WRITES)) else { return };
     let scan = Scan::open().unwrap();
-    let tract = Tract::new(2 << 20, PageSize::Huge).unwrap();
+    let tract = RawPages::new(2 << 20, PageSize::Huge).unwrap();
     tract.populate(tract.range()).unwrap();
     let huge = || {
         let mut huge = 0;
@@ -279,7 +279,7 @@ fn huge_pages_stay_whole_where_writes_are_tracked() {
 #[test]
 fn unregistered_pages_are_not_tracked() {
     let (Ok(scan), Some(_)) = (Scan::open(), opened(ALL.and(UserfaultFeatures::TRACK_WRITES))) else { return };
-    let tract = Tract::new(4096, PageSize::Small).unwrap();
+    let tract = RawPages::new(4096, PageSize::Small).unwrap();
     tract.populate(tract.range()).unwrap();
     assert!(scan.track(tract.range(), |run| panic!("{run:?}")).is_err());
 }

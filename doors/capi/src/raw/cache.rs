@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::ptr::{NonNull, with_exposed_provenance};
 use std::sync::Arc;
 use telpher_cache::{Asked, Eviction, Placement};
-use telpher_mem::{StableBuf, Supply};
+use telpher_mem::{PoolAllocator, StableBuf};
 
 /// A range of the caller's memory from which blocks are copied.
 ///
@@ -90,7 +90,7 @@ impl Allocator {
 // SAFETY: by the header's contract, guaranteed to `Allocator::of`, memory from `obtain` belongs to the caller alone,
 // mapped and writable for `len` bytes until `release`, and any thread may call both. For Rust the contents of foreign
 // memory are initialised: bytes that other code left there.
-unsafe impl Supply for Allocator {
+unsafe impl PoolAllocator for Allocator {
     fn obtain(&self, len: usize) -> Option<NonNull<u8>> {
         // SAFETY: guaranteed to `Allocator::of`.
         NonNull::new(unsafe { (self.obtain)(self.user.0, len) }.cast())

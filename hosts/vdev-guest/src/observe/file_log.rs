@@ -6,10 +6,10 @@ use std::fmt;
 use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
 use telpher_vdev_wire::event::{Answer, Finding, How, Injected, Told};
-use telpher_vdev_wire::lease::{Lease, Statistics, TraceEntry, TraceKind, count};
+use telpher_vdev_wire::file_memory::{FileMemory, Statistics, TraceEntry, TraceKind, count};
 
 /// An open file's memory; it stays mapped while this exists.
-pub(crate) type SharedLease = Arc<dyn AsRef<Lease> + Send + Sync>;
+pub(crate) type SharedLease = Arc<dyn AsRef<FileMemory> + Send + Sync>;
 
 /// Number and length of the pauses at a full ring before an entry is lost. Source: chosen; twenty rounds of the host.
 const NAPS: u32 = 100;

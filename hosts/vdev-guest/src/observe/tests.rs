@@ -12,7 +12,7 @@ use telpher_mem::{MockSpace, Protection, WriteHint};
 use telpher_model::{Identity, Response, Write};
 use telpher_portal::Submission;
 use telpher_vdev_wire::event::{Finding, Misuse};
-use telpher_vdev_wire::lease::{Lease, Statistics, TRACE_ENTRIES, TraceEntry, TraceKind, TraceRing};
+use telpher_vdev_wire::file_memory::{FileMemory, Statistics, TRACE_ENTRIES, TraceEntry, TraceKind, TraceRing};
 use telpher_vdev_wire::message::Inject;
 
 const PASID: u32 = 1;
@@ -77,10 +77,10 @@ impl Memory for Shared {
     }
 }
 
-struct BoxedLease(Box<Lease>);
+struct BoxedLease(Box<FileMemory>);
 
-impl AsRef<Lease> for BoxedLease {
-    fn as_ref(&self) -> &Lease {
+impl AsRef<FileMemory> for BoxedLease {
+    fn as_ref(&self) -> &FileMemory {
         &self.0
     }
 }
@@ -101,7 +101,7 @@ fn lease() -> Arc<BoxedLease> {
             calls: zero(),
             lost: zero(),
         };
-        BoxedLease(Box::new(Lease { statistics, ring: TraceRing::default() }))
+        BoxedLease(Box::new(FileMemory { statistics, ring: TraceRing::default() }))
     };
     Arc::new(std::thread::Builder::new().stack_size(32 << 20).spawn(make).unwrap().join().unwrap())
 }

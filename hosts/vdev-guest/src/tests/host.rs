@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use telpher_abi::registers::{GenCfg, GrpCfg, WqCfg};
 use telpher_model::Preset;
 use telpher_vdev_wire::VERSION;
-use telpher_vdev_wire::board::{Board, ENABLED, Rows};
-use telpher_vdev_wire::lease::Lease;
+use telpher_vdev_wire::file_memory::FileMemory;
 use telpher_vdev_wire::message::{Kind, Opened, Reply, Report, Request};
 use telpher_vdev_wire::name::NodeName;
+use telpher_vdev_wire::queue_state::{ENABLED, OccupancySlots, QueueState};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The host's state.
@@ -39,9 +39,9 @@ impl Host {
         adapt(&mut opened);
         let host = Host {
             known: Arc::default(),
-            board: memory(size_of::<Board>()),
-            rows: memory(size_of::<Rows>()),
-            lease: memory(size_of::<Lease>()),
+            board: memory(size_of::<QueueState>()),
+            rows: memory(size_of::<OccupancySlots>()),
+            lease: memory(size_of::<FileMemory>()),
         };
         host.set_enabled(true);
         // SAFETY: plain socket calls with structures that outlive them.
@@ -73,17 +73,17 @@ impl Host {
     }
 
     pub(super) fn set_enabled(&self, enabled: bool) {
-        let shared = crate::shared::Shared::<Board>::map(self.board.as_raw_fd()).unwrap();
+        let shared = crate::shared::Shared::<QueueState>::map(self.board.as_raw_fd()).unwrap();
         shared.as_ref().state.store(if enabled { ENABLED } else { 0 }, std::sync::atomic::Ordering::SeqCst);
     }
 
     /// The queue state, as the host writes it.
-    pub(super) fn board(&self) -> crate::shared::Shared<Board> {
+    pub(super) fn board(&self) -> crate::shared::Shared<QueueState> {
         crate::shared::Shared::map(self.board.as_raw_fd()).unwrap()
     }
 
     /// The occupancy slots, as other processes write them.
-    pub(super) fn rows(&self) -> crate::shared::Shared<Rows> {
+    pub(super) fn rows(&self) -> crate::shared::Shared<OccupancySlots> {
         crate::shared::Shared::map(self.rows.as_raw_fd()).unwrap()
     }
 

@@ -20,8 +20,8 @@ use telpher_device::{ModelDevice, ModelOptions};
 use telpher_mem::Remote;
 use telpher_model::{Identity, Response, Write};
 use telpher_portal::Submission;
-use telpher_vdev_wire::board::ENABLED;
 use telpher_vdev_wire::message::{Report, STRICT};
+use telpher_vdev_wire::queue_state::ENABLED;
 
 /// An open queue of one process without a guest.
 #[derive(Debug)]

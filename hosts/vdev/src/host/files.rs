@@ -9,9 +9,9 @@ use rustix::net::SendFlags;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use telpher_vdev_wire::board::{Board, DISABLED, ENABLED, ROWS, Rows};
-use telpher_vdev_wire::lease::{Lease, TRACE_ENTRIES};
+use telpher_vdev_wire::file_memory::{FileMemory, TRACE_ENTRIES};
 use telpher_vdev_wire::message::Opened;
+use telpher_vdev_wire::queue_state::{DISABLED, ENABLED, OccupancySlots, QueueState, ROWS};
 
 /// Locks a mutex and ignores poisoning: the protected data is consistent even if another thread panicked.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -24,7 +24,7 @@ pub(super) struct OpenFile {
     pub(super) info: FileInfo,
     /// What the opener received.
     pub(super) opened: Opened,
-    pub(super) lease: Arc<Shared<Lease>>,
+    pub(super) lease: Arc<Shared<FileMemory>>,
     pub(super) board: Arc<QueueMemory>,
     /// The opener's process identity, if it opened the file without an address space number.
     pub(super) identity: Option<Identity>,
@@ -107,8 +107,8 @@ impl OpenFile {
 /// contents are untrusted.
 #[derive(Debug)]
 pub(super) struct QueueMemory {
-    memory: Shared<Board>,
-    rows: Shared<Rows>,
+    memory: Shared<QueueState>,
+    rows: Shared<OccupancySlots>,
     allocation: Mutex<Allocation>,
 }
 
@@ -134,12 +134,12 @@ impl QueueMemory {
     }
 
     /// The queue state, which guests can read.
-    pub(super) fn memory(&self) -> &Shared<Board> {
+    pub(super) fn memory(&self) -> &Shared<QueueState> {
         &self.memory
     }
 
     /// The occupancy slots, which guests can write.
-    pub(super) fn rows(&self) -> &Shared<Rows> {
+    pub(super) fn rows(&self) -> &Shared<OccupancySlots> {
         &self.rows
     }
 

@@ -37,7 +37,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use telpher_abi::{Descriptor, Opcode};
 use telpher_model::Response;
-use telpher_vdev_wire::lease::{Statistics, TraceEntry};
+use telpher_vdev_wire::file_memory::{Statistics, TraceEntry};
 use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, ReportKind, STRICT, THREADED, TRACE};
 use telpher_vdev_wire::name::NodeName;
 

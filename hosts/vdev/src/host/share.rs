@@ -7,8 +7,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use telpher_vdev_wire::board::{Board, Rows};
-use telpher_vdev_wire::lease::Lease;
+use telpher_vdev_wire::file_memory::FileMemory;
+use telpher_vdev_wire::queue_state::{OccupancySlots, QueueState};
 
 /// Types that may lie in memory that untrusted processes write.
 ///
@@ -18,11 +18,11 @@ use telpher_vdev_wire::lease::Lease;
 pub(crate) unsafe trait AtomicLayout: Sync {}
 
 // SAFETY: 32-bit atomics, and padding that is never read.
-unsafe impl AtomicLayout for Board {}
+unsafe impl AtomicLayout for QueueState {}
 // SAFETY: all fields are 32-bit atomics.
-unsafe impl AtomicLayout for Rows {}
+unsafe impl AtomicLayout for OccupancySlots {}
 // SAFETY: all fields are 64-bit atomics.
-unsafe impl AtomicLayout for Lease {}
+unsafe impl AtomicLayout for FileMemory {}
 
 /// A value in a memfd that other processes can map. They cannot shrink it, so the mapping stays valid.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn stores_are_visible_through_the_file_which_cannot_be_resized() {
-        let board = Shared::<Board>::new("board").unwrap();
+        let board = Shared::<QueueState>::new("board").unwrap();
         board.state.store(7, Ordering::Relaxed);
         let mut word = [0; 4];
         rustix::io::pread(board.file(), &mut word, 0).unwrap();
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn memory_for_readers_cannot_be_mapped_for_writing() {
-        let board = Shared::<Board>::new_for_readers("board").unwrap();
+        let board = Shared::<QueueState>::new_for_readers("board").unwrap();
         board.state.store(7, Ordering::Relaxed);
         let map = |protection| {
             // SAFETY: without a requested address the kernel picks a free range; the mapping is not accessed.

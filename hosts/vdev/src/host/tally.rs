@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
 use telpher_model::{Job, Observer, Response, Told};
 use telpher_vdev_wire::event::{self, Answer, How};
-use telpher_vdev_wire::lease::{Lease, Statistics, TraceEntry, TraceKind, count};
+use telpher_vdev_wire::file_memory::{FileMemory, Statistics, TraceEntry, TraceKind, count};
 use telpher_vdev_wire::message::{Opened, TRACE};
 
 /// Counts and traces the descriptors of one open file.
 #[derive(Debug)]
 pub(super) struct Tally {
-    lease: Arc<Shared<Lease>>,
+    lease: Arc<Shared<FileMemory>>,
     process: u32,
     pasid: u32,
     /// Descriptors and completion records go into the trace.
@@ -23,7 +23,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new(lease: Arc<Shared<Lease>>, process: u32, opened: &Opened) -> Self {
+    pub(super) fn new(lease: Arc<Shared<FileMemory>>, process: u32, opened: &Opened) -> Self {
         let traces = opened.flags & TRACE != 0;
         Tally { lease, process, pasid: opened.pasid, traces, submissions: AtomicU64::new(0) }
     }

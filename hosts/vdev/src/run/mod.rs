@@ -26,7 +26,8 @@ use std::time::Duration;
 use telpher_device::{Residency, Runner};
 use telpher_launch::libraries::VDEV;
 use telpher_launch::{
-    Ended, Family, Program, RunDirectory, RunKind, Signals, UserDirectory, adopt_orphans, leave_closed, spawn as start,
+    Ended, ProcessTree, Program, RunDirectory, RunKind, Signals, UserDirectory, adopt_orphans, leave_closed,
+    spawn as start,
 };
 use telpher_vdev_wire::settings::{SHADOW, SOCKET, View};
 
@@ -78,7 +79,7 @@ pub fn run(options: &RunOptions) -> Result<u8, RunError> {
             (child, Some(files))
         }
     };
-    let mut family = Family::new(child, &signals, options.grace);
+    let mut family = ProcessTree::new(child, &signals, options.grace);
     let ended = family.wait();
     if let Some(ended) = ended {
         explain(ended, &program);

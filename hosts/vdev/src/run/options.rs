@@ -3,7 +3,7 @@
 use crate::hardware::{Hardware, HardwareError};
 use crate::kernel::Abi;
 use crate::trace::TraceError;
-use crate::view::namespace::Reason;
+use crate::view::namespace::NamespaceError;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -96,7 +96,7 @@ pub enum RunError {
         program: PathBuf,
         /// The reason.
         #[source]
-        source: Box<Reason>,
+        source: Box<NamespaceError>,
     },
     /// The hardware description is invalid.
     #[error("cannot set the device up")]

@@ -1,11 +1,11 @@
 //! Assembles a file's entries into lines: a descriptor's submission and its end, a batch and its members.
 
-use super::line::{Line, MisuseLine, Origin, PartyLine, Story, Which};
+use super::line::{DescriptorLine, DescriptorNumber, InvolvedLine, Line, MisuseLine, Origin};
 use super::words::{self, Value};
 use std::collections::BTreeMap;
 use telpher_abi::{CompletionRecord, Descriptor};
 use telpher_vdev_wire::event::{Answer, Finding, How, Injected, Party, Told};
-use telpher_vdev_wire::lease::{TraceEntry, TraceKind};
+use telpher_vdev_wire::file_memory::{TraceEntry, TraceKind};
 
 /// Submissions that may wait for the rest of their entries. Source: chosen; far more than a queue and its engines hold,
 /// so only submissions with lost entries are given up.
@@ -134,15 +134,21 @@ impl Assembler {
         for member in &pending.members {
             let first = TraceEntry { time_ns: begun.map_or(member.time_ns, |begun| begun.time_ns), ..*member };
             let story = self.story(&first, Some(member), 0, injected(member.member));
-            lines.push(Line::Descriptor(Story { how: None, ..story }));
+            lines.push(Line::Descriptor(DescriptorLine { how: None, ..story }));
         }
     }
 
     /// Builds a descriptor's line from its first entry, and its last if there is one.
-    fn story(&self, first: &TraceEntry, last: Option<&TraceEntry>, retries: u64, injected: Vec<String>) -> Story {
+    fn story(
+        &self,
+        first: &TraceEntry,
+        last: Option<&TraceEntry>,
+        retries: u64,
+        injected: Vec<String>,
+    ) -> DescriptorLine {
         let descriptor = Descriptor(first.descriptor);
         let submitted = first.kind == TraceKind::Submitted as u32;
-        let mut story = Story {
+        let mut story = DescriptorLine {
             origin: self.origin(first),
             which: which(first.submission, first.member),
             how: How::from_code(first.code).filter(|_| submitted).map(|how| how.name().into()),
@@ -155,7 +161,7 @@ impl Assembler {
             },
             retries,
             injected,
-            ..Story::default()
+            ..DescriptorLine::default()
         };
         if let Some(last) = last {
             let record = CompletionRecord(last.record);
@@ -171,7 +177,7 @@ impl Assembler {
     }
 
     fn misuse(&self, entry: &TraceEntry, finding: &Finding) -> MisuseLine {
-        let party = |party: &Party| PartyLine {
+        let party = |party: &Party| InvolvedLine {
             which: which(party.submission, party.member),
             operand: words::operand(party.operand),
             descriptor: words::call_of(&Descriptor(party.descriptor)),
@@ -192,8 +198,8 @@ fn submitted_or_member(first: &TraceEntry, last: &TraceEntry) -> bool {
     first.kind == TraceKind::Submitted as u32 || first.time_ns != last.time_ns
 }
 
-fn which(submission: u64, member: u32) -> Which {
-    Which { submission, member: member.checked_sub(1) }
+fn which(submission: u64, member: u32) -> DescriptorNumber {
+    DescriptorNumber { submission, member: member.checked_sub(1) }
 }
 
 #[cfg(test)]

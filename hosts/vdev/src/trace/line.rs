@@ -19,7 +19,7 @@ use std::fmt;
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Line {
     /// A descriptor, from its submission to its end.
-    Descriptor(Story),
+    Descriptor(DescriptorLine),
     /// The program misused the device.
     Misuse(MisuseLine),
     /// Events missing from the trace: there was no space for them, or their process was killed.
@@ -41,7 +41,7 @@ pub struct Origin {
 
 /// Identifies a descriptor of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Which {
+pub struct DescriptorNumber {
     /// Number of the submission within the open file, from 1.
     pub submission: u64,
     /// Position in the batch, from 0.
@@ -51,13 +51,13 @@ pub struct Which {
 
 /// A descriptor and its result.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Story {
+pub struct DescriptorLine {
     /// Time and origin of the submission.
     #[serde(flatten)]
     pub origin: Origin,
     /// The descriptor's number.
     #[serde(flatten)]
-    pub which: Which,
+    pub which: DescriptorNumber,
     /// How it was submitted: `movdir64b`, `enqcmd`, `write`; `None` for members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub how: Option<String>,
@@ -103,18 +103,18 @@ pub struct MisuseLine {
     /// Bytes in question.
     pub len: Value,
     /// The descriptor that is misused.
-    pub party: PartyLine,
+    pub party: InvolvedLine,
     /// The other descriptor, in a conflict of two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub other: Option<PartyLine>,
+    pub other: Option<InvolvedLine>,
 }
 
 /// One of the descriptors of a finding.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct PartyLine {
+pub struct InvolvedLine {
     /// The descriptor's number.
     #[serde(flatten)]
-    pub which: Which,
+    pub which: DescriptorNumber,
     /// The operand's name.
     pub operand: String,
     /// The descriptor, as a call.
@@ -182,7 +182,7 @@ impl Line {
     }
 }
 
-impl fmt::Display for Which {
+impl fmt::Display for DescriptorNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}", self.submission)?;
         self.member.map_or(Ok(()), |member| write!(f, "[{member}]"))
@@ -196,13 +196,13 @@ impl fmt::Display for Origin {
     }
 }
 
-impl fmt::Display for PartyLine {
+impl fmt::Display for InvolvedLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} of {}", self.which, self.operand, self.descriptor)
     }
 }
 
-impl fmt::Display for Story {
+impl fmt::Display for DescriptorLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.origin)?;
         if self.which.member.is_some() {
@@ -238,7 +238,7 @@ impl fmt::Display for Story {
     }
 }
 
-/// [`Story::end`] of a descriptor that ended with its record.
+/// [`DescriptorLine::end`] of a descriptor that ended with its record.
 pub(crate) const RECORD: &str = "record";
 
 impl fmt::Display for Line {

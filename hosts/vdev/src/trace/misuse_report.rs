@@ -1,6 +1,6 @@
 //! Prints a finding of `--check` for the user: what happened, where, which descriptors, and what to do.
 
-use super::line::{MisuseLine, PartyLine};
+use super::line::{InvolvedLine, MisuseLine};
 use std::fmt::Write as _;
 use telpher_vdev_wire::event::Misuse;
 
@@ -74,7 +74,7 @@ pub(super) fn report(misuse: Misuse, line: &MisuseLine) -> String {
         _ => format!("{len} bytes at {address}; "),
     };
     let _ = writeln!(text, "    where: {place}{}, process {}, thread {}", origin.queue, origin.process, origin.thread);
-    let operand = |party: &PartyLine| match misuse {
+    let operand = |party: &InvolvedLine| match misuse {
         Misuse::WrongInstruction | Misuse::NoRecordRequested => String::new(),
         Misuse::ListChanged => "list of ".to_owned(),
         _ => format!("{} of ", party.operand.replace('-', " ")),
@@ -99,14 +99,14 @@ fn label(misuse: Misuse, other: bool) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::{Origin, Which};
+    use super::super::line::{DescriptorNumber, Origin};
     use super::super::words::Value;
     use super::*;
 
     #[test]
     fn a_report_lists_problem_location_descriptors_and_advice() {
-        let party = |submission, operand: &str| PartyLine {
-            which: Which { submission, member: Some(1) },
+        let party = |submission, operand: &str| InvolvedLine {
+            which: DescriptorNumber { submission, member: Some(1) },
             operand: operand.into(),
             descriptor: "fill(dst=0x10)".into(),
         };
@@ -137,8 +137,8 @@ mod tests {
             misuse: misuse.name().into(),
             address: Value::Hex(0x7000),
             len: Value::Count(64),
-            party: PartyLine {
-                which: Which { submission: 8, member: None },
+            party: InvolvedLine {
+                which: DescriptorNumber { submission: 8, member: None },
                 operand: "operand".into(),
                 descriptor: "fill(dst=0x10)".into(),
             },

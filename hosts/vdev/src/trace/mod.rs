@@ -28,7 +28,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telpher_vdev_wire::event::Misuse;
-use telpher_vdev_wire::lease::{Statistics, TraceEntry, TraceKind};
+use telpher_vdev_wire::file_memory::{Statistics, TraceEntry, TraceKind};
 
 /// Why a trace cannot be written.
 #[derive(Debug, thiserror::Error)]

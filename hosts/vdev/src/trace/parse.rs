@@ -1,6 +1,6 @@
 //! Parses lines of a trace, in text or JSON.
 
-use super::line::{Line, LostLine, MisuseLine, Origin, PartyLine, RECORD, Story, Which};
+use super::line::{DescriptorLine, DescriptorNumber, InvolvedLine, Line, LostLine, MisuseLine, Origin, RECORD};
 use super::words::{Fields, Value};
 
 /// Why a line is not a line of a trace.
@@ -44,7 +44,7 @@ fn line(text: &str) -> Option<Line> {
 }
 
 /// Parses `#17` or `#17[0]`.
-fn which(text: &str) -> Option<Which> {
+fn which(text: &str) -> Option<DescriptorNumber> {
     let number = text.strip_prefix('#')?;
     let (submission, member) = match number.strip_suffix(']') {
         Some(number) => {
@@ -53,10 +53,10 @@ fn which(text: &str) -> Option<Which> {
         }
         None => (number, None),
     };
-    Some(Which { submission: submission.parse().ok()?, member })
+    Some(DescriptorNumber { submission: submission.parse().ok()?, member })
 }
 
-fn story(origin: Origin, text: &str) -> Option<Story> {
+fn story(origin: Origin, text: &str) -> Option<DescriptorLine> {
     let (call, end) = text.split_once(" = ")?;
     let (head, arguments) = call.strip_suffix(')')?.split_once('(')?;
     let mut head = head.split(' ');
@@ -65,8 +65,14 @@ fn story(origin: Origin, text: &str) -> Option<Story> {
         (how, Some(operation)) => (Some(how.to_owned()), operation),
         (operation, None) => (None, operation),
     };
-    let mut story =
-        Story { origin, which, how, operation: operation.to_owned(), end: RECORD.into(), ..Story::default() };
+    let mut story = DescriptorLine {
+        origin,
+        which,
+        how,
+        operation: operation.to_owned(),
+        end: RECORD.into(),
+        ..DescriptorLine::default()
+    };
     for argument in arguments.split(", ").filter(|argument| !argument.is_empty()) {
         match argument.strip_prefix("flags=") {
             Some(flags) => story.flags = flags.split('|').map(str::to_owned).collect(),
@@ -95,7 +101,7 @@ fn story(origin: Origin, text: &str) -> Option<Story> {
 }
 
 /// Parses the text after the status: fields of the record, the duration, retries and injected faults.
-fn results(story: &mut Story, text: &str) -> Option<()> {
+fn results(story: &mut DescriptorLine, text: &str) -> Option<()> {
     for word in text.split_whitespace() {
         if let Some(time) = word.strip_prefix('<') {
             let (micros, nanos) = time.strip_suffix("us>")?.split_once('.')?;
@@ -130,10 +136,10 @@ fn misuse(origin: Origin, text: &str) -> Option<MisuseLine> {
     Some(MisuseLine { origin, misuse, address: value("address")?, len: value("len")?, party: party(one)?, other })
 }
 
-fn party(text: &str) -> Option<PartyLine> {
+fn party(text: &str) -> Option<InvolvedLine> {
     let (name, rest) = text.split_once(' ')?;
     let (operand, descriptor) = rest.split_once(" of ")?;
-    Some(PartyLine { which: which(name)?, operand: operand.to_owned(), descriptor: descriptor.to_owned() })
+    Some(InvolvedLine { which: which(name)?, operand: operand.to_owned(), descriptor: descriptor.to_owned() })
 }
 
 #[cfg(test)]
@@ -146,9 +152,9 @@ pub(super) mod tests {
 
     /// One line of every kind.
     pub(in crate::trace) fn lines() -> Vec<Line> {
-        let story = Story {
+        let story = DescriptorLine {
             origin: origin(),
-            which: Which { submission: 17, member: None },
+            which: DescriptorNumber { submission: 17, member: None },
             how: Some("enqcmd".into()),
             operation: "memory-move".into(),
             operands: vec![("src".into(), Value::Hex(0x1000)), ("size".into(), Value::Count(64))],
@@ -161,8 +167,8 @@ pub(super) mod tests {
             retries: 3,
             injected: vec!["fault".into(), "delay".into()],
         };
-        let member = Story {
-            which: Which { submission: 17, member: Some(0) },
+        let member = DescriptorLine {
+            which: DescriptorNumber { submission: 17, member: Some(0) },
             how: None,
             operands: vec![],
             flags: vec![],
@@ -174,7 +180,7 @@ pub(super) mod tests {
             injected: vec![],
             ..story.clone()
         };
-        let retry = Story {
+        let retry = DescriptorLine {
             end: "retry".into(),
             status: None,
             status_name: None,
@@ -183,8 +189,8 @@ pub(super) mod tests {
             injected: vec![],
             ..story.clone()
         };
-        let party = |member| PartyLine {
-            which: Which { submission: 3, member },
+        let party = |member| InvolvedLine {
+            which: DescriptorNumber { submission: 3, member },
             operand: "source-1".into(),
             descriptor: "fill(pattern=0x0, dst=0x10, size=5)".into(),
         };

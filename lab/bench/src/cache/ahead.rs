@@ -4,7 +4,7 @@
 
 use crate::BenchError;
 use crate::measure::median;
-use crate::questions::Contest;
+use crate::questions::Experiment;
 use crate::row::{Goal, Row};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use telpher_mover::Mover;
 use telpher_report::machine::Machine;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ahead",
     question: "What does prefetching cost a query that gains nothing from it?",
     cores: 1,
@@ -77,7 +77,7 @@ fn rounds(machine: &Machine, query: &Query, table: &Table, time: Duration) -> Re
         if report.answer == expected {
             return Ok(report);
         }
-        Err(BenchError::Wrong { op: "query".into(), route: CONTEST.name.into() })
+        Err(BenchError::Wrong { op: "query".into(), route: EXPERIMENT.name.into() })
     };
     let mut last = [once(0)?, once(1)?, once(2)?];
     let mut times: [Vec<f64>; WAYS] = Default::default();

@@ -1,17 +1,17 @@
 //! The cost of an access to a block that is in the cache.
 
-use super::shelf::{Reader, Shelf};
+use super::sample_set::{Reader, SampleSet};
 use super::turns::{Contestant, rates};
 use crate::BenchError;
 use crate::measure::median;
-use crate::questions::Contest;
+use crate::questions::Experiment;
 use crate::row::{Goal, Row};
 use std::time::Duration;
 use telpher_report::machine::Machine;
 
 /// The experiment.
-pub(super) const CONTEST: Contest =
-    Contest { name: "hits", question: "What does a hit cost one thread?", cores: 1, weight: 1.0, measure };
+pub(super) const EXPERIMENT: Experiment =
+    Experiment { name: "hits", question: "What does a hit cost one thread?", cores: 1, weight: 1.0, measure };
 
 /// Upper limit in nanoseconds of an access, a call of `location` and the drop of the handle. Source: promise of the
 /// cache.
@@ -25,12 +25,12 @@ const MANY: usize = 16_384;
 type Step<'a> = dyn Fn(&mut Reader<'a>) -> Result<u64, BenchError> + Sync;
 
 /// One thread that accesses all blocks of a shelf.
-fn side<'a>(shelf: &'a Shelf, step: &'a Step<'a>) -> Contestant<'a, Reader<'a>> {
+fn side<'a>(shelf: &'a SampleSet, step: &'a Step<'a>) -> Contestant<'a, Reader<'a>> {
     Contestant { states: vec![Reader::new(shelf, 0, shelf.blocks())], step }
 }
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
-    let full = |blocks| Shelf::full(&CONTEST, blocks);
+    let full = |blocks| SampleSet::full(&EXPERIMENT, blocks);
     let (few, some, many) = (full(FEW)?, full(SOME)?, full(MANY)?);
     let mut sides = [
         side(&some, &Reader::access),

@@ -1,16 +1,16 @@
 //! The memory of a cache entry besides its copy.
 
-use super::shelf::{BLOCK, Shelf};
+use super::sample_set::{BLOCK, SampleSet};
 use crate::BenchError;
 use crate::ffi;
-use crate::questions::Contest;
+use crate::questions::Experiment;
 use crate::row::{Goal, Row};
 use std::time::Duration;
 use telpher_mover::Mover;
 use telpher_report::machine::Machine;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "memory",
     question: "How much memory does an entry take besides its copy?",
     cores: 1,
@@ -30,15 +30,15 @@ fn measure(_: &Machine, _: Duration) -> Result<Vec<Row>, BenchError> {
 /// Measures a cache with `blocks` entries.
 fn with(blocks: usize) -> Result<Row, BenchError> {
     // The blocks are small because only the memory besides them is counted.
-    let shelf = Shelf::empty(Mover::cpu(), BLOCK / 8, blocks, blocks)?;
+    let shelf = SampleSet::empty(Mover::cpu(), BLOCK / 8, blocks, blocks)?;
     let held = || ffi::allocated_bytes() as f64;
     let before = held();
     for number in 0..blocks {
         shelf.access(number)?.settle();
     }
     let measured = (held() - before) / blocks as f64;
-    if shelf.check(&CONTEST)? != blocks {
-        return Err(BenchError::Wrong { op: "access".into(), route: CONTEST.name.into() });
+    if shelf.check(&EXPERIMENT)? != blocks {
+        return Err(BenchError::Wrong { op: "access".into(), route: EXPERIMENT.name.into() });
     }
     let how = "what the C library's allocator handed out meanwhile, its own words and the table's free places \
                included; sources are Arc<[u8]>";

@@ -1,9 +1,9 @@
 //! The cost of an access to a block that is not in the cache, without the copy that the access starts.
 
-use super::shelf::{BLOCK, Shelf};
+use super::sample_set::{BLOCK, SampleSet};
 use crate::BenchError;
 use crate::measure::{median, to_ns};
-use crate::questions::Contest;
+use crate::questions::Experiment;
 use crate::row::{Goal, Row};
 use std::hint::black_box;
 use std::thread;
@@ -16,7 +16,7 @@ use telpher_report::machine::Machine;
 use telpher_report::units;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "misses",
     question: "What does a miss cost in addition to the copy?",
     cores: 1,
@@ -41,11 +41,11 @@ const FEWEST: usize = 5;
 
 /// One kind of access, and the copy that it contains.
 struct Side {
-    shelf: Shelf,
+    shelf: SampleSet,
     /// Destinations of the bare copies.
     pieces: Vec<Piece>,
     /// The access to one block.
-    step: fn(&Shelf, usize) -> Result<(), BenchError>,
+    step: fn(&SampleSet, usize) -> Result<(), BenchError>,
     /// Whether the cache is emptied before each turn.
     clears: bool,
     /// Words for what makes the copies (the CPU or the device).
@@ -60,9 +60,9 @@ impl Side {
     fn new(
         (mover, by): (Mover, &'static str),
         (block, blocks, room): (usize, usize, usize),
-        step: fn(&Shelf, usize) -> Result<(), BenchError>,
+        step: fn(&SampleSet, usize) -> Result<(), BenchError>,
     ) -> Result<Self, BenchError> {
-        let shelf = Shelf::empty(mover, block, blocks, room)?;
+        let shelf = SampleSet::empty(mover, block, blocks, room)?;
         let pool = Pool::new(PoolOptions::new(blocks * block))?;
         let pieces = (0..blocks).map(|_| pool.obtain(block).expect("as much as there is")).collect();
         Ok(Side { shelf, pieces, step, clears: room >= blocks, by, seen: Vec::new() })
@@ -82,7 +82,7 @@ impl Side {
         let begun = Instant::now();
         for (number, piece) in self.pieces.iter_mut().enumerate() {
             let source = &self.shelf.source[self.shelf.range(number)];
-            CONTEST.done(self.shelf.cache.mover().copy_slices(source, black_box(piece)))?;
+            EXPERIMENT.done(self.shelf.cache.mover().copy_slices(source, black_box(piece)))?;
         }
         self.seen.push((steps, each(begun, blocks)));
         Ok(())
@@ -103,22 +103,22 @@ impl Side {
     }
 }
 
-fn access(shelf: &Shelf, number: usize) -> Result<(), BenchError> {
+fn access(shelf: &SampleSet, number: usize) -> Result<(), BenchError> {
     black_box(shelf.access(number)?.location().bytes().as_ptr());
     Ok(())
 }
 
-fn wait(shelf: &Shelf, number: usize) -> Result<(), BenchError> {
+fn wait(shelf: &SampleSet, number: usize) -> Result<(), BenchError> {
     black_box(shelf.access(number)?.wait().bytes().as_ptr());
     Ok(())
 }
 
-fn ahead(shelf: &Shelf, number: usize) -> Result<(), BenchError> {
+fn ahead(shelf: &SampleSet, number: usize) -> Result<(), BenchError> {
     let _ = shelf.cache.prefetch(&shelf.source, shelf.range(number), Priority::default())?;
     access(shelf, number)
 }
 
-fn peek(shelf: &Shelf, number: usize) -> Result<(), BenchError> {
+fn peek(shelf: &SampleSet, number: usize) -> Result<(), BenchError> {
     black_box(shelf.cache.peek(&shelf.source, shelf.range(number))?.is_some());
     Ok(())
 }
@@ -154,8 +154,8 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     };
     thread::scope(|scope| scope.spawn(work).join().expect("measurements report their errors"))?;
     for side in &sides {
-        if side.shelf.check(&CONTEST)? == 0 {
-            return Err(BenchError::Wrong { op: "access".into(), route: CONTEST.name.into() });
+        if side.shelf.check(&EXPERIMENT)? == 0 {
+            return Err(BenchError::Wrong { op: "access".into(), route: EXPERIMENT.name.into() });
         }
     }
     // Only the times of the accesses count here: none of them copies.

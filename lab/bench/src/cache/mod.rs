@@ -6,17 +6,18 @@ mod ahead;
 mod hits;
 mod memory;
 mod misses;
-mod shelf;
+mod sample_set;
 mod threads;
 
 use super::BenchError;
-use super::questions::{self, Answers, Contest};
+use super::questions::{self, Answers, Experiment};
 use super::turns;
 use crate::options::ExperimentOptions;
 use telpher_report::machine::Machine;
 
 /// Every experiment, in the order in which they run.
-pub const CONTESTS: &[Contest] = &[hits::CONTEST, threads::CONTEST, misses::CONTEST, memory::CONTEST, ahead::CONTEST];
+pub const EXPERIMENTS: &[Experiment] =
+    &[hits::EXPERIMENT, threads::EXPERIMENT, misses::EXPERIMENT, memory::EXPERIMENT, ahead::EXPERIMENT];
 
 /// The first sentence of the report.
 pub const LEAD: &str = "What the cache of hot blocks costs beyond the copies it makes, and what fetching ahead does.";
@@ -24,5 +25,5 @@ pub const LEAD: &str = "What the cache of hot blocks costs beyond the copies it 
 /// Runs the requested experiments.
 pub fn run(args: &ExperimentOptions, machine: Machine) -> Result<Answers, BenchError> {
     let remarks = vec!["The CPU makes the copies unless a row says otherwise; blocks are of 4 KiB.".to_owned()];
-    questions::hold("cache", CONTESTS, &args.only, args.seconds, machine, remarks)
+    questions::hold("cache", EXPERIMENTS, &args.only, args.seconds, machine, remarks)
 }

@@ -1,17 +1,17 @@
 //! Cache hits on several threads at the same time.
 
-use super::shelf::{Reader, Shelf};
+use super::sample_set::{Reader, SampleSet};
 use super::turns::{Contestant, Rate, rates_by_both, ratio};
 use crate::BenchError;
 use crate::measure::median;
-use crate::questions::Contest;
+use crate::questions::Experiment;
 use crate::row::{Goal, Row};
 use std::time::Duration;
 use telpher_report::machine::Machine;
 use telpher_report::units;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "threads",
     question: "How many more hits do two threads get than one?",
     cores: 2,
@@ -25,7 +25,7 @@ const APART: f64 = 1.8;
 const BLOCKS: usize = 512;
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
-    let (shelf, other) = (Shelf::full(&CONTEST, 2 * BLOCKS)?, Shelf::full(&CONTEST, BLOCKS)?);
+    let (shelf, other) = (SampleSet::full(&EXPERIMENT, 2 * BLOCKS)?, SampleSet::full(&EXPERIMENT, BLOCKS)?);
     let side = |states| Contestant { states, step: &Reader::access };
     let half = |number| Reader::new(&shelf, number * BLOCKS, BLOCKS);
     let one = || Reader::new(&shelf, 0, 1);

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::time::{Duration, Instant};
-use telpher_mem::{PageSize, Tract};
+use telpher_mem::{PageSize, RawPages};
 use telpher_mover::Mover;
 use telpher_os::{Scan, Userfault, UserfaultFeatures};
 
@@ -12,8 +12,8 @@ pub(crate) struct Called {
     userfault: Userfault,
     scan: Scan,
     mover: Mover,
-    live: Tract,
-    spares: [Tract; 2],
+    live: RawPages,
+    spares: [RawPages; 2],
     /// Bytes moved together, and the offset of the next move.
     unit: u64,
     at: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Called {
 impl Called {
     /// Creates `len` bytes of memory in pages of the given size, moved `unit` bytes at a time.
     pub(crate) fn new(len: usize, unit: usize, pages: PageSize) -> io::Result<Called> {
-        let tract = |len| Tract::new(len, pages).map_err(io::Error::other);
+        let tract = |len| RawPages::new(len, pages).map_err(io::Error::other);
         let (live, spares) = (tract(len)?, [tract(unit)?, tract(unit)?]);
         for tract in [&live, &spares[1]] {
             tract.populate(tract.range()).map_err(io::Error::other)?;
@@ -45,7 +45,7 @@ impl Called {
     pub(crate) fn go(&mut self) -> io::Result<[Duration; 3]> {
         let start = self.live.start() + self.at;
         self.at = (self.at + self.unit) % (self.live.range().end - self.live.start());
-        let [empty, full] = self.spares.each_ref().map(Tract::start);
+        let [empty, full] = self.spares.each_ref().map(RawPages::start);
         let begun = Instant::now();
         let mut present = 0;
         self.scan.present(start..start + self.unit, |run| present += run.pages())?;

@@ -5,7 +5,7 @@
 //! missing" stands for memory after its first use. The pages are discarded before each copy under every policy, so all
 //! policies pay for that.
 
-use super::Contest;
+use super::Experiment;
 use super::turns::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
@@ -22,7 +22,7 @@ use telpher_report::machine::Machine;
 use telpher_report::units;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "faults",
     question: "Which reaction to absent pages is best: finish on the CPU, touch and continue, or let the device wait?",
     cores: 1,
@@ -66,12 +66,12 @@ impl Side {
         dst.discard(self.missing.clone())?;
         let (result, src, dst) = self.mover.copy(src, dst).wait().into_parts();
         self.buffers = Some((src, dst));
-        CONTEST.done(result).map(|()| 1)
+        EXPERIMENT.done(result).map(|()| 1)
     }
 
     fn check(&self) -> Result<(), BenchError> {
         let (src, dst) = self.buffers.as_ref().expect("the buffers came back");
-        CONTEST.arrived(src, dst)
+        EXPERIMENT.arrived(src, dst)
     }
 }
 

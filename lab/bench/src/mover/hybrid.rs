@@ -6,7 +6,7 @@
 //! buffers rotate over more memory than the caches hold, for one half as for both, like those of a program that moves
 //! bulk data.
 
-use super::Contest;
+use super::Experiment;
 use super::turns::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
@@ -24,7 +24,7 @@ use telpher_report::machine::Machine;
 use telpher_report::units;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "hybrid",
     question: "How much faster than memcpy on one thread is a copy shared by a device and the waiting thread?",
     cores: 2,
@@ -156,13 +156,13 @@ impl Side {
             }
         };
         self.pairs.push_front((src, dst));
-        CONTEST.done(result).map(|()| bytes)
+        EXPERIMENT.done(result).map(|()| bytes)
     }
 
     /// Compares the pairs copied last.
     fn check(&self) -> Result<(), BenchError> {
         let others = if let Way::Halves(_, others) = &self.way { others.front() } else { None };
-        self.pairs.front().into_iter().chain(others).try_for_each(|(src, dst)| CONTEST.arrived(src, dst))
+        self.pairs.front().into_iter().chain(others).try_for_each(|(src, dst)| EXPERIMENT.arrived(src, dst))
     }
 }
 

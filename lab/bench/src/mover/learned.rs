@@ -4,7 +4,7 @@
 //! an inline device. That costs the CPU's work and a little more, so the CPU is better at every size. In the second,
 //! eight operations are in flight on a device with its own thread, which works in parallel with the submitting thread.
 
-use super::Contest;
+use super::Experiment;
 use super::turns::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
@@ -20,7 +20,7 @@ use telpher_report::machine::Machine;
 use telpher_report::units;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "learned",
     question: "How close does a mover that learns come to the best fixed threshold?",
     cores: 2,
@@ -116,7 +116,7 @@ impl<'a> Hand<'a> {
         if let [place] = &mut places[..] {
             for _ in 0..STEP {
                 let bytes = turn();
-                CONTEST.done(mover.copy_slices(&src[..bytes], &mut place[..bytes]))?;
+                EXPERIMENT.done(mover.copy_slices(&src[..bytes], &mut place[..bytes]))?;
             }
             return Ok(STEP);
         }
@@ -124,7 +124,7 @@ impl<'a> Hand<'a> {
             mover.scope(|scope| {
                 let sized = places.iter_mut().map(|place| (turn(), place));
                 let jobs: Vec<_> = sized.map(|(bytes, place)| scope.copy(&src[..bytes], &mut place[..bytes])).collect();
-                jobs.into_iter().try_for_each(|copy| CONTEST.done(copy.wait().result))
+                jobs.into_iter().try_for_each(|copy| EXPERIMENT.done(copy.wait().result))
             })?;
         }
         Ok(STEP)
@@ -148,7 +148,7 @@ impl<'a> Hand<'a> {
         let ground = ground();
         ground.places.iter().try_for_each(|place| {
             let copied = place.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            CONTEST.arrived(&ground.src[..copied], &place[..copied])
+            EXPERIMENT.arrived(&ground.src[..copied], &place[..copied])
         })
     }
 }

@@ -9,22 +9,22 @@ mod sharing;
 mod submission;
 mod wait;
 
-use super::questions::{self, Answers, Contest};
+use super::questions::{self, Answers, Experiment};
 use super::results::MODEL_REMARK;
 use super::{BenchError, turns};
 use crate::options::ExperimentOptions;
 use telpher_report::machine::Machine;
 
 /// Every experiment, in the order in which they run.
-pub const CONTESTS: &[Contest] = &[
-    sharing::CONTEST,
-    wait::CONTEST,
-    learned::CONTEST,
-    hybrid::CONTEST,
-    places::CONTEST,
-    shape::CONTEST,
-    faults::CONTEST,
-    submission::CONTEST,
+pub const EXPERIMENTS: &[Experiment] = &[
+    sharing::EXPERIMENT,
+    wait::EXPERIMENT,
+    learned::EXPERIMENT,
+    hybrid::EXPERIMENT,
+    places::EXPERIMENT,
+    shape::EXPERIMENT,
+    faults::EXPERIMENT,
+    submission::EXPERIMENT,
 ];
 
 /// The first sentence of the report.
@@ -32,5 +32,5 @@ pub const LEAD: &str = "What the mover's own machinery costs and gains.";
 
 /// Runs the requested experiments.
 pub fn run(args: &ExperimentOptions, machine: Machine) -> Result<Answers, BenchError> {
-    questions::hold("mover", CONTESTS, &args.only, args.seconds, machine, vec![MODEL_REMARK.to_owned()])
+    questions::hold("mover", EXPERIMENTS, &args.only, args.seconds, machine, vec![MODEL_REMARK.to_owned()])
 }

@@ -4,7 +4,7 @@
 //! destination is on node 1. So the chosen device is the same on every machine, and the cost of the choice is visible.
 //! The gain of a near device is not visible, because the memory behind the mock can be on any node.
 
-use super::Contest;
+use super::Experiment;
 use super::turns::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
@@ -21,7 +21,7 @@ use telpher_report::machine::Machine;
 use telpher_report::units;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "where",
     question: "To which of several devices does an operation go, and what does the choice cost?",
     cores: 1,
@@ -113,7 +113,7 @@ impl Side {
             meanwhile();
             jobs.into_iter().map(|job| job.wait().result).collect::<Vec<_>>()
         });
-        done.into_iter().try_fold(0, |count, result| CONTEST.done(result).map(|()| count + 1))
+        done.into_iter().try_fold(0, |count, result| EXPERIMENT.done(result).map(|()| count + 1))
     }
 
     /// Returns the fraction of the operations in flight that each device holds.
@@ -132,7 +132,7 @@ impl Side {
     }
 
     fn check(&self) -> Result<(), BenchError> {
-        self.dst.chunks(BYTES).try_for_each(|dst| CONTEST.arrived(&self.src, dst))
+        self.dst.chunks(BYTES).try_for_each(|dst| EXPERIMENT.arrived(&self.src, dst))
     }
 }
 
@@ -216,7 +216,7 @@ fn sharing_out(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError
         let bytes = src.len() as u64;
         let (result, src, dst) = mover.copy(src, dst).wait().into_parts();
         *buffers = Some((src, dst));
-        CONTEST.done(result).map(|()| bytes)
+        EXPERIMENT.done(result).map(|()| bytes)
     };
     let long = |ways| {
         let split = Split { ways, ..Split::default() };
@@ -228,7 +228,7 @@ fn sharing_out(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError
     let mut sides = WAYS.iter().map(|&ways| long(ways)).collect::<Result<Vec<_>, BenchError>>()?;
     let seen = rates(machine, time, &mut sides)?;
     for (_, buffers) in sides.iter().flat_map(|side| &side.states) {
-        buffers.iter().try_for_each(|(src, dst)| CONTEST.arrived(src, dst))?;
+        buffers.iter().try_for_each(|(src, dst)| EXPERIMENT.arrived(src, dst))?;
     }
     let cores = machine.engine_cores(1).len();
     let rate = |side: usize| units::rate(median(&mut seen[side].clone()));

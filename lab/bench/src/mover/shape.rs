@@ -4,7 +4,7 @@
 //! a single descriptor. The modelled engine runs on its own core, so the result shows the cost of descriptors on both
 //! sides.
 
-use super::Contest;
+use super::Experiment;
 use super::turns::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::fill_known;
@@ -21,7 +21,7 @@ use telpher_report::machine::Machine;
 use telpher_report::units;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "shape",
     question: "What do small copies gain as one batch, and merged into one copy?",
     cores: 2,
@@ -76,11 +76,11 @@ impl Side {
 
     fn back(&mut self, result: Result<Outcome, JobError>, pair: Pair) -> Result<(), BenchError> {
         self.pairs.push(pair);
-        CONTEST.done(result)
+        EXPERIMENT.done(result)
     }
 
     fn check(&self) -> Result<(), BenchError> {
-        self.pairs.iter().try_for_each(|(src, dst)| CONTEST.arrived(src, dst))
+        self.pairs.iter().try_for_each(|(src, dst)| EXPERIMENT.arrived(src, dst))
     }
 }
 

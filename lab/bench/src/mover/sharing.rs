@@ -4,7 +4,7 @@
 //! and a turn and returns them, so both cores write the same words. The devices are inline: the submitting thread also
 //! executes, so two cores are enough for two threads.
 
-use super::Contest;
+use super::Experiment;
 use super::turns::{Contestant, rates, ratio};
 use crate::BenchError;
 use crate::buffers::{fill_known, touched};
@@ -19,7 +19,7 @@ use telpher_report::machine::Machine;
 use telpher_report::units;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "sharing",
     question: "How much do two threads lose that share one mover?",
     cores: 2,
@@ -54,12 +54,12 @@ impl Hand {
         let (src, dst) = self.buffers.take().expect("the buffers came back");
         let (result, src, dst) = self.mover.copy(src, dst).wait().into_parts();
         self.buffers = Some((src, dst));
-        CONTEST.done(result).map(|()| 1)
+        EXPERIMENT.done(result).map(|()| 1)
     }
 
     fn check(&self) -> Result<(), BenchError> {
         let (src, dst) = self.buffers.as_ref().expect("the buffers came back");
-        CONTEST.arrived(src, dst)
+        EXPERIMENT.arrived(src, dst)
     }
 }
 

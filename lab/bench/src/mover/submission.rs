@@ -3,7 +3,7 @@
 //! The queue belongs to no device: under the code that submits to real devices, ordinary stores replace MOVDIR64B and
 //! ENQCMD. The numbers include this replacement: 64 bytes stored and a record written.
 
-use super::Contest;
+use super::Experiment;
 use super::turns::{Contestant, rates};
 use crate::BenchError;
 use crate::ffi;
@@ -16,7 +16,7 @@ use telpher_portal::{Offer, Portal, RecordCell};
 use telpher_report::machine::Machine;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "submission",
     question: "What does a submission to hardware cost besides the instruction?",
     cores: 1,
@@ -50,7 +50,7 @@ impl Hand {
     }
 
     fn burst(&mut self) -> Result<u64, BenchError> {
-        let wrong = || BenchError::Wrong { op: "nop".into(), route: CONTEST.name.into() };
+        let wrong = || BenchError::Wrong { op: "nop".into(), route: EXPERIMENT.name.into() };
         match self {
             Hand::Bare(portal, records) => {
                 for record in *records {

@@ -4,7 +4,7 @@
 //! last-level cache this model needs only a quarter of the real device's time, too short for a sleep. All wait methods
 //! take turns on the same queue. They are compared with spinning, which notices a record earliest.
 
-use super::Contest;
+use super::Experiment;
 use crate::BenchError;
 use crate::buffers::fill_known;
 use crate::devices::{self, Shape};
@@ -22,7 +22,7 @@ use telpher_report::machine::Machine;
 use telpher_report::units;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "wait",
     question: "How much CPU time does waiting for a long job take, and how late is its end noticed?",
     cores: 2,
@@ -70,7 +70,7 @@ impl Way {
         let (src, dst) = rooms.pop_front().expect("the buffers came back");
         let (result, src, dst) = self.mover.copy(src, dst).wait().into_parts();
         rooms.push_back((src, dst));
-        CONTEST.done(result).map(|()| 1)
+        EXPERIMENT.done(result).map(|()| 1)
     }
 
     fn turn(&mut self, rooms: &mut Rooms, time: Duration) -> Result<(), BenchError> {
@@ -97,7 +97,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
         });
         submitter.join().expect("measurements report their errors")
     })?;
-    rooms.iter().try_for_each(|(src, dst)| CONTEST.arrived(src, dst))?;
+    rooms.iter().try_for_each(|(src, dst)| EXPERIMENT.arrived(src, dst))?;
     Ok(rows(&ways))
 }
 

@@ -5,14 +5,14 @@
 //!      └───► DuckDB, its threads in a Python process      every answer is compared with ours
 //! ```
 
-mod rival;
+mod competitor;
 
 use super::BenchError;
 use super::measure::median;
 use super::progress::Budget;
 use super::row::{Goal, Row};
 use crate::options::QueryOptions;
-use rival::{Missing, Rival};
+use competitor::{Competitor, Missing};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use telpher_cache::query::{Aggregate, Filter, Plan, Query, Table, column, generate};
@@ -41,14 +41,14 @@ const SEED: u64 = 6;
 const ROW: [u64; 2] = [16, 38];
 
 /// A query and its table.
-struct Contest {
+struct Experiment {
     name: &'static str,
     table: usize,
     plan: Plan,
 }
 
-fn contests() -> Vec<Contest> {
-    let of = |name, table, plan| Contest { name, table, plan };
+fn contests() -> Vec<Experiment> {
+    let of = |name, table, plan| Experiment { name, table, plan };
     let grouped = Plan {
         group_by: vec!["l_linestatus".into()],
         aggregates: vec![Aggregate::Count, Aggregate::Min(column("l_shipdate")), Aggregate::Max(column("l_shipdate"))],
@@ -83,7 +83,7 @@ pub fn run(args: &QueryOptions, machine: Machine) -> Result<QueryResult, BenchEr
         "{threads} threads on either side, integers of the same types, tables in memory; queries are \
          parsed and planned beforehand."
     )];
-    let mut rival = match Rival::start(&args.python, threads)? {
+    let mut rival = match Competitor::start(&args.python, threads)? {
         Ok(mut rival) => {
             for (number, table) in tables.iter().enumerate() {
                 rival.load(&name(number), table)?;
@@ -118,10 +118,10 @@ fn name(table: usize) -> String {
 
 /// Runs both engines in turns, in alternating order; or ours alone.
 fn hold(
-    contest: &Contest,
+    contest: &Experiment,
     query: &Query,
     threads: usize,
-    mut rival: Option<&mut Rival>,
+    mut rival: Option<&mut Competitor>,
     time: Duration,
 ) -> Result<Row, BenchError> {
     let wrong = |route: &str| BenchError::Wrong { op: contest.name.into(), route: route.into() };

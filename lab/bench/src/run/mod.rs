@@ -74,7 +74,7 @@ pub fn run(seconds: f64, machine: Machine) -> Result<RunResult, BenchError> {
 }
 
 /// The competitors that take turns.
-struct Contest {
+struct Experiment {
     rewritten: Partner,
     trapping: Partner,
     strict: Partner,
@@ -101,7 +101,7 @@ const QUEUES: [&str; 4] = ["--hardware", "spr-1", "--view", "preload"];
 
 fn working(time: Duration) -> Result<Vec<Row>, BenchError> {
     let under = |what, more: &[&'static str]| Partner::start(what, Some(&[&QUEUES, more].concat()));
-    let mut contest = Contest {
+    let mut contest = Experiment {
         rewritten: under("the program with rewritten sites", &["--residency", "lenient"])?,
         trapping: under("the program whose sites trap", &["--residency", "lenient", "--no-rewrite"])?,
         strict: under("the program with strict residency", &[])?,
@@ -121,7 +121,7 @@ fn working(time: Duration) -> Result<Vec<Row>, BenchError> {
 }
 
 /// Every competitor's turn at each of its tasks.
-fn round(contest: &mut Contest, seen: &mut Seen, mut time: impl FnMut() -> Duration) -> Result<(), BenchError> {
+fn round(contest: &mut Experiment, seen: &mut Seen, mut time: impl FnMut() -> Duration) -> Result<(), BenchError> {
     seen.refused[0].push(contest.rewritten.turn(Task::Refused, time())?);
     seen.refused[1].push(contest.trapping.turn(Task::Refused, time())?);
     seen.nop[0].push(contest.rewritten.turn(Task::Nop, time())?);

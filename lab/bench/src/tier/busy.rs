@@ -4,7 +4,7 @@ use super::shuttle::{FAST, HOME, PAGE, heap};
 use crate::BenchError;
 use crate::ffi::{self, Remapped};
 use crate::measure::{Clock, median};
-use crate::questions::Contest;
+use crate::questions::Experiment;
 use crate::row::{Goal, Row};
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use telpher_report::units;
 use telpher_tier::Heap;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "busy",
     question: "How fast do pages move while two threads write to them, and how long do the threads wait, \
                compared with HeMem's protection, copy and remapping?",
@@ -97,7 +97,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
             // Relaxed: all threads have been joined.
             let sum = side.words.iter().fold(0_u64, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
             if sum != side.added {
-                return Err(BenchError::Wrong { op: "move".into(), route: CONTEST.name.into() });
+                return Err(BenchError::Wrong { op: "move".into(), route: EXPERIMENT.name.into() });
             }
         }
         rows.extend(rows_of(&sides));

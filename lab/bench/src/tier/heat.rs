@@ -4,7 +4,7 @@ use super::shuttle::{HOME, PAGE};
 use crate::BenchError;
 use crate::ffi;
 use crate::measure::median;
-use crate::questions::Contest;
+use crate::questions::Experiment;
 use crate::row::{Goal, Row};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -15,7 +15,7 @@ use telpher_report::machine::Machine;
 use telpher_tier::{Heap, HeapOptions, Manager, ManagerOptions, SourceKind, TierOptions};
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "heat",
     question: "What does page scanning cost random writes (GUPS) and random reads, \
                and does it distinguish hot from cold pages?",
@@ -203,7 +203,7 @@ fn measure_case(case: &Case, machine: &Machine, time: Duration) -> Result<Vec<Ro
     // Relaxed: all threads have been joined.
     let sum = all.iter().copied().flatten().fold(0_u64, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
     if case.writes && sum != writes.iter().map(|writes| writes.load(Ordering::Relaxed)).sum::<u64>() {
-        return Err(BenchError::Wrong { op: "write".into(), route: CONTEST.name.into() });
+        return Err(BenchError::Wrong { op: "write".into(), route: EXPERIMENT.name.into() });
     }
     let found = Found::of(&manager, start, &hot);
     let report = manager.stop()?;

@@ -4,15 +4,15 @@ use super::shuttle::Side;
 use super::turns::rates;
 use crate::BenchError;
 use crate::measure::median;
-use crate::questions::Contest;
+use crate::questions::Experiment;
 use crate::row::{Goal, Row};
 use std::time::Duration;
 use telpher_mem::PageSize;
 use telpher_report::machine::Machine;
 
 /// The experiment.
-pub(super) const CONTEST: Contest =
-    Contest { name: "huge", question: "What does it cost to move a page of 2 MiB?", cores: 1, weight: 0.6, measure };
+pub(super) const EXPERIMENT: Experiment =
+    Experiment { name: "huge", question: "What does it cost to move a page of 2 MiB?", cores: 1, weight: 0.6, measure };
 
 /// Small pages in a huge one.
 const IN_HUGE: usize = 512;
@@ -29,7 +29,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     ];
     let seen = rates(machine, time, &mut sides)?;
     for side in sides.iter().flat_map(|side| &side.states) {
-        side.check(&CONTEST)?;
+        side.check(&EXPERIMENT)?;
     }
     // Microseconds per huge page.
     let costs = seen.iter().map(|rates| IN_HUGE as f64 * 1e6 / median(&mut rates.clone())).collect::<Vec<_>>();

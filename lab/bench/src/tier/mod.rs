@@ -10,14 +10,14 @@ mod shuttle;
 mod small;
 
 use super::BenchError;
-use super::questions::{self, Answers, Contest};
+use super::questions::{self, Answers, Experiment};
 use super::turns;
 use crate::options::TierOptions;
 use telpher_os::TransparentHugePages;
 use telpher_report::machine::Machine;
 
 /// Every experiment, in the order in which they run.
-pub const CONTESTS: &[Contest] = &[small::CONTEST, huge::CONTEST, busy::CONTEST, heat::CONTEST];
+pub const EXPERIMENTS: &[Experiment] = &[small::EXPERIMENT, huge::EXPERIMENT, busy::EXPERIMENT, heat::EXPERIMENT];
 
 /// The first sentence of the report.
 pub const LEAD: &str =
@@ -44,16 +44,16 @@ pub fn run(args: &TierOptions, machine: Machine) -> Result<Answers, BenchError> 
         );
     }
     // `--only programs` runs no other experiment.
-    let mut table = if asked && only.is_empty() { Vec::new() } else { CONTESTS.to_vec() };
-    if setting.are_off() && (only.is_empty() || only.iter().any(|name| name == huge::CONTEST.name)) {
+    let mut table = if asked && only.is_empty() { Vec::new() } else { EXPERIMENTS.to_vec() };
+    if setting.are_off() && (only.is_empty() || only.iter().any(|name| name == huge::EXPERIMENT.name)) {
         remarks.push(format!(
             "Not measured: {} and the huge pages of {}, because transparent huge pages are off; to allow them: \
              echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-            huge::CONTEST.name,
-            heat::CONTEST.name
+            huge::EXPERIMENT.name,
+            heat::EXPERIMENT.name
         ));
-        table.retain(|contest| contest.name != huge::CONTEST.name);
-        only.retain(|name| name != huge::CONTEST.name);
+        table.retain(|contest| contest.name != huge::EXPERIMENT.name);
+        only.retain(|name| name != huge::EXPERIMENT.name);
         if only.is_empty() && !args.experiments.only.is_empty() {
             table.clear();
         }

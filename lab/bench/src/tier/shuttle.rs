@@ -6,7 +6,7 @@ use crate::BenchError;
 use crate::buffers::fill_known;
 use crate::ffi::Called;
 use crate::measure::median;
-use crate::questions::Contest;
+use crate::questions::Experiment;
 use std::time::Duration;
 use telpher_mem::{PAGE_BYTES, PageSize, Region};
 use telpher_mover::Mover;
@@ -135,7 +135,7 @@ impl Side {
     }
 
     /// Compares every byte with its original.
-    pub(super) fn check(&self, contest: &Contest) -> Result<(), BenchError> {
+    pub(super) fn check(&self, contest: &Experiment) -> Result<(), BenchError> {
         let Side::Move(shuttle) = self else { return Ok(()) };
         contest.arrived(&known(shuttle.apart), &shuttle.arena)
     }

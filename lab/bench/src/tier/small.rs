@@ -4,14 +4,14 @@ use super::shuttle::Side;
 use super::turns::rates;
 use crate::BenchError;
 use crate::measure::median;
-use crate::questions::Contest;
+use crate::questions::Experiment;
 use crate::row::{Goal, Row};
 use std::time::Duration;
 use telpher_mem::PageSize;
 use telpher_report::machine::Machine;
 
 /// The experiment.
-pub(super) const CONTEST: Contest = Contest {
+pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "small",
     question: "What does it cost to move a page of 4 KiB, by the number moved together and by adjacency?",
     cores: 1,
@@ -34,7 +34,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     }
     let seen = rates(machine, time, &mut sides)?;
     for side in sides.iter().flat_map(|side| &side.states) {
-        side.check(&CONTEST)?;
+        side.check(&EXPERIMENT)?;
     }
     let mut costs = seen.into_iter().map(|mut rates| (rates.len(), 1e9 / median(&mut rates)));
     let (turns, copy) = costs.next().unwrap_or((0, f64::NAN));

@@ -1,13 +1,13 @@
 //! Checks whether a control group denies the program resources that it needs.
 
 use crate::causes;
+use crate::examined_machine::ExaminedMachine;
 use crate::finding::Finding;
-use crate::patient::Patient;
 
 /// One processor, in thousandths.
 const WHOLE: u64 = 1000;
 
-pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some((path, quota)) = p.container.quota.as_ref().filter(|(_, quota)| *quota < WHOLE) {
         findings.push(

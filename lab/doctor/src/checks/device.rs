@@ -2,19 +2,19 @@
 
 use super::{groups, status, steps};
 use crate::causes;
+use crate::examined_machine::{ExaminedMachine, PCI};
 use crate::finding::{Finding, Severity};
-use crate::patient::{PCI, Patient};
 use telpher_abi::{DeviceError, Opcode, Status, SwError};
 use telpher_hw::{Device, QueueType, State};
 
 /// Entries of the first queue of an unconfigured device: half of the device's. Source: linux-abi §10, the sample.
 const ENTRIES: u32 = 64;
 
-pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>) -> Vec<Finding> {
     p.devices().flat_map(|device| of(p, device)).collect()
 }
 
-fn of(p: &Patient<'_>, device: &Device) -> Vec<Finding> {
+fn of(p: &ExaminedMachine<'_>, device: &Device) -> Vec<Finding> {
     let mut findings = Vec::new();
     let errors = SwError(device.errors.unwrap_or_default());
     match device.state {
@@ -88,7 +88,7 @@ fn advice(errors: SwError) -> &'static str {
     }
 }
 
-fn halted(p: &Patient<'_>, device: &Device, errors: SwError) -> Finding {
+fn halted(p: &ExaminedMachine<'_>, device: &Device, errors: SwError) -> Finding {
     let finding = Finding::of(&causes::DEVICE_HALTED, &device.name)
         .seen(p.attribute(&device.name, "state"))
         .seen(p.attribute(&device.name, "errors"))
@@ -103,7 +103,7 @@ fn halted(p: &Patient<'_>, device: &Device, errors: SwError) -> Finding {
         .remedy("accel-config load-config -c dsa.conf -e")
 }
 
-fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
+fn disabled(p: &ExaminedMachine<'_>, device: &Device) -> Option<Finding> {
     let name = &device.name;
     // Errors of a group are findings of the group.
     if groups::lopsided(device).next().is_some() {
@@ -159,7 +159,7 @@ fn disabled(p: &Patient<'_>, device: &Device) -> Option<Finding> {
 }
 
 /// The minimal commands that make one queue work.
-fn by_hand(p: &Patient<'_>, device: &Device) -> Vec<String> {
+fn by_hand(p: &ExaminedMachine<'_>, device: &Device) -> Vec<String> {
     let name = &device.name;
     let engines = device.engines.iter().map(|engine| engine.name.as_str()).collect::<Vec<_>>().join(" ");
     let Some(queue) = device.queues.first() else { return Vec::new() };

@@ -1,10 +1,10 @@
 //! Checks that there is a device, and that the firmware describes its IOMMU.
 
 use crate::causes;
+use crate::examined_machine::{ExaminedMachine, PCI, TABLES};
 use crate::finding::{Evidence, Finding};
-use crate::patient::{PCI, Patient, TABLES};
 
-pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>) -> Vec<Finding> {
     let cpuinfo = || p.seen_line("/proc/cpuinfo", "model name");
     // An unreadable bus, as in some containers, proves nothing.
     let Some(functions) = &p.functions else { return Vec::new() };
@@ -63,7 +63,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// What the devices report about shared virtual addressing.
-pub(super) fn sva(p: &Patient<'_>) -> Vec<Evidence> {
+pub(super) fn sva(p: &ExaminedMachine<'_>) -> Vec<Evidence> {
     let without = p.devices().filter(|device| device.pasid_enabled == Some(false));
     without.map(|device| p.attribute(&device.name, "pasid_enabled")).collect()
 }

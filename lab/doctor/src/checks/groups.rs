@@ -2,8 +2,8 @@
 
 use super::steps;
 use crate::causes;
+use crate::examined_machine::ExaminedMachine;
 use crate::finding::Finding;
-use crate::patient::Patient;
 use telpher_hw::{Device, Engine, Group, State};
 
 /// Highest version whose devices have only one traffic class, as Linux and DPDK use them. Source: semantics-notes §5.
@@ -16,7 +16,7 @@ pub(super) fn lopsided(device: &Device) -> impl Iterator<Item = &Group> {
     device.groups.iter().filter(move |group| any_queue && group.work_queues.is_empty() != group.engines.is_empty())
 }
 
-pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in p.devices() {
         match device.state {
@@ -31,7 +31,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     findings
 }
 
-fn one_sided(p: &Patient<'_>, device: &Device, group: &Group) -> Finding {
+fn one_sided(p: &ExaminedMachine<'_>, device: &Device, group: &Group) -> Finding {
     let cause = if group.engines.is_empty() { &causes::GROUP_WITHOUT_ENGINE } else { &causes::GROUP_WITHOUT_QUEUE };
     let finding = Finding::of(cause, &group.name)
         .seen(p.attribute(&group.name, "work_queues"))
@@ -74,7 +74,7 @@ fn grouped(device: &Device, engine: &Engine, group: u32) -> String {
 }
 
 /// Engines of an enabled device without a group.
-fn idle(p: &Patient<'_>, device: &Device) -> Option<Finding> {
+fn idle(p: &ExaminedMachine<'_>, device: &Device) -> Option<Finding> {
     let idle: Vec<_> = device.engines.iter().filter(|engine| engine.group.is_none()).collect();
     if idle.is_empty() {
         return None;
@@ -91,7 +91,7 @@ fn idle(p: &Patient<'_>, device: &Device) -> Option<Finding> {
     )
 }
 
-fn at_work(p: &Patient<'_>, device: &Device, group: &Group) -> Vec<Finding> {
+fn at_work(p: &ExaminedMachine<'_>, device: &Device, group: &Group) -> Vec<Finding> {
     let mut findings = Vec::new();
     if group.engines.is_empty() || group.work_queues.is_empty() {
         return findings;

@@ -1,8 +1,8 @@
 //! Checks for the instructions with which programs submit and wait.
 
 use crate::causes::{self, Cause};
+use crate::examined_machine::ExaminedMachine;
 use crate::finding::{Evidence, Finding};
-use crate::patient::Patient;
 use telpher_portal::QueueMode;
 
 /// First kernel that does not let programs use ENQCMD. Source: linux-abi §9.
@@ -10,7 +10,7 @@ const MASKED_FROM: (u32, u32) = (5, 13);
 /// First later kernel that lets programs use it again. Source: linux-abi §9.
 const MASKED_BEFORE: (u32, u32) = (5, 18);
 
-pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>) -> Vec<Finding> {
     let modes: Vec<_> = p.usable().filter_map(|(_, queue)| queue.mode).collect();
     let mut findings = Vec::new();
     let lacking = |cause: &Cause, flag: &str| {

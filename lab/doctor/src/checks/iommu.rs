@@ -1,8 +1,8 @@
 //! Checks that the device may use programs' addresses; if not, looks at the command line and the IOMMUs.
 
 use crate::causes;
+use crate::examined_machine::{ExaminedMachine, IOMMUS, Unit};
 use crate::finding::{Evidence, Finding};
-use crate::patient::{IOMMUS, Patient, Unit};
 
 /// Scalable mode (SMTS), bit of the extended capability register. Source: VT-d specification §11.4.3.
 const ECAP_SCALABLE: u32 = 43;
@@ -17,7 +17,7 @@ const CAP_GIBIBYTE: u32 = 56;
 
 const CMDLINE: &str = "/proc/cmdline";
 
-pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>, before: &[Finding]) -> Vec<Finding> {
     // An earlier stage, firmware or kernel, explains it.
     if !p.lacks_sva() || before.iter().any(|finding| finding.severity == super::Severity::Error) {
         return Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
 }
 
 /// The module's parameter.
-fn told_so(p: &Patient<'_>) -> Option<Finding> {
+fn told_so(p: &ExaminedMachine<'_>) -> Option<Finding> {
     let off = |value: &str| ["0", "n", "N", "off"].contains(&value);
     let by_boot = p.boot.iter().any(|word| word.strip_prefix("idxd.sva=").is_some_and(off));
     if !p.module.sva.as_deref().is_some_and(off) && !by_boot {
@@ -58,7 +58,7 @@ fn told_so(p: &Patient<'_>) -> Option<Finding> {
 }
 
 /// Words of the command line that switch features off, and an IOMMU that is not switched on.
-fn switched_off(p: &Patient<'_>) -> Option<Finding> {
+fn switched_off(p: &ExaminedMachine<'_>) -> Option<Finding> {
     let values = |key: &'static str| {
         let words = p.boot.iter().filter_map(move |word| word.strip_prefix(key));
         words.flat_map(|value| value.split(','))
@@ -87,7 +87,7 @@ fn switched_off(p: &Patient<'_>) -> Option<Finding> {
 }
 
 /// Missing capabilities of an IOMMU.
-fn incapable(p: &Patient<'_>) -> Option<Finding> {
+fn incapable(p: &ExaminedMachine<'_>) -> Option<Finding> {
     let seen = |units: &[&Unit], register: &str| -> Vec<Evidence> {
         units.iter().map(|unit| p.seen(&format!("{}/{register}", unit.folder))).collect()
     };
@@ -146,7 +146,7 @@ fn incapable(p: &Patient<'_>) -> Option<Finding> {
 }
 
 /// Scalable mode that is not switched on.
-fn not_scalable(p: &Patient<'_>) -> Option<Finding> {
+fn not_scalable(p: &ExaminedMachine<'_>) -> Option<Finding> {
     let says = |wanted: &str| {
         let words = p.boot.iter().filter_map(|word| word.strip_prefix("intel_iommu="));
         words.flat_map(|value| value.split(',')).any(|value| value == wanted)

@@ -1,10 +1,10 @@
 //! Checks the kernel's version and its build options.
 
 use crate::causes;
+use crate::examined_machine::{DRIVERS, ExaminedMachine, ModuleFile};
 use crate::finding::{Evidence, Finding};
-use crate::patient::{DRIVERS, ModuleFile, Patient};
 
-pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>) -> Vec<Finding> {
     let release = || p.seen("/proc/sys/kernel/osrelease");
     // Distributions backport drivers to older kernels (RHEL 9 is a 5.14), so the version proves nothing. Source:
     // linux-abi §9.
@@ -51,7 +51,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
     Vec::new()
 }
 
-fn not_built(p: &Patient<'_>) -> Finding {
+fn not_built(p: &ExaminedMachine<'_>) -> Finding {
     let package = if p.kernel.release.as_deref().is_some_and(|release| release.contains("generic")) {
         "apt install linux-modules-extra-$(uname -r)    # Ubuntu's accelerator drivers are in this package".to_owned()
     } else {

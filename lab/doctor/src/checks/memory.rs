@@ -1,11 +1,11 @@
 //! Checks for huge pages.
 
 use crate::causes;
+use crate::examined_machine::{ExaminedMachine, TRANSPARENT};
 use crate::finding::{Evidence, Finding};
-use crate::patient::{Patient, TRANSPARENT};
 use telpher_os::COST_OF_NEVER;
 
-pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>) -> Vec<Finding> {
     let memory = &p.memory;
     let pools =
         |file: &str| -> Vec<Evidence> { memory.pools.iter().map(|pool| p.seen(&format!("{pool}/{file}"))).collect() };
@@ -38,7 +38,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// The effect of the transparent huge page setting on `telpher tier`, which needs no device.
-pub(super) fn transparent(p: &Patient<'_>) -> Option<Finding> {
+pub(super) fn transparent(p: &ExaminedMachine<'_>) -> Option<Finding> {
     p.memory.never_transparent.then(|| {
         Finding::of(&causes::TRANSPARENT_HUGE_PAGES_OFF, "the machine")
             .seen(p.seen(TRANSPARENT))

@@ -18,8 +18,8 @@ mod steps;
 mod submission;
 
 use super::causes;
+use super::examined_machine::{DEVICES, ExaminedMachine};
 use super::finding::{Finding, Severity, Stage};
-use super::patient::{DEVICES, Patient};
 use serde::Serialize;
 use telpher_hw::State;
 
@@ -62,7 +62,7 @@ const NO_DRIVER: &str = "the driver shows no device";
 const EMULATED: &str = "the device is emulated by `telpher run`; this stage is about hardware";
 
 /// Examines a machine.
-pub(crate) fn examine(p: &Patient<'_>) -> Examination {
+pub(crate) fn examine(p: &ExaminedMachine<'_>) -> Examination {
     let mut findings = Vec::new();
     let has_device = p.devices().next().is_some();
     if !p.emulated {
@@ -102,7 +102,7 @@ pub(crate) fn examine(p: &Patient<'_>) -> Examination {
     Examination { worst: findings.iter().map(|finding| finding.severity).max(), walk, findings }
 }
 
-fn step(p: &Patient<'_>, stage: Stage, nothing: bool, has_device: bool, findings: &[Finding]) -> Step {
+fn step(p: &ExaminedMachine<'_>, stage: Stage, nothing: bool, has_device: bool, findings: &[Finding]) -> Step {
     let below = stage <= Stage::Modules;
     let skipped = match stage {
         _ if p.emulated && below => Some(EMULATED),
@@ -120,7 +120,7 @@ fn step(p: &Patient<'_>, stage: Stage, nothing: bool, has_device: bool, findings
 }
 
 /// Returns one line about what a stage examined.
-fn looked_at(p: &Patient<'_>, stage: Stage) -> String {
+fn looked_at(p: &ExaminedMachine<'_>, stage: Stage) -> String {
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let known = |text: &str| if text.is_empty() { "not known".to_owned() } else { text.to_owned() };
     match stage {

@@ -1,10 +1,10 @@
 //! Checks that the driver is bound to the PCI functions.
 
 use crate::causes;
+use crate::examined_machine::{ExaminedMachine, Function, PCI};
 use crate::finding::{Evidence, Finding, Severity};
-use crate::patient::{Function, PCI, Patient};
 
-pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>, before: &[Finding]) -> Vec<Finding> {
     let functions = p.functions.as_deref().unwrap_or_default();
     let mut findings = Vec::new();
     let works = functions.iter().any(|function| function.driver.as_deref() == Some("idxd"));
@@ -26,7 +26,7 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
 }
 
 /// Another driver is bound to the function.
-fn taken(p: &Patient<'_>, function: &Function, driver: &str, works: bool) -> Finding {
+fn taken(p: &ExaminedMachine<'_>, function: &Function, driver: &str, works: bool) -> Finding {
     let folder = format!("{PCI}/{}", function.address);
     let cause = if driver.starts_with("vfio") { &causes::BOUND_TO_VFIO } else { &causes::BOUND_TO_UIO };
     let finding = Finding::of(cause, &function.address).seen(p.linked(&format!("{folder}/driver")));
@@ -47,7 +47,7 @@ fn taken(p: &Patient<'_>, function: &Function, driver: &str, works: bool) -> Fin
         .remedy("and prevent `driverctl`, `dpdk-devbind.py` or SPDK's setup.sh from binding it again at the next boot")
 }
 
-fn not_loaded(p: &Patient<'_>) -> Finding {
+fn not_loaded(p: &ExaminedMachine<'_>) -> Finding {
     let by_boot = p.boot.iter().filter(|word| {
         let list = ["module_blacklist=", "modprobe.blacklist="].iter().find_map(|key| word.strip_prefix(key));
         list.is_some_and(|list| list.split(',').any(|name| name == "idxd"))
@@ -74,7 +74,7 @@ fn not_loaded(p: &Patient<'_>) -> Finding {
     finding.remedy("modprobe idxd")
 }
 
-fn refused(p: &Patient<'_>, function: &Function) -> Finding {
+fn refused(p: &ExaminedMachine<'_>, function: &Function) -> Finding {
     let folder = format!("{PCI}/{}", function.address);
     Finding::of(&causes::DRIVER_REFUSED_DEVICE, &function.address)
         .seen(p.linked(&format!("{folder}/driver")))

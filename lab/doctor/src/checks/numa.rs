@@ -1,15 +1,15 @@
 //! Checks that a device is near the processors of this process.
 
 use crate::causes;
+use crate::examined_machine::{ExaminedMachine, NUMA, NumaNode, STATUS};
 use crate::finding::{Finding, Stage};
-use crate::patient::{NUMA, NumaNode, Patient, STATUS};
 use std::collections::BTreeSet;
 
 /// Smallest distance of a node on another socket; parts of one socket (sub-NUMA clusters) are nearer. Source: Linux
 /// include/linux/topology.h, REMOTE_DISTANCE, from ACPI's table SLIT.
 const REMOTE: u32 = 20;
 
-pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>, before: &[Finding]) -> Vec<Finding> {
     let Some(allowed) = p.process.cpus.as_ref().filter(|_| p.numa.len() > 1) else { return Vec::new() };
     let served: Option<BTreeSet<u32>> = p.usable().map(|(device, _)| device.numa_node).collect();
     // Devices of an unknown node may be near or far; without a queue, other findings matter more than distance.
@@ -54,7 +54,7 @@ pub(super) fn examine(p: &Patient<'_>, before: &[Finding]) -> Vec<Finding> {
 }
 
 /// Returns true if a device of one of these nodes is on the node's own socket.
-fn is_near(p: &Patient<'_>, node: &NumaNode, devices: &BTreeSet<u32>) -> bool {
+fn is_near(p: &ExaminedMachine<'_>, node: &NumaNode, devices: &BTreeSet<u32>) -> bool {
     let mut away = p.numa.iter().zip(&node.distances).filter(|(_, distance)| **distance < REMOTE);
     devices.contains(&node.number) || away.any(|(other, _)| devices.contains(&other.number))
 }

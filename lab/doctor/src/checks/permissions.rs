@@ -2,8 +2,8 @@
 
 use crate::bundle::Node;
 use crate::causes;
+use crate::examined_machine::{APPARMOR, ExaminedMachine, LABEL, SELINUX, STATUS};
 use crate::finding::{Evidence, Finding, Severity};
-use crate::patient::{APPARMOR, LABEL, Patient, SELINUX, STATUS};
 use std::io;
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const NO_ADDRESS_SPACE: [i32; 4] = [libc::EOPNOTSUPP, libc::ENODEV, libc::EINVAL
 /// Causes that may be intended: the queue is meant for other users.
 const OTHERS: [&str; 3] = [causes::NODE_MISSING.id, causes::NODE_PERMISSION.id, causes::DEVICE_CGROUP.id];
 
-pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>) -> Vec<Finding> {
     let found = p.usable().filter_map(|(device, queue)| {
         let node = p.nodes.get(&queue.name)?;
         of(p, &queue.name, &queue.node(device.kind), node)
@@ -40,7 +40,7 @@ fn is_ours(node: &Node) -> bool {
 
 /// Returns true if a node's permission bits let this process read and write. With an access control list the group's
 /// bits are an upper bound of what it grants.
-fn is_permitted(p: &Patient<'_>, node: &Node) -> bool {
+fn is_permitted(p: &ExaminedMachine<'_>, node: &Node) -> bool {
     let bits = u32::from_str_radix(&node.mode, 8).unwrap_or(0);
     let both = |shift: u32| bits >> shift & 6 == 6;
     let process = &p.process;
@@ -60,7 +60,7 @@ pub(super) fn answered(call: &str, path: &Path, errno: i32) -> Evidence {
     Evidence { source: format!("{call} {}", path.display()), says: io::Error::from_raw_os_error(errno).to_string() }
 }
 
-fn of(p: &Patient<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding> {
+fn of(p: &ExaminedMachine<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding> {
     let shown = path.display();
     let contained = !p.container.signs.is_empty();
     let permission = |evidence: Evidence| {
@@ -148,7 +148,7 @@ fn of(p: &Patient<'_>, queue: &str, path: &Path, node: &Node) -> Option<Finding>
     })
 }
 
-fn failed(p: &Patient<'_>, queue: &str, evidence: Evidence) -> Finding {
+fn failed(p: &ExaminedMachine<'_>, queue: &str, evidence: Evidence) -> Finding {
     Finding::of(&causes::OPEN_FAILED, queue)
         .seen(evidence)
         .all_seen(p.logged(&["idxd"]))

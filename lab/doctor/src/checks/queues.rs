@@ -2,8 +2,8 @@
 
 use super::{status, steps};
 use crate::causes::{self, Cause};
+use crate::examined_machine::ExaminedMachine;
 use crate::finding::{Evidence, Finding, Severity};
-use crate::patient::Patient;
 use telpher_hw::{Device, Queue, QueueType, State};
 use telpher_portal::QueueMode;
 
@@ -14,7 +14,7 @@ const DEFAULT_BATCH: u32 = 32;
 /// Entries with which one queue reaches nearly full throughput. Source: Kuper et al., ASPLOS 2024, guideline G6.
 const ENOUGH_ENTRIES: u32 = 32;
 
-pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>) -> Vec<Finding> {
     p.dsa
         .queues()
         .flat_map(|(device, queue)| match (device.state, queue.state) {
@@ -29,7 +29,7 @@ pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
 }
 
 /// No queue is for programs, and no earlier finding explains it: all queues are the kernel's, or the reason is unknown.
-pub(super) fn none_for_programs(p: &Patient<'_>, before: &[Finding]) -> Option<Finding> {
+pub(super) fn none_for_programs(p: &ExaminedMachine<'_>, before: &[Finding]) -> Option<Finding> {
     if p.usable().next().is_some() || before.iter().any(|finding| finding.severity == Severity::Error) {
         return None;
     }
@@ -53,7 +53,7 @@ pub(super) fn none_for_programs(p: &Patient<'_>, before: &[Finding]) -> Option<F
 }
 
 /// Steps for a queue for programs besides the kernel's: an unused one, if the device has one and free entries.
-fn one_more(p: &Patient<'_>, device: &Device, kernels: &Queue) -> Vec<String> {
+fn one_more(p: &ExaminedMachine<'_>, device: &Device, kernels: &Queue) -> Vec<String> {
     let entries = steps::free_entries(device).min(ENOUGH_ENTRIES);
     let Some(queue) = device.queues.iter().find(|queue| is_untouched(queue)).filter(|_| entries > 0) else {
         let changes = [("type", "user".to_owned()), ("name", "lane".into()), ("driver_name", "user".into())];
@@ -93,7 +93,7 @@ fn threshold_of(size: u32) -> u32 {
 type Gap = (&'static Cause, &'static str, String);
 
 /// What is missing in the configuration of a queue that is not enabled.
-fn gap(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Gap> {
+fn gap(p: &ExaminedMachine<'_>, device: &Device, queue: &Queue) -> Option<Gap> {
     let shared = queue.mode == Some(QueueMode::Shared);
     let (size, refused) = (queue.size.unwrap_or(0), was_refused(device, queue));
     if queue.queue_type == Some(QueueType::None) && !refused {
@@ -127,7 +127,7 @@ fn gap(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Gap> {
     }
 }
 
-fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> {
+fn disabled(p: &ExaminedMachine<'_>, device: &Device, queue: &Queue) -> Option<Finding> {
     let (name, size) = (&queue.name, queue.size.unwrap_or(0));
     if is_untouched(queue) {
         return None;
@@ -206,7 +206,7 @@ fn disabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Option<Finding> 
 }
 
 /// Findings of a working queue for programs.
-fn enabled(p: &Patient<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
+fn enabled(p: &ExaminedMachine<'_>, device: &Device, queue: &Queue) -> Vec<Finding> {
     let mut findings = Vec::new();
     let name = &queue.name;
     let found = |cause: &Cause, attribute: &str| Finding::of(cause, name).seen(p.attribute(name, attribute));

@@ -1,6 +1,6 @@
 //! Remedies as complete commands, which restore all configuration that they must remove.
 
-use crate::patient::Patient;
+use crate::examined_machine::ExaminedMachine;
 use telpher_hw::{Device, Queue, State};
 use telpher_portal::QueueMode;
 
@@ -39,7 +39,7 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// Returns the command that sets a queue's present attributes with the changes. A change to an empty value omits the
 /// attribute.
-pub(super) fn config(p: &Patient<'_>, device: &Device, queue: &Queue, changes: &[Change<'_>]) -> String {
+pub(super) fn config(p: &ExaminedMachine<'_>, device: &Device, queue: &Queue, changes: &[Change<'_>]) -> String {
     let changed = |attribute: &str| changes.iter().find(|(name, _)| *name == attribute).map(|(_, value)| value.clone());
     let now = |attribute: &str| p.attribute_text(&queue.name, attribute);
     let shared = changed("mode").map_or(queue.mode == Some(QueueMode::Shared), |mode| mode == "shared");
@@ -80,7 +80,7 @@ pub(super) fn fresh(device: &Device) -> Vec<Change<'static>> {
 }
 
 /// Returns steps that disable a queue, configure it as before with the changes, and enable it.
-pub(super) fn anew(p: &Patient<'_>, device: &Device, queue: &Queue, changes: &[Change<'_>]) -> Vec<String> {
+pub(super) fn anew(p: &ExaminedMachine<'_>, device: &Device, queue: &Queue, changes: &[Change<'_>]) -> Vec<String> {
     vec![
         format!("accel-config disable-wq {}/{}    # refused while programs have it open", device.name, queue.name),
         config(p, device, queue, changes),

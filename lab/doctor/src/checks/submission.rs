@@ -2,10 +2,10 @@
 
 use super::permissions::answered;
 use crate::causes;
+use crate::examined_machine::{ExaminedMachine, STATUS, UID_MAP};
 use crate::finding::Finding;
-use crate::patient::{Patient, STATUS, UID_MAP};
 
-pub(super) fn examine(p: &Patient<'_>) -> Vec<Finding> {
+pub(super) fn examine(p: &ExaminedMachine<'_>) -> Vec<Finding> {
     let refused: Vec<_> = p
         .usable()
         .filter(|(_, queue)| p.nodes.get(&queue.name).is_some_and(|node| node.map == Some(libc::EPERM)))

@@ -4,7 +4,7 @@ use super::state::State;
 use crate::config::{HUGE, PAGE};
 use crate::heap::Heap;
 use crate::heat::{Cost, NO_TIER, PageHeat};
-use crate::policy::{Opinion, PolicyOptions};
+use crate::policy::{PolicyOptions, PolicyState};
 use crate::stats::{Left, Stats};
 use std::ops::Range;
 use std::time::Duration;
@@ -84,7 +84,7 @@ pub struct Report {
     /// Moves that are decided and not made yet.
     pub waiting: usize,
     /// The state of the policy.
-    pub opinion: Opinion,
+    pub opinion: PolicyState,
     /// The limits of the policy.
     pub limits: PolicyOptions,
     /// The sources in use.

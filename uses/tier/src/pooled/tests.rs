@@ -369,7 +369,7 @@ fn a_child_forked_before_its_mapping_moved_has_the_page_where_it_was() {
     let mut map = exchange.page_map();
     assert_eq!(map.in_flight[0].stage, Stage::Out);
     // This process plays the child; it has nothing where the mapping is said to have moved.
-    let nowhere = Tract::new(4 * 4096, PageSize::Small).unwrap().start();
+    let nowhere = RawPages::new(4 * 4096, PageSize::Small).unwrap().start();
     map.in_flight[0].live = nowhere;
     // Pages that the child expects and cannot be given are lost.
     map.in_flight[0].from = nowhere;

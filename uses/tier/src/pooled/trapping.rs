@@ -16,7 +16,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
-use telpher_mem::{PageSize, Tract};
+use telpher_mem::{PageSize, RawPages};
 
 /// The slots for trapped pages.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct TrapSlots {
     /// The slots lent to the current round.
     lent: Vec<Range<u64>>,
     /// A page used to measure the cost of a touch.
-    probe: Tract,
+    probe: RawPages,
     /// Recalls traps when the process forks.
     _recaller: Recaller,
 }
@@ -50,7 +50,7 @@ fn slots(exchange: &Exchange, pages: PageSize) -> Result<Slots, TierError> {
 impl TrapSlots {
     fn new(exchange: &Arc<Exchange>) -> Result<TrapSlots, TierError> {
         let slots = [slots(exchange, PageSize::Small)?, slots(exchange, PageSize::Huge)?];
-        let probe = Tract::new(4096, PageSize::Small)?;
+        let probe = RawPages::new(4096, PageSize::Small)?;
         probe.keep_from_children()?;
         probe.populate(probe.start()..probe.start() + PAGE)?;
         exchange.register(probe.range()).map_err(TierError::Register)?;

@@ -1,7 +1,7 @@
 //! The two operations on the whole process between fork and exec.
 #![allow(unsafe_code, reason = "unshare(2), and a closure that runs between fork and exec")]
 
-use super::Entrance;
+use super::NamespaceEntry;
 use crate::tree::Errno;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::os::unix::process::CommandExt;
@@ -20,9 +20,9 @@ pub(super) fn leave(user: bool) -> Result<(), Errno> {
 }
 
 /// Makes the command's process enter the view before it executes the program.
-pub(super) fn enter_before_exec(command: &mut Command, entrance: Entrance) {
+pub(super) fn enter_before_exec(command: &mut Command, entrance: NamespaceEntry) {
     let enter = move || entrance.enter().map_err(std::io::Error::from);
-    // SAFETY: in the child of a process with threads only async-signal-safe functions may run. `Entrance::enter` makes
+    // SAFETY: in the child of a process with threads only async-signal-safe functions may run. `NamespaceEntry::enter` makes
     // system calls on memory that was allocated before the fork; it allocates nothing and takes no lock, and creating
     // an error from an errno allocates nothing either.
     unsafe { command.pre_exec(enter) };

@@ -53,7 +53,7 @@ use zerocopy::{FromZeros, IntoBytes};
 /// Why a namespace view is impossible, or why creating one failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum NamespaceError {
     /// The kernel has no FUSE, or the system hides /dev/fuse.
     #[error("no namespace view: there is no usable /dev/fuse; load the module `fuse`, or use --view preload")]
     NoFuse(#[source] Errno),
@@ -89,11 +89,11 @@ fn to(at: Option<&PathBuf>) -> String {
 ///
 /// # Errors
 /// The reason, as one sentence.
-pub fn available() -> Result<(), Reason> {
+pub fn available() -> Result<(), NamespaceError> {
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open("/dev/fuse", flags, rustix::fs::Mode::empty()).map_err(|errno| match errno {
-        Errno::ACCESS | Errno::PERM => Reason::FuseForbidden(errno),
-        _ => Reason::NoFuse(errno),
+        Errno::ACCESS | Errno::PERM => NamespaceError::FuseForbidden(errno),
+        _ => NamespaceError::NoFuse(errno),
     })?;
     let (entrance, socket) = pair(Plan::empty(), true)?;
     // Nothing is executed: the trial always ends with an error between fork and exec.
@@ -102,22 +102,22 @@ pub fn available() -> Result<(), Reason> {
     let _ = command.spawn();
     drop(command);
     let plan = Plan::empty();
-    match receive(&socket).map_err(Reason::Serve)? {
+    match receive(&socket).map_err(NamespaceError::Serve)? {
         Some((message, _)) => match message.meaning() {
             Some(Err(failure)) => Err(reason(&plan, failure)),
             _ => Ok(()),
         },
-        None => Err(Reason::Vanished),
+        None => Err(NamespaceError::Vanished),
     }
 }
 
 /// Prepares a namespace view for a program: decides what is mounted where, and starts a thread that will serve it.
 ///
-/// Call [`Entrance::install`] on the program's command, spawn it, drop the command, and call [`Running::outcome`].
+/// Call [`NamespaceEntry::install`] on the program's command, spawn it, drop the command, and call [`Running::outcome`].
 ///
 /// # Errors
-/// [`Reason::Serve`] if no descriptor or thread is available.
-pub fn prepare<T: Tree>(tree: Arc<T>) -> Result<(Entrance, Running), Reason> {
+/// [`NamespaceError::Serve`] if no descriptor or thread is available.
+pub fn prepare<T: Tree>(tree: Arc<T>) -> Result<(NamespaceEntry, Running), NamespaceError> {
     let (plan, layout) = plan::plan(&*tree, Path::new("/"));
     let (entrance, socket) = pair(plan, false)?;
     let waiters = Arc::new(Waiters::default());
@@ -139,13 +139,13 @@ pub fn prepare<T: Tree>(tree: Arc<T>) -> Result<(Entrance, Running), Reason> {
         serve(&socket, &plan, layout, files, &report);
     };
     let server =
-        std::thread::Builder::new().name("telpher-namespace".to_owned()).spawn(serve).map_err(Reason::Serve)?;
+        std::thread::Builder::new().name("telpher-namespace".to_owned()).spawn(serve).map_err(NamespaceError::Serve)?;
     Ok((entrance, Running { server, outcome, served, wake }))
 }
 
 /// The steps of the program's process between fork and exec.
 #[derive(Debug)]
-pub struct Entrance {
+pub struct NamespaceEntry {
     plan: Arc<Plan>,
     socket: OwnedFd,
     /// The process that created this value and will fork.
@@ -154,7 +154,7 @@ pub struct Entrance {
     trial: bool,
 }
 
-impl Entrance {
+impl NamespaceEntry {
     /// Makes the command's process enter the view before it executes the program. Drop the command after spawning it;
     /// otherwise [`Running::outcome`] may wait forever if the child never ran.
     pub fn install(self, command: &mut Command) {
@@ -186,7 +186,7 @@ impl Entrance {
 /// A namespace view that is served until the last of its processes has ended.
 pub struct Running {
     server: JoinHandle<()>,
-    outcome: Receiver<Result<(), Reason>>,
+    outcome: Receiver<Result<(), NamespaceError>>,
     /// Disconnected when the server has ended.
     served: Receiver<()>,
     wake: Arc<dyn Fn() + Send + Sync>,
@@ -203,9 +203,9 @@ impl Running {
     ///
     /// # Errors
     /// The reason for the failure.
-    pub fn outcome(&self) -> Result<(), Reason> {
+    pub fn outcome(&self) -> Result<(), NamespaceError> {
         // The thread ends without a message only if it panicked.
-        self.outcome.recv().unwrap_or(Err(Reason::Vanished))
+        self.outcome.recv().unwrap_or(Err(NamespaceError::Vanished))
     }
 
     /// Returns a callback that makes pollers check again. Call it when a device has latched an error that was not
@@ -228,10 +228,10 @@ impl Running {
     }
 }
 
-fn pair(plan: Plan, trial: bool) -> Result<(Entrance, OwnedFd), Reason> {
+fn pair(plan: Plan, trial: bool) -> Result<(NamespaceEntry, OwnedFd), NamespaceError> {
     let (host, socket) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(|errno| Reason::Serve(errno.into()))?;
-    Ok((Entrance { plan: Arc::new(plan), socket, host: getpid(), trial }, host))
+        .map_err(|errno| NamespaceError::Serve(errno.into()))?;
+    Ok((NamespaceEntry { plan: Arc::new(plan), socket, host: getpid(), trial }, host))
 }
 
 /// Receives the file system from the child, serves it, and reports the child's result.
@@ -240,21 +240,21 @@ fn serve<T: Tree>(
     plan: &Plan,
     layout: Layout,
     files: impl FnOnce(Layout) -> FileSystem<T>,
-    report: &Sender<Result<(), Reason>>,
+    report: &Sender<Result<(), NamespaceError>>,
 ) {
     let mut make = Some((layout, files));
     let mut session: Option<BackgroundSession> = None;
     let outcome = loop {
         match receive(socket) {
-            Err(error) => break Err(Reason::Serve(error)),
-            Ok(None) => break Err(Reason::Vanished),
+            Err(error) => break Err(NamespaceError::Serve(error)),
+            Ok(None) => break Err(NamespaceError::Vanished),
             Ok(Some((message, descriptor))) => match (message.meaning(), descriptor, make.take()) {
                 (Some(outcome), ..) => break outcome.map_err(|failure| reason(plan, failure)),
                 (None, Some(descriptor), Some((layout, files))) => match begin(files(layout), descriptor) {
                     Ok(begun) => session = Some(begun),
-                    Err(error) => break Err(Reason::Serve(error)),
+                    Err(error) => break Err(NamespaceError::Serve(error)),
                 },
-                (None, ..) => break Err(Reason::Vanished),
+                (None, ..) => break Err(NamespaceError::Vanished),
             },
         }
     };
@@ -288,7 +288,7 @@ fn receive(socket: &OwnedFd) -> std::io::Result<Option<(Message, Option<OwnedFd>
     Ok((received.bytes == size_of::<Message>()).then_some((message, descriptor)))
 }
 
-fn reason(plan: &Plan, failure: Failure) -> Reason {
+fn reason(plan: &Plan, failure: Failure) -> NamespaceError {
     use std::os::unix::ffi::OsStrExt;
     let at = failure.action.and_then(|action| plan.actions.get(action)).map(|action| {
         let at = match action {
@@ -297,5 +297,5 @@ fn reason(plan: &Plan, failure: Failure) -> Reason {
         };
         PathBuf::from(std::ffi::OsStr::from_bytes(at.to_bytes()))
     });
-    Reason::Refused { step: failure.step, at, errno: failure.errno }
+    NamespaceError::Refused { step: failure.step, at, errno: failure.errno }
 }

@@ -327,7 +327,7 @@ fn a_thread_waiting_for_an_unmapped_page_gets_a_signal() {
         let mut arena = heap.arena(2 << 20, PageSize::Small).unwrap();
         number(&mut arena);
         let page = arena.addresses().start + 5 * PAGE;
-        let target = Tract::new(4096, PageSize::Small).unwrap();
+        let target = RawPages::new(4096, PageSize::Small).unwrap();
         heap.while_out(part(&arena, 0..16), FAST, || {
             // The reader stays in the handler once it finds no mapping.
             let reader = waiting_reader(page);

@@ -10,7 +10,7 @@ use fake_driver::{DEVICE, DRIVER, FakeDriver};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::process::{Child, ChildStdout, Output, Stdio};
-use telpher_vdev_wire::lease::{Statistics, TraceEntry};
+use telpher_vdev_wire::file_memory::{Statistics, TraceEntry};
 
 /// Environment variable that gives a restarted test another role.
 const ROLE: &str = "TELPHER_TEST_ROLE";
@@ -536,7 +536,7 @@ fn a_missing_program_leaves_no_view() {
     // A command that is never spawned.
     let (entrance, running) = prepare(Arc::new(FakeDriver::default())).unwrap();
     drop(entrance);
-    assert!(matches!(running.outcome(), Err(Reason::Vanished)));
+    assert!(matches!(running.outcome(), Err(NamespaceError::Vanished)));
     running.join();
 }
 

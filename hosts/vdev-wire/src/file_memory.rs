@@ -38,14 +38,14 @@ impl Statistics {
 /// The shared memory of one open file.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Lease {
+pub struct FileMemory {
     /// Counters.
     pub statistics: Statistics,
     /// Descriptors and completion records, if they are traced.
     pub ring: TraceRing,
 }
 
-impl Lease {
+impl FileMemory {
     /// Appends an entry to the trace; see [`TraceRing::append`].
     pub fn append(&self, entry: &TraceEntry) -> bool {
         self.ring.append(entry)

@@ -2,7 +2,7 @@
 
 use crate::BenchError;
 use crate::buffers::fill_known;
-use crate::questions::Contest;
+use crate::questions::Experiment;
 use std::hint::black_box;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use telpher_mover::Mover;
 pub(super) const BLOCK: usize = 4096;
 
 /// A source of blocks, and a cache with room for some or all of them.
-pub(super) struct Shelf {
+pub(super) struct SampleSet {
     pub(super) cache: Cache<Arc<[u8]>>,
     pub(super) source: Arc<[u8]>,
     pub(super) block: usize,
 }
 
-impl Shelf {
+impl SampleSet {
     /// Creates a source of `blocks` blocks and an empty cache with room for `room` of them.
     pub(super) fn empty(mover: Mover, block: usize, blocks: usize, room: usize) -> Result<Self, BenchError> {
         let mut source = vec![0; blocks * block];
         fill_known(&mut source, blocks as u64);
         let pool = Pool::new(PoolOptions::new(room * block))?;
-        Ok(Shelf { cache: Cache::new(mover, Config::new([pool]))?, source: source.into(), block })
+        Ok(SampleSet { cache: Cache::new(mover, Config::new([pool]))?, source: source.into(), block })
     }
 
     /// Creates a source and a cache that holds all `blocks` blocks; compares every copy with the source.
-    pub(super) fn full(contest: &Contest, blocks: usize) -> Result<Self, BenchError> {
-        let shelf = Shelf::empty(Mover::cpu(), BLOCK, blocks, blocks)?;
+    pub(super) fn full(contest: &Experiment, blocks: usize) -> Result<Self, BenchError> {
+        let shelf = SampleSet::empty(Mover::cpu(), BLOCK, blocks, blocks)?;
         for number in 0..blocks {
             shelf.access(number)?.settle();
         }
@@ -56,7 +56,7 @@ impl Shelf {
     }
 
     /// Compares the blocks in the cache with the source, and returns how many blocks are present.
-    pub(super) fn check(&self, contest: &Contest) -> Result<usize, BenchError> {
+    pub(super) fn check(&self, contest: &Experiment) -> Result<usize, BenchError> {
         let mut present = 0;
         for number in 0..self.blocks() {
             let Some(handle) = self.cache.peek(&self.source, self.range(number))? else { continue };
@@ -69,7 +69,7 @@ impl Shelf {
 
 /// A thread that accesses the blocks of a part of a shelf in a pseudo-random order.
 pub(super) struct Reader<'a> {
-    shelf: &'a Shelf,
+    shelf: &'a SampleSet,
     /// The number of its first block.
     first: usize,
     /// The number of its blocks minus one; the number of its blocks is a power of two.
@@ -82,7 +82,7 @@ pub(super) const STEP: u64 = 64;
 
 impl<'a> Reader<'a> {
     /// Creates a reader of `blocks` blocks from `first` on; `blocks` must be a power of two.
-    pub(super) fn new(shelf: &'a Shelf, first: usize, blocks: usize) -> Self {
+    pub(super) fn new(shelf: &'a SampleSet, first: usize, blocks: usize) -> Self {
         assert!(blocks.is_power_of_two() && first + blocks <= shelf.blocks());
         Reader { shelf, first, mask: blocks - 1, last: 0 }
     }
@@ -131,13 +131,13 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hits::CONTEST;
+    use super::super::hits::EXPERIMENT;
     use super::*;
     use std::collections::BTreeSet;
 
     #[test]
     fn a_reader_visits_each_of_its_blocks_once_and_no_other() {
-        let shelf = Shelf::full(&CONTEST, 64).unwrap();
+        let shelf = SampleSet::full(&EXPERIMENT, 64).unwrap();
         for (first, blocks) in [(0, 64), (32, 32), (63, 1), (0, 2)] {
             let mut reader = Reader::new(&shelf, first, blocks);
             let seen: BTreeSet<usize> = (0..blocks).map(|_| reader.next()).collect();
@@ -147,13 +147,13 @@ mod tests {
 
     #[test]
     fn check_counts_the_blocks_in_the_cache() {
-        let shelf = Shelf::empty(Mover::cpu(), BLOCK, 8, 2).unwrap();
-        assert_eq!(shelf.check(&CONTEST).unwrap(), 0);
+        let shelf = SampleSet::empty(Mover::cpu(), BLOCK, 8, 2).unwrap();
+        assert_eq!(shelf.check(&EXPERIMENT).unwrap(), 0);
         shelf.access(5).unwrap().settle();
-        assert_eq!(shelf.check(&CONTEST).unwrap(), 1);
+        assert_eq!(shelf.check(&EXPERIMENT).unwrap(), 1);
         for number in 0..8 {
             shelf.access(number).unwrap().settle();
         }
-        assert_eq!(shelf.check(&CONTEST).unwrap(), 2);
+        assert_eq!(shelf.check(&EXPERIMENT).unwrap(), 2);
     }
 }

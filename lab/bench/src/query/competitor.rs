@@ -26,7 +26,7 @@ struct Told {
 
 /// DuckDB, waiting for commands.
 #[derive(Debug)]
-pub(super) struct Rival {
+pub(super) struct Competitor {
     version: String,
     child: Child,
     /// `None` once the pipe is closed to end the process.
@@ -38,7 +38,7 @@ pub(super) struct Rival {
 #[derive(Debug)]
 pub(super) struct Missing(pub String);
 
-impl Rival {
+impl Competitor {
     /// Starts it with `threads` threads per query.
     pub(super) fn start(python: &Path, threads: usize) -> Result<Result<Self, Missing>, BenchError> {
         let mut command = Command::new(python);
@@ -50,7 +50,7 @@ impl Rival {
         };
         let questions = child.stdin.take().map(BufWriter::new);
         let answers = BufReader::new(child.stdout.take().expect("standard output is piped"));
-        let mut rival = Rival { version: String::new(), child, questions, answers };
+        let mut rival = Competitor { version: String::new(), child, questions, answers };
         let told = rival.hear().map_err(failed)?;
         if let Some(missing) = told.missing {
             return Ok(Err(Missing(format!("{} says: {missing}", python.display()))));
@@ -119,7 +119,7 @@ impl Rival {
     }
 }
 
-impl Drop for Rival {
+impl Drop for Competitor {
     fn drop(&mut self) {
         // The end of its input ends the process.
         drop(self.questions.take());
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_missing_python_is_reported() {
-        let missing = Rival::start(Path::new("/nowhere/python3"), 2).expect("no error").expect_err("no rival");
+        let missing = Competitor::start(Path::new("/nowhere/python3"), 2).expect("no error").expect_err("no rival");
         assert!(missing.0.starts_with("/nowhere/python3 does not start: No such file"), "{missing:?}");
     }
 }

@@ -10,20 +10,20 @@ const HUGE_BYTES: usize = 2 << 20;
 /// Owned anonymous memory to which no references exist, for code that moves its pages and maps others in their place.
 /// Unmapped on drop.
 #[derive(Debug)]
-pub struct Tract {
+pub struct RawPages {
     mapping: Mapping,
     /// Offset of its first byte in the mapping, past the alignment padding.
     offset: usize,
     len: usize,
 }
 
-impl Tract {
+impl RawPages {
     /// Maps `len` bytes, rounded up and aligned to 2 MiB. The pages are small and stay small, or are transparent huge
-    /// pages as far as the system has any. No page is present until it is [populated](Tract::populate).
+    /// pages as far as the system has any. No page is present until it is [populated](RawPages::populate).
     ///
     /// # Errors
     /// The system's refusal, for example when the address space is exhausted.
-    pub fn new(len: usize, pages: PageSize) -> Result<Tract, MapError> {
+    pub fn new(len: usize, pages: PageSize) -> Result<RawPages, MapError> {
         let len = whole(len, HUGE_BYTES)?;
         let mapping =
             Mapping::anonymous(whole(len.saturating_add(HUGE_BYTES), HUGE_BYTES)?, libc::MAP_NORESERVE, "map")?;
@@ -32,7 +32,7 @@ impl Tract {
             PageSize::Huge => mapping.advise_huge(),
         }
         let offset = mapping.as_ptr().align_offset(HUGE_BYTES);
-        Ok(Tract { mapping, offset, len })
+        Ok(RawPages { mapping, offset, len })
     }
 
     /// Returns the address of its first byte.
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use telpher_os::Scan;
 
-    fn pages_there(tract: &Tract) -> u64 {
+    fn pages_there(tract: &RawPages) -> u64 {
         let mut there = 0;
         Scan::open().unwrap().present(tract.range(), |run| there += run.pages()).unwrap();
         there
@@ -115,7 +115,7 @@ mod tests {
         if Scan::open().is_err() {
             return;
         }
-        let tract = Tract::new(3 << 20, PageSize::Small).unwrap();
+        let tract = RawPages::new(3 << 20, PageSize::Small).unwrap();
         let all = tract.range();
         assert_eq!((all.start % (2 << 20), all.end - all.start), (0, 4 << 20));
         assert_eq!(pages_there(&tract), 0);
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "lies in a tract")]
     fn only_its_own_pages_are_populated() {
-        let tract = Tract::new(4096, PageSize::Small).unwrap();
+        let tract = RawPages::new(4096, PageSize::Small).unwrap();
         let _ = tract.populate(tract.range().end..tract.range().end + 4096);
     }
 }

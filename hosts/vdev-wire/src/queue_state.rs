@@ -1,14 +1,14 @@
 //! Memory shared by all processes that have a queue open: whether the queue is enabled, and how many descriptors it
 //! holds.
 //!
-//! The queue state ([`Board`]) belongs to the host: its memory is sealed, so that no other process can map it for
-//! writing. The occupancy slots ([`Rows`]) belong to the processes: each open file has a slot, and the sum of the slots
+//! The queue state ([`QueueState`]) belongs to the host: its memory is sealed, so that no other process can map it for
+//! writing. The occupancy slots ([`OccupancySlots`]) belong to the processes: each open file has a slot, and the sum of the slots
 //! is the queue's occupancy. The host clears a slot when its file is released, so that a process killed at any moment
 //! leaves nothing behind.
 //!
-//! Any process may write anything to any slot. The effect on others is bounded: each file has a [share](Board::share)
+//! Any process may write anything to any slot. The effect on others is bounded: each file has a [share](QueueState::share)
 //! of the queue that it may use whatever the slots contain.
-//! [share](Board::share) of the queue that it may use whatever the rows say.
+//! [share](QueueState::share) of the queue that it may use whatever the rows say.
 
 use crate::sync::{AtomicU32, Ordering};
 
@@ -23,7 +23,7 @@ pub const DISABLED: u32 = 0;
 /// The state of one queue; only the host writes it.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Board {
+pub struct QueueState {
     /// [`ENABLED`] or [`DISABLED`].
     pub state: AtomicU32,
     /// Counts the changes of the state; a file that was opened at another count belongs to a former queue.
@@ -38,14 +38,14 @@ pub struct Board {
 /// Descriptors in the queue, by open file.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Rows {
+pub struct OccupancySlots {
     rows: [AtomicU32; ROWS],
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Board>() == 64 && size_of::<Rows>() <= 4096);
+const _: () = assert!(size_of::<QueueState>() == 64 && size_of::<OccupancySlots>() <= 4096);
 
-impl Board {
+impl QueueState {
     /// Descriptors that one open file may have in the queue whatever the other slots contain: an equal part of the
     /// threshold, at least one.
     #[must_use]
@@ -60,7 +60,7 @@ impl Board {
     /// **Staleness.** Other files change their slots meanwhile: each slot had its value at some moment.
     #[must_use]
     #[inline]
-    pub fn has_room(&self, rows: &Rows, row: u32, own: u32, threshold: u32) -> bool {
+    pub fn has_room(&self, rows: &OccupancySlots, row: u32, own: u32, threshold: u32) -> bool {
         own < self.share(threshold) || self.occupancy_of_others(rows, row).saturating_add(own) < threshold
     }
 
@@ -68,7 +68,7 @@ impl Board {
     ///
     /// **Staleness.** Other files change their slots meanwhile: each slot had its value at some moment.
     #[must_use]
-    pub fn occupancy_of_others(&self, rows: &Rows, own: u32) -> u32 {
+    pub fn occupancy_of_others(&self, rows: &OccupancySlots, own: u32) -> u32 {
         let used = (self.used.load(Ordering::Relaxed) as usize).min(ROWS);
         let rows = rows.rows[..used].iter().enumerate();
         rows.filter(|(row, _)| *row != own as usize)
@@ -76,7 +76,7 @@ impl Board {
     }
 }
 
-impl Rows {
+impl OccupancySlots {
     /// The slot with this number; `None` if out of range.
     #[must_use]
     pub fn row(&self, row: u32) -> Option<&AtomicU32> {
@@ -88,16 +88,16 @@ impl Rows {
 mod tests {
     use super::*;
 
-    fn queue(files: u32) -> (Board, Rows) {
+    fn queue(files: u32) -> (QueueState, OccupancySlots) {
         let zero = || AtomicU32::new(0);
-        let board = Board {
+        let board = QueueState {
             state: AtomicU32::new(ENABLED),
             generation: zero(),
             used: AtomicU32::new(files),
             files: AtomicU32::new(files),
             reserved: [0; 12],
         };
-        (board, Rows { rows: std::array::from_fn(|_| zero()) })
+        (board, OccupancySlots { rows: std::array::from_fn(|_| zero()) })
     }
 
     #[test]

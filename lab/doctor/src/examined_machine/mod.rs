@@ -16,7 +16,7 @@ use telpher_hw::{DeviceKind, Files, Machine, Queue, QueueType, State, discover};
 
 /// A machine under examination.
 #[derive(Debug)]
-pub(crate) struct Patient<'a> {
+pub(crate) struct ExaminedMachine<'a> {
     files: &'a dyn Files,
     /// The device is emulated by `telpher run`, so the machine's own hardware and firmware do not matter.
     pub(super) emulated: bool,
@@ -58,7 +58,7 @@ fn list(files: &dyn Files, path: &str) -> Option<Vec<String>> {
     Some(names.into_iter().map(|name| name.to_string_lossy().into_owned()).collect())
 }
 
-impl<'a> Patient<'a> {
+impl<'a> ExaminedMachine<'a> {
     /// Reads everything. `bundle` has the answers that are not files.
     pub(crate) fn of(files: &'a dyn Files, bundle: &Bundle) -> Self {
         let name_of = |path: &str| Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
@@ -71,7 +71,7 @@ impl<'a> Patient<'a> {
             let _ = text(files, &format!("{DEVICES}/{}/driver_name", queue.name));
             let _ = holders(files, &queue.name);
         }
-        Patient {
+        ExaminedMachine {
             emulated: bundle.emulated.is_some(),
             boot: text(files, "/proc/cmdline").unwrap_or_default().split_whitespace().map(String::from).collect(),
             cpu: Cpu::of(files),

@@ -1,8 +1,8 @@
 //! The pairwise comparisons of `telpher bench ops`: each operation, its best alternative, and the ratio to reach.
 
 use super::buffers::{Arena, Places, Temperature, fill_known, first_difference};
-use super::duel::{Duel, duel};
 use super::measure::Implausible;
+use super::pairwise::{Duel, duel};
 use super::protection::{BLOCK, DIF, TAGS, check_by, crc16_fast, crc16_naive, insert_by, protected, protected_len};
 use crate::ffi::{self, Isal};
 use std::hint::black_box;
@@ -39,7 +39,7 @@ pub(crate) struct Ring<'a> {
 
 /// One operation against one alternative.
 #[derive(Clone, Copy)]
-pub(crate) struct Contest {
+pub(crate) struct Experiment {
     /// The operation, as selected by `--op`.
     pub op: Opcode,
     /// The row's name.
@@ -65,8 +65,8 @@ const ONE_PASS: fn(usize) -> f64 = |size| if size >= 16 << 10 { 1.3 } else { 0.9
 const BANDWIDTH: fn(usize) -> f64 = |_| 0.7;
 
 /// All comparisons.
-pub(crate) const CONTESTS: &[Contest] = &[
-    Contest {
+pub(crate) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
         op: Opcode::MemoryMove,
         name: "move",
         against: "memcpy",
@@ -75,7 +75,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
         goal: PARITY,
         run: copy,
     },
-    Contest {
+    Experiment {
         op: Opcode::MemoryMove,
         name: "move, overlapping",
         against: "memmove",
@@ -84,7 +84,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
         goal: PARITY,
         run: overlap,
     },
-    Contest {
+    Experiment {
         op: Opcode::MemoryMove,
         name: "move to memory",
         against: "memcpy",
@@ -94,8 +94,8 @@ pub(crate) const CONTESTS: &[Contest] = &[
         goal: |size| if size >= 32 << 20 { 1.2 } else { 0.9 },
         run: copy_to_memory,
     },
-    Contest { op: Opcode::Fill, name: "fill", against: "memset", isal: false, takes: ANY, goal: PARITY, run: fill },
-    Contest {
+    Experiment { op: Opcode::Fill, name: "fill", against: "memset", isal: false, takes: ANY, goal: PARITY, run: fill },
+    Experiment {
         op: Opcode::Compare,
         name: "compare",
         against: "memcmp",
@@ -104,7 +104,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
         goal: PARITY,
         run: compare,
     },
-    Contest {
+    Experiment {
         op: Opcode::CrcGeneration,
         name: "crc",
         against: "ISA-L",
@@ -113,7 +113,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
         goal: CRC_GOAL,
         run: crc_isal,
     },
-    Contest {
+    Experiment {
         op: Opcode::CrcGeneration,
         name: "crc",
         against: "crc-fast",
@@ -122,7 +122,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
         goal: CRC_GOAL,
         run: crc_fast,
     },
-    Contest {
+    Experiment {
         op: Opcode::CopyCrc,
         name: "copy-crc",
         against: "memcpy, then ISA-L",
@@ -131,7 +131,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
         goal: ONE_PASS,
         run: copy_crc_isal,
     },
-    Contest {
+    Experiment {
         op: Opcode::CopyCrc,
         name: "copy-crc",
         against: "memcpy, then crc-fast",
@@ -140,7 +140,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
         goal: ONE_PASS,
         run: copy_crc_fast,
     },
-    Contest {
+    Experiment {
         op: Opcode::DifInsert,
         name: "dif-insert 512",
         against: "memcpy and ISA-L a block",
@@ -149,7 +149,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
         goal: BANDWIDTH,
         run: dif_insert_isal,
     },
-    Contest {
+    Experiment {
         op: Opcode::DifInsert,
         name: "dif-insert 512",
         against: "memcpy and crc-fast a block",
@@ -158,7 +158,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
         goal: BANDWIDTH,
         run: dif_insert_fast,
     },
-    Contest {
+    Experiment {
         op: Opcode::DifCheck,
         name: "dif-check 512",
         against: "ISA-L a block",
@@ -167,7 +167,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
         goal: BANDWIDTH,
         run: dif_check_isal,
     },
-    Contest {
+    Experiment {
         op: Opcode::DifCheck,
         name: "dif-check 512",
         against: "crc-fast a block",
@@ -176,7 +176,7 @@ pub(crate) const CONTESTS: &[Contest] = &[
         goal: BANDWIDTH,
         run: dif_check_fast,
     },
-    Contest {
+    Experiment {
         op: Opcode::CreateDelta,
         name: "create-delta, equal data",
         against: "memcmp",
@@ -440,7 +440,7 @@ mod tests {
     fn every_contest_ends_with_a_ratio_warm_and_cold() {
         let mut arena = Arena::new(2 * telpher_ops::STREAM_BYTES).unwrap();
         let isal = Isal::open();
-        for contest in CONTESTS.iter().filter(|c| !c.isal || isal.is_some()) {
+        for contest in EXPERIMENTS.iter().filter(|c| !c.isal || isal.is_some()) {
             for temperature in [Temperature::Warm, Temperature::Cold] {
                 let size = if (contest.takes)(4096) { 4096 } else { telpher_ops::STREAM_BYTES };
                 let mut ring = Ring { arena: &mut arena, size, temperature, time: Duration::ZERO, isal };
