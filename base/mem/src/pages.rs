@@ -34,12 +34,14 @@ impl Pages {
         Pages { mapping, file, local: unsafe { Local::new() } }
     }
 
-    /// Creates private, zeroed pages.
+    /// Creates private, zeroed pages of 4 KiB, also where the system's setting would give huge ones.
     ///
     /// # Errors
     /// The system's refusal.
     pub fn new(count: usize) -> Result<Pages, MapError> {
-        Ok(Self::over(Mapping::anonymous(count * SMALL_BYTES, 0, "map")?, None))
+        let mapping = Mapping::anonymous(count * SMALL_BYTES, 0, "map")?;
+        mapping.advise_small();
+        Ok(Self::over(mapping, None))
     }
 
     /// Creates shared pages of a file in memory, which can be [truncated](Pages::truncate).

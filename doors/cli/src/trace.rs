@@ -216,7 +216,7 @@ mod tests {
             "1 not completed",
             "7 retries",
             "1 finding: 1 read-after-write",
-            "lacks 4 events",
+            "misses 4 events",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

@@ -17,6 +17,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest};
 use telpher_vhost::words::Features;
@@ -33,7 +34,10 @@ struct Room(PathBuf);
 
 impl Room {
     fn new(name: &str) -> Room {
-        let room = std::env::temp_dir().join(format!("telpher-cli-vhost-{}-{name}", std::process::id()));
+        // A number for each, since tests run side by side and may choose the same name.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let room = std::env::temp_dir().join(format!("telpher-cli-vhost-{}-{number}-{name}", std::process::id()));
         std::fs::create_dir_all(&room).expect("a folder");
         Room(room)
     }

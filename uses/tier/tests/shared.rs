@@ -212,7 +212,7 @@ fn one_arena_at_a_time_uses_a_file_within_its_size() {
     let Some(heap) = heap(test, vec![file.clone()]) else { return };
     let mut arena = heap.shared_arena(UNITS * UNIT).unwrap();
     let second = heap.shared_arena(UNIT).unwrap_err();
-    assert!(matches!(&second, TierError::File(why) if why.to_string().contains("somebody has it")), "{second}");
+    assert!(matches!(&second, TierError::File(why) if why.to_string().contains("another process uses it")), "{second}");
     number(&mut arena);
     let moved = heap.migrate(arena.addresses(), FAST).unwrap();
     assert_eq!((moved.pages, moved.left.no_room), (2 * 512, 512), "{moved:?}");

@@ -471,7 +471,7 @@ static void wrong_arguments_return_an_errno(void) {
     CHECK(telpher_cache_new(NULL, mover, &tier, 1, NULL, NULL) == -EFAULT);
     CHECK(telpher_cache_new(&cache, NULL, &tier, 1, NULL, NULL) == -EFAULT && cache == NULL);
     CHECK(telpher_cache_new(&cache, mover, NULL, 1, NULL, NULL) == -EFAULT && says("tiers"));
-    CHECK(telpher_cache_new(&cache, mover, NULL, 0, NULL, NULL) == -EINVAL && says("without a tier"));
+    CHECK(telpher_cache_new(&cache, mover, NULL, 0, NULL, NULL) == -EINVAL && says("at least one tier"));
     tier.size = 0;
     NEW(-EINVAL, "no memory");
     tier.reserved = 1;

@@ -238,7 +238,7 @@ static void a_tier_uses_the_file_of_its_options(void) {
     telpher_tier_moved moved;
     CHECK(telpher_tier_migrate(heap, bytes, 6 * MIB, 0, &moved) == 0 && moved.pages == 1024 && moved.no_room == 512);
     CHECK(is_numbered(bytes, 1536) && pread(file, &byte, 1, 5 * PAGE) == 1 && byte != 0);
-    CHECK(telpher_tier_arena_new(&second, heap, MIB, TELPHER_TIER_ARENA_SHARED) == -EWOULDBLOCK && says("somebody has it"));
+    CHECK(telpher_tier_arena_new(&second, heap, MIB, TELPHER_TIER_ARENA_SHARED) == -EWOULDBLOCK && says("another process uses it"));
     telpher_tier_arena_free(arena);
     telpher_tier_heap_free(heap);
     tiers[0].path = "/no/such/file";
