@@ -237,7 +237,7 @@ fn a_file_that_is_no_memory_is_refused_with_a_reason() {
     for (memory, says) in [
         (named("/no/such/file"), "read and write"),
         (named("/proc/self/mem"), "less than 2 MiB"),
-        (named("/dev/null"), "no device of memory"),
+        (named("/dev/null"), "not a memory device"),
         (named("/"), "read and write"),
         (short, "less than 2 MiB"),
     ] {
