@@ -66,7 +66,7 @@ in_both_views! {
         let text = Run::new(view).success(&[TELPHER, "list"]);
         assert!(text.contains("No queue is configured") && text.contains("accel-config load-config"), "{text}");
         let done = Run::new(view).program(&[TELPHER, "list", "--device", "hw:wq3.0"]);
-        assert!(done.code() == 1 && done.stderr.contains("there is no wq3.0 here"), "{done}");
+        assert!(done.code() == 1 && done.stderr.contains("there is no wq3.0 on this machine"), "{done}");
     }
 
     fn a_listing_of_hardware_is_a_configuration_for_accel_config(view: View) {

@@ -55,7 +55,7 @@ impl Backend {
     }
 
     /// Starts a backend with a port at each of these sockets.
-    pub(crate) fn start(self, room: &PeerSlot, sockets: &[Socket]) -> Box<dyn Side> {
+    pub(crate) fn start(self, slot: &PeerSlot, sockets: &[Socket]) -> Box<dyn Side> {
         match self {
             Backend::Telpher(copies) => Box::new(Telpher::start(copies, slot, sockets)),
             Backend::Dpdk => {
@@ -168,7 +168,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// A socket at which the backend listens, with one queue pair.
-    pub(crate) fn new(room: &PeerSlot, name: &str) -> Socket {
+    pub(crate) fn new(slot: &PeerSlot, name: &str) -> Socket {
         Socket { path: slot.file(name), queues: 1, client: false, memory: Memory::Small }
     }
 }

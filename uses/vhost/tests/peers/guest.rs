@@ -52,13 +52,13 @@ impl Image {
     ///
     /// # Errors
     /// What is missing.
-    pub(crate) fn get(room: &PeerSlot) -> Result<&'static Image, String> {
+    pub(crate) fn get(slot: &PeerSlot) -> Result<&'static Image, String> {
         static IMAGE: OnceLock<Result<Image, String>> = OnceLock::new();
         IMAGE.get_or_init(|| Image::make(slot)).as_ref().map_err(Clone::clone)
     }
 
     /// The files for QEMU: the kernel and the initial file system.
-    pub(crate) fn write(&self, room: &PeerSlot) -> [PathBuf; 2] {
+    pub(crate) fn write(&self, slot: &PeerSlot) -> [PathBuf; 2] {
         [("vmlinuz", &self.kernel), ("initrd", &self.files)].map(|(name, bytes)| {
             let path = slot.file(name);
             std::fs::write(&path, bytes).expect("a file of the test's own");
@@ -66,7 +66,7 @@ impl Image {
         })
     }
 
-    fn make(room: &PeerSlot) -> Result<Image, String> {
+    fn make(slot: &PeerSlot) -> Result<Image, String> {
         let needed = [("dpkg-deb", "dpkg"), ("tar", "tar"), ("xz", "xz-utils"), ("busybox", "busybox-static")];
         lacking(&needed).map_or(Ok(()), Err)?;
         let kernel = Kernel::of_package(&target().join("guest"), &slot.file("package"), &MODULES)?;

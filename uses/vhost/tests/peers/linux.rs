@@ -17,7 +17,7 @@ struct Guests {
     image: &'static Image,
     who: Backend,
     sockets: Vec<Socket>,
-    room: PeerSlot,
+    slot: PeerSlot,
 }
 
 /// The configuration of the guests.

@@ -22,7 +22,7 @@ pub(crate) struct Pair {
     virtio: Virtio,
     socket: Socket,
     _pages: Option<HugePages>,
-    room: PeerSlot,
+    slot: PeerSlot,
 }
 
 impl Pair {
@@ -136,7 +136,7 @@ impl Pair {
     }
 }
 
-fn guest(room: &PeerSlot, virtio: &Virtio, socket: &Socket) -> Driven {
+fn guest(slot: &PeerSlot, virtio: &Virtio, socket: &Socket) -> Driven {
     let seat = Seat { memory: socket.memory, ..slot.seat("guest", 1) };
     Driven(Testpmd::guest(&seat, virtio, &[&socket.path]).unwrap_or_else(|error| panic!("{error}")))
 }

@@ -46,7 +46,7 @@ pub(crate) struct Qemu {
 
 impl Qemu {
     /// Starts a machine; its guest is ready when it is [`up`](Qemu::up). Without KVM, so that it runs anywhere.
-    pub(crate) fn start(room: &PeerSlot, image: &Image, machine: &Machine<'_>) -> Qemu {
+    pub(crate) fn start(slot: &PeerSlot, image: &Image, machine: &Machine<'_>) -> Qemu {
         let [kernel, files] = image.write(slot);
         let monitor = slot.file(&format!("{}.monitor", machine.name));
         let listens = if machine.socket.client { ",server=on,wait=off" } else { "" };

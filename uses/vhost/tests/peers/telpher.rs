@@ -27,7 +27,7 @@ pub(crate) struct Telpher {
 
 impl Telpher {
     /// A switch with a port at each socket.
-    pub(crate) fn start(copies: Copies, room: &PeerSlot, sockets: &[Socket]) -> Telpher {
+    pub(crate) fn start(copies: Copies, slot: &PeerSlot, sockets: &[Socket]) -> Telpher {
         let mut ports = format!("{}\n{}", copies.name(), slot.file("kept").display());
         for Socket { path, queues, client, .. } in sockets {
             ports += &format!("\n{} {queues} {}", u8::from(*client), path.display());
