@@ -17,9 +17,9 @@ const ALIGN_BYTES: usize = 64;
 /// An allocator of the user, from which a [`Pool`] takes memory instead of its own mapping.
 ///
 /// # Safety
-/// The memory that [`obtain`](PoolAllocator::obtain) returns is mapped, readable, writable and initialised for `len` bytes. No
-/// other code reads or writes it until [`release`](PoolAllocator::release) is called with the same two values. Any thread may
-/// call both at any time, and they do not panic.
+/// The memory that [`obtain`](PoolAllocator::obtain) returns is mapped, readable, writable and initialised for `len`
+/// bytes. No other code reads or writes it until [`release`](PoolAllocator::release) is called with the same two
+/// values. Any thread may call both at any time, and they do not panic.
 pub unsafe trait PoolAllocator: Send + Sync {
     /// Returns `len` bytes, or `None` if too few are left. `len` is not zero.
     fn obtain(&self, len: usize) -> Option<NonNull<u8>>;

@@ -2,13 +2,12 @@
 //! holds.
 //!
 //! The queue state ([`QueueState`]) belongs to the host: its memory is sealed, so that no other process can map it for
-//! writing. The occupancy slots ([`OccupancySlots`]) belong to the processes: each open file has a slot, and the sum of the slots
-//! is the queue's occupancy. The host clears a slot when its file is released, so that a process killed at any moment
-//! leaves nothing behind.
+//! writing. The occupancy slots ([`OccupancySlots`]) belong to the processes: each open file has a slot, and the sum of
+//! the slots is the queue's occupancy. The host clears a slot when its file is released, so that a process killed at
+//! any moment leaves nothing behind.
 //!
-//! Any process may write anything to any slot. The effect on others is bounded: each file has a [share](QueueState::share)
-//! of the queue that it may use whatever the slots contain.
-//! [share](QueueState::share) of the queue that it may use whatever the rows say.
+//! Any process may write anything to any slot. The effect on others is bounded: each file has a
+//! [share](QueueState::share) of the queue that it may use whatever the slots contain.
 
 use crate::sync::{AtomicU32, Ordering};
 

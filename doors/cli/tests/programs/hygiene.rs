@@ -179,7 +179,9 @@ fn other_preloaded_libraries_stay() {
 
 #[test]
 fn invalid_hardware_is_a_one_sentence_error() {
-    for (hardware, words) in [("spr-9", "use one of the presets"), ("/nowhere.json", "nowhere.json"), ("/etc/passwd", "passwd")] {
+    for (hardware, words) in
+        [("spr-9", "use one of the presets"), ("/nowhere.json", "nowhere.json"), ("/etc/passwd", "passwd")]
+    {
         let done = Run::new(View::Preload).with("--hardware").with(hardware).program(&["true"]);
         assert_eq!(done.code(), 125, "{done}");
         assert!(done.stderr.lines().count() == 1 && done.stderr.contains(words), "{done}");

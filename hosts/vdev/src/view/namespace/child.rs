@@ -22,8 +22,8 @@ pub(super) fn leave(user: bool) -> Result<(), Errno> {
 /// Makes the command's process enter the view before it executes the program.
 pub(super) fn enter_before_exec(command: &mut Command, entrance: NamespaceEntry) {
     let enter = move || entrance.enter().map_err(std::io::Error::from);
-    // SAFETY: in the child of a process with threads only async-signal-safe functions may run. `NamespaceEntry::enter` makes
-    // system calls on memory that was allocated before the fork; it allocates nothing and takes no lock, and creating
-    // an error from an errno allocates nothing either.
+    // SAFETY: in the child of a process with threads only async-signal-safe functions may run. `NamespaceEntry::enter`
+    // makes system calls on memory that was allocated before the fork; it allocates nothing and takes no lock, and
+    // creating an error from an errno allocates nothing either.
     unsafe { command.pre_exec(enter) };
 }

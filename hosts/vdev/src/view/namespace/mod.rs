@@ -113,7 +113,8 @@ pub fn available() -> Result<(), NamespaceError> {
 
 /// Prepares a namespace view for a program: decides what is mounted where, and starts a thread that will serve it.
 ///
-/// Call [`NamespaceEntry::install`] on the program's command, spawn it, drop the command, and call [`Running::outcome`].
+/// Call [`NamespaceEntry::install`] on the program's command, spawn it, drop the command, and call
+/// [`Running::outcome`].
 ///
 /// # Errors
 /// [`NamespaceError::Serve`] if no descriptor or thread is available.
