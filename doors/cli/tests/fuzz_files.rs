@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use telpher_os::Random;
 
 /// Minimum number of mutants of each file.
 const MUTANTS: u64 = 50;
@@ -200,7 +201,7 @@ fn mutants_of(case: &Case, seconds: u64, worker: &str) -> Vec<String> {
     let mut seed = 0;
     while seed < MUTANTS || (seconds > 3 && begin.elapsed() < Duration::from_secs(seconds)) {
         let file = format!("{worker}-{}", case.name);
-        let bytes = mutant(&case.whole, case.shape, &mut Chance(seed ^ 0x7e1f));
+        let bytes = mutant(&case.whole, case.shape, &mut Chance(Random::new(seed ^ 0x7e1f)));
         std::fs::write(room().join(&file), bytes).expect("our own folder");
         if let Some(wrong) = wrong(case, &run(case, &file)) {
             let kept = format!("seed-{seed}-{}", case.name);

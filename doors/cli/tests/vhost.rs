@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use telpher_os::Random;
 use telpher_vhost::ring::{Direction, MockDriver, MockGuest};
 use telpher_vhost::words::Features;
 
@@ -616,15 +617,12 @@ const HOSTILE: &str = "TELPHER_TEST_HOSTILE_FRONTEND";
 /// Number of a user without any files.
 const UNPRIVILEGED: u32 = 64_001;
 
-/// A seeded random generator: splitmix64, Steele et al. 2014.
-struct Chance(u64);
+/// A seeded random generator with ranges and choices.
+struct Chance(Random);
 
 impl Chance {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.next()
     }
 
     fn below(&mut self, n: u64) -> u64 {
@@ -729,7 +727,7 @@ fn the_hostile_frontend() {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).expect("it is there");
     let [path, seed, millis] = role.split(' ').collect::<Vec<_>>()[..] else { panic!("{role}") };
     let end = Instant::now() + Duration::from_millis(millis.parse().expect("a number"));
-    let mut chance = Chance(seed.parse().expect("a number"));
+    let mut chance = Chance(Random::new(seed.parse().expect("a number")));
     for session in 0.. {
         if session >= 20 && Instant::now() >= end {
             break;

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use telpher_mem::{MapError, PageSize, Region};
+use telpher_os::Random;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -28,21 +29,7 @@ impl Temperature {
 
 /// Fills a buffer with bytes that depend on `seed` and on the position, so that a misplaced byte is noticed.
 pub fn fill_known(bytes: &mut [u8], seed: u64) {
-    let mut state = seed | 1;
-    let mut chunks = bytes.chunks_exact_mut(8);
-    let mut next = || {
-        // Steele and Vigna's SplitMix64.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31).to_le_bytes()
-    };
-    for chunk in &mut chunks {
-        chunk.copy_from_slice(&next());
-    }
-    let rest = chunks.into_remainder();
-    let word = next();
-    rest.copy_from_slice(&word[..rest.len()]);
+    Random::new(seed | 1).fill(bytes);
 }
 
 /// Returns the first offset at which two buffers differ; a missing byte differs from any byte.

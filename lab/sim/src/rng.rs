@@ -1,11 +1,11 @@
 //! Seeded pseudorandom numbers, in integers: the same on every computer.
 
 use crate::picos::Picos;
+use telpher_os::Random;
 
-/// A pseudorandom generator. Source: Steele, Lea and Flood, *Fast Splittable Pseudorandom Number Generators* (OOPSLA
-/// 2014), `SplitMix64`.
+/// A pseudorandom generator with streams.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub(crate) struct Rng(Random);
 
 /// ln 2 in 1/2^32.
 const LN_2: u64 = 2_977_044_472;
@@ -13,28 +13,20 @@ const LN_2: u64 = 2_977_044_472;
 impl Rng {
     /// A generator of a seed and a stream number: different streams give different numbers.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
-        let mut rng = Rng(seed);
-        Rng(rng.next() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        let first = Random::new(seed).next();
+        Rng(Random::new(first ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     /// The next number.
     #[inline]
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.next()
     }
 
     /// A number below `end`, which must not be 0.
     #[inline]
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        // Cannot lose bits: below `end`.
-        #[allow(clippy::cast_possible_truncation, reason = "below end")]
-        {
-            ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
-        }
+        self.0.below(end)
     }
 
     /// The time to the next of independent events with a mean interval of `mean`: exponentially distributed, so the

@@ -8,6 +8,7 @@ use telpher_abi::{Descriptor, Flags, Opcode, Status};
 use telpher_device::{Config, ModelDevice, ModelOptions, Preset, Runner, WqMode};
 use telpher_mem::{Fault, MockSpace, Protection, Space, WriteHint};
 use telpher_model::{Observer, PciControl, layout};
+use telpher_os::Random;
 use telpher_portal::{Portal, Submission};
 
 /// An observer that does nothing, so that everything goes by steps.
@@ -23,15 +24,12 @@ const PAGES: u64 = 12;
 const LIST: u64 = BASE;
 const RECORDS: u64 = BASE + 0x1000;
 
-/// A deterministic random number generator: splitmix64, Steele et al. 2014.
-struct Rng(u64);
+/// A deterministic random number generator with ranges and choices.
+struct Rng(Random);
 
 impl Rng {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.next()
     }
 
     fn below(&mut self, n: u64) -> u64 {
@@ -185,7 +183,7 @@ fn disturb(rng: &mut Rng, sides: &[&DeviceUnderTest]) {
 }
 
 fn compare(seed: u64) -> usize {
-    let mut rng = Rng(seed);
+    let mut rng = Rng(Random::new(seed));
     let preset = Preset::ALL[usize::try_from(rng.below(3)).unwrap()];
     let mut config = Config::single(WqMode::Shared, 16, 1);
     let mut options = ModelOptions::of(preset);

@@ -5,16 +5,14 @@ mod hostile;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
+use telpher_os::Random;
 
-/// A deterministic random number generator: splitmix64, Steele et al. 2014.
-struct Rng(u64);
+/// A deterministic random number generator with ranges and choices.
+struct Rng(Random);
 
 impl Rng {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.next()
     }
 
     fn below(&mut self, n: u64) -> u64 {
@@ -140,7 +138,7 @@ fn hostile_descriptors_never_panic_hang_or_reach_another_tenant() {
     let end = Instant::now() + Duration::from_secs(seconds);
     // A short run repeats itself; a longer one continues after it.
     for seed in 0.. {
-        let input = Rng(seed).input();
+        let input = Rng(Random::new(seed)).input();
         if let Err(panic) = std::panic::catch_unwind(|| hostile::play(&input)) {
             eprintln!("seed {seed}: keep this input in fuzz/seeds:\n{input:?}");
             std::panic::resume_unwind(panic);

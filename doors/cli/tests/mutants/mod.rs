@@ -1,14 +1,13 @@
 //! Creates damaged files: text by tokens, Arrow and Parquet by lengths, offsets and counts.
 
-/// A deterministic random generator: splitmix64, Steele et al. 2014.
-pub(crate) struct Chance(pub(crate) u64);
+use telpher_os::Random;
+
+/// A deterministic random generator with ranges and choices.
+pub(crate) struct Chance(pub(crate) Random);
 
 impl Chance {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.next()
     }
 
     fn below(&mut self, n: usize) -> usize {
