@@ -32,7 +32,7 @@ pub use preloaded::PreloadedProgram;
 pub use program::Program;
 pub use run_directory::{RunDirectory, RunKind};
 pub use signals::Signals;
-pub use spawn::{pid, refused, spawn};
+pub use spawn::{child_pid, spawn, start_error};
 pub use standard::leave_closed;
 pub use user_directory::{UserDirectory, VARIABLE};
 pub use wait::{Ended, GRACE, ProcessTree, adopt_orphans};

@@ -154,7 +154,7 @@ pub(crate) fn parse_grace(text: &str) -> Result<f64, ValueError> {
 }
 
 /// NUMA nodes of the source and the destination buffers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Placement {
     /// Node of the source buffers.
     pub(crate) src: u32,

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use telpher_launch::libraries::VDEV;
-use telpher_launch::{PRELOAD, Program, pid, preload, refused};
+use telpher_launch::{PRELOAD, Program, child_pid, preload, start_error};
 use telpher_vdev_wire::settings::{EMULATED, INSTRUCTIONS, RUN, Settings, View};
 
 /// Raises this process's limit of open files to the maximum: each open queue takes two descriptors. Returns the limit
@@ -58,7 +58,7 @@ pub(super) fn spawn_in_namespace(
     let spawned = command.spawn();
     drop(command);
     running.outcome().map_err(no_view)?;
-    let child = spawned.map_err(|source| refused(source, program))?;
+    let child = spawned.map_err(|source| start_error(source, program))?;
     host.on_report(running.waker());
-    Ok((pid(child.id(), program)?, running))
+    Ok((child_pid(child.id(), program)?, running))
 }
