@@ -134,7 +134,7 @@ impl Job {
 }
 
 /// Converts a result for C; also returns the failure to report, if it is one.
-pub(crate) fn told((result, via): &Ended) -> (OpResult, Option<Failure>) {
+pub(crate) fn for_c((result, via): &Ended) -> (OpResult, Option<Failure>) {
     (OpResult::of(result, *via), result.as_ref().err().cloned().map(Failure::Job))
 }
 

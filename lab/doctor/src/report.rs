@@ -37,7 +37,7 @@ pub(super) fn text(examination: &Examination) -> String {
     while let Some(first) = rest.first().copied() {
         let (same, others): (Vec<&Finding>, Vec<&Finding>) = rest.iter().partition(|finding| alike(first, finding));
         out.push('\n');
-        told(&mut out, first, &same[1..]);
+        write_finding(&mut out, first, &same[1..]);
         rest = others;
     }
     let count = |severity| examination.findings.iter().filter(|finding| finding.severity == severity).count();
@@ -53,7 +53,7 @@ pub(super) fn text(examination: &Examination) -> String {
     out
 }
 
-fn told(out: &mut String, finding: &Finding, same: &[&Finding]) {
+fn write_finding(out: &mut String, finding: &Finding, same: &[&Finding]) {
     let _ = writeln!(out, "{} {}: {}", finding.severity.name().to_uppercase(), plain(&finding.subject), finding.id);
     wrapped(out, "  cause   ", &plain(&finding.cause));
     if !same.is_empty() {
@@ -122,7 +122,7 @@ mod tests {
             .seen(Evidence { source: "/sys/\u{7}x".into(), says: "\u{1b}]0;title\u{7}\n\nlast".into() })
             .remedy("echo \u{9b}1 > x");
         let mut out = String::new();
-        told(&mut out, &finding, &[]);
+        write_finding(&mut out, &finding, &[]);
         assert!(out.chars().all(|c| c == '\n' || !c.is_control()), "{out:?}");
         assert!(out.contains("last"));
     }
@@ -132,7 +132,7 @@ mod tests {
         let command = "x".repeat(300);
         let finding = Finding::of(&causes::ALL[0], "x").because("word ".repeat(100)).remedy(command.clone());
         let mut out = String::new();
-        told(&mut out, &finding, &[]);
+        write_finding(&mut out, &finding, &[]);
         assert!(out.lines().filter(|line| !line.contains(&command)).all(|line| line.chars().count() <= WIDTH + 2));
         assert!(out.contains(&command));
     }

@@ -3,7 +3,7 @@
 use super::{answer, change, count, hand_out, look, timeout};
 use crate::exports::Mover;
 use crate::failure::Failure;
-use crate::job::{Job, told};
+use crate::job::{Job, for_c};
 use crate::raw::Request;
 use crate::words::{Op, OpResult};
 use std::ffi::c_int;
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn telpher_job_results(job: *const Job) -> c_int {
 pub unsafe extern "C" fn telpher_job_result(job: *const Job, index: u32, result: *mut OpResult) -> c_int {
     answer(|| {
         // SAFETY: guaranteed by our caller.
-        let (words, failure) = told(unsafe { look("the job", job) }?.result(index.into())?);
+        let (words, failure) = for_c(unsafe { look("the job", job) }?.result(index.into())?);
         // SAFETY: guaranteed by our caller.
         if let Ok(result) = unsafe { change("the result", result) } {
             *result = words;

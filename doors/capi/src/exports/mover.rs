@@ -2,7 +2,7 @@
 
 use super::{answer, change, copy_text, count, hand_out, look, text};
 use crate::failure::{Failure, Refusal};
-use crate::job::{Ended, Job, told};
+use crate::job::{Ended, Job, for_c};
 use crate::options::{Of, Options};
 use crate::raw::{Raw, Request};
 use crate::words::{Op, OpResult, opcode};
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn telpher_run(mover: *const Mover, op: *const Op, result:
             Ok(Job::run(&mover.inner, unsafe { Request::of(op) }?))
         };
         let (words, failure) = match run() {
-            Ok(ended) => told(&ended),
+            Ok(ended) => for_c(&ended),
             Err(failure) => (OpResult::refused(&failure), Some(failure)),
         };
         // SAFETY: guaranteed by our caller.

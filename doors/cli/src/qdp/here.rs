@@ -200,7 +200,7 @@ pub(super) fn run(args: &Qdp) -> Result<QdpResult, QdpError> {
         }
     }
     let baseline = trials.iter().find(|trial| trial.way.name == BASELINE).map(Trial::times);
-    let runs = trials.iter().map(|trial| trial.told(&data, baseline.as_deref())).collect();
+    let runs = trials.iter().map(|trial| trial.result(&data, baseline.as_deref())).collect();
     let shape = (!args.plain).then_some(Shape {
         groups: options.shape.groups,
         chunk_rows: options.shape.chunk,
@@ -341,7 +341,7 @@ impl Trial {
         self.done.iter().map(|execution| execution.time.as_secs_f64() * 1e9).collect()
     }
 
-    fn told(&self, data: &Data, baseline: Option<&[f64]>) -> Run {
+    fn result(&self, data: &Data, baseline: Option<&[f64]>) -> Run {
         let Way { name, how, options } = self.way;
         let times = self.times();
         let median_ns = median(&mut times.clone());

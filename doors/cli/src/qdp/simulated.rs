@@ -117,7 +117,7 @@ pub(super) fn run(profile: &str, set: &[String]) -> Result<SimulatedResult, SimE
              them: {error}"
         ))
     };
-    let row = |way: &Way| way.run(&lab).map(|found| told(way, &found)).map_err(cannot);
+    let row = |way: &Way| way.run(&lab).map(|found| row_of(way, &found)).map_err(cannot);
     let rows = |ways: &[Way]| ways.iter().map(row).collect::<Result<Vec<_>, _>>();
     let published = rows(&query::published())?;
     let figures = sheets().filter(|sheet| FIGURES.contains(&sheet.id)).map(|sheet| sheet.figure(&lab));
@@ -135,7 +135,7 @@ pub(super) fn run(profile: &str, set: &[String]) -> Result<SimulatedResult, SimE
     Ok(SimulatedResult { kind: "qdp", about, remarks, published, figures, questions })
 }
 
-fn told(way: &Way, told: &Told) -> WayRow {
+fn row_of(way: &Way, told: &Told) -> WayRow {
     WayRow {
         name: way.name,
         time_ms: told.ms,

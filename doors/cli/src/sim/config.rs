@@ -24,7 +24,7 @@ impl ConfigFile {
     }
 
     /// Adds the file's name and the line to a device's error.
-    pub(crate) fn told(&self, error: ScenarioError) -> SimError {
+    pub(crate) fn at_line(&self, error: ScenarioError) -> SimError {
         let ScenarioError::Device { device, source } = &error else { return error.into() };
         let line = self.line(*device, source).map_or(String::new(), |line| format!(", line {line}"));
         SimError::Not(format!("{}{line}: dsa{device}: {}", self.path.display(), chain(source)))

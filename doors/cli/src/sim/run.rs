@@ -59,9 +59,9 @@ struct Devices {
 
 impl Devices {
     /// Converts an error, with the line of the configuration file if there is one.
-    fn told(&self, error: ScenarioError) -> SimError {
+    fn at_line(&self, error: ScenarioError) -> SimError {
         match &self.file {
-            Some(file) => file.told(error),
+            Some(file) => file.at_line(error),
             None => error.into(),
         }
     }
@@ -130,7 +130,7 @@ fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
     let configs = devices.as_ref().map(|devices| devices.configs.clone());
     let scenario = Scenario::parse(&name, &text, machine, capabilities, configs)?;
     let outcome = scenario.simulate().map_err(|error| match &devices {
-        Some(devices) => devices.told(error),
+        Some(devices) => devices.at_line(error),
         None => error.into(),
     })?;
     let mut result = RunResult { workload: Some(name), ..RunResult::of(&scenario.machine) };
@@ -304,7 +304,7 @@ fn by_device(
     scenario.capabilities = devices.capabilities;
     scenario.devices.clone_from(&devices.configs);
     let scenario = scenario.with_lanes(DEVICE, args.threads, stream, lanes);
-    let (stream, outcome) = lasting(args, scenario, stream, |error| devices.told(error))?;
+    let (stream, outcome) = lasting(args, scenario, stream, |error| devices.at_line(error))?;
     let refused = told_of_refusals(&outcome);
     let point = Point::of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone());
     let refused = refused.map(|refused| format!("{} of {} bytes, {}: {refused}", point.op, stream.size, point.how()));

@@ -19,7 +19,7 @@ fn stories(trace: &Path) -> Vec<Value> {
 }
 
 /// Runs `telpher trace` with these arguments, which must succeed, and returns its output.
-fn told(words: &[&str], trace: &Path) -> String {
+fn filtered_trace(words: &[&str], trace: &Path) -> String {
     let done = finish(Command::new(TELPHER).arg("trace").args(words).arg(trace), None, Duration::from_secs(60));
     done.expect_success();
     done.stdout
@@ -61,25 +61,25 @@ in_both_views! {
         let Some(program) = client("batches") else { return };
         let trace = room(&format!("trace-text-{}", view.name())).join("trace");
         Run::on_two_queues(view).with("--trace").with(&trace).success(&[program]);
-        let all = told(&[], &trace);
+        let all = filtered_trace(&[], &trace);
         assert_eq!(all, std::fs::read_to_string(&trace).expect("the trace was written"));
         assert!(all.contains("batch(") && all.contains("memory-move(") && all.contains("crc-generation("), "{all}");
         // In each of two queues, two of sixteen children fault on a null source, and one more before a fence.
-        let faults = told(&["--status", "page-fault"], &trace);
+        let faults = filtered_trace(&["--status", "page-fault"], &trace);
         assert_eq!(faults.lines().count(), 2 * 3, "{faults}");
         assert!(faults.lines().all(|line| line.contains("memory-move(") && line.contains("0x03")), "{faults}");
-        let one = told(&["--queue", "wq0.0", "--op", "batch"], &trace);
+        let one = filtered_trace(&["--queue", "wq0.0", "--op", "batch"], &trace);
         assert!(
             one.lines().count() > 5 && one.lines().all(|line| line.contains("wq0.0") && line.contains("batch(")),
             "{one}"
         );
-        let summary = told(&["--summary"], &trace);
+        let summary = filtered_trace(&["--summary"], &trace);
         assert!(summary.contains("memory-move") && summary.contains("batch"), "{summary}");
         // Converting the text to JSON and back gives the same text.
-        let json = told(&["--format", "json"], &trace);
+        let json = filtered_trace(&["--format", "json"], &trace);
         let path = trace.with_extension("json");
         std::fs::write(&path, &json).expect("a file");
-        assert_eq!(told(&["--format", "text"], &path), all);
+        assert_eq!(filtered_trace(&["--format", "text"], &path), all);
     }
 
     fn a_summary_counts_descriptors_bytes_and_faults(view: View) {

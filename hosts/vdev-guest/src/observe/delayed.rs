@@ -37,7 +37,7 @@ fn key(id: DescriptorId) -> u64 {
 
 impl DelayedCompletions {
     /// Records that a completion of this submission is reported.
-    pub(super) fn told(&self, submission: u64) {
+    pub(super) fn record_reported(&self, submission: u64) {
         // Relaxed: publishes nothing; waiters check again.
         self.latest.fetch_max(submission, Ordering::Relaxed);
     }

@@ -141,7 +141,7 @@ impl Injector {
         let delay = self.delay(id, descriptor);
         let (wait, reorders) = match delay {
             CompletionDelay::OnTime => {
-                self.delayed.told(id.submission);
+                self.delayed.record_reported(id.submission);
                 return true;
             }
             CompletionDelay::Delay(wait) => (wait, false),
@@ -149,7 +149,7 @@ impl Injector {
         };
         let may = self.delayed.is_due(id, now(), wait, reorders, || first(delay));
         if may {
-            self.delayed.told(id.submission);
+            self.delayed.record_reported(id.submission);
         }
         may
     }

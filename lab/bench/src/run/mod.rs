@@ -117,7 +117,7 @@ fn working(time: Duration) -> Result<Vec<Row>, BenchError> {
         round(&mut contest, &mut seen, || budget.step(&format!("round {} of {ROUNDS}", number + 1), 1.0))?;
     }
     budget.finish();
-    Ok(told(&mut seen))
+    Ok(rows_of(&mut seen))
 }
 
 /// Every competitor's turn at each of its tasks.
@@ -141,7 +141,7 @@ fn round(contest: &mut Experiment, seen: &mut Seen, mut time: impl FnMut() -> Du
 }
 
 /// Returns the table's rows.
-fn told(seen: &mut Seen) -> Vec<Row> {
+fn rows_of(seen: &mut Seen) -> Vec<Row> {
     let each = |a: &[f64], b: &[f64], what: fn(f64, f64) -> f64| {
         median(&mut a.iter().zip(b).map(|(a, b)| what(*a, *b)).collect::<Vec<_>>())
     };
@@ -294,7 +294,7 @@ pub(crate) mod tests {
             files: [of(200.0), of(100.0)],
         };
         let machine = Machine::read();
-        RunResult { kind: "run", machine, remarks: vec!["Mind this.".into()], rows: told(&mut seen) }
+        RunResult { kind: "run", machine, remarks: vec!["Mind this.".into()], rows: rows_of(&mut seen) }
     }
 
     #[test]

@@ -27,7 +27,7 @@ fn of(p: &ExaminedMachine<'_>, device: &Device) -> Vec<Finding> {
             Finding::of(&causes::DEVICE_ERROR, &device.name)
                 .seen(p.attribute(&device.name, "errors"))
                 .all_seen(p.logged(&["idxd", "err["]))
-                .because(told(errors))
+                .because(description(errors))
                 .remedy(advice(errors))
                 .remedy(
                     "the attribute keeps the last error until the device is probed again; watch whether it changes",
@@ -49,7 +49,7 @@ fn of(p: &ExaminedMachine<'_>, device: &Device) -> Vec<Finding> {
 }
 
 /// Describes a latched error.
-fn told(errors: SwError) -> String {
+fn description(errors: SwError) -> String {
     let code = errors.error_code();
     let what = match DeviceError::from_code(code) {
         DeviceError::Unknown(_) => Status::from_code(code).meaning(),
@@ -93,7 +93,7 @@ fn halted(p: &ExaminedMachine<'_>, device: &Device, errors: SwError) -> Finding 
         .seen(p.attribute(&device.name, "state"))
         .seen(p.attribute(&device.name, "errors"))
         .all_seen(p.logged(&["idxd", "HALTED"]));
-    let finding = if errors.valid() { finding.because(told(errors)) } else { finding };
+    let finding = if errors.valid() { finding.because(description(errors)) } else { finding };
     let address = device.pci_address.as_deref().unwrap_or("ADDRESS");
     finding
         .remedy("save the configuration while it can be read: accel-config save-config -s dsa.conf")

@@ -47,7 +47,7 @@ impl Telpher {
     }
 
     /// The packet counters, and how many packets of the previous switch came back.
-    fn told(&mut self) -> [u64; 6] {
+    fn counters(&mut self) -> [u64; 6] {
         let answer = self.command("tell");
         let numbers: Vec<u64> = answer.split_whitespace().flat_map(str::parse).collect();
         numbers.try_into().unwrap_or_else(|_| panic!("six numbers, not {answer:?}"))
@@ -72,12 +72,12 @@ impl Side for Telpher {
     }
 
     fn counts(&mut self) -> Counts {
-        let [received, received_bytes, sent, sent_bytes, errors, _] = self.told();
+        let [received, received_bytes, sent, sent_bytes, errors, _] = self.counters();
         Counts { received, received_bytes, sent, sent_bytes, errors }
     }
 
     fn earlier(&mut self) -> u64 {
-        self.told()[5]
+        self.counters()[5]
     }
 
     fn kill(&mut self) {
