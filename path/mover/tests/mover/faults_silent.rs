@@ -1,12 +1,9 @@
 //! A queue that is full for ever, never answers, or answers too late: every job ends, and no buffer is freed while a
 //! device may write it.
-#![cfg(not(loom))]
 #![allow(clippy::cast_possible_truncation, reason = "cuts small numbers")]
 
-mod common;
-
-use common::device::TestDevice;
-use common::{Chance, Watched, clock, mover, movers, policy};
+use crate::common::device::TestDevice;
+use crate::common::{Chance, Watched, clock, mover, movers, policy};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;

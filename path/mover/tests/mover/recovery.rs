@@ -1,11 +1,8 @@
 //! Partial completion resumes exactly: every operation, a fault at every page of every operand, every policy.
-#![cfg(not(loom))]
 #![allow(clippy::cast_possible_truncation, reason = "tests cut small numbers")]
 
-mod common;
-
-use common::device::{PAGE, TestDevice};
-use common::{Chance, mover, naive, policy};
+use crate::common::device::{PAGE, TestDevice};
+use crate::common::{Chance, mover, naive, policy};
 use std::sync::Arc;
 use telpher_abi::{DestDifFlags, DifBlock, DifFlags, DifStatus, SourceDifFlags, Status};
 use telpher_mover::{CrcMode, Delta, DifConfig, JobError, Mover, OnFault, Opcode, Outcome, Policy, Tags, Via};

@@ -1,11 +1,8 @@
 //! The poll-mode layer: order, room, bursts, faults, deadlines, raw descriptors, no allocation.
-#![cfg(not(loom))]
 #![allow(clippy::cast_possible_truncation, reason = "tests cut small numbers")]
 
-mod common;
-
-use common::device::{PAGE, TestDevice};
-use common::{Chance, Watched, clock};
+use crate::common::device::{PAGE, TestDevice};
+use crate::common::{Chance, Watched, clock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,9 +1,6 @@
 //! The mover over the modelled device: every preset, both runners.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::{Chance, naive};
+use crate::common::{Chance, naive};
 use std::sync::Arc;
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_mover::{Channel, ChannelPolicy, CrcMode, Mover, Outcome, Policy, Threshold, Via};

@@ -1,10 +1,7 @@
 //! A fault at every byte of a two-page move, of either operand, in both directions: not a byte is lost or done twice.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::device::TestDevice;
-use common::{Chance, mover, policy};
+use crate::common::device::TestDevice;
+use crate::common::{Chance, mover, policy};
 use std::ops::Range;
 use std::sync::Arc;
 use telpher_mover::{OnFault, Outcome, Policy, StableBuf, Via};

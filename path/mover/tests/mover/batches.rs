@@ -1,11 +1,8 @@
 //! Batches: fences, splits, recovery, results for each member.
-#![cfg(not(loom))]
 #![allow(clippy::cast_possible_truncation, reason = "tests cut small numbers")]
 
-mod common;
-
-use common::device::{PAGE, TestDevice};
-use common::{Chance, Watched, block_on, mover, policy};
+use crate::common::device::{PAGE, TestDevice};
+use crate::common::{Chance, Watched, block_on, mover, policy};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

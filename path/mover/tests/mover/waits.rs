@@ -1,10 +1,7 @@
 //! Wait policies, with a slow device on a clock that advances only while a thread rests.
-#![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a portal of its own, around the test device")]
 
-mod common;
-
-use common::device::TestDevice;
+use crate::common::device::TestDevice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,10 +1,7 @@
 //! No other code gets buffers in flight, whatever happens to the job.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::device::TestDevice;
-use common::{Watched, block_on, mover, policy};
+use crate::common::device::TestDevice;
+use crate::common::{Watched, block_on, mover, policy};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

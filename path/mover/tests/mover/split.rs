@@ -1,10 +1,7 @@
 //! One long operation that is split over queues, and between devices and the waiting thread.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::device::{PAGE, TestDevice};
-use common::{Chance, Watched, movers, on_fault, pieces, policy};
+use crate::common::device::{PAGE, TestDevice};
+use crate::common::{Chance, Watched, movers, on_fault, pieces, policy};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,7 +65,7 @@ fn parts_go_to_other_devices_before_other_queues_of_the_same_one() {
 fn the_parts_of_a_long_transfer_are_in_flight_together() {
     let device = Arc::new(TestDevice::with(|info| info.max_transfer = 4096));
     device.state().manual = true;
-    let mover = common::mover(&device, Policy { split: Split::NONE, ..policy() });
+    let mover = crate::common::mover(&device, Policy { split: Split::NONE, ..policy() });
     let job = mover.copy(Chance::new(1).bytes(50_000), vec![0; 50_000]);
     assert_eq!(device.state().taken.len(), 2);
     device.state().manual = false;
@@ -214,7 +211,7 @@ fn the_first_difference_is_found_whichever_part_ends_first() {
 #[test]
 fn a_waiting_thread_does_parts_and_a_polling_thread_does_not() {
     let [device] = manual::<1>();
-    let mover = common::mover(&device, split(1, true));
+    let mover = crate::common::mover(&device, split(1, true));
     let mut job = mover.copy(vec![7_u8; 4 * LONG], vec![0; 4 * LONG]);
     for _ in 0..10 {
         assert!(!job.is_done());
@@ -409,14 +406,14 @@ proptest! {
         // A checksum goes on where the part before ended, however long it is.
         world.disturb(&devices, &[&src, &dst]);
         let (result, src, dst) = mover.copy_crc(src, dst, 3, CrcMode::default()).wait().into_parts();
-        prop_assert_eq!(result, Ok(Outcome::Crc(common::naive::crc32c(3, &source, CrcMode::default()))));
+        prop_assert_eq!(result, Ok(Outcome::Crc(crate::common::naive::crc32c(3, &source, CrcMode::default()))));
         prop_assert!(src == source && dst == source);
 
         let word = world.seed;
         world.disturb(&devices, &[&dst]);
         let (result, dst) = mover.fill(dst, word).wait().into_parts();
         prop_assert_eq!(result, Ok(Outcome::Done));
-        prop_assert!(dst == common::naive::pattern(&word.to_le_bytes(), world.len));
+        prop_assert!(dst == crate::common::naive::pattern(&word.to_le_bytes(), world.len));
 
         // A move within one buffer, overlapping or not.
         if world.len > 0 {
@@ -472,7 +469,7 @@ proptest! {
         }
         let within = done.take(within);
         prop_assert!(within.result.is_ok() && within.buffers.0 == moved);
-        let expected = Outcome::Crc(common::naive::crc32c(3, &source, CrcMode::default()));
+        let expected = Outcome::Crc(crate::common::naive::crc32c(3, &source, CrcMode::default()));
         prop_assert_eq!(done.take(checksum).result, Ok(expected));
         prop_assert_eq!(devices.iter().map(|device| device.state().lost).sum::<usize>(), 0);
         prop_assert_eq!((mover.orphaned(), mover.quarantined()), (0, 0));

@@ -1,11 +1,8 @@
 //! A queue that stops (halted, disabled, reset) loses nothing: its operations are done elsewhere, or end with an error
 //! that says why.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::device::TestDevice;
-use common::{Chance, Watched, clock, mover, movers, policy};
+use crate::common::device::TestDevice;
+use crate::common::{Chance, Watched, clock, mover, movers, policy};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

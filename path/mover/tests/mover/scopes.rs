@@ -1,10 +1,7 @@
 //! A scope gives borrowed memory back only when no device has it.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::device::TestDevice;
-use common::{mover, policy};
+use crate::common::device::TestDevice;
+use crate::common::{mover, policy};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,7 @@
 //! Copies of a batch that continue each other become one descriptor, and each has its own result.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::device::{PAGE, TestDevice};
-use common::{Chance, mover, pieces, policy};
+use crate::common::device::{PAGE, TestDevice};
+use crate::common::{Chance, mover, pieces, policy};
 use proptest::prelude::*;
 use std::sync::Arc;
 use telpher_mover::{BatchDone, JobError, Key, Mover, OnFault, Opcode, Outcome, Policy, Via};

@@ -1,11 +1,8 @@
 //! A panic, or a closed standard error, frees nothing that a device may still write.
-#![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a portal and a buffer that panic; both traits are promises")]
 
-mod common;
-
-use common::device::TestDevice;
-use common::{Watched, mover, policy};
+use crate::common::device::TestDevice;
+use crate::common::{Watched, mover, policy};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -156,7 +153,7 @@ fn a_portal_that_panics_while_its_channel_is_dropped_frees_nothing() {
 #[test]
 fn expired_buffers_of_a_channel_are_dropped_when_its_state_is_consistent() {
     let device = manual();
-    let clock = common::clock();
+    let clock = crate::common::clock();
     let policy = ChannelPolicy { deadline: Some(Duration::from_millis(1)), ..ChannelPolicy::default() };
     let portal = Arc::clone(&device) as Arc<dyn Portal>;
     let mut channel: Channel<Vec<u8>, Bad> = Channel::with_clock(portal, 2, policy, clock.clone()).unwrap();
@@ -186,7 +183,7 @@ fn a_portal_that_panics_while_a_single_member_is_in_flight_frees_nothing() {
     let device = manual();
     let moody = Moody::new(&device, false);
     let policy = Policy { patience: Duration::ZERO, ..policy() };
-    let mover = Mover::with_clock([Arc::clone(&moody) as Arc<dyn Portal>], policy, common::clock());
+    let mover = Mover::with_clock([Arc::clone(&moody) as Arc<dyn Portal>], policy, crate::common::clock());
     let (buffer, gone) = Watched::new(vec![0; 64]);
     let mut batch = mover.batch();
     batch.fill(buffer, 1);
@@ -208,7 +205,7 @@ fn a_portal_that_panics_while_a_long_job_is_given_up_frees_nothing() {
     let split = Split { above: 4096, ways: 2, ..Split::default() };
     let policy = Policy { split, route: Route::First, ..policy() };
     let portals = moody.each_ref().map(|moody| Arc::clone(moody) as Arc<dyn Portal>);
-    let mover = Mover::with_clock(portals, policy, common::clock());
+    let mover = Mover::with_clock(portals, policy, crate::common::clock());
     let (buffer, gone) = Watched::new(vec![0; 1 << 20]);
     let job = mover.fill(buffer, 1).deadline(Duration::from_micros(5));
     assert!(devices.iter().all(|device| !device.state().taken.is_empty()));
@@ -227,7 +224,7 @@ fn a_clock_that_panics_after_a_submission_frees_nothing() {
     for alone in [true, false] {
         let device = manual();
         let portal = Arc::clone(&device) as Arc<dyn Portal>;
-        let clock = Arc::new(Late { device: Arc::clone(&device), clock: common::clock() });
+        let clock = Arc::new(Late { device: Arc::clone(&device), clock: crate::common::clock() });
         let policy = Policy { wait: Wait::Predicted, linger: Duration::ZERO, ..policy() };
         let mover = Mover::with_clock([portal], policy, clock);
         let (buffer, gone) = Watched::new(vec![0; 64]);
@@ -250,7 +247,12 @@ fn a_clock_that_panics_after_a_submission_frees_nothing() {
 /// Runs one test of this file again in a process of its own, with `TELPHER_ALONE` set.
 fn alone(test: &str, stderr: Stdio) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env("TELPHER_ALONE", "1").stderr(stderr).output().unwrap()
+    command
+        .args(["--exact", &format!("unwinding::{test}"), "--nocapture"])
+        .env("TELPHER_ALONE", "1")
+        .stderr(stderr)
+        .output()
+        .unwrap()
 }
 
 fn is_alone() -> bool {
@@ -262,7 +264,8 @@ fn a_failed_write_to_standard_error_frees_nothing() {
     if !is_alone() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let out = alone("a_failed_write_to_standard_error_frees_nothing", full.into());
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+        let stdout = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && stdout.contains("1 passed"), "{stdout}");
         return;
     }
     let (device, linger) = (manual(), Duration::from_millis(5));

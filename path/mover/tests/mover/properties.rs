@@ -1,10 +1,7 @@
 //! For all lengths, faults, refusals and limits, the bytes are the naive ones, and every buffer comes back.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::device::{PAGE, TestDevice};
-use common::{Chance, mover, naive, on_fault, policy};
+use crate::common::device::{PAGE, TestDevice};
+use crate::common::{Chance, mover, naive, on_fault, policy};
 use proptest::prelude::*;
 use std::sync::Arc;
 use telpher_mover::{CrcMode, Mover, OnFault, Outcome, Policy, Retry, Route};

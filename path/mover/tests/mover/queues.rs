@@ -1,10 +1,7 @@
 //! Full, disabled, several, and dedicated queues.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::device::TestDevice;
-use common::{Chance, mover, movers, policy};
+use crate::common::device::TestDevice;
+use crate::common::{Chance, mover, movers, policy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -50,7 +47,7 @@ fn a_drain_goes_to_every_queue() {
     assert!(devices.iter().all(|device| device.state().taken == [Opcode::Drain]));
     assert_eq!(Mover::cpu().drain().wait().result, Ok(Outcome::Done));
     let without = Arc::new(TestDevice::with(|info| info.operations = info.operations.with(Opcode::Drain, false)));
-    let mover = common::mover(&without, policy());
+    let mover = crate::common::mover(&without, policy());
     assert_eq!(mover.drain().wait().result, Err(JobError::Unsupported { op: Opcode::Drain }));
 }
 
@@ -212,7 +209,7 @@ fn shared_queues_lose_nothing_under_threads() {
 fn a_queue_that_is_full_at_the_second_chunk_gets_the_pause_too() {
     let device = Arc::new(TestDevice::with(|info| info.max_transfer = 64));
     device.state().manual = true;
-    let clock = common::clock();
+    let clock = crate::common::clock();
     clock.advance(Duration::from_secs(1));
     let retry = Retry { attempts: 10, pause: Duration::from_millis(1) };
     let portal = Arc::clone(&device) as Arc<dyn Portal>;

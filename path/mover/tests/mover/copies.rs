@@ -1,13 +1,10 @@
 //! A queue of copies over queues that are full, fail, are slow, halt or never answer: each copy ends once, in order,
 //! done or undone, and done copies have their bytes.
-#![cfg(not(loom))]
 #![allow(unsafe_code, reason = "copies by address")]
 #![allow(clippy::cast_possible_truncation, reason = "cuts small numbers")]
 
-mod common;
-
-use common::device::TestDevice;
-use common::{Chance, clock};
+use crate::common::device::TestDevice;
+use crate::common::{Chance, clock};
 use std::sync::Arc;
 use std::time::Duration;
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};

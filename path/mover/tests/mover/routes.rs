@@ -1,10 +1,7 @@
 //! Which queue is asked first on a machine with several nodes.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::device::TestDevice;
-use common::{clock, policy};
+use crate::common::device::TestDevice;
+use crate::common::{clock, policy};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use telpher_mover::{Mover, Policy, Retry, Route, Split, Topology};

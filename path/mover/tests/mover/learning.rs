@@ -1,9 +1,6 @@
 //! Device or CPU while a mover learns, with devices so good or so bad that chance does not decide.
-#![cfg(not(loom))]
 
-mod common;
-
-use common::device::TestDevice;
+use crate::common::device::TestDevice;
 use std::sync::Arc;
 use telpher_abi::Status;
 use telpher_mover::{Learning, Mover, Opcode, Outcome, Policy, Threshold, Tuning, Via};

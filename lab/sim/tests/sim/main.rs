@@ -1,0 +1,20 @@
+//! The simulator's tests, one file a subject, in one binary: linking one takes longer than most tests.
+
+mod advise;
+mod bottleneck;
+mod cachebench;
+mod calibration;
+mod cores;
+mod device;
+mod exchange;
+mod gups;
+mod keys;
+mod memory;
+mod messages;
+mod migration;
+mod properties;
+mod qdp;
+mod storage;
+mod vhost;
+mod workloads;
+mod world;

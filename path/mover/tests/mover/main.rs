@@ -1,0 +1,24 @@
+//! The mover's tests, one file a subject, in one binary: linking one takes longer than most tests.
+#![cfg(not(loom))]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod batches;
+mod channels;
+mod coalesce;
+mod copies;
+mod faults_offsets;
+mod faults_silent;
+mod faults_stopped;
+mod learning;
+mod model;
+mod ownership;
+mod properties;
+mod queues;
+mod recovery;
+mod routes;
+mod scopes;
+mod split;
+mod unwinding;
+mod waits;
