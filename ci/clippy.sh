@@ -6,6 +6,8 @@ if ! cargo clippy --version >/dev/null 2>&1; then
     exit 0
 fi
 cargo clippy "${locked[@]}" --workspace --all-targets -- -D warnings
+# Cargo leaves these out of "all targets", because `cargo test` does not run them (`test = false`).
+cargo clippy "${locked[@]}" --workspace --test programs --test peers --test guests -- -D warnings
 cargo clippy "${locked[@]}" --workspace --all-targets --all-features -- -D warnings
 # Split into words on purpose: `-p NAME` pairs.
 read -ra packages <<<"$(loom_packages | tr '\n' ' ')"

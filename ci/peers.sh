@@ -4,9 +4,6 @@
 . "$(dirname "$0")/lib.sh"
 # Not part of `cargo test`, for the reasons in run.sh. One at a time: each test needs two cores, and a test that waited for them would be
 # reported as slow.
-if cargo clippy --version >/dev/null 2>&1; then
-    cargo clippy "${locked[@]}" --workspace --test peers -- -D warnings
-fi
 # The tests of DPDK's own backend check the tests themselves; they belong to the long run.
 only=()
 [ $# -eq 0 ] || only=(--exact "$@")
