@@ -49,9 +49,16 @@ pub(crate) fn registers(context: &ucontext_t, length: u8) -> Registers {
     Registers { general: ORDER.map(|register| get(context, register)), next: instruction(context) + u64::from(length) }
 }
 
+/// Converts the C library's set to the kernel's 64 signals.
+#[must_use]
+pub fn to_bits(set: &libc::sigset_t) -> u64 {
+    // SAFETY: the set has at least eight bytes of plain data, and is aligned like a word.
+    unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
+}
+
 /// Returns the mask that the return restores; the kernel reads and writes eight bytes of it.
 pub(crate) fn mask(context: &ucontext_t) -> u64 {
-    crate::signals::to_bits(&context.uc_sigmask)
+    to_bits(&context.uc_sigmask)
 }
 
 /// Changes the mask that the return restores.

@@ -2,13 +2,12 @@
 #![allow(unsafe_code, reason = "stores at the program's addresses, and is called by the assembly entry")]
 
 use crate::decode::{Instruction, Operation, Pointer, Segment};
-use crate::entry::{Exit, Frame};
-use crate::guarded::{self, Fault, Faulted};
-use crate::handler::{Answer, Handler, How, Monitor};
-use crate::kernel;
+use crate::frame::{Exit, Frame};
+use crate::guarded::{self, Faulted};
+use crate::handler::{self, Answer, Handler, How};
 use crate::registers::{ARITHMETIC, CF, Registers, ZF};
-use crate::thread::Thread;
-use crate::{sites, traps};
+use crate::sites::entered;
+use crate::thread::{Monitor, Thread, segment_base};
 use std::sync::atomic::Ordering;
 
 /// The reason why an instruction did not complete.
@@ -17,15 +16,6 @@ enum Stop {
     GeneralProtection,
     /// The fault that a guarded access stored in the thread.
     Access(Segment),
-}
-
-/// Returns the base address of a segment.
-pub(crate) fn segment_base(segment: Segment) -> u64 {
-    match segment {
-        Segment::Fs => Thread::fs_base(),
-        Segment::Gs => kernel::gs_base(),
-        Segment::Flat | Segment::Stack => 0,
-    }
 }
 
 /// Called by [`entry::enter`](crate::entry::enter): emulates the instruction of the site whose trampoline was entered,
@@ -40,7 +30,7 @@ pub(crate) unsafe extern "sysv64" fn emulate(frame: &mut Frame) -> Exit {
         }
         None => {
             // SAFETY: otherwise a trampoline called, with this return address.
-            let (instruction, site) = unsafe { sites::entered(frame.back) };
+            let (instruction, site) = unsafe { entered(frame.back) };
             (instruction, site, [0; 8], false)
         }
     };
@@ -48,7 +38,7 @@ pub(crate) unsafe extern "sysv64" fn emulate(frame: &mut Frame) -> Exit {
     let next = site + u64::from(instruction.length);
     let registers = Registers { general: frame.general, next };
     thread.resume.store(next, Ordering::Relaxed);
-    match perform(traps::handler(), thread, instruction, &registers, &mut frame.flags, &data) {
+    match perform(handler::handler(), thread, instruction, &registers, &mut frame.flags, &data) {
         Ok(()) if trapped => {
             frame.back = next;
             Exit::Elsewhere
@@ -56,7 +46,7 @@ pub(crate) unsafe extern "sysv64" fn emulate(frame: &mut Frame) -> Exit {
         Ok(()) => Exit::Back,
         Err(stop) => {
             let fault = match stop {
-                Stop::GeneralProtection => Fault::general_protection(),
+                Stop::GeneralProtection => guarded::general_protection(),
                 // SAFETY: a guarded access has just written it.
                 Stop::Access(segment) => unsafe { (*thread.fault.get()).assume_init() }.seen_by(segment),
             };

@@ -12,39 +12,13 @@
 #![allow(unsafe_code, reason = "assembly that saves and restores a whole processor state")]
 
 use crate::emulate;
+use crate::frame::{Exit, Frame, RED_ZONE};
 use crate::kernel;
 use crate::thread::Thread;
 use std::arch::naked_asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-
-/// Bytes below the stack pointer that a function may use without adjusting it.
-const RED_ZONE: usize = 128;
-
-/// The data that [`enter`] stores on the program's stack.
-#[repr(C)]
-#[derive(Debug)]
-pub(crate) struct Frame {
-    /// In the processor's order. Number 4, rsp, is the program's and is not restored from here.
-    pub(crate) general: [u64; 16],
-    pub(crate) flags: u64,
-    /// The address at which the trampoline continues.
-    pub(crate) back: u64,
-    red_zone: [u8; RED_ZONE],
-}
-
-/// How the emulation returns.
-#[repr(u32)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Exit {
-    /// Through the trampoline.
-    Back = 0,
-    /// To `Frame::back`, which has been changed to an address of the program.
-    Elsewhere = 1,
-    /// To the invalid opcode, with the thread still inside.
-    Trap = 2,
-}
 
 /// How the vector state is saved, and the stack pool. Written once, before any site can be entered, except for `free`.
 #[repr(C)]

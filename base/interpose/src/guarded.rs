@@ -5,31 +5,10 @@
 #![allow(unsafe_code, reason = "accesses the program's memory by assembly whose faults are caught")]
 
 use crate::context;
-use crate::decode::Segment;
+use crate::fault::{FAULT_REGISTERS, FROM_KERNEL, Fault};
 use crate::thread::Thread;
 use std::arch::{global_asm, is_x86_feature_detected};
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// A fault as the kernel reported it.
-#[derive(Clone, Copy)]
-pub(crate) struct Fault {
-    pub(crate) signal: i32,
-    pub(crate) info: libc::siginfo_t,
-    /// `REG_TRAPNO`, `REG_ERR`, `REG_CR2` of the context.
-    pub(crate) registers: [u64; 3],
-}
-
-impl std::fmt::Debug for Fault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fault")
-            .field("signal", &self.signal)
-            .field("registers", &self.registers)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The registers of a context that describe a fault.
-pub(crate) const FAULT_REGISTERS: [i32; 3] = [libc::REG_TRAPNO, libc::REG_ERR, libc::REG_CR2];
 
 global_asm!(
     r#"
@@ -203,27 +182,11 @@ pub(crate) fn fixup(signal: i32, info: &libc::siginfo_t, context: &mut libc::uco
     true
 }
 
-/// `SI_KERNEL`: a signal from the kernel without an address.
-pub(crate) const FROM_KERNEL: i32 = 0x80;
-
-impl Fault {
-    /// Returns #GP as Linux reports it.
-    pub(crate) fn general_protection() -> Self {
-        const TRAP_GP: u64 = 13;
-        // SAFETY: plain data, of which zero is valid.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        (info.si_signo, info.si_code) = (libc::SIGSEGV, FROM_KERNEL);
-        Fault { signal: libc::SIGSEGV, info, registers: [TRAP_GP, 0, 0] }
-    }
-
-    /// Adapts the fault to an access by `segment`: non-canonical addresses by the stack segment raise #SS.
-    pub(crate) fn seen_by(mut self, segment: Segment) -> Self {
-        const TRAP_SS: u64 = 12;
-        if segment == Segment::Stack && self.info.si_code == FROM_KERNEL {
-            self.signal = libc::SIGBUS;
-            self.info.si_signo = libc::SIGBUS;
-            self.registers[0] = TRAP_SS;
-        }
-        self
-    }
+/// Returns #GP as Linux reports it.
+pub(crate) fn general_protection() -> Fault {
+    const TRAP_GP: u64 = 13;
+    // SAFETY: plain data, of which zero is valid.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    (info.si_signo, info.si_code) = (libc::SIGSEGV, FROM_KERNEL);
+    Fault { signal: libc::SIGSEGV, info, registers: [TRAP_GP, 0, 0] }
 }

@@ -1,6 +1,7 @@
 //! The interface to the owner of the portals: their addresses, and the handling of 64 bytes stored there.
 
-use crate::thread::Thread;
+use crate::thread::{Monitor, Thread};
+use std::sync::OnceLock;
 
 /// The instruction that sent 64 bytes to a portal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,15 +35,6 @@ pub enum Answer {
     Retry,
 }
 
-/// A cache line armed by UMONITOR.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Monitor {
-    /// Start of the watched 64-byte line.
-    pub address: u64,
-    /// Its contents when it was armed; other contents end the wait.
-    pub line: [u64; 8],
-}
-
 /// The owner of the portals, called by the traps and the rewritten sites.
 ///
 /// Every function is called on the program's thread in the middle of an instruction; the interrupted code may hold any
@@ -68,4 +60,17 @@ pub trait Handler: Sync {
     /// A SIGSEGV or SIGBUS that the processor raised. Returns true if it has changed `context` so that the thread
     /// continues where this owner wants. Runs inside the signal handler, before other code examines the fault.
     fn fixup(&self, context: &mut libc::ucontext_t) -> bool;
+}
+
+/// Set before the first trap can occur.
+static HANDLER: OnceLock<&'static dyn Handler> = OnceLock::new();
+
+/// Sets the handler; only the first call does.
+pub(crate) fn set_handler(handler: &'static dyn Handler) {
+    let _ = HANDLER.set(handler);
+}
+
+/// Returns the installed handler.
+pub(crate) fn handler() -> &'static dyn Handler {
+    *HANDLER.get().expect("traps and sites are there only since `install`")
 }

@@ -27,6 +27,8 @@ pub mod decode;
 mod emulate;
 mod entry;
 pub mod exec;
+mod fault;
+mod frame;
 mod guarded;
 mod handler;
 mod kernel;
@@ -38,8 +40,9 @@ mod thread;
 mod traps;
 mod vectors;
 
-pub use handler::{Answer, Handler, How, Monitor};
+pub use handler::{Answer, Handler, How};
 pub use kernel::Errno;
+pub use thread::Monitor;
 pub use traps::{Options, after_fork_child, install};
 
 /// Bytes of stack available to a [`Handler`]'s functions.

@@ -6,9 +6,8 @@
 //! from the C library's small reserve.
 #![allow(unsafe_code, reason = "a thread-local block that assembly reaches too")]
 
-use crate::decode::Instruction;
-use crate::guarded::Fault;
-use crate::handler::Monitor;
+use crate::decode::{Instruction, Segment};
+use crate::fault::Fault;
 use crate::kernel::{self, Errno};
 use crate::signals::{PROTECTED, PROTECTED_SIGNALS, bit};
 use std::arch::{asm, global_asm};
@@ -26,6 +25,15 @@ pub(crate) const MARK: u64 = 1 << 31;
 /// SIGKILL, which cannot be blocked.)
 const IN_USE: u64 = bit(libc::SIGKILL);
 
+/// A cache line armed by UMONITOR.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Monitor {
+    /// Start of the watched 64-byte line.
+    pub address: u64,
+    /// Its contents when it was armed; other contents end the wait.
+    pub line: [u64; 8],
+}
+
 /// An instruction that trapped and is emulated as soon as the signal handler has returned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trapped {
@@ -34,6 +42,15 @@ pub(crate) struct Trapped {
     pub(crate) site: u64,
     /// The data of a [`Store64`](crate::decode::Operation::Store64).
     pub(crate) data: [u64; 8],
+}
+
+/// Returns the base address of a segment.
+pub(crate) fn segment_base(segment: Segment) -> u64 {
+    match segment {
+        Segment::Fs => Thread::fs_base(),
+        Segment::Gs => kernel::gs_base(),
+        Segment::Flat | Segment::Stack => 0,
+    }
 }
 
 /// One thread's state. A new thread's state is all zero. Where signals are not blocked, a signal handler of this very

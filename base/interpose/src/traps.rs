@@ -6,11 +6,13 @@
 #![allow(unsafe_code, reason = "handles signals and edits the interrupted context")]
 
 use crate::decode::{self, Instruction, Operation};
-use crate::emulate::segment_base;
+use crate::fault::FROM_KERNEL;
+use crate::handler::{Handler, handler, set_handler};
+use crate::kernel::Errno;
 use crate::signals::deliver::{self, is_raised};
 use crate::sites::{self, Inspected};
-use crate::thread::{Thread, Trapped};
-use crate::{Errno, Handler, context, entry, guarded, signals, vectors};
+use crate::thread::{Thread, Trapped, segment_base};
+use crate::{context, entry, guarded, signals, vectors};
 use libc::{siginfo_t, ucontext_t};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -22,15 +24,8 @@ pub struct Options {
     pub rewrite: bool,
 }
 
-/// Set before the first trap can occur.
-static HANDLER: OnceLock<&'static dyn Handler> = OnceLock::new();
 /// The result of [`install`]: set after everything else.
 static INSTALLED: OnceLock<Result<(), Errno>> = OnceLock::new();
-
-/// Returns the installed handler.
-pub(crate) fn handler() -> &'static dyn Handler {
-    *HANDLER.get().expect("traps and sites are there only since `install`")
-}
 
 /// Takes over the process' signals. Call it once, before the program's first thread if possible; the actions that are
 /// already installed become the program's. A second call changes nothing: it waits for the first to end, and returns
@@ -40,13 +35,13 @@ pub(crate) fn handler() -> &'static dyn Handler {
 /// The kernel's error from `rt_sigaction`.
 pub fn install(handler: &'static dyn Handler, options: Options) -> Result<(), Errno> {
     *INSTALLED.get_or_init(|| {
-        // Only one thread comes here, so the cell is still empty.
-        let _ = HANDLER.set(handler);
+        // Only one thread comes here, so no handler is set yet.
+        set_handler(handler);
         entry::detect();
         guarded::detect();
         vectors::detect();
         sites::set_rewriting(options.rewrite);
-        signals::adopt()
+        signals::adopt(trap as *const () as usize)
     })
 }
 
@@ -56,11 +51,6 @@ pub fn after_fork_child() {
     signals::after_fork_child();
     sites::after_fork_child();
     entry::after_fork_child();
-}
-
-/// Returns the handler's address.
-pub(crate) fn entry() -> usize {
-    trap as *const () as usize
 }
 
 /// The handler of the three signals.
@@ -139,7 +129,7 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
     let code = match sites::inspect(site) {
         // The submission at this site has trapped, and another thread has rewritten the site before this handler ran. A
         // jump accesses no portal, and raises no general protection fault (which has no address).
-        Inspected::Rewritten { trampoline } if handler.is_portal(faulted) || info.si_code == guarded::FROM_KERNEL => {
+        Inspected::Rewritten { trampoline } if handler.is_portal(faulted) || info.si_code == FROM_KERNEL => {
             context::continue_at(context, trampoline);
             return true;
         }
@@ -157,7 +147,7 @@ fn refused(thread: &Thread, info: &siginfo_t, context: &mut ucontext_t) -> bool 
             // Without a PASID it refuses every ENQCMD before it checks the destination (Intel's manual: #GP(0) if
             // IA32_PASID is not valid), even if CPUID hides the instruction.
             let without_pasid =
-                matches!(instruction.operation, Operation::Enqcmd { .. }) && info.si_code == guarded::FROM_KERNEL;
+                matches!(instruction.operation, Operation::Enqcmd { .. }) && info.si_code == FROM_KERNEL;
             if !without_pasid && !handler.is_portal(registers.pointer(destination, segment_base)) {
                 return false;
             }

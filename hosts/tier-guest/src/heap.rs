@@ -96,6 +96,10 @@ struct Inner(Dlmalloc<Pages>);
 // SAFETY: its pages belong to the process, not to a thread.
 unsafe impl Send for Inner {}
 
+/// The allocator of this library.
+#[cfg_attr(not(test), global_allocator)]
+static HEAP: Heap = Heap::new();
+
 /// The allocator.
 pub(crate) struct Heap {
     inner: Mutex<Inner>,
@@ -160,14 +164,14 @@ pub(crate) fn keep_through_forks() {
 }
 
 extern "C" fn before() {
-    let held = crate::HEAP.hold();
+    let held = HEAP.hold();
     // SAFETY: the lock is this thread's.
-    unsafe { *crate::HEAP.forking.get() = Some(held) };
+    unsafe { *HEAP.forking.get() = Some(held) };
 }
 
 extern "C" fn after() {
     // SAFETY: this thread has taken the lock in `before`; in a child it is the only thread.
-    let held = unsafe { (*crate::HEAP.forking.get()).take() };
+    let held = unsafe { (*HEAP.forking.get()).take() };
     drop(held);
 }
 

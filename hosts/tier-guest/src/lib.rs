@@ -36,7 +36,3 @@ mod status;
 mod sync;
 mod threads;
 mod userfaults;
-
-/// The allocator of this library.
-#[cfg_attr(not(test), global_allocator)]
-static HEAP: heap::Heap = heap::Heap::new();

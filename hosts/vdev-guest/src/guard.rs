@@ -66,16 +66,17 @@ pub(crate) fn close(fd: RawFd) {
     }
 }
 
-/// Moves a guard away from a number that the program wants for a duplicate (dup2, dup3). Returns true if there was one.
+/// Moves a guard away from a number that the program wants for a duplicate (dup2, dup3). Calls `moved` with the old and
+/// the new number before the guard has the new one. Returns true if there was a guard.
 ///
 /// # Errors
 /// The system's refusal, or EMFILE.
-pub(crate) fn make_room(fd: RawFd) -> Result<bool, Errno> {
+pub(crate) fn make_room(fd: RawFd, moved: impl FnOnce(RawFd, RawFd)) -> Result<bool, Errno> {
     for guard in used() {
         if guard.load(Ordering::Relaxed) == fd {
             let base = usize::try_from(fd).unwrap_or_default() + 1;
             let copy = sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, base).map(sys::descriptor)?;
-            crate::node::guard_moved(fd, copy);
+            moved(fd, copy);
             // Release: a reader of the new number finds the file there.
             guard.store(copy, Ordering::Release);
             return Ok(true);

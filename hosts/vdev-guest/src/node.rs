@@ -26,8 +26,6 @@ use telpher_vdev_wire::settings::View;
 mod name;
 mod replica_access;
 
-pub(crate) use crate::submit::write;
-
 /// Descriptor numbers below this can be nodes; higher numbers are refused. Source: chosen.
 const MAX_DESCRIPTORS: usize = 1 << 16;
 /// Most files that a process can have open at once. Source: chosen; a queue has as many occupancy slots.
@@ -121,7 +119,7 @@ pub(crate) fn open(path: &[u8], flags: u32) -> Result<RawFd, Errno> {
 
 /// Starts the replica of an opened node, and gives its file the lowest free descriptor.
 fn install(number: u16, opening: &control::Opening, flags: u32) -> Result<RawFd, Errno> {
-    let replica = Box::new(Replica::start(opening, number)?);
+    let replica = Box::new(Replica::start(opening, move || send_reports(number))?);
     // The file's number is the first free one after the connection's; the connection's number is free again now.
     let cloexec = flags.cast_signed() & libc::O_CLOEXEC != 0;
     let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
@@ -242,7 +240,7 @@ fn attach(fd: RawFd, open: u64) -> Result<u16, Errno> {
     let number = take_number()?;
     let started = control::attach(open).and_then(|opening| {
         let opened = opening.opened;
-        let replica = Box::new(Replica::start(&opening, number)?);
+        let replica = Box::new(Replica::start(&opening, move || send_reports(number))?);
         REPLICAS[usize::from(number)].put_in(Box::into_raw(replica));
         Ok(File { stage: Stage::Own, device: opened.device, wq: opened.wq, ..File::FREE })
     });
@@ -320,6 +318,13 @@ pub(crate) fn access(fd: RawFd) -> Option<Access> {
 #[inline]
 pub(crate) fn enter(number: u16) -> Option<Inside<'static, Replica>> {
     REPLICAS.get(usize::from(number))?.enter()
+}
+
+/// Lets the replica of a file send its reports to the driver, if the file still has one.
+fn send_reports(number: u16) {
+    if let Some(inside) = enter(number) {
+        replica(&inside).report();
+    }
 }
 
 /// Calls `act` with every replica.

@@ -14,7 +14,6 @@ use crate::control::{self, Opening};
 use crate::faults;
 use crate::guard;
 use crate::lock::Lock;
-use crate::node;
 use crate::observe::{self, Answer, How, Observer, Queue};
 use crate::shared::Shared;
 use crate::sync::{AtomicU32, Ordering};
@@ -55,11 +54,12 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Starts the device that an opened node describes; `number` is its file's number.
+    /// Starts the device that an opened node describes. A thread of the device calls `report` when a descriptor ended
+    /// without a record; it must call [`report`](Replica::report).
     ///
     /// # Errors
     /// ENOMEM, or EIO if the description is not a valid device.
-    pub(crate) fn start(opening: &Opening, number: u16) -> Result<Self, Errno> {
+    pub(crate) fn start(opening: &Opening, report: impl Fn() + Send + Sync + 'static) -> Result<Self, Errno> {
         let opened = opening.opened;
         let lease = Shared::<FileMemory>::map(opening.lease.number())?;
         let board = Shared::<QueueState>::map_for_reading(opening.board.number())?;
@@ -75,7 +75,7 @@ impl Replica {
             runner: if threaded { Runner::Threaded } else { Runner::Inline },
             lanes: observe::lanes(&opened),
             observer: Some(if threaded {
-                Arc::new(Reporting { observer: Arc::clone(&observer), number })
+                Arc::new(Reporting { observer: Arc::clone(&observer), report })
             } else {
                 Arc::<Observer>::clone(&observer)
             }),
@@ -241,13 +241,19 @@ impl Queue for Replica {
 
 /// The observer of a device with threads: it sends ends without a record to the driver at once, since no submitter sees
 /// them.
-#[derive(Debug)]
-struct Reporting {
+struct Reporting<R> {
     observer: Arc<Observer>,
-    number: u16,
+    /// Lets the replica send its reports.
+    report: R,
 }
 
-impl telpher_model::Observer for Reporting {
+impl<R> std::fmt::Debug for Reporting<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reporting").field("observer", &self.observer).finish_non_exhaustive()
+    }
+}
+
+impl<R: Fn() + Send + Sync> telpher_model::Observer for Reporting<R> {
     fn dispatched(&self, job: &Job<'_>) -> Verdict {
         self.observer.dispatched(job)
     }
@@ -271,10 +277,8 @@ impl telpher_model::Observer for Reporting {
 
     fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: Told) {
         self.observer.ended(job, record, told);
-        if matches!(told, Told::Elsewhere | Told::Unwritable(_))
-            && let Some(inside) = node::enter(self.number)
-        {
-            node::replica(&inside).report();
+        if matches!(told, Told::Elsewhere | Told::Unwritable(_)) {
+            (self.report)();
         }
     }
 }

@@ -12,10 +12,6 @@ use std::time::{Duration, Instant};
 /// Duration of a measurement.
 pub const PING_PONG: Duration = Duration::from_millis(20);
 
-/// Round trips below this many nanoseconds count as near: two cores under one last-level cache. Source: assumed; cores
-/// of one die answer in 40 to 120 ns, cores of two dies or sockets in 200 ns and more.
-const NEAR_NS: f64 = 150.0;
-
 /// Round trips from this many nanoseconds on do not measure the distance: other work held a core. Source: assumed; ten
 /// times the longest trip between sockets.
 const BUSY_NS: f64 = 5_000.0;
@@ -37,12 +33,26 @@ pub struct Distance {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// Below 150 ns.
+    /// At most [`NEAR_WITHIN`](telpher_os::Distance::NEAR_WITHIN).
     Near,
-    /// 150 ns or more.
+    /// More than that.
     Far,
     /// Unknown: the cores did other work meanwhile.
     Busy,
+}
+
+impl Class {
+    /// Returns the class of a round trip in nanoseconds.
+    fn of(round_trip_ns: f64) -> Class {
+        // Includes the infinite time that stands for no sample.
+        if !(0.0..BUSY_NS).contains(&round_trip_ns) {
+            return Class::Busy;
+        }
+        match telpher_os::Distance::of(Duration::from_secs_f64(round_trip_ns * 1e-9)) {
+            telpher_os::Distance::Near => Class::Near,
+            telpher_os::Distance::Far => Class::Far,
+        }
+    }
 }
 
 impl fmt::Display for Distance {
@@ -110,12 +120,7 @@ pub fn measure(from: usize, to: usize, time: Duration) -> Option<Distance> {
         let trip = server.join().ok().flatten();
         echo.join().ok().filter(|&pinned| pinned).and(trip)
     })?;
-    let class = match round_trip_ns {
-        ns if ns < NEAR_NS => Class::Near,
-        ns if ns < BUSY_NS => Class::Far,
-        _ => Class::Busy,
-    };
-    Some(Distance { from, to, round_trip_ns, class })
+    Some(Distance { from, to, round_trip_ns, class: Class::of(round_trip_ns) })
 }
 
 /// Round trips in a sample.
@@ -141,6 +146,13 @@ mod tests {
         } else {
             eprintln!("skipped: only one core");
         }
+    }
+
+    #[test]
+    fn the_classes_share_the_threshold_of_the_system_layer() {
+        let near_ns = to_ns(telpher_os::Distance::NEAR_WITHIN);
+        assert_eq!([near_ns - 1.0, near_ns + 1.0].map(Class::of), [Class::Near, Class::Far]);
+        assert_eq!([BUSY_NS, f64::INFINITY].map(Class::of), [Class::Busy; 2]);
     }
 
     #[test]

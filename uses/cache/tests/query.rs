@@ -7,6 +7,7 @@ use telpher_cache::query::{
     Aggregate, Answer, Column, Expr, Filter, InputError, Partial, Plan, PlanError, Query, Row, Selection, Table,
     column, generate, literal,
 };
+use telpher_os::Random;
 
 /// The reference value of an expression.
 fn value(expr: &Expr, table: &Table, row: u64) -> i128 {
@@ -47,20 +48,12 @@ fn reference_rows(plan: &Plan, table: &Table) -> Vec<Row> {
     groups.into_iter().map(row).collect()
 }
 
-/// A random number: `SplitMix64`.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
 const NAMES: [&str; 5] = ["flag", "byte", "day", "amount", "any"];
 
 /// Columns of all kinds: few values, all bytes, any 32 bits, some values around `middle`, and any 64 bits.
 fn table(rows: usize, seed: u64, middle: i64) -> Table {
-    let state = &mut seed.clone();
-    let mut made = |of: &mut dyn FnMut(u64) -> i64| (0..rows).map(|_| of(next(state))).collect::<Vec<_>>();
+    let mut random = Random::new(seed);
+    let mut made = |of: &mut dyn FnMut(u64) -> i64| (0..rows).map(|_| of(random.next())).collect::<Vec<_>>();
     let flag: Vec<u8> = made(&mut |n| (n % 3) as i64).into_iter().map(|n| u8::try_from(n).unwrap()).collect();
     let byte: Vec<u8> = made(&mut |n| (n % 256) as i64).into_iter().map(|n| u8::try_from(n).unwrap()).collect();
     let day: Vec<i32> = made(&mut |n| (n as i64) >> 32).into_iter().map(|n| i32::try_from(n).unwrap()).collect();

@@ -6,6 +6,7 @@ pub(crate) mod shared;
 use crate::config::PAGE;
 use crate::error::TierError;
 use crate::heap::{Heap, Inner};
+use shared::SharedArena;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
@@ -70,6 +71,28 @@ impl Arena {
         let end = (range.end - range.end % 4096) as u64;
         let first = self.tract.start();
         if start < end { self.tract.discard(first + start..first + end) } else { Ok(()) }
+    }
+}
+
+/// Memory that the heap allocates.
+impl Heap {
+    /// Allocates zeroed memory of this heap on the home tier, rounded up to 2 MiB. Small pages are allocated when they
+    /// are touched, huge pages at once, as far as the system has any.
+    ///
+    /// # Errors
+    /// [`TierError`]: the system refuses the memory, or there are too many separate ranges.
+    pub fn arena(&self, len: usize, pages: PageSize) -> Result<Arena, TierError> {
+        Arena::new(&self.inner, len, pages)
+    }
+
+    /// Allocates zeroed shared memory of files on the home tier, rounded up to 2 MiB and allocated at once, for uses
+    /// where memory cannot be private. [`SharedArena`] lists its limits. It moves in whole units of 2 MiB. Its use of
+    /// each tier's `bytes` counts separately from the rest of the heap.
+    ///
+    /// # Errors
+    /// [`TierError`]: the system refuses the memory, or cannot protect memory of files from writes (Linux 5.19).
+    pub fn shared_arena(&self, len: usize) -> Result<SharedArena, TierError> {
+        SharedArena::new(&self.inner, len)
     }
 }
 

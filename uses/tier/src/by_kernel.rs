@@ -1,9 +1,9 @@
 //! Moves pages between NUMA nodes with `move_pages(2)`, for kernels without `UFFDIO_MOVE`.
 
-use crate::config::{HeapOptions, MAX_TIERS, PAGE, TierId};
+use crate::config::{HeapOptions, MAX_TIERS, Mechanism, PAGE, TierId};
 use crate::error::TierError;
 use crate::heat::NO_TIER;
-use crate::mechanism::{Backend, Mechanism, whole_pages};
+use crate::mechanism::{Backend, whole_pages};
 use crate::page_map::RegionPart;
 use crate::stats::{Left, Moved, Stats};
 use rustix::io::Errno;

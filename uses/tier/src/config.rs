@@ -1,6 +1,6 @@
 //! The options of a heap.
 
-use crate::mechanism::Mechanism;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 use telpher_mover::Mover;
@@ -13,6 +13,9 @@ pub(crate) const HUGE: u64 = 2 << 20;
 /// Small pages in a huge one.
 pub(crate) const IN_HUGE: usize = 512;
 const _: () = assert!(IN_HUGE as u64 * PAGE == HUGE);
+
+/// All addresses.
+pub(crate) const ALL: Range<u64> = 0..u64::MAX;
 
 /// The most tiers of a heap.
 pub const MAX_TIERS: usize = 8;
@@ -62,6 +65,25 @@ impl TierMemory {
     pub(crate) fn is_hidden(&self) -> bool {
         matches!(self, TierMemory::File(_))
     }
+}
+
+/// How pages change their tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Mechanism {
+    /// Out to a pool with `UFFDIO_MOVE`, a copy by the mover, and in with `UFFDIO_MOVE`.
+    ///
+    /// Needs Linux 6.8 and a userfaultfd.
+    Exchange,
+    /// `move_pages(2)`: the kernel copies, with the CPU. Each tier is a NUMA node of its own. The options about copies,
+    /// spare memory and old copies have no effect, and forks, fills and huge pages are not counted. A page that the
+    /// kernel itself moves to another node, as with automatic balancing, is then on that node's tier.
+    ///
+    /// A heap uses it by default where the kernel lacks `UFFDIO_MOVE` and each tier is a node.
+    MovePages,
+    /// Write protection, a copy by the mover, and another mapping in its place: used by [shared
+    /// arenas](crate::Heap::shared_arena).
+    Remap,
 }
 
 /// The options of a heap.

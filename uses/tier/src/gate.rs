@@ -13,8 +13,6 @@
 mod tests;
 mod turns;
 
-use crate::exchange::Exchange;
-use crate::exchange::trapping::ALL;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, TryLockError};
 use std::thread::{JoinHandle, Thread};
@@ -63,22 +61,22 @@ pub(crate) struct Recaller {
 }
 
 impl Recaller {
-    /// Starts the thread. Forks wait for traps from now on.
+    /// Starts the thread, which calls `recall` for each fork that is announced. Forks wait for traps from now on.
     ///
     /// # Errors
     /// The system refuses to start a thread.
-    pub(crate) fn start(exchange: &Arc<Exchange>) -> std::io::Result<Recaller> {
+    pub(crate) fn start(recall: impl Fn() + Send + 'static) -> std::io::Result<Recaller> {
         /// Attempts to register the thread.
         const TIMES: u32 = 1000;
         hold_forks();
         let stop = Arc::new(AtomicBool::new(false));
-        let (its, exchange) = (Arc::clone(&stop), Arc::clone(exchange));
+        let its = Arc::clone(&stop);
         let thread = spawn_unsignalled("telpher-forks", move || {
             // Relaxed: it publishes no other data.
             while !its.load(Ordering::Relaxed) {
                 std::thread::park();
                 if is_fork_announced() {
-                    exchange.recall(&ALL);
+                    recall();
                 }
             }
         })?;

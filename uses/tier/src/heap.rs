@@ -1,25 +1,26 @@
 //! Memory on several tiers, whose pages change their tier while the program runs.
 
-use crate::arena::Arena;
-use crate::arena::shared::{SharedArena, Units};
-use crate::config::{HeapOptions, MAX_TIERS, PAGE, TierId};
+use crate::arena::shared::Units;
+use crate::by_kernel::ByKernel;
+use crate::config::{HeapOptions, MAX_TIERS, Mechanism, PAGE, TierId};
 use crate::error::TierError;
 use crate::heat::Advice;
 use crate::heat::hints::Hints;
-use crate::mechanism::{self, Backend, Mechanism};
+use crate::mechanism::Backend;
 use crate::page_map::RegionPart;
+use crate::pooled::Pooled;
 use crate::stats::{Moved, Stats};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use telpher_mem::PageSize;
-use telpher_os::Lineage;
+use telpher_os::{Lineage, UserfaultError};
 
 /// The largest batch. Source: chosen, 256 MiB: the first page would wait for some 20 ms.
 const MOST_BATCH: usize = 65_536;
 
 /// Memory on several tiers.
 ///
-/// Cloning is cheap and yields the same heap. The heap lives until its last clone and its last [`Arena`] are dropped.
+/// Cloning is cheap and yields the same heap. The heap lives until its last clone and its last [`Arena`](crate::Arena) are dropped.
 #[derive(Clone, Debug)]
 pub struct Heap {
     pub(crate) inner: Arc<Inner>,
@@ -55,7 +56,7 @@ impl Heap {
         if given > tiers {
             return Err(TierError::SharedMemory { given, tiers });
         }
-        let backend = mechanism::open(&options)?;
+        let backend = open_backend(&options)?;
         Ok(Heap::by(options, backend))
     }
 
@@ -81,25 +82,6 @@ impl Heap {
     #[must_use]
     pub fn options(&self) -> &HeapOptions {
         &self.inner.options
-    }
-
-    /// Allocates zeroed memory of this heap on the home tier, rounded up to 2 MiB. Small pages are allocated when they
-    /// are touched, huge pages at once, as far as the system has any.
-    ///
-    /// # Errors
-    /// [`TierError`]: the system refuses the memory, or there are too many separate ranges.
-    pub fn arena(&self, len: usize, pages: PageSize) -> Result<Arena, TierError> {
-        Arena::new(&self.inner, len, pages)
-    }
-
-    /// Allocates zeroed shared memory of files on the home tier, rounded up to 2 MiB and allocated at once, for uses
-    /// where memory cannot be private. [`SharedArena`] lists its limits. It moves in whole units of 2 MiB. Its use of
-    /// each tier's `bytes` counts separately from the rest of the heap.
-    ///
-    /// # Errors
-    /// [`TierError`]: the system refuses the memory, or cannot protect memory of files from writes (Linux 5.19).
-    pub fn shared_arena(&self, len: usize) -> Result<SharedArena, TierError> {
-        SharedArena::new(&self.inner, len)
     }
 
     /// Moves the pages of a range to a tier, as many as possible, and returns what became of each present page. Bytes
@@ -301,5 +283,37 @@ impl Moved {
     #[must_use]
     pub fn all(&self) -> u64 {
         self.pages + self.left.all()
+    }
+}
+
+/// Opens the mechanism that these options request.
+///
+/// # Errors
+/// [`TierError`]: the system refuses what it needs.
+fn open_backend(options: &HeapOptions) -> Result<Arc<dyn Backend>, TierError> {
+    match options.mechanism {
+        Some(Mechanism::Exchange) => Ok(Arc::new(Pooled::new(options)?)),
+        Some(Mechanism::Remap) => Err(TierError::OnlyShared),
+        Some(Mechanism::MovePages) => Ok(Arc::new(ByKernel::new(options)?)),
+        None => match Pooled::new(options) {
+            Ok(pooled) => Ok(Arc::new(pooled)),
+            Err(error) if is_too_old(&error) => match ByKernel::new(options) {
+                Ok(by_kernel) => Ok(Arc::new(by_kernel)),
+                // Not every tier is a node, so the error for the newer mechanism is the useful one.
+                Err(TierError::Nodes) => Err(error),
+                Err(refused) => Err(refused),
+            },
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// Returns whether the kernel lacks a feature. A missing permission is another error, whose message says how to change
+/// it.
+fn is_too_old(error: &TierError) -> bool {
+    match error {
+        TierError::Userfault(why) => matches!(why, UserfaultError::None(_) | UserfaultError::Lacks(_)),
+        TierError::Scan(why) => why.kind() == ErrorKind::Unsupported,
+        _ => false,
     }
 }

@@ -63,10 +63,9 @@ mod stress;
 
 pub use arena::Arena;
 pub use arena::shared::SharedArena;
-pub use config::{HeapOptions, MAX_TIERS, TierId, TierMemory, TierOptions};
+pub use config::{HeapOptions, MAX_TIERS, Mechanism, TierId, TierMemory, TierOptions};
 pub use error::TierError;
 pub use heap::Heap;
 pub use heat::Advice;
 pub use manager::{HotRow, Manager, ManagerOptions, Report, SourceKind, SourceReport, TierReport};
-pub use mechanism::Mechanism;
 pub use stats::{Left, Moved, Stats};

@@ -1,38 +1,15 @@
-//! The mechanisms that move pages, and the choice of one for a heap.
+//! The interface of the mechanisms that move pages.
 
-use crate::by_kernel::ByKernel;
-use crate::config::{HeapOptions, PAGE, TierId};
+use crate::config::{Mechanism, PAGE, TierId};
 use crate::error::TierError;
 use crate::page_map::RegionPart;
 use crate::page_set::PageSet;
-use crate::pooled::Pooled;
 use crate::stats::{Moved, Stats};
 use crate::traps::{Trap, TrapCost};
 use std::fmt::Debug;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
-use telpher_os::UserfaultError;
-
-/// How pages change their tier.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Mechanism {
-    /// Out to a pool with `UFFDIO_MOVE`, a copy by the mover, and in with `UFFDIO_MOVE`.
-    ///
-    /// Needs Linux 6.8 and a userfaultfd.
-    Exchange,
-    /// `move_pages(2)`: the kernel copies, with the CPU. Each tier is a NUMA node of its own. The options about copies,
-    /// spare memory and old copies have no effect, and forks, fills and huge pages are not counted. A page that the
-    /// kernel itself moves to another node, as with automatic balancing, is then on that node's tier.
-    ///
-    /// A heap uses it by default where the kernel lacks `UFFDIO_MOVE` and each tier is a node.
-    MovePages,
-    /// Write protection, a copy by the mover, and another mapping in its place: used by [shared
-    /// arenas](crate::Heap::shared_arena).
-    Remap,
-}
 
 /// One mechanism that moves pages. Callers ensure that this process owns the heap, and that the tiers they name exist.
 pub(crate) trait Backend: Debug + Send + Sync {
@@ -134,38 +111,6 @@ pub(crate) trait Trapping {
 
     /// Measures how long a touch takes now. Returns none while a round is under way, or if it cannot be measured.
     fn time_touch(&self) -> Option<Duration>;
-}
-
-/// Opens the mechanism that these options request.
-///
-/// # Errors
-/// [`TierError`]: the system refuses what it needs.
-pub(crate) fn open(options: &HeapOptions) -> Result<Arc<dyn Backend>, TierError> {
-    match options.mechanism {
-        Some(Mechanism::Exchange) => Ok(Arc::new(Pooled::new(options)?)),
-        Some(Mechanism::Remap) => Err(TierError::OnlyShared),
-        Some(Mechanism::MovePages) => Ok(Arc::new(ByKernel::new(options)?)),
-        None => match Pooled::new(options) {
-            Ok(pooled) => Ok(Arc::new(pooled)),
-            Err(error) if is_too_old(&error) => match ByKernel::new(options) {
-                Ok(by_kernel) => Ok(Arc::new(by_kernel)),
-                // Not every tier is a node, so the error for the newer mechanism is the useful one.
-                Err(TierError::Nodes) => Err(error),
-                Err(refused) => Err(refused),
-            },
-            Err(error) => Err(error),
-        },
-    }
-}
-
-/// Returns whether the kernel lacks a feature. A missing permission is another error, whose message says how to change
-/// it.
-fn is_too_old(error: &TierError) -> bool {
-    match error {
-        TierError::Userfault(why) => matches!(why, UserfaultError::None(_) | UserfaultError::Lacks(_)),
-        TierError::Scan(why) => why.kind() == ErrorKind::Unsupported,
-        _ => false,
-    }
 }
 
 /// Returns the pages that lie entirely in a range.

@@ -26,6 +26,10 @@ const OUT: State = 0x80;
 /// Discarded. The page is not moved until the program has touched it again, because the kernel may not have freed it
 /// yet.
 const GONE: State = 0x40;
+/// The tier of a page that is not present, or may not be moved.
+pub const NO_TIER: u8 = u8::MAX;
+/// A bit added to a tier that is reported for a page that moves only as a part of something larger.
+pub(crate) const WHOLE: u8 = 0x40;
 /// Reported instead of the tier for a page that is in flight or trapped; its tier is the last one reported. No tier has
 /// this number.
 pub(crate) const IN_FLIGHT: u8 = 0xfe;

@@ -7,15 +7,14 @@ mod trapping;
 pub(crate) mod userfault;
 mod watch;
 
-use crate::config::{HUGE, HeapOptions, IN_HUGE, PAGE, TierId};
+use crate::config::{ALL, HUGE, HeapOptions, IN_HUGE, Mechanism, PAGE, TierId};
 use crate::error::TierError;
 use crate::exchange::Exchange;
-use crate::exchange::trapping::ALL;
 use crate::fault_handler::FaultHandler;
 use crate::gate::{NoFork, hold_forks};
 use crate::heat::NO_TIER;
 use crate::in_flight::{LOOK, MovingRun, Stage, Why};
-use crate::mechanism::{Backend, Mechanism, Trapping, Watch, whole_pages};
+use crate::mechanism::{Backend, Trapping, Watch, whole_pages};
 use crate::page_map::{Lists, MOST_SPANS, PageMap, RegionPart, equal_prefix_len};
 use crate::shadows::Shadows;
 use crate::slots::{SlotState, Slots};

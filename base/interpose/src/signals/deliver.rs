@@ -1,16 +1,81 @@
-//! Calls the program's handlers as the kernel would have called them.
+//! Calls the program's handlers as the kernel would have called them, and installs the kernel's actions for this.
 
+use super::action::{Action, handles};
+use super::set::{PROTECTED, bit};
 use super::table::{Locked, TABLE};
-use super::{Action, PROTECTED, bit, handles, reinstall};
 use crate::context;
-use crate::guarded::FAULT_REGISTERS;
-use crate::kernel::{self, ALL, Change};
+use crate::fault::FAULT_REGISTERS;
+use crate::kernel::{self, ALL, Change, KernelAction};
 use crate::thread::{MARK, Thread};
 use libc::{siginfo_t, ucontext_t};
+use std::arch::naked_asm;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+
+/// The kernel's `SA_RESTORER`, which the C library sets on every action and does not hide.
+pub(super) const SA_RESTORER: u64 = 0x0400_0000;
+/// The `SA_*` flags that the kernel keeps.
+pub(super) const FLAGS: u64 =
+    0x1 | 0x2 | 0x4 | 0x800 | SA_RESTORER | 0x0800_0000 | 0x1000_0000 | 0x4000_0000 | 0x8000_0000;
+
+/// Converts a flag of `libc` to the kernel's type.
+const fn flag(flag: i32) -> u64 {
+    flag.cast_unsigned() as u64
+}
+
+/// The address of the handler for the protected signals; set before any action is installed.
+static TRAP_HANDLER: OnceLock<usize> = OnceLock::new();
+
+/// Sets the handler for the protected signals, which runs above this module.
+pub(super) fn set_trap_handler(address: usize) {
+    // A second call sets the same address.
+    let _ = TRAP_HANDLER.set(address);
+}
+
+/// Returns the address of the handler for the protected signals.
+fn trap_handler() -> usize {
+    *TRAP_HANDLER.get().expect("it is set before any action is installed")
+}
+
+/// True if `address` is one of our handlers.
+pub(super) fn is_ours(address: usize) -> bool {
+    address == wrapper as *const () as usize || TRAP_HANDLER.get() == Some(&address)
+}
 
 /// A handler of the program. A handler with one argument ignores the other two.
 type Function = extern "C-unwind" fn(i32, *mut siginfo_t, *mut ucontext_t);
+
+/// Returns from a signal. Debuggers and unwinders recognise exactly these bytes.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn restorer() {
+    naked_asm!("mov rax, 15", "syscall")
+}
+
+/// Returns the kernel's action for the program's `action`.
+pub(super) fn real_action(signal: i32, action: Action) -> KernelAction {
+    if bit(signal) & PROTECTED != 0 {
+        // On the alternate stack only if the program asks for it: it may be small, and a stack overflow needs it.
+        let flags = flag(libc::SA_SIGINFO | libc::SA_NODEFER) | SA_RESTORER | action.flags & flag(libc::SA_ONSTACK);
+        return KernelAction { handler: trap_handler(), flags, restorer: restorer as *const () as usize, mask: ALL };
+    }
+    if !handles(&action) {
+        return KernelAction { handler: action.handler, flags: action.flags & FLAGS, restorer: 0, mask: 0 };
+    }
+    // The reset is done when the program's handler is called, which may be later.
+    let flags = action.flags & FLAGS & !flag(libc::SA_RESETHAND) | flag(libc::SA_SIGINFO) | SA_RESTORER;
+    KernelAction {
+        handler: wrapper as *const () as usize,
+        flags,
+        restorer: restorer as *const () as usize,
+        mask: real(action.mask),
+    }
+}
+
+/// Installs the kernel's action for the program's `action`.
+pub(super) fn reinstall(signal: i32, action: Action) {
+    // SAFETY: our handlers are valid for any signal; a default or ignored action needs nothing.
+    let _ = unsafe { kernel::action(signal, Some(&real_action(signal, action))) };
+}
 
 /// True if the processor or the kernel raised the signal because of this thread's action; false if it was sent.
 pub(crate) fn is_raised(info: &siginfo_t) -> bool {
@@ -99,7 +164,7 @@ fn by_default(signal: i32, info: &siginfo_t, context: &mut ucontext_t) {
     if set & PROTECTED != 0 {
         // For the other signals the kernel already has the default action.
         // SAFETY: the default action is valid for any signal.
-        let _ = unsafe { kernel::action(signal, Some(&kernel::KernelAction::default())) };
+        let _ = unsafe { kernel::action(signal, Some(&KernelAction::default())) };
     }
     let _ = kernel::send_again(signal, info);
     // The frame contains the mask after the return, so the signal must not be blocked there.

@@ -6,94 +6,35 @@
 //! must not see then waits or kills the process, as it would without us.
 #![allow(unsafe_code, reason = "installs signal handlers, and calls the program's")]
 
+mod action;
+mod deferral;
 pub(crate) mod deliver;
+mod set;
 mod table;
 
 use crate::kernel::{self, ALL, Errno, KernelAction};
 use crate::thread::{MARK, Thread};
-use crate::traps;
-use std::arch::naked_asm;
-use std::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
+use action::handles;
+use deliver::{FLAGS, SA_RESTORER, real_action, reinstall, restorer};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use table::{SIGNALS, TABLE};
 
+pub use crate::context::to_bits;
 pub use crate::kernel::Change;
-
-/// SIGILL, SIGBUS and SIGSEGV, which are never really blocked, ignored or defaulted. Bit `n - 1` is signal `n`.
-pub const PROTECTED: u64 = 1 << (libc::SIGILL - 1) | 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSEGV - 1);
-
-/// The same signals as numbers.
-pub(crate) const PROTECTED_SIGNALS: [i32; 3] = [libc::SIGILL, libc::SIGBUS, libc::SIGSEGV];
-
-/// Returns the bit of a signal, 1 to 64, in a set.
-pub(crate) const fn bit(signal: i32) -> u64 {
-    1 << (signal - 1)
-}
-
-/// The program's action for a signal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Action {
-    /// Address of a handler, or `SIG_DFL`, or `SIG_IGN`.
-    pub handler: usize,
-    /// `SA_*`.
-    pub flags: u64,
-    /// Signals blocked while the handler runs, besides its own. Bit `n - 1` is signal `n`.
-    pub mask: u64,
-}
+pub use action::Action;
+pub use deferral::{Deferral, defer};
+pub use set::PROTECTED;
+pub(crate) use set::{PROTECTED_SIGNALS, bit};
 
 /// Signals of the C library itself, which it hides from programs: cancellation and set-id.
 const INTERNAL: u64 = bit(32) | bit(33);
-/// The kernel's `SA_RESTORER`, which the C library sets on every action and does not hide.
-const SA_RESTORER: u64 = 0x0400_0000;
-/// The `SA_*` flags that the kernel keeps.
-const FLAGS: u64 = 0x1 | 0x2 | 0x4 | 0x800 | SA_RESTORER | 0x0800_0000 | 0x1000_0000 | 0x4000_0000 | 0x8000_0000;
-
-/// Converts a flag of `libc` to the kernel's type.
-const fn flag(flag: i32) -> u64 {
-    flag.cast_unsigned() as u64
-}
-
 /// The process whose actions the table contains.
 static OWNER: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns from a signal. Debuggers and unwinders recognise exactly these bytes.
-#[unsafe(naked)]
-unsafe extern "C" fn restorer() {
-    naked_asm!("mov rax, 15", "syscall")
-}
-
-/// True if the action is a function.
-fn handles(action: &Action) -> bool {
-    action.handler != libc::SIG_DFL && action.handler != libc::SIG_IGN
-}
-
-/// Returns the kernel's action for the program's `action`.
-fn real_action(signal: i32, action: Action) -> KernelAction {
-    if bit(signal) & PROTECTED != 0 {
-        // On the alternate stack only if the program asks for it: it may be small, and a stack overflow needs it.
-        let flags = flag(libc::SA_SIGINFO | libc::SA_NODEFER) | SA_RESTORER | action.flags & flag(libc::SA_ONSTACK);
-        return KernelAction { handler: traps::entry(), flags, restorer: restorer as *const () as usize, mask: ALL };
-    }
-    if !handles(&action) {
-        return KernelAction { handler: action.handler, flags: action.flags & FLAGS, restorer: 0, mask: 0 };
-    }
-    // The reset is done when the program's handler is called, which may be later.
-    let flags = action.flags & FLAGS & !flag(libc::SA_RESETHAND) | flag(libc::SA_SIGINFO) | SA_RESTORER;
-    KernelAction {
-        handler: deliver::wrapper as *const () as usize,
-        flags,
-        restorer: restorer as *const () as usize,
-        mask: deliver::real(action.mask),
-    }
-}
-
-/// Installs the kernel's action for the program's `action`.
-fn reinstall(signal: i32, action: Action) {
-    // SAFETY: our handlers are valid for any signal; a default or ignored action needs nothing.
-    let _ = unsafe { kernel::action(signal, Some(&real_action(signal, action))) };
-}
-
-/// Makes the actions found at the start the program's actions.
-pub(crate) fn adopt() -> Result<(), Errno> {
+/// Makes the actions found at the start the program's actions. `trap_handler` is the address of the handler for the
+/// protected signals.
+pub(crate) fn adopt(trap_handler: usize) -> Result<(), Errno> {
+    deliver::set_trap_handler(trap_handler);
     // Relaxed: the program's threads do not run yet, or do not know of us.
     OWNER.store(kernel::process(), Ordering::Relaxed);
     let lock = TABLE.lock();
@@ -172,8 +113,7 @@ fn is_owner() -> bool {
 fn action_in_vfork_child(signal: i32) -> Result<Action, Errno> {
     // SAFETY: queries only.
     let found = unsafe { kernel::action(signal, None) }?;
-    let ours = [traps::entry(), deliver::wrapper as *const () as usize];
-    if ours.contains(&found.handler) {
+    if deliver::is_ours(found.handler) {
         return Ok(TABLE.read(signal).0);
     }
     Ok(Action { handler: found.handler, flags: found.flags, mask: found.mask })
@@ -295,13 +235,6 @@ pub fn real_mask(set: u64) -> u64 {
     set & !PROTECTED
 }
 
-/// Converts the C library's set to the kernel's 64 signals.
-#[must_use]
-pub fn to_bits(set: &libc::sigset_t) -> u64 {
-    // SAFETY: the set has at least eight bytes of plain data, and is aligned like a word.
-    unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
-}
-
 /// Converts the kernel's 64 signals to the C library's set.
 #[must_use]
 pub fn from_bits(bits: u64) -> libc::sigset_t {
@@ -310,42 +243,6 @@ pub fn from_bits(bits: u64) -> libc::sigset_t {
         let mut set: libc::sigset_t = std::mem::zeroed();
         (&raw mut set).cast::<u64>().write(bits);
         set
-    }
-}
-
-/// Defers the program's signal handlers on this thread until it is dropped; nests. For code that the program's handlers
-/// must not re-enter, such as our code that holds a lock.
-#[derive(Debug)]
-pub struct Deferral {
-    /// Bound to one thread.
-    _here: std::marker::PhantomData<*const ()>,
-}
-
-/// Creates a [`Deferral`].
-#[must_use]
-pub fn defer() -> Deferral {
-    let inside = &Thread::current().inside;
-    // Need not be atomic: a handler in between increments and decrements it again.
-    inside.store(inside.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
-    Deferral { _here: std::marker::PhantomData }
-}
-
-impl Drop for Deferral {
-    fn drop(&mut self) {
-        compiler_fence(Ordering::SeqCst);
-        let thread = Thread::current();
-        // Already zero if a fault in between was the program's: see `deliver`.
-        let inside = thread.inside.load(Ordering::Relaxed).saturating_sub(1);
-        thread.inside.store(inside, Ordering::Relaxed);
-        if inside == 0 && thread.deferred.load(Ordering::Relaxed) != 0 {
-            thread.deferred.store(0, Ordering::Relaxed);
-            let mask = thread.mask.load(Ordering::Relaxed);
-            let blocked = thread.blocked(mask);
-            // Deferred signals arrive here.
-            kernel::mask(Some((Change::Set, mask)));
-            thread.send_kept(blocked);
-        }
     }
 }
 

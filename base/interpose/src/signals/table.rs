@@ -4,7 +4,8 @@
 //! lowest bit selects the slot to read. So a reader never waits for a writer that was interrupted half-way. It retries
 //! only if a writer has finished and another started meanwhile.
 
-use super::{Action, Deferral, defer};
+use super::action::Action;
+use super::deferral::{Deferral, defer};
 use crate::kernel::{self, ALL, Change};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 

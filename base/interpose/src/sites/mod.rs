@@ -14,15 +14,21 @@
 //! changes. A shared file mapping refuses the write; then the site continues to trap.
 #![allow(unsafe_code, reason = "changes the program's code")]
 
+mod entered;
+mod jump;
 mod near;
 mod patch;
 mod table;
 
 use crate::decode::{Instruction, LONGEST, Operation, decode};
 use crate::{entry, guarded, kernel};
+use jump::JUMP;
 use patch::Patch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use table::{Phase, SITES, Site};
+
+pub(crate) use entered::entered;
+pub use jump::Refusal;
 
 /// Event counts of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,31 +41,7 @@ pub struct Counters {
     pub sites: u64,
 }
 
-/// The reason why a site was not rewritten. It continues to trap.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// Rewriting is off.
-    Off,
-    /// Not an instruction that can be rewritten, or shorter than five bytes.
-    NotASite,
-    /// Another site is being rewritten; the next trap may try again.
-    Busy,
-    /// The table is full.
-    Full,
-    /// No space for a trampoline within 2 GiB.
-    Unreachable,
-    /// The kernel does not allow writes to this code, or has no barrier for the threads.
-    Protected,
-}
-
-/// A counter for some of the threads, in a cache line of its own.
-#[repr(align(64))]
-#[derive(Debug)]
-struct Shard(AtomicU64);
-
 static TRAPS: AtomicU64 = AtomicU64::new(0);
-static CALLS: [Shard; 16] = [const { Shard(AtomicU64::new(0)) }; 16];
 static REWRITTEN: AtomicU64 = AtomicU64::new(0);
 static REWRITING: AtomicBool = AtomicBool::new(false);
 static LOCK: Lock = Lock(AtomicBool::new(false));
@@ -95,11 +77,7 @@ impl Drop for Locked<'_> {
 #[must_use]
 pub fn counters() -> Counters {
     // Relaxed, here and at the increments: the counts publish nothing else.
-    Counters {
-        traps: TRAPS.load(Ordering::Relaxed),
-        calls: CALLS.iter().map(|shard| shard.0.load(Ordering::Relaxed)).sum(),
-        sites: REWRITTEN.load(Ordering::Relaxed),
-    }
+    Counters { traps: TRAPS.load(Ordering::Relaxed), calls: entered::calls(), sites: REWRITTEN.load(Ordering::Relaxed) }
 }
 
 pub(crate) fn count_trap() {
@@ -153,16 +131,6 @@ impl Code {
     fn starts_with(&self, bytes: [u8; JUMP]) -> bool {
         self.bytes().starts_with(&bytes)
     }
-}
-
-/// Bytes of a near jump.
-const JUMP: usize = 5;
-
-/// Encodes `jmp` at `from` to `to`; `None` if out of reach.
-fn jump(from: usize, to: usize) -> Option<[u8; JUMP]> {
-    let distance = i32::try_from(to.wrapping_sub(from).wrapping_sub(JUMP).cast_signed()).ok()?;
-    let [a, b, c, d] = distance.to_le_bytes();
-    Some([0xe9, a, b, c, d])
 }
 
 /// The state of an address at which a thread trapped.
@@ -311,17 +279,4 @@ pub fn undo_all() {
             REWRITTEN.fetch_sub(1, Ordering::Relaxed);
         }
     }
-}
-
-/// Returns the instruction and address of the site whose trampoline called with this return address.
-///
-/// # Safety
-/// The address is a trampoline's.
-pub(crate) unsafe fn entered(back: u64) -> (Instruction, u64) {
-    // SAFETY: forwarded.
-    let site = unsafe { near::site(back) };
-    let here = crate::thread::Thread::current();
-    let shard = std::ptr::from_ref(here).addr() >> 12;
-    CALLS[shard % CALLS.len()].0.fetch_add(1, Ordering::Relaxed);
-    (site.instruction(), site.address() as u64)
 }

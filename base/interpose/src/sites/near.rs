@@ -1,15 +1,14 @@
 //! Trampolines, and executable memory for them within reach of a 32-bit jump.
 
+use super::entered::{BACK, RECORD};
+use super::jump::{JUMP, Refusal, jump};
+use super::patch::Patch;
 use super::table::Site;
-use super::{JUMP, Refusal, jump};
-use crate::sites::patch::Patch;
 use crate::{entry, kernel};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of one trampoline: code, then its two data words.
 const SPAN: usize = 64;
-/// Offset of the instruction after the call.
-const BACK: usize = 11;
 /// Distance from there to the word that the call reads.
 const CALL_TO: u8 = 29;
 /// Offset of the jump back to the program.
@@ -17,9 +16,6 @@ const LEAVE: usize = 19;
 /// Offset of the address of `entry::enter`, which the call reads.
 const ENTER: usize = 40;
 const _: () = assert!(BACK + CALL_TO as usize == ENTER);
-/// Offset of the address of the site's record.
-const RECORD: usize = 48;
-
 /// Bytes of one pool.
 const POOL: usize = 64 << 10;
 /// The most pools. Each serves all sites within 2 GiB.
@@ -94,15 +90,4 @@ pub(super) fn fill(patch: &Patch, address: usize, next: usize, site: &'static Si
     bytes[RECORD..RECORD + 8].copy_from_slice(&std::ptr::from_ref(site).expose_provenance().to_le_bytes());
     // SAFETY: the memory was reserved for a trampoline and is not yet in use.
     if unsafe { patch.write(address, &bytes) } { Ok(()) } else { Err(Refusal::Protected) }
-}
-
-/// Returns the record of the site whose trampoline called with this return address.
-///
-/// # Safety
-/// The address is a trampoline's.
-pub(super) unsafe fn site(back: u64) -> &'static Site {
-    #[allow(clippy::cast_possible_truncation, reason = "addresses have 64 bits here")]
-    let record = std::ptr::with_exposed_provenance::<*const Site>(back as usize + RECORD - BACK);
-    // SAFETY: a trampoline ends with the address of its record, which lies in a static and is never changed.
-    unsafe { &*record.read() }
 }

@@ -1,6 +1,6 @@
 //! Changes code that other threads execute.
 
-use super::{JUMP, Refusal};
+use super::jump::{JUMP, Refusal};
 use crate::kernel::{Memory, serialise_all_threads};
 
 /// PUSH ES, which no processor executes in 64-bit mode.

@@ -1,6 +1,6 @@
 //! The table of sites: a hash table that is read without locks and written under the lock of `sites`.
 
-use super::{JUMP, jump};
+use super::jump::{JUMP, jump};
 use crate::decode::Instruction;
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;

@@ -2,6 +2,7 @@
 //! unsafe code is allowed, which third-party crates are used and under which licence, and what every crate must have.
 
 mod arrows;
+mod cycles;
 mod dependencies;
 mod language;
 mod licence;

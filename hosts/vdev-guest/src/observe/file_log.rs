@@ -2,6 +2,7 @@
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys;
+use rustix::time::Timespec;
 use std::fmt;
 use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
@@ -58,15 +59,15 @@ impl FileLog {
         let lease = (*self.lease).as_ref();
         // Relaxed: a hint that publishes nothing.
         let naps = if self.host_absent.load(Ordering::Relaxed) != 0 { 0 } else { NAPS };
-        for nap in 0..=naps {
+        for attempt in 0..=naps {
             if lease.append(&entry) {
-                if nap == 0 && naps == 0 {
+                if attempt == 0 && naps == 0 {
                     self.host_absent.store(0, Ordering::Relaxed);
                 }
                 return;
             }
-            if nap < naps {
-                super::nap(NAP_NS);
+            if attempt < naps {
+                nap(NAP_NS);
             }
         }
         self.host_absent.store(1, Ordering::Relaxed);
@@ -179,5 +180,14 @@ impl FileLog {
     /// Records a finding.
     pub(super) fn found(&self, finding: &Finding) {
         self.append(TraceEntry { time_ns: sys::now_ns(), ..finding.to_entry() });
+    }
+}
+
+/// Sleeps for this time, if it is not 0.
+pub(super) fn nap(nanos: u64) {
+    if nanos > 0 {
+        let tv_nsec = i64::try_from(nanos).unwrap_or(i64::MAX).min(999_999_999);
+        // If interrupted, the caller checks the clock again.
+        let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec });
     }
 }

@@ -16,6 +16,7 @@ mod delayed;
 mod faulty_space;
 mod file_log;
 mod injector;
+mod queue;
 mod random;
 #[cfg(test)]
 mod tests;
@@ -23,9 +24,8 @@ mod tests;
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys;
 use check::{Checker, NewSubmission, Own};
-use file_log::{DescriptorId, FileLog};
+use file_log::{DescriptorId, FileLog, nap};
 use injector::{CompletionDelay, Injector};
-use rustix::time::Timespec;
 use std::sync::{Arc, OnceLock};
 use telpher_abi::registers::GrpCfg;
 use telpher_abi::{CompletionRecord, Descriptor};
@@ -35,21 +35,11 @@ use telpher_vdev_wire::event::{Injected, Told};
 use telpher_vdev_wire::message::{CHECK, DEDICATED, Opened, TRACE};
 
 pub(crate) use file_log::SharedLease;
+pub(crate) use queue::Queue;
 pub(crate) use telpher_vdev_wire::event::{Answer, How};
 
 /// Descriptors that an engine may execute at once while completions are delayed. Source: chosen; reordering needs two.
 const ENGINE_SLOTS: usize = 16;
-
-/// The queue that an observer submits to: the replica.
-pub(crate) trait Queue {
-    /// Submits a descriptor to the queue. Its first dword contains a number that must be preserved; the device ignores
-    /// it.
-    fn submit(&self, how: How, descriptor: &Descriptor) -> Answer;
-    /// True if the device ends a descriptor, or a batch's `member`, without accessing any memory but its record.
-    fn refuses(&self, descriptor: &Descriptor, member: bool) -> bool;
-    /// Makes the device halt, as after an internal error.
-    fn halt(&self);
-}
 
 /// True if the engines of this file need their own thread, whatever runner was requested: they must run while the
 /// program's threads do not.
@@ -175,15 +165,6 @@ impl Observer {
         let back = latest.wrapping_sub(top.0[0]) & LOW;
         let member = job.member.map_or(0, |member| u32::from(member.index) + 1);
         DescriptorId { submission: latest.wrapping_sub(back), member }
-    }
-}
-
-/// Sleeps for this time, if it is not 0.
-fn nap(nanos: u64) {
-    if nanos > 0 {
-        let tv_nsec = i64::try_from(nanos).unwrap_or(i64::MAX).min(999_999_999);
-        // If interrupted, the caller checks the clock again.
-        let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec });
     }
 }
 

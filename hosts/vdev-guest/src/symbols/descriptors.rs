@@ -8,7 +8,7 @@ use crate::files::attribute::{self, Host};
 use crate::files::table::{self, Kind};
 use crate::files::{self, descriptor};
 use crate::sys::{self, Errno, answer};
-use crate::{guard, node};
+use crate::{guard, node, submit};
 use libc::{iovec, off_t, ssize_t};
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
@@ -72,7 +72,7 @@ pub(super) fn write_ours(
 ) -> Option<Result<usize, Errno>> {
     if is_node(fd) {
         return Some(match offset {
-            None => node::write(fd, from.cast(), len),
+            None => submit::write(fd, from.cast(), len),
             // A node cannot seek. Source: K612 fs/read_write.c, ksys_pwrite64, without FMODE_PWRITE.
             Some(_) => Err(Errno::SPIPE),
         });
@@ -100,7 +100,7 @@ unsafe fn write_vector_by(
         // The driver's write() is called for each segment. Source: K612 fs/read_write.c, do_loop_readv_writev.
         let mut total = 0;
         for segment in segments {
-            match node::write(fd, segment.iov_base.cast_const().cast(), segment.iov_len) {
+            match submit::write(fd, segment.iov_base.cast_const().cast(), segment.iov_len) {
                 Ok(written) => total += written,
                 Err(error) if total == 0 => return answer(Err(error)),
                 Err(_) => break,
@@ -168,7 +168,7 @@ fn duplicate_onto(old: c_int, new: c_int, next: impl FnOnce() -> c_int) -> c_int
         return next();
     }
     if table::belongs_here() {
-        if let Err(error) = guard::make_room(new) {
+        if let Err(error) = guard::make_room(new, node::guard_moved) {
             return refuse(error);
         }
         node::forget(new);

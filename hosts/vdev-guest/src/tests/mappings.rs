@@ -110,8 +110,8 @@ fn a_guard_moves_out_of_the_way() {
             let portal = map(fd).unwrap();
             node::close(fd).unwrap();
             let guarded = guard::next(0).unwrap();
-            assert_eq!(guard::make_room(guarded), Ok(true));
-            assert_eq!(guard::make_room(guarded), Ok(false));
+            assert_eq!(guard::make_room(guarded, node::guard_moved), Ok(true));
+            assert_eq!(guard::make_room(guarded, node::guard_moved), Ok(false));
             sys::close(guarded).unwrap();
             assert!(!host.is_gone(1));
             assert_eq!((unmap(portal), host.is_gone(1)), (0, true));

@@ -46,7 +46,7 @@ fn a_forked_child_has_descriptors_and_nothing_else() {
                     PORTALS.is_empty(),
                     guard::next(0).is_none(),
                     map(fd) == Err(libc::EPERM),
-                    node::write(fd, nop.0.as_ptr().cast(), 64) == Err(sys::Errno::PERM),
+                    crate::submit::write(fd, nop.0.as_ptr().cast(), 64) == Err(sys::Errno::PERM),
                     // The page does not exist.
                     !crate::faults::memory().page_request(portal, false),
                 ];
@@ -61,7 +61,7 @@ fn a_forked_child_has_descriptors_and_nothing_else() {
                 let mapped = map(own).is_ok();
                 let record = telpher_portal::RecordCell::new();
                 let nop = Descriptor::nop().with_record(record.address());
-                let written = node::write(own, nop.0.as_ptr().cast(), 64) == Ok(64) && record.read().is_some();
+                let written = crate::submit::write(own, nop.0.as_ptr().cast(), 64) == Ok(64) && record.read().is_some();
                 i32::from(!(mapped && written))
             });
             let spaces = host.spaces();

@@ -14,7 +14,7 @@ fn enqcmd(portal: u64, descriptor: Descriptor) -> Answer {
 }
 
 fn write(fd: i32, descriptors: &[Descriptor]) -> Result<usize, Errno> {
-    crate::node::write(fd, descriptors.as_ptr().cast(), size_of_val(descriptors))
+    crate::submit::write(fd, descriptors.as_ptr().cast(), size_of_val(descriptors))
 }
 
 fn nop(record: &RecordCell) -> Descriptor {
@@ -62,7 +62,7 @@ fn a_program_may_use_the_number_of_the_pagemap() {
         let kept = crate::guard::next(0).unwrap();
         let mut target = [0_u8; 64];
         let fill = Descriptor::fill(0x11, target.as_mut_ptr() as u64, 64).with_record(record.address());
-        assert_eq!(crate::guard::make_room(kept), Ok(true));
+        assert_eq!(crate::guard::make_room(kept, crate::node::guard_moved), Ok(true));
         // SAFETY: the number is free for the program now.
         unsafe {
             let zeros = libc::open(c"/dev/zero".as_ptr(), libc::O_RDONLY);
@@ -157,9 +157,9 @@ fn write_accepts_whole_descriptors_and_returns_the_bytes() {
             let fd = open();
             let records = [RecordCell::new(), RecordCell::new(), RecordCell::new()];
             let all: Vec<Descriptor> = records.iter().map(nop).collect();
-            assert_eq!(crate::node::write(fd, all.as_ptr().cast(), 2 * 64 + 63), Ok(128));
+            assert_eq!(crate::submit::write(fd, all.as_ptr().cast(), 2 * 64 + 63), Ok(128));
             assert_eq!(records.each_ref().map(|record| record.read().is_some()), [true, true, false]);
-            assert_eq!(crate::node::write(fd, all.as_ptr().cast(), 63), Ok(0));
+            assert_eq!(crate::submit::write(fd, all.as_ptr().cast(), 63), Ok(0));
             // The second is refused after the first was submitted.
             let misaligned = Descriptor::nop().with_record(records[0].address() + 8);
             assert_eq!(write(fd, &[all[2], misaligned]), Ok(64));
@@ -168,7 +168,7 @@ fn write_accepts_whole_descriptors_and_returns_the_bytes() {
             let mut silent = Descriptor::nop();
             silent.0[1] = 8;
             assert_eq!(write(fd, &[silent]), Err(Errno::INVAL));
-            assert_eq!(crate::node::write(fd, std::ptr::without_provenance(8), 64), Err(Errno::FAULT));
+            assert_eq!(crate::submit::write(fd, std::ptr::without_provenance(8), 64), Err(Errno::FAULT));
             let read_only = crate::node::open(super::NODE, 0).unwrap();
             assert_eq!(write(read_only, &[all[0]]), Err(Errno::BADF));
         },

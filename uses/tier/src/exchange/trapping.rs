@@ -1,7 +1,7 @@
 //! Takes pages out without copying them, and brings each back at its first touch: see [`traps`](crate::traps).
 
 use super::Exchange;
-use crate::config::{HUGE, IN_HUGE, PAGE};
+use crate::config::{ALL, HUGE, IN_HUGE, PAGE};
 use crate::page_map::PageMap;
 use crate::traps::{Fate, Trap};
 use rustix::io::Errno;
@@ -213,6 +213,3 @@ impl Exchange {
         Some(time)
     }
 }
-
-/// All addresses.
-pub(crate) const ALL: Range<u64> = 0..u64::MAX;

@@ -1,7 +1,6 @@
 //! A program's advice about its memory.
 
 use crate::config::TierId;
-use crate::heat::{HeatMap, NO_TIER};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -37,16 +36,8 @@ impl Hints {
         has_room
     }
 
-    /// Applies the waiting advice to the map and removes it.
-    pub(crate) fn tell(&self, heat: &mut HeatMap) {
-        let hints = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        for (range, advice) in hints {
-            heat.each_page(&range, |page| match advice {
-                Advice::Hot => page.say(u8::MAX),
-                Advice::Cold => page.say(0),
-                Advice::Pin(tier) => page.pin = tier.0,
-                Advice::Unpin => page.pin = NO_TIER,
-            });
-        }
+    /// Returns the waiting advice and removes it.
+    pub(crate) fn take(&self) -> Vec<(Range<u64>, Advice)> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -2,13 +2,12 @@
 
 use crate::config::PAGE;
 use crate::heap::Heap;
-use crate::page_map::{IN_FLIGHT, RegionPart};
+use crate::heat::hints::Advice;
+use crate::page_map::{IN_FLIGHT, NO_TIER, RegionPart, WHOLE};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
-/// The tier of a page that is not present, or may not be moved.
-pub const NO_TIER: u8 = u8::MAX;
 /// The samples from which a page's heat is known. Source: chosen; a single sample may be chance.
 pub const SURE: u8 = 3;
 /// The weight of the average: a sample contributes 1/8 for a page with this many samples.
@@ -40,9 +39,6 @@ pub struct PageHeat {
 /// Indexes of the averages.
 const WRITES: usize = 0;
 const USES: usize = 1;
-
-/// A bit added to a tier that is reported for a page that moves only as a part of something larger.
-pub(crate) const WHOLE: u8 = 0x40;
 
 impl Default for PageHeat {
     fn default() -> PageHeat {
@@ -173,6 +169,18 @@ impl HeatMap {
             }
         }
         self.region_parts = region_parts;
+    }
+
+    /// Applies advice about parts of the memory, in this order.
+    pub(crate) fn apply(&mut self, hints: Vec<(Range<u64>, Advice)>) {
+        for (range, advice) in hints {
+            self.each_page(&range, |page| match advice {
+                Advice::Hot => page.say(u8::MAX),
+                Advice::Cold => page.say(0),
+                Advice::Pin(tier) => page.pin = tier.0,
+                Advice::Unpin => page.pin = NO_TIER,
+            });
+        }
     }
 
     /// Reads the tier of each page from the heap.

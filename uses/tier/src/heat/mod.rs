@@ -15,11 +15,12 @@ mod sampled;
 mod traps;
 mod windows;
 
+pub use crate::page_map::NO_TIER;
+pub(crate) use crate::page_map::WHOLE;
 pub(crate) use damon::Damon;
 pub use damon::DamonError;
 pub use hints::Advice;
-pub(crate) use map::WHOLE;
-pub use map::{HeatMap, NO_TIER, PageHeat, SURE, Strip};
+pub use map::{HeatMap, PageHeat, SURE, Strip};
 pub(crate) use sampled::Sampled;
 pub(crate) use traps::Traps;
 pub(crate) use windows::Windows;

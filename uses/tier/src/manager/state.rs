@@ -145,7 +145,7 @@ impl State {
     pub(super) fn follow(&mut self, heap: &Heap) -> io::Result<()> {
         self.heat.follow(heap);
         self.heat.refresh(heap)?;
-        heap.inner.hints.tell(&mut self.heat);
+        self.heat.apply(heap.inner.hints.take());
         Ok(())
     }
 

@@ -4,10 +4,9 @@
 mod tests;
 
 use super::{Pooled, size_index};
-use crate::config::{HUGE, IN_HUGE, PAGE, TierId};
+use crate::config::{ALL, HUGE, IN_HUGE, PAGE, TierId};
 use crate::error::TierError;
 use crate::exchange::Exchange;
-use crate::exchange::trapping::ALL;
 use crate::gate::{NoFork, Recaller, is_fork_announced};
 use crate::mechanism::{TrapCandidate, Trapping};
 use crate::slots::{SlotState, Slots};
@@ -54,7 +53,8 @@ impl TrapSlots {
         probe.keep_from_children()?;
         probe.populate(probe.start()..probe.start() + PAGE)?;
         exchange.register(probe.range()).map_err(TierError::Register)?;
-        let recaller = Recaller::start(exchange).map_err(TierError::Keeper)?;
+        let recalled = Arc::clone(exchange);
+        let recaller = Recaller::start(move || recalled.recall(&ALL)).map_err(TierError::Keeper)?;
         Ok(TrapSlots { slots, lent: Vec::new(), probe, _recaller: recaller })
     }
 

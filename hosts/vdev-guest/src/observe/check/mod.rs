@@ -22,8 +22,8 @@ mod uses;
 
 pub(crate) use content::{Memory, Own};
 
-use super::Queue;
 use super::file_log::{DescriptorId, FileLog};
+use super::queue::Queue;
 use crate::lock::{Held, Lock};
 use content::{Change, Content};
 use std::sync::Arc;

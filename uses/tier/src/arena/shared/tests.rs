@@ -1,9 +1,9 @@
 //! Units of files that are replaced under writers.
 
 use super::*;
+use crate::config::Mechanism;
 use crate::config::{HeapOptions, TierOptions};
 use crate::heap::Heap;
-use crate::mechanism::Mechanism;
 use crate::stress;
 use std::sync::atomic::Ordering;
 use telpher_mem::PageSize;

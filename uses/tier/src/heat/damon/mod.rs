@@ -7,7 +7,9 @@
 //!
 //! Sources: Linux, Documentation/admin-guide/mm/damon/usage.rst and design.rst.
 
+mod error;
 mod interface;
+mod regions;
 mod worker;
 
 #[cfg(test)]
@@ -18,6 +20,7 @@ mod tests;
 use crate::heap::Heap;
 use crate::heat::{HeatMap, Source};
 use interface::{Files, Interface, Sysfs};
+use regions::{Intervals, Region};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -25,7 +28,7 @@ use std::path::Path;
 use std::time::Duration;
 use worker::{Answer, Worker};
 
-pub use interface::DamonError;
+pub use error::DamonError;
 
 /// The folder of its files.
 const FOLDER: &str = "/sys/kernel/mm/damon/admin/kdamonds";
@@ -41,48 +44,6 @@ const ASKED: Duration = Duration::from_millis(20);
 const MEASURED: Duration = Duration::from_secs(2);
 /// The most address ranges to monitor; the closest ones are joined with the gap between them. Source: chosen.
 const MOST_RANGES: usize = 64;
-
-/// The kernel's sampling intervals.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Intervals {
-    /// The time between two samples of a page of each region.
-    sample: Duration,
-}
-
-impl Intervals {
-    /// Source: chosen, twice the kernel's default.
-    const FIRST: Intervals = Intervals { sample: Duration::from_millis(10) };
-    /// Source: chosen; what is used less often than that is cold anyway.
-    const SLOWEST: Duration = Duration::from_millis(160);
-    /// Samples of an aggregation, which is the highest access count. Source: the kernel's own ratio of the two, 100 ms
-    /// to 5 ms.
-    const SAMPLES: u32 = 20;
-
-    fn aggregation(self) -> Duration {
-        self.sample * Self::SAMPLES
-    }
-
-    fn slower(self) -> Option<Intervals> {
-        let sample = self.sample * 2;
-        (sample <= Self::SLOWEST).then_some(Intervals { sample })
-    }
-}
-
-/// Contiguous pages with similar use, as found by the kernel.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Region {
-    range: Range<u64>,
-    /// The samples of an aggregation that found it used.
-    accesses: u32,
-}
-
-impl Region {
-    /// Returns the heat of its pages: 255 if every sample has found them used.
-    fn level(&self) -> u8 {
-        let accesses = self.accesses.min(Intervals::SAMPLES);
-        u8::try_from(accesses * 255 / Intervals::SAMPLES).expect("at most 255")
-    }
-}
 
 /// Opens the files each time the interface is taken.
 struct Open(Box<dyn Fn() -> Box<dyn Files> + Send>);

@@ -1,7 +1,8 @@
 //! The thread that reads DAMON, because the kernel makes it wait.
 
-use super::interface::{DamonError, Ender, Interface};
-use super::{Intervals, Region};
+use super::error::DamonError;
+use super::interface::{Ender, Interface};
+use super::regions::{Intervals, Region};
 use crate::manager::cpu;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
