@@ -3,7 +3,7 @@
  * telpher.h: move and transform memory without the CPU.
  *
  * Copies, fills, comparisons, checksums, deltas and data integrity fields, executed by a Data Streaming Accelerator,
- * by a software model of one, or by the CPU, whichever is available and faster. There are six interfaces; each can
+ * by a software model of one, or by the CPU, whichever is available and faster. There are seven interfaces; each can
  * be used alone:
  *
  *   telpher_copy, telpher_run, ...     synchronous calls
@@ -12,6 +12,7 @@
  *   telpher_cache_*                    blocks copied to faster memory ahead of time, and shared by many threads
  *   telpher_tier_*                     memory on several tiers (HBM, DDR, CXL); pages change tiers while the program runs
  *   telpher_vhost_*                    a virtual machine's network card, whose packets a switch in this process polls
+ *   telpher_switch_*                   a whole switch between virtual machines, with threads of its own
  *
  *     telpher_device *device;
  *     telpher_mover *mover;
@@ -123,6 +124,8 @@ typedef struct telpher_vhost_lane telpher_vhost_lane;
 typedef struct telpher_vhost_port telpher_vhost_port;
 /* The socket of a port, to which its frontends connect. */
 typedef struct telpher_vhost_socket telpher_vhost_socket;
+/* A packet switch between virtual machines, and its threads. */
+typedef struct telpher_switch telpher_switch;
 
 
 /* ------------------------------------------------------------------------------------------------ operations */
@@ -557,6 +560,44 @@ typedef struct telpher_vhost_socket_state {
     uint64_t reserved2[4];
 } telpher_vhost_socket_state;
 
+/* What a port of a switch connects to. */
+typedef enum telpher_switch_kind {
+    TELPHER_SWITCH_SERVER = 0, /* a virtual machine; this side listens at the socket, as with TELPHER_VHOST_SERVER */
+    TELPHER_SWITCH_CLIENT = 1, /* a virtual machine; its frontend listens at the socket, as with TELPHER_VHOST_CLIENT */
+    TELPHER_SWITCH_TAP = 2     /* a TAP interface of this system, which is created if it does not exist */
+} telpher_switch_kind;
+
+/* The description of one port of a switch. Start with zeros. */
+typedef struct telpher_switch_port {
+    const char *path;    /* the socket's path, or the interface's name */
+    const char *capture; /* a file for the port's packets in pcap format, which is replaced; NULL for none */
+    uint32_t kind;       /* enum telpher_switch_kind */
+    uint32_t pairs;      /* the most queue pairs of a socket's frontend, up to 128; 0 means 1. 0 for an interface, which has
+                            as many queues as its peer has pairs */
+    uint64_t reserved[5];
+} telpher_switch_port;
+
+/* The counters of one port of a switch, over all threads of the switch. */
+typedef struct telpher_switch_stats {
+    uint64_t received;       /* packets received from the port */
+    uint64_t received_bytes; /* their bytes */
+    uint64_t sent;           /* packets that were sent to the port and that its guest can see */
+    uint64_t sent_bytes;     /* their bytes */
+    uint64_t generated;      /* packets that the switch generated for the port */
+    uint64_t discarded;      /* packets received from the port and discarded, as the option forward demands */
+    uint64_t no_room;        /* packets for the port that were dropped because its guest had no buffers */
+    uint64_t retried;        /* packets for the port that were dropped because it took none for the time of the option retry */
+    uint64_t no_receiver;    /* packets for the port that were dropped because no receiver was connected */
+    uint64_t refused;        /* packets for the port whose sending started and failed */
+    uint64_t in_flight;      /* packets for the port whose sending started and is not known to have ended */
+    uint64_t held;           /* packets for the port that the switch still held when it stopped */
+    uint64_t announced;      /* how often its guest had migrated here and was announced on the other side */
+    uint64_t captured;       /* packets in its capture */
+    uint64_t not_captured;   /* packets left out of its capture, because the file's writer was behind or failed */
+    uint64_t connected;      /* 1 if a receiver takes packets from the port */
+    uint64_t reserved[8];
+} telpher_switch_stats;
+
 
 /* ------------------------------------------------------------------------------------------------ about the library */
 
@@ -567,7 +608,8 @@ TELPHER_API const char *telpher_version(void);
 TELPHER_API uint32_t telpher_version_number(void);
 
 /* Returns 1 if the library has a feature, 0 if it does not or does not know the name (or NULL). Any thread, any time.
- * Features: "cpu" "model" "hw" (devices), "batch" "channel" "raw" "options" "cache" "vhost" "tier". */
+ * Features: "cpu" "model" "hw" (devices), "batch" "channel" "raw" "options" "cache" "vhost" "tier"
+ * "switch". */
 TELPHER_API int telpher_has(const char *feature);
 
 /* The message of this thread's last failed call; "" if none has failed. Never NULL. The text belongs to the library and
@@ -1152,6 +1194,61 @@ TELPHER_API int telpher_vhost_socket_last(const telpher_vhost_socket *socket, ch
 /* Ends the session, if there is one, and the thread, and frees the handle; NULL is allowed. Waits for copies in flight,
  * at most for the port's option patience (500 ms). Removes the file of a listening socket. */
 TELPHER_API void telpher_vhost_socket_free(telpher_vhost_socket *socket);
+
+
+/* ------------------------------------------------------------------------------------------------ the switch
+ *
+ * A packet switch in this process, as `telpher vhost` is one: it has ports, packets and threads of its own. Ports work in
+ * pairs, 0 with 1 and 2 with 3; the last of an odd number is its own peer. The switch does not learn addresses. All packets of
+ * a flow keep their order. A program that decides itself where each packet goes uses telpher_vhost_* instead.
+ *
+ *     telpher_switch *packet_switch;
+ *     telpher_switch_stats stats;
+ *     const telpher_switch_port ports[2] = {{.path = "/run/vm0.sock"}, {.path = "/run/vm1.sock"}};
+ *     telpher_switch_new(&packet_switch, device, ports, 2, "threshold=512 threads=2");
+ *     (the switch forwards packets until it is stopped)
+ *     telpher_switch_stop(packet_switch);
+ *     telpher_switch_stats_of(packet_switch, 0, &stats);
+ *     telpher_switch_free(packet_switch);
+ *
+ * Any thread, any time, except for telpher_switch_free. Counters of a running switch may be some microseconds old. Those of a
+ * stopped switch are exact: over all ports, the received and generated packets equal the sum of sent, discarded, dropped
+ * (no_room, retried, no_receiver), refused, in_flight and held. */
+
+/* Creates a switch with port_count ports, at least 1, serves its sockets, and starts its threads. Packets are copied by the
+ * queues of device, or by the CPU if device is NULL; the device may be closed afterwards. options may be NULL: packets are
+ * forwarded unchanged by one thread, and dropped if the receiver has no room; see telpher_options_help. The structures and texts
+ * are read during the call only.
+ * Out: a handle, to be freed with telpher_switch_free.
+ * -EINVAL: an option, a port's kind, pairs or name, a reserved field that is not zero, no port, no such queue of the device, or
+ * more threads than queues that receive packets. -EBUSY: as for telpher_mover_new. -EADDRINUSE, -EEXIST: as for
+ * telpher_vhost_socket_new. -EPERM: this user may not create the interface. -ENOMEM and others: errors of the system. */
+TELPHER_API int telpher_switch_new(telpher_switch **packet_switch, const telpher_device *device,
+                                   const telpher_switch_port *ports, uint32_t port_count, const char *options);
+
+/* Stops forwarding, waits for packets in flight, at most 100 ms if none completes, and completes the captures. Returns when the
+ * threads have ended; the counters are exact then. The sockets stay open until telpher_switch_free. A stopped switch cannot be
+ * started again; a second call does nothing and returns 0.
+ * -ENOSPC and others: a capture could not be written completely. The switch is stopped nevertheless. */
+TELPHER_API int telpher_switch_stop(const telpher_switch *packet_switch);
+
+/* Writes the counters of a port to *stats.
+ * -EINVAL: no such port. */
+TELPHER_API int telpher_switch_stats_of(const telpher_switch *packet_switch, uint32_t port, telpher_switch_stats *stats);
+
+/* Writes the counters of a virtqueue of a port to *stats: the guest receives on 2 * pair, and transmits on 2 * pair + 1.
+ * -EINVAL: no such port or virtqueue; an interface has none. */
+TELPHER_API int telpher_switch_queue_stats_of(const telpher_switch *packet_switch, uint32_t port, uint32_t queue,
+                                              telpher_vhost_stats *stats);
+
+/* Writes the state of a port's socket to *state.
+ * -EINVAL: no such port. -ENOTSOCK: the port is an interface. */
+TELPHER_API int telpher_switch_socket_state_of(const telpher_switch *packet_switch, uint32_t port,
+                                               telpher_vhost_socket_state *state);
+
+/* Stops the switch if it runs, closes its sockets, and frees the handle; NULL is allowed. Interfaces that the switch created
+ * vanish. */
+TELPHER_API void telpher_switch_free(telpher_switch *packet_switch);
 
 
 /* ------------------------------------------------------------------------------------------------ operation constructors */

@@ -91,6 +91,7 @@ struct closer {
     void operator()(telpher_vhost_lane *lane) const noexcept { telpher_vhost_lane_free(lane); }
     void operator()(telpher_vhost_port *port) const noexcept { telpher_vhost_port_free(port); }
     void operator()(telpher_vhost_socket *socket) const noexcept { telpher_vhost_socket_free(socket); }
+    void operator()(telpher_switch *packet_switch) const noexcept { telpher_switch_free(packet_switch); }
 };
 
 template <class T> using handle = std::unique_ptr<T, closer>;
@@ -1096,6 +1097,71 @@ class socket {
 };
 
 } // namespace vhost
+
+// ---------------------------------------------------------------------------------------------------- the switch
+
+// One port of a switch; see telpher_switch_port.
+struct switch_port {
+    std::string path;
+    telpher_switch_kind kind = TELPHER_SWITCH_SERVER;
+    // The most queue pairs of a socket's frontend; 0 means 1.
+    std::uint32_t pairs = 0;
+    // A file for the port's packets in pcap format; "" for none.
+    std::string capture{};
+};
+
+// A packet switch between virtual machines, with threads of its own. The constructor starts it, the destructor stops it.
+class packet_switch {
+  public:
+    // Packets are copied by the device's queues, which the switch keeps after the device is closed.
+    packet_switch(const device &device, std::span<const switch_port> ports, const std::string &options = "")
+        : packet_switch(device.get(), ports, options) {}
+    // Packets are copied by the CPU.
+    explicit packet_switch(std::span<const switch_port> ports, const std::string &options = "")
+        : packet_switch(static_cast<const telpher_device *>(nullptr), ports, options) {}
+
+    // Stops forwarding and completes the captures; a second call does nothing. Throws if a capture is not complete.
+    void stop() { detail::check(telpher_switch_stop(get())); }
+
+    // The counters of a port, and of a virtqueue of a port: the guest receives on 2 * pair, and transmits on 2 * pair + 1.
+    telpher_switch_stats stats(std::uint32_t port) const {
+        telpher_switch_stats stats;
+        detail::check(telpher_switch_stats_of(get(), port, &stats));
+        return stats;
+    }
+    telpher_vhost_stats queue_stats(std::uint32_t port, std::uint32_t queue) const {
+        telpher_vhost_stats stats;
+        detail::check(telpher_switch_queue_stats_of(get(), port, queue, &stats));
+        return stats;
+    }
+
+    // The state of a port's socket; throws if the port is an interface.
+    telpher_vhost_socket_state socket_state(std::uint32_t port) const {
+        telpher_vhost_socket_state state;
+        detail::check(telpher_switch_socket_state_of(get(), port, &state));
+        return state;
+    }
+
+    telpher_switch *get() const noexcept { return handle_.get(); }
+
+  private:
+    packet_switch(const telpher_device *device, std::span<const switch_port> ports, const std::string &options) {
+        std::vector<telpher_switch_port> raw_ports;
+        for (const switch_port &port : ports) {
+            telpher_switch_port raw{};
+            raw.path = port.path.c_str();
+            raw.capture = port.capture.empty() ? nullptr : port.capture.c_str();
+            raw.kind = static_cast<std::uint32_t>(port.kind);
+            raw.pairs = port.pairs;
+            raw_ports.push_back(raw);
+        }
+        telpher_switch *raw;
+        const auto count = static_cast<std::uint32_t>(raw_ports.size());
+        detail::check(telpher_switch_new(&raw, device, raw_ports.data(), count, options.c_str()));
+        handle_.reset(raw);
+    }
+    detail::handle<telpher_switch> handle_;
+};
 
 // ---------------------------------------------------------------------------------------------------- coroutines
 

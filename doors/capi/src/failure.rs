@@ -14,6 +14,7 @@ use telpher_mem::MapError;
 use telpher_mover::{ChannelError, Delta, JobError, Opcode, Outcome, RejectReason, TuningError, Via};
 use telpher_os::chain;
 use telpher_os::{PerfError, UserfaultError};
+use telpher_switch::SwitchError;
 use telpher_tier::TierError;
 use telpher_tier::heat::DamonError;
 use telpher_vhost::{DetachedPacketError, DmaQueueError};
@@ -66,6 +67,10 @@ pub(crate) enum Refusal {
     Pool { buffers: u32, longest: u32 },
     #[error("the pool's memory has {size} bytes, and the pool needs {need}; see telpher_vhost_pool_size")]
     PoolMemory { size: usize, need: usize },
+    #[error("there is no kind of port {0}; see enum telpher_switch_kind")]
+    PortKind(u32),
+    #[error("port {port} has {pairs} pairs of queues; a socket has 1 to 128, and an interface adopts its peer's (0)")]
+    PortPairs { port: u32, pairs: u32 },
     #[error("there is no role {0}; see enum telpher_vhost_role")]
     Role(u32),
     #[error(
@@ -204,6 +209,23 @@ impl From<std::io::Error> for Failure {
             _ => libc::EIO,
         });
         Failure::Told(errno, chain(&error))
+    }
+}
+
+impl From<SwitchError> for Failure {
+    fn from(error: SwitchError) -> Self {
+        let text = chain(&error);
+        let errno = match error {
+            // The system's errno, or the errno of the kind of error.
+            SwitchError::Socket { source, .. }
+            | SwitchError::Tap { source, .. }
+            | SwitchError::Capture { source, .. }
+            | SwitchError::Thread(source) => Failure::from(source).errno(),
+            SwitchError::Pool { source, .. } => Failure::from(source).errno(),
+            // The caller's arguments: no port, too many threads, too long packets, an invalid name.
+            _ => libc::EINVAL,
+        };
+        Failure::Told(errno, text)
     }
 }
 

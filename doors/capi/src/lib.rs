@@ -7,6 +7,7 @@
 //!                  ├─ raw/cache     a block's range, allocators and policies ──► cache
 //!                  ├─ tier          heaps and arenas ──► a heap of telpher-tier
 //!                  ├─ vhost         bursts of packets ──► a port's packet lists
+//!                  ├─ switch        ports and options ──► a switch of telpher-switch, with its own threads
 //!                  ├─ options       "threshold=64k wait=yield" ──► Policy, ChannelPolicy, OpenOptions
 //!                  └─ failure       Rust's error ──► errno, kind, message of this thread
 //! ```
@@ -27,6 +28,7 @@ mod failure;
 mod job;
 mod options;
 mod raw;
+mod switch;
 mod tier;
 mod vhost;
 mod words;

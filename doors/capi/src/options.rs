@@ -4,6 +4,7 @@
 //! Text and not a structure, because policies grow: a new key is not a new ABI, and an existing program can accept a
 //! new key from its user.
 
+mod switch;
 #[cfg(test)]
 mod tests;
 mod tier;
@@ -12,6 +13,7 @@ use crate::failure::{Failure, Refusal};
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
+pub(crate) use switch::SwitchWords;
 use telpher_cache::{Eviction, Placement};
 use telpher_device::{OpenOptions, Runner};
 use telpher_mover::{ChannelPolicy, Opcode, Order, Policy, Tuning};
@@ -33,6 +35,7 @@ pub(crate) struct Options {
     pub(crate) port: PortOptions,
     pub(crate) heap: HeapWords,
     pub(crate) manager: ManagerWords,
+    pub(crate) packet_switch: SwitchWords,
 }
 
 /// The options of a cache.
@@ -54,6 +57,7 @@ pub(crate) enum Of {
     Port,
     Heap,
     Manager,
+    Switch,
 }
 
 /// A key that is not one of the mover's settings.
@@ -205,7 +209,7 @@ const KEYS: &[Key] = &[
 
 /// All keys.
 fn own_keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(tier::KEYS)
+    KEYS.iter().chain(tier::KEYS).chain(switch::KEYS)
 }
 
 /// The key that is read first.
@@ -257,7 +261,7 @@ impl Options {
 }
 
 impl Of {
-    const ALL: [Of; 7] = [Of::Device, Of::Mover, Of::Channel, Of::Cache, Of::Port, Of::Heap, Of::Manager];
+    const ALL: [Of; 8] = [Of::Device, Of::Mover, Of::Channel, Of::Cache, Of::Port, Of::Heap, Of::Manager, Of::Switch];
 
     fn name(self) -> &'static str {
         match self {
@@ -268,6 +272,7 @@ impl Of {
             Of::Port => "port",
             Of::Heap => "heap",
             Of::Manager => "manager",
+            Of::Switch => "switch",
         }
     }
 }
@@ -278,7 +283,7 @@ type Line = (&'static str, &'static str, &'static str);
 /// The mover's settings that apply to `of`.
 fn settings(of: Of) -> impl Iterator<Item = Line> {
     let has = move |name: &str| match of {
-        Of::Device | Of::Cache | Of::Port | Of::Heap | Of::Manager => false,
+        Of::Device | Of::Cache | Of::Port | Of::Heap | Of::Manager | Of::Switch => false,
         Of::Mover => true,
         Of::Channel => SHARED_WITH_CHANNELS.contains(&name),
     };

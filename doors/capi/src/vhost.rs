@@ -191,18 +191,7 @@ impl VhostPort {
     }
 
     pub(crate) fn stats(&self, ring: u32) -> Result<VhostStats, Failure> {
-        let stats = self.inner.stats(self.ring(ring)?);
-        let mut drops = [0; 16];
-        drops.iter_mut().zip(Dropped::ALL).for_each(|(count, reason)| *count = stats.drops(reason));
-        Ok(VhostStats {
-            packets: stats.packets,
-            bytes: stats.bytes,
-            by_lane: stats.by_lane,
-            bytes_by_lane: stats.bytes_by_lane,
-            calls: stats.calls,
-            drops,
-            reserved: [0; 3],
-        })
+        Ok(virtqueue_stats(&self.inner, self.ring(ring)?))
     }
 
     pub(crate) fn announcement(&self) -> Option<[u8; 6]> {
@@ -216,18 +205,38 @@ impl VhostPort {
 
 impl VhostSocket {
     pub(crate) fn state(&self) -> VhostSocketState {
-        let state = self.0.state();
-        VhostSocketState {
-            connected: state.connected.into(),
-            sessions: state.sessions,
-            refused: state.refused,
-            ..VhostSocketState::default()
-        }
+        socket_state(&self.0)
     }
 
     /// Why the last session ended, or the last request was refused; empty if there was none.
     pub(crate) fn last(&self) -> String {
         self.0.state().last.unwrap_or_default()
+    }
+}
+
+/// The counters of a virtqueue that exists.
+pub(crate) fn virtqueue_stats(port: &Port, ring: usize) -> VhostStats {
+    let stats = port.stats(ring);
+    let mut drops = [0; 16];
+    drops.iter_mut().zip(Dropped::ALL).for_each(|(count, reason)| *count = stats.drops(reason));
+    VhostStats {
+        packets: stats.packets,
+        bytes: stats.bytes,
+        by_lane: stats.by_lane,
+        bytes_by_lane: stats.bytes_by_lane,
+        calls: stats.calls,
+        drops,
+        reserved: [0; 3],
+    }
+}
+
+pub(crate) fn socket_state(socket: &Socket) -> VhostSocketState {
+    let state = socket.state();
+    VhostSocketState {
+        connected: state.connected.into(),
+        sessions: state.sessions,
+        refused: state.refused,
+        ..VhostSocketState::default()
     }
 }
 

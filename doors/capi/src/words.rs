@@ -255,8 +255,10 @@ macro_rules! numbers {
     };
 }
 
+mod switch;
 mod tier;
 mod vhost;
+pub use switch::*;
 pub use tier::*;
 pub use vhost::*;
 

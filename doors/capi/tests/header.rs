@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use telpher_capi::{CachePolicy, CacheStats, Completion, Dif, Op, OpResult, QueueInfo, Resident, Tags, Tier};
 use telpher_capi::{Packet, VhostLaneStats, VhostQueue, VhostSocketState, VhostState, VhostStats};
+use telpher_capi::{SwitchPort, SwitchStats};
 use telpher_capi::{TierInfo, TierMoved, TierOptions, TierReport, TierStats};
 
 fn read(path: &str) -> String {
@@ -71,6 +72,9 @@ fn rust_type(c: &str) -> String {
         "telpher_vhost_stats" => "VhostStats",
         "telpher_vhost_lane_stats" => "VhostLaneStats",
         "telpher_vhost_socket_state" => "VhostSocketState",
+        "telpher_switch" => "PacketSwitch",
+        "telpher_switch_port" => "SwitchPort",
+        "telpher_switch_stats" => "SwitchStats",
         other => panic!("no Rust name for the C type {other}"),
     };
     match stars {
@@ -114,7 +118,7 @@ fn c_functions(header: &str) -> BTreeMap<String, Signature> {
 
 fn rust_functions() -> BTreeMap<String, Signature> {
     let mut found = BTreeMap::new();
-    for file in ["about", "batch", "cache", "channel", "device", "job", "mover", "tier", "vhost"] {
+    for file in ["about", "batch", "cache", "channel", "device", "job", "mover", "switch", "tier", "vhost"] {
         let source = read(&format!("src/exports/{file}.rs"));
         for function in source.split("#[unsafe(no_mangle)]").skip(1) {
             let (front, _) = function.split_once('{').expect("a body");
@@ -177,7 +181,11 @@ fn every_constant_matches() {
     assert!(header.len() > 65, "the header was read");
     assert_eq!(
         header,
-        numbers(&[read("src/words.rs"), read("src/words/tier.rs"), read("src/words/vhost.rs")].concat())
+        numbers(
+            &["words", "words/switch", "words/tier", "words/vhost"]
+                .map(|file| read(&format!("src/{file}.rs")))
+                .concat()
+        )
     );
 }
 
@@ -327,6 +335,12 @@ fn every_field_offset_matches_the_header() {
     layout!(
         c, VhostSocketState, "telpher_vhost_socket_state": connected, reserved, sessions, refused, reserved2
     );
+    layout!(c, SwitchPort, "telpher_switch_port": path, capture, kind, pairs, reserved);
+    layout!(
+        c, SwitchStats, "telpher_switch_stats": received, received_bytes, sent, sent_bytes, generated, discarded, no_room,
+        retried, no_receiver, refused, in_flight, held, announced, captured, not_captured, connected, reserved
+    );
+    assert_eq!([size_of::<SwitchPort>(), size_of::<SwitchStats>()], [64, 192]);
     layout!(c, TierOptions, "telpher_tier_options": name, size, flags, node, path, reserved);
     layout!(c, TierInfo, "telpher_tier_info": name, size, free_pages, old_copies, node, home, reserved);
     layout!(

@@ -224,6 +224,16 @@ fn cpp_bursts_return_their_remaining_packets() {
     passes("cpp vhost", "tests/programs/vhost.cpp");
 }
 
+#[test]
+fn switches_follow_the_headers_rules() {
+    passes("switch", "tests/programs/switch.c");
+}
+
+#[test]
+fn cpp_switches_stop_with_their_objects() {
+    passes("cpp switch", "tests/programs/switch.cpp");
+}
+
 /// What this machine lacks for tiers: moving pages needs a recent kernel, and a permission.
 fn no_tiers(test: &str) -> bool {
     let has =
@@ -255,28 +265,31 @@ fn cpp_heaps_and_arenas_free_themselves_in_any_order() {
     }
 }
 
-/// The example switch between two guests, on a device: each receives what the other sends. It is compiled with these
-/// options, and started with this command.
+/// The example switch in C or C++ between two guests, compiled with these options and started with this command.
 fn switches(name: &str, source: &str, options: &[&str], starter: &[&str]) {
     let stage = match stage() {
         Ok(stage) => stage,
         Err(why) => return skip::skip(name, why),
     };
     let program = compile(stage, source, name, options, None);
+    forwards(name, stage, &[starter, &[program.to_str().expect("a path in UTF-8")]].concat());
+}
+
+/// The example switch between two guests, on a device: each receives what the other sends.
+fn forwards(name: &str, folder: &Path, starter: &[&str]) {
     for device in ["cpu", DEVICES[0]] {
-        let paths = ["a", "b"].map(|port| stage.join(format!("{name}-{port}.sock")));
+        let paths = ["a", "b"].map(|port| folder.join(format!("{name}-{port}.sock")));
         let mut command = Command::new("timeout");
-        command.arg("120").args(starter).arg(&program).args(&paths).arg(device);
-        command.env("LD_LIBRARY_PATH", stage.join("lib"));
+        command.arg("120").args(starter).args(&paths).arg(device);
+        command.env("LD_LIBRARY_PATH", folder.join("lib"));
         let mut running = command.stdout(Stdio::piped()).spawn().expect("timeout runs");
         let mut runs = || assert!(running.try_wait().is_ok_and(|ended| ended.is_none()), "{name} {device} has ended");
         while !paths.iter().all(|path| path.exists()) {
             runs();
         }
         let mut guests = paths.each_ref().map(|path| Guest::connect(path, Features::empty()));
-        // By device and by CPU; each guest receives what the other sends, with the addresses swapped.
-        let packet =
-            |n: u32| [[1; 6], [2; 6]].concat().into_iter().chain((0..48 + n * 20).map(|_| 7)).collect::<Vec<u8>>();
+        // By device and by CPU.
+        let packet = |n: u8| (0..60 + usize::from(n) * 20).map(|at| n ^ at.to_le_bytes()[0]).collect::<Vec<u8>>();
         for (from, to) in [(0, 1), (1, 0)] {
             (0..50).for_each(|n| assert!(guests[from].send(&packet(n))));
             let mut came = Vec::new();
@@ -285,8 +298,7 @@ fn switches(name: &str, source: &str, options: &[&str], starter: &[&str]) {
                 came.extend(guests[to].received());
             }
             for (n, came) in (0..).zip(came) {
-                let sent = packet(n);
-                assert!(came[..12] == [[2; 6], [1; 6]].concat() && came[12..] == sent[12..], "{device}: packet {n}");
+                assert!(came == packet(n), "{device}: packet {n}");
             }
         }
         drop(guests);
@@ -294,12 +306,28 @@ fn switches(name: &str, source: &str, options: &[&str], starter: &[&str]) {
         let pid = rustix::process::Pid::from_child(&running);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
         let said = ok(name, running.wait_with_output().expect("it ends"));
+        // 27 packets of each direction are long enough, and each passes both ports.
         let by_device = if device == "cpu" { 0 } else { 2 * 27 };
         let expected = (0..2).map(|port| {
             format!("port {port}: 50 packets from the guest, 50 to it, 0 lost, {by_device} by the device\n")
         });
         assert_eq!(said, expected.collect::<String>(), "{device}");
     }
+}
+
+#[test]
+fn the_switch_in_rust_forwards_between_two_guests() {
+    let example = "vhost_switch";
+    let mut build = Command::new(env!("CARGO"));
+    build.current_dir(here()).args(["build", "--quiet", "--example", example]);
+    ok(example, build.output().expect("cargo runs"));
+    // Cargo puts examples next to the folder of the tests.
+    let test = std::env::current_exe().expect("the path of this test");
+    let program = test.parent().and_then(Path::parent).expect("a profile's folder").join("examples").join(example);
+    let folder = std::env::temp_dir().join(format!("telpher-switch-rust-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for the sockets");
+    forwards("vhost_switch_rust", &folder, &[program.to_str().expect("a path in UTF-8")]);
+    std::fs::remove_dir_all(folder).expect("its folder");
 }
 
 #[test]

@@ -13,7 +13,6 @@ use crate::trace::TraceError;
 use crate::tune::TuneError;
 use crate::vhost::VhostError;
 use telpher_bench::BenchError;
-use telpher_switch::SwitchError;
 
 /// A command's exit codes for errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +90,7 @@ impl Usage for VhostError {
         matches!(
             self,
             VhostError::NoPorts
-                | VhostError::Switch(SwitchError::TapName(_))
+                | VhostError::TapName(_)
                 | VhostError::NoPort { .. }
                 | VhostError::NoLane { .. }
                 | VhostError::NoDevice

@@ -2,18 +2,24 @@
 #![deny(unsafe_code)]
 
 mod capture;
+mod config;
 mod end;
 mod error;
 mod forward;
 mod frames;
 mod interface;
+mod stats;
+mod switch;
 mod tap;
 
 pub use capture::{Capture, CaptureCounts, Pen};
+pub use config::{PortConfig, PortKind, SwitchConfig};
 pub use end::End;
 pub use error::SwitchError;
 pub use forward::{
     Counts, Forwarder, Full, Mode, PortCounts, RETRY_FOR, Route, Settings, Stages, partner, routes, shares,
 };
 pub use frames::SHORTEST;
-pub use tap::{Tap, tap_queues};
+pub use stats::PortStats;
+pub use switch::{Switch, SwitchPort};
+pub use tap::Tap;

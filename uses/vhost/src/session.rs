@@ -128,6 +128,13 @@ pub struct Step {
     pub answer: Option<u64>,
 }
 
+impl Step {
+    /// Only a number in the reply.
+    fn answer(number: u64) -> Step {
+        Step { change: Change::Nothing, answer: Some(number) }
+    }
+}
+
 /// Why a request is refused. If the frontend asked for a reply, it is told and the session continues. Otherwise the
 /// session ends, because the frontend would continue as if the request had succeeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -280,113 +287,55 @@ impl Session {
     /// # Errors
     /// [`Refusal`]; the session is unchanged.
     pub fn accept(&mut self, request: Request) -> Result<Step, Refusal> {
-        let done = |change| Ok(Step { change, answer: None });
-        let answer_with = |answer| Ok(Step { change: Change::Nothing, answer: Some(answer) });
-        match request {
-            Request::GetFeatures => answer_with(self.offer.features.bits()),
-            Request::SetFeatures(bits) => self.set_features(bits).and_then(done),
-            Request::SetOwner | Request::SetLogEvent => done(Change::Nothing),
-            Request::ResetOwner => {
-                self.rings.iter_mut().for_each(|ring| ring.enabled = false);
-                done(Change::Rings)
-            }
-            Request::SetMemory(regions) => done(Change::Memory(regions)),
-            Request::SetLog(len, offset, file) => {
-                self.expect(ProtocolFeatures::LOG_SHMFD)?;
-                done(Change::Log { len, offset, file })
-            }
-            Request::SetRingSize(ring, size) => {
-                let ring = self.stopped_ring(ring)?;
-                // A packed ring may have any size; the layout may not be negotiated yet.
-                match u16::try_from(size) {
-                    Ok(descriptors) if (1..=MOST_DESCRIPTORS).contains(&descriptors) => {
-                        self.rings[ring].size = descriptors;
-                        done(Change::Ring(ring))
-                    }
-                    _ => Err(Refusal::RingSize { ring, size }),
-                }
-            }
-            Request::SetRingAddresses(ring, addresses, log) => {
-                let ring = self.index(ring)?;
-                (self.rings[ring].addresses, self.rings[ring].log) = (Some(addresses), log);
-                done(Change::Ring(ring))
-            }
-            Request::SetRingBase(ring, base) => {
-                let ring = self.stopped_ring(ring)?;
-                self.rings[ring].base = self.base(ring, base)?;
-                done(Change::Ring(ring))
-            }
-            Request::GetRingBase(ring) => {
-                let ring = self.index(ring)?;
-                self.rings[ring].started = false;
-                done(Change::Stop(ring))
-            }
-            Request::SetRingKick(ring, file) => {
-                let ring = self.index(ring)?;
-                self.rings[ring].started = true;
-                done(Change::Kick(ring, file))
-            }
-            Request::SetRingCall(ring, file) => done(Change::Call(self.index(ring)?, file)),
-            Request::SetRingError(ring, file) => done(Change::Error(self.index(ring)?, file)),
-            Request::GetProtocolFeatures => answer_with(self.offer.protocol.bits()),
-            Request::SetProtocolFeatures(bits) => {
-                let offered = self.offer.protocol.bits();
-                if bits & !offered != 0 {
-                    return Err(Refusal::Features { bits, offered });
-                }
-                self.protocol = ProtocolFeatures::from_bits_truncate(bits);
-                done(Change::Nothing)
-            }
-            Request::GetQueues => {
-                self.expect(ProtocolFeatures::MQ)?;
-                answer_with((self.offer.rings / 2).into())
-            }
-            Request::EnableRing(ring, on) => {
-                let ring = self.index(ring)?;
-                self.rings[ring].enabled = on;
-                done(Change::Ring(ring))
-            }
-            Request::Announce(address) => {
-                self.expect(ProtocolFeatures::RARP)?;
-                done(Change::Announce(address))
-            }
-            Request::GetRecord(place) => {
-                self.check_record(place)?;
-                done(Change::NewRecord(place))
-            }
-            Request::SetRecord(place, file) => {
-                self.check_record(place)?;
-                done(Change::Record(place, file))
-            }
-            Request::Reset => {
-                self.expect(ProtocolFeatures::RESET_DEVICE)?;
-                // Memory is kept: frontends do not send it again.
-                self.rings.fill(RingState::default());
-                (self.features, self.status) = (Features::empty(), 0);
-                done(Change::Reset)
-            }
+        let change = match request {
+            Request::GetFeatures => return Ok(Step::answer(self.offer.features.bits())),
+            Request::GetProtocolFeatures => return Ok(Step::answer(self.offer.protocol.bits())),
+            Request::GetQueues => return self.supported(ProtocolFeatures::MQ, (self.offer.rings / 2).into()),
             Request::GetMemorySlots => {
-                self.expect(ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
-                answer_with(MOST_REGIONS as u64)
+                return self.supported(ProtocolFeatures::CONFIGURE_MEM_SLOTS, MOST_REGIONS as u64);
             }
+            Request::GetStatus => return self.supported(ProtocolFeatures::STATUS, self.status),
+            Request::SetOwner | Request::SetLogEvent => Change::Nothing,
+            Request::SetFeatures(bits) => self.set_features(bits)?,
+            Request::SetProtocolFeatures(bits) => self.set_protocol_features(bits)?,
+            Request::SetStatus(status) => self.set_status(status)?,
+            Request::ResetOwner => self.disable_rings(),
+            Request::Reset => self.reset()?,
+            Request::SetRingSize(ring, size) => self.set_ring_size(ring, size)?,
+            Request::SetRingAddresses(ring, addresses, log) => self.set_ring_addresses(ring, addresses, log)?,
+            Request::SetRingBase(ring, base) => self.set_ring_base(ring, base)?,
+            Request::GetRingBase(ring) => self.stop_ring(ring)?,
+            Request::SetRingKick(ring, file) => self.start_ring(ring, file)?,
+            Request::SetRingCall(ring, file) => Change::Call(self.index(ring)?, file),
+            Request::SetRingError(ring, file) => Change::Error(self.index(ring)?, file),
+            Request::EnableRing(ring, on) => self.enable_ring(ring, on)?,
+            Request::SetMemory(regions) => Change::Memory(regions),
             Request::AddRegion(region, file) => {
                 self.expect(ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
-                done(Change::AddRegion(region, file))
+                Change::AddRegion(region, file)
             }
             Request::RemoveRegion(region) => {
                 self.expect(ProtocolFeatures::CONFIGURE_MEM_SLOTS)?;
-                done(Change::RemoveRegion(region))
+                Change::RemoveRegion(region)
             }
-            Request::SetStatus(status) => {
-                self.expect(ProtocolFeatures::STATUS)?;
-                self.status = status;
-                done(Change::Nothing)
+            Request::SetLog(len, offset, file) => {
+                self.expect(ProtocolFeatures::LOG_SHMFD)?;
+                Change::Log { len, offset, file }
             }
-            Request::GetStatus => {
-                self.expect(ProtocolFeatures::STATUS)?;
-                answer_with(self.status)
+            Request::Announce(address) => {
+                self.expect(ProtocolFeatures::RARP)?;
+                Change::Announce(address)
             }
-        }
+            Request::GetRecord(place) => {
+                self.check_record(place)?;
+                Change::NewRecord(place)
+            }
+            Request::SetRecord(place, file) => {
+                self.check_record(place)?;
+                Change::Record(place, file)
+            }
+        };
+        Ok(Step { change, answer: None })
     }
 
     /// The reply to a request after its change was carried out, if it has one. `asked`: the frontend asked for a reply.
@@ -433,6 +382,76 @@ impl Session {
         Ok(Change::Rings)
     }
 
+    fn set_protocol_features(&mut self, bits: u64) -> Result<Change, Refusal> {
+        let offered = self.offer.protocol.bits();
+        if bits & !offered != 0 {
+            return Err(Refusal::Features { bits, offered });
+        }
+        self.protocol = ProtocolFeatures::from_bits_truncate(bits);
+        Ok(Change::Nothing)
+    }
+
+    fn set_status(&mut self, status: u64) -> Result<Change, Refusal> {
+        self.expect(ProtocolFeatures::STATUS)?;
+        self.status = status;
+        Ok(Change::Nothing)
+    }
+
+    fn disable_rings(&mut self) -> Change {
+        self.rings.iter_mut().for_each(|ring| ring.enabled = false);
+        Change::Rings
+    }
+
+    fn reset(&mut self) -> Result<Change, Refusal> {
+        self.expect(ProtocolFeatures::RESET_DEVICE)?;
+        // Memory is kept: frontends do not send it again.
+        self.rings.fill(RingState::default());
+        (self.features, self.status) = (Features::empty(), 0);
+        Ok(Change::Reset)
+    }
+
+    fn set_ring_size(&mut self, ring: u32, size: u32) -> Result<Change, Refusal> {
+        let ring = self.stopped_ring(ring)?;
+        // A packed ring may have any size; the layout may not be negotiated yet.
+        match u16::try_from(size) {
+            Ok(descriptors) if (1..=MOST_DESCRIPTORS).contains(&descriptors) => {
+                self.rings[ring].size = descriptors;
+                Ok(Change::Ring(ring))
+            }
+            _ => Err(Refusal::RingSize { ring, size }),
+        }
+    }
+
+    fn set_ring_addresses(&mut self, ring: u32, addresses: RingAddresses, log: Option<u64>) -> Result<Change, Refusal> {
+        let ring = self.index(ring)?;
+        (self.rings[ring].addresses, self.rings[ring].log) = (Some(addresses), log);
+        Ok(Change::Ring(ring))
+    }
+
+    fn set_ring_base(&mut self, ring: u32, base: u32) -> Result<Change, Refusal> {
+        let ring = self.stopped_ring(ring)?;
+        self.rings[ring].base = self.base(ring, base)?;
+        Ok(Change::Ring(ring))
+    }
+
+    fn stop_ring(&mut self, ring: u32) -> Result<Change, Refusal> {
+        let ring = self.index(ring)?;
+        self.rings[ring].started = false;
+        Ok(Change::Stop(ring))
+    }
+
+    fn start_ring(&mut self, ring: u32, kick: Option<OwnedFd>) -> Result<Change, Refusal> {
+        let ring = self.index(ring)?;
+        self.rings[ring].started = true;
+        Ok(Change::Kick(ring, kick))
+    }
+
+    fn enable_ring(&mut self, ring: u32, on: bool) -> Result<Change, Refusal> {
+        let ring = self.index(ring)?;
+        self.rings[ring].enabled = on;
+        Ok(Change::Ring(ring))
+    }
+
     /// Parses a ring's base. For a packed ring only the available index counts: all chains in flight have completed
     /// before a base is reported, so the used index is the same. Not every frontend sends both (DPDK's virtio-user
     /// sends one).
@@ -443,6 +462,12 @@ impl Session {
             return Err(Refusal::RingBase { ring, base: word });
         }
         Ok(Base { available: place, used: place })
+    }
+
+    /// Answers a request that belongs to a protocol feature.
+    fn supported(&self, needed: ProtocolFeatures, answer: u64) -> Result<Step, Refusal> {
+        self.expect(needed)?;
+        Ok(Step::answer(answer))
     }
 
     fn expect(&self, needed: ProtocolFeatures) -> Result<(), Refusal> {

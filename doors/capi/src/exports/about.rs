@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
 
 /// What [`telpher_has`] knows.
-const FEATURES: [&str; 10] = ["cpu", "model", "hw", "batch", "channel", "raw", "options", "cache", "vhost", "tier"];
+const FEATURES: [&str; 11] =
+    ["cpu", "model", "hw", "batch", "channel", "raw", "options", "cache", "vhost", "tier", "switch"];
 
 /// `"0.1.0"`.
 #[unsafe(no_mangle)]

@@ -14,6 +14,7 @@ mod channel;
 mod device;
 mod job;
 mod mover;
+mod switch;
 mod tier;
 mod vhost;
 
@@ -24,6 +25,7 @@ pub use channel::*;
 pub use device::*;
 pub use job::*;
 pub use mover::*;
+pub use switch::*;
 pub use tier::*;
 pub use vhost::*;
 
@@ -31,6 +33,7 @@ pub use crate::cache::{Cache, Entry, Prefetch};
 pub use crate::channel::Channel;
 pub use crate::device::Device;
 pub use crate::job::Job;
+pub use crate::switch::PacketSwitch;
 pub use crate::tier::{TierArena, TierHeap, TierManager};
 pub use crate::vhost::{VhostLane, VhostPool, VhostPort, VhostSocket};
 
@@ -52,6 +55,7 @@ const _: () = {
     any_thread::<VhostLane>();
     any_thread::<VhostPort>();
     any_thread::<VhostSocket>();
+    any_thread::<PacketSwitch>();
     any_thread::<TierHeap>();
     any_thread::<TierArena>();
     any_thread::<TierManager>();

@@ -3,7 +3,9 @@
 use super::*;
 use std::time::Duration;
 use telpher_mover::{Hint, OnFault, Route, Threshold};
+use telpher_switch::{Full, Mode};
 use telpher_tier::{HeapOptions, ManagerOptions, Mechanism, SourceKind, TierId};
+use telpher_vhost::CopyPolicy;
 
 fn parse(of: Of, text: &str) -> Result<Options, String> {
     Options::parse(of, text).map_err(|failure| match failure {
@@ -94,6 +96,20 @@ fn what_is_wrong_is_told_with_what_is_accepted() {
         (Of::Manager, "window=soon", "takes a time"),
         (Of::Manager, "residence=", "takes a time"),
         (Of::Manager, "rate=0", "takes a size"),
+        (Of::Switch, "pairs=1", "a switch has forward, burst, retry, size, flows, threads, cpus, buffers, longest"),
+        (Of::Switch, "forward=learned", "takes io, mac, rxonly, txonly or flowgen"),
+        (Of::Switch, "burst=513", "takes a number from 1 to 512"),
+        (Of::Switch, "retry=5", "takes a time"),
+        (Of::Switch, "size=63", "takes a size from 64 to 9216"),
+        (Of::Switch, "flows=0", "takes a number from 1 to 32768"),
+        (Of::Switch, "threads=0", "takes a number from 1 to 1024"),
+        (Of::Switch, "cpus=a", "takes a list"),
+        (Of::Switch, "buffers=1", "takes a number from 4096"),
+        (Of::Switch, "longest=64k", "takes a size from 64 to 65535"),
+        (Of::Switch, "captured=0", "takes a size"),
+        (Of::Switch, "queues=1-0", "takes a list"),
+        (Of::Switch, "threshold=some", "takes a size such as 512, or learned"),
+        (Of::Switch, "in-flight=0", "takes a number from 1 to 32768"),
     ] {
         let error = parse(of, text).unwrap_err();
         assert!(error.contains(said) && error.contains(text), "{text}: {error}");
@@ -173,4 +189,21 @@ fn the_help_has_every_key() {
     for of in Of::ALL {
         assert!(keys(of).all(|(name, takes, _)| help.contains(&format!("  {name}: ")) && help.contains(takes)));
     }
+}
+
+#[test]
+fn words_configure_a_switch() {
+    let text = "forward=mac burst=64 retry=2s size=1500 flows=3 buffers=8192 longest=9k captured=96 queues=1 \
+                threshold=512 in-flight=7 threads=9 cpus=2,4-5";
+    let words = parse(Of::Switch, text).unwrap().packet_switch;
+    let settings = words.config.settings;
+    assert_eq!((settings.mode, settings.burst, settings.len, settings.flows), (Mode::Mac, 64, 1500, 3));
+    assert_eq!((settings.full, settings.retry_for), (Full::Retry, Duration::from_secs(2)));
+    assert_eq!((words.config.buffers, words.config.longest, words.config.captured_bytes), (8192, 9216, 96));
+    assert_eq!((words.config.threads, &words.config.cpus[..]), (3, &[2, 4, 5][..]));
+    assert_eq!((words.queues, words.in_flight), (Some(vec![1]), 7));
+    assert!(matches!(words.copies, CopyPolicy::From(512)), "{:?}", words.copies);
+    let words = parse(Of::Switch, "retry=1s retry=none threshold=off").unwrap().packet_switch;
+    assert!(words.config.settings.full == Full::Drop && matches!(words.copies, CopyPolicy::Cpu));
+    assert!(matches!(parse(Of::Switch, "").unwrap().packet_switch.copies, CopyPolicy::Learned));
 }

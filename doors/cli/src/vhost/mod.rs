@@ -1,11 +1,7 @@
 //! `telpher vhost`: a small software switch between virtual machines, with copies by the CPU or a device.
 //!
 //! ```text
-//! options ──► lanes: device queues ──► ends: sockets and interfaces ──► threads, each a Forwarder
-//! Forwarder: one thread over its streams, turn after turn
-//!   end ── collect ◄── completed copies are shown to the guest
-//!   end ── take ──► work (mode) ──► submit ──► end
-//!     └─ pens ──► capture: one file for each port
+//! options ──► lanes: device queues ──► SwitchConfig ──► Switch: ports, captures and forwarding threads
 //! every second: look ──► live: lines on standard error          at the end: look ──► summary on standard output
 //! ```
 
@@ -21,19 +17,13 @@ use live::Live;
 use look::{Look, PortLook};
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
 use summary::Summary;
 use telpher_os::Termination;
 use telpher_report::deliver::{DeliverError, print};
-use telpher_switch::{
-    Capture, Counts, End, Forwarder, Full, Mode, PortCounts, Settings, SwitchError, Tap, partner, routes, shares,
-    tap_queues,
-};
+use telpher_switch::{End, Full, Mode, PortConfig, PortKind, Settings, Switch, SwitchConfig, SwitchError, SwitchPort};
 use telpher_vhost::words::Features;
-use telpher_vhost::{Offer, PacketPool, PoolOptions, Port, PortOptions, Role, Socket};
+use telpher_vhost::{Offer, PortOptions, Role, Socket};
 
 /// Why the switch failed.
 #[derive(Debug, thiserror::Error)]
@@ -50,9 +40,20 @@ pub(crate) enum VhostError {
         /// The attempt and the system's error.
         source: io::Error,
     },
-    /// An interface or a capture cannot be made.
+    /// The name is not valid for an interface.
+    #[error("--tap '{0}': an interface's name has 1 to 15 letters, digits, dots or dashes")]
+    TapName(String),
+    /// A file cannot be written.
+    #[error("cannot capture into {}; name another file with --capture", path.display())]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// An interface cannot be made.
     #[error(transparent)]
-    Switch(#[from] SwitchError),
+    Switch(SwitchError),
     /// A port does not exist.
     #[error("--{option} names port {port}; the ports are 0 to {last}, sockets first, in the order given")]
     NoPort {
@@ -136,6 +137,23 @@ pub(crate) enum VhostError {
     Deliver(#[from] DeliverError),
 }
 
+impl From<SwitchError> for VhostError {
+    /// Errors that an option of the command line can avoid name that option.
+    fn from(error: SwitchError) -> Self {
+        match error {
+            SwitchError::NoPorts => VhostError::NoPorts,
+            SwitchError::TapName(name) => VhostError::TapName(name),
+            SwitchError::Capture { path, source } => VhostError::Capture { path, source },
+            SwitchError::Socket { path, source } => VhostError::Socket { path, source },
+            SwitchError::Threads { threads, routes } => VhostError::Threads { threads, routes },
+            SwitchError::Size { size, longest } => VhostError::Size { size, longest },
+            SwitchError::Pool { buffers, source } => VhostError::Pool { buffers, source },
+            SwitchError::Thread(source) => VhostError::Start(source),
+            other => VhostError::Switch(other),
+        }
+    }
+}
+
 /// Returns advice for a socket that cannot be opened, unless its error has some.
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
@@ -146,17 +164,6 @@ fn advice(source: &io::Error) -> &'static str {
 
 /// Interval of the live statistics.
 const NEWS: Duration = Duration::from_secs(1);
-/// Interval at which interfaces adopt their guests' queues. Source: chosen; a driver that enables a queue takes as
-/// long.
-const FOLLOWED: Duration = Duration::from_millis(100);
-
-/// A port, its server, and its name.
-#[derive(Debug)]
-struct Seat {
-    end: End,
-    socket: Option<Socket>,
-    name: String,
-}
 
 /// Runs the switch until --seconds, Ctrl-C or SIGTERM.
 pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
@@ -167,72 +174,35 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     check(args)?;
     let endings = Termination::listen().map_err(VhostError::Start)?;
     let lanes = Lanes::open(args, |remark| eprintln!("telpher: {remark}"))?;
-    // One byte more, with which interfaces recognise frames that are too long.
-    let options = PoolOptions { buffers: args.buffers, longest: args.longest + 1 };
-    let pool = PacketPool::new(options).map_err(|source| VhostError::Pool { buffers: args.buffers, source })?;
-    let seats = seats(args, &lanes, &pool)?;
+    let mut switch = Switch::new(config(args, &lanes))?;
     if args.show_features {
-        return show_agreed(args, &seats[0], &endings);
+        return show_agreed(args, &switch.ports()[0], &endings);
     }
-    let captures = captures(args, seats.len())?;
-    let ends: Vec<End> = seats.iter().map(|seat| seat.end.clone()).collect();
-    let queues: Vec<usize> = ends.iter().map(End::queues).collect();
     let settings = settings(args);
-    let all = routes(&queues, settings.mode);
-    let shares = shares(&all, args.cpus.len().max(1));
-    if let Some(threads) = Some(args.cpus.len()).filter(|threads| *threads > shares.len()) {
-        return Err(VhostError::Threads { threads, routes: shares.len() });
-    }
-    let stop = AtomicBool::new(false);
-    let boards: Vec<Mutex<Counts>> = shares.iter().map(|_| Mutex::default()).collect();
-    let look = || look(&seats, &boards, &captures);
-    let begun = look();
+    let begun = look(&switch);
+    switch.start()?;
     let mut live = Live::new(!args.quiet);
-    live.begin(&seats.iter().map(|seat| seat.name.as_str()).collect::<Vec<_>>(), settings.mode, &lanes.rule());
-    thread::scope(|scope| {
-        for (index, share) in shares.iter().enumerate() {
-            let forwarder = Forwarder::new(&ends, share, &pool, settings).captured(&captures);
-            let (board, stop, cpu) = (&boards[index], &stop, args.cpus.get(index).copied());
-            let work = move || {
-                let mut forwarder = forwarder;
-                if let Some(cpu) = cpu {
-                    // Cannot fail: the processors were checked before.
-                    let _ = telpher_os::run_on(&[cpu]);
-                }
-                forwarder.run(stop, board);
-            };
-            let thread = thread::Builder::new().name(format!("forward-{index}"));
-            if let Err(error) = thread.spawn_scoped(scope, work) {
-                stop.store(true, Ordering::Relaxed);
-                return Err(VhostError::Start(error));
-            }
+    let names: Vec<&str> = switch.ports().iter().map(SwitchPort::name).collect();
+    live.begin(&names, settings.mode, &lanes.rule());
+    let end = args.seconds.map(|seconds| begun.at + Duration::from_secs_f64(seconds));
+    let mut last = begun.clone();
+    loop {
+        let next = last.at + NEWS;
+        let until = end.map_or(next, |end| end.min(next));
+        let asked = endings.wait(until.saturating_duration_since(Instant::now()));
+        if asked || end.is_some_and(|end| Instant::now() >= end) {
+            break;
         }
-        let end = args.seconds.map(|seconds| begun.at + Duration::from_secs_f64(seconds));
-        let mut last = begun.clone();
-        loop {
-            let next = last.at + NEWS;
-            follow(&seats);
-            let until = end.map_or(next, |end| end.min(next)).min(Instant::now() + FOLLOWED);
-            let asked = endings.wait(until.saturating_duration_since(Instant::now()));
-            if asked || end.is_some_and(|end| Instant::now() >= end) {
-                break;
-            }
-            if Instant::now() >= next {
-                let now = look();
-                live.news(&begun, &last, &now);
-                last = now;
-            }
+        if Instant::now() >= next {
+            let now = look(&switch);
+            live.news(&begun, &last, &now);
+            last = now;
         }
-        stop.store(true, Ordering::Relaxed);
-        Ok(())
-    })?;
-    let mut failed = Ok(());
-    for capture in captures.iter().flatten() {
-        failed = failed.and(capture.end());
     }
-    let summary = Summary::new(args, settings, &lanes, &begun, &look());
+    let stopped = switch.stop();
+    let summary = Summary::new(args, settings, &lanes, &begun, &look(&switch));
     print(summary.text(args.format))?;
-    Ok(failed?)
+    Ok(stopped?)
 }
 
 /// Checks the options before anything is created.
@@ -269,9 +239,9 @@ fn settings(args: &Vhost) -> Settings {
     Settings { mode, burst: args.burst.into(), full, retry_for, len: args.size, flows }
 }
 
-/// Creates the ports and starts to serve them: sockets, then interfaces.
-fn seats(args: &Vhost, lanes: &Lanes, pool: &PacketPool) -> Result<Vec<Seat>, VhostError> {
-    let (mut seats, mut rings) = (Vec::new(), 0);
+/// Returns the configuration of the switch: sockets, then interfaces.
+fn config(args: &Vhost, lanes: &Lanes) -> SwitchConfig {
+    let (mut kinds, mut rings) = (Vec::new(), 0);
     for (index, socket) in args.socket.iter().enumerate() {
         let pairs = usize::from(socket.queues);
         let options = PortOptions {
@@ -280,60 +250,40 @@ fn seats(args: &Vhost, lanes: &Lanes, pool: &PacketPool) -> Result<Vec<Seat>, Vh
             ..PortOptions::default()
         };
         rings += 2 * pairs;
-        let port = Port::new(pool, options);
         let role = if socket.client { Role::Client } else { Role::Server };
-        let served = Socket::serve(&port, &socket.path, role)
-            .map_err(|source| VhostError::Socket { path: socket.path.clone(), source })?;
-        seats.push(Seat { end: End::Guest(port), socket: Some(served), name: socket.path.display().to_string() });
+        kinds.push(PortKind::Socket { path: socket.path.clone(), role, options });
     }
-    let queues = tap_queues(&args.socket.iter().map(|socket| socket.queues.into()).collect::<Vec<_>>(), args.tap.len());
-    for (name, queues) in args.tap.iter().zip(queues) {
-        let tap = Tap::open(name, queues, pool, args.longest)?;
-        let name = format!("tap {}", tap.name());
-        seats.push(Seat { end: End::Tap(Arc::new(tap)), socket: None, name });
-    }
-    Ok(seats)
-}
-
-/// Lets interfaces use the queues that their peers' guests use.
-fn follow(seats: &[Seat]) {
-    for (index, seat) in seats.iter().enumerate() {
-        if let (End::Tap(tap), End::Guest(port)) = (&seat.end, &seats[partner(index, seats.len())].end) {
-            tap.follow(|queue| port.is_running(2 * queue));
-        }
-    }
-}
-
-/// Creates the requested captures.
-fn captures(args: &Vhost, ports: usize) -> Result<Vec<Option<Arc<Capture>>>, VhostError> {
-    let mut captures: Vec<Option<Arc<Capture>>> = vec![None; ports];
+    kinds.extend(args.tap.iter().map(|name| PortKind::Tap { name: name.clone() }));
+    let mut ports: Vec<PortConfig> = kinds.into_iter().map(|kind| PortConfig { kind, capture: None }).collect();
     for capture in &args.capture {
-        captures[capture.port] = Some(Capture::begin(&capture.file, args.snap)?);
+        ports[capture.port].capture = Some(capture.file.clone());
     }
-    Ok(captures)
+    SwitchConfig {
+        ports,
+        settings: settings(args),
+        buffers: args.buffers,
+        longest: args.longest,
+        captured_bytes: args.snap,
+        threads: args.cpus.len().max(1),
+        cpus: args.cpus.clone(),
+    }
 }
 
 /// Returns the present state of the switch.
-fn look(seats: &[Seat], boards: &[Mutex<Counts>], captures: &[Option<Arc<Capture>>]) -> Look {
-    let mut counts = Counts::default();
-    for board in boards {
-        counts += &*board.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    }
-    counts.ports.resize(seats.len(), PortCounts::default());
-    let port = |(index, seat): (usize, &Seat)| {
-        let capture = captures.get(index).and_then(Option::as_ref);
-        PortLook::new(&seat.name, &seat.end, seat.socket.as_ref().map(Socket::state), capture)
-    };
-    let ports = seats.iter().enumerate().map(port).collect();
+fn look(switch: &Switch) -> Look {
+    let counts = switch.counts();
+    let port =
+        |port: &SwitchPort| PortLook::new(port.name(), port.end(), port.socket().map(Socket::state), port.capture());
+    let ports = switch.ports().iter().map(port).collect();
     Look { at: Instant::now(), ticks: telpher_os::ticks(), counts, ports }
 }
 
 /// Waits for a frontend with a driver, and shows the negotiated features.
-fn show_agreed(args: &Vhost, seat: &Seat, endings: &Termination) -> Result<(), VhostError> {
-    let (End::Guest(port), Some(socket)) = (&seat.end, &seat.socket) else {
+fn show_agreed(args: &Vhost, first: &SwitchPort, endings: &Termination) -> Result<(), VhostError> {
+    let (End::Guest(port), Some(socket)) = (first.end(), first.socket()) else {
         unreachable!("the first port is a socket")
     };
-    eprintln!("Waiting for a frontend at {}; Ctrl-C ends the wait.", seat.name);
+    eprintln!("Waiting for a frontend at {}; Ctrl-C ends the wait.", first.name());
     let (begun, moment) = (Instant::now(), Duration::from_millis(10));
     loop {
         let state = socket.state();
@@ -344,7 +294,7 @@ fn show_agreed(args: &Vhost, seat: &Seat, endings: &Termination) -> Result<(), V
         }
         let waited = begun.elapsed().as_secs_f64();
         if endings.wait(moment) || args.seconds.is_some_and(|seconds| waited >= seconds) {
-            return Err(VhostError::NoFrontend { seconds: waited.round(), path: seat.name.clone() });
+            return Err(VhostError::NoFrontend { seconds: waited.round(), path: first.name().to_owned() });
         }
     }
 }
