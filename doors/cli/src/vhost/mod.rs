@@ -16,6 +16,7 @@ mod look;
 mod summary;
 
 use crate::args::{Forward, Vhost};
+use crate::{log, version};
 use lanes::Lanes;
 use live::Live;
 use look::{Look, PortLook};
@@ -27,7 +28,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use summary::Summary;
 use telpher_os::Termination;
-use telpher_report::deliver::{DeliverError, print};
+use telpher_report::deliver::DeliverError;
 use telpher_switch::{
     Capture, Counts, End, Forwarder, Full, Mode, PortCounts, Settings, SwitchError, Tap, partner, routes, shares,
     tap_queues,
@@ -161,12 +162,20 @@ struct Seat {
 /// Runs the switch until --seconds, Ctrl-C or SIGTERM.
 pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     let pairs = args.socket.iter().map(|socket| socket.queues).max().unwrap_or(1);
+    args.printed.check()?;
     if args.show_features && args.socket.is_empty() {
-        return Ok(print(features::Shown::new(&Offer::of_pairs(pairs), None).text(args.format))?);
+        return Ok(args
+            .printed
+            .write(features::Shown::new(&Offer::of_pairs(pairs), None).text(args.printed.format))?);
     }
     check(args)?;
     let endings = Termination::listen().map_err(VhostError::Start)?;
     let lanes = Lanes::open(args, |remark| eprintln!("telpher: {remark}"))?;
+    log::info(|| {
+        let queues: Vec<&str> = lanes.all().iter().map(|lane| lane.name()).collect();
+        format!("--device {}: queues {queues:?}, runner {:?}; {}", args.device, args.runner, lanes.rule())
+    });
+    log::info(|| format!("kernels: {}", version::kernels()));
     // One byte more, with which interfaces recognise frames that are too long.
     let options = PoolOptions { buffers: args.buffers, longest: args.longest + 1 };
     let pool = PacketPool::new(options).map_err(|source| VhostError::Pool { buffers: args.buffers, source })?;
@@ -183,6 +192,10 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     if let Some(threads) = Some(args.cpus.len()).filter(|threads| *threads > shares.len()) {
         return Err(VhostError::Threads { threads, routes: shares.len() });
     }
+    for (number, seat) in seats.iter().enumerate() {
+        log::info(|| format!("port {number} is {} with {} queues", seat.name, seat.end.queues()));
+    }
+    log::debug(|| format!("{} forwarding threads share {} queues", shares.len(), all.len()));
     let stop = AtomicBool::new(false);
     let boards: Vec<Mutex<Counts>> = shares.iter().map(|_| Mutex::default()).collect();
     let look = || look(&seats, &boards, &captures);
@@ -231,7 +244,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
         failed = failed.and(capture.end());
     }
     let summary = Summary::new(args, settings, &lanes, &begun, &look());
-    print(summary.text(args.format))?;
+    args.printed.write(summary.text(args.printed.format))?;
     Ok(failed?)
 }
 
@@ -340,7 +353,7 @@ fn show_agreed(args: &Vhost, seat: &Seat, endings: &Termination) -> Result<(), V
         if state.features != Features::empty() && (0..2 * port.pairs()).any(|ring| port.is_running(ring)) {
             let shown =
                 features::Shown::new(&Offer::of_pairs(args.socket[0].queues), Some((state.features, state.protocol)));
-            return Ok(print(shown.text(args.format))?);
+            return Ok(args.printed.write(shown.text(args.printed.format))?);
         }
         let waited = begun.elapsed().as_secs_f64();
         if endings.wait(moment) || args.seconds.is_some_and(|seconds| waited >= seconds) {

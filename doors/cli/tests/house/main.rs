@@ -3,6 +3,7 @@
 
 mod arrows;
 mod dependencies;
+mod environment;
 mod language;
 mod licence;
 mod metadata;
