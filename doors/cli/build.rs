@@ -21,8 +21,6 @@ fn git(args: &[&str]) -> Option<String> {
 
 /// Returns the commit of the checkout.
 fn checkout() -> Option<String> {
-    // An archive may be unpacked inside the checkout of another project, which does not track this file.
-    git(&["ls-files", "--error-unmatch", "build.rs"])?;
     // A commit changes a file below refs/heads; a change of branch changes HEAD; `git gc` moves refs to packed-refs.
     for name in ["HEAD", "refs/heads", "packed-refs"] {
         let path = git(&["rev-parse", "--git-path", name])?;
@@ -30,6 +28,8 @@ fn checkout() -> Option<String> {
             println!("cargo::rerun-if-changed={path}");
         }
     }
+    // An archive may be unpacked inside the checkout of another project, which does not track this file.
+    git(&["ls-files", "--error-unmatch", "build.rs"])?;
     git(&["rev-parse", "--short=12", "HEAD"])
 }
 

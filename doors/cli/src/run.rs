@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Run) -> Result<ExitCode, RunError> {
     let options = options(args)?;
     log::info(|| {
         let Hardware { devices, source, .. } = &options.hardware;
-        format!("{} devices of {source}, driver of kernel {}", devices.len(), options.abi.name())
+        format!("devices of {source}: {}; driver of kernel {}", devices.len(), options.abi.name())
     });
     log::info(|| format!("view {:?}, runner {:?}, residency {:?}", options.view, options.runner, options.residency));
     if let Some(path) = &options.trace {

@@ -32,7 +32,7 @@ A file WORK lists several loads that run at the same time:
 Examples:
   telpher advise --size 4k --threads 4
   telpher advise --size 64k --in-flight 1 --objective latency
-  telpher advise --op crc --size 16k --objective cycles --config dsa.json --no-html
+  telpher advise --op crc --size 16k --objective cycles --config dsa.json
   telpher advise --size 2m --threads 8 --profile xeon-max-9468
   telpher advise --op crc --size 1m -f json -o advice.json --no-html"
 )]

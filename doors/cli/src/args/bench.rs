@@ -19,7 +19,7 @@ use telpher_bench::options;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-Sizes are bytes, or k, m, g for KiB, MiB, GiB. --size, --in-flight and --batch
+Sizes are bytes, or k, m, g for KiB, MiB, GiB. --size, --in-flight and --batch \
 take lists and ranges: 64..64m multiplies by 4, and 1k..8k*2 by 2.
 
 Examples:
@@ -138,7 +138,7 @@ pub(crate) struct Sweep {
 #[command(
     next_help_heading = "Work",
     after_help = "\
-Warm: the same buffers are used repeatedly and are in the cache if they fit. Cold: the buffers rotate
+Warm: the same buffers are used repeatedly and are in the cache if they fit. Cold: the buffers rotate \
 through more memory than the last-level cache holds. Ratios below 0.9 are marked with '<'.
 
 Examples:
@@ -318,16 +318,16 @@ pub(crate) struct QueryBench {
 #[command(
     next_help_heading = "Work",
     after_help = "\
-The peer is testpmd from Debian's packages dpdk and dpdk-dev (apt install dpdk dpdk-dev); it needs
-root and huge pages, which are reserved while the bench runs. Without it the guest is our own,
+The peer is testpmd from Debian's packages dpdk and dpdk-dev (apt install dpdk dpdk-dev); it needs \
+root and huge pages, which are reserved while the bench runs. Without it the guest is our own, \
 and its rates are not compared with DPDK's.
 
-Traffic is named as seen from the backend: b2f goes into the guest, f2b comes out of it, loop
+Traffic is named as seen from the backend: b2f goes into the guest, f2b comes out of it, loop \
 circulates 512 packets.
 
-A point takes about a third of a second. Each round has one point for every length, direction, ring
-and competitor. A ratio needs a pair of points at one distance of the cores: if virtual CPUs migrate
-or are busy, more rounds give more pairs. On two idle cores: copies in 3 rounds 90 s, pipeline
+A point takes about a third of a second. Each round has one point for every length, direction, ring \
+and competitor. A ratio needs a pair of points at one distance of the cores: if virtual CPUs migrate \
+or are busy, more rounds give more pairs. On two idle cores: copies in 3 rounds 90 s, pipeline \
 75 s, threads with 3 lengths in 3 rounds 4 minutes or more, rings, flat and latency together 30 s.
 
 Examples:

@@ -23,18 +23,18 @@ use std::path::PathBuf;
 Examples:
   telpher doctor                          this machine
   telpher doctor --format csv             one line for each finding
-  telpher doctor --record machine.json    writes everything an examination needs to a file, to send it to others
+  telpher doctor --record machine.json    a recording, to send it to others
   telpher doctor --bundle machine.json    examines that machine
   telpher doctor --causes                 everything that can be found
-  telpher run -- telpher doctor           a virtual machine with a device that is not configured yet
+  telpher run -- telpher doctor           a device that is not configured
 
-A recording contains: attributes of the driver and its queues (with their names and the PIDs that
-have them open); the kernel's version, and the parts of its configuration, command line and log
-that concern IDXD and IOMMU; the name and flags of the processor; addresses of PCI functions; names
-of ACPI tables; NUMA nodes; huge pages; and this process' user, groups, capabilities, security
-label and control groups. It contains no host name, no serial number, no environment and no command
-line of a program; other words of the kernel's command line appear without their values. It is
-text: read it before you send it. docs/doctor.md describes its format, every cause, and the JSON of
+A recording contains: attributes of the driver and its queues (with their names and the PIDs that \
+have them open); the kernel's version, and the parts of its configuration, command line and log \
+that concern IDXD and IOMMU; the name and flags of the processor; addresses of PCI functions; names \
+of ACPI tables; NUMA nodes; huge pages; and this process' user, groups, capabilities, security \
+label and control groups. It contains no host name, no serial number, no environment and no command \
+line of a program; other words of the kernel's command line appear without their values. It is \
+text: read it before you send it. docs/doctor.md describes its format, every cause, and the JSON of \
 --format."
 )]
 pub(crate) struct Doctor {

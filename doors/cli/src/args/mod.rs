@@ -49,7 +49,7 @@ use std::ffi::OsString;
     after_help = "\
 Examples:
   telpher bench                            the CPU and the modelled device
-  telpher bench ops                        each operation, and glibc's and ISA-L's
+  telpher bench ops                        compared with glibc and ISA-L
   telpher list --format json               the devices, in accel-config's format
   telpher doctor                           why a device does not come up
   telpher sim run --size 64..1m            what DSA hardware would give
@@ -132,7 +132,7 @@ Examples:
   telpher list --device model:full
   telpher list --format csv                       one line for each queue
   telpher list --device model:spr --format json --output dsa.json
-  telpher list --device model:dsa.json            a modelled device from accel-config's JSON")]
+  telpher list --device model:dsa.json            a device of that file")]
 pub(crate) struct List {
     /// Device to show: model:spr, model:spr-fw2, model:full, model:FILE, hw:wqM.N, cpu, or all.
     #[arg(

@@ -47,13 +47,13 @@ SQL text is such as: select l_shipmode, count(*) from t where l_quantity < 10 gr
 docs/commands.md describes the queries, and the columns of files that can be read.
 
 Examples:
-  telpher qdp                                         the thesis' query over 256 MiB, on every core
+  telpher qdp                                         the thesis' query
   telpher qdp --query q1 --size 4g --threads 8
   telpher qdp --query q6 --input FILE --format json --no-html
   telpher qdp --fetched-node 0 --tier-node 8          from DDR to HBM
-  telpher qdp --device model:spr --runner threaded    the model copies, on a separate thread
+  telpher qdp --device model:spr --runner threaded    with a modelled device
   telpher qdp --plain --repeat 20 --format json       the engine alone
-  telpher qdp --profile xeon-max-9468                 the thesis' Tables 6.1 and 6.2, simulated")]
+  telpher qdp --profile xeon-max-9468                 the thesis' machine")]
 pub(crate) struct Qdp {
     /// The query: thesis, q1, q6 (of TPC-H), or SQL text.
     #[arg(long, help_heading = "Query", value_name = "QUERY", default_value = "thesis")]

@@ -229,7 +229,7 @@ pub(crate) struct Elsewhere {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  telpher sim figures                          all figures, into ./telpher-figures
+  telpher sim figures                          all, into ./telpher-figures
   telpher sim figures --only asplos-3,asplos-7
   telpher sim figures --only migration --folder migration
   telpher sim figures --only asplos-10 -f csv -o 10.csv --no-html
@@ -277,10 +277,10 @@ pub(crate) struct Profiles {
 Examples:
   telpher sim validate
   telpher sim validate --only K-021,K-044      two claims, in full detail
-  telpher sim validate --only T                the claims of one document (K, T, V, P); `series` for the raw series
+  telpher sim validate --only T                all claims of one document
   telpher sim validate --format csv --output claims.csv --no-html
-  telpher sim validate --markdown --no-html    every table in full, for a document
-  telpher sim validate --profile gold-6430     how that machine differs from the published ones")]
+  telpher sim validate --markdown --no-html    every table in full
+  telpher sim validate --profile gold-6430     how another machine differs")]
 pub(crate) struct Validate {
     #[command(flatten)]
     pub(crate) elsewhere: Elsewhere,

@@ -17,12 +17,12 @@ use telpher_tier_run::TierChoice;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  telpher tier run -- PROGRAM                       tiers are the machine's NUMA nodes
+  telpher tier run -- PROGRAM                       tiers are NUMA nodes
   telpher tier run --tier hbm@1 --tier ddr@0 -- PROGRAM
-  telpher tier run --tier fast=256m --tier slow -- PROGRAM      two parts of one node
+  telpher tier run --tier fast=256m --tier slow -- PROGRAM  parts of a node
   telpher tier run --html tiers.html -- PROGRAM     with a report at the end
   telpher tier top                                  what runs now, tier by tier
-  telpher tier pause 4711                           no page moves until `telpher tier resume 4711`")]
+  telpher tier pause 4711                           no page moves until resumed")]
 pub(crate) struct Tier {
     #[command(subcommand)]
     pub(crate) kind: TierKind,
@@ -65,7 +65,7 @@ pub(crate) struct TierPid {
 #[command(after_help = "\
 Examples:
   telpher tier run -- PROGRAM
-  telpher tier run --tier ddr@0 --tier cxl@2=64g --home ddr --limit 2g -- PROGRAM
+  telpher tier run --tier ddr@0 --tier cxl@2=64g --home ddr -- PROGRAM
   telpher tier run --tier fast=256m --tier slow -f json -o tiers.json -- PROGRAM
 
 Handling page faults needs access to /dev/userfaultfd, or CAP_SYS_PTRACE; an error message says how to get it.")]
@@ -132,7 +132,7 @@ pub(crate) struct TierRun {
 #[command(
     next_help_heading = "Updates",
     after_help = "\
-The hot map has a cell for each part of memory, in address order: the darker, the hotter. A
+The hot map has a cell for each part of memory, in address order: the darker, the hotter. A \
 cell's letter is the initial of the tier that most of its pages are on.
 
 Examples:

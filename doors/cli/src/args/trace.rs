@@ -18,10 +18,10 @@ use telpher_vdev::trace::words;
     after_help = "\
 Examples:
   telpher run --hardware spr-1 --trace my.trace -- PROGRAM
-  telpher trace my.trace --status failed               every descriptor that did not succeed
+  telpher trace my.trace --status failed               descriptors that failed
   telpher trace my.trace --op memory-move --slower-than 100us
   telpher trace my.trace --queue wq0.1 --summary       numbers of one queue
-  telpher trace my.trace --format json                 the trace as a JSON object on each line"
+  telpher trace my.trace --format json                 a JSON object a line"
 )]
 pub(crate) struct Trace {
     /// The trace; - is standard input.

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 #[command(
     next_help_heading = "Work",
     after_help = "\
-The same device costs a program that waits for each operation more than one that keeps many in
+The same device costs a program that waits for each operation more than one that keeps many in \
 flight: set --in-flight as your program works.
 
 Examples:

@@ -19,17 +19,17 @@ use std::str::FromStr;
 /// reconnect; no guest can end the switch or affect another guest's memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Directions are the switch's, as in testpmd: rx is traffic from a port's guest, tx is traffic to
+Directions are the switch's, as in testpmd: rx is traffic from a port's guest, tx is traffic to \
 it.
 
 Examples:
-  telpher vhost --socket /tmp/vm.sock                    sends back what the guest sends
+  telpher vhost --socket /tmp/vm.sock                    echoes packets
   telpher vhost --socket a.sock --socket b.sock --forward mac
-  telpher vhost --socket vm.sock --tap vm0               a guest and this system (root)
+  telpher vhost --socket vm.sock --tap vm0               with this system (root)
   telpher vhost --socket a.sock --device model:spr --map txq0@wq0.0,rxq0@wq0.1
   telpher vhost --socket a.sock,client --forward txonly --size 1518 --seconds 10
   telpher vhost --socket a.sock --socket b.sock --capture 0:port0.pcap --snap 96
-  telpher vhost --show-features                          the features offered to guests
+  telpher vhost --show-features                          offered features
 
 A guest to try it with, once huge pages are reserved (echo 256 > /proc/sys/vm/nr_hugepages):
   dpdk-testpmd --in-memory --single-file-segments -m 256 --no-pci \\

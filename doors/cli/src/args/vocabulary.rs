@@ -190,6 +190,7 @@ fn every_example_parses() {
         let examples = examples(&command);
         assert!(!examples.is_empty() || ["tier pause", "tier resume", "sim"].contains(&name.as_str()), "{name}");
         for example in examples {
+            assert!(example.chars().count() <= 80, "telpher {name}: wider than a terminal: {example}");
             if let Err(error) = Cli::parse_from_words(words(&example)) {
                 panic!("telpher {name}: {example}\n{error}");
             }
