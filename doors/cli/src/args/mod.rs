@@ -87,7 +87,7 @@ impl Cli {
 pub(crate) fn tree() -> clap::Command {
     let version = Arg::new("version").short('V').long("version").action(ArgAction::Version).help_heading("General");
     let command = Cli::command().version(env!("CARGO_PKG_VERSION")).long_version(crate::version::LONG.as_str());
-    compact(command.arg(version.help("Print the version; --version also prints commit, target and kernels.")))
+    compact(command.arg(version.help("Print the version; --version also prints commit, target and kernels")))
 }
 
 /// Layout of the help of a command; its description is in the place of `before-help`.
@@ -95,7 +95,7 @@ const TEMPLATE: &str = "{before-help}{usage-heading} {usage}\n\n{all-args}{after
 
 fn compact(command: clap::Command) -> clap::Command {
     let description = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
-    let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print this help.");
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print this help");
     let command = command
         .before_help(description)
         .help_template(TEMPLATE)
@@ -124,7 +124,8 @@ pub(crate) enum Command {
 ///
 /// Hardware comes first, as the driver reports it. For each queue, the list shows whether this user can use it, or why
 /// not; no queue is opened for that. The model's default device follows: first-firmware Sapphire Rapids, with 4 groups,
-/// 8 work queues, 4 engines and 128 queue entries.
+/// 8 work queues, 4 engines and 128 queue entries. JSON has accel-config's format, which `accel-config load-config` and
+/// --device model:FILE read.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
