@@ -1,9 +1,11 @@
 //! `telpher bench`: measures, and delivers what was measured.
 
 use crate::args::{Bench, BenchKind, Contests, Output};
+use crate::{log, version};
 use serde::Serialize;
 use std::io;
 use telpher_bench::questions::Answers;
+use telpher_bench::results::Route;
 use telpher_bench::{BenchError, report};
 use telpher_report::deliver::{self, DeliverError};
 use telpher_report::machine::Machine;
@@ -26,11 +28,18 @@ pub(crate) enum Error {
 /// Runs what the command line asks for.
 pub(crate) fn run(args: &Bench) -> Result<(), Error> {
     let machine = Machine::read();
+    log::info(|| format!("processor {}, CPUs {:?}, NUMA nodes {:?}", machine.cpu, machine.cores, machine.nodes));
+    log::info(|| format!("kernels: {}", version::kernels()));
     match &args.kind {
         None => measured(
             &args.sweep.output,
             "telpher-bench.html",
-            || telpher_bench::sweep::run(&args.sweep.options(), machine),
+            || {
+                let result = telpher_bench::sweep::run(&args.sweep.options(), machine)?;
+                let routes = || result.routes().iter().map(Route::label).collect::<Vec<_>>().join(", ");
+                log::info(|| format!("--device {}: measured {}", args.sweep.device, routes()));
+                Ok(result)
+            },
             [report::sweep::text, report::sweep::csv, report::sweep::html],
         ),
         Some(BenchKind::Ops(ops)) => measured(

@@ -1,9 +1,10 @@
 //! `telpher doctor`: examines this machine or a recorded one, records, or lists the causes it knows.
 
-use crate::args::{Doctor, ListFormat};
+use crate::args::{Doctor, Format};
+use crate::log;
 use std::process::ExitCode;
 use telpher_doctor::{BundleError, Severity};
-use telpher_report::deliver::{DeliverError, print};
+use telpher_report::deliver::DeliverError;
 
 /// Exit code when the worst finding is a warning; 0 stands for none or notes, 1 for a doctor that could not work.
 const WARNINGS: u8 = 2;
@@ -27,9 +28,13 @@ pub(crate) enum DoctorError {
 /// # Errors
 /// If a bundle cannot be read or written, or standard output is closed.
 pub(crate) fn run(args: &Doctor) -> Result<ExitCode, DoctorError> {
-    let as_json = args.format == ListFormat::Json;
+    args.printed.check()?;
     if args.causes {
-        print(telpher_doctor::list_causes(as_json))?;
+        args.printed.write(match args.printed.format {
+            Format::Table => telpher_doctor::causes_text(),
+            Format::Json => telpher_doctor::causes_json(),
+            Format::Csv => telpher_doctor::causes_csv(),
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(path) = &args.record {
@@ -41,8 +46,17 @@ pub(crate) fn run(args: &Doctor) -> Result<ExitCode, DoctorError> {
         );
         return Ok(ExitCode::SUCCESS);
     }
+    log::info(|| match &args.bundle {
+        Some(path) => format!("examines the machine recorded in {}", path.display()),
+        None => "examines this machine".into(),
+    });
     let examination = telpher_doctor::examine(args.bundle.as_deref())?;
-    print(if as_json { telpher_doctor::json(&examination) } else { telpher_doctor::text(&examination) })?;
+    args.printed.write(match args.printed.format {
+        Format::Table => telpher_doctor::text(&examination),
+        Format::Json => telpher_doctor::json(&examination),
+        Format::Csv => telpher_doctor::csv(&examination),
+    })?;
+    log::debug(|| format!("the worst finding is {:?}", examination.worst));
     Ok(match examination.worst {
         None | Some(Severity::Note) => ExitCode::SUCCESS,
         Some(Severity::Warning) => ExitCode::from(WARNINGS),

@@ -32,11 +32,18 @@ const COMMANDS: [(&[&str], Codes); 3] = [
     (&["doctor"], Codes { usage: 1, failure: 1 }),
 ];
 
+/// Returns true for `-v`, `-vv` and so on, and `--verbose`.
+fn is_verbose(word: &str) -> bool {
+    let repeated = |letters: &str| !letters.is_empty() && letters.chars().all(|letter| letter == 'v');
+    word == "--verbose" || word.strip_prefix('-').is_some_and(repeated)
+}
+
 /// Returns the codes of the command with which `words` (the arguments) begin.
 pub(crate) fn codes(words: &[String]) -> Codes {
     let is_it = |command: &&(&[&str], Codes)| {
-        let names = words.iter().take(command.0.len()).map(String::as_str);
-        names.eq(command.0.iter().copied())
+        // Global flags may come before the command.
+        let names = words.iter().map(String::as_str).filter(|word| !is_verbose(word));
+        names.take(command.0.len()).eq(command.0.iter().copied())
     };
     COMMANDS.iter().find(is_it).map_or(Codes { usage: 2, failure: 1 }, |command| command.1)
 }

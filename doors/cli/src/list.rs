@@ -1,8 +1,9 @@
 //! `telpher list`: devices, groups, queues, engines and what they can do.
 
-use crate::args::{List, ListFormat};
+use crate::args::{Format, List};
+use crate::bench::Error;
+use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{self, Write};
 use telpher_bench::{BenchError, devices};
 use telpher_device::{DeviceName, Listing, ModelDevice, ModelSource, Preset};
 use telpher_hw::Live;
@@ -10,14 +11,16 @@ use telpher_report::table::{Align, Table};
 use telpher_report::units;
 
 /// Prints the devices.
-pub(crate) fn run(args: &List) -> Result<(), BenchError> {
+pub(crate) fn run(args: &List) -> Result<(), Error> {
+    args.printed.check()?;
     let listings = listings(&args.device)?;
-    let text = match args.format {
-        ListFormat::Json => {
+    let text = match args.printed.format {
+        Format::Json => {
             let plain: Vec<&Listing> = listings.iter().map(|(_, listing)| listing).collect();
             serde_json::to_string_pretty(&plain).expect("listings are plain data with string keys") + "\n"
         }
-        ListFormat::Text => {
+        Format::Csv => csv(&listings),
+        Format::Table => {
             let mut text: String = listings.iter().map(|(name, listing)| device(name, listing)).collect();
             if args.device == "all" && listings.iter().all(|(_, listing)| listing.modelled) {
                 text.push_str("hw: the driver reports no DSA hardware; `telpher doctor` looks for the reason\n");
@@ -26,10 +29,57 @@ pub(crate) fn run(args: &List) -> Result<(), BenchError> {
             text
         }
     };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(BenchError::Output),
+    Ok(args.printed.write(text)?)
+}
+
+/// One work queue. The fields of a device without queues are those of the device alone.
+#[derive(Default, Serialize)]
+struct QueueRow {
+    device: String,
+    name: String,
+    group: Option<String>,
+    queue: Option<String>,
+    mode: Option<&'static str>,
+    entries: Option<u32>,
+    threshold: Option<u32>,
+    priority: Option<u32>,
+    max_transfer_size: Option<u64>,
+    max_batch_size: Option<u32>,
+    block_on_fault: Option<u32>,
+    state: Option<String>,
+    engines: Vec<String>,
+    unusable: Option<String>,
+}
+
+/// Returns one line for each work queue, and one for each device without queues.
+fn csv(listings: &[(String, Listing)]) -> String {
+    let mut rows = Vec::new();
+    for (name, device) in listings {
+        let begun = rows.len();
+        for group in &device.groups {
+            let engines: Vec<String> = group.grouped_engines.iter().map(|engine| engine.dev.clone()).collect();
+            rows.extend(group.grouped_workqueues.iter().map(|queue| QueueRow {
+                device: device.dev.clone(),
+                name: name.clone(),
+                group: Some(group.dev.clone()),
+                queue: Some(queue.dev.clone()),
+                mode: queue.mode,
+                entries: Some(queue.size),
+                threshold: (queue.mode == Some("shared")).then_some(queue.threshold),
+                priority: queue.priority,
+                max_transfer_size: queue.max_transfer_size,
+                max_batch_size: queue.max_batch_size,
+                block_on_fault: queue.block_on_fault,
+                state: queue.state.clone(),
+                engines: engines.clone(),
+                unusable: queue.unusable.clone(),
+            }));
+        }
+        if rows.len() == begun {
+            rows.push(QueueRow { device: device.dev.clone(), name: name.clone(), ..QueueRow::default() });
+        }
     }
+    telpher_report::csv::rows(&rows)
 }
 
 /// Returns the devices that `--device` names, hardware first.

@@ -11,6 +11,7 @@
 //!      ──► run, trace ──► telpher-vdev
 //!      ──► vhost ──► telpher-vhost
 //!      ──► tier ──► telpher-vdev's code to run a program, with telpher-tier-guest preloaded
+//! log: what a command chooses, with -v      version: commit, target, kernels
 //! ```
 //!
 //! Results go to standard output, progress and remarks to standard error. The exit code is not 0 if anything failed
@@ -23,15 +24,16 @@ mod bench;
 mod doctor;
 mod exit;
 mod list;
+mod log;
 mod qdp;
 mod run;
 mod sim;
 mod tier;
 mod trace;
 mod tune;
+mod version;
 mod vhost;
 
-use clap::Parser;
 use std::io::Write;
 use std::process::ExitCode;
 use telpher_os::chain;
@@ -39,7 +41,7 @@ use telpher_os::chain;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
     let codes = exit::codes(words.get(1..).unwrap_or_default());
-    let cli = match args::Cli::try_parse_from(std::env::args_os()) {
+    let cli = match args::Cli::parse_from_words(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             return match args::sentence(&error, &words) {
@@ -52,6 +54,8 @@ fn main() -> ExitCode {
             };
         }
     };
+    log::start(cli.verbose);
+    log::debug(|| format!("telpher {}", version::LONG.replace('\n', ", ")));
     match cli.command {
         args::Command::Advise(args) => ended(advise::run(&args), codes),
         args::Command::Bench(bench) => ended(bench::run(&bench), codes),

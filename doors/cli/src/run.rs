@@ -1,6 +1,7 @@
 //! `telpher run`: a program on a virtual DSA.
 
 use crate::args::{self, Run};
+use crate::log;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,6 +16,15 @@ use telpher_vdev::run::{self, RunError, RunOptions, TraceFormat, ViewChoice};
 /// If the device or the program cannot be started.
 pub(crate) fn run(args: &Run) -> Result<ExitCode, RunError> {
     let options = options(args)?;
+    log::info(|| {
+        let Hardware { devices, source, .. } = &options.hardware;
+        format!("devices of {source}: {}; driver of kernel {}", devices.len(), options.abi.name())
+    });
+    log::info(|| format!("view {:?}, runner {:?}, residency {:?}", options.view, options.runner, options.residency));
+    if let Some(path) = &options.trace {
+        log::info(|| format!("the trace goes to {}", path.display()));
+    }
+    log::debug(|| format!("program {:?}, arguments {:?}", options.program, options.args));
     let unshared = options.hardware.unshared(options.abi);
     if !unshared.is_empty() {
         let (queues, kernel) = (unshared.join(", "), options.abi.name());
@@ -61,7 +71,7 @@ fn options(args: &Run) -> Result<RunOptions, HardwareError> {
         follow: !args.no_follow,
         trace: args.trace.clone(),
         trace_format: match args.trace_format {
-            args::TraceFormat::Text => TraceFormat::Text,
+            args::TraceFormat::Table => TraceFormat::Text,
             args::TraceFormat::Json => TraceFormat::JsonLines,
         },
         inject: args.inject,

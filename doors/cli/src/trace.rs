@@ -1,9 +1,10 @@
 //! `telpher trace`: filters and sums a trace of `telpher run`.
 
-use crate::args::{EndFilter, LineFormat, Trace};
+use crate::args::{EndFilter, Format, Trace};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use telpher_report::csv;
 use telpher_vdev::summary::Summary;
 use telpher_vdev::trace::line::DescriptorLine;
 use telpher_vdev::trace::{Line, ParseError};
@@ -35,7 +36,15 @@ pub(crate) enum TraceError {
         /// The number of the line, from 1.
         line: u64,
     },
-    /// Standard output cannot be written.
+    /// The file of the result cannot be created.
+    #[error("cannot write the result to {}; name another file with --output", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// The result cannot be written.
     #[error("cannot write the result")]
     Output(#[source] io::Error),
 }
@@ -54,7 +63,14 @@ pub(crate) fn run(args: &Trace) -> Result<(), TraceError> {
     } else {
         Box::new(BufReader::new(File::open(&args.file).map_err(read)?))
     };
-    match filter(args, input, BufWriter::new(io::stdout().lock())) {
+    let output: Box<dyn Write> = match args.printed.file() {
+        Some(path) => {
+            let file = telpher_os::create_file(path);
+            Box::new(file.map_err(|source| TraceError::Write { path: path.into(), source })?)
+        }
+        None => Box::new(io::stdout().lock()),
+    };
+    match filter(args, input, BufWriter::new(output)) {
         // The reader closed the pipe.
         Err(TraceError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
@@ -64,6 +80,9 @@ pub(crate) fn run(args: &Trace) -> Result<(), TraceError> {
 fn filter(args: &Trace, mut input: impl BufRead, mut out: impl Write) -> Result<(), TraceError> {
     let mut summary = Summary::default();
     let (mut text, mut number) = (String::new(), 0);
+    if args.printed.format == Format::Csv && !args.summary {
+        writeln!(out, "{}", COLUMNS.join(",")).map_err(TraceError::Output)?;
+    }
     loop {
         text.clear();
         let read = input.by_ref().take(LONGEST + 1).read_line(&mut text);
@@ -91,18 +110,20 @@ fn filter(args: &Trace, mut input: impl BufRead, mut out: impl Write) -> Result<
             summary.add_line(&line);
             continue;
         }
-        let written = match args.format {
-            LineFormat::Text => writeln!(out, "{line}"),
-            LineFormat::Json => {
+        let written = match args.printed.format {
+            Format::Table => writeln!(out, "{line}"),
+            Format::Csv => writeln!(out, "{}", csv_line(&line)),
+            Format::Json => {
                 writeln!(out, "{}", serde_json::to_string(&line).expect("lines are plain data with string keys"))
             }
         };
         written.map_err(TraceError::Output)?;
     }
     if args.summary {
-        let written = match args.format {
-            LineFormat::Text => write!(out, "{summary}"),
-            LineFormat::Json => {
+        let written = match args.printed.format {
+            Format::Table => write!(out, "{summary}"),
+            Format::Csv => write!(out, "{}", csv_summary(&summary)),
+            Format::Json => {
                 let json = serde_json::to_string_pretty(&summary);
                 writeln!(out, "{}", json.expect("a summary is plain data with string keys"))
             }
@@ -110,6 +131,56 @@ fn filter(args: &Trace, mut input: impl BufRead, mut out: impl Write) -> Result<
         written.map_err(TraceError::Output)?;
     }
     out.flush().map_err(TraceError::Output)
+}
+
+/// Columns of a trace as CSV. `text` is the whole line as `--format table` prints it.
+const COLUMNS: [&str; 12] = [
+    "time_ns",
+    "process",
+    "thread",
+    "queue",
+    "kind",
+    "number",
+    "how",
+    "operation",
+    "result",
+    "duration_ns",
+    "retries",
+    "text",
+];
+
+/// Returns a line of a trace as CSV.
+fn csv_line(line: &Line) -> String {
+    let origin = line.origin();
+    let place = [origin.time_ns.to_string(), origin.process.to_string(), origin.thread.to_string()];
+    let about = match line {
+        Line::Descriptor(story) => [
+            "descriptor".into(),
+            story.which.to_string(),
+            story.how.clone().unwrap_or_default(),
+            story.operation.clone(),
+            story.status_name.clone().unwrap_or_else(|| story.end.clone()),
+            story.duration_ns.map_or_else(String::new, |time| time.to_string()),
+            story.retries.to_string(),
+        ],
+        Line::Misuse(misuse) => ["misuse", "", "", "", &misuse.misuse, "", ""].map(String::from),
+        Line::Lost(_) => ["lost", "", "", "", "", "", ""].map(String::from),
+    };
+    let text = line.to_string();
+    let fields = place.iter().chain([&origin.queue]).chain(&about).map(String::as_str).chain([text.trim()]);
+    fields.map(csv::field).collect::<Vec<_>>().join(",")
+}
+
+/// Returns one line for each operation of a summary.
+fn csv_summary(summary: &Summary) -> String {
+    let mut all = serde_json::to_value(summary).expect("a summary is plain data with string keys");
+    let operations = all["operations"].take();
+    let rows = operations.as_object().into_iter().flatten().map(|(name, counts)| {
+        let mut row = counts.clone();
+        row["operation"] = name.clone().into();
+        row
+    });
+    csv::rows(&rows.collect::<Vec<_>>())
 }
 
 /// Returns true if a line passes every given filter. Lines that are not about one descriptor's result pass only
@@ -155,7 +226,6 @@ fn has_result(filter: EndFilter, story: &DescriptorLine) -> bool {
 mod tests {
     use super::*;
     use crate::args::Cli;
-    use clap::Parser;
 
     const TRACE: &str = "\
 0.000001000 1/1 wq0.0 #1 enqcmd memory-move(src=0x10, dst=0x20, size=64, flags=crav|rcr) = 0x01 success <5.000us>
@@ -169,7 +239,7 @@ mod tests {
 
     fn filtered(options: &[&str], input: &str) -> Result<String, TraceError> {
         let words = [&["telpher", "trace", "some.trace"], options].concat();
-        let crate::args::Command::Trace(args) = Cli::try_parse_from(words).unwrap().command else {
+        let crate::args::Command::Trace(args) = Cli::parse_from_words(words).unwrap().command else {
             panic!("`telpher trace` is the command")
         };
         let mut out = Vec::new();
@@ -207,6 +277,19 @@ mod tests {
     }
 
     #[test]
+    fn csv_has_a_line_for_each_line_or_operation() {
+        let text = filtered(&["--format", "csv"], TRACE).unwrap();
+        let line = |number: usize| text.lines().nth(number).unwrap();
+        assert_eq!(text.lines().count(), 8);
+        assert_eq!(line(0), COLUMNS.join(","));
+        assert!(line(1).starts_with("1000,1,1,wq0.0,descriptor,#1,enqcmd,memory-move,success,5000,0,\"0.000001000"));
+        assert!(line(6).starts_with("5000,2,2,wq0.1,misuse,,,,read-after-write,,,"));
+        let summary = filtered(&["--format", "csv", "--summary"], TRACE).unwrap();
+        assert!(summary.lines().next().unwrap().contains("operation"), "{summary}");
+        assert!(summary.lines().any(|line| line.contains("memory-move")), "{summary}");
+    }
+
+    #[test]
     fn a_summary_counts_what_passes() {
         let text = filtered(&["--summary", "--queue", "wq0.1"], TRACE).unwrap();
         assert!(text.starts_with("3 descriptors, 100 B completed, by 2 processes\n"), "{text}");
@@ -239,7 +322,7 @@ mod tests {
     #[test]
     fn an_endless_line_is_refused_after_a_mebibyte() {
         let words = ["telpher", "trace", "zeros"];
-        let crate::args::Command::Trace(args) = Cli::try_parse_from(words).unwrap().command else {
+        let crate::args::Command::Trace(args) = Cli::parse_from_words(words).unwrap().command else {
             panic!("`telpher trace` is the command")
         };
         let error = filter(&args, BufReader::new(io::repeat(0)), io::sink()).unwrap_err();
@@ -256,7 +339,7 @@ mod tests {
             (["--slower-than", "5"], "50us"),
         ] {
             let words = [&["telpher", "trace", "f"], &options[..]].concat();
-            let error = Cli::try_parse_from(words).unwrap_err().to_string();
+            let error = Cli::parse_from_words(words).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
     }

@@ -6,9 +6,9 @@
 //! ```
 
 use crate::args::{Format, Runner, Tune};
+use crate::{log, version};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 use telpher_bench::options::{Hint, SweepOptions};
@@ -17,6 +17,7 @@ use telpher_bench::{BenchError, sweep};
 use telpher_device::{DeviceName, OpenOptions};
 use telpher_mem::PageSize;
 use telpher_mover::{Measured, Opcode, TunedMachine, Tuning, TuningError};
+use telpher_report::deliver::DeliverError;
 use telpher_report::machine::Machine;
 use telpher_report::table::{Align, Table};
 use telpher_report::units;
@@ -42,31 +43,30 @@ pub(crate) enum TuneError {
     /// The name is not a device that can be tuned for.
     #[error("--device {0} is not a device to tune for; name a model or a queue, such as model:spr or hw:wq0.0")]
     Device(String),
-    /// Standard output cannot be written.
-    #[error("cannot write to standard output")]
-    Output(#[source] io::Error),
+    /// The result cannot be written.
+    #[error(transparent)]
+    Deliver(#[from] DeliverError),
 }
 
 /// Measures, writes the file, and prints the result.
 pub(crate) fn run(args: &Tune) -> Result<(), TuneError> {
     let device = device(args.device.as_deref())?;
-    writable(&args.output)?;
+    log::info(|| format!("tunes for {device}; kernels: {}", version::kernels()));
+    writable(&args.tuning)?;
+    args.printed.check()?;
     let machine = Machine::read();
     let result = sweep::run(&plan(args, &device), machine.clone())?;
     let tuning = tuning(&result, &device, args, &machine);
     if tuning.measured.is_empty() {
         return Err(TuneError::Nothing { device });
     }
-    tuning.save(&args.output)?;
-    let text = match args.format {
-        Format::Table => table(&tuning, &result.remarks, &args.output),
-        Format::Json => json(&tuning, &result.remarks, &args.output),
+    tuning.save(&args.tuning)?;
+    let text = match args.printed.format {
+        Format::Table => table(&tuning, &result.remarks, &args.tuning),
+        Format::Json => json(&tuning, &result.remarks, &args.tuning),
         Format::Csv => csv(&tuning),
     };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(TuneError::Output),
-    }
+    Ok(args.printed.write(text)?)
 }
 
 /// Returns the device to tune for: the named one, otherwise the first usable hardware queue, otherwise the model.
@@ -265,11 +265,10 @@ fn csv(tuning: &Tuning) -> String {
 mod tests {
     use super::*;
     use crate::args::{Cli, Command};
-    use clap::Parser;
 
     fn args(words: &[&str]) -> Tune {
         let words = ["telpher", "tune"].iter().chain(words);
-        match Cli::try_parse_from(words).unwrap().command {
+        match Cli::parse_from_words(words).unwrap().command {
             Command::Tune(args) => *args,
             other => panic!("{other:?}"),
         }

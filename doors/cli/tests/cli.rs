@@ -62,17 +62,17 @@ fn help_and_version_succeed_and_have_examples() {
         let text = success(&[command, "--help"]);
         assert!(text.contains("Examples:") && text.contains(&format!("telpher {command}")), "{text}");
     }
-    assert_eq!(success(&["--version"]), format!("telpher {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(success(&["-V"]), format!("telpher {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
 fn invalid_values_list_the_valid_ones() {
-    let cases: [(&[&str], &str); 26] = [
+    let cases: [(&[&str], &str); 27] = [
         (&["bench", "--size", "4x"], "'4x' is not a size; a size is a number of bytes"),
         (&["bench", "--size", "4k..64"], "is not a range"),
         (&["bench", "--op", "mvoe"], "use move, fill"),
-        (&["bench", "--queue", "both"], "dedicated or shared"),
-        (&["bench", "--sice", "4k"], "takes --op, --size"),
+        (&["bench", "--wq-mode", "both"], "dedicated or shared"),
+        (&["bench", "--sice", "4k"], "did you mean '--size'?"),
         (&["bench", "--device", "gpu"], "accepted: cpu, model:spr"),
         (&["bench", "--device", "hw:wq99999.0"], "cannot open wq99999.0"),
         (&["list", "--device", "hw:wq99999.0"], "there is no wq99999.0 on this machine"),
@@ -88,12 +88,13 @@ fn invalid_values_list_the_valid_ones() {
         (&["bench", "vhost", "--ring", "spilt"], "split or packed"),
         (&["bench", "vhost", "--size", "9k"], "packets have from 64 to 2048 bytes"),
         (&["bench", "--seconds", "no"], "seconds from 0.05"),
-        (&["list", "--format", "csv"], "text or json"),
-        (&["bnech"], "`telpher` has advise, bench"),
+        (&["list", "--format", "xml"], "table or json or csv"),
+        (&["bnech"], "did you mean 'bench'?"),
         (&["run"], "PROGRAM"),
         (&["run", "--abi", "5.4", "--", "true"], "5.15 or 6.1 or 6.6 or 6.12"),
         (&["run", "--view", "fuse", "--", "true"], "auto or preload or namespace"),
-        (&["run", "--hardwear", "spr-1", "--", "true"], "takes --hardware"),
+        (&["run", "--hardwear", "spr-1", "--", "true"], "did you mean '--hardware'?"),
+        (&["run", "--zzz", "--", "true"], "takes --hardware"),
     ];
     for (args, words) in cases {
         let said = refusal(args);
@@ -176,8 +177,8 @@ fn every_operation_runs_on_every_route_and_is_checked() {
 fn options_shape_the_queue_and_the_buffers() {
     let small = ["bench", "--op", "move", "--size", "4k", "--seconds", "0.1", "--no-html", "--format", "csv"];
     for options in [
-        &["--queue", "shared", "--threads", "2", "--engines", "2"][..],
-        &["--threads", "2", "--wq-size", "8", "--depth", "1,4", "--batch", "1,8"],
+        &["--wq-mode", "shared", "--threads", "2", "--engines", "2"][..],
+        &["--threads", "2", "--wq-size", "8", "--in-flight", "1,4", "--batch", "1,8"],
         &["--pages", "2m", "--hint", "memory", "--placement", "0,0"],
         &["--device", "cpu"],
     ] {
@@ -322,11 +323,64 @@ fn the_text_listing_names_queues_engines_and_operations() {
 }
 
 #[test]
+fn the_long_version_names_commit_target_and_kernels() {
+    let text = success(&["--version"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4, "{text}");
+    assert_eq!(lines[0], format!("telpher {}", env!("CARGO_PKG_VERSION")));
+    let commit = lines[1].strip_prefix("commit: ").expect("a line with the commit");
+    let is_hash = commit.len() == 12 && commit.chars().all(|digit| digit.is_ascii_hexdigit());
+    assert!(is_hash || commit == "unknown", "{text}");
+    assert!(lines[2].starts_with("target: x86_64-"), "{text}");
+    let level = telpher_ops::dispatch::level();
+    assert!(lines[3].starts_with(&format!("kernels: operations {level}, guarded copies ")), "{text}");
+}
+
+/// Runs `telpher run -- true` and returns its messages.
+fn messages(flags: &[&str], variable: Option<&str>) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telpher"));
+    command.args(flags).args(["run", "--hardware", "spr-1", "--", "true"]).env_remove("TELPHER_LOG");
+    if let Some(level) = variable {
+        command.env("TELPHER_LOG", level);
+    }
+    let output = command.output().expect("the binary runs");
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    String::from_utf8(output.stderr).expect("text")
+}
+
+#[test]
+fn verbose_commands_report_their_choices_on_standard_error() {
+    assert_eq!(messages(&[], None), "");
+    assert_eq!(messages(&[], Some("warn")), "");
+    let info = messages(&["-v"], None);
+    assert!(info.contains("telpher: info: devices of spr-1: 1; driver of kernel 6.6"), "{info}");
+    assert!(info.contains("runner Inline") && !info.contains("debug"), "{info}");
+    assert_eq!(messages(&[], Some("info")), info);
+    let debug = messages(&["-vv"], None);
+    assert!(debug.contains("telpher: debug: telpher ") && debug.contains("kernels: "), "{debug}");
+    assert_eq!(messages(&[], Some("debug")), debug);
+    let wrong = messages(&[], Some("loud"));
+    assert_eq!(wrong, "telpher: warning: TELPHER_LOG is 'loud' and is ignored; use warn, info or debug\n");
+}
+
+#[test]
+fn results_go_to_the_named_file() {
+    let file = room().join("listing.csv");
+    let name = file.to_str().expect("a path of ours");
+    assert_eq!(success(&["list", "--device", "model:spr", "--format", "csv", "--output", name]), "");
+    let text = std::fs::read_to_string(&file).expect("the listing");
+    assert_eq!(text.lines().count(), 9, "a line of names, and 8 queues: {text}");
+    assert!(text.contains("wq0.7") && text.lines().next().is_some_and(|names| names.contains("max_transfer_size")));
+    let said = refusal(&["list", "--output", "no/such/folder/l"]);
+    assert!(said.contains("no/such/folder/l") && said.contains("--output"), "{said}");
+}
+
+#[test]
 fn tune_replaces_the_file_with_the_printed_values() {
     let file = room().join("tuned.toml");
     let name = file.to_str().expect("a path of ours");
     std::fs::write(&file, "older").expect("our own folder");
-    let args = ["tune", "--op", "move,crc", "--size", "256,64k", "--seconds", "0.3", "--output", name];
+    let args = ["tune", "--op", "move,crc", "--size", "256,64k", "--seconds", "0.3", "--tuning", name];
     let table = success(&args);
     assert!(table.contains("move") && table.contains("64 KiB") && table.contains("export TELPHER_TUNING=/"), "{table}");
     let text = std::fs::read_to_string(&file).expect("it was written");
@@ -347,7 +401,7 @@ fn tune_replaces_the_file_with_the_printed_values() {
 fn invalid_devices_and_files_are_errors_before_tuning() {
     let nowhere = room().join("missing").join("tuned.toml");
     let nowhere = nowhere.to_str().expect("a path of ours");
-    let said = refusal(&["tune", "--output", nowhere]);
+    let said = refusal(&["tune", "--tuning", nowhere]);
     assert!(said.contains("cannot write the tuning file") && said.contains("missing/tuned.toml"), "{said}");
     let said = refusal(&["tune", "--device", "cpu"]);
     assert!(said.contains("name a model or a queue"), "{said}");

@@ -59,6 +59,8 @@ const CASES: &[(&str, i32)] = &[
     ("vhost --device gpu --socket s", 2),
     ("advise --size 4x", 2),
     ("run --abi 5.4 -- true", 125),
+    ("-v run --abi 5.4 -- true", 125),
+    ("-vv --verbose doctor --no-such-option", 1),
     ("run --hardware nowhere -- true", 125),
     ("tier run --device gpu -- true", 125),
     // Failures that depend on the machine or its files.
@@ -71,10 +73,11 @@ const CASES: &[(&str, i32)] = &[
     ("sim run nowhere.toml --no-html", 1),
     ("sim run --html no/such/folder/r.html", 1),
     ("trace nowhere.trace", 1),
-    ("tune --output no/such/folder/t.toml", 1),
+    ("tune --tuning no/such/folder/t.toml", 1),
+    ("list --output no/such/folder/l", 1),
     ("run --trace no/such/folder/t -- true", 125),
     ("run --hardware ./nowhere.json -- true", 125),
-    ("tier run --json no/such/folder/t -- true", 125),
+    ("tier run --output no/such/folder/t -- true", 125),
     // Exit codes of programs, and programs that cannot be run.
     ("run -- true", 0),
     ("run -- false", 1),

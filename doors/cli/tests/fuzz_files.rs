@@ -55,7 +55,7 @@ const QDP: &str = "qdp;{QUERY};--input;{};--plain;--repeat;1;--no-html";
 
 const PROFILE: &str = "sim;run;--profile;./{};--size;4k;--op;move;--count;64;--no-html";
 const WORK: &str =
-    "[[work]]\nname = \"pages\"\nop = \"memory-move\"\nsize = \"1m\"\nat_once = 1\nthreads = 1\ndst = 0\n";
+    "[[work]]\nname = \"pages\"\nop = \"memory-move\"\nsize = \"1m\"\nin_flight = 1\nthreads = 1\ndst = 0\n";
 
 fn room() -> PathBuf {
     let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz_files");

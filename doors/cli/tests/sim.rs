@@ -44,7 +44,7 @@ fn fields(line: &str) -> usize {
 }
 
 const ONE: [&str; 11] =
-    ["sim", "run", "--size", "4k", "--depth", "8", "--count", "300", "--device", "model:spr", "--no-html"];
+    ["sim", "run", "--size", "4k", "--in-flight", "8", "--count", "300", "--device", "model:spr", "--no-html"];
 
 #[test]
 fn all_output_says_simulated_and_names_profile_and_hash() {
@@ -69,7 +69,7 @@ fn all_output_says_simulated_and_names_profile_and_hash() {
 
 #[test]
 fn the_parts_of_the_latency_add_up() {
-    for options in [&["--wait", "umwait"][..], &["--queue", "shared", "--threads", "4"], &["--batch", "16"]] {
+    for options in [&["--wait", "umwait"][..], &["--wq-mode", "shared", "--threads", "4"], &["--batch", "16"]] {
         let result = json(&[&ONE[..], options, &["--format", "json"]].concat());
         let point = &result["points"][0];
         let parts: f64 =
@@ -216,7 +216,8 @@ fn every_profile_runs_and_is_advised_on() {
 
 #[test]
 fn the_movers_policy_decides_and_the_cache_fills() {
-    let args = ["sim", "run", "--size", "1m", "--depth", "1", "--count", "40", "--device", "model:spr", "--no-html"];
+    let args =
+        ["sim", "run", "--size", "1m", "--in-flight", "1", "--count", "40", "--device", "model:spr", "--no-html"];
     let run = |more: &[&str]| json(&[&args[..], more, &["--format", "json"]].concat())["points"][0].clone();
     let number = |point: &Value, key: &str| point[key].as_f64().expect("a number");
     let by_core = run(&["--policy", "threshold=never"]);
@@ -282,7 +283,7 @@ fn the_recommended_configuration_runs() {
         "4k",
         "--threads",
         "2",
-        "--depth",
+        "--in-flight",
         "8",
         "--no-html",
         "--format",
@@ -290,7 +291,7 @@ fn the_recommended_configuration_runs() {
     ]);
     assert!(run["points"][0]["bytes_per_s"].as_f64().expect("a rate") > 1e9);
     assert!(success(&["list", "--device", &device]).contains("wq0.0"), "the model takes it too");
-    let alone = ["--at-once", "1", "--objective", "latency", "--format", "json", "--no-html"];
+    let alone = ["--in-flight", "1", "--objective", "latency", "--format", "json", "--no-html"];
     let result = json(&[&["advise", "--size", "256"][..], &alone].concat());
     assert_eq!(
         (result["accel_config"].as_array().map(Vec::len), result["works"][0]["by"].as_str()),
@@ -379,18 +380,18 @@ fn nothing_is_wider_than_a_terminal() {
             "4k",
             "--threads",
             "16",
-            "--queue",
+            "--wq-mode",
             "shared",
-            "--depth",
+            "--in-flight",
             "32",
             "--count",
             "200",
             "--no-html",
         ],
         &["sim", "run", &workload, "--no-html"],
-        &["sim", "figures", "--only", "asplos-2,asplos-6,lightdsa-single", "--no-html", "--out", &figures],
+        &["sim", "figures", "--only", "asplos-2,asplos-6,lightdsa-single", "--no-html", "--folder", &figures],
         &["advise", "--no-html"],
-        &["advise", "--size", "64k", "--at-once", "1", "--objective", "latency", "--no-html"],
+        &["advise", "--size", "64k", "--in-flight", "1", "--objective", "latency", "--no-html"],
     ] {
         let text = success(args);
         let long = text.lines().find(|line| line.chars().count() > 80);
@@ -407,7 +408,7 @@ fn published_experiments_run_on_any_machine_or_are_reported_as_impossible() {
     let out = room().join("elsewhere").display().to_string();
     for name in names {
         // A claim for any machine, one that needs CXL, one with the thesis' HBM, and a switch.
-        let only = ["--only", "asplos-5,asplos-6,thesis-3.6,vhost", "--out", &out, "--format", "json"];
+        let only = ["--only", "asplos-5,asplos-6,thesis-3.6,vhost", "--folder", &out, "--format", "json"];
         let figures = json(&[&["sim", "figures", "--no-html", "--profile", name][..], &only].concat());
         for figure in figures.as_array().expect("figures") {
             let (panels, cannot) = (figure["panels"].as_array().expect("panels").len(), figure["cannot"].as_str());
@@ -433,8 +434,19 @@ fn published_experiments_run_on_any_machine_or_are_reported_as_impossible() {
 #[test]
 fn a_time_can_replace_the_count() {
     let run = |more: &[&str]| {
-        let args =
-            ["sim", "run", "--size", "4k", "--depth", "8", "--device", "model:spr", "--no-html", "--format", "json"];
+        let args = [
+            "sim",
+            "run",
+            "--size",
+            "4k",
+            "--in-flight",
+            "8",
+            "--device",
+            "model:spr",
+            "--no-html",
+            "--format",
+            "json",
+        ];
         json(&[&args[..], more].concat())["points"][0].clone()
     };
     let number = |point: &Value, key: &str| point[key].as_f64().expect("a number");

@@ -158,8 +158,18 @@ fn a_run_can_be_watched_and_a_killed_process_is_reported() {
     }
     let room = room("watched");
     let (json, html) = (room.join("tiers.json"), room.join("tiers.html"));
-    let mut args =
-        vec!["run", "--shuffle", "--limit", "256m", "--json", json.to_str().unwrap(), "--html", html.to_str().unwrap()];
+    let mut args = vec![
+        "run",
+        "--shuffle",
+        "--limit",
+        "256m",
+        "--format",
+        "json",
+        "--output",
+        json.to_str().unwrap(),
+        "--html",
+        html.to_str().unwrap(),
+    ];
     args.extend(TIERS);
     args.extend(["--", "python3", "-c", HOLDS]);
     // Not in the build folder: the path must be short.
@@ -193,7 +203,7 @@ fn a_run_can_be_watched_and_a_killed_process_is_reported() {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut running.stderr.take().unwrap(), &mut said).unwrap();
     assert_eq!(ended.code(), Some(137), "{said}");
-    assert!(said.contains("it was killed, or called _exit: these are its last reported numbers"), "{said}");
+    assert!(!said.contains("process"), "the summary is in the file: {said}");
     let told: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let state = told.as_array().unwrap().iter().find(|state| state["pid"].as_u64() == pid.parse().ok()).unwrap();
     assert_eq!((state["counts"]["lost"].as_u64(), state["ended"].as_bool()), (Some(0), Some(false)));
@@ -220,7 +230,7 @@ fn the_final_report_has_the_peak_of_memory_freed_before_the_end() {
         return;
     }
     let json = room("peak").join("tiers.json");
-    let mut args = vec!["run", "--json", json.to_str().unwrap()];
+    let mut args = vec!["run", "--format", "json", "--output", json.to_str().unwrap()];
     args.extend(TIERS);
     args.extend(["--", "python3", "-c", LETS_GO]);
     let mut running = telpher(&args).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -246,6 +256,12 @@ fn the_final_report_has_the_peak_of_memory_freed_before_the_end() {
     let state = &told[0];
     assert!(pages(state, "most_pages") >= most && pages(state, "mean_pages") > 0, "{state}");
     assert!(pages(state, "pages") < most / 2, "it was let go: {state}");
+    assert!(!said.contains("peak"), "the summary is in the file: {said}");
+    // Without a file, the summary is text on standard error.
+    let mut args = vec!["run"];
+    args.extend(TIERS);
+    args.extend(["--", "python3", "-c", "b = bytearray(48 << 20)"]);
+    let said = error(&output(&args));
     assert!(said.contains("peak") && said.contains("average") && said.contains("transparent huge pages: "), "{said}");
 }
 

@@ -56,7 +56,7 @@ impl Shape {
         let sentence = if queues > most {
             format!(
                 "{queues} threads need a dedicated queue each and the device has {most}; give at most {most} threads, \
-                 or --queue shared"
+                 or --wq-mode shared"
             )
         } else if queues * size > entries {
             format!("{queues} queues of {size} entries exceed the {entries} entries the device has in all")
@@ -162,7 +162,7 @@ fn hardware(name: &DeviceName, shape: Shape, remarks: &mut Vec<String>) -> Resul
 
 fn says_itself(name: &str) -> BenchError {
     BenchError::NotHere(format!(
-        "{name} says itself what queues and engines there are; leave out --queue, --wq-size and --engines"
+        "{name} says itself what queues and engines there are; leave out --wq-mode, --wq-size and --engines"
     ))
 }
 

@@ -64,8 +64,29 @@ pub fn json(examination: &Examination) -> String {
     serde_json::to_string_pretty(examination).expect("an examination is plain data with string keys") + "\n"
 }
 
-/// Returns the list of all causes, as text or as JSON.
+/// Returns the findings of the examination as CSV, one line each.
 #[must_use]
-pub fn list_causes(as_json: bool) -> String {
-    report::causes(as_json)
+pub fn csv(examination: &Examination) -> String {
+    report::csv(examination)
+}
+
+/// Returns the list of all causes as text.
+#[must_use]
+pub fn causes_text() -> String {
+    report::causes()
+}
+
+/// Returns the list of all causes as JSON.
+///
+/// # Panics
+/// Never: causes are plain data with string keys.
+#[must_use]
+pub fn causes_json() -> String {
+    serde_json::to_string_pretty(causes::ALL).expect("causes are plain data with string keys") + "\n"
+}
+
+/// Returns the list of all causes as CSV, one line each.
+#[must_use]
+pub fn causes_csv() -> String {
+    telpher_report::csv::rows(causes::ALL)
 }

@@ -3,6 +3,7 @@
 use super::causes;
 use super::checks::{Examination, StepState};
 use super::finding::{Finding, Severity};
+use serde::Serialize;
 use std::fmt::Write as _;
 use telpher_report::table::{Align, Table};
 
@@ -94,11 +95,40 @@ fn wrapped(out: &mut String, heading: &str, text: &str) {
     let _ = writeln!(out, "{}", line.trim_end());
 }
 
-/// Returns the list of all causes.
-pub(super) fn causes(as_json: bool) -> String {
-    if as_json {
-        return serde_json::to_string_pretty(causes::ALL).expect("causes are plain data with string keys") + "\n";
+/// A finding as a line of CSV.
+#[derive(Serialize)]
+struct FindingRow<'a> {
+    severity: &'static str,
+    subject: &'a str,
+    id: &'static str,
+    stage: &'static str,
+    cause: &'a str,
+    evidence: Vec<String>,
+    remedy: &'a [String],
+}
+
+/// Returns one line for each finding.
+pub(super) fn csv(examination: &Examination) -> String {
+    fn row(finding: &Finding) -> FindingRow<'_> {
+        FindingRow {
+            severity: finding.severity.name(),
+            subject: &finding.subject,
+            id: finding.id,
+            stage: finding.stage.name(),
+            cause: &finding.cause,
+            evidence: finding
+                .evidence
+                .iter()
+                .map(|evidence| format!("{}: {}", evidence.source, evidence.says))
+                .collect(),
+            remedy: &finding.remedy,
+        }
     }
+    telpher_report::csv::rows(&examination.findings.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Returns the list of all causes.
+pub(super) fn causes() -> String {
     let mut table = Table::new(&[
         ("stage", Align::Left),
         ("cause", Align::Left),

@@ -1,10 +1,10 @@
-//! Delivers results: to standard output in the requested format, and as a report in a file.
+//! Delivers results: to standard output or a file in the requested format, and as a report in another file.
 
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The format on standard output.
+/// The format of a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// Columns for a terminal.
@@ -18,8 +18,10 @@ pub enum Format {
 /// The destinations of a result.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// The format on standard output.
+    /// The format of the result.
     pub format: Format,
+    /// The file of the result; standard output if `None`.
+    pub file: Option<PathBuf>,
     /// The file of the HTML report; the command's own name unless given.
     pub html: Option<PathBuf>,
     /// Whether the HTML report is omitted.
@@ -38,6 +40,14 @@ pub enum DeliverError {
         /// The system's error.
         source: io::Error,
     },
+    /// The file of the result cannot be written.
+    #[error("cannot write the result to {}; name another file with --output", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// Standard output cannot be written.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -48,13 +58,26 @@ fn report_path<'a>(output: &'a Output, default: &'a str) -> Option<&'a Path> {
     (!output.no_html).then(|| output.html.as_deref().unwrap_or(Path::new(default)))
 }
 
-/// Checks before the measurement that the report can be written.
+/// Checks before the work that the file of the result can be written. Standard output is not checked.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn check_result(file: Option<&Path>) -> Result<(), DeliverError> {
+    let Some(path) = file else { return Ok(()) };
+    telpher_os::check_writable(path).map_err(|source| DeliverError::File { path: path.into(), source })
+}
+
+/// Checks before the measurement that the result and the report can be written.
+///
+/// # Errors
+/// If one of the files cannot be written.
 pub fn writable(output: &Output, default: &str) -> Result<(), DeliverError> {
+    check_result(output.file.as_deref())?;
     let Some(path) = report_path(output, default) else { return Ok(()) };
     telpher_os::check_writable(path).map_err(|source| DeliverError::Html { path: path.into(), source })
 }
 
-/// Prints the result in the requested format and writes the report.
+/// Writes the result in the requested format, and the report.
 pub fn deliver<T: Serialize>(
     output: &Output,
     default: &str,
@@ -63,11 +86,12 @@ pub fn deliver<T: Serialize>(
     csv: impl FnOnce() -> String,
     html: impl FnOnce() -> String,
 ) -> Result<(), DeliverError> {
-    print(match output.format {
+    let text = match output.format {
         Format::Table => text(),
         Format::Csv => csv(),
         Format::Json => serde_json::to_string_pretty(result).expect("results are plain data with string keys"),
-    })?;
+    };
+    write_result(output.file.as_deref(), text)?;
     if let Some(path) = report_path(output, default) {
         telpher_os::write_file(path, html().as_bytes())
             .map_err(|source| DeliverError::Html { path: path.into(), source })?;
@@ -77,9 +101,21 @@ pub fn deliver<T: Serialize>(
 }
 
 /// Prints a text; a reader that closes the pipe early is not an error.
-pub fn print(mut text: String) -> Result<(), DeliverError> {
+pub fn print(text: String) -> Result<(), DeliverError> {
+    write_result(None, text)
+}
+
+/// Writes a result to a file, or to standard output without one. A reader that closes the pipe early is not an error.
+///
+/// # Errors
+/// If the file or standard output cannot be written.
+pub fn write_result(file: Option<&Path>, mut text: String) -> Result<(), DeliverError> {
     if !text.ends_with('\n') {
         text.push('\n');
+    }
+    if let Some(path) = file {
+        return telpher_os::write_file(path, text.as_bytes())
+            .map_err(|source| DeliverError::File { path: path.into(), source });
     }
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

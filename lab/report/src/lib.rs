@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chart;
+pub mod csv;
 pub mod deliver;
 pub mod html;
 pub mod machine;

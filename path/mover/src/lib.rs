@@ -51,6 +51,8 @@ pub use api::dry_run::{DryRun, Expected, Parts, QueueEntry, Waiting};
 pub use api::error::{ChannelError, Expired, JobError};
 pub use api::job::{Done, Job, Timed};
 pub use api::mover::Mover;
+#[cfg(feature = "device")]
+pub use api::open::OpenError;
 pub use api::outcome::{Delta, Outcome, Tags, Via};
 pub use api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry};
 pub use api::scope::{Scope, ScopedJob};

@@ -117,7 +117,7 @@ fn from_options(args: &Advise) -> Vec<Demand> {
         name: op.short_name().to_owned(),
         threads: args.threads,
         rate: args.rate,
-        at_once: args.at_once,
+        in_flight: args.in_flight,
         src,
         dst,
         read_soon: args.read_soon,

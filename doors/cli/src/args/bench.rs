@@ -1,6 +1,7 @@
 //! Options of `telpher bench` and its subcommands.
 
 use super::operation::Ops;
+use super::output::Output;
 use super::values::{Counts, Placement, Sizes, parse_seconds};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -8,26 +9,26 @@ use telpher_bench::options;
 
 /// Measure operations on the CPU, on the modelled device and on DSA hardware.
 ///
-/// Sweeps operation x transfer size x mode (one at a time, queue depth, batch) on the CPU path, on the modelled device
-/// (executed inline by the submitting thread, and by a separate engine thread), and on hardware if there is any. Prints
-/// throughput, latency percentiles, the submitting thread's CPU time, where latency is spent, and the size from which a
-/// device wins; writes one HTML file with charts. All result bytes are checked.
+/// Sweeps operation x transfer size x mode (one at a time, several in flight, batches) on the CPU path, on the
+/// modelled device (executed inline by the submitting thread, and by a separate engine thread), and on hardware if
+/// there is any. Prints throughput, latency percentiles, the submitting thread's CPU time, where latency is spent,
+/// and the size from which a device wins; writes one HTML file with charts. All result bytes are checked.
 ///
 /// The modelled device is software: its numbers are the speed of the model on this CPU, not of DSA hardware.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-Sizes are bytes with k, m, g for KiB, MiB, GiB. Lists take commas and ranges: in 64..64m each size is
-four times the previous one, in 1k..8k*2 twice.
+Sizes are bytes, or k, m, g for KiB, MiB, GiB. --size, --in-flight and --batch \
+take lists and ranges: 64..64m multiplies by 4, and 1k..8k*2 by 2.
 
 Examples:
-  telpher bench                                     everything, in about 25 seconds
-  telpher bench --op move,crc --size 4k..1m*2       two operations, finer sizes
-  telpher bench --depth 1..64 --batch 1,32          how queue depth and batches change throughput
-  telpher bench --queue shared --threads 2          two submitters on one shared queue
-  telpher bench --device hw:wq0.0                   one queue of a real device, and the CPU
-  telpher bench --format csv --no-html > out.csv    for a spreadsheet"
+  telpher bench                                   everything, in 25 seconds
+  telpher bench --op move,crc --size 4k..1m*2     two operations, finer sizes
+  telpher bench --in-flight 1..64 --batch 1,32    more in flight, and batches
+  telpher bench --wq-mode shared --threads 2      two threads, one shared queue
+  telpher bench --device hw:wq0.0                 one queue of a real device
+  telpher bench -f csv -o bench.csv --no-html     for a spreadsheet"
 )]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -49,7 +50,7 @@ pub(crate) enum BenchKind {
 Examples:
   telpher bench mover
   telpher bench mover --only sharing --seconds 10 --no-html
-  telpher bench mover --format csv --no-html > mover.csv")]
+  telpher bench mover --format csv --output mover.csv --no-html")]
     Mover(Contests),
     /// Measure what the cache of hot blocks costs, and the effect of prefetching.
     ///
@@ -60,7 +61,7 @@ Examples:
 Examples:
   telpher bench cache
   telpher bench cache --only hits,threads --seconds 10 --no-html
-  telpher bench cache --format csv --no-html > cache.csv")]
+  telpher bench cache --format csv --output cache.csv --no-html")]
     Cache(Contests),
     Tier(TierBench),
     Run(RunBench),
@@ -69,53 +70,61 @@ Examples:
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Work")]
 pub(crate) struct Sweep {
-    /// Operations: move, fill, compare, compare-pattern, create-delta, apply-delta, dualcast, crc, copy-crc, dif-check,
-    /// dif-insert, dif-strip, dif-update, cache-flush, or all.
+    /// Operations, such as move,crc or all (docs/commands.md lists them).
     #[arg(long, value_name = "OPS", default_value = "move,fill,compare,crc,copy-crc")]
     pub(crate) op: Ops,
     /// Transfer sizes.
-    #[arg(long, value_name = "SIZES", default_value = "64..64m")]
+    #[arg(short, long, value_name = "SIZE", default_value = "64..64m")]
     pub(crate) size: Sizes,
-    /// Descriptors (or batches) in flight; 1 waits for each before the next. Without --depth and --batch: one at a
-    /// time, 32 in flight, and two batches of 32 in flight.
-    #[arg(long, value_name = "COUNTS")]
-    pub(crate) depth: Option<Counts>,
-    /// Descriptors in a batch; 1 submits each separately.
-    #[arg(long, value_name = "COUNTS")]
+    /// Descriptors (or batches) in flight; 1 waits for each [default: 1 and 32].
+    #[arg(short, long, value_name = "N")]
+    pub(crate) in_flight: Option<Counts>,
+    /// Descriptors in a batch; 1 submits each separately [default: 1 and 32].
+    #[arg(short, long, value_name = "N")]
     pub(crate) batch: Option<Counts>,
     /// Submitting threads, each pinned to a core.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) threads: u32,
-    /// Kind of work queue: dedicated has one client, so each thread gets its own queue; shared has many [default:
-    /// dedicated].
-    #[arg(long, value_enum)]
-    pub(crate) queue: Option<Queue>,
-    /// Entries of a work queue [default: the device's 128, divided among its queues].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
-    pub(crate) wq_size: Option<u32>,
-    /// Engines behind the queues [default: 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4))]
-    pub(crate) engines: Option<u32>,
     /// NUMA nodes of source and destination buffers, such as 0,1 [default: the system decides].
     #[arg(long, value_name = "SRC,DST")]
     pub(crate) placement: Option<Placement>,
     /// Pages of the buffers: 4k, or 2m (transparent huge pages).
-    #[arg(long, value_enum, default_value_t = Pages::Small)]
+    #[arg(long, value_enum, value_name = "SIZE", default_value_t = Pages::Small)]
     pub(crate) pages: Pages,
-    /// Where the device writes results: to the cache, or to memory (DSA's cache-control flag).
-    #[arg(long, value_enum, default_value_t = Hint::Cache)]
-    pub(crate) hint: Hint,
-    /// Device to measure: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all
-    /// (the CPU, model:spr, and the hardware queues this program may use). The CPU is always measured too, as the
-    /// baseline.
-    #[arg(long, value_name = "DEV", default_value = "all", value_parser = super::values::parse_device)]
-    pub(crate) device: String,
-    #[command(flatten)]
-    pub(crate) output: Output,
     /// Total measuring time in seconds.
     #[arg(long, value_name = "S", default_value = "22", value_parser = parse_seconds)]
     pub(crate) seconds: f64,
+    /// Device: cpu, model:spr, model:FILE, hw:wqM.N or all; the CPU is always measured too.
+    #[arg(
+        short,
+        long,
+        value_name = "DEV",
+        default_value = "all",
+        help_heading = "Device",
+        value_parser = super::values::parse_device
+    )]
+    pub(crate) device: String,
+    /// Work queues: dedicated (one for each thread) or shared by all threads [default: dedicated].
+    #[arg(long, value_enum, value_name = "MODE", help_heading = "Device")]
+    pub(crate) wq_mode: Option<WqMode>,
+    /// Entries of a work queue [default: the device's 128, divided among its queues].
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Device",
+        value_parser = clap::value_parser!(u32).range(1..=128)
+    )]
+    pub(crate) wq_size: Option<u32>,
+    /// Engines behind the queues [default: 1].
+    #[arg(long, value_name = "N", help_heading = "Device", value_parser = clap::value_parser!(u32).range(1..=4))]
+    pub(crate) engines: Option<u32>,
+    /// Where the device writes results (DSA's cache-control flag).
+    #[arg(long, value_enum, value_name = "WHERE", help_heading = "Device", default_value_t = Hint::Cache)]
+    pub(crate) hint: Hint,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// Compare each operation with the best alternative on this machine, in the same run.
@@ -126,14 +135,17 @@ pub(crate) struct Sweep {
 /// descriptor: submission to record, descriptors per second, the overhead on small copies, CPU time per byte, memory
 /// of an idle device.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Warm: the same buffers are used repeatedly and are in the cache if they fit. Cold: the buffers rotate
+#[command(
+    next_help_heading = "Work",
+    after_help = "\
+Warm: the same buffers are used repeatedly and are in the cache if they fit. Cold: the buffers rotate \
 through more memory than the last-level cache holds. Ratios below 0.9 are marked with '<'.
 
 Examples:
   telpher bench ops
   telpher bench ops --op move --size 256..64m*2 --seconds 60
-  telpher bench ops --format json --no-html")]
+  telpher bench ops --format json --no-html"
+)]
 pub(crate) struct OpsBench {
     /// Operations to compare, by default all that have an alternative: move, fill, compare, crc, copy-crc,
     /// dif-insert, dif-check, create-delta.
@@ -144,7 +156,7 @@ pub(crate) struct OpsBench {
     )]
     pub(crate) op: Ops,
     /// Transfer sizes.
-    #[arg(long, value_name = "SIZES", default_value = "256..64m")]
+    #[arg(short, long, value_name = "SIZE", default_value = "256..64m")]
     pub(crate) size: Sizes,
     #[command(flatten)]
     pub(crate) output: Output,
@@ -163,20 +175,23 @@ pub(crate) struct OpsBench {
 /// cache and its writes only in a part of the last level. A model therefore cannot show the hardware's advantage. It
 /// shows how much each copy mechanism costs the co-runners on this machine.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    next_help_heading = "Work",
+    after_help = "\
 Examples:
   telpher bench pollution
   telpher bench pollution --device hw:wq0.0
-  telpher bench pollution --working-set 1m..32m*2 --size 1m --seconds 60")]
+  telpher bench pollution --working-set 1m..32m*2 --size 1m --seconds 60"
+)]
 pub(crate) struct PollutionBench {
     /// Working sets of the co-runners.
-    #[arg(long, value_name = "SIZES", default_value = "512k,4m,16m,32m")]
+    #[arg(long, value_name = "SIZE", default_value = "512k,4m,16m,32m")]
     pub(crate) working_set: Sizes,
     /// Transfer size of the copies.
-    #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = super::values::parse_size)]
+    #[arg(short, long, value_name = "SIZE", default_value = "64k", value_parser = super::values::parse_size)]
     pub(crate) size: u64,
-    /// The device that copies: model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), or hw:wqM.N.
-    #[arg(long, value_name = "DEV", default_value = "model:spr", value_parser = super::values::parse_device)]
+    /// Device that copies: model:spr, model:spr-fw2, model:full, model:FILE or hw:wqM.N.
+    #[arg(short, long, value_name = "DEV", default_value = "model:spr", value_parser = super::values::parse_device)]
     pub(crate) device: String,
     #[command(flatten)]
     pub(crate) output: Output,
@@ -187,6 +202,7 @@ pub(crate) struct PollutionBench {
 
 // A bench with one experiment for each question. No doc comment: the help text is at the subcommand.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Work")]
 pub(crate) struct Contests {
     /// Experiments to run, by name [default: all].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -205,14 +221,17 @@ pub(crate) struct Contests {
 /// long the threads wait; and what page scanning costs random writes and reads (GUPS). The competitors take turns, and
 /// the numbers are medians over the turns. The bench fails if any byte changes.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    next_help_heading = "Work",
+    after_help = "\
 Needs userfaultfd (root, or /dev/userfaultfd), Linux 6.8 and some 700 MiB of memory.
 
 Examples:
   telpher bench tier
   telpher bench tier --only huge --seconds 10 --no-html
-  telpher bench tier --only programs --program 'XSBench -s small' --program 'sssp -g 20 -v'
-  telpher bench tier --format csv --no-html > tier.csv")]
+  telpher bench tier --only programs --program 'sort /dev/zero'
+  telpher bench tier --format csv --output tier.csv --no-html"
+)]
 pub(crate) struct TierBench {
     #[command(flatten)]
     pub(crate) contests: Contests,
@@ -230,10 +249,13 @@ pub(crate) struct TierBench {
 /// `telpher run -- true`; a program that never uses the device, with and without `telpher run`. The competitors run in
 /// turns, and the ratios are medians over the turns.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    next_help_heading = "Work",
+    after_help = "\
 Examples:
   telpher bench run
-  telpher bench run --seconds 60 --format json --no-html")]
+  telpher bench run --seconds 60 --format json --no-html"
+)]
 pub(crate) struct RunBench {
     #[command(flatten)]
     pub(crate) output: Output,
@@ -252,21 +274,24 @@ pub(crate) struct RunBench {
 /// of threads. The two take turns, and every answer is compared. Loading, parsing and planning are not measured. Ratios
 /// are medians over the rounds.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    next_help_heading = "Work",
+    after_help = "\
 DuckDB is used through a Python that has it installed:
   python3 -m venv duck && duck/bin/pip install duckdb numpy
-Without it, only the engine is measured.
+Name that Python with --python. Without it, only the engine is measured.
 
 Examples:
-  telpher bench query --python duck/bin/python
+  telpher bench query
   telpher bench query --size 1g --threads 2 --seconds 60
-  telpher bench query --format json --no-html")]
+  telpher bench query --format json --no-html"
+)]
 pub(crate) struct QueryBench {
     /// Total bytes of each table's columns.
-    #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = super::values::parse_size)]
+    #[arg(short, long, value_name = "SIZE", default_value = "256m", value_parser = super::values::parse_size)]
     pub(crate) size: u64,
     /// Threads of each side [default: one for each core].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) threads: Option<u32>,
     /// A Python interpreter with the packages duckdb and numpy.
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
@@ -290,29 +315,32 @@ pub(crate) struct QueryBench {
 /// one distance are compared. A point is dropped and counted if the distance changed, or if a forwarding thread had
 /// less than 96 % of its core.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-The peer is testpmd from Debian's packages dpdk and dpdk-dev (apt install dpdk dpdk-dev); it needs
-root and huge pages, which are reserved while the bench runs. Without it the guest is our own,
+#[command(
+    next_help_heading = "Work",
+    after_help = "\
+The peer is testpmd from Debian's packages dpdk and dpdk-dev (apt install dpdk dpdk-dev); it needs \
+root and huge pages, which are reserved while the bench runs. Without it the guest is our own, \
 and its rates are not compared with DPDK's.
 
-Traffic is named as seen from the backend: b2f goes into the guest, f2b comes out of it, loop
+Traffic is named as seen from the backend: b2f goes into the guest, f2b comes out of it, loop \
 circulates 512 packets.
 
-A point takes about a third of a second. Each round has one point for every length, direction, ring
-and competitor. A ratio needs a pair of points at one distance of the cores: if virtual CPUs migrate
-or are busy, more rounds give more pairs. On two idle cores: copies in 3 rounds 90 s, pipeline
+A point takes about a third of a second. Each round has one point for every length, direction, ring \
+and competitor. A ratio needs a pair of points at one distance of the cores: if virtual CPUs migrate \
+or are busy, more rounds give more pairs. On two idle cores: copies in 3 rounds 90 s, pipeline \
 75 s, threads with 3 lengths in 3 rounds 4 minutes or more, rings, flat and latency together 30 s.
 
 Examples:
   telpher bench vhost --quick
   telpher bench vhost --only copies --ring packed --traffic loop --rounds 11
-  telpher bench vhost --only rings,flat,latency --format json --no-html")]
+  telpher bench vhost --only rings,flat,latency --format json --no-html"
+)]
 pub(crate) struct VhostBench {
     /// Parts to measure: copies, pipeline, threads, rings, flat, latency [default: all].
-    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<VhostPart>,
     /// Packet lengths [default: 64,128,256,512,1024,1280,1518].
-    #[arg(long, value_name = "SIZES")]
+    #[arg(short, long, value_name = "SIZE")]
     pub(crate) size: Option<Sizes>,
     /// Rings and drivers: split and packed have mergeable buffers; the others use rings in order, or vector
     /// instructions.
@@ -379,31 +407,8 @@ pub(crate) enum VhostTraffic {
     Loop,
 }
 
-#[derive(Clone, Debug, Args)]
-pub(crate) struct Output {
-    /// Format of the output on standard output.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
-    /// File of the report [default: the command's name, such as telpher-bench-ops.html or telpher-sim-run.html].
-    #[arg(long, value_name = "FILE", conflicts_with = "no_html")]
-    pub(crate) html: Option<PathBuf>,
-    /// Write no report.
-    #[arg(long)]
-    pub(crate) no_html: bool,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Format {
-    /// A table.
-    Table,
-    /// One JSON object.
-    Json,
-    /// One line for each result; the first line has the column names.
-    Csv,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Queue {
+pub(crate) enum WqMode {
     /// One client, posted writes; does not report that it is full.
     Dedicated,
     /// Many clients; answers Retry when full.
@@ -434,12 +439,12 @@ impl Sweep {
         options::SweepOptions {
             ops: self.op.0.clone(),
             sizes: self.size.0.clone(),
-            depths: self.depth.as_ref().map(|counts| counts.0.clone()),
+            depths: self.in_flight.as_ref().map(|counts| counts.0.clone()),
             batches: self.batch.as_ref().map(|counts| counts.0.clone()),
             threads: self.threads,
-            queue: self.queue.map(|queue| match queue {
-                Queue::Dedicated => options::QueueKind::Dedicated,
-                Queue::Shared => options::QueueKind::Shared,
+            queue: self.wq_mode.map(|mode| match mode {
+                WqMode::Dedicated => options::QueueKind::Dedicated,
+                WqMode::Shared => options::QueueKind::Shared,
             }),
             wq_size: self.wq_size,
             engines: self.engines,
@@ -551,23 +556,6 @@ impl VhostTraffic {
             VhostTraffic::B2f => options::VhostTraffic::B2f,
             VhostTraffic::F2b => options::VhostTraffic::F2b,
             VhostTraffic::Loop => options::VhostTraffic::Loop,
-        }
-    }
-}
-
-impl Output {
-    /// Where the result goes.
-    pub(crate) fn destination(&self) -> telpher_report::deliver::Output {
-        telpher_report::deliver::Output { format: self.format.report(), html: self.html.clone(), no_html: self.no_html }
-    }
-}
-
-impl Format {
-    fn report(self) -> telpher_report::deliver::Format {
-        match self {
-            Format::Table => telpher_report::deliver::Format::Table,
-            Format::Json => telpher_report::deliver::Format::Json,
-            Format::Csv => telpher_report::deliver::Format::Csv,
         }
     }
 }

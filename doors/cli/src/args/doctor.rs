@@ -1,6 +1,6 @@
 //! Options of `telpher doctor`.
 
-use super::ListFormat;
+use super::output::Printed;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -17,27 +17,27 @@ use std::path::PathBuf;
 /// Exit code: 0 without findings or with notes only, 2 if there are warnings, 3 if there are errors, 1 if the doctor
 /// failed.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    next_help_heading = "Machine",
+    after_help = "\
 Examples:
   telpher doctor                          this machine
-  telpher doctor --format json | jq -r '.findings[].id'
-  telpher doctor --record machine.json    writes everything an examination needs to a file, to send it to others
+  telpher doctor --format csv             one line for each finding
+  telpher doctor --record machine.json    a recording, to send it to others
   telpher doctor --bundle machine.json    examines that machine
   telpher doctor --causes                 everything that can be found
-  telpher run -- telpher doctor           a virtual machine with a device that is not configured yet
+  telpher run -- telpher doctor           a device that is not configured
 
-A recording contains: attributes of the driver and its queues (with their names and the PIDs that
-have them open); the kernel's version, and the parts of its configuration, command line and log
-that concern IDXD and IOMMU; the name and flags of the processor; addresses of PCI functions; names
-of ACPI tables; NUMA nodes; huge pages; and this process' user, groups, capabilities, security
-label and control groups. It contains no host name, no serial number, no environment and no command
-line of a program; other words of the kernel's command line appear without their values. It is
-text: read it before you send it. docs/doctor.md describes its format, every cause, and the JSON of
---format.")]
+A recording contains: attributes of the driver and its queues (with their names and the PIDs that \
+have them open); the kernel's version, and the parts of its configuration, command line and log \
+that concern IDXD and IOMMU; the name and flags of the processor; addresses of PCI functions; names \
+of ACPI tables; NUMA nodes; huge pages; and this process' user, groups, capabilities, security \
+label and control groups. It contains no host name, no serial number, no environment and no command \
+line of a program; other words of the kernel's command line appear without their values. It is \
+text: read it before you send it. docs/doctor.md describes its format, every cause, and the JSON of \
+--format."
+)]
 pub(crate) struct Doctor {
-    /// Output format: text or JSON.
-    #[arg(long, value_enum, default_value_t = ListFormat::Text)]
-    pub(crate) format: ListFormat,
     /// Write the data of this machine to a file instead of examining it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "causes"])]
     pub(crate) record: Option<PathBuf>,
@@ -47,4 +47,6 @@ pub(crate) struct Doctor {
     /// List every cause the doctor knows.
     #[arg(long)]
     pub(crate) causes: bool,
+    #[command(flatten)]
+    pub(crate) printed: Printed,
 }

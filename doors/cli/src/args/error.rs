@@ -1,7 +1,7 @@
 //! Usage errors as one sentence that says what is accepted.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, CommandFactory, Error};
+use clap::{Command, Error};
 
 /// Returns one sentence for a usage error; `None` if the "error" is a help or version text, to be printed unchanged.
 pub(crate) fn sentence(error: &Error, args: &[String]) -> Option<String> {
@@ -18,13 +18,24 @@ pub(crate) fn sentence(error: &Error, args: &[String]) -> Option<String> {
             return None;
         }
         ErrorKind::UnknownArgument => {
-            let command = innermost(args);
-            format!("unknown option '{}'; `{}` takes {}", option(), command.0, options(&command.1))
+            let (name, command) = innermost(args);
+            match text(ContextKind::SuggestedArg).split_whitespace().next() {
+                Some(meant) => {
+                    format!("unknown option '{}'; did you mean '{meant}'? `{name} --help` lists all options", option())
+                }
+                None => format!("unknown option '{}'; `{name}` takes {}", option(), options(&command)),
+            }
         }
         ErrorKind::InvalidSubcommand => {
-            let command = innermost(args);
-            let names: Vec<&str> = command.1.get_subcommands().map(Command::get_name).collect();
-            format!("unknown command '{}'; `{}` has {}", text(ContextKind::InvalidSubcommand), command.0, join(&names))
+            let (name, command) = innermost(args);
+            let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+            let word = text(ContextKind::InvalidSubcommand);
+            match text(ContextKind::SuggestedSubcommand).split(", ").next().filter(|meant| !meant.is_empty()) {
+                Some(meant) => {
+                    format!("unknown command '{word}'; did you mean '{meant}'? `{name}` has {}", join(&names))
+                }
+                None => format!("unknown command '{word}'; `{name}` has {}", join(&names)),
+            }
         }
         ErrorKind::InvalidValue if text(ContextKind::InvalidValue).is_empty() => {
             format!("{} needs a value", option())
@@ -52,7 +63,7 @@ pub(crate) fn sentence(error: &Error, args: &[String]) -> Option<String> {
 
 /// Returns the full name of the innermost subcommand in `args`, and the subcommand.
 fn innermost(args: &[String]) -> (String, Command) {
-    let mut command = super::Cli::command();
+    let mut command = super::tree();
     let mut name = String::from("telpher");
     for word in args.iter().skip(1) {
         if let Some(next) = command.find_subcommand(word) {
@@ -65,9 +76,8 @@ fn innermost(args: &[String]) -> (String, Command) {
 
 /// Returns all options of a command, such as `--op, --size … and --seconds`.
 fn options(command: &Command) -> String {
-    let longs = command.get_opts().filter_map(|option| option.get_long());
-    let mut all: Vec<String> = longs.map(|long| format!("--{long}")).collect();
-    all.push("--help".into());
+    let visible = command.get_arguments().filter(|option| !option.is_hide_set());
+    let all: Vec<String> = visible.filter_map(|option| option.get_long()).map(|long| format!("--{long}")).collect();
     join(&all.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
@@ -82,18 +92,23 @@ fn join(words: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
 
     fn said(args: &[&str]) -> String {
         let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
-        sentence(&super::super::Cli::try_parse_from(&args).unwrap_err(), &args).unwrap()
+        sentence(&super::super::Cli::parse_from_words(&args).unwrap_err(), &args).unwrap()
     }
 
     #[test]
-    fn an_unknown_option_lists_the_known_options() {
+    fn an_unknown_option_suggests_the_closest_one() {
         let text = said(&["telpher", "bench", "--sice", "4k"]);
-        assert!(text.starts_with("unknown option '--sice'; `telpher bench` takes --op, --size,"), "{text}");
-        assert!(text.ends_with("--seconds, --no-html and --help") || text.ends_with("--seconds and --help"), "{text}");
+        assert_eq!(text, "unknown option '--sice'; did you mean '--size'? `telpher bench --help` lists all options");
+    }
+
+    #[test]
+    fn an_unknown_option_unlike_all_others_lists_the_known_options() {
+        let text = said(&["telpher", "bench", "--zzz", "4k"]);
+        assert!(text.starts_with("unknown option '--zzz'; `telpher bench` takes --op, --size,"), "{text}");
+        assert!(text.ends_with(" and --help"), "{text}");
         assert_eq!((text.matches("--no-html").count(), text.lines().count()), (1, 1), "{text}");
     }
 
@@ -105,14 +120,19 @@ mod tests {
 
     #[test]
     fn a_bad_choice_names_the_choices() {
-        assert_eq!(said(&["telpher", "bench", "--queue", "x"]), "--queue takes dedicated or shared, not 'x'");
+        assert_eq!(said(&["telpher", "bench", "--wq-mode", "x"]), "--wq-mode takes dedicated or shared, not 'x'");
         assert_eq!(said(&["telpher", "bench", "--pages", "1g"]), "--pages takes 4k or 2m, not '1g'");
     }
 
     #[test]
     fn an_unknown_command_names_the_commands() {
         let text = said(&["telpher", "bnch"]);
-        assert!(text.starts_with("unknown command 'bnch'; `telpher` has advise, bench"), "{text}");
+        assert!(
+            text.starts_with("unknown command 'bnch'; did you mean 'bench'? `telpher` has advise, bench"),
+            "{text}"
+        );
+        let text = said(&["telpher", "zzz"]);
+        assert!(text.starts_with("unknown command 'zzz'; `telpher` has advise, bench"), "{text}");
     }
 
     #[test]
@@ -124,6 +144,6 @@ mod tests {
     #[test]
     fn help_is_not_an_error() {
         let args = ["telpher", "--help"].map(String::from);
-        assert!(sentence(&super::super::Cli::try_parse_from(&args).unwrap_err(), &args).is_none());
+        assert!(sentence(&super::super::Cli::parse_from_words(&args).unwrap_err(), &args).is_none());
     }
 }

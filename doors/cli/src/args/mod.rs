@@ -1,10 +1,13 @@
 //! The command line: commands, options and their help.
+//!
+//! One meaning has one flag in all commands; docs/commands.md has the table of flags, and `vocabulary` holds it.
 
 mod advise;
 mod bench;
 mod doctor;
 mod error;
 pub(crate) mod operation;
+mod output;
 mod qdp;
 mod run;
 mod sim;
@@ -13,20 +16,24 @@ mod trace;
 mod tune;
 pub(crate) mod values;
 mod vhost;
+#[cfg(test)]
+mod vocabulary;
 
 pub(crate) use advise::Advise;
-pub(crate) use bench::{Bench, BenchKind, Contests, Format, Hint, Output, Pages, Queue};
+pub(crate) use bench::{Bench, BenchKind, Contests, Hint, Pages, WqMode};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
+pub(crate) use output::{Format, Output, Printed};
 pub(crate) use qdp::{Late, Qdp};
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
-pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop, TopFormat};
-pub(crate) use trace::{EndFilter, LineFormat, Trace};
+pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop};
+pub(crate) use trace::{EndFilter, Trace};
 pub(crate) use tune::Tune;
-pub(crate) use vhost::{Forward, MapArg, SummaryFormat, Threshold, Vhost};
+pub(crate) use vhost::{Forward, MapArg, Threshold, Vhost};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use std::ffi::OsString;
 
 /// Move memory without the CPU: tools for the Data Streaming Accelerator and its software model.
 ///
@@ -36,24 +43,66 @@ use clap::{Args, Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(
     name = "telpher",
-    version,
     about,
     max_term_width = 110,
+    disable_version_flag = true,
     after_help = "\
 Examples:
-  telpher bench                         sweep sizes on the CPU and the modelled device, write telpher-bench.html
-  telpher bench ops                     compare each operation with glibc and ISA-L on this machine
-  telpher list --format json            the devices of this machine, in accel-config's JSON format
-  telpher doctor                        why a real device does not come up, or is slow, and what to do
-  telpher sim run --size 64..1m         what DSA hardware would give, in simulated time
-  telpher vhost --socket /tmp/vm.sock   a software switch for virtual machines; a device copies the packets
-  telpher qdp                           a query whose columns are prefetched into fast memory
-  telpher tier run -- ./my-program      hot pages in fast memory, cold pages in slow memory
-  telpher run --hardware spr-1 -- ./my-program      any DSA program, unmodified, on the model"
+  telpher bench                            the CPU and the modelled device
+  telpher bench ops                        compared with glibc and ISA-L
+  telpher list --format json               the devices, in accel-config's format
+  telpher doctor                           why a device does not come up
+  telpher sim run --size 64..1m            what DSA hardware would give
+  telpher vhost --socket /tmp/vm.sock      a switch for virtual machines
+  telpher qdp                              a query with prefetched columns
+  telpher tier run -- PROGRAM              hot pages in fast memory
+  telpher run --hardware spr-1 -- PROGRAM  any DSA program, on the model
+
+Flags and exit codes: docs/commands.md; environment: docs/environment.md"
 )]
 pub(crate) struct Cli {
+    /// Report what the command chooses, on standard error; -vv reports more.
+    #[arg(short, long, action = ArgAction::Count, global = true, help_heading = "General")]
+    pub(crate) verbose: u8,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Parses the words of a command line; the first is the program's name.
+    ///
+    /// # Errors
+    /// If the command line is invalid, or asks for help or the version.
+    pub(crate) fn parse_from_words(
+        words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Cli, clap::Error> {
+        Cli::from_arg_matches(&tree().try_get_matches_from(words)?)
+    }
+}
+
+/// Returns the tree of commands, with the help of each command on one screen.
+///
+/// clap prints long help with a blank line between options. Here `--help` and `-h` print the same: the whole
+/// description, and below it the options by topic, one or two lines each.
+pub(crate) fn tree() -> clap::Command {
+    let version = Arg::new("version").short('V').long("version").action(ArgAction::Version).help_heading("General");
+    let command = Cli::command().version(env!("CARGO_PKG_VERSION")).long_version(crate::version::LONG.as_str());
+    compact(command.arg(version.help("Print the version; --version also prints commit, target and kernels")))
+}
+
+/// Layout of the help of a command; its description is in the place of `before-help`.
+const TEMPLATE: &str = "{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
+
+fn compact(command: clap::Command) -> clap::Command {
+    let description = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print this help");
+    let command = command
+        .before_help(description)
+        .help_template(TEMPLATE)
+        .disable_help_flag(true)
+        .disable_help_subcommand(true)
+        .arg(help.help_heading("General"));
+    command.mut_subcommands(compact)
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,28 +124,27 @@ pub(crate) enum Command {
 ///
 /// Hardware comes first, as the driver reports it. For each queue, the list shows whether this user can use it, or why
 /// not; no queue is opened for that. The model's default device follows: first-firmware Sapphire Rapids, with 4 groups,
-/// 8 work queues, 4 engines and 128 queue entries.
+/// 8 work queues, 4 engines and 128 queue entries. JSON has accel-config's format, which `accel-config load-config` and
+/// --device model:FILE read.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   telpher list
   telpher list --device model:full
-  telpher list --device hw:wq0.0 --format json    the device of that queue, as a file for `accel-config load-config`
-  telpher list --device model:spr --format json > dsa.json    a file that `--device model:dsa.json` reads back")]
+  telpher list --format csv                       one line for each queue
+  telpher list --device model:spr --format json --output dsa.json
+  telpher list --device model:dsa.json            a device of that file")]
 pub(crate) struct List {
-    /// Device to show: model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N (the device of
-    /// that queue), cpu, or all.
-    #[arg(long, value_name = "DEV", default_value = "all", value_parser = values::parse_device)]
+    /// Device to show: model:spr, model:spr-fw2, model:full, model:FILE, hw:wqM.N, cpu, or all.
+    #[arg(
+        short,
+        long,
+        value_name = "DEV",
+        default_value = "all",
+        help_heading = "Device",
+        value_parser = values::parse_device
+    )]
     pub(crate) device: String,
-    /// Output format: text, or accel-config's JSON.
-    #[arg(long, value_enum, default_value_t = ListFormat::Text)]
-    pub(crate) format: ListFormat,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum ListFormat {
-    /// Indented text.
-    Text,
-    /// JSON; a list of devices in accel-config's format.
-    Json,
+    #[command(flatten)]
+    pub(crate) printed: Printed,
 }

@@ -24,63 +24,52 @@ use telpher_vdev::inject::{self, Inject};
 #[command(after_help = after_help())]
 pub(crate) struct Run {
     /// The devices: a preset or a file [default: one device, not configured].
-    #[arg(long, value_name = "PRESET|FILE")]
+    #[arg(long, help_heading = "Device", value_name = "PRESET|FILE")]
     pub(crate) hardware: Option<String>,
     /// Kernel version whose driver is emulated: its attributes, formats and refusals.
-    #[arg(long, value_enum, default_value_t = Kernel::V6_6)]
+    #[arg(long, help_heading = "Device", value_enum, default_value_t = Kernel::V6_6)]
     pub(crate) abi: Kernel,
-    /// Treat programs as having CAP_SYS_RAWIO, as root has, so that kernels since INTEL-SA-01084 let them map a portal.
-    /// This is the default, since DSA programs map the portal first.
-    #[arg(long, overrides_with = "no_rawio")]
+    /// Let programs map a portal, as with CAP_SYS_RAWIO; this is the default.
+    #[arg(long, help_heading = "Device", overrides_with = "no_rawio")]
     pub(crate) rawio: bool,
-    /// Treat programs as ordinary users: kernels since INTEL-SA-01084 refuse mmap with EPERM and accept write().
-    #[arg(long)]
+    /// Kernels since INTEL-SA-01084 refuse mmap with EPERM and accept write().
+    #[arg(long, help_heading = "Device")]
     pub(crate) no_rawio: bool,
-    /// How programs see the device's files: by a preloaded library (no privilege needed; only dynamically linked
-    /// programs), in a private mount namespace (needs /dev/fuse; also static and Go programs), or the one that fits the
-    /// program.
-    #[arg(long, value_enum, default_value_t = View::Auto)]
+    /// How programs see the device's files: preloaded library, mount namespace, or what fits.
+    #[arg(long, help_heading = "Program", value_enum, default_value_t = View::Auto)]
     pub(crate) view: View,
-    /// Thread that executes descriptors: the submitting thread before it continues (one thread of a process at a time),
-    /// or a separate thread.
-    #[arg(long, value_enum, default_value_t = Runner::Inline)]
+    /// Thread that executes descriptors: the submitting thread, or a separate one.
+    #[arg(long, help_heading = "Device", value_enum, default_value_t = Runner::Inline)]
     pub(crate) runner: Runner,
-    /// What happens on an absent page if the descriptor does not block on faults: it faults as on hardware, or the page
-    /// is brought in silently.
-    #[arg(long, value_enum, default_value_t = Residency::Strict)]
+    /// On an absent page, without block-on-fault: fault as hardware does, or bring it in.
+    #[arg(long, help_heading = "Device", value_enum, default_value_t = Residency::Strict)]
     pub(crate) residency: Residency,
-    /// Let every submission trap. Normally a submission site is rewritten after its first trap to call the emulation
-    /// directly.
-    #[arg(long)]
+    /// Let every submission trap; normally its site is rewritten after the first trap.
+    #[arg(long, help_heading = "Program")]
     pub(crate) no_rewrite: bool,
-    /// Do not follow programs that are started with another LD_PRELOAD or an empty environment: they run without the
-    /// device. Normally the C library's functions that execute programs restore the variables of the run: the entry in
-    /// LD_PRELOAD, TELPHER_RUN and TELPHER_INSTRUCTIONS.
-    #[arg(long)]
+    /// Do not follow programs that are started with another LD_PRELOAD or an empty environment.
+    #[arg(long, help_heading = "Program")]
     pub(crate) no_follow: bool,
-    /// Write every descriptor and record, decoded, with process, thread, queue and times; - is standard error. `telpher
-    /// trace` filters and summarises such a file.
-    #[arg(long, value_name = "FILE")]
+    /// Write every descriptor and record to this file; - is standard error.
+    #[arg(long, help_heading = "Output", value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Format of the trace: text lines, or a JSON object on each line.
-    #[arg(long, value_enum, default_value_t = TraceFormat::Text, requires = "trace")]
+    #[arg(long, help_heading = "Output", value_enum, default_value_t = TraceFormat::Table, requires = "trace")]
     pub(crate) trace_format: TraceFormat,
     /// Faults to inject, such as fault=1%,seed=7; see below.
-    #[arg(long, value_name = "SPEC", value_parser = inject::parse)]
+    #[arg(long, help_heading = "Device", value_name = "SPEC", value_parser = inject::parse)]
     pub(crate) inject: Option<Inject>,
-    /// Report misuse that a device would not detect: a record reused or a buffer changed while in flight, a status that
-    /// was not reset, racing descriptors, no record requested, MOVDIR64B to a shared queue or ENQCMD to a dedicated
-    /// one.
-    #[arg(long)]
+    /// Report misuse that a device would not detect, such as a buffer changed while in flight.
+    #[arg(long, help_heading = "Output")]
     pub(crate) check: bool,
-    /// Print a summary at exit: descriptors by operation, status and size, faults, retries, bytes.
-    #[arg(long)]
+    /// Print a summary at exit: descriptors by operation, status and size, faults, retries.
+    #[arg(long, help_heading = "Output")]
     pub(crate) summary: bool,
-    /// After the first SIGTERM, wait this long for the program and its children; then exit, and print what still runs.
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_grace)]
+    /// Seconds to wait for the program and its children after the first SIGTERM.
+    #[arg(long, help_heading = "Program", value_name = "S", default_value = "5", value_parser = parse_grace)]
     pub(crate) grace: f64,
     /// The program, searched in PATH, and its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(required = true, help_heading = "Program", trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
 }
 
@@ -95,12 +84,12 @@ Injected faults (--inject):
 {}
 
 Examples:
-  telpher run -- accel-config list -i                      what the tool sees: one device, idle
-  telpher run -- sh -c 'accel-config load-config -c my.conf -e && ./my-program'
-  telpher run --hardware spr-1 --summary -- ./my-program   on configured queues, with a summary at the end
-  telpher run --hardware spr-1 --trace - -- ./my-program   every descriptor and record on standard error
-  telpher run --hardware spr-1 --check -- ./my-program     report misuse that a device would not detect
-  telpher run --abi 6.12 --no-rawio -- ./my-program        a kernel that refuses mmap: submission by write()",
+  telpher run -- telpher list                        one device, not configured
+  telpher run --hardware spr-1 -- telpher bench      a configured device
+  telpher run --hardware spr-1 --summary -- PROGRAM  a summary at the end
+  telpher run --hardware spr-1 --trace - -- PROGRAM  every descriptor and record
+  telpher run --hardware spr-1 --check -- PROGRAM    report undetected misuse
+  telpher run --abi 6.12 --no-rawio -- PROGRAM       a kernel that refuses mmap",
         Hardware::presets().join(", "),
         inject::LANGUAGE
     )
@@ -156,7 +145,7 @@ pub(crate) enum Residency {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum TraceFormat {
     /// Text lines.
-    Text,
+    Table,
     /// A JSON object on each line.
     Json,
 }

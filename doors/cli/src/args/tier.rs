@@ -1,5 +1,6 @@
 //! Options of `telpher tier`.
 
+use super::output::{Format, Printed};
 use super::values::{ValueError, parse_data, parse_grace, parse_seconds};
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -16,12 +17,12 @@ use telpher_tier_run::TierChoice;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  telpher tier run -- ./my-program                          tiers are the machine's NUMA nodes
-  telpher tier run --tier hbm@1 --tier ddr@0 -- ./my-program
-  telpher tier run --tier fast=256m --tier slow -- redis-server    two parts of one node, to try it out
-  telpher tier run --html tiers.html -- python3 job.py      with a report at the end
-  telpher tier top                                          what runs now, tier by tier
-  telpher tier pause 4711 && gdb -p 4711                    no page moves until telpher tier resume 4711")]
+  telpher tier run -- PROGRAM                       tiers are NUMA nodes
+  telpher tier run --tier hbm@1 --tier ddr@0 -- PROGRAM
+  telpher tier run --tier fast=256m --tier slow -- PROGRAM  parts of a node
+  telpher tier run --html tiers.html -- PROGRAM     with a report at the end
+  telpher tier top                                  what runs now, tier by tier
+  telpher tier pause 4711                           no page moves until resumed")]
 pub(crate) struct Tier {
     #[command(subcommand)]
     pub(crate) kind: TierKind,
@@ -63,65 +64,63 @@ pub(crate) struct TierPid {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  telpher tier run -- ./my-program
-  telpher tier run --tier ddr@0 --tier cxl@2=64g --home ddr --limit 2g -- ./my-program
-  telpher tier run --tier fast=256m --tier slow --json tiers.json -- python3 job.py
+  telpher tier run -- PROGRAM
+  telpher tier run --tier ddr@0 --tier cxl@2=64g --home ddr -- PROGRAM
+  telpher tier run --tier fast=256m --tier slow -f json -o tiers.json -- PROGRAM
 
 Handling page faults needs access to /dev/userfaultfd, or CAP_SYS_PTRACE; an error message says how to get it.")]
 pub(crate) struct TierRun {
-    /// A tier, the fastest first: its name, its NUMA node, and how much of it a process may use. Without a node it is a
-    /// part of all memory [default: every node with memory, fastest first by the latency and bandwidth that the
-    /// firmware reports; all free memory].
-    #[arg(long, value_name = "NAME[@NODE][=SIZE]", value_parser = parse_tier)]
+    /// A tier, the fastest first: name, NUMA node, and bytes for each process [default: every node with memory].
+    #[arg(long, help_heading = "Memory", value_name = "NAME[@NODE][=SIZE]", value_parser = parse_tier)]
     pub(crate) tier: Vec<TierChoice>,
-    /// The tier on which pages start at their first access [default: that of the first node with CPUs; for parts of one
-    /// node, the last].
-    #[arg(long, value_name = "NAME")]
+    /// Tier on which pages start at their first access [default: that of the first node with CPUs].
+    #[arg(long, help_heading = "Memory", value_name = "NAME")]
     pub(crate) home: Option<String>,
-    /// Device that copies: cpu, model:spr, model:spr-fw2, model:full, model:FILE (accel-config JSON), hw:wqM.N, or all
-    /// (every hardware queue that this user may use).
-    #[arg(long, value_name = "DEV", default_value = "cpu", value_parser = super::values::parse_device)]
+    /// Device that copies: cpu, model:spr, model:FILE, hw:wqM.N, or all hardware queues.
+    #[arg(
+        short,
+        long,
+        help_heading = "Moving",
+        value_name = "DEV",
+        default_value = "cpu",
+        value_parser = super::values::parse_device
+    )]
     pub(crate) device: String,
-    /// How pages move: exchange (UFFDIO_MOVE, copy, UFFDIO_MOVE), or move-pages (by the kernel) [default: exchange if
-    /// the kernel has it].
-    #[arg(long, value_enum)]
+    /// How pages move: exchange (UFFDIO_MOVE) or move-pages (by the kernel) [default: exchange if possible].
+    #[arg(long, help_heading = "Moving", value_enum)]
     pub(crate) mechanism: Option<MechanismArg>,
-    /// How hot pages are found: auto (damon once a process has 64 MiB, if this user may use it and no other process
-    /// does; otherwise windows and traps), damon (reads and writes, by the kernel's own monitor; needs root, and serves
-    /// one process of the machine at a time), traps (reads and writes of a few pages at a time, small and huge; sampled
-    /// pages are zeros in a core dump), windows (writes to samples of memory), or perf (loads and stores, by the
-    /// processor's own unit, PEBS or IBS; not tested on hardware). Every process uses the given source from its start:
-    /// with damon, a shell that starts the program takes DAMON and the program cannot have it, so start the program
-    /// with exec.
-    #[arg(long, value_enum, default_value_t = SourceArg::Auto)]
+    /// How hot pages are found; docs/commands.md describes each source.
+    #[arg(long, help_heading = "Moving", value_enum, default_value_t = SourceArg::Auto)]
     pub(crate) source: SourceArg,
     /// Maximum bytes moved per second in each process [default: 512m; with --shuffle, no limit].
-    #[arg(long, value_name = "SIZE", value_parser = parse_data)]
+    #[arg(long, help_heading = "Moving", value_name = "SIZE", value_parser = parse_data)]
     pub(crate) limit: Option<u64>,
-    /// Move all memory back and forth all the time, hot or not, to test whether the program tolerates it.
-    #[arg(long)]
+    /// Move all memory all the time, hot or not, to test whether the program tolerates it.
+    #[arg(long, help_heading = "Moving")]
     pub(crate) shuffle: bool,
-    /// Do not follow programs that are started with another LD_PRELOAD or an empty environment. Normally the C
-    /// library's functions that execute programs restore the variables of the run.
-    #[arg(long)]
+    /// Do not manage programs that are started with another LD_PRELOAD or an empty environment.
+    #[arg(long, help_heading = "Program")]
     pub(crate) no_follow: bool,
     /// Do not manage mappings with fewer bytes.
-    #[arg(long, value_name = "SIZE", default_value = "128k", value_parser = parse_data)]
+    #[arg(long, help_heading = "Memory", value_name = "SIZE", default_value = "128k", value_parser = parse_data)]
     pub(crate) least: u64,
     /// Write a report with charts to this file when the program has ended.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Output", value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Write all reported numbers as JSON to this file when the program has ended.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
     /// Print no summary at the end.
-    #[arg(long)]
+    #[arg(short, long, help_heading = "Output")]
     pub(crate) quiet: bool,
-    /// After the first SIGTERM, wait this long for the program and its children; then exit, and print what still runs.
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_grace)]
+    /// Format of the summary.
+    #[arg(short, long, help_heading = "Output", value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+    /// Write the summary to this file instead of standard error.
+    #[arg(short, long, help_heading = "Output", value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Seconds to wait for the program and its children after the first SIGTERM.
+    #[arg(long, help_heading = "Program", value_name = "S", default_value = "5", value_parser = parse_grace)]
     pub(crate) grace: f64,
     /// The program, searched in PATH, and its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(help_heading = "Program", required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
 }
 
@@ -130,28 +129,29 @@ pub(crate) struct TierRun {
 /// For every process: its tiers, the pages on each, the pages moved in the last second, the memory left alone, and a
 /// map of its hot memory. Shows this user's processes, and updates every second until Ctrl-C.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-The hot map has a cell for each part of memory, in address order: the darker, the hotter. A
+#[command(
+    next_help_heading = "Updates",
+    after_help = "\
+The hot map has a cell for each part of memory, in address order: the darker, the hotter. A \
 cell's letter is the initial of the tier that most of its pages are on.
 
 Examples:
   telpher tier top
   telpher tier top 4711 --every 0.2
-  telpher tier top --once --format json")]
+  telpher tier top --once --format json"
+)]
 pub(crate) struct TierTop {
     /// Show only this process.
     #[arg(value_name = "PID")]
     pub(crate) pid: Option<u32>,
     /// Seconds between two updates.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_seconds)]
     pub(crate) every: f64,
     /// Print once and exit.
     #[arg(long)]
     pub(crate) once: bool,
-    /// Output format: a table, or everything that processes report as JSON (one document with --once, else one on each
-    /// line).
-    #[arg(long, value_enum, default_value_t = TopFormat::Table)]
-    pub(crate) format: TopFormat,
+    #[command(flatten)]
+    pub(crate) printed: Printed,
 }
 
 /// Reads a tier as given on the command line: `NAME[@NODE][=SIZE]`.
@@ -196,15 +196,6 @@ pub(crate) enum SourceArg {
     Perf,
     /// Writes to samples of memory.
     Windows,
-}
-
-/// Output format of `telpher tier top`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum TopFormat {
-    /// A table.
-    Table,
-    /// JSON.
-    Json,
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Options of `telpher trace`.
 
+use super::output::Printed;
 use super::values::ValueError;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::path::PathBuf;
 use std::str::FromStr;
 use telpher_abi::{Opcode, Status};
@@ -12,12 +13,16 @@ use telpher_vdev::trace::words;
 /// Reads either format and writes the lines that pass every filter, in the same order. A batch and its members are
 /// filtered separately.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    next_help_heading = "Filters",
+    after_help = "\
 Examples:
-  telpher trace dsa.trace --status failed               every descriptor that did not succeed
-  telpher trace dsa.trace --op memory-move --slower-than 100us
-  telpher trace dsa.trace --queue wq0.1 --summary       numbers of one queue
-  telpher trace dsa.trace --format json | jq .          the trace as a JSON object on each line")]
+  telpher run --hardware spr-1 --trace my.trace -- PROGRAM
+  telpher trace my.trace --status failed               descriptors that failed
+  telpher trace my.trace --op memory-move --slower-than 100us
+  telpher trace my.trace --queue wq0.1 --summary       numbers of one queue
+  telpher trace my.trace --format json                 a JSON object a line"
+)]
 pub(crate) struct Trace {
     /// The trace; - is standard input.
     #[arg(value_name = "FILE")]
@@ -29,7 +34,7 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "QUEUE", value_delimiter = ',')]
     pub(crate) queue: Vec<QueueName>,
     /// Only these operations, such as memory-move or fill.
-    #[arg(long, value_name = "OP", value_delimiter = ',')]
+    #[arg(long, value_name = "OPS", value_delimiter = ',')]
     pub(crate) op: Vec<OperationName>,
     /// Only descriptors with this result: a status by name or code (page-fault, 0x03), failed (everything but success),
     /// or unfinished (no result).
@@ -39,20 +44,10 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) slower_than: Option<u64>,
     /// Print counts instead of lines: descriptors by operation, result and size.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) summary: bool,
-    /// Output format: text lines, or a JSON object on each line (with --summary, one object in total).
-    #[arg(long, value_enum, default_value_t = LineFormat::Text)]
-    pub(crate) format: LineFormat,
-}
-
-/// Output format of `telpher trace`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum LineFormat {
-    /// Text lines.
-    Text,
-    /// JSON.
-    Json,
+    #[command(flatten)]
+    pub(crate) printed: Printed,
 }
 
 /// A queue's name, `wqM.N`.

@@ -1,7 +1,7 @@
 //! Options of `telpher tune`.
 
-use super::Format;
 use super::operation::Ops;
+use super::output::Printed;
 use super::run::Runner;
 use super::values::{Sizes, parse_seconds};
 use clap::Args;
@@ -17,41 +17,40 @@ use std::path::PathBuf;
 /// Programs use the file if the environment sets TELPHER_TUNING=FILE. Without a tuning file they start with published
 /// times of the first hardware generation; tuning is optional.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-The same device costs a program that waits for each operation more than one that keeps many in
+#[command(
+    next_help_heading = "Work",
+    after_help = "\
+The same device costs a program that waits for each operation more than one that keeps many in \
 flight: set --in-flight as your program works.
 
 Examples:
-  telpher tune                                       hardware if there is any, the model if not; writes telpher-tuning.toml
-  telpher tune --device hw:wq0.0 --in-flight 16      one queue, for programs that keep 16 operations in flight
-  telpher tune --op move --size 256..16m*2 --output copies.toml
-  TELPHER_TUNING=$PWD/telpher-tuning.toml ./my-program")]
+  telpher tune                                   hardware, or else the model
+  telpher tune --device hw:wq0.0 --in-flight 16  for 16 operations in flight
+  telpher tune --op move --size 256..16m*2 --tuning copies.toml
+  TELPHER_TUNING=$PWD/telpher-tuning.toml PROGRAM"
+)]
 pub(crate) struct Tune {
-    /// Operations: move, fill, compare, compare-pattern, create-delta, apply-delta, dualcast, crc, copy-crc, dif-check,
-    /// dif-insert, dif-strip, dif-update, cache-flush, or all.
+    /// Operations, such as move,crc or all (docs/commands.md lists them).
     #[arg(long, value_name = "OPS", default_value = "all")]
     pub(crate) op: Ops,
     /// Transfer sizes.
-    #[arg(long, value_name = "SIZES", default_value = "256..4m")]
+    #[arg(short, long, value_name = "SIZE", default_value = "256..4m")]
     pub(crate) size: Sizes,
     /// Operations in flight at once; 1 waits for each before the next.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) in_flight: u32,
-    /// The device: hw:wqM.N, model:spr, model:spr-fw2, model:full or model:FILE [default: hardware if there is any,
-    /// else model:spr].
-    #[arg(long, value_name = "DEV", value_parser = super::values::parse_device)]
+    /// Device: hw:wqM.N, model:spr or model:FILE [default: hardware, else model:spr].
+    #[arg(short, long, value_name = "DEV", value_parser = super::values::parse_device)]
     pub(crate) device: Option<String>,
-    /// Thread that executes on a modelled device: the submitting thread, which is the default for programs, or a
-    /// separate thread.
+    /// Thread that executes on a modelled device: the submitting thread, or a separate one.
     #[arg(long, value_enum, default_value_t = Runner::Inline)]
     pub(crate) runner: Runner,
     /// The tuning file; an existing file is replaced.
-    #[arg(long, value_name = "FILE", default_value = "telpher-tuning.toml")]
-    pub(crate) output: PathBuf,
-    /// Format of the output on standard output.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
+    #[arg(long, value_name = "FILE", help_heading = "Output", default_value = "telpher-tuning.toml")]
+    pub(crate) tuning: PathBuf,
     /// Total measuring time in seconds.
     #[arg(long, value_name = "S", default_value = "15", value_parser = parse_seconds)]
     pub(crate) seconds: f64,
+    #[command(flatten)]
+    pub(crate) printed: Printed,
 }

@@ -102,7 +102,7 @@ impl FromStr for Sizes {
     }
 }
 
-/// Queue depths or batch sizes, ascending.
+/// Numbers in flight or in a batch, ascending.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Counts(pub(crate) Vec<u32>);
 

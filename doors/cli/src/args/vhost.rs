@@ -1,7 +1,8 @@
 //! Options of `telpher vhost`.
 
+use super::output::Printed;
 use super::run::Runner;
-use super::values::{ValueError, parse_seconds};
+use super::values::{ValueError, parse_seconds, parse_size};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -18,106 +19,162 @@ use std::str::FromStr;
 /// reconnect; no guest can end the switch or affect another guest's memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Directions are the switch's, as in testpmd: rx is traffic from a port's guest, tx is traffic to
+Directions are the switch's, as in testpmd: rx is traffic from a port's guest, tx is traffic to \
 it.
 
 Examples:
-  telpher vhost --socket /tmp/vm.sock                    sends back what the guest sends
+  telpher vhost --socket /tmp/vm.sock                    echoes packets
   telpher vhost --socket a.sock --socket b.sock --forward mac
-  telpher vhost --socket vm.sock --tap vm0               a guest and this system (root)
+  telpher vhost --socket vm.sock --tap vm0               with this system (root)
   telpher vhost --socket a.sock --device model:spr --map txq0@wq0.0,rxq0@wq0.1
   telpher vhost --socket a.sock,client --forward txonly --size 1518 --seconds 10
   telpher vhost --socket a.sock --socket b.sock --capture 0:port0.pcap --snap 96
-  telpher vhost --show-features                          the features offered to guests
+  telpher vhost --show-features                          offered features
 
 A guest to try it with, once huge pages are reserved (echo 256 > /proc/sys/vm/nr_hugepages):
   dpdk-testpmd --in-memory --single-file-segments -m 256 --no-pci \\
     --vdev net_virtio_user0,path=/tmp/vm.sock,mrg_rxbuf=1 -- -i
 QEMU's options, and what the numbers mean: docs/vhost.md")]
 pub(crate) struct Vhost {
-    /// A vhost-user port at this path. A server (the default) listens there for its frontend; a client connects to it,
-    /// and reconnects when the frontend goes away. queues=N sets the number of queue pairs. The socket of a dead switch
-    /// is replaced; a live socket, or a file that is not a socket, is not. May be repeated.
-    #[arg(long, value_name = "PATH[,server|client][,queues=N]")]
+    /// A vhost-user port at this path, with N queue pairs; may be repeated.
+    #[arg(long, help_heading = "Ports", value_name = "PATH[,server|client][,queues=N]")]
     pub(crate) socket: Vec<SocketArg>,
-    /// A port that is a TAP interface of this system, created if it does not exist; needs root. It has as many queues
-    /// as its peer port. May be repeated; all TAP ports come after all sockets.
-    #[arg(long, value_name = "NAME")]
+    /// A port that is a TAP interface of this system (needs root); may be repeated.
+    #[arg(long, help_heading = "Ports", value_name = "NAME")]
     pub(crate) tap: Vec<String>,
     /// What to do with packets.
-    #[arg(long, value_enum, default_value_t = Forward::Io)]
+    #[arg(long, help_heading = "Forwarding", value_enum, default_value_t = Forward::Io)]
     pub(crate) forward: Forward,
-    /// If a guest has no buffers, keep its packets until it has, for at most --retry-for, instead of dropping them.
-    #[arg(long)]
+    /// Keep the packets of a guest without buffers, for at most --retry-for, instead of dropping them.
+    #[arg(long, help_heading = "Forwarding")]
     pub(crate) retry: bool,
-    /// With --retry, the maximum seconds that packets wait while their guest takes none. Then they and all later
-    /// packets are dropped and counted until the guest takes packets again, so that it does not block the sending port.
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_seconds, requires = "retry")]
+    /// With --retry, the maximum seconds that packets wait.
+    #[arg(
+        long,
+        help_heading = "Forwarding",
+        value_name = "S",
+        default_value_t = 1.0,
+        value_parser = parse_seconds,
+        requires = "retry"
+    )]
     pub(crate) retry_for: f64,
-    /// Device that copies besides the CPU: cpu (none), model:spr, model:spr-fw2, model:full, model:FILE (accel-config
-    /// JSON), hw:wqM.N, or all (every hardware queue that this user may use).
-    #[arg(long, value_name = "DEV", default_value = "cpu", value_parser = super::values::parse_device)]
+    /// Device that copies besides the CPU: cpu (none), model:spr, model:FILE, hw:wqM.N, or all.
+    #[arg(
+        short,
+        long,
+        help_heading = "Device",
+        value_name = "DEV",
+        default_value = "cpu",
+        value_parser = super::values::parse_device
+    )]
     pub(crate) device: String,
     /// Thread that executes on a modelled device: the forwarding thread, or separate threads.
-    #[arg(long, value_enum, default_value_t = Runner::Inline)]
+    #[arg(long, help_heading = "Device", value_enum, default_value_t = Runner::Inline)]
     pub(crate) runner: Runner,
-    /// Device queues for a virtqueue's copies: rxqN@QUEUE or txqN@QUEUE, several queues separated by +. rxq and txq
-    /// without a number are all virtqueues of a port; a prefix PORT: selects the port. Virtqueues that are not named
-    /// use the device's queues in turn.
-    #[arg(long, value_name = "MAP", value_delimiter = ',')]
+    /// Device queues for a virtqueue's copies, such as txq0@wq0.0 or 1:rxq@wq0.0+wq0.1.
+    #[arg(long, help_heading = "Device", value_name = "MAP", value_delimiter = ',')]
     pub(crate) map: Vec<MapArg>,
-    /// Packets that the device copies: learned (those that cost the forwarding thread less than a copy of its own, as
-    /// measured while it runs), all, off (none), or those with at least this many bytes [default: learned].
-    #[arg(long, value_name = "learned|all|off|BYTES")]
+    /// Packets that the device copies: learned, all, off, or from BYTES on [default: learned].
+    #[arg(long, help_heading = "Device", value_name = "BYTES")]
     pub(crate) threshold: Option<Threshold>,
     /// Packets that are received and submitted together.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=512))]
+    #[arg(
+        long,
+        help_heading = "Forwarding",
+        value_name = "N",
+        default_value_t = 32,
+        value_parser = clap::value_parser!(u16).range(1..=512)
+    )]
     pub(crate) burst: u16,
     /// Bytes of the packets that txonly and flowgen generate.
-    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(64..=9216))]
+    #[arg(
+        short,
+        long,
+        help_heading = "Forwarding",
+        value_name = "SIZE",
+        default_value = "64",
+        value_parser = parse_packet
+    )]
     pub(crate) size: u32,
-    /// Number of destinations of the packets that flowgen generates.
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=32_768))]
+    /// Destinations of the packets that flowgen generates.
+    #[arg(
+        long,
+        help_heading = "Forwarding",
+        value_name = "N",
+        default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..=32_768)
+    )]
     pub(crate) flows: u32,
     /// Maximum packets of a virtqueue in flight.
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=32_768))]
+    #[arg(
+        short,
+        long,
+        help_heading = "Forwarding",
+        value_name = "N",
+        default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..=32_768)
+    )]
     pub(crate) in_flight: u32,
-    /// Bytes of the longest packet that the switch can hold; longer ones are dropped and counted.
-    #[arg(long, value_name = "BYTES", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(64..=65_535))]
+    /// Bytes of the longest packet; longer ones are dropped and counted.
+    #[arg(
+        long,
+        help_heading = "Forwarding",
+        value_name = "BYTES",
+        default_value_t = 2048,
+        value_parser = clap::value_parser!(u32).range(64..=65_535)
+    )]
     pub(crate) longest: u32,
     /// Number of packet buffers of the switch.
-    #[arg(long, value_name = "N", default_value_t = 32_768, value_parser = clap::value_parser!(u32).range(4096..=1_048_576))]
+    #[arg(
+        long,
+        help_heading = "Forwarding",
+        value_name = "N",
+        default_value_t = 32_768,
+        value_parser = clap::value_parser!(u32).range(4096..=1_048_576)
+    )]
     pub(crate) buffers: u32,
-    /// Processors for the forwarding threads, such as 2 or 2,3: one thread on each [default: one thread, anywhere].
-    #[arg(long, value_name = "CPUS", value_delimiter = ',')]
+    /// CPUs for the forwarding threads, one thread on each [default: one thread, anywhere].
+    #[arg(long, help_heading = "Forwarding", value_name = "CPUS", value_delimiter = ',')]
     pub(crate) cpus: Vec<usize>,
     /// Run time in seconds [default: until Ctrl-C].
-    #[arg(long, value_name = "S", value_parser = parse_seconds)]
+    #[arg(long, help_heading = "Forwarding", value_name = "S", value_parser = parse_seconds)]
     pub(crate) seconds: Option<f64>,
-    /// Write the packets from and to a port to a file, in the classic pcap format with nanoseconds. May be repeated.
-    #[arg(long, value_name = "PORT:FILE")]
+    /// Write the packets from and to a port to a pcap file; may be repeated.
+    #[arg(long, help_heading = "Output", value_name = "PORT:FILE")]
     pub(crate) capture: Vec<CaptureArg>,
     /// Maximum captured bytes of each packet.
-    #[arg(long, value_name = "BYTES", default_value_t = 65_535, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    #[arg(
+        long,
+        help_heading = "Output",
+        value_name = "BYTES",
+        default_value_t = 65_535,
+        value_parser = clap::value_parser!(u32).range(1..=65_535)
+    )]
     pub(crate) snap: u32,
-    /// Show the feature bits offered to guests; with --socket, wait for a frontend and show the negotiated ones.
-    #[arg(long)]
+    /// Show the feature bits offered to guests, or negotiated with the guest of --socket.
+    #[arg(long, help_heading = "Output")]
     pub(crate) show_features: bool,
     /// Print nothing while the switch runs.
-    #[arg(long)]
+    #[arg(short, long, help_heading = "Output")]
     pub(crate) quiet: bool,
-    /// Format of the summary on standard output: text or JSON.
-    #[arg(long, value_enum, default_value_t = SummaryFormat::Text)]
-    pub(crate) format: SummaryFormat,
+    #[command(flatten)]
+    pub(crate) printed: Printed,
 }
 
-/// Format of the summary.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum SummaryFormat {
-    /// A table.
-    Text,
-    /// JSON.
-    Json,
+/// Bytes of the shortest and the longest packet that the switch generates. Source: Ethernet's minimum, jumbo frames.
+const PACKET: std::ops::RangeInclusive<u64> = 64..=9216;
+
+/// Parses the bytes of a generated packet.
+fn parse_packet(text: &str) -> Result<u32, ValueError> {
+    let bytes = parse_size(text)?;
+    match u32::try_from(bytes) {
+        Ok(short) if PACKET.contains(&bytes) => Ok(short),
+        _ => Err(ValueError(format!(
+            "'{text}' is out of range; packets have {} to {} bytes",
+            PACKET.start(),
+            PACKET.end()
+        ))),
+    }
 }
 
 /// What the switch does with packets.

@@ -5,6 +5,7 @@ use super::QdpError;
 use super::data::{self, Data, Prepared};
 use super::room;
 use crate::args::{self, Pages, Qdp};
+use crate::log;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -300,6 +301,10 @@ fn mover(args: &Qdp, remarks: &mut Vec<String>) -> Result<Mover, QdpError> {
         args::Runner::Threaded => Runner::Threaded,
     };
     let Opened { portals, skipped } = telpher_device::open(&name, OpenOptions { runner })?;
+    log::info(|| {
+        let queues: Vec<&str> = portals.iter().map(|portal| portal.info().name.as_str()).collect();
+        format!("--device {}: queues {queues:?}, runner {runner:?}", args.device)
+    });
     remarks.extend(skipped.into_iter().map(|skipped| format!("hw:{} is left out: {}.", skipped.queue, skipped.why)));
     remarks.push(match &name {
         DeviceName::Model(_) => MODEL_REMARK.to_owned(),

@@ -16,6 +16,7 @@ pub(crate) mod simulated;
 
 use crate::args::Qdp;
 use crate::sim::SimError;
+use crate::{log, version};
 use telpher_cache::ConfigError;
 use telpher_cache::query::generate::GenerateError;
 use telpher_cache::query::{PlanError, RunError, SqlError};
@@ -110,6 +111,7 @@ const HTML: &str = "telpher-qdp.html";
 /// Executes or simulates the query, and writes the result.
 pub(crate) fn run(args: &Qdp) -> Result<(), QdpError> {
     writable(&args.output.destination(), HTML)?;
+    log::info(|| format!("kernels: {}", version::kernels()));
     if let Some(profile) = &args.profile {
         let result = simulated::run(profile, &args.set)?;
         let (text, csv) = (|| prefetching::text(&result), || prefetching::csv(&result));

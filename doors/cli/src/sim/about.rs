@@ -2,6 +2,7 @@
 
 use super::SimError;
 use crate::args::Elsewhere;
+use crate::log;
 use serde::Serialize;
 use std::time::SystemTime;
 use telpher_report::machine::{command, date};
@@ -72,6 +73,12 @@ pub(super) fn elsewhere(args: &Elsewhere) -> Result<Option<Machine>, SimError> {
 
 /// Returns the machine that a name or a file describes, with changed numbers.
 pub(crate) fn machine(profile: &str, set: &[String]) -> Result<Machine, SimError> {
+    let machine = read(profile, set)?;
+    log::info(|| format!("profile {} ({:016x}), {} numbers changed by --set", machine.name, machine.hash, set.len()));
+    Ok(machine)
+}
+
+fn read(profile: &str, set: &[String]) -> Result<Machine, SimError> {
     if let Some(change) = set.iter().find(|change| !change.contains('=')) {
         return Err(SimError::Not(format!("--set takes KEY=VALUE, such as device.bubble_ns=10, not '{change}'")));
     }

@@ -3,31 +3,32 @@
 use super::figures_report as report;
 use super::{SimError, about};
 use crate::args::{Figures, Format};
+use crate::log;
 use std::path::Path;
 use telpher_claims::figures::{Figure, Sheet, draw, sheets};
-use telpher_report::deliver::print;
 use telpher_report::machine::command;
 
 /// Draws and writes the figures, and prints the list.
 pub(super) fn run(args: &Figures) -> Result<(), SimError> {
     let wanted = wanted(&args.only)?;
+    args.printed.check()?;
     let machine = about::elsewhere(&args.elsewhere)?;
     // Before the simulation, so that a bad folder is reported at once.
-    std::fs::create_dir_all(&args.out).map_err(|source| failed(&args.out, source))?;
+    std::fs::create_dir_all(&args.folder).map_err(|source| failed(&args.folder, source))?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    log::info(|| format!("{} figures into {}, by {threads} threads", wanted.len(), args.folder.display()));
     let figures = draw(&wanted, threads, machine.as_ref())?;
     for figure in &figures {
         let id = figure.sheet.id;
-        write(&args.out.join(format!("{id}.csv")), &report::csv(std::slice::from_ref(figure)))?;
-        write(&args.out.join(format!("{id}.json")), &pretty(&report::json(figure)))?;
+        write(&args.folder.join(format!("{id}.csv")), &report::csv(std::slice::from_ref(figure)))?;
+        write(&args.folder.join(format!("{id}.json")), &pretty(&report::json(figure)))?;
     }
     if !args.no_html {
-        let page = args.out.join("index.html");
+        let page = args.folder.join("index.html");
         write(&page, &report::html(&figures, &command(std::env::args())))?;
         eprintln!("Page: {}", page.display());
     }
-    print(printed(&figures, args.format))?;
-    Ok(())
+    Ok(args.printed.write(printed(&figures, args.printed.format))?)
 }
 
 fn printed(figures: &[Figure], format: Format) -> String {
@@ -66,7 +67,7 @@ fn failed(path: &Path, source: std::io::Error) -> SimError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Elsewhere;
+    use crate::args::{Elsewhere, Printed};
 
     #[test]
     fn a_figure_is_selected_by_name_or_by_a_common_prefix() {
@@ -85,8 +86,9 @@ mod tests {
     fn a_folder_gets_two_files_for_each_figure_and_a_page() {
         let out = std::env::temp_dir().join(format!("telpher-figures-{}", std::process::id()));
         let only = vec!["asplos-8".to_owned(), "asplos-5".to_owned()];
+        let printed = Printed { format: Format::Table, output: None };
         let elsewhere = Elsewhere { profile: None, set: Vec::new() };
-        let mut args = Figures { elsewhere, only, out: out.clone(), format: Format::Table, no_html: true };
+        let mut args = Figures { elsewhere, only, folder: out.clone(), no_html: true, printed };
         run(&args).unwrap();
         assert!(!out.join("index.html").exists());
         args.no_html = false;

@@ -4,7 +4,7 @@ use super::config::ConfigFile;
 use super::point::{CPU, DEVICE};
 use super::{About, Point, SimError, about};
 use crate::args::values::MANY;
-use crate::args::{Hint, Queue, SimRun};
+use crate::args::{self, Hint, SimRun};
 use serde::Serialize;
 use std::path::Path;
 use telpher_abi::Opcode;
@@ -165,7 +165,7 @@ fn routes(args: &SimRun) -> Result<(bool, Option<Devices>), SimError> {
         DeviceName::Model(ModelSource::Preset(preset)) => Ok((false, Some(from_options(args, preset)?))),
         DeviceName::Model(ModelSource::File(path)) => {
             let told = [
-                ("--queue", args.queue.is_some()),
+                ("--wq-mode", args.wq_mode.is_some()),
                 ("--wq-size", args.wq_size.is_some()),
                 ("--devices", args.devices.is_some()),
                 ("--groups", args.groups.is_some()),
@@ -199,9 +199,9 @@ fn from_file(path: &Path) -> Result<Devices, SimError> {
 fn from_options(args: &SimRun, preset: Preset) -> Result<Devices, SimError> {
     let capabilities = preset.capabilities();
     let (devices, groups) = (args.devices.unwrap_or(1), args.groups.unwrap_or(1));
-    let mode = match args.queue.unwrap_or(Queue::Dedicated) {
-        Queue::Dedicated => WqMode::Dedicated,
-        Queue::Shared => WqMode::Shared,
+    let mode = match args.wq_mode.unwrap_or(args::WqMode::Dedicated) {
+        args::WqMode::Dedicated => WqMode::Dedicated,
+        args::WqMode::Shared => WqMode::Shared,
     };
     let all_groups = u32::from(devices) * groups;
     let wqs = args.wqs.unwrap_or(if mode == WqMode::Dedicated { args.threads.div_ceil(all_groups) } else { 1 });
@@ -211,7 +211,7 @@ fn from_options(args: &SimRun, preset: Preset) -> Result<Devices, SimError> {
         let threads = args.threads;
         return Err(SimError::Not(format!(
             "{threads} threads need a dedicated queue each, and there are {has}; give at most {has} threads, more \
-             --devices or --wqs, or --queue shared"
+             --devices or --wqs, or --wq-mode shared"
         )));
     }
     let layout = Layout { devices, groups, wqs, engines: args.engines.unwrap_or(1), mode, wq_size: args.wq_size };
@@ -226,7 +226,7 @@ fn from_options(args: &SimRun, preset: Preset) -> Result<Devices, SimError> {
 /// Returns depth and batch of every mode.
 fn modes(args: &SimRun) -> Vec<(u32, u32)> {
     let one = || vec![1];
-    match (&args.depth, &args.batch) {
+    match (&args.in_flight, &args.batch) {
         (None, None) if args.policy.is_empty() => MODES.to_vec(),
         // A mover submits every operation separately, so there is no batch mode.
         (None, None) => vec![(1, 1), (32, 1)],
@@ -257,7 +257,7 @@ fn stream(args: &SimRun, op: Opcode, size: u32) -> Stream {
     let footprint = args.footprint.unwrap_or(0);
     let place = |node: u32| Place { page: args.pages.bytes(), footprint, ..Place::on(node as usize) };
     let (src, dst) = args.placement.map_or((0, 0), |placement| (placement.src, placement.dst));
-    let lines = if args.source == Hint::Cache { Lines::Llc } else { Lines::Memory };
+    let lines = if args.source_in == Hint::Cache { Lines::Llc } else { Lines::Memory };
     Stream {
         submissions: args.count,
         core: args.core_node,

@@ -2,13 +2,14 @@
 
 pub(crate) mod report;
 
-use crate::args::{MechanismArg, SourceArg, TierRun, TierTop, TopFormat};
+use crate::args::{Format, MechanismArg, SourceArg, TierRun, TierTop};
+use crate::log;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use telpher_launch::{RunDirectory, RunKind};
-use telpher_report::deliver::{DeliverError, print};
+use telpher_report::deliver::{DeliverError, write_result};
 use telpher_tier::{Mechanism, SourceKind};
 use telpher_tier_run::{RunOptions, TierError};
 use telpher_tier_wire::{State, StateFolder};
@@ -49,7 +50,7 @@ impl RunError {
 /// If the program cannot be run, or a report cannot be written.
 pub(crate) fn run(args: &TierRun) -> Result<ExitCode, RunError> {
     // Checked before the program runs.
-    for path in [&args.html, &args.json].into_iter().flatten() {
+    for path in [&args.html, &args.output].into_iter().flatten() {
         telpher_os::check_writable(path).map_err(|source| RunError::Report { path: path.into(), source })?;
     }
     let options = RunOptions {
@@ -74,12 +75,29 @@ pub(crate) fn run(args: &TierRun) -> Result<ExitCode, RunError> {
         least: args.least,
         grace: Duration::from_secs_f64(args.grace),
     };
+    log::info(|| {
+        let tiers: Vec<&str> = options.tiers.iter().map(|tier| tier.name.as_str()).collect();
+        let tiers = if tiers.is_empty() { "the NUMA nodes with memory".into() } else { tiers.join(", ") };
+        format!("tiers: {tiers}; NUMA nodes of this machine: {}", telpher_os::Nodes::of_this_machine().count())
+    });
+    log::info(|| {
+        let mechanism = options.mechanism.map_or("what the kernel has".into(), |mechanism| format!("{mechanism:?}"));
+        format!("copies by {}; pages move by {mechanism}", options.device)
+    });
     let (code, states) = telpher_tier_run::run(&options)?;
-    if !args.quiet {
-        eprint!("{}", report::text(&states));
+    for state in &states {
+        let source = &state.tracking.source;
+        log::debug(|| format!("process {}: pages moved by {}, hot pages by {source}", state.pid, state.mechanism));
     }
-    if let Some(path) = &args.json {
-        write(path, &serde_json::to_string_pretty(&states).expect("states are plain data"))?;
+    let summary = match args.format {
+        Format::Table => report::text(&states),
+        Format::Json => serde_json::to_string_pretty(&states).expect("states are plain data") + "\n",
+        Format::Csv => report::csv(&states),
+    };
+    match &args.output {
+        Some(path) => write(path, &summary)?,
+        None if args.quiet => {}
+        None => eprint!("{summary}"),
     }
     if let Some(path) = &args.html {
         write(path, &report::html(&states))?;
@@ -122,13 +140,16 @@ pub(crate) fn top(args: &TierTop) -> Result<(), TopError> {
         if states.is_empty() {
             return if shown { Ok(()) } else { Err(TopError::None(args.pid)) };
         }
-        let text = match args.format {
-            TopFormat::Table => report::picture(&states),
-            TopFormat::Json if args.once => serde_json::to_string_pretty(&states).expect("states are plain data"),
-            TopFormat::Json => serde_json::to_string(&states).expect("states are plain data"),
+        let file = args.printed.file();
+        let text = match args.printed.format {
+            Format::Table => report::picture(&states),
+            Format::Json if args.once => serde_json::to_string_pretty(&states).expect("states are plain data"),
+            Format::Json => serde_json::to_string(&states).expect("states are plain data"),
+            Format::Csv => report::csv(&states),
         };
-        let again = args.format == TopFormat::Table && !args.once && std::io::stdout().is_terminal();
-        print(if again { format!("{CLEAR}{text}") } else { text })?;
+        let on_screen = file.is_none() && std::io::stdout().is_terminal();
+        let again = args.printed.format == Format::Table && !args.once && on_screen;
+        write_result(file, if again { format!("{CLEAR}{text}") } else { text })?;
         if args.once {
             return Ok(());
         }

@@ -1,12 +1,14 @@
 //! Reports of processes under `telpher tier run`: the final text, the live view, and the HTML page.
 
+use serde::Serialize;
 use std::fmt::Write as _;
 use telpher_os::COST_OF_NEVER;
 use telpher_report::chart;
+use telpher_report::csv;
 use telpher_report::html::{Figure, Page};
 use telpher_report::table::{Align, Table};
 use telpher_report::units;
-use telpher_tier_wire::{HeatRow, Point, State};
+use telpher_tier_wire::{HeatRow, Point, State, TierState};
 
 /// The file of the setting for transparent huge pages.
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -41,6 +43,33 @@ fn chosen(states: &[State]) -> (Vec<&State>, Vec<&State>) {
     some.sort_by_key(|state| (state.error.is_none(), std::cmp::Reverse(state.counts.moved), state.pid));
     others.extend(some.split_off(MOST.min(some.len())));
     (some, others)
+}
+
+/// Returns one line for each tier of each process.
+pub(crate) fn csv(states: &[State]) -> String {
+    let row = |state: &State, tier: &TierState| TierRow {
+        pid: state.pid,
+        command: command(state),
+        seconds: state.seconds,
+        tier: tier.clone(),
+        moved_pages: state.counts.moved,
+        promoted_pages: state.counts.promoted,
+        demoted_pages: state.counts.demoted,
+    };
+    let rows = states.iter().flat_map(|state| state.tiers.iter().map(move |tier| row(state, tier)));
+    csv::rows(&rows.collect::<Vec<_>>())
+}
+
+/// One tier of one process. The counts of pages are those of the process.
+#[derive(Serialize)]
+struct TierRow {
+    pid: u32,
+    command: String,
+    seconds: f64,
+    tier: TierState,
+    moved_pages: u64,
+    promoted_pages: u64,
+    demoted_pages: u64,
 }
 
 fn pages(pages: u64) -> String {
@@ -403,6 +432,16 @@ mod tests {
         let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
         assert_eq!(cells[2..5], ["225 MiB", "100 MiB", "20 MiB"], "{told}");
         assert!(told.contains("mappings managed: 1 (20 MiB; peak 225 MiB)"), "{told}");
+        let killed = text(&[State { ended: false, ..state() }]);
+        assert!(killed.contains("it was killed, or called _exit: these are its last reported numbers"), "{killed}");
+    }
+
+    #[test]
+    fn csv_has_a_line_for_each_tier() {
+        let told = csv(&[state()]);
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(lines.len(), 3, "{told}");
+        assert!(lines[0].contains("tier.name") && lines[2].contains("slow") && lines[2].contains("5120"), "{told}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `--show-features`: the feature bits offered to guests, those that a guest accepted, and their meanings.
 
-use crate::args::SummaryFormat;
+use crate::args::Format;
 use serde::Serialize;
 use std::fmt::Write;
+use telpher_report::csv;
 use telpher_vhost::Offer;
 use telpher_vhost::message::ProtocolFeatures;
 use telpher_vhost::words::Features;
@@ -17,6 +18,15 @@ pub(crate) struct Bit {
     offered: bool,
     /// `None` until a frontend has negotiated.
     agreed: Option<bool>,
+}
+
+/// One bit, as a line of CSV.
+#[derive(Clone, Serialize)]
+struct BitRow {
+    /// `device` or `protocol`.
+    of: &'static str,
+    #[serde(flatten)]
+    bit: Bit,
 }
 
 /// The offered and negotiated features.
@@ -92,11 +102,17 @@ impl Shown {
         Shown { device: device.collect(), protocol: protocol.collect() }
     }
 
-    /// Returns the features as text or JSON.
-    pub(crate) fn text(&self, format: SummaryFormat) -> String {
+    /// Returns the features as text, JSON or CSV.
+    pub(crate) fn text(&self, format: Format) -> String {
         match format {
-            SummaryFormat::Json => serde_json::to_string_pretty(self).expect("plain data"),
-            SummaryFormat::Text => {
+            Format::Json => serde_json::to_string_pretty(self).expect("plain data"),
+            Format::Csv => {
+                let bits = |of: &'static str, bits: &[Bit]| -> Vec<BitRow> {
+                    bits.iter().map(|bit| BitRow { of, bit: bit.clone() }).collect()
+                };
+                csv::rows(&[bits("device", &self.device), bits("protocol", &self.protocol)].concat())
+            }
+            Format::Table => {
                 let mut text = String::new();
                 for (title, bits) in [("Device features", &self.device), ("Protocol features", &self.protocol)] {
                     let asked = bits.iter().any(|bit| bit.agreed.is_some());
@@ -138,10 +154,10 @@ mod tests {
     #[test]
     fn negotiated_features_are_listed_next_to_the_offered_ones() {
         let agreed = (Features::VERSION_1 | Features::RING_PACKED, ProtocolFeatures::MQ);
-        let text = Shown::new(&Offer::of_pairs(1), Some(agreed)).text(SummaryFormat::Text);
+        let text = Shown::new(&Offer::of_pairs(1), Some(agreed)).text(Format::Table);
         assert!(text.contains("  34  yes  yes  VIRTIO_F_RING_PACKED"), "{text}");
         assert!(text.contains("  15  yes  -    VIRTIO_NET_F_MRG_RXBUF"), "{text}");
         assert!(text.contains("   0  yes  yes  MQ"), "{text}");
-        assert!(!Shown::new(&Offer::of_pairs(1), None).text(SummaryFormat::Text).contains("(offered, agreed on)"));
+        assert!(!Shown::new(&Offer::of_pairs(1), None).text(Format::Table).contains("(offered, agreed on)"));
     }
 }

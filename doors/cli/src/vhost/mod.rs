@@ -12,6 +12,7 @@ mod look;
 mod summary;
 
 use crate::args::{Forward, Vhost};
+use crate::{log, version};
 use lanes::Lanes;
 use live::Live;
 use look::{Look, PortLook};
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use summary::Summary;
 use telpher_os::Termination;
-use telpher_report::deliver::{DeliverError, print};
+use telpher_report::deliver::DeliverError;
 use telpher_switch::{End, Full, Mode, PortConfig, PortKind, Settings, Switch, SwitchConfig, SwitchError, SwitchPort};
 use telpher_vhost::words::Features;
 use telpher_vhost::{Offer, PortOptions, Role, Socket};
@@ -168,17 +169,28 @@ const NEWS: Duration = Duration::from_secs(1);
 /// Runs the switch until --seconds, Ctrl-C or SIGTERM.
 pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     let pairs = args.socket.iter().map(|socket| socket.queues).max().unwrap_or(1);
+    args.printed.check()?;
     if args.show_features && args.socket.is_empty() {
-        return Ok(print(features::Shown::new(&Offer::of_pairs(pairs), None).text(args.format))?);
+        return Ok(args
+            .printed
+            .write(features::Shown::new(&Offer::of_pairs(pairs), None).text(args.printed.format))?);
     }
     check(args)?;
     let endings = Termination::listen().map_err(VhostError::Start)?;
     let lanes = Lanes::open(args, |remark| eprintln!("telpher: {remark}"))?;
+    log::info(|| {
+        let queues: Vec<&str> = lanes.all().iter().map(|lane| lane.name()).collect();
+        format!("--device {}: queues {queues:?}, runner {:?}; {}", args.device, args.runner, lanes.rule())
+    });
+    log::info(|| format!("kernels: {}", version::kernels()));
     let mut switch = Switch::new(config(args, &lanes))?;
     if args.show_features {
         return show_agreed(args, &switch.ports()[0], &endings);
     }
     let settings = settings(args);
+    for (number, port) in switch.ports().iter().enumerate() {
+        log::info(|| format!("port {number} is {} with {} queues", port.name(), port.end().queues()));
+    }
     let begun = look(&switch);
     switch.start()?;
     let mut live = Live::new(!args.quiet);
@@ -201,7 +213,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     }
     let stopped = switch.stop();
     let summary = Summary::new(args, settings, &lanes, &begun, &look(&switch));
-    print(summary.text(args.format))?;
+    args.printed.write(summary.text(args.printed.format))?;
     Ok(stopped?)
 }
 
@@ -290,7 +302,7 @@ fn show_agreed(args: &Vhost, first: &SwitchPort, endings: &Termination) -> Resul
         if state.features != Features::empty() && (0..2 * port.pairs()).any(|ring| port.is_running(ring)) {
             let shown =
                 features::Shown::new(&Offer::of_pairs(args.socket[0].queues), Some((state.features, state.protocol)));
-            return Ok(print(shown.text(args.format))?);
+            return Ok(args.printed.write(shown.text(args.printed.format))?);
         }
         let waited = begun.elapsed().as_secs_f64();
         if endings.wait(moment) || args.seconds.is_some_and(|seconds| waited >= seconds) {

@@ -1,12 +1,13 @@
-//! The summary of a switch at its end: a table, or JSON.
+//! The summary of a switch at its end: a table, JSON, or CSV with a line for each port.
 
 use super::lanes::Lanes;
 use super::live::Rate;
 use super::look::{Cycles, Look};
-use crate::args::{SummaryFormat, Vhost};
+use crate::args::{Format, Vhost};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use telpher_report::csv;
 use telpher_report::table::{Align, Table};
 use telpher_report::units::three;
 use telpher_switch::{Full, Mode, Settings};
@@ -169,11 +170,12 @@ impl Summary {
         }
     }
 
-    /// Returns the features as text or JSON.
-    pub(crate) fn text(&self, format: SummaryFormat) -> String {
+    /// Returns the summary as text, JSON or CSV.
+    pub(crate) fn text(&self, format: Format) -> String {
         match format {
-            SummaryFormat::Json => serde_json::to_string_pretty(self).expect("plain data with string keys"),
-            SummaryFormat::Text => self.table(),
+            Format::Json => serde_json::to_string_pretty(self).expect("plain data with string keys"),
+            Format::Table => self.table(),
+            Format::Csv => csv::rows(&self.ports),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Dependencies between crates point downwards; the table lists what each crate may use.
 
 use crate::metadata::{Kind, members};
-use crate::none;
+use crate::{files, none, relative, text};
 
 /// A crate, its layer, the crates that it may use, and those that its tests may use in addition.
 struct Rule {
@@ -27,12 +27,12 @@ const CRATES: &[Rule] = &[
     rule("base", "mem", &["os"], &[]),
     rule("base", "ops", &["abi"], &[]),
     rule("base", "interpose", &[], &[]),
-    // The path of one descriptor. The mover uses neither hw nor model.
+    // The path of one descriptor. The mover uses neither hw nor model, and device only for `Mover::open`.
     rule("path", "portal", &["abi"], &[]),
     rule("path", "model", &["portal", "ops", "mem", "os", "abi"], &[]),
     rule("path", "hw", &["portal", "mem", "os", "abi"], &[]),
     rule("path", "device", &["hw", "model", "portal", "mem", "os", "abi"], &[]),
-    rule("path", "mover", &["portal", "ops", "mem", "os", "abi"], &["device"]),
+    rule("path", "mover", &["device", "portal", "ops", "mem", "os", "abi"], &[]),
     // Traffic on the mover. Only the switch uses another crate of its layer: it is built on vhost's ports.
     rule("uses", "cache", &["mover", "mem", "os", "abi"], &["device", "portal", "ops"]),
     rule("uses", "vhost", &["mover", "portal", "mem", "os", "abi"], &["device", "ops"]),
@@ -187,4 +187,28 @@ fn the_table_allows_no_upward_dependency() {
         }
     }
     none("rows that contradict the layers", &findings);
+}
+
+/// `Mover::open` is for programs. In the project, only doors and hosts choose a device, so that no crate of `uses`
+/// links hw and model because of the mover.
+#[test]
+fn the_project_uses_the_mover_without_the_device() {
+    let mut findings = Vec::new();
+    let mut seen = 0;
+    for path in files().iter().filter(|path| path.ends_with("Cargo.toml")) {
+        let (name, text) = (relative(path), text(path).expect("UTF-8"));
+        if name == "fuzz/Cargo.toml" {
+            continue;
+        }
+        for line in text.lines().filter(|line| line.starts_with("telpher-mover = ")) {
+            seen += 1;
+            let inherits = line == "telpher-mover = { workspace = true }";
+            let defines = name == "Cargo.toml" && line.contains("default-features = false");
+            if !inherits && !defines {
+                findings.push(format!("{name}: {line}"));
+            }
+        }
+    }
+    assert!(seen > 5, "only {seen} manifests name the mover");
+    none("manifests that may enable the mover's feature `device`", &findings);
 }

@@ -74,8 +74,6 @@ const LONG: &[(&str, usize)] = &[
     ("base/mem/tests/meaning.rs", 2),
     ("doors/capi/tests/header.rs", 2),
     ("doors/cli/src/args/advise.rs", 1),
-    ("doors/cli/src/args/tune.rs", 1),
-    ("doors/cli/src/args/vhost.rs", 3),
     ("doors/cli/src/qdp/messages.rs", 2),
     ("doors/cli/src/trace.rs", 1),
     ("doors/cli/tests/doctor/causes.rs", 11),

@@ -4,6 +4,7 @@
 mod arrows;
 mod cycles;
 mod dependencies;
+mod environment;
 mod language;
 mod licence;
 mod metadata;

@@ -15,7 +15,7 @@ pub(crate) const FLAVOURS: [&str; 4] = ["5.15", "6.1", "6.6", "6.12"];
 pub(crate) fn workloads() -> Vec<(&'static str, Vec<Demand>, Objective)> {
     let mut all = Vec::new();
     for (profile, dst) in [("spr-asplos", 0), ("xeon-max-9468", 1)] {
-        for (size, threads, at_once) in [
+        for (size, threads, in_flight) in [
             (16384, 1, 4),
             (65536, 2, 4),
             (65536, 4, 2),
@@ -27,7 +27,7 @@ pub(crate) fn workloads() -> Vec<(&'static str, Vec<Demand>, Objective)> {
             (65536, 12, 2),
         ] {
             for objective in [Objective::Throughput, Objective::Cycles] {
-                let demand = Demand { threads, at_once, dst, ..Demand::of(Opcode::MemoryMove, size) };
+                let demand = Demand { threads, in_flight, dst, ..Demand::of(Opcode::MemoryMove, size) };
                 all.push((profile, vec![demand], objective));
             }
         }
@@ -36,12 +36,12 @@ pub(crate) fn workloads() -> Vec<(&'static str, Vec<Demand>, Objective)> {
         {
             all.push((
                 profile,
-                vec![Demand { threads, at_once: 4, dst, ..Demand::of(op, size) }],
+                vec![Demand { threads, in_flight: 4, dst, ..Demand::of(op, size) }],
                 Objective::Throughput,
             ));
         }
         for threads in [1, 2, 3, 7] {
-            let copy = |size, at_once| Demand { threads, at_once, dst, ..Demand::of(Opcode::MemoryMove, size) };
+            let copy = |size, in_flight| Demand { threads, in_flight, dst, ..Demand::of(Opcode::MemoryMove, size) };
             all.push((profile, vec![copy(16384, 4), copy(1 << 20, 2)], Objective::Throughput));
         }
     }

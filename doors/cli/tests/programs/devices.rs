@@ -147,7 +147,7 @@ fn the_device_all_measures_hardware_model_and_cpu() {
     // Two threads: there is no dedicated queue for each, so both use the shared one.
     let csv = on_two_queues(View::Preload, &[&BENCH[..], &["4k", "--device", "all", "--threads", "2"]].concat());
     assert!(csv.contains(",hw:wq0.0,hardware,1,1,2,"), "{csv}");
-    let csv = on_two_queues(View::Preload, &[&BENCH[..], &["4k", "--device", "all", "--queue", "shared"]].concat());
+    let csv = on_two_queues(View::Preload, &[&BENCH[..], &["4k", "--device", "all", "--wq-mode", "shared"]].concat());
     assert!(csv.contains(",hw:wq0.0,hardware,"), "{csv}");
 }
 

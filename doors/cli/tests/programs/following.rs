@@ -195,7 +195,7 @@ fn a_program_built_with_address_sanitizer_has_its_memory_managed() {
     let Some(program) = sanitized(NAME, "sanitized", &[]) else { return };
     let json = room(NAME).join("tiers.json");
     let path = json.to_str().expect("UTF-8");
-    for options in [&["--json", path][..], &["--json", path, "--shuffle"]] {
+    for options in [&["--format", "json", "--output", path][..], &["--format", "json", "--output", path, "--shuffle"]] {
         let done = tier(NAME, options, &[program.to_str().expect("UTF-8")]);
         done.expect_success();
         assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("done\n", ""));
@@ -205,10 +205,10 @@ fn a_program_built_with_address_sanitizer_has_its_memory_managed() {
         assert!((1..1 << 40).contains(&managed), "{told}");
     }
     let Some(program) = sanitized(NAME, "sanitized", &["-static-libasan"]) else { return };
-    let done = tier(NAME, &["--json", path, "--shuffle"], &[program.to_str().expect("UTF-8")]);
+    let done = tier(NAME, &["--format", "json", "--output", path, "--shuffle"], &[program.to_str().expect("UTF-8")]);
     assert!(done.stderr.contains("set ASAN_OPTIONS=detect_leaks=0"), "{done}");
     let words = ["env", "ASAN_OPTIONS=detect_leaks=0", program.to_str().expect("UTF-8")];
-    let done = tier(NAME, &["--json", path, "--shuffle"], &words);
+    let done = tier(NAME, &["--format", "json", "--output", path, "--shuffle"], &words);
     done.expect_success();
     assert_eq!((done.stdout.as_str(), done.stderr.as_str()), ("done\n", ""));
 }

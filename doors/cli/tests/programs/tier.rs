@@ -15,7 +15,7 @@ fn moving(json: &Path, device: &str) -> Command {
     let mut command = Command::new(TELPHER);
     command.process_group(0);
     command.args(["tier", "run", "--tier", "fast=256m", "--tier", "slow", "--shuffle", "--limit", "2g"]);
-    command.args(["--device", device, "--json"]).arg(json).arg("--");
+    command.args(["--device", device, "--format", "json", "--output"]).arg(json).arg("--");
     command
 }
 
@@ -24,7 +24,7 @@ fn trapping(json: &Path) -> Command {
     let mut command = Command::new(TELPHER);
     command.process_group(0);
     command.args(["tier", "run", "--tier", "fast=256m", "--tier", "slow", "--shuffle", "--limit", "64m"]);
-    command.args(["--source", "traps", "--json"]).arg(json).arg("--");
+    command.args(["--source", "traps", "--format", "json", "--output"]).arg(json).arg("--");
     command
 }
 

@@ -79,7 +79,7 @@ in_both_views! {
         let json = filtered_trace(&["--format", "json"], &trace);
         let path = trace.with_extension("json");
         std::fs::write(&path, &json).expect("a file");
-        assert_eq!(filtered_trace(&["--format", "text"], &path), all);
+        assert_eq!(filtered_trace(&["--format", "table"], &path), all);
     }
 
     fn a_summary_counts_descriptors_bytes_and_faults(view: View) {

@@ -73,7 +73,7 @@ pub(super) fn answer(programs: &[String]) -> Result<Answer, BenchError> {
 fn run(telpher: &Path, program: &str, states: Option<&Path>) -> Result<Run, BenchError> {
     let mut command = Command::new(if states.is_some() { telpher } else { Path::new("sh") });
     if let Some(states) = states {
-        command.args(["tier", "run", "--quiet", "--json"]).arg(states);
+        command.args(["tier", "run", "--quiet", "--format", "json", "--output"]).arg(states);
         let nodes = Nodes::of_this_machine().count();
         let with_memory = (0..nodes).filter(|&node| Nodes::free_bytes(node).is_some_and(|bytes| bytes > 0)).count();
         if with_memory < 2 {

@@ -19,7 +19,7 @@ pub struct Demand {
     /// Operations a second that arrive at each thread; `None` for as fast as they are done.
     pub rate: Option<u64>,
     /// Operations that a thread has available at once, before the first of them must be done; 1 is synchronous.
-    pub at_once: u32,
+    pub in_flight: u32,
     /// Node of the sources.
     pub src: usize,
     /// Node of the destinations.
@@ -33,7 +33,7 @@ impl Demand {
     #[must_use]
     pub fn of(op: Opcode, size: u32) -> Self {
         let name = op.name().to_owned();
-        Demand { name, op, size, threads: 1, rate: None, at_once: 32, src: 0, dst: 0, read_soon: false }
+        Demand { name, op, size, threads: 1, rate: None, in_flight: 32, src: 0, dst: 0, read_soon: false }
     }
 
     /// Reads the list `[[work]]` of a file, each with `op`, `size` and optional keys; `file` is its name in errors.
@@ -64,7 +64,7 @@ fn demand(section: Section<'_>, machine: &Machine) -> Result<Demand, ProfileErro
         name: section.text_if_there("name")?.map_or(of.name, str::to_owned),
         threads: section.count_if_there("threads", 1..=1024, "threads")?.unwrap_or(of.threads),
         rate: section.count_if_there("rate", 1..=u32::MAX, "operations a second")?.map(u64::from),
-        at_once: section.count_if_there("at_once", 1..=4096, "operations")?.unwrap_or(of.at_once),
+        in_flight: section.count_if_there("in_flight", 1..=4096, "operations")?.unwrap_or(of.in_flight),
         src: workload::node(&section, "src", machine)?.unwrap_or(of.src),
         dst: workload::node(&section, "dst", machine)?.unwrap_or(of.dst),
         read_soon: section.flag_if_there("read_soon")?.unwrap_or(of.read_soon),

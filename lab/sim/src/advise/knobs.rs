@@ -25,7 +25,7 @@ pub(super) struct Knob {
 }
 
 /// Numbers in flight and in a batch. Source: chosen; powers of two.
-const COUNTS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, super::plan::MOST_AT_ONCE];
+const COUNTS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, super::plan::MOST_IN_FLIGHT];
 
 /// Sizes of queues. Source: KUPER §4.3: 32 entries give nearly all.
 const SIZES: [u32; 4] = [8, 16, 32, 64];
@@ -37,9 +37,9 @@ pub(super) const KNOBS: &[Knob] = &[
         why: "use the device asynchronously; balance the size of batches and transfers",
         of_each: true,
         choices: |_, demands, plan, work| {
-            let at_once = demands[work].at_once;
+            let in_flight = demands[work].in_flight;
             let shapes = COUNTS.into_iter().flat_map(|batch| COUNTS.into_iter().map(move |depth| (depth, batch)));
-            let fits = shapes.filter(|(depth, batch)| depth * batch <= at_once);
+            let fits = shapes.filter(|(depth, batch)| depth * batch <= in_flight);
             fits.map(|(depth, batch)| with(plan, work, |way| (way.depth, way.batch) = (depth, batch))).collect()
         },
         describe: |plan, work| {

@@ -65,7 +65,7 @@ const TOGETHER: u64 = 16384;
 const LONG: u64 = 65536;
 
 /// Most operations in flight, or in a batch. Source: chosen; the entries of a device's queues.
-pub(super) const MOST_AT_ONCE: u32 = 128;
+pub(super) const MOST_IN_FLIGHT: u32 = 128;
 
 impl Plan {
     /// All work is done by cores.
@@ -116,7 +116,7 @@ impl Plan {
                     let mut plan = Plan { count, engines, ..simplest.clone() };
                     for (way, demand) in plan.ways.iter_mut().zip(demands) {
                         way.wait = wait;
-                        (way.depth, way.batch) = shape(1 << demand.at_once.clamp(1, MOST_AT_ONCE).ilog2());
+                        (way.depth, way.batch) = shape(1 << demand.in_flight.clamp(1, MOST_IN_FLIGHT).ilog2());
                     }
                     plans.push(plan);
                 }
@@ -254,7 +254,7 @@ fn load(demand: &Demand, way: Way, lanes: Vec<QueueId>) -> Load {
     let threads = u64::from(demand.threads.max(1));
     // All threads together run enough operations for a percentile, and each thread several times the number that it has
     // at once.
-    let at_hand = u64::from(demand.at_once);
+    let at_hand = u64::from(demand.in_flight);
     let fewest = (FEWEST / threads).max((4 * at_hand).min(at_hand.max(TOGETHER / threads))).min(FEWEST);
     let operations = (BYTES / u64::from(demand.size.max(1)) / threads).clamp(fewest, MOST);
     let stream = Stream {
@@ -266,7 +266,7 @@ fn load(demand: &Demand, way: Way, lanes: Vec<QueueId>) -> Load {
         }),
         by,
         // A core begins the next operation early if it need not wait for the last.
-        walk: if demand.at_once > 1 { AccessPattern::Random } else { AccessPattern::Alone },
+        walk: if demand.in_flight > 1 { AccessPattern::Random } else { AccessPattern::Alone },
         src: Place::on(demand.src),
         dst: Place::on(demand.dst),
         cache_control: way.cache,

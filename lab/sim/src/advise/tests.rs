@@ -9,7 +9,7 @@ use telpher_device::{Preset, WqMode};
 /// Fourteen questions.
 fn questions() -> Vec<Vec<Demand>> {
     let copy = |size| Demand::of(Opcode::MemoryMove, size);
-    let of = |threads, at_once, demand: Demand| vec![Demand { threads, at_once, ..demand }];
+    let of = |threads, in_flight, demand: Demand| vec![Demand { threads, in_flight, ..demand }];
     vec![
         of(1, 32, copy(64)),
         of(1, 1, copy(512)),
@@ -23,7 +23,7 @@ fn questions() -> Vec<Vec<Demand>> {
         of(3, 8, Demand::of(Opcode::Compare, 2048)),
         vec![Demand { rate: Some(500_000), ..copy(1500) }],
         vec![Demand { src: 1, ..copy(4096) }],
-        vec![Demand { rate: Some(200_000), ..copy(1500) }, Demand { at_once: 4, ..copy(2 << 20) }],
+        vec![Demand { rate: Some(200_000), ..copy(1500) }, Demand { in_flight: 4, ..copy(2 << 20) }],
         vec![Demand { threads: 2, ..copy(256) }, Demand { threads: 2, ..copy(65536) }],
     ]
 }
@@ -32,7 +32,7 @@ fn random_plan(machine: &Machine, demands: &[Demand], rng: &mut Rng) -> Plan {
     let mut one_of = |end: u32| u32::try_from(rng.below(end.into())).unwrap();
     let simplest = Plan::simplest(machine, demands);
     let ways = demands.iter().map(|demand| {
-        let most = demand.at_once.ilog2();
+        let most = demand.in_flight.ilog2();
         let depth = one_of(most + 1);
         Way {
             device: one_of(8) > 0,

@@ -50,7 +50,7 @@ fn advised_configurations_are_accepted_and_no_other_choice_is_better() {
 
 #[test]
 fn small_synchronous_copies_stay_on_the_core() {
-    let sync = |size| Demand { at_once: 1, ..copies(size) };
+    let sync = |size| Demand { in_flight: 1, ..copies(size) };
     let small = of(&[sync(256)], Objective::Latency);
     assert_eq!((chosen(&small, "by"), small.configs.len()), ("the core", 0));
     let large = of(&[sync(1 << 20)], Objective::Latency);
@@ -68,7 +68,7 @@ fn short_copies_get_batches_and_long_copies_more_devices() {
     assert_eq!(long.configs.len(), 4);
     // UMWAIT costs a little latency, and no throughput.
     assert_eq!(chosen(&of(&[copies(65536)], Objective::Cycles), "waiting"), "umwait");
-    assert_eq!(chosen(&of(&[Demand { at_once: 1, ..copies(65536) }], Objective::Latency), "waiting"), "poll");
+    assert_eq!(chosen(&of(&[Demand { in_flight: 1, ..copies(65536) }], Objective::Latency), "waiting"), "poll");
 }
 
 #[test]
@@ -104,7 +104,7 @@ read_soon = true
 name = "pages"
 op = "memory-move"
 size = "2m"
-at_once = 4
+in_flight = 4
 "#;
     let machine = Machine::built_in("spr-asplos").unwrap();
     let demands = Demand::parse("my.toml", text, &machine).unwrap();

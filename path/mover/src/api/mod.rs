@@ -8,6 +8,8 @@ pub(crate) mod dry_run;
 pub(crate) mod error;
 pub(crate) mod job;
 pub(crate) mod mover;
+#[cfg(feature = "device")]
+pub(crate) mod open;
 pub(crate) mod operation;
 pub(crate) mod outcome;
 pub(crate) mod policy;

@@ -1,0 +1,79 @@
+//! Options that say where a result goes, the same for every command.
+
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
+use telpher_report::deliver::{self, DeliverError};
+
+/// The result of a command: its format and its file.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Printed {
+    /// Format of the result.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+    /// Write the result to this file instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// The result of a command that also writes a report with charts.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Output {
+    #[command(flatten)]
+    pub(crate) printed: Printed,
+    /// File of the report with charts [default: telpher-COMMAND.html].
+    #[arg(long, value_name = "FILE", conflicts_with = "no_html")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write no report.
+    #[arg(long)]
+    pub(crate) no_html: bool,
+}
+
+/// Format of a result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Format {
+    /// Text in columns.
+    Table,
+    /// JSON.
+    Json,
+    /// One line for each result; the first line has the column names.
+    Csv,
+}
+
+impl Printed {
+    /// Returns the file of the result; standard output if `None`.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.output.as_deref()
+    }
+
+    /// Checks before the work that the file can be written.
+    pub(crate) fn check(&self) -> Result<(), DeliverError> {
+        deliver::check_result(self.file())
+    }
+
+    /// Writes the result.
+    pub(crate) fn write(&self, text: String) -> Result<(), DeliverError> {
+        deliver::write_result(self.file(), text)?;
+        if let Some(path) = self.file() {
+            crate::log::info(|| format!("the result is in {}", path.display()));
+        }
+        Ok(())
+    }
+}
+
+impl Output {
+    /// Where the result goes.
+    pub(crate) fn destination(&self) -> deliver::Output {
+        deliver::Output {
+            format: match self.printed.format {
+                Format::Table => deliver::Format::Table,
+                Format::Json => deliver::Format::Json,
+                Format::Csv => deliver::Format::Csv,
+            },
+            file: self.printed.output.clone(),
+            html: self.html.clone(),
+            no_html: self.no_html,
+        }
+    }
+}
