@@ -4,8 +4,8 @@ use super::QdpError;
 use super::{input, room};
 use crate::args::{Pages, Qdp};
 use serde::Serialize;
-use telpher_cache::query::{Aggregate, Expr, Plan, Query, Table, generate};
 use telpher_mem::{MapError, PageSize, Region};
+use telpher_query::{Aggregate, Expr, Plan, Query, Table, generate};
 
 /// A query that can be executed, and the description of its data.
 pub(super) struct Prepared {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telpher_bench::measure::median;
 use telpher_bench::results::MODEL_REMARK;
-use telpher_cache::query::{self, Ahead, Answer, Blocks, Late, Options, Report, Role, Row};
 use telpher_cache::{Cache, Config, Stats, TierConfig};
 use telpher_device::{DeviceName, OpenOptions, Opened, Runner};
 use telpher_mem::{PageSize, Pool, PoolOptions, Region};
 use telpher_mover::{Mover, Policy, Tuning};
+use telpher_query::{Ahead, Answer, Blocks, Late, Options, Report, Role, Row};
 use telpher_report::machine::Machine;
 
 /// The results of `telpher qdp`.
@@ -168,7 +168,7 @@ pub(super) fn run(args: &Qdp) -> Result<QdpResult, QdpError> {
             cache.clear();
             cache.stats()
         });
-        let report = query::run(&query, cache.as_ref(), options)?;
+        let report = telpher_query::run(&query, cache.as_ref(), options)?;
         let after = cache.as_ref().map(Cache::stats).unwrap_or_default();
         let (right, time, stats) = (report.answer == expected, report.time, since(after, before.unwrap_or_default()));
         checked(way, right, Execution { time, report: Some(report), stats })

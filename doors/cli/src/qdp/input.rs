@@ -14,8 +14,8 @@ use std::io::{self, Read};
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
-use telpher_cache::query::{Column, ColumnError, Kind, Table, TableError};
 use telpher_mem::{MapError, Region};
+use telpher_query::{Column, ColumnError, Kind, Table, TableError};
 use telpher_report::units::size;
 
 /// Why a file could not be read as columns.
@@ -472,7 +472,7 @@ mod tests {
     use parquet::arrow::ArrowWriter;
     use parquet::basic::{Compression, ZstdLevel};
     use parquet::file::properties::WriterProperties;
-    use telpher_cache::query::generate::anywhere;
+    use telpher_query::generate::anywhere;
 
     fn batch(rows: i32) -> RecordBatch {
         let letters = (0..rows).map(|row| if row % 2 == 0 { "A" } else { "B" });

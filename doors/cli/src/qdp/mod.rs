@@ -17,11 +17,11 @@ pub(crate) mod simulated;
 use crate::args::Qdp;
 use crate::sim::SimError;
 use telpher_cache::ConfigError;
-use telpher_cache::query::generate::GenerateError;
-use telpher_cache::query::{PlanError, RunError, SqlError};
 use telpher_device::{NameError, OpenError};
 use telpher_mem::MapError;
 use telpher_mover::TuningError;
+use telpher_query::generate::GenerateError;
+use telpher_query::{PlanError, RunError, SqlError};
 use telpher_report::deliver::{DeliverError, deliver, writable};
 
 /// Why a query has no result.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use telpher_cache::query::{
+use telpher_query::{
     Aggregate, Answer, Column, Expr, Filter, InputError, Partial, Plan, PlanError, Query, Row, Selection, Table,
     column, generate, literal,
 };

@@ -107,7 +107,7 @@ pub enum Aggregate {
 /// A query over one table.
 ///
 /// ```
-/// use telpher_cache::query::{Aggregate, Column, Filter, Plan, Table, column, literal};
+/// use telpher_query::{Aggregate, Column, Filter, Plan, Table, column, literal};
 ///
 /// let table = Table::new(vec![
 ///     Column::of("shop", &[1_u8, 2, 1, 2])?,
