@@ -11,6 +11,8 @@
 
 mod barrier;
 mod column;
+#[cfg(feature = "files")]
+pub mod files;
 mod fold;
 pub mod generate;
 mod kernel;

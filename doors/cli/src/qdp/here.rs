@@ -3,7 +3,6 @@
 
 use super::QdpError;
 use super::data::{self, Data, Prepared};
-use super::room;
 use crate::args::{self, Pages, Qdp};
 use serde::Serialize;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use telpher_cache::{Cache, Config, Stats, TierConfig};
 use telpher_device::{DeviceName, OpenOptions, Opened, Runner};
 use telpher_mem::{PageSize, Pool, PoolOptions, Region};
 use telpher_mover::{Mover, Policy, Tuning};
+use telpher_os::check_memory;
 use telpher_query::{Ahead, Answer, Blocks, Late, Options, Report, Role, Row};
 use telpher_report::machine::Machine;
 
@@ -272,7 +272,7 @@ fn cache(args: &Qdp, data: &Data, remarks: &mut Vec<String>) -> Result<Cache<Arc
     let needed = data.fetched_bytes + data.fetched_bytes / 16 + (4 << 10);
     let len = usize::try_from(args.tier_size.unwrap_or(needed)).unwrap_or(usize::MAX);
     let do_this = "give it less with --tier-size, or the query less with --size";
-    room::enough("the fast memory", len as u64, args.tier_node, do_this)?;
+    check_memory("the fast memory", len as u64, args.tier_node, do_this)?;
     let pages = match args.pages {
         Pages::Small => PageSize::Small,
         Pages::Huge => PageSize::Huge,

@@ -1,17 +1,14 @@
 //! `telpher qdp`: executes a query with prefetched columns, on this machine or on a simulated one.
 //!
 //! ```text
-//! options ──► data ──► input: files, or generated ──► Query ──► here: runs in turns ──► report::qdp
+//! options ──► data: files, or generated ──► Query ──► here: runs in turns ──► report::qdp
 //! --profile ──► simulated ──► telpher-claims' tables and questions ──► report::prefetching
 //! ```
 
 pub(crate) mod data;
 pub(crate) mod here;
-mod input;
-mod messages;
 mod prefetching;
 mod report;
-mod room;
 pub(crate) mod simulated;
 
 use crate::args::Qdp;
@@ -41,7 +38,7 @@ pub(crate) enum QdpError {
     Plan(#[from] PlanError),
     /// A file cannot be read as columns.
     #[error(transparent)]
-    Input(#[from] input::InputError),
+    Input(#[from] telpher_query::files::FileError),
     /// No generated table has all columns of the query.
     #[error("{}: there are {two}, or {lineitem}; give your own data with --input", missing(name.as_deref()))]
     NotGenerated {
@@ -54,7 +51,7 @@ pub(crate) enum QdpError {
     },
     /// Too little memory.
     #[error(transparent)]
-    Room(#[from] room::RoomError),
+    Room(#[from] telpher_os::MemoryError),
     /// The data could not be generated.
     #[error(transparent)]
     Generate(#[from] GenerateError),
