@@ -3,6 +3,7 @@
 //! ```text
 //! result ──► table, units ──► text        standard output, by deliver
 //!        ──► chart ──► SVG ──► html ──► one self-contained page
+//! panel  ──► plot ──► SVG ──┘    simulated series and published numbers
 //! machine   the machine on which the result was measured; stands at the top of every report
 //! ```
 #![forbid(unsafe_code)]
@@ -11,6 +12,8 @@ pub mod chart;
 pub mod deliver;
 pub mod html;
 pub mod machine;
+pub mod panel;
+pub mod plot;
 pub mod table;
 pub mod units;
 

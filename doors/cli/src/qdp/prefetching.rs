@@ -1,10 +1,11 @@
 //! The thesis' tables of query-driven prefetching, simulated, as terminal tables, CSV and an HTML page.
 
 use crate::qdp::simulated::{Compared, Pair, QuestionRows, SimulatedResult, WayRow};
-use crate::sim::{figures_report as figures, plot};
 use std::fmt::Write as _;
-use telpher_claims::figures::{Axis, Origin, Panel, Scale, Series, Shape};
+use telpher_claims::figures::page as figures;
 use telpher_report::html::{Figure, Page};
+use telpher_report::panel::{Axis, Origin, Panel, Scale, Series, Shape};
+use telpher_report::plot;
 use telpher_report::table::{Align, Table, hanging};
 
 const OPENING: &str = "The query of Fürst's thesis (section 6.1), two columns of 4 GiB: SCAN_a filters one, SCAN_b has \

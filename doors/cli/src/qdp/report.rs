@@ -1,10 +1,10 @@
 //! A query with prefetched columns, as terminal tables, CSV and an HTML page.
 
 use crate::qdp::here::{Cell, QdpResult, Run};
-use crate::sim::plot;
 use std::fmt::Write as _;
-use telpher_claims::figures::{Axis, Origin, Panel, Scale, Series, Shape};
 use telpher_report::html::{Figure, Page};
+use telpher_report::panel::{Axis, Origin, Panel, Scale, Series, Shape};
+use telpher_report::plot;
 use telpher_report::table::{Align, Table, WIDTH, hanging};
 use telpher_report::units;
 

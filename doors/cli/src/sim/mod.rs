@@ -9,8 +9,6 @@ mod about;
 mod config;
 mod error;
 mod figures;
-pub(crate) mod figures_report;
-pub(crate) mod plot;
 mod point;
 mod profiles;
 mod report;
