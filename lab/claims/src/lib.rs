@@ -15,6 +15,7 @@ pub mod lab;
 pub mod published;
 pub mod query;
 pub mod setups;
+pub mod validation;
 pub mod verdict;
 
 /// The README's example runs as a test.

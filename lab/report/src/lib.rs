@@ -8,6 +8,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod about;
 pub mod chart;
 pub mod deliver;
 pub mod html;

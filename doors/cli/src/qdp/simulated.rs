@@ -1,11 +1,12 @@
 //! The thesis' query in simulated time: its tables and figures compared with the published ones, and alternatives.
 
-use crate::sim::{About, SimError, machine};
+use crate::sim::{SimError, about_of, machine};
 use serde::Serialize;
 use telpher_claims::figures::{Figure, sheets};
 use telpher_claims::lab::Lab;
 use telpher_claims::published::{Claim, Use, Value};
 use telpher_claims::query::{self, Published, Told, Way};
+use telpher_report::about::About;
 use telpher_sim::ScenarioError;
 
 /// The figures of the thesis' query, by their names in `telpher sim figures`.
@@ -108,7 +109,7 @@ pub(super) fn run(profile: &str, set: &[String]) -> Result<SimulatedResult, SimE
             "The published numbers are of the machine of {THESIS}; deviations tell how another machine differs from it."
         ));
     }
-    let about = About::of(&machine);
+    let about = about_of(&machine);
     let lab = Lab::on(machine);
     let cannot = |error: ScenarioError| {
         let named = &about.profile;

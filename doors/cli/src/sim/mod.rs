@@ -14,12 +14,12 @@ mod profiles;
 mod report;
 pub(crate) mod run;
 pub(crate) mod validate;
-mod validation;
 
 use crate::args::{Sim, SimKind};
-pub(crate) use about::{About, machine};
+pub(crate) use about::{about_of, machine};
 pub(crate) use error::SimError;
 pub(crate) use point::{PARTS, Point};
+use telpher_claims::validation::tables as validation;
 use telpher_report::deliver::{deliver, print, writable};
 
 const VALIDATE_HTML: &str = "telpher-sim-validate.html";

@@ -2,7 +2,7 @@
 
 use super::config::ConfigFile;
 use super::point::{CPU, DEVICE};
-use super::{About, Point, SimError, about};
+use super::{Point, SimError, about};
 use crate::args::values::MANY;
 use crate::args::{Hint, Queue, SimRun};
 use serde::Serialize;
@@ -10,6 +10,7 @@ use std::path::Path;
 use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, DeviceName, ModelSource, Preset, WqMode};
 use telpher_mover::Policy;
+use telpher_report::about::About;
 use telpher_sim::{
     Arrivals, By, Layout, Lines, Machine, MoverSettings, NamedValue, Outcome, Place, QueueId, Scenario, ScenarioError,
     Stream, Workload, WorkloadHeader, lanes,
@@ -109,7 +110,7 @@ pub(crate) fn run(args: &SimRun) -> Result<RunResult, SimError> {
 
 impl RunResult {
     fn of(machine: &Machine) -> Self {
-        let about = About::of(machine);
+        let about = about::about_of(machine);
         RunResult { kind: "sim run", about, workload: None, remarks: Vec::new(), points: Vec::new(), apps: Vec::new() }
     }
 }
