@@ -15,6 +15,7 @@ pub mod lab;
 pub mod published;
 pub mod query;
 pub mod setups;
+pub mod thesis_query;
 pub mod validation;
 pub mod verdict;
 

@@ -2,18 +2,17 @@
 //!
 //! ```text
 //! options ──► data: files, or generated ──► Query ──► here: runs in turns ──► report::qdp
-//! --profile ──► simulated ──► telpher-claims' tables and questions ──► report::prefetching
+//! --profile ──► telpher-claims' thesis_query: tables and questions, simulated
 //! ```
 
 pub(crate) mod data;
 pub(crate) mod here;
-mod prefetching;
 mod report;
-pub(crate) mod simulated;
 
 use crate::args::Qdp;
-use crate::sim::SimError;
+use crate::sim::{SimError, machine};
 use telpher_cache::ConfigError;
+use telpher_claims::thesis_query::{self, tables};
 use telpher_device::{NameError, OpenError};
 use telpher_mem::MapError;
 use telpher_mover::TuningError;
@@ -108,9 +107,10 @@ const HTML: &str = "telpher-qdp.html";
 pub(crate) fn run(args: &Qdp) -> Result<(), QdpError> {
     writable(&args.output.destination(), HTML)?;
     if let Some(profile) = &args.profile {
-        let result = simulated::run(profile, &args.set)?;
-        let (text, csv) = (|| prefetching::text(&result), || prefetching::csv(&result));
-        return Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || prefetching::html(&result))?);
+        let machine = machine(profile, &args.set)?;
+        let result = thesis_query::simulate(machine, !args.set.is_empty()).map_err(SimError::from)?;
+        let (text, csv) = (|| tables::text(&result), || tables::csv(&result));
+        return Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || tables::html(&result))?);
     }
     let result = here::run(args)?;
     let (text, csv) = (|| report::text(&result), || report::csv(&result));
