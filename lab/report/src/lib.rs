@@ -15,6 +15,8 @@ pub mod html;
 pub mod machine;
 pub mod panel;
 pub mod plot;
+pub mod query;
+pub mod simulation;
 pub mod table;
 pub mod units;
 

@@ -2,10 +2,10 @@
 
 use super::QdpError;
 use crate::args::{Pages, Qdp};
-use serde::Serialize;
 use telpher_mem::{MapError, PageSize, Region};
 use telpher_os::check_memory;
 use telpher_query::{Aggregate, Plan, Query, Table, files, generate};
+use telpher_report::query::{Data, DataColumn};
 
 /// A query that can be executed, and the description of its data.
 pub(super) struct Prepared {
@@ -13,37 +13,6 @@ pub(super) struct Prepared {
     /// The query as the user would type it.
     pub(super) said: String,
     pub(super) data: Data,
-}
-
-/// The description of a query's data.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Data {
-    /// The source of the data: the generator and its seed, or the files.
-    pub(crate) from: String,
-    /// Rows of the table.
-    pub(crate) rows: u64,
-    /// Bytes of the columns that the query reads.
-    pub(crate) bytes: u64,
-    /// Bytes of the columns that are prefetched.
-    pub(crate) fetched_bytes: u64,
-    /// The columns that the query reads.
-    pub(crate) columns: Vec<DataColumn>,
-}
-
-/// A column.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct DataColumn {
-    pub(crate) name: String,
-    /// Bytes of a value.
-    pub(crate) width: usize,
-    /// Whether SCAN reads it.
-    pub(crate) scanned: bool,
-    /// Whether AGGREGATE reads it.
-    pub(crate) aggregated: bool,
-    /// Whether it is prefetched: only AGGREGATE reads it.
-    pub(crate) fetched: bool,
-    /// Whether its values are codes of characters.
-    pub(crate) letters: bool,
 }
 
 /// Returns the query with a name, or parses its text.

@@ -5,9 +5,8 @@
 //! --profile ──► telpher-claims' thesis_query: tables and questions, simulated
 //! ```
 
-pub(crate) mod data;
-pub(crate) mod here;
-mod report;
+mod data;
+mod here;
 
 use crate::args::Qdp;
 use crate::sim::{SimError, machine};
@@ -19,6 +18,7 @@ use telpher_mover::TuningError;
 use telpher_query::generate::GenerateError;
 use telpher_query::{PlanError, RunError, SqlError};
 use telpher_report::deliver::{DeliverError, deliver, writable};
+use telpher_report::query::tables as report;
 
 /// Why a query has no result.
 #[derive(Debug, thiserror::Error)]

@@ -11,16 +11,15 @@ mod error;
 mod figures;
 mod point;
 mod profiles;
-mod report;
 pub(crate) mod run;
 pub(crate) mod validate;
 
 use crate::args::{Sim, SimKind};
 pub(crate) use about::{about_of, machine};
 pub(crate) use error::SimError;
-pub(crate) use point::{PARTS, Point};
 use telpher_claims::validation::tables as validation;
 use telpher_report::deliver::{deliver, print, writable};
+use telpher_report::simulation::tables as report;
 
 const VALIDATE_HTML: &str = "telpher-sim-validate.html";
 const RUN_HTML: &str = "telpher-sim-run.html";
