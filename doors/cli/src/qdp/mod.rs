@@ -1,7 +1,7 @@
 //! `telpher qdp`: executes a query with prefetched columns, on this machine or on a simulated one.
 //!
 //! ```text
-//! options ──► data: files, or generated ──► Query ──► here: runs in turns ──► report::qdp
+//! options ──► data: files, or generated ──► Query ──► here: runs in turns ──► telpher-report's query
 //! --profile ──► telpher-claims' thesis_query: tables and questions, simulated
 //! ```
 

@@ -1,8 +1,8 @@
 //! `telpher sim`: simulates what DSA hardware would give.
 //!
 //! ```text
-//! options ──► shape ──► Scenario ──simulate──► Outcome ──► point ──► report::sim
-//! claims (telpher-claims) ──► validate ──► report::validation
+//! options ──► shape ──► Scenario ──simulate──► Outcome ──► point ──► telpher-report's simulation
+//! telpher-claims' validation ──► its tables
 //! ```
 
 mod about;
