@@ -7,7 +7,7 @@
 //!                                                                                        │
 //!             run: threads of this machine ─► Report; or simulated threads ◄── Ground ───┘
 //! ```
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod barrier;
 mod column;
