@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # the query engine's answers compared with DuckDB's
 . "$(dirname "$0")/lib.sh"
-tests=uses/cache/tests/duckdb
+tests=uses/query/tests/duckdb
 mkdir -p "$target/query"
 here=$(cd "$target/query" && pwd)
 if ! python3 -m venv "$here/venv" ||

@@ -142,7 +142,7 @@ pub enum BenchError {
     Memory(#[from] telpher_mem::MapError),
     /// Tables cannot be generated.
     #[error(transparent)]
-    Generate(#[from] telpher_cache::query::generate::GenerateError),
+    Generate(#[from] telpher_query::generate::GenerateError),
     /// A measured program did not start or did not answer.
     #[error("{what} failed")]
     Program {
@@ -162,7 +162,7 @@ pub enum BenchError {
     Tier(#[from] telpher_tier::TierError),
     /// A query failed.
     #[error(transparent)]
-    Query(#[from] telpher_cache::query::RunError),
+    Query(#[from] telpher_query::RunError),
     /// A peer program failed.
     #[error(transparent)]
     Peer(#[from] telpher_vhost::peers::PeerError),

@@ -1,16 +1,6 @@
 //! Formats numbers: `4 KiB`, `1.25 µs`, `12.3 GB/s`.
 
-/// Formats a size: `64 B`, `4 KiB`, `1.5 MiB`.
-pub fn size(bytes: u64) -> String {
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units.iter().find(|(shift, _)| bytes >= 1 << shift) {
-        Some((shift, unit)) => {
-            let whole = bytes as f64 / (1u64 << shift) as f64;
-            format!("{} {unit}", trimmed(whole))
-        }
-        None => format!("{bytes} B"),
-    }
-}
+pub use telpher_os::size;
 
 /// Formats a time with three significant digits: `85 ns`, `1.25 µs`, `3.4 ms`.
 pub fn time(ns: f64) -> String {
@@ -68,14 +58,6 @@ pub fn trimmed(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_binary() {
-        let cases = [(64, "64 B"), (4096, "4 KiB"), (1 << 20, "1 MiB"), (3 << 19, "1.5 MiB"), (1 << 31, "2 GiB")];
-        for (bytes, text) in cases {
-            assert_eq!(size(bytes), text);
-        }
-    }
 
     #[test]
     fn times_keep_three_digits() {

@@ -319,7 +319,8 @@ impl<S: Source> Cache<S> {
     }
 
     /// Returns the machine's nodes at the time when the cache was created.
-    pub(crate) fn nodes(&self) -> &Nodes {
+    #[must_use]
+    pub fn nodes(&self) -> &Nodes {
         &self.0.nodes
     }
 

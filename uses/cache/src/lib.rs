@@ -21,7 +21,6 @@ mod error;
 mod handle;
 mod index;
 mod prefetch;
-pub mod query;
 mod reads;
 mod schedule;
 mod shared_copy;

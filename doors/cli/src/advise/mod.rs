@@ -3,9 +3,10 @@
 mod report;
 
 use crate::args::Advise;
-use crate::sim::{About, SimError, machine};
+use crate::sim::{SimError, about_of, machine};
 use serde::Serialize;
 use telpher_device::{Config, Preset, WqMode};
+use telpher_report::about::About;
 use telpher_report::deliver::{deliver, writable};
 use telpher_sim::advise::{Advice, Demand, Work, advise};
 use telpher_sim::{LoadOutcome, NamedValue};
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
     };
     let capabilities = Preset::default().capabilities();
     let advice = advise(&machine, capabilities, &demands, args.objective.0)?;
-    let result = AdviseResult::of(About::of(&machine), &advice);
+    let result = AdviseResult::of(about_of(&machine), &advice);
     let json = serde_json::to_string_pretty(&result.accel_config).expect("configurations are plain data");
     if let Some(path) = args.config.as_ref().filter(|_| !result.accel_config.is_empty()) {
         telpher_os::write_file(path, format!("{json}\n").as_bytes())

@@ -1,11 +1,11 @@
 //! The data of a query: generated columns, or a user's own.
 
 use super::QdpError;
-use super::{input, room};
 use crate::args::{Pages, Qdp};
-use serde::Serialize;
-use telpher_cache::query::{Aggregate, Expr, Plan, Query, Table, generate};
 use telpher_mem::{MapError, PageSize, Region};
+use telpher_os::check_memory;
+use telpher_query::{Aggregate, Plan, Query, Table, files, generate};
+use telpher_report::query::{Data, DataColumn};
 
 /// A query that can be executed, and the description of its data.
 pub(super) struct Prepared {
@@ -13,37 +13,6 @@ pub(super) struct Prepared {
     /// The query as the user would type it.
     pub(super) said: String,
     pub(super) data: Data,
-}
-
-/// The description of a query's data.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Data {
-    /// The source of the data: the generator and its seed, or the files.
-    pub(crate) from: String,
-    /// Rows of the table.
-    pub(crate) rows: u64,
-    /// Bytes of the columns that the query reads.
-    pub(crate) bytes: u64,
-    /// Bytes of the columns that are prefetched.
-    pub(crate) fetched_bytes: u64,
-    /// The columns that the query reads.
-    pub(crate) columns: Vec<DataColumn>,
-}
-
-/// A column.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct DataColumn {
-    pub(crate) name: String,
-    /// Bytes of a value.
-    pub(crate) width: usize,
-    /// Whether SCAN reads it.
-    pub(crate) scanned: bool,
-    /// Whether AGGREGATE reads it.
-    pub(crate) aggregated: bool,
-    /// Whether it is prefetched: only AGGREGATE reads it.
-    pub(crate) fetched: bool,
-    /// Whether its values are codes of characters.
-    pub(crate) letters: bool,
 }
 
 /// Returns the query with a name, or parses its text.
@@ -59,7 +28,7 @@ pub(super) fn plan(text: &str) -> Result<Plan, QdpError> {
 /// Generates or reads the data of the query, and binds the query to it.
 pub(super) fn prepare(args: &Qdp) -> Result<Prepared, QdpError> {
     let plan = plan(&args.query)?;
-    let names = names(&plan);
+    let names = plan.columns();
     let pages = match args.pages {
         Pages::Small => PageSize::Small,
         Pages::Huge => PageSize::Huge,
@@ -75,11 +44,11 @@ pub(super) fn prepare(args: &Qdp) -> Result<Prepared, QdpError> {
     };
     let (table, letters, from) = if args.input.is_empty() {
         // The size of each column is not known yet, so the check covers all nodes together.
-        room::enough("the columns", args.size, None, "ask for less with --size")?;
+        check_memory("the columns", args.size, None, "ask for less with --size")?;
         let table = generated(args, &names, &mut memory)?;
         (table, LETTERS.map(String::from).into(), format!("generated, seed {}", args.seed))
     } else {
-        let input::Found { table, letters } = input::read(&args.input, &names, &mut memory)?;
+        let files::Found { table, letters, .. } = files::read(&args.input, &names, &mut memory)?;
         let files: Vec<String> = args.input.iter().map(|path| path.display().to_string()).collect();
         (table, letters, files.join(", "))
     };
@@ -109,31 +78,6 @@ fn said(plan: &Plan) -> String {
         said += &format!(" group by {}", plan.group_by.join(", "));
     }
     said
-}
-
-/// Returns the columns that a plan names, each once, sorted.
-fn names(plan: &Plan) -> Vec<String> {
-    fn of(expr: &Expr, names: &mut Vec<String>) {
-        match expr {
-            Expr::Column(name) => names.push(name.clone()),
-            Expr::Literal(_) => {}
-            Expr::Add(left, right) | Expr::Subtract(left, right) | Expr::Multiply(left, right) => {
-                of(left, names);
-                of(right, names);
-            }
-        }
-    }
-    let mut names: Vec<String> = plan.filters.iter().map(|filter| filter.column.clone()).collect();
-    names.extend(plan.group_by.iter().cloned());
-    for aggregate in &plan.aggregates {
-        match aggregate {
-            Aggregate::Count => {}
-            Aggregate::Sum(expr) | Aggregate::Min(expr) | Aggregate::Max(expr) => of(expr, &mut names),
-        }
-    }
-    names.sort_unstable();
-    names.dedup();
-    names
 }
 
 /// The columns of the thesis' query.
@@ -194,15 +138,6 @@ fn data(query: &Query, letters: &[String], from: String) -> Data {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_columns_of_a_query_are_found_in_all_its_clauses() {
-        assert_eq!(names(&Plan::thesis()), ["a", "b"]);
-        assert_eq!(names(&Plan::tpch_q6()), ["l_discount", "l_extendedprice", "l_quantity", "l_shipdate"]);
-        assert_eq!(names(&Plan::tpch_q1()).len(), 7);
-        let counting = Plan { aggregates: vec![Aggregate::Count], ..Plan::default() };
-        assert!(names(&counting).is_empty());
-    }
 
     #[test]
     fn generated_tables_have_the_named_columns() {

@@ -2,135 +2,21 @@
 //! configurations take turns.
 
 use super::QdpError;
-use super::data::{self, Data, Prepared};
-use super::room;
+use super::data::{self, Prepared};
 use crate::args::{self, Pages, Qdp};
 use crate::log;
-use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telpher_bench::measure::median;
 use telpher_bench::results::MODEL_REMARK;
-use telpher_cache::query::{self, Ahead, Answer, Blocks, Late, Options, Report, Role, Row};
 use telpher_cache::{Cache, Config, Stats, TierConfig};
 use telpher_device::{DeviceName, OpenOptions, Opened, Runner};
 use telpher_mem::{PageSize, Pool, PoolOptions, Region};
 use telpher_mover::{Mover, Policy, Tuning};
+use telpher_os::check_memory;
+use telpher_query::{Ahead, Answer, Blocks, Late, Options, Report, Role, Row};
 use telpher_report::machine::Machine;
-
-/// The results of `telpher qdp`.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct QdpResult {
-    /// `qdp`.
-    pub(crate) kind: &'static str,
-    /// The machine on which it ran.
-    pub(crate) machine: Machine,
-    /// Remarks for the reader.
-    pub(crate) remarks: Vec<String>,
-    /// The query as SQL from which other engines compute the same answer.
-    pub(crate) query: String,
-    /// The query as the user would type it.
-    #[serde(skip)]
-    pub(crate) said: String,
-    /// The data of the query.
-    pub(crate) data: Data,
-    /// The distribution of work over threads; `None` with `--plain`.
-    pub(crate) shape: Option<Shape>,
-    /// The answer.
-    pub(crate) answer: Rows,
-    /// The times of each configuration.
-    pub(crate) runs: Vec<Run>,
-}
-
-/// The distribution of work over threads.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Shape {
-    pub(crate) groups: u32,
-    pub(crate) chunk_rows: u64,
-    pub(crate) scanners: u32,
-    pub(crate) fetchers: u32,
-    pub(crate) aggregators: u32,
-}
-
-/// An answer: the columns of the keys, then the computed values; ordered by the keys.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Rows {
-    pub(crate) columns: Vec<String>,
-    pub(crate) rows: Vec<Vec<Cell>>,
-}
-
-/// A value of an answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(untagged)]
-pub(crate) enum Cell {
-    /// The sum, minimum or maximum of no rows.
-    Null,
-    Number(i128),
-    /// A value of a column with codes of characters.
-    Letter(char),
-}
-
-/// One configuration of the execution.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Run {
-    /// The name of the configuration.
-    pub(crate) name: &'static str,
-    /// What the configuration does.
-    pub(crate) how: &'static str,
-    /// The time of each execution, in order.
-    pub(crate) times_ns: Vec<u64>,
-    /// The median of `times_ns`.
-    pub(crate) median_ns: f64,
-    /// Bytes of the columns per second, at the median time.
-    pub(crate) bytes_per_s: f64,
-    /// Median of the speedups over the baseline without prefetching, turn by turn; `None` if the baseline was not
-    /// executed.
-    pub(crate) speedup: Option<f64>,
-    /// `1 / speedup - 1`: the additional time as a share of the baseline's; negative if this configuration was faster.
-    pub(crate) overhead: Option<f64>,
-    /// Share of blocks that AGGREGATE found in fast memory, over all executions; `None` if no block was requested.
-    pub(crate) hit_rate: Option<f64>,
-    /// The stages, as means over the executions.
-    pub(crate) stages: Vec<StageTime>,
-    /// The counts of blocks, over all executions.
-    pub(crate) blocks: BlockCounts,
-}
-
-/// A stage of the pipeline.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct StageTime {
-    /// `SCAN`, `FETCH` or `AGGREGATE`.
-    pub(crate) stage: &'static str,
-    /// Number of its threads.
-    pub(crate) threads: u32,
-    /// Time at work, summed over the threads.
-    pub(crate) busy_ns: f64,
-    /// Time spent waiting for the other threads of a group, summed over the threads.
-    pub(crate) waited_ns: f64,
-}
-
-/// Counts of the blocks to prefetch.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct BlockCounts {
-    /// Blocks that were requested.
-    pub(crate) asked: u64,
-    /// Blocks that were not requested, because they are already on the node where their copy would be.
-    pub(crate) spared: u64,
-    /// Blocks read from fast memory.
-    pub(crate) hits: u64,
-    /// Blocks read from the source, because the copy was not finished.
-    pub(crate) late: u64,
-    /// Blocks read from the source, because there was no copy.
-    pub(crate) absent: u64,
-    /// Copies made.
-    pub(crate) copies: u64,
-    /// Bytes of the copies.
-    pub(crate) bytes_copied: u64,
-    /// Copies that could not be made.
-    pub(crate) fallbacks: u64,
-    /// Copies evicted to make room for other copies.
-    pub(crate) evictions: u64,
-}
+use telpher_report::query::{BlockCounts, Cell, Data, QdpResult, Rows, Run, Shape, StageTime};
 
 /// A configuration: the engine alone if `options` is `None`, otherwise the pipeline with these options.
 #[derive(Clone, Copy, Debug)]
@@ -169,7 +55,7 @@ pub(super) fn run(args: &Qdp) -> Result<QdpResult, QdpError> {
             cache.clear();
             cache.stats()
         });
-        let report = query::run(&query, cache.as_ref(), options)?;
+        let report = telpher_query::run(&query, cache.as_ref(), options)?;
         let after = cache.as_ref().map(Cache::stats).unwrap_or_default();
         let (right, time, stats) = (report.answer == expected, report.time, since(after, before.unwrap_or_default()));
         checked(way, right, Execution { time, report: Some(report), stats })
@@ -273,7 +159,7 @@ fn cache(args: &Qdp, data: &Data, remarks: &mut Vec<String>) -> Result<Cache<Arc
     let needed = data.fetched_bytes + data.fetched_bytes / 16 + (4 << 10);
     let len = usize::try_from(args.tier_size.unwrap_or(needed)).unwrap_or(usize::MAX);
     let do_this = "give it less with --tier-size, or the query less with --size";
-    room::enough("the fast memory", len as u64, args.tier_node, do_this)?;
+    check_memory("the fast memory", len as u64, args.tier_node, do_this)?;
     let pages = match args.pages {
         Pages::Small => PageSize::Small,
         Pages::Huge => PageSize::Huge,

@@ -1,29 +1,25 @@
 //! `telpher qdp`: executes a query with prefetched columns, on this machine or on a simulated one.
 //!
 //! ```text
-//! options ──► data ──► input: files, or generated ──► Query ──► here: runs in turns ──► report::qdp
-//! --profile ──► simulated ──► telpher-claims' tables and questions ──► report::prefetching
+//! options ──► data: files, or generated ──► Query ──► here: runs in turns ──► telpher-report's query
+//! --profile ──► telpher-claims' thesis_query: tables and questions, simulated
 //! ```
 
-pub(crate) mod data;
-pub(crate) mod here;
-mod input;
-mod messages;
-mod prefetching;
-mod report;
-mod room;
-pub(crate) mod simulated;
+mod data;
+mod here;
 
 use crate::args::Qdp;
-use crate::sim::SimError;
+use crate::sim::{SimError, machine};
 use crate::{log, version};
 use telpher_cache::ConfigError;
-use telpher_cache::query::generate::GenerateError;
-use telpher_cache::query::{PlanError, RunError, SqlError};
+use telpher_claims::thesis_query::{self, tables};
 use telpher_device::{NameError, OpenError};
 use telpher_mem::MapError;
 use telpher_mover::TuningError;
+use telpher_query::generate::GenerateError;
+use telpher_query::{PlanError, RunError, SqlError};
 use telpher_report::deliver::{DeliverError, deliver, writable};
+use telpher_report::query::tables as report;
 
 /// Why a query has no result.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +38,7 @@ pub(crate) enum QdpError {
     Plan(#[from] PlanError),
     /// A file cannot be read as columns.
     #[error(transparent)]
-    Input(#[from] input::InputError),
+    Input(#[from] telpher_query::files::FileError),
     /// No generated table has all columns of the query.
     #[error("{}: there are {two}, or {lineitem}; give your own data with --input", missing(name.as_deref()))]
     NotGenerated {
@@ -55,7 +51,7 @@ pub(crate) enum QdpError {
     },
     /// Too little memory.
     #[error(transparent)]
-    Room(#[from] room::RoomError),
+    Room(#[from] telpher_os::MemoryError),
     /// The data could not be generated.
     #[error(transparent)]
     Generate(#[from] GenerateError),
@@ -113,9 +109,10 @@ pub(crate) fn run(args: &Qdp) -> Result<(), QdpError> {
     writable(&args.output.destination(), HTML)?;
     log::info(|| format!("kernels: {}", version::kernels()));
     if let Some(profile) = &args.profile {
-        let result = simulated::run(profile, &args.set)?;
-        let (text, csv) = (|| prefetching::text(&result), || prefetching::csv(&result));
-        return Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || prefetching::html(&result))?);
+        let machine = machine(profile, &args.set)?;
+        let result = thesis_query::simulate(machine, !args.set.is_empty()).map_err(SimError::from)?;
+        let (text, csv) = (|| tables::text(&result), || tables::csv(&result));
+        return Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || tables::html(&result))?);
     }
     let result = here::run(args)?;
     let (text, csv) = (|| report::text(&result), || report::csv(&result));

@@ -1,6 +1,7 @@
 //! Errors of the simulation commands.
 
 use std::io;
+use telpher_claims::thesis_query::SimulateError;
 use telpher_report::deliver::DeliverError;
 
 /// Why a simulation failed.
@@ -63,4 +64,14 @@ pub(crate) enum SimError {
     /// The result could not be delivered.
     #[error(transparent)]
     Deliver(#[from] DeliverError),
+}
+
+impl From<SimulateError> for SimError {
+    fn from(error: SimulateError) -> Self {
+        match error {
+            SimulateError::Scenario(error) => SimError::Scenario(error),
+            // Another machine has to be named on the command line.
+            error => SimError::Not(error.to_string()),
+        }
+    }
 }

@@ -1,11 +1,10 @@
 //! `telpher sim figures`: a folder with every figure's data, and one page with the charts.
 
-use super::figures_report as report;
 use super::{SimError, about};
 use crate::args::{Figures, Format};
 use crate::log;
 use std::path::Path;
-use telpher_claims::figures::{Figure, Sheet, draw, sheets};
+use telpher_claims::figures::{Figure, Sheet, draw, page as report, sheets};
 use telpher_report::machine::command;
 
 /// Draws and writes the figures, and prints the list.

@@ -1,28 +1,25 @@
 //! `telpher sim`: simulates what DSA hardware would give.
 //!
 //! ```text
-//! options ──► shape ──► Scenario ──simulate──► Outcome ──► point ──► report::sim
-//! claims (telpher-claims) ──► validate ──► report::validation
+//! options ──► shape ──► Scenario ──simulate──► Outcome ──► point ──► telpher-report's simulation
+//! telpher-claims' validation ──► its tables
 //! ```
 
 mod about;
 mod config;
 mod error;
 mod figures;
-pub(crate) mod figures_report;
-pub(crate) mod plot;
 mod point;
 mod profiles;
-mod report;
 pub(crate) mod run;
 pub(crate) mod validate;
-mod validation;
 
 use crate::args::{Sim, SimKind};
-pub(crate) use about::{About, machine};
+pub(crate) use about::{about_of, machine};
 pub(crate) use error::SimError;
-pub(crate) use point::{PARTS, Point};
+use telpher_claims::validation::tables as validation;
 use telpher_report::deliver::{deliver, print, writable};
+use telpher_report::simulation::tables as report;
 
 const VALIDATE_HTML: &str = "telpher-sim-validate.html";
 const RUN_HTML: &str = "telpher-sim-run.html";

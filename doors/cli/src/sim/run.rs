@@ -1,15 +1,15 @@
 //! `telpher sim run`: a sweep in simulated time.
 
 use super::config::ConfigFile;
-use super::point::{CPU, DEVICE};
-use super::{About, Point, SimError, about};
+use super::point::point_of;
+use super::{SimError, about};
 use crate::args::values::MANY;
 use crate::args::{self, Hint, SimRun};
-use serde::Serialize;
 use std::path::Path;
 use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, DeviceName, ModelSource, Preset, WqMode};
 use telpher_mover::Policy;
+use telpher_report::simulation::{App, CPU, DEVICE, Point, RunResult};
 use telpher_sim::{
     Arrivals, By, Layout, Lines, Machine, MoverSettings, NamedValue, Outcome, Place, QueueId, Scenario, ScenarioError,
     Stream, Workload, WorkloadHeader, lanes,
@@ -20,32 +20,6 @@ const MODES: [(u32, u32); 3] = [(1, 1), (32, 1), (2, 32)];
 
 /// The default machine.
 const PROFILE: &str = "spr-asplos";
-
-/// The results of a run.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct RunResult {
-    /// `sim run`.
-    pub(crate) kind: &'static str,
-    #[serde(flatten)]
-    pub(crate) about: About,
-    /// The workload file, if one was given.
-    pub(crate) workload: Option<String>,
-    /// Further remarks for the reader.
-    pub(crate) remarks: Vec<String>,
-    /// Points in the order of operations, sizes and modes, the CPU first; or the loads of a workload.
-    pub(crate) points: Vec<Point>,
-    /// Results that applications of a workload reported.
-    pub(crate) apps: Vec<App>,
-}
-
-/// The results that one application reported.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct App {
-    /// Name of its load.
-    pub(crate) load: String,
-    /// Name, value and unit of each result.
-    pub(crate) measures: Vec<(String, f64, &'static str)>,
-}
 
 /// Devices and their queues.
 struct Devices {
@@ -87,7 +61,7 @@ pub(crate) fn run(args: &SimRun) -> Result<RunResult, SimError> {
             return Err(SimError::Not(format!("{what} is node {node}, and the profile {name} has nodes 0 to {last}")));
         }
     }
-    let mut result = RunResult::of(&machine);
+    let mut result = result_of(&machine);
     for op in &args.op.0 {
         for size in &args.size.0 {
             // Cannot lose bits: the largest size is 2 GiB.
@@ -107,11 +81,9 @@ pub(crate) fn run(args: &SimRun) -> Result<RunResult, SimError> {
     Ok(result)
 }
 
-impl RunResult {
-    fn of(machine: &Machine) -> Self {
-        let about = About::of(machine);
-        RunResult { kind: "sim run", about, workload: None, remarks: Vec::new(), points: Vec::new(), apps: Vec::new() }
-    }
+fn result_of(machine: &Machine) -> RunResult {
+    let about = about::about_of(machine);
+    RunResult { kind: "sim run", about, workload: None, remarks: Vec::new(), points: Vec::new(), apps: Vec::new() }
 }
 
 /// Simulates the loads of a file, all in one scenario.
@@ -133,7 +105,7 @@ fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
         Some(devices) => devices.at_line(error),
         None => error.into(),
     })?;
-    let mut result = RunResult { workload: Some(name), ..RunResult::of(&scenario.machine) };
+    let mut result = RunResult { workload: Some(name), ..result_of(&scenario.machine) };
     result.remarks.push(preface.why.split_whitespace().collect::<Vec<_>>().join(" "));
     result.remarks.extend(told_of_refusals(&outcome).map(|refused| format!("Mind that {refused}")));
     for (load, of) in scenario.loads.iter().zip(&outcome.loads) {
@@ -143,7 +115,7 @@ fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
             continue;
         };
         let device = if stream.by == By::Cpu { CPU } else { DEVICE };
-        let point = Point::of(&outcome, of, stream, load.threads, device.into());
+        let point = point_of(&outcome, of, stream, load.threads, device.into());
         if let (Some(expected), Some(found)) = (load.expect, &of.bottleneck)
             && expected != found.limit
         {
@@ -279,7 +251,7 @@ fn by_cpu(machine: &Machine, args: &SimRun, stream: Stream) -> Result<Point, Sim
     scenario.devices.clear();
     let (stream, outcome) =
         lasting(args, scenario.with(CPU, args.threads, Workload::Stream(stream)), stream, Into::into)?;
-    Ok(Point::of(&outcome, &outcome.loads[0], &stream, args.threads, CPU.into()))
+    Ok(point_of(&outcome, &outcome.loads[0], &stream, args.threads, CPU.into()))
 }
 
 fn by_device(
@@ -306,7 +278,7 @@ fn by_device(
     let scenario = scenario.with_lanes(DEVICE, args.threads, stream, lanes);
     let (stream, outcome) = lasting(args, scenario, stream, |error| devices.at_line(error))?;
     let refused = told_of_refusals(&outcome);
-    let point = Point::of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone());
+    let point = point_of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone());
     let refused = refused.map(|refused| format!("{} of {} bytes, {}: {refused}", point.op, stream.size, point.how()));
     Ok((point, refused))
 }

@@ -8,10 +8,10 @@ use crate::questions::Experiment;
 use crate::row::{Goal, Row};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use telpher_cache::query::{Ahead, Options, Plan, Query, Report, Table, generate, run};
 use telpher_cache::{Cache, Config};
 use telpher_mem::{Pool, PoolOptions, Region};
 use telpher_mover::Mover;
+use telpher_query::{Ahead, Options, Plan, Query, Report, Table, generate, run};
 use telpher_report::machine::Machine;
 
 /// The experiment.

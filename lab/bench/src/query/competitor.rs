@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
-use telpher_cache::query::{Answer, Kind, Table};
+use telpher_query::{Answer, Kind, Table};
 
 /// The Python program.
 const PROGRAM: &str = include_str!("duckdb.py");
@@ -154,7 +154,7 @@ fn is_same(answer: &Answer, rows: &[Vec<Option<String>>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telpher_cache::query::Row;
+    use telpher_query::Row;
 
     #[test]
     fn answers_are_equal_only_if_every_row_is() {

@@ -15,7 +15,7 @@ use crate::options::QueryOptions;
 use competitor::{Competitor, Missing};
 use serde::Serialize;
 use std::time::{Duration, Instant};
-use telpher_cache::query::{Aggregate, Filter, Plan, Query, Table, column, generate};
+use telpher_query::{Aggregate, Filter, Plan, Query, Table, column, generate};
 use telpher_report::machine::Machine;
 
 /// Everything that `telpher bench query` measured.

@@ -1,7 +1,7 @@
 //! The white paper's Figures 3 and 10.
 
 use super::sweep::{axis, published, simulated};
-use super::{Mark, Panel, Result, Scale, Shape, Sheet, numbers};
+use super::{Panel, Result, Scale, Shape, Sheet, level_mark, numbers};
 use crate::experiments::vhost::{HYBRID, PACKETS, copy_share, forwarding};
 use crate::lab::Lab;
 use telpher_sim::Copies;
@@ -61,6 +61,6 @@ fn figure_3(lab: &Lab) -> Result<Vec<Panel>> {
         y: axis("cycles of the core", "%", Scale::Linear),
         shape: Shape::Stacks,
         series: vec![of("copies", |share| share), of("all else", |share| 100.0 - share)],
-        marks: vec![Mark::level("V-010")],
+        marks: vec![level_mark("V-010")],
     }])
 }

@@ -1,7 +1,7 @@
 //! Fürst, TU Dresden 2024: Figures 3.4 to 3.8.
 
 use super::sweep::{axis, lines, measured, over_sizes, simulated};
-use super::{Axis, Mark, Panel, Result, Scale, Shape, Sheet};
+use super::{Axis, Mark, Panel, Result, Scale, Shape, Sheet, level_mark, place_mark};
 use crate::experiments::thesis::{DESTINATIONS, by_cores, by_software, by_threads, mean, submitted, with_devices};
 use crate::lab::Lab;
 
@@ -69,7 +69,7 @@ fn figure_4(lab: &Lab) -> Result<Vec<Panel>> {
     let sizes = || (10..=26).map(|power| 1u32 << power);
     let single = measured("single", sizes(), |size| submitted(lab, size, 1))?;
     let batch = measured("batches of 50", sizes(), |size| submitted(lab, size, 50))?;
-    let marks = vec![Mark::place("T-010"), Mark::level("T-013")];
+    let marks = vec![place_mark("T-010"), level_mark("T-013")];
     Ok(vec![over_sizes("", gibibytes(), vec![single, batch], marks)])
 }
 
@@ -86,7 +86,7 @@ fn figure_6(lab: &Lab) -> Result<Vec<Panel>> {
     for (name, devices) in [("1 device", 1), ("2: push and pull", 2), ("4: the socket's", 4), ("8: all", 8)] {
         series.push(simulated(name, (0u8..).map(f64::from).zip(with_devices(lab, devices)?)));
     }
-    Ok(vec![bars("", series, vec![Mark::level("T-032"), Mark::level("T-030")])])
+    Ok(vec![bars("", series, vec![level_mark("T-032"), level_mark("T-030")])])
 }
 
 fn figure_7(lab: &Lab) -> Result<Vec<Panel>> {
@@ -106,7 +106,7 @@ fn figure_8(lab: &Lab) -> Result<Vec<Panel>> {
     let panel = |title, name: &str, rate: &dyn Fn(usize) -> Result<f64>| {
         let rates = DESTINATIONS.map(rate).into_iter().collect::<Result<Vec<_>>>()?;
         let series = simulated(name, (0u8..).map(f64::from).zip(rates));
-        Ok(bars(title, vec![series], vec![Mark::level("T-030")]))
+        Ok(bars(title, vec![series], vec![level_mark("T-030")]))
     };
     Ok(vec![
         panel("(a) the library's software path", "8 cores", &|dst| by_software(lab, 8, dst))?,

@@ -23,7 +23,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use telpher_abi::{Flags, Opcode};
-use telpher_cache::query::{Chunk, Ground, Part, Role, Shape};
+use telpher_query::{Chunk, Ground, Part, Role, Shape};
 
 /// Bytes of a value. The thesis does not give it; it matters only because parts consist of whole values.
 const VALUE: u64 = 8;

@@ -4,7 +4,7 @@ use crate::experiments::measure::{core_alone, one_by_one_gigabytes};
 use crate::figures::sweep::{
     DEPTH, SIZES, axis, bytes, lines, measured, over_sizes, rate, rates, simulated, throughput,
 };
-use crate::figures::{Mark, Panel, Result, Scale, Shape};
+use crate::figures::{Panel, Result, Scale, Shape, level_mark, place_mark};
 use crate::lab::Lab;
 use crate::setups::{alone, asplos, in_flight, one_by_one};
 use telpher_abi::Opcode;
@@ -34,7 +34,7 @@ pub(super) fn figure_3(lab: &Lab) -> Result<Vec<Panel>> {
             let four = |size| alone(asplos(1, WqMode::Dedicated, 4), in_flight(COPY, size, depth, 1));
             series.push(rates(lab, "BS 1, four engines", SIZES, four)?);
         }
-        Ok(over_sizes(title, throughput(), series, vec![Mark::level(claim)]))
+        Ok(over_sizes(title, throughput(), series, vec![level_mark(claim)]))
     };
     Ok(vec![panel("one at a time", 1, "K-027")?, panel("asynchronous, 32 in flight", DEPTH, "K-028")?])
 }
@@ -49,7 +49,7 @@ pub(super) fn figure_4(lab: &Lab) -> Result<Vec<Panel>> {
             })
         });
         let title = if batch == 1 { "no batches".into() } else { format!("batches of {batch}") };
-        Ok(over_sizes(title, throughput(), series.into_iter().collect::<Result<_>>()?, vec![Mark::level("K-029")]))
+        Ok(over_sizes(title, throughput(), series.into_iter().collect::<Result<_>>()?, vec![level_mark("K-029")]))
     };
     Ok(vec![panel(1)?, panel(4)?])
 }
@@ -90,7 +90,7 @@ pub(super) fn figure_14(lab: &Lab) -> Result<Vec<Panel>> {
             let batches = BATCHES.into_iter().filter(|batch| total / batch >= 256);
             measured(bytes(total), batches, |batch| gigabytes(lab, op, total / batch, depth, batch))
         });
-        let marks = if depth == 1 { vec![Mark::place("K-061")] } else { Vec::new() };
+        let marks = if depth == 1 { vec![place_mark("K-061")] } else { Vec::new() };
         let x = axis("descriptors that share the bytes", "", Scale::Binary);
         Ok(lines(title, x, throughput(), series.into_iter().collect::<Result<_>>()?, marks))
     };

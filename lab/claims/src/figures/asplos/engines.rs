@@ -2,7 +2,7 @@
 
 use crate::experiments::asplos_multi::all_at_once;
 use crate::figures::sweep::{DEPTH, SIZES, axis, bytes, lines, over_sizes, rates, throughput};
-use crate::figures::{Mark, Panel, Result, Scale};
+use crate::figures::{Mark, Panel, Result, Scale, level_mark};
 use crate::lab::Lab;
 use crate::setups::{alone, asplos, in_flight, threads, through};
 use telpher_abi::Opcode;
@@ -79,7 +79,7 @@ pub(super) fn figure_10(lab: &Lab) -> Result<Vec<Panel>> {
         Ok(over_sizes(title, throughput(), series.into_iter().collect::<Result<_>>()?, marks))
     };
     Ok(vec![
-        panel("to the cache", true, ["K-047", "K-048", "K-049"].map(Mark::level).into())?,
+        panel("to the cache", true, ["K-047", "K-048", "K-049"].map(level_mark).into())?,
         panel("to memory", false, Vec::new())?,
     ])
 }

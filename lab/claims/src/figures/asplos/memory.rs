@@ -2,7 +2,7 @@
 
 use crate::experiments::measure::{core_alone, submit_and_wait};
 use crate::figures::sweep::{DEPTH, FROM_64, SIZES, axis, measured, over_sizes, rates, throughput};
-use crate::figures::{Axis, Mark, Panel, Result, Scale, Series};
+use crate::figures::{Axis, Mark, Panel, Result, Scale, Series, place_mark};
 use crate::lab::Lab;
 use crate::setups::{alone, asplos, by_core, flushed, in_flight};
 use telpher_abi::Opcode;
@@ -67,7 +67,7 @@ fn one_at_a_time(
 pub(super) fn figure_6(lab: &Lab) -> Result<Vec<Panel>> {
     let sockets = [("L,L", LOCAL, LOCAL), ("L,R", LOCAL, REMOTE), ("R,L", REMOTE, LOCAL), ("R,R", REMOTE, REMOTE)];
     let boards = [("D,D", LOCAL, LOCAL), ("D,C", LOCAL, CXL), ("C,D", CXL, LOCAL), ("C,C", CXL, CXL)];
-    let even = vec![Mark::place("K-035")];
+    let even = vec![place_mark("K-035")];
     let sockets = one_at_a_time(lab, "(a) two sockets, ", &sockets, &sockets[1..2], [Vec::new(), even])?;
     let boards = one_at_a_time(lab, "(b) CXL, ", &boards, &boards[3..], [Vec::new(), Vec::new()])?;
     Ok(sockets.into_iter().chain(boards).collect())
@@ -76,7 +76,7 @@ pub(super) fn figure_6(lab: &Lab) -> Result<Vec<Panel>> {
 pub(super) fn figure_15(lab: &Lab) -> Result<Vec<Panel>> {
     let places = [("L,L", CACHED, CACHED), ("L,D", CACHED, LOCAL), ("D,L", LOCAL, CACHED), ("D,D", LOCAL, LOCAL)];
     let some = [places[0], places[3]];
-    let pays = |claim| vec![Mark::place(claim)];
+    let pays = |claim| vec![place_mark(claim)];
     let one = one_at_a_time(lab, "one at a time, ", &places, &some, [pays("K-064"), pays("K-064")])?;
     let mut many = Vec::new();
     for of in places {

@@ -1,7 +1,7 @@
 //! Effects on other programs of the machine: Figures 12 and 13.
 
 use crate::figures::sweep::{axis, lines, measured, simulated};
-use crate::figures::{Mark, Panel, Result, Scale, Shape};
+use crate::figures::{Panel, Result, Scale, Shape, level_mark};
 use crate::lab::Lab;
 use crate::setups::{asplos, through};
 use std::rc::Rc;
@@ -126,6 +126,6 @@ pub(super) fn figure_13(lab: &Lab) -> Result<Vec<Panel>> {
     let increase = axis("latency added by copiers", "%", Scale::Linear);
     Ok(vec![
         lines("latency", x(), nanos, latencies, Vec::new()),
-        lines("increase", x(), increase, more, vec![Mark::level("K-053")]),
+        lines("increase", x(), increase, more, vec![level_mark("K-053")]),
     ])
 }

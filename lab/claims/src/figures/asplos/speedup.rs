@@ -2,7 +2,7 @@
 
 use crate::experiments::measure::{core_alone, core_walks, one_by_one_gigabytes};
 use crate::figures::sweep::{DEPTH, FROM_64, axis, measured, over_sizes, rate};
-use crate::figures::{At, Mark, Panel, Result, Scale};
+use crate::figures::{At, Mark, Panel, Result, Scale, place_mark};
 use crate::lab::Lab;
 use crate::setups::{alone, asplos, flushed, in_flight};
 use telpher_abi::Opcode;
@@ -37,7 +37,7 @@ fn panel(lab: &Lab, title: &str, depth: u32, claim: &'static str) -> Result<Pane
             Ok(device * nanos / f64::from(size))
         })?);
     }
-    let marks = vec![Mark::place(claim), Mark { claim, at: At::Level(1.0) }];
+    let marks = vec![place_mark(claim), Mark { claim, at: At::Level(1.0) }];
     Ok(over_sizes(title, axis("device's throughput over a core's", "", Scale::Log), series, marks))
 }
 

@@ -3,7 +3,7 @@
 pub(super) mod program;
 
 use super::sweep::{axis, lines, measured, simulated};
-use super::{Mark, Panel, Result, Scale, Shape, Sheet};
+use super::{Panel, Result, Scale, Shape, Sheet, level_mark, place_mark};
 use crate::experiments::migration::{KERNEL, Sharing, of, shared};
 use crate::lab::Lab;
 use telpher_sim::{App, Migration, MigrationOffload, Picos, Promotion, QueueId};
@@ -121,7 +121,7 @@ fn break_even(lab: &Lab) -> Result<Vec<Panel>> {
         measured("by the device", together(), |pages| copying(pages, Some(KERNEL)))?,
     ];
     let time = axis("time of the copies", "µs", Scale::Log);
-    Ok(vec![lines("", axis("pages migrated together", "", Scale::Binary), time, series, vec![Mark::place("P-010")])])
+    Ok(vec![lines("", axis("pages migrated together", "", Scale::Binary), time, series, vec![place_mark("P-010")])])
 }
 
 fn compaction(lab: &Lab) -> Result<Vec<Panel>> {
@@ -138,7 +138,7 @@ fn compaction(lab: &Lab) -> Result<Vec<Panel>> {
     let pages = || axis("pages of a call", "", Scale::Binary);
     Ok(vec![
         lines("(a) throughput", pages(), axis("moved", "GB/s", Scale::Linear), vec![core, device], Vec::new()),
-        lines("(b) gain", pages(), gain, vec![gains, most], vec![Mark::level("P-012")]),
+        lines("(b) gain", pages(), gain, vec![gains, most], vec![level_mark("P-012")]),
     ])
 }
 
@@ -166,7 +166,7 @@ fn promotion(lab: &Lab) -> Result<Vec<Panel>> {
         }
         let x = axis("the program's time over that of moving its pages by the core", "", Scale::Log);
         let y = axis("time saved over the core's copies", "%", Scale::Linear);
-        Ok(lines(title, x, y, series, vec![Mark::level("P-013")]))
+        Ok(lines(title, x, y, series, vec![level_mark("P-013")]))
     };
     Ok(vec![panel("(a) pages of 4 KiB", small)?, panel("(b) pages of 2 MiB", huge)?])
 }

@@ -4,7 +4,7 @@
 use super::{KERNEL, calls, names, together};
 use crate::experiments::vhost;
 use crate::figures::sweep::{axis, bytes, lines, measured, simulated};
-use crate::figures::{Axis, Mark, Panel, Result, Scale, Series, Shape, Sheet};
+use crate::figures::{Axis, Mark, Panel, Result, Scale, Series, Shape, Sheet, place_mark};
 use crate::lab::Lab;
 use crate::setups::on;
 use telpher_device::WqMode;
@@ -93,7 +93,7 @@ fn by_the_program(lab: &Lab) -> Result<Vec<Panel>> {
     };
     let small: Vec<u32> = together().collect();
     Ok(vec![
-        panel("(a) pages of 4 KiB, neighbours", &small, 4096, true, vec![Mark::place("P-010")])?,
+        panel("(a) pages of 4 KiB, neighbours", &small, 4096, true, vec![place_mark("P-010")])?,
         panel("(b) pages of 4 KiB, apart", &small, 4096, false, Vec::new())?,
         panel("(c) pages of 2 MiB", &[1, 2, 4, 8, 16], 2 << 20, true, Vec::new())?,
     ])

@@ -107,7 +107,7 @@ pub enum Aggregate {
 /// A query over one table.
 ///
 /// ```
-/// use telpher_cache::query::{Aggregate, Column, Filter, Plan, Table, column, literal};
+/// use telpher_query::{Aggregate, Column, Filter, Plan, Table, column, literal};
 ///
 /// let table = Table::new(vec![
 ///     Column::of("shop", &[1_u8, 2, 1, 2])?,
@@ -139,6 +139,32 @@ pub struct Plan {
 const WHOLE: i64 = 100;
 
 impl Plan {
+    /// Returns the columns that the plan names, each once, sorted.
+    #[must_use]
+    pub fn columns(&self) -> Vec<String> {
+        fn of(expr: &Expr, names: &mut Vec<String>) {
+            match expr {
+                Expr::Column(name) => names.push(name.clone()),
+                Expr::Literal(_) => {}
+                Expr::Add(left, right) | Expr::Subtract(left, right) | Expr::Multiply(left, right) => {
+                    of(left, names);
+                    of(right, names);
+                }
+            }
+        }
+        let mut names: Vec<String> = self.filters.iter().map(|filter| filter.column.clone()).collect();
+        names.extend(self.group_by.iter().cloned());
+        for aggregate in &self.aggregates {
+            match aggregate {
+                Aggregate::Count => {}
+                Aggregate::Sum(expr) | Aggregate::Min(expr) | Aggregate::Max(expr) => of(expr, &mut names),
+            }
+        }
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// Returns the thesis' query: a filter on column a, a sum over column b (Fürst, Figure 2.2). The thesis does not
     /// give the selectivity; here it is half of the rows of [`two_columns`](super::generate::two_columns).
     #[must_use]
@@ -316,5 +342,14 @@ mod tests {
     fn names_cannot_break_out_of_the_sql() {
         let plan = Plan { filters: vec![Filter::equals("a\" OR 1=1 --", 3)], ..Plan::thesis() };
         assert_eq!(plan.sql("t"), "SELECT sum(\"b\") FROM \"t\" WHERE \"a\"\" OR 1=1 --\" = 3");
+    }
+
+    #[test]
+    fn the_columns_of_a_plan_are_found_in_all_its_clauses() {
+        assert_eq!(Plan::thesis().columns(), ["a", "b"]);
+        assert_eq!(Plan::tpch_q6().columns(), ["l_discount", "l_extendedprice", "l_quantity", "l_shipdate"]);
+        assert_eq!(Plan::tpch_q1().columns().len(), 7);
+        let counting = Plan { aggregates: vec![Aggregate::Count], ..Plan::default() };
+        assert!(counting.columns().is_empty());
     }
 }

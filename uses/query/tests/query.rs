@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use telpher_cache::query::{
+use telpher_os::Random;
+use telpher_query::{
     Aggregate, Answer, Column, Expr, Filter, InputError, Partial, Plan, PlanError, Query, Row, Selection, Table,
     column, generate, literal,
 };
-use telpher_os::Random;
 
 /// The reference value of an expression.
 fn value(expr: &Expr, table: &Table, row: u64) -> i128 {

@@ -1,6 +1,6 @@
 //! Published and simulated numbers, as terminal tables, CSV and an HTML page.
 
-use crate::sim::validate::{ClaimRow, Count, SeriesRow, ValidateResult};
+use super::{ClaimRow, Count, PointRow, SeriesRow, Validation};
 use std::fmt::Write as _;
 use telpher_report::chart::{self, Scale, Series, TRANSFER};
 use telpher_report::html::{Figure, Page};
@@ -11,7 +11,8 @@ use telpher_report::units;
 const NUMBER: usize = 20;
 
 /// Returns the tables for a terminal.
-pub(crate) fn text(result: &ValidateResult) -> String {
+#[must_use]
+pub fn text(result: &Validation) -> String {
     let mut out = hanging("", 0, &result.about.heading());
     if let Some(remark) = remark(result) {
         out.push_str(&hanging("", 0, &remark));
@@ -60,7 +61,7 @@ pub(crate) fn text(result: &ValidateResult) -> String {
     out
 }
 
-fn all(result: &ValidateResult) -> impl Iterator<Item = &ClaimRow> {
+fn all(result: &Validation) -> impl Iterator<Item = &ClaimRow> {
     result.held_out.rows.iter().chain(&result.calibration.rows)
 }
 
@@ -76,7 +77,7 @@ fn met(met: Option<bool>) -> &'static str {
 }
 
 /// Held-out claims that were not seen during the model's development, and those that were.
-fn apart(result: &ValidateResult) -> [String; 2] {
+fn apart(result: &Validation) -> [String; 2] {
     [
         summary("untouched", &result.held_out_untouched),
         format!("{} (*: something was chosen while they could be seen)", summary("in view*", &result.held_out_in_view)),
@@ -204,7 +205,8 @@ fn marked(row: &ClaimRow) -> String {
 }
 
 /// Returns the complete tables as Markdown.
-pub(crate) fn markdown(result: &ValidateResult) -> String {
+#[must_use]
+pub fn markdown(result: &Validation) -> String {
     let mut out = result.about.heading();
     if let Some(remark) = remark(result) {
         let _ = writeln!(out, "\n{remark}");
@@ -268,7 +270,8 @@ fn series_cells(series: &[SeriesRow]) -> impl Fn(&SeriesRow) -> Vec<String> {
 }
 
 /// One line for each claim, then one line for each point of a series.
-pub(crate) fn csv(result: &ValidateResult) -> String {
+#[must_use]
+pub fn csv(result: &Validation) -> String {
     let mut out = String::from(
         "simulated,profiles,use,claim,source,about,kind,says,published,simulated_value,deviation_percent,verdict,why,\
          in_view,beside\n",
@@ -325,7 +328,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Returns the notice for results on another machine.
-fn remark(result: &ValidateResult) -> Option<String> {
+fn remark(result: &Validation) -> Option<String> {
     result.elsewhere.as_ref().map(|name| {
         format!(
             "Everything was done on {name}, in place of the machines of which numbers were published: what does not \
@@ -335,7 +338,8 @@ fn remark(result: &ValidateResult) -> Option<String> {
 }
 
 /// Returns the HTML report.
-pub(crate) fn html(result: &ValidateResult) -> String {
+#[must_use]
+pub fn html(result: &Validation) -> String {
     let mut page = Page::with_facts(
         "telpher sim validate",
         "Every published number about the device, and the simulated one. Nothing here was measured.",
@@ -401,7 +405,7 @@ pub(crate) fn html(result: &ValidateResult) -> String {
 }
 
 fn chart_of(row: &SeriesRow) -> Figure<'static> {
-    let line = |style, dashed, value: fn(&crate::sim::validate::PointRow) -> f64| Series {
+    let line = |style, dashed, value: fn(&PointRow) -> f64| Series {
         style,
         dashed,
         points: row.points.iter().map(|point| (point.size_bytes.into(), value(point))).collect(),

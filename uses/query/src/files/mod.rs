@@ -1,10 +1,13 @@
 //! A user's own data: columns of Parquet and Arrow files as columns of a query.
 
-use super::messages::{MessageError, Messages};
-use super::room;
+mod messages;
+
+use crate::{Column, ColumnError, Kind, Table, TableError};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Schema};
+pub use messages::MessageError;
+use messages::Messages;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::ParquetMetaData;
@@ -14,14 +17,13 @@ use std::io::{self, Read};
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
-use telpher_cache::query::{Column, ColumnError, Kind, Table, TableError};
 use telpher_mem::{MapError, Region};
-use telpher_report::units::size;
+use telpher_os::{available_memory, size};
 
 /// Why a file could not be read as columns.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum InputError {
+pub enum FileError {
     /// The system could not read the file.
     #[error("cannot read {}; name a Parquet or an Arrow file that this user may read", path.display())]
     Read {
@@ -120,26 +122,45 @@ const NULLS: &str = "leave the rows without a value out, or give them one";
 const CAST: &str = "cast it, for example to decimal or integer, and write the file anew";
 
 /// The columns read from files.
-pub(super) struct Found {
-    pub(super) table: Table,
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Found {
+    /// The columns, in the order of the names.
+    pub table: Table,
     /// Names of columns whose values are the codes of characters.
-    pub(super) letters: Vec<String>,
+    pub letters: Vec<String>,
 }
 
 /// Reads the named columns of all files, appending the rows of each file. If no column is named, as for a query that
-/// only
-/// counts, the result is one column of zeros. `memory` allocates each column, given its name and size.
-pub(super) fn read(
+/// only counts, the result is one column of zeros. `memory` allocates each column, given its name and size;
+/// [`anywhere`](crate::generate::anywhere) takes any memory.
+///
+/// ```no_run
+/// use std::path::PathBuf;
+/// use telpher_query::{Options, Plan, files, generate, run};
+///
+/// let plan: Plan = "select sum(price) from t where day < 100".parse()?;
+/// let names = plan.columns();
+/// let found = files::read(&[PathBuf::from("lineitem.parquet")], &names, &mut generate::anywhere)?;
+/// let report = run(&plan.on(&found.table)?, None, &Options::default())?;
+/// println!("{:?}", report.answer.rows);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// If a file cannot be read or has no such column, if values are not whole numbers, if there are no rows, or if there
+/// is not enough memory.
+pub fn read(
     files: &[PathBuf],
     names: &[String],
     memory: &mut dyn FnMut(&str, usize) -> Result<Region, MapError>,
-) -> Result<Found, InputError> {
+) -> Result<Found, FileError> {
     // Each column is in memory twice for a while: as gathered, and as copied.
-    let most = room::anywhere().map_or(usize::MAX, |room| usize::try_from(room / 2).unwrap_or(usize::MAX));
+    let most = available_memory().map_or(usize::MAX, |room| usize::try_from(room / 2).unwrap_or(usize::MAX));
     let mut gathered = Gathered { columns: Vec::new(), rows: 0, most };
     files.iter().try_for_each(|path| add(path, names, &mut gathered))?;
     if gathered.rows == 0 {
-        return Err(InputError::Empty);
+        return Err(FileError::Empty);
     }
     let is_text = |column: &&Gathering| matches!(column.of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
     let letters = gathered.columns.iter().filter(is_text).map(|column| column.name.clone()).collect();
@@ -147,7 +168,7 @@ pub(super) fn read(
     for Gathering { name, kind, parts, .. } in gathered.columns {
         // Cannot overflow: this many bytes were gathered.
         let len = gathered.rows * kind.width();
-        let mut region = memory(&name, len).map_err(|source| InputError::Memory { len, source })?;
+        let mut region = memory(&name, len).map_err(|source| FileError::Memory { len, source })?;
         let mut at = 0;
         for part in parts {
             region[at..at + part.len()].copy_from_slice(&part);
@@ -157,7 +178,7 @@ pub(super) fn read(
     }
     if columns.is_empty() {
         let region = memory(ROWS_ONLY, gathered.rows);
-        let region = region.map_err(|source| InputError::Memory { len: gathered.rows, source })?;
+        let region = region.map_err(|source| FileError::Memory { len: gathered.rows, source })?;
         columns.push(Column::new(ROWS_ONLY, Kind::U8, Arc::new(region))?);
     }
     Ok(Found { table: Table::new(columns)?, letters })
@@ -186,7 +207,7 @@ struct Gathering {
 
 impl Gathered {
     /// Begins a file: the first file defines the columns, and the types of later files must equal them.
-    fn begin(&mut self, path: &Path, names: &[String], types: &[&DataType]) -> Result<(), InputError> {
+    fn begin(&mut self, path: &Path, names: &[String], types: &[&DataType]) -> Result<(), FileError> {
         for (name, of) in names.iter().zip(types) {
             let Some(first) = self.columns.iter().find(|column| column.name == *name) else {
                 let holds = || format!("values of the type {of}");
@@ -197,19 +218,19 @@ impl Gathered {
             };
             if first.of != **of {
                 let (first, other) = (first.of.to_string(), of.to_string());
-                return Err(InputError::Differ { path: path.to_owned(), name: name.clone(), first, other });
+                return Err(FileError::Differ { path: path.to_owned(), name: name.clone(), first, other });
             }
         }
         Ok(())
     }
 
     /// Adds a batch of rows, whose columns are in the order of `columns`.
-    fn take(&mut self, path: &Path, batch: &RecordBatch) -> Result<(), InputError> {
+    fn take(&mut self, path: &Path, batch: &RecordBatch) -> Result<(), FileError> {
         let row: usize = self.columns.iter().map(|column| column.kind.width()).sum();
         self.rows = self.rows.saturating_add(batch.num_rows());
         let len = self.rows.saturating_mul(row.max(1));
         if len > self.most {
-            return Err(InputError::Large { path: path.to_owned(), most: self.most });
+            return Err(FileError::Large { path: path.to_owned(), most: self.most });
         }
         for (array, column) in batch.columns().iter().zip(&mut self.columns) {
             if array.logical_null_count() > 0 {
@@ -222,8 +243,8 @@ impl Gathered {
     }
 }
 
-fn refused(path: &Path, name: &str, holds: String, do_this: &'static str) -> InputError {
-    InputError::Values { path: path.to_owned(), name: name.to_owned(), holds, do_this }
+fn refused(path: &Path, name: &str, holds: String, do_this: &'static str) -> FileError {
+    FileError::Values { path: path.to_owned(), name: name.to_owned(), holds, do_this }
 }
 
 /// Returns the query's kind of column for an Arrow type; `None` if the query cannot compute with it.
@@ -290,11 +311,11 @@ fn letters<'a>(texts: impl Iterator<Item = Option<&'a str>>, out: &mut Vec<u8>) 
 }
 
 /// Adds the rows of a file. Its first bytes determine the format.
-fn add(path: &Path, names: &[String], gathered: &mut Gathered) -> Result<(), InputError> {
-    let format = Format::of(path).map_err(|source| InputError::Read { path: path.to_owned(), source })?;
+fn add(path: &Path, names: &[String], gathered: &mut Gathered) -> Result<(), FileError> {
+    let format = Format::of(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
     // The readers report errors of a file. A panic of a reader is also turned into an error message.
     quietly(|| format.read(path, names, gathered))
-        .unwrap_or_else(|| Err(InputError::Damaged { path: path.to_owned(), format: format.named() }))
+        .unwrap_or_else(|| Err(FileError::Damaged { path: path.to_owned(), format: format.named() }))
 }
 
 thread_local! {
@@ -356,10 +377,10 @@ impl Format {
     }
 
     /// Adds all rows of the named columns.
-    fn read(self, path: &Path, names: &[String], gathered: &mut Gathered) -> Result<(), InputError> {
+    fn read(self, path: &Path, names: &[String], gathered: &mut Gathered) -> Result<(), FileError> {
         let (format, do_this) = (self.named(), self.remedy());
-        let wrong = |source| InputError::Format { path: path.to_owned(), format, do_this, source };
-        let file = || File::open(path).map_err(|source| InputError::Read { path: path.to_owned(), source });
+        let wrong = |source| FileError::Format { path: path.to_owned(), format, do_this, source };
+        let file = || File::open(path).map_err(|source| FileError::Read { path: path.to_owned(), source });
         match self {
             Format::Parquet => {
                 // The embedded Arrow schema would only describe how values are encoded.
@@ -417,7 +438,7 @@ struct Chosen {
 
 impl Chosen {
     /// Finds the named columns and begins the file.
-    fn of(path: &Path, schema: &Schema, names: &[String], gathered: &mut Gathered) -> Result<Chosen, InputError> {
+    fn of(path: &Path, schema: &Schema, names: &[String], gathered: &mut Gathered) -> Result<Chosen, FileError> {
         let found: Vec<usize> = names.iter().map(|name| find(path, schema, name)).collect::<Result<_, _>>()?;
         let types: Vec<&DataType> = found.iter().map(|number| schema.field(*number).data_type()).collect();
         gathered.begin(path, names, &types)?;
@@ -433,8 +454,8 @@ impl Chosen {
         path: &Path,
         gathered: &mut Gathered,
         batches: impl Iterator<Item = Result<RecordBatch, MessageError>>,
-        wrong: impl Fn(MessageError) -> InputError,
-    ) -> Result<(), InputError> {
+        wrong: impl Fn(MessageError) -> FileError,
+    ) -> Result<(), FileError> {
         for batch in batches {
             let batch = batch.and_then(|batch| Ok(batch.project(&self.order)?)).map_err(&wrong)?;
             gathered.take(path, &batch)?;
@@ -444,7 +465,7 @@ impl Chosen {
 }
 
 /// Returns the position of the column with this name. Case is ignored if that leaves one column only.
-fn find(path: &Path, schema: &Schema, name: &str) -> Result<usize, InputError> {
+fn find(path: &Path, schema: &Schema, name: &str) -> Result<usize, FileError> {
     let names = || schema.fields().iter().map(|field| field.name());
     let mut alike = names().enumerate().filter(|(_, known)| known.eq_ignore_ascii_case(name));
     let exactly = names().position(|known| known == name);
@@ -456,7 +477,7 @@ fn find(path: &Path, schema: &Schema, name: &str) -> Result<usize, InputError> {
             0 => {}
             more => known.push(format!("and {more} more")),
         }
-        InputError::NoColumn { path: path.to_owned(), name: name.to_owned(), known: known.join(", ") }
+        FileError::NoColumn { path: path.to_owned(), name: name.to_owned(), known: known.join(", ") }
     })
 }
 
@@ -466,13 +487,13 @@ const SAID: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generate::anywhere;
     use arrow_array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, LargeStringArray, UInt16Array, UInt64Array};
     use arrow_ipc::CompressionType;
     use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
     use parquet::arrow::ArrowWriter;
     use parquet::basic::{Compression, ZstdLevel};
     use parquet::file::properties::WriterProperties;
-    use telpher_cache::query::generate::anywhere;
 
     fn batch(rows: i32) -> RecordBatch {
         let letters = (0..rows).map(|row| if row % 2 == 0 { "A" } else { "B" });
@@ -533,7 +554,7 @@ mod tests {
         path
     }
 
-    fn of(files: &[&Path], names: &[&str]) -> Result<Table, InputError> {
+    fn of(files: &[&Path], names: &[&str]) -> Result<Table, FileError> {
         let files: Vec<PathBuf> = files.iter().map(|path| path.to_path_buf()).collect();
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         read(&files, &names, &mut anywhere).map(|found| found.table)
@@ -604,7 +625,7 @@ mod tests {
             "{said}"
         );
         std::fs::write(&path, arrow(&wide.slice(0, 0))).unwrap();
-        assert!(matches!(of(&[&path], &["c1"]), Err(InputError::Empty)));
+        assert!(matches!(of(&[&path], &["c1"]), Err(FileError::Empty)));
         [path, another].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 

@@ -60,9 +60,9 @@ pub(super) enum Values<'a> {
 macro_rules! each_kind {
     ($values:expr, $slice:ident => $body:expr) => {
         match $values {
-            $crate::query::column::Values::U8($slice) => $body,
-            $crate::query::column::Values::I32($slice) => $body,
-            $crate::query::column::Values::I64($slice) => $body,
+            $crate::column::Values::U8($slice) => $body,
+            $crate::column::Values::I32($slice) => $body,
+            $crate::column::Values::I64($slice) => $body,
         }
     };
 }
@@ -118,12 +118,12 @@ pub enum ColumnError {
 /// A column of a table: contiguous values without gaps. Cloning is cheap and yields the same bytes.
 ///
 /// ```
-/// use telpher_cache::query::Column;
+/// use telpher_query::Column;
 ///
 /// let price = Column::of("price", &[1_999_i64, -500, 120])?;
 /// assert_eq!((price.rows(), price.bounds()), (3, Some((-500, 1_999))));
 /// assert_eq!(price.range(1..3), 8..24); // where in its bytes, for a cache
-/// # Ok::<(), telpher_cache::query::ColumnError>(())
+/// # Ok::<(), telpher_query::ColumnError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Column {

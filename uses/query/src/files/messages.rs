@@ -17,12 +17,12 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::sync::Arc;
-use telpher_report::units::size;
+use telpher_os::size;
 
 /// Why a message cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum MessageError {
+pub enum MessageError {
     /// The file cannot be read, or ends too early.
     #[error("it cannot be read to its end")]
     Read(#[from] io::Error),

@@ -1,10 +1,11 @@
 //! The thesis' tables of query-driven prefetching, simulated, as terminal tables, CSV and an HTML page.
 
-use crate::qdp::simulated::{Compared, Pair, QuestionRows, SimulatedResult, WayRow};
-use crate::sim::{figures_report as figures, plot};
+use super::{Compared, Pair, QuestionRows, SimulatedResult, WayRow};
+use crate::figures::page as figures;
 use std::fmt::Write as _;
-use telpher_claims::figures::{Axis, Origin, Panel, Scale, Series, Shape};
 use telpher_report::html::{Figure, Page};
+use telpher_report::panel::{Axis, Origin, Panel, Scale, Series, Shape};
+use telpher_report::plot;
 use telpher_report::table::{Align, Table, hanging};
 
 const OPENING: &str = "The query of Fürst's thesis (section 6.1), two columns of 4 GiB: SCAN_a filters one, SCAN_b has \
@@ -46,7 +47,8 @@ fn in_view<'a>(numbers: &[(&'a WayRow, &'a Compared)]) -> Vec<&'a str> {
 }
 
 /// Returns the tables for a terminal.
-pub(crate) fn text(result: &SimulatedResult) -> String {
+#[must_use]
+pub fn text(result: &SimulatedResult) -> String {
     let mut out = hanging("", 0, &result.about.heading());
     result.remarks.iter().for_each(|remark| out.push_str(&hanging("", 0, remark)));
     out.push_str(&hanging("", 0, OPENING));
@@ -135,7 +137,8 @@ fn thesis(result: &SimulatedResult) -> Option<Vec<String>> {
 }
 
 /// One line for each configuration.
-pub(crate) fn csv(result: &SimulatedResult) -> String {
+#[must_use]
+pub fn csv(result: &SimulatedResult) -> String {
     let mut out = String::from(
         "simulated,profile,question,way,time_ms,speedup,hits_percent,scan_a_ms,scan_b_ms,aggregate_ms,sent_back,\
          published_ms,published_speedup,published_hits_percent,use\n",
@@ -161,7 +164,8 @@ pub(crate) fn csv(result: &SimulatedResult) -> String {
 }
 
 /// Returns the HTML report.
-pub(crate) fn html(result: &SimulatedResult) -> String {
+#[must_use]
+pub fn html(result: &SimulatedResult) -> String {
     let mut page = Page::with_facts("telpher qdp", OPENING, &result.about.facts(), &result.remarks);
     page.section("Tables 6.1 and 6.2", "Published in the thesis beside simulated.");
     for (usage, title, means) in USES {

@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telpher_abi::Status;
 use telpher_abi::registers::{Command, CommandCode};
-use telpher_cache::query::{
-    Aggregate, Ahead, Answer, Column, Filter, Late, Options, Plan, Query, Role, RunError, Shape, Table, column, run,
-};
 use telpher_cache::{Cache, Config, Eviction};
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
 use telpher_mem::{Pool, PoolOptions, Region};
 use telpher_mover::{Mover, OnFault, Policy, Threshold};
 use telpher_os::Nodes;
 use telpher_portal::QueueMode;
+use telpher_query::{
+    Aggregate, Ahead, Answer, Column, Filter, Late, Options, Plan, Query, Role, RunError, Shape, Table, column, run,
+};
 
 type Source = Arc<Region>;
 

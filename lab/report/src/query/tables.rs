@@ -1,12 +1,12 @@
 //! A query with prefetched columns, as terminal tables, CSV and an HTML page.
 
-use crate::qdp::here::{Cell, QdpResult, Run};
-use crate::sim::plot;
+use super::{Cell, DataColumn, QdpResult, Run};
+use crate::html::{Figure, Page};
+use crate::panel::{Axis, Origin, Panel, Scale, Series, Shape};
+use crate::plot;
+use crate::table::{Align, Table, WIDTH, hanging};
+use crate::units;
 use std::fmt::Write as _;
-use telpher_claims::figures::{Axis, Origin, Panel, Scale, Series, Shape};
-use telpher_report::html::{Figure, Page};
-use telpher_report::table::{Align, Table, WIDTH, hanging};
-use telpher_report::units;
 
 /// Maximum printed lines of an answer. Source: chosen; a terminal shows them without much scrolling. JSON has all.
 const SHOWN: usize = 40;
@@ -16,10 +16,11 @@ const LONGEST: usize = 57;
 const NUMBER: usize = 18;
 
 /// Returns the tables for a terminal.
-pub(crate) fn text(result: &QdpResult) -> String {
+#[must_use]
+pub fn text(result: &QdpResult) -> String {
     let mut out = String::new();
     let remarks: String = result.remarks.iter().map(|remark| hanging("", 0, remark)).collect();
-    let _ = write!(out, "{}{remarks}\n{}", telpher_report::heading(&result.machine, &[]), hanging("", 0, &result.said));
+    let _ = write!(out, "{}{remarks}\n{}", crate::heading(&result.machine, &[]), hanging("", 0, &result.said));
     let _ = writeln!(out, "{}", about(result));
     let _ = write!(out, "\n{}\n", answer(result));
     let align = |name: &&'static str| (*name, if *name == "way" { Align::Left } else { Align::Right });
@@ -35,7 +36,7 @@ pub(crate) fn text(result: &QdpResult) -> String {
 /// Describes the data.
 fn about(result: &QdpResult) -> String {
     let data = &result.data;
-    let names = |of: fn(&crate::qdp::data::DataColumn) -> bool| {
+    let names = |of: fn(&DataColumn) -> bool| {
         let names: Vec<&str> = data.columns.iter().filter(|it| of(it)).map(|it| it.name.as_str()).collect();
         if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
     };
@@ -122,7 +123,8 @@ fn cells(run: &Run) -> Vec<String> {
 }
 
 /// One line for each execution.
-pub(crate) fn csv(result: &QdpResult) -> String {
+#[must_use]
+pub fn csv(result: &QdpResult) -> String {
     let mut out = String::from("way,execution,time_ns,rows,bytes,fetched_bytes,hits,late,absent,spared,copies\n");
     let data = &result.data;
     for run in &result.runs {
@@ -148,7 +150,8 @@ pub(crate) fn csv(result: &QdpResult) -> String {
 }
 
 /// Returns the HTML report.
-pub(crate) fn html(result: &QdpResult) -> String {
+#[must_use]
+pub fn html(result: &QdpResult) -> String {
     let mut page = Page::new(
         "telpher qdp",
         "A query whose later columns are fetched ahead into fast memory while its first ones are filtered. Its ways \

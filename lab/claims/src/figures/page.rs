@@ -1,13 +1,13 @@
 //! Figures as one HTML page, CSV and JSON.
 
-use super::plot;
+use super::{Axis, FROM_PROSE, Figure, Origin, Scale};
+use crate::published::Use;
+use crate::verdict::{Row, Verdict};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use telpher_claims::figures::{Axis, FROM_PROSE, Figure, Origin, Scale};
-use telpher_claims::published::Use;
-use telpher_claims::verdict::{Row, Verdict};
 use telpher_report::html::{Figure as Drawing, Page};
+use telpher_report::plot;
 use telpher_report::table::{Align, Table, hanging};
 
 /// Shown instead of a document if no document has such a figure.
@@ -28,7 +28,8 @@ fn machines(figure: &Figure) -> String {
 }
 
 /// Returns the terminal output: each figure, and its differences from the published numbers.
-pub(crate) fn text(figures: &[Figure]) -> String {
+#[must_use]
+pub fn text(figures: &[Figure]) -> String {
     let mut table = Table::new(&[("figure", Align::Left), ("claims", Align::Right), ("differ", Align::Right)]);
     let mut profiles = BTreeSet::new();
     for figure in figures {
@@ -55,7 +56,8 @@ pub(crate) fn text(figures: &[Figure]) -> String {
 }
 
 /// One line for each point.
-pub(crate) fn csv(figures: &[Figure]) -> String {
+#[must_use]
+pub fn csv(figures: &[Figure]) -> String {
     let mut out = String::from("figure,panel,series,origin,profile,x_axis,x,x_name,x_unit,y_axis,y,y_unit\n");
     for figure in figures {
         let profile = machines(figure);
@@ -105,7 +107,8 @@ fn quoted(text: &str) -> String {
 }
 
 /// Returns everything about one figure.
-pub(crate) fn json(figure: &Figure) -> Value {
+#[must_use]
+pub fn json(figure: &Figure) -> Value {
     let axis = |axis: &Axis| {
         let scale = match &axis.scale {
             Scale::Linear => json!("linear"),
@@ -152,7 +155,8 @@ pub(crate) fn json(figure: &Figure) -> Value {
 }
 
 /// The page.
-pub(crate) fn html(figures: &[Figure], command: &str) -> String {
+#[must_use]
+pub fn html(figures: &[Figure], command: &str) -> String {
     let profiles: BTreeSet<String> = figures.iter().flat_map(|figure| &figure.profiles).map(named).collect();
     let rows = || figures.iter().flat_map(|figure| &figure.facts);
     let hold = rows().filter(|row| row.verdict == Verdict::Holds).count();
@@ -179,7 +183,7 @@ pub(crate) fn html(figures: &[Figure], command: &str) -> String {
 }
 
 /// A figure with the document's caption.
-pub(crate) fn section(page: &mut Page, figure: &Figure) {
+pub fn section(page: &mut Page, figure: &Figure) {
     page.section(&format!("{}: {}", figure.sheet.id, figure.sheet.title), figure.sheet.how);
     let legends: Vec<Vec<(usize, &str)>> = figure.panels.iter().map(plot::colours).collect();
     let common = legends.windows(2).all(|pair| pair[0] == pair[1]);
@@ -224,8 +228,8 @@ fn cells(row: &Row) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::{draw, sheets};
     use std::sync::LazyLock;
-    use telpher_claims::figures::{draw, sheets};
 
     static SOME: LazyLock<Vec<Figure>> = LazyLock::new(|| {
         let some: Vec<_> =

@@ -1,13 +1,13 @@
 //! Charts of figures as SVG fragments: lines, bars and stacks over sizes, counts or names, with published numbers as
 //! marks.
 //!
-//! Drawn with placeholder colours like `telpher_report::chart`, which become variables of the page's style sheet.
+//! Drawn with placeholder colours like [`chart`](crate::chart), which become variables of the page's style sheet.
 
+use crate::chart::{Area, Axis, GRID, INK, STYLES, linear_axis, log_axis, placeholder, recolour, whole};
+use crate::panel::{At, Axis as Meaning, Origin, Panel, Scale, Shape};
+use crate::units;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use telpher_claims::figures::{At, Axis as Meaning, Origin, Panel, Scale, Shape};
-use telpher_report::chart::{Area, Axis, GRID, INK, STYLES, linear_axis, log_axis, placeholder, recolour, whole};
-use telpher_report::units;
 
 /// Pixels of a chart; it scales with the page.
 const SIZE: (u32, u32) = (560, 340);
@@ -16,7 +16,8 @@ type Cartesian<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis
 
 /// Returns the colour of each series' name: a published series has the colour of the simulated series with which it is
 /// compared.
-pub(crate) fn colours(panel: &Panel) -> Vec<(usize, &str)> {
+#[must_use]
+pub fn colours(panel: &Panel) -> Vec<(usize, &str)> {
     let mut names: Vec<&str> = Vec::new();
     for series in &panel.series {
         if !names.contains(&series.name.as_str()) {
@@ -47,7 +48,8 @@ fn label(axis: &Meaning) -> String {
 }
 
 /// Returns the chart; empty if there is nothing to draw.
-pub(crate) fn svg(panel: &Panel) -> String {
+#[must_use]
+pub fn svg(panel: &Panel) -> String {
     let points = || panel.series.iter().flat_map(|series| &series.points);
     if points().next().is_none() {
         return String::new();
@@ -268,7 +270,7 @@ fn marks(chart: &mut Cartesian<'_, '_>, panel: &Panel, x: &std::ops::Range<f64>,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telpher_claims::figures::{Mark, Series};
+    use crate::panel::{Mark, Series};
 
     fn panel(shape: Shape, scale: Scale) -> Panel {
         let series =

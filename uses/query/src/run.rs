@@ -10,10 +10,6 @@ use super::barrier::GroupBarrier;
 use super::pipeline::{Chunk, Ground, Part, Role, Shape, Worker};
 use super::report::{Blocks, Report, Stage};
 use super::{InputError, Partial, Query, Selection};
-use crate::cache::Cache;
-use crate::handle::Handle;
-use crate::prefetch::Prefetch;
-use crate::schedule::Priority;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::{Future as _, pending};
@@ -24,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use std::{io, thread};
+use telpher_cache::{Cache, Handle, Prefetch, Priority};
 use telpher_mem::Region;
 use telpher_os::Nodes;
 
@@ -150,7 +147,7 @@ pub enum RunError {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use telpher_cache::query::{Ahead, Column, Options, Plan, Table, run};
+/// use telpher_query::{Ahead, Column, Options, Plan, Table, run};
 /// use telpher_cache::{Cache, Config};
 /// use telpher_mem::{Pool, PoolOptions};
 /// use telpher_mover::Mover;

@@ -1,17 +1,17 @@
 //! The available memory, checked before it is filled: a system without free memory kills programs without a message.
 
+use crate::size;
 use std::fs;
 use std::path::Path;
-use telpher_report::units::size;
 
 /// There is too little memory.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} would take {} of memory, and {} has {} left; {do_this}", size(*bytes), place(*node), size(*left))]
-pub(crate) struct RoomError {
-    /// What would be there.
+pub struct MemoryError {
+    /// What would be in the memory.
     what: &'static str,
     bytes: u64,
-    /// Where; anywhere if no node is named.
+    /// The NUMA node; none for the whole machine.
     node: Option<u32>,
     left: u64,
     /// Advice.
@@ -23,23 +23,27 @@ fn place(node: Option<u32>) -> String {
 }
 
 /// Checks that `bytes` bytes are available, on a node if one is named. If the system does not say, they are assumed to
-/// be.
-pub(super) fn enough(
+/// be. `what` and `do_this` are parts of the error message: what needs the memory, and how to need less.
+///
+/// # Errors
+/// If less memory is available.
+pub fn check_memory(
     what: &'static str,
     bytes: u64,
     node: Option<u32>,
     do_this: &'static str,
-) -> Result<(), RoomError> {
+) -> Result<(), MemoryError> {
     let here = node.and_then(|node| Some((Some(node), on(node)?)));
-    let all = [here, anywhere().map(|left| (None, left))];
+    let all = [here, available_memory().map(|left| (None, left))];
     match all.into_iter().flatten().find(|(_, left)| bytes > *left) {
-        Some((node, left)) => Err(RoomError { what, bytes, node, left, do_this }),
+        Some((node, left)) => Err(MemoryError { what, bytes, node, left, do_this }),
         None => Ok(()),
     }
 }
 
 /// Returns the bytes available without swapping, or this process' limit if that is lower.
-pub(super) fn anywhere() -> Option<u64> {
+#[must_use]
+pub fn available_memory() -> Option<u64> {
     let system = kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, &["MemAvailable:"]);
     [system, allowed(), addresses()].into_iter().flatten().min()
 }
@@ -101,10 +105,10 @@ mod tests {
 
     #[test]
     fn too_large_a_request_is_refused_with_a_remedy() {
-        enough("a byte", 1, None, "").expect("there is a byte");
-        let Some(left) = anywhere() else { return };
+        check_memory("a byte", 1, None, "").expect("there is a byte");
+        let Some(left) = available_memory() else { return };
         assert!(left > 0);
-        let said = enough("all", u64::MAX, None, "ask for less").unwrap_err().to_string();
+        let said = check_memory("all", u64::MAX, None, "ask for less").unwrap_err().to_string();
         assert!(said.contains("all would take") && said.ends_with("left; ask for less"), "{said}");
     }
 }

@@ -1,14 +1,18 @@
-//! Query-driven prefetching: a query's plan says which columns later stages need; they are prefetched while the first
-//! stage runs (Fürst's thesis, §2.2, §5.2, §6.1).
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
 //!
 //! ```text
 //! Plan ─► columns of SCAN, columns of AGGREGATE ─► Shape: groups × chunks × threads ─► Worker: the steps of one thread
 //!                                                                                        │
 //!             run: threads of this machine ─► Report; or simulated threads ◄── Ground ───┘
 //! ```
+#![forbid(unsafe_code)]
 
 mod barrier;
 mod column;
+#[cfg(feature = "files")]
+pub mod files;
 mod fold;
 pub mod generate;
 mod kernel;

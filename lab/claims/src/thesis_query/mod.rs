@@ -1,12 +1,34 @@
 //! The thesis' query in simulated time: its tables and figures compared with the published ones, and alternatives.
 
-use crate::sim::{About, SimError, machine};
+pub mod tables;
+
+use crate::figures::{Figure, sheets};
+use crate::lab::Lab;
+use crate::published::{Claim, Use, Value};
+use crate::query::{self, Published, Told, Way};
 use serde::Serialize;
-use telpher_claims::figures::{Figure, sheets};
-use telpher_claims::lab::Lab;
-use telpher_claims::published::{Claim, Use, Value};
-use telpher_claims::query::{self, Published, Told, Way};
-use telpher_sim::ScenarioError;
+use telpher_report::about::About;
+use telpher_sim::{Machine, ScenarioError};
+
+/// Why the thesis' query cannot be simulated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimulateError {
+    /// The machine lacks devices or memory of the thesis' machine.
+    #[error(
+        "{profile} cannot execute the thesis' query, which takes eight devices and HBM on node 8, as {THESIS} has \
+         them: {why}"
+    )]
+    Machine {
+        /// Name of the machine.
+        profile: String,
+        /// What it lacks.
+        why: ScenarioError,
+    },
+    /// A figure cannot be drawn.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+}
 
 /// The figures of the thesis' query, by their names in `telpher sim figures`.
 const FIGURES: [&str; 2] = ["thesis-6.1", "thesis-6.2"];
@@ -16,107 +38,114 @@ const THESIS: &str = "xeon-max-9468";
 
 /// The results of all simulations.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct SimulatedResult {
+pub struct SimulatedResult {
     /// `qdp`.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
+    /// The header of the result.
     #[serde(flatten)]
-    pub(crate) about: About,
+    pub about: About,
     /// Further remarks for the reader.
-    pub(crate) remarks: Vec<String>,
+    pub remarks: Vec<String>,
     /// The rows of Table 6.2, of which the first two are Table 6.1.
-    pub(crate) published: Vec<WayRow>,
+    pub published: Vec<WayRow>,
     /// Figures 6.1 and 6.2. Not serialised: the rows above have the same numbers.
     #[serde(skip)]
-    pub(crate) figures: Vec<Figure>,
+    pub figures: Vec<Figure>,
     /// The results of alternatives to the thesis' prefetching.
-    pub(crate) questions: Vec<QuestionRows>,
+    pub questions: Vec<QuestionRows>,
 }
 
 /// A question and the configurations that answer it.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct QuestionRows {
-    pub(crate) name: &'static str,
-    pub(crate) asks: &'static str,
+pub struct QuestionRows {
+    /// Its name.
+    pub name: &'static str,
+    /// The question.
+    pub asks: &'static str,
     /// The result of the fastest configuration, as a sentence.
-    pub(crate) answer: String,
-    pub(crate) ways: Vec<Pair>,
+    pub answer: String,
+    /// The configurations.
+    pub ways: Vec<Pair>,
 }
 
 /// A configuration with two placements of the columns.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Pair {
-    pub(crate) name: &'static str,
+pub struct Pair {
+    /// Its name.
+    pub name: &'static str,
     /// Both columns on one node.
-    pub(crate) same_node: WayRow,
+    pub same_node: WayRow,
     /// Each column on its own node.
-    pub(crate) distributed: WayRow,
+    pub distributed: WayRow,
 }
 
 /// The result of one configuration.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct WayRow {
-    pub(crate) name: &'static str,
+pub struct WayRow {
+    /// Its name.
+    pub name: &'static str,
     /// Time of the whole query.
-    pub(crate) time_ms: f64,
+    pub time_ms: f64,
     /// Speedup over the configuration with all columns in DDR.
-    pub(crate) speedup: f64,
+    pub speedup: f64,
     /// Percentage of blocks that AGGREGATE found prefetched: an outcome of the simulated copies. `None` without
     /// prefetching.
-    pub(crate) hits_percent: Option<f64>,
+    pub hits_percent: Option<f64>,
     /// Time of each stage in ms, summed over all hardware threads.
-    pub(crate) stages: Vec<StageMs>,
+    pub stages: Vec<StageMs>,
     /// Submissions that a full queue returned.
-    pub(crate) sent_back: f64,
+    pub sent_back: f64,
     /// The comparisons with published numbers.
-    pub(crate) published: Vec<Compared>,
+    pub published: Vec<Compared>,
 }
 
 /// A stage's time.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct StageMs {
-    pub(crate) stage: String,
-    pub(crate) ms: f64,
+pub struct StageMs {
+    /// Its name.
+    pub stage: String,
+    /// Its time.
+    pub ms: f64,
 }
 
 /// A published number and the simulated one.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Compared {
+pub struct Compared {
     /// `time`, `speedup` or `hits`.
-    pub(crate) what: &'static str,
-    pub(crate) claim: &'static str,
-    pub(crate) place: &'static str,
-    pub(crate) simulated: f64,
-    pub(crate) published: f64,
+    pub what: &'static str,
+    /// The name of the claim.
+    pub claim: &'static str,
+    /// The place in the thesis.
+    pub place: &'static str,
+    /// The simulated number.
+    pub simulated: f64,
+    /// The published number.
+    pub published: f64,
     /// The difference as a share of the published number.
-    pub(crate) deviation: Option<f64>,
+    pub deviation: Option<f64>,
     /// `held out`: the number set no parameter; `calibration`: it set one; `outcome`: a further result, not a target of
-    /// the
-    /// model.
-    pub(crate) usage: &'static str,
+    /// the model.
+    pub usage: &'static str,
     /// Choices that were made while this number was known; empty if there were none.
-    pub(crate) in_view: &'static str,
+    pub in_view: &'static str,
     /// A further remark about the published number.
-    pub(crate) note: &'static str,
+    pub note: &'static str,
 }
 
-/// Simulates the tables and the questions on a machine.
-pub(super) fn run(profile: &str, set: &[String]) -> Result<SimulatedResult, SimError> {
-    let machine = machine(profile, set)?;
+/// Simulates the tables and the questions on a machine, of which numbers were `changed` or not.
+///
+/// # Errors
+/// If the machine cannot execute the query.
+pub fn simulate(machine: Machine, changed: bool) -> Result<SimulatedResult, SimulateError> {
     let mut remarks = Vec::new();
-    if machine.name != THESIS || !set.is_empty() {
+    if machine.name != THESIS || changed {
         remarks.push(format!(
             "The published numbers are of the machine of {THESIS}; deviations tell how another machine differs from it."
         ));
     }
-    let about = About::of(&machine);
+    let about = About::of_all(&[(machine.name.clone(), machine.hash)]);
     let lab = Lab::on(machine);
-    let cannot = |error: ScenarioError| {
-        let named = &about.profile;
-        SimError::Not(format!(
-            "{named} cannot execute the thesis' query, which takes eight devices and HBM on node 8, as {THESIS} has \
-             them: {error}"
-        ))
-    };
+    let cannot = |why: ScenarioError| SimulateError::Machine { profile: about.profile.clone(), why };
     let row = |way: &Way| way.run(&lab).map(|found| row_of(way, &found)).map_err(cannot);
     let rows = |ways: &[Way]| ways.iter().map(row).collect::<Result<Vec<_>, _>>();
     let published = rows(&query::published())?;
@@ -128,7 +157,7 @@ pub(super) fn run(profile: &str, set: &[String]) -> Result<SimulatedResult, SimE
             .ways
             .chunks_exact(2)
             .map(|ways| Ok(Pair { name: ways[0].name, same_node: row(&ways[0])?, distributed: row(&ways[1])? }));
-        let ways = ways.collect::<Result<_, SimError>>()?;
+        let ways = ways.collect::<Result<_, SimulateError>>()?;
         let answer = question.answer(&lab).map_err(cannot)?;
         questions.push(QuestionRows { name: question.id, asks: question.asks, answer, ways });
     }

@@ -1,15 +1,15 @@
 //! Simulation results, as terminal tables, CSV and an HTML page.
 
-use crate::sim::run::RunResult;
-use crate::sim::{PARTS, Point};
+use super::{PARTS, Point, RunResult};
+use crate::chart::{self, Scale, Series, TRANSFER};
+use crate::html::{Figure, Page};
+use crate::table::{Align, Table, hanging};
+use crate::units;
 use std::fmt::Write as _;
-use telpher_report::chart::{self, Scale, Series, TRANSFER};
-use telpher_report::html::{Figure, Page};
-use telpher_report::table::{Align, Table, hanging};
-use telpher_report::units;
 
 /// Returns the tables for a terminal.
-pub(crate) fn text(result: &RunResult) -> String {
+#[must_use]
+pub fn text(result: &RunResult) -> String {
     let mut out = result.about.heading();
     for remark in &result.remarks {
         out.push_str(&hanging("", 0, remark));
@@ -134,7 +134,8 @@ fn detail(point: &Point) -> String {
 }
 
 /// One line for each point, and one for each result that an application reported.
-pub(crate) fn csv(result: &RunResult) -> String {
+#[must_use]
+pub fn csv(result: &RunResult) -> String {
     let parts: String = PARTS.iter().map(|part| format!("{part}_ns,")).collect();
     let mut out = format!(
         "simulated,profile,profile_hash,load,op,size_bytes,device,depth,batch,threads,operations,bytes_per_s,ops_per_s,\
@@ -193,7 +194,8 @@ fn quoted(text: &str) -> String {
 }
 
 /// Returns the HTML report.
-pub(crate) fn html(result: &RunResult) -> String {
+#[must_use]
+pub fn html(result: &RunResult) -> String {
     let mut page = Page::with_facts(
         "telpher sim run",
         "What DSA hardware would give on the machine that the profile describes, in simulated time. Nothing here was \
