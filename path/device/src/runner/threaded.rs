@@ -163,7 +163,7 @@ impl Threaded {
         let is_done =
             |worker| matches!(shared.help(worker, core, Some(group)), Some(StepResult::Done | StepResult::Idle));
         // Workers do what is left, and what was submitted while another thread worked on their engines.
-        if !(helps && (0..shared.engines.len()).fold(true, |done, worker| is_done(worker) && done)) {
+        if !(helps && (0..shared.engines.len()).all(is_done)) {
             self.notify();
         }
     }
