@@ -3,7 +3,7 @@
 //! ```text
 //! "model:spr", "model:FILE" ──► DeviceName ──► ModelDevice ──► portal("wq0.0") ──► Portal
 //! accel-config JSON  ◄──► config ──► registers ──► Enable Device, Enable WQ
-//! runner: inline (the submitting thread executes) or threaded (engines on threads that spin, then park)
+//! runner: inline (the submitting thread executes), threaded (engines on threads that spin, then park), or auto
 //! ```
 //!
 //! Only front ends choose a device; everything else uses the [`Portal`](telpher_portal::Portal)s from this crate.

@@ -179,6 +179,8 @@ pub(crate) struct Inner {
 pub(crate) enum RunnerState {
     Inline(Inline),
     Threaded(Threaded),
+    /// Threads that a submitting thread replaces if that is quicker.
+    Auto(Threaded),
 }
 
 impl ModelDevice {
@@ -248,6 +250,11 @@ impl ModelDevice {
             Runner::Inline => RunnerState::Inline(Inline::new(engines, lanes)),
             Runner::Threaded => {
                 RunnerState::Threaded(Threaded::start(&core, engines, lanes).map_err(StartError::Thread)?)
+            }
+            Runner::Auto => {
+                let cores = std::thread::available_parallelism().map_or(1, usize::from);
+                let threaded = (cores > 1).then(|| Threaded::start(&core, engines, lanes).ok()).flatten();
+                threaded.map_or_else(|| RunnerState::Inline(Inline::new(engines, lanes)), RunnerState::Auto)
             }
         };
         let config = options.config.unwrap_or_else(|| Config::of_groups(Vec::new()));
@@ -359,7 +366,7 @@ impl ModelDevice {
         }
     }
 
-    /// Lets engines without threads work, and advances the active command.
+    /// Lets engines work that have no thread or whose thread is late, and advances the active command.
     pub fn advance(&self) {
         self.inner.drive(None);
         self.inner.core.device.advance_command();
@@ -374,7 +381,7 @@ impl ModelDevice {
                     inline.run_engines(&self.inner.core, None);
                 }
             }
-            RunnerState::Threaded(threaded) => threaded.hold(held),
+            RunnerState::Threaded(threaded) | RunnerState::Auto(threaded) => threaded.hold(held),
         }
     }
 
@@ -382,7 +389,7 @@ impl ModelDevice {
     pub fn step_engine(&self, engine: usize) -> Option<Progress> {
         match &self.inner.runner {
             RunnerState::Inline(inline) => Some(inline.step_one(&self.inner.core, engine)),
-            RunnerState::Threaded(_) => None,
+            RunnerState::Threaded(_) | RunnerState::Auto(_) => None,
         }
     }
 
@@ -414,8 +421,9 @@ impl ModelDevice {
 impl Inner {
     #[inline]
     pub(crate) fn drive(&self, group: Option<usize>) {
-        if let RunnerState::Inline(inline) = &self.runner {
-            inline.run_engines(&self.core, group);
+        match &self.runner {
+            RunnerState::Inline(inline) => inline.run_engines(&self.core, group),
+            RunnerState::Threaded(threaded) | RunnerState::Auto(threaded) => threaded.drive(&self.core, group),
         }
     }
 

@@ -40,6 +40,9 @@ unsafe impl Portal for ModelPortal {
             match &self.inner.runner {
                 RunnerState::Inline(inline) => inline.submitted(core, self.wq),
                 RunnerState::Threaded(threaded) => threaded.notify(),
+                RunnerState::Auto(threaded) => {
+                    threaded.submitted(core, core.device.group_of_wq(self.wq), submission.descriptor());
+                }
             }
         }
         match response {

@@ -172,6 +172,9 @@ impl ModelDevice {
             match &self.inner.runner {
                 RunnerState::Inline(inline) => inline.submitted(core, wq as usize),
                 RunnerState::Threaded(threaded) => threaded.notify(),
+                RunnerState::Auto(threaded) => {
+                    threaded.submitted(core, core.device.group_of_wq(wq as usize), submission.descriptor());
+                }
             }
         }
         response

@@ -9,7 +9,7 @@ use telpher_device::{Config, ModelDevice, ModelOptions, Runner, WqMode};
 use telpher_model::{Job, Observer, PciControl, Verdict};
 use telpher_portal::{Health, Offer, Portal, RecordCell, Submission};
 
-const RUNNERS: [Runner; 2] = [Runner::Inline, Runner::Threaded];
+const RUNNERS: [Runner; 3] = [Runner::Inline, Runner::Threaded, Runner::Auto];
 
 fn offer(portal: &dyn Portal, descriptor: Descriptor) -> Offer {
     // SAFETY: No-ops, and fills of buffers that outlive their device.

@@ -58,7 +58,7 @@ fn create_delta_of_a_pasid_without_memory_is_a_page_fault() {
 /// Regression: a helper could complete the next command with the words of the previous one.
 #[test]
 fn each_command_of_several_threads_does_its_own_work() {
-    for runner in [Runner::Inline, Runner::Threaded] {
+    for runner in [Runner::Inline, Runner::Threaded, Runner::Auto] {
         let device = ModelDevice::start(ModelOptions::default().with_runner(runner)).unwrap();
         std::thread::scope(|scope| {
             for wq in [4, 5] {
@@ -121,7 +121,7 @@ fn work_left_to_a_busy_submitter_is_done_before_it_returns() {
 /// Regression: the inline runner checked for a hold only at its start.
 #[test]
 fn nothing_is_executed_while_engines_are_held() {
-    for runner in [Runner::Inline, Runner::Threaded] {
+    for runner in [Runner::Inline, Runner::Threaded, Runner::Auto] {
         let model = shared(runner);
         let portal = model.portal("wq0.0").unwrap();
         for _ in 0..20 {

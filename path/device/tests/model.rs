@@ -1,4 +1,4 @@
-//! A modelled device behind its portals, inline and threaded: the behaviour on which programs rely.
+//! A modelled device behind its portals, with each runner: the behaviour on which programs rely.
 #![allow(unsafe_code, reason = "submissions are vouched for here, by the buffers each test owns")]
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use telpher_device::{Config, ModelDevice, ModelOptions, Preset, Residency, Runne
 use telpher_model::PciControl;
 use telpher_portal::{Offer, Portal, RecordCell, Submission};
 
-const RUNNERS: [Runner; 2] = [Runner::Inline, Runner::Threaded];
+const RUNNERS: [Runner; 3] = [Runner::Inline, Runner::Threaded, Runner::Auto];
 
 fn offer(portal: &dyn Portal, descriptor: Descriptor) -> Offer {
     // SAFETY: each test keeps the buffers and records of its descriptors until it has seen the record, or uses none.

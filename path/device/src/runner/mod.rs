@@ -1,6 +1,7 @@
 //! Runners: the threads that step the model's engines.
 
 mod combiner;
+mod helped;
 mod inline;
 mod signal_mask;
 mod sleeper;
@@ -16,12 +17,16 @@ use telpher_model::{Device, Engine, Observer, Progress, Scratch, Unobserved, run
 /// The runner of a modelled device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Runner {
-    /// The submitting thread executes, within `offer`, after other such threads have finished. Deterministic, and the
-    /// default on a single core.
+    /// The submitting thread executes, within `offer`, after other such threads have finished. Deterministic.
     #[default]
     Inline,
-    /// Engines run on threads of their own, which spin for a while and then sleep.
+    /// Engines run on threads of their own, which spin for a while and then sleep. While such a thread does not get a
+    /// core, a thread that waits for a record executes the next descriptors itself.
     Threaded,
+    /// Chooses for each descriptor. While the engines' threads run, short ones are executed as by `Inline`, others as
+    /// by `Threaded`. While those threads do not run, the waiting thread executes. On a single core, or if the system
+    /// refuses a thread, it is `Inline`.
+    Auto,
 }
 
 /// The most steps of an engine before the next one is stepped: a batch of 32 fits.
@@ -61,6 +66,11 @@ impl EngineSet {
     pub(crate) fn new(engines: impl Iterator<Item = usize>, lanes: usize) -> Self {
         let engines = engines.flat_map(|index| (0..lanes).map(move |lane| Engine::new(index, lane))).collect();
         EngineSet { engines, scratch: Scratch::default() }
+    }
+
+    /// Returns the indices of the engines.
+    pub(crate) fn indices(&self) -> Vec<usize> {
+        self.engines.iter().map(Engine::index).collect()
     }
 
     /// Steps each engine (of one group, or of all) as long as it makes progress, up to a bound so that others get their

@@ -30,8 +30,7 @@ impl Sleeper {
             }
         }
         self.state.store(AWAKE, Ordering::Relaxed);
-        // SeqCst: orders being awake before the worker's next reads, so that a thread that holds the workers sees one
-        // or the other.
+        // SeqCst: orders being awake before the worker's next reads.
         fence(Ordering::SeqCst);
     }
 

@@ -2,7 +2,14 @@
 //!
 //! There are at most as many workers as cores, less one for the submitter, so that engines never take the core of a
 //! waiting thread. A worker steps several engines in turn, and no engine can block another.
+//!
+//! If other processes keep the cores busy, a worker may wait for milliseconds until it runs. So a thread that waits for
+//! a record steps the engines itself as soon as their worker shows no sign of running. With an observer it does not:
+//! observers may rely on the engines' own threads.
+//!
+//! The automatic runner uses the same workers. While they run, it executes in the submitting thread what is short.
 
+use super::helped::Helped;
 use super::signal_mask::with_signals_blocked;
 use super::sleeper::Sleeper;
 use super::{Core, EngineSet, StepResult};
@@ -10,6 +17,7 @@ use crate::sync::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use telpher_abi::{Descriptor, Opcode};
 use telpher_os::Lineage;
 
 /// Checks of empty queues before a worker sleeps: about 50 µs, several times a round trip between cores. Source:
@@ -24,6 +32,21 @@ const BLOCKED_SPINS: u32 = 32;
 const BLOCKED_CHECKS: u32 = 64;
 /// The length of this sleep. Source: chosen; shorter than the delays of observers.
 const BRIEF_SLEEP: Duration = Duration::from_micros(20);
+
+/// Checks of empty queues before an idle worker looks at its engines behind the lock, where a helper may have left
+/// work. Source: chosen; about a microsecond. Seldom, so that a worker that loses its core rarely keeps the lock.
+const CHECKS_WITHOUT_LOCK: u32 = 32;
+
+/// The longest transfer that the automatic runner executes in the submitting thread. Source: chosen; its copy takes
+/// several microseconds, ten times the handover to another thread.
+const SHORT_TRANSFER: u32 = 64 << 10;
+/// The most members of a batch that the automatic runner executes in the submitting thread. Source: chosen; as many
+/// pages as a short transfer has.
+const SHORT_BATCH: u32 = SHORT_TRANSFER >> 12;
+
+/// Submissions for each check for a running worker. Source: chosen; a check fetches a cache line from the worker's
+/// core, which would cost a short copy a third of its time.
+const CHECK_EVERY: u32 = 8;
 
 const RUN: u32 = 0;
 const HOLD: u32 = 1;
@@ -42,6 +65,39 @@ pub(crate) struct Threaded {
 struct Shared {
     requested_state: AtomicU32,
     sleepers: Vec<Sleeper>,
+    /// The engines of each worker.
+    engines: Vec<Helped<EngineSet>>,
+    /// Short descriptors submitted to the automatic runner. A count that another thread overwrites does no harm.
+    submissions: AtomicU32,
+}
+
+impl Shared {
+    /// False if a worker sleeps, or has shown no sign of running for long. Every `CHECK_EVERY`th call counts as a
+    /// check, because a thread whose descriptors are executed at once never waits.
+    #[inline]
+    fn do_workers_run(&self) -> bool {
+        let submissions = self.submissions.load(Ordering::Relaxed).wrapping_add(1);
+        self.submissions.store(submissions, Ordering::Relaxed);
+        let is_late = if submissions.is_multiple_of(CHECK_EVERY) { Helped::check_is_late } else { Helped::is_late };
+        !self.sleepers.iter().any(Sleeper::is_asleep) && !self.engines.iter().any(is_late)
+    }
+
+    /// Steps a worker's engines until they have nothing more to do, unless another thread does so already.
+    #[inline]
+    fn help(&self, worker: usize, core: &Core, group: Option<usize>) -> Option<StepResult> {
+        self.engines[worker].work(|engines| {
+            loop {
+                // SeqCst: as the store in `hold`, which then waits for the lock.
+                if self.requested_state.load(Ordering::SeqCst) != RUN {
+                    return StepResult::Blocked;
+                }
+                let result = engines.step(core, group);
+                if result != StepResult::More {
+                    return result;
+                }
+            }
+        })
+    }
 }
 
 impl Threaded {
@@ -55,6 +111,10 @@ impl Threaded {
         let shared = Arc::new(Shared {
             requested_state: AtomicU32::new(RUN),
             sleepers: (0..workers).map(|_| Sleeper::new()).collect(),
+            engines: (0..workers)
+                .map(|worker| Helped::new(EngineSet::new((worker..engines).step_by(workers), lanes)))
+                .collect(),
+            submissions: AtomicU32::new(0),
         });
         let mut threaded = Threaded {
             started_in: Lineage::current(),
@@ -63,11 +123,8 @@ impl Threaded {
         };
         for worker in 0..workers {
             let (core, shared) = (Arc::clone(core), Arc::clone(&shared));
-            let engines = EngineSet::new((worker..engines).step_by(workers), lanes);
             let builder = thread::Builder::new().name(format!("telpher-engine-{worker}"));
-            threaded
-                .threads
-                .push(with_signals_blocked(|| builder.spawn(move || run_worker(&core, &shared, worker, engines)))?);
+            threaded.threads.push(with_signals_blocked(|| builder.spawn(move || run_worker(&core, &shared, worker)))?);
         }
         Ok(threaded)
     }
@@ -80,13 +137,43 @@ impl Threaded {
         }
     }
 
-    /// Stops or restarts the execution. When it returns with `held`, no worker steps an engine.
+    /// Lets a thread that waits for a record step the engines of late workers.
+    #[inline]
+    pub(crate) fn drive(&self, core: &Core, group: Option<usize>) {
+        // A forked child has only a copy of the engines, perhaps in the middle of a step.
+        if core.observer.is_some() || !self.started_in.is_current() {
+            return;
+        }
+        for (worker, engines) in self.shared.engines.iter().enumerate() {
+            if engines.check_is_late() {
+                // If another thread works on the engines, the caller checks its record and comes again.
+                let _ = self.shared.help(worker, core, group);
+            }
+        }
+    }
+
+    /// Executes a short descriptor in the thread that has just submitted it, if the workers run: the handover costs
+    /// more than the copy. Otherwise notifies them. If they do not get a core, the thread that waits executes all that
+    /// it has submitted, which is quicker than each descriptor by itself.
+    #[inline]
+    pub(crate) fn submitted(&self, core: &Core, group: usize, descriptor: &Descriptor) {
+        let shared = &*self.shared;
+        let helps =
+            core.observer.is_none() && self.started_in.is_current() && is_short(descriptor) && shared.do_workers_run();
+        let is_done =
+            |worker| matches!(shared.help(worker, core, Some(group)), Some(StepResult::Done | StepResult::Idle));
+        // Workers do what is left, and what was submitted while another thread worked on their engines.
+        if !(helps && (0..shared.engines.len()).all(is_done)) {
+            self.notify();
+        }
+    }
+
+    /// Stops or restarts the execution. When it returns with `held`, no thread steps an engine.
     pub(crate) fn hold(&self, held: bool) {
         self.shared.requested_state.store(if held { HOLD } else { RUN }, Ordering::SeqCst);
         if held {
-            while !self.shared.sleepers.iter().all(Sleeper::is_asleep) {
-                thread::yield_now();
-            }
+            // A thread that was stepping has released the lock; the next one will see the request.
+            self.shared.engines.iter().for_each(Helped::wait_until_free);
         } else {
             self.notify();
         }
@@ -109,20 +196,46 @@ impl Drop for Threaded {
     }
 }
 
-fn run_worker(core: &Core, shared: &Shared, worker: usize, mut engines: EngineSet) {
+/// True if the handover to another thread would take a noticeable part of the time of this descriptor.
+fn is_short(descriptor: &Descriptor) -> bool {
+    let most = if descriptor.opcode() == Opcode::Batch { SHORT_BATCH } else { SHORT_TRANSFER };
+    descriptor.size() <= most
+}
+
+fn run_worker(core: &Core, shared: &Shared, worker: usize) {
+    let own = &shared.engines[worker];
+    // The groups of its engines may change while it runs, but not their indices.
+    let indices = own.work(|engines| engines.indices()).unwrap_or_default();
+    let is_queue_filled = || {
+        let mut groups = indices.iter().filter_map(|engine| core.device.group_of_engine(*engine));
+        groups.any(|group| core.device.group_has_work(group))
+    };
     let (mut idle, mut blocked) = (0, 0_u32);
     loop {
         let requested_state = shared.requested_state.load(Ordering::Relaxed);
         if requested_state == STOP {
             return;
         }
+        own.worker_runs();
         if requested_state == RUN {
-            match engines.step(core, None) {
-                StepResult::Done | StepResult::More => (idle, blocked) = (0, 0),
-                StepResult::Idle => idle += 1,
+            let looks = idle % CHECKS_WITHOUT_LOCK == 0 || is_queue_filled();
+            let stepped = looks.then(|| {
+                own.work(|engines| {
+                    // SeqCst: as the store in `hold`, which then waits for the lock.
+                    let runs = shared.requested_state.load(Ordering::SeqCst) == RUN;
+                    let result = if runs { engines.step(core, None) } else { StepResult::Idle };
+                    // Waiting threads have counted their checks during a long step.
+                    own.worker_runs();
+                    result
+                })
+            });
+            match stepped.flatten() {
+                Some(StepResult::Done | StepResult::More) => (idle, blocked) = (0, 0),
+                // Nothing waits, or a helper executes it.
+                Some(StepResult::Idle) | None => idle += 1,
                 // Waits for software or for another worker. Other threads may need the core more, but not for a short
                 // wait.
-                StepResult::Blocked => {
+                Some(StepResult::Blocked) => {
                     idle = 0;
                     blocked = blocked.wrapping_add(1);
                     if core.observer.is_some() && blocked > BLOCKED_CHECKS {
@@ -137,7 +250,7 @@ fn run_worker(core: &Core, shared: &Shared, worker: usize, mut engines: EngineSe
         if requested_state == HOLD || idle > SPINS {
             idle = 0;
             let has_work = || match shared.requested_state.load(Ordering::SeqCst) {
-                RUN => engines.has_work(&core.device),
+                RUN => own.may_have_work(|engines| engines.has_work(&core.device)),
                 HOLD => false,
                 _ => true,
             };
