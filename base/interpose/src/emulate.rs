@@ -4,7 +4,7 @@
 use crate::decode::{Instruction, Operation, Pointer, Segment};
 use crate::frame::{Exit, Frame};
 use crate::guarded::{self, Faulted};
-use crate::handler::{self, Answer, Handler, How};
+use crate::handler::{self, Answer, Handler, SubmitInstruction};
 use crate::registers::{ARITHMETIC, CF, Registers, ZF};
 use crate::sites::entered;
 use crate::thread::{Monitor, Thread, segment_base};
@@ -82,7 +82,7 @@ fn perform(
             let destination = in_line(destination)?;
             let data = guarded::load(address(source)).map_err(access(source.segment))?;
             if handler.is_portal(destination) {
-                let _posted = handler.enqueue(How::Movdir64b, destination, &data);
+                let _posted = handler.enqueue(SubmitInstruction::Movdir64b, destination, &data);
             } else {
                 // SAFETY: aligned; the program itself stores there.
                 unsafe { guarded::store(destination, &data) }.map_err(access(Segment::Flat))?;
@@ -99,7 +99,7 @@ fn perform(
                 return Err(Stop::GeneralProtection);
             }
             let answer = if handler.is_portal(destination) {
-                handler.enqueue(How::Enqcmd, destination, &data)
+                handler.enqueue(SubmitInstruction::Enqcmd, destination, &data)
             } else {
                 // Memory gives no answer, but the address is translated for a write.
                 guarded::probe_write(destination).map_err(access(Segment::Flat))?;
@@ -144,7 +144,7 @@ fn perform(
         }
         Operation::Store64 { destination, .. } => {
             // The trap handler has checked that it is a portal's.
-            let _posted = handler.enqueue(How::Store, address(destination), data);
+            let _posted = handler.enqueue(SubmitInstruction::Store, address(destination), data);
         }
         // The trap handler drops these; they never come here.
         Operation::Store { .. } | Operation::StringStore { .. } => {}
@@ -167,7 +167,7 @@ mod tests {
             address & !0xfff == PORTAL
         }
 
-        fn enqueue(&self, _how: How, _destination: u64, _descriptor: &[u64; 8]) -> Answer {
+        fn enqueue(&self, _how: SubmitInstruction, _destination: u64, _descriptor: &[u64; 8]) -> Answer {
             Answer::Accepted
         }
 

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 /// The instruction that sent 64 bytes to a portal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum SubmitInstruction {
     /// MOVDIR64B: posted, the submitter gets no answer.
     Movdir64b,
     /// ENQCMD: the submitter waits for the answer. Dword 0 of the descriptor is zero; the receiver fills in PASID and
@@ -15,7 +15,7 @@ pub enum How {
     Store,
 }
 
-impl How {
+impl SubmitInstruction {
     /// For use in a [`Handler`]'s [`enqueue`](Handler::enqueue): true if the instruction trapped, false if its site was
     /// rewritten and made a call.
     #[must_use]
@@ -49,7 +49,7 @@ pub trait Handler: Sync {
 
     /// 64 bytes arrive at `destination`, which is 64-byte aligned and was a portal when
     /// [`is_portal`](Handler::is_portal) was called.
-    fn enqueue(&self, how: How, destination: u64, descriptor: &[u64; 8]) -> Answer;
+    fn enqueue(&self, how: SubmitInstruction, destination: u64, descriptor: &[u64; 8]) -> Answer;
 
     /// UMWAIT with the armed line (a line that has already changed is not waited for), or TPAUSE without. Returns when
     /// the line changes, the time-stamp counter reaches `deadline`, a signal was deferred, or earlier. Returns true if

@@ -40,7 +40,7 @@ mod thread;
 mod traps;
 mod vectors;
 
-pub use handler::{Answer, Handler, How};
+pub use handler::{Answer, Handler, SubmitInstruction};
 pub use kernel::Errno;
 pub use thread::Monitor;
 pub use traps::{Options, after_fork_child, install};

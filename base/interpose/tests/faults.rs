@@ -8,7 +8,7 @@ use common::thunk::{State, Thunk, assert_same};
 use common::{Spin, descriptor, exits, map, protect, read, start, write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telpher_interpose::signals::{self, Action};
-use telpher_interpose::{How, sites};
+use telpher_interpose::{SubmitInstruction, sites};
 
 const PAGE: u64 = 4096;
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -236,7 +236,7 @@ fn an_instruction_is_executed_again_when_the_handler_has_repaired_its_operand() 
         protect(page, PAGE as usize, libc::PROT_NONE);
         assert_same(&before, &thunk.run(&before), before.flags);
         let last = common::PORTAL.last();
-        assert_eq!((last.how, last.descriptor), (Some(How::Enqcmd), descriptor(9)));
+        assert_eq!((last.how, last.descriptor), (Some(SubmitInstruction::Enqcmd), descriptor(9)));
         assert_eq!(SEEN.with(|seen| seen.count), round);
     }
 }

@@ -9,7 +9,7 @@ use common::{descriptor, map, read, start, write};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telpher_interpose::registers::{ARITHMETIC, CF, ZF};
-use telpher_interpose::{How, Monitor, sites};
+use telpher_interpose::{Monitor, SubmitInstruction, sites};
 
 /// Serialises the tests, which share one portal.
 static ONE: Mutex<()> = Mutex::new(());
@@ -38,7 +38,7 @@ fn any_two_registers_submit_and_nothing_else_changes() {
     let portal = start(true);
     let memory = map(4096, libc::PROT_READ | libc::PROT_WRITE);
     let mut seed = 0;
-    for (prefix, how) in [(0x66, How::Movdir64b), (0xf2, How::Enqcmd)] {
+    for (prefix, how) in [(0x66, SubmitInstruction::Movdir64b), (0xf2, SubmitInstruction::Enqcmd)] {
         for destination in 0..16u8 {
             for base in 0..16u8 {
                 // rsp as an operand cannot be chosen freely; the stack is not a portal.
@@ -57,7 +57,7 @@ fn any_two_registers_submit_and_nothing_else_changes() {
                         .with(&[(destination.into(), portal.page() + offset), (base.into(), source - 0x11)]);
                     before.flags = FLAGS;
                     let after = thunk.run(&before);
-                    let flags = if how == How::Enqcmd { FLAGS & !ARITHMETIC } else { FLAGS };
+                    let flags = if how == SubmitInstruction::Enqcmd { FLAGS & !ARITHMETIC } else { FLAGS };
                     assert_same(&before, &after, flags);
                     let last = portal.last();
                     assert_eq!((last.how, last.offset, last.descriptor), (Some(how), offset, data));

@@ -12,7 +12,7 @@ use common::{PORTAL, dies, exits, map, start};
 use std::arch::is_x86_feature_detected;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use telpher_interpose::How;
+use telpher_interpose::SubmitInstruction;
 
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -76,7 +76,7 @@ fn a_64_byte_store_of_any_register_arrives_like_movdir64b() {
             let before = State::new(seed).with(&[(7, PORTAL.page() + 192 - 128)]);
             assert_eq!(taken(&thunk, &before, &before), 1, "{opcode:x} zmm{source}");
             let last = PORTAL.last();
-            assert_eq!((last.how, last.offset), (Some(How::Store), 192));
+            assert_eq!((last.how, last.offset), (Some(SubmitInstruction::Store), 192));
             assert_eq!(last.descriptor, before.vectors[usize::from(source)], "{opcode:x} zmm{source}");
         }
     }

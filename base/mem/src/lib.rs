@@ -44,11 +44,11 @@ pub use map::{FileError, MapError, MemoryFile, Window};
 pub use mock::{MockSpace, PageRequest};
 #[cfg(any(test, feature = "test-util"))]
 pub use pages::{Pages, Protection};
-pub use pool::{Piece, Pool, PoolAllocator, PoolOptions};
+pub use pool::{Pool, PoolAllocator, PoolBuffer, PoolOptions};
 pub use raw_pages::RawPages;
 pub use region::{Backing, PageSize, Region};
 pub use remote::Remote;
-pub use shared::{MOST_SHARED, Shared, SharedError, torn_pages};
+pub use shared::{MOST_SHARED, SharedError, SharedMapping, torn_pages};
 pub use space::{Fault, PAGE_BYTES, Space, WriteHint};
 pub use stable::{OutOfRange, Slice, StableBuf, StableBufMut, Tagged};
 pub use strict::Strict;

@@ -131,7 +131,7 @@ impl Pool {
 
     /// Returns `len` bytes with arbitrary old contents; `None` if no gap is large enough, or `len` is zero.
     #[must_use]
-    pub fn obtain(&self, len: usize) -> Option<Piece> {
+    pub fn obtain(&self, len: usize) -> Option<PoolBuffer> {
         let start = match &*self.0 {
             _ if len == 0 => return None,
             Owner::Mapped { start, gaps, .. } => {
@@ -151,7 +151,7 @@ impl Pool {
             }
         };
         start.expose_provenance();
-        Some(Piece { owner: Arc::clone(&self.0), start, len })
+        Some(PoolBuffer { owner: Arc::clone(&self.0), start, len })
     }
 
     /// Returns its size in bytes; `None` if it uses an allocator without a limit.
@@ -206,18 +206,18 @@ fn lock(gaps: &Mutex<Gaps>) -> MutexGuard<'_, Gaps> {
 }
 
 /// Bytes of a [`Pool`], owned; a slice. Dropping it returns them to the pool.
-pub struct Piece {
+pub struct PoolBuffer {
     owner: Arc<Owner>,
     start: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: a piece owns its bytes alone, like a Box<[u8]>.
-unsafe impl Send for Piece {}
+unsafe impl Send for PoolBuffer {}
 // SAFETY: shared, its bytes are only read.
-unsafe impl Sync for Piece {}
+unsafe impl Sync for PoolBuffer {}
 
-impl Deref for Piece {
+impl Deref for PoolBuffer {
     type Target = [u8];
 
     #[inline]
@@ -228,20 +228,20 @@ impl Deref for Piece {
     }
 }
 
-impl DerefMut for Piece {
+impl DerefMut for PoolBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and exclusive because `self` is.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
-impl Debug for Piece {
+impl Debug for PoolBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Piece").field("start", &self.start).field("len", &self.len).finish()
     }
 }
 
-impl Drop for Piece {
+impl Drop for PoolBuffer {
     fn drop(&mut self) {
         match &*self.owner {
             Owner::Mapped { start, gaps, .. } => {
@@ -258,7 +258,7 @@ impl Drop for Piece {
 
 // SAFETY: the bytes stay in place until the piece is dropped, even if it moves; only the owner of the piece writes
 // them.
-unsafe impl StableBuf for Piece {
+unsafe impl StableBuf for PoolBuffer {
     fn address(&self) -> u64 {
         self.start.addr().get() as u64
     }
@@ -267,7 +267,7 @@ unsafe impl StableBuf for Piece {
     }
 }
 // SAFETY: a piece owns its bytes alone.
-unsafe impl StableBufMut for Piece {
+unsafe impl StableBufMut for PoolBuffer {
     fn address_mut(&mut self) -> u64 {
         self.start.addr().get() as u64
     }
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn returned_pieces_merge_into_one_gap() {
         let pool = pool(4096);
-        let mut pieces: Vec<Piece> = (0..64).map(|_| pool.obtain(64).unwrap()).collect();
+        let mut pieces: Vec<PoolBuffer> = (0..64).map(|_| pool.obtain(64).unwrap()).collect();
         assert!(pool.obtain(1).is_none());
         // This order frees pieces with two, one and no free neighbour.
         for at in [1, 0, 0, 3, 4, 2] {
@@ -445,7 +445,7 @@ mod tests {
         #[test]
         fn no_two_pieces_share_a_byte_and_no_byte_is_lost(steps in prop::collection::vec((0_usize..700, any::<prop::sample::Index>()), 1..200)) {
             let pool = pool(16 << 10);
-            let mut kept: Vec<Piece> = Vec::new();
+            let mut kept: Vec<PoolBuffer> = Vec::new();
             for (number, (len, which)) in steps.into_iter().enumerate() {
                 if len % 3 == 0 && !kept.is_empty() {
                     kept.swap_remove(which.index(kept.len()));

@@ -3,7 +3,7 @@
 //!
 //! If a file shrinks, the kernel removes its pages from every mapping, and the next access to one raises SIGBUS. So the
 //! owner of a foreign file could kill the process that maps it. Here the signal handler replaces such a page by an
-//! empty private one, and the access continues; [`Shared::is_whole`] reports it afterwards. Other accesses cost nothing
+//! empty private one, and the access continues; [`SharedMapping::is_whole`] reports it afterwards. Other accesses cost nothing
 //! extra. All later pages of the mapping are replaced, too: the file has lost them as well. Replaced one by one, every
 //! second page, they would use up the mappings that a process may have.
 //!
@@ -87,7 +87,7 @@ pub enum SharedError {
 /// There is no slice of them, because others write while we read. Access them by address: with volatile or atomic
 /// accesses, the kernels of [`Local`](crate::Local), or a device.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedMapping {
     /// Start of the mapping, at a page boundary.
     base: NonNull<u8>,
     /// Bytes of the mapping before the requested range.
@@ -98,16 +98,16 @@ pub struct Shared {
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread, and this type reads and writes none of its bytes.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedMapping {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedMapping {}
 
-impl Shared {
+impl SharedMapping {
     /// Maps `len` bytes of `file` from `offset`, which need not be page-aligned; no page is made present.
     ///
     /// # Errors
     /// [`SharedError`]: a range beyond the file's end, too many mappings, or the system's refusal.
-    pub fn map(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Shared, SharedError> {
+    pub fn map(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<SharedMapping, SharedError> {
         // SAFETY: an all-zero stat is a valid value; the descriptor is open, and the kernel fills what we own.
         let stat = unsafe {
             let mut stat: libc::stat = std::mem::zeroed();
@@ -155,7 +155,7 @@ impl Shared {
         ROWS[row].page.store(page, Ordering::Relaxed);
         // Release: pairs with the Acquire in `replace_lost_page`; a thread that sees the start sees the rest.
         ROWS[row].start.store(base.as_ptr().expose_provenance(), Ordering::Release);
-        Ok(Shared { base, skipped, mapped: whole, row })
+        Ok(SharedMapping { base, skipped, mapped: whole, row })
     }
 
     /// Returns the address of the first byte; its provenance is exposed.
@@ -189,7 +189,7 @@ impl Shared {
 
     /// Detaches the mapping from the file for all threads and devices of this process that still access it. From now on
     /// they find empty private pages there, and their writes do not reach the file. The mapping is then not
-    /// [whole](Shared::is_whole). Use it when a file's owner takes the file back while a copy is in flight that cannot
+    /// [whole](SharedMapping::is_whole). Use it when a file's owner takes the file back while a copy is in flight that cannot
     /// be cancelled.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedMapping {
     fn drop(&mut self) {
         // The handler must not find the range after the system has reused it. No thread accesses the mapping any more,
         // so no handler is looking for it now.
@@ -216,7 +216,7 @@ impl Drop for Shared {
     }
 }
 
-/// Returns how many replacements of lost pages happened so far in this process, in all [`Shared`] mappings. As long as
+/// Returns how many replacements of lost pages happened so far in this process, in all [`SharedMapping`] mappings. As long as
 /// the number stays the same, no further mapping lost pages. One load, instead of one for each mapping.
 #[inline]
 #[must_use]
@@ -291,13 +291,13 @@ mod tests {
     use crate::map::Mapping;
     use std::os::fd::AsFd;
 
-    fn read(shared: &Shared, at: usize) -> u8 {
+    fn read(shared: &SharedMapping, at: usize) -> u8 {
         assert!(at < shared.len());
         // SAFETY: within the mapping, by a volatile access.
         unsafe { shared.base.as_ptr().add(shared.skipped + at).read_volatile() }
     }
 
-    fn write(shared: &Shared, at: usize, byte: u8) {
+    fn write(shared: &SharedMapping, at: usize, byte: u8) {
         assert!(at < shared.len());
         // SAFETY: within the mapping, by a volatile access.
         unsafe { shared.base.as_ptr().add(shared.skipped + at).write_volatile(byte) }
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn both_mappings_see_each_others_writes() {
         let file = Mapping::memory_file(3 * 4096).unwrap();
-        let (one, other) = (Shared::map(file.as_fd(), 0, 3 * 4096), Shared::map(file.as_fd(), 4096, 10));
+        let (one, other) = (SharedMapping::map(file.as_fd(), 0, 3 * 4096), SharedMapping::map(file.as_fd(), 4096, 10));
         let (one, other) = (one.unwrap(), other.unwrap());
         assert_eq!((one.len(), other.len(), other.is_empty()), (3 * 4096, 4096, false));
         write(&one, 4099, 7);
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_range_may_begin_within_a_page() {
         let file = Mapping::memory_file(3 * 4096).unwrap();
-        let (all, part) = (Shared::map(file.as_fd(), 0, 3 * 4096), Shared::map(file.as_fd(), 5000, 100));
+        let (all, part) = (SharedMapping::map(file.as_fd(), 0, 3 * 4096), SharedMapping::map(file.as_fd(), 5000, 100));
         let (all, part) = (all.unwrap(), part.unwrap());
         write(&all, 5000, 7);
         assert_eq!((read(&part, 0), part.len(), part.address() % 4096), (7, 8192 - 5000, 5000 - 4096));
@@ -328,8 +328,8 @@ mod tests {
     #[test]
     fn lost_pages_read_as_zero_and_are_reported() {
         let file = Mapping::memory_file(4 * 4096).unwrap();
-        let shared = Shared::map(file.as_fd(), 0, 4 * 4096).unwrap();
-        let untouched = Shared::map(file.as_fd(), 0, 4096).unwrap();
+        let shared = SharedMapping::map(file.as_fd(), 0, 4 * 4096).unwrap();
+        let untouched = SharedMapping::map(file.as_fd(), 0, 4096).unwrap();
         (0..4).for_each(|page| write(&shared, page * 4096, 9));
         file.set_len(4096).unwrap();
         assert_eq!((read(&shared, 0), shared.is_whole()), (9, true));
@@ -340,14 +340,15 @@ mod tests {
         assert!(torn_pages() >= 1);
         // The replaced bytes did not reach the file.
         file.set_len(4 * 4096).unwrap();
-        let again = Shared::map(file.as_fd(), 3 * 4096, 4096).unwrap();
+        let again = SharedMapping::map(file.as_fd(), 3 * 4096, 4096).unwrap();
         assert_eq!((read(&again, 5), again.is_whole()), (0, true));
     }
 
     #[test]
     fn writes_after_a_revoke_do_not_reach_the_file() {
         let file = Mapping::memory_file(3 * 4096).unwrap();
-        let (one, other) = (Shared::map(file.as_fd(), 5000, 4096), Shared::map(file.as_fd(), 0, 3 * 4096));
+        let (one, other) =
+            (SharedMapping::map(file.as_fd(), 5000, 4096), SharedMapping::map(file.as_fd(), 0, 3 * 4096));
         let (one, other) = (one.unwrap(), other.unwrap());
         (0..3 * 4096).for_each(|at| write(&other, at, 7));
         one.revoke().unwrap();
@@ -363,7 +364,7 @@ mod tests {
     #[test]
     fn lost_pages_do_not_use_up_mappings() {
         let file = Mapping::memory_file(200 * 4096).unwrap();
-        let shared = Shared::map(file.as_fd(), 0, 200 * 4096).unwrap();
+        let shared = SharedMapping::map(file.as_fd(), 0, 200 * 4096).unwrap();
         file.set_len(0).unwrap();
         // Descending order is the worst case: the pages after each one were replaced before.
         (0..200).step_by(2).rev().for_each(|page| assert_eq!(read(&shared, page * 4096), 0));
@@ -377,7 +378,7 @@ mod tests {
     fn kernels_continue_over_lost_pages() {
         use crate::{Local, Space, WriteHint};
         let file = Mapping::memory_file(4 * 4096).unwrap();
-        let shared = Shared::map(file.as_fd(), 0, 4 * 4096).unwrap();
+        let shared = SharedMapping::map(file.as_fd(), 0, 4 * 4096).unwrap();
         file.set_len(0).unwrap();
         // SAFETY: accesses only the mapping, and a vector that lives.
         let local = unsafe { Local::new() };
@@ -390,22 +391,22 @@ mod tests {
     #[test]
     fn ranges_beyond_the_file_are_refused() {
         let file = Mapping::memory_file(4096 + 10).unwrap();
-        let refused = |offset, len| Shared::map(file.as_fd(), offset, len).unwrap_err();
+        let refused = |offset, len| SharedMapping::map(file.as_fd(), offset, len).unwrap_err();
         assert!(matches!(refused(0, 4096 + 11), SharedError::Beyond { size: 4106, .. }));
         assert!(matches!(refused(4096, u64::MAX), SharedError::Beyond { .. }));
         assert!(matches!(refused(u64::MAX - 4095, 4096), SharedError::Beyond { .. }));
         assert!(matches!(refused(8192, 1), SharedError::Beyond { .. }));
         assert!(matches!(refused(0, 0), SharedError::Empty));
-        assert_eq!(Shared::map(file.as_fd(), 0, 4106).unwrap().len(), 8192);
+        assert_eq!(SharedMapping::map(file.as_fd(), 0, 4106).unwrap().len(), 8192);
         let read_only = std::fs::File::open("/proc/self/exe").unwrap();
-        assert!(matches!(Shared::map(read_only.as_fd(), 0, 1), Err(SharedError::Map(_))));
+        assert!(matches!(SharedMapping::map(read_only.as_fd(), 0, 1), Err(SharedError::Map(_))));
     }
 
     #[test]
     fn rows_are_reused() {
         let file = Mapping::memory_file(4096).unwrap();
         for _ in 0..3 * MOST_SHARED {
-            let shared = Shared::map(file.as_fd(), 0, 4096).unwrap();
+            let shared = SharedMapping::map(file.as_fd(), 0, 4096).unwrap();
             assert!(shared.row < MOST_SHARED / 2, "other tests use a few");
         }
     }

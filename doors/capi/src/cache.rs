@@ -1,7 +1,7 @@
 //! Caches over memory lent by C, and handles to their entries.
 
 use crate::failure::Failure;
-use crate::raw::{Lent, pointer};
+use crate::raw::{CallerMemory, pointer};
 use crate::words::CacheStats;
 use std::ffi::c_void;
 use std::time::Duration;
@@ -9,47 +9,47 @@ use telpher_cache::{AccessError, Cache as Inner, Handle, Prefetch as Ahead, Prio
 
 /// A cache of C's memory. Any number of threads may use it at once.
 #[derive(Debug)]
-pub struct Cache(Inner<Lent>);
+pub struct Cache(Inner<CallerMemory>);
 
 /// A handle to an entry. Any number of threads may use it at once.
 #[derive(Debug)]
-pub struct Entry(Handle<Lent>);
+pub struct Entry(Handle<CallerMemory>);
 
 /// A prefetched block. Any number of threads may use it at once.
 #[derive(Debug)]
-pub struct Prefetch(Ahead<Lent>);
+pub struct Prefetch(Ahead<CallerMemory>);
 
 /// The accessed block, or why it was refused.
 type Answer<T> = Result<T, AccessError>;
 
 impl Cache {
-    pub(crate) fn new(inner: Inner<Lent>) -> Cache {
+    pub(crate) fn new(inner: Inner<CallerMemory>) -> Cache {
         Cache(inner)
     }
 
-    pub(crate) fn access(&self, block: Lent) -> Answer<Entry> {
+    pub(crate) fn access(&self, block: CallerMemory) -> Answer<Entry> {
         self.0.access(&block, 0..block.size()).map(Entry)
     }
 
-    pub(crate) fn access_in(&self, tier: usize, block: Lent) -> Answer<Entry> {
+    pub(crate) fn access_in(&self, tier: usize, block: CallerMemory) -> Answer<Entry> {
         self.0.access_in(tier, &block, 0..block.size()).map(Entry)
     }
 
-    pub(crate) fn peek(&self, block: Lent) -> Answer<Option<Entry>> {
+    pub(crate) fn peek(&self, block: CallerMemory) -> Answer<Option<Entry>> {
         Ok(self.0.peek(&block, 0..block.size())?.map(Entry))
     }
 
-    pub(crate) fn prefetch(&self, block: Lent, priority: Priority) -> Answer<Prefetch> {
+    pub(crate) fn prefetch(&self, block: CallerMemory, priority: Priority) -> Answer<Prefetch> {
         self.0.prefetch(&block, 0..block.size(), priority).map(Prefetch)
     }
 
     /// Removes entries with any of these bytes, and returns when no copy reads them any more.
-    pub(crate) fn withdraw(&self, block: Lent) -> Result<usize, Failure> {
+    pub(crate) fn withdraw(&self, block: CallerMemory) -> Result<usize, Failure> {
         Ok(self.0.withdraw(&block, 0..block.size())?)
     }
 
     /// Returns whether a copy would lie on another NUMA node than the block; `None` if unknown.
-    pub(crate) fn is_apart(&self, block: Lent) -> Answer<Option<bool>> {
+    pub(crate) fn is_apart(&self, block: CallerMemory) -> Answer<Option<bool>> {
         self.0.is_apart(&block, 0..block.size())
     }
 

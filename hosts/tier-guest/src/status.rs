@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use telpher_os::TransparentHugePages;
-use telpher_tier::{Heap, HotRow, Left, Manager, ManagerOptions, Mechanism, Report, SourceKind};
+use telpher_tier::{Heap, HotRow, Manager, ManagerOptions, Mechanism, Report, SourceKind, Unmoved};
 use telpher_tier_wire::{
     Counts, HeatRow, Identity, Ignored, Move, Point, Settings, State, StateFolder, TierState, Tracking, VERSION,
 };
@@ -292,7 +292,7 @@ fn residency(heap: &Heap, ranges: Vec<Range<u64>>, tiers: usize) -> Vec<u64> {
 }
 
 /// Returns the pages that stayed, by reason.
-fn stayed(left: &Left) -> Vec<Move> {
+fn stayed(left: &Unmoved) -> Vec<Move> {
     let reasons = [
         ("there already", left.already),
         ("pinned, or shared with a process", left.pinned),

@@ -14,7 +14,7 @@ use crate::control::{self, Opening};
 use crate::faults;
 use crate::guard;
 use crate::lock::Lock;
-use crate::observe::{self, Answer, How, Observer, Queue};
+use crate::observe::{self, Answer, Observer, Queue, SubmitInstruction};
 use crate::shared::Shared;
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys::{self, Errno};
@@ -22,9 +22,9 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use telpher_abi::registers::PortalKind;
 use telpher_abi::{CompletionRecord, Descriptor};
-use telpher_device::{ModelDevice, ModelOptions, Notice, Runner};
+use telpher_device::{ModelDevice, ModelOptions, ReplicaReport, Runner};
 use telpher_mem::{Fault, Local, Space, Strict};
-use telpher_model::{Identity, Job, Outcome, Response, Told, Verdict, Write};
+use telpher_model::{DispatchDecision, Identity, Job, Outcome, ReportedTo, Response, Write};
 use telpher_os::Pagemap;
 use telpher_portal::Submission;
 use telpher_vdev_wire::file_memory::FileMemory;
@@ -105,7 +105,7 @@ impl Replica {
 
     /// Submits 64 bytes: from a submit instruction of this process, or from its write().
     #[inline]
-    pub(crate) fn offer(&self, how: How, destination: u64, words: &[u64; 8]) -> Answer {
+    pub(crate) fn offer(&self, how: SubmitInstruction, destination: u64, words: &[u64; 8]) -> Answer {
         self.observer.offer(how, destination, words, self)
     }
 
@@ -206,7 +206,7 @@ impl Replica {
         }
     }
 
-    fn send(&self, notice: &Notice) {
+    fn send(&self, notice: &ReplicaReport) {
         Report::of(notice, |report| {
             // If the host is gone, the report has no receiver.
             let _ = control::report(self.opened.open, report);
@@ -216,12 +216,12 @@ impl Replica {
 
 impl Queue for Replica {
     #[inline]
-    fn submit(&self, how: How, descriptor: &Descriptor) -> Answer {
+    fn submit(&self, how: SubmitInstruction, descriptor: &Descriptor) -> Answer {
         let deferrable = match how {
-            How::Movdir64b => false,
-            How::Enqcmd => true,
+            SubmitInstruction::Movdir64b => false,
+            SubmitInstruction::Enqcmd => true,
             // The kernel uses the instruction for the queue's mode.
-            How::Write => !self.opened.is_dedicated(),
+            SubmitInstruction::Write => !self.opened.is_dedicated(),
         };
         match self.admit(deferrable, descriptor) {
             Response::Accepted => Answer::Taken,
@@ -254,7 +254,7 @@ impl<R> std::fmt::Debug for Reporting<R> {
 }
 
 impl<R: Fn() + Send + Sync> telpher_model::Observer for Reporting<R> {
-    fn dispatched(&self, job: &Job<'_>) -> Verdict {
+    fn dispatched(&self, job: &Job<'_>) -> DispatchDecision {
         self.observer.dispatched(job)
     }
 
@@ -275,9 +275,9 @@ impl<R: Fn() + Send + Sync> telpher_model::Observer for Reporting<R> {
         self.observer.record(job, record, write)
     }
 
-    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: Told) {
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: ReportedTo) {
         self.observer.ended(job, record, told);
-        if matches!(told, Told::Elsewhere | Told::Unwritable(_)) {
+        if matches!(told, ReportedTo::Elsewhere | ReportedTo::Unwritable(_)) {
             (self.report)();
         }
     }

@@ -7,7 +7,7 @@ use crate::sys::{self, Errno};
 use crate::wait;
 use std::os::fd::RawFd;
 use telpher_abi::{COMPLETION_RECORD_BYTES, DESCRIPTOR_BYTES, Descriptor, Opcode};
-use telpher_interpose::{Answer, Handler, How, Monitor};
+use telpher_interpose::{Answer, Handler, Monitor, SubmitInstruction};
 use telpher_mem::hook;
 
 /// The handler for this process's portals, called by traps and rewritten sites.
@@ -20,16 +20,20 @@ impl Handler for Portals {
         PORTALS.find(address).is_some_and(|portal| portal.writable)
     }
 
-    fn enqueue(&self, how: How, destination: u64, descriptor: &[u64; 8]) -> Answer {
+    fn enqueue(&self, how: SubmitInstruction, destination: u64, descriptor: &[u64; 8]) -> Answer {
         let Some(portal) = PORTALS.find(destination) else { return Answer::Retry };
         let Some(inside) = node::enter(portal.file) else { return Answer::Retry };
         // Checked again: the page found before may be gone, and its file's number may belong to another file now.
         if PORTALS.find(destination) != Some(portal) {
             return Answer::Retry;
         }
-        let how = if how == How::Enqcmd { observe::How::Enqcmd } else { observe::How::Movdir64b };
+        let how = if how == SubmitInstruction::Enqcmd {
+            observe::SubmitInstruction::Enqcmd
+        } else {
+            observe::SubmitInstruction::Movdir64b
+        };
         let replica = node::replica(&inside);
-        replica.count_instruction(How::is_trap());
+        replica.count_instruction(SubmitInstruction::is_trap());
         match replica.offer(how, destination, descriptor) {
             observe::Answer::Taken => Answer::Accepted,
             observe::Answer::Retry | observe::Answer::Lost => Answer::Retry,
@@ -97,7 +101,7 @@ fn submit_one(replica: &crate::replica::Replica, descriptor: &Descriptor) -> Res
     }
     for _ in 0..=opened.enqcmds_retries {
         // A posted write has no answer: the submitter does not learn whether it was accepted.
-        if replica.offer(observe::How::Write, 0, &descriptor.0) != observe::Answer::Retry {
+        if replica.offer(observe::SubmitInstruction::Write, 0, &descriptor.0) != observe::Answer::Retry {
             return Ok(());
         }
         replica.drive();

@@ -34,7 +34,7 @@ macro_rules! numbers {
 
 numbers! {
     /// How the 64 bytes were submitted: [`TraceEntry::code`] of [`TraceKind::Submitted`].
-    How {
+    SubmitInstruction {
         /// A posted write.
         Movdir64b = 0, "movdir64b";
         /// A deferrable write.
@@ -58,9 +58,9 @@ numbers! {
 
 numbers! {
     /// How the end was reported: [`TraceEntry::answer`] of [`TraceKind::Ended`].
-    Told {
+    ReportedTo {
         /// Not at all: no record was requested.
-        Nobody = 0, "no record";
+        NotRequested = 0, "no record";
         /// The completion record was written.
         Record = 1, "record";
         /// In the event log or SWERROR.
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn undefined_numbers_are_rejected() {
         assert_eq!(Misuse::from_code(0), None);
-        assert_eq!(Told::from_code(6), None);
+        assert_eq!(ReportedTo::from_code(6), None);
         assert_eq!(Finding::from_entry(&TraceEntry::EMPTY), None);
         let entry = TraceEntry { kind: TraceKind::Misuse as u32, code: 99, ..TraceEntry::EMPTY };
         assert_eq!(Finding::from_entry(&entry), None);

@@ -4,7 +4,7 @@
 use crate::message::{DEDICATED, EQUAL_DELTA_OFFSETS, Opened, RESULT_MASK_BITS, Report, ReportKind};
 use telpher_abi::registers::{EngCap, GenCap, GrpCap, GrpCfg, OpCap, WqCap, WqCfg};
 use telpher_abi::{EventLogEntry, SwError};
-use telpher_device::{Capabilities, Notice, QueueImage, Tolerances};
+use telpher_device::{Capabilities, QueueImage, ReplicaReport, Tolerances};
 
 impl Opened {
     /// Capabilities of the device.
@@ -98,16 +98,16 @@ impl Report {
 
     /// Reports a notice to the driver: one report, and a second one if the record of an event log entry could not be
     /// written.
-    pub fn of(notice: &Notice, mut send: impl FnMut(&Report)) {
+    pub fn of(notice: &ReplicaReport, mut send: impl FnMut(&Report)) {
         let mut report = |kind: ReportKind, words: &[u64]| {
             let mut report = Report { kind: kind as u32, ..Report::default() };
             report.words[..words.len()].copy_from_slice(words);
             send(&report);
         };
         match notice {
-            Notice::Error(error) => report(ReportKind::SwError, &error.0),
-            Notice::Halt(error) => report(ReportKind::Halted, &error.0),
-            Notice::Logged { entry, settled } => {
+            ReplicaReport::Error(error) => report(ReportKind::SwError, &error.0),
+            ReplicaReport::Halt(error) => report(ReportKind::Halted, &error.0),
+            ReplicaReport::Logged { entry, settled } => {
                 report(ReportKind::EventLog, &entry.0);
                 if !settled {
                     report(ReportKind::EventLogFailed, &entry.0);
@@ -174,11 +174,11 @@ mod tests {
         };
         let entry = EventLogEntry([1, 2, 3, 4, 5, 6, 7, 8]);
         let (log, failed) = (ReportKind::EventLog as u32, ReportKind::EventLogFailed as u32);
-        assert_eq!(sent(Notice::Logged { entry, settled: true }), [(log, entry.0)]);
-        assert_eq!(sent(Notice::Logged { entry, settled: false }), [(log, entry.0), (failed, entry.0)]);
+        assert_eq!(sent(ReplicaReport::Logged { entry, settled: true }), [(log, entry.0)]);
+        assert_eq!(sent(ReplicaReport::Logged { entry, settled: false }), [(log, entry.0), (failed, entry.0)]);
         let error = SwError([1, 2, 3, 4]);
         let words = [1, 2, 3, 4, 0, 0, 0, 0];
-        assert_eq!(sent(Notice::Error(error)), [(ReportKind::SwError as u32, words)]);
-        assert_eq!(sent(Notice::Halt(error)), [(ReportKind::Halted as u32, words)]);
+        assert_eq!(sent(ReplicaReport::Error(error)), [(ReportKind::SwError as u32, words)]);
+        assert_eq!(sent(ReplicaReport::Halt(error)), [(ReportKind::Halted as u32, words)]);
     }
 }

@@ -64,10 +64,10 @@ pub struct TraceEntry {
     pub process: u32,
     /// Thread.
     pub thread: u32,
-    /// Submitted: [`How`](crate::event::How). Misuse: [`Misuse`](crate::event::Misuse). Injected:
+    /// Submitted: [`SubmitInstruction`](crate::event::SubmitInstruction). Misuse: [`Misuse`](crate::event::Misuse). Injected:
     /// [`Injected`](crate::event::Injected).
     pub code: u32,
-    /// Submitted: an [`Answer`](crate::event::Answer). Ended: a [`Told`](crate::event::Told).
+    /// Submitted: an [`Answer`](crate::event::Answer). Ended: a [`ReportedTo`](crate::event::ReportedTo).
     pub answer: u32,
     /// Position in the batch plus one; 0 if it is not a batch member.
     pub member: u32,

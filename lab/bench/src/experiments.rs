@@ -2,7 +2,7 @@
 
 use super::buffers::{Arena, Places, Temperature, fill_known, first_difference};
 use super::measure::Implausible;
-use super::pairwise::{Duel, duel};
+use super::pairwise::{PairResult, duel};
 use super::protection::{BLOCK, DIF, TAGS, check_by, crc16_fast, crc16_naive, insert_by, protected, protected_len};
 use crate::ffi::{self, Isal};
 use std::hint::black_box;
@@ -53,7 +53,7 @@ pub(crate) struct Experiment {
     /// The ratio to reach at a size.
     pub goal: fn(usize) -> f64,
     /// Runs it.
-    pub run: fn(&mut Ring<'_>) -> Result<Duel, ContestError>,
+    pub run: fn(&mut Ring<'_>) -> Result<PairResult, ContestError>,
 }
 
 const ANY: fn(usize) -> bool = |_| true;
@@ -224,7 +224,7 @@ fn between(
     ours: impl Fn(&[u8], &mut [u8]),
     theirs: impl Fn(&[u8], &mut [u8]),
     expected: impl Fn(&[u8]) -> Vec<u8>,
-) -> Result<Duel, ContestError> {
+) -> Result<PairResult, ContestError> {
     let (time, bytes) = (ring.time, ring.size as u64);
     let mut state = State::new(ring, dst_len);
     state.check(&theirs, &expected)?;
@@ -250,7 +250,7 @@ fn looking<T: PartialEq>(
     ours: impl Fn(&[u8], &[u8]) -> T,
     theirs: impl Fn(&[u8], &[u8]) -> T,
     expected: impl Fn(&[u8], &[u8]) -> T,
-) -> Result<Duel, ContestError> {
+) -> Result<PairResult, ContestError> {
     let (time, bytes) = (ring.time, ring.size as u64);
     let mut state = State::new(ring, dst_len);
     prepare(state.arena, &state.places);
@@ -276,18 +276,18 @@ fn looking<T: PartialEq>(
     )?)
 }
 
-fn copy(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn copy(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     let len = ring.size;
     between(ring, len, |s, d| telpher_ops::copy(s, d, Hint::Cache), |s, d| ffi::memcpy(d, s), <[u8]>::to_vec)
 }
 
-fn copy_to_memory(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn copy_to_memory(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     let len = ring.size;
     between(ring, len, |s, d| telpher_ops::copy(s, d, Hint::Memory), |s, d| ffi::memcpy(d, s), <[u8]>::to_vec)
 }
 
 /// Copies up by an eighth of the size within one buffer, so that seven eighths overlap.
-fn overlap(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn overlap(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     let (size, time) = (ring.size, ring.time);
     let shift = (size / 8).max(1);
     let mut places = ring.arena.places(size, size + shift, ring.temperature);
@@ -309,7 +309,7 @@ fn overlap(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
     )?)
 }
 
-fn fill(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn fill(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     // memset supports only such patterns.
     const BYTE: u8 = 0xa5;
     let len = ring.size;
@@ -326,12 +326,12 @@ fn equal(arena: &mut Arena, places: &Places) {
     arena.equalise(places);
 }
 
-fn compare(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn compare(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     let len = ring.size;
     looking(ring, equal, len, |a, b| telpher_ops::compare(a, b).is_none(), ffi::memcmp_equal, |a, b| a == b)
 }
 
-fn delta_equal(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn delta_equal(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     let len = ring.size;
     let ours = |a: &[u8], b: &[u8]| {
         let mut record = [0; 80];
@@ -348,22 +348,22 @@ fn crc32c_naive(data: &[u8]) -> u32 {
     })
 }
 
-fn crc_against(ring: &mut Ring<'_>, theirs: impl Fn(&[u8]) -> u32) -> Result<Duel, ContestError> {
+fn crc_against(ring: &mut Ring<'_>, theirs: impl Fn(&[u8]) -> u32) -> Result<PairResult, ContestError> {
     let len = ring.size;
     let ours = |s: &[u8], _: &[u8]| telpher_ops::crc::crc32c(0, s, CrcMode::default());
     looking(ring, |_, _| (), len, ours, |s, _| theirs(s), |s, _| crc32c_naive(s))
 }
 
-fn crc_isal(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn crc_isal(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     let isal = ring.isal.expect("run only with ISA-L");
     crc_against(ring, |s| isal.crc32c(s))
 }
 
-fn crc_fast(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn crc_fast(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     crc_against(ring, crc_fast::crc32_iscsi)
 }
 
-fn copy_crc_against(ring: &mut Ring<'_>, theirs: impl Fn(&[u8]) -> u32) -> Result<Duel, ContestError> {
+fn copy_crc_against(ring: &mut Ring<'_>, theirs: impl Fn(&[u8]) -> u32) -> Result<PairResult, ContestError> {
     let len = ring.size;
     between(
         ring,
@@ -379,16 +379,16 @@ fn copy_crc_against(ring: &mut Ring<'_>, theirs: impl Fn(&[u8]) -> u32) -> Resul
     )
 }
 
-fn copy_crc_isal(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn copy_crc_isal(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     let isal = ring.isal.expect("run only with ISA-L");
     copy_crc_against(ring, |s| isal.crc32c(s))
 }
 
-fn copy_crc_fast(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn copy_crc_fast(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     copy_crc_against(ring, crc_fast::crc32_iscsi)
 }
 
-fn dif_insert_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Result<Duel, ContestError> {
+fn dif_insert_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Result<PairResult, ContestError> {
     let len = protected_len(ring.size);
     let ours = |s: &[u8], d: &mut [u8]| {
         dif::insert(&DIF, s, d, &mut TAGS.clone());
@@ -396,16 +396,16 @@ fn dif_insert_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Resu
     between(ring, len, ours, |s, d| insert_by(s, d, TAGS, &guard), |s| protected(s, TAGS, crc16_naive))
 }
 
-fn dif_insert_isal(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn dif_insert_isal(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     let isal = ring.isal.expect("run only with ISA-L");
     dif_insert_against(ring, |s| isal.crc16(s))
 }
 
-fn dif_insert_fast(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn dif_insert_fast(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     dif_insert_against(ring, crc16_fast)
 }
 
-fn dif_check_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Result<Duel, ContestError> {
+fn dif_check_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Result<PairResult, ContestError> {
     let len = protected_len(ring.size);
     let prepare = |arena: &mut Arena, places: &Places| {
         let mut all = *places;
@@ -418,12 +418,12 @@ fn dif_check_against(ring: &mut Ring<'_>, guard: impl Fn(&[u8]) -> u16) -> Resul
     looking(ring, prepare, len, ours, |_, d| check_by(d, &guard), |_, d| check_by(d, crc16_naive))
 }
 
-fn dif_check_isal(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn dif_check_isal(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     let isal = ring.isal.expect("run only with ISA-L");
     dif_check_against(ring, |s| isal.crc16(s))
 }
 
-fn dif_check_fast(ring: &mut Ring<'_>) -> Result<Duel, ContestError> {
+fn dif_check_fast(ring: &mut Ring<'_>) -> Result<PairResult, ContestError> {
     dif_check_against(ring, crc16_fast)
 }
 

@@ -3,7 +3,7 @@
 use super::BenchError;
 use super::measure::{Clock, Latencies, Window, group_for, to_ns, window};
 use super::results::{Breakdown, Route, Runner};
-use super::work::{Lanes, Work};
+use super::work::{Lanes, OperationSlots};
 use crate::ffi;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Lane {
     }
 
     /// Returns the maximum number of transfers in flight for this work.
-    pub(crate) fn in_flight(&self, work: &Work) -> u32 {
+    pub(crate) fn in_flight(&self, work: &OperationSlots) -> u32 {
         match self {
             Lane::Cpu(_) => 1,
             Lane::Device(lane) => u32::try_from(lane.limit(work)).unwrap_or(u32::MAX),
@@ -65,7 +65,7 @@ impl Lane {
     }
 
     /// Runs each checked transfer once over overwritten destinations and compares the bytes.
-    pub(crate) fn verify(&mut self, op: Opcode, work: &mut Work, label: &str) -> Result<(), BenchError> {
+    pub(crate) fn verify(&mut self, op: Opcode, work: &mut OperationSlots, label: &str) -> Result<(), BenchError> {
         work.spoil();
         let transfers = work.checked_places();
         match self {
@@ -83,7 +83,12 @@ impl Lane {
     }
 
     /// Runs transfers for `time` with no clock inside.
-    pub(crate) fn throughput(&mut self, op: Opcode, work: &mut Work, time: Duration) -> Result<Window, BenchError> {
+    pub(crate) fn throughput(
+        &mut self,
+        op: Opcode,
+        work: &mut OperationSlots,
+        time: Duration,
+    ) -> Result<Window, BenchError> {
         let name = self.name();
         match self {
             Lane::Cpu(hint) => window(time, || {
@@ -98,7 +103,7 @@ impl Lane {
     pub(crate) fn latency(
         &mut self,
         op: Opcode,
-        work: &mut Work,
+        work: &mut OperationSlots,
         time: Duration,
         clock: &Clock,
         ns: f64,
@@ -224,7 +229,7 @@ impl DeviceLane {
     }
 
     /// Returns the maximum number of transfers in flight: limited by the slots and by the lane.
-    fn limit(&self, work: &Work) -> usize {
+    fn limit(&self, work: &OperationSlots) -> usize {
         ((self.depth * self.batch) as usize).min(work.places())
     }
 
@@ -234,7 +239,7 @@ impl DeviceLane {
     }
 
     #[inline]
-    fn prepare(&mut self, op: Opcode, work: &mut Work) -> Result<(), BenchError> {
+    fn prepare(&mut self, op: Opcode, work: &mut OperationSlots) -> Result<(), BenchError> {
         let place = work.turn();
         self.flight.push_back((place, telpher_os::ticks()));
         match work.prepare(place, &mut self.channel) {
@@ -249,7 +254,12 @@ impl DeviceLane {
 
     /// Collects completed transfers; calls `ended` with the preparation time of each.
     #[inline]
-    fn fetch(&mut self, op: Opcode, work: &mut Work, mut ended: impl FnMut(u64)) -> Result<usize, BenchError> {
+    fn fetch(
+        &mut self,
+        op: Opcode,
+        work: &mut OperationSlots,
+        mut ended: impl FnMut(u64),
+    ) -> Result<usize, BenchError> {
         let count = self.channel.completed(&mut self.done);
         for finished in self.done.drain(..) {
             let (place, from) = self.flight.pop_front().expect("what ends was prepared, in this order");
@@ -302,7 +312,7 @@ impl DeviceLane {
     fn run(
         &mut self,
         op: Opcode,
-        work: &mut Work,
+        work: &mut OperationSlots,
         mut more: impl FnMut(u64) -> bool,
         mut ended: impl FnMut(u64),
     ) -> Result<(), BenchError> {
@@ -335,7 +345,7 @@ impl DeviceLane {
         }
     }
 
-    fn throughput(&mut self, op: Opcode, work: &mut Work, time: Duration) -> Result<Window, BenchError> {
+    fn throughput(&mut self, op: Opcode, work: &mut OperationSlots, time: Duration) -> Result<Window, BenchError> {
         let cpu = ffi::thread_cpu();
         let start = Instant::now();
         let (mut ops, mut stride, mut next) = (0, 1, 1);
@@ -366,7 +376,7 @@ impl DeviceLane {
     fn sync_latency(
         &mut self,
         op: Opcode,
-        work: &mut Work,
+        work: &mut OperationSlots,
         time: Duration,
         clock: &Clock,
     ) -> Result<Timings, BenchError> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// The result of a pairwise comparison.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Duel {
+pub(crate) struct PairResult {
     /// Median nanoseconds of one of our operations.
     pub ours_ns: f64,
     /// Median nanoseconds of one of the alternative's operations.
@@ -32,7 +32,7 @@ pub(crate) fn duel<S>(
     state: &mut S,
     mut ours: impl FnMut(&mut S),
     mut theirs: impl FnMut(&mut S),
-) -> Result<Duel, Implausible> {
+) -> Result<PairResult, Implausible> {
     let slice = (time / (2 * TURNS)).max(SHORTEST);
     // One unmeasured run each, for pages, caches and lazily resolved symbols.
     ours(state);
@@ -52,7 +52,7 @@ pub(crate) fn duel<S>(
         ratios.push(y.ns_per_op() / x.ns_per_op());
     }
     let turns = ratios.len();
-    Ok(Duel { ours_ns: median(&mut a), theirs_ns: median(&mut b), ratio: median(&mut ratios), turns })
+    Ok(PairResult { ours_ns: median(&mut a), theirs_ns: median(&mut b), ratio: median(&mut ratios), turns })
 }
 
 /// Runs one turn of one side.

@@ -9,7 +9,7 @@ use super::lane::{DeviceLane, Lane};
 use super::measure::median;
 use super::progress::Budget;
 use super::results::{Route, Runner};
-use super::work::{Ground, Work};
+use super::work::{BufferMemory, OperationSlots};
 use crate::ffi;
 use crate::options::PollutionOptions;
 use serde::Serialize;
@@ -164,7 +164,7 @@ struct Copier {
     size: usize,
     arena: Arena,
     lane: Lane,
-    work: Work,
+    work: OperationSlots,
 }
 
 /// Copies in flight on the device: enough for the submitting thread to sleep while the engine has the core.
@@ -187,8 +187,8 @@ impl Copier {
         let route = Route { device: device.clone(), runner: Some(runner), depth: DEPTH, batch: 1, threads: 1 };
         // The default of hardware: results go to memory.
         let mut lane = Lane::Device(Box::new(DeviceLane::new(portals[0].clone(), &route, Hint::Memory)?));
-        let ground = Ground { pages: PageSize::Small, placement: None };
-        let mut work = Work::new(Opcode::MemoryMove, size, (bytes / size).max(2), ground)?;
+        let ground = BufferMemory { pages: PageSize::Small, placement: None };
+        let mut work = OperationSlots::new(Opcode::MemoryMove, size, (bytes / size).max(2), ground)?;
         lane.verify(Opcode::MemoryMove, &mut work, Copies::Device.name())?;
         Ok(Copier { device, core, size, arena: Arena::new(bytes)?, lane, work })
     }

@@ -7,7 +7,7 @@ use super::lane::{DeviceLane, Lane, Timings};
 use super::measure::{Clock, Window, median, plausible};
 use super::progress::{Budget, weight};
 use super::results::{Point, Route, Runner, SweepResult};
-use super::work::{Ground, Work, refuses};
+use super::work::{BufferMemory, OperationSlots, refuses};
 use crate::ffi;
 use crate::options::Placement;
 use crate::options::{Hint, SweepOptions};
@@ -64,7 +64,7 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
     refused.dedup();
     remarks.extend(refused);
     let pages = args.pages;
-    let ground = Ground { pages, placement: args.placement };
+    let ground = BufferMemory { pages, placement: args.placement };
     let most = contestants.iter().map(|c| c.route.depth * c.route.batch).max().unwrap_or(1) as usize;
     let mut budget = Budget::new(Duration::from_secs_f64(args.seconds), planned.iter().map(|p| weight(p.1)).sum());
     let mut points = Vec::new();
@@ -72,8 +72,9 @@ pub fn run(args: &SweepOptions, machine: Machine) -> Result<SweepResult, BenchEr
         let time = budget.step(&format!("{} {}", op.short_name(), units::size(size)), weight(size));
         let bytes = usize::try_from(size).unwrap_or(usize::MAX);
         let places = most.max(FEWEST_PLACES).min((MOST_IN_FLIGHT / bytes).max(2));
-        let mut works =
-            (0..args.threads).map(|_| Work::new(op, bytes, places, ground)).collect::<Result<Vec<_>, BenchError>>()?;
+        let mut works = (0..args.threads)
+            .map(|_| OperationSlots::new(op, bytes, places, ground))
+            .collect::<Result<Vec<_>, BenchError>>()?;
         let mut able = Vec::new();
         for contestant in &mut contestants {
             if contestant.operations.is_none_or(|ops| ops.contains(op)) {
@@ -173,7 +174,7 @@ fn at_size(
     op: Opcode,
     size: u64,
     contestants: &mut [&mut Contestant],
-    works: &mut [Work],
+    works: &mut [OperationSlots],
     time: Duration,
     machine: &Machine,
     clock: &Clock,
@@ -246,7 +247,7 @@ fn point(
     op: Opcode,
     size: u64,
     contestant: &Contestant,
-    work: &Work,
+    work: &OperationSlots,
     windows: &[Window],
     timings: &Timings,
     clock: &Clock,
@@ -277,9 +278,9 @@ fn point(
 /// Runs `body` on each lane with its work at the same time, each on its own thread and core.
 fn on_threads<T: Send>(
     lanes: &mut [Lane],
-    works: &mut [Work],
+    works: &mut [OperationSlots],
     machine: &Machine,
-    body: impl Fn(&mut Lane, &mut Work) -> Result<T, BenchError> + Sync,
+    body: impl Fn(&mut Lane, &mut OperationSlots) -> Result<T, BenchError> + Sync,
 ) -> Result<Vec<T>, BenchError> {
     let start = Barrier::new(lanes.len());
     thread::scope(|scope| {

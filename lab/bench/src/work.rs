@@ -33,7 +33,7 @@ struct Slot {
 
 /// The memory for buffers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ground {
+pub(crate) struct BufferMemory {
     /// Size of the pages.
     pub pages: PageSize,
     /// NUMA nodes of the buffers.
@@ -42,7 +42,7 @@ pub(crate) struct Ground {
 
 /// An operation of one size in several slots.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct OperationSlots {
     op: Opcode,
     size: usize,
     slots: Vec<Slot>,
@@ -64,11 +64,11 @@ pub(crate) fn refuses(op: Opcode, size: u64) -> Option<&'static str> {
     }
 }
 
-impl Work {
+impl OperationSlots {
     /// Creates `places` transfers of `size` bytes.
-    pub(crate) fn new(op: Opcode, size: usize, places: usize, ground: Ground) -> Result<Self, BenchError> {
+    pub(crate) fn new(op: Opcode, size: usize, places: usize, ground: BufferMemory) -> Result<Self, BenchError> {
         let slots = (0..places).map(|i| slot(op, size, i as u64 + 1, ground)).collect::<Result<_, _>>()?;
-        Ok(Work { op, size, slots, next: 0 })
+        Ok(OperationSlots { op, size, slots, next: 0 })
     }
 
     /// Returns the number of slots.
@@ -263,7 +263,7 @@ fn change(bytes: &mut [u8]) {
     }
 }
 
-fn slot(op: Opcode, size: usize, seed: u64, ground: Ground) -> Result<Slot, BenchError> {
+fn slot(op: Opcode, size: usize, seed: u64, ground: BufferMemory) -> Result<Slot, BenchError> {
     let on = |node: fn(Placement) -> u32, len: usize| -> Result<Region, BenchError> {
         let node = ground.placement.map(node);
         if node.is_some() {
@@ -356,12 +356,12 @@ fn place_on(node: Option<u32>) -> Result<(), BenchError> {
 mod tests {
     use super::*;
 
-    const GROUND: Ground = Ground { pages: PageSize::Small, placement: None };
+    const GROUND: BufferMemory = BufferMemory { pages: PageSize::Small, placement: None };
 
     #[test]
     fn every_cpu_operation_writes_the_expected_bytes() {
         for &(_, op) in Opcode::NAMED {
-            let mut work = Work::new(op, 4096, 3, GROUND).unwrap();
+            let mut work = OperationSlots::new(op, 4096, 3, GROUND).unwrap();
             work.spoil();
             for place in 0..work.places() {
                 assert!(work.on_cpu(place, Hint::Cache), "{op}");
@@ -382,7 +382,7 @@ mod tests {
             Opcode::DifUpdate,
             Opcode::CreateDelta,
         ] {
-            let mut work = Work::new(op, 512, 2, GROUND).unwrap();
+            let mut work = OperationSlots::new(op, 512, 2, GROUND).unwrap();
             work.spoil();
             let said = work.check("CPU").unwrap_err().to_string();
             assert!(said.contains("first wrong byte at offset 0"), "{op}: {said}");
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn an_error_names_operation_size_and_offset_of_a_wrong_byte() {
-        let mut work = Work::new(Opcode::MemoryMove, 300, 2, GROUND).unwrap();
+        let mut work = OperationSlots::new(Opcode::MemoryMove, 300, 2, GROUND).unwrap();
         assert!(work.on_cpu(0, Hint::Cache) && work.on_cpu(1, Hint::Cache));
         work.slots[1].dst.as_mut().unwrap()[299] ^= 1;
         assert_eq!(
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_wrong_checksum_is_a_wrong_result() {
-        let mut work = Work::new(Opcode::CrcGeneration, 64, 1, GROUND).unwrap();
+        let mut work = OperationSlots::new(Opcode::CrcGeneration, 64, 1, GROUND).unwrap();
         work.slots[0].src.as_mut().unwrap()[0] ^= 1;
         assert!(!work.on_cpu(0, Hint::Cache));
         assert!(!work.give_back(0, Buffers::default(), Outcome::Crc(0)));

@@ -160,7 +160,7 @@ impl Claim {
 /// What executes the operations of a series.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum By {
+pub enum ExecutedBy {
     /// A device.
     Device,
     /// A core.
@@ -176,7 +176,7 @@ pub struct Series {
     /// How it was measured.
     pub says: String,
     /// What executes the operations.
-    pub by: By,
+    pub by: ExecutedBy,
     /// Its use.
     #[serde(rename = "use")]
     pub usage: Use,

@@ -15,7 +15,7 @@ use telpher_sim::{
 
 /// A variant of the query.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct QueryVariant {
     /// Its name.
     pub name: &'static str,
     /// The query.
@@ -39,7 +39,7 @@ pub struct Published {
 
 /// The simulated results of a variant.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Told {
+pub struct VariantResult {
     /// Its time.
     pub ms: f64,
     /// Its speed-up over all columns in DDR without prefetching.
@@ -60,19 +60,19 @@ pub struct Question {
     /// The question.
     pub asks: &'static str,
     /// Variants that answer it, in pairs: both columns on one node, and on different nodes.
-    pub ways: Vec<Way>,
+    pub ways: Vec<QueryVariant>,
 }
 
-impl Way {
+impl QueryVariant {
     pub(crate) const fn of(name: &'static str, query: Query) -> Self {
-        Way { name, query, mode: WqMode::Shared, published: None }
+        QueryVariant { name, query, mode: WqMode::Shared, published: None }
     }
 
     /// The variant with its published numbers.
     fn printed(self, time: &str, speedup: &str, hits: Option<&str>) -> Self {
         let claim = |id: &str| claims().iter().find(|claim| claim.id == id).expect("a test asks for all ways");
         let published = Published { time: claim(time), speedup: claim(speedup), hits: hits.map(claim) };
-        Way { published: Some(published), ..self }
+        QueryVariant { published: Some(published), ..self }
     }
 
     /// The scenario of the variant on the thesis' machine (§3.1).
@@ -92,12 +92,13 @@ impl Way {
     ///
     /// # Errors
     /// The lab's replacing machine has too few devices or nodes.
-    pub fn run(&self, lab: &Lab) -> Result<Told, ScenarioError> {
-        let (own, near) = (lab.run(&self.scenario())?, lab.run(&Way::of("", Query::of_two_columns()).scenario())?);
+    pub fn run(&self, lab: &Lab) -> Result<VariantResult, ScenarioError> {
+        let (own, near) =
+            (lab.run(&self.scenario())?, lab.run(&QueryVariant::of("", Query::of_two_columns()).scenario())?);
         let own = &own.loads[0];
         let ms = number(own, "query").unwrap_or(f64::NAN);
         let stage = |name: &str| own.measures.iter().find(|measure| measure.name == name).cloned();
-        Ok(Told {
+        Ok(VariantResult {
             ms,
             speedup: number(&near.loads[0], "query").unwrap_or(f64::NAN) / ms,
             hits: number(own, "cache hits").or(number(own, "fast memory hits")),
@@ -126,12 +127,12 @@ impl Question {
     pub fn answer(&self, lab: &Lab) -> Result<String, ScenarioError> {
         let mut said = Vec::new();
         for (b, place) in ["columns on one node", "each on its own"].into_iter().enumerate() {
-            let own = Way::of("", Query::prefetching(b)).run(lab)?;
+            let own = QueryVariant::of("", Query::prefetching(b)).run(lab)?;
             let pairs = self.ways.iter().skip(b).step_by(2);
             let result = pairs.map(|way| Ok((way.name, way.run(lab)?))).collect::<Result<Vec<_>, ScenarioError>>()?;
             let Some((name, best)) = result.into_iter().min_by(|a, b| a.1.ms.total_cmp(&b.1.ms)) else { continue };
             let change = (best.ms / own.ms - 1.0) * 100.0;
-            let hits = |result: &Told| result.hits.map_or(String::new(), |hits| format!("{hits:.0} %"));
+            let hits = |result: &VariantResult| result.hits.map_or(String::new(), |hits| format!("{hits:.0} %"));
             said.push(format!(
                 "{place}: {:.1} ms in place of {:.1} ({change:+.1} %), hits {} in place of {} ({name})",
                 best.ms,
@@ -153,23 +154,23 @@ fn number(load: &LoadOutcome, name: &str) -> Option<f64> {
 /// # Panics
 /// Never: the claims are built in.
 #[must_use]
-pub fn published() -> Vec<Way> {
+pub fn published() -> Vec<QueryVariant> {
     let near = Query::of_two_columns();
     vec![
-        Way::of("DDR (baseline)", near.clone()).printed("T-060", "T-061", None),
-        Way::of("HBM (upper limit)", Query { b: 8, ..near }).printed("T-063", "T-064", None),
-        Way::of("prefetching", Query::prefetching(0)).printed("T-066", "T-067", Some("T-068")),
-        Way::of("prefetching, columns apart", Query::prefetching(1)).printed("T-069", "T-070", Some("T-071")),
+        QueryVariant::of("DDR (baseline)", near.clone()).printed("T-060", "T-061", None),
+        QueryVariant::of("HBM (upper limit)", Query { b: 8, ..near }).printed("T-063", "T-064", None),
+        QueryVariant::of("prefetching", Query::prefetching(0)).printed("T-066", "T-067", Some("T-068")),
+        QueryVariant::of("prefetching, columns apart", Query::prefetching(1)).printed("T-069", "T-070", Some("T-071")),
     ]
 }
 
 /// Both columns on one node, and on different nodes.
-fn both(names: [&'static str; 2], query: impl Fn(usize) -> Query) -> [Way; 2] {
-    [0, 1].map(|b| Way::of(names[b], query(b)))
+fn both(names: [&'static str; 2], query: impl Fn(usize) -> Query) -> [QueryVariant; 2] {
+    [0, 1].map(|b| QueryVariant::of(names[b], query(b)))
 }
 
 /// With prefetching and a change to it.
-fn fetched(names: [&'static str; 2], change: impl Fn(&mut Prefetch)) -> [Way; 2] {
+fn fetched(names: [&'static str; 2], change: impl Fn(&mut Prefetch)) -> [QueryVariant; 2] {
     both(names, |b| {
         let mut query = Query::prefetching(b);
         query.prefetch.iter_mut().for_each(&change);
@@ -199,7 +200,8 @@ pub fn questions() -> Vec<Question> {
             query
         })
     };
-    let question = |id, asks, ways: Vec<[Way; 2]>| Question { id, asks, ways: ways.into_iter().flatten().collect() };
+    let question =
+        |id, asks, ways: Vec<[QueryVariant; 2]>| Question { id, asks, ways: ways.into_iter().flatten().collect() };
     let mut dedicated = fetched(["dedicated queues", "dedicated queues, columns apart"], |it| {
         it.lanes.iter_mut().for_each(|lane| lane.shared = false)
     });

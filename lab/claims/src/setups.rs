@@ -2,7 +2,7 @@
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
-use telpher_sim::{By, Machine, QueueId, Scenario, Stream, Workload};
+use telpher_sim::{ExecutedBy, Machine, QueueId, Scenario, Stream, Workload};
 
 /// Kuper et al., §4.1: Sapphire Rapids with `devices` devices; each has one queue with all 128 entries and `engines`
 /// engines.
@@ -49,13 +49,13 @@ pub fn in_flight(op: Opcode, size: u32, depth: u32, batch: u32) -> Stream {
 /// The same executed by a core.
 #[must_use]
 pub fn by_core(op: Opcode, size: u32) -> Stream {
-    Stream { by: By::Cpu, submissions: 100, ..Stream::of(op, size) }
+    Stream { by: ExecutedBy::Cpu, submissions: 100, ..Stream::of(op, size) }
 }
 
 /// A stream through that queue of a device.
 #[must_use]
 pub fn through(device: u16, wq: usize, mode: WqMode, stream: Stream) -> Stream {
-    Stream { by: By::Device(QueueId { device, wq, shared: mode == WqMode::Shared }), ..stream }
+    Stream { by: ExecutedBy::Device(QueueId { device, wq, shared: mode == WqMode::Shared }), ..stream }
 }
 
 /// A load with one thread.

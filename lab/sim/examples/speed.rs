@@ -11,7 +11,7 @@ use std::error::Error;
 use std::fs;
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{Layout, Machine, Place, Scenario, Stream, lanes};
+use telpher_sim::{BufferPlacement, Layout, Machine, Scenario, Stream, lanes};
 
 /// Descriptors of one run, approximately.
 const DESCRIPTORS: u64 = 1_000_000;
@@ -39,7 +39,7 @@ fn workloads() -> Vec<Workload> {
         of("4 KiB, one engine", 1, 1, 1, copies(4096, 32, 1)),
         of("512 B, four engines", 1, 4, 1, copies(512, 32, 1)),
         of("4 KiB, batches of 32", 1, 1, 1, copies(4096, 8, 32)),
-        of("4 KiB, from the other socket", 1, 1, 1, Stream { src: Place::on(1), ..copies(4096, 32, 1) }),
+        of("4 KiB, from the other socket", 1, 1, 1, Stream { src: BufferPlacement::on(1), ..copies(4096, 32, 1) }),
         of("64 KiB, four devices", 4, 4, 4, copies(65536, 32, 1)),
         of("4 KiB, 64 threads, four devices", 4, 4, 64, copies(4096, 32, 1)),
         Workload { mode: WqMode::Shared, ..of("4 KiB, shared by 8 threads", 1, 4, 8, copies(4096, 8, 1)) },

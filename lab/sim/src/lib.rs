@@ -25,21 +25,21 @@ mod work;
 mod world;
 
 pub use apps::{
-    AllReduce, App, CacheBench, Copier, Copies, DigestBy, Exchange, Gups, HbmCacheMode, LateCopy, MessagePattern,
+    AllReduce, App, CacheBench, Copier, CopyBy, DigestBy, Exchange, Gups, HbmCacheMode, LateCopy, MessagePattern,
     Messages, Migration, MigrationOffload, PagePlacement, Pages, Prefetch, Promotion, Query, SharedMemory, Storage,
     StorageCosts, Vhost, VhostCosts,
 };
 pub use latencies::{Latencies, enough};
 pub use machine::Machine;
 pub use picos::Picos;
-pub use places::{Lines, Place, Places};
+pub use places::{BufferPlacement, LineLocation, SimulatedMemory};
 pub use profile::{BUILT_IN, ProfileError, TEMPLATE};
 pub use scenario::{
     Bottleneck, Layout, Limit, Load, LoadOutcome, Measure, Outcome, ResourceUse, Scenario, ScenarioError, Workload,
     WorkloadError, WorkloadHeader, lanes,
 };
 pub use work::{
-    AccessPattern, Arrivals, By, Library, MoverSettings, NamedValue, QueueId, Sizes, Stream, Through, Wait,
+    AccessPattern, Arrivals, ExecutedBy, Library, MoverSettings, NamedValue, QueueId, Sizes, Stream, SubmitBy, Wait,
 };
 pub use world::{
     Barrier, CacheUse, Chase, ChaseResult, Core, Cycles, EngineUse, PendingWork, PipeUse, Resource, Semaphore,

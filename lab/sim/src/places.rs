@@ -8,13 +8,13 @@ const REGION_BITS: u32 = 40;
 
 /// The placement of a memory region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct Place {
+pub struct BufferPlacement {
     /// Memory node.
     pub node: usize,
     /// Page size in bytes.
     pub page: u64,
     /// Where its lines are when an operation begins.
-    pub lines: Lines,
+    pub lines: LineLocation,
     /// Offset of the buffers from the start of a line, in bytes.
     pub skew: u32,
     /// True if its pages are mapped. Otherwise each page faults at its first access.
@@ -25,7 +25,7 @@ pub struct Place {
 
 /// The location of a buffer's lines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
-pub enum Lines {
+pub enum LineLocation {
     /// In memory, not in a cache.
     #[default]
     Memory,
@@ -33,17 +33,17 @@ pub enum Lines {
     Llc,
 }
 
-impl Place {
+impl BufferPlacement {
     /// Memory of a node: pages of 4 KiB, mapped, not cached, aligned.
     #[must_use]
     pub const fn on(node: usize) -> Self {
-        Place { node, page: 4096, lines: Lines::Memory, skew: 0, present: true, footprint: 0 }
+        BufferPlacement { node, page: 4096, lines: LineLocation::Memory, skew: 0, present: true, footprint: 0 }
     }
 }
 
 /// All regions of a simulation.
 #[derive(Debug, Default)]
-pub struct Places {
+pub struct SimulatedMemory {
     regions: Vec<Region>,
     /// First addresses of the pages that were mapped in regions without present pages.
     brought: BTreeSet<u64>,
@@ -53,7 +53,7 @@ pub struct Places {
 
 #[derive(Debug)]
 struct Region {
-    place: Place,
+    place: BufferPlacement,
     /// Bytes of the region that are in use.
     extent: u64,
     /// Bytes from the end of its last buffer to the next page.
@@ -64,19 +64,19 @@ struct Region {
 }
 
 impl Region {
-    fn of(place: Place, list: Vec<Descriptor>) -> Self {
+    fn of(place: BufferPlacement, list: Vec<Descriptor>) -> Self {
         Region { place, extent: 0, left: 0, cached: false, list }
     }
 }
 
-impl Places {
+impl SimulatedMemory {
     /// Adds a region; returns the address of its first byte.
-    pub fn add(&mut self, place: Place) -> u64 {
+    pub fn add(&mut self, place: BufferPlacement) -> u64 {
         self.add_of(place, place.footprint)
     }
 
-    /// Like [`add`](Places::add), with the number of bytes in use.
-    pub fn add_of(&mut self, place: Place, extent: u64) -> u64 {
+    /// Like [`add`](SimulatedMemory::add), with the number of bytes in use.
+    pub fn add_of(&mut self, place: BufferPlacement, extent: u64) -> u64 {
         self.empty |= !place.present;
         self.regions.push(Region { extent, ..Region::of(place, Vec::new()) });
         ((self.regions.len() as u64) << REGION_BITS) + u64::from(place.skew)
@@ -117,13 +117,13 @@ impl Places {
     }
 
     /// Adds a region that holds a descriptor list; returns its address.
-    pub fn add_list(&mut self, place: Place, list: Vec<Descriptor>) -> u64 {
+    pub fn add_list(&mut self, place: BufferPlacement, list: Vec<Descriptor>) -> u64 {
         self.regions.push(Region::of(place, list));
         (self.regions.len() as u64) << REGION_BITS
     }
 
     /// Puts a descriptor list in the region of an `old` list that is no longer used; adds a region if there is none.
-    pub fn list_again(&mut self, old: Option<u64>, place: Place, list: Vec<Descriptor>) -> u64 {
+    pub fn list_again(&mut self, old: Option<u64>, place: BufferPlacement, list: Vec<Descriptor>) -> u64 {
         match old.and_then(|address| Some((address, self.region_mut(address)?))) {
             Some((address, region)) => {
                 *region = Region::of(place, list);
@@ -145,7 +145,7 @@ impl Places {
 
     /// The placement of an address; `None` if it is in no region.
     #[must_use]
-    pub fn at(&self, address: u64) -> Option<Place> {
+    pub fn at(&self, address: u64) -> Option<BufferPlacement> {
         self.region(address).map(|region| region.place)
     }
 
@@ -180,9 +180,9 @@ mod tests {
 
     #[test]
     fn an_address_identifies_its_region() {
-        let mut places = Places::default();
-        let far = Place::on(1);
-        let near = places.add(Place::on(0));
+        let mut places = SimulatedMemory::default();
+        let far = BufferPlacement::on(1);
+        let near = places.add(BufferPlacement::on(0));
         let list = places.add_list(far, vec![Descriptor::nop(), Descriptor::fill(1, near, 64)]);
         assert_eq!(places.at(near + 12345).map(|place| place.node), Some(0));
         assert_eq!(places.at(list), Some(far));
@@ -195,8 +195,11 @@ mod tests {
 
     #[test]
     fn adjacent_buffers_enter_each_page_once() {
-        let mut places = Places::default();
-        let (ring, far) = (places.add(Place::on(0)), places.add(Place { footprint: 1 << 30, ..Place::on(0) }));
+        let mut places = SimulatedMemory::default();
+        let (ring, far) = (
+            places.add(BufferPlacement::on(0)),
+            places.add(BufferPlacement { footprint: 1 << 30, ..BufferPlacement::on(0) }),
+        );
         let entered: Vec<u64> = (0..128).map(|_| places.enter(far, 64, 4096).0).collect();
         assert_eq!((entered.iter().sum::<u64>(), entered[0], entered[64]), (2, 1, 1));
         assert_eq!([10_000, 2288, 1].map(|bytes| places.enter(far, bytes, 4096)), [(3, true), (0, false), (1, true)]);
@@ -206,8 +209,11 @@ mod tests {
 
     #[test]
     fn a_page_is_missing_until_it_is_touched() {
-        let mut places = Places::default();
-        let (there, new) = (places.add(Place::on(0)), places.add(Place { present: false, skew: 8, ..Place::on(0) }));
+        let mut places = SimulatedMemory::default();
+        let (there, new) = (
+            places.add(BufferPlacement::on(0)),
+            places.add(BufferPlacement { present: false, skew: 8, ..BufferPlacement::on(0) }),
+        );
         assert!(!places.all_there());
         assert_eq!((places.touch(there, 1 << 20), places.first_missing(there, 1 << 20)), (0, None));
         assert_eq!(places.first_missing(new, 8192), Some(new));

@@ -1,6 +1,6 @@
 //! Workloads: threads that submit operations, and how they do it.
 
-use crate::places::{Lines, Place};
+use crate::places::{BufferPlacement, LineLocation};
 use crate::rng::Rng;
 use telpher_abi::Opcode;
 use telpher_mover::{Policy, Route, Split, Threshold};
@@ -33,8 +33,8 @@ impl NamedValue for Library {
         &[("raw", Library::Raw), ("lean", Library::Lean), ("dml", Library::Dml), ("kernel", Library::Kernel)];
 }
 
-impl NamedValue for Through {
-    const NAMES: &'static [(&'static str, Self)] = &[("portal", Through::Portal), ("write", Through::Write)];
+impl NamedValue for SubmitBy {
+    const NAMES: &'static [(&'static str, Self)] = &[("portal", SubmitBy::Portal), ("write", SubmitBy::Write)];
 }
 
 impl NamedValue for AccessPattern {
@@ -45,8 +45,8 @@ impl NamedValue for AccessPattern {
     ];
 }
 
-impl NamedValue for Lines {
-    const NAMES: &'static [(&'static str, Self)] = &[("memory", Lines::Memory), ("cache", Lines::Llc)];
+impl NamedValue for LineLocation {
+    const NAMES: &'static [(&'static str, Self)] = &[("memory", LineLocation::Memory), ("cache", LineLocation::Llc)];
 }
 
 /// How a thread waits for a completion record.
@@ -68,7 +68,7 @@ pub enum Wait {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum AccessPattern {
     /// A single operation that the core completes before the next one, at an address that was not accessed before. Its
-    /// lines are where [`Place::lines`] says, and the prefetcher has no history.
+    /// lines are where [`BufferPlacement::lines`] says, and the prefetcher has no history.
     #[default]
     Alone,
     /// Consecutive operations, each at another address: the core begins the next before the last is done.
@@ -93,7 +93,7 @@ pub enum Library {
 
 /// How a descriptor's 64 bytes reach a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Through {
+pub enum SubmitBy {
     /// With MOVDIR64B (dedicated queue) or ENQCMD (shared queue).
     #[default]
     Portal,
@@ -114,7 +114,7 @@ pub struct QueueId {
 
 /// What executes a thread's operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
+pub enum ExecutedBy {
     /// A device, through one of its queues.
     Device(QueueId),
     /// The thread's own core.
@@ -156,11 +156,11 @@ impl MoverSettings {
     }
 }
 
-impl By {
+impl ExecutedBy {
     /// The first queue of the first device.
-    pub const DEDICATED: By = By::Device(QueueId { device: 0, wq: 0, shared: false });
+    pub const DEDICATED: ExecutedBy = ExecutedBy::Device(QueueId { device: 0, wq: 0, shared: false });
     /// The first queue of the first device, as a shared queue.
-    pub const SHARED: By = By::Device(QueueId { device: 0, wq: 0, shared: true });
+    pub const SHARED: ExecutedBy = ExecutedBy::Device(QueueId { device: 0, wq: 0, shared: true });
 }
 
 /// When a thread's operations arrive.
@@ -236,17 +236,17 @@ pub struct Stream {
     /// Seed of the random arrivals and sizes.
     pub seed: u64,
     /// What executes the operations.
-    pub by: By,
+    pub by: ExecutedBy,
     /// How descriptors reach the queue.
-    pub through: Through,
+    pub through: SubmitBy,
     /// Memory node whose core runs the thread.
     pub core: usize,
     /// Access pattern of the core if it executes the operations itself.
     pub walk: AccessPattern,
     /// Source buffer.
-    pub src: Place,
+    pub src: BufferPlacement,
     /// Destination buffer.
-    pub dst: Place,
+    pub dst: BufferPlacement,
     /// Results are written to the cache (Cache Control 1), not to memory.
     pub cache_control: bool,
     /// The device reads the written bytes back before it writes the record (Destination Readback).
@@ -274,12 +274,12 @@ impl Stream {
             submissions: 1000,
             arrivals: Arrivals::Closed,
             seed: 0,
-            by: By::DEDICATED,
-            through: Through::Portal,
+            by: ExecutedBy::DEDICATED,
+            through: SubmitBy::Portal,
             core: 0,
             walk: AccessPattern::Alone,
-            src: Place::on(0),
-            dst: Place::on(0),
+            src: BufferPlacement::on(0),
+            dst: BufferPlacement::on(0),
             cache_control: false,
             readback: false,
             block_on_fault: false,

@@ -46,7 +46,7 @@ pub use listing::{EngineListing, GroupListing, Listing, WqListing, hardware};
 pub use model::{CommandFailed, ModelDevice, ModelOptions, PortalError, Residency, StartError};
 pub use name::{DeviceName, ModelSource, NameError, WqName};
 pub use open::{OpenError, OpenOptions, Opened, Skipped, open};
-pub use replica::{Notice, QueueImage};
+pub use replica::{QueueImage, ReplicaReport};
 pub use runner::Runner;
 pub use telpher_model::{Capabilities, Preset, Tolerances};
 

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use telpher_abi::registers::{Command, CommandCode, CommandError, PortalKind, WqState};
 use telpher_mem::Space;
 use telpher_model::{
-    Capabilities, CapabilityError, Device, Identity, MAX_LANES, Observer, PciControl, Preset, Progress, Spaces, Write,
-    layout,
+    AddressSpaces, Capabilities, CapabilityError, Device, Identity, MAX_LANES, Observer, PciControl, Preset, Progress,
+    Write, layout,
 };
 use telpher_portal::{Portal, QueueInfo, QueueMode};
 

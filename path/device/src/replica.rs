@@ -34,7 +34,7 @@ pub struct QueueImage {
 
 /// A report of a replica to its driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Notice {
+pub enum ReplicaReport {
     /// An error that SWERROR has latched.
     Error(SwError),
     /// The device has halted for this reason.
@@ -231,12 +231,12 @@ impl ModelDevice {
 
     /// Takes the contents of the event log and SWERROR, oldest first. Like the driver's interrupt handler, it writes
     /// the records in the log's entries to `memory`. One caller at a time.
-    pub fn take_reports(&self, memory: &dyn Space, mut hear: impl FnMut(Notice)) {
+    pub fn take_reports(&self, memory: &dyn Space, mut hear: impl FnMut(ReplicaReport)) {
         if let Some(log) = &self.inner.log {
             let mut any = false;
             self.take_log_entries(log, |entry| {
                 any = true;
-                hear(Notice::Logged { entry, settled: log.write_owed_record(&entry, memory) });
+                hear(ReplicaReport::Logged { entry, settled: log.write_owed_record(&entry, memory) });
             });
             if any {
                 // Continues engines that waited for space in the log.
@@ -244,7 +244,7 @@ impl ModelDevice {
             }
         }
         if let Some(error) = self.take_sw_error() {
-            hear(if self.is_halted() { Notice::Halt(error) } else { Notice::Error(error) });
+            hear(if self.is_halted() { ReplicaReport::Halt(error) } else { ReplicaReport::Error(error) });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 use telpher_mem::{Fault, Space, WriteHint};
-use telpher_model::Spaces;
+use telpher_model::AddressSpaces;
 
 /// The most address spaces of one modelled device. Source: chosen; one process needs one.
 const MAX_SPACES: usize = 64;
@@ -32,7 +32,7 @@ impl SpaceTable {
     }
 }
 
-impl Spaces for SpaceTable {
+impl AddressSpaces for SpaceTable {
     #[inline]
     fn space(&self, pasid: Option<u32>) -> &dyn Space {
         // Requests without a PASID are the device's own; here they use the memory of the first space's process.

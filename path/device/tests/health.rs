@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use telpher_abi::registers::{Command, CommandCode};
 use telpher_abi::{Descriptor, Status};
 use telpher_device::{Config, ModelDevice, ModelOptions, Runner, WqMode};
-use telpher_model::{Job, Observer, PciControl, Verdict};
+use telpher_model::{DispatchDecision, Job, Observer, PciControl};
 use telpher_portal::{Health, Offer, Portal, RecordCell, Submission};
 
 const RUNNERS: [Runner; 3] = [Runner::Inline, Runner::Threaded, Runner::Auto];
@@ -92,9 +92,9 @@ struct HoldingObserver {
 }
 
 impl Observer for HoldingObserver {
-    fn dispatched(&self, _: &Job<'_>) -> Verdict {
+    fn dispatched(&self, _: &Job<'_>) -> DispatchDecision {
         self.seen.store(true, Ordering::SeqCst);
-        if self.released.load(Ordering::SeqCst) { Verdict::Go } else { Verdict::Wait }
+        if self.released.load(Ordering::SeqCst) { DispatchDecision::Go } else { DispatchDecision::Wait }
     }
 }
 

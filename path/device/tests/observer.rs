@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Status};
 use telpher_device::{ModelDevice, ModelOptions, Runner};
 use telpher_mem::{Fault, Space};
-use telpher_model::{Job, Observer, Outcome, Told, Verdict};
+use telpher_model::{DispatchDecision, Job, Observer, Outcome, ReportedTo};
 use telpher_portal::{Portal, RecordCell, Submission};
 
 /// An observer that holds fills of 64 bytes at one of its two delay points while that gate is shut.
@@ -23,8 +23,8 @@ impl Gate {
 }
 
 impl Observer for Gate {
-    fn dispatched(&self, job: &Job<'_>) -> Verdict {
-        if Gate::stops(&self.before, job) { Verdict::Wait } else { Verdict::Go }
+    fn dispatched(&self, job: &Job<'_>) -> DispatchDecision {
+        if Gate::stops(&self.before, job) { DispatchDecision::Wait } else { DispatchDecision::Go }
     }
 
     fn concluding(&self, job: &Job<'_>, _: &CompletionRecord) -> bool {
@@ -54,11 +54,11 @@ impl RecordingObserver {
 }
 
 impl Observer for RecordingObserver {
-    fn dispatched(&self, job: &Job<'_>) -> Verdict {
+    fn dispatched(&self, job: &Job<'_>) -> DispatchDecision {
         self.note("take", job, "");
         match self.refuse {
-            Some((index, status)) if index == job.member.map(|member| member.index) => Verdict::End(status),
-            _ => Verdict::Go,
+            Some((index, status)) if index == job.member.map(|member| member.index) => DispatchDecision::End(status),
+            _ => DispatchDecision::Go,
         }
     }
 
@@ -77,9 +77,9 @@ impl Observer for RecordingObserver {
         if self.discards_records { Ok(()) } else { write() }
     }
 
-    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: Told) {
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: ReportedTo) {
         let reported_to = match reported_to {
-            Told::Unwritable(_) => "Unwritable".to_owned(),
+            ReportedTo::Unwritable(_) => "Unwritable".to_owned(),
             reported_to => format!("{reported_to:?}"),
         };
         self.note("end", job, &format!(" {:#x} {reported_to}", record.status_code()));
@@ -114,7 +114,7 @@ fn an_observer_is_called_for_a_descriptor_from_dispatch_to_end() {
     let copy = Descriptor::memory_move(src.as_ptr() as u64, dst.as_ptr() as u64, 64);
     let calls = fixture.offer(copy.with_record(record.address()));
     assert_eq!(calls, ["take memory-move", "do memory-move", "record memory-move 0x1", "end memory-move 0x1 Record"]);
-    assert_eq!(fixture.offer(copy).last().unwrap(), "end memory-move 0x1 Nobody");
+    assert_eq!(fixture.offer(copy).last().unwrap(), "end memory-move 0x1 NotRequested");
     assert_eq!(fixture.offer(Descriptor::nop().with_record(0x20)).last().unwrap(), "end nop 0x1 Unwritable");
     // A refused descriptor without a record is reported in SWERROR.
     let bad = Descriptor::memory_move(0, 0, 0);

@@ -3,7 +3,7 @@
 
 use telpher_abi::registers::{GenCfg, GrpCfg, PortalKind, WqCfg};
 use telpher_abi::{CompletionRecord, Descriptor, DeviceError, Status, StatusByte};
-use telpher_device::{ModelDevice, ModelOptions, Notice, Preset, QueueImage, Runner, StartError};
+use telpher_device::{ModelDevice, ModelOptions, Preset, QueueImage, ReplicaReport, Runner, StartError};
 use telpher_mem::{Local, Space, StableBufMut, Strict, WriteHint};
 use telpher_model::{Capabilities, Identity, Response, Write};
 use telpher_portal::{RecordCell, Submission};
@@ -48,7 +48,7 @@ fn submit(device: &ModelDevice, write: Write, descriptor: Descriptor) -> Respons
 }
 
 /// Returns the device's reports for its driver, which accesses the same memory.
-fn notices(device: &ModelDevice) -> Vec<Notice> {
+fn notices(device: &ModelDevice) -> Vec<ReplicaReport> {
     let mut notices = Vec::new();
     device.take_reports(memory().as_ref(), |notice| notices.push(notice));
     notices
@@ -107,7 +107,7 @@ fn a_device_made_to_halt_takes_nothing_and_reports_it() {
     device.halt();
     assert!(device.is_halted() && device.has_reports());
     assert_eq!(submit(&device, SHARED, Descriptor::nop()), Response::Retry);
-    let [Notice::Halt(error)] = notices(&device)[..] else { panic!("no halt") };
+    let [ReplicaReport::Halt(error)] = notices(&device)[..] else { panic!("no halt") };
     assert_eq!(error.error_code(), DeviceError::ConfigurationChange.code());
     assert!(device.drain(|| false), "nothing to wait for");
 }
@@ -139,7 +139,7 @@ fn the_replicas_own_log_holds_records_that_cannot_be_written() {
     for round in 0..3 * u64::from(entries) {
         assert_eq!(submit(&device, SHARED, Descriptor::nop().with_record(nowhere)), Response::Accepted);
         assert!(device.has_reports(), "round {round}");
-        let [Notice::Logged { entry, settled: false }] = notices(&device)[..] else { panic!("round {round}") };
+        let [ReplicaReport::Logged { entry, settled: false }] = notices(&device)[..] else { panic!("round {round}") };
         assert_eq!(entry.error_code(), Status::CompletionRecordFault.code());
         assert_eq!((entry.address(), entry.pasid(), entry.record_required()), (nowhere, PASID, true));
         assert_eq!(CompletionRecord(entry.record().0).status(), Status::Success);
@@ -178,7 +178,7 @@ fn an_untouched_page_faults_in_a_strict_space_and_the_log_does_not() {
     let untouched = region.as_ptr() as u64;
     assert_eq!(submit(&device, SHARED, Descriptor::nop().with_record(untouched)), Response::Accepted);
     // The driver's own write brings the page in.
-    let [Notice::Logged { entry, settled: true }] = notices(&device)[..] else { panic!("no entry") };
+    let [ReplicaReport::Logged { entry, settled: true }] = notices(&device)[..] else { panic!("no entry") };
     assert_eq!(entry.address(), untouched);
     let mut status = [0];
     memory().read(untouched, &mut status).unwrap();
@@ -207,7 +207,7 @@ fn batch_record_that_the_driver_writes(members: u32, readable: u32) -> Completio
     assert_eq!(submit(&device, SHARED, batch), Response::Accepted);
     let notices = notices(&device);
     let last = notices.last().copied();
-    let Some(Notice::Logged { entry, settled: true }) = last else { panic!("the batch's entry is {last:?}") };
+    let Some(ReplicaReport::Logged { entry, settled: true }) = last else { panic!("the batch's entry is {last:?}") };
     assert_eq!(entry.error_code(), Status::BatchEventLog.code());
     assert_eq!(notices.len(), readable as usize + 1);
     record.read().unwrap()

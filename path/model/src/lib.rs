@@ -52,9 +52,9 @@ pub use interrupt::Interrupt;
 pub use legality::Check;
 #[cfg(feature = "mutation")]
 pub use mutation::{Mutant, all_mutants, with_mutant};
-pub use observe::{Job, Member, Observer, Told, Unobserved, Verdict};
+pub use observe::{DispatchDecision, Job, Member, NoObserver, Observer, ReportedTo};
 pub use registers::layout;
-pub use run::{Progress, Spaces, run};
+pub use run::{AddressSpaces, Progress, run};
 pub use submit::{Identity, Response, Write};
 pub use wq::Submitter;
 

@@ -8,7 +8,7 @@
 //! An observer can delay a descriptor at two points: before the action starts, and before the outcome is reported. The
 //! runner must then have other lanes or other work.
 //!
-//! [`Unobserved`] does nothing and compiles to nothing.
+//! [`NoObserver`] does nothing and compiles to nothing.
 
 use crate::engine::Outcome;
 use crate::wq::Submitter;
@@ -41,11 +41,11 @@ pub struct Member<'a> {
 
 /// Where the end of a descriptor was reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum ReportedTo {
     /// Its completion record was written.
     Record,
     /// No record was requested, and no error had to be reported.
-    Nobody,
+    NotRequested,
     /// In the event log or SWERROR.
     Elsewhere,
     /// The record could not be written; the event log or SWERROR reports this.
@@ -57,7 +57,7 @@ pub enum Told {
 /// An observer's decision about a dispatched descriptor.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum DispatchDecision {
     /// Continue.
     Go,
     /// Not yet; ask again.
@@ -77,9 +77,9 @@ pub trait Observer: Send + Sync + Debug {
 
     /// A descriptor was taken from its queue or its batch's list.
     #[inline]
-    fn dispatched(&self, job: &Job<'_>) -> Verdict {
+    fn dispatched(&self, job: &Job<'_>) -> DispatchDecision {
         let _ = job;
-        Verdict::Go
+        DispatchDecision::Go
     }
 
     /// The descriptor's action is about to be executed: `act` does it, on `space` or on another space instead.
@@ -115,16 +115,16 @@ pub trait Observer: Send + Sync + Debug {
     /// The descriptor has ended: the device accesses nothing of it any more. `record` is the content of its record,
     /// even if none was written. Not meaningful for an abandoned descriptor.
     #[inline]
-    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: Told) {
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, reported_to: ReportedTo) {
         let _ = (job, record, reported_to);
     }
 }
 
 /// An observer that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unobserved;
+pub struct NoObserver;
 
-impl Observer for Unobserved {
+impl Observer for NoObserver {
     #[inline]
     fn is_watching(&self) -> bool {
         false

@@ -13,7 +13,7 @@ use telpher_mem::{Fault, Space, WriteHint};
 const PAGE_REQUESTS: u32 = 4;
 
 /// Finds the memory of a PASID.
-pub trait Spaces {
+pub trait AddressSpaces {
     /// Returns the space of a PASID; `None` means the device's own requests without a PASID. An unknown PASID has no
     /// memory: return a space in which every access faults.
     fn space(&self, pasid: Option<u32>) -> &dyn Space;
@@ -37,7 +37,7 @@ pub enum Progress {
 pub fn run<O: Observer + ?Sized>(
     engine: &mut Engine,
     device: &Device,
-    spaces: &dyn Spaces,
+    spaces: &dyn AddressSpaces,
     scratch: &mut Scratch,
     observer: &O,
     mut interrupts: impl FnMut(Interrupt),

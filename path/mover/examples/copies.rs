@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use telpher_abi::{CompletionRecord, Descriptor, Status, StatusByte};
 use telpher_device::{ModelDevice, ModelOptions, Runner};
-use telpher_mover::{Channel, ChannelPolicy, Copies, CopiesPolicy, Ended, Hint, Order};
+use telpher_mover::{Channel, ChannelPolicy, Copies, CopiesPolicy, CopyResult, Hint, Order};
 use telpher_portal::mock::MockPortal;
 use telpher_portal::{Offer, Portal, QueueInfo, QueueMode, RecordCell, Submission};
 
@@ -109,7 +109,7 @@ fn by_copies(portal: Arc<dyn Portal>) -> impl FnMut(&mut Packets) {
         copies.submit();
         let mut ended = 0;
         while ended < BURST {
-            ended += copies.completed(|_, ended| assert_eq!(ended, Ended::Done));
+            ended += copies.completed(|_, ended| assert_eq!(ended, CopyResult::Done));
         }
     }
 }

@@ -57,7 +57,7 @@ pub use api::outcome::{Delta, Outcome, Tags, Via};
 pub use api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault, Policy, Retry};
 pub use api::scope::{Scope, ScopedJob};
 pub use api::setting::{Setting, SettingError};
-pub use inflight::{Buffers, Copies, CopiesPolicy, Ended};
+pub use inflight::{Buffers, Copies, CopiesPolicy, CopyResult};
 pub use learn::Learning;
 pub use learn::tuning::{Measured, TunedMachine, Tuning, TuningError};
 pub use plan::route::Route;

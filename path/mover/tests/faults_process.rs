@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
-use telpher_mover::{Channel, ChannelPolicy, Copies, CopiesPolicy, Ended, JobError, Mover, Outcome, Policy, Via};
+use telpher_mover::{Channel, ChannelPolicy, Copies, CopiesPolicy, CopyResult, JobError, Mover, Outcome, Policy, Via};
 use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
 
 /// Forks and signal handlers affect the whole process: one test at a time.
@@ -168,15 +168,15 @@ fn copies_in_flight_at_a_fork_are_undone_in_the_child() {
     };
     let (child, ()) = fork(
         || {
-            let good = ends() == [Ended::Undone; 3];
+            let good = ends() == [CopyResult::Undone; 3];
             // SAFETY: as above.
             let more = unsafe { copies.borrow_mut().put(addresses.0 + 300, addresses.1 + 300, 100) };
-            good && more.is_some() && copies.borrow_mut().submit() == 0 && ends() == [Ended::Undone]
+            good && more.is_some() && copies.borrow_mut().submit() == 0 && ends() == [CopyResult::Undone]
         },
         || assert_eq!(device.run(9), 1),
     );
     assert!(child);
-    assert_eq!(ends(), [Ended::Done; 3]);
+    assert_eq!(ends(), [CopyResult::Done; 3]);
     assert!(dst[..300] == src[..300]);
 }
 

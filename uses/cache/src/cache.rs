@@ -1,6 +1,6 @@
 //! The cache: searches its tiers, and starts copies of missing blocks.
 
-use crate::config::{Asked, Config, Placement, TierConfig};
+use crate::config::{Config, Placement, PlacementRequest, TierConfig};
 use crate::entry::Entry;
 use crate::error::{AccessError, ConfigError};
 use crate::handle::Handle;
@@ -56,7 +56,7 @@ enum ResolvedPlacement {
     Fixed(usize),
     Near(Box<[usize]>),
     Interleaved(u64),
-    Chosen(Arc<dyn Fn(&Asked) -> usize + Send + Sync>),
+    Chosen(Arc<dyn Fn(&PlacementRequest) -> usize + Send + Sync>),
 }
 
 impl<S: Source> Cache<S> {
@@ -214,7 +214,8 @@ impl<S: Source> Cache<S> {
                 node.and_then(|node| tier_of.get(node)).copied().unwrap_or(0)
             }
             ResolvedPlacement::Chosen(choose) => {
-                let asked = Asked { address: span.start, len: span.len, node: self.0.nodes.of_this_thread() };
+                let asked =
+                    PlacementRequest { address: span.start, len: span.len, node: self.0.nodes.of_this_thread() };
                 choose(&asked).min(tiers.len() - 1)
             }
         };

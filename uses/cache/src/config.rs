@@ -46,7 +46,7 @@ impl From<Pool> for TierConfig {
 /// The argument of a custom placement function ([`Placement::Chosen`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Asked {
+pub struct PlacementRequest {
     /// The address of the first byte.
     pub address: u64,
     /// The number of bytes.
@@ -73,7 +73,7 @@ pub enum Placement {
     },
     /// Chosen by a custom function (Fürst, §4.1.1) that returns the number of a tier; a number that is too large means
     /// the last tier. It is called at each access and must not use the cache.
-    Chosen(Arc<dyn Fn(&Asked) -> usize + Send + Sync>),
+    Chosen(Arc<dyn Fn(&PlacementRequest) -> usize + Send + Sync>),
 }
 
 impl Debug for Placement {

@@ -10,7 +10,7 @@ use crate::sync::{AtomicU8, Ordering};
 use crate::tier::Tier;
 use std::sync::Arc;
 use std::task::Poll;
-use telpher_mem::{Piece, Slice, Tagged};
+use telpher_mem::{PoolBuffer, Slice, Tagged};
 use telpher_mover::{Job, Outcome};
 
 /// What an eviction policy knows of an unused entry ([`Eviction::Worth`](crate::Eviction::Worth)).
@@ -31,7 +31,7 @@ pub struct Resident {
 #[derive(Debug)]
 pub(crate) enum Copied {
     /// The bytes are also here.
-    Fast(Piece),
+    Fast(PoolBuffer),
     /// The bytes are only in the source.
     Nowhere,
 }
@@ -72,7 +72,7 @@ enum CopyState<S: Source> {
     /// Not begun.
     Wanted,
     /// The mover has it.
-    InFlight(Box<Job<(Reading<S>, Piece)>>),
+    InFlight(Box<Job<(Reading<S>, PoolBuffer)>>),
     /// Given up: a step failed.
     Failed,
 }
@@ -202,7 +202,7 @@ impl<S: Source> Entry<S> {
     }
 
     /// Begins the copy into this memory; returns the memory if the copy has begun or ended meanwhile.
-    pub(crate) fn begin(&self, piece: Piece) -> Option<Piece> {
+    pub(crate) fn begin(&self, piece: PoolBuffer) -> Option<PoolBuffer> {
         let mut piece = Some(piece);
         self.turn_with(|state| match (&state, piece.take()) {
             (CopyState::Wanted, Some(room)) => self.submit(state, room),
@@ -283,7 +283,7 @@ impl<S: Source> Entry<S> {
         self.flags().fetch_or(BEGUN, Ordering::Relaxed);
     }
 
-    fn submit(&self, state: &mut CopyState<S>, piece: Piece) -> Poll<Copied> {
+    fn submit(&self, state: &mut CopyState<S>, piece: PoolBuffer) -> Poll<Copied> {
         self.mark_begun(state);
         let whole = self.source.clone();
         let start = usize::try_from(self.span.start - whole.address()).unwrap_or(usize::MAX);
@@ -313,7 +313,7 @@ impl<S: Source> Entry<S> {
     }
 
     /// The job is done.
-    fn complete(&self, job: Job<(Reading<S>, Piece)>) -> Poll<Copied> {
+    fn complete(&self, job: Job<(Reading<S>, PoolBuffer)>) -> Poll<Copied> {
         match job.wait().into_parts() {
             (Ok(Outcome::Done), _, piece) => Poll::Ready(Copied::Fast(piece)),
             _ => self.stay_in_source(),

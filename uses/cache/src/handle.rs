@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use telpher_mem::{Piece, StableBuf};
+use telpher_mem::{PoolBuffer, StableBuf};
 
 /// The present location of a block's bytes; dereferences to the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +77,7 @@ impl<S: Source> Handle<S> {
     fn fast(&self) -> Option<&[u8]> {
         let Some(Copied::Fast(piece)) = self.entry.copied() else { return None };
         let start = usize::try_from(self.span.start - self.entry.own_span().start).ok()?;
-        <Piece as Deref>::deref(piece).get(start..)?.get(..self.len())
+        <PoolBuffer as Deref>::deref(piece).get(start..)?.get(..self.len())
     }
 
     /// Returns the number of bytes.

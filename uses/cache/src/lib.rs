@@ -32,7 +32,7 @@ mod versioned;
 mod write_back;
 
 pub use cache::Cache;
-pub use config::{Asked, Config, Eviction, Placement, TierConfig};
+pub use config::{Config, Eviction, Placement, PlacementRequest, TierConfig};
 pub use entry::Resident;
 pub use error::{AccessError, ConfigError};
 pub use handle::{Arrival, Handle, Location, Settled};
@@ -40,5 +40,5 @@ pub use prefetch::Prefetch;
 pub use schedule::Priority;
 pub use source::{Readable, Source};
 pub use stats::Stats;
-pub use versioned::{Lent, Reading, Versioned, Writing};
+pub use versioned::{Reading, Versioned, VersionedHandle, Writing};
 pub use write_back::{FetchError, Find, Synced, WriteBack};

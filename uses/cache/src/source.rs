@@ -1,7 +1,7 @@
 //! Sources: memory that does not move and that each user keeps alive.
 
 use std::sync::Arc;
-use telpher_mem::{Piece, Region, StableBuf};
+use telpher_mem::{PoolBuffer, Region, StableBuf};
 
 /// Memory whose blocks can be cached. A clone is another owner of the same bytes, like an [`Arc`]. Each entry and
 /// handle has one, so the memory exists, unchanged and not reused, as long as any of them.
@@ -39,4 +39,4 @@ macro_rules! readable {
         }
     )*};
 }
-readable!(Vec<u8>, Box<[u8]>, Region, Piece);
+readable!(Vec<u8>, Box<[u8]>, Region, PoolBuffer);

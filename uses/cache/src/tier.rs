@@ -15,7 +15,7 @@ use crate::sync::{AtomicU32, Ordering};
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use telpher_mem::{Piece, Pool};
+use telpher_mem::{Pool, PoolBuffer};
 use telpher_mover::Mover;
 
 /// The data shared by all tiers of a cache.
@@ -220,7 +220,7 @@ impl<S: Source> Tier<S> {
     }
 
     /// Returns memory for a block, evicting unused entries for it.
-    pub(crate) fn room(&self, len: usize) -> Option<Piece> {
+    pub(crate) fn room(&self, len: usize) -> Option<PoolBuffer> {
         self.room_by(len, true)
     }
 
@@ -229,7 +229,7 @@ impl<S: Source> Tier<S> {
     ///
     /// When all entries were checked and none could be evicted, the next searches are skipped, one for each [`LOOKS`]
     /// entries, so that repeated prefetches do not pay for them.
-    pub(crate) fn room_ahead(&self, len: usize) -> Option<Piece> {
+    pub(crate) fn room_ahead(&self, len: usize) -> Option<PoolBuffer> {
         // Relaxed: the number of searches affects nothing else. Two threads at once must not count below zero.
         if self
             .skipped_searches
@@ -245,7 +245,7 @@ impl<S: Source> Tier<S> {
         room
     }
 
-    fn room_by(&self, len: usize, unread_too: bool) -> Option<Piece> {
+    fn room_by(&self, len: usize, unread_too: bool) -> Option<PoolBuffer> {
         if self.pool.capacity().is_some_and(|capacity| capacity < len) {
             return None;
         }

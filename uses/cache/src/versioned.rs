@@ -144,8 +144,8 @@ where
     ///
     /// # Errors
     /// As [`Cache::access`].
-    pub fn access(&self, range: Range<usize>) -> Result<Lent<'_, B>, AccessError> {
-        Ok(Lent { handle: self.cache.access(&self.state.data, range)?, reading: PhantomData })
+    pub fn access(&self, range: Range<usize>) -> Result<VersionedHandle<'_, B>, AccessError> {
+        Ok(VersionedHandle { handle: self.cache.access(&self.state.data, range)?, reading: PhantomData })
     }
 }
 
@@ -160,7 +160,7 @@ where
 
 /// A block of bytes that do not change while it exists. From [`Reading::access`].
 #[derive(Clone)]
-pub struct Lent<'a, B: StableBufMut + Sync>
+pub struct VersionedHandle<'a, B: StableBufMut + Sync>
 where
     Arc<B>: Readable,
 {
@@ -168,7 +168,7 @@ where
     reading: PhantomData<&'a ()>,
 }
 
-impl<B: StableBufMut + Sync> Lent<'_, B>
+impl<B: StableBufMut + Sync> VersionedHandle<'_, B>
 where
     Arc<B>: Readable,
 {
@@ -195,7 +195,7 @@ where
     }
 }
 
-impl<B: StableBufMut + Sync> Debug for Lent<'_, B>
+impl<B: StableBufMut + Sync> Debug for VersionedHandle<'_, B>
 where
     Arc<B>: Readable,
 {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Debug};
 use std::ops::{DerefMut, Range};
-use telpher_mem::{Piece, Pool};
+use telpher_mem::{Pool, PoolBuffer};
 use telpher_mover::{JobError, Mover, Outcome};
 
 /// Bytes that are compared and copied back together. Source: a page, the size from which devices are faster than a core
@@ -76,7 +76,7 @@ pub enum FetchError<B> {
 /// Bytes that were not synced are lost; [`into_home`](WriteBack::into_home) syncs.
 pub struct WriteBack<B> {
     mover: Mover,
-    fast: Piece,
+    fast: PoolBuffer,
     home: B,
     /// A bit for each grain that was borrowed for writing since the last sync.
     written: Vec<u64>,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use telpher_cache::{
-    AccessError, Asked, Cache, Config, ConfigError, Eviction, Placement, Priority, Resident, TierConfig,
+    AccessError, Cache, Config, ConfigError, Eviction, Placement, PlacementRequest, Priority, Resident, TierConfig,
 };
 use telpher_mem::Pool;
 use telpher_mover::{Mover, OnFault, Policy};
@@ -383,7 +383,7 @@ fn the_placement_policy_chooses_the_tier() {
     assert_eq!(lent(turns, &[0, 1, 2, 3, 4, 5]), [3, 3]);
     // As the caller's function says; a number that is too large means the last tier.
     let start = column.as_ptr().addr() as u64;
-    let first_blocks = move |asked: &Asked| match (asked.address - start, asked.len, asked.node) {
+    let first_blocks = move |asked: &PlacementRequest| match (asked.address - start, asked.len, asked.node) {
         (at, 4096, _) if at < 2 * BLOCK as u64 => 0,
         _ => usize::MAX,
     };

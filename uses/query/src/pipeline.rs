@@ -38,7 +38,7 @@ pub struct Part {
 /// The environment of a query's threads: the columns in this machine's memory, or a simulated machine.
 ///
 /// The futures need not be `Send`: each thread creates its own.
-pub trait Ground {
+pub trait Environment {
     /// Filters rows, and keeps the selection.
     fn scan(&self, part: Part) -> impl Future<Output = ()>;
 
@@ -158,7 +158,7 @@ pub struct Worker {
 
 impl Worker {
     /// Does all the work of this thread.
-    pub async fn run(self, ground: &impl Ground) {
+    pub async fn run(self, ground: &impl Environment) {
         let Worker { shape, role, group, thread, of } = self;
         for number in 0..shape.chunks() {
             let chunk = shape.chunk(group, number);
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    impl Ground for Diary {
+    impl Environment for Diary {
         async fn scan(&self, part: Part) {
             self.done.borrow_mut().push((Role::Scan, part.chunk, part.rows));
         }

@@ -65,7 +65,7 @@ pub struct Blocks {
     /// Blocks requested.
     pub asked: u64,
     /// Not requested, because they are on the same node as their copies would be
-    /// ([`Ahead::WhereApart`](super::Ahead::WhereApart)).
+    /// ([`PrefetchWhen::WhereApart`](super::PrefetchWhen::WhereApart)).
     pub spared: u64,
     /// Not requested, because they had been read by then.
     pub passed: u64,

@@ -7,7 +7,7 @@
 //! ```
 
 use super::barrier::GroupBarrier;
-use super::pipeline::{Chunk, Ground, Part, Role, Shape, Worker};
+use super::pipeline::{Chunk, Environment, Part, Role, Shape, Worker};
 use super::report::{Blocks, Report, Stage};
 use super::{InputError, Partial, Query, Selection};
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ use telpher_os::Nodes;
 
 /// Which blocks are prefetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Ahead {
+pub enum PrefetchWhen {
     /// Blocks whose copies would be on another NUMA node, or on an unknown one: reading a copy on the same node gains
     /// nothing.
     #[default]
@@ -37,7 +37,7 @@ pub enum Ahead {
 
 /// What an aggregation does with a block whose copy is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Late {
+pub enum OnLate {
     /// Reads it from the source: the thesis' weak wait (Fürst, §4.1.4, §5.2).
     #[default]
     Source,
@@ -53,9 +53,9 @@ pub struct Options {
     /// [`ahead`](Options::ahead) leaves them nothing to fetch.
     pub shape: Shape,
     /// Which blocks are prefetched.
-    pub ahead: Ahead,
+    pub ahead: PrefetchWhen,
     /// What to do with blocks that arrive late.
-    pub late: Late,
+    pub late: OnLate,
     /// The NUMA node whose CPUs the threads may use; none for all.
     pub node: Option<u32>,
 }
@@ -81,7 +81,7 @@ impl Options {
             relaxed: true,
             overlapping: true,
         };
-        Options { shape, ahead: Ahead::WhereApart, late: Late::Source, node: None }
+        Options { shape, ahead: PrefetchWhen::WhereApart, late: OnLate::Source, node: None }
     }
 }
 
@@ -230,7 +230,7 @@ pub fn run(query: &Query, cache: Option<&Cache<Arc<Region>>>, options: &Options)
 /// would be. Then no fetching thread is needed. Checked in advance only on a machine with one node, where it takes no
 /// system call.
 fn all_spared(query: &Query, cache: &Cache<Arc<Region>>, options: &Options, shape: &Shape) -> Option<u64> {
-    if options.ahead != Ahead::WhereApart || shape.fetchers == 0 || cache.nodes().count() > 1 {
+    if options.ahead != PrefetchWhen::WhereApart || shape.fetchers == 0 || cache.nodes().count() > 1 {
         return None;
     }
     let mut spared = 0;
@@ -406,7 +406,7 @@ impl Here<'_> {
         let priority = Priority(u8::MAX - u8::try_from(chunk.number).unwrap_or(u8::MAX));
         let query = self.common.query;
         for &column in query.fetched() {
-            let where_apart = self.common.options.ahead == Ahead::WhereApart;
+            let where_apart = self.common.options.ahead == PrefetchWhen::WhereApart;
             if where_apart && is_apart(query, cache, column, chunk) == Some(false) {
                 blocks.spared += 1;
                 continue;
@@ -455,7 +455,7 @@ impl Here<'_> {
             blocks.bytes_source += len;
             return None;
         };
-        if self.common.options.late == Late::Wait {
+        if self.common.options.late == OnLate::Wait {
             block.settle();
         }
         let settled = block.is_settled();
@@ -522,7 +522,7 @@ impl Here<'_> {
     }
 }
 
-impl Ground for Here<'_> {
+impl Environment for Here<'_> {
     async fn scan(&self, part: Part) {
         self.timed(|| self.scan_rows(&part));
     }

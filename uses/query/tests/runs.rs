@@ -20,7 +20,8 @@ use telpher_mover::{Mover, OnFault, Policy, Threshold};
 use telpher_os::Nodes;
 use telpher_portal::QueueMode;
 use telpher_query::{
-    Aggregate, Ahead, Answer, Column, Filter, Late, Options, Plan, Query, Role, RunError, Shape, Table, column, run,
+    Aggregate, Answer, Column, Filter, OnLate, Options, Plan, PrefetchWhen, Query, Role, RunError, Shape, Table,
+    column, run,
 };
 
 type Source = Arc<Region>;
@@ -87,7 +88,7 @@ fn cache(mover: Mover, len: usize) -> Cache<Source> {
 
 /// Chunks of 512 rows, everything prefetched.
 fn always(groups: u32) -> Options {
-    let mut options = Options { ahead: Ahead::Always, ..Options::new(groups) };
+    let mut options = Options { ahead: PrefetchWhen::Always, ..Options::new(groups) };
     options.shape.chunk = 512;
     options
 }
@@ -144,7 +145,7 @@ fn late_copies_are_waited_for_if_the_options_say_so() {
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     // Strict, so that each block is requested before its rows are read; executed by the thread that checks it.
     let cache = cache(mover(&device, policy()), 1 << 20);
-    let mut options = Options { late: Late::Wait, ..always(2) };
+    let mut options = Options { late: OnLate::Wait, ..always(2) };
     options.shape.relaxed = false;
     let report = run(&case.query, Some(&cache), &options).unwrap();
     assert!(case.is_answered_by(&report.answer));
@@ -154,7 +155,7 @@ fn late_copies_are_waited_for_if_the_options_say_so() {
 #[test]
 fn the_answer_is_right_after_a_device_stops_mid_query() {
     let case = case(ROWS);
-    for late in [Late::Source, Late::Wait] {
+    for late in [OnLate::Source, OnLate::Wait] {
         let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
         device.state().manual = true;
         let cache = cache(mover(&device, policy()), 1 << 20);
@@ -210,7 +211,7 @@ fn blocks_that_cannot_be_copied_are_read_from_the_source() {
     let source = case.query.table().columns()[b].source().as_ptr() as u64;
     (0..20).for_each(|page| device.refuse(source + page * 4096));
     let cache = cache(mover(&device, Policy { on_fault: OnFault::Block, ..policy() }), 1 << 20);
-    let options = Options { late: Late::Wait, ..always(2) };
+    let options = Options { late: OnLate::Wait, ..always(2) };
     until_fetched(&cache, || {
         let report = run(&case.query, Some(&cache), &options).unwrap();
         assert!(case.is_answered_by(&report.answer));
@@ -225,7 +226,7 @@ fn a_device_that_reports_copies_it_did_not_make_is_detected_by_impossible_values
     let device = Arc::new(TestDevice::new(QueueMode::Shared, 64));
     device.state().answers.extend((0..BLOCKS).map(|_| Status::Success));
     let cache = cache(mover(&device, policy()), 1 << 20);
-    let mut options = Options { late: Late::Wait, ..always(2) };
+    let mut options = Options { late: OnLate::Wait, ..always(2) };
     options.shape.relaxed = false;
     // The pool's memory is still zero, and no value of k is zero.
     let caught = run(&case.query, Some(&cache), &options).unwrap_err();
@@ -238,7 +239,7 @@ fn a_device_that_reports_copies_it_did_not_make_is_detected_by_impossible_values
 fn blocks_already_on_the_tier_s_node_are_not_prefetched() {
     let case = case(ROWS);
     let cache = cache(Mover::cpu(), 1 << 20);
-    let options = Options { ahead: Ahead::WhereApart, ..always(2) };
+    let options = Options { ahead: PrefetchWhen::WhereApart, ..always(2) };
     let apart = |column: &usize| {
         let source = case.query.table().columns()[*column].source();
         cache.is_apart(source, 0..1).unwrap() != Some(false)
@@ -332,8 +333,8 @@ proptest! {
         let device = device.then(|| Arc::new(TestDevice::new(QueueMode::Shared, 8)));
         let mover = device.as_ref().map_or_else(Mover::cpu, |device| mover(device, policy()));
         let cache = cache(mover, room);
-        let late = if waits { Late::Wait } else { Late::Source };
-        let ahead = if apart { Ahead::WhereApart } else { Ahead::Always };
+        let late = if waits { OnLate::Wait } else { OnLate::Source };
+        let ahead = if apart { PrefetchWhen::WhereApart } else { PrefetchWhen::Always };
         let options = Options { shape, ahead, late, node: None };
         for cache in [None, Some(&cache), Some(&cache)] {
             let report = run(&case.query, cache, &options).unwrap();

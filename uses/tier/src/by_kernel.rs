@@ -5,7 +5,7 @@ use crate::error::TierError;
 use crate::heat::NO_TIER;
 use crate::mechanism::{Backend, whole_pages};
 use crate::page_map::RegionPart;
-use crate::stats::{Left, Moved, Stats};
+use crate::stats::{Moved, Stats, Unmoved};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io;
@@ -190,7 +190,7 @@ fn is_passing(errno: Errno) -> bool {
 }
 
 /// Returns the counter for a page that stayed, by the kernel's answer. Source: move_pages(2).
-fn stayed(left: &mut Left, answer: Result<u32, Errno>) -> &mut u64 {
+fn stayed(left: &mut Unmoved, answer: Result<u32, Errno>) -> &mut u64 {
     match answer {
         // The page is pinned, or shared with another process.
         Err(Errno::BUSY | Errno::ACCESS | Errno::AGAIN) => &mut left.pinned,

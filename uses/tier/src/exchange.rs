@@ -180,7 +180,7 @@ impl Exchange {
         self.after_events(|exchange, map| exchange.take_out_once(map, Stage::Busy));
         // Pages shared with a forked child can be taken out once one of the two processes has its own copy.
         if self.part_from_children() {
-            self.after_events(|exchange, map| exchange.take_out_once(map, Stage::Left(Why::Pinned)));
+            self.after_events(|exchange, map| exchange.take_out_once(map, Stage::Unmoved(Why::Pinned)));
         }
     }
 
@@ -221,7 +221,7 @@ impl Exchange {
             let Some(run) = map.in_flight.run(at, together, Stage::Planned, &adjacent_by) else { return false };
             let (first, len) = (map.in_flight[run.start], map.in_flight.pages(&run) as u64 * PAGE);
             if first.huge && len < HUGE {
-                run.clone().for_each(|at| map.in_flight[at].stage = Stage::Left(Why::Gone));
+                run.clone().for_each(|at| map.in_flight[at].stage = Stage::Unmoved(Why::Gone));
                 at = run.end;
                 continue;
             }
@@ -245,7 +245,7 @@ impl Exchange {
                     map.went_out(at..at + 1);
                     moved += 1;
                 } else if out.blocked.has(at - run.start) {
-                    map.in_flight[at].stage = Stage::Left(Why::Blocked);
+                    map.in_flight[at].stage = Stage::Unmoved(Why::Blocked);
                     blocked += 1;
                 }
             }
@@ -258,16 +258,16 @@ impl Exchange {
                 _ if first.huge => {
                     let stage = match error {
                         Errno::BUSY => busy,
-                        Errno::NOENT | Errno::EXIST => Stage::Left(Why::Gone),
-                        _ => Stage::Left(Why::Unsupported),
+                        Errno::NOENT | Errno::EXIST => Stage::Unmoved(Why::Gone),
+                        _ => Stage::Unmoved(Why::Unsupported),
                     };
                     run.clone().for_each(|at| map.in_flight[at].stage = stage);
                 }
-                Errno::NOENT | Errno::EXIST => map.in_flight[run.start].stage = Stage::Left(Why::Gone),
+                Errno::NOENT | Errno::EXIST => map.in_flight[run.start].stage = Stage::Unmoved(Why::Gone),
                 Errno::BUSY if busy == Stage::Busy => run.clone().for_each(|at| map.in_flight[at].stage = busy),
                 Errno::BUSY => map.in_flight[run.start].stage = busy,
                 _ if run.len() > 1 => most = run.len() / 2,
-                _ => map.in_flight[run.start].stage = Stage::Left(Why::Unsupported),
+                _ => map.in_flight[run.start].stage = Stage::Unmoved(Why::Unsupported),
             }
             at = run.start;
         }

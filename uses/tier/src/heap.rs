@@ -151,7 +151,7 @@ impl Heap {
     }
 
     /// Returns the process that traces this one with `ptrace`, if any. While there is one, nothing moves
-    /// ([`Left::held`](crate::Left::held)), because a tracer cannot read a page that is out. **When this returns a
+    /// ([`Unmoved::held`](crate::Unmoved::held)), because a tracer cannot read a page that is out. **When this returns a
     /// process, no page is out, and none goes out until the tracer has left.**
     ///
     /// A heap makes this check itself before it takes pages out, at most once a millisecond. A tracer that stops all

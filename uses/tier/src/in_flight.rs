@@ -28,7 +28,7 @@ pub(crate) enum Stage {
     /// that slot.
     Rescued,
     /// Not taken out.
-    Left(Why),
+    Unmoved(Why),
     /// Discarded or unmapped, before or while it was out.
     Dropped {
         /// It had been taken out.

@@ -68,4 +68,4 @@ pub use error::TierError;
 pub use heap::Heap;
 pub use heat::Advice;
 pub use manager::{HotRow, Manager, ManagerOptions, Report, SourceKind, SourceReport, TierReport};
-pub use stats::{Left, Moved, Stats};
+pub use stats::{Moved, Stats, Unmoved};

@@ -14,7 +14,7 @@ mod tests;
 mod threshold;
 
 use crate::config::{HeapOptions, PAGE, TierId};
-use crate::heat::{NO_TIER, Strip};
+use crate::heat::{NO_TIER, PageHeats};
 use recent::Recent;
 use runs::{Run, runs};
 use std::ops::Range;
@@ -164,7 +164,7 @@ impl Policy {
     }
 
     /// Returns the moves to make now, in this order. `now` must not go back.
-    pub fn decide(&mut self, now: Duration, strips: &[Strip<'_>]) -> Vec<Move> {
+    pub fn decide(&mut self, now: Duration, strips: &[PageHeats<'_>]) -> Vec<Move> {
         let tiers = self.options.capacity.len();
         self.pass(now);
         let mut used = vec![0_u64; tiers];

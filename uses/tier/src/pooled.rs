@@ -559,11 +559,11 @@ impl Pools {
                     moved.huge += self.slots_of(part.from).map_or(0, |(_, size)| if size == 1 { pages } else { 0 });
                 }
                 Stage::Back | Stage::Returned | Stage::Rescued => left.failed += pages,
-                Stage::Left(Why::Pinned) | Stage::Busy => left.pinned += pages,
-                Stage::Left(Why::Unsupported) => left.unsupported += pages,
-                Stage::Left(Why::Gone) | Stage::Dropped { .. } => left.gone += pages,
+                Stage::Unmoved(Why::Pinned) | Stage::Busy => left.pinned += pages,
+                Stage::Unmoved(Why::Unsupported) => left.unsupported += pages,
+                Stage::Unmoved(Why::Gone) | Stage::Dropped { .. } => left.gone += pages,
                 // Something was in its slot, or a panic came before its turn.
-                Stage::Left(Why::Blocked) | Stage::Planned => left.failed += pages,
+                Stage::Unmoved(Why::Blocked) | Stage::Planned => left.failed += pages,
                 Stage::Out => unreachable!("everything has been brought back"),
             }
         }
@@ -573,7 +573,7 @@ impl Pools {
         let has_shadow = |moving: &MovingRun, size: usize| {
             keeps && size == 0 && to < moving.tier && moving.stage == Stage::Back && moving.source == moving.to
         };
-        let leaves_something = |stage| matches!(stage, Stage::Rescued | Stage::Left(Why::Blocked));
+        let leaves_something = |stage| matches!(stage, Stage::Rescued | Stage::Unmoved(Why::Blocked));
         for address_of in [|moving: &MovingRun| moving.from, |moving: &MovingRun| moving.to] {
             let has_page = |moving: &MovingRun| {
                 let is_from = address_of(moving) == moving.from;

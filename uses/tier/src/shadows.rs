@@ -91,23 +91,23 @@ mod tests {
     fn the_oldest_goes_when_there_are_too_many() {
         let mut shadows = Shadows::new(2, 3);
         for page in 1..=3 {
-            assert_eq!(keep(&mut shadows, 1, page, 10 + page), []);
+            assert_eq!(keep(&mut shadows, 1, page, 10 + page), [0_u64; 0]);
         }
         assert_eq!(keep(&mut shadows, 1, 4, 14), [11]);
         assert_eq!((shadows.of(1), shadows.of(2), shadows.of(4)), (None, Some(12), Some(14)));
         // Copies of the same tier are dropped first.
         shadows.forget(2);
         shadows.forget(3);
-        assert_eq!(keep(&mut shadows, 0, 5, 25), []);
-        assert_eq!(keep(&mut shadows, 0, 6, 26), []);
+        assert_eq!(keep(&mut shadows, 0, 5, 25), [0_u64; 0]);
+        assert_eq!(keep(&mut shadows, 0, 6, 26), [0_u64; 0]);
         assert_eq!(keep(&mut shadows, 0, 7, 27), [25]);
     }
 
     #[test]
     fn a_page_has_one_old_copy() {
         let mut shadows = Shadows::new(1, 3);
-        assert_eq!(keep(&mut shadows, 0, 1, 11), []);
-        assert_eq!(keep(&mut shadows, 0, 2, 12), []);
+        assert_eq!(keep(&mut shadows, 0, 1, 11), [0_u64; 0]);
+        assert_eq!(keep(&mut shadows, 0, 2, 12), [0_u64; 0]);
         assert_eq!(keep(&mut shadows, 0, 1, 13), [11]);
         assert_eq!((shadows.oldest_of(0), shadows.oldest_of(0), shadows.oldest_of(0)), (Some(12), Some(13), None));
     }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_forgotten_copy_is_not_found_again() {
         let mut shadows = Shadows::new(1, 100);
-        (0..10).for_each(|page| assert_eq!(keep(&mut shadows, 0, page, 100 + page), []));
+        (0..10).for_each(|page| assert_eq!(keep(&mut shadows, 0, page, 100 + page), [0_u64; 0]));
         assert_eq!(shadows.forget(3), Some(103));
         let mut gone = shadows.forget_all(&(5..8));
         gone.sort_unstable();

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Pages that stayed where they were, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
-pub struct Left {
+pub struct Unmoved {
     /// They were on the tier already.
     pub already: u64,
     /// They are pinned (by a device, io_uring), or shared with a process that does not release them.
@@ -23,14 +23,14 @@ pub struct Left {
     pub held: u64,
 }
 
-impl Left {
+impl Unmoved {
     /// Returns the sum of all reasons.
     #[must_use]
     pub fn all(&self) -> u64 {
         self.already + self.pinned + self.unsupported + self.gone + self.no_room + self.failed + self.held
     }
 
-    pub(crate) fn add(&mut self, other: Left) {
+    pub(crate) fn add(&mut self, other: Unmoved) {
         self.already += other.already;
         self.pinned += other.pinned;
         self.unsupported += other.unsupported;
@@ -50,7 +50,7 @@ pub struct Moved {
     /// Parts of huge pages that were moved whole; included in `pages`.
     pub huge: u64,
     /// Pages that stayed, by reason.
-    pub left: Left,
+    pub left: Unmoved,
 }
 
 impl Moved {

@@ -16,7 +16,7 @@ use crate::{DmaQueueError, GuestMemory};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use telpher_mem::{Local, Space, WriteHint};
-use telpher_mover::{Clock, Copies, CopiesPolicy, Ended, Hint, Moment, SystemClock};
+use telpher_mover::{Clock, Copies, CopiesPolicy, CopyResult, Hint, Moment, SystemClock};
 use telpher_portal::Portal;
 
 /// How long a `drop` waits for copies in flight while none completes. Source: as [`CopiesPolicy::linger`].
@@ -372,7 +372,7 @@ impl Inner {
             let InFlightCopy { tenant: id, copy, withdrawn, .. } = slots[place];
             slots[place].in_flight = false;
             let tenant = tenants[id.0].as_mut().expect("a tenant stays while it has copies in flight");
-            if ended == Ended::Done {
+            if ended == CopyResult::Done {
                 stats.copies += 1;
                 stats.bytes += u64::from(copy.len);
             } else {
@@ -414,7 +414,7 @@ impl Drop for Inner {
     }
 }
 
-/// Makes the copy on this thread. A page that is gone is replaced under it (see [`Shared`](telpher_mem::Shared)), so it
+/// Makes the copy on this thread. A page that is gone is replaced under it (see [`SharedMapping`](telpher_mem::SharedMapping)), so it
 /// always ends.
 ///
 /// # Safety

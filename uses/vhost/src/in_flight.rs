@@ -489,7 +489,7 @@ unsafe fn write_header(guest: u64, header: u32, buffers: u16) {
     const { assert!(HEADER_BYTES == 12 && NUM_BUFFERS_OFFSET == 10, "num_buffers is the upper half of the last four bytes") };
     let (low, high) = (0_u64, u32::from(buffers) << 16);
     let to = pointer(guest);
-    // SAFETY: guaranteed by the caller; a page that is gone is replaced (see `telpher_mem::Shared`). Assembly
+    // SAFETY: guaranteed by the caller; a page that is gone is replaced (see `telpher_mem::SharedMapping`). Assembly
     // instructions, as in the copy kernels: the guest writes its memory at any time, and the addresses have no
     // alignment.
     unsafe {

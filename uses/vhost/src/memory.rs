@@ -6,7 +6,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use telpher_mem::{Shared, SharedError};
+use telpher_mem::{SharedError, SharedMapping};
 
 /// The most regions of one frontend. Source: vhost-user, `VHOST_USER_GET_MAX_MEM_SLOTS`; QEMU asks for no more.
 pub const MOST_REGIONS: usize = 509;
@@ -103,7 +103,7 @@ struct Mapped {
     file: Option<FileId>,
     /// The address of its first byte in this process.
     host: u64,
-    shared: Arc<Shared>,
+    shared: Arc<SharedMapping>,
 }
 
 /// Identifies a file; `None` from `of` if the system does not report it.
@@ -240,7 +240,7 @@ impl GuestMemory {
             return Err(refused(MemoryError::Overlaps { other: other.region }));
         }
         check_file_system(file).map_err(refused)?;
-        let shared = Shared::map(file, region.offset, region.len).map_err(|error| refused(error.into()))?;
+        let shared = SharedMapping::map(file, region.offset, region.len).map_err(|error| refused(error.into()))?;
         let mapped = Mapped { region, file: FileId::of(file), host: shared.address(), shared: Arc::new(shared) };
         let place = self.regions.partition_point(|other| other.region.guest < region.guest);
         let (before, after) = self.regions.split_at(place);
@@ -337,7 +337,7 @@ impl GuestMemory {
             .find_map(|mapped| Some(mapped.region.guest + mapped.region.at(mapped.region.user, user, 1)?))
     }
 
-    /// Returns whether no file has been found shorter than announced; see [`Shared::is_whole`].
+    /// Returns whether no file has been found shorter than announced; see [`SharedMapping::is_whole`].
     #[inline]
     #[must_use]
     pub fn is_whole(&self) -> bool {

@@ -384,7 +384,7 @@ fn writes_to_buffers_and_rings_are_marked_while_logging() {
         guest.listen();
         assert_eq!(switch.send(&[b"not logged yet"]), 1);
         guest.receive.collect();
-        assert_eq!(dirty(&log, pages), []);
+        assert_eq!(dirty(&log, pages), [0_u64; 0]);
         frontend.tell(2, &u64s(&[features | Features::LOG_ALL.bits()]), Vec::new());
         let at = guest.listen();
         assert_eq!(switch.send(&[b"logged"]), 1);
@@ -403,7 +403,7 @@ fn writes_to_buffers_and_rings_are_marked_while_logging() {
         // Reads are not marked.
         guest.say(b"read");
         assert_eq!(switch.packets().len(), 1);
-        assert_eq!(dirty(&log, pages), []);
+        assert_eq!(dirty(&log, pages), [0_u64; 0]);
         // After a failed migration there are no more marks.
         frontend.tell(2, &u64s(&[features]), Vec::new());
         guest.listen();

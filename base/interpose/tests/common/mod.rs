@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use telpher_interpose::{Answer, Handler, How, Monitor, Options, install};
+use telpher_interpose::{Answer, Handler, Monitor, Options, SubmitInstruction, install};
 
 const PAGE: usize = 4096;
 
@@ -33,7 +33,7 @@ pub(crate) struct Portal {
 /// The last arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Arrived {
-    pub(crate) how: Option<How>,
+    pub(crate) how: Option<SubmitInstruction>,
     pub(crate) offset: u64,
     pub(crate) descriptor: [u64; 8],
     pub(crate) monitor: Option<Monitor>,
@@ -92,12 +92,12 @@ impl Handler for Portal {
         self.page.get().is_some_and(|page| address & !(PAGE as u64 - 1) == *page)
     }
 
-    fn enqueue(&self, how: How, destination: u64, descriptor: &[u64; 8]) -> Answer {
+    fn enqueue(&self, how: SubmitInstruction, destination: u64, descriptor: &[u64; 8]) -> Answer {
         trample();
         if let Some(hook) = self.hook.get() {
             hook();
         }
-        if how == How::Enqcmd && self.full.load(Ordering::Relaxed) {
+        if how == SubmitInstruction::Enqcmd && self.full.load(Ordering::Relaxed) {
             return Answer::Retry;
         }
         let arrived = Arrived {

@@ -5,7 +5,7 @@ use crate::cache::{Cache, Entry, Prefetch};
 use crate::exports::Mover;
 use crate::failure::{Failure, Refusal};
 use crate::options::{Of, Options};
-use crate::raw::{Allocator, Lent, policies};
+use crate::raw::{Allocator, CallerMemory, policies};
 use crate::words::{CachePolicy, CacheStats, Tier, tier_flag};
 use std::ffi::{c_char, c_int, c_void};
 use telpher_cache::{Cache as Inner, Config, Priority, TierConfig};
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn telpher_cache_free(cache: *mut Cache) -> c_int {
     }
     answer(|| {
         // SAFETY: guaranteed by our caller.
-        unsafe { look("the cache", cache) }?.withdraw(Lent::everything())?;
+        unsafe { look("the cache", cache) }?.withdraw(CallerMemory::everything())?;
         // SAFETY: came from `telpher_cache_new` and is not used any more (guaranteed by our caller).
         drop(unsafe { Box::from_raw(cache) });
         Ok(0)
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn telpher_cache_access(
     entry: *mut *mut Entry,
 ) -> c_int {
     // SAFETY: guaranteed by our caller, for all three.
-    answer(|| unsafe { hand_out(entry, || Ok(look("the cache", cache)?.access(Lent::new(start, len)?)?)) })
+    answer(|| unsafe { hand_out(entry, || Ok(look("the cache", cache)?.access(CallerMemory::new(start, len)?)?)) })
 }
 
 /// Like [`telpher_cache_access`], in a tier chosen by the caller.
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn telpher_cache_access_in(
     entry: *mut *mut Entry,
 ) -> c_int {
     // SAFETY: guaranteed by our caller, for all three.
-    let access = || unsafe { Ok(look("the cache", cache)?.access_in(tier as usize, Lent::new(start, len)?)?) };
+    let access = || unsafe { Ok(look("the cache", cache)?.access_in(tier as usize, CallerMemory::new(start, len)?)?) };
     // SAFETY: guaranteed by our caller.
     answer(|| unsafe { hand_out(entry, access) })
 }
@@ -163,7 +163,9 @@ pub unsafe extern "C" fn telpher_cache_peek(
         let place = unsafe { change("the output pointer for the handle", entry) }?;
         *place = std::ptr::null_mut();
         // SAFETY: guaranteed by our caller, for both.
-        let Some(found) = (unsafe { look("the cache", cache)?.peek(Lent::new(start, len)?)? }) else { return Ok(0) };
+        let Some(found) = (unsafe { look("the cache", cache)?.peek(CallerMemory::new(start, len)?)? }) else {
+            return Ok(0);
+        };
         *place = Box::into_raw(Box::new(found));
         Ok(1)
     })
@@ -187,7 +189,7 @@ pub unsafe extern "C" fn telpher_cache_prefetch(
         let cache = unsafe { look("the cache", cache) }?;
         let priority = u8::try_from(priority).map_err(|_| Refusal::Priority(priority))?;
         // SAFETY: guaranteed by our caller.
-        Ok(cache.prefetch(unsafe { Lent::new(start, len) }?, Priority(priority))?)
+        Ok(cache.prefetch(unsafe { CallerMemory::new(start, len) }?, Priority(priority))?)
     };
     // SAFETY: guaranteed by our caller.
     answer(|| if prefetch.is_null() { ask().map(|_| 0) } else { unsafe { hand_out(prefetch, ask) } })
@@ -201,7 +203,7 @@ pub unsafe extern "C" fn telpher_cache_prefetch(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_cache_invalidate(cache: *const Cache, start: *const c_void, len: usize) -> c_int {
     // SAFETY: guaranteed by our caller, for both.
-    answer(|| Ok(count(unsafe { look("the cache", cache)?.withdraw(Lent::new(start, len)?) }?)))
+    answer(|| Ok(count(unsafe { look("the cache", cache)?.withdraw(CallerMemory::new(start, len)?) }?)))
 }
 
 /// Returns 1 if a copy of a block would lie on another NUMA node than the block, 0 if not.
@@ -213,7 +215,7 @@ pub unsafe extern "C" fn telpher_cache_invalidate(cache: *const Cache, start: *c
 pub unsafe extern "C" fn telpher_cache_apart(cache: *const Cache, start: *const c_void, len: usize) -> c_int {
     answer(|| {
         // SAFETY: guaranteed by our caller, for both.
-        let apart = unsafe { look("the cache", cache)?.is_apart(Lent::new(start, len)?) }?;
+        let apart = unsafe { look("the cache", cache)?.is_apart(CallerMemory::new(start, len)?) }?;
         Ok(apart.ok_or(Refusal::NodeUnknown)?.into())
     })
 }

@@ -6,7 +6,7 @@ use crate::words::{CachePolicy, Obtain, Place, Release, Resident, Tier, Worth};
 use std::ffi::c_void;
 use std::ptr::{NonNull, with_exposed_provenance};
 use std::sync::Arc;
-use telpher_cache::{Asked, Eviction, Placement};
+use telpher_cache::{Eviction, Placement, PlacementRequest};
 use telpher_mem::{PoolAllocator, StableBuf};
 
 /// A range of the caller's memory from which blocks are copied.
@@ -15,26 +15,26 @@ use telpher_mem::{PoolAllocator, StableBuf};
 /// code writes it while it is being copied. A cache drops the clones of a block when it was withdrawn and its handles
 /// are gone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lent {
+pub(crate) struct CallerMemory {
     address: u64,
     len: usize,
 }
 
-impl Lent {
+impl CallerMemory {
     /// Creates a range, if it is valid.
     ///
     /// # Safety
     ///
-    /// The guarantee of [`Lent`], if the range is valid.
-    pub(crate) unsafe fn new(start: *const c_void, len: usize) -> Result<Lent, Refusal> {
+    /// The guarantee of [`CallerMemory`], if the range is valid.
+    pub(crate) unsafe fn new(start: *const c_void, len: usize) -> Result<CallerMemory, Refusal> {
         // SAFETY: the caller's guarantee is stronger than what a read-only range needs.
         let Raw { address, len } = unsafe { Raw::new("the block", start, len as u64) }?;
-        Ok(Lent { address, len })
+        Ok(CallerMemory { address, len })
     }
 
     /// All addresses: to name blocks, not to read.
-    pub(crate) fn everything() -> Lent {
-        Lent { address: 0, len: usize::try_from(super::LIMIT).unwrap_or(usize::MAX) }
+    pub(crate) fn everything() -> CallerMemory {
+        CallerMemory { address: 0, len: usize::try_from(super::LIMIT).unwrap_or(usize::MAX) }
     }
 
     /// Its length in bytes.
@@ -44,8 +44,8 @@ impl Lent {
 }
 
 // SAFETY: the two numbers never change, and the bytes behind them are as guaranteed; a cache reads only blocks for
-// which a `Lent` was created by `new`.
-unsafe impl StableBuf for Lent {
+// which a `CallerMemory` was created by `new`.
+unsafe impl StableBuf for CallerMemory {
     fn address(&self) -> u64 {
         self.address
     }
@@ -120,7 +120,7 @@ pub(crate) unsafe fn policies(policy: &CachePolicy) -> (Option<Placement>, Optio
 /// # Safety
 ///
 /// As for [`policies`].
-unsafe fn placed(place: Place, user: User, asked: &Asked) -> usize {
+unsafe fn placed(place: Place, user: User, asked: &PlacementRequest) -> usize {
     let node = asked.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1);
     // SAFETY: guaranteed by our caller; the address came from C, and is not dereferenced.
     unsafe { place(user.0, pointer(asked.address), size(asked.len), node) as usize }

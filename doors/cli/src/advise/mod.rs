@@ -8,7 +8,7 @@ use serde::Serialize;
 use telpher_device::{Config, Preset, WqMode};
 use telpher_report::about::About;
 use telpher_report::deliver::{deliver, writable};
-use telpher_sim::advise::{Advice, Demand, Work, advise};
+use telpher_sim::advise::{Advice, WorkRequest, WorkResult, advise};
 use telpher_sim::{LoadOutcome, NamedValue};
 
 /// The recommendation, as serialised.
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
         Some(path) => {
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path).map_err(|source| SimError::Read { path: name.clone(), source })?;
-            Demand::parse(&name, &text, &machine)?
+            WorkRequest::parse(&name, &text, &machine)?
         }
         None => from_options(args),
     };
@@ -112,9 +112,9 @@ pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
     Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || report::html(&result, &json))?)
 }
 
-fn from_options(args: &Advise) -> Vec<Demand> {
+fn from_options(args: &Advise) -> Vec<WorkRequest> {
     let (src, dst) = args.placement.map_or((0, 0), |placement| (placement.src as usize, placement.dst as usize));
-    let demand = |op: &telpher_abi::Opcode| Demand {
+    let demand = |op: &telpher_abi::Opcode| WorkRequest {
         name: op.short_name().to_owned(),
         threads: args.threads,
         rate: args.rate,
@@ -123,7 +123,7 @@ fn from_options(args: &Advise) -> Vec<Demand> {
         dst,
         read_soon: args.read_soon,
         // Lossless: sizes are at most 2 GiB.
-        ..Demand::of(*op, u32::try_from(args.size).unwrap_or(u32::MAX))
+        ..WorkRequest::of(*op, u32::try_from(args.size).unwrap_or(u32::MAX))
     };
     args.op.0.iter().map(demand).collect()
 }
@@ -153,7 +153,7 @@ impl AdviseResult {
 }
 
 impl Piece {
-    fn of(work: &Work) -> Self {
+    fn of(work: &WorkResult) -> Self {
         Piece {
             name: work.name.clone(),
             by: if work.way.device { "device" } else { "core" },

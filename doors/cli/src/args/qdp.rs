@@ -92,8 +92,8 @@ pub(crate) struct Qdp {
     #[arg(long, help_heading = "Pipeline", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) aggregators: Option<u32>,
     /// What AGGREGATE does with a block whose copy is still in flight.
-    #[arg(long, help_heading = "Pipeline", value_enum, default_value_t = Late::Source)]
-    pub(crate) late: Late,
+    #[arg(long, help_heading = "Pipeline", value_enum, default_value_t = OnLate::Source)]
+    pub(crate) late: OnLate,
     /// Device that copies: cpu, model:spr, model:FILE, hw:wqM.N, or all (hardware, else the CPU).
     #[arg(
         short,
@@ -151,7 +151,7 @@ pub(crate) struct Qdp {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Late {
+pub(crate) enum OnLate {
     /// Reads the block at its source, without waiting for the copy, as in the thesis.
     Source,
     /// Waits for the copy, and takes part in it.

@@ -6,7 +6,7 @@ use super::output::{Output, Printed};
 use super::values::{Choice, Counts, Placement, Sizes, parse_many, parse_seconds, parse_size};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use telpher_sim::{AccessPattern, Library, Through, Wait};
+use telpher_sim::{AccessPattern, Library, SubmitBy, Wait};
 
 /// Simulate what DSA hardware would give.
 ///
@@ -174,7 +174,7 @@ pub(crate) struct SimRun {
     pub(crate) library: Choice<Library>,
     /// How descriptors reach the queue: portal (MOVDIR64B, ENQCMD) or write.
     #[arg(long, value_name = "HOW", help_heading = "Software", default_value = "portal")]
-    pub(crate) through: Choice<Through>,
+    pub(crate) through: Choice<SubmitBy>,
     /// Setting of telpher's mover, such as threshold=4k or route=local.
     #[arg(long, value_name = "NAME=VALUE", help_heading = "Software", conflicts_with = "batch")]
     pub(crate) policy: Vec<String>,

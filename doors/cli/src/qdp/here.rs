@@ -14,7 +14,7 @@ use telpher_device::{DeviceName, OpenOptions, Opened, Runner};
 use telpher_mem::{PageSize, Pool, PoolOptions, Region};
 use telpher_mover::{Mover, Policy, Tuning};
 use telpher_os::check_memory;
-use telpher_query::{Ahead, Answer, Blocks, Late, Options, Report, Role, Row};
+use telpher_query::{Answer, Blocks, OnLate, Options, PrefetchWhen, Report, Role, Row};
 use telpher_report::machine::Machine;
 use telpher_report::query::{BlockCounts, Cell, Data, QdpResult, Rows, Run, Shape, StageTime};
 
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Qdp) -> Result<QdpResult, QdpError> {
         let forced = Way {
             name: "forced",
             how: "relaxed, though the copies gain nothing",
-            options: Some(fetching(options, true, Ahead::Always)),
+            options: Some(fetching(options, true, PrefetchWhen::Always)),
         };
         execute(&forced)?;
         trials.push(Trial::of(forced));
@@ -109,8 +109,8 @@ fn options(args: &Qdp, threads: u32) -> Options {
     shape.fetchers = args.fetchers.unwrap_or(shape.fetchers.max(1));
     shape.aggregators = args.aggregators.unwrap_or(shape.aggregators);
     options.late = match args.late {
-        args::Late::Source => Late::Source,
-        args::Late::Wait => Late::Wait,
+        args::OnLate::Source => OnLate::Source,
+        args::OnLate::Wait => OnLate::Wait,
     };
     options.node = args.node;
     options
@@ -135,17 +135,17 @@ fn ways(args: &Qdp, options: Options) -> Vec<Way> {
         Way {
             name: "in step",
             how: "fetched ahead; no chunk is asked for before its turn, and those who ask meet with the others",
-            options: Some(fetching(options, false, Ahead::WhereApart)),
+            options: Some(fetching(options, false, PrefetchWhen::WhereApart)),
         },
         Way {
             name: "relaxed",
             how: "fetched ahead; chunks are asked for as fast as can be (thesis §6.1)",
-            options: Some(fetching(options, true, Ahead::WhereApart)),
+            options: Some(fetching(options, true, PrefetchWhen::WhereApart)),
         },
     ]
 }
 
-fn fetching(mut options: Options, relaxed: bool, ahead: Ahead) -> Options {
+fn fetching(mut options: Options, relaxed: bool, ahead: PrefetchWhen) -> Options {
     options.shape.relaxed = relaxed;
     options.ahead = ahead;
     options

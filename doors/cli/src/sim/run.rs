@@ -11,8 +11,8 @@ use telpher_device::{Capabilities, Config, DeviceName, ModelSource, Preset, WqMo
 use telpher_mover::Policy;
 use telpher_report::simulation::{App, CPU, DEVICE, Point, RunResult};
 use telpher_sim::{
-    Arrivals, By, Layout, Lines, Machine, MoverSettings, NamedValue, Outcome, Place, QueueId, Scenario, ScenarioError,
-    Stream, Workload, WorkloadHeader, lanes,
+    Arrivals, BufferPlacement, ExecutedBy, Layout, LineLocation, Machine, MoverSettings, NamedValue, Outcome, QueueId,
+    Scenario, ScenarioError, Stream, Workload, WorkloadHeader, lanes,
 };
 
 /// Depth and batch of each default mode. The same as in `telpher bench`.
@@ -114,7 +114,7 @@ fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
             result.apps.push(App { load: load.name.clone(), measures: measures.collect() });
             continue;
         };
-        let device = if stream.by == By::Cpu { CPU } else { DEVICE };
+        let device = if stream.by == ExecutedBy::Cpu { CPU } else { DEVICE };
         let point = point_of(&outcome, of, stream, load.threads, device.into());
         if let (Some(expected), Some(found)) = (load.expect, &of.bottleneck)
             && expected != found.limit
@@ -227,13 +227,14 @@ fn moves(args: &SimRun, op: Opcode) -> Result<Option<MoverSettings>, SimError> {
 /// Returns the work of each thread, with depth and batch 1.
 fn stream(args: &SimRun, op: Opcode, size: u32) -> Stream {
     let footprint = args.footprint.unwrap_or(0);
-    let place = |node: u32| Place { page: args.pages.bytes(), footprint, ..Place::on(node as usize) };
+    let place =
+        |node: u32| BufferPlacement { page: args.pages.bytes(), footprint, ..BufferPlacement::on(node as usize) };
     let (src, dst) = args.placement.map_or((0, 0), |placement| (placement.src, placement.dst));
-    let lines = if args.source_in == Hint::Cache { Lines::Llc } else { Lines::Memory };
+    let lines = if args.source_in == Hint::Cache { LineLocation::Llc } else { LineLocation::Memory };
     Stream {
         submissions: args.count,
         core: args.core_node,
-        src: Place { lines, ..place(src) },
+        src: BufferPlacement { lines, ..place(src) },
         dst: place(dst),
         cache_control: args.hint == Hint::Cache,
         wait: args.wait.0,
@@ -246,7 +247,7 @@ fn stream(args: &SimRun, op: Opcode, size: u32) -> Stream {
 }
 
 fn by_cpu(machine: &Machine, args: &SimRun, stream: Stream) -> Result<Point, SimError> {
-    let stream = Stream { by: By::Cpu, ..stream };
+    let stream = Stream { by: ExecutedBy::Cpu, ..stream };
     let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));
     scenario.devices.clear();
     let (stream, outcome) =
@@ -269,7 +270,7 @@ fn by_device(
         )));
     }
     let (stream, lanes) = match moves(args, stream.op)? {
-        Some(moves) => (Stream { by: By::Mover(moves), ..stream }, all),
+        Some(moves) => (Stream { by: ExecutedBy::Mover(moves), ..stream }, all),
         None => (stream, taken(&all, args.threads as usize)),
     };
     let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));

@@ -5,14 +5,14 @@ use std::process::{Command, Output};
 use telpher_abi::Opcode;
 use telpher_device::{Config, Preset, WqMode};
 use telpher_sim::Machine;
-use telpher_sim::advise::{Demand, Objective, advise};
+use telpher_sim::advise::{Objective, WorkRequest, advise};
 
 /// Kernel versions, as `--abi` names them.
 pub(crate) const FLAVOURS: [&str; 4] = ["5.15", "6.1", "6.6", "6.12"];
 
 /// Fifty workloads of one or two loads, whose sizes, threads and placements lead to different queues, groups and
 /// devices.
-pub(crate) fn workloads() -> Vec<(&'static str, Vec<Demand>, Objective)> {
+pub(crate) fn workloads() -> Vec<(&'static str, Vec<WorkRequest>, Objective)> {
     let mut all = Vec::new();
     for (profile, dst) in [("spr-asplos", 0), ("xeon-max-9468", 1)] {
         for (size, threads, in_flight) in [
@@ -27,7 +27,7 @@ pub(crate) fn workloads() -> Vec<(&'static str, Vec<Demand>, Objective)> {
             (65536, 12, 2),
         ] {
             for objective in [Objective::Throughput, Objective::Cycles] {
-                let demand = Demand { threads, in_flight, dst, ..Demand::of(Opcode::MemoryMove, size) };
+                let demand = WorkRequest { threads, in_flight, dst, ..WorkRequest::of(Opcode::MemoryMove, size) };
                 all.push((profile, vec![demand], objective));
             }
         }
@@ -36,12 +36,13 @@ pub(crate) fn workloads() -> Vec<(&'static str, Vec<Demand>, Objective)> {
         {
             all.push((
                 profile,
-                vec![Demand { threads, in_flight: 4, dst, ..Demand::of(op, size) }],
+                vec![WorkRequest { threads, in_flight: 4, dst, ..WorkRequest::of(op, size) }],
                 Objective::Throughput,
             ));
         }
         for threads in [1, 2, 3, 7] {
-            let copy = |size, in_flight| Demand { threads, in_flight, dst, ..Demand::of(Opcode::MemoryMove, size) };
+            let copy =
+                |size, in_flight| WorkRequest { threads, in_flight, dst, ..WorkRequest::of(Opcode::MemoryMove, size) };
             all.push((profile, vec![copy(16384, 4), copy(1 << 20, 2)], Objective::Throughput));
         }
     }
@@ -53,7 +54,7 @@ pub(crate) fn plans() -> Vec<Vec<Config>> {
     let capabilities = Preset::default().capabilities();
     let workloads = workloads();
     assert_eq!(workloads.len(), 50);
-    let configs = |(profile, demands, objective): &(&str, Vec<Demand>, Objective)| {
+    let configs = |(profile, demands, objective): &(&str, Vec<WorkRequest>, Objective)| {
         let machine = Machine::built_in(profile).expect("a built-in profile");
         advise(&machine, capabilities, demands, *objective).expect("advice").configs
     };

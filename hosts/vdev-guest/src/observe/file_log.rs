@@ -6,7 +6,7 @@ use rustix::time::Timespec;
 use std::fmt;
 use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
-use telpher_vdev_wire::event::{Answer, Finding, How, Injected, Told};
+use telpher_vdev_wire::event::{Answer, Finding, Injected, ReportedTo, SubmitInstruction};
 use telpher_vdev_wire::file_memory::{FileMemory, Statistics, TraceEntry, TraceKind, count};
 
 /// An open file's memory; it stays mapped while this exists.
@@ -78,7 +78,7 @@ impl FileLog {
     pub(super) fn submitted(
         &self,
         submission: u64,
-        how: How,
+        how: SubmitInstruction,
         destination: u64,
         descriptor: &Descriptor,
         answer: Answer,
@@ -110,7 +110,7 @@ impl FileLog {
     }
 
     /// Records the end of a descriptor.
-    pub(super) fn ended(&self, id: DescriptorId, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
+    pub(super) fn ended(&self, id: DescriptorId, descriptor: &Descriptor, record: &CompletionRecord, told: ReportedTo) {
         self.count(descriptor, record, told);
         if self.traces {
             self.append(TraceEntry {
@@ -126,13 +126,15 @@ impl FileLog {
         }
     }
 
-    fn count(&self, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
+    fn count(&self, descriptor: &Descriptor, record: &CompletionRecord, told: ReportedTo) {
         let statistics = self.statistics();
         // The tables have 64 operations, as the first word of the architecture's capability register.
         let operation = usize::from(descriptor.opcode_code() & 0x3f);
         let status = match told {
-            Told::Record | Told::Lost | Told::Elsewhere | Told::Unwritable => usize::from(record.status_code() & 0x3f),
-            Told::Nobody | Told::Abandoned => Statistics::NO_STATUS,
+            ReportedTo::Record | ReportedTo::Lost | ReportedTo::Elsewhere | ReportedTo::Unwritable => {
+                usize::from(record.status_code() & 0x3f)
+            }
+            ReportedTo::NotRequested | ReportedTo::Abandoned => Statistics::NO_STATUS,
         };
         count(&statistics.outcomes[operation][status], 1);
         let size = descriptor.size();

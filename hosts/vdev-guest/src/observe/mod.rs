@@ -30,13 +30,13 @@ use std::sync::{Arc, OnceLock};
 use telpher_abi::registers::GrpCfg;
 use telpher_abi::{CompletionRecord, Descriptor};
 use telpher_mem::{Fault, Space};
-use telpher_model::{Job, Outcome, Verdict};
-use telpher_vdev_wire::event::{Injected, Told};
+use telpher_model::{DispatchDecision, Job, Outcome};
+use telpher_vdev_wire::event::{Injected, ReportedTo};
 use telpher_vdev_wire::message::{CHECK, DEDICATED, Opened, TRACE};
 
 pub(crate) use file_log::SharedLease;
 pub(crate) use queue::Queue;
-pub(crate) use telpher_vdev_wire::event::{Answer, How};
+pub(crate) use telpher_vdev_wire::event::{Answer, SubmitInstruction};
 
 /// Descriptors that an engine may execute at once while completions are delayed. Source: chosen; reordering needs two.
 const ENGINE_SLOTS: usize = 16;
@@ -97,7 +97,13 @@ impl Observer {
     }
 
     /// Submits 64 bytes of an instruction or a write() to the queue; returns the queue's answer.
-    pub(crate) fn offer(&self, how: How, destination: u64, words: &[u64; 8], queue: &dyn Queue) -> Answer {
+    pub(crate) fn offer(
+        &self,
+        how: SubmitInstruction,
+        destination: u64,
+        words: &[u64; 8],
+        queue: &dyn Queue,
+    ) -> Answer {
         let descriptor = Descriptor(*words);
         // Relaxed: the queue orders the descriptor that contains the number.
         let submission = self.submissions.fetch_add(1, Ordering::Relaxed) + 1;
@@ -110,7 +116,7 @@ impl Observer {
                 self.log.injected(id, &descriptor, Injected::Halt, 0, 0);
             }
             // Only a deferrable write can get Retry.
-            if how != How::Movdir64b && !self.dedicated && injector.retries(submission, &descriptor) {
+            if how != SubmitInstruction::Movdir64b && !self.dedicated && injector.retries(submission, &descriptor) {
                 self.log.injected(id, &descriptor, Injected::Retry, 0, 0);
                 answer = Some(Answer::Retry);
             }
@@ -128,7 +134,7 @@ impl Observer {
     /// answers.
     fn submit(
         &self,
-        how: How,
+        how: SubmitInstruction,
         destination: u64,
         descriptor: &Descriptor,
         (submission, now_ns): (u64, u64),
@@ -142,9 +148,9 @@ impl Observer {
             destination,
             single_engine: self.single_engine,
             is_wrong_instruction: match how {
-                How::Movdir64b => !self.dedicated,
-                How::Enqcmd => self.dedicated,
-                How::Write => false,
+                SubmitInstruction::Movdir64b => !self.dedicated,
+                SubmitInstruction::Enqcmd => self.dedicated,
+                SubmitInstruction::Write => false,
             },
             now_ns,
             log: &self.log,
@@ -189,9 +195,9 @@ fn untagged(job: &Job<'_>) -> Descriptor {
 }
 
 impl telpher_model::Observer for Observer {
-    fn dispatched(&self, job: &Job<'_>) -> Verdict {
+    fn dispatched(&self, job: &Job<'_>) -> DispatchDecision {
         if self.injector.is_none() && self.check.is_none() {
-            return Verdict::Go;
+            return DispatchDecision::Go;
         }
         let id = self.id(job);
         match &self.check {
@@ -200,7 +206,7 @@ impl telpher_model::Observer for Observer {
                 if let Some(wait_ns) = check.must_wait(self.file, id.submission, sys::now_ns()) {
                     // The descriptors after it have longer to wait.
                     nap(wait_ns);
-                    return Verdict::Wait;
+                    return DispatchDecision::Wait;
                 }
             }
             None => {}
@@ -209,9 +215,9 @@ impl telpher_model::Observer for Observer {
             Some(status) => {
                 let code = u64::from(status.code());
                 self.log.injected(id, &untagged(job), Injected::Status, 0, code);
-                Verdict::End(status)
+                DispatchDecision::End(status)
             }
-            None => Verdict::Go,
+            None => DispatchDecision::Go,
         }
     }
 
@@ -261,19 +267,19 @@ impl telpher_model::Observer for Observer {
         write()
     }
 
-    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: telpher_model::Told) {
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: telpher_model::ReportedTo) {
         let id = self.id(job);
         let lost = || self.injector.as_ref().is_some_and(|injector| injector.loses(id, job.descriptor));
         let told = match told {
-            telpher_model::Told::Record if lost() => {
+            telpher_model::ReportedTo::Record if lost() => {
                 self.log.injected(id, &untagged(job), Injected::Lose, 0, 0);
-                Told::Lost
+                ReportedTo::Lost
             }
-            telpher_model::Told::Record => Told::Record,
-            telpher_model::Told::Nobody => Told::Nobody,
-            telpher_model::Told::Elsewhere => Told::Elsewhere,
-            telpher_model::Told::Unwritable(_) => Told::Unwritable,
-            telpher_model::Told::Abandoned => Told::Abandoned,
+            telpher_model::ReportedTo::Record => ReportedTo::Record,
+            telpher_model::ReportedTo::NotRequested => ReportedTo::NotRequested,
+            telpher_model::ReportedTo::Elsewhere => ReportedTo::Elsewhere,
+            telpher_model::ReportedTo::Unwritable(_) => ReportedTo::Unwritable,
+            telpher_model::ReportedTo::Abandoned => ReportedTo::Abandoned,
         };
         self.log.ended(id, &untagged(job), record, told);
         // A member without a record is concluded with its batch.

@@ -117,10 +117,12 @@ struct Fixture {
 }
 
 impl Queue for Fixture {
-    fn submit(&self, how: How, descriptor: &Descriptor) -> Answer {
+    fn submit(&self, how: SubmitInstruction, descriptor: &Descriptor) -> Answer {
         let write = match how {
-            How::Movdir64b => Write::Posted,
-            How::Enqcmd | How::Write => Write::Deferrable(Identity { pasid: PASID, privileged: false }),
+            SubmitInstruction::Movdir64b => Write::Posted,
+            SubmitInstruction::Enqcmd | SubmitInstruction::Write => {
+                Write::Deferrable(Identity { pasid: PASID, privileged: false })
+            }
         };
         // SAFETY: the replica accesses only mocked memory.
         let submission = unsafe { Submission::vouch(*descriptor) };
@@ -174,7 +176,7 @@ impl Fixture {
     }
 
     fn offer(&self, descriptor: Descriptor) -> Answer {
-        self.observer.offer(How::Enqcmd, PORTAL, &descriptor.0, self)
+        self.observer.offer(SubmitInstruction::Enqcmd, PORTAL, &descriptor.0, self)
     }
 
     /// The status byte of a record, once it is written.
@@ -278,7 +280,7 @@ fn counters_count_without_a_trace() {
     assert_eq!([0, 1, 3].map(|status| value(&statistics.outcomes[3][status])), [1, 3, 1]);
     assert_eq!((value(&statistics.sizes[3][9]), value(&statistics.sizes[3][7])), (4, 1));
     assert_eq!((value(&statistics.bytes[3]), value(&statistics.faults)), (1024, 1));
-    assert_eq!(fixture.observer.offer(How::Movdir64b, PORTAL, &copy(0).0, &fixture), Answer::Lost);
+    assert_eq!(fixture.observer.offer(SubmitInstruction::Movdir64b, PORTAL, &copy(0).0, &fixture), Answer::Lost);
     assert_eq!(value(&statistics.dropped), 1);
     assert!(fixture.entries().is_empty());
 }
@@ -345,9 +347,12 @@ fn a_burst_of_retries_ends() {
     assert_eq!(taken.map(|entry| entry.submission).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(fixture.lease.0.statistics.retries.load(Ordering::Relaxed), 12);
     // A posted write cannot get Retry, nor can write() to a dedicated queue.
-    assert_eq!(fixture.observer.offer(How::Movdir64b, PORTAL, &Descriptor::nop().0, &fixture), Answer::Lost);
+    assert_eq!(
+        fixture.observer.offer(SubmitInstruction::Movdir64b, PORTAL, &Descriptor::nop().0, &fixture),
+        Answer::Lost
+    );
     let fixture = Fixture::new(DEDICATED, Inject { retry_rate: ALWAYS, ..Inject::default() });
-    assert_eq!(fixture.observer.offer(How::Write, PORTAL, &Descriptor::nop().0, &fixture), Answer::Taken);
+    assert_eq!(fixture.observer.offer(SubmitInstruction::Write, PORTAL, &Descriptor::nop().0, &fixture), Answer::Taken);
 }
 
 #[test]
@@ -366,7 +371,7 @@ fn a_lost_record_is_never_written() {
     assert_eq!(fixture.run(Descriptor::nop(), 1), 1);
     let entries = fixture.entries();
     assert_eq!(fixture.space.0.peek(record(0), 1), [0]);
-    assert!(entries.iter().any(|e| e.kind == TraceKind::Ended as u32 && e.answer == Told::Lost as u32));
+    assert!(entries.iter().any(|e| e.kind == TraceKind::Ended as u32 && e.answer == ReportedTo::Lost as u32));
 }
 
 #[test]
@@ -639,7 +644,7 @@ fn the_wrong_instruction_is_reported() {
     let fixture = checked();
     let d = copy(0).with_record(record(0));
     for _ in 0..3 {
-        assert_eq!(fixture.observer.offer(How::Movdir64b, PORTAL, &d.0, &fixture), Answer::Lost);
+        assert_eq!(fixture.observer.offer(SubmitInstruction::Movdir64b, PORTAL, &d.0, &fixture), Answer::Lost);
     }
     let findings = fixture.findings();
     assert_eq!(findings.len(), 1, "a retry gives no new finding");
@@ -649,7 +654,11 @@ fn the_wrong_instruction_is_reported() {
     assert_eq!((fixture.wait(0), fixture.misuses()), (1, vec![]));
 
     let fixture = Fixture::new(CHECK | DEDICATED, Inject::default());
-    let expected = [(How::Movdir64b, vec![]), (How::Write, vec![]), (How::Enqcmd, vec![Misuse::WrongInstruction])];
+    let expected = [
+        (SubmitInstruction::Movdir64b, vec![]),
+        (SubmitInstruction::Write, vec![]),
+        (SubmitInstruction::Enqcmd, vec![Misuse::WrongInstruction]),
+    ];
     for ((how, misuses), n) in expected.into_iter().zip(0..) {
         let _ = fixture.observer.offer(how, PORTAL, &copy(n).with_record(record(n)).0, &fixture);
         assert_eq!(fixture.misuses(), misuses, "{how:?}");

@@ -225,7 +225,7 @@ fn threads_may_submit_while_others_unmap_and_close() {
                         let nop = telpher_abi::Descriptor::nop();
                         while !done.load(order) {
                             let _ = crate::submit::Portals.enqueue(
-                                telpher_interpose::How::Enqcmd,
+                                telpher_interpose::SubmitInstruction::Enqcmd,
                                 address.load(order),
                                 &nop.0,
                             );

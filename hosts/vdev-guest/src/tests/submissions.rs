@@ -5,12 +5,12 @@ use crate::submit::Portals;
 use crate::sys::Errno;
 use telpher_abi::registers::{GenCfg, WqCfg};
 use telpher_abi::{CompletionRecord, Descriptor, DeviceError, Status};
-use telpher_interpose::{Answer, Handler, How, Monitor};
+use telpher_interpose::{Answer, Handler, Monitor, SubmitInstruction};
 use telpher_portal::RecordCell;
 use telpher_vdev_wire::message::{ReportKind, STRICT, THREADED};
 
 fn enqcmd(portal: u64, descriptor: Descriptor) -> Answer {
-    Portals.enqueue(How::Enqcmd, portal, &descriptor.0)
+    Portals.enqueue(SubmitInstruction::Enqcmd, portal, &descriptor.0)
 }
 
 fn write(fd: i32, descriptors: &[Descriptor]) -> Result<usize, Errno> {
@@ -81,7 +81,7 @@ fn a_posted_write_to_a_shared_queue_is_lost() {
         |_| (),
         |_| {
             let (portal, record) = (map(open()).unwrap(), RecordCell::new());
-            let _ = Portals.enqueue(How::Movdir64b, portal, &nop(&record).0);
+            let _ = Portals.enqueue(SubmitInstruction::Movdir64b, portal, &nop(&record).0);
             assert_eq!(record.read(), None);
         },
     );
@@ -93,7 +93,7 @@ fn enqcmd_to_a_dedicated_queue_gets_retry() {
         let (portal, record) = (map(open()).unwrap(), RecordCell::new());
         assert_eq!(enqcmd(portal, nop(&record)), Answer::Retry);
         assert_eq!(record.read(), None);
-        for how in [How::Movdir64b, How::Store] {
+        for how in [SubmitInstruction::Movdir64b, SubmitInstruction::Store] {
             let record = RecordCell::new();
             let _ = Portals.enqueue(how, portal, &nop(&record).0);
             assert_eq!(record.read().unwrap().status(), Status::Success);
@@ -200,7 +200,7 @@ fn a_full_dedicated_queue_is_reported_to_the_driver() {
         let (source, mut target) = (vec![1_u8; 1 << 21], vec![0_u8; 1 << 21]);
         let copy = Descriptor::memory_move(source.as_ptr() as u64, target.as_mut_ptr() as u64, 1 << 21);
         for _ in 0..200 {
-            let _ = Portals.enqueue(How::Movdir64b, portal, &copy.0);
+            let _ = Portals.enqueue(SubmitInstruction::Movdir64b, portal, &copy.0);
         }
         let reports = host.reports();
         assert!(!reports.is_empty());

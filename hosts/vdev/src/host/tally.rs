@@ -5,8 +5,8 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
-use telpher_model::{Job, Observer, Response, Told};
-use telpher_vdev_wire::event::{self, Answer, How};
+use telpher_model::{Job, Observer, ReportedTo, Response};
+use telpher_vdev_wire::event::{self, Answer, SubmitInstruction};
 use telpher_vdev_wire::file_memory::{FileMemory, Statistics, TraceEntry, TraceKind, count};
 use telpher_vdev_wire::message::{Opened, TRACE};
 
@@ -49,7 +49,7 @@ impl Tally {
         self.append(|| TraceEntry {
             submission: number,
             kind: TraceKind::Submitted as u32,
-            code: How::Write as u32,
+            code: SubmitInstruction::Write as u32,
             answer: answer as u32,
             descriptor: descriptor.0,
             ..TraceEntry::EMPTY
@@ -67,13 +67,15 @@ impl Tally {
         }
     }
 
-    fn count(&self, descriptor: &Descriptor, record: &CompletionRecord, told: Told) {
+    fn count(&self, descriptor: &Descriptor, record: &CompletionRecord, told: ReportedTo) {
         let statistics = &self.lease.statistics;
         // The tables have 64 operations, as the first word of the architecture's capability register.
         let operation = usize::from(descriptor.opcode_code() & 0x3f);
         let status = match told {
-            Told::Record | Told::Elsewhere | Told::Unwritable(_) => usize::from(record.status_code() & 0x3f),
-            Told::Nobody | Told::Abandoned => Statistics::NO_STATUS,
+            ReportedTo::Record | ReportedTo::Elsewhere | ReportedTo::Unwritable(_) => {
+                usize::from(record.status_code() & 0x3f)
+            }
+            ReportedTo::NotRequested | ReportedTo::Abandoned => Statistics::NO_STATUS,
         };
         count(&statistics.outcomes[operation][status], 1);
         let size = descriptor.size();
@@ -95,17 +97,17 @@ impl Tally {
 }
 
 impl Observer for Tally {
-    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: Told) {
+    fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: ReportedTo) {
         self.count(job.descriptor, record, told);
         self.append(|| {
             // The executor has put the submission's number into the first dword; members use that of their batch.
             let named = job.member.map_or(job.descriptor, |member| member.batch);
             let told = match told {
-                Told::Record => event::Told::Record,
-                Told::Nobody => event::Told::Nobody,
-                Told::Elsewhere => event::Told::Elsewhere,
-                Told::Unwritable(_) => event::Told::Unwritable,
-                Told::Abandoned => event::Told::Abandoned,
+                ReportedTo::Record => event::ReportedTo::Record,
+                ReportedTo::NotRequested => event::ReportedTo::NotRequested,
+                ReportedTo::Elsewhere => event::ReportedTo::Elsewhere,
+                ReportedTo::Unwritable(_) => event::ReportedTo::Unwritable,
+                ReportedTo::Abandoned => event::ReportedTo::Abandoned,
             };
             let mut descriptor = job.descriptor.0;
             if job.member.is_none() {

@@ -4,7 +4,7 @@ use super::line::{DescriptorLine, DescriptorNumber, InvolvedLine, Line, MisuseLi
 use super::words::{self, Value};
 use std::collections::BTreeMap;
 use telpher_abi::{CompletionRecord, Descriptor};
-use telpher_vdev_wire::event::{Answer, Finding, How, Injected, Party, Told};
+use telpher_vdev_wire::event::{Answer, Finding, Injected, Party, ReportedTo, SubmitInstruction};
 use telpher_vdev_wire::file_memory::{TraceEntry, TraceKind};
 
 /// Submissions that may wait for the rest of their entries. Source: chosen; far more than a queue and its engines hold,
@@ -151,7 +151,7 @@ impl Assembler {
         let mut story = DescriptorLine {
             origin: self.origin(first),
             which: which(first.submission, first.member),
-            how: How::from_code(first.code).filter(|_| submitted).map(|how| how.name().into()),
+            how: SubmitInstruction::from_code(first.code).filter(|_| submitted).map(|how| how.name().into()),
             operation: words::operation(descriptor.opcode()),
             operands: words::operands(&descriptor),
             flags: words::flags(descriptor.flags()),
@@ -165,8 +165,8 @@ impl Assembler {
         };
         if let Some(last) = last {
             let record = CompletionRecord(last.record);
-            story.end = Told::from_code(last.answer).map_or("unknown", Told::name).into();
-            if last.answer != Told::Abandoned as u32 {
+            story.end = ReportedTo::from_code(last.answer).map_or("unknown", ReportedTo::name).into();
+            if last.answer != ReportedTo::Abandoned as u32 {
                 story.status = Some(record.status_code());
                 story.status_name = Some(words::status_byte(record.status_byte()));
                 story.results = words::results(descriptor.opcode(), &record);
@@ -214,14 +214,14 @@ mod tests {
             kind: TraceKind::Submitted as u32,
             process: 1,
             thread: 2,
-            code: How::Enqcmd as u32,
+            code: SubmitInstruction::Enqcmd as u32,
             answer: answer as u32,
             descriptor: descriptor.0,
             ..TraceEntry::EMPTY
         }
     }
 
-    fn ended(submission: u64, member: u32, written: Told, status: u8, descriptor: Descriptor) -> TraceEntry {
+    fn ended(submission: u64, member: u32, written: ReportedTo, status: u8, descriptor: Descriptor) -> TraceEntry {
         TraceEntry {
             time_ns: 1000 * submission + 250 * (u64::from(member) + 1),
             submission,
@@ -252,10 +252,10 @@ mod tests {
     fn an_end_before_its_submission_waits_for_it() {
         let nop = Descriptor::nop();
         let written = lines(&[
-            ended(1, 0, Told::Record, 1, nop),
+            ended(1, 0, ReportedTo::Record, 1, nop),
             submitted(1, Answer::Taken, nop),
             submitted(2, Answer::Taken, nop),
-            ended(2, 0, Told::Nobody, 1, nop),
+            ended(2, 0, ReportedTo::NotRequested, 1, nop),
         ]);
         assert_eq!(
             written,
@@ -268,9 +268,9 @@ mod tests {
         let (batch, nop) = (Descriptor::batch(0x40, 2), Descriptor::nop());
         let written = lines(&[
             submitted(1, Answer::Taken, batch),
-            ended(1, 1, Told::Nobody, 1, nop),
-            ended(1, 2, Told::Record, 0x20, nop),
-            ended(1, 0, Told::Record, 5, batch),
+            ended(1, 1, ReportedTo::NotRequested, 1, nop),
+            ended(1, 2, ReportedTo::Record, 0x20, nop),
+            ended(1, 0, ReportedTo::Record, 5, batch),
         ]);
         assert_eq!(
             written,
@@ -290,10 +290,10 @@ mod tests {
             submitted(1, Answer::Retry, nop),
             submitted(1, Answer::Retry, nop),
             submitted(1, Answer::Taken, nop),
-            ended(1, 0, Told::Record, 1, nop),
+            ended(1, 0, ReportedTo::Record, 1, nop),
             submitted(2, Answer::Retry, nop),
             submitted(2, Answer::Taken, drain),
-            ended(2, 0, Told::Record, 1, drain),
+            ended(2, 0, ReportedTo::Record, 1, drain),
             submitted(3, Answer::Lost, nop),
             submitted(3, Answer::Retry, nop),
         ]);
@@ -324,7 +324,7 @@ mod tests {
             submitted(7, Answer::Taken, nop),
             injected(0),
             injected(0),
-            ended(8, 0, Told::Abandoned, 0, nop),
+            ended(8, 0, ReportedTo::Abandoned, 0, nop),
             TraceEntry { kind: 99, ..TraceEntry::EMPTY },
         ]);
         assert_eq!(written, ["--", "7 enqcmd nop() = (not completed) injected=lose", "8 nop() = (abandoned)"]);

@@ -4,7 +4,7 @@ use super::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_abi::{CompletionRecord, Descriptor, StatusByte};
-use telpher_vdev_wire::event::{Answer, Finding, How, Party, Told};
+use telpher_vdev_wire::event::{Answer, Finding, Party, ReportedTo, SubmitInstruction};
 
 /// An output that the test can read afterwards; it is full at `room` bytes.
 #[derive(Clone)]
@@ -50,8 +50,8 @@ fn descriptor() -> Descriptor {
 
 fn entry(kind: TraceKind, submission: u64) -> TraceEntry {
     let (code, answer) = match kind {
-        TraceKind::Submitted => (How::Enqcmd as u32, Answer::Taken as u32),
-        _ => (0, Told::Record as u32),
+        TraceKind::Submitted => (SubmitInstruction::Enqcmd as u32, Answer::Taken as u32),
+        _ => (0, ReportedTo::Record as u32),
     };
     TraceEntry {
         submission,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use telpher_cache::{Cache, Config};
 use telpher_mem::{Pool, PoolOptions, Region};
 use telpher_mover::Mover;
-use telpher_query::{Ahead, Options, Plan, Query, Report, Table, generate, run};
+use telpher_query::{Options, Plan, PrefetchWhen, Query, Report, Table, generate, run};
 use telpher_report::machine::Machine;
 
 /// The experiment.
@@ -65,7 +65,7 @@ fn rounds(machine: &Machine, query: &Query, table: &Table, time: Duration) -> Re
     let pool = Pool::new(PoolOptions::new(bytes))?;
     let cache: Cache<Arc<Region>> = Cache::new(Mover::cpu(), Config::new([pool]))?;
     let options = Options::new(u32::try_from(machine.cores.len()).unwrap_or(1));
-    let all = Options { ahead: Ahead::Always, ..options };
+    let all = Options { ahead: PrefetchWhen::Always, ..options };
     let expected = query.alone(machine.cores.len());
     let once = |way: usize| -> Result<Report, BenchError> {
         cache.clear();

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use telpher_cache::Priority;
 use telpher_device::{Config, ModelDevice, ModelOptions, WqMode};
-use telpher_mem::{Piece, Pool, PoolOptions};
+use telpher_mem::{Pool, PoolBuffer, PoolOptions};
 use telpher_mover::{Mover, Policy, Threshold};
 use telpher_report::machine::Machine;
 use telpher_report::units;
@@ -40,10 +40,10 @@ const MORE: usize = 1024;
 const FEWEST: usize = 5;
 
 /// One kind of access, and the copy that it contains.
-struct Side {
+struct AccessKind {
     shelf: SampleSet,
     /// Destinations of the bare copies.
-    pieces: Vec<Piece>,
+    pieces: Vec<PoolBuffer>,
     /// The access to one block.
     step: fn(&SampleSet, usize) -> Result<(), BenchError>,
     /// Whether the cache is emptied before each turn.
@@ -54,7 +54,7 @@ struct Side {
     seen: Vec<(f64, f64)>,
 }
 
-impl Side {
+impl AccessKind {
     /// Creates `blocks` blocks of `block` bytes and a cache for `room` of them. The cache is emptied before each turn
     /// if it has room for all.
     fn new(
@@ -65,7 +65,7 @@ impl Side {
         let shelf = SampleSet::empty(mover, block, blocks, room)?;
         let pool = Pool::new(PoolOptions::new(blocks * block))?;
         let pieces = (0..blocks).map(|_| pool.obtain(block).expect("as much as there is")).collect();
-        Ok(Side { shelf, pieces, step, clears: room >= blocks, by, seen: Vec::new() })
+        Ok(AccessKind { shelf, pieces, step, clears: room >= blocks, by, seen: Vec::new() })
     }
 
     fn turn(&mut self) -> Result<(), BenchError> {
@@ -131,12 +131,12 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let cpu = || (Mover::cpu(), "by the CPU");
     let all = (BLOCK, BLOCKS, BLOCKS);
     let mut sides = [
-        Side::new(cpu(), all, access)?,
-        Side::new(cpu(), (BLOCK, MORE, MORE / 2), access)?,
-        Side::new((device, "by the modelled device, inline"), (LARGE, LARGE_BLOCKS, LARGE_BLOCKS), wait)?,
-        Side::new(cpu(), all, ahead)?,
+        AccessKind::new(cpu(), all, access)?,
+        AccessKind::new(cpu(), (BLOCK, MORE, MORE / 2), access)?,
+        AccessKind::new((device, "by the modelled device, inline"), (LARGE, LARGE_BLOCKS, LARGE_BLOCKS), wait)?,
+        AccessKind::new(cpu(), all, ahead)?,
     ];
-    let mut weak = Side::new(cpu(), all, peek)?;
+    let mut weak = AccessKind::new(cpu(), all, peek)?;
     let begun = Instant::now();
     let work = || -> Result<(), BenchError> {
         let _ = telpher_os::run_on(&[machine.core(0)]);

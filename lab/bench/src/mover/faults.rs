@@ -45,20 +45,20 @@ const POLICIES: [(&str, OnFault); 3] = [
 ];
 
 /// One policy, and buffers whose range `missing` is discarded before each copy.
-struct Side {
+struct FaultCase {
     mover: Mover,
     missing: Range<usize>,
     /// Source and destination; `None` while a copy runs.
     buffers: Option<(Vec<u8>, Region)>,
 }
 
-impl Side {
+impl FaultCase {
     fn new(portal: &Arc<dyn Portal>, on_fault: OnFault, missing: Range<usize>) -> Result<Self, BenchError> {
         let policy = Policy { on_fault, threshold: Threshold::DEVICE, ..Policy::default() };
         let mut src = vec![0; BYTES];
         fill_known(&mut src, 1);
         let dst = Region::new(BYTES, PageSize::Small)?;
-        Ok(Side { mover: Mover::new([Arc::clone(portal)], policy), missing, buffers: Some((src, dst)) })
+        Ok(FaultCase { mover: Mover::new([Arc::clone(portal)], policy), missing, buffers: Some((src, dst)) })
     }
 
     fn copy(&mut self) -> Result<u64, BenchError> {
@@ -87,12 +87,12 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let portal = queue()?;
     let mut rows = Vec::new();
     for (what, missing) in MISSING {
-        let side = |(_, on_fault)| Side::new(&portal, on_fault, missing.clone());
+        let side = |(_, on_fault)| FaultCase::new(&portal, on_fault, missing.clone());
         let sides = POLICIES.into_iter().map(side).collect::<Result<Vec<_>, _>>()?;
         let mut sides: Vec<_> =
-            sides.into_iter().map(|side| Contestant { states: vec![side], step: &Side::copy }).collect();
+            sides.into_iter().map(|side| Contestant { states: vec![side], step: &FaultCase::copy }).collect();
         let seen = rates(machine, time / 2, &mut sides)?;
-        sides.iter().flat_map(|side| &side.states).try_for_each(Side::check)?;
+        sides.iter().flat_map(|side| &side.states).try_for_each(FaultCase::check)?;
         let took = |side: usize| units::time(1e9 / median(&mut seen[side].clone()));
         for (number, (name, _)) in POLICIES.into_iter().enumerate().skip(1) {
             rows.push(Row::new(
@@ -117,7 +117,7 @@ mod tests {
         let portal = queue().unwrap();
         for (_, missing) in MISSING {
             for (_, on_fault) in POLICIES {
-                let mut side = Side::new(&portal, on_fault, missing.clone()).unwrap();
+                let mut side = FaultCase::new(&portal, on_fault, missing.clone()).unwrap();
                 side.copy().unwrap();
                 side.check().unwrap();
                 let (src, mut dst) = side.buffers.take().unwrap();

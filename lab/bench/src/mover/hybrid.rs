@@ -46,7 +46,7 @@ const LOOKS: u32 = 4096;
 type Pair = (Vec<u8>, Vec<u8>);
 
 /// How a pair is copied.
-enum Way {
+enum CopyBy {
     /// By one thread.
     Alone,
     /// By a device, and by the waiting thread too if the policy says so.
@@ -93,8 +93,8 @@ fn copied((src, mut dst): Pair) -> Pair {
 }
 
 /// How the pairs are copied, and the pairs, used in rotation.
-struct Side {
-    way: Way,
+struct HybridCase {
+    way: CopyBy,
     /// The last one is copied next.
     pairs: VecDeque<Pair>,
 }
@@ -107,22 +107,22 @@ fn pairs(bytes: usize, room: u64, seed: u64) -> VecDeque<Pair> {
     (0..count).map(|_| (src.clone(), vec![0; bytes])).collect()
 }
 
-impl Side {
-    fn new(way: Way, bytes: usize, room: u64) -> Self {
-        Side { way, pairs: pairs(bytes, room, 1) }
+impl HybridCase {
+    fn new(way: CopyBy, bytes: usize, room: u64) -> Self {
+        HybridCase { way, pairs: pairs(bytes, room, 1) }
     }
 
     /// Two threads that work on each copy together.
     fn halves(bytes: usize, room: u64) -> Vec<Self> {
         let handoff = Arc::new(Handoff::default());
         let others = pairs(bytes / 2, room / 2, 2);
-        let leads = Side::new(Way::Halves(Arc::clone(&handoff), others), bytes / 2, room / 2);
-        vec![leads, Side { way: Way::Brought(handoff), pairs: VecDeque::new() }]
+        let leads = HybridCase::new(CopyBy::Halves(Arc::clone(&handoff), others), bytes / 2, room / 2);
+        vec![leads, HybridCase { way: CopyBy::Brought(handoff), pairs: VecDeque::new() }]
     }
 
     /// Copies one pair and returns the number of bytes.
     fn copy(&mut self) -> Result<u64, BenchError> {
-        if let Way::Brought(handoff) = &self.way {
+        if let CopyBy::Brought(handoff) = &self.way {
             for _ in 0..LOOKS {
                 match handoff.take(OFFERED, TAKEN) {
                     Some(pair) => handoff.put(copied(pair), BACK),
@@ -135,8 +135,8 @@ impl Side {
         let (src, dst) = self.pairs.pop_back().expect("the buffers came back");
         let mut bytes = src.len() as u64;
         let (result, src, dst) = match &mut self.way {
-            Way::By(mover) => mover.copy(src, dst).wait().into_parts(),
-            Way::Halves(handoff, others) => {
+            CopyBy::By(mover) => mover.copy(src, dst).wait().into_parts(),
+            CopyBy::Halves(handoff, others) => {
                 handoff.put(others.pop_back().expect("the halves came back"), OFFERED);
                 let (src, dst) = copied((src, dst));
                 let other = loop {
@@ -150,7 +150,7 @@ impl Side {
                 others.push_front(other);
                 (Ok(Outcome::Done), src, dst)
             }
-            Way::Alone | Way::Brought(_) => {
+            CopyBy::Alone | CopyBy::Brought(_) => {
                 let (src, dst) = copied((src, dst));
                 (Ok(Outcome::Done), src, dst)
             }
@@ -161,7 +161,7 @@ impl Side {
 
     /// Compares the pairs copied last.
     fn check(&self) -> Result<(), BenchError> {
-        let others = if let Way::Halves(_, others) = &self.way { others.front() } else { None };
+        let others = if let CopyBy::Halves(_, others) = &self.way { others.front() } else { None };
         self.pairs.front().into_iter().chain(others).try_for_each(|(src, dst)| EXPERIMENT.arrived(src, dst))
     }
 }
@@ -199,11 +199,11 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
 fn at(machine: &Machine, time: Duration, bytes: usize, [alone, shared]: [&Mover; 2]) -> Result<[Row; 2], BenchError> {
     // The buffers must be cold for one half too, because its thread may have its own cache.
     let room = 2 * machine.cold_bytes();
-    let one = |way| Contestant { states: vec![Side::new(way, bytes, room)], step: &Side::copy };
-    let halves = Contestant { states: Side::halves(bytes, room), step: &Side::copy };
-    let mut sides = [one(Way::By(shared.clone())), one(Way::Alone), one(Way::By(alone.clone())), halves];
+    let one = |way| Contestant { states: vec![HybridCase::new(way, bytes, room)], step: &HybridCase::copy };
+    let halves = Contestant { states: HybridCase::halves(bytes, room), step: &HybridCase::copy };
+    let mut sides = [one(CopyBy::By(shared.clone())), one(CopyBy::Alone), one(CopyBy::By(alone.clone())), halves];
     let seen = rates(machine, time, &mut sides)?;
-    sides.iter().flat_map(|side| &side.states).try_for_each(Side::check)?;
+    sides.iter().flat_map(|side| &side.states).try_for_each(HybridCase::check)?;
     let speed = |side: usize| units::rate(median(&mut seen[side].clone()));
     let size = units::size(bytes as u64);
     let (of_one, of_two) = (ratio(&seen[0], &seen[1]), ratio(&seen[0], &seen[3]));
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_shared_copy_is_complete_and_a_wrong_byte_is_found() {
         let [_, shared] = movers(&Machine::read()).unwrap();
-        let mut side = Side::new(Way::By(shared), 4 << 20, 0);
+        let mut side = HybridCase::new(CopyBy::By(shared), 4 << 20, 0);
         assert_eq!(side.copy().unwrap(), 4 << 20);
         side.check().unwrap();
         side.pairs[0].1[1_234_567] ^= 1;
@@ -252,12 +252,12 @@ mod tests {
 
     #[test]
     fn two_threads_copy_one_half_each_and_one_alone_copies_both() {
-        let mut sides = Side::halves(2 << 20, 0);
+        let mut sides = HybridCase::halves(2 << 20, 0);
         let mut other = sides.pop().unwrap();
         let mut leads = sides.pop().unwrap();
         assert_eq!(leads.copy().unwrap(), 2 << 20, "nobody takes the half that is offered");
-        let others = |side: &mut Side| match &mut side.way {
-            Way::Halves(_, others) => others[0].1.clone(),
+        let others = |side: &mut HybridCase| match &mut side.way {
+            CopyBy::Halves(_, others) => others[0].1.clone(),
             _ => Vec::new(),
         };
         leads.check().unwrap();
@@ -266,7 +266,7 @@ mod tests {
         thread::scope(|scope| {
             let brought = scope.spawn(move || {
                 while Arc::strong_count(match &other.way {
-                    Way::Brought(handoff) => handoff,
+                    CopyBy::Brought(handoff) => handoff,
                     _ => unreachable!("the second of two halves"),
                 }) > 1
                 {

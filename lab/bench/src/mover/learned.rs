@@ -76,18 +76,18 @@ fn draw(mix: Draw) -> Vec<usize> {
 }
 
 /// The buffers of a mix. All movers use the same memory, because two regions of memory are not equally fast.
-struct Ground {
+struct Buffers {
     sizes: Vec<usize>,
     src: Vec<u8>,
     /// A destination for each operation in flight.
     places: Vec<Vec<u8>>,
 }
 
-impl Ground {
+impl Buffers {
     fn new(sizes: Vec<usize>, together: usize) -> Self {
         let mut src = vec![0; LARGEST];
         fill_known(&mut src, 1);
-        Ground { sizes, src, places: vec![vec![0; LARGEST]; together] }
+        Buffers { sizes, src, places: vec![vec![0; LARGEST]; together] }
     }
 }
 
@@ -96,18 +96,18 @@ struct Hand<'a> {
     mover: Mover,
     next: usize,
     /// Locked for a step; the movers take turns.
-    ground: &'a Mutex<Ground>,
+    ground: &'a Mutex<Buffers>,
 }
 
 impl<'a> Hand<'a> {
-    fn new(queue: &Arc<dyn Portal>, policy: Policy, ground: &'a Mutex<Ground>) -> Self {
+    fn new(queue: &Arc<dyn Portal>, policy: Policy, ground: &'a Mutex<Buffers>) -> Self {
         Hand { mover: Mover::new([Arc::clone(queue)], policy), next: 0, ground }
     }
 
     /// Makes [`STEP`] copies; as many are in flight at a time as there are destinations.
     fn copy(&mut self) -> Result<u64, BenchError> {
         let mut ground = self.ground.lock().unwrap_or_else(PoisonError::into_inner);
-        let Ground { sizes, src, places } = &mut *ground;
+        let Buffers { sizes, src, places } = &mut *ground;
         let (mover, next) = (&self.mover, &mut self.next);
         let mut turn = || {
             *next = (*next + 1) % sizes.len();
@@ -181,7 +181,7 @@ fn against(
     let learner = Policy { learning: Learning::On, ..Policy::default() };
     // One policy twice: the difference between two movers that decide alike is the noise of the experiment.
     let twin = fixed[FIXED.len() - 1];
-    let ground = Mutex::new(Ground::new(sizes, together));
+    let ground = Mutex::new(Buffers::new(sizes, together));
     let hand = |policy| Hand::new(queue, policy, &ground);
     let mut sides: Vec<Contestant<'_, Hand<'_>>> = std::iter::once(learner)
         .chain(fixed)
@@ -243,7 +243,7 @@ mod tests {
         let running = devices::start("model:spr", &source, Shape::PLAIN, Runner::Inline, &Machine::read()).unwrap();
         for together in [1, 8] {
             let policy = Policy { learning: Learning::On, threshold: Threshold::DEVICE, ..Policy::default() };
-            let ground = Mutex::new(Ground::new(draw(MIXES[3].1), together));
+            let ground = Mutex::new(Buffers::new(draw(MIXES[3].1), together));
             let mut hand = Hand::new(&running.portals[0], policy, &ground);
             assert!(hand.learn(Duration::from_millis(20)).unwrap() > 0);
             hand.check().unwrap();

@@ -41,20 +41,20 @@ const LONG: usize = 8 << 20;
 const WAYS: [u32; 3] = [1, 2, 4];
 
 /// A route, its name in words, and the devices to which it may send.
-struct Way {
+struct RouteChoice {
     route: Route,
     words: &'static str,
     may: [bool; 4],
 }
 
 /// The route with which each other route is compared.
-const FIRST: Way = Way { route: Route::First, words: "first", may: [true, false, false, false] };
+const FIRST: RouteChoice = RouteChoice { route: Route::First, words: "first", may: [true, false, false, false] };
 /// The other routes. Thread and source are on node 0, the destination is on node 1.
-const OTHERS: [Way; 4] = [
-    Way { route: Route::RoundRobin, words: "round-robin", may: [true; 4] },
-    Way { route: Route::LeastLoaded, words: "least-loaded", may: [true; 4] },
-    Way { route: Route::Local, words: "local", may: [true, true, false, false] },
-    Way { route: Route::PushPull, words: "push-pull", may: [true; 4] },
+const OTHERS: [RouteChoice; 4] = [
+    RouteChoice { route: Route::RoundRobin, words: "round-robin", may: [true; 4] },
+    RouteChoice { route: Route::LeastLoaded, words: "least-loaded", may: [true; 4] },
+    RouteChoice { route: Route::Local, words: "local", may: [true, true, false, false] },
+    RouteChoice { route: Route::PushPull, words: "push-pull", may: [true; 4] },
 ];
 
 /// Two sockets. Only the destinations are on the second.
@@ -84,7 +84,7 @@ impl Topology for Sockets {
 }
 
 /// A mover with one route, and its buffers.
-struct Side {
+struct RouteCase {
     devices: Arc<[ModelDevice; 4]>,
     mover: Mover,
     src: Vec<u8>,
@@ -92,7 +92,7 @@ struct Side {
     dst: Vec<u8>,
 }
 
-impl Side {
+impl RouteCase {
     fn new(devices: &Arc<[ModelDevice; 4]>, route: Route) -> Result<Self, BenchError> {
         let mut src = vec![0; BYTES];
         fill_known(&mut src, 1);
@@ -102,7 +102,7 @@ impl Side {
         topology.second.get_or_init(|| first..first + dst.len() as u64);
         let policy = Policy { route, threshold: Threshold::DEVICE, ..Policy::default() };
         let mover = Mover::with_topology(queues(&devices[..])?, policy, Arc::new(SystemClock::default()), topology);
-        Ok(Side { devices: Arc::clone(devices), mover, src, dst })
+        Ok(RouteCase { devices: Arc::clone(devices), mover, src, dst })
     }
 
     /// Copies all parts at once, and calls `meanwhile` while they are in flight.
@@ -169,9 +169,9 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
 /// Compares each route with the first queue alone.
 fn choosing(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let devices = Arc::new(devices(machine, Runner::Inline)?);
-    let step = |side: &mut Side| side.copies(|| ());
-    let ways: Vec<&Way> = std::iter::once(&FIRST).chain(&OTHERS).collect();
-    let side = |way: &&Way| Ok(Contestant { states: vec![Side::new(&devices, way.route)?], step: &step });
+    let step = |side: &mut RouteCase| side.copies(|| ());
+    let ways: Vec<&RouteChoice> = std::iter::once(&FIRST).chain(&OTHERS).collect();
+    let side = |way: &&RouteChoice| Ok(Contestant { states: vec![RouteCase::new(&devices, way.route)?], step: &step });
     let mut sides = ways.iter().map(side).collect::<Result<Vec<_>, BenchError>>()?;
     let seen = rates(machine, time, &mut sides)?;
     let nodes = machine.nodes.len();
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn each_route_sends_to_its_devices() {
         let devices = Arc::new(devices(&Machine::read(), Runner::Inline).unwrap());
-        let shares = |route| Side::new(&devices, route).unwrap().shares().unwrap();
+        let shares = |route| RouteCase::new(&devices, route).unwrap().shares().unwrap();
         assert_eq!(shares(Route::First), [1.0, 0.0, 0.0, 0.0]);
         assert_eq!(shares(Route::RoundRobin), [0.25; 4]);
         assert_eq!(shares(Route::LeastLoaded), [0.25; 4]);
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_wrong_byte_is_found() {
         let devices = Arc::new(devices(&Machine::read(), Runner::Inline).unwrap());
-        let mut side = Side::new(&devices, Route::Local).unwrap();
+        let mut side = RouteCase::new(&devices, Route::Local).unwrap();
         assert_eq!(side.copies(|| ()).unwrap(), IN_FLIGHT as u64);
         side.check().unwrap();
         side.dst[BYTES + 77] ^= 1;

@@ -37,13 +37,13 @@ const BYTES: usize = 4 << 10;
 type Pair = (&'static [u8], &'static mut [u8]);
 
 /// One way to send a burst. `pairs` is complete between two bursts.
-struct Side {
+struct BurstCase {
     mover: Mover,
     listed: bool,
     pairs: Vec<Pair>,
 }
 
-impl Side {
+impl BurstCase {
     fn new(portal: &Arc<dyn Portal>, listed: bool, coalesce: bool, seed: u64) -> Self {
         let policy = Policy { coalesce, threshold: Threshold::DEVICE, ..Policy::default() };
         let mut src = vec![0; COPIES * BYTES];
@@ -51,7 +51,7 @@ impl Side {
         let src: &'static [u8] = Vec::leak(src);
         let dst: &'static mut [u8] = Vec::leak(vec![0; COPIES * BYTES]);
         let pairs = src.chunks_exact(BYTES).zip(dst.chunks_exact_mut(BYTES)).collect();
-        Side { mover: Mover::new([Arc::clone(portal)], policy), listed, pairs }
+        BurstCase { mover: Mover::new([Arc::clone(portal)], policy), listed, pairs }
     }
 
     fn burst(&mut self) -> Result<u64, BenchError> {
@@ -89,10 +89,10 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let device = devices::start("model:spr", &source, Shape::PLAIN, Runner::Threaded, machine)?;
     let portal = device.portals.first().expect("a plain device has a queue");
     let ways = [(false, false), (true, false), (true, true)];
-    let sides = (1..).zip(ways).map(|(seed, (listed, joined))| Side::new(portal, listed, joined, seed));
-    let mut sides: Vec<_> = sides.map(|side| Contestant { states: vec![side], step: &Side::burst }).collect();
+    let sides = (1..).zip(ways).map(|(seed, (listed, joined))| BurstCase::new(portal, listed, joined, seed));
+    let mut sides: Vec<_> = sides.map(|side| Contestant { states: vec![side], step: &BurstCase::burst }).collect();
     let seen = rates(machine, time, &mut sides)?;
-    sides.iter().flat_map(|side| &side.states).try_for_each(Side::check)?;
+    sides.iter().flat_map(|side| &side.states).try_for_each(BurstCase::check)?;
     let size = units::size(BYTES as u64);
     let row = |what: &str, of: usize, by: usize| {
         let speed = |side: usize| units::frequency(median(&mut seen[side].clone()));
@@ -120,7 +120,7 @@ mod tests {
     fn every_variant_copies_the_burst_and_a_wrong_byte_is_found() {
         let portal = ModelDevice::start(ModelOptions::default()).unwrap().portal("wq0.0").unwrap();
         for (listed, joined) in [(false, false), (true, false), (true, true)] {
-            let mut side = Side::new(&portal, listed, joined, 1);
+            let mut side = BurstCase::new(&portal, listed, joined, 1);
             assert_eq!(side.burst().unwrap(), COPIES as u64);
             side.check().unwrap();
             side.pairs[COPIES - 1].1[BYTES - 1] ^= 1;

@@ -52,18 +52,18 @@ const WAYS: [(&str, Wait); 4] = [
 type Rooms = VecDeque<(Vec<u8>, Vec<u8>)>;
 
 /// One wait method, and nanoseconds per copy in each turn: wall-clock and CPU time.
-struct Way {
+struct WaitMethod {
     mover: Mover,
     wall: Vec<f64>,
     cpu: Vec<f64>,
 }
 
-impl Way {
+impl WaitMethod {
     fn new(portal: &Arc<dyn Portal>, wait: Wait) -> Self {
         // The device makes the whole copy in one piece, because only the wait is measured.
         let split = Split { hybrid: false, above: u64::MAX, ..Split::default() };
         let policy = Policy { wait, split, threshold: Threshold::DEVICE, ..Policy::default() };
-        Way { mover: Mover::new([Arc::clone(portal)], policy), wall: Vec::new(), cpu: Vec::new() }
+        WaitMethod { mover: Mover::new([Arc::clone(portal)], policy), wall: Vec::new(), cpu: Vec::new() }
     }
 
     fn copy(&mut self, rooms: &mut Rooms) -> Result<u64, BenchError> {
@@ -89,7 +89,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let mut src = vec![0; BYTES];
     fill_known(&mut src, 7);
     let mut rooms: Rooms = (0..pairs.max(1)).map(|_| (src.clone(), vec![0; BYTES])).collect();
-    let mut ways = WAYS.map(|(_, wait)| Way::new(portal, wait));
+    let mut ways = WAYS.map(|(_, wait)| WaitMethod::new(portal, wait));
     thread::scope(|scope| {
         let submitter = scope.spawn(|| {
             let _ = telpher_os::run_on(&[machine.core(0)]);
@@ -102,7 +102,7 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
 }
 
 /// Runs each method in turn until the time is over.
-fn turns(ways: &mut [Way], rooms: &mut Rooms, time: Duration) -> Result<(), BenchError> {
+fn turns(ways: &mut [WaitMethod], rooms: &mut Rooms, time: Duration) -> Result<(), BenchError> {
     let slice = time / (TURNS * u32::try_from(ways.len()).unwrap_or(1));
     // Not measured: first touch of the pages, and the operations from which the prediction learns.
     for way in &mut *ways {
@@ -120,7 +120,7 @@ fn turns(ways: &mut [Way], rooms: &mut Rooms, time: Duration) -> Result<(), Benc
 /// Copies before the first measured one. Source: chosen; an estimate settles after about twenty.
 const LESSONS: u32 = 32;
 
-fn rows(ways: &[Way]) -> Vec<Row> {
+fn rows(ways: &[WaitMethod]) -> Vec<Row> {
     let ratio = |of: &[f64], by: &[f64]| median(&mut of.iter().zip(by).map(|(of, by)| of / by).collect::<Vec<_>>());
     let (spin, others) = ways.split_first().expect("there is a first way");
     let time = |values: &[f64]| units::time(median(&mut values.to_vec()));
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn methods_are_compared_with_spinning_turn_by_turn() {
         let portal: Vec<Arc<dyn Portal>> = Vec::new();
-        let way = |wall: f64, cpu: f64| Way {
+        let way = |wall: f64, cpu: f64| WaitMethod {
             mover: Mover::new(portal.clone(), Policy::default()),
             wall: vec![wall, 2.0 * wall],
             cpu: vec![cpu, 2.0 * cpu],

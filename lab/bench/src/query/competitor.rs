@@ -15,7 +15,7 @@ const PROGRAM: &str = include_str!("duckdb.py");
 /// A line of its output.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Told {
+struct CompetitorLine {
     version: String,
     missing: Option<String>,
     error: Option<String>,
@@ -95,7 +95,7 @@ impl Competitor {
         Ok((Duration::from_nanos(told.ns), is_same(expected, &told.rows)))
     }
 
-    fn ask(&mut self, line: &impl Serialize, bytes: &[&[u8]]) -> io::Result<Told> {
+    fn ask(&mut self, line: &impl Serialize, bytes: &[&[u8]]) -> io::Result<CompetitorLine> {
         let questions = self.questions.as_mut().expect("only dropping ends it");
         serde_json::to_writer(&mut *questions, line)?;
         questions.write_all(b"\n")?;
@@ -106,12 +106,13 @@ impl Competitor {
         self.hear()
     }
 
-    fn hear(&mut self) -> io::Result<Told> {
+    fn hear(&mut self) -> io::Result<CompetitorLine> {
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended without an answer"));
         }
-        let told: Told = serde_json::from_str(&line).map_err(|_| io::Error::other(format!("it said {line:?}")))?;
+        let told: CompetitorLine =
+            serde_json::from_str(&line).map_err(|_| io::Error::other(format!("it said {line:?}")))?;
         match told.error {
             Some(error) => Err(io::Error::other(error)),
             None => Ok(told),

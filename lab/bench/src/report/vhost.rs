@@ -2,7 +2,7 @@
 
 use super::questions;
 use crate::row::Verdict;
-use crate::vhost::{COPIES, CPU, Cost, DEVICE, Distance, HYBRID, PIPELINE, Place, Rate, Ratio, VhostResult};
+use crate::vhost::{COPIES, CPU, Cost, DEVICE, Distance, HYBRID, PIPELINE, Rate, RateConditions, Ratio, VhostResult};
 use std::fmt::Write as _;
 use telpher_report::chart::{self, Scale, Series};
 use telpher_report::html::{Figure, Page};
@@ -12,7 +12,7 @@ use telpher_report::units;
 /// Key of the rates in one table: part, ring, direction, distance.
 type Group = (&'static str, &'static str, &'static str, Distance);
 
-fn group_of(place: Place) -> Group {
+fn group_of(place: RateConditions) -> Group {
     (place.part, place.ring, place.traffic, place.distance)
 }
 

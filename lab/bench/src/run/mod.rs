@@ -25,7 +25,7 @@ use std::time::Duration;
 use telpher_device::{Config, ModelDevice, ModelOptions, Residency, WqMode};
 use telpher_portal::{Offer, Portal, RecordCell, Submission};
 use telpher_report::machine::Machine;
-use turns::Partner;
+use turns::MeasuredProgram;
 
 /// Everything that `telpher bench run` measured.
 #[derive(Clone, Debug, Serialize)]
@@ -75,10 +75,10 @@ pub fn run(seconds: f64, machine: Machine) -> Result<RunResult, BenchError> {
 
 /// The competitors that take turns.
 struct Experiment {
-    rewritten: Partner,
-    trapping: Partner,
-    strict: Partner,
-    alone: Partner,
+    rewritten: MeasuredProgram,
+    trapping: MeasuredProgram,
+    strict: MeasuredProgram,
+    alone: MeasuredProgram,
     lenient_model: Direct,
     strict_model: Direct,
 }
@@ -100,12 +100,12 @@ const TURNS: usize = 15;
 const QUEUES: [&str; 4] = ["--hardware", "spr-1", "--view", "preload"];
 
 fn working(time: Duration) -> Result<Vec<Row>, BenchError> {
-    let under = |what, more: &[&'static str]| Partner::start(what, Some(&[&QUEUES, more].concat()));
+    let under = |what, more: &[&'static str]| MeasuredProgram::start(what, Some(&[&QUEUES, more].concat()));
     let mut contest = Experiment {
         rewritten: under("the program with rewritten sites", &["--residency", "lenient"])?,
         trapping: under("the program whose sites trap", &["--residency", "lenient", "--no-rewrite"])?,
         strict: under("the program with strict residency", &[])?,
-        alone: Partner::start("the program by itself", None)?,
+        alone: MeasuredProgram::start("the program by itself", None)?,
         lenient_model: Direct::start(Residency::Lenient)?,
         strict_model: Direct::start(Residency::Strict)?,
     };

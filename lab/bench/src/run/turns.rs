@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The measured program in its own process.
 #[derive(Debug)]
-pub(super) struct Partner {
+pub(super) struct MeasuredProgram {
     what: String,
     child: Child,
     /// `None` once the pipe is closed to end the process.
@@ -16,7 +16,7 @@ pub(super) struct Partner {
     answers: BufReader<ChildStdout>,
 }
 
-impl Partner {
+impl MeasuredProgram {
     /// Starts it, under `telpher run` with `options`, or without `telpher run` if there are none.
     pub(super) fn start(what: &str, options: Option<&[&str]>) -> Result<Self, BenchError> {
         let failed = |source| BenchError::Program { what: what.into(), source };
@@ -29,7 +29,7 @@ impl Partner {
         let mut child = command.spawn().map_err(failed)?;
         let questions = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().expect("standard output is piped"));
-        Ok(Partner { what: what.into(), child, questions, answers })
+        Ok(MeasuredProgram { what: what.into(), child, questions, answers })
     }
 
     /// Lets it work for `time`; returns nanoseconds per operation.
@@ -50,7 +50,7 @@ impl Partner {
     }
 }
 
-impl Drop for Partner {
+impl Drop for MeasuredProgram {
     fn drop(&mut self) {
         // The end of its input ends the process.
         drop(self.questions.take());

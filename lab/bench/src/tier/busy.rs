@@ -48,14 +48,14 @@ const PART: f64 = 0.1;
 
 /// The mechanism that moves pages.
 #[derive(Clone, Copy)]
-enum Way<'a> {
+enum MoveMechanism<'a> {
     Exchange { heap: &'a Heap, start: u64 },
     Remap(&'a Remapped),
 }
 
 /// One mechanism, with a number of pages moved together.
-struct Side<'a> {
-    way: Way<'a>,
+struct MechanismCase<'a> {
+    way: MoveMechanism<'a>,
     words: &'a [AtomicU64],
     together: usize,
     /// Index of the first page of the next batch.
@@ -82,10 +82,10 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
         let remapped = Remapped::new(HOT).map_err(|error| {
             BenchError::NotHere(format!("memory of files was to be mapped and protected, and the system said: {error}"))
         })?;
-        let exchange = Way::Exchange { heap: &heap, start: arena.addresses().start };
+        let exchange = MoveMechanism::Exchange { heap: &heap, start: arena.addresses().start };
         let mut sides = [
-            Side::new(exchange, ffi::atomics(&mut arena), together),
-            Side::new(Way::Remap(&remapped), remapped.words(), together),
+            MechanismCase::new(exchange, ffi::atomics(&mut arena), together),
+            MechanismCase::new(MoveMechanism::Remap(&remapped), remapped.words(), together),
         ];
         for number in 0..TURNS {
             // The order alternates.
@@ -105,14 +105,15 @@ fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-fn rows_of(sides: &[Side<'_>; 2]) -> [Row; 6] {
+fn rows_of(sides: &[MechanismCase<'_>; 2]) -> [Row; 6] {
     let pages = sides.each_ref().map(|side| median(&mut side.rates.clone()));
-    let wait = |side: &Side<'_>, part| {
+    let wait = |side: &MechanismCase<'_>, part| {
         let told = telpher_sim::enough(side.waits.len(), part);
         if told { side.waits.value_at_quantile(part) as f64 / 1e3 } else { f64::NAN }
     };
     let waits = sides.each_ref().map(|side| wait(side, 0.99));
-    let how = |side: &Side<'_>| format!("{} waits, median {}", side.waits.len(), units::time(wait(side, 0.5) * 1e3));
+    let how =
+        |side: &MechanismCase<'_>| format!("{} waits, median {}", side.waits.len(), units::time(wait(side, 0.5) * 1e3));
     let [exchange, remap] = sides;
     let what = |what: &str| format!("{} pages together: {what}", exchange.together);
     [
@@ -143,10 +144,10 @@ fn rows_of(sides: &[Side<'_>; 2]) -> [Row; 6] {
     ]
 }
 
-impl<'a> Side<'a> {
-    fn new(way: Way<'a>, words: &'a [AtomicU64], together: usize) -> Side<'a> {
+impl<'a> MechanismCase<'a> {
+    fn new(way: MoveMechanism<'a>, words: &'a [AtomicU64], together: usize) -> MechanismCase<'a> {
         let waits = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("legal bounds and precision");
-        Side { way, words, together, next: 0, away: false, added: 0, rates: Vec::new(), waits }
+        MechanismCase { way, words, together, next: 0, away: false, added: 0, rates: Vec::new(), waits }
     }
 
     /// Moves the pages for `time` while the writers write to them.
@@ -198,7 +199,7 @@ impl<'a> Side<'a> {
     /// Moves the batch that begins at page `first`; returns how many pages moved.
     fn go(&self, first: usize) -> Result<u64, BenchError> {
         match self.way {
-            Way::Exchange { heap, start } => {
+            MoveMechanism::Exchange { heap, start } => {
                 let start = start + (first * PAGE) as u64;
                 let to = if self.away { HOME } else { FAST };
                 let moved = heap.migrate(start..start + (self.together * PAGE) as u64, to)?;
@@ -209,7 +210,7 @@ impl<'a> Side<'a> {
                 }
                 Ok(moved.pages)
             }
-            Way::Remap(remapped) => match remapped.go(first, self.together) {
+            MoveMechanism::Remap(remapped) => match remapped.go(first, self.together) {
                 Ok(()) => Ok(self.together as u64),
                 Err(error) => {
                     let what = format!("pages were to be protected, copied and mapped, and the system said: {error}");

@@ -1,6 +1,6 @@
 //! The cost of moving a page of 2 MiB.
 
-use super::shuttle::Side;
+use super::shuttle::Contender;
 use super::turns::rates;
 use crate::BenchError;
 use crate::measure::median;
@@ -22,10 +22,10 @@ const BUT_THE_COPY: f64 = 8.0;
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let mut sides = [
-        Side::copier(PageSize::Huge, IN_HUGE)?.alone(),
-        Side::shuttle(PageSize::Huge, IN_HUGE, 1)?.alone(),
-        Side::shuttle(PageSize::Huge, 4 * IN_HUGE, 1)?.alone(),
-        Side::calls(PageSize::Huge, IN_HUGE)?.alone(),
+        Contender::copier(PageSize::Huge, IN_HUGE)?.alone(),
+        Contender::shuttle(PageSize::Huge, IN_HUGE, 1)?.alone(),
+        Contender::shuttle(PageSize::Huge, 4 * IN_HUGE, 1)?.alone(),
+        Contender::calls(PageSize::Huge, IN_HUGE)?.alone(),
     ];
     let seen = rates(machine, time, &mut sides)?;
     for side in sides.iter().flat_map(|side| &side.states) {

@@ -30,7 +30,7 @@ pub(super) fn heap(batch: usize) -> Result<Heap, BenchError> {
 }
 
 /// One competitor; a step is one batch.
-pub(super) enum Side {
+pub(super) enum Contender {
     /// Moves pages of a heap.
     Move(Box<Shuttle>),
     /// Only copies bytes.
@@ -65,9 +65,9 @@ pub(super) struct Copier {
     away: bool,
 }
 
-impl Side {
+impl Contender {
     /// Moves `pages` pages of `size` at a time, with a distance of `apart` pages.
-    pub(super) fn shuttle(size: PageSize, pages: usize, apart: usize) -> Result<Side, BenchError> {
+    pub(super) fn shuttle(size: PageSize, pages: usize, apart: usize) -> Result<Contender, BenchError> {
         let heap = heap(pages)?;
         let mut arena = heap.arena(ARENA, size)?;
         // Only touched pages are present.
@@ -75,7 +75,7 @@ impl Side {
         for (page, known) in arena.chunks_exact_mut(PAGE).zip(known.chunks_exact(PAGE)).step_by(apart) {
             page.copy_from_slice(known);
         }
-        Ok(Side::Move(Box::new(Shuttle {
+        Ok(Contender::Move(Box::new(Shuttle {
             heap,
             arena,
             size,
@@ -88,47 +88,47 @@ impl Side {
     }
 
     /// Makes only the copies of batches of `pages` pages.
-    pub(super) fn copier(size: PageSize, pages: usize) -> Result<Side, BenchError> {
+    pub(super) fn copier(size: PageSize, pages: usize) -> Result<Contender, BenchError> {
         let (mut buffer, mut place) = (Region::new(ARENA, size)?, Region::new(pages * PAGE, size)?);
         buffer.populate()?;
         place.populate()?;
-        Ok(Side::Copy(Box::new(Copier { mover: Mover::cpu(), buffer, place, at: 0, away: false })))
+        Ok(Contender::Copy(Box::new(Copier { mover: Mover::cpu(), buffer, place, at: 0, away: false })))
     }
 
     /// Moves batches of `pages` pages by the kernel's calls alone.
-    pub(super) fn calls(size: PageSize, pages: usize) -> Result<Side, BenchError> {
+    pub(super) fn calls(size: PageSize, pages: usize) -> Result<Contender, BenchError> {
         let called = Called::new(ARENA, pages * PAGE, size).map_err(not_here)?;
-        Ok(Side::Calls(Box::new(called), Vec::new()))
+        Ok(Contender::Calls(Box::new(called), Vec::new()))
     }
 
     /// Runs one batch and returns its number of pages.
     pub(super) fn step(&mut self) -> Result<u64, BenchError> {
         match self {
-            Side::Calls(called, took) => {
+            Contender::Calls(called, took) => {
                 took.push(called.go().map_err(not_here)?);
                 Ok(called.unit() / PAGE_BYTES)
             }
-            Side::Move(shuttle) => shuttle.step(),
-            Side::Copy(copier) => copier.step(),
+            Contender::Move(shuttle) => shuttle.step(),
+            Contender::Copy(copier) => copier.step(),
         }
     }
 
     /// Returns a competitor with one thread.
-    pub(super) fn alone<'a>(self) -> Contestant<'a, Side> {
-        Contestant { states: vec![self], step: &Side::step }
+    pub(super) fn alone<'a>(self) -> Contestant<'a, Contender> {
+        Contestant { states: vec![self], step: &Contender::step }
     }
 
     /// Returns nanoseconds per page without its copy, measured by the heap: the median of all batches.
     pub(super) fn but_the_copy(&self) -> f64 {
         match self {
-            Side::Move(shuttle) => median(&mut shuttle.but_the_copy.clone()),
-            Side::Copy(_) | Side::Calls(..) => f64::NAN,
+            Contender::Move(shuttle) => median(&mut shuttle.but_the_copy.clone()),
+            Contender::Copy(_) | Contender::Calls(..) => f64::NAN,
         }
     }
 
     /// Returns microseconds per batch of each of the kernel's calls (query, out and in): the medians of all batches.
     pub(super) fn calls_took(&self) -> [f64; 3] {
-        let Side::Calls(_, took) = self else { return [f64::NAN; 3] };
+        let Contender::Calls(_, took) = self else { return [f64::NAN; 3] };
         std::array::from_fn(|call| {
             median(&mut took.iter().map(|took| took[call].as_secs_f64() * 1e6).collect::<Vec<_>>())
         })
@@ -136,7 +136,7 @@ impl Side {
 
     /// Compares every byte with its original.
     pub(super) fn check(&self, contest: &Experiment) -> Result<(), BenchError> {
-        let Side::Move(shuttle) = self else { return Ok(()) };
+        let Contender::Move(shuttle) = self else { return Ok(()) };
         contest.arrived(&known(shuttle.apart), &shuttle.arena)
     }
 }

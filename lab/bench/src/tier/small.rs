@@ -1,6 +1,6 @@
 //! The cost of moving a page of 4 KiB, by the number of pages moved together.
 
-use super::shuttle::Side;
+use super::shuttle::Contender;
 use super::turns::rates;
 use crate::BenchError;
 use crate::measure::median;
@@ -28,9 +28,9 @@ const BUT_THE_COPY: f64 = 200.0;
 
 fn measure(machine: &Machine, time: Duration) -> Result<Vec<Row>, BenchError> {
     let moves = TOGETHER.map(|pages| (pages, 1)).into_iter().chain([(32, 2), (512, 2)]).collect::<Vec<_>>();
-    let mut sides = vec![Side::copier(PageSize::Small, 512)?.alone()];
+    let mut sides = vec![Contender::copier(PageSize::Small, 512)?.alone()];
     for &(pages, apart) in &moves {
-        sides.push(Side::shuttle(PageSize::Small, pages, apart)?.alone());
+        sides.push(Contender::shuttle(PageSize::Small, pages, apart)?.alone());
     }
     let seen = rates(machine, time, &mut sides)?;
     for side in sides.iter().flat_map(|side| &side.states) {

@@ -7,7 +7,7 @@ use super::super::BenchError;
 use super::super::folder::Folder;
 use super::asynchronous::Asynchronous;
 use super::guest::Guest;
-use super::ours::{Ours, Way, Working};
+use super::ours::{CopyBy, Ours, Working};
 use super::point::{Cores, Seen, Watch};
 use super::scene::{MIB, virtio};
 use crate::options::{VhostRing, VhostTraffic};
@@ -38,7 +38,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 impl Alone {
     /// Starts our switch, with copies made by `way`.
-    pub(super) fn ours(way: Way, ring: VhostRing, pool: &PacketPool) -> Result<Alone, BenchError> {
+    pub(super) fn ours(way: CopyBy, ring: VhostRing, pool: &PacketPool) -> Result<Alone, BenchError> {
         let ours = Ours::new(way, pool)?;
         let guest = Guest::connect(&ours.port, virtio(ring).packed)?;
         Ok(Alone::Ours(Box::new((ours, Some(guest)))))

@@ -10,7 +10,7 @@ use super::super::BenchError;
 use super::super::measure::{Clock, median};
 use super::super::row::{Goal, Row};
 use super::guest::Guest;
-use super::ours::{Ours, Way, Working};
+use super::ours::{CopyBy, Ours, Working};
 use super::point::Cores;
 use crate::options::VhostTraffic;
 use serde::Serialize;
@@ -71,7 +71,7 @@ pub(super) fn measure(
     cores: Cores,
     pool: &PacketPool,
 ) -> Result<Vec<Cost>, BenchError> {
-    let ways = [Way::Cpu, Way::Thread(CopyPolicy::Device, cores.guest)];
+    let ways = [CopyBy::Cpu, CopyBy::Thread(CopyPolicy::Device, cores.guest)];
     let rigs = ways.map(|way| Rig::new(way, packed, pool));
     let [cpu, device] = rigs;
     let mut rigs = [cpu?, device?];
@@ -167,7 +167,7 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(way: Way, packed: bool, pool: &PacketPool) -> Result<Rig, BenchError> {
+    fn new(way: CopyBy, packed: bool, pool: &PacketPool) -> Result<Rig, BenchError> {
         let ours = Ours::new(way, pool)?;
         let mut guest = Guest::connect(&ours.port, packed)?;
         guest.begin(VhostTraffic::B2f, 0);

@@ -34,8 +34,8 @@ const SET_VRING_KICK: u32 = 12;
 /// A guest that is connected to a port.
 pub(super) struct Guest {
     memory: MockGuest,
-    receive: Side,
-    transmit: Side,
+    receive: RingDriver,
+    transmit: RingDriver,
     /// Buffers that are in neither ring.
     free: Vec<u64>,
     back: Vec<(u16, u32)>,
@@ -44,17 +44,17 @@ pub(super) struct Guest {
 }
 
 /// The driver of one ring.
-struct Side {
+struct RingDriver {
     driver: MockDriver,
     /// The buffer in flight for each descriptor identifier.
     buffers: Vec<u64>,
 }
 
-impl Side {
-    fn new(memory: &mut MockGuest, features: Features, direction: Direction) -> Side {
+impl RingDriver {
+    fn new(memory: &mut MockGuest, features: Features, direction: Direction) -> RingDriver {
         let mut driver = MockDriver::new(memory, RING, features, direction);
         driver.want_calls(false);
-        Side { driver, buffers: vec![0; RING.into()] }
+        RingDriver { driver, buffers: vec![0; RING.into()] }
     }
 
     fn offer(&mut self, buffer: u64, len: u32) -> bool {
@@ -73,8 +73,8 @@ impl Guest {
         features.set(Features::RING_PACKED, packed);
         let buffers = usize::from(RING) + LOOPING;
         let mut memory = MockGuest::new(buffers as u64 * u64::from(BUFFER) + (1 << 20));
-        let receive = Side::new(&mut memory, features, Direction::Receive);
-        let transmit = Side::new(&mut memory, features, Direction::Transmit);
+        let receive = RingDriver::new(&mut memory, features, Direction::Receive);
+        let transmit = RingDriver::new(&mut memory, features, Direction::Transmit);
         let mut control = Control::take(port)
             .ok_or_else(|| BenchError::NotHere("the bench's port is taken by another guest".into()))?;
         let mut tell = |request, payload: Vec<u8>, files| {

@@ -9,7 +9,7 @@ use super::super::BenchError;
 use super::super::measure::{Clock, Latencies, median};
 use super::super::row::{Goal, Row};
 use super::guest::{Guest, LOOPING, now};
-use super::ours::{Ours, Way, Working};
+use super::ours::{CopyBy, Ours, Working};
 use super::point::{Cores, Distance, Drops, Seen, Watch, round};
 use super::rates::{none_of, pairs};
 use crate::options::VhostTraffic;
@@ -44,10 +44,10 @@ pub(super) struct About {
 pub(super) fn measure(about: &About, pool: &PacketPool, drops: &mut Drops) -> Result<Vec<Row>, BenchError> {
     let About { ring, packed, hybrid, rounds, slice: time, cores } = *about;
     let clock = Clock::calibrate();
-    let mut cpu = side(Way::Cpu, packed, pool)?;
+    let mut cpu = side(CopyBy::Cpu, packed, pool)?;
     let pipelines = [
-        ("hybrid pipeline, inline engine", Way::Inline(hybrid)),
-        ("inline engine, all copies", Way::Inline(CopyPolicy::Device)),
+        ("hybrid pipeline, inline engine", CopyBy::Inline(hybrid)),
+        ("inline engine, all copies", CopyBy::Inline(CopyPolicy::Device)),
     ];
     let mut rows = Vec::new();
     for (name, way) in pipelines {
@@ -112,7 +112,7 @@ fn rows_of(what: &str, seen: &[(Distance, [f64; 4])], mpps: f64, rounds: u32) ->
 }
 
 /// Creates a port with copies made by `way`, and its guest.
-fn side(way: Way, packed: bool, pool: &PacketPool) -> Result<(Ours, Option<Guest>), BenchError> {
+fn side(way: CopyBy, packed: bool, pool: &PacketPool) -> Result<(Ours, Option<Guest>), BenchError> {
     let ours = Ours::new(way, pool)?;
     let guest = Guest::connect(&ours.port, packed)?;
     Ok((ours, Some(guest)))

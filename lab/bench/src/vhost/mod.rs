@@ -25,12 +25,12 @@ use super::row::Row;
 use crate::options::{VhostOptions, VhostPart, VhostRing, VhostTraffic};
 use alone::Alone;
 pub use flat::Cost;
-use ours::Way;
+use ours::CopyBy;
 use point::{Cores, Seen, round};
 pub use point::{Distance, Drops};
-use rates::{Asked, Cell, Demand, verdicts};
-pub use rates::{Place, Rate, Ratio};
-use scene::{Scene, Who};
+use rates::{Cell, RequestedCells, RequiredRatio, verdicts};
+pub use rates::{Rate, RateConditions, Ratio};
+use scene::{BackendKind, Scene};
 use serde::Serialize;
 use std::time::Duration;
 use telpher_report::machine::Machine;
@@ -79,11 +79,11 @@ const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 const QUICK: [u32; 3] = [64, 512, 1518];
 /// Rates must reach the peer's in the median over lengths, and 0.9 of it at each length. Source: promise of the data
 /// path.
-const OF_COPIES: Demand = Demand { median: Some(1.0), least: 0.9 };
+const OF_COPIES: RequiredRatio = RequiredRatio { median: Some(1.0), least: 0.9 };
 /// The pipeline's rate against CPU copies. Source: promise of the pipeline.
-const OF_PIPELINE: Demand = Demand { median: None, least: 0.95 };
+const OF_PIPELINE: RequiredRatio = RequiredRatio { median: None, least: 0.95 };
 /// The rate with an engine thread against DPDK's. Source: promise of the pipeline.
-const OF_THREADS: Demand = Demand { median: None, least: 2.0 };
+const OF_THREADS: RequiredRatio = RequiredRatio { median: None, least: 2.0 };
 
 /// The extent of the measurement.
 struct Plan {
@@ -127,9 +127,9 @@ impl Plan {
         self.parts.contains(&part)
     }
 
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> RequestedCells {
         let (rings, traffic) = (self.rings.iter(), self.traffic.iter());
-        Asked {
+        RequestedCells {
             rings: rings.map(|ring| name_of(*ring)).collect(),
             traffic: traffic.map(|way| way_of(*way)).collect(),
             sizes: self.sizes.clone(),
@@ -243,12 +243,12 @@ impl Found {
 
     /// Measures CPU copies against the peer's, and the pipeline against CPU copies, in one scene per ring.
     fn copies(&mut self, plan: &Plan, pool: &PacketPool) -> Result<(), BenchError> {
-        let mut who = vec![(CPU, Who::Ours(Way::Cpu))];
+        let mut who = vec![(CPU, BackendKind::Ours(CopyBy::Cpu))];
         if plan.has(VhostPart::Copies) && !plan.own_guest {
-            who.push((NET_VHOST, Who::NetVhost));
+            who.push((NET_VHOST, BackendKind::NetVhost));
         }
         if plan.has(VhostPart::Pipeline) {
-            who.push((PIPELINE, Who::Ours(Way::Inline(plan.hybrid))));
+            who.push((PIPELINE, BackendKind::Ours(CopyBy::Inline(plan.hybrid))));
         }
         self.contest(COPIES, plan, pool, &who, &[[CPU, NET_VHOST], [PIPELINE, CPU]])?;
         if plan.has(VhostPart::Copies) && !plan.own_guest {
@@ -281,9 +281,9 @@ impl Found {
         let [alone, others @ ..] = PLACES;
         self.alone(alone, plan, pool, missing.is_none())?;
         for (part, core) in others.into_iter().zip([plan.cores.guest, plan.cores.backend]) {
-            let hybrid = Who::Ours(Way::Thread(plan.hybrid, core));
-            let mut who = vec![(HYBRID, hybrid), (DEVICE, Who::Ours(Way::Thread(CopyPolicy::Device, core)))];
-            who.extend(missing.is_none().then_some((DPDK, Who::DpdkAsync(core))));
+            let hybrid = BackendKind::Ours(CopyBy::Thread(plan.hybrid, core));
+            let mut who = vec![(HYBRID, hybrid), (DEVICE, BackendKind::Ours(CopyBy::Thread(CopyPolicy::Device, core)))];
+            who.extend(missing.is_none().then_some((DPDK, BackendKind::DpdkAsync(core))));
             self.contest(part, plan, pool, &who, &THREADED)?;
         }
         if missing.is_none() {
@@ -315,11 +315,11 @@ impl Found {
         part: &'static str,
         plan: &Plan,
         pool: &PacketPool,
-        who: &[(&'static str, Who)],
+        who: &[(&'static str, BackendKind)],
         compared: &[[&'static str; 2]],
     ) -> Result<(), BenchError> {
         let names: Vec<&'static str> = who.iter().map(|who| who.0).collect();
-        let contestants: Vec<Who> = who.iter().map(|who| who.1).collect();
+        let contestants: Vec<BackendKind> = who.iter().map(|who| who.1).collect();
         for &ring in &plan.rings {
             let about = Grid { part, ring, names: &names, compared };
             let held = Scene::start(&contestants, ring, plan.own_guest, plan.cores, pool).and_then(|mut scene| {
@@ -338,7 +338,7 @@ impl Found {
             let (slice, cores) = (plan.slice, plan.cores);
             let start = || {
                 let ours = [plan.hybrid, CopyPolicy::Device]
-                    .map(|hybrid| Alone::ours(Way::Thread(hybrid, cores.guest), ring, pool));
+                    .map(|hybrid| Alone::ours(CopyBy::Thread(hybrid, cores.guest), ring, pool));
                 ours.into_iter().chain(peer.then(|| Alone::dpdk(ring, cores))).collect::<Result<Vec<Alone>, _>>()
             };
             let about = Grid { part, ring, names: &names, compared: &THREADED };

@@ -16,7 +16,7 @@ use telpher_vhost::{CopyPolicy, DmaQueue, DmaQueueStats, PacketPool, Port, PortO
 
 /// What makes the copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum CopyBy {
     /// The forwarding thread.
     Cpu,
     /// An engine executed by the forwarding thread, for packets from a threshold on; the thread itself copies smaller
@@ -44,11 +44,11 @@ pub(super) struct Ours {
 
 impl Ours {
     /// Creates a port with one pair of queues. Its packets come from `pool`.
-    pub(super) fn new(way: Way, pool: &PacketPool) -> Result<Ours, BenchError> {
+    pub(super) fn new(way: CopyBy, pool: &PacketPool) -> Result<Ours, BenchError> {
         let (device, hybrid) = match way {
-            Way::Cpu => (None, CopyPolicy::Cpu),
-            Way::Inline(hybrid) => (Some(start(Runner::Inline, None)?), hybrid),
-            Way::Thread(hybrid, core) => (Some(start(Runner::Threaded, Some(core))?), hybrid),
+            CopyBy::Cpu => (None, CopyPolicy::Cpu),
+            CopyBy::Inline(hybrid) => (Some(start(Runner::Inline, None)?), hybrid),
+            CopyBy::Thread(hybrid, core) => (Some(start(Runner::Threaded, Some(core))?), hybrid),
         };
         let lane = match &device {
             None => None,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// The conditions of a rate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-pub struct Place {
+pub struct RateConditions {
     /// The compared group: [`super::COPIES`], or the place of an engine's thread.
     pub part: &'static str,
     /// The ring, as `--ring` names it.
@@ -26,7 +26,7 @@ pub struct Place {
 pub struct Rate {
     /// The conditions.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: RateConditions,
     /// The competitor's name.
     pub who: &'static str,
     /// Million packets per second, the median.
@@ -44,7 +44,7 @@ pub struct Rate {
 pub struct Ratio {
     /// The conditions.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: RateConditions,
     /// The competitor whose rate is the numerator.
     pub of: &'static str,
     /// The competitor whose rate is the denominator.
@@ -69,8 +69,8 @@ pub(super) struct Cell {
 const DISTANCES: [Distance; 3] = [Distance::Near, Distance::Far, Distance::Same];
 
 impl Cell {
-    fn place(&self, distance: Distance) -> Place {
-        Place { part: self.part, ring: self.ring, traffic: self.traffic, size: self.size, distance }
+    fn place(&self, distance: Distance) -> RateConditions {
+        RateConditions { part: self.part, ring: self.ring, traffic: self.traffic, size: self.size, distance }
     }
 
     /// Returns the medians of the competitors that have points.
@@ -104,7 +104,7 @@ impl Cell {
 
 /// The ratios that a comparison must reach.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Demand {
+pub(super) struct RequiredRatio {
     /// Minimum of the median over lengths.
     pub(super) median: Option<f64>,
     /// Minimum at each length.
@@ -113,7 +113,7 @@ pub(super) struct Demand {
 
 /// The requested cells.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct RequestedCells {
     /// Names of the rings.
     pub(super) rings: Vec<&'static str>,
     /// Names of the traffic kinds.
@@ -144,8 +144,8 @@ pub(super) fn verdicts(
     ratios: &[Ratio],
     part: &'static str,
     pair: [&'static str; 2],
-    demand: Demand,
-    asked: &Asked,
+    demand: RequiredRatio,
+    asked: &RequestedCells,
 ) -> Vec<Row> {
     let is_mine = |ratio: &&Ratio| (ratio.place.part, [ratio.of, ratio.by]) == (part, pair);
     let mine: Vec<&Ratio> = ratios.iter().filter(is_mine).collect();
@@ -178,7 +178,7 @@ const TIMES: &str = "times the rate";
 
 /// Returns the verdicts of one ring, traffic and distance with at least one ratio. A verdict is open if a length
 /// without a ratio could change it.
-fn verdict(name: &str, here: &[&Ratio], demand: Demand, asked: &Asked) -> Vec<Row> {
+fn verdict(name: &str, here: &[&Ratio], demand: RequiredRatio, asked: &RequestedCells) -> Vec<Row> {
     let mut values: Vec<f64> = here.iter().map(|ratio| ratio.ratio).collect();
     let least = here.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio)).expect("callers have one");
     let without = asked.sizes.iter().filter(|size| here.iter().all(|ratio| ratio.place.size != **size));
@@ -241,16 +241,16 @@ pub(super) mod tests {
 
     /// A ratio of "a" by "b" in a split ring's loop.
     pub(crate) fn ratio(size: u32, distance: Distance, ratio: f64) -> Ratio {
-        let place = Place { part: COPIES, ring: "split", traffic: "loop", size, distance };
+        let place = RateConditions { part: COPIES, ring: "split", traffic: "loop", size, distance };
         Ratio { place, of: "a", by: "b", ratio, rounds: 5 }
     }
 
     /// A request for these lengths in a split ring's loop.
-    pub(crate) fn asked(sizes: &[u32]) -> Asked {
-        Asked { rings: vec!["split"], traffic: vec!["loop"], sizes: sizes.to_vec(), rounds: 5 }
+    pub(crate) fn asked(sizes: &[u32]) -> RequestedCells {
+        RequestedCells { rings: vec!["split"], traffic: vec!["loop"], sizes: sizes.to_vec(), rounds: 5 }
     }
 
-    const DEMAND: Demand = Demand { median: Some(1.0), least: 0.9 };
+    const DEMAND: RequiredRatio = RequiredRatio { median: Some(1.0), least: 0.9 };
 
     #[test]
     fn each_distance_has_its_own_verdict_and_the_limit_is_inclusive() {

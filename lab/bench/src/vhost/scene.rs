@@ -5,7 +5,7 @@ use super::super::BenchError;
 use super::super::folder::Folder;
 use super::asynchronous::Asynchronous;
 use super::guest::Guest;
-use super::ours::{Ours, Way, Working};
+use super::ours::{CopyBy, Ours, Working};
 use super::point::{Cores, Seen, Thread, Watch};
 use crate::options::{VhostRing, VhostTraffic};
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use telpher_vhost::peers::{HugePages, Memory, Seat, Testpmd, VhostPort, Virtio, 
 
 /// A backend that forwards packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Who {
+pub(super) enum BackendKind {
     /// Our backend, with copies made by this mechanism.
-    Ours(Way),
+    Ours(CopyBy),
     /// DPDK's testpmd with `net_vhost`.
     NetVhost,
     /// DPDK's asynchronous vhost, with its software DMA's thread on this core.
@@ -63,7 +63,7 @@ pub(super) const MIB: u64 = 128;
 impl Scene {
     /// Starts the guest and the backends. A missing peer is an error; callers check for it first.
     pub(super) fn start(
-        who: &[Who],
+        who: &[BackendKind],
         ring: VhostRing,
         own_guest: bool,
         cores: Cores,
@@ -71,23 +71,24 @@ impl Scene {
     ) -> Result<Scene, BenchError> {
         let folder = Folder::new()?;
         let sockets: Vec<PathBuf> = (0..who.len()).map(|number| folder.file(&format!("socket{number}"))).collect();
-        let testpmds = who.iter().filter(|who| !matches!(who, Who::Ours(_))).count() as u64 + u64::from(!own_guest);
+        let testpmds =
+            who.iter().filter(|who| !matches!(who, BackendKind::Ours(_))).count() as u64 + u64::from(!own_guest);
         let pages = if testpmds > 0 { Some(HugePages::reserve(testpmds * MIB / 2)?) } else { None };
         let mut backends = Vec::new();
         for (who, socket) in who.iter().zip(&sockets) {
             backends.push(match who {
-                Who::Ours(way) => {
+                BackendKind::Ours(way) => {
                     let mut ours = Ours::new(*way, pool)?;
                     if !own_guest {
                         ours.serve(socket)?;
                     }
                     Backend::Ours(ours)
                 }
-                Who::NetVhost => {
+                BackendKind::NetVhost => {
                     let port = VhostPort { socket: socket.clone(), queues: 1, client: false };
                     Backend::Testpmd(Testpmd::backend(&seat("net-vhost", cores.backend, folder.path()), &[port])?)
                 }
-                Who::DpdkAsync(dma) => {
+                BackendKind::DpdkAsync(dma) => {
                     Backend::Asynchronous(Asynchronous::start(folder.path(), socket, None, cores.backend, *dma)?)
                 }
             });
@@ -103,7 +104,7 @@ impl Scene {
             Frontend::Testpmd(Testpmd::guest(&seat("guest", cores.guest, folder.path()), &virtio(ring), &sockets)?)
         };
         let shared = who.iter().map(|who| match who {
-            Who::Ours(Way::Thread(_, core)) | Who::DpdkAsync(core) => Some(*core),
+            BackendKind::Ours(CopyBy::Thread(_, core)) | BackendKind::DpdkAsync(core) => Some(*core),
             _ => None,
         });
         Ok(Scene { cores, frontend, backends, shared: shared.collect(), _pages: pages, _folder: folder })

@@ -13,8 +13,8 @@ use crate::setups::{alone, asplos, one_by_one};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
 use telpher_sim::{
-    AllReduce, App, By, CacheBench, Copier, DigestBy, Library, MessagePattern, Messages, Place, QueueId, ScenarioError,
-    SharedMemory, Storage, Stream, Workload,
+    AllReduce, App, BufferPlacement, CacheBench, Copier, DigestBy, ExecutedBy, Library, MessagePattern, Messages,
+    QueueId, ScenarioError, SharedMemory, Storage, Stream, Workload,
 };
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
@@ -124,9 +124,10 @@ fn training(lab: &Lab, ranks: u32, measure: &str) -> Result<f64> {
 fn transparent_offload(lab: &Lab) -> Result {
     // The whole call: the intercepting library builds the descriptor, too.
     let gain = |size: u32| {
-        let copies = Stream { by: By::SHARED, library: Library::Lean, ..one_by_one(Opcode::MemoryMove, size, 1) };
+        let copies =
+            Stream { by: ExecutedBy::SHARED, library: Library::Lean, ..one_by_one(Opcode::MemoryMove, size, 1) };
         let device = lab.run(&alone(asplos(1, WqMode::Shared, 4), copies))?.loads[0].mean_latency_ns();
-        let near = Place::on(0);
+        let near = BufferPlacement::on(0);
         Ok(core_alone(lab, asplos(1, WqMode::Shared, 4), Opcode::MemoryMove, size, near, near)? / device)
     };
     Ok(Found::Number(crossover(&SIZES, gain)?))

@@ -15,7 +15,7 @@ use crate::lab::Lab;
 use crate::setups::{alone, asplos, flushed, in_flight, one_by_one, threads, through};
 use telpher_abi::Opcode;
 use telpher_device::{Config, EngineConfig, GroupConfig, WqConfig, WqMode};
-use telpher_sim::{AccessPattern, By, Place, Scenario, ScenarioError, Stream, Wait};
+use telpher_sim::{AccessPattern, BufferPlacement, ExecutedBy, Scenario, ScenarioError, Stream, Wait};
 
 type Result = std::result::Result<Found, ScenarioError>;
 
@@ -55,7 +55,7 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
 ];
 
 const COPY: Opcode = Opcode::MemoryMove;
-const NEAR: Place = Place::on(0);
+const NEAR: BufferPlacement = BufferPlacement::on(0);
 
 fn dedicated(engines: u32) -> Scenario {
     asplos(1, WqMode::Dedicated, engines)
@@ -146,7 +146,7 @@ fn submitting(lab: &Lab) -> Result {
         let timeline = &outcome.loads[0].timeline;
         Ok::<_, ScenarioError>(timeline.submitting.as_nanos_f64() / timeline.completed.max(1) as f64)
     };
-    let (posted, deferrable) = (of(dedicated(1), By::DEDICATED)?, of(shared(1), By::SHARED)?);
+    let (posted, deferrable) = (of(dedicated(1), ExecutedBy::DEDICATED)?, of(shared(1), ExecutedBy::SHARED)?);
     Ok(Found::shape(
         deferrable > posted,
         format!("a core's time: ENQCMD {} ns, MOVDIR64B {} ns", three(deferrable), three(posted)),
@@ -167,7 +167,7 @@ pub(super) fn beside_faults(
             queue.block_on_fault = 1;
         }
         let quick = one_by_one(COPY, 4096, 1);
-        let dst = Place { present: false, footprint: 16 << 20, ..NEAR };
+        let dst = BufferPlacement { present: false, footprint: 16 << 20, ..NEAR };
         let faulting = Stream { block_on_fault: true, dst, ..one_by_one(COPY, 16384, 1) };
         let undisturbed = alone(scenario.clone(), quick);
         let disturbed = alone(undisturbed.clone(), through(0, 1, WqMode::Dedicated, faulting));
@@ -264,7 +264,7 @@ fn streaming_without_batches(lab: &Lab) -> Result {
 fn batch_or_cores(lab: &Lab) -> Result {
     let mut ratios = Vec::new();
     for (size, n) in [(1024, 2), (1024, 4), (512, 4)] {
-        let stream = |batch| Stream { by: By::SHARED, ..in_flight(COPY, size, 16, batch) };
+        let stream = |batch| Stream { by: ExecutedBy::SHARED, ..in_flight(COPY, size, 16, batch) };
         let batched = gigabytes(lab, &alone(shared(4), stream(n)))?;
         let cores = gigabytes(lab, &threads(shared(4), n, stream(1)))?;
         ratios.push((format!("{size} B, {n}"), batched / cores));
@@ -352,7 +352,7 @@ fn page_size(lab: &Lab) -> Result {
     for size in [1024, 4096, 65536, 1 << 20] {
         let mut rates = Vec::new();
         for page in [4096, 2 << 20, 1 << 30] {
-            let place = Place { page, ..NEAR };
+            let place = BufferPlacement { page, ..NEAR };
             let copies = Stream { src: place, dst: place, ..in_flight(COPY, size, 32, 1) };
             rates.push(gigabytes(lab, &alone(dedicated(1), copies))?);
         }
@@ -396,7 +396,7 @@ fn queues_or_batches(lab: &Lab) -> Result {
 
 fn shared_queue(lab: &Lab) -> Result {
     let ratio = |size: u32| {
-        let copies = Stream { by: By::SHARED, ..in_flight(COPY, size, 32, 1) };
+        let copies = Stream { by: ExecutedBy::SHARED, ..in_flight(COPY, size, 32, 1) };
         let rate = gigabytes(lab, &alone(shared(1), copies))?;
         Ok::<_, ScenarioError>((format!("{} KB", size / 1024), rate / streaming(lab, 1, COPY, size, 1)?))
     };
@@ -406,7 +406,7 @@ fn shared_queue(lab: &Lab) -> Result {
 fn shared_queue_with_threads(lab: &Lab) -> Result {
     let mut ratios = Vec::new();
     for size in [4096, 16384, 65536] {
-        let copies = Stream { by: By::SHARED, ..in_flight(COPY, size, 8, 1) };
+        let copies = Stream { by: ExecutedBy::SHARED, ..in_flight(COPY, size, 8, 1) };
         let rate = gigabytes(lab, &threads(shared(1), 8, copies))?;
         ratios.push((format!("{} KB", size / 1024), rate / streaming(lab, 1, COPY, size, 1)?));
     }
@@ -489,8 +489,9 @@ fn the_core_is_better_below(lab: &Lab) -> Result {
 fn few_threads(lab: &Lab) -> Result {
     let (mut holds, mut shown) = (true, Vec::new());
     for size in [1024, 4096, 65536] {
-        let of =
-            |batch| gigabytes(lab, &alone(shared(1), Stream { by: By::SHARED, ..in_flight(COPY, size, 32, batch) }));
+        let of = |batch| {
+            gigabytes(lab, &alone(shared(1), Stream { by: ExecutedBy::SHARED, ..in_flight(COPY, size, 32, batch) }))
+        };
         let rates = [streaming(lab, 1, COPY, size, 1)?, of(8)?, of(1)?];
         holds &= rates[0] >= rates[2] * 0.99 && rates[1] >= rates[2] * 0.99;
         shown.push(format!("{} KB {}", size / 1024, listed(&rates)));

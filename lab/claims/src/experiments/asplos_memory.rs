@@ -11,7 +11,8 @@ use crate::setups::{alone, asplos, by_core, flushed, in_flight, one_by_one, thro
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::{
-    AccessPattern, Chase, Lines, Place, Resource, ResourceUse, Scenario, ScenarioError, Stream, Workload,
+    AccessPattern, BufferPlacement, Chase, LineLocation, Resource, ResourceUse, Scenario, ScenarioError, Stream,
+    Workload,
 };
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
@@ -31,21 +32,21 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
 ];
 
 const COPY: Opcode = Opcode::MemoryMove;
-const LOCAL: Place = Place::on(0);
-const REMOTE: Place = Place::on(1);
-const CXL: Place = Place::on(2);
-const CACHED: Place = Place { lines: Lines::Llc, ..LOCAL };
+const LOCAL: BufferPlacement = BufferPlacement::on(0);
+const REMOTE: BufferPlacement = BufferPlacement::on(1);
+const CXL: BufferPlacement = BufferPlacement::on(2);
+const CACHED: BufferPlacement = BufferPlacement { lines: LineLocation::Llc, ..LOCAL };
 
 fn one() -> Scenario {
     asplos(1, WqMode::Dedicated, 1)
 }
 
-fn copies(size: u32, src: Place, dst: Place) -> Stream {
+fn copies(size: u32, src: BufferPlacement, dst: BufferPlacement) -> Stream {
     Stream { src, dst, ..one_by_one(COPY, size, 1) }
 }
 
 /// Gigabytes a second of copies one at a time.
-fn synchronous(lab: &Lab, size: u32, src: Place, dst: Place) -> Result<f64> {
+fn synchronous(lab: &Lab, size: u32, src: BufferPlacement, dst: BufferPlacement) -> Result<f64> {
     one_by_one_gigabytes(lab, one(), copies(size, src, dst))
 }
 
@@ -113,12 +114,12 @@ fn within_cxl(lab: &Lab) -> Result {
 }
 
 /// Source and destination of Figure 15: the last-level cache (L) or memory (D).
-const CACHE_OR_MEMORY: [(&str, Place, Place); 4] =
+const CACHE_OR_MEMORY: [(&str, BufferPlacement, BufferPlacement); 4] =
     [("L,L", CACHED, CACHED), ("L,D", CACHED, LOCAL), ("D,L", LOCAL, CACHED), ("D,D", LOCAL, LOCAL)];
 
 /// Destinations in the cache get the cache hint.
 fn to_cache(stream: Stream) -> Stream {
-    Stream { cache_control: stream.dst.lines == Lines::Llc, ..stream }
+    Stream { cache_control: stream.dst.lines == LineLocation::Llc, ..stream }
 }
 
 fn synchronous_from_cache(lab: &Lab) -> Result {
@@ -190,7 +191,7 @@ fn lasting(lab: &Lab, copies: Stream, alone_for: &Scenario) -> Result<Stream> {
 }
 
 /// A place for sequential copies that is larger than any cache.
-const WALK: Place = Place { footprint: 1 << 30, ..LOCAL };
+const WALK: BufferPlacement = BufferPlacement { footprint: 1 << 30, ..LOCAL };
 
 /// Four processes that repeat copies of 4 KB, one at a time.
 fn copying_cores(lab: &Lab, walk: AccessPattern) -> Result<Scenario> {

@@ -3,7 +3,7 @@
 use crate::lab::Lab;
 use crate::setups::{alone, by_core};
 use telpher_abi::Opcode;
-use telpher_sim::{AccessPattern, Place, Scenario, ScenarioError, Stream};
+use telpher_sim::{AccessPattern, BufferPlacement, Scenario, ScenarioError, Stream};
 
 /// Powers of two from 64 bytes to a mebibyte.
 pub const SIZES: [u32; 15] =
@@ -48,8 +48,8 @@ pub fn core_alone(
     setup: Scenario,
     op: Opcode,
     size: u32,
-    src: Place,
-    dst: Place,
+    src: BufferPlacement,
+    dst: BufferPlacement,
 ) -> Result<f64, ScenarioError> {
     let outcome = lab.run(&alone(setup, Stream { src, dst, ..by_core(op, size) }))?;
     Ok(outcome.took.as_nanos_f64() / outcome.loads[0].operations.max(1) as f64)

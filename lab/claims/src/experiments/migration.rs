@@ -8,8 +8,8 @@ use crate::setups::on;
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::{
-    App, By, LoadOutcome, Migration, MigrationOffload, Picos, Promotion, QueueId, Scenario, ScenarioError, Stream,
-    Workload,
+    App, ExecutedBy, LoadOutcome, Migration, MigrationOffload, Picos, Promotion, QueueId, Scenario, ScenarioError,
+    Stream, Workload,
 };
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
@@ -108,7 +108,7 @@ pub(crate) fn shared(lab: &Lab, size: u32, sharing: Sharing, of_user: bool) -> R
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
     let (submissions, pages) = (copies(user_nanos) as u64, pages(kernel_nanos) as u64);
     let kernel = Migration { pages, besides: Picos::ZERO, ..Migration::compacting() }.by(KERNEL);
-    let by = By::Device(QueueId { wq: 1, ..KERNEL });
+    let by = ExecutedBy::Device(QueueId { wq: 1, ..KERNEL });
     let user = Stream { by, depth: 32, submissions, ..Stream::of(Opcode::MemoryMove, size) };
     let mut scenario = machine();
     scenario.devices = vec![engines(if sharing == Sharing::OneEngine { 1 } else { 2 })];

@@ -4,12 +4,12 @@ use super::measure::three;
 use super::vhost::measured;
 use super::{Experiment, Found};
 use crate::lab::Lab;
-use crate::query::Way;
+use crate::query::QueryVariant;
 use crate::setups::{on, threads};
 use std::rc::Rc;
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{By, Library, Outcome, Place, Prefetch, Query, ScenarioError, Stream};
+use telpher_sim::{BufferPlacement, ExecutedBy, Library, Outcome, Prefetch, Query, ScenarioError, Stream};
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
 
@@ -38,7 +38,7 @@ fn in_hbm() -> Query {
 }
 
 fn run(lab: &Lab, query: Query) -> Result<Rc<Outcome>> {
-    lab.run(&Way::of("query", query).scenario())
+    lab.run(&QueryVariant::of("query", query).scenario())
 }
 
 fn of(lab: &Lab, query: Query, measure: &str) -> Result<f64> {
@@ -125,11 +125,11 @@ fn bursts(lab: &Lab) -> Result {
     let retries = |size: u32| {
         let each = (256u64 << 20) / u64::from(size) / 32;
         let burst = Stream {
-            by: By::SHARED,
+            by: ExecutedBy::SHARED,
             library: Library::Dml,
             depth: u32::try_from(each).unwrap_or(u32::MAX),
             submissions: each,
-            dst: Place::on(8),
+            dst: BufferPlacement::on(8),
             ..Stream::of(Opcode::MemoryMove, size)
         };
         let outcome = lab.run(&threads(on("xeon-max-9468", 1, WqMode::Shared, 1), 32, burst))?;

@@ -1,11 +1,11 @@
 //! The raw series of LightDSA, point by point.
 
 use crate::lab::Lab;
-use crate::published::{By as Who, Series, Use};
+use crate::published::{ExecutedBy as Who, Series, Use};
 use crate::setups::{alone, asplos, one_by_one};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{AccessPattern, By, Library, Place, Scenario, ScenarioError, Stream};
+use telpher_sim::{AccessPattern, BufferPlacement, ExecutedBy, Library, Scenario, ScenarioError, Stream};
 
 /// A size with its published and simulated rates.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -98,9 +98,14 @@ fn operation(series: &Series) -> Opcode {
 #[must_use]
 pub fn scenario(series: &Series, size: u32) -> Scenario {
     // The library builds each descriptor.
-    let far = Place { footprint: WALK, ..Place::on(0) };
-    let one =
-        Stream { by: By::SHARED, library: Library::Lean, src: far, dst: far, ..one_by_one(operation(series), size, 1) };
+    let far = BufferPlacement { footprint: WALK, ..BufferPlacement::on(0) };
+    let one = Stream {
+        by: ExecutedBy::SHARED,
+        library: Library::Lean,
+        src: far,
+        dst: far,
+        ..one_by_one(operation(series), size, 1)
+    };
     // id = lightdsa.ENGINES.HOW.…, or lightdsa.naive.…
     let mut words = series.id.split('.').skip(1);
     let how = match words.next() {
@@ -110,7 +115,7 @@ pub fn scenario(series: &Series, size: u32) -> Scenario {
     let stream = match (series.by, how) {
         (Who::Cpu, how) => {
             let walk = if how == "random" { AccessPattern::Random } else { AccessPattern::Sequential };
-            Stream { by: By::Cpu, library: Library::Raw, walk, submissions: 400, ..one }
+            Stream { by: ExecutedBy::Cpu, library: Library::Raw, walk, submissions: 400, ..one }
         }
         (Who::Device, "single") => one,
         (Who::Device, "sg64") => Stream { depth: 128, submissions: 3000, ..one },
@@ -118,7 +123,7 @@ pub fn scenario(series: &Series, size: u32) -> Scenario {
         (Who::Device, "naive") => {
             // Buffers begin at 0x555 of a page, as in the artifact's motivation_speed_test.cpp; written data is read
             // back.
-            let askew = Place { skew: 0x555, ..far };
+            let askew = BufferPlacement { skew: 0x555, ..far };
             Stream { src: askew, dst: askew, readback: true, depth: 80, batch: 32, submissions: 300, ..one }
         }
         (Who::Device, _) => Stream { depth: 80, batch: 32, submissions: 600, ..one },

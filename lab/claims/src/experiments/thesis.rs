@@ -10,7 +10,7 @@ use crate::lab::Lab;
 use crate::setups::{alone, on, threads, through};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{AccessPattern, By, Library, Place, Scenario, ScenarioError, Stream};
+use telpher_sim::{AccessPattern, BufferPlacement, ExecutedBy, Library, Scenario, ScenarioError, Stream};
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
 
@@ -55,8 +55,8 @@ fn machine(devices: usize) -> Scenario {
 /// One thread's copies from node 0 to a node, one at a time.
 fn copies(size: u32, batch: u32, dst: usize) -> Stream {
     let submissions = if size >= LARGE { 3 } else { 200 };
-    let (src, dst) = (Place::on(0), Place::on(dst));
-    Stream { by: By::SHARED, library: Library::Dml, batch, submissions, src, dst, ..Stream::of(COPY, size) }
+    let (src, dst) = (BufferPlacement::on(0), BufferPlacement::on(dst));
+    Stream { by: ExecutedBy::SHARED, library: Library::Dml, batch, submissions, src, dst, ..Stream::of(COPY, size) }
 }
 
 fn gibibytes(lab: &Lab, scenario: &Scenario) -> Result<f64> {
@@ -213,9 +213,9 @@ fn push_and_pull(lab: &Lab) -> Result {
 
 /// Consecutive copies of 1 MiB by a core of a node, through node 0's memory.
 fn by_core(core: usize, dst: usize) -> Stream {
-    let walk = |node| Place { footprint: 1 << 30, ..Place::on(node) };
+    let walk = |node| BufferPlacement { footprint: 1 << 30, ..BufferPlacement::on(node) };
     Stream {
-        by: By::Cpu,
+        by: ExecutedBy::Cpu,
         library: Library::Raw,
         walk: AccessPattern::Sequential,
         core,

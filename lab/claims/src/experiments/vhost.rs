@@ -8,7 +8,7 @@ use crate::lab::Lab;
 use crate::setups::on;
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqConfig, WqMode};
-use telpher_sim::{App, By, Copies, Outcome, QueueId, Scenario, ScenarioError, Stream, Vhost, Workload};
+use telpher_sim::{App, CopyBy, ExecutedBy, Outcome, QueueId, Scenario, ScenarioError, Stream, Vhost, Workload};
 
 type Result<T = Found> = std::result::Result<T, ScenarioError>;
 
@@ -44,8 +44,8 @@ pub(super) const ALL: &[(&str, Experiment)] = &[
 ];
 
 /// Both, as in telpher: the core below 300 bytes, where it is faster (V-031), the device from that size on (V-030).
-pub(crate) const HYBRID: Copies = match Copies::DEVICE {
-    Copies::Device { enqueue, dequeue } => Copies::Hybrid { from: 300, enqueue, dequeue },
+pub(crate) const HYBRID: CopyBy = match CopyBy::DEVICE {
+    CopyBy::Device { enqueue, dequeue } => CopyBy::Hybrid { from: 300, enqueue, dequeue },
     other => other,
 };
 
@@ -66,25 +66,25 @@ pub(crate) fn measured(outcome: &Outcome, name: &str) -> f64 {
     outcome.loads[0].measures.iter().find(|measure| measure.name == name).map_or(f64::NAN, |measure| measure.value)
 }
 
-pub(crate) fn forwarding(lab: &Lab, packet_bytes: u32, copies: Copies) -> Result<f64> {
+pub(crate) fn forwarding(lab: &Lab, packet_bytes: u32, copies: CopyBy) -> Result<f64> {
     let app = Vhost { packet_bytes, copies, ..Vhost::default() };
     Ok(measured(&*lab.run(&switch(app))?, "forwarding rate"))
 }
 
 fn by_core(lab: &Lab, packet_bytes: u32) -> Result {
-    Ok(Found::Number(forwarding(lab, packet_bytes, Copies::Core)?))
+    Ok(Found::Number(forwarding(lab, packet_bytes, CopyBy::Core)?))
 }
 
 fn by_device(lab: &Lab, packet_bytes: u32) -> Result {
-    Ok(Found::Number(forwarding(lab, packet_bytes, Copies::DEVICE)?))
+    Ok(Found::Number(forwarding(lab, packet_bytes, CopyBy::DEVICE)?))
 }
 
-fn rates(lab: &Lab, copies: Copies) -> Result<Vec<f64>> {
+fn rates(lab: &Lab, copies: CopyBy) -> Result<Vec<f64>> {
     PACKETS.into_iter().map(|packet| forwarding(lab, packet, copies)).collect()
 }
 
 pub(crate) fn copy_share(lab: &Lab, packet_bytes: u32) -> Result<f64> {
-    let app = Vhost { packet_bytes, copies: Copies::Core, ..Vhost::default() };
+    let app = Vhost { packet_bytes, copies: CopyBy::Core, ..Vhost::default() };
     Ok(measured(&*lab.run(&switch(app))?, "core cycles in copies"))
 }
 
@@ -99,21 +99,21 @@ fn copy_share_grows(lab: &Lab) -> Result {
 }
 
 fn rate_falls(lab: &Lab) -> Result {
-    let mut rates = rates(lab, Copies::Core)?;
+    let mut rates = rates(lab, CopyBy::Core)?;
     let shown = format!("64 to 1518 B: {} Mpps", listed(&rates));
     rates.reverse();
     Ok(Found::shape(never_falls(&rates, 0.0), shown))
 }
 
 fn flat(lab: &Lab) -> Result {
-    let rates = rates(lab, Copies::DEVICE)?;
+    let rates = rates(lab, CopyBy::DEVICE)?;
     let (least, most) = rates.iter().fold((f64::INFINITY, 0.0_f64), |(l, m), rate| (l.min(*rate), m.max(*rate)));
     Ok(Found::Number(most / least))
 }
 
 fn gains(lab: &Lab, packets: &[u32]) -> Result<Vec<(String, f64)>> {
     let of = |packet: &u32| {
-        let gain = forwarding(lab, *packet, Copies::DEVICE)? / forwarding(lab, *packet, Copies::Core)?;
+        let gain = forwarding(lab, *packet, CopyBy::DEVICE)? / forwarding(lab, *packet, CopyBy::Core)?;
         Ok((format!("{packet} B"), gain))
     };
     packets.iter().map(of).collect()
@@ -128,23 +128,23 @@ fn loss(lab: &Lab) -> Result {
 }
 
 fn bandwidth(lab: &Lab) -> Result {
-    Ok(Found::Number(forwarding(lab, 1518, Copies::DEVICE)? * 1e6 * 2.0 * 1518.0 / 1e9))
+    Ok(Found::Number(forwarding(lab, 1518, CopyBy::DEVICE)? * 1e6 * 2.0 * 1518.0 / 1e9))
 }
 
 fn small_packets(lab: &Lab) -> Result {
-    let (core, device) = (forwarding(lab, 64, Copies::Core)?, forwarding(lab, 64, Copies::DEVICE)?);
+    let (core, device) = (forwarding(lab, 64, CopyBy::Core)?, forwarding(lab, 64, CopyBy::DEVICE)?);
     Ok(Found::shape(core > device, format!("64 B: core {} Mpps, device {}", three(core), three(device))))
 }
 
 /// Beside another user's long copies, which occupy engines so that batches overtake each other.
 fn in_order(lab: &Lab) -> Result {
-    let app = Vhost { packet_bytes: 1518, copies: Copies::DEVICE, warm_up: 0, ..Vhost::default() };
+    let app = Vhost { packet_bytes: 1518, copies: CopyBy::DEVICE, warm_up: 0, ..Vhost::default() };
     let mut scenario = switch(app);
     scenario.devices[0] = Config::single(WqMode::Dedicated, 32, 4);
     for queue in [1, 2] {
         scenario.devices[0].groups[0].grouped_workqueues.push(WqConfig::new(queue, WqMode::Dedicated, 32));
     }
-    let other = By::Device(QueueId { device: 0, wq: 2, shared: false });
+    let other = ExecutedBy::Device(QueueId { device: 0, wq: 2, shared: false });
     let long = Stream { by: other, depth: 2, submissions: 500, ..Stream::of(Opcode::MemoryMove, 1 << 20) };
     let outcome = lab.run(&scenario.with("long copies", 1, Workload::Stream(long)))?;
     let of = |name| measured(&outcome, name);
@@ -159,12 +159,12 @@ fn bursts(lab: &Lab) -> Result {
     let (mut holds, mut shown) = (true, Vec::new());
     for packet_bytes in [64, 1518] {
         let of = |burst| {
-            let app = Vhost { packet_bytes, burst, copies: Copies::DEVICE, packets: 5000, ..Vhost::default() };
+            let app = Vhost { packet_bytes, burst, copies: CopyBy::DEVICE, packets: 5000, ..Vhost::default() };
             Ok(measured(&*lab.run(&switch(app))?, "forwarding rate"))
         };
         let rates = [1, 4, 8, 16, 32].map(of).into_iter().collect::<Result<Vec<_>>>()?;
         holds &= never_falls(&rates, 0.01);
-        gains.push(forwarding(lab, packet_bytes, Copies::DEVICE)? / forwarding(lab, packet_bytes, Copies::Core)?);
+        gains.push(forwarding(lab, packet_bytes, CopyBy::DEVICE)? / forwarding(lab, packet_bytes, CopyBy::Core)?);
         shown.push(format!("{packet_bytes} B: {} Mpps", listed(&rates)));
     }
     // The worst case are small packets: they gain least.

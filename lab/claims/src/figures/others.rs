@@ -4,7 +4,7 @@ use super::sweep::{axis, published, simulated};
 use super::{Panel, Result, Scale, Shape, Sheet, level_mark, numbers};
 use crate::experiments::vhost::{HYBRID, PACKETS, copy_share, forwarding};
 use crate::lab::Lab;
-use telpher_sim::Copies;
+use telpher_sim::CopyBy;
 
 pub(super) const SHEETS: &[Sheet] = &[
     Sheet {
@@ -34,7 +34,7 @@ fn figure_10(lab: &Lab) -> Result<Vec<Panel>> {
     const CORE: [&str; 7] = ["V-020", "V-021", "V-022", "V-023", "V-024", "V-025", "V-026"];
     const DEVICE: [&str; 7] = ["V-100", "V-101", "V-102", "V-103", "V-104", "V-105", "V-106"];
     let mut series = Vec::new();
-    for (name, copies, claims) in [("by the core", Copies::Core, CORE), ("by the device", Copies::DEVICE, DEVICE)] {
+    for (name, copies, claims) in [("by the core", CopyBy::Core, CORE), ("by the device", CopyBy::DEVICE, DEVICE)] {
         let rates = PACKETS.map(|packet| forwarding(lab, packet, copies)).into_iter().collect::<Result<Vec<_>>>()?;
         series.push(simulated(name, (0u8..).map(f64::from).zip(rates)));
         series.push(published(name, (0u8..).map(f64::from).zip(claims.map(|claim| numbers(claim).0))));

@@ -4,7 +4,7 @@ use super::sweep::{axis, published, simulated};
 use super::{Axis, Panel, Result, Scale, Shape, Sheet};
 use crate::lab::Lab;
 use crate::published::Value;
-use crate::query::{self, Told, Way};
+use crate::query::{self, QueryVariant, VariantResult};
 
 pub(super) const SHEETS: &[Sheet] = &[
     Sheet {
@@ -38,7 +38,7 @@ fn ms() -> Axis {
 }
 
 /// Their stages, a series for each variant.
-fn stages(ways: &[(Way, Told)]) -> Panel {
+fn stages(ways: &[(QueryVariant, VariantResult)]) -> Panel {
     let names = ways.first().map(|(_, result)| result.stages.iter().map(|stage| stage.name.clone()).collect());
     let series = ways.iter().map(|(way, result)| {
         simulated(way.name, (0u8..).map(f64::from).zip(result.stages.iter().map(|stage| stage.value)))
@@ -59,12 +59,12 @@ fn table(title: &str, y: Axis, rows: Vec<(&str, f64, &Value)>) -> Panel {
     bars(title, x, y, series)
 }
 
-fn times(ways: &[(Way, Told)]) -> Panel {
+fn times(ways: &[(QueryVariant, VariantResult)]) -> Panel {
     let rows = ways.iter().filter_map(|(way, result)| Some((way.name, result.ms, &way.published?.time.value)));
     table("query", ms(), rows.collect())
 }
 
-fn run(lab: &Lab) -> Result<Vec<(Way, Told)>> {
+fn run(lab: &Lab) -> Result<Vec<(QueryVariant, VariantResult)>> {
     query::published().into_iter().map(|way| way.run(lab).map(|result| (way, result))).collect()
 }
 

@@ -5,7 +5,7 @@ pub mod tables;
 use crate::figures::{Figure, sheets};
 use crate::lab::Lab;
 use crate::published::{Claim, Use, Value};
-use crate::query::{self, Published, Told, Way};
+use crate::query::{self, Published, QueryVariant, VariantResult};
 use serde::Serialize;
 use telpher_report::about::About;
 use telpher_sim::{Machine, ScenarioError};
@@ -146,8 +146,8 @@ pub fn simulate(machine: Machine, changed: bool) -> Result<SimulatedResult, Simu
     let about = About::of_all(&[(machine.name.clone(), machine.hash)]);
     let lab = Lab::on(machine);
     let cannot = |why: ScenarioError| SimulateError::Machine { profile: about.profile.clone(), why };
-    let row = |way: &Way| way.run(&lab).map(|found| row_of(way, &found)).map_err(cannot);
-    let rows = |ways: &[Way]| ways.iter().map(row).collect::<Result<Vec<_>, _>>();
+    let row = |way: &QueryVariant| way.run(&lab).map(|found| row_of(way, &found)).map_err(cannot);
+    let rows = |ways: &[QueryVariant]| ways.iter().map(row).collect::<Result<Vec<_>, _>>();
     let published = rows(&query::published())?;
     let figures = sheets().filter(|sheet| FIGURES.contains(&sheet.id)).map(|sheet| sheet.figure(&lab));
     let figures = figures.collect::<Result<_, _>>()?;
@@ -164,7 +164,7 @@ pub fn simulate(machine: Machine, changed: bool) -> Result<SimulatedResult, Simu
     Ok(SimulatedResult { kind: "qdp", about, remarks, published, figures, questions })
 }
 
-fn row_of(way: &Way, told: &Told) -> WayRow {
+fn row_of(way: &QueryVariant, told: &VariantResult) -> WayRow {
     WayRow {
         name: way.name,
         time_ms: told.ms,
@@ -176,7 +176,7 @@ fn row_of(way: &Way, told: &Told) -> WayRow {
     }
 }
 
-fn compared(published: &Published, told: &Told) -> Vec<Compared> {
+fn compared(published: &Published, told: &VariantResult) -> Vec<Compared> {
     let compare = |what, claim: &'static Claim, simulated: f64| {
         let Value::One(number) = claim.value else { return None };
         let usage = match claim.usage {

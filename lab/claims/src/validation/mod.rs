@@ -5,7 +5,7 @@ pub mod tables;
 use crate::experiments::series::{Comparison, compare};
 use crate::goals::{self, Goal};
 use crate::lab::Lab;
-use crate::published::{self, About as Subject, By, Use};
+use crate::published::{self, About as Subject, ExecutedBy, Use};
 use crate::verdict::{self, Row, Tally, Verdict};
 use serde::Serialize;
 use telpher_report::about::About;
@@ -162,7 +162,7 @@ pub fn validate(only: &[String], machine: Option<Machine>) -> Result<Validation,
             .filter(|compared| machine.is_none() || compared.is_ok())
             .collect::<Result<Vec<_>, ScenarioError>>()?;
         // Held-out series come before those that calibrate, devices before cores.
-        all.sort_by_key(|of| (of.series.usage != Use::Validate, of.series.by != By::Device));
+        all.sort_by_key(|of| (of.series.usage != Use::Validate, of.series.by != ExecutedBy::Device));
         all
     } else {
         Vec::new()
@@ -239,7 +239,7 @@ fn series_row(comparison: &Comparison) -> SeriesRow {
     SeriesRow {
         id: &series.id,
         says: &series.says,
-        by: if series.by == By::Device { "device" } else { "core" },
+        by: if series.by == ExecutedBy::Device { "device" } else { "core" },
         held_out: series.usage == Use::Validate,
         mean_absolute_deviation: comparison.mean(),
         points: comparison

@@ -7,7 +7,7 @@ use telpher_abi::Opcode;
 
 /// A piece of work.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Demand {
+pub struct WorkRequest {
     /// Its name in outputs.
     pub name: String,
     /// The operation.
@@ -28,19 +28,19 @@ pub struct Demand {
     pub read_soon: bool,
 }
 
-impl Demand {
+impl WorkRequest {
     /// One thread with operations of `size` bytes in near memory, 32 at once.
     #[must_use]
     pub fn of(op: Opcode, size: u32) -> Self {
         let name = op.name().to_owned();
-        Demand { name, op, size, threads: 1, rate: None, in_flight: 32, src: 0, dst: 0, read_soon: false }
+        WorkRequest { name, op, size, threads: 1, rate: None, in_flight: 32, src: 0, dst: 0, read_soon: false }
     }
 
     /// Reads the list `[[work]]` of a file, each with `op`, `size` and optional keys; `file` is its name in errors.
     ///
     /// # Errors
     /// Names file, line and key of a missing, impossible or unknown value.
-    pub fn parse(file: &str, text: &str, machine: &Machine) -> Result<Vec<Demand>, WorkloadError> {
+    pub fn parse(file: &str, text: &str, machine: &Machine) -> Result<Vec<WorkRequest>, WorkloadError> {
         let document = workload::document(file, text)?;
         let root = workload::root(file, text, &document);
         let demands = root
@@ -53,14 +53,14 @@ impl Demand {
     }
 }
 
-fn demand(section: Section<'_>, machine: &Machine) -> Result<Demand, ProfileError> {
+fn demand(section: Section<'_>, machine: &Machine) -> Result<WorkRequest, ProfileError> {
     let op = workload::op(&section)?;
     if matches!(op, Opcode::Nop | Opcode::Batch | Opcode::Drain) {
         return Err(section.wrong("op", format!("is {}, which does nothing to bytes", op.name())));
     }
     // Cannot fail: up to 2 GiB.
-    let of = Demand::of(op, u32::try_from(section.bytes("size", 1..=1 << 31)?).unwrap_or(u32::MAX));
-    let demand = Demand {
+    let of = WorkRequest::of(op, u32::try_from(section.bytes("size", 1..=1 << 31)?).unwrap_or(u32::MAX));
+    let demand = WorkRequest {
         name: section.text_if_there("name")?.map_or(of.name, str::to_owned),
         threads: section.count_if_there("threads", 1..=1024, "threads")?.unwrap_or(of.threads),
         rate: section.count_if_there("rate", 1..=u32::MAX, "operations a second")?.map(u64::from),

@@ -1,12 +1,12 @@
 //! The choices, a table row each, with the guideline that covers it. Source: Kuper et al., ASPLOS 2024, §6 and §4.4.
 
-use super::{Demand, Plan, Way};
+use super::{Plan, WorkPlan, WorkRequest};
 use crate::machine::Machine;
 use crate::work::{NamedValue, Wait};
 use telpher_device::WqMode;
 
 /// Plans that differ from a plan in one setting; the simpler ones first.
-type Choices = fn(&Machine, &[Demand], &Plan, usize) -> Vec<Plan>;
+type Choices = fn(&Machine, &[WorkRequest], &Plan, usize) -> Vec<Plan>;
 
 /// A setting with its choices.
 pub(super) struct Knob {
@@ -146,14 +146,14 @@ pub(super) const KNOBS: &[Knob] = &[
 ];
 
 /// The plan with a change to one piece of work.
-fn with(plan: &Plan, work: usize, change: impl FnOnce(&mut Way)) -> Plan {
+fn with(plan: &Plan, work: usize, change: impl FnOnce(&mut WorkPlan)) -> Plan {
     let mut plan = plan.clone();
     change(&mut plan.ways[work]);
     plan
 }
 
 /// The settings of a piece of work, if a device does it.
-fn device(plan: &Plan, work: usize) -> Option<Way> {
+fn device(plan: &Plan, work: usize) -> Option<WorkPlan> {
     Some(plan.ways[work]).filter(|way| way.device)
 }
 

@@ -18,9 +18,9 @@ mod tests;
 use crate::machine::Machine;
 use crate::scenario::{LoadOutcome, Outcome, Scenario, ScenarioError};
 use crate::work::NamedValue;
-pub use demand::Demand;
+pub use demand::WorkRequest;
 use knobs::KNOBS;
-pub use plan::{Plan, Way};
+pub use plan::{Plan, WorkPlan};
 use telpher_device::{Capabilities, Config};
 
 /// The objective. For several pieces of work the geometric mean counts, so that no piece is sacrificed for another.
@@ -63,11 +63,11 @@ pub struct Choice {
 
 /// The results of a piece of work, as advised and by cores alone.
 #[derive(Clone, Debug)]
-pub struct Work {
+pub struct WorkResult {
     /// Its name.
     pub name: String,
     /// How it is done.
-    pub way: Way,
+    pub way: WorkPlan,
     /// As advised.
     pub advised: LoadOutcome,
     /// By its own cores.
@@ -88,7 +88,7 @@ pub struct Advice {
     /// The settings of the knobs.
     pub choices: Vec<Choice>,
     /// Each piece of the work.
-    pub works: Vec<Work>,
+    pub works: Vec<WorkResult>,
     /// The score relative to cores alone, by the objective.
     pub gain: f64,
     /// Scenarios that were simulated.
@@ -116,7 +116,7 @@ const BEGINNINGS: usize = 3;
 struct Search<'a> {
     machine: &'a Machine,
     capabilities: Capabilities,
-    demands: &'a [Demand],
+    demands: &'a [WorkRequest],
     objective: Objective,
     /// Simulated plans and their scores; `None` if a plan is not possible.
     tried: Vec<(Plan, Option<f64>)>,
@@ -130,10 +130,10 @@ struct Search<'a> {
 pub fn advise(
     machine: &Machine,
     capabilities: Capabilities,
-    demands: &[Demand],
+    demands: &[WorkRequest],
     objective: Objective,
 ) -> Result<Advice, ScenarioError> {
-    if let Some(Demand { name, threads, .. }) = demands.iter().find(|demand| demand.threads > MOST_THREADS) {
+    if let Some(WorkRequest { name, threads, .. }) = demands.iter().find(|demand| demand.threads > MOST_THREADS) {
         let what = format!("{threads} threads ask for advice, and at most {MOST_THREADS} are simulated");
         return Err(ScenarioError::Load { load: name.clone(), what });
     }
@@ -148,7 +148,7 @@ pub fn advise(
     let mut works = Vec::new();
     for (number, demand) in demands.iter().enumerate() {
         let (threshold, up_to) = search.worth(&plan, number);
-        works.push(Work {
+        works.push(WorkResult {
             name: demand.name.clone(),
             way: plan.ways[number],
             advised: outcome.loads[number].clone(),
@@ -217,7 +217,7 @@ impl Search<'_> {
         let (mut plan, mut best) = match devices {
             Some((plan, score)) if score > by_cores * WORTH => (plan, score),
             Some((plan, _)) => {
-                let ways = plan.ways.iter().map(|way| Way { device: false, ..*way }).collect();
+                let ways = plan.ways.iter().map(|way| WorkPlan { device: false, ..*way }).collect();
                 (Plan { ways, ..plan }, by_cores)
             }
             None => (cores, by_cores),
@@ -289,7 +289,7 @@ impl Search<'_> {
     fn score(&self, plan: &Plan, outcome: &Outcome) -> f64 {
         let pieces = self.demands.iter().zip(&plan.ways).zip(&outcome.loads);
         #[allow(clippy::cast_precision_loss, reason = "bytes of a short time")]
-        let of = |((demand, way), load): ((&Demand, &Way), &LoadOutcome)| match self.objective {
+        let of = |((demand, way), load): ((&WorkRequest, &WorkPlan), &LoadOutcome)| match self.objective {
             Objective::Throughput => load.gigabytes_per_second(),
             Objective::PerCore => load.bytes as f64 / load.cycles.total().as_secs_f64().max(1e-15),
             Objective::Latency => 1.0 / (load.latencies.at(0.99).as_secs_f64() + way.gathering(demand)).max(1e-15),
@@ -332,9 +332,9 @@ impl Search<'_> {
         let (mut run, mut longest): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
         let sizes = (6..=LARGEST).map(|power| 1 << power);
         for size in sizes {
-            let demand = Demand { size, ..self.demands[work].clone() };
-            let way = Way { device: true, ..plan.ways[work] };
-            let alone = |way: Way| Plan { apart: false, ways: vec![way], ..plan.clone() };
+            let demand = WorkRequest { size, ..self.demands[work].clone() };
+            let way = WorkPlan { device: true, ..plan.ways[work] };
+            let alone = |way: WorkPlan| Plan { apart: false, ways: vec![way], ..plan.clone() };
             let mut search = Search { demands: std::slice::from_ref(&demand), tried: Vec::new(), ..*self };
             let device = search.try_out(&alone(way));
             let core = search.try_out(&Plan::by_cores(std::slice::from_ref(&demand)));

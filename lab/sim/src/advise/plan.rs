@@ -1,15 +1,15 @@
 //! Plans: devices and their queues, and how each piece of work is done.
 
-use super::Demand;
+use super::WorkRequest;
 use crate::machine::Machine;
-use crate::places::Place;
+use crate::places::BufferPlacement;
 use crate::scenario::{Layout, Load, Scenario, Workload, lanes};
-use crate::work::{AccessPattern, Arrivals, By, QueueId, Stream, Wait};
+use crate::work::{AccessPattern, Arrivals, ExecutedBy, QueueId, Stream, Wait};
 use telpher_device::{Capabilities, Config, WqMode};
 
 /// How one piece of work is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Way {
+pub struct WorkPlan {
     /// True if a device does it, false if its own cores do.
     pub device: bool,
     /// Descriptors, or batches, in flight.
@@ -22,9 +22,9 @@ pub struct Way {
     pub cache: bool,
 }
 
-impl Way {
+impl WorkPlan {
     /// Seconds for which the first operation of a batch waits for the last, if operations arrive at a rate.
-    pub(super) fn gathering(&self, demand: &Demand) -> f64 {
+    pub(super) fn gathering(&self, demand: &WorkRequest) -> f64 {
         let more = if self.device { self.batch.saturating_sub(1) } else { 0 };
         // Without a rate all operations of a batch are available at once.
         #[allow(clippy::cast_precision_loss, reason = "operations a second")]
@@ -48,7 +48,7 @@ pub struct Plan {
     /// Entries of each queue; `None` for an equal share of all entries.
     pub wq_size: Option<u32>,
     /// How each piece of work is done.
-    pub ways: Vec<Way>,
+    pub ways: Vec<WorkPlan>,
 }
 
 /// Bytes of a simulated piece of work, and fewest and most operations of a thread. Source: chosen; a third of a
@@ -69,8 +69,8 @@ pub(super) const MOST_IN_FLIGHT: u32 = 128;
 
 impl Plan {
     /// All work is done by cores.
-    pub(super) fn by_cores(demands: &[Demand]) -> Plan {
-        let way = Way { device: false, depth: 1, batch: 1, wait: Wait::Poll, cache: false };
+    pub(super) fn by_cores(demands: &[WorkRequest]) -> Plan {
+        let way = WorkPlan { device: false, depth: 1, batch: 1, wait: Wait::Poll, cache: false };
         Plan {
             devices: Vec::new(),
             count: 0,
@@ -83,7 +83,7 @@ impl Plan {
     }
 
     /// One device, one engine, one operation at a time: the initial setting of all knobs.
-    pub(super) fn simplest(machine: &Machine, demands: &[Demand]) -> Plan {
+    pub(super) fn simplest(machine: &Machine, demands: &[WorkRequest]) -> Plan {
         let socket = |node: usize| machine.nodes.get(node).map(|node| node.socket);
         let wanted = demands.first().map_or(0, |demand| demand.dst);
         let mut devices: Vec<usize> = (0..machine.devices.len()).collect();
@@ -92,7 +92,13 @@ impl Plan {
             (at != wanted, socket(at) != socket(wanted))
         });
         let queues = demands.iter().map(|demand| demand.threads).sum::<u32>();
-        let way = |demand: &Demand| Way { device: true, depth: 1, batch: 1, wait: Wait::Poll, cache: demand.read_soon };
+        let way = |demand: &WorkRequest| WorkPlan {
+            device: true,
+            depth: 1,
+            batch: 1,
+            wait: Wait::Poll,
+            cache: demand.read_soon,
+        };
         Plan {
             count: 1,
             // A device has eight dedicated queues; more threads share queues.
@@ -107,7 +113,7 @@ impl Plan {
 
     /// The initial plans: one device or all of them, one engine or four, one operation at a time or all available ones,
     /// single or as a batch, with polling or UMWAIT.
-    pub(super) fn beginnings(machine: &Machine, demands: &[Demand]) -> Vec<Plan> {
+    pub(super) fn beginnings(machine: &Machine, demands: &[WorkRequest]) -> Vec<Plan> {
         let simplest = Plan::simplest(machine, demands);
         let mut plans = Vec::new();
         for (count, engines) in [(1, 1), (machine.devices.len(), 4)] {
@@ -130,7 +136,7 @@ impl Plan {
         &self,
         machine: &Machine,
         capabilities: Capabilities,
-        demands: &[Demand],
+        demands: &[WorkRequest],
     ) -> Option<Scenario> {
         if self.overfills(&capabilities, demands) {
             return None;
@@ -173,8 +179,8 @@ impl Plan {
     }
 
     /// Queues of each group: one group for all threads of the plan, or one for each piece of work.
-    fn groups(&self, demands: &[Demand]) -> Vec<u32> {
-        let threads = |demand: &Demand| demand.threads;
+    fn groups(&self, demands: &[WorkRequest]) -> Vec<u32> {
+        let threads = |demand: &WorkRequest| demand.threads;
         if self.apart {
             demands.iter().map(|demand| self.wqs(demand.threads)).collect()
         } else {
@@ -184,7 +190,7 @@ impl Plan {
 
     /// True if shared queues would be full of long operations. Threads would retry during these, which gains nothing,
     /// and each attempt is an event.
-    fn overfills(&self, capabilities: &Capabilities, demands: &[Demand]) -> bool {
+    fn overfills(&self, capabilities: &Capabilities, demands: &[WorkRequest]) -> bool {
         let queues: u32 = self.groups(demands).iter().sum();
         let size = self.wq_size.unwrap_or(u32::from(capabilities.wq_cap.total_entries()) / queues.max(1));
         let room = u64::from(size) * u64::from(queues) * self.count as u64;
@@ -195,7 +201,7 @@ impl Plan {
             && pieces().any(|(demand, way)| u64::from(demand.size) * u64::from(way.batch) > LONG)
     }
 
-    fn group_of(&self, wq: usize, demands: &[Demand]) -> usize {
+    fn group_of(&self, wq: usize, demands: &[WorkRequest]) -> usize {
         let mut left = wq;
         for (group, wqs) in self.groups(demands).into_iter().enumerate() {
             match left.checked_sub(wqs as usize) {
@@ -207,7 +213,7 @@ impl Plan {
     }
 
     /// Configurations of the machine's devices up to the last one in use; unused devices before it have no groups.
-    fn configs(&self, capabilities: &Capabilities, demands: &[Demand]) -> Option<Vec<Config>> {
+    fn configs(&self, capabilities: &Capabilities, demands: &[WorkRequest]) -> Option<Vec<Config>> {
         if self.count == 0 {
             return Some(Vec::new());
         }
@@ -249,8 +255,8 @@ impl Plan {
 }
 
 /// The load of a piece of work.
-fn load(demand: &Demand, way: Way, lanes: Vec<QueueId>) -> Load {
-    let by = lanes.first().map_or(By::Cpu, |lane| By::Device(*lane));
+fn load(demand: &WorkRequest, way: WorkPlan, lanes: Vec<QueueId>) -> Load {
+    let by = lanes.first().map_or(ExecutedBy::Cpu, |lane| ExecutedBy::Device(*lane));
     let threads = u64::from(demand.threads.max(1));
     // All threads together run enough operations for a percentile, and each thread several times the number that it has
     // at once.
@@ -267,8 +273,8 @@ fn load(demand: &Demand, way: Way, lanes: Vec<QueueId>) -> Load {
         by,
         // A core begins the next operation early if it need not wait for the last.
         walk: if demand.in_flight > 1 { AccessPattern::Random } else { AccessPattern::Alone },
-        src: Place::on(demand.src),
-        dst: Place::on(demand.dst),
+        src: BufferPlacement::on(demand.src),
+        dst: BufferPlacement::on(demand.dst),
         cache_control: way.cache,
         wait: way.wait,
         ..Stream::of(demand.op, demand.size)

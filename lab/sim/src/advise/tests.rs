@@ -7,9 +7,9 @@ use telpher_abi::Opcode;
 use telpher_device::{Preset, WqMode};
 
 /// Fourteen questions.
-fn questions() -> Vec<Vec<Demand>> {
-    let copy = |size| Demand::of(Opcode::MemoryMove, size);
-    let of = |threads, in_flight, demand: Demand| vec![Demand { threads, in_flight, ..demand }];
+fn questions() -> Vec<Vec<WorkRequest>> {
+    let copy = |size| WorkRequest::of(Opcode::MemoryMove, size);
+    let of = |threads, in_flight, demand: WorkRequest| vec![WorkRequest { threads, in_flight, ..demand }];
     vec![
         of(1, 32, copy(64)),
         of(1, 1, copy(512)),
@@ -18,23 +18,23 @@ fn questions() -> Vec<Vec<Demand>> {
         of(12, 32, copy(4096)),
         of(8, 1, copy(65536)),
         of(2, 32, copy(1 << 20)),
-        of(1, 32, Demand::of(Opcode::CrcGeneration, 16384)),
-        of(2, 128, Demand::of(Opcode::Fill, 256)),
-        of(3, 8, Demand::of(Opcode::Compare, 2048)),
-        vec![Demand { rate: Some(500_000), ..copy(1500) }],
-        vec![Demand { src: 1, ..copy(4096) }],
-        vec![Demand { rate: Some(200_000), ..copy(1500) }, Demand { in_flight: 4, ..copy(2 << 20) }],
-        vec![Demand { threads: 2, ..copy(256) }, Demand { threads: 2, ..copy(65536) }],
+        of(1, 32, WorkRequest::of(Opcode::CrcGeneration, 16384)),
+        of(2, 128, WorkRequest::of(Opcode::Fill, 256)),
+        of(3, 8, WorkRequest::of(Opcode::Compare, 2048)),
+        vec![WorkRequest { rate: Some(500_000), ..copy(1500) }],
+        vec![WorkRequest { src: 1, ..copy(4096) }],
+        vec![WorkRequest { rate: Some(200_000), ..copy(1500) }, WorkRequest { in_flight: 4, ..copy(2 << 20) }],
+        vec![WorkRequest { threads: 2, ..copy(256) }, WorkRequest { threads: 2, ..copy(65536) }],
     ]
 }
 
-fn random_plan(machine: &Machine, demands: &[Demand], rng: &mut Rng) -> Plan {
+fn random_plan(machine: &Machine, demands: &[WorkRequest], rng: &mut Rng) -> Plan {
     let mut one_of = |end: u32| u32::try_from(rng.below(end.into())).unwrap();
     let simplest = Plan::simplest(machine, demands);
     let ways = demands.iter().map(|demand| {
         let most = demand.in_flight.ilog2();
         let depth = one_of(most + 1);
-        Way {
+        WorkPlan {
             device: one_of(8) > 0,
             depth: 1 << depth,
             batch: 1 << one_of(most - depth + 1),

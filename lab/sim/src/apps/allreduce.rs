@@ -13,7 +13,7 @@ use super::messages::SharedMemory;
 use super::segments::{Copier, Segments};
 use super::{Report, measure};
 use crate::picos::Picos;
-use crate::places::{Lines, Place};
+use crate::places::{BufferPlacement, LineLocation};
 use crate::work::AccessPattern;
 use crate::world::{Core, Semaphore, World};
 use std::cell::RefCell;
@@ -74,8 +74,8 @@ struct Rank {
     to: Edge,
     from: Edge,
     /// Its own buffer, and the last received part.
-    own: Place,
-    came: Place,
+    own: BufferPlacement,
+    came: BufferPlacement,
     tally: Rc<RefCell<Tally>>,
 }
 
@@ -149,8 +149,8 @@ impl AllReduce {
         for (rank, to) in edges.iter().enumerate() {
             let from = edges[(rank + edges.len() - 1) % edges.len()].clone();
             let home = homes[rank];
-            let came = Place { lines: Lines::Llc, ..Place::on(home) };
-            let own = if used <= app.shared.cache_bytes { came } else { Place::on(home) };
+            let came = BufferPlacement { lines: LineLocation::Llc, ..BufferPlacement::on(home) };
+            let own = if used <= app.shared.cache_bytes { came } else { BufferPlacement::on(home) };
             let rank = Rank { app: app.clone(), to: to.clone(), from, own, came, tally: tally.clone() };
             world.spawn(home, |core| rank.run(core));
         }

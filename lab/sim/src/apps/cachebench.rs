@@ -7,7 +7,7 @@
 
 use super::{Report, measure};
 use crate::picos::Picos;
-use crate::places::{Lines, Place};
+use crate::places::{BufferPlacement, LineLocation};
 use crate::rng::Rng;
 use crate::work::{QueueId, Wait};
 use crate::world::{Core, Semaphore, World};
@@ -33,7 +33,7 @@ pub struct CacheBench {
     /// Sizes of long copies, each with its weight.
     pub long: Vec<(u32, u32)>,
     /// Location of the copied bytes.
-    pub source: Lines,
+    pub source: LineLocation,
     /// Mean size of a short copy.
     pub short_bytes: u64,
     /// Retries of a full queue before the core copies.
@@ -78,7 +78,7 @@ impl Default for CacheBench {
             threshold: 8192,
             long_of_10_000: 480,
             long: LONG.to_vec(),
-            source: Lines::Llc,
+            source: LineLocation::Llc,
             short_bytes: 64,
             retries: 3,
             work_ns: 100.0,
@@ -117,8 +117,8 @@ struct Thread {
     shared: Rc<RefCell<Shared>>,
     /// A permit for each core.
     cores: Semaphore,
-    src: (Place, u64),
-    dst: (Place, u64),
+    src: (BufferPlacement, u64),
+    dst: (BufferPlacement, u64),
 }
 
 impl Thread {
@@ -206,8 +206,8 @@ impl CacheBench {
         let shared = Rc::new(RefCell::new(Shared { tally: Tally::default(), next_queue: 0 }));
         let cores = world.signal(app.cores.into());
         let mut at = |place| (place, world.places.add(place));
-        let src = at(Place { lines: app.source, ..Place::on(0) });
-        let dst = at(Place::on(0));
+        let src = at(BufferPlacement { lines: app.source, ..BufferPlacement::on(0) });
+        let dst = at(BufferPlacement::on(0));
         for number in 0..app.threads {
             let rng = Rng::new(app.seed, number.into());
             let thread = Thread { app: app.clone(), rng, shared: shared.clone(), cores, src, dst };

@@ -9,7 +9,7 @@
 use super::migration::Moved;
 use super::{Report, measure};
 use crate::picos::Picos;
-use crate::places::Place;
+use crate::places::BufferPlacement;
 use crate::work::{AccessPattern, Library, QueueId, Wait};
 use crate::world::{Core, World};
 use std::rc::Rc;
@@ -98,7 +98,7 @@ impl Exchange {
 
     pub(super) fn start(&self, world: &mut World) -> Report {
         let (moved, app) = (Rc::new(Moved::default()), Rc::new(self.clone()));
-        let place = |node| Place { page: self.page.into(), ..Place::on(node) };
+        let place = |node| BufferPlacement { page: self.page.into(), ..BufferPlacement::on(node) };
         let (from, to) = (world.places.add(place(self.from)), world.places.add(place(self.to)));
         let (progress, does) = (moved.clone(), app.clone());
         world.spawn(self.core, move |core| async move {
@@ -135,7 +135,7 @@ impl Exchange {
         if self.lanes.is_empty() {
             let walk = if self.neighbours { AccessPattern::Sequential } else { AccessPattern::Random };
             let core = core.with_walk(walk);
-            let place = |node| Place { page: self.page.into(), ..Place::on(node) };
+            let place = |node| BufferPlacement { page: self.page.into(), ..BufferPlacement::on(node) };
             for (_, bytes) in self.runs(pages) {
                 core.software(Opcode::MemoryMove, bytes, place(self.from), place(self.to)).await;
             }

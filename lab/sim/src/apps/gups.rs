@@ -14,7 +14,7 @@ mod memory;
 use super::exchange::Exchange;
 use super::{Report, measure};
 use crate::picos::Picos;
-use crate::places::Place;
+use crate::places::BufferPlacement;
 use crate::rng::Rng;
 use crate::scenario::Measure;
 use crate::work::QueueId;
@@ -71,7 +71,7 @@ pub enum PagePlacement {
         runs: u32,
     },
     /// Nothing: pages stay.
-    Nobody,
+    NotPlaced,
     /// An oracle: all hot pages, and others while there is room, from the beginning.
     Knowing,
 }
@@ -202,7 +202,7 @@ impl Gups {
                 heat,
                 policy: Policy::new(app.options()),
                 rng: Rng::new(app.seed, 1),
-                regions: [app.fast, app.slow].map(|node| world.places.add(Place::on(node))),
+                regions: [app.fast, app.slow].map(|node| world.places.add(BufferPlacement::on(node))),
                 app: app.clone(),
             };
             world.spawn(self.fast, |core| manager.run(core));
@@ -344,7 +344,7 @@ impl Manager {
                 self.policy.decide(moment(core.now()), &self.heat.strips())
             }
             PagePlacement::Chance { runs } => self.random_moves(runs),
-            PagePlacement::Nobody | PagePlacement::Knowing => Vec::new(),
+            PagePlacement::NotPlaced | PagePlacement::Knowing => Vec::new(),
         }
     }
 

@@ -12,7 +12,7 @@
 use super::segments::{Copier, Segments};
 use super::{Report, measure};
 use crate::picos::Picos;
-use crate::places::{Lines, Place};
+use crate::places::{BufferPlacement, LineLocation};
 use crate::world::{Core, Semaphore, World};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -104,10 +104,13 @@ impl SharedMemory {
         all: u64,
         [from, to]: [usize; 2],
     ) -> (Rc<Segments>, Rc<Segments>) {
-        let segments =
-            |node| Place { lines: Lines::Llc, footprint: self.share().min(MOST_FOOTPRINT), ..Place::on(node) };
-        let lines = if all <= self.cache_bytes { Lines::Llc } else { Lines::Memory };
-        let buffers = |node| Place { lines, footprint: own.min(MOST_FOOTPRINT), ..Place::on(node) };
+        let segments = |node| BufferPlacement {
+            lines: LineLocation::Llc,
+            footprint: self.share().min(MOST_FOOTPRINT),
+            ..BufferPlacement::on(node)
+        };
+        let lines = if all <= self.cache_bytes { LineLocation::Llc } else { LineLocation::Memory };
+        let buffers = |node| BufferPlacement { lines, footprint: own.min(MOST_FOOTPRINT), ..BufferPlacement::on(node) };
         let mut way = |node, src, dst| {
             let copier = copier.near(world, node);
             Rc::new(Segments::new(world, &copier, self.segment, src, dst))

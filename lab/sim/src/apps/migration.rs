@@ -4,7 +4,7 @@
 
 use super::{Report, measure};
 use crate::picos::Picos;
-use crate::places::Place;
+use crate::places::BufferPlacement;
 use crate::scenario::Measure;
 use crate::work::{AccessPattern, Library, QueueId, Wait};
 use crate::world::{Core, World};
@@ -81,7 +81,8 @@ impl Migration {
     fn spawn(self, world: &mut World) -> Rc<Moved> {
         let moved = Rc::new(Moved::default());
         let progress = moved.clone();
-        let (from, to) = (world.places.add(Place::on(self.from)), world.places.add(Place::on(self.to)));
+        let (from, to) =
+            (world.places.add(BufferPlacement::on(self.from)), world.places.add(BufferPlacement::on(self.to)));
         world.spawn(self.core, move |core| async move {
             while progress.pages.get() < self.pages {
                 let pages = u64::from(self.together.max(1)).min(self.pages - progress.pages.get());
@@ -106,7 +107,13 @@ impl Migration {
     async fn copy(self, core: &Core, pages: u64) {
         let core = core.with_walk(AccessPattern::Random);
         for _ in 0..pages {
-            core.software(Opcode::MemoryMove, self.page.into(), Place::on(self.from), Place::on(self.to)).await;
+            core.software(
+                Opcode::MemoryMove,
+                self.page.into(),
+                BufferPlacement::on(self.from),
+                BufferPlacement::on(self.to),
+            )
+            .await;
         }
     }
 

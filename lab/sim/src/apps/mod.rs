@@ -26,7 +26,7 @@ pub use migration::{Migration, MigrationOffload, Promotion};
 pub use qdp::{LateCopy, Prefetch, Query};
 pub use segments::Copier;
 pub use storage::{DigestBy, Storage, StorageCosts};
-pub use vhost::{Copies, Vhost, VhostCosts};
+pub use vhost::{CopyBy, Vhost, VhostCosts};
 pub(crate) use workload_file::parse;
 
 /// An application and its parameters.

@@ -15,7 +15,7 @@
 use super::memory_side::{Cached, HbmCacheMode};
 use super::{Report, measure};
 use crate::picos::Picos;
-use crate::places::Place;
+use crate::places::BufferPlacement;
 use crate::scenario::Measure;
 use crate::work::{Library, NamedValue, QueueId};
 use crate::world::{Barrier, Core, PendingWork, Semaphore, World};
@@ -23,7 +23,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use telpher_abi::{Flags, Opcode};
-use telpher_query::{Chunk, Ground, Part, Role, Shape};
+use telpher_query::{Chunk, Environment, Part, Role, Shape};
 
 /// Bytes of a value. The thesis does not give it; it matters only because parts consist of whole values.
 const VALUE: u64 = 8;
@@ -207,9 +207,10 @@ impl Query {
                 sharing: self.hardware_threads.div_ceil(self.cores.max(1)).max(1),
             },
             meetings: (0..groups).map(|_| world.barrier(meeting)).collect(),
-            column: world.places.add(Place::on(self.b)),
-            cache: prefetch
-                .map_or(0, |prefetch| world.places.add(Place { present: prefetch.mapped, ..Place::on(prefetch.to) })),
+            column: world.places.add(BufferPlacement::on(self.b)),
+            cache: prefetch.map_or(0, |prefetch| {
+                world.places.add(BufferPlacement { present: prefetch.mapped, ..BufferPlacement::on(prefetch.to) })
+            }),
             cached: self.memory_side.map(|side| RefCell::new(self.cached(&side))),
             copies: RefCell::new((0..groups).map(|_| (0..chunks).map(|_| None).collect()).collect()),
             seen: RefCell::default(),
@@ -493,7 +494,7 @@ fn index(chunk: &Chunk) -> usize {
     usize::try_from(chunk.number).unwrap_or(usize::MAX)
 }
 
-impl Ground for Thread {
+impl Environment for Thread {
     async fn scan(&self, part: Part) {
         self.read(&part.rows, false, self.run.query.a).await;
     }

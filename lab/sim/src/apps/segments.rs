@@ -1,6 +1,6 @@
 //! Long copies in segments, by a core or by devices.
 
-use crate::places::Place;
+use crate::places::BufferPlacement;
 use crate::work::{AccessPattern, Library, QueueId, Wait};
 use crate::world::{Core, PendingWork, World};
 use std::cell::Cell;
@@ -37,8 +37,8 @@ pub(super) struct Segments {
     copier: Copier,
     /// Bytes of a segment.
     piece: u64,
-    src: (Place, u64),
-    dst: (Place, u64),
+    src: (BufferPlacement, u64),
+    dst: (BufferPlacement, u64),
     next: Cell<usize>,
 }
 
@@ -47,7 +47,13 @@ pub(super) struct Pieces(Vec<PendingWork>);
 
 impl Segments {
     /// Copies from `src` to `dst`, `piece` bytes at a time.
-    pub(super) fn new(world: &mut World, copier: &Copier, piece: u64, src: Place, dst: Place) -> Self {
+    pub(super) fn new(
+        world: &mut World,
+        copier: &Copier,
+        piece: u64,
+        src: BufferPlacement,
+        dst: BufferPlacement,
+    ) -> Self {
         let (from, to) = (world.places.add(src), world.places.add(dst));
         // A segment is one descriptor.
         let piece = piece.clamp(1, u32::MAX.into());

@@ -10,7 +10,7 @@
 
 use super::{Report, measure};
 use crate::picos::Picos;
-use crate::places::{Lines, Place};
+use crate::places::{BufferPlacement, LineLocation};
 use crate::work::QueueId;
 use crate::world::{Core, PendingWork, World};
 use std::cell::RefCell;
@@ -185,7 +185,7 @@ impl Target {
 
     async fn data(&mut self, core: &Core, read: Read) {
         // Disks write so much that the data is evicted before its turn comes.
-        let there = Place { lines: Lines::Memory, ..Place::on(core.node()) };
+        let there = BufferPlacement { lines: LineLocation::Memory, ..BufferPlacement::on(core.node()) };
         let app = self.app.clone();
         match &app.digest {
             DigestBy::Devices(lanes) if !lanes.is_empty() => {
@@ -306,7 +306,7 @@ impl Storage {
             latency: Picos::ZERO,
             busy: Picos::ZERO,
         }));
-        let data = world.places.add(Place::on(0));
+        let data = world.places.add(BufferPlacement::on(0));
         for core in 0..app.cores {
             let target = Target {
                 app: app.clone(),

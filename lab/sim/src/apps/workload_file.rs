@@ -1,7 +1,7 @@
 //! Applications in workload files; missing keys have the published values.
 
 use super::{
-    AllReduce, App, CacheBench, Copier, Copies, DigestBy, Exchange, Gups, MessagePattern, Messages, Migration,
+    AllReduce, App, CacheBench, Copier, CopyBy, DigestBy, Exchange, Gups, MessagePattern, Messages, Migration,
     MigrationOffload, PagePlacement, Prefetch, Promotion, Query, SharedMemory, Storage, Vhost,
 };
 use crate::machine::Machine;
@@ -81,10 +81,10 @@ fn vhost(section: &Section<'_>, lanes: &[QueueId]) -> Result<Vhost, ProfileError
     )?;
     let from = section.count_if_there("threshold", 0..=65535, "bytes")?;
     let copies = match (lanes, from) {
-        ([], _) => Copies::Core,
+        ([], _) => CopyBy::Core,
         ([first, rest @ ..], from) => {
             let (enqueue, dequeue) = (*first, *rest.first().unwrap_or(first));
-            from.map_or(Copies::Device { enqueue, dequeue }, |from| Copies::Hybrid { from, enqueue, dequeue })
+            from.map_or(CopyBy::Device { enqueue, dequeue }, |from| CopyBy::Hybrid { from, enqueue, dequeue })
         }
     };
     Ok(Vhost {
@@ -255,7 +255,7 @@ fn gups(section: &Section<'_>, lanes: &[QueueId], machine: &Machine) -> Result<G
         None => of.placing,
         Some("policy") => PagePlacement::Policy,
         Some("chance") => PagePlacement::Chance { runs: 32 },
-        Some("nobody") => PagePlacement::Nobody,
+        Some("nobody") => PagePlacement::NotPlaced,
         Some("knowing") => PagePlacement::Knowing,
         Some(other) => {
             return Err(section.wrong("placing", format!("is {other}, not policy, chance, nobody or knowing")));
@@ -411,11 +411,11 @@ mod tests {
         let Ok(App::Vhost(switch)) = app(&format!("app = \"vhost\"\npacket = 64\n{queues}")) else {
             panic!("a switch")
         };
-        assert_eq!(switch.copies, Copies::Device { enqueue: lane(1), dequeue: lane(3) });
+        assert_eq!(switch.copies, CopyBy::Device { enqueue: lane(1), dequeue: lane(3) });
         let Ok(App::Vhost(switch)) = app(&format!("app = \"vhost\"\nthreshold = 300\n{queues}")) else {
             panic!("a switch")
         };
-        assert_eq!(switch.copies, Copies::Hybrid { from: 300, enqueue: lane(1), dequeue: lane(3) });
+        assert_eq!(switch.copies, CopyBy::Hybrid { from: 300, enqueue: lane(1), dequeue: lane(3) });
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::legal::{number, queue};
 use super::{LoadOutcome, Outcome, Scenario};
 use crate::machine::Machine;
 use crate::picos::Picos;
-use crate::work::{Arrivals, By, NamedValue, QueueId, Stream};
+use crate::work::{Arrivals, ExecutedBy, NamedValue, QueueId, Stream};
 use crate::world::{Resource, TimeBreakdown};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -118,7 +118,7 @@ pub(super) fn of(scenario: &Scenario, outcome: &Outcome, number: usize, stream: 
     let mut lanes = scenario.queues_of(&scenario.loads[number]);
     let idle =
         |(device, engine): &Engine| outcome.share(Resource::FrontEnd { device: *device, engine: *engine }) == 0.0;
-    if matches!(stream.by, By::Mover(_)) && groups(scenario, &lanes).iter().flatten().all(idle) {
+    if matches!(stream.by, ExecutedBy::Mover(_)) && groups(scenario, &lanes).iter().flatten().all(idle) {
         // All operations stayed on the core.
         lanes.clear();
     }
@@ -309,7 +309,7 @@ fn waiting(scenario: &Scenario, load: &LoadOutcome, stream: &Stream, lanes: &[Qu
     });
     // A descriptor that an engine has taken is no longer in a shared queue.
     let shared = lanes.iter().any(|lane| lane.shared);
-    let full = if shared { is_refused_often(load) } else { matches!(stream.by, By::Device(_)) };
+    let full = if shared { is_refused_often(load) } else { matches!(stream.by, ExecutedBy::Device(_)) };
     if let Some(size) = size.filter(|size| full && *size < stream.depth) {
         let full = if timeline.retries > 0 { ", which refuses further submissions" } else { "" };
         return Bottleneck {

@@ -1,7 +1,7 @@
 //! Checks before the simulation: what the machine lacks and what a device would refuse.
 
 use super::{Load, Scenario, ScenarioError, Workload};
-use crate::work::{By, QueueId, Stream};
+use crate::work::{ExecutedBy, QueueId, Stream};
 use telpher_abi::{Opcode, Status};
 use telpher_device::{Config, WqConfig, WqMode};
 
@@ -71,7 +71,7 @@ impl Scenario {
             ("batch", stream.batch, MOST_IN_FLIGHT),
         ])?;
         let in_flight = u64::from(load.threads) * u64::from(stream.depth) * u64::from(stream.batch);
-        if in_flight > MOST_DESCRIPTORS && stream.by != By::Cpu {
+        if in_flight > MOST_DESCRIPTORS && stream.by != ExecutedBy::Cpu {
             return Err(format!("{in_flight} descriptors would be in flight, at most {MOST_DESCRIPTORS} are possible"));
         }
         if let Some(place) = [src, dst].into_iter().find(|place| !PAGES.contains(&place.page)) {
@@ -81,7 +81,7 @@ impl Scenario {
                 PAGES.map(|page| page.to_string()).join(" or ")
             ));
         }
-        if matches!(stream.by, By::Mover(_)) && stream.batch > 1 {
+        if matches!(stream.by, ExecutedBy::Mover(_)) && stream.batch > 1 {
             return Err(format!("batch is {}, but a mover's simulated threads submit single operations", stream.batch));
         }
         for lane in self.queues_of(load) {
@@ -146,7 +146,7 @@ pub(super) fn number(name: &str) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::places::Place;
+    use crate::places::BufferPlacement;
 
     fn said(stream: Stream, config: Config) -> String {
         let machine = Machine::built_in("spr-asplos").unwrap();
@@ -171,7 +171,7 @@ mod tests {
         let mut narrow = plain();
         narrow.groups[0].grouped_workqueues[0].max_transfer_size = 2000;
         narrow.groups[0].grouped_workqueues[0].max_batch_size = 30;
-        let elsewhere = |device, wq| Stream { by: By::Device(QueueId { device, wq, shared: false }), ..copy };
+        let elsewhere = |device, wq| Stream { by: ExecutedBy::Device(QueueId { device, wq, shared: false }), ..copy };
         for (stream, config, words) in [
             (
                 copy,
@@ -186,11 +186,11 @@ mod tests {
                  range (0x14)",
             ),
             (Stream { size: 0, ..copy }, plain(), "a transfer of 0 bytes"),
-            (Stream { by: By::SHARED, ..copy }, plain(), "wq0.0 is dedicated and does not accept ENQCMD"),
+            (Stream { by: ExecutedBy::SHARED, ..copy }, plain(), "wq0.0 is dedicated and does not accept ENQCMD"),
             (elsewhere(1, 0), plain(), "wq1.0 is a queue of dsa1, and 1 are configured"),
             (elsewhere(0, 3), plain(), "wq0.3 is not configured; there are wq0.0"),
             (
-                Stream { dst: Place::on(9), ..copy },
+                Stream { dst: BufferPlacement::on(9), ..copy },
                 plain(),
                 "its destination is at node 9, and the profile spr-asplos has nodes 0 to",
             ),

@@ -13,7 +13,7 @@ pub(crate) mod workload;
 
 use crate::apps::{App, Report};
 use crate::machine::Machine;
-use crate::work::{By, QueueId, Stream};
+use crate::work::{ExecutedBy, QueueId, Stream};
 use crate::world::{Chase, World};
 pub use bottleneck::{Bottleneck, Limit};
 pub use layout::{Layout, lanes};
@@ -125,9 +125,9 @@ impl Scenario {
     #[must_use]
     pub fn queues_of(&self, load: &Load) -> Vec<QueueId> {
         match &load.what {
-            Workload::Stream(Stream { by: By::Mover(_), .. }) => lanes(&self.devices),
-            Workload::Stream(Stream { by: By::Device(lane), .. }) if load.lanes.is_empty() => vec![*lane],
-            Workload::Stream(Stream { by: By::Device(_), .. }) => {
+            Workload::Stream(Stream { by: ExecutedBy::Mover(_), .. }) => lanes(&self.devices),
+            Workload::Stream(Stream { by: ExecutedBy::Device(lane), .. }) if load.lanes.is_empty() => vec![*lane],
+            Workload::Stream(Stream { by: ExecutedBy::Device(_), .. }) => {
                 load.lanes.iter().take(load.threads.try_into().unwrap_or(usize::MAX)).copied().collect()
             }
             _ => Vec::new(),
@@ -156,10 +156,10 @@ impl Scenario {
             world.begin_load();
             running.push(match &load.what {
                 Workload::Stream(stream) => {
-                    let mut lanes = load.lanes.iter().cycle().map(|lane| By::Device(*lane));
+                    let mut lanes = load.lanes.iter().cycle().map(|lane| ExecutedBy::Device(*lane));
                     let mut thread = |_| match stream.by {
-                        By::Device(_) => world.add(Stream { by: lanes.next().unwrap_or(stream.by), ..*stream }),
-                        By::Cpu | By::Mover(_) => world.add(*stream),
+                        ExecutedBy::Device(_) => world.add(Stream { by: lanes.next().unwrap_or(stream.by), ..*stream }),
+                        ExecutedBy::Cpu | ExecutedBy::Mover(_) => world.add(*stream),
                     };
                     Running::Threads((0..load.threads).map(&mut thread).collect())
                 }

@@ -3,9 +3,9 @@
 use super::{Layout, Limit, Load, Scenario, Workload};
 use crate::apps;
 use crate::machine::Machine;
-use crate::places::{Lines, Place};
+use crate::places::{BufferPlacement, LineLocation};
 use crate::profile::{Layer, ProfileError, Section, Source};
-use crate::work::{Arrivals, By, MoverSettings, NamedValue, QueueId, Sizes, Stream};
+use crate::work::{Arrivals, ExecutedBy, MoverSettings, NamedValue, QueueId, Sizes, Stream};
 use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, WqMode};
 use telpher_mover::Policy;
@@ -122,11 +122,11 @@ fn load(section: &Section<'_>, scenario: &Scenario) -> Result<Load, ProfileError
     let threads = section.count_if_there("threads", 1..=65536, "threads")?.unwrap_or(1);
     let stream = stream(section, scenario, &lanes)?;
     let lanes = match stream.by {
-        By::Device(_) => lanes,
-        By::Mover(_) if section.has("queues") => {
+        ExecutedBy::Device(_) => lanes,
+        ExecutedBy::Mover(_) if section.has("queues") => {
             return Err(section.wrong("queues", "is set, but a mover uses all configured queues"));
         }
-        By::Cpu | By::Mover(_) => Vec::new(),
+        ExecutedBy::Cpu | ExecutedBy::Mover(_) => Vec::new(),
     };
     let expect = match section.text_if_there("expect")? {
         None => None,
@@ -157,11 +157,11 @@ fn stream(section: &Section<'_>, scenario: &Scenario, lanes: &[QueueId]) -> Resu
         section.bytes("size", 1..=1 << 31)?;
     }
     let of = Stream::of(op, size);
-    let first = lanes.first().map_or(By::DEDICATED, |lane| By::Device(*lane));
+    let first = lanes.first().map_or(ExecutedBy::DEDICATED, |lane| ExecutedBy::Device(*lane));
     let by = match section.text_if_there("by")? {
         None | Some("device") => first,
-        Some("cpu") => By::Cpu,
-        Some("mover") => By::Mover(moves(section, op)?),
+        Some("cpu") => ExecutedBy::Cpu,
+        Some("mover") => ExecutedBy::Mover(moves(section, op)?),
         Some(other) => return Err(section.wrong("by", format!("is {other}, not device, cpu or mover"))),
     };
     Ok(Stream {
@@ -260,7 +260,12 @@ pub(crate) fn node(section: &Section<'_>, key: &str, machine: &Machine) -> Resul
     Ok(Some(number))
 }
 
-fn place(section: &Section<'_>, key: &str, scenario: &Scenario, near: Place) -> Result<Place, ProfileError> {
+fn place(
+    section: &Section<'_>,
+    key: &str,
+    scenario: &Scenario,
+    near: BufferPlacement,
+) -> Result<BufferPlacement, ProfileError> {
     let Some(section) = section.section_if_there(key)? else { return Ok(near) };
     let page = match section.text_if_there("page")? {
         None | Some("4k") => 4 << 10,
@@ -268,10 +273,10 @@ fn place(section: &Section<'_>, key: &str, scenario: &Scenario, near: Place) -> 
         Some("1g") => 1 << 30,
         Some(other) => return Err(section.wrong("page", format!("is {other}, not 4k, 2m or 1g"))),
     };
-    let place = Place {
+    let place = BufferPlacement {
         node: node(&section, "node", &scenario.machine)?.unwrap_or(near.node),
         page,
-        lines: named(&section, "lines", Lines::Memory)?,
+        lines: named(&section, "lines", LineLocation::Memory)?,
         skew: section.count_if_there("skew", 0..=63, "bytes")?.unwrap_or(0),
         present: section.flag_if_there("present")?.unwrap_or(true),
         footprint: section.bytes_if_there("footprint", 0..=1 << 50)?.unwrap_or(0),
@@ -283,7 +288,7 @@ fn place(section: &Section<'_>, key: &str, scenario: &Scenario, near: Place) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::Through;
+    use crate::work::SubmitBy;
     use telpher_device::Preset;
     use telpher_mover::{Route, Split};
 
@@ -340,10 +345,14 @@ policy = { threshold = "64k", route = "round-robin", split = "256k:2", hybrid = 
         assert_eq!((copies.threads, &copies.lanes), (3, &vec![lane(1, 1), lane(0, 0)]));
         let Workload::Stream(stream) = &copies.what else { panic!("a stream") };
         assert_eq!((stream.size, stream.depth, stream.batch, stream.submissions), (65536, 4, 2, 50));
-        assert_eq!((stream.wait, stream.src.page, stream.src.lines), (crate::work::Wait::Umwait, 2 << 20, Lines::Llc));
+        assert_eq!(
+            (stream.wait, stream.src.page, stream.src.lines),
+            (crate::work::Wait::Umwait, 2 << 20, LineLocation::Llc)
+        );
         assert_eq!((stream.dst.skew, stream.core), (16, 0));
-        assert!(matches!(&beside.what, Workload::Stream(Stream { by: By::Cpu, .. })));
-        let Workload::Stream(Stream { by: By::Mover(moves), through: Through::Write, .. }) = &either.what else {
+        assert!(matches!(&beside.what, Workload::Stream(Stream { by: ExecutedBy::Cpu, .. })));
+        let Workload::Stream(Stream { by: ExecutedBy::Mover(moves), through: SubmitBy::Write, .. }) = &either.what
+        else {
             panic!("a mover")
         };
         assert_eq!((moves.threshold, moves.route), (64 << 10, Route::RoundRobin));

@@ -7,7 +7,7 @@
 use super::{Event, FlowOwner, World};
 use crate::machine::CacheCosts;
 use crate::picos::Picos;
-use crate::places::Place;
+use crate::places::BufferPlacement;
 use std::collections::BTreeMap;
 
 /// Loads of a chase between two checks of its share of the cache.
@@ -20,7 +20,7 @@ pub struct Chase {
     /// Node whose core reads.
     pub core: usize,
     /// Where the lines are; its `footprint` is the working set.
-    pub place: Place,
+    pub place: BufferPlacement,
     /// Total number of reads. The second half is measured, when the caches are in steady state.
     pub loads: u64,
 }
@@ -29,7 +29,7 @@ impl Chase {
     /// A million reads in a working set in near memory.
     #[must_use]
     pub const fn of(working_set: u64) -> Self {
-        let mut place = Place::on(0);
+        let mut place = BufferPlacement::on(0);
         place.footprint = working_set;
         Chase { core: 0, place, loads: 1_000_000 }
     }
@@ -225,7 +225,14 @@ impl World {
 
     /// A core reads or writes bytes of a place: the second-level cache evicts bytes that were in no cache to the
     /// last-level cache.
-    pub(super) fn through_cache(&mut self, owner: FlowOwner, core: usize, place: Place, bytes: u64, write: bool) {
+    pub(super) fn through_cache(
+        &mut self,
+        owner: FlowOwner,
+        core: usize,
+        place: BufferPlacement,
+        bytes: u64,
+        write: bool,
+    ) {
         let costs = &self.machine.cache;
         let outside = place.footprint.saturating_sub(costs.l2);
         // Lines that are only read are dropped if the footprint is so large that no line is found again.

@@ -1,6 +1,6 @@
 //! Descriptors of operations on regions of simulated memory.
 
-use crate::places::Place;
+use crate::places::BufferPlacement;
 use crate::work::Stream;
 use telpher_abi::{Descriptor, Flags, Opcode};
 
@@ -44,7 +44,7 @@ pub(super) fn of(stream: &Stream, src: u64, dst: u64, size: u32) -> Descriptor {
 
 /// The same operation as the `number`-th of a stream whose buffers advance through untouched pages.
 pub(super) fn moved(work: &Descriptor, stream: &Stream, [src, dst]: [u64; 2], number: u64) -> Descriptor {
-    let step = |place: &Place| {
+    let step = |place: &BufferPlacement| {
         let page = place.page.max(4096);
         if place.present { 0 } else { u64::from(work.size()).next_multiple_of(page) * number % BESIDE }
     };

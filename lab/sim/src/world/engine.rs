@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use telpher_abi::{DESCRIPTOR_BYTES, Flags, Opcode, Status};
 use telpher_mem::Fault;
-use telpher_model::{Engine, MAX_LANES, Outcome, Step, Unobserved};
+use telpher_model::{Engine, MAX_LANES, NoObserver, Outcome, Step};
 
 /// A descriptor that has left the front end.
 #[derive(Clone, Copy, Debug)]
@@ -176,7 +176,7 @@ impl World {
         loop {
             let dsa = &mut self.devices[usize::from(at.device)];
             let lane = &mut dsa.pes[usize::from(at.engine)].lanes[usize::from(turn.lane)];
-            let step = turn.step.take().unwrap_or_else(|| lane.step(&dsa.model, &Unobserved));
+            let step = turn.step.take().unwrap_or_else(|| lane.step(&dsa.model, &NoObserver));
             let flow = match step {
                 Step::Wait => self.hold_drain(at, turn),
                 Step::Idle | Step::Again => self.release_lane(at, turn.lane),
@@ -378,7 +378,7 @@ impl World {
         let Some(lane) = pe.idle.pop() else { return };
         let index = usize::from(lane);
         let step = loop {
-            match pe.lanes[index].step(&dsa.model, &Unobserved) {
+            match pe.lanes[index].step(&dsa.model, &NoObserver) {
                 Step::Idle | Step::Again => {
                     pe.idle.push(lane);
                     return;
@@ -544,7 +544,7 @@ impl World {
             }
             let unfinished = pe.unfinished.get(&lane).and_then(|all| all.last());
             engine.executed(&dsa.model, unfinished.map_or(Outcome::of(Status::Success), Unfinished::outcome));
-            if let Step::Record { address } = engine.step(&dsa.model, &Unobserved) {
+            if let Step::Record { address } = engine.step(&dsa.model, &NoObserver) {
                 pe.record[index] = Some(address);
             }
         }
@@ -562,7 +562,7 @@ impl World {
         let well = matches!(engine.record().status(), Status::Success | Status::SuccessPredicateFalse);
         self.refused += u64::from(!well && unfinished.is_none());
         engine.recorded(&dsa.model, Ok(()));
-        engine.settle(&dsa.model, &Unobserved);
+        engine.settle(&dsa.model, &NoObserver);
         pe.idle.push(lane);
         let record = pe.record[index].take();
         if std::mem::take(&mut dsa.drains) {

@@ -3,7 +3,7 @@
 use super::descriptors::rest_of;
 use super::{EngineId, Event, World};
 use crate::picos::Picos;
-use crate::places::{Place, Places};
+use crate::places::{BufferPlacement, SimulatedMemory};
 use crate::work::QueueId;
 use std::collections::BTreeMap;
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Status, StatusByte};
@@ -22,7 +22,7 @@ pub(super) struct Unfinished {
 
 impl Unfinished {
     /// The progress of an action whose pages are partly missing, without Block On Fault; `None` if none is missing.
-    pub(super) fn of(places: &Places, action: &Action, work: &Descriptor) -> Option<Self> {
+    pub(super) fn of(places: &SimulatedMemory, action: &Action, work: &Descriptor) -> Option<Self> {
         let missing = action.ranges().filter_map(|range| {
             let address = places.first_missing(range.address, range.len)?;
             Some(Unfinished { work: *work, done: address - range.address, address, write: range.write })
@@ -84,7 +84,7 @@ impl World {
             [one] => one.with_record(record).with_flags(one.with_record(record).flags().difference(Flags::FENCE)),
             _ => {
                 let members = u32::try_from(rest.len()).unwrap_or(u32::MAX);
-                Descriptor::batch(self.places.add_list(Place::on(0), rest), members).with_record(record)
+                Descriptor::batch(self.places.add_list(BufferPlacement::on(0), rest), members).with_record(record)
             }
         };
         let again = &mut self.repairs.again;

@@ -11,7 +11,7 @@ use super::World;
 use crate::machine::{Machine, Rate};
 use crate::picos::Picos;
 use crate::pipes::{Class, Pipe, Pipes, WHOLE};
-use crate::places::{Lines, Place};
+use crate::places::{BufferPlacement, LineLocation};
 use std::collections::BTreeMap;
 
 /// Bytes in flight are a pipe that carries them once per this time; a class's share in it is its latency in this unit.
@@ -227,9 +227,9 @@ impl World {
         to_cache: bool,
         share: u64,
     ) -> Leg {
-        let place = self.places.at(address).unwrap_or(Place::on(self.devices[usize::from(device)].node));
+        let place = self.places.at(address).unwrap_or(BufferPlacement::on(self.devices[usize::from(device)].node));
         let at = match (write, to_cache) {
-            (false, _) if place.lines == Lines::Llc => At::Cache,
+            (false, _) if place.lines == LineLocation::Llc => At::Cache,
             (true, true) => self.allocate(device, place.node, address, bytes),
             _ => At::Memory,
         };

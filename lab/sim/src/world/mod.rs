@@ -33,7 +33,7 @@ use crate::latencies::Latencies;
 use crate::machine::Machine;
 use crate::picos::Picos;
 use crate::pipes::Pipes;
-use crate::places::Places;
+use crate::places::SimulatedMemory;
 use cache::Cache;
 pub use cache::{CacheUse, Chase, ChaseResult};
 use credits::Credits;
@@ -105,7 +105,7 @@ pub struct World {
     memory: Memory,
     cache: Cache,
     /// The placement of memory.
-    pub places: Places,
+    pub places: SimulatedMemory,
     devices: Vec<Dsa>,
     threads: Vec<Thread>,
     programs: Vec<Program>,
@@ -147,7 +147,7 @@ impl World {
             pipes,
             cache: Cache::new(memory.sockets()),
             memory,
-            places: Places::default(),
+            places: SimulatedMemory::default(),
             devices,
             threads: Vec::new(),
             programs: Vec::new(),

@@ -11,8 +11,8 @@ use super::software::Task;
 use super::{Event, FlowOwner, World};
 use crate::machine::Rate;
 use crate::picos::Picos;
-use crate::places::Place;
-use crate::work::{AccessPattern, Library, QueueId, Through, Wait};
+use crate::places::BufferPlacement;
+use crate::work::{AccessPattern, Library, QueueId, SubmitBy, Wait};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -30,7 +30,7 @@ enum Act {
     /// Its core is idle for a time.
     Sleep(Picos),
     /// Its core executes an operation.
-    Software { op: Opcode, bytes: u64, places: [Place; 2], walk: AccessPattern },
+    Software { op: Opcode, bytes: u64, places: [BufferPlacement; 2], walk: AccessPattern },
     /// It submits the work of a ticket. If `patient`, it retries until the queue takes it.
     Submit { ticket: u32, patient: bool },
     /// It polls a ticket's record once.
@@ -87,7 +87,7 @@ struct TicketState {
     list: Option<u64>,
     lane: QueueId,
     library: Library,
-    through: Through,
+    through: SubmitBy,
     /// The queue has taken it.
     taken: bool,
     done: Option<Picos>,
@@ -157,7 +157,7 @@ pub struct Core {
     node: usize,
     program: usize,
     library: Library,
-    through: Through,
+    through: SubmitBy,
     walk: AccessPattern,
     shared: Shared,
 }
@@ -195,7 +195,7 @@ impl Core {
 
     /// The same core with another submission method.
     #[must_use]
-    pub fn with_way(&self, through: Through) -> Core {
+    pub fn with_way(&self, through: SubmitBy) -> Core {
         Core { through, ..self.clone() }
     }
 
@@ -234,7 +234,7 @@ impl Core {
     }
 
     /// Executes an operation on the core.
-    pub async fn software(&self, op: Opcode, bytes: u64, src: Place, dst: Place) {
+    pub async fn software(&self, op: Opcode, bytes: u64, src: BufferPlacement, dst: BufferPlacement) {
         self.run(Act::Software { op, bytes, places: [src, dst], walk: self.walk }).await;
     }
 
@@ -427,7 +427,7 @@ impl World {
         F: Future<Output = ()> + 'static,
     {
         let number = self.programs.len();
-        let (library, through, walk) = (Library::default(), Through::default(), AccessPattern::default());
+        let (library, through, walk) = (Library::default(), SubmitBy::default(), AccessPattern::default());
         let core = Core { node, program: number, library, through, walk, shared: self.shared.clone() };
         self.shared.0.borrow_mut().cycles.push(Cycles::default());
         let future: Pin<Box<dyn Future<Output = ()>>> = Box::pin(program(core));
@@ -576,7 +576,8 @@ impl World {
         }
         let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
         if count > 0 {
-            let list = self.places.list_again(entry.list, Place::on(self.programs[number as usize].node), members);
+            let list =
+                self.places.list_again(entry.list, BufferPlacement::on(self.programs[number as usize].node), members);
             entry.list = Some(list);
             entry.descriptor = Descriptor::batch(list, count).with_record(record_of(ticket));
         }

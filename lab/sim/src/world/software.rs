@@ -9,7 +9,7 @@ use super::{Event, FlowOwner, World};
 use crate::machine::{Machine, SoftwareOp};
 use crate::picos::Picos;
 use crate::pipes::Class;
-use crate::places::{Lines, Place};
+use crate::places::{BufferPlacement, LineLocation};
 use crate::work::AccessPattern;
 use telpher_abi::Opcode;
 
@@ -29,7 +29,7 @@ pub(super) struct Task {
     besides: Picos,
     /// Node of its core, and the places that it reads and writes.
     core: usize,
-    places: [Option<Place>; 2],
+    places: [Option<BufferPlacement>; 2],
 }
 
 impl Task {
@@ -62,17 +62,17 @@ pub(super) fn alone(
     core: usize,
     op: Opcode,
     bytes: u64,
-    places: [Place; 2],
+    places: [BufferPlacement; 2],
     walk: AccessPattern,
 ) -> Alone {
     let costs = &machine.software;
     let SoftwareOp { call, random, reads, writes, line } = *costs.ops.of(op);
     let [src, dst] = places;
     let lines = bytes.div_ceil(LINE);
-    let latency = |place: Place| {
+    let latency = |place: BufferPlacement| {
         let within = match place.lines {
-            Lines::Llc => machine.cache.llc_latency,
-            Lines::Memory => machine.nodes[place.node].latency,
+            LineLocation::Llc => machine.cache.llc_latency,
+            LineLocation::Memory => machine.nodes[place.node].latency,
         };
         within + machine.across(core, place.node)
     };
@@ -121,15 +121,16 @@ impl World {
         core: usize,
         op: Opcode,
         bytes: u64,
-        places: [Place; 2],
+        places: [BufferPlacement; 2],
         walk: AccessPattern,
     ) -> Task {
         let Alone { takes, most } = alone(&self.machine, core, op, bytes, places, walk);
         let SoftwareOp { reads, writes, .. } = *self.machine.software.ops.of(op);
-        let node =
-            |place: Place, times: u64| (place.lines == Lines::Memory && times > 0).then_some((place.node, times));
+        let node = |place: BufferPlacement, times: u64| {
+            (place.lines == LineLocation::Memory && times > 0).then_some((place.node, times))
+        };
         let route = CoreRoute { core, read: node(places[0], reads), write: node(places[1], writes), most, sharing: 1 };
-        let touched = |place: Place, times: u64| (times > 0).then_some(place);
+        let touched = |place: BufferPlacement, times: u64| (times > 0).then_some(place);
         let places = [touched(places[0], reads), touched(places[1], writes)];
         if bytes == 0 || route.read.is_none() && route.write.is_none() {
             return Task { class: None, bytes, besides: takes, core, places };
@@ -166,19 +167,19 @@ mod tests {
     fn larger_or_farther_operations_never_take_less_time() {
         for (profile, _) in BUILT_IN {
             let machine = Machine::built_in(profile).unwrap();
-            let cached = Place { lines: Lines::Llc, ..Place::on(0) };
+            let cached = BufferPlacement { lines: LineLocation::Llc, ..BufferPlacement::on(0) };
             for op in Opcode::ALL {
                 for walk in [AccessPattern::Alone, AccessPattern::Random, AccessPattern::Sequential] {
                     let of = |bytes, place| alone(&machine, 0, *op, bytes, [place; 2], walk).takes;
                     let mut before = Picos::ZERO;
                     for lines in 0..300 {
-                        let near = of(lines * LINE, Place::on(0));
+                        let near = of(lines * LINE, BufferPlacement::on(0));
                         assert!(near >= before, "{profile} {op:?} {walk:?} {lines} lines");
                         assert!(of(lines * LINE, cached) <= near, "{profile} {op:?} {walk:?} {lines} lines");
                         for node in 1..machine.nodes.len() {
                             let nearer =
                                 machine.nodes[node].latency + machine.across(0, node) < machine.nodes[0].latency;
-                            let there = of(lines * LINE, Place::on(node));
+                            let there = of(lines * LINE, BufferPlacement::on(node));
                             assert!(nearer || there >= near, "{profile} {op:?} {walk:?} {lines} lines at node {node}");
                         }
                         before = near;

@@ -10,9 +10,9 @@ use super::software::Task;
 use super::timeline::TimeBreakdown;
 use super::{Event, FlowOwner, World, program};
 use crate::picos::Picos;
-use crate::places::Place;
+use crate::places::BufferPlacement;
 use crate::vouch;
-use crate::work::{By, QueueId, Sizes, Stream, Wait};
+use crate::work::{ExecutedBy, QueueId, Sizes, Stream, Wait};
 use telpher_abi::registers::PortalKind;
 use telpher_abi::{DESCRIPTOR_BYTES, Descriptor};
 use telpher_model::{Identity, Response, Write};
@@ -145,9 +145,9 @@ impl World {
         let thread = u32::try_from(number).unwrap_or(u32::MAX);
         let mut pace = Pace::new(&stream, number);
         let lane = match stream.by {
-            By::Device(lane) => Some(lane),
-            By::Cpu => None,
-            By::Mover(moves) => return self.add_mover_thread(stream, moves),
+            ExecutedBy::Device(lane) => Some(lane),
+            ExecutedBy::Cpu => None,
+            ExecutedBy::Mover(moves) => return self.add_mover_thread(stream, moves),
         };
         let (mut works, mut bytes) = (Vec::new(), Vec::new());
         let mut fresh = None;
@@ -155,7 +155,7 @@ impl World {
         if lane.is_some() {
             let ring = u64::from(stream.depth) * u64::from(stream.batch.max(1));
             let ring = ring.saturating_mul(stream.size.into());
-            let used = |place: Place| if place.footprint == 0 { ring } else { place.footprint };
+            let used = |place: BufferPlacement| if place.footprint == 0 { ring } else { place.footprint };
             let src = self.places.add_of(stream.src, used(stream.src));
             let dst = self.places.add_of(stream.dst, used(stream.dst));
             fresh = (!stream.src.present || !stream.dst.present).then_some(Fresh { src, dst, had: 0 });

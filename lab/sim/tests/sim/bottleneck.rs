@@ -3,7 +3,7 @@
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::machine::Node;
-use telpher_sim::{By, Library, Limit, Machine, Outcome, Place, Scenario, Stream, Workload};
+use telpher_sim::{BufferPlacement, ExecutedBy, Library, Limit, Machine, Outcome, Scenario, Stream, Workload};
 
 const COPY: Opcode = Opcode::MemoryMove;
 
@@ -57,8 +57,8 @@ fn slow_memory(machine: &mut Machine) {
 }
 
 fn cases() -> Vec<Case> {
-    let remote = Stream { src: Place::on(1), ..stream(COPY, 65536, 16, 1) };
-    let shared = Stream { by: By::SHARED, ..stream(COPY, 64, 32, 1) };
+    let remote = Stream { src: BufferPlacement::on(1), ..stream(COPY, 65536, 16, 1) };
+    let shared = Stream { by: ExecutedBy::SHARED, ..stream(COPY, 64, 32, 1) };
     let built = Stream { library: Library::Lean, ..stream(COPY, 64, 8, 64) };
     vec![
         plain(),

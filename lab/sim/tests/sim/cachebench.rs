@@ -2,7 +2,7 @@
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
-use telpher_sim::{App, By, CacheBench, Lines, Machine, Outcome, Scenario, Stream, Workload};
+use telpher_sim::{App, CacheBench, ExecutedBy, LineLocation, Machine, Outcome, Scenario, Stream, Workload};
 
 fn run(what: Workload) -> Outcome {
     let config = Config::single(WqMode::Shared, 128, 4);
@@ -28,11 +28,11 @@ fn long_copies_are_few_and_have_most_bytes() {
 
 #[test]
 fn a_core_without_a_device_copies_sequentially() {
-    let (source, long) = (Lines::Memory, vec![(32768, 1)]);
+    let (source, long) = (LineLocation::Memory, vec![(32768, 1)]);
     let app = CacheBench { cores: 1, threads: 1, queues: Vec::new(), source, long, ..CacheBench::default() };
     let outcome = bench(app);
     let alone = |bytes| {
-        let copies = Stream { by: By::Cpu, ..Stream::of(Opcode::MemoryMove, bytes) };
+        let copies = Stream { by: ExecutedBy::Cpu, ..Stream::of(Opcode::MemoryMove, bytes) };
         run(Workload::Stream(copies)).loads[0].mean_latency_ns()
     };
     let bytes = measure(&outcome, "bytes copied") * 1e3 / measure(&outcome, "copies");

@@ -2,7 +2,7 @@
 
 use telpher_abi::Opcode;
 use telpher_device::{Config, Preset, WqMode};
-use telpher_sim::{By, Machine, Stream, World};
+use telpher_sim::{ExecutedBy, Machine, Stream, World};
 
 /// Microseconds for one operation of 64 B, 128 B … 1 MiB, with one descriptor at a time, one engine, one shared queue, and
 /// polling.
@@ -18,7 +18,7 @@ const SERIES: [(Opcode, [f64; 15]); 4] = [
 fn alone(op: Opcode, size: u32, submissions: u64) -> World {
     let machine = Machine::built_in("spr-asplos").unwrap();
     let mut world = World::new(machine, Preset::Spr.capabilities(), &[Config::single(WqMode::Shared, 128, 1)]).unwrap();
-    world.add(Stream { submissions, by: By::SHARED, ..Stream::of(op, size) });
+    world.add(Stream { submissions, by: ExecutedBy::SHARED, ..Stream::of(op, size) });
     world
 }
 

@@ -6,8 +6,8 @@ use telpher_abi::Opcode;
 use telpher_device::{Config, Preset, WqMode};
 use telpher_mover::{Route, Split};
 use telpher_sim::{
-    AccessPattern, Arrivals, By, Cycles, Library, Lines, LoadOutcome, Machine, MoverSettings, Outcome, Picos, Place,
-    Scenario, Sizes, Stream, Through, Wait, Workload, World,
+    AccessPattern, Arrivals, BufferPlacement, Cycles, ExecutedBy, Library, LineLocation, LoadOutcome, Machine,
+    MoverSettings, Outcome, Picos, Scenario, Sizes, Stream, SubmitBy, Wait, Workload, World,
 };
 
 const COPY: Opcode = Opcode::MemoryMove;
@@ -20,7 +20,7 @@ fn simulated(stream: Stream, devices: &[Config], threads: u32) -> Outcome {
 }
 
 fn one(stream: Stream) -> LoadOutcome {
-    let mode = if stream.by == By::SHARED { WqMode::Shared } else { WqMode::Dedicated };
+    let mode = if stream.by == ExecutedBy::SHARED { WqMode::Shared } else { WqMode::Dedicated };
     simulated(stream, &[Config::single(mode, 32, 4)], 1).loads.remove(0)
 }
 
@@ -30,7 +30,7 @@ fn near(simulated_value: f64, expected: f64, part: f64) -> bool {
 
 /// Nanoseconds of one operation by a core.
 fn by_core(stream: Stream) -> f64 {
-    one(Stream { by: By::Cpu, ..stream }).mean_latency_ns()
+    one(Stream { by: ExecutedBy::Cpu, ..stream }).mean_latency_ns()
 }
 
 #[test]
@@ -60,14 +60,14 @@ fn calibrated_end_points_are_reproduced() {
 #[test]
 fn the_walk_decides_the_time_of_a_copy() {
     let of = |walk, src, dst| {
-        let place = |lines| Place { lines, ..Place::on(0) };
+        let place = |lines| BufferPlacement { lines, ..BufferPlacement::on(0) };
         by_core(Stream { walk, src: place(src), dst: place(dst), submissions: 10, ..Stream::of(COPY, 4096) })
     };
-    let cold = of(AccessPattern::Alone, Lines::Memory, Lines::Memory);
-    let random = of(AccessPattern::Random, Lines::Memory, Lines::Memory);
-    let sequential = of(AccessPattern::Sequential, Lines::Memory, Lines::Memory);
-    let cached = of(AccessPattern::Alone, Lines::Llc, Lines::Llc);
-    let half = of(AccessPattern::Alone, Lines::Llc, Lines::Memory);
+    let cold = of(AccessPattern::Alone, LineLocation::Memory, LineLocation::Memory);
+    let random = of(AccessPattern::Random, LineLocation::Memory, LineLocation::Memory);
+    let sequential = of(AccessPattern::Sequential, LineLocation::Memory, LineLocation::Memory);
+    let cached = of(AccessPattern::Alone, LineLocation::Llc, LineLocation::Llc);
+    let half = of(AccessPattern::Alone, LineLocation::Llc, LineLocation::Memory);
     assert!(sequential < random && random < cold, "{sequential} {random} {cold}");
     assert!(cached < half && half < cold, "{cached} {half} {cold}");
 }
@@ -94,7 +94,8 @@ fn short_random_operations_overlap_and_long_ones_do_not() {
 
 #[test]
 fn cores_share_their_memory() {
-    let copy = Stream { by: By::Cpu, walk: AccessPattern::Sequential, submissions: 20, ..Stream::of(COPY, 1 << 20) };
+    let copy =
+        Stream { by: ExecutedBy::Cpu, walk: AccessPattern::Sequential, submissions: 20, ..Stream::of(COPY, 1 << 20) };
     let rate = |threads| {
         let outcome = simulated(copy, &[], threads);
         outcome.loads[0].gigabytes_per_second()
@@ -106,8 +107,8 @@ fn cores_share_their_memory() {
 
 #[test]
 fn queues_of_a_core_or_mover_load_are_not_used_directly() {
-    let By::Device(lane) = By::DEDICATED else { return };
-    for by in [By::Cpu, moves(1 << 20, Route::Local, Split::NONE)] {
+    let ExecutedBy::Device(lane) = ExecutedBy::DEDICATED else { return };
+    for by in [ExecutedBy::Cpu, moves(1 << 20, Route::Local, Split::NONE)] {
         let machine = Machine::built_in("spr-asplos").unwrap();
         let scenario = Scenario::on(machine, Config::single(WqMode::Dedicated, 32, 4));
         let small = Stream { by, submissions: 10, ..Stream::of(COPY, 4096) };
@@ -118,7 +119,7 @@ fn queues_of_a_core_or_mover_load_are_not_used_directly() {
 
 #[test]
 fn a_core_with_poisson_arrivals_matches_queueing_theory() {
-    let copy = Stream { by: By::Cpu, ..Stream::of(COPY, 4096) };
+    let copy = Stream { by: ExecutedBy::Cpu, ..Stream::of(COPY, 4096) };
     let service = by_core(copy);
     let load = 0.7;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
@@ -146,7 +147,7 @@ fn operations_arrive_at_their_rate_even_when_the_queue_is_full() {
 #[test]
 fn sizes_follow_their_weights_reproducibly() {
     let sizes = Sizes::new(&[(1024, 3), (65536, 1)]).unwrap();
-    for by in [By::DEDICATED, By::Cpu] {
+    for by in [ExecutedBy::DEDICATED, ExecutedBy::Cpu] {
         let of = |seed| one(Stream { by, sizes, seed, depth: 4, submissions: 20_000, ..Stream::of(COPY, 1) });
         let outcome = of(1);
         #[allow(clippy::cast_precision_loss, reason = "small")]
@@ -177,7 +178,7 @@ fn a_system_call_adds_its_time_to_each_descriptor() {
     let copy = Stream { depth: 32, submissions: 5000, ..Stream::of(COPY, 64) };
     let period = |through| 1e9 / one(Stream { through, ..copy }).operations_per_second();
     let costs = Machine::built_in("spr-asplos").unwrap().submit;
-    let more = period(Through::Write) - period(Through::Portal);
+    let more = period(SubmitBy::Write) - period(SubmitBy::Portal);
     assert!(near(more, costs.system_call.as_nanos_f64(), 0.02), "{more} ns");
 }
 
@@ -185,7 +186,7 @@ fn a_system_call_adds_its_time_to_each_descriptor() {
 fn the_fence_waits_for_flushed_descriptors() {
     let machine = Machine::built_in("spr-asplos").unwrap();
     let memory = machine.nodes[0].latency.as_nanos_f64();
-    for (by, batch) in [(By::DEDICATED, 1), (By::DEDICATED, 16), (By::SHARED, 4)] {
+    for (by, batch) in [(ExecutedBy::DEDICATED, 1), (ExecutedBy::DEDICATED, 16), (ExecutedBy::SHARED, 4)] {
         let of = |cold_descriptors| one(Stream { by, batch, cold_descriptors, ..Stream::of(COPY, 4096) });
         let (cold, warm) = (of(true), of(false));
         let others = if batch > 1 { f64::from(batch) } else { 0.0 };
@@ -253,8 +254,8 @@ fn waiting_methods_trade_latency_for_core_time() {
     assert!(near(short.mean_latency_ns(), of(Wait::Poll, 4096).mean_latency_ns(), 0.01));
 }
 
-fn moves(threshold: u64, route: Route, split: Split) -> By {
-    By::Mover(MoverSettings { threshold, route, split })
+fn moves(threshold: u64, route: Route, split: Split) -> ExecutedBy {
+    ExecutedBy::Mover(MoverSettings { threshold, route, split })
 }
 
 fn four() -> Vec<Config> {
@@ -329,11 +330,11 @@ fn a_program_can_try_poll_batch_and_wait_for_any() {
     let look = machine.wait.look;
     let config = Config::single(WqMode::Dedicated, 2, 1);
     let mut world = World::new(machine, Preset::Spr.capabilities(), &[config]).unwrap();
-    let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
+    let (src, dst) = (world.places.add(BufferPlacement::on(0)), world.places.add(BufferPlacement::on(0)));
     let seen = Rc::new(RefCell::new(Vec::new()));
     let tell = seen.clone();
     let program = world.spawn(0, move |core| async move {
-        let By::Device(lane) = By::DEDICATED else { return };
+        let ExecutedBy::Device(lane) = ExecutedBy::DEDICATED else { return };
         let copy = |size| World::descriptor(COPY, src, dst, size);
         let long = core.try_submit(lane, copy(1 << 20)).await;
         let batch = core.try_submit_batch(lane, &[copy(65536); 4]).await;

@@ -2,7 +2,7 @@
 
 use telpher_abi::{Flags, Opcode};
 use telpher_device::{Config, Preset, WqConfig, WqMode};
-use telpher_sim::{By, Library, Machine, Picos, Place, QueueId, Stream, Wait, World};
+use telpher_sim::{BufferPlacement, ExecutedBy, Library, Machine, Picos, QueueId, Stream, Wait, World};
 
 const LANE: QueueId = QueueId { device: 0, wq: 0, shared: false };
 
@@ -50,7 +50,7 @@ fn a_batch_goes_to_the_idle_engine() {
 fn partial_lines_block_the_whole_device() {
     // Measured with one engine (LightDSA): 0.73 us a descriptor, 0.37 us where the destination is aligned to 32 bytes.
     let of = |engines, skew| {
-        let dst = Place { skew, ..Place::on(0) };
+        let dst = BufferPlacement { skew, ..BufferPlacement::on(0) };
         period(engines, Stream { dst, depth: 64, submissions: 2000, ..Stream::of(Opcode::MemoryMove, 512) })
     };
     for (skew, measured) in [(8, 730.0), (16, 730.0), (32, 370.0)] {
@@ -61,7 +61,7 @@ fn partial_lines_block_the_whole_device() {
     let lines = 2.0 * machine().device.partial_line.as_nanos_f64();
     assert!((of(4, 8) / lines - 1.0).abs() < 0.03, "{} ns", of(4, 8));
     assert!(of(1, 64) < 200.0 && of(1, 0) < 200.0);
-    let dst = Place { skew: 8, ..Place::on(0) };
+    let dst = BufferPlacement { skew: 8, ..BufferPlacement::on(0) };
     let cached = Stream { dst, cache_control: true, depth: 64, ..Stream::of(Opcode::MemoryMove, 512) };
     assert!(period(1, cached) < 200.0, "the cache merges lines");
 }
@@ -69,7 +69,7 @@ fn partial_lines_block_the_whole_device() {
 #[test]
 fn only_the_last_partial_line_of_a_long_transfer_costs_time() {
     let of = |skew| {
-        let dst = Place { skew, ..Place::on(0) };
+        let dst = BufferPlacement { skew, ..BufferPlacement::on(0) };
         period(4, Stream { dst, depth: 64, submissions: 500, ..Stream::of(Opcode::MemoryMove, 131_072) })
     };
     let more = of(5) - of(0);
@@ -81,7 +81,7 @@ fn only_the_last_partial_line_of_a_long_transfer_costs_time() {
 fn alignment_does_not_matter_for_operations_that_only_read() {
     for op in [Opcode::Compare, Opcode::ComparePattern] {
         let of = |skew| {
-            let place = Place { skew, ..Place::on(0) };
+            let place = BufferPlacement { skew, ..BufferPlacement::on(0) };
             let stream = Stream { src: place, dst: place, depth: 64, submissions: 500, ..Stream::of(op, 4096) };
             period(1, stream)
         };
@@ -92,7 +92,10 @@ fn alignment_does_not_matter_for_operations_that_only_read() {
 /// Copies to missing pages, one descriptor after the other, with Block On Fault, beside other copies.
 fn with_faults(engines: u32) -> (Picos, Picos) {
     let mut world = world(engines);
-    let (src, new) = (world.places.add(Place::on(0)), world.places.add(Place { present: false, ..Place::on(0) }));
+    let (src, new) = (
+        world.places.add(BufferPlacement::on(0)),
+        world.places.add(BufferPlacement { present: false, ..BufferPlacement::on(0) }),
+    );
     let done = std::rc::Rc::new(std::cell::Cell::new((Picos::ZERO, Picos::ZERO)));
     let seen = done.clone();
     world.spawn(0, move |core| async move {
@@ -123,9 +126,9 @@ fn a_page_request_blocks_its_engine_only() {
 /// When the two copies of a batch, and one behind it, are done; the second one has these flags.
 fn two(flags: Flags) -> Picos {
     let mut world = world(1);
-    let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
+    let (src, dst) = (world.places.add(BufferPlacement::on(0)), world.places.add(BufferPlacement::on(0)));
     let copy = World::descriptor(Opcode::MemoryMove, src, dst, 64);
-    let list = world.places.add_list(Place::on(0), vec![copy, copy.with_flags(copy.flags().union(flags))]);
+    let list = world.places.add_list(BufferPlacement::on(0), vec![copy, copy.with_flags(copy.flags().union(flags))]);
     world.spawn(0, move |core| async move {
         let batch = core.submit(LANE, telpher_abi::Descriptor::batch(list, 2)).await;
         core.wait(&batch, Wait::Poll).await;
@@ -144,7 +147,7 @@ fn a_fence_waits_for_the_members_before_it() {
 fn a_drain_waits_for_everything_before_it() {
     for engines in [1, 4] {
         let mut world = world(engines);
-        let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
+        let (src, dst) = (world.places.add(BufferPlacement::on(0)), world.places.add(BufferPlacement::on(0)));
         world.spawn(0, move |core| async move {
             let copy = core.submit(LANE, World::descriptor(Opcode::MemoryMove, src, dst, 1 << 20)).await;
             let drain = core.submit(LANE, telpher_abi::Descriptor::drain()).await;
@@ -164,7 +167,7 @@ fn every_operation_takes_time() {
             continue;
         }
         let mut world = world(1);
-        world.add(Stream { by: By::DEDICATED, submissions: 10, ..Stream::of(op, 4096) });
+        world.add(Stream { by: ExecutedBy::DEDICATED, submissions: 10, ..Stream::of(op, 4096) });
         world.run();
         assert_eq!(world.timeline(0).completed, 10, "{op:?}");
         let each = world.timeline(0).latency().as_nanos_f64() / 10.0;
@@ -175,7 +178,7 @@ fn every_operation_takes_time() {
 /// Simulated microseconds a page of copies of 32 KiB to untouched pages.
 fn a_page(block_on_fault: bool, depth: u32, batch: u32) -> f64 {
     let mut world = world(4);
-    let dst = Place { present: false, ..Place::on(0) };
+    let dst = BufferPlacement { present: false, ..BufferPlacement::on(0) };
     let submissions = 64;
     let copies = Stream { dst, block_on_fault, depth, batch, submissions, ..Stream::of(Opcode::MemoryMove, 32768) };
     let thread = world.add(copies);
@@ -219,7 +222,8 @@ fn present_pages_cost_nothing() {
 fn retries_at_a_full_queue_are_counted_and_not_simulated() {
     let mut world = World::new(machine(), Preset::Spr.capabilities(), &[Config::single(WqMode::Shared, 8, 1)]).unwrap();
     let lane = QueueId { shared: true, ..LANE };
-    let stream = Stream { by: By::Device(lane), depth: 4, submissions: 8, ..Stream::of(Opcode::MemoryMove, 1 << 30) };
+    let stream =
+        Stream { by: ExecutedBy::Device(lane), depth: 4, submissions: 8, ..Stream::of(Opcode::MemoryMove, 1 << 30) };
     let threads: Vec<usize> = (0..16).map(|_| world.add(stream)).collect();
     let took = world.run();
     assert_eq!(world.descriptors(), 16 * 8);
@@ -254,7 +258,7 @@ fn fewer_read_buffers_reduce_bandwidth_and_other_groups_get_the_rest() {
             group.read_buffers_allowed = Some(allowed);
         }
         let mut world = World::new(machine(), Preset::Spr.capabilities(), &[config]).unwrap();
-        let of = |wq| By::Device(QueueId { wq, ..LANE });
+        let of = |wq| ExecutedBy::Device(QueueId { wq, ..LANE });
         let copies = |wq| Stream { by: of(wq), depth: 16, submissions: 400, ..Stream::of(Opcode::MemoryMove, 65536) };
         let threads = [0, 1].map(|wq| world.add(copies(wq)));
         world.run();
@@ -294,7 +298,7 @@ fn a_queue_of_lower_priority_is_served_less_often_but_not_starved() {
     }
     let mut world = World::new(machine(), Preset::Spr.capabilities(), &[config]).unwrap();
     for wq in 0..2 {
-        let by = By::Device(QueueId { wq, ..LANE });
+        let by = ExecutedBy::Device(QueueId { wq, ..LANE });
         world.add(Stream { by, depth: 64, submissions: 2000, ..Stream::of(Opcode::MemoryMove, 4096) });
     }
     world.run();
@@ -308,7 +312,7 @@ fn a_queue_of_lower_priority_is_served_less_often_but_not_starved() {
 #[test]
 fn page_walks_are_nearly_hidden_and_huge_pages_need_none() {
     let of = |op, page, footprint| {
-        let place = Place { page, footprint, ..Place::on(0) };
+        let place = BufferPlacement { page, footprint, ..BufferPlacement::on(0) };
         period(4, Stream { src: place, dst: place, depth: 32, submissions: 500, ..Stream::of(op, 32768) })
     };
     // Measured (LightDSA): operations that read lose 0.8 %, in pages of 4 KiB against one of 1 GiB; a fill loses
@@ -327,7 +331,7 @@ fn page_walks_are_nearly_hidden_and_huge_pages_need_none() {
 fn translations_are_counted_by_kind() {
     let of = |op, size, footprint| {
         let mut world = world(4);
-        let place = Place { footprint, ..Place::on(0) };
+        let place = BufferPlacement { footprint, ..BufferPlacement::on(0) };
         world.add(Stream { src: place, dst: place, submissions: 640, ..Stream::of(op, size) });
         world.run();
         let seen = world.translations();
@@ -368,7 +372,7 @@ fn readback_takes_longer() {
 fn one_of_four_engines_has_a_quarter_of_the_bytes() {
     for size in [1 << 20, 2 << 20, 8 << 20] {
         let mut world = world(4);
-        let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
+        let (src, dst) = (world.places.add(BufferPlacement::on(0)), world.places.add(BufferPlacement::on(0)));
         world.spawn(0, move |core| async move {
             let copy = |size| World::descriptor(Opcode::MemoryMove, src, dst, size);
             let long = core.submit(LANE, copy(size)).await;
@@ -392,7 +396,7 @@ fn rate(engines: u32, threads: u32, copies: Stream) -> f64 {
     *wqs = (0..threads).map(|number| WqConfig::new(number, WqMode::Dedicated, 128 / threads)).collect();
     let mut world = World::new(machine(), Preset::Spr.capabilities(), &[config]).unwrap();
     for wq in 0..threads as usize {
-        world.add(Stream { by: By::Device(QueueId { wq, ..LANE }), ..copies });
+        world.add(Stream { by: ExecutedBy::Device(QueueId { wq, ..LANE }), ..copies });
     }
     let took = world.run();
     world.descriptors() as f64 * f64::from(copies.size) / took.as_nanos_f64()

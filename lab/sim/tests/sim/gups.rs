@@ -41,7 +41,7 @@ fn a_fifth_of_fast_memory_gives_nine_tenths_of_the_updates() {
 
 #[test]
 fn other_placements_do_not_reach_the_policy() {
-    for placing in [PagePlacement::Nobody, PagePlacement::Chance { runs: 32 }] {
+    for placing in [PagePlacement::NotPlaced, PagePlacement::Chance { runs: 32 }] {
         for fast_first in [true, false] {
             let share = reached(Gups { placing, fast_first, ..small() });
             assert!(share < 60.0, "{placing:?}: {share:.2} %");
@@ -88,7 +88,7 @@ fn with_equally_hot_pages_moves_end_and_cost_little() {
     let rate = (moved(&later) - moved(&soon)) / 20.0;
     assert!(rate < 0.002 * 131_072.0, "{rate} pages a second");
     let lost =
-        1.0 - of(&later, "of all in fast memory") / of(&alike(PagePlacement::Nobody, 40), "of all in fast memory");
+        1.0 - of(&later, "of all in fast memory") / of(&alike(PagePlacement::NotPlaced, 40), "of all in fast memory");
     assert!(lost < 0.01, "{:.2} %", lost * 100.0);
 }
 

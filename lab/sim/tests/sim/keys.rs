@@ -5,9 +5,9 @@ use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, Preset, WqMode};
 use telpher_mover::{Route, Split};
 use telpher_sim::{
-    AccessPattern, AllReduce, App, Arrivals, BUILT_IN, By, CacheBench, Chase, Copier, Exchange, Gups, Layout, Library,
-    Lines, Machine, Messages, Migration, MigrationOffload, MoverSettings, Picos, Place, QueueId, Scenario, Storage,
-    Stream, Through, Vhost, Wait, Workload, lanes,
+    AccessPattern, AllReduce, App, Arrivals, BUILT_IN, BufferPlacement, CacheBench, Chase, Copier, Exchange,
+    ExecutedBy, Gups, Layout, Library, LineLocation, Machine, Messages, Migration, MigrationOffload, MoverSettings,
+    Picos, QueueId, Scenario, Storage, Stream, SubmitBy, Vhost, Wait, Workload, lanes,
 };
 
 /// A number of a profile: its line and its name.
@@ -81,10 +81,10 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     let walks = [AccessPattern::Alone, AccessPattern::Random, AccessPattern::Sequential];
     for op in ops {
         stream("device", Stream { op: *op, ..copy(576) });
-        stream("core", Stream { op: *op, by: By::Cpu, walk: AccessPattern::Random, ..copy(576) });
+        stream("core", Stream { op: *op, by: ExecutedBy::Cpu, walk: AccessPattern::Random, ..copy(576) });
     }
     for (size, walk) in [64, 8192].into_iter().flat_map(|size| walks.map(|walk| (size, walk))) {
-        stream("core", Stream { by: By::Cpu, walk, ..copy(size) });
+        stream("core", Stream { by: ExecutedBy::Cpu, walk, ..copy(size) });
         for op in [Opcode::MemoryMove, Opcode::Fill, Opcode::Compare, Opcode::ComparePattern, Opcode::CopyCrc] {
             stream("device", Stream { op, ..copy(size) });
         }
@@ -97,34 +97,38 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
         stream("wait", Stream { wait, ..copy(1 << 20) });
     }
     for node in [far, last] {
-        let (src, dst) = (Place::on(node), Place::on(node));
+        let (src, dst) = (BufferPlacement::on(node), BufferPlacement::on(node));
         stream("from afar", Stream { src, ..many(65536) });
         stream("to afar", Stream { dst, ..many(65536) });
-        stream("by a core from afar", Stream { src, by: By::Cpu, ..copy(65536) });
-        stream("by a core to afar", Stream { dst, by: By::Cpu, ..copy(65536) });
+        stream("by a core from afar", Stream { src, by: ExecutedBy::Cpu, ..copy(65536) });
+        stream("by a core to afar", Stream { dst, by: ExecutedBy::Cpu, ..copy(65536) });
     }
-    let place = Place::on(0);
-    let (cached, uneven) = (Place { lines: Lines::Llc, ..place }, Place { skew: 7, ..place });
-    let (wide, new) = (Place { footprint: 24 << 20, ..place }, Place { present: false, ..place });
-    stream("cached", Stream { src: cached, dst: cached, by: By::Cpu, ..copy(4096) });
+    let place = BufferPlacement::on(0);
+    let (cached, uneven) =
+        (BufferPlacement { lines: LineLocation::Llc, ..place }, BufferPlacement { skew: 7, ..place });
+    let (wide, new) = (BufferPlacement { footprint: 24 << 20, ..place }, BufferPlacement { present: false, ..place });
+    stream("cached", Stream { src: cached, dst: cached, by: ExecutedBy::Cpu, ..copy(4096) });
     stream(
         "small and cached",
-        Stream { src: cached, dst: cached, by: By::Cpu, walk: AccessPattern::Sequential, ..copy(4096) },
+        Stream { src: cached, dst: cached, by: ExecutedBy::Cpu, walk: AccessPattern::Sequential, ..copy(4096) },
     );
     stream("uneven", Stream { dst: uneven, ..copy(4096) });
     stream("read back", Stream { readback: true, ..copy(4096) });
-    stream("half a line", Stream { dst: Place { skew: 32, ..place }, ..copy(4096) });
+    stream("half a line", Stream { dst: BufferPlacement { skew: 32, ..place }, ..copy(4096) });
     stream("many pages", Stream { src: wide, dst: wide, ..many(65536) });
     stream("new pages", Stream { dst: new, block_on_fault: true, ..copy(4096) });
     stream("new pages, reported", Stream { dst: new, ..copy(4096) });
-    stream("by write", Stream { through: Through::Write, ..copy(64) });
-    stream("shared", Stream { by: By::Device(SHARED), ..copy(64) });
+    stream("by write", Stream { through: SubmitBy::Write, ..copy(64) });
+    stream("shared", Stream { by: ExecutedBy::Device(SHARED), ..copy(64) });
     stream("in flight", Stream { depth: 32, ..many(65536) });
-    stream("spilled", Stream { cache_control: true, dst: Place { footprint: 1 << 34, ..place }, ..many(65536) });
+    stream(
+        "spilled",
+        Stream { cache_control: true, dst: BufferPlacement { footprint: 1 << 34, ..place }, ..many(65536) },
+    );
     stream("at a rate", Stream { arrivals: Arrivals::Poisson(1_000_000), ..many(4096) });
     for threshold in [0, 65536, u64::MAX] {
         let split = Split { above: 1 << 20, ways: 2, hybrid: true };
-        let by = By::Mover(MoverSettings { threshold, route: Route::LeastLoaded, split });
+        let by = ExecutedBy::Mover(MoverSettings { threshold, route: Route::LeastLoaded, split });
         stream("mover", Stream { by, wait: Wait::Sleep, depth: 2, submissions: 3, ..copy(4 << 20) });
         stream("mover", Stream { by, depth: 2, ..copy(65536) });
     }
@@ -158,14 +162,14 @@ fn probes(machine: &Machine) -> Vec<(String, Scenario)> {
     let mut beside = probes[0].1.clone();
     beside.loads.clear();
     let mut together = Scenario { devices: shared_devices(machine, &capabilities), ..beside.clone() };
-    let within = Stream { dst: Place::on(machine.nodes.len() / 2), ..many(65536) };
+    let within = Stream { dst: BufferPlacement::on(machine.nodes.len() / 2), ..many(65536) };
     for lane in lanes(&together.devices) {
-        together = together.with("copies", 1, Workload::Stream(Stream { by: By::Device(lane), ..within }));
+        together = together.with("copies", 1, Workload::Stream(Stream { by: ExecutedBy::Device(lane), ..within }));
     }
     probes.push(("together".into(), together));
     let chase = Chase { loads: 20_000, ..Chase::of(64 << 20) };
-    let by_core = Stream { by: By::Cpu, walk: AccessPattern::Sequential, src: wide, dst: wide, ..many(65536) };
-    let to_cache = Stream { cache_control: true, dst: Place { footprint: 1 << 30, ..place }, ..many(65536) };
+    let by_core = Stream { by: ExecutedBy::Cpu, walk: AccessPattern::Sequential, src: wide, dst: wide, ..many(65536) };
+    let to_cache = Stream { cache_control: true, dst: BufferPlacement { footprint: 1 << 30, ..place }, ..many(65536) };
     let beside = beside.with("reads", 2, Workload::Chase(chase)).with("cores", 8, Workload::Stream(by_core));
     probes.push(("beside".into(), beside.with("device", 1, Workload::Stream(to_cache))));
     probes

@@ -3,7 +3,8 @@
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::{
-    AccessPattern, By, Chase, Lines, Machine, Outcome, Place, QueueId, Resource, Scenario, Stream, Workload,
+    AccessPattern, BufferPlacement, Chase, ExecutedBy, LineLocation, Machine, Outcome, QueueId, Resource, Scenario,
+    Stream, Workload,
 };
 
 fn machine(name: &str) -> Machine {
@@ -17,7 +18,7 @@ fn with_devices(machine: Machine, devices: usize) -> Scenario {
 }
 
 fn on_device(device: u16, stream: Stream) -> Workload {
-    Workload::Stream(Stream { by: By::Device(QueueId { device, wq: 0, shared: false }), ..stream })
+    Workload::Stream(Stream { by: ExecutedBy::Device(QueueId { device, wq: 0, shared: false }), ..stream })
 }
 
 /// GB/s of copies by several devices with the same load.
@@ -31,7 +32,12 @@ fn rate(machine: Machine, devices: &[u16], stream: Stream) -> f64 {
 }
 
 fn one_by_one(src: usize, dst: usize, size: u32) -> Stream {
-    Stream { src: Place::on(src), dst: Place::on(dst), submissions: 100, ..Stream::of(Opcode::MemoryMove, size) }
+    Stream {
+        src: BufferPlacement::on(src),
+        dst: BufferPlacement::on(dst),
+        submissions: 100,
+        ..Stream::of(Opcode::MemoryMove, size)
+    }
 }
 
 fn deep(src: usize, dst: usize, size: u32) -> Stream {
@@ -113,8 +119,12 @@ fn cores_of_a_busy_node_are_limited_by_bytes_in_flight() {
     let machine = machine("xeon-max-9468");
     let (nodes, costs) = (&machine.nodes, &machine.memory);
     for (dst, link) in [(8, 0.0), (15, machine.link_latency.as_nanos_f64())] {
-        let copies =
-            Stream { by: By::Cpu, walk: AccessPattern::Sequential, submissions: 200, ..one_by_one(0, dst, 1 << 18) };
+        let copies = Stream {
+            by: ExecutedBy::Cpu,
+            walk: AccessPattern::Sequential,
+            submissions: 200,
+            ..one_by_one(0, dst, 1 << 18)
+        };
         let scenario = with_devices(machine.clone(), 1).with("copies", 12, Workload::Stream(copies));
         let outcome = scenario.simulate().unwrap();
         let seen = outcome.loads[0].bytes as f64 / outcome.took.as_nanos_f64();
@@ -204,13 +214,13 @@ fn more_ways_for_devices_never_make_copies_slower() {
 #[test]
 fn a_cached_source_is_nearer_and_uses_no_channel() {
     let of = |lines| {
-        let src = Place { lines, ..Place::on(0) };
+        let src = BufferPlacement { lines, ..BufferPlacement::on(0) };
         let scenario = with_devices(machine("spr-asplos"), 1);
         let stream = Stream { src, op: Opcode::ComparePattern, ..one_by_one(0, 0, 4096) };
         let outcome = scenario.with("compares", 1, on_device(0, stream)).simulate().unwrap();
         (outcome.loads[0].mean_latency_ns(), outcome.share(Resource::Node(0)))
     };
-    let ((far, used), (near, unused)) = (of(Lines::Memory), of(Lines::Llc));
+    let ((far, used), (near, unused)) = (of(LineLocation::Memory), of(LineLocation::Llc));
     assert!((far - near - 55.0).abs() < 1.0, "125 against 70 ns: {far} and {near} ns");
     assert!(used > 0.0 && unused == 0.0);
 }
@@ -232,7 +242,7 @@ fn nanos(outcome: &Outcome) -> f64 {
 }
 
 fn streaming(submissions: u64) -> Stream {
-    let place = Place { footprint: 1 << 30, ..Place::on(0) };
+    let place = BufferPlacement { footprint: 1 << 30, ..BufferPlacement::on(0) };
     Stream { src: place, dst: place, submissions, ..Stream::of(Opcode::MemoryMove, 4096) }
 }
 
@@ -245,7 +255,7 @@ fn a_single_chase_reads_from_its_caches() {
 
 #[test]
 fn copies_by_cores_evict_a_chase_as_the_fluid_model_says() {
-    let copies = Stream { by: By::Cpu, walk: AccessPattern::Random, ..streaming(40_000) };
+    let copies = Stream { by: ExecutedBy::Cpu, walk: AccessPattern::Random, ..streaming(40_000) };
     let outcome = beside(vec![(4, Workload::Stream(copies))]);
     assert!(
         outcome.loads[1].elapsed.as_nanos_f64() > 300_000.0 * nanos(&outcome),
@@ -270,7 +280,7 @@ fn copies_by_cores_evict_a_chase_as_the_fluid_model_says() {
 #[test]
 fn data_read_once_by_cores_evicts_nothing() {
     let with = |op| {
-        let stream = Stream { op, by: By::Cpu, walk: AccessPattern::Sequential, ..streaming(60_000) };
+        let stream = Stream { op, by: ExecutedBy::Cpu, walk: AccessPattern::Sequential, ..streaming(60_000) };
         let outcome = beside(vec![(4, Workload::Stream(stream))]);
         (nanos(&outcome), outcome.share(Resource::Cache { load: Some(1) }))
     };
@@ -279,8 +289,8 @@ fn data_read_once_by_cores_evicts_nothing() {
     assert!(held == 0.0 && reads / alone < 1.1, "only the node is busier: {reads} of {alone} ns, {held}");
     assert!(filled > 0.3 && writes / alone > 1.3, "{writes} of {alone} ns, {filled}");
     // Data that fits the cache is found again, so it stays there.
-    let place = Place { footprint: 32 << 20, ..Place::on(0) };
-    let again = Stream { op: Opcode::ComparePattern, by: By::Cpu, src: place, ..streaming(60_000) };
+    let place = BufferPlacement { footprint: 32 << 20, ..BufferPlacement::on(0) };
+    let again = Stream { op: Opcode::ComparePattern, by: ExecutedBy::Cpu, src: place, ..streaming(60_000) };
     let outcome = beside(vec![(1, Workload::Stream(again))]);
     assert!(outcome.share(Resource::Cache { load: Some(1) }) > 0.1);
 }
@@ -304,7 +314,7 @@ fn a_faster_device_is_not_slower_with_nearly_full_memory() {
     let two_readers = |times: u64| {
         let mut machine = machine("xeon-max-9468");
         (machine.device.read, machine.device.through) = (machine.device.read * times, machine.device.through * times);
-        let place = Place::on(4);
+        let place = BufferPlacement::on(4);
         let reads =
             Stream { op: Opcode::CrcGeneration, batch: 31, depth: 1, submissions: 6, ..one_by_one(4, 4, 1 << 20) };
         rate(machine, &[0, 1], Stream { src: place, dst: place, ..reads })

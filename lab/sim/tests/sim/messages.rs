@@ -3,8 +3,8 @@
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::{
-    AccessPattern, AllReduce, App, By, Copier, Lines, Machine, MessagePattern, Messages, Outcome, Place, Scenario,
-    SharedMemory, Stream, Workload,
+    AccessPattern, AllReduce, App, BufferPlacement, Copier, ExecutedBy, LineLocation, Machine, MessagePattern,
+    Messages, Outcome, Scenario, SharedMemory, Stream, Workload,
 };
 
 /// A run with `devices` devices, each with a shared queue.
@@ -34,9 +34,9 @@ fn sum(ranks: u32, bytes: u64, devices: u16) -> Outcome {
 
 #[test]
 fn a_message_by_cores_takes_its_turns_and_two_copies() {
-    let place = Place { lines: Lines::Llc, ..Place::on(0) };
+    let place = BufferPlacement { lines: LineLocation::Llc, ..BufferPlacement::on(0) };
     let segments = Stream {
-        by: By::Cpu,
+        by: ExecutedBy::Cpu,
         walk: AccessPattern::Sequential,
         src: place,
         dst: place,

@@ -3,13 +3,13 @@
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
 use telpher_sim::{
-    App, By, Machine, Migration, MigrationOffload, Picos, Promotion, QueueId, Scenario, Stream, Workload,
+    App, ExecutedBy, Machine, Migration, MigrationOffload, Picos, Promotion, QueueId, Scenario, Stream, Workload,
 };
 
 const KERNEL: QueueId = QueueId { device: 0, wq: 0, shared: false };
 
 fn measured(app: App) -> impl Fn(&str) -> f64 {
-    assert_eq!(By::DEDICATED, By::Device(KERNEL));
+    assert_eq!(ExecutedBy::DEDICATED, ExecutedBy::Device(KERNEL));
     let machine = Machine::built_in("gold-6430").unwrap();
     let scenario = Scenario::on(machine, Config::single(WqMode::Dedicated, 128, 1));
     let outcome = scenario.with("kernel", 1, Workload::App(app)).simulate().unwrap();
@@ -73,7 +73,7 @@ fn with_separate_engines_a_user_does_not_wait_for_kernel_batches() {
             let other = config.groups.remove(1);
             config.groups[0].grouped_workqueues.extend(other.grouped_workqueues);
         }
-        let user = By::Device(QueueId { wq: 1, ..KERNEL });
+        let user = ExecutedBy::Device(QueueId { wq: 1, ..KERNEL });
         let user = Stream { by: user, depth: 32, submissions: 20_000, ..Stream::of(Opcode::MemoryMove, 1024) };
         // More pages than the user's copies take, however slow they are.
         let kernel = Migration { pages: 1 << 17, besides: Picos::ZERO, ..Migration::compacting() }.by(KERNEL);

@@ -5,9 +5,10 @@ use telpher_abi::Opcode;
 use telpher_device::{Preset, WqMode};
 use telpher_mover::{Route, Split};
 use telpher_sim::{
-    AccessPattern, AllReduce, App, Arrivals, BUILT_IN, By, CacheBench, Chase, Copier, Copies, DigestBy, Exchange, Gups,
-    Layout, Library, Limit, Lines, Load, Machine, Messages, Migration, MigrationOffload, MoverSettings, Outcome, Picos,
-    Place, QueueId, Scenario, Sizes, Storage, Stream, Through, Vhost, Wait, Workload, lanes,
+    AccessPattern, AllReduce, App, Arrivals, BUILT_IN, BufferPlacement, CacheBench, Chase, Copier, CopyBy, DigestBy,
+    Exchange, ExecutedBy, Gups, Layout, Library, Limit, LineLocation, Load, Machine, Messages, Migration,
+    MigrationOffload, MoverSettings, Outcome, Picos, QueueId, Scenario, Sizes, Storage, Stream, SubmitBy, Vhost, Wait,
+    Workload, lanes,
 };
 
 /// A seeded pseudorandom generator: xorshift.
@@ -37,18 +38,18 @@ impl Chance {
     }
 }
 
-fn place(chance: &mut Chance, machine: &Machine, faults: bool) -> Place {
-    Place {
+fn place(chance: &mut Chance, machine: &Machine, faults: bool) -> BufferPlacement {
+    BufferPlacement {
         node: usize::try_from(chance.below(machine.nodes.len() as u64)).unwrap(),
         page: chance.one(&[4096, 4096, 2 << 20, 1 << 30]),
-        lines: chance.one(&[Lines::Memory, Lines::Memory, Lines::Llc]),
+        lines: chance.one(&[LineLocation::Memory, LineLocation::Memory, LineLocation::Llc]),
         skew: chance.one(&[0, 0, 0, 32, 7]),
         present: !(faults && chance.once_in(2)),
         footprint: chance.one(&[0, 0, 1 << 16, 64 << 20, 1 << 34]),
     }
 }
 
-fn stream(chance: &mut Chance, machine: &Machine, lane: By) -> Stream {
+fn stream(chance: &mut Chance, machine: &Machine, lane: ExecutedBy) -> Stream {
     let ops = [
         Opcode::MemoryMove,
         Opcode::MemoryMove,
@@ -68,8 +69,8 @@ fn stream(chance: &mut Chance, machine: &Machine, lane: By) -> Stream {
     let op = chance.one(&ops);
     let faults = chance.once_in(4);
     let by = match chance.below(8) {
-        0 => By::Cpu,
-        1 => By::Mover(MoverSettings {
+        0 => ExecutedBy::Cpu,
+        1 => ExecutedBy::Mover(MoverSettings {
             threshold: chance.one(&[0, 4096, u64::MAX]),
             route: chance.one(&[Route::First, Route::RoundRobin, Route::LeastLoaded]),
             split: Split::NONE,
@@ -89,7 +90,7 @@ fn stream(chance: &mut Chance, machine: &Machine, lane: By) -> Stream {
         },
         seed: chance.below(1 << 40),
         by,
-        through: chance.one(&[Through::Portal, Through::Portal, Through::Write]),
+        through: chance.one(&[SubmitBy::Portal, SubmitBy::Portal, SubmitBy::Write]),
         core: usize::try_from(chance.below(machine.nodes.len() as u64)).unwrap(),
         walk: chance.one(&[AccessPattern::Alone, AccessPattern::Random, AccessPattern::Sequential]),
         src: place(chance, machine, faults),
@@ -135,16 +136,16 @@ fn scenario_with(seed: u64, change: impl FnOnce(&mut Layout)) -> Scenario {
         let take = if mode == WqMode::Shared { queues.len() } else { queues.len().min(threads as usize) };
         let own = if mode == WqMode::Shared { queues.clone() } else { queues.drain(..take).collect() };
         let mut stream = match own.first() {
-            Some(lane) => stream(&mut chance, &scenario.machine, By::Device(*lane)),
-            None => stream(&mut chance, &scenario.machine, By::Cpu),
+            Some(lane) => stream(&mut chance, &scenario.machine, ExecutedBy::Device(*lane)),
+            None => stream(&mut chance, &scenario.machine, ExecutedBy::Cpu),
         };
-        if matches!(stream.by, By::Mover(_)) {
+        if matches!(stream.by, ExecutedBy::Mover(_)) {
             stream.batch = 1;
         }
-        if mode == WqMode::Dedicated && matches!(stream.by, By::Mover(_)) {
-            stream.by = By::Cpu;
+        if mode == WqMode::Dedicated && matches!(stream.by, ExecutedBy::Mover(_)) {
+            stream.by = ExecutedBy::Cpu;
         }
-        let device = matches!(stream.by, By::Device(_));
+        let device = matches!(stream.by, ExecutedBy::Device(_));
         let threads =
             if device && mode == WqMode::Dedicated { threads.min(u32::try_from(own.len()).unwrap()) } else { threads };
         let lanes = if device { own } else { Vec::new() };
@@ -196,7 +197,7 @@ fn app(chance: &mut Chance, machine: &Machine, shared: &[QueueId]) -> App {
         }),
         4 => App::Vhost(Vhost {
             packets: some * 50,
-            copies: first.zip(last).map_or(Copies::Core, |(enqueue, dequeue)| Copies::Device { enqueue, dequeue }),
+            copies: first.zip(last).map_or(CopyBy::Core, |(enqueue, dequeue)| CopyBy::Device { enqueue, dequeue }),
             ..Vhost::default()
         }),
         5 => App::Exchange(Exchange {
@@ -258,12 +259,12 @@ fn wrong(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
         let Workload::Stream(stream) = &load.what else { continue };
         let (name, timeline, threads) = (&load.name, &of.timeline, u64::from(load.threads));
         let (submissions, operations) = (stream.submissions * threads, stream.submissions * threads);
-        let batch = if matches!(stream.by, By::Device(_)) { u64::from(stream.batch) } else { 1 };
+        let batch = if matches!(stream.by, ExecutedBy::Device(_)) { u64::from(stream.batch) } else { 1 };
         claim(timeline.completed == submissions, format!("{name}: {} of {submissions} completed", timeline.completed));
         claim(of.latencies.count() == submissions, format!("{name}: {} latencies", of.latencies.count()));
         claim(of.operations == operations * batch, format!("{name}: {} operations", of.operations));
-        asked += if matches!(stream.by, By::Device(_)) { operations * batch } else { 0 };
-        repaired |= !stream.src.present || !stream.dst.present || matches!(stream.by, By::Mover(_));
+        asked += if matches!(stream.by, ExecutedBy::Device(_)) { operations * batch } else { 0 };
+        repaired |= !stream.src.present || !stream.dst.present || matches!(stream.by, ExecutedBy::Mover(_));
         let mean = of.latencies.mean().as_nanos_f64();
         let parts = of.mean_latency_ns();
         claim((parts - mean).abs() <= 0.002 * mean + 1.0, format!("{name}: parts {parts} of latency {mean} ns"));
@@ -566,7 +567,7 @@ fn relieving_the_reported_bottleneck_helps_in_random_scenarios() {
         (stream.submissions, stream.src.skew, stream.dst.skew) = (400, 0, 0);
         // Of a mover's operations only begin and end are known; one of these moves no bytes or writes a partial line.
         let unlike = [Opcode::Nop, Opcode::Drain, Opcode::CreateDelta];
-        if unlike.contains(&stream.op) || matches!(stream.by, By::Mover(_)) {
+        if unlike.contains(&stream.op) || matches!(stream.by, ExecutedBy::Mover(_)) {
             continue;
         }
         let outcome = before.simulate().unwrap();

@@ -3,9 +3,9 @@
 use telpher_abi::Opcode;
 use telpher_device::{Config, Preset, WqMode};
 use telpher_sim::machine::Node;
-use telpher_sim::{By, Machine, Picos, Place, Stream, Wait, World};
+use telpher_sim::{BufferPlacement, ExecutedBy, Machine, Picos, Stream, Wait, World};
 
-const THERE: Place = Place::on(1);
+const THERE: BufferPlacement = BufferPlacement::on(1);
 
 fn machine() -> Machine {
     Machine::built_in("spr-asplos").unwrap()
@@ -65,7 +65,7 @@ fn more_engines_help_short_transfers() {
 fn a_full_shared_queue_refuses_and_loses_nothing() {
     let mut world = world(machine(), WqMode::Shared, 2, 1);
     for _ in 0..4 {
-        world.add(Stream { by: By::SHARED, ..copies(65536, 8, 1, 200) });
+        world.add(Stream { by: ExecutedBy::SHARED, ..copies(65536, 8, 1, 200) });
     }
     world.run();
     let seen: Vec<_> = (0..4).map(|thread| world.timeline(thread)).map(|t| (t.completed, t.retries > 0)).collect();
@@ -106,7 +106,7 @@ fn the_parts_of_a_latency_add_up() {
 #[test]
 fn a_program_behaves_like_a_thread() {
     let mut world = world(machine(), WqMode::Shared, 32, 1);
-    let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
+    let (src, dst) = (world.places.add(BufferPlacement::on(0)), world.places.add(BufferPlacement::on(0)));
     let barrier = world.barrier(2);
     let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     for late in [0, 700] {
@@ -115,12 +115,12 @@ fn a_program_behaves_like_a_thread() {
             core.busy(Picos::from_nanos(late)).await;
             core.meet(&barrier).await;
             seen.borrow_mut().push(core.now());
-            let By::Device(lane) = By::SHARED else { return };
+            let ExecutedBy::Device(lane) = ExecutedBy::SHARED else { return };
             let copy = core.submit(lane, World::descriptor(Opcode::MemoryMove, src, dst, 4096)).await;
             assert!(!copy.is_done());
             core.wait(&copy, Wait::Poll).await;
             assert!(copy.is_done());
-            core.software(Opcode::MemoryMove, 4096, Place::on(0), Place::on(0)).await;
+            core.software(Opcode::MemoryMove, 4096, BufferPlacement::on(0), BufferPlacement::on(0)).await;
             seen.borrow_mut().push(core.now());
         });
     }

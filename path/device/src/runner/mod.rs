@@ -12,7 +12,7 @@ pub(crate) use threaded::Threaded;
 
 use crate::spaces::SpaceTable;
 use std::sync::Arc;
-use telpher_model::{Device, Engine, Observer, Progress, Scratch, Unobserved, run};
+use telpher_model::{Device, Engine, NoObserver, Observer, Progress, Scratch, run};
 
 /// The runner of a modelled device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -78,7 +78,7 @@ impl EngineSet {
     #[inline]
     pub(crate) fn step(&mut self, core: &Core, group: Option<usize>) -> StepResult {
         match &core.observer {
-            None => self.step_observed(core, group, &Unobserved),
+            None => self.step_observed(core, group, &NoObserver),
             Some(observer) => self.step_observed(core, group, &**observer),
         }
     }
@@ -131,7 +131,7 @@ impl EngineSet {
         };
         let (device, spaces, scratch) = (&core.device, &core.spaces, &mut self.scratch);
         match &core.observer {
-            None => run(engine, device, spaces, scratch, &Unobserved, |_| ()),
+            None => run(engine, device, spaces, scratch, &NoObserver, |_| ()),
             Some(observer) => run(engine, device, spaces, scratch, &**observer, |_| ()),
         }
     }

@@ -3,7 +3,7 @@
 use super::{Engine, Outcome, Phase, Step, Work};
 use crate::capabilities::MAX_ENGINES;
 use crate::device::Device;
-use crate::observe::Told;
+use crate::observe::ReportedTo;
 use telpher_abi::perfmon::Event;
 use telpher_abi::{CompletionRecord, Descriptor, Flags, OperandId, Status, StatusByte};
 use telpher_mem::Fault;
@@ -63,7 +63,7 @@ impl Engine {
         if batch.logged && self.wants_anything() {
             // A member's record went to the log, so the Batch's record must go there, too (SPEC §5.9).
             let entry = self.log_entry_with_record(device, Status::BatchEventLog, &outcome.record, true);
-            self.reported_to = Told::Elsewhere;
+            self.reported_to = ReportedTo::Elsewhere;
             self.log(entry, false);
         } else {
             self.phase = Phase::Recording;

@@ -25,7 +25,7 @@ use crate::errors::Append;
 use crate::group::Pick;
 use crate::interrupt::Interrupt;
 use crate::legality::{Origin, Refusal};
-use crate::observe::{Job, Member, Observer, Told, Verdict};
+use crate::observe::{DispatchDecision, Job, Member, Observer, ReportedTo};
 use crate::wq::{Entry, Submitter};
 use batch::Batch;
 use telpher_abi::perfmon::Event;
@@ -170,7 +170,7 @@ pub struct Engine {
     /// An entry to append after the completion record.
     pending_entry: Option<EventLogEntry>,
     /// Where the outcome was reported, at `Ending`.
-    reported_to: Told,
+    reported_to: ReportedTo,
     batch: Option<Batch>,
 }
 
@@ -194,7 +194,7 @@ impl Engine {
             entry: EventLogEntry::default(),
             notify_after_log: false,
             pending_entry: None,
-            reported_to: Told::Nobody,
+            reported_to: ReportedTo::NotRequested,
             batch: None,
         }
     }
@@ -332,7 +332,7 @@ impl Engine {
                     observer.ended(&self.job(), &self.outcome.record, self.reported_to);
                     self.end(device);
                     // Each step ends within a bounded time, however many descriptors request no record.
-                    if self.batch.is_none() && self.reported_to != Told::Record {
+                    if self.batch.is_none() && self.reported_to != ReportedTo::Record {
                         return Step::Ended;
                     }
                 }
@@ -359,7 +359,7 @@ impl Engine {
         self.work.origin = Origin { wq, submitter: entry.submitter, batch_index: None };
         self.work.position = entry.position;
         if entry.abandoned {
-            self.reported_to = Told::Abandoned;
+            self.reported_to = ReportedTo::Abandoned;
             self.outcome = Outcome::of(Status::None);
             self.phase = Phase::Ending;
             return None;
@@ -373,9 +373,9 @@ impl Engine {
     #[inline]
     fn decide<O: Observer + ?Sized>(&mut self, device: &Device, observer: &O) -> Option<Step> {
         match observer.dispatched(&self.job()) {
-            Verdict::Go => {}
-            Verdict::Wait => return Some(Step::Wait),
-            Verdict::End(status) => {
+            DispatchDecision::Go => {}
+            DispatchDecision::Wait => return Some(Step::Wait),
+            DispatchDecision::End(status) => {
                 self.refuse(device, Refusal::from(status));
                 return None;
             }
@@ -472,7 +472,7 @@ impl Engine {
         if self.wants_record(status) {
             if self.drains_to_log(device, status) {
                 let entry = self.log_entry_with_record(device, Status::DrainEventLog, &outcome.record, true);
-                self.reported_to = Told::Elsewhere;
+                self.reported_to = ReportedTo::Elsewhere;
                 self.log(entry, false);
                 return None;
             }
@@ -484,7 +484,7 @@ impl Engine {
         }
         let reported_to = matches!(status, Status::Success | Status::SuccessPredicateFalse | Status::BatchFail);
         if reported_to {
-            self.reported_to = Told::Nobody;
+            self.reported_to = ReportedTo::NotRequested;
             self.phase = Phase::Notifying;
         } else {
             let information = match status {
@@ -505,7 +505,7 @@ impl Engine {
         }
         match written {
             Ok(()) => {
-                self.reported_to = Told::Record;
+                self.reported_to = ReportedTo::Record;
                 device.count(Event::RECORD_WRITTEN, 1, Some(self.work.origin.wq), Some(self.index), None);
                 match self.pending_entry.take() {
                     Some(entry) => self.log(entry, false),

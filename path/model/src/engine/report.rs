@@ -5,7 +5,7 @@ use super::{Engine, Outcome, Phase, Work};
 use crate::device::Device;
 use crate::errors::{ErrorReport, ReportedDescriptor};
 use crate::legality::Refusal;
-use crate::observe::Told;
+use crate::observe::ReportedTo;
 use telpher_abi::{CompletionRecord, EventLogEntry, Flags, Opcode, OperandId, Status};
 use telpher_mem::Fault;
 
@@ -76,7 +76,7 @@ impl Engine {
     pub(super) fn record_faulted(&mut self, device: &Device, fault: Fault) {
         // The pending entry says less than the one that replaces the record.
         self.pending_entry = None;
-        self.reported_to = Told::Unwritable(fault);
+        self.reported_to = ReportedTo::Unwritable(fault);
         let outcome = self.outcome;
         if device.event_log_enabled() {
             let first = self.batch.as_ref().is_none_or(|batch| !batch.logged);
@@ -156,7 +156,7 @@ impl Engine {
             self.count_completion(device, outcome.record.status());
         }
         self.outcome = *outcome;
-        self.reported_to = Told::Elsewhere;
+        self.reported_to = ReportedTo::Elsewhere;
         let report = self.report_of(outcome, information);
         let notify = outcome.record.status() != Status::InterruptHandle;
         if device.event_log_enabled() {

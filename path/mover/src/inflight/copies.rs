@@ -56,7 +56,7 @@ impl Default for CopiesPolicy {
 
 /// How a copy ended. Nothing touches its memory any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Ended {
+pub enum CopyResult {
     /// The bytes are copied.
     Done,
     /// It is not known which bytes are copied: the caller copies them.
@@ -293,7 +293,7 @@ impl Copies {
     /// submits waiting copies. Returns how many copies ended. If `each` panics, it is not called for the rest of the
     /// same burst.
     #[inline]
-    pub fn completed(&mut self, mut each: impl FnMut(usize, Ended)) -> usize {
+    pub fn completed(&mut self, mut each: impl FnMut(usize, CopyResult)) -> usize {
         if self.head == self.tail {
             return 0;
         }
@@ -324,7 +324,7 @@ impl Copies {
 
     /// Ends the oldest burst: its record is written, or never comes.
     #[inline]
-    fn retire(&mut self, status: Option<StatusByte>, each: &mut impl FnMut(usize, Ended)) {
+    fn retire(&mut self, status: Option<StatusByte>, each: &mut impl FnMut(usize, CopyResult)) {
         let Some(Burst { first, len, entry }) = self.bursts.pop_front() else { return };
         self.queue.leave(entry);
         self.stall_timer = StallTimer::default();
@@ -332,21 +332,21 @@ impl Copies {
         let slots = self.index(first)..self.index(first) + len;
         self.head = first + len as u64;
         let ended = match status.map(|byte| byte.status()) {
-            Some(Status::Success) => Ended::Done,
-            _ => Ended::Undone,
+            Some(Status::Success) => CopyResult::Done,
+            _ => CopyResult::Undone,
         };
         slots.for_each(|slot| each(slot, ended));
     }
 
     /// Ends all copies: the queue is dead, so a missing record never comes.
     #[cold]
-    fn end_all_bursts(&mut self, each: &mut impl FnMut(usize, Ended)) {
+    fn end_all_bursts(&mut self, each: &mut impl FnMut(usize, CopyResult)) {
         while !self.bursts.is_empty() {
             self.retire(self.first_status(), each);
         }
         let waiting = self.waiting..self.tail;
         (self.head, self.waiting) = (self.tail, self.tail);
-        waiting.for_each(|position| each(self.index(position), Ended::Undone));
+        waiting.for_each(|position| each(self.index(position), CopyResult::Undone));
     }
 }
 

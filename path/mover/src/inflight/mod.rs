@@ -37,7 +37,7 @@ mod transfer;
 
 pub(crate) use batch::{BatchInFlight, Member};
 pub(crate) use borrowed::{BorrowedInFlight, copy_whole, extend_lifetime, extend_lifetime_mut};
-pub use copies::{Copies, CopiesPolicy, Ended};
+pub use copies::{Copies, CopiesPolicy, CopyResult};
 pub(crate) use meter::Meter;
 pub use owned_request::Buffers;
 pub(crate) use owned_request::{InvalidRequest, OwnedRequest, boxed, copy_now, drain, named, nop, side, tuple};

@@ -8,7 +8,7 @@ use crate::common::{Chance, clock};
 use std::sync::Arc;
 use std::time::Duration;
 use telpher_device::{ModelDevice, ModelOptions, Preset, Runner};
-use telpher_mover::{ChannelError, Copies, CopiesPolicy, Ended, ManualClock, Opcode};
+use telpher_mover::{ChannelError, Copies, CopiesPolicy, CopyResult, ManualClock, Opcode};
 use telpher_portal::{Portal, QueueMode};
 
 const LEN: usize = 100;
@@ -25,7 +25,7 @@ struct TestCopies {
     /// The number of the copy in each slot.
     at: Vec<usize>,
     /// The copies that have ended, in order.
-    ended: Vec<Ended>,
+    ended: Vec<CopyResult>,
 }
 
 impl TestCopies {
@@ -69,9 +69,9 @@ impl TestCopies {
         for copy in before..self.ended.len() {
             let bytes = copy * LEN..(copy + 1) * LEN;
             match self.ended[copy] {
-                Ended::Done => assert!(self.dst[bytes.clone()] == self.src[bytes], "copy {copy}"),
+                CopyResult::Done => assert!(self.dst[bytes.clone()] == self.src[bytes], "copy {copy}"),
                 // The caller does it: no device writes it any more.
-                Ended::Undone => self.dst[bytes].fill(0xee),
+                CopyResult::Undone => self.dst[bytes].fill(0xee),
             }
         }
         count
@@ -96,13 +96,13 @@ impl TestCopies {
 
     /// Checks that memory of undone copies was not written.
     fn check_undone_is_untouched(&self) {
-        for (copy, _) in self.ended.iter().enumerate().filter(|(_, how)| **how == Ended::Undone) {
+        for (copy, _) in self.ended.iter().enumerate().filter(|(_, how)| **how == CopyResult::Undone) {
             assert!(self.dst[copy * LEN..(copy + 1) * LEN].iter().all(|byte| *byte == 0xee), "copy {copy}");
         }
     }
 
     fn undone(&self) -> usize {
-        self.ended.iter().filter(|how| **how == Ended::Undone).count()
+        self.ended.iter().filter(|how| **how == CopyResult::Undone).count()
     }
 }
 

@@ -105,14 +105,14 @@ impl PageHeat {
 
 /// Contiguous pages and their heats.
 #[derive(Clone, Copy, Debug)]
-pub struct Strip<'a> {
+pub struct PageHeats<'a> {
     /// The address of the first page.
     pub start: u64,
     /// The pages.
     pub pages: &'a [PageHeat],
 }
 
-impl Strip<'_> {
+impl PageHeats<'_> {
     /// Returns the addresses of some of its pages.
     #[must_use]
     pub fn addresses(&self, pages: Range<usize>) -> Range<u64> {
@@ -210,10 +210,10 @@ impl HeatMap {
 
     /// Returns the pages, in address order.
     #[must_use]
-    pub fn strips(&self) -> Vec<Strip<'_>> {
+    pub fn strips(&self) -> Vec<PageHeats<'_>> {
         let strip = |region_part: &RegionPart| {
             let list = self.lists.get(&region_part.region)?;
-            Some(Strip {
+            Some(PageHeats {
                 start: region_part.range.start,
                 pages: &list[region_part.first..][..pages_of(&region_part.range)],
             })

@@ -20,7 +20,7 @@ pub(crate) use crate::page_map::WHOLE;
 pub(crate) use damon::Damon;
 pub use damon::DamonError;
 pub use hints::Advice;
-pub use map::{HeatMap, PageHeat, SURE, Strip};
+pub use map::{HeatMap, PageHeat, PageHeats, SURE};
 pub(crate) use sampled::Sampled;
 pub(crate) use traps::Traps;
 pub(crate) use windows::Windows;

@@ -5,7 +5,7 @@ use crate::config::{HUGE, PAGE};
 use crate::heap::Heap;
 use crate::heat::{Cost, NO_TIER, PageHeat};
 use crate::policy::{PolicyOptions, PolicyState};
-use crate::stats::{Left, Stats};
+use crate::stats::{Stats, Unmoved};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ pub struct Report {
     /// The recent rate of these.
     pub demoted_per_second: f64,
     /// Pages that were to move and stayed, by reason.
-    pub left: Left,
+    pub left: Unmoved,
     /// Moves that are decided and not made yet.
     pub waiting: usize,
     /// The state of the policy.

@@ -7,7 +7,7 @@ use crate::error::TierError;
 use crate::heap::Heap;
 use crate::heat::{Cost, HeatMap, Source};
 use crate::policy::{Move, Policy};
-use crate::stats::{Left, Moved};
+use crate::stats::{Moved, Unmoved};
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
@@ -93,7 +93,7 @@ pub(super) struct State {
     pub(super) queue: VecDeque<Move>,
     pub(super) promoted: Rate,
     pub(super) demoted: Rate,
-    pub(super) left: Left,
+    pub(super) left: Unmoved,
     /// The cost of decisions and of moves.
     pub(super) deciding: Cost,
     pub(super) moving: Cost,
@@ -118,7 +118,7 @@ impl State {
             queue: VecDeque::new(),
             promoted: Rate::default(),
             demoted: Rate::default(),
-            left: Left::default(),
+            left: Unmoved::default(),
             deciding: Cost::default(),
             moving: Cost::default(),
             paused: None,

@@ -1,7 +1,7 @@
 //! Runs of contiguous pages with the same destination.
 
 use crate::config::{HUGE, IN_HUGE, PAGE};
-use crate::heat::{NO_TIER, PageHeat, Strip};
+use crate::heat::{NO_TIER, PageHeat, PageHeats};
 use std::ops::Range;
 
 /// Warm pages between hot ones that move with them, because one run costs less than two. Source: chosen, see
@@ -63,7 +63,7 @@ enum Kind {
 }
 
 /// Returns the runs in these strips. `hot` is the heat from which pages belong on each tier or a faster one.
-pub(super) fn runs(strips: &[Strip<'_>], hot: &[u8], margin: u8) -> Runs {
+pub(super) fn runs(strips: &[PageHeats<'_>], hot: &[u8], margin: u8) -> Runs {
     let mut runs = Runs::default();
     for strip in strips {
         let mut open: Option<Open> = None;
@@ -91,7 +91,7 @@ pub(super) fn runs(strips: &[Strip<'_>], hot: &[u8], margin: u8) -> Runs {
     runs
 }
 
-fn unit(strip: &Strip<'_>, at: usize, hot: &[u8], margin: u8) -> Unit {
+fn unit(strip: &PageHeats<'_>, at: usize, hot: &[u8], margin: u8) -> Unit {
     let first = &strip.pages[at];
     let block = strip.pages.get(at..at + IN_HUGE).filter(|block| {
         let aligned = strip.addresses(at..at).start.is_multiple_of(HUGE);
@@ -145,7 +145,7 @@ struct Open {
 }
 
 impl Open {
-    fn new(strip: &Strip<'_>, unit: &Unit) -> Open {
+    fn new(strip: &PageHeats<'_>, unit: &Unit) -> Open {
         let start = strip.addresses(unit.pages.clone()).start;
         let (end, heat) = (unit.pages.end, unit.heat.into());
         Open { start, first: unit.clone(), end, gap: 0, heat, units: 1 }
@@ -169,7 +169,7 @@ impl Open {
         }
     }
 
-    fn close(self, strip: &Strip<'_>, runs: &mut Runs) {
+    fn close(self, strip: &PageHeats<'_>, runs: &mut Runs) {
         let range = strip.addresses(self.first.pages.start..self.end);
         let heat = u8::try_from(self.heat / self.units).expect("an average of bytes");
         let (from, whole) = (self.first.tier, self.first.whole);

@@ -34,7 +34,7 @@ impl World {
     /// Decides, and makes the moves.
     fn tick(&mut self) -> u64 {
         self.now += TICK;
-        let moves = self.policy.decide(self.now, &[Strip { start: BASE, pages: &self.pages }]);
+        let moves = self.policy.decide(self.now, &[PageHeats { start: BASE, pages: &self.pages }]);
         let mut pages = 0;
         for what in &moves {
             for page in self.range(what) {
@@ -317,7 +317,7 @@ fn a_refused_move_is_not_retried_at_once() {
     let mut asked = 0;
     for _ in 0..80 {
         world.now += TICK;
-        let moves = world.policy.decide(world.now, &[Strip { start: BASE, pages: &world.pages }]);
+        let moves = world.policy.decide(world.now, &[PageHeats { start: BASE, pages: &world.pages }]);
         asked += moves.len();
         moves.iter().for_each(|what| world.policy.done(world.now, what, 0));
     }

@@ -113,7 +113,7 @@ fn wrong_answers_of_the_kernel_change_nothing() {
         for to in [FAST, HOME].repeat(3) {
             let moved = heap.migrate(arena.addresses(), to).unwrap();
             assert_eq!((moved.pages, moved.left.all()), (1024, 0), "to {to:?}: {moved:?}");
-            assert_eq!(wrong(&arena), [], "to {to:?}");
+            assert_eq!(wrong(&arena), [0_usize; 0], "to {to:?}");
             assert_settled(&heap);
         }
         let stats = heap.stats();
@@ -173,14 +173,14 @@ fn a_panic_brings_pages_back_first() {
             let panic = catch_unwind(AssertUnwindSafe(|| heap.migrate(arena.addresses(), to))).unwrap_err();
             assert_eq!(panic.downcast_ref(), Some(&"requested by a test"));
             assert_settled(&heap);
-            assert_eq!(wrong(&arena), [], "to {to:?}");
+            assert_eq!(wrong(&arena), [0_usize; 0], "to {to:?}");
             let on = heap.residency(arena.addresses()).unwrap();
             assert_eq!(on.iter().sum::<u64>(), 1024);
             // Some had been copied; the others are where they were.
             assert!(on.iter().all(|&pages| pages > 0), "{on:?}");
             let moved = heap.migrate(arena.addresses(), to).unwrap();
             assert_eq!(moved.pages + moved.left.already, 1024, "{moved:?}");
-            assert_eq!(wrong(&arena), [], "to {to:?}");
+            assert_eq!(wrong(&arena), [0_usize; 0], "to {to:?}");
         }
     }
 }
@@ -200,7 +200,7 @@ fn an_unwritten_page_goes_back_without_a_copy() {
     for round in 0..3 {
         assert_eq!(heap.migrate(arena.addresses(), FAST).unwrap().pages, 1024);
         assert_eq!(heap.shadows(), [0, 1024]);
-        assert_eq!(wrong(&arena), []);
+        assert_eq!(wrong(&arena), [0_usize; 0]);
         // Changes the first byte of some and the last byte of others.
         let written: Vec<usize> = (0..1024).filter(|page| page % 7 == round).collect();
         for &page in &written {
@@ -249,7 +249,7 @@ fn a_full_tier_drops_its_old_copies() {
     let moved = heap.migrate(part(&arena, 50..150), HOME).unwrap();
     assert_eq!((moved.pages, moved.left.all()), (100, 0), "{moved:?}");
     assert_eq!((heap.shadows(), heap.stats().not_copied), (vec![0, 0], 50));
-    assert_eq!(wrong(&arena), []);
+    assert_eq!(wrong(&arena), [0_usize; 0]);
     let more = heap.migrate(part(&arena, 0..50), HOME).unwrap();
     assert_eq!((more.pages, more.left.no_room), (0, 50), "{more:?}");
     assert_settled(&heap);

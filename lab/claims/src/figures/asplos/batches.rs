@@ -9,7 +9,7 @@ use crate::lab::Lab;
 use crate::setups::{alone, asplos, in_flight, one_by_one};
 use telpher_abi::Opcode;
 use telpher_device::{Config, WqMode};
-use telpher_sim::{Place, Scenario};
+use telpher_sim::{BufferPlacement, Scenario};
 
 const COPY: Opcode = Opcode::MemoryMove;
 
@@ -60,7 +60,7 @@ pub(super) fn figure_5(lab: &Lab) -> Result<Vec<Panel>> {
     const PARTS: [&str; 6] =
         ["the core copies", "prepare", "submit", "wait: in the queue", "wait: processing", "wait: record"];
     let mut parts = PARTS.map(|_| Vec::new());
-    let core = core_alone(lab, dedicated(), COPY, SIZE, Place::on(0), Place::on(0))?;
+    let core = core_alone(lab, dedicated(), COPY, SIZE, BufferPlacement::on(0), BufferPlacement::on(0))?;
     parts[0].push((0.0, core / 1e3));
     for (number, batch) in (1u8..).zip(BATCHES) {
         let outcome = lab.run(&alone(dedicated(), one_by_one(COPY, SIZE, batch)))?;

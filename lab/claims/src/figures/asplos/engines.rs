@@ -7,7 +7,7 @@ use crate::lab::Lab;
 use crate::setups::{alone, asplos, in_flight, threads, through};
 use telpher_abi::Opcode;
 use telpher_device::{Config, EngineConfig, GroupConfig, WqConfig, WqMode};
-use telpher_sim::{Place, Scenario, Stream};
+use telpher_sim::{BufferPlacement, Scenario, Stream};
 
 const COPY: Opcode = Opcode::MemoryMove;
 
@@ -26,7 +26,7 @@ pub(super) fn figure_7(lab: &Lab) -> Result<Vec<Panel>> {
 
 pub(super) fn figure_8(lab: &Lab) -> Result<Vec<Panel>> {
     let series = [4096, 2 << 20, 1 << 30].map(|page: u32| {
-        let place = Place { page: page.into(), ..Place::on(0) };
+        let place = BufferPlacement { page: page.into(), ..BufferPlacement::on(0) };
         rates(lab, format!("pages of {}", page_size(page)), SIZES, |size| {
             let copies = Stream { src: place, dst: place, ..in_flight(COPY, size, DEPTH, 1) };
             alone(asplos(1, WqMode::Dedicated, 1), copies)

@@ -7,18 +7,18 @@ use crate::lab::Lab;
 use crate::setups::{alone, asplos, by_core, flushed, in_flight};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{AccessPattern, Lines, Place, Scenario, Stream};
+use telpher_sim::{AccessPattern, BufferPlacement, LineLocation, Scenario, Stream};
 
 const COPY: Opcode = Opcode::MemoryMove;
-const LOCAL: Place = Place::on(0);
+const LOCAL: BufferPlacement = BufferPlacement::on(0);
 /// The other socket's memory.
-const REMOTE: Place = Place::on(1);
+const REMOTE: BufferPlacement = BufferPlacement::on(1);
 /// The CXL board's.
-const CXL: Place = Place::on(2);
-const CACHED: Place = Place { lines: Lines::Llc, ..LOCAL };
+const CXL: BufferPlacement = BufferPlacement::on(2);
+const CACHED: BufferPlacement = BufferPlacement { lines: LineLocation::Llc, ..LOCAL };
 
 /// Source and destination, named as in the paper's legends.
-type Places = (&'static str, Place, Place);
+type Places = (&'static str, BufferPlacement, BufferPlacement);
 
 fn setup() -> Scenario {
     asplos(1, WqMode::Dedicated, 1)
@@ -26,7 +26,7 @@ fn setup() -> Scenario {
 
 /// Destinations in the cache get the cache hint.
 fn copies(stream: Stream, (_, src, dst): Places) -> Stream {
-    Stream { src, dst, cache_control: dst.lines == Lines::Llc, ..stream }
+    Stream { src, dst, cache_control: dst.lines == LineLocation::Llc, ..stream }
 }
 
 fn microseconds() -> Axis {

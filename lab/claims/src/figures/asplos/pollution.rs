@@ -7,7 +7,9 @@ use crate::setups::{asplos, through};
 use std::rc::Rc;
 use telpher_abi::Opcode;
 use telpher_device::{Config, EngineConfig, GroupConfig, WqConfig, WqMode};
-use telpher_sim::{AccessPattern, By, Chase, Outcome, Picos, Place, Resource, Scenario, Stream, Workload};
+use telpher_sim::{
+    AccessPattern, BufferPlacement, Chase, ExecutedBy, Outcome, Picos, Resource, Scenario, Stream, Workload,
+};
 
 /// Instances of the latency benchmark, and copiers beside them. Source: KUPER §4.5.
 const INSTANCES: u32 = 8;
@@ -23,13 +25,13 @@ const WALK: u64 = 1 << 30;
 /// What copies meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Beside {
-    Nobody,
+    NoCopies,
     Cores,
     Device,
 }
 
 const ALL: [(&str, Beside); 3] =
-    [("no copies", Beside::Nobody), ("four cores copy", Beside::Cores), ("the device copies", Beside::Device)];
+    [("no copies", Beside::NoCopies), ("four cores copy", Beside::Cores), ("the device copies", Beside::Device)];
 
 /// Four groups of one dedicated queue and one engine.
 fn machine() -> Scenario {
@@ -47,17 +49,17 @@ fn machine() -> Scenario {
 /// Benchmark instances with working sets of that many bytes for about that time, and copiers that copy until after
 /// them.
 fn scenario(working_set: u64, loads: u64, beside: Beside) -> Scenario {
-    let place = Place { footprint: WALK, ..Place::on(0) };
+    let place = BufferPlacement { footprint: WALK, ..BufferPlacement::on(0) };
     let copies = Stream { src: place, dst: place, ..Stream::of(Opcode::MemoryMove, SIZE) };
     // Long enough if reads become half as slow again: a core copies at most 10 GB/s, a device 32.
     let bytes = |per_second: u64| READING.0 / 1_000_000 * 2 * per_second / 1_000_000;
     let read = Workload::Chase(Chase { loads, ..Chase::of(working_set) });
     let scenario = machine().with("reads", INSTANCES, read);
     match beside {
-        Beside::Nobody => scenario,
+        Beside::NoCopies => scenario,
         Beside::Cores => {
             let submissions = bytes(10_000_000_000) / u64::from(SIZE);
-            let copies = Stream { by: By::Cpu, walk: AccessPattern::Sequential, submissions, ..copies };
+            let copies = Stream { by: ExecutedBy::Cpu, walk: AccessPattern::Sequential, submissions, ..copies };
             scenario.with("copies", COPIERS, Workload::Stream(copies))
         }
         Beside::Device => (0..COPIERS as usize).fold(scenario, |scenario, wq| {
@@ -70,7 +72,7 @@ fn scenario(working_set: u64, loads: u64, beside: Beside) -> Scenario {
 
 /// The number of reads for about that time, at any latency.
 fn read(lab: &Lab, working_set: u64, beside: Beside) -> Result<Rc<Outcome>> {
-    let few = lab.run(&scenario(working_set, 20_000, Beside::Nobody))?;
+    let few = lab.run(&scenario(working_set, 20_000, Beside::NoCopies))?;
     #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a count")]
     let loads = (READING.as_nanos_f64() / latency(&few).max(0.1)) as u64;
     lab.run(&scenario(working_set, loads, beside))

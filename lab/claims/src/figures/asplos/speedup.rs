@@ -7,7 +7,7 @@ use crate::lab::Lab;
 use crate::setups::{alone, asplos, flushed, in_flight};
 use telpher_abi::Opcode;
 use telpher_device::WqMode;
-use telpher_sim::{AccessPattern, Place, Stream};
+use telpher_sim::{AccessPattern, BufferPlacement, Stream};
 
 /// The name in the legend, the operation, and whether its results go to the cache.
 const OPERATIONS: [(&str, Opcode, bool); 5] = [
@@ -26,7 +26,7 @@ fn panel(lab: &Lab, title: &str, depth: u32, claim: &'static str) -> Result<Pane
             let (device, nanos) = match depth {
                 1 => (
                     one_by_one_gigabytes(lab, setup(), Stream { cache_control, ..flushed(op, size, 1) })?,
-                    core_alone(lab, setup(), op, size, Place::on(0), Place::on(0))?,
+                    core_alone(lab, setup(), op, size, BufferPlacement::on(0), BufferPlacement::on(0))?,
                 ),
                 depth => {
                     let stream = Stream { cache_control, ..in_flight(op, size, depth, 1) };

@@ -138,7 +138,7 @@ const PLACING: [(&str, PagePlacement); 4] = [
     ("telpher-tier's policy", PagePlacement::Policy),
     ("oracle", PagePlacement::Knowing),
     ("random placing", PagePlacement::Chance { runs: 32 }),
-    ("no placing", PagePlacement::Nobody),
+    ("no placing", PagePlacement::NotPlaced),
 ];
 
 /// Updates in per cent of those with all memory fast: over time in seconds, and after the warm-up.

@@ -1,7 +1,7 @@
 //! The guest: its memory, the driver's side of both virtqueues, and a core that sends every packet back.
 
 use super::Shared;
-use super::lines::{HEADER, Lines};
+use super::lines::{CacheLines, HEADER};
 use super::port::{Seen, number_in};
 use crate::picos::Picos;
 use crate::world::{Core, Semaphore};
@@ -22,7 +22,7 @@ const LEAST_ROOM: u32 = 2048;
 
 /// One virtqueue from the driver's side.
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct GuestQueue {
     driver: MockDriver,
     /// Address of the packet of each chain in flight, by identifier.
     packets: Vec<u64>,
@@ -35,10 +35,10 @@ pub(super) struct Side {
     collected: u64,
 }
 
-impl Side {
-    fn new(memory: &mut MockGuest, size: u16, direction: Direction) -> Side {
+impl GuestQueue {
+    fn new(memory: &mut MockGuest, size: u16, direction: Direction) -> GuestQueue {
         let driver = MockDriver::new(memory, size, FEATURES, direction);
-        Side { driver, packets: vec![0; size.into()], offered: VecDeque::new(), taken: 0, back: 0, collected: 0 }
+        GuestQueue { driver, packets: vec![0; size.into()], offered: VecDeque::new(), taken: 0, back: 0, collected: 0 }
     }
 
     /// Makes a packet's buffer of `bytes` bytes (with the header before it) available; returns whether there was an
@@ -51,7 +51,7 @@ impl Side {
     }
 
     /// The switch takes the next chain; returns the address of its packet.
-    pub(super) fn take(&mut self, lines: &mut Lines) -> u64 {
+    pub(super) fn take(&mut self, lines: &mut CacheLines) -> u64 {
         let Some(id) = self.offered.pop_front() else { return BEFORE };
         lines.available(&self.driver.parts(), self.packets.len() as u64, self.taken, id);
         self.taken += 1;
@@ -59,7 +59,7 @@ impl Side {
     }
 
     /// The switch returns `chains` chains.
-    pub(super) fn give_back(&mut self, chains: usize, lines: &mut Lines) {
+    pub(super) fn give_back(&mut self, chains: usize, lines: &mut CacheLines) {
         for _ in 0..chains {
             lines.used(&self.driver.parts(), self.packets.len() as u64, self.back);
             self.back += 1;
@@ -78,8 +78,8 @@ impl Side {
 #[derive(Debug)]
 pub(super) struct Guest {
     memory: MockGuest,
-    pub(super) receive: Side,
-    pub(super) transmit: Side,
+    pub(super) receive: GuestQueue,
+    pub(super) transmit: GuestQueue,
     /// Bytes of a packet, and of a buffer with the header.
     bytes: u32,
     room: u32,
@@ -104,7 +104,7 @@ impl Guest {
         let count = 2 * u64::from(size) + u64::from(AT_HAND);
         let rings = 64 * u64::from(size) + (1 << 20);
         let mut memory = MockGuest::new(rings + stride * count);
-        let mut side = |direction| Side::new(&mut memory, size, direction);
+        let mut side = |direction| GuestQueue::new(&mut memory, size, direction);
         let (receive, transmit) = (side(Direction::Receive), side(Direction::Transmit));
         let first = memory.lend(stride * count);
         let idle = (0..count).map(|index| first + index * stride + BEFORE).collect();
@@ -118,7 +118,8 @@ impl Guest {
 
     /// The switch's side of its virtqueues: the receive and the transmit queue.
     pub(super) fn rings(&self) -> [Ring; 2] {
-        let ring = |side: &Side| Ring::new(self.memory.memory(), side.driver.setup()).expect("the driver set it up");
+        let ring =
+            |side: &GuestQueue| Ring::new(self.memory.memory(), side.driver.setup()).expect("the driver set it up");
         [ring(&self.receive), ring(&self.transmit)]
     }
 
@@ -144,7 +145,7 @@ impl Guest {
     }
 
     /// Collects received and sent packets; takes up to a burst in hand. Returns their number.
-    fn look(&mut self, burst: usize, lines: &mut Lines) -> usize {
+    fn look(&mut self, burst: usize, lines: &mut CacheLines) -> usize {
         for packet in self.receive.collect() {
             let [front, back] = Seen::places(self.bytes as usize)
                 .map(|place| number_in(&self.memory.read(packet + place.start as u64, place.len())));

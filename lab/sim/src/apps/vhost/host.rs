@@ -1,6 +1,6 @@
 //! The switch's core: `telpher-vhost`'s own virtqueues between a port and a guest, polled in turn.
 
-use super::lines::Host as Place;
+use super::lines::Host as BufferPlacement;
 use super::{Shared, Times, Vhost};
 use crate::gate::{Gate, Offered};
 use crate::picos::Picos;
@@ -13,7 +13,7 @@ use telpher_abi::Descriptor;
 use telpher_vhost::{PacketPool, Packets, Stats, Virtqueue};
 
 /// A device's queue behind one of the switch's DMA queues: its descriptors go to the simulated device.
-pub(super) struct Way {
+pub(super) struct DeviceQueue {
     pub(super) lane: QueueId,
     pub(super) gate: Arc<Gate>,
     /// A copy; its size does not matter.
@@ -23,7 +23,7 @@ pub(super) struct Way {
     pub(super) overtaking: u64,
 }
 
-impl Way {
+impl DeviceQueue {
     /// Submits the descriptors that the DMA queue offered.
     async fn submit(&mut self, core: &Core) {
         for Offered { number, sizes } in self.gate.offered() {
@@ -36,7 +36,7 @@ impl Way {
     /// Executes the completed descriptors: their bytes and records are then written.
     fn look(&mut self) {
         let mut before = false;
-        let Way { gate, overtaking, .. } = self;
+        let DeviceQueue { gate, overtaking, .. } = self;
         self.under_way.retain(|(number, ticket)| {
             let done = ticket.is_done();
             if done {
@@ -72,7 +72,7 @@ pub(super) struct Host {
     shared: Rc<RefCell<Shared>>,
     /// The guest's receive and transmit queues.
     queues: [Virtqueue; 2],
-    ways: Vec<Way>,
+    ways: Vec<DeviceQueue>,
     /// Released when the guest received something.
     bell: Semaphore,
     /// Packets from the port, to the guest; accepted by the guest; spare; from the guest.
@@ -88,7 +88,7 @@ impl Host {
         times: Times,
         shared: Rc<RefCell<Shared>>,
         queues: [Virtqueue; 2],
-        ways: Vec<Way>,
+        ways: Vec<DeviceQueue>,
         bell: Semaphore,
         pool: &PacketPool,
     ) -> Host {
@@ -136,7 +136,7 @@ impl Host {
             let there = port.waiting(core.now()).min(self.app.burst.into());
             port.receive(usize::try_from(there).unwrap_or(0), &mut self.row, lines);
             self.row.for_each_mut(change_addresses);
-            let places: Vec<Place> = self.row.iter().map(|packet| port.place(packet)).collect();
+            let places: Vec<BufferPlacement> = self.row.iter().map(|packet| port.place(packet)).collect();
             let queue = &mut self.queues[0];
             let before = *queue.stats();
             queue.submit_enqueue_burst(&mut self.row);
@@ -173,7 +173,7 @@ impl Host {
             let before = *queue.stats();
             let landed = queue.try_dequeue_burst(&mut self.into, &mut self.spare, burst);
             let mut begun = Begun::between(before, queue.stats());
-            let places: Vec<Place> = self.into.iter().map(|packet| port.place(packet)).collect();
+            let places: Vec<BufferPlacement> = self.into.iter().map(|packet| port.place(packet)).collect();
             for host in &places {
                 lines.note(*host);
                 if begun.by_lane > 0 || begun.packets == 0 {

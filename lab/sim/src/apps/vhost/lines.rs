@@ -20,7 +20,7 @@ pub(super) type Host = u64;
 
 /// The core's cache, and its misses.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct CacheLines {
     cache: CoreCache,
     /// Misses of packets' lines, and of others, since the last call of `missed`.
     payload: u64,
@@ -32,9 +32,9 @@ fn lines_of(at: u64, bytes: u32, before: u32) -> Range<u64> {
     (at - u64::from(before)) / LINE..(at + u64::from(bytes)).div_ceil(LINE)
 }
 
-impl Lines {
-    pub(super) fn new(cache: CoreCache) -> Lines {
-        Lines { cache, payload: 0, others: 0 }
+impl CacheLines {
+    pub(super) fn new(cache: CoreCache) -> CacheLines {
+        CacheLines { cache, payload: 0, others: 0 }
     }
 
     /// Misses since the last call: lines of packets, and others.
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_copy_touches_the_lines_of_packet_and_header() {
-        let mut lines = Lines::new(CoreCache::new(1 << 20, 16));
+        let mut lines = CacheLines::new(CoreCache::new(1 << 20, 16));
         // 60 bytes from a line's start, the header in the line before.
         assert_eq!((lines.copy_in(128, 4096, 60), lines.missed()), (2, (0, 0)));
         // 1514 bytes: 24 lines and the header's. To the guest, all guest lines miss but the first two; from it, both
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn entries_share_lines() {
-        let mut lines = Lines::new(CoreCache::new(1 << 20, 16));
+        let mut lines = CacheLines::new(CoreCache::new(1 << 20, 16));
         let ring = RingAddresses { descriptors: 0, driver: 1 << 20, device: 2 << 20 };
         for number in 0..64 {
             lines.available(&ring, 64, number, u16::try_from(number).unwrap());

@@ -20,13 +20,13 @@ use super::core_cache::CoreCache;
 use super::{Report, measure};
 use crate::gate::Gate;
 use crate::picos::Picos;
-use crate::places::Place;
+use crate::places::BufferPlacement;
 use crate::scenario::Measure;
 use crate::work::QueueId;
 use crate::world::World;
 use guest::Guest;
-use host::{Host, Way};
-use lines::Lines;
+use host::{DeviceQueue, Host};
+use lines::CacheLines;
 use port::{CHECKSUM, Port};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -39,7 +39,7 @@ use telpher_vhost::{CopyPolicy, QueueOptions, Virtqueue};
 
 /// What copies packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Copies {
+pub enum CopyBy {
     /// The switch's core.
     Core,
     /// A device.
@@ -68,7 +68,7 @@ pub struct Vhost {
     /// Most packets taken at a time.
     pub burst: u32,
     /// What copies packets.
-    pub copies: Copies,
+    pub copies: CopyBy,
     /// Measured packets.
     pub packets: u64,
     /// Packets before the measurement, so that every buffer has been used.
@@ -116,7 +116,7 @@ impl Default for Vhost {
         Vhost {
             packet_bytes: 512,
             burst: 32,
-            copies: Copies::Core,
+            copies: CopyBy::Core,
             packets: 20_000,
             warm_up: 10_000,
             offered_mbit_s: 100_000,
@@ -139,9 +139,9 @@ impl Default for Vhost {
     }
 }
 
-impl Copies {
+impl CopyBy {
     /// The two dedicated queues of the white paper's Table 7.
-    pub const DEVICE: Copies = Copies::Device {
+    pub const DEVICE: CopyBy = CopyBy::Device {
         enqueue: QueueId { device: 0, wq: 0, shared: false },
         dequeue: QueueId { device: 0, wq: 1, shared: false },
     };
@@ -169,7 +169,7 @@ struct Times {
 struct Shared {
     port: Port,
     guest: Guest,
-    lines: Lines,
+    lines: CacheLines,
     over: bool,
     tally: Tally,
 }
@@ -216,18 +216,18 @@ impl Vhost {
     }
 
     /// The DMA queues of the switch for each of the device's queues, and how they are used.
-    fn ways(&self, world: &mut World) -> (CopyPolicy, Vec<Way>) {
+    fn ways(&self, world: &mut World) -> (CopyPolicy, Vec<DeviceQueue>) {
         let (hybrid, lanes) = match self.copies {
-            Copies::Core => (CopyPolicy::Cpu, vec![]),
-            Copies::Device { enqueue, dequeue } => (CopyPolicy::Device, vec![enqueue, dequeue]),
-            Copies::Hybrid { from, enqueue, dequeue } => (CopyPolicy::From(from), vec![enqueue, dequeue]),
+            CopyBy::Core => (CopyPolicy::Cpu, vec![]),
+            CopyBy::Device { enqueue, dequeue } => (CopyPolicy::Device, vec![enqueue, dequeue]),
+            CopyBy::Hybrid { from, enqueue, dequeue } => (CopyPolicy::From(from), vec![enqueue, dequeue]),
         };
         let way = |lane: QueueId| {
-            let (src, dst) = (world.places.add(Place::on(0)), world.places.add(Place::on(0)));
+            let (src, dst) = (world.places.add(BufferPlacement::on(0)), world.places.add(BufferPlacement::on(0)));
             // A DMA queue's copies go to the cache.
             let copy = World::descriptor(Opcode::MemoryMove, src, dst, 1).and_flags(Flags::CACHE_CONTROL_1);
             let gate = Arc::new(Gate::new(world.queue_info(lane)));
-            Way { lane, gate, copy, under_way: Vec::new(), overtaking: 0 }
+            DeviceQueue { lane, gate, copy, under_way: Vec::new(), overtaking: 0 }
         };
         (hybrid, lanes.into_iter().map(way).collect())
     }
@@ -249,7 +249,7 @@ impl Vhost {
         let queues = guest.rings().map(|ring| {
             // A clock that does not advance: a slow simulation makes no queue late.
             let clock = Arc::new(ManualClock::new(Duration::ZERO));
-            let lane = ways.get(number).map(|way: &Way| {
+            let lane = ways.get(number).map(|way: &DeviceQueue| {
                 let portal = Arc::clone(&way.gate) as Arc<dyn Portal>;
                 Arc::new(telpher_vhost::DmaQueue::with_clock(portal, app.virtqueue, clock).expect("rings have entries"))
             });
@@ -257,7 +257,7 @@ impl Vhost {
             let options = QueueOptions { hybrid, lanes: lane.into_iter().collect(), in_flight: app.virtqueue as usize };
             Virtqueue::new(ring, &pool, &options)
         });
-        let lines = Lines::new(CoreCache::new(app.l2_bytes, app.l2_ways));
+        let lines = CacheLines::new(CoreCache::new(app.l2_bytes, app.l2_ways));
         let shared = Rc::new(RefCell::new(Shared { port, guest, lines, over: false, tally: Tally::default() }));
         let (burst, per_packet) = (app.burst as usize, times.guest);
         let bell = world.signal(0);

@@ -1,6 +1,6 @@
 //! The network port: rings of packets at the rate of the wire, each packet with a number.
 
-use super::lines::Lines;
+use super::lines::CacheLines;
 use crate::picos::Picos;
 use telpher_vhost::{HEADROOM, PacketPool, Packets, PoolOptions};
 
@@ -119,7 +119,7 @@ impl Port {
     }
 
     /// Moves the next packets into `row`: reads their headers, and refills the ring with empty buffers.
-    pub(super) fn receive(&mut self, count: usize, row: &mut Packets, lines: &mut Lines) {
+    pub(super) fn receive(&mut self, count: usize, row: &mut Packets, lines: &mut CacheLines) {
         let before = row.len();
         self.receive.move_to(count, row);
         for index in before..row.len() {
@@ -141,7 +141,7 @@ impl Port {
     }
 
     /// Sends all packets of `row`.
-    pub(super) fn send(&mut self, row: &mut Packets, lines: &mut Lines) {
+    pub(super) fn send(&mut self, row: &mut Packets, lines: &mut CacheLines) {
         for packet in row.iter() {
             self.seen.look_at(packet);
             lines.port_entry(self.sent, self.ring as u64);

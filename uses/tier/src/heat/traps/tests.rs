@@ -102,7 +102,7 @@ fn a_read_page_is_hot_and_an_unused_one_cold() {
     for (page, (heat, seen)) in pages.iter().zip(heats(&heat, &arena, pages.clone())) {
         assert!(seen == 1 && (heat > 0) == read.contains(page), "{page}: {heat}");
     }
-    assert_eq!(out(&arena), []);
+    assert_eq!(out(&arena), [0_usize; 0]);
     assert!(is_numbered(&arena));
     let (faults, waited) = traps.faults();
     assert_eq!(faults, read.len() as u64);
@@ -241,7 +241,7 @@ fn an_aborted_round_brings_pages_back_without_a_sample() {
     traps.step(Duration::ZERO, &mut heat).unwrap();
     assert!(!out(&arena).is_empty());
     traps.rest();
-    assert_eq!(out(&arena), []);
+    assert_eq!(out(&arena), [0_usize; 0]);
     assert!(heats(&heat, &arena, 0..512).iter().all(|&page| page == (0, 0)));
     // The same for traps that a migration has recalled.
     traps.step(Duration::from_secs(1), &mut heat).unwrap();
@@ -255,5 +255,5 @@ fn an_aborted_round_brings_pages_back_without_a_sample() {
     traps.step(Duration::from_secs(3), &mut heat).unwrap();
     assert!(!out(&arena).is_empty());
     drop(traps);
-    assert_eq!(out(&arena), []);
+    assert_eq!(out(&arena), [0_usize; 0]);
 }

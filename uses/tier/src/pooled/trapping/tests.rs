@@ -248,7 +248,7 @@ fn trapped_pages_of_protected_mappings_come_back_as_copies() {
     // SAFETY: whole pages of the arena, which are made read-only here and writable again below.
     unsafe { assert_eq!(libc::mprotect(at(8), 16 * 4096, libc::PROT_READ), 0) };
     heap.pooled.end(&mut |trap| assert_eq!(trap.fate, Fate::Untouched));
-    assert_eq!(wrong(&arena), []);
+    assert_eq!(wrong(&arena), [0_usize; 0]);
     let stats = heap.stats();
     assert_eq!((stats.returned, stats.lost), (8, 0), "{stats:?}");
     // The pages that came back as copies are on the home tier.
