@@ -3,9 +3,9 @@
 //!
 //! If a file shrinks, the kernel removes its pages from every mapping, and the next access to one raises SIGBUS. So the
 //! owner of a foreign file could kill the process that maps it. Here the signal handler replaces such a page by an
-//! empty private one, and the access continues; [`SharedMapping::is_whole`] reports it afterwards. Other accesses cost nothing
-//! extra. All later pages of the mapping are replaced, too: the file has lost them as well. Replaced one by one, every
-//! second page, they would use up the mappings that a process may have.
+//! empty private one, and the access continues; [`SharedMapping::is_whole`] reports it afterwards. Other accesses cost
+//! nothing extra. All later pages of the mapping are replaced, too: the file has lost them as well. Replaced one by
+//! one, every second page, they would use up the mappings that a process may have.
 //!
 //! The handler finds the mapping in a table of atomics, because it may not take a lock. Source of the idea: none
 //! outside. A seal (`F_SEAL_SHRINK`) would serve as well, but the file's owner must set it, and the frontends of
@@ -189,8 +189,8 @@ impl SharedMapping {
 
     /// Detaches the mapping from the file for all threads and devices of this process that still access it. From now on
     /// they find empty private pages there, and their writes do not reach the file. The mapping is then not
-    /// [whole](SharedMapping::is_whole). Use it when a file's owner takes the file back while a copy is in flight that cannot
-    /// be cancelled.
+    /// [whole](SharedMapping::is_whole). Use it when a file's owner takes the file back while a copy is in flight that
+    /// cannot be cancelled.
     ///
     /// # Errors
     /// The system's refusal: the mapping stays unchanged.
@@ -216,8 +216,8 @@ impl Drop for SharedMapping {
     }
 }
 
-/// Returns how many replacements of lost pages happened so far in this process, in all [`SharedMapping`] mappings. As long as
-/// the number stays the same, no further mapping lost pages. One load, instead of one for each mapping.
+/// Returns how many replacements of lost pages happened so far in this process, in all [`SharedMapping`] mappings. As
+/// long as the number stays the same, no further mapping lost pages. One load, instead of one for each mapping.
 #[inline]
 #[must_use]
 pub fn torn_pages() -> usize {

@@ -337,8 +337,8 @@ fn every_field_offset_matches_the_header() {
     );
     layout!(c, SwitchPort, "telpher_switch_port": path, capture, kind, pairs, reserved);
     layout!(
-        c, SwitchStats, "telpher_switch_stats": received, received_bytes, sent, sent_bytes, generated, discarded, no_room,
-        retried, no_receiver, refused, in_flight, held, announced, captured, not_captured, connected, reserved
+        c, SwitchStats, "telpher_switch_stats": received, received_bytes, sent, sent_bytes, generated, discarded,
+        no_room, retried, no_receiver, refused, in_flight, held, announced, captured, not_captured, connected, reserved
     );
     assert_eq!([size_of::<SwitchPort>(), size_of::<SwitchStats>()], [64, 192]);
     layout!(c, TierOptions, "telpher_tier_options": name, size, flags, node, path, reserved);

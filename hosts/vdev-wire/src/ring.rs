@@ -64,8 +64,8 @@ pub struct TraceEntry {
     pub process: u32,
     /// Thread.
     pub thread: u32,
-    /// Submitted: [`SubmitInstruction`](crate::event::SubmitInstruction). Misuse: [`Misuse`](crate::event::Misuse). Injected:
-    /// [`Injected`](crate::event::Injected).
+    /// Submitted: [`SubmitInstruction`](crate::event::SubmitInstruction). Misuse: [`Misuse`](crate::event::Misuse).
+    /// Injected: [`Injected`](crate::event::Injected).
     pub code: u32,
     /// Submitted: an [`Answer`](crate::event::Answer). Ended: a [`ReportedTo`](crate::event::ReportedTo).
     pub answer: u32,

@@ -117,8 +117,8 @@ pub unsafe trait Portal: Send + Sync + Debug {
     /// queue the write was posted, and is lost if the queue was full or disabled.
     fn offer(&self, submission: &Submission) -> Offer;
 
-    /// Lets an executor work that has no thread of its own, or whose thread does not run. Callers that wait for a record
-    /// call it. It must return soon. The default does nothing.
+    /// Lets an executor work that has no thread of its own, or whose thread does not run. Callers that wait for a
+    /// record call it. It must return soon. The default does nothing.
     fn drive(&self) {}
 
     /// Rests the calling thread until `record` may have been written, or `at_most` has passed; an early return proves

@@ -20,7 +20,8 @@ const MOST_BATCH: usize = 65_536;
 
 /// Memory on several tiers.
 ///
-/// Cloning is cheap and yields the same heap. The heap lives until its last clone and its last [`Arena`](crate::Arena) are dropped.
+/// Cloning is cheap and yields the same heap. The heap lives until its last clone and its last [`Arena`](crate::Arena)
+/// are dropped.
 #[derive(Clone, Debug)]
 pub struct Heap {
     pub(crate) inner: Arc<Inner>,
@@ -151,8 +152,8 @@ impl Heap {
     }
 
     /// Returns the process that traces this one with `ptrace`, if any. While there is one, nothing moves
-    /// ([`Unmoved::held`](crate::Unmoved::held)), because a tracer cannot read a page that is out. **When this returns a
-    /// process, no page is out, and none goes out until the tracer has left.**
+    /// ([`Unmoved::held`](crate::Unmoved::held)), because a tracer cannot read a page that is out. **When this returns
+    /// a process, no page is out, and none goes out until the tracer has left.**
     ///
     /// A heap makes this check itself before it takes pages out, at most once a millisecond. A tracer that stops all
     /// threads of the process at once may stop them while pages are out: call [`hold`](Heap::hold) before it attaches.

@@ -1,8 +1,8 @@
 //! One DMA queue, shared by the virtqueues that are mapped to it.
 //!
-//! A [`DmaQueue`] takes copies between packets and guest memory and hands them to its queue as one batch. Any thread that
-//! polls marks completed copies in their virtqueue's [`ReorderArray`]. The CPU redoes here whatever the queue leaves
-//! undone, so every copy that a lane took completes exactly once.
+//! A [`DmaQueue`] takes copies between packets and guest memory and hands them to its queue as one batch. Any thread
+//! that polls marks completed copies in their virtqueue's [`ReorderArray`]. The CPU redoes here whatever the queue
+//! leaves undone, so every copy that a lane took completes exactly once.
 //!
 //! The lane keeps alive what its copies touch. For each virtqueue and each table of guest memory it has a tenant, with
 //! one reference to the memory and one to the packets' pool. A tenant is removed when it is closed and its last copy
@@ -414,8 +414,8 @@ impl Drop for Inner {
     }
 }
 
-/// Makes the copy on this thread. A page that is gone is replaced under it (see [`SharedMapping`](telpher_mem::SharedMapping)), so it
-/// always ends.
+/// Makes the copy on this thread. A page that is gone is replaced under it (see
+/// [`SharedMapping`](telpher_mem::SharedMapping)), so it always ends.
 ///
 /// # Safety
 /// Both sides are mapped, and no reference to either exists. Meanwhile only a guest or a stalled queue touches them.

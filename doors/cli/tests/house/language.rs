@@ -107,7 +107,6 @@ const LONG: &[(&str, usize)] = &[
     ("uses/query/src/selection.rs", 2),
     ("uses/query/tests/query.rs", 1),
     ("uses/query/tests/runs.rs", 2),
-    ("uses/vhost/src/dma_queue.rs", 1),
     ("uses/vhost/src/in_flight.rs", 2),
     ("uses/vhost/src/inflight_fd/tests.rs", 1),
     ("uses/vhost/src/message.rs", 1),
