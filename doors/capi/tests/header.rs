@@ -210,7 +210,7 @@ const SEEN: [Seen; 11] = [
         ("Hot", Some("TELPHER_TIER_HOT")), ("Cold", Some("TELPHER_TIER_COLD")), ("Pin", Some("TELPHER_TIER_PIN")),
         ("Unpin", Some("TELPHER_TIER_UNPIN")),
     ]),
-    ("../../uses/tier/src/mechanism.rs", "Mechanism", &[
+    ("../../uses/tier/src/config.rs", "Mechanism", &[
         ("Exchange", Some("TELPHER_TIER_EXCHANGE")), ("MovePages", Some("TELPHER_TIER_MOVE_PAGES")),
         ("Remap", Some("TELPHER_TIER_REMAP")),
     ]),

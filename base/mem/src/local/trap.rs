@@ -3,8 +3,8 @@
 //!
 //! The handler takes no lock and uses no allocator and no thread-local. It needs less than a kilobyte of stack,
 //! including the signal sets of the chaining path. So it may run on the small alternate stack that the Rust runtime
-//! installs, or on the thread's own. It first replaces a page that a [`Shared`](crate::Shared) mapping lost; the access
-//! then continues.
+//! installs, or on the thread's own. It first replaces a page that a [`SharedMapping`](crate::SharedMapping) mapping
+//! lost; the access then continues.
 //!
 //! **Chaining.** A foreign fault is handled as if this handler did not exist. If the previous action is ignore or
 //! default, the process ends by the same signal at the same instruction. A previous handler is called with the same
