@@ -124,7 +124,7 @@ fn trace(is_json: bool) -> Vec<u8> {
 /// Returns a tuning file.
 fn tuning() -> Vec<u8> {
     let path = room().join("seed-tuning.toml");
-    let words = "tune --op move,crc --size 4k,64k --seconds 0.3 --device model:spr --output";
+    let words = "tune --op move,crc --size 4k,64k --seconds 0.3 --device model:spr --tuning";
     let output = Command::new(env!("CARGO_BIN_EXE_telpher")).args(words.split(' ')).arg(&path).output();
     let output = output.expect("the binary runs");
     assert!(output.status.success(), "{output:?}");

@@ -147,7 +147,7 @@ pub enum RunError {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use telpher_query::{Ahead, Column, Options, Plan, Table, run};
+/// use telpher_query::{PrefetchWhen, Column, Options, Plan, Table, run};
 /// use telpher_cache::{Cache, Config};
 /// use telpher_mem::{Pool, PoolOptions};
 /// use telpher_mover::Mover;
@@ -158,7 +158,7 @@ pub enum RunError {
 ///
 /// let fast = Pool::new(PoolOptions::new(1 << 20))?;
 /// let cache = Cache::new(Mover::cpu(), Config::new([fast]))?;
-/// let report = run(&query, Some(&cache), &Options { ahead: Ahead::Always, ..Options::new(2) })?;
+/// let report = run(&query, Some(&cache), &Options { ahead: PrefetchWhen::Always, ..Options::new(2) })?;
 /// assert_eq!(report.answer.rows[0].values, [Some(15_000)]);
 /// assert!(report.blocks.asked <= 2); // a block of b for each group, unless it was read before its turn
 /// # Ok::<(), Box<dyn std::error::Error>>(())

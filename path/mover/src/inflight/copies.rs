@@ -97,7 +97,7 @@ struct Burst {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use telpher_mover::{Copies, CopiesPolicy, Ended};
+/// use telpher_mover::{Copies, CopiesPolicy, CopyResult};
 /// # use telpher_device::{ModelDevice, ModelOptions};
 /// # let portal = ModelDevice::start(ModelOptions::default())?.portal("wq0.0")?;
 ///
@@ -110,7 +110,7 @@ struct Burst {
 /// while ended.is_none() {
 ///     copies.completed(|slot, how| ended = Some((slot, how)));
 /// }
-/// assert_eq!(ended, Some((slot.unwrap(), Ended::Done)));
+/// assert_eq!(ended, Some((slot.unwrap(), CopyResult::Done)));
 /// assert_eq!(src, dst);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
