@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "port {index}: {} packets from the guest, {} to it, {} lost, {} by the device",
             counts.received,
             counts.sent,
-            counts.no_room + counts.nobody,
+            counts.no_room + counts.no_receiver,
             queues.by_lane
         );
         for reason in Drop::ALL.into_iter().filter(|reason| queues.drops(*reason) > 0) {

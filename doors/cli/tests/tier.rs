@@ -211,9 +211,9 @@ fn a_run_can_be_watched_and_a_killed_process_is_reported() {
     for part in ["<svg", "Memory on each tier", "python3", "fast", "MiB"] {
         assert!(page.contains(part), "{part} is missing");
     }
-    let nobody = top(&[]);
-    assert_eq!(nobody.status.code(), Some(1));
-    assert!(error(&nobody).contains("no program runs under `telpher tier run`"), "{}", error(&nobody));
+    let refused = top(&[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(error(&refused).contains("no program runs under `telpher tier run`"), "{}", error(&refused));
     let left: Vec<_> = std::fs::read_dir(&runtime).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| name.to_string_lossy().ends_with(".so")), "folders of runs go with them: {left:?}");
     std::fs::remove_dir_all(&runtime).unwrap();

@@ -130,15 +130,15 @@ pub struct PortCounts {
     /// short.
     pub submitted: u64,
     /// Packets generated for it.
-    pub made: u64,
+    pub generated: u64,
     /// Packets received from it and discarded by the mode.
-    pub sunk: u64,
+    pub discarded: u64,
     /// Packets dropped because its guest had no buffers.
     pub no_room: u64,
     /// Packets dropped because its guest took none for [`Settings::retry_for`].
     pub retried: u64,
     /// Packets dropped because no receiver was connected.
-    pub nobody: u64,
+    pub no_receiver: u64,
     /// Packets for it that the switch still held when it ended.
     pub held: u64,
     /// How often its migrated guest was announced on the other side; these frames count as generated there.
@@ -446,7 +446,7 @@ impl Stream {
                 pen.write(into, 0);
             }
             if sink {
-                port.sunk += taken as u64;
+                port.discarded += taken as u64;
                 into.move_to(taken, &mut self.spare);
             }
         }
@@ -463,8 +463,8 @@ impl Stream {
             return;
         }
         let Some(address) = ends[from].take_announcement() else { return };
-        (counts.ports[from].announced, counts.ports[to].made) =
-            (counts.ports[from].announced + 1, counts.ports[to].made + 1);
+        (counts.ports[from].announced, counts.ports[to].generated) =
+            (counts.ports[from].announced + 1, counts.ports[to].generated + 1);
         self.spare.fetch(1);
         self.spare.move_to(1, &mut self.news);
         self.news.resize(0, ANNOUNCEMENT);
@@ -493,7 +493,7 @@ impl Stream {
                     self.spare.move_to(settings.burst - before, &mut self.row);
                     source.make(&mut self.row, before);
                     let (end, _) = self.route.to.expect("generated packets have a destination");
-                    counts.ports[end].made += (self.row.len() - before) as u64;
+                    counts.ports[end].generated += (self.row.len() - before) as u64;
                 }
             }
         }
@@ -519,7 +519,7 @@ impl Stream {
                 let left = row.len();
                 let dropped = if !ends[end].is_there(queue) {
                     self.stall = Stall::Takes;
-                    Some(&mut port.nobody)
+                    Some(&mut port.no_receiver)
                 } else if settings.full == Full::Drop {
                     Some(&mut port.no_room)
                 } else {
@@ -569,11 +569,11 @@ impl PortCounts {
             sent: of(self.sent, other.sent),
             sent_bytes: of(self.sent_bytes, other.sent_bytes),
             submitted: of(self.submitted, other.submitted),
-            made: of(self.made, other.made),
-            sunk: of(self.sunk, other.sunk),
+            generated: of(self.generated, other.generated),
+            discarded: of(self.discarded, other.discarded),
             no_room: of(self.no_room, other.no_room),
             retried: of(self.retried, other.retried),
-            nobody: of(self.nobody, other.nobody),
+            no_receiver: of(self.no_receiver, other.no_receiver),
             held: of(self.held, other.held),
             announced: of(self.announced, other.announced),
         }
@@ -649,7 +649,7 @@ mod tests {
         let mut forwarder = Forwarder::new(&ends, &routes(&[1], Mode::TxOnly), &pool, settings);
         assert_eq!((forwarder.turn(), forwarder.turn()), (0, 0));
         let counts = forwarder.counts().ports[0];
-        assert_eq!(counts, PortCounts { made: 32, ..PortCounts::default() });
+        assert_eq!(counts, PortCounts { generated: 32, ..PortCounts::default() });
         assert_eq!(forwarder.counts().stages.idle_turns, 2);
     }
 
@@ -666,7 +666,7 @@ mod tests {
 
     #[test]
     fn counts_of_threads_add_up_and_subtract() {
-        let port = |n| PortCounts { received: n, sent: 2 * n, nobody: 3 * n, ..PortCounts::default() };
+        let port = |n| PortCounts { received: n, sent: 2 * n, no_receiver: 3 * n, ..PortCounts::default() };
         let counts = |n| Counts { ports: vec![port(n)], stages: Stages { take: n, ..Stages::default() } };
         let mut sum = Counts::default();
         sum += &counts(2);

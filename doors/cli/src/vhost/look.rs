@@ -150,7 +150,7 @@ impl Look {
         let ours = [
             ("no room at the receiver".to_owned(), counts.no_room),
             ("no room at the receiver for --retry-for".to_owned(), counts.retried),
-            ("nobody at the receiver".to_owned(), counts.nobody),
+            ("nobody at the receiver".to_owned(), counts.no_receiver),
         ];
         let all = ours.into_iter().chain(self.ports[port].drops.iter().cloned());
         all.filter(|(_, count)| *count > 0).collect()

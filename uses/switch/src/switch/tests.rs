@@ -48,13 +48,13 @@ fn a_switch_without_a_guest_starts_and_stops_more_than_once() {
     switch.start().unwrap();
     switch.start().unwrap();
     // Without a receiver, the generated packets wait. The counts appear while the thread runs.
-    while switch.stats(0).unwrap().counts.made == 0 {
+    while switch.stats(0).unwrap().counts.generated == 0 {
         std::thread::yield_now();
     }
     switch.stop().unwrap();
     let stats = switch.stats(0).unwrap();
     let PortStats { counts, captured, .. } = stats;
-    assert_eq!((counts.made, counts.held, counts.sent, captured), (32, 32, 0, 0));
+    assert_eq!((counts.generated, counts.held, counts.sent, captured), (32, 32, 0, 0));
     assert!(stats.in_flight() == 0 && !stats.connected);
     switch.stop().unwrap();
     assert_eq!(switch.stats(0).unwrap(), stats);
