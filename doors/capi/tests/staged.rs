@@ -1,6 +1,7 @@
 //! What a user gets: `install.sh` into an empty folder, and C and C++ programs compiled against the installed files.
 //!
-//! The library is built with the test profile, whose code exists already; everything else is as installed.
+//! `install.sh` gets the archive that `cargo test --workspace` has built already, from a script in cargo's place; everything
+//! else is as installed. `tests/programs/libtelpher.rs` of the command lets it build the library.
 
 #[path = "../../../ci/skip.rs"]
 mod skip;
@@ -8,6 +9,7 @@ mod skip;
 mod guest;
 
 use guest::Guest;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -45,12 +47,50 @@ fn stage() -> Result<&'static Path, &'static str> {
         let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stage");
         // Files of an earlier run must not help this one.
         let _ = std::fs::remove_dir_all(&stage);
-        let mut install = Command::new(here().join("install.sh"));
-        install.arg("--prefix").arg(&stage).args(["--profile", "dev"]).env("CARGO", env!("CARGO"));
-        ok("install.sh", install.output().expect("install.sh runs"));
+        let install = install(&stage.join("cargo")).arg("--prefix").arg(&stage).output();
+        ok("install.sh", install.expect("install.sh runs"));
         Ok(stage)
     });
     stage.as_deref().map_err(String::as_str)
+}
+
+/// What cargo built for the whole workspace: the static library, and an example's program.
+struct Built {
+    archive: PathBuf,
+    example: PathBuf,
+}
+
+/// Builds an example and the library. Selecting the workspace selects the features that `cargo test --workspace` selects:
+/// with others, everything would be compiled once more.
+fn built(example: &str) -> Built {
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(here()).args(["build", "--workspace", "--message-format", "json-render-diagnostics"]);
+    let messages = ok(example, command.args(["--example", example]).output().expect("cargo runs"));
+    let file = |start: &str, end: &str| {
+        let mut files = messages.split('"').filter(|text| text.contains(start) && text.ends_with(end));
+        PathBuf::from(files.next_back().unwrap_or_else(|| panic!("cargo names no file {start}*{end}")))
+    };
+    Built { archive: file("/libtelpher_capi", ".a"), example: file(&format!("/examples/{example}"), example) }
+}
+
+/// The command `install.sh` with a script in cargo's place, which checks its arguments and answers with the archive. Both
+/// are put into a new folder.
+fn install(folder: &Path) -> Command {
+    std::fs::create_dir_all(folder).expect("a folder");
+    let (cargo, archive) = (folder.join("cargo"), folder.join("libtelpher_capi.a"));
+    // Without the hash that cargo adds to the names of libraries that a test uses.
+    std::os::unix::fs::symlink(built("copy_crc").archive, &archive).expect("a new name");
+    let expected = "build --locked --manifest-path */Cargo.toml --profile dev --lib --message-format *";
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in ({}) echo '{{\"filenames\":[\"{}\"]}}' ;; (*) exit 1 ;; esac\n",
+        expected.replace(' ', "\\ "),
+        archive.display()
+    );
+    std::fs::write(&cargo, script).expect("a script");
+    std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).expect("the test's own file");
+    let mut install = Command::new(here().join("install.sh"));
+    install.args(["--profile", "dev"]).env("CARGO", cargo);
+    install
 }
 
 /// The standard output of a successful program.
@@ -91,11 +131,9 @@ fn ran(stage: &Path, program: &Path, words: &[&str]) -> Output {
     command.output().expect("timeout runs")
 }
 
-/// The output of the same example in Rust, run by cargo.
+/// The output of the same example in Rust.
 fn run_rust(example: &str, device: &str) -> String {
-    let mut command = Command::new(env!("CARGO"));
-    command.current_dir(here()).args(["run", "--quiet", "--example", example, "--", device]);
-    ok(example, command.output().expect("cargo runs"))
+    ok(example, Command::new(built(example).example).arg(device).output().expect("the example runs"))
 }
 
 /// An example prints the same in every language and on every device.
@@ -317,13 +355,7 @@ fn forwards(name: &str, folder: &Path, starter: &[&str]) {
 
 #[test]
 fn the_switch_in_rust_forwards_between_two_guests() {
-    let example = "vhost_switch";
-    let mut build = Command::new(env!("CARGO"));
-    build.current_dir(here()).args(["build", "--quiet", "--example", example]);
-    ok(example, build.output().expect("cargo runs"));
-    // Cargo puts examples next to the folder of the tests.
-    let test = std::env::current_exe().expect("the path of this test");
-    let program = test.parent().and_then(Path::parent).expect("a profile's folder").join("examples").join(example);
+    let program = built("vhost_switch").example;
     let folder = std::env::temp_dir().join(format!("telpher-switch-rust-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the sockets");
     forwards("vhost_switch_rust", &folder, &[program.to_str().expect("a path in UTF-8")]);
@@ -403,9 +435,9 @@ fn first_word(line: &str) -> &str {
 fn install_supports_a_staging_root() {
     let Ok(stage) = stage() else { return skip::skip("install_supports_a_staging_root", "no tools") };
     let root = stage.join("root");
-    let mut install = Command::new(here().join("install.sh"));
-    install.args(["--prefix=/usr", "--libdir", "/usr/lib64", "--destdir"]).arg(&root).args(["--profile", "dev"]);
-    ok("install.sh", install.env("CARGO", env!("CARGO")).output().expect("install.sh runs"));
+    let mut install = install(&stage.join("cargo-of-root"));
+    install.args(["--prefix=/usr", "--libdir", "/usr/lib64", "--destdir"]).arg(&root);
+    ok("install.sh", install.output().expect("install.sh runs"));
     let config = std::fs::read_to_string(root.join("usr/lib64/pkgconfig/telpher.pc")).expect("a pkg-config file");
     assert!(config.contains("prefix=/usr\nlibdir=${prefix}/lib64\nincludedir=${prefix}/include\n"), "{config}");
     assert!(!config.contains(root.to_str().expect("a path in UTF-8")), "{config}");

@@ -99,10 +99,14 @@ impl Scratch {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // SAFETY: one system call between fork and exec.
+        // SAFETY: system calls only between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 mask_all(libc::SIG_BLOCK);
+                // A shell cannot trap a signal that was ignored when it started, as SIGHUP is under nohup(1).
+                for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGUSR1] {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
                 Ok(())
             });
         }

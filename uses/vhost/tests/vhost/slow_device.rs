@@ -1,14 +1,9 @@
 //! A DMA queue that completes late or never: every request of the frontend ends in bounded time, nothing is written to
 //! removed memory, and no thread waits for ever.
-#![cfg(not(loom))]
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of a test")]
 
-#[path = "../../../path/mover/tests/common/mod.rs"]
-mod common;
-mod frontend;
-
-use common::device::TestDevice;
-use frontend::{Frontend, Guest, HEADER, MRG, Switch, count, dirty, event, same, u32s, u64s};
+use crate::common::device::TestDevice;
+use crate::frontend::{Frontend, Guest, HEADER, MRG, Switch, count, dirty, event, same, u32s, u64s};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,11 +1,8 @@
 //! rust-vmm's frontend, which Cloud Hypervisor uses and which was written independently of this crate: its requests are
 //! carried out.
-#![cfg(not(loom))]
 
-mod frontend;
-
-use frontend::wire::Place;
-use frontend::{Guest, HEADER, MRG, Switch};
+use crate::frontend::wire::Place;
+use crate::frontend::{Guest, HEADER, MRG, Switch};
 use rustix::fs::MemfdFlags;
 use std::os::fd::{AsRawFd, OwnedFd};
 use telpher_vhost::ring::{MockDriver, MockGuest};

@@ -1,10 +1,7 @@
 //! A frontend that sends garbage or half a message, or dies, only ends its session; the next one is served normally.
-#![cfg(not(loom))]
 
-mod frontend;
-
-use frontend::wire::{Place, message, send};
-use frontend::{MRG, addresses, event, flags_of, u32s, u64s};
+use crate::frontend::wire::{Place, message, send};
+use crate::frontend::{MRG, addresses, event, flags_of, u32s, u64s};
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};

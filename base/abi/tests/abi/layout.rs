@@ -4,15 +4,13 @@
 //! register (or of a doubleword of a larger structure), then the bits `high : low` counted from there. It takes nothing
 //! from the crate's declarations, and a last test checks that no declared field is missing from it.
 
-mod value;
-
+use crate::value::Value;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::path::Path;
 use telpher_abi::perfmon::{CntrCfg, PerfCap};
 use telpher_abi::registers::*;
 use telpher_abi::{CompletionRecord, Descriptor, EventLogEntry, SwError};
-use value::Value;
 
 /// Words of the largest structure.
 const WORDS: usize = 8;

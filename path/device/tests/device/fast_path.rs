@@ -1,5 +1,4 @@
 //! Short copies without an observer take a fast path through the model. Their results must equal those of the steps.
-#![cfg(not(loom))]
 #![allow(unsafe_code, reason = "descriptors are vouched for: their addresses mean memory that is nowhere")]
 
 use std::sync::Arc;

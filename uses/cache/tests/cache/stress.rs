@@ -1,6 +1,5 @@
 //! Many threads, little memory, and a device model with engines on their own threads: every byte that is read equals
 //! the source's.
-#![cfg(not(loom))]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

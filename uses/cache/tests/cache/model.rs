@@ -1,12 +1,8 @@
 //! Compares the cache with a naive model that keeps lists: every result, every counter and every byte, for random calls
 //! in random order, with a device that the test controls.
-#![cfg(not(loom))]
 
-#[path = "../../../path/mover/tests/common/mod.rs"]
-mod common;
-
-use common::device::TestDevice;
-use common::{Chance, mover, policy};
+use crate::common::device::TestDevice;
+use crate::common::{Chance, mover, policy};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::VecDeque;

@@ -5,10 +5,7 @@
 //! including bit fields. It also prints every constant of the header. The names below are those of Linux 6.1 (Debian
 //! 12). A newer header may have more constants; this crate must only be able to decode them.
 
-#[path = "../../../ci/skip.rs"]
-mod skip;
-mod value;
-
+use crate::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,7 +13,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Opcode, Status};
-use value::Value;
 
 /// The contents of the header.
 #[derive(Debug)]
@@ -244,7 +240,7 @@ fn descriptor_fields_are_where_the_kernel_has_them() {
             let (to, from) = (Descriptor::to_bytes, Descriptor::from_bytes);
             compare_fields(header, "dsa_hw_desc", DESCRIPTOR, to, from);
         }
-        Err(reason) => skip::skip("descriptor_fields_are_where_the_kernel_has_them", reason),
+        Err(reason) => crate::skip::skip("descriptor_fields_are_where_the_kernel_has_them", reason),
     }
 }
 
@@ -256,7 +252,7 @@ fn record_fields_are_where_the_kernel_has_them() {
             let (to, from) = (CompletionRecord::to_bytes, CompletionRecord::from_bytes);
             compare_fields(header, "dsa_completion_record", RECORD, to, from);
         }
-        Err(reason) => skip::skip("record_fields_are_where_the_kernel_has_them", reason),
+        Err(reason) => crate::skip::skip("record_fields_are_where_the_kernel_has_them", reason),
     }
 }
 
@@ -264,7 +260,7 @@ fn record_fields_are_where_the_kernel_has_them() {
 fn opcodes_are_the_kernels() {
     let header = match header() {
         Ok(header) => header,
-        Err(reason) => return skip::skip("opcodes_are_the_kernels", reason),
+        Err(reason) => return crate::skip::skip("opcodes_are_the_kernels", reason),
     };
     let ours = [
         ("DSA_OPCODE_NOOP", Opcode::Nop),
@@ -296,7 +292,7 @@ fn opcodes_are_the_kernels() {
 fn status_codes_are_the_kernels() {
     let header = match header() {
         Ok(header) => header,
-        Err(reason) => return skip::skip("status_codes_are_the_kernels", reason),
+        Err(reason) => return crate::skip::skip("status_codes_are_the_kernels", reason),
     };
     let ours = [
         ("DSA_COMP_NONE", Status::None),
@@ -345,7 +341,7 @@ fn status_codes_are_the_kernels() {
 fn flags_are_the_kernels() {
     let header = match header() {
         Ok(header) => header,
-        Err(reason) => return skip::skip("flags_are_the_kernels", reason),
+        Err(reason) => return crate::skip::skip("flags_are_the_kernels", reason),
     };
     let ours = [
         ("IDXD_OP_FLAG_FENCE", Flags::FENCE),

@@ -1,12 +1,8 @@
 //! Packets into a guest and out of it: the guest sees the same with every copy path and every order of completions.
-#![cfg(not(loom))]
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of a test")]
 
-#[path = "../../../path/mover/tests/common/mod.rs"]
-mod common;
-
-use common::Chance;
-use common::device::TestDevice;
+use crate::common::Chance;
+use crate::common::device::TestDevice;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,9 +1,8 @@
 //! Requests on running rings, and invalid requests, which affect only their sender.
-#![cfg(not(loom))]
 
-mod frontend;
-
-use frontend::{ASK, Frontend, Guest, HEADER, MRG, Switch, addresses, count, dirty, event, holders, same, u32s, u64s};
+use crate::frontend::{
+    ASK, Frontend, Guest, HEADER, MRG, Switch, addresses, count, dirty, event, holders, same, u32s, u64s,
+};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use telpher_vhost::message::Reply;

@@ -1,13 +1,8 @@
 //! The cache's guarantees, one test each: with a device that the test controls, and plain slices to compare with.
-#![cfg(not(loom))]
 
-#[path = "../../../path/mover/tests/common/mod.rs"]
-mod common;
-mod shelf;
-
-use common::device::TestDevice;
-use common::{Chance, block_on, mover, policy};
-use shelf::{BLOCK, Source, at_once, block, held_back, pool};
+use crate::common::device::TestDevice;
+use crate::common::{Chance, block_on, mover, policy};
+use crate::shelf::{BLOCK, Source, at_once, block, held_back, pool};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

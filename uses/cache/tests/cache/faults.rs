@@ -1,14 +1,9 @@
 //! Failures: memory that runs out, devices that stop, refuse and fault, policies that panic, sources that are dropped.
 //! The behaviour is defined for each, and no byte is wrong.
-#![cfg(not(loom))]
 
-#[path = "../../../path/mover/tests/common/mod.rs"]
-mod common;
-mod shelf;
-
-use common::device::TestDevice;
-use common::{Chance, mover, policy};
-use shelf::{BLOCK, Source, at_once, block, held_back, pool};
+use crate::common::device::TestDevice;
+use crate::common::{Chance, mover, policy};
+use crate::shelf::{BLOCK, Source, at_once, block, held_back, pool};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,11 +1,7 @@
 //! Data that changes: no reader sees an old byte, and no writer loses one.
-#![cfg(not(loom))]
 
-#[path = "../../../path/mover/tests/common/mod.rs"]
-mod common;
-
-use common::device::TestDevice;
-use common::{Chance, mover, policy};
+use crate::common::device::TestDevice;
+use crate::common::{Chance, mover, policy};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

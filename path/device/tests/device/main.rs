@@ -1,0 +1,10 @@
+//! The tests of devices, one file a subject, in one binary: linking one takes longer than most tests.
+#![cfg(not(loom))]
+
+mod fast_path;
+mod health;
+mod inline;
+mod lifecycle;
+mod model;
+mod observer;
+mod replica;
