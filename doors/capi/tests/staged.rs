@@ -1,7 +1,7 @@
 //! What a user gets: `install.sh` into an empty folder, and C and C++ programs compiled against the installed files.
 //!
-//! `install.sh` gets the archive that `cargo test --workspace` has built already, from a script in cargo's place; everything
-//! else is as installed. `tests/programs/libtelpher.rs` of the command lets it build the library.
+//! `install.sh` gets the archive that `cargo test --workspace` has built already, from a script in cargo's place;
+//! everything else is as installed. `tests/programs/libtelpher.rs` of the command lets it build the library.
 
 #[path = "../../../ci/skip.rs"]
 mod skip;
@@ -60,8 +60,8 @@ struct Built {
     example: PathBuf,
 }
 
-/// Builds an example and the library. Selecting the workspace selects the features that `cargo test --workspace` selects:
-/// with others, everything would be compiled once more.
+/// Builds an example and the library. The whole workspace is selected so that the features are those of
+/// `cargo test --workspace`: with others, everything would be compiled once more.
 fn built(example: &str) -> Built {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(here()).args(["build", "--workspace", "--message-format", "json-render-diagnostics"]);
@@ -73,8 +73,8 @@ fn built(example: &str) -> Built {
     Built { archive: file("/libtelpher_capi", ".a"), example: file(&format!("/examples/{example}"), example) }
 }
 
-/// The command `install.sh` with a script in cargo's place, which checks its arguments and answers with the archive. Both
-/// are put into a new folder.
+/// The command `install.sh` with a script in cargo's place, which checks its arguments and answers with the archive.
+/// Both are put into a new folder.
 fn install(folder: &Path) -> Command {
     std::fs::create_dir_all(folder).expect("a folder");
     let (cargo, archive) = (folder.join("cargo"), folder.join("libtelpher_capi.a"));
