@@ -1,7 +1,7 @@
 //! What a user gets: `install.sh` into an empty folder, and C and C++ programs compiled against the installed files.
 //!
 //! `install.sh` gets the archive that `cargo test --workspace` has built already, from a script in cargo's place;
-//! everything else is as installed. `tests/programs/libtelpher.rs` of the command lets it build the library.
+//! everything else is as installed. `doors/cli/tests/programs/libtelpher.rs` lets it build the library.
 
 #[path = "../../../ci/skip.rs"]
 mod skip;

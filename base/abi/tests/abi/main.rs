@@ -2,9 +2,8 @@
 
 #[path = "../../../../ci/skip.rs"]
 mod skip;
-#[path = "../value/mod.rs"]
-mod value;
 
 mod decoding;
 mod layout;
 mod uapi;
+mod value;

@@ -5,6 +5,7 @@
 //! including bit fields. It also prints every constant of the header. The names below are those of Linux 6.1 (Debian
 //! 12). A newer header may have more constants; this crate must only be able to decode them.
 
+use crate::skip;
 use crate::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -240,7 +241,7 @@ fn descriptor_fields_are_where_the_kernel_has_them() {
             let (to, from) = (Descriptor::to_bytes, Descriptor::from_bytes);
             compare_fields(header, "dsa_hw_desc", DESCRIPTOR, to, from);
         }
-        Err(reason) => crate::skip::skip("descriptor_fields_are_where_the_kernel_has_them", reason),
+        Err(reason) => skip::skip("descriptor_fields_are_where_the_kernel_has_them", reason),
     }
 }
 
@@ -252,7 +253,7 @@ fn record_fields_are_where_the_kernel_has_them() {
             let (to, from) = (CompletionRecord::to_bytes, CompletionRecord::from_bytes);
             compare_fields(header, "dsa_completion_record", RECORD, to, from);
         }
-        Err(reason) => crate::skip::skip("record_fields_are_where_the_kernel_has_them", reason),
+        Err(reason) => skip::skip("record_fields_are_where_the_kernel_has_them", reason),
     }
 }
 
@@ -260,7 +261,7 @@ fn record_fields_are_where_the_kernel_has_them() {
 fn opcodes_are_the_kernels() {
     let header = match header() {
         Ok(header) => header,
-        Err(reason) => return crate::skip::skip("opcodes_are_the_kernels", reason),
+        Err(reason) => return skip::skip("opcodes_are_the_kernels", reason),
     };
     let ours = [
         ("DSA_OPCODE_NOOP", Opcode::Nop),
@@ -292,7 +293,7 @@ fn opcodes_are_the_kernels() {
 fn status_codes_are_the_kernels() {
     let header = match header() {
         Ok(header) => header,
-        Err(reason) => return crate::skip::skip("status_codes_are_the_kernels", reason),
+        Err(reason) => return skip::skip("status_codes_are_the_kernels", reason),
     };
     let ours = [
         ("DSA_COMP_NONE", Status::None),
@@ -341,7 +342,7 @@ fn status_codes_are_the_kernels() {
 fn flags_are_the_kernels() {
     let header = match header() {
         Ok(header) => header,
-        Err(reason) => return crate::skip::skip("flags_are_the_kernels", reason),
+        Err(reason) => return skip::skip("flags_are_the_kernels", reason),
     };
     let ours = [
         ("IDXD_OP_FLAG_FENCE", Flags::FENCE),

@@ -1,6 +1,7 @@
 //! Tests of Move, Fill, Compare, Compare Pattern, Dualcast and Cache Flush, at every level this CPU has.
 #![forbid(unsafe_code)]
 
+use crate::oracle;
 use proptest::prelude::*;
 use telpher_ops::{Hint, Kernels, STREAM_BYTES, copy_within};
 
@@ -8,7 +9,7 @@ const HINTS: [Hint; 2] = [Hint::Cache, Hint::Memory];
 
 /// Streaming sizes with odd ends, besides the shared ones.
 fn sizes() -> impl Iterator<Item = usize> {
-    crate::oracle::sizes().chain([
+    oracle::sizes().chain([
         STREAM_BYTES - 1,
         STREAM_BYTES,
         STREAM_BYTES + 1,
@@ -31,7 +32,7 @@ fn margins_untouched(buffer: &[u8], start: usize, size: usize) -> bool {
 fn copy_moves_every_byte_and_changes_no_other() {
     for (size, hint) in sizes().flat_map(|size| HINTS.map(|hint| (size, hint))) {
         let (from, to) = (size % 61, size % 67);
-        let src = crate::oracle::noise(3, from + size);
+        let src = oracle::noise(3, from + size);
         for kernels in Kernels::available() {
             let mut dst = buffer(to, size);
             kernels.copy(&src[from..], &mut dst[to..to + size], hint);
@@ -45,7 +46,7 @@ fn copy_moves_every_byte_and_changes_no_other() {
 fn dualcast_fills_both_destinations_and_changes_no_other_byte() {
     for (size, hint) in sizes().flat_map(|size| HINTS.map(|hint| (size, hint))) {
         let (to1, to2) = (size % 67, size % 7);
-        let src = crate::oracle::noise(4, size);
+        let src = oracle::noise(4, size);
         for kernels in Kernels::available() {
             let (mut dst1, mut dst2) = (buffer(to1, size), buffer(to2, size));
             kernels.dualcast(&src, &mut dst1[to1..to1 + size], &mut dst2[to2..to2 + size], hint);
@@ -75,8 +76,8 @@ fn fill_repeats_the_pattern_from_its_lowest_byte() {
 
 #[test]
 fn compare_finds_the_first_difference_at_any_position() {
-    for size in crate::oracle::sizes() {
-        let a = crate::oracle::noise(5, size + 3);
+    for size in oracle::sizes() {
+        let a = oracle::noise(5, size + 3);
         let mut b = buffer(0, size);
         b[1..=size].copy_from_slice(&a[3..]);
         // Each position of small buffers, some of large ones; a second difference after it must not matter.
@@ -97,7 +98,7 @@ fn compare_finds_the_first_difference_at_any_position() {
 
 #[test]
 fn compare_pattern_finds_the_exact_byte() {
-    for size in crate::oracle::sizes() {
+    for size in oracle::sizes() {
         let mut a: Vec<u8> = (0..3).chain((1..=8).cycle().take(size)).collect();
         for at in (0..size).step_by(1 + size / 150).chain(size.checked_sub(1)) {
             a[3 + at] ^= 0x80;
@@ -114,7 +115,7 @@ fn compare_pattern_finds_the_exact_byte() {
 
 #[test]
 fn flushing_changes_no_byte() {
-    let data = crate::oracle::noise(6, 10_000);
+    let data = oracle::noise(6, 10_000);
     let copy = data.clone();
     for kernels in Kernels::available() {
         kernels.flush(&data[13..9000]);
@@ -137,7 +138,7 @@ proptest! {
     ) {
         let (from, to) = (from.index(len + 1), to.index(len + 1));
         let size = len - from.max(to);
-        let mut buf = crate::oracle::noise(7, len);
+        let mut buf = oracle::noise(7, len);
         let mut expected = buf.clone();
         let temporary = buf[from..from + size].to_vec();
         expected[to..to + size].copy_from_slice(&temporary);
@@ -161,7 +162,7 @@ proptest! {
     fn compare_equals_a_search_byte_by_byte(
         start in 0usize..64, size in 0usize..3000, changes in prop::collection::vec(any::<prop::sample::Index>(), 0..3),
     ) {
-        let a = crate::oracle::noise(8, size);
+        let a = oracle::noise(8, size);
         let mut b = vec![0; start + size];
         b[start..].copy_from_slice(&a);
         if size > 0 {

@@ -1,6 +1,7 @@
 //! Tests of CRC Generation and Copy with CRC, at every level this CPU has.
 #![forbid(unsafe_code)]
 
+use crate::oracle;
 use proptest::prelude::*;
 use telpher_ops::crc::CrcMode;
 use telpher_ops::{Hint, Kernels};
@@ -36,13 +37,12 @@ fn the_vectors_of_rfc_3720_hold() {
 
 #[test]
 fn every_size_equals_the_bit_at_a_time_crc_in_all_modes() {
-    let data = crate::oracle::noise(1, 70_000);
+    let data = oracle::noise(1, 70_000);
     for mode in CrcMode::ALL {
-        for size in crate::oracle::sizes() {
+        for size in oracle::sizes() {
             // The unaligned start changes with the size.
             let part = &data[size % 67..][..size];
-            let expected =
-                crate::oracle::crc32c(0x1234_5678, part, mode.bypass_invert_reflect, mode.bypass_data_reflect);
+            let expected = oracle::crc32c(0x1234_5678, part, mode.bypass_invert_reflect, mode.bypass_data_reflect);
             for kernels in Kernels::available() {
                 assert_eq!(kernels.crc32c(0x1234_5678, part, mode), expected, "{kernels:?} {mode:?} {size}");
                 for hint in [Hint::Cache, Hint::Memory] {
@@ -58,7 +58,7 @@ fn every_size_equals_the_bit_at_a_time_crc_in_all_modes() {
 
 #[test]
 fn long_data_equals_crc_fast() {
-    let data = crate::oracle::noise(2, 1 << 20);
+    let data = oracle::noise(2, 1 << 20);
     for size in [100_000, 300_001, 524_288, 1 << 20] {
         let expected = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &data[..size]);
         for kernels in Kernels::available() {
@@ -76,10 +76,10 @@ proptest! {
     fn continuing_from_any_cut_equals_a_single_run(
         seed: u32, start in 0usize..64, size in 0usize..9000, cut: prop::sample::Index, mode in 0usize..4,
     ) {
-        let data = &crate::oracle::noise(u64::from(seed), start + size)[start..];
+        let data = &oracle::noise(u64::from(seed), start + size)[start..];
         let (first, second) = data.split_at(cut.index(size + 1));
         let mode = CrcMode::ALL[mode];
-        let expected = crate::oracle::crc32c(seed, data, mode.bypass_invert_reflect, mode.bypass_data_reflect);
+        let expected = oracle::crc32c(seed, data, mode.bypass_invert_reflect, mode.bypass_data_reflect);
         for kernels in Kernels::available() {
             prop_assert_eq!(kernels.crc32c(seed, data, mode), expected);
             prop_assert_eq!(kernels.crc32c(kernels.crc32c(seed, first, mode), second, mode), expected);

@@ -1,6 +1,7 @@
 //! Tests of Create and Apply Delta Record, at every level this CPU has.
 #![forbid(unsafe_code)]
 
+use crate::oracle;
 use proptest::prelude::*;
 use telpher_ops::Kernels;
 use telpher_ops::delta::{self, ApplyError, ApplyErrorKind, Created, Entry};
@@ -90,7 +91,7 @@ proptest! {
         words in 0usize..1500, base in (0u32..1000).prop_map(|words| words * 8),
         changes in prop::collection::vec((any::<prop::sample::Index>(), 1usize..40), 0..12),
     ) {
-        let src1 = crate::oracle::noise(9, words * 8);
+        let src1 = oracle::noise(9, words * 8);
         let mut src2 = src1.clone();
         for (at, run) in changes {
             let at = at.index(src2.len() + 1);
@@ -113,7 +114,7 @@ proptest! {
 
     #[test]
     fn processing_in_chunks_gives_the_same_record(words in 1usize..600, cut: prop::sample::Index, room in 0usize..300) {
-        let (src1, mut src2) = (crate::oracle::noise(10, words * 8), crate::oracle::noise(10, words * 8));
+        let (src1, mut src2) = (oracle::noise(10, words * 8), oracle::noise(10, words * 8));
         (0..words).step_by(3).for_each(|word| src2[word * 8 + word % 8] ^= 1);
         let mut whole = vec![0; room];
         let expected = delta::create(&src1, &src2, 0, &mut whole);

@@ -1,6 +1,7 @@
 //! Tests of DIF Check, Insert, Strip and Update, at every level this CPU has.
 #![forbid(unsafe_code)]
 
+use crate::oracle;
 use proptest::prelude::*;
 use telpher_abi::{DestDifFlags, DifBlock, DifFlags, DifStatus, SourceDifFlags};
 use telpher_ops::Kernels;
@@ -19,11 +20,11 @@ fn config(block: DifBlock) -> DifConfig {
 
 /// Returns `blocks` blocks with tuples that a check with `config` and `tags` accepts.
 fn protected(config: &DifConfig, tags: Tags, blocks: usize) -> Vec<u8> {
-    let data = crate::oracle::noise(11, config.block.bytes() as usize * blocks);
+    let data = oracle::noise(11, config.block.bytes() as usize * blocks);
     let mut dest = DestDifFlags::empty();
     dest.set(DestDifFlags::APP_TAG_INCREMENTS, config.source.contains(SourceDifFlags::APP_TAG_INCREMENTS));
     dest.set(DestDifFlags::REF_TAG_FIXED, config.source.contains(SourceDifFlags::REF_TAG_FIXED));
-    crate::oracle::dif_insert(&DifConfig { dest, ..*config }, &data, tags)
+    oracle::dif_insert(&DifConfig { dest, ..*config }, &data, tags)
 }
 
 #[test]
@@ -53,16 +54,16 @@ fn guards_equal_the_published_values() {
 
 #[test]
 fn guards_of_all_sizes_equal_the_bit_at_a_time_crc_and_crc_fast() {
-    let data = crate::oracle::noise(12, 4200);
+    let data = oracle::noise(12, 4200);
     for size in (0..100).chain([511, 512, 513, 519, 520, 521, 4095, 4096, 4097, 4103, 4104, 4105]) {
         for flags in GUARD_FLAGS {
-            let expected = crate::oracle::guard(&data[..size], flags);
+            let expected = oracle::guard(&data[..size], flags);
             for kernels in Kernels::available() {
                 assert_eq!(kernels.dif_guard(&data[..size], flags), expected, "{kernels:?} {size} {flags:?}");
             }
         }
         let second = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc16T10Dif, &data[..size]);
-        assert_eq!(u64::from(crate::oracle::guard(&data[..size], DifFlags::empty())), second);
+        assert_eq!(u64::from(oracle::guard(&data[..size], DifFlags::empty())), second);
     }
 }
 
@@ -90,18 +91,14 @@ fn all_source_flags_treat_all_kinds_of_tuples_as_specified() {
                 for (at, value) in changes {
                     src[520 + 512 + at] = *value;
                 }
-                let (blocks, error) = crate::oracle::dif_check(&config, &src, seeds);
+                let (blocks, error) = oracle::dif_check(&config, &src, seeds);
                 let app = config.source.contains(SourceDifFlags::APP_TAG_INCREMENTS);
                 let fixed = config.source.contains(SourceDifFlags::REF_TAG_FIXED);
                 for kernels in Kernels::available() {
                     let mut tags = seeds;
                     let checked = kernels.dif_check(&config, &src, &mut tags);
                     assert_eq!(checked, Checked { blocks, error }, "{kernels:?} {name} {config:?} {seeds:?}");
-                    assert_eq!(
-                        tags,
-                        crate::oracle::seeds_after(seeds, blocks as u64, app, fixed),
-                        "{kernels:?} {name}"
-                    );
+                    assert_eq!(tags, oracle::seeds_after(seeds, blocks as u64, app, fixed), "{kernels:?} {name}");
                 }
             }
         }
@@ -115,18 +112,18 @@ fn all_destination_flags_make_the_specified_tuples() {
     for (bits, flags) in (0..=255).flat_map(|bits| GUARD_FLAGS.map(|flags| (bits, flags))) {
         let config = DifConfig { dest: DestDifFlags::from_bits_retain(bits), flags, ..config(DifBlock::B520) };
         let app = config.dest.contains(DestDifFlags::APP_TAG_INCREMENTS);
-        let after = crate::oracle::seeds_after(seeds, 5, app, config.dest.contains(DestDifFlags::REF_TAG_FIXED));
-        let plain = crate::oracle::noise(13, 5 * 520);
+        let after = oracle::seeds_after(seeds, 5, app, config.dest.contains(DestDifFlags::REF_TAG_FIXED));
+        let plain = oracle::noise(13, 5 * 520);
         let src = protected(&config, source, 5);
         for kernels in Kernels::available() {
             let (mut dst, mut tags) = (vec![0; 5 * 528], seeds);
             assert_eq!(kernels.dif_insert(&config, &plain, &mut dst, &mut tags), 5);
-            assert!(dst == crate::oracle::dif_insert(&config, &plain, seeds), "insert {kernels:?} {config:?}");
+            assert!(dst == oracle::dif_insert(&config, &plain, seeds), "insert {kernels:?} {config:?}");
             assert_eq!(tags, after);
             let (mut old, mut new) = (source, seeds);
             let checked = kernels.dif_update(&config, &src, &mut dst, &mut old, &mut new);
             assert_eq!(checked, Checked { blocks: 5, error: None });
-            assert!(dst == crate::oracle::dif_update(&config, &src, 5, seeds), "update {kernels:?} {config:?}");
+            assert!(dst == oracle::dif_update(&config, &src, 5, seeds), "update {kernels:?} {config:?}");
             assert_eq!((old, new), (Tags { ref_tag: 10, ..source }, after));
         }
     }
@@ -145,13 +142,13 @@ fn a_bad_block_stops_strip_and_update_and_nothing_past_it_is_written() {
             for kernels in Kernels::available() {
                 let (mut dst, mut seeds) = (vec![0xEE; 21 * size], tags);
                 assert_eq!(kernels.dif_strip(&config, &src, &mut dst, &mut seeds), expected, "{kernels:?}");
-                assert!(dst[..bad * size] == crate::oracle::dif_strip(&config, &src, bad));
+                assert!(dst[..bad * size] == oracle::dif_strip(&config, &src, bad));
                 assert!(dst[bad * size..].iter().all(|byte| *byte == 0xEE));
                 assert_eq!(seeds.ref_tag, 1 + u32::try_from(bad).unwrap());
 
                 let (mut dst, mut old, mut new) = (vec![0xEE; src.len()], tags, tags);
                 assert_eq!(kernels.dif_update(&config, &src, &mut dst, &mut old, &mut new), expected, "{kernels:?}");
-                assert!(dst[..bad * (size + 8)] == crate::oracle::dif_update(&config, &src, bad, tags));
+                assert!(dst[..bad * (size + 8)] == oracle::dif_update(&config, &src, bad, tags));
                 assert!(dst[bad * (size + 8)..].iter().all(|byte| *byte == 0xEE));
                 assert_eq!((old, new), (seeds, seeds));
             }
@@ -184,16 +181,16 @@ proptest! {
         let src = protected(&config, seeds, blocks);
         let unaligned = [&vec![0; start], &src[..]].concat();
         let src = &unaligned[start..];
-        let plain = crate::oracle::dif_strip(&config, src, blocks);
+        let plain = oracle::dif_strip(&config, src, blocks);
         // The all-ones marks may be errors with some flags and tags; the oracle decides.
-        let (good, error) = crate::oracle::dif_check(&config, src, seeds);
+        let (good, error) = oracle::dif_check(&config, src, seeds);
         for kernels in Kernels::available() {
             let mut tags = seeds;
             let mut dst = vec![0; start + blocks * (size + 8)];
             let (first, second) = dst[start..].split_at_mut(cut * (size + 8));
             kernels.dif_insert(&config, &plain[..cut * size], first, &mut tags);
             kernels.dif_insert(&config, &plain[cut * size..], second, &mut tags);
-            prop_assert!(dst[start..] == crate::oracle::dif_insert(&config, &plain, seeds));
+            prop_assert!(dst[start..] == oracle::dif_insert(&config, &plain, seeds));
             if error.is_none() {
                 let (mut old, mut new) = (seeds, seeds);
                 let (first, second) = dst[start..].split_at_mut(cut * (size + 8));
@@ -201,7 +198,7 @@ proptest! {
                 let done = kernels.dif_update(&config, src1, first, &mut old, &mut new).blocks
                     + kernels.dif_update(&config, src2, second, &mut old, &mut new).blocks;
                 prop_assert_eq!(done, good);
-                prop_assert!(dst[start..] == crate::oracle::dif_update(&config, src, blocks, seeds));
+                prop_assert!(dst[start..] == oracle::dif_update(&config, src, blocks, seeds));
             }
         }
     }

@@ -1,9 +1,7 @@
 //! The tests of the operations, one file a subject, in one binary: linking one takes longer than most tests.
 
-#[path = "../oracle/mod.rs"]
-mod oracle;
-
 mod bytes;
 mod crc;
 mod delta;
 mod dif;
+mod oracle;

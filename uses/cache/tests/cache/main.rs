@@ -3,11 +3,10 @@
 
 #[path = "../../../../path/mover/tests/common/mod.rs"]
 mod common;
-#[path = "../shelf/mod.rs"]
-mod shelf;
 
 mod answers;
 mod changing;
 mod faults;
 mod model;
+mod shelf;
 mod stress;
