@@ -4,7 +4,7 @@
 //! result ──► table, units ──► text        standard output, by deliver
 //!        ──► chart ──► SVG ──► html ──► one self-contained page
 //! panel  ──► plot ──► SVG ──┘    simulated series and published numbers
-//! simulation, query ──► tables    results of two commands as data; about: the header of a simulation
+//! simulation, query, tier ──► tables    results of commands as data; about: the header of a simulation
 //! machine   the machine on which the result was measured; stands at the top of every report
 //! ```
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ pub mod plot;
 pub mod query;
 pub mod simulation;
 pub mod table;
+pub mod tier;
 pub mod units;
 
 use machine::Machine;
