@@ -68,7 +68,11 @@ impl Usage for crate::bench::Error {
 
 impl Usage for SimError {
     fn is_usage(&self) -> bool {
-        matches!(self, SimError::Name(_) | SimError::NoFigure { .. } | SimError::NoProfile { .. } | SimError::Not(_))
+        match self {
+            SimError::NoFigure { .. } | SimError::Not(_) => true,
+            SimError::Predict(error) => error.is_usage(),
+            _ => false,
+        }
     }
 }
 

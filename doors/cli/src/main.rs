@@ -7,7 +7,7 @@
 //!      ──► list
 //!      ──► qdp ──► telpher-cache's queries, here, or telpher-claims' simulated ones
 //!      ──► tune ──► bench::sweep ──► telpher-mover's tuning file
-//!      ──► sim, advise ──► telpher-sim, telpher-claims
+//!      ──► sim, advise ──► telpher-predict, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
 //!      ──► vhost ──► telpher-vhost
 //!      ──► tier ──► telpher-vdev's code to run a program, with telpher-tier-guest preloaded

@@ -20,7 +20,7 @@ mod vhost;
 mod vocabulary;
 
 pub(crate) use advise::Advise;
-pub(crate) use bench::{Bench, BenchKind, Contests, Hint, Pages, WqMode};
+pub(crate) use bench::{Bench, BenchKind, Contests, Pages};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
 pub(crate) use output::{Format, Output, Printed};

@@ -195,9 +195,46 @@ pub(crate) enum SimPages {
     Gigantic,
 }
 
+impl SimRun {
+    /// What is simulated.
+    pub(crate) fn options(&self) -> telpher_predict::SweepOptions {
+        telpher_predict::SweepOptions {
+            ops: self.op.0.clone(),
+            sizes: self.size.0.clone(),
+            depths: self.in_flight.as_ref().map(|counts| counts.0.clone()),
+            batches: self.batch.as_ref().map(|counts| counts.0.clone()),
+            threads: self.threads,
+            rate: self.rate,
+            count: self.count,
+            seconds: self.seconds,
+            device: self.device.clone(),
+            wq_mode: self.wq_mode.map(|mode| match mode {
+                WqMode::Dedicated => telpher_device::WqMode::Dedicated,
+                WqMode::Shared => telpher_device::WqMode::Shared,
+            }),
+            wq_size: self.wq_size,
+            devices: self.devices,
+            groups: self.groups,
+            wqs: self.wqs,
+            engines: self.engines,
+            to_cache: self.hint == Hint::Cache,
+            placement: self.placement.map(|nodes| (nodes.src, nodes.dst)),
+            core_node: self.core_node,
+            page_bytes: self.pages.bytes(),
+            from_cache: self.source_in == Hint::Cache,
+            footprint: self.footprint,
+            walk: self.walk.0,
+            wait: self.wait.0,
+            library: self.library.0,
+            through: self.through.0,
+            policy: self.policy.clone(),
+        }
+    }
+}
+
 impl SimPages {
     /// Bytes of a page.
-    pub(crate) fn bytes(self) -> u64 {
+    fn bytes(self) -> u64 {
         match self {
             SimPages::Small => 4 << 10,
             SimPages::Huge => 2 << 20,

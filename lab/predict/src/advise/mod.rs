@@ -1,19 +1,17 @@
-//! `telpher advise`: a recommended configuration for a load, each choice checked by simulation.
+//! The recommended configuration for some work, each choice checked by simulation.
 
-mod report;
+pub mod tables;
 
-use crate::args::Advise;
-use crate::sim::{SimError, about_of, machine};
+use crate::{PredictError, about_of};
 use serde::Serialize;
-use telpher_device::{Config, Preset, WqMode};
+use telpher_device::{Config, Preset};
 use telpher_report::about::About;
-use telpher_report::deliver::{deliver, writable};
-use telpher_sim::advise::{Advice, WorkRequest, WorkResult, advise};
-use telpher_sim::{LoadOutcome, NamedValue};
+use telpher_sim::advise::{Advice, Objective, WorkRequest, WorkResult};
+use telpher_sim::{LoadOutcome, Machine, NamedValue};
 
 /// The recommendation, as serialised.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct AdviseResult {
+pub struct AdviseResult {
     /// Always `advise`.
     pub(crate) kind: &'static str,
     #[serde(flatten)]
@@ -31,12 +29,12 @@ pub(crate) struct AdviseResult {
     /// The loads.
     pub(crate) works: Vec<Piece>,
     /// For `accel-config load-config`; empty if cores alone are better for all loads.
-    pub(crate) accel_config: Vec<Config>,
+    pub accel_config: Vec<Config>,
 }
 
 /// One choice.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Chosen {
+pub struct Chosen {
     pub(crate) what: String,
     pub(crate) chosen: String,
     pub(crate) guideline: &'static str,
@@ -49,7 +47,7 @@ pub(crate) struct Chosen {
 
 /// One load.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Piece {
+pub struct Piece {
     pub(crate) name: String,
     pub(crate) by: &'static str,
     pub(crate) depth: u32,
@@ -66,7 +64,7 @@ pub(crate) struct Piece {
 
 /// The simulated result of a load.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Came {
+pub struct Came {
     pub(crate) bytes_per_s: f64,
     pub(crate) p50_ns: Option<f64>,
     pub(crate) p99_ns: Option<f64>,
@@ -77,55 +75,13 @@ pub(crate) struct Came {
 /// The state in which the cores' own work is simulated.
 const BASELINE: &str = "cores alone, each operation in memory that was not used before";
 
-const HTML: &str = "telpher-advise.html";
-
-/// Computes and prints the recommendation for the command line.
-pub(crate) fn run(args: &Advise) -> Result<(), SimError> {
-    writable(&args.output.destination(), HTML)?;
-    if let Some(path) = &args.config {
-        telpher_os::check_writable(path)
-            .map_err(|source| SimError::Write { path: path.display().to_string(), source })?;
-    }
-    let machine = machine(&args.profile, &args.set)?;
-    let demands = match &args.work {
-        Some(path) => {
-            let name = path.display().to_string();
-            let text = std::fs::read_to_string(path).map_err(|source| SimError::Read { path: name.clone(), source })?;
-            WorkRequest::parse(&name, &text, &machine)?
-        }
-        None => from_options(args),
-    };
-    let capabilities = Preset::default().capabilities();
-    let advice = advise(&machine, capabilities, &demands, args.objective.0)?;
-    let result = AdviseResult::of(about_of(&machine), &advice);
-    let json = serde_json::to_string_pretty(&result.accel_config).expect("configurations are plain data");
-    if let Some(path) = args.config.as_ref().filter(|_| !result.accel_config.is_empty()) {
-        telpher_os::write_file(path, format!("{json}\n").as_bytes())
-            .map_err(|source| SimError::Write { path: path.display().to_string(), source })?;
-        eprintln!("Configuration: {}", path.display());
-        let queues = result.accel_config.iter().flat_map(|device| &device.groups);
-        if queues.flat_map(|group| &group.grouped_workqueues).any(|queue| queue.mode == WqMode::Shared) {
-            eprintln!("It has shared queues, which Linux gives to users from 5.18 on.");
-        }
-    }
-    let (text, csv) = (|| report::text(&result, &json), || report::csv(&result));
-    Ok(deliver(&args.output.destination(), HTML, &result, text, csv, || report::html(&result, &json))?)
-}
-
-fn from_options(args: &Advise) -> Vec<WorkRequest> {
-    let (src, dst) = args.placement.map_or((0, 0), |placement| (placement.src as usize, placement.dst as usize));
-    let demand = |op: &telpher_abi::Opcode| WorkRequest {
-        name: op.short_name().to_owned(),
-        threads: args.threads,
-        rate: args.rate,
-        in_flight: args.in_flight,
-        src,
-        dst,
-        read_soon: args.read_soon,
-        // Lossless: sizes are at most 2 GiB.
-        ..WorkRequest::of(*op, u32::try_from(args.size).unwrap_or(u32::MAX))
-    };
-    args.op.0.iter().map(demand).collect()
+/// Finds the best configuration and use of a machine's devices for some work.
+///
+/// # Errors
+/// If the machine lacks something that the work needs, or the work has more threads than are simulated.
+pub fn advise(machine: &Machine, work: &[WorkRequest], objective: Objective) -> Result<AdviseResult, PredictError> {
+    let advice = telpher_sim::advise::advise(machine, Preset::default().capabilities(), work, objective)?;
+    Ok(AdviseResult::of(about_of(machine), &advice))
 }
 
 impl AdviseResult {

@@ -1,6 +1,6 @@
-//! Recommendations of `telpher advise` as terminal text, CSV and an HTML page.
+//! Advice as terminal text, CSV and an HTML page. `json` is the configuration in the format of accel-config.
 
-use crate::advise::{AdviseResult, Came, Piece};
+use super::{AdviseResult, Came, Piece};
 use std::fmt::Write as _;
 use telpher_report::html::Page;
 use telpher_report::table::{Align, Table, hanging};
@@ -14,7 +14,8 @@ fn gives(part: f64) -> String {
 }
 
 /// Returns the recommendations, their reasons and their results.
-pub(crate) fn text(result: &AdviseResult, json: &str) -> String {
+#[must_use]
+pub fn text(result: &AdviseResult, json: &str) -> String {
     let mut out = result.about.heading();
     let _ = writeln!(out, "{}\n", best(result));
     let mut table = Table::new(&[("what", Align::Left), ("advised", Align::Left), ("guideline", Align::Left)]);
@@ -116,7 +117,8 @@ fn gain(result: &AdviseResult) -> String {
 }
 
 /// Returns the HTML report.
-pub(crate) fn html(result: &AdviseResult, json: &str) -> String {
+#[must_use]
+pub fn html(result: &AdviseResult, json: &str) -> String {
     let mut page = Page::with_facts(
         "telpher advise",
         "How to configure and use DSA for some work, on the machine that the profile describes. Every plan was \
@@ -148,7 +150,8 @@ pub(crate) fn html(result: &AdviseResult, json: &str) -> String {
 }
 
 /// One line for each choice.
-pub(crate) fn csv(result: &AdviseResult) -> String {
+#[must_use]
+pub fn csv(result: &AdviseResult) -> String {
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     let mut out =
         String::from("simulated,profile,profile_hash,objective,what,advised,runner_up,runner_up_gives,guideline\n");
