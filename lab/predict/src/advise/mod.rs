@@ -13,21 +13,22 @@ use telpher_sim::{LoadOutcome, Machine, NamedValue};
 #[derive(Clone, Debug, Serialize)]
 pub struct AdviseResult {
     /// Always `advise`.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
+    /// The header of the result.
     #[serde(flatten)]
-    pub(crate) about: About,
+    pub about: About,
     /// The quantity that was optimised.
-    pub(crate) objective: &'static str,
+    pub objective: &'static str,
     /// The simulated state of the cores' own work, with which the gain is compared.
-    pub(crate) baseline: &'static str,
+    pub baseline: &'static str,
     /// The result as a multiple of that of cores alone.
-    pub(crate) gain: f64,
+    pub gain: f64,
     /// Number of simulated plans.
-    pub(crate) simulated_plans: usize,
+    pub simulated_plans: usize,
     /// The choices.
-    pub(crate) choices: Vec<Chosen>,
+    pub choices: Vec<Chosen>,
     /// The loads.
-    pub(crate) works: Vec<Piece>,
+    pub works: Vec<WorkAdvice>,
     /// For `accel-config load-config`; empty if cores alone are better for all loads.
     pub accel_config: Vec<Config>,
 }
@@ -35,41 +36,56 @@ pub struct AdviseResult {
 /// One choice.
 #[derive(Clone, Debug, Serialize)]
 pub struct Chosen {
-    pub(crate) what: String,
-    pub(crate) chosen: String,
-    pub(crate) guideline: &'static str,
-    pub(crate) why: &'static str,
+    /// What is chosen, such as `engines of a group`.
+    pub what: String,
+    /// The chosen setting.
+    pub chosen: String,
+    /// The guideline that it follows, such as `G5`.
+    pub guideline: &'static str,
+    /// The text of the guideline.
+    pub why: &'static str,
     /// The next best choice.
-    pub(crate) runner_up: Option<String>,
+    pub runner_up: Option<String>,
     /// The runner-up's result as a fraction of the chosen one's.
-    pub(crate) runner_up_gives: Option<f64>,
+    pub runner_up_gives: Option<f64>,
 }
 
 /// One load.
 #[derive(Clone, Debug, Serialize)]
-pub struct Piece {
-    pub(crate) name: String,
-    pub(crate) by: &'static str,
-    pub(crate) depth: u32,
-    pub(crate) batch: u32,
-    pub(crate) wait: &'static str,
-    pub(crate) cache_control: u8,
+pub struct WorkAdvice {
+    /// Its name.
+    pub name: String,
+    /// `device` or `core`.
+    pub by: &'static str,
+    /// Descriptors or batches of a thread in flight.
+    pub depth: u32,
+    /// Descriptors in a batch; 1 without batches.
+    pub batch: u32,
+    /// How a thread waits.
+    pub wait: &'static str,
+    /// 1 if the device writes results to the cache, otherwise 0.
+    pub cache_control: u8,
     /// Bytes from which a device is better.
-    pub(crate) threshold: Option<u32>,
+    pub threshold: Option<u32>,
     /// Bytes up to which the device is better, if several cores are better for larger operations.
-    pub(crate) up_to: Option<u32>,
-    pub(crate) advised: Came,
-    pub(crate) by_cores: Came,
+    pub up_to: Option<u32>,
+    /// As advised.
+    pub advised: LoadNumbers,
+    /// By its own core.
+    pub by_cores: LoadNumbers,
 }
 
 /// The simulated result of a load.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Came {
-    pub(crate) bytes_per_s: f64,
-    pub(crate) p50_ns: Option<f64>,
-    pub(crate) p99_ns: Option<f64>,
+pub struct LoadNumbers {
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// Median latency.
+    pub p50_ns: Option<f64>,
+    /// 99th percentile of the latency.
+    pub p99_ns: Option<f64>,
     /// Core time of one operation, working or polling.
-    pub(crate) core_ns_per_op: f64,
+    pub core_ns_per_op: f64,
 }
 
 /// The state in which the cores' own work is simulated.
@@ -102,15 +118,15 @@ impl AdviseResult {
             gain: advice.gain,
             simulated_plans: advice.simulated,
             choices: advice.choices.iter().map(chosen).collect(),
-            works: advice.works.iter().map(Piece::of).collect(),
+            works: advice.works.iter().map(WorkAdvice::of).collect(),
             accel_config: advice.configs.clone(),
         }
     }
 }
 
-impl Piece {
+impl WorkAdvice {
     fn of(work: &WorkResult) -> Self {
-        Piece {
+        WorkAdvice {
             name: work.name.clone(),
             by: if work.way.device { "device" } else { "core" },
             depth: work.way.depth,
@@ -119,19 +135,19 @@ impl Piece {
             cache_control: u8::from(work.way.cache),
             threshold: work.threshold,
             up_to: work.up_to,
-            advised: Came::of(&work.advised),
-            by_cores: Came::of(&work.by_cores),
+            advised: LoadNumbers::of(&work.advised),
+            by_cores: LoadNumbers::of(&work.by_cores),
         }
     }
 }
 
-impl Came {
+impl LoadNumbers {
     fn of(load: &LoadOutcome) -> Self {
         let core = load.cycles.busy + load.cycles.polling;
         #[allow(clippy::cast_precision_loss, reason = "only printed")]
         let operations = load.operations.max(1) as f64;
         let at = |part| load.latencies.percentile(part).map(telpher_sim::Picos::as_nanos_f64);
-        Came {
+        LoadNumbers {
             bytes_per_s: load.gigabytes_per_second() * 1e9,
             p50_ns: at(0.5),
             p99_ns: at(0.99),

@@ -1,6 +1,6 @@
 //! Advice as terminal text, CSV and an HTML page. `json` is the configuration in the format of accel-config.
 
-use super::{AdviseResult, Came, Piece};
+use super::{AdviseResult, LoadNumbers, WorkAdvice};
 use std::fmt::Write as _;
 use telpher_report::html::Page;
 use telpher_report::table::{Align, Table, hanging};
@@ -84,8 +84,8 @@ fn guidelines(result: &AdviseResult) -> Vec<(&'static str, &'static str)> {
 
 /// The rows of a load, as recommended and by its own core: name, how, throughput, percentiles, core time for each
 /// operation.
-fn came(work: &Piece) -> [[String; 6]; 2] {
-    let row = |name: &str, how: String, came: &Came| {
+fn came(work: &WorkAdvice) -> [[String; 6]; 2] {
+    let row = |name: &str, how: String, came: &LoadNumbers| {
         [
             name.to_owned(),
             how,
@@ -102,7 +102,7 @@ fn came(work: &Piece) -> [[String; 6]; 2] {
 }
 
 /// Formats the size from which a device is worth it.
-fn worth(work: &Piece) -> String {
+fn worth(work: &WorkAdvice) -> String {
     let size = |bytes: u32| units::size(bytes.into());
     match (work.threshold, work.up_to) {
         (None, _) => "worth a device from: no size".into(),
