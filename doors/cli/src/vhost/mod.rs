@@ -2,20 +2,18 @@
 //!
 //! ```text
 //! options ──► lanes: device queues ──► SwitchConfig ──► Switch: ports, captures and forwarding threads
-//! every second: look ──► live: lines on standard error          at the end: look ──► summary on standard output
+//! every second: Snapshot ──► live: lines on standard error          at the end: Snapshot ──► summary on standard output
 //! ```
 
 mod features;
 mod lanes;
 mod live;
-mod look;
 mod summary;
 
 use crate::args::{Forward, Vhost};
 use crate::{log, version};
 use lanes::Lanes;
 use live::Live;
-use look::{Look, PortLook};
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -24,7 +22,7 @@ use telpher_os::Termination;
 use telpher_report::deliver::DeliverError;
 use telpher_switch::{End, Full, Mode, PortConfig, PortKind, Settings, Switch, SwitchConfig, SwitchError, SwitchPort};
 use telpher_vhost::words::Features;
-use telpher_vhost::{Offer, PortOptions, Role, Socket};
+use telpher_vhost::{Offer, PortOptions, Role};
 
 /// Why the switch failed.
 #[derive(Debug, thiserror::Error)]
@@ -191,7 +189,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     for (number, port) in switch.ports().iter().enumerate() {
         log::info(|| format!("port {number} is {} with {} queues", port.name(), port.end().queues()));
     }
-    let begun = look(&switch);
+    let begun = switch.snapshot();
     switch.start()?;
     let mut live = Live::new(!args.quiet);
     let names: Vec<&str> = switch.ports().iter().map(SwitchPort::name).collect();
@@ -206,13 +204,13 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
             break;
         }
         if Instant::now() >= next {
-            let now = look(&switch);
+            let now = switch.snapshot();
             live.news(&begun, &last, &now);
             last = now;
         }
     }
     let stopped = switch.stop();
-    let summary = Summary::new(args, settings, &lanes, &begun, &look(&switch));
+    let summary = Summary::new(args, settings, &lanes, &begun, &switch.snapshot());
     args.printed.write(summary.text(args.printed.format))?;
     Ok(stopped?)
 }
@@ -279,15 +277,6 @@ fn config(args: &Vhost, lanes: &Lanes) -> SwitchConfig {
         threads: args.cpus.len().max(1),
         cpus: args.cpus.clone(),
     }
-}
-
-/// Returns the present state of the switch.
-fn look(switch: &Switch) -> Look {
-    let counts = switch.counts();
-    let port =
-        |port: &SwitchPort| PortLook::new(port.name(), port.end(), port.socket().map(Socket::state), port.capture());
-    let ports = switch.ports().iter().map(port).collect();
-    Look { at: Instant::now(), ticks: telpher_os::ticks(), counts, ports }
 }
 
 /// Waits for a frontend with a driver, and shows the negotiated features.

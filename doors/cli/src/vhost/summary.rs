@@ -2,7 +2,6 @@
 
 use super::lanes::Lanes;
 use super::live::Rate;
-use super::look::{Cycles, Look};
 use crate::args::{Format, Vhost};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -10,7 +9,7 @@ use std::fmt::Write;
 use telpher_report::csv;
 use telpher_report::table::{Align, Table};
 use telpher_report::units::three;
-use telpher_switch::{Full, Mode, Settings};
+use telpher_switch::{Full, Mode, PortSnapshot, Settings, Snapshot, StageCycles};
 
 /// The summary.
 #[derive(Debug, Serialize)]
@@ -83,14 +82,14 @@ struct CaptureSummary {
 struct StageSummary {
     /// The cycles by stage.
     #[serde(flatten)]
-    cycles: Cycles,
+    cycles: StageCycles,
     collect: u64,
     take: u64,
     work: u64,
     submit: u64,
     idle_turns: u64,
     busy_turns: u64,
-    /// Cycles per nanosecond.
+    /// StageCycles per nanosecond.
     ticks_per_ns: f64,
 }
 
@@ -106,10 +105,10 @@ struct LaneSummary {
 }
 
 impl Summary {
-    pub(crate) fn new(args: &Vhost, settings: Settings, lanes: &Lanes, begun: &Look, end: &Look) -> Summary {
+    pub(crate) fn new(args: &Vhost, settings: Settings, lanes: &Lanes, begun: &Snapshot, end: &Snapshot) -> Summary {
         let seconds = (end.at - begun.at).as_secs_f64();
         let traffic = |packets, bytes| Traffic { packets, bytes, rate: Rate::of(packets, bytes, seconds) };
-        let port = |(index, port): (usize, &super::PortLook)| {
+        let port = |(index, port): (usize, &PortSnapshot)| {
             let counts = &end.counts.ports[index];
             let rings = port.rings.unwrap_or_default();
             let socket = port.socket.clone().unwrap_or_default();
