@@ -4,7 +4,7 @@
 //! result ──► table, units ──► text        standard output, by deliver
 //!        ──► chart ──► SVG ──► html ──► one self-contained page
 //! panel  ──► plot ──► SVG ──┘    simulated series and published numbers
-//! simulation, query, tier ──► tables    results of commands as data; about: the header of a simulation
+//! simulation, query, tier, switch ──► tables    results of commands as data; about: the header of a simulation
 //! machine   the machine on which the result was measured; stands at the top of every report
 //! ```
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ pub mod panel;
 pub mod plot;
 pub mod query;
 pub mod simulation;
+pub mod switch;
 pub mod table;
 pub mod tier;
 pub mod units;

@@ -2,12 +2,9 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use telpher_report::switch::Rate;
 use telpher_report::units::three;
 use telpher_switch::{Mode, PortSnapshot, Snapshot, StageCycles};
-
-/// Bits of a frame on the wire in addition to its own: preamble 8, frame check sequence 4, gap 12. Source: IEEE 802.3
-/// §3, §4.4.2.
-const WIRE_BYTES: f64 = 24.0;
 
 /// The printer of live statistics.
 #[derive(Debug)]
@@ -113,29 +110,6 @@ fn rates(last: &Snapshot, now: &Snapshot) -> Vec<[String; 2]> {
     };
     let ports = since.ports.iter();
     ports.map(|port| [rate(port.received, port.received_bytes), rate(port.sent, port.sent_bytes)]).collect()
-}
-
-/// Packets and bits per second.
-#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
-pub(crate) struct Rate {
-    /// Millions of packets per second.
-    pub(crate) mpps: f64,
-    /// 10^9 bits of the frames themselves, without frame check sequence.
-    pub(crate) gbps: f64,
-    /// 10^9 bits that they would take on an Ethernet wire.
-    pub(crate) wire_gbps: f64,
-}
-
-impl Rate {
-    pub(crate) fn of(packets: u64, bytes: u64, seconds: f64) -> Rate {
-        let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
-        let wire = bytes as f64 + WIRE_BYTES * packets as f64;
-        Rate {
-            mpps: per_second(packets as f64 / 1e6),
-            gbps: per_second(bytes as f64 * 8.0 / 1e9),
-            wire_gbps: per_second(wire * 8.0 / 1e9),
-        }
-    }
 }
 
 /// Formats the cycles of each stage for each packet.

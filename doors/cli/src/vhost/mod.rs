@@ -2,22 +2,22 @@
 //!
 //! ```text
 //! options ──► lanes: device queues ──► SwitchConfig ──► Switch: ports, captures and forwarding threads
-//! every second: Snapshot ──► live: lines on standard error          at the end: Snapshot ──► summary on standard output
+//! every second: Snapshot ──► live: lines on standard error
+//! at the end:   Snapshot ──► totals ──► telpher-report's switch, on standard output
 //! ```
 
 mod features;
 mod lanes;
 mod live;
-mod summary;
+mod totals;
 
-use crate::args::{Forward, Vhost};
+use crate::args::{Format, Forward, Vhost};
 use crate::{log, version};
 use lanes::Lanes;
 use live::Live;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use summary::Summary;
 use telpher_os::Termination;
 use telpher_report::deliver::DeliverError;
 use telpher_switch::{End, Full, Mode, PortConfig, PortKind, Settings, Switch, SwitchConfig, SwitchError, SwitchPort};
@@ -210,8 +210,12 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
         }
     }
     let stopped = switch.stop();
-    let summary = Summary::new(args, settings, &lanes, &begun, &switch.snapshot());
-    args.printed.write(summary.text(args.printed.format))?;
+    let summary = totals::summary(args, settings, &lanes, &begun, &switch.snapshot());
+    args.printed.write(match args.printed.format {
+        Format::Table => summary.text(),
+        Format::Json => serde_json::to_string_pretty(&summary).expect("plain data with string keys"),
+        Format::Csv => summary.csv(),
+    })?;
     Ok(stopped?)
 }
 

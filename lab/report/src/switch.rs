@@ -1,181 +1,162 @@
 //! The summary of a switch at its end: a table, JSON, or CSV with a line for each port.
 
-use super::lanes::Lanes;
-use super::live::Rate;
-use crate::args::{Format, Vhost};
+use crate::csv;
+use crate::table::{Align, Table};
+use crate::units::three;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use telpher_report::csv;
-use telpher_report::table::{Align, Table};
-use telpher_report::units::three;
-use telpher_switch::{Full, Mode, PortSnapshot, Settings, Snapshot, StageCycles};
+
+/// Bytes of a frame on the wire in addition to its own: preamble 8, frame check sequence 4, gap 12. Source: IEEE 802.3
+/// §3, §4.4.2.
+const WIRE_BYTES: f64 = 24.0;
 
 /// The summary.
 #[derive(Debug, Serialize)]
-pub(crate) struct Summary {
-    forward: Mode,
-    full: Full,
+pub struct SwitchSummary {
+    pub forward: String,
+    #[serde(skip)]
+    pub forward_words: &'static str,
+    pub full: &'static str,
     /// How long packets wait for room, with --retry.
-    retry_for_seconds: Option<f64>,
-    burst: usize,
-    device: String,
+    pub retry_for_seconds: Option<f64>,
+    pub burst: usize,
+    pub device: String,
     /// Which packets the device copies.
-    rule: String,
-    threads: usize,
-    seconds: f64,
-    ports: Vec<PortSummary>,
-    stages: StageSummary,
-    lanes: Vec<LaneSummary>,
+    pub rule: String,
+    pub threads: usize,
+    pub seconds: f64,
+    pub ports: Vec<PortSummary>,
+    pub stages: StageSummary,
+    pub lanes: Vec<LaneSummary>,
 }
 
 /// One port. Over all ports, received and generated packets equal those sent, sunk, dropped, held and in flight.
 #[derive(Debug, Serialize)]
-struct PortSummary {
-    name: String,
-    received: Traffic,
-    sent: Traffic,
+pub struct PortSummary {
+    pub name: String,
+    pub received: Traffic,
+    pub sent: Traffic,
     /// Packets generated for it.
-    made: u64,
+    pub made: u64,
     /// Packets received from it and discarded by the mode.
-    sunk: u64,
+    pub sunk: u64,
     /// Dropped packets for it, and dropped chains of its guest, by reason.
-    dropped: BTreeMap<String, u64>,
+    pub dropped: BTreeMap<String, u64>,
     /// Packets for it that waited for room at the end.
-    held: u64,
+    pub held: u64,
     /// Packets in flight to it when its guest disconnected, or at the end: whether they arrived is unknown.
-    unsettled: u64,
+    pub unsettled: u64,
     /// Packets copied by a device, in both directions.
-    by_device: Traffic,
+    pub by_device: Traffic,
     /// Times that its guest had moved here and was announced on the other side.
-    announced: u64,
+    pub announced: u64,
     /// Times its driver was woken.
-    calls: u64,
+    pub calls: u64,
     /// Frontends that came.
-    sessions: u64,
+    pub sessions: u64,
     /// Refused requests of frontends, whether the refusal was a reply or the end of the session.
-    refused_requests: u64,
+    pub refused_requests: u64,
     /// Why the last request was refused, or why the last session ended.
-    last_remark: Option<String>,
+    pub last_remark: Option<String>,
     /// Why rings broke last, by ring.
-    broken_rings: BTreeMap<usize, String>,
-    capture: Option<CaptureSummary>,
+    pub broken_rings: BTreeMap<usize, String>,
+    pub capture: Option<CaptureSummary>,
 }
 
 #[derive(Debug, Serialize)]
-struct Traffic {
-    packets: u64,
-    bytes: u64,
+pub struct Traffic {
+    pub packets: u64,
+    pub bytes: u64,
     #[serde(flatten)]
-    rate: Rate,
+    pub rate: Rate,
 }
 
 #[derive(Debug, Serialize)]
-struct CaptureSummary {
-    file: String,
-    packets: u64,
-    left_out: u64,
+pub struct CaptureSummary {
+    pub file: String,
+    pub packets: u64,
+    pub left_out: u64,
 }
 
 /// The threads' time by stage, in cycles of the time stamp counter.
 #[derive(Debug, Serialize)]
-struct StageSummary {
+pub struct StageSummary {
     /// The cycles by stage.
     #[serde(flatten)]
-    cycles: StageCycles,
-    collect: u64,
-    take: u64,
-    work: u64,
-    submit: u64,
-    idle_turns: u64,
-    busy_turns: u64,
+    pub cycles: StageCycles,
+    pub collect: u64,
+    pub take: u64,
+    pub work: u64,
+    pub submit: u64,
+    pub idle_turns: u64,
+    pub busy_turns: u64,
     /// StageCycles per nanosecond.
-    ticks_per_ns: f64,
+    pub ticks_per_ns: f64,
 }
 
 #[derive(Debug, Serialize)]
-struct LaneSummary {
-    name: String,
-    copies: u64,
-    bytes: u64,
+pub struct LaneSummary {
+    pub name: String,
+    pub copies: u64,
+    pub bytes: u64,
     /// Copies that the CPU redid, because the device did not finish them.
-    redone: u64,
+    pub redone: u64,
     /// How often a thread found the queue in use by another thread.
-    contended: u64,
+    pub contended: u64,
 }
 
-impl Summary {
-    pub(crate) fn new(args: &Vhost, settings: Settings, lanes: &Lanes, begun: &Snapshot, end: &Snapshot) -> Summary {
-        let seconds = (end.at - begun.at).as_secs_f64();
-        let traffic = |packets, bytes| Traffic { packets, bytes, rate: Rate::of(packets, bytes, seconds) };
-        let port = |(index, port): (usize, &PortSnapshot)| {
-            let counts = &end.counts.ports[index];
-            let rings = port.rings.unwrap_or_default();
-            let socket = port.socket.clone().unwrap_or_default();
-            let capture = port.capture.clone();
-            PortSummary {
-                name: port.name.clone(),
-                received: traffic(counts.received, counts.received_bytes),
-                sent: traffic(counts.sent, counts.sent_bytes),
-                made: counts.generated,
-                sunk: counts.discarded,
-                dropped: end.drops(index).into_iter().collect(),
-                held: counts.held,
-                unsettled: counts.submitted.saturating_sub(counts.sent + port.refused),
-                by_device: traffic(rings.by_lane, rings.bytes_by_lane),
-                announced: counts.announced,
-                calls: rings.calls,
-                sessions: socket.sessions,
-                refused_requests: socket.refused,
-                last_remark: socket.last,
-                broken_rings: port.broken.iter().map(|(ring, why)| (*ring, why.to_string())).collect(),
-                capture: capture.map(|(file, packets, left_out)| CaptureSummary { file, packets, left_out }),
-            }
-        };
-        let of = &end.counts.stages;
-        let nanos = (end.at - begun.at).as_nanos() as f64;
-        let ticks_per_ns = if nanos > 0.0 { end.ticks.wrapping_sub(begun.ticks) as f64 / nanos } else { 0.0 };
-        let lane = |lane: &std::sync::Arc<telpher_vhost::DmaQueue>| {
-            let stats = lane.stats();
-            LaneSummary {
-                name: lane.name().to_owned(),
-                copies: stats.copies,
-                bytes: stats.bytes,
-                redone: stats.redone,
-                contended: stats.contended,
-            }
-        };
-        Summary {
-            forward: settings.mode,
-            full: settings.full,
-            retry_for_seconds: (settings.full == Full::Retry).then_some(settings.retry_for.as_secs_f64()),
-            burst: settings.burst,
-            device: args.device.clone(),
-            rule: lanes.rule(),
-            threads: args.cpus.len().max(1),
-            seconds,
-            ports: end.ports.iter().enumerate().map(port).collect(),
-            stages: StageSummary {
-                cycles: end.cycles(begun),
-                collect: of.collect,
-                take: of.take,
-                work: of.work,
-                submit: of.submit,
-                idle_turns: of.idle_turns,
-                busy_turns: of.busy_turns,
-                ticks_per_ns,
-            },
-            lanes: lanes.all().iter().map(lane).collect(),
+/// Packets and bits per second.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Rate {
+    /// Millions of packets per second.
+    pub mpps: f64,
+    /// 10^9 bits of the frames themselves, without frame check sequence.
+    pub gbps: f64,
+    /// 10^9 bits that they would take on an Ethernet wire.
+    pub wire_gbps: f64,
+}
+
+impl Rate {
+    /// Returns the rates of packets and their bytes in some seconds.
+    #[must_use]
+    pub fn of(packets: u64, bytes: u64, seconds: f64) -> Rate {
+        let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
+        let wire = bytes as f64 + WIRE_BYTES * packets as f64;
+        Rate {
+            mpps: per_second(packets as f64 / 1e6),
+            gbps: per_second(bytes as f64 * 8.0 / 1e9),
+            wire_gbps: per_second(wire * 8.0 / 1e9),
         }
+    }
+}
+
+/// The cycles of a period by stage, over all threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct StageCycles {
+    /// Finding and returning buffers.
+    pub ring_work: u64,
+    /// Copies by the CPU.
+    pub copies: u64,
+    /// Submitting copies to devices and finding completed ones.
+    pub device: u64,
+    /// Processing by the mode.
+    pub mode: u64,
+    /// Turns in which nothing moved.
+    pub waiting: u64,
+}
+
+impl SwitchSummary {
+    /// Returns one line for each port.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        csv::rows(&self.ports)
     }
 
     /// Returns the summary as text, JSON or CSV.
-    pub(crate) fn text(&self, format: Format) -> String {
-        match format {
-            Format::Json => serde_json::to_string_pretty(self).expect("plain data with string keys"),
-            Format::Table => self.table(),
-            Format::Csv => csv::rows(&self.ports),
-        }
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.table()
     }
 
     fn table(&self) -> String {
@@ -206,7 +187,7 @@ impl Summary {
                 dropped.to_string(),
             ]);
         }
-        let mut text = format!("{} for {} s; {}\n\n{table}", self.forward.words(), three(self.seconds), self.rule);
+        let mut text = format!("{} for {} s; {}\n\n{table}", self.forward_words, three(self.seconds), self.rule);
         let StageSummary { cycles, ticks_per_ns, .. } = &self.stages;
         let packets = self.ports.iter().map(|port| port.received.packets.max(port.sent.packets)).max().unwrap_or(0);
         if packets > 0 {
