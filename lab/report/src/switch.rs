@@ -1,4 +1,4 @@
-//! The summary of a switch at its end: a table, JSON, or CSV with a line for each port.
+//! The summary of a packet switch at its end, as data: a table, or CSV with a line for each port.
 
 use crate::csv;
 use crate::table::{Align, Table};
@@ -11,31 +11,44 @@ use std::fmt::Write;
 /// §3, §4.4.2.
 const WIRE_BYTES: f64 = 24.0;
 
-/// The summary.
-#[derive(Debug, Serialize)]
+/// The summary of `telpher vhost`.
+#[derive(Clone, Debug, Serialize)]
 pub struct SwitchSummary {
+    /// The mode: `io`, `mac`, `rxonly`, `txonly` or `flowgen`.
     pub forward: String,
+    /// The mode in words.
     #[serde(skip)]
     pub forward_words: &'static str,
+    /// What happens to packets without room: `drop` or `retry`.
     pub full: &'static str,
     /// How long packets wait for room, with --retry.
     pub retry_for_seconds: Option<f64>,
+    /// Packets that are taken at once.
     pub burst: usize,
+    /// The device, as the user named it.
     pub device: String,
     /// Which packets the device copies.
     pub rule: String,
+    /// Forwarding threads.
     pub threads: usize,
+    /// How long it ran.
     pub seconds: f64,
+    /// The ports.
     pub ports: Vec<PortSummary>,
+    /// The threads' time.
     pub stages: StageSummary,
-    pub lanes: Vec<LaneSummary>,
+    /// The device's queues.
+    pub lanes: Vec<QueueSummary>,
 }
 
 /// One port. Over all ports, received and generated packets equal those sent, sunk, dropped, held and in flight.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct PortSummary {
+    /// The socket's path, or the interface's name.
     pub name: String,
+    /// Received from it.
     pub received: Traffic,
+    /// Sent to it.
     pub sent: Traffic,
     /// Packets generated for it.
     pub made: u64,
@@ -61,49 +74,20 @@ pub struct PortSummary {
     pub last_remark: Option<String>,
     /// Why rings broke last, by ring.
     pub broken_rings: BTreeMap<usize, String>,
+    /// Its capture.
     pub capture: Option<CaptureSummary>,
 }
 
-#[derive(Debug, Serialize)]
+/// Packets in one direction.
+#[derive(Clone, Debug, Serialize)]
 pub struct Traffic {
+    /// Packets.
     pub packets: u64,
+    /// Their bytes.
     pub bytes: u64,
+    /// Both, per second.
     #[serde(flatten)]
     pub rate: Rate,
-}
-
-#[derive(Debug, Serialize)]
-pub struct CaptureSummary {
-    pub file: String,
-    pub packets: u64,
-    pub left_out: u64,
-}
-
-/// The threads' time by stage, in cycles of the time stamp counter.
-#[derive(Debug, Serialize)]
-pub struct StageSummary {
-    /// The cycles by stage.
-    #[serde(flatten)]
-    pub cycles: StageCycles,
-    pub collect: u64,
-    pub take: u64,
-    pub work: u64,
-    pub submit: u64,
-    pub idle_turns: u64,
-    pub busy_turns: u64,
-    /// StageCycles per nanosecond.
-    pub ticks_per_ns: f64,
-}
-
-#[derive(Debug, Serialize)]
-pub struct LaneSummary {
-    pub name: String,
-    pub copies: u64,
-    pub bytes: u64,
-    /// Copies that the CPU redid, because the device did not finish them.
-    pub redone: u64,
-    /// How often a thread found the queue in use by another thread.
-    pub contended: u64,
 }
 
 /// Packets and bits per second.
@@ -131,6 +115,17 @@ impl Rate {
     }
 }
 
+/// The capture of a port.
+#[derive(Clone, Debug, Serialize)]
+pub struct CaptureSummary {
+    /// Its file.
+    pub file: String,
+    /// Packets in the file.
+    pub packets: u64,
+    /// Packets that the file lacks, because the writer was behind.
+    pub left_out: u64,
+}
+
 /// The cycles of a period by stage, over all threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct StageCycles {
@@ -146,6 +141,43 @@ pub struct StageCycles {
     pub waiting: u64,
 }
 
+/// The threads' time by stage, in cycles of the time stamp counter.
+#[derive(Clone, Debug, Serialize)]
+pub struct StageSummary {
+    /// The cycles by stage.
+    #[serde(flatten)]
+    pub cycles: StageCycles,
+    /// Finding completed copies and showing them to guests.
+    pub collect: u64,
+    /// Taking packets from guests.
+    pub take: u64,
+    /// Processing packets according to the mode.
+    pub work: u64,
+    /// Starting to send packets to guests.
+    pub submit: u64,
+    /// Turns in which nothing moved.
+    pub idle_turns: u64,
+    /// Turns in which packets moved.
+    pub busy_turns: u64,
+    /// Cycles per nanosecond.
+    pub ticks_per_ns: f64,
+}
+
+/// A queue of the device.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueSummary {
+    /// Its name.
+    pub name: String,
+    /// Its copies.
+    pub copies: u64,
+    /// Bytes of the copies.
+    pub bytes: u64,
+    /// Copies that the CPU redid, because the device did not finish them.
+    pub redone: u64,
+    /// How often a thread found the queue in use by another thread.
+    pub contended: u64,
+}
+
 impl SwitchSummary {
     /// Returns one line for each port.
     #[must_use]
@@ -153,13 +185,9 @@ impl SwitchSummary {
         csv::rows(&self.ports)
     }
 
-    /// Returns the summary as text, JSON or CSV.
+    /// Returns the summary as text.
     #[must_use]
     pub fn text(&self) -> String {
-        self.table()
-    }
-
-    fn table(&self) -> String {
         let columns = [
             ("port", Align::Left),
             ("received", Align::Right),
@@ -223,7 +251,7 @@ impl SwitchSummary {
             }
         }
         for lane in &self.lanes {
-            let LaneSummary { name, copies, bytes, redone, contended } = lane;
+            let QueueSummary { name, copies, bytes, redone, contended } = lane;
             let _ = writeln!(
                 text,
                 "{name}: {copies} copies, {bytes} bytes, {redone} redone by the CPU, {contended} times contended"

@@ -4,7 +4,7 @@ use super::lanes::Lanes;
 use crate::args::Vhost;
 use clap::ValueEnum as _;
 use telpher_report::switch::{
-    CaptureSummary, LaneSummary, PortSummary, Rate, StageCycles, StageSummary, SwitchSummary, Traffic,
+    CaptureSummary, PortSummary, QueueSummary, Rate, StageCycles, StageSummary, SwitchSummary, Traffic,
 };
 use telpher_switch::{Full, PortSnapshot, Settings, Snapshot};
 
@@ -47,7 +47,7 @@ pub(super) fn summary(
     let ticks_per_ns = if nanos > 0.0 { end.ticks.wrapping_sub(begun.ticks) as f64 / nanos } else { 0.0 };
     let lane = |lane: &std::sync::Arc<telpher_vhost::DmaQueue>| {
         let stats = lane.stats();
-        LaneSummary {
+        QueueSummary {
             name: lane.name().to_owned(),
             copies: stats.copies,
             bytes: stats.bytes,
