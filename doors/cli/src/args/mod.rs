@@ -28,7 +28,7 @@ pub(crate) use qdp::{OnLate, Qdp};
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
 pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop};
-pub(crate) use trace::{EndFilter, Trace};
+pub(crate) use trace::Trace;
 pub(crate) use tune::Tune;
 pub(crate) use vhost::{Forward, MapArg, Threshold, Vhost};
 
