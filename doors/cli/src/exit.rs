@@ -79,7 +79,8 @@ impl Usage for SimError {
 impl Usage for QdpError {
     fn is_usage(&self) -> bool {
         match self {
-            QdpError::Text { .. } | QdpError::Name(_) | QdpError::Setting(_) => true,
+            QdpError::Name(_) | QdpError::Setting(_) => true,
+            QdpError::Here(error) => error.is_usage(),
             QdpError::Sim(error) => error.is_usage(),
             _ => false,
         }

@@ -5,7 +5,7 @@
 //!            └─► report ──► table | json | csv on standard output, one HTML file
 //!      ──► doctor ──► record, patient, checks
 //!      ──► list
-//!      ──► qdp ──► telpher-cache's queries, here, or telpher-claims' simulated ones
+//!      ──► qdp ──► telpher-bench's prefetch, or telpher-claims' simulated queries
 //!      ──► tune ──► bench::sweep ──► telpher-mover's tuning file
 //!      ──► sim, advise ──► telpher-predict, telpher-claims
 //!      ──► run, trace ──► telpher-vdev

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! options ──► sweep | ops | pollution | mover | cache | tier | run | query | vhost ──► results ──► report
+//!         └─► prefetch ──► telpher-report's query
 //! ```
 #![deny(unsafe_code)]
 
@@ -22,6 +23,7 @@ pub mod ops;
 pub mod options;
 mod pairwise;
 pub mod pollution;
+pub mod prefetch;
 mod progress;
 mod protection;
 pub mod query;

@@ -433,6 +433,16 @@ pub(crate) enum Hint {
     Memory,
 }
 
+impl Pages {
+    /// The size of the pages.
+    pub(super) fn size(self) -> telpher_mem::PageSize {
+        match self {
+            Pages::Small => telpher_mem::PageSize::Small,
+            Pages::Huge => telpher_mem::PageSize::Huge,
+        }
+    }
+}
+
 impl Sweep {
     /// What is measured.
     pub(crate) fn options(&self) -> options::SweepOptions {
@@ -449,10 +459,7 @@ impl Sweep {
             wq_size: self.wq_size,
             engines: self.engines,
             placement: self.placement.map(|nodes| options::Placement { src: nodes.src, dst: nodes.dst }),
-            pages: match self.pages {
-                Pages::Small => telpher_mem::PageSize::Small,
-                Pages::Huge => telpher_mem::PageSize::Huge,
-            },
+            pages: self.pages.size(),
             hint: match self.hint {
                 Hint::Cache => options::Hint::Cache,
                 Hint::Memory => options::Hint::Memory,

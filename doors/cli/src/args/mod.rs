@@ -20,11 +20,11 @@ mod vhost;
 mod vocabulary;
 
 pub(crate) use advise::Advise;
-pub(crate) use bench::{Bench, BenchKind, Contests, Pages};
+pub(crate) use bench::{Bench, BenchKind, Contests};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
 pub(crate) use output::{Format, Output, Printed};
-pub(crate) use qdp::{OnLate, Qdp};
+pub(crate) use qdp::Qdp;
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
 pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop};
