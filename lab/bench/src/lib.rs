@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! options ──► sweep | ops | pollution | mover | cache | tier | run | query | vhost ──► results ──► report
+//!         ├─► tune: a sweep, for a tuning file
 //!         └─► prefetch ──► telpher-report's query
 //! ```
 #![deny(unsafe_code)]
@@ -34,6 +35,7 @@ pub mod row;
 pub mod run;
 pub mod sweep;
 pub mod tier;
+pub mod tune;
 mod turns;
 pub mod vhost;
 mod work;

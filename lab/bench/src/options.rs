@@ -1,5 +1,6 @@
 //! The options of each benchmark.
 
+use crate::results::Runner;
 use std::path::PathBuf;
 use telpher_abi::Opcode;
 use telpher_mem::PageSize;
@@ -59,6 +60,23 @@ pub struct SweepOptions {
     pub hint: Hint,
     /// Name of the device.
     pub device: String,
+    /// Measuring time in seconds.
+    pub seconds: f64,
+}
+
+/// Options of the measurement from which a tuning file is made.
+#[derive(Clone, Debug)]
+pub struct TuneOptions {
+    /// Operations.
+    pub ops: Vec<Opcode>,
+    /// Transfer sizes in bytes.
+    pub sizes: Vec<u64>,
+    /// Operations in flight; 1 waits for each before the next.
+    pub in_flight: u32,
+    /// Name of the device.
+    pub device: String,
+    /// The executor of descriptors, if the device is a model.
+    pub runner: Runner,
     /// Measuring time in seconds.
     pub seconds: f64,
 }

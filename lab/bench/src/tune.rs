@@ -1,99 +1,46 @@
-//! `telpher tune`: measures what operations cost on this machine, by CPU and device, and writes the file with which
-//! programs start.
+//! `telpher tune`: what operations cost their caller on this machine, by the CPU and by a device.
 //!
 //! ```text
-//! options ──► bench::sweep ──► points ──► Tuning ──► the file; a table of the thresholds
+//! options ──► sweep ──► points ──► Tuning, which telpher-mover writes to a file
 //! ```
 
-use crate::args::{Format, Runner, Tune};
-use crate::{log, version};
+use crate::options::{Hint, SweepOptions, TuneOptions};
+use crate::results::{Point, Runner, SweepResult};
+use crate::{BenchError, sweep};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
-use telpher_bench::options::{Hint, SweepOptions};
-use telpher_bench::results::{self, Point, SweepResult};
-use telpher_bench::{BenchError, sweep};
-use telpher_device::{DeviceName, OpenOptions};
 use telpher_mem::PageSize;
-use telpher_mover::{Measured, Opcode, TunedMachine, Tuning, TuningError};
-use telpher_report::deliver::DeliverError;
+use telpher_mover::{Measured, Opcode, TunedMachine, Tuning};
 use telpher_report::machine::Machine;
 use telpher_report::table::{Align, Table};
 use telpher_report::units;
 
-/// Why a machine was not tuned.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TuneError {
-    /// The measurement failed.
-    #[error(transparent)]
-    Bench(#[from] BenchError),
-    /// The file could not be written.
-    #[error(transparent)]
-    Tuning(#[from] TuningError),
-    /// The device ran no operation, so there is nothing to compare with the CPU.
-    #[error(
-        "{device} ran none of the requested operations, so there is nothing to tune; `telpher list` shows what it \
-         supports"
-    )]
-    Nothing {
-        /// The device, as typed.
-        device: String,
-    },
-    /// The name is not a device that can be tuned for.
-    #[error("--device {0} is not a device to tune for; name a model or a queue, such as model:spr or hw:wq0.0")]
-    Device(String),
-    /// The result cannot be written.
-    #[error(transparent)]
-    Deliver(#[from] DeliverError),
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct TuneResult {
+    /// The costs; without any if the device ran none of the operations.
+    pub tuning: Tuning,
+    /// Remarks for the reader.
+    pub remarks: Vec<String>,
 }
 
-/// Measures, writes the file, and prints the result.
-pub(crate) fn run(args: &Tune) -> Result<(), TuneError> {
-    let device = device(args.device.as_deref())?;
-    log::info(|| format!("tunes for {device}; kernels: {}", version::kernels()));
-    writable(&args.tuning)?;
-    args.printed.check()?;
-    let machine = Machine::read();
-    let result = sweep::run(&plan(args, &device), machine.clone())?;
-    let tuning = tuning(&result, &device, args, &machine);
-    if tuning.measured.is_empty() {
-        return Err(TuneError::Nothing { device });
-    }
-    tuning.save(&args.tuning)?;
-    let text = match args.printed.format {
-        Format::Table => table(&tuning, &result.remarks, &args.tuning),
-        Format::Json => json(&tuning, &result.remarks, &args.tuning),
-        Format::Csv => csv(&tuning),
-    };
-    Ok(args.printed.write(text)?)
-}
-
-/// Returns the device to tune for: the named one, otherwise the first usable hardware queue, otherwise the model.
-fn device(named: Option<&str>) -> Result<String, TuneError> {
-    if let Some(name) = named {
-        return match name.parse::<DeviceName>().map_err(BenchError::from)? {
-            DeviceName::Cpu | DeviceName::All => Err(TuneError::Device(name.into())),
-            _ => Ok(name.into()),
-        };
-    }
-    let hardware = telpher_device::open(&DeviceName::All, OpenOptions::default()).ok();
-    let queue = hardware.and_then(|opened| Some(opened.portals.first()?.info().name.clone()));
-    Ok(queue.map_or_else(|| "model:spr".into(), |queue| format!("hw:{queue}")))
-}
-
-/// Checks before measuring that the file can be written, without changing it.
-fn writable(path: &Path) -> Result<(), TuneError> {
-    let refused = |source| TuningError::File { what: "write", path: path.to_owned(), source };
-    Ok(telpher_os::check_writable(path).map_err(refused)?)
+/// Measures the operations by the CPU and by the device.
+///
+/// # Errors
+/// If the measurement fails.
+pub fn run(options: &TuneOptions, machine: Machine) -> Result<TuneResult, BenchError> {
+    let result = sweep::run(&plan(options), machine.clone())?;
+    Ok(TuneResult { tuning: tuning(&result, options, &machine), remarks: result.remarks })
 }
 
 /// Returns the sweep to run: the CPU and the device, with the requested number in flight.
-fn plan(args: &Tune, device: &str) -> SweepOptions {
+fn plan(options: &TuneOptions) -> SweepOptions {
     SweepOptions {
-        ops: args.op.0.clone(),
-        sizes: args.size.0.clone(),
-        depths: Some(vec![args.in_flight]),
+        ops: options.ops.clone(),
+        sizes: options.sizes.clone(),
+        depths: Some(vec![options.in_flight]),
         batches: None,
         threads: 1,
         queue: None,
@@ -102,14 +49,13 @@ fn plan(args: &Tune, device: &str) -> SweepOptions {
         placement: None,
         pages: PageSize::Small,
         hint: Hint::Cache,
-        device: device.into(),
-        seconds: args.seconds,
+        device: options.device.clone(),
+        seconds: options.seconds,
     }
 }
 
 /// Returns what an operation costs its caller: the latency if each is waited for, the time between two operations if
-/// many are in
-/// flight. Without a latency, the time between two: sequential operations take as long.
+/// many are in flight. Without a latency, the time between two: sequential operations take as long.
 fn cost(point: &Point) -> Duration {
     let latency = point.p50_ns.filter(|_| point.in_flight == 1);
     let nanos = latency.unwrap_or(1e9 / point.ops_per_s);
@@ -117,17 +63,10 @@ fn cost(point: &Point) -> Duration {
     Duration::from_secs_f64((nanos.max(1.0) / 1e9).min(3600.0))
 }
 
-fn tuning(result: &SweepResult, device: &str, args: &Tune, machine: &Machine) -> Tuning {
-    let runner = match args.runner {
-        Runner::Inline => results::Runner::Inline,
-        Runner::Threaded => results::Runner::Threaded,
-    };
-    let other = match args.runner {
-        Runner::Inline => results::Runner::Threaded,
-        Runner::Threaded => results::Runner::Inline,
-    };
-    // Points of hardware have their own runner, which is neither.
-    let wanted = |point: &&Point| point.route.runner.is_some_and(|its| its == runner || its != other);
+fn tuning(result: &SweepResult, options: &TuneOptions, machine: &Machine) -> Tuning {
+    // Points of hardware have a runner of their own.
+    let wanted =
+        |point: &&Point| point.route.runner.is_some_and(|its| its == options.runner || its == Runner::Hardware);
     let measured = result.points.iter().filter(wanted).filter_map(|point| {
         let cpu =
             result.points.iter().find(|cpu| cpu.route.is_cpu() && (cpu.op, cpu.size) == (point.op, point.size))?;
@@ -136,8 +75,8 @@ fn tuning(result: &SweepResult, device: &str, args: &Tune, machine: &Machine) ->
     });
     let where_measured = TunedMachine {
         cpu: machine.cpu.clone(),
-        device: device.into(),
-        in_flight: args.in_flight,
+        device: options.device.clone(),
+        in_flight: options.in_flight,
         date: machine.date.clone(),
         telpher: machine.version.into(),
     };
@@ -160,7 +99,9 @@ fn operations(tuning: &Tuning) -> impl Iterator<Item = (&'static str, u64, &[Mea
     by_operation.map(move |points| (points[0].op.short_name(), threshold.of(points[0].op), points))
 }
 
-fn table(tuning: &Tuning, remarks: &[String], path: &Path) -> String {
+/// Returns the table for a terminal; `path` is the tuning file.
+pub fn text(result: &TuneResult, path: &Path) -> String {
+    let TuneResult { tuning, remarks } = result;
     let mut table = Table::new(&[
         ("operation", Align::Left),
         ("size", Align::Right),
@@ -238,7 +179,12 @@ impl From<&Measured> for PointReport {
     }
 }
 
-fn json(tuning: &Tuning, remarks: &[String], path: &Path) -> String {
+/// Returns the JSON; `path` is the tuning file.
+///
+/// # Panics
+/// Never: results are plain data.
+pub fn json(result: &TuneResult, path: &Path) -> String {
+    let TuneResult { tuning, remarks } = result;
     let TunedMachine { cpu, device, in_flight, date, .. } = &tuning.machine;
     let operations = operations(tuning).map(|(op, from, points)| OperationReport {
         op,
@@ -250,9 +196,10 @@ fn json(tuning: &Tuning, remarks: &[String], path: &Path) -> String {
     serde_json::to_string_pretty(&report).expect("results are plain data with string keys") + "\n"
 }
 
-fn csv(tuning: &Tuning) -> String {
+/// Returns the CSV: one line for each operation and size.
+pub fn csv(result: &TuneResult) -> String {
     let mut text = String::from("op,size,cpu_ns,device_ns,device_from\n");
-    for (name, from, points) in operations(tuning) {
+    for (name, from, points) in operations(&result.tuning) {
         let from = if from == u64::MAX { String::new() } else { from.to_string() };
         for PointReport { size, cpu_ns, device_ns } in points.iter().map(PointReport::from) {
             let _ = writeln!(text, "{name},{size},{cpu_ns},{device_ns},{from}");
@@ -261,39 +208,53 @@ fn csv(tuning: &Tuning) -> String {
     text
 }
 
+/// Options of the tests: the points of one runner.
+#[cfg(test)]
+fn options(runner: Runner) -> TuneOptions {
+    TuneOptions {
+        ops: Opcode::ALL.to_vec(),
+        sizes: vec![256],
+        in_flight: 1,
+        device: "model:spr".into(),
+        runner,
+        seconds: 1.0,
+    }
+}
+
+/// The tuning from made-up points, for tests.
+#[cfg(test)]
+pub(crate) fn sample() -> Tuning {
+    tuning(&crate::results::sample(), &options(Runner::Threaded), &Machine::read())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-
-    fn args(words: &[&str]) -> Tune {
-        let words = ["telpher", "tune"].iter().chain(words);
-        match Cli::parse_from_words(words).unwrap().command {
-            Command::Tune(args) => *args,
-            other => panic!("{other:?}"),
-        }
-    }
 
     #[test]
     fn points_of_a_sweep_become_pairs_and_a_threshold() {
-        let args = args(&["--runner", "threaded"]);
-        let tuning = tuning(&results::sample(), "model:spr", &args, &Machine::read());
+        let tuning = sample();
         let sizes: Vec<u64> = tuning.measured.iter().map(|point| point.bytes).collect();
         assert_eq!(sizes, [64, 4096, 65536]);
         assert_eq!(tuning.measured[1].cpu, Duration::from_nanos(80));
         assert_eq!(tuning.measured[1].device, Duration::from_nanos(60));
         assert_eq!(tuning.policy().threshold.of(Opcode::MemoryMove), 4096);
-        let text = table(&tuning, &["Mind this.".into()], Path::new("x.toml"));
-        assert!(text.contains("4 KiB") && text.contains("Mind this.") && text.contains("TELPHER_TUNING=/"), "{text}");
-        assert_eq!(csv(&tuning).lines().nth(2), Some("move,4096,80,60,4096"));
-        let json: serde_json::Value = serde_json::from_str(&json(&tuning, &[], Path::new("x.toml"))).unwrap();
-        assert_eq!(json["operations"][0]["device_from"], 4096);
-        assert_eq!(json["operations"][0]["points"][2]["device_ns"], 900);
     }
 
     #[test]
     fn points_of_the_other_runner_are_left_out() {
-        let tuning = tuning(&results::sample(), "model:spr", &args(&[]), &Machine::read());
+        let tuning = tuning(&crate::results::sample(), &options(Runner::Inline), &Machine::read());
         assert!(tuning.measured.is_empty(), "the sample has threaded points only");
+    }
+
+    #[test]
+    fn points_of_a_sweep_become_a_table_json_and_csv() {
+        let result = TuneResult { tuning: sample(), remarks: vec!["Mind this.".into()] };
+        let text = text(&result, Path::new("x.toml"));
+        assert!(text.contains("4 KiB") && text.contains("Mind this.") && text.contains("TELPHER_TUNING=/"), "{text}");
+        assert_eq!(csv(&result).lines().nth(2), Some("move,4096,80,60,4096"));
+        let json: serde_json::Value = serde_json::from_str(&json(&result, Path::new("x.toml"))).unwrap();
+        assert_eq!(json["operations"][0]["device_from"], 4096);
+        assert_eq!(json["operations"][0]["points"][2]["device_ns"], 900);
     }
 }
