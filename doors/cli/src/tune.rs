@@ -9,6 +9,7 @@ use crate::args::{Format, Runner, Tune};
 use crate::{log, version};
 use std::path::Path;
 use telpher_bench::options::TuneOptions;
+use telpher_bench::report::tune as report;
 use telpher_bench::{BenchError, results, tune};
 use telpher_device::{DeviceName, OpenOptions};
 use telpher_mover::TuningError;
@@ -53,9 +54,9 @@ pub(crate) fn run(args: &Tune) -> Result<(), TuneError> {
     }
     result.tuning.save(&args.tuning)?;
     let text = match args.printed.format {
-        Format::Table => tune::text(&result, &args.tuning),
-        Format::Json => tune::json(&result, &args.tuning),
-        Format::Csv => tune::csv(&result),
+        Format::Table => report::text(&result, &args.tuning),
+        Format::Json => report::json(&result, &args.tuning),
+        Format::Csv => report::csv(&result),
     };
     Ok(args.printed.write(text)?)
 }
