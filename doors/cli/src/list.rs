@@ -13,7 +13,7 @@ use telpher_report::units;
 /// Prints the devices.
 pub(crate) fn run(args: &List) -> Result<(), Error> {
     args.printed.check()?;
-    let listings = listings(&args.device)?;
+    let listings = listings(&args.device.name)?;
     let text = match args.printed.format {
         Format::Json => {
             let plain: Vec<&Listing> = listings.iter().map(|(_, listing)| listing).collect();
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &List) -> Result<(), Error> {
         Format::Csv => csv(&listings),
         Format::Table => {
             let mut text: String = listings.iter().map(|(name, listing)| device(name, listing)).collect();
-            if args.device == "all" && listings.iter().all(|(_, listing)| listing.modelled) {
+            if args.device.name == "all" && listings.iter().all(|(_, listing)| listing.modelled) {
                 text.push_str("hw: the driver reports no DSA hardware; `telpher doctor` looks for the reason\n");
             }
             let _ = writeln!(text, "cpu: the CPU path, kernels {}", telpher_ops::dispatch::level());

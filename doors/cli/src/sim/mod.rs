@@ -49,7 +49,7 @@ fn simulated(args: &SimRun) -> Result<RunResult, SimError> {
     if let Some(path) = &args.workload {
         let file = WorkloadFile::load(path)?;
         let machine = machine(&profile(file.profile()), &args.set)?;
-        return Ok(telpher_predict::workload(file, machine, &args.device)?);
+        return Ok(telpher_predict::workload(file, machine, &args.device.name)?);
     }
     let machine = machine(&profile(None), &args.set)?;
     Ok(telpher_predict::sweep(&machine, &args.options())?)
