@@ -6,11 +6,11 @@
 //!      ──► doctor ──► record, patient, checks
 //!      ──► list
 //!      ──► qdp ──► telpher-bench's prefetch, or telpher-claims' simulated queries
-//!      ──► tune ──► bench::sweep ──► telpher-mover's tuning file
+//!      ──► tune ──► telpher-bench's tune ──► telpher-mover's tuning file
 //!      ──► sim, advise ──► telpher-predict, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
-//!      ──► vhost ──► telpher-vhost
-//!      ──► tier ──► telpher-vdev's code to run a program, with telpher-tier-guest preloaded
+//!      ──► vhost ──► telpher-switch
+//!      ──► tier ──► telpher-tier-run
 //! log: what a command chooses, with -v      version: commit, target, kernels
 //! ```
 //!

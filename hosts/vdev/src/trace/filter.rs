@@ -79,7 +79,8 @@ mod tests {
     const TRACE: &str = "\
 0.000001000 1/1 wq0.0 #1 enqcmd memory-move(src=0x10, dst=0x20, size=64, flags=crav|rcr) = 0x01 success <5.000us>
 0.000002000 1/2 wq0.1 #1 movdir64b batch(list=0x40, count=2) = 0x05 batch-fail members=2 <9.000us>
-0.000002000 1/2 wq0.1     #1[0] fill(pattern=0x0, dst=0x20, size=4096) = 0x83 page-fault-write bytes=100 fault=0x84 <7.000us>
+0.000002000 1/2 wq0.1     #1[0] fill(pattern=0x0, dst=0x20, size=4096) = \
+0x83 page-fault-write bytes=100 fault=0x84 <7.000us>
 0.000003000 2/2 wq0.1 #2 movdir64b fill(pattern=0x0, dst=0x20, size=64) = (not completed)
 0.000004000 2/2 wq0.1 #3 enqcmd nop() = (retry) retries=7
 0.000005000 2/2 wq0.1 misuse read-after-write address=0x20 len=64: #2 source-1 of fill(dst=0x20)
