@@ -1,35 +1,88 @@
-//! `telpher list`: devices, groups, queues, engines and what they can do.
+//! Devices, groups, queues, engines and what they can do: text, and CSV with a line for each queue.
 
-use crate::args::{Format, List};
-use crate::bench::Error;
+use crate::csv;
+use crate::table::{Align, Table};
+use crate::units;
 use serde::Serialize;
 use std::fmt::Write as _;
-use telpher_bench::{BenchError, devices};
-use telpher_device::{DeviceName, Listing, ModelDevice, ModelSource, Preset};
-use telpher_hw::Live;
-use telpher_report::table::{Align, Table};
-use telpher_report::units;
 
-/// Prints the devices.
-pub(crate) fn run(args: &List) -> Result<(), Error> {
-    args.printed.check()?;
-    let listings = listings(&args.device.name)?;
-    let text = match args.printed.format {
-        Format::Json => {
-            let plain: Vec<&Listing> = listings.iter().map(|(_, listing)| listing).collect();
-            serde_json::to_string_pretty(&plain).expect("listings are plain data with string keys") + "\n"
-        }
-        Format::Csv => csv(&listings),
-        Format::Table => {
-            let mut text: String = listings.iter().map(|(name, listing)| device(name, listing)).collect();
-            if args.device.name == "all" && listings.iter().all(|(_, listing)| listing.modelled) {
-                text.push_str("hw: the driver reports no DSA hardware; `telpher doctor` looks for the reason\n");
-            }
-            let _ = writeln!(text, "cpu: the CPU path, kernels {}", telpher_ops::dispatch::level());
-            text
-        }
-    };
-    Ok(args.printed.write(text)?)
+/// A device. `None` is a value that it does not report.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Device {
+    /// Its name on the command line, such as `model:spr`.
+    pub name: String,
+    /// Its name in accel-config, such as `dsa0`.
+    pub dev: String,
+    /// True for a modelled device.
+    pub modelled: bool,
+    /// Address of its PCI function.
+    pub pci_address: Option<String>,
+    /// NUMA node.
+    pub numa_node: Option<u32>,
+    /// The most groups.
+    pub max_groups: Option<u32>,
+    /// The most queues.
+    pub max_work_queues: Option<u32>,
+    /// The number of engines.
+    pub max_engines: Option<u32>,
+    /// Entries of all queues together.
+    pub work_queue_size: Option<u32>,
+    /// Read buffers.
+    pub max_read_buffers: Option<u32>,
+    /// Largest batch, in descriptors.
+    pub max_batch_size: Option<u32>,
+    /// Largest transfer, in bytes.
+    pub max_transfer_size: Option<u64>,
+    /// Version.
+    pub version: Option<String>,
+    /// GENCAP.
+    pub gen_cap: Option<String>,
+    /// OPCAP.
+    pub op_cap: Option<String>,
+    /// Names of the operations in OPCAP.
+    pub operations: Vec<&'static str>,
+    /// `enabled`, `disabled` or `halted`.
+    pub state: Option<String>,
+    /// Groups with members.
+    pub groups: Vec<Group>,
+}
+
+/// A group of a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// Its name, such as `group0.0`.
+    pub dev: String,
+    /// Its queues.
+    pub queues: Vec<Queue>,
+    /// Names of its engines.
+    pub engines: Vec<String>,
+}
+
+/// A work queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Queue {
+    /// Its name, such as `wq0.0`.
+    pub dev: String,
+    /// `dedicated` or `shared`.
+    pub mode: Option<&'static str>,
+    /// Entries.
+    pub size: u32,
+    /// The most entries that the limited portal may fill; 0 for a dedicated queue.
+    pub threshold: u32,
+    /// Priority.
+    pub priority: Option<u32>,
+    /// Largest transfer, in bytes.
+    pub max_transfer_size: Option<u64>,
+    /// Largest batch, in descriptors.
+    pub max_batch_size: Option<u32>,
+    /// 1 if descriptors may wait for pages.
+    pub block_on_fault: Option<u32>,
+    /// Type: `user`, `kernel` or `none`.
+    pub kind: Option<String>,
+    /// State.
+    pub state: Option<String>,
+    /// Why this user cannot use it.
+    pub unusable: Option<String>,
 }
 
 /// One work queue. The fields of a device without queues are those of the device alone.
@@ -52,15 +105,15 @@ struct QueueRow {
 }
 
 /// Returns one line for each work queue, and one for each device without queues.
-fn csv(listings: &[(String, Listing)]) -> String {
+#[must_use]
+pub fn csv(devices: &[Device]) -> String {
     let mut rows = Vec::new();
-    for (name, device) in listings {
+    for device in devices {
         let begun = rows.len();
         for group in &device.groups {
-            let engines: Vec<String> = group.grouped_engines.iter().map(|engine| engine.dev.clone()).collect();
-            rows.extend(group.grouped_workqueues.iter().map(|queue| QueueRow {
+            rows.extend(group.queues.iter().map(|queue| QueueRow {
                 device: device.dev.clone(),
-                name: name.clone(),
+                name: device.name.clone(),
                 group: Some(group.dev.clone()),
                 queue: Some(queue.dev.clone()),
                 mode: queue.mode,
@@ -71,48 +124,15 @@ fn csv(listings: &[(String, Listing)]) -> String {
                 max_batch_size: queue.max_batch_size,
                 block_on_fault: queue.block_on_fault,
                 state: queue.state.clone(),
-                engines: engines.clone(),
+                engines: group.engines.clone(),
                 unusable: queue.unusable.clone(),
             }));
         }
         if rows.len() == begun {
-            rows.push(QueueRow { device: device.dev.clone(), name: name.clone(), ..QueueRow::default() });
+            rows.push(QueueRow { device: device.dev.clone(), name: device.name.clone(), ..QueueRow::default() });
         }
     }
-    telpher_report::csv::rows(&rows)
-}
-
-/// Returns the devices that `--device` names, hardware first.
-fn listings(text: &str) -> Result<Vec<(String, Listing)>, BenchError> {
-    let hardware = || telpher_device::hardware(&Live::default()).into_iter().map(|listing| ("hw".to_owned(), listing));
-    match text.parse::<DeviceName>()? {
-        DeviceName::Cpu => Ok(Vec::new()),
-        DeviceName::Model(source) => Ok(vec![(text.to_owned(), modelled(text, &source)?)]),
-        DeviceName::All => {
-            let source = ModelSource::Preset(Preset::default());
-            let name = DeviceName::Model(source.clone()).to_string();
-            let model = modelled(&name, &source)?;
-            Ok(hardware().chain([(name, model)]).collect())
-        }
-        DeviceName::Hardware(queue) => {
-            let dev = format!("dsa{}", queue.device);
-            let found: Vec<_> = hardware().filter(|(_, listing)| listing.dev == dev).collect();
-            let has_queue = telpher_hw::discover(&Live::default()).queue(&queue.to_string()).is_some();
-            if found.is_empty() || !has_queue {
-                return Err(BenchError::NotHere(format!(
-                    "there is no {queue} on this machine; `telpher list` shows the queues, `telpher doctor` why a \
-                     device is missing"
-                )));
-            }
-            Ok(found)
-        }
-    }
-}
-
-fn modelled(name: &str, source: &ModelSource) -> Result<Listing, BenchError> {
-    let device = ModelDevice::start(devices::options(source)?);
-    let device = device.map_err(|source| BenchError::Start { name: name.to_owned(), source })?;
-    Ok(device.listing())
+    csv::rows(&rows)
 }
 
 /// Formats a value that the device may not report; "?" if it does not.
@@ -120,12 +140,14 @@ fn known<T: ToString>(value: Option<T>) -> String {
     value.map_or("?".into(), |value| value.to_string())
 }
 
-/// Formats one device as text.
-fn device(name: &str, d: &Listing) -> String {
+/// Returns one device as text.
+#[must_use]
+pub fn text(d: &Device) -> String {
+    let name = &d.name;
     let mut out = String::new();
     let groups = d.groups.len();
-    let queues: usize = d.groups.iter().map(|g| g.grouped_workqueues.len()).sum();
-    let engines: usize = d.groups.iter().map(|g| g.grouped_engines.len()).sum();
+    let queues: usize = d.groups.iter().map(|g| g.queues.len()).sum();
+    let engines: usize = d.groups.iter().map(|g| g.engines.len()).sum();
     let what = if d.modelled { "a modelled Data Streaming Accelerator" } else { "a Data Streaming Accelerator" };
     let _ =
         write!(out, "{} ({name}): {what}, version {}, {}", d.dev, known(d.version.as_ref()), known(d.state.as_ref()));
@@ -158,7 +180,7 @@ fn device(name: &str, d: &Listing) -> String {
     }
     let _ = writeln!(out, "{}", table(d));
     if !d.modelled {
-        let members = d.groups.iter().flat_map(|group| &group.grouped_workqueues);
+        let members = d.groups.iter().flat_map(|group| &group.queues);
         for queue in members {
             let _ = match &queue.unusable {
                 None => writeln!(out, "  hw:{} can be used", queue.dev),
@@ -171,7 +193,7 @@ fn device(name: &str, d: &Listing) -> String {
 }
 
 /// Returns the table of a device's queues.
-fn table(d: &Listing) -> Table {
+fn table(d: &Device) -> Table {
     let mut columns = vec![
         ("group", Align::Left),
         ("queue", Align::Left),
@@ -190,8 +212,8 @@ fn table(d: &Listing) -> Table {
     }
     let mut table = Table::new(&columns);
     for group in &d.groups {
-        let engines = spans(group.grouped_engines.iter().map(|e| e.dev.as_str()));
-        for (i, q) in group.grouped_workqueues.iter().enumerate() {
+        let engines = spans(group.engines.iter().map(String::as_str));
+        for (i, q) in group.queues.iter().enumerate() {
             let first = |text: String| if i == 0 { text } else { String::new() };
             let mut cells = vec![
                 first(group.dev.clone()),
@@ -257,26 +279,6 @@ fn wrapped(words: &[&str], indent: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telpher_device::ModelOptions;
-
-    #[test]
-    fn the_default_device_is_listed_completely() {
-        let listing = ModelDevice::start(ModelOptions::default()).unwrap().listing();
-        let text = device("model:spr", &listing);
-        for words in [
-            "dsa0 (model:spr)",
-            "4 of 4 groups, 8 of 8 work queues, 4 of 4 engines in use; 128 queue entries",
-            "memory-move",
-            "wq0.7",
-            "engine0.3",
-            "dedicated",
-            "shared",
-        ] {
-            assert!(text.contains(words), "{words} is missing in\n{text}");
-        }
-        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
-    }
-
     #[test]
     fn consecutive_engines_are_one_span() {
         let joined = |names: &[&str]| spans(names.iter().copied());
