@@ -136,8 +136,8 @@ pub struct QueryOptions {
     pub seconds: f64,
 }
 
-/// Options of a query that is executed with prefetched columns and without. An option that is `None` has the default that
-/// `telpher qdp --help` names.
+/// Options of a query that is executed with prefetched columns and without. An option that is `None` has the default
+/// that `telpher qdp --help` names.
 #[derive(Clone, Debug)]
 pub struct PrefetchOptions {
     /// The query: `thesis`, `q1`, `q6`, or SQL text.

@@ -4,7 +4,8 @@
 //! result ──► table, units ──► text        standard output, by deliver
 //!        ──► chart ──► SVG ──► html ──► one self-contained page
 //! panel  ──► plot ──► SVG ──┘    simulated series and published numbers
-//! simulation, query, tier, switch, devices ──► tables    results of commands as data; about: the header of a simulation
+//! simulation, query, tier, switch, devices ──► tables    results of commands as data
+//! about     the header of a simulation
 //! machine   the machine on which the result was measured; stands at the top of every report
 //! ```
 #![forbid(unsafe_code)]
