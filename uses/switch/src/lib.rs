@@ -8,6 +8,7 @@ mod error;
 mod forward;
 mod frames;
 mod interface;
+mod snapshot;
 mod stats;
 mod switch;
 mod tap;
@@ -20,6 +21,7 @@ pub use forward::{
     Counts, Forwarder, Full, Mode, PortCounts, RETRY_FOR, Route, Settings, Stages, partner, routes, shares,
 };
 pub use frames::SHORTEST;
+pub use snapshot::{PortSnapshot, Snapshot, StageCycles};
 pub use stats::PortStats;
 pub use switch::{Switch, SwitchPort};
 pub use tap::Tap;

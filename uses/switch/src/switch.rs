@@ -5,12 +5,13 @@ use crate::config::{PortConfig, PortKind, SwitchConfig};
 use crate::end::End;
 use crate::error::SwitchError;
 use crate::forward::{Counts, Forwarder, Mode, PortCounts, Settings, partner, routes, shares};
+use crate::snapshot::{PortSnapshot, Snapshot};
 use crate::stats::PortStats;
 use crate::tap::{Tap, tap_queues};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use telpher_vhost::{PacketPool, PoolOptions, Port, Socket};
 
 /// Interval at which interfaces adopt their guests' queues. Source: chosen; a driver that enables a queue takes as
@@ -217,6 +218,16 @@ impl Switch {
         let (captured, not_captured) = capture.as_ref().map_or((0, 0), |capture| capture.counts());
         let connected = (0..end.queues()).any(|queue| end.is_there(queue));
         Some(PortStats { counts, refused: end.refused(), captured, not_captured, connected })
+    }
+
+    /// Returns the present state of all ports, and the counts of [`counts`](Switch::counts).
+    pub fn snapshot(&self) -> Snapshot {
+        let counts = self.counts();
+        let port = |port: &SwitchPort| {
+            PortSnapshot::new(port.name(), port.end(), port.socket().map(Socket::state), port.capture())
+        };
+        let ports = self.ports.iter().map(port).collect();
+        Snapshot { at: Instant::now(), ticks: telpher_os::ticks(), counts, ports }
     }
 
     /// Returns the routes of each thread.

@@ -16,6 +16,7 @@
 //! languages
 //! peers         unmodified programs at the other end of the socket (feature `peers`)
 //! words         the layouts of rings and net headers, and the feature bits
+//! feature_names the names and meanings of the feature bits
 //! ```
 #![deny(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod dma_queue;
 mod drain;
 mod enqueue;
 mod error;
+pub mod feature_names;
 mod in_flight;
 mod inflight_fd;
 mod learn;

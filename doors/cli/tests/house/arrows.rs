@@ -55,6 +55,8 @@ const CRATES: &[Rule] = &[
     ),
     // Published results. The simulator must not use them.
     rule("lab", "claims", &["report", "sim", "device", "abi"], &[]),
+    // What devices would give for some work, by simulation.
+    rule("lab", "predict", &["report", "sim", "mover", "device", "os", "abi"], &[]),
     // Tables, charts and pages. It uses none of the crates whose results it shows.
     rule("lab", "report", &["os"], &[]),
     rule(
@@ -95,6 +97,7 @@ const BELOW_DOORS: &[&str] = &[
     "conformance",
     "sim",
     "claims",
+    "predict",
     "report",
     "bench",
     "doctor",
@@ -181,7 +184,8 @@ fn the_table_allows_no_upward_dependency() {
                 ("hosts", "lab") => false,
                 ("lab", "lab") => {
                     *other == "report"
-                        || [("claims", "sim"), ("bench", "sim"), ("bench", "claims")].contains(&(rule.krate, *other))
+                        || [("claims", "sim"), ("predict", "sim"), ("bench", "sim"), ("bench", "claims")]
+                            .contains(&(rule.krate, *other))
                 }
                 ("uses", "uses") => [("switch", "vhost"), ("query", "cache")].contains(&(rule.krate, *other)),
                 ("uses", _) if ["hw", "model"].contains(other) => false,

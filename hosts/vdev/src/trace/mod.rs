@@ -4,18 +4,22 @@
 //! shared memory of files ─► host ─► Reporter ─► assemble: entries to lines ─► file, as text or JSON
 //!                                      ├─► misuse_report: each kind of finding once per site, to standard error
 //!                                      └─► Summary
-//! telpher trace FILE ─► Line::parse ─► filters ─► text, JSON, Summary
+//! telpher trace FILE ─► Reader: Line::parse ─► Filter ─► text, JSON, Summary
 //! ```
 
 mod assemble;
 mod background_writer;
+mod filter;
 pub mod line;
 mod misuse_report;
 mod parse;
+mod reader;
 pub mod words;
 
+pub use filter::{Filter, ResultFilter};
 pub use line::Line;
 pub use parse::ParseError;
+pub use reader::{ReadError, Reader};
 
 use crate::host::{FileInfo, Listener};
 use crate::run::TraceFormat;

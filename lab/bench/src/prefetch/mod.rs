@@ -1,20 +1,20 @@
 //! Executes a query on this machine: by the engine alone, in groups of threads, and with prefetched columns. The
 //! configurations take turns.
 
-use super::QdpError;
-use super::data::{self, Prepared};
-use crate::args::{self, Pages, Qdp};
-use crate::log;
+mod data;
+mod error;
+
+use crate::measure::median;
+use crate::options::PrefetchOptions;
+use data::Prepared;
+pub use error::PrefetchError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use telpher_bench::measure::median;
-use telpher_bench::results::MODEL_REMARK;
 use telpher_cache::{Cache, Config, Stats, TierConfig};
-use telpher_device::{DeviceName, OpenOptions, Opened, Runner};
-use telpher_mem::{PageSize, Pool, PoolOptions, Region};
-use telpher_mover::{Mover, Policy, Tuning};
+use telpher_mem::{Pool, PoolOptions, Region};
+use telpher_mover::Mover;
 use telpher_os::check_memory;
-use telpher_query::{Answer, Blocks, OnLate, Options, PrefetchWhen, Report, Role, Row};
+use telpher_query::{Answer, Blocks, Options, PrefetchWhen, Report, Role, Row};
 use telpher_report::machine::Machine;
 use telpher_report::query::{BlockCounts, Cell, Data, QdpResult, Rows, Run, Shape, StageTime};
 
@@ -30,18 +30,31 @@ const ALONE: &str = "alone";
 /// The configuration with which the others are compared.
 const BASELINE: &str = "none";
 
-/// Executes the query in each configuration `--repeat` times, in turns.
-pub(super) fn run(args: &Qdp) -> Result<QdpResult, QdpError> {
+/// Executes the query in each configuration `repeat` times, in turns. Unless the query is executed by the engine alone,
+/// `open` returns the mover that copies, and adds remarks about its device.
+///
+/// # Errors
+/// If there is no such query, its data cannot be read or generated, there is too little memory, an answer is wrong, or
+/// `open` fails.
+pub fn run<E: From<PrefetchError>>(
+    args: &PrefetchOptions,
+    open: impl FnOnce(&mut Vec<String>) -> Result<Mover, E>,
+) -> Result<QdpResult, E> {
     let machine = Machine::read();
     let mut remarks = Vec::new();
     let Prepared { query, said, data } = data::prepare(args)?;
     let threads = args.threads.unwrap_or_else(|| u32::try_from(machine.cores.len()).unwrap_or(u32::MAX));
     let options = options(args, threads);
-    let cache = if args.plain { None } else { Some(cache(args, &data, &mut remarks)?) };
+    let cache = if args.plain {
+        None
+    } else {
+        let mover = open(&mut remarks)?;
+        Some(cache(args, &data, mover)?)
+    };
     let mut trials: Vec<Trial> = ways(args, options).into_iter().map(Trial::of).collect();
     // Not measured: this warms up memory and threads, and shows whether anything is worth prefetching here.
     let expected = query.alone(threads as usize);
-    let execute = |way: &Way| -> Result<Execution, QdpError> {
+    let execute = |way: &Way| -> Result<Execution, PrefetchError> {
         let Some(options) = &way.options else {
             let begun = Instant::now();
             let answer = query.alone(threads as usize);
@@ -100,7 +113,7 @@ pub(super) fn run(args: &Qdp) -> Result<QdpResult, QdpError> {
 }
 
 /// Returns the options of the pipeline that all configurations share.
-fn options(args: &Qdp, threads: u32) -> Options {
+fn options(args: &PrefetchOptions, threads: u32) -> Options {
     let mut options = Options::new(threads);
     let shape = &mut options.shape;
     shape.groups = args.groups.unwrap_or(shape.groups);
@@ -108,16 +121,13 @@ fn options(args: &Qdp, threads: u32) -> Options {
     shape.scanners = args.scanners.unwrap_or(shape.scanners);
     shape.fetchers = args.fetchers.unwrap_or(shape.fetchers.max(1));
     shape.aggregators = args.aggregators.unwrap_or(shape.aggregators);
-    options.late = match args.late {
-        args::OnLate::Source => OnLate::Source,
-        args::OnLate::Wait => OnLate::Wait,
-    };
+    options.late = args.late;
     options.node = args.node;
     options
 }
 
 /// Returns the configurations to compare.
-fn ways(args: &Qdp, options: Options) -> Vec<Way> {
+fn ways(args: &PrefetchOptions, options: Options) -> Vec<Way> {
     let alone =
         Way { name: ALONE, how: "the engine, each thread with its own rows: no groups, no cache", options: None };
     if args.plain {
@@ -152,56 +162,17 @@ fn fetching(mut options: Options, relaxed: bool, ahead: PrefetchWhen) -> Options
 }
 
 /// Creates the cache in fast memory, with the mover that copies to it.
-fn cache(args: &Qdp, data: &Data, remarks: &mut Vec<String>) -> Result<Cache<Arc<Region>>, QdpError> {
-    let mover = mover(args, remarks)?;
+fn cache(args: &PrefetchOptions, data: &Data, mover: Mover) -> Result<Cache<Arc<Region>>, PrefetchError> {
     // Each block is rounded up to whole cache lines: a sixteenth is enough for that, and a page for the smallest
     // blocks.
     let needed = data.fetched_bytes + data.fetched_bytes / 16 + (4 << 10);
     let len = usize::try_from(args.tier_size.unwrap_or(needed)).unwrap_or(usize::MAX);
     let do_this = "give it less with --tier-size, or the query less with --size";
     check_memory("the fast memory", len as u64, args.tier_node, do_this)?;
-    let pages = match args.pages {
-        Pages::Small => PageSize::Small,
-        Pages::Huge => PageSize::Huge,
-    };
-    let options = PoolOptions { pages, node: args.tier_node, ..PoolOptions::new(len) };
-    let pool = Pool::new(options).map_err(|source| QdpError::Tier { len, source })?;
+    let options = PoolOptions { pages: args.pages, node: args.tier_node, ..PoolOptions::new(len) };
+    let pool = Pool::new(options).map_err(|source| PrefetchError::Tier { len, source })?;
     let tier = TierConfig { pool, near: args.tier_node };
     Ok(Cache::new(mover, Config::new([tier]))?)
-}
-
-fn mover(args: &Qdp, remarks: &mut Vec<String>) -> Result<Mover, QdpError> {
-    let name: DeviceName = args.device.parse()?;
-    let tuning = Tuning::from_environment()?;
-    let mut policy = tuning.as_ref().map_or_else(Policy::default, Tuning::policy);
-    for setting in &args.policy {
-        let Some((name, value)) = setting.split_once('=') else {
-            return Err(QdpError::Setting(format!(
-                "--policy takes NAME=VALUE, such as threshold=64k, not '{setting}'"
-            )));
-        };
-        policy.set(name, value).map_err(|error| QdpError::Setting(format!("--policy {setting}: {error}")))?;
-    }
-    let runner = match args.runner {
-        args::Runner::Inline => Runner::Inline,
-        args::Runner::Threaded => Runner::Threaded,
-    };
-    let Opened { portals, skipped } = telpher_device::open(&name, OpenOptions { runner })?;
-    log::info(|| {
-        let queues: Vec<&str> = portals.iter().map(|portal| portal.info().name.as_str()).collect();
-        format!("--device {}: queues {queues:?}, runner {runner:?}", args.device)
-    });
-    remarks.extend(skipped.into_iter().map(|skipped| format!("hw:{} is left out: {}.", skipped.queue, skipped.why)));
-    remarks.push(match &name {
-        DeviceName::Model(_) => MODEL_REMARK.to_owned(),
-        _ if portals.is_empty() => "Copies are made by the CPU.".into(),
-        _ => format!("Copies are made through {} queues of hardware.", portals.len()),
-    });
-    let mover = Mover::new(portals, policy);
-    if let Some(tuning) = &tuning {
-        mover.teach(tuning);
-    }
-    Ok(mover)
 }
 
 /// The result of one execution.
@@ -213,8 +184,8 @@ struct Execution {
     stats: Stats,
 }
 
-fn checked(way: &Way, right: bool, execution: Execution) -> Result<Execution, QdpError> {
-    if right { Ok(execution) } else { Err(QdpError::Wrong { way: way.name }) }
+fn checked(way: &Way, right: bool, execution: Execution) -> Result<Execution, PrefetchError> {
+    if right { Ok(execution) } else { Err(PrefetchError::Wrong { way: way.name }) }
 }
 
 /// A configuration and its executions.

@@ -1,14 +1,14 @@
-//! Reports of processes under `telpher tier run`: the final text, the live view, and the HTML page.
+//! The states of processes under `telpher tier run`: the final text, the live view, and the HTML page.
 
+use super::{HeatRow, Point, ProcessState, TierState};
+use crate::chart;
+use crate::csv;
+use crate::html::{Figure, Page};
+use crate::table::{Align, Table};
+use crate::units;
 use serde::Serialize;
 use std::fmt::Write as _;
 use telpher_os::COST_OF_NEVER;
-use telpher_report::chart;
-use telpher_report::csv;
-use telpher_report::html::{Figure, Page};
-use telpher_report::table::{Align, Table};
-use telpher_report::units;
-use telpher_tier_wire::{HeatRow, Point, State, TierState};
 
 /// The file of the setting for transparent huge pages.
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -23,7 +23,7 @@ const CELLS: usize = 64;
 const SHADES: [char; 5] = ['·', '░', '▒', '▓', '█'];
 
 /// Returns the command line on one line, shortened.
-fn command(state: &State) -> String {
+fn command(state: &ProcessState) -> String {
     let words = state.command.iter().flat_map(|word| word.split_whitespace());
     let line = words.collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(60) {
@@ -37,8 +37,8 @@ fn command(state: &State) -> String {
 const MOST: usize = 8;
 
 /// Splits processes into those to list (with managed memory or an error, sorted by pages moved) and the others.
-fn chosen(states: &[State]) -> (Vec<&State>, Vec<&State>) {
-    let (mut some, mut others): (Vec<&State>, Vec<&State>) =
+fn chosen(states: &[ProcessState]) -> (Vec<&ProcessState>, Vec<&ProcessState>) {
+    let (mut some, mut others): (Vec<&ProcessState>, Vec<&ProcessState>) =
         states.iter().partition(|state| state.most_mapped_bytes > 0 || state.counts.moved > 0 || state.error.is_some());
     some.sort_by_key(|state| (state.error.is_none(), std::cmp::Reverse(state.counts.moved), state.pid));
     others.extend(some.split_off(MOST.min(some.len())));
@@ -46,8 +46,9 @@ fn chosen(states: &[State]) -> (Vec<&State>, Vec<&State>) {
 }
 
 /// Returns one line for each tier of each process.
-pub(crate) fn csv(states: &[State]) -> String {
-    let row = |state: &State, tier: &TierState| TierRow {
+#[must_use]
+pub fn csv(states: &[ProcessState]) -> String {
+    let row = |state: &ProcessState, tier: &TierState| TierRow {
         pid: state.pid,
         command: command(state),
         seconds: state.seconds,
@@ -77,7 +78,7 @@ fn pages(pages: u64) -> String {
 }
 
 /// Returns the lines of a state that are in every view.
-fn head(out: &mut String, state: &State) {
+fn head(out: &mut String, state: &ProcessState) {
     let _ = writeln!(out, "process {}, {:.1} s: {}", state.pid, state.seconds, command(state));
     if let Some(why) = &state.error {
         let _ = writeln!(out, "  its memory is not managed: {why}");
@@ -91,7 +92,7 @@ fn head(out: &mut String, state: &State) {
 }
 
 /// Returns each tier's pages: the peak and the average of the run, and those at the moment that `now` names.
-fn tiers(state: &State, now: &'static str) -> Table {
+fn tiers(state: &ProcessState, now: &'static str) -> Table {
     let columns = [
         ("tier", Align::Left),
         ("node", Align::Right),
@@ -121,7 +122,7 @@ fn tiers(state: &State, now: &'static str) -> Table {
 }
 
 /// Returns lines about pages moved, pages that stayed, and memory left alone.
-fn counts(out: &mut String, state: &State) {
+fn counts(out: &mut String, state: &ProcessState) {
     let counts = &state.counts;
     let _ = writeln!(
         out,
@@ -199,7 +200,7 @@ fn counts(out: &mut String, state: &State) {
 }
 
 /// Returns a line about the setting for transparent huge pages and its cost.
-fn huge_pages(state: &State) -> String {
+fn huge_pages(state: &ProcessState) -> String {
     let setting = &state.transparent_huge_pages;
     match setting.as_str() {
         "never" => format!("{setting}; {COST_OF_NEVER}; to allow them: echo madvise > {TRANSPARENT}"),
@@ -209,7 +210,7 @@ fn huge_pages(state: &State) -> String {
 }
 
 /// Returns why no page moved in a run; `None` if pages moved, or the memory was not managed.
-fn why_nothing_moved(state: &State) -> Option<String> {
+fn why_nothing_moved(state: &ProcessState) -> Option<String> {
     if state.counts.moved > 0 || state.error.is_some() {
         return None;
     }
@@ -245,7 +246,8 @@ fn why_nothing_moved(state: &State) -> Option<String> {
 }
 
 /// Returns the final report as text.
-pub(crate) fn text(states: &[State]) -> String {
+#[must_use]
+pub fn text(states: &[ProcessState]) -> String {
     let mut out = String::new();
     let (some, others) = chosen(states);
     if states.is_empty() {
@@ -271,7 +273,7 @@ pub(crate) fn text(states: &[State]) -> String {
 }
 
 /// Returns a line with the totals of the processes that are not listed.
-fn of_others(others: &[&State]) -> String {
+fn of_others(others: &[&ProcessState]) -> String {
     let moved: u64 = others.iter().map(|state| state.counts.moved).sum();
     let lost: u64 = others.iter().map(|state| state.counts.lost).sum();
     let lost = if lost > 0 { format!(", LOST {lost}") } else { String::new() };
@@ -286,7 +288,8 @@ fn of_others(others: &[&State]) -> String {
 }
 
 /// Returns the live view of a state.
-pub(crate) fn picture(states: &[State]) -> String {
+#[must_use]
+pub fn picture(states: &[ProcessState]) -> String {
     let mut out = String::new();
     for state in states {
         head(&mut out, state);
@@ -304,7 +307,7 @@ pub(crate) fn picture(states: &[State]) -> String {
 }
 
 /// Returns the hot map: cells of equal size, in address order, and below each its tier.
-fn map(state: &State) -> String {
+fn map(state: &ProcessState) -> String {
     if state.heat.is_empty() {
         return String::new();
     }
@@ -346,7 +349,8 @@ fn cells(rows: &[HeatRow]) -> Vec<HeatRow> {
 }
 
 /// Returns the HTML page at the end of a run.
-pub(crate) fn html(states: &[State]) -> String {
+#[must_use]
+pub fn html(states: &[ProcessState]) -> String {
     let facts = [("processes", states.len().to_string())];
     let lead = "Where a program's memory was, and what moved while it ran. Pages are of 4 KiB; a huge page counts as \
                 the 512 it is of.";
@@ -406,10 +410,10 @@ pub(crate) fn html(states: &[State]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telpher_tier_wire::{Move, TierState};
+    use crate::tier::Move;
 
     /// A process with memory on both of two tiers, of which 20 MiB are left.
-    fn state() -> State {
+    fn state() -> ProcessState {
         let tier = |name: &str, most_pages, mean_pages, pages| TierState {
             name: name.into(),
             most_pages,
@@ -417,7 +421,8 @@ mod tests {
             pages,
             ..TierState::default()
         };
-        let mut state = State { pid: 7, seconds: 10.0, ended: true, home: "slow".into(), ..State::default() };
+        let mut state =
+            ProcessState { pid: 7, seconds: 10.0, ended: true, home: "slow".into(), ..ProcessState::default() };
         state.tiers = vec![tier("fast", 0, 0, 0), tier("slow", 57_600, 25_600, 5120)];
         (state.most_mapped_bytes, state.mapped_bytes, state.mappings) = (225 << 20, 20 << 20, 1);
         state.transparent_huge_pages = "madvise".into();
@@ -432,7 +437,7 @@ mod tests {
         let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
         assert_eq!(cells[2..5], ["225 MiB", "100 MiB", "20 MiB"], "{told}");
         assert!(told.contains("mappings managed: 1 (20 MiB; peak 225 MiB)"), "{told}");
-        let killed = text(&[State { ended: false, ..state() }]);
+        let killed = text(&[ProcessState { ended: false, ..state() }]);
         assert!(killed.contains("it was killed, or called _exit: these are its last reported numbers"), "{killed}");
     }
 
@@ -446,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_run_that_moved_nothing_says_why() {
-        type Change = fn(&mut State);
+        type Change = fn(&mut ProcessState);
         let cases: [(Change, &str); 8] = [
             (|state| state.held_seconds = 9.0, "another process traced it, or it was paused"),
             (|state| state.most_mapped_bytes = 0, "no mapping was managed"),

@@ -1,8 +1,8 @@
 //! The data of a query: generated columns, or a user's own.
 
-use super::QdpError;
-use crate::args::{Pages, Qdp};
-use telpher_mem::{MapError, PageSize, Region};
+use super::error::PrefetchError;
+use crate::options::PrefetchOptions;
+use telpher_mem::{MapError, Region};
 use telpher_os::check_memory;
 use telpher_query::{Aggregate, Plan, Query, Table, files, generate};
 use telpher_report::query::{Data, DataColumn};
@@ -16,27 +16,23 @@ pub(super) struct Prepared {
 }
 
 /// Returns the query with a name, or parses its text.
-pub(super) fn plan(text: &str) -> Result<Plan, QdpError> {
+pub(super) fn plan(text: &str) -> Result<Plan, PrefetchError> {
     match text {
         "thesis" => Ok(Plan::thesis()),
         "q1" => Ok(Plan::tpch_q1()),
         "q6" => Ok(Plan::tpch_q6()),
-        text => text.parse().map_err(|source| QdpError::Text { text: text.to_owned(), source }),
+        text => text.parse().map_err(|source| PrefetchError::Text { text: text.to_owned(), source }),
     }
 }
 
 /// Generates or reads the data of the query, and binds the query to it.
-pub(super) fn prepare(args: &Qdp) -> Result<Prepared, QdpError> {
+pub(super) fn prepare(args: &PrefetchOptions) -> Result<Prepared, PrefetchError> {
     let plan = plan(&args.query)?;
     let names = plan.columns();
-    let pages = match args.pages {
-        Pages::Small => PageSize::Small,
-        Pages::Huge => PageSize::Huge,
-    };
     let mut memory = |name: &str, len: usize| -> Result<Region, MapError> {
         // A column with a filter is scanned, and never prefetched, whichever other stages read it.
         let scanned = plan.filters.iter().any(|filter| filter.column == name);
-        let mut region = Region::new(len, pages)?;
+        let mut region = Region::new(len, args.pages)?;
         if let Some(node) = if scanned { args.scanned_node } else { args.fetched_node } {
             region.bind(node)?;
         }
@@ -100,7 +96,7 @@ const LINEITEM_ROW: u64 = 4 * 8 + 2 + 4;
 type Memory<'a> = &'a mut dyn FnMut(&str, usize) -> Result<Region, MapError>;
 
 /// Generates the table that has the columns: the thesis', or TPC-H's.
-fn generated(args: &Qdp, names: &[String], memory: Memory<'_>) -> Result<Table, QdpError> {
+fn generated(args: &PrefetchOptions, names: &[String], memory: Memory<'_>) -> Result<Table, PrefetchError> {
     let rows = |row: u64| (args.size / row).max(1);
     let all_in = |table: &[&str]| names.iter().all(|name| table.contains(&name.as_str()));
     if all_in(&TWO_COLUMNS) {
@@ -111,7 +107,7 @@ fn generated(args: &Qdp, names: &[String], memory: Memory<'_>) -> Result<Table, 
     }
     let known = |name: &&String| TWO_COLUMNS.iter().chain(&LINEITEM).any(|known| known == name);
     let name = names.iter().find(|name| !known(name)).cloned();
-    Err(QdpError::NotGenerated { name, two: TWO_COLUMNS.join(", "), lineitem: LINEITEM.join(", ") })
+    Err(PrefetchError::NotGenerated { name, two: TWO_COLUMNS.join(", "), lineitem: LINEITEM.join(", ") })
 }
 
 fn data(query: &Query, letters: &[String], from: String) -> Data {

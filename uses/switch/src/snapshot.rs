@@ -1,45 +1,57 @@
-//! Snapshots of a switch.
+//! Snapshots of a running switch: its counts, its ports, and the cycles of its threads between two snapshots.
 
+use crate::capture::Capture;
+use crate::end::End;
+use crate::forward::Counts;
 use std::sync::Arc;
 use std::time::Instant;
 use telpher_os::ticks;
-use telpher_switch::{Capture, Counts, End};
 use telpher_vhost::ring::Broken;
 use telpher_vhost::words::Features;
 use telpher_vhost::{Drop, SocketState, Stats};
 
-/// A snapshot.
+/// The state of a switch at one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Look {
-    pub(crate) at: Instant,
+pub struct Snapshot {
+    /// When it was taken.
+    pub at: Instant,
     /// The time stamp counter at the snapshot.
-    pub(crate) ticks: u64,
+    pub ticks: u64,
     /// The threads' counts.
-    pub(crate) counts: Counts,
-    pub(crate) ports: Vec<PortLook>,
+    pub counts: Counts,
+    /// The ports, in the order of the configuration.
+    pub ports: Vec<PortSnapshot>,
 }
 
-/// The snapshot of a port.
+/// The state of a port at one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct PortLook {
-    pub(crate) name: String,
+pub struct PortSnapshot {
+    /// The socket's path, or the interface's name.
+    pub name: String,
     /// Packets dropped by virtqueues and interfaces themselves, by reason.
-    pub(crate) drops: Vec<(String, u64)>,
+    pub drops: Vec<(String, u64)>,
     /// The counts of its virtqueues; empty for an interface.
-    pub(crate) rings: Option<Stats>,
-    pub(crate) socket: Option<SocketState>,
+    pub rings: Option<Stats>,
+    /// The state of its socket; `None` for an interface.
+    pub socket: Option<SocketState>,
     /// Why its rings broke last, in the order of rings; rings that never broke are omitted.
-    pub(crate) broken: Vec<(usize, Broken)>,
-    /// Packets in its capture, and those left out.
-    pub(crate) capture: Option<(String, u64, u64)>,
+    pub broken: Vec<(usize, Broken)>,
+    /// The file of its capture, the packets in it, and those left out.
+    pub capture: Option<(String, u64, u64)>,
     /// A receiver is connected.
-    pub(crate) up: bool,
+    pub up: bool,
     /// Packets whose sending started but for which it had no room.
-    pub(crate) refused: u64,
+    pub refused: u64,
 }
 
-impl PortLook {
-    pub(crate) fn new(name: &str, end: &End, socket: Option<SocketState>, capture: Option<&Arc<Capture>>) -> PortLook {
+impl PortSnapshot {
+    /// Reads the state of a port.
+    pub(crate) fn new(
+        name: &str,
+        end: &End,
+        socket: Option<SocketState>,
+        capture: Option<&Arc<Capture>>,
+    ) -> PortSnapshot {
         let (drops, rings, broken) = match end {
             End::Guest(port) => {
                 let stats =
@@ -61,11 +73,12 @@ impl PortLook {
             (capture.path().display().to_string(), written, left_out)
         });
         let up = (0..end.queues()).any(|queue| end.is_there(queue));
-        PortLook { name: name.to_owned(), drops, rings, socket, broken, capture, up, refused: end.refused() }
+        PortSnapshot { name: name.to_owned(), drops, rings, socket, broken, capture, up, refused: end.refused() }
     }
 
     /// Describes the features that its guest negotiated; `None` without a guest.
-    pub(crate) fn agreed(&self) -> Option<String> {
+    #[must_use]
+    pub fn agreed(&self) -> Option<String> {
         let features = self.socket.as_ref().filter(|state| state.connected && self.up)?.features;
         let ring = if features.contains(Features::RING_PACKED) { "packed ring" } else { "split ring" };
         let words = [
@@ -82,21 +95,23 @@ impl PortLook {
 
 /// The cycles of a period by stage, over all threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
-pub(crate) struct Cycles {
+pub struct StageCycles {
     /// Finding and returning buffers: take, submit and collect without the copies.
-    pub(crate) ring_work: u64,
+    pub ring_work: u64,
     /// Copies by the CPU, extrapolated from the clocked ones.
-    pub(crate) copies: u64,
+    pub copies: u64,
     /// Submitting copies to devices and finding completed ones; for an inline model, also the copies.
-    pub(crate) device: u64,
+    pub device: u64,
     /// Processing by the mode.
-    pub(crate) mode: u64,
+    pub mode: u64,
     /// Turns in which nothing moved.
-    pub(crate) waiting: u64,
+    pub waiting: u64,
 }
 
-impl Cycles {
-    pub(crate) fn all(&self) -> u64 {
+impl StageCycles {
+    /// Returns the cycles of all stages.
+    #[must_use]
+    pub fn all(&self) -> u64 {
         self.ring_work + self.copies + self.device + self.mode + self.waiting
     }
 }
@@ -110,13 +125,14 @@ fn two_looks() -> u64 {
     (0..64).map(|_| look()).min().unwrap_or(0)
 }
 
-impl Look {
+impl Snapshot {
     /// Returns the cycles since an earlier snapshot.
-    pub(crate) fn cycles(&self, earlier: &Look) -> Cycles {
+    #[must_use]
+    pub fn cycles(&self, earlier: &Snapshot) -> StageCycles {
         let stages = (&self.counts - &earlier.counts).stages;
         // Packets copied by the CPU, those that were clocked, how often the clock was read for them, and the ticks of
         // CPU and device copies.
-        let of = |look: &Look| {
+        let of = |look: &Snapshot| {
             let rings = look.ports.iter().filter_map(|port| port.rings);
             rings.fold([0; 5], |[cpu, packets, times, ticks, lanes], stats| {
                 let clocked = stats.clocked;
@@ -135,7 +151,7 @@ impl Look {
         let clocked = ticks.saturating_sub(times * two_looks());
         let copies = clocked.checked_mul(cpu).and_then(|all| all.checked_div(packets)).unwrap_or(0);
         let all = stages.take + stages.submit + stages.collect;
-        Cycles {
+        StageCycles {
             ring_work: all.saturating_sub(copies + device),
             copies: copies.min(all),
             device: device.min(all),
@@ -144,8 +160,13 @@ impl Look {
         }
     }
 
-    /// Returns the dropped packets of a port by reason; reasons that did not occur are omitted.
-    pub(crate) fn drops(&self, port: usize) -> Vec<(String, u64)> {
+    /// Returns the dropped packets of a port by reason; reasons that did not occur are omitted. Some reasons name an
+    /// option of `telpher vhost`.
+    ///
+    /// # Panics
+    /// If there is no such port.
+    #[must_use]
+    pub fn drops(&self, port: usize) -> Vec<(String, u64)> {
         let counts = &self.counts.ports[port];
         let ours = [
             ("no room at the receiver".to_owned(), counts.no_room),
@@ -160,13 +181,13 @@ impl Look {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telpher_switch::Stages;
+    use crate::forward::Stages;
     use telpher_vhost::CopyTiming;
 
     #[test]
     fn clocked_copies_are_extrapolated_to_all() {
         let look = |stats: Stats, stages: Stages| {
-            let port = PortLook {
+            let port = PortSnapshot {
                 name: "a".into(),
                 drops: Vec::new(),
                 rings: Some(stats),
@@ -177,7 +198,7 @@ mod tests {
                 refused: 0,
             };
             let counts = Counts { ports: Vec::new(), stages };
-            Look { at: Instant::now(), ticks: 0, counts, ports: vec![port] }
+            Snapshot { at: Instant::now(), ticks: 0, counts, ports: vec![port] }
         };
         let before = look(Stats::default(), Stages::default());
         let clocked = CopyTiming { packets: 10, times: 2, ticks: 10 * 1000 + 2 * two_looks(), lane_ticks: 500 };

@@ -1,6 +1,6 @@
-//! Recommendations of `telpher advise` as terminal text, CSV and an HTML page.
+//! Advice as terminal text, CSV and an HTML page. `json` is the configuration in the format of accel-config.
 
-use crate::advise::{AdviseResult, Came, Piece};
+use super::{AdviseResult, LoadNumbers, WorkAdvice};
 use std::fmt::Write as _;
 use telpher_report::html::Page;
 use telpher_report::table::{Align, Table, hanging};
@@ -14,7 +14,8 @@ fn gives(part: f64) -> String {
 }
 
 /// Returns the recommendations, their reasons and their results.
-pub(crate) fn text(result: &AdviseResult, json: &str) -> String {
+#[must_use]
+pub fn text(result: &AdviseResult, json: &str) -> String {
     let mut out = result.about.heading();
     let _ = writeln!(out, "{}\n", best(result));
     let mut table = Table::new(&[("what", Align::Left), ("advised", Align::Left), ("guideline", Align::Left)]);
@@ -83,8 +84,8 @@ fn guidelines(result: &AdviseResult) -> Vec<(&'static str, &'static str)> {
 
 /// The rows of a load, as recommended and by its own core: name, how, throughput, percentiles, core time for each
 /// operation.
-fn came(work: &Piece) -> [[String; 6]; 2] {
-    let row = |name: &str, how: String, came: &Came| {
+fn came(work: &WorkAdvice) -> [[String; 6]; 2] {
+    let row = |name: &str, how: String, came: &LoadNumbers| {
         [
             name.to_owned(),
             how,
@@ -101,7 +102,7 @@ fn came(work: &Piece) -> [[String; 6]; 2] {
 }
 
 /// Formats the size from which a device is worth it.
-fn worth(work: &Piece) -> String {
+fn worth(work: &WorkAdvice) -> String {
     let size = |bytes: u32| units::size(bytes.into());
     match (work.threshold, work.up_to) {
         (None, _) => "worth a device from: no size".into(),
@@ -116,7 +117,8 @@ fn gain(result: &AdviseResult) -> String {
 }
 
 /// Returns the HTML report.
-pub(crate) fn html(result: &AdviseResult, json: &str) -> String {
+#[must_use]
+pub fn html(result: &AdviseResult, json: &str) -> String {
     let mut page = Page::with_facts(
         "telpher advise",
         "How to configure and use DSA for some work, on the machine that the profile describes. Every plan was \
@@ -148,7 +150,8 @@ pub(crate) fn html(result: &AdviseResult, json: &str) -> String {
 }
 
 /// One line for each choice.
-pub(crate) fn csv(result: &AdviseResult) -> String {
+#[must_use]
+pub fn csv(result: &AdviseResult) -> String {
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     let mut out =
         String::from("simulated,profile,profile_hash,objective,what,advised,runner_up,runner_up_gives,guideline\n");

@@ -1,10 +1,9 @@
-//! `telpher sim run`: a sweep in simulated time.
+//! A sweep, or a file of loads, in simulated time.
 
-use super::config::ConfigFile;
-use super::point::point_of;
-use super::{SimError, about};
-use crate::args::values::MANY;
-use crate::args::{self, Hint, SimRun};
+use crate::config::ConfigFile;
+use crate::options::SweepOptions;
+use crate::point::point_of;
+use crate::{PredictError, about_of};
 use std::path::Path;
 use telpher_abi::Opcode;
 use telpher_device::{Capabilities, Config, DeviceName, ModelSource, Preset, WqMode};
@@ -18,8 +17,8 @@ use telpher_sim::{
 /// Depth and batch of each default mode. The same as in `telpher bench`.
 const MODES: [(u32, u32); 3] = [(1, 1), (32, 1), (2, 32)];
 
-/// The default machine.
-const PROFILE: &str = "spr-asplos";
+/// Most submissions of a point. Source: the largest value of --count.
+const MANY: u64 = 100_000_000;
 
 /// Devices and their queues.
 struct Devices {
@@ -33,7 +32,7 @@ struct Devices {
 
 impl Devices {
     /// Converts an error, with the line of the configuration file if there is one.
-    fn at_line(&self, error: ScenarioError) -> SimError {
+    fn at_line(&self, error: ScenarioError) -> PredictError {
         match &self.file {
             Some(file) => file.at_line(error),
             None => error.into(),
@@ -41,37 +40,38 @@ impl Devices {
     }
 }
 
-/// Simulates every point.
-pub(crate) fn run(args: &SimRun) -> Result<RunResult, SimError> {
-    if let Some(path) = &args.workload {
-        return workload(args, path);
-    }
-    let machine = about::machine(args.profile.as_deref().unwrap_or(PROFILE), &args.set)?;
+/// Simulates every point of a sweep.
+///
+/// # Errors
+/// If options contradict each other or the machine, or a device's name or file is not valid.
+pub fn sweep(machine: &Machine, args: &SweepOptions) -> Result<RunResult, PredictError> {
     let (cpu, devices) = routes(args)?;
-    for op in &args.op.0 {
+    for op in &args.ops {
         moves(args, *op)?;
     }
     for (what, node) in [
-        ("--placement's source", args.placement.map_or(0, |p| p.src as usize)),
-        ("--placement's destination", args.placement.map_or(0, |p| p.dst as usize)),
+        ("--placement's source", args.placement.map_or(0, |(src, _)| src as usize)),
+        ("--placement's destination", args.placement.map_or(0, |(_, dst)| dst as usize)),
         ("--core-node", args.core_node),
     ] {
         if node >= machine.nodes.len() {
             let (name, last) = (&machine.name, machine.nodes.len() - 1);
-            return Err(SimError::Not(format!("{what} is node {node}, and the profile {name} has nodes 0 to {last}")));
+            return Err(PredictError::Not(format!(
+                "{what} is node {node}, and the profile {name} has nodes 0 to {last}"
+            )));
         }
     }
-    let mut result = result_of(&machine);
-    for op in &args.op.0 {
-        for size in &args.size.0 {
+    let mut result = result_of(machine);
+    for op in &args.ops {
+        for size in &args.sizes {
             // Cannot lose bits: the largest size is 2 GiB.
             let stream = stream(args, *op, u32::try_from(*size).unwrap_or(u32::MAX));
             if cpu {
-                result.points.push(by_cpu(&machine, args, stream)?);
+                result.points.push(by_cpu(machine, args, stream)?);
             }
             for (depth, batch) in modes(args) {
                 if let Some(devices) = &devices {
-                    let (point, refused) = by_device(&machine, args, devices, Stream { depth, batch, ..stream })?;
+                    let (point, refused) = by_device(machine, args, devices, Stream { depth, batch, ..stream })?;
                     result.points.push(point);
                     result.remarks.extend(refused);
                 }
@@ -82,22 +82,48 @@ pub(crate) fn run(args: &SimRun) -> Result<RunResult, SimError> {
 }
 
 fn result_of(machine: &Machine) -> RunResult {
-    let about = about::about_of(machine);
+    let about = about_of(machine);
     RunResult { kind: "sim run", about, workload: None, remarks: Vec::new(), points: Vec::new(), apps: Vec::new() }
 }
 
-/// Simulates the loads of a file, all in one scenario.
-fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|source| SimError::Read { path: name.clone(), source })?;
-    let preface = WorkloadHeader::parse(&name, &text)?;
-    let profile = args.profile.clone().or(preface.profile).unwrap_or_else(|| PROFILE.to_owned());
-    let machine = about::machine(&profile, &args.set)?;
-    let (capabilities, devices) = match args.device.parse::<DeviceName>()? {
+/// A file of loads that run at the same time.
+#[derive(Debug)]
+pub struct WorkloadFile {
+    name: String,
+    text: String,
+    header: WorkloadHeader,
+}
+
+impl WorkloadFile {
+    /// Reads a file and parses its header.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or its header is not valid.
+    pub fn load(path: &Path) -> Result<WorkloadFile, PredictError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| PredictError::Read { path: name.clone(), source })?;
+        let header = WorkloadHeader::parse(&name, &text)?;
+        Ok(WorkloadFile { name, text, header })
+    }
+
+    /// The profile of the machine that the file names, if it names one.
+    #[must_use]
+    pub fn profile(&self) -> Option<&str> {
+        self.header.profile.as_deref()
+    }
+}
+
+/// Simulates the loads of a file on a device, all in one scenario.
+///
+/// # Errors
+/// If the file is not valid, or the machine or the device does not support its loads.
+pub fn workload(file: WorkloadFile, machine: Machine, device: &str) -> Result<RunResult, PredictError> {
+    let WorkloadFile { name, text, header } = file;
+    let (capabilities, devices) = match device.parse::<DeviceName>()? {
         DeviceName::All => (Preset::default().capabilities(), None),
         DeviceName::Model(ModelSource::Preset(preset)) => (preset.capabilities(), None),
         DeviceName::Model(ModelSource::File(file)) => (Preset::default().capabilities(), Some(from_file(&file)?)),
-        other => return Err(SimError::Not(format!("a workload's work goes to models of devices, not to {other}"))),
+        other => return Err(PredictError::Not(format!("a workload's work goes to models of devices, not to {other}"))),
     };
     let configs = devices.as_ref().map(|devices| devices.configs.clone());
     let scenario = Scenario::parse(&name, &text, machine, capabilities, configs)?;
@@ -106,7 +132,7 @@ fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
         None => error.into(),
     })?;
     let mut result = RunResult { workload: Some(name), ..result_of(&scenario.machine) };
-    result.remarks.push(preface.why.split_whitespace().collect::<Vec<_>>().join(" "));
+    result.remarks.push(header.why.split_whitespace().collect::<Vec<_>>().join(" "));
     result.remarks.extend(told_of_refusals(&outcome).map(|refused| format!("Mind that {refused}")));
     for (load, of) in scenario.loads.iter().zip(&outcome.loads) {
         let Workload::Stream(stream) = &load.what else {
@@ -130,7 +156,7 @@ fn workload(args: &SimRun, path: &Path) -> Result<RunResult, SimError> {
 }
 
 /// Returns whether to simulate the CPU, and the devices to simulate.
-fn routes(args: &SimRun) -> Result<(bool, Option<Devices>), SimError> {
+fn routes(args: &SweepOptions) -> Result<(bool, Option<Devices>), PredictError> {
     match args.device.parse::<DeviceName>()? {
         DeviceName::Cpu => Ok((true, None)),
         DeviceName::All => Ok((true, Some(from_options(args, Preset::default())?))),
@@ -146,19 +172,19 @@ fn routes(args: &SimRun) -> Result<(bool, Option<Devices>), SimError> {
             ];
             if let Some((option, _)) = told.iter().find(|(_, given)| *given) {
                 let file = path.display();
-                return Err(SimError::Not(format!(
+                return Err(PredictError::Not(format!(
                     "{file} says itself what queues and engines there are; leave out {option}"
                 )));
             }
             Ok((false, Some(from_file(&path)?)))
         }
-        DeviceName::Hardware(queue) => Err(SimError::Not(format!(
+        DeviceName::Hardware(queue) => Err(PredictError::Not(format!(
             "hw:{queue} is hardware, and what is simulated has none; `telpher bench --device hw:{queue}` measures it"
         ))),
     }
 }
 
-fn from_file(path: &Path) -> Result<Devices, SimError> {
+fn from_file(path: &Path) -> Result<Devices, PredictError> {
     let file = ConfigFile::load(path)?;
     Ok(Devices {
         name: format!("model:{}", path.display()),
@@ -168,20 +194,17 @@ fn from_file(path: &Path) -> Result<Devices, SimError> {
     })
 }
 
-fn from_options(args: &SimRun, preset: Preset) -> Result<Devices, SimError> {
+fn from_options(args: &SweepOptions, preset: Preset) -> Result<Devices, PredictError> {
     let capabilities = preset.capabilities();
     let (devices, groups) = (args.devices.unwrap_or(1), args.groups.unwrap_or(1));
-    let mode = match args.wq_mode.unwrap_or(args::WqMode::Dedicated) {
-        args::WqMode::Dedicated => WqMode::Dedicated,
-        args::WqMode::Shared => WqMode::Shared,
-    };
+    let mode = args.wq_mode.unwrap_or(WqMode::Dedicated);
     let all_groups = u32::from(devices) * groups;
     let wqs = args.wqs.unwrap_or(if mode == WqMode::Dedicated { args.threads.div_ceil(all_groups) } else { 1 });
     let most = u32::from(capabilities.wq_cap.queues());
     if mode == WqMode::Dedicated && (wqs * all_groups < args.threads || args.wqs.is_none() && groups * wqs > most) {
         let has = (all_groups * args.wqs.unwrap_or(most / groups.max(1))).max(1);
         let threads = args.threads;
-        return Err(SimError::Not(format!(
+        return Err(PredictError::Not(format!(
             "{threads} threads need a dedicated queue each, and there are {has}; give at most {has} threads, more \
              --devices or --wqs, or --wq-mode shared"
         )));
@@ -196,57 +219,56 @@ fn from_options(args: &SimRun, preset: Preset) -> Result<Devices, SimError> {
 }
 
 /// Returns depth and batch of every mode.
-fn modes(args: &SimRun) -> Vec<(u32, u32)> {
+fn modes(args: &SweepOptions) -> Vec<(u32, u32)> {
     let one = || vec![1];
-    match (&args.in_flight, &args.batch) {
+    match (&args.depths, &args.batches) {
         (None, None) if args.policy.is_empty() => MODES.to_vec(),
         // A mover submits every operation separately, so there is no batch mode.
         (None, None) => vec![(1, 1), (32, 1)],
         (depth, batch) => {
-            let depths = depth.as_ref().map_or_else(one, |counts| counts.0.clone());
-            let batches = batch.as_ref().map_or_else(one, |counts| counts.0.clone());
+            let depths = depth.clone().unwrap_or_else(one);
+            let batches = batch.clone().unwrap_or_else(one);
             batches.iter().flat_map(|batch| depths.iter().map(|depth| (*depth, *batch))).collect()
         }
     }
 }
 
 /// Returns the mover's settings; `None` without `--policy`.
-fn moves(args: &SimRun, op: Opcode) -> Result<Option<MoverSettings>, SimError> {
+fn moves(args: &SweepOptions, op: Opcode) -> Result<Option<MoverSettings>, PredictError> {
     let mut policy = Policy::default();
     for setting in &args.policy {
         let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
         if !MoverSettings::SETTINGS.contains(&name) {
             let known = MoverSettings::SETTINGS.join(", ");
-            return Err(SimError::Not(format!("--policy takes NAME=VALUE with one of {known}, not '{setting}'")));
+            return Err(PredictError::Not(format!("--policy takes NAME=VALUE with one of {known}, not '{setting}'")));
         }
-        policy.set(name, value).map_err(|error| SimError::Not(format!("--policy {setting}: {error}")))?;
+        policy.set(name, value).map_err(|error| PredictError::Not(format!("--policy {setting}: {error}")))?;
     }
     Ok((!args.policy.is_empty()).then(|| MoverSettings::of(&policy, op)))
 }
 
 /// Returns the work of each thread, with depth and batch 1.
-fn stream(args: &SimRun, op: Opcode, size: u32) -> Stream {
+fn stream(args: &SweepOptions, op: Opcode, size: u32) -> Stream {
     let footprint = args.footprint.unwrap_or(0);
-    let place =
-        |node: u32| BufferPlacement { page: args.pages.bytes(), footprint, ..BufferPlacement::on(node as usize) };
-    let (src, dst) = args.placement.map_or((0, 0), |placement| (placement.src, placement.dst));
-    let lines = if args.source_in == Hint::Cache { LineLocation::Llc } else { LineLocation::Memory };
+    let place = |node: u32| BufferPlacement { page: args.page_bytes, footprint, ..BufferPlacement::on(node as usize) };
+    let (src, dst) = args.placement.unwrap_or((0, 0));
+    let lines = if args.from_cache { LineLocation::Llc } else { LineLocation::Memory };
     Stream {
         submissions: args.count,
         core: args.core_node,
         src: BufferPlacement { lines, ..place(src) },
         dst: place(dst),
-        cache_control: args.hint == Hint::Cache,
-        wait: args.wait.0,
-        library: args.library.0,
-        walk: args.walk.0,
-        through: args.through.0,
+        cache_control: args.to_cache,
+        wait: args.wait,
+        library: args.library,
+        walk: args.walk,
+        through: args.through,
         arrivals: args.rate.map_or(Arrivals::Closed, Arrivals::Poisson),
         ..Stream::of(op, size)
     }
 }
 
-fn by_cpu(machine: &Machine, args: &SimRun, stream: Stream) -> Result<Point, SimError> {
+fn by_cpu(machine: &Machine, args: &SweepOptions, stream: Stream) -> Result<Point, PredictError> {
     let stream = Stream { by: ExecutedBy::Cpu, ..stream };
     let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));
     scenario.devices.clear();
@@ -257,15 +279,15 @@ fn by_cpu(machine: &Machine, args: &SimRun, stream: Stream) -> Result<Point, Sim
 
 fn by_device(
     machine: &Machine,
-    args: &SimRun,
+    args: &SweepOptions,
     devices: &Devices,
     stream: Stream,
-) -> Result<(Point, Option<String>), SimError> {
+) -> Result<(Point, Option<String>), PredictError> {
     let all = lanes(&devices.configs);
     let dedicated = all.iter().filter(|lane| !lane.shared).count();
     if all.is_empty() || dedicated == all.len() && (args.threads as usize) > dedicated {
         let (name, threads) = (&devices.name, args.threads);
-        return Err(SimError::Not(format!(
+        return Err(PredictError::Not(format!(
             "{threads} threads need a queue each, and {name} has {dedicated} dedicated ones and none that is shared"
         )));
     }
@@ -287,11 +309,11 @@ fn by_device(
 /// Simulates a scenario with one load, for `--count` submissions or `--seconds`. Returns the stream that was submitted,
 /// and the outcome.
 fn lasting(
-    args: &SimRun,
+    args: &SweepOptions,
     mut scenario: Scenario,
     mut stream: Stream,
-    told: impl Fn(ScenarioError) -> SimError,
-) -> Result<(Stream, Outcome), SimError> {
+    told: impl Fn(ScenarioError) -> PredictError,
+) -> Result<(Stream, Outcome), PredictError> {
     let outcome = scenario.simulate().map_err(&told)?;
     let Some(seconds) = args.seconds else { return Ok((stream, outcome)) };
     // Lost bits do not matter: larger counts are refused.
@@ -299,7 +321,7 @@ fn lasting(
     let fill = (stream.submissions as f64 * seconds / outcome.loads[0].elapsed.as_secs_f64().max(1e-15)).ceil() as u64;
     if fill > MANY {
         let (op, size) = (stream.op.short_name(), stream.size);
-        return Err(SimError::Not(format!(
+        return Err(PredictError::Not(format!(
             "in {seconds} s each thread would submit {op} of {size} bytes {fill} times, and a point has {MANY} at \
              most; give fewer --seconds"
         )));

@@ -1,6 +1,6 @@
 //! Accel-config files, and errors with the line in the file.
 
-use super::SimError;
+use crate::PredictError;
 use std::path::{Path, PathBuf};
 use telpher_device::{ApplyError, Config, Preset, StartError};
 use telpher_os::chain;
@@ -16,18 +16,18 @@ pub(crate) struct ConfigFile {
 
 impl ConfigFile {
     /// Reads a file.
-    pub(crate) fn load(path: &Path) -> Result<Self, SimError> {
+    pub(crate) fn load(path: &Path) -> Result<Self, PredictError> {
         let configs = Config::load(path)?;
         let text = std::fs::read_to_string(path)
-            .map_err(|source| SimError::Read { path: path.display().to_string(), source })?;
+            .map_err(|source| PredictError::Read { path: path.display().to_string(), source })?;
         Ok(ConfigFile { path: path.to_owned(), text, configs })
     }
 
     /// Adds the file's name and the line to a device's error.
-    pub(crate) fn at_line(&self, error: ScenarioError) -> SimError {
+    pub(crate) fn at_line(&self, error: ScenarioError) -> PredictError {
         let ScenarioError::Device { device, source } = &error else { return error.into() };
         let line = self.line(*device, source).map_or(String::new(), |line| format!(", line {line}"));
-        SimError::Not(format!("{}{line}: dsa{device}: {}", self.path.display(), chain(source)))
+        PredictError::Not(format!("{}{line}: dsa{device}: {}", self.path.display(), chain(source)))
     }
 
     /// Returns the line that an error is about: that of the named object, or of the first entry that is too many.
