@@ -54,8 +54,7 @@ impl PortSnapshot {
     ) -> PortSnapshot {
         let (drops, rings, broken) = match end {
             End::Guest(port) => {
-                let stats =
-                    (0..2 * port.pairs()).map(|ring| port.stats(ring)).fold(Stats::default(), |sum, of| sum + of);
+                let stats: Stats = (0..2 * port.pairs()).map(|ring| port.stats(ring)).sum();
                 let drops = Drop::ALL.iter().map(|reason| (reason.to_string(), stats.drops(*reason)));
                 let broken = (0..2 * port.pairs()).filter_map(|ring| Some((ring, port.last_broken(ring)?))).collect();
                 (drops.collect(), Some(stats), broken)

@@ -27,21 +27,22 @@ const CRATES: &[Rule] = &[
     rule("base", "mem", &["os"], &[]),
     rule("base", "ops", &["abi"], &[]),
     rule("base", "interpose", &[], &[]),
+    rule("base", "metrics", &[], &[]),
     // The path of one descriptor. The mover uses neither hw nor model, and device only for `Mover::open`.
     rule("path", "portal", &["abi"], &[]),
     rule("path", "model", &["portal", "ops", "mem", "os", "abi"], &[]),
     rule("path", "hw", &["portal", "mem", "os", "abi"], &[]),
     rule("path", "device", &["hw", "model", "portal", "mem", "os", "abi"], &[]),
-    rule("path", "mover", &["device", "portal", "ops", "mem", "os", "abi"], &[]),
+    rule("path", "mover", &["device", "portal", "ops", "metrics", "mem", "os", "abi"], &[]),
     // Traffic on the mover. Two crates use another one of their layer: the switch is built on vhost's ports, and
     // queries prefetch their columns into the cache.
-    rule("uses", "cache", &["mover", "mem", "os", "abi"], &["device", "portal", "ops"]),
+    rule("uses", "cache", &["mover", "metrics", "mem", "os", "abi"], &["device", "portal", "ops"]),
     rule("uses", "query", &["cache", "mem", "os", "abi"], &["mover", "device", "portal", "ops"]),
-    rule("uses", "vhost", &["mover", "portal", "mem", "os", "abi"], &["device", "ops"]),
-    rule("uses", "switch", &["vhost", "mover", "mem", "os", "abi"], &["device"]),
-    rule("uses", "tier", &["mover", "mem", "os", "abi"], &["device"]),
-    rule("uses", "nvmf", &["mover", "mem", "os", "abi"], &["device"]),
-    rule("uses", "fabric", &["mover", "mem", "os", "abi"], &["device"]),
+    rule("uses", "vhost", &["mover", "portal", "metrics", "mem", "os", "abi"], &["device", "ops"]),
+    rule("uses", "switch", &["vhost", "mover", "metrics", "mem", "os", "abi"], &["device"]),
+    rule("uses", "tier", &["mover", "metrics", "mem", "os", "abi"], &["device"]),
+    rule("uses", "nvmf", &["mover", "metrics", "mem", "os", "abi"], &["device"]),
+    rule("uses", "fabric", &["mover", "metrics", "mem", "os", "abi"], &["device"]),
     // Numbers and verdicts.
     rule("lab", "conformance", &["portal", "mem", "os", "abi"], &["device", "model"]),
     rule(
@@ -114,6 +115,7 @@ const BELOW_DOORS: &[&str] = &[
     "model",
     "portal",
     "interpose",
+    "metrics",
     "ops",
     "mem",
     "os",

@@ -70,7 +70,7 @@ pub fn run<E: From<PrefetchError>>(
         });
         let report = telpher_query::run(&query, cache.as_ref(), options)?;
         let after = cache.as_ref().map(Cache::stats).unwrap_or_default();
-        let (right, time, stats) = (report.answer == expected, report.time, since(after, before.unwrap_or_default()));
+        let (right, time, stats) = (report.answer == expected, report.time, after - before.unwrap_or_default());
         checked(way, right, Execution { time, report: Some(report), stats })
     };
     if !args.plain && data.fetched_bytes == 0 {
@@ -224,17 +224,17 @@ impl Trial {
         // Without groups, each thread scans and aggregates in one loop: there are no stages to report.
         let stages = if options.is_some() { roles.into_iter().map(stage).collect() } else { Vec::new() };
         let sum = |of: fn(&Blocks) -> u64| reports().map(|report| of(&report.blocks)).sum::<u64>();
-        let stats = |of: fn(&Stats) -> u64| self.done.iter().map(|execution| of(&execution.stats)).sum::<u64>();
+        let stats: Stats = self.done.iter().map(|execution| execution.stats).sum();
         let blocks = BlockCounts {
             asked: sum(|blocks| blocks.asked),
             spared: sum(|blocks| blocks.spared),
             hits: sum(|blocks| blocks.hits),
             late: sum(|blocks| blocks.late),
             absent: sum(|blocks| blocks.absent),
-            copies: stats(|stats| stats.copies),
-            bytes_copied: stats(|stats| stats.bytes_copied),
-            fallbacks: stats(|stats| stats.fallbacks),
-            evictions: stats(|stats| stats.evictions),
+            copies: stats.copies,
+            bytes_copied: stats.bytes_copied,
+            fallbacks: stats.fallbacks,
+            evictions: stats.evictions,
         };
         let looked = blocks.hits + blocks.late + blocks.absent;
         Run {
@@ -250,15 +250,6 @@ impl Trial {
             blocks,
         }
     }
-}
-
-/// Returns the differences of the counts.
-fn since(mut after: Stats, before: Stats) -> Stats {
-    after.copies -= before.copies;
-    after.bytes_copied -= before.bytes_copied;
-    after.fallbacks -= before.fallbacks;
-    after.evictions -= before.evictions;
-    after
 }
 
 fn rows(answer: &Answer, data: &Data) -> Rows {
