@@ -40,8 +40,9 @@ mod thread;
 mod traps;
 mod vectors;
 
-pub use handler::{Answer, Handler, SubmitInstruction};
+pub use handler::{Handler, SubmitInstruction};
 pub use kernel::Errno;
+pub use telpher_abi::Offer;
 pub use thread::Monitor;
 pub use traps::{Options, after_fork_child, install};
 

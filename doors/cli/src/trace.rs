@@ -202,7 +202,7 @@ fn passes(args: &Trace, line: &Line) -> bool {
         }
         Line::Misuse(misuse) => {
             // The operation is the text before the parenthesis.
-            let operation = misuse.party.descriptor.split('(').next().unwrap_or_default();
+            let operation = misuse.latest.descriptor.split('(').next().unwrap_or_default();
             args.status.is_empty()
                 && args.slower_than.is_none()
                 && any(args.op.iter().any(|op| op.0 == operation), !args.op.is_empty())

@@ -14,7 +14,7 @@ use crate::control::{self, Opening};
 use crate::faults;
 use crate::guard;
 use crate::lock::Lock;
-use crate::observe::{self, Answer, Observer, Queue, SubmitInstruction};
+use crate::observe::{self, Observer, Queue, SubmitInstruction};
 use crate::shared::Shared;
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys::{self, Errno};
@@ -24,9 +24,9 @@ use telpher_abi::registers::PortalKind;
 use telpher_abi::{CompletionRecord, Descriptor};
 use telpher_device::{ModelDevice, ModelOptions, ReplicaReport, Runner};
 use telpher_mem::{Fault, Local, Space, Strict};
-use telpher_model::{DispatchDecision, Identity, Job, Outcome, ReportedTo, Response, Write};
+use telpher_model::{DispatchDecision, Identity, Job, Outcome, ReportedTo, Write};
 use telpher_os::Pagemap;
-use telpher_portal::Submission;
+use telpher_portal::{Offer, Submission};
 use telpher_vdev_wire::file_memory::FileMemory;
 use telpher_vdev_wire::message::{Opened, Report, STRICT, THREADED};
 use telpher_vdev_wire::queue_state::{ENABLED, OccupancySlots, QueueState};
@@ -105,12 +105,12 @@ impl Replica {
 
     /// Submits 64 bytes: from a submit instruction of this process, or from its write().
     #[inline]
-    pub(crate) fn offer(&self, how: SubmitInstruction, destination: u64, words: &[u64; 8]) -> Answer {
+    pub(crate) fn offer(&self, how: SubmitInstruction, destination: u64, words: &[u64; 8]) -> Offer {
         self.observer.offer(how, destination, words, self)
     }
 
-    fn admit(&self, deferrable: bool, descriptor: &Descriptor) -> Response {
-        let refused = if deferrable { Response::Retry } else { Response::Dropped };
+    fn admit(&self, deferrable: bool, descriptor: &Descriptor) -> Offer {
+        let refused = if deferrable { Offer::Retry } else { Offer::Lost };
         let board = self.board.as_ref();
         // Relaxed: for a state that is changing, either value is correct, as on the bus.
         let enabled = board.state.load(Ordering::Relaxed) == ENABLED;
@@ -121,7 +121,7 @@ impl Replica {
         if deferrable && self.threshold != 0 {
             let own = u32::try_from(self.device.occupancy(wq)).unwrap_or(u32::MAX);
             if !board.has_room(self.rows.as_ref(), row, own, self.threshold) {
-                return Response::Retry;
+                return Offer::Retry;
             }
         }
         let write = if deferrable {
@@ -134,12 +134,12 @@ impl Replica {
         // that this memory may be read and written meanwhile. That is the promise that `vouch` requires, made by the
         // program's author. No memory of this library is named instead.
         let submission = unsafe { Submission::vouch(*descriptor) };
-        let response = self.device.submit(wq, PortalKind::LimitedMsix, write, &submission);
+        let offer = self.device.submit(wq, PortalKind::LimitedMsix, write, &submission);
         self.publish_occupancy();
         if self.device.has_reports() {
             self.report();
         }
-        response
+        offer
     }
 
     /// Reads 64 bytes of the program's memory, as the kernel does for write(2); `None` for EFAULT.
@@ -216,18 +216,14 @@ impl Replica {
 
 impl Queue for Replica {
     #[inline]
-    fn submit(&self, how: SubmitInstruction, descriptor: &Descriptor) -> Answer {
+    fn submit(&self, how: SubmitInstruction, descriptor: &Descriptor) -> Offer {
         let deferrable = match how {
             SubmitInstruction::Movdir64b => false,
             SubmitInstruction::Enqcmd => true,
             // The kernel uses the instruction for the queue's mode.
             SubmitInstruction::Write => !self.opened.is_dedicated(),
         };
-        match self.admit(deferrable, descriptor) {
-            Response::Accepted => Answer::Taken,
-            Response::Retry => Answer::Retry,
-            Response::Dropped => Answer::Lost,
-        }
+        self.admit(deferrable, descriptor)
     }
 
     fn refuses(&self, descriptor: &Descriptor, member: bool) -> bool {

@@ -5,8 +5,8 @@ use crate::sys;
 use rustix::time::Timespec;
 use std::fmt;
 use std::sync::Arc;
-use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
-use telpher_vdev_wire::event::{Answer, Finding, Injected, ReportedTo, SubmitInstruction};
+use telpher_abi::{CompletionRecord, Descriptor, Offer, Opcode, Status};
+use telpher_vdev_wire::event::{Finding, Injected, ReportedTo, SubmitInstruction};
 use telpher_vdev_wire::file_memory::{FileMemory, Statistics, TraceEntry, TraceKind, count};
 
 /// An open file's memory; it stays mapped while this exists.
@@ -81,13 +81,13 @@ impl FileLog {
         how: SubmitInstruction,
         destination: u64,
         descriptor: &Descriptor,
-        answer: Answer,
+        offer: Offer,
         time_ns: u64,
     ) {
-        match answer {
-            Answer::Taken => {}
-            Answer::Retry => count(&self.statistics().retries, 1),
-            Answer::Lost => count(&self.statistics().dropped, 1),
+        match offer {
+            Offer::Taken => {}
+            Offer::Retry => count(&self.statistics().retries, 1),
+            Offer::Lost => count(&self.statistics().dropped, 1),
         }
         if self.traces {
             self.append(TraceEntry {
@@ -95,7 +95,7 @@ impl FileLog {
                 submission,
                 kind: TraceKind::Submitted as u32,
                 code: how as u32,
-                answer: answer as u32,
+                answer: offer as u32,
                 descriptor: descriptor.0,
                 address: destination,
                 ..TraceEntry::EMPTY

@@ -18,8 +18,8 @@ use telpher_abi::Descriptor;
 use telpher_abi::registers::PortalKind;
 use telpher_device::{ModelDevice, ModelOptions};
 use telpher_mem::Remote;
-use telpher_model::{Identity, Response, Write};
-use telpher_portal::Submission;
+use telpher_model::{Identity, Write};
+use telpher_portal::{Offer, Submission};
 use telpher_vdev_wire::message::{Report, STRICT};
 use telpher_vdev_wire::queue_state::ENABLED;
 
@@ -80,9 +80,9 @@ impl Executor {
     }
 
     /// Submits one descriptor and executes it, together with all descriptors that this makes ready.
-    pub(super) fn submit(&self, file: &OpenFile, descriptor: Descriptor) -> Response {
+    pub(super) fn submit(&self, file: &OpenFile, descriptor: Descriptor) -> Offer {
         let number = self.tally.begin();
-        let response = if self.admits(file) {
+        let offer = if self.admits(file) {
             // The device fills the first dword (K612 cdev.c, idxd_submit_user_descriptor). Until then it carries the
             // submission's number to the observer.
             let mut named = descriptor;
@@ -93,12 +93,12 @@ impl Executor {
             let submission = unsafe { Submission::vouch(named) };
             self.device.submit(file.opened.wq, PortalKind::LimitedMsix, self.write, &submission)
         } else if self.write == Write::Posted {
-            Response::Dropped
+            Offer::Lost
         } else {
-            Response::Retry
+            Offer::Retry
         };
-        self.tally.submitted(number, &descriptor, response);
-        response
+        self.tally.submitted(number, &descriptor, offer);
+        offer
     }
 
     /// True if the queue has not changed since it was opened and has room.

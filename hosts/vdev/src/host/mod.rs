@@ -36,7 +36,7 @@ use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use telpher_abi::{Descriptor, Opcode};
-use telpher_model::Response;
+use telpher_portal::Offer;
 use telpher_vdev_wire::file_memory::{Statistics, TraceEntry};
 use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, ReportKind, STRICT, THREADED, TRACE};
 use telpher_vdev_wire::name::NodeName;
@@ -471,7 +471,7 @@ impl Host {
             return Err(Errno::INVAL);
         }
         let tries = 1 + u64::from(file.opened.enqcmds_retries);
-        let refused = (0..tries).all(|_| executor.submit(file, descriptor) == Response::Retry);
+        let refused = (0..tries).all(|_| executor.submit(file, descriptor) == Offer::Retry);
         executor.reports(|report| {
             if executor.is_killed() {
                 // Errors caused by the kill are not errors of the device.

@@ -5,8 +5,9 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
-use telpher_model::{Job, Observer, ReportedTo, Response};
-use telpher_vdev_wire::event::{self, Answer, SubmitInstruction};
+use telpher_model::{Job, Observer, ReportedTo};
+use telpher_portal::Offer;
+use telpher_vdev_wire::event::{self, SubmitInstruction};
 use telpher_vdev_wire::file_memory::{FileMemory, Statistics, TraceEntry, TraceKind, count};
 use telpher_vdev_wire::message::{Opened, TRACE};
 
@@ -34,23 +35,18 @@ impl Tally {
         self.submissions.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Records the queue's response to a submission.
-    pub(super) fn submitted(&self, number: u64, descriptor: &Descriptor, response: Response) {
-        let answer = match response {
-            Response::Accepted => Answer::Taken,
-            Response::Retry => Answer::Retry,
-            Response::Dropped => Answer::Lost,
-        };
-        match answer {
-            Answer::Taken => {}
-            Answer::Retry => count(&self.lease.statistics.retries, 1),
-            Answer::Lost => count(&self.lease.statistics.dropped, 1),
+    /// Records the queue's answer to a submission.
+    pub(super) fn submitted(&self, number: u64, descriptor: &Descriptor, offer: Offer) {
+        match offer {
+            Offer::Taken => {}
+            Offer::Retry => count(&self.lease.statistics.retries, 1),
+            Offer::Lost => count(&self.lease.statistics.dropped, 1),
         }
         self.append(|| TraceEntry {
             submission: number,
             kind: TraceKind::Submitted as u32,
             code: SubmitInstruction::Write as u32,
-            answer: answer as u32,
+            answer: offer as u32,
             descriptor: descriptor.0,
             ..TraceEntry::EMPTY
         });

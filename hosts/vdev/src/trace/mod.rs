@@ -184,8 +184,8 @@ impl Inner {
             // A site is identified by its operations and operands, not by the addresses of its buffers.
             let operation = |descriptor: &str| descriptor.split('(').next().unwrap_or_default().to_owned();
             let other = line.other.as_ref().map(|other| (operation(&other.descriptor), other.operand.clone()));
-            let party = (operation(&line.party.descriptor), &line.party.operand, line.party.which.member.is_some());
-            let site = format!("{misuse:?} {} {} {party:?} {other:?}", line.origin.process, line.origin.queue);
+            let latest = (operation(&line.latest.descriptor), &line.latest.operand, line.latest.which.member.is_some());
+            let site = format!("{misuse:?} {} {} {latest:?} {other:?}", line.origin.process, line.origin.queue);
             if self.reported.insert(site) {
                 let _ = writeln!(self.errors, "{}", misuse_report::report(*misuse, line));
             }
