@@ -67,8 +67,8 @@ pub(crate) fn write(fd: RawFd, bytes: *const u8, len: usize) -> Result<usize, Er
     let inside = if own { node::enter(number) } else { None };
     let Some(inside) = inside else { return Err(Errno::PERM) };
     let replica = node::replica(&inside);
-    if replica.opened.write_errno != 0 {
-        return Err(Errno::from_raw_os_error(replica.opened.write_errno));
+    if replica.opened().write_errno != 0 {
+        return Err(Errno::from_raw_os_error(replica.opened().write_errno));
     }
     let descriptors = len as u64 / DESCRIPTOR_BYTES;
     let mut written = 0;
@@ -88,7 +88,7 @@ pub(crate) fn write(fd: RawFd, bytes: *const u8, len: usize) -> Result<usize, Er
 }
 
 fn submit_one(replica: &crate::replica::Replica, descriptor: &Descriptor) -> Result<(), Errno> {
-    let opened = &replica.opened;
+    let opened = replica.opened();
     if descriptor.opcode() == Opcode::Batch && opened.write_batch_errno != 0 {
         return Err(Errno::from_raw_os_error(opened.write_batch_errno));
     }

@@ -112,6 +112,18 @@ numbers! {
     }
 }
 
+impl From<telpher_model::ReportedTo> for ReportedTo {
+    fn from(told: telpher_model::ReportedTo) -> Self {
+        match told {
+            telpher_model::ReportedTo::Record => ReportedTo::Record,
+            telpher_model::ReportedTo::NotRequested => ReportedTo::NotRequested,
+            telpher_model::ReportedTo::Elsewhere => ReportedTo::Elsewhere,
+            telpher_model::ReportedTo::Unwritable(_) => ReportedTo::Unwritable,
+            telpher_model::ReportedTo::Abandoned => ReportedTo::Abandoned,
+        }
+    }
+}
+
 /// One of the descriptors of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InvolvedDescriptor {

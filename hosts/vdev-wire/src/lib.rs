@@ -17,6 +17,7 @@ pub mod event;
 pub mod file_memory;
 pub mod message;
 pub mod name;
+pub mod open_queue;
 pub mod queue_state;
 mod replica;
 mod ring;

@@ -29,8 +29,8 @@ pub struct Identity {
 }
 
 impl Device {
-    /// Writes a descriptor to a queue's portal; returns what the queue did. A deferrable write is taken or gets Retry, a
-    /// posted write is taken or lost. A full dedicated queue also raises SWERROR 0x53.
+    /// Writes a descriptor to a queue's portal; returns what the queue did. A deferrable write is taken or gets Retry,
+    /// a posted write is taken or lost. A full dedicated queue also raises SWERROR 0x53.
     ///
     /// A shared queue takes PASID and privilege from the write, a dedicated queue from its configuration. The
     /// descriptor's own first dword is ignored.

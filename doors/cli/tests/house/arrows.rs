@@ -72,7 +72,7 @@ const CRATES: &[Rule] = &[
     rule("hosts", "launch", &["interpose", "os"], &[]),
     rule("hosts", "vdev", &["launch", "vdev-wire", "model", "device", "portal", "interpose", "mem", "os", "abi"], &[]),
     rule("hosts", "vdev-guest", &["vdev-wire", "model", "device", "interpose", "portal", "mem", "os", "abi"], &[]),
-    rule("hosts", "vdev-wire", &["device", "abi"], &[]),
+    rule("hosts", "vdev-wire", &["device", "model", "portal", "mem", "abi"], &[]),
     rule("hosts", "tier-run", &["launch", "tier-wire", "tier", "device", "os"], &[]),
     rule("hosts", "tier-guest", &["tier-wire", "tier", "mover", "device", "interpose", "mem", "os", "abi"], &[]),
     rule("hosts", "tier-wire", &[], &[]),

@@ -269,11 +269,7 @@ impl telpher_model::Observer for Observer {
                 self.log.injected(id, &untagged(job), Injected::Lose, 0, 0);
                 ReportedTo::Lost
             }
-            telpher_model::ReportedTo::Record => ReportedTo::Record,
-            telpher_model::ReportedTo::NotRequested => ReportedTo::NotRequested,
-            telpher_model::ReportedTo::Elsewhere => ReportedTo::Elsewhere,
-            telpher_model::ReportedTo::Unwritable(_) => ReportedTo::Unwritable,
-            telpher_model::ReportedTo::Abandoned => ReportedTo::Abandoned,
+            told => told.into(),
         };
         self.log.ended(id, &untagged(job), record, told);
         // A member without a record is concluded with its batch.
