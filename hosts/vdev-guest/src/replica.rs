@@ -13,7 +13,6 @@
 use crate::control::{self, Opening};
 use crate::faults;
 use crate::guard;
-use crate::lock::Lock;
 use crate::observe::{self, Observer, Queue, SubmitInstruction};
 use crate::shared::Shared;
 use crate::sync::{AtomicU32, Ordering};
@@ -22,6 +21,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use telpher_abi::{CompletionRecord, Descriptor};
 use telpher_device::{ModelOptions, Runner};
+use telpher_interpose::preload::Lock;
 use telpher_mem::{Fault, Local, Space, Strict};
 use telpher_model::{DispatchDecision, Job, Outcome, ReportedTo};
 use telpher_os::Pagemap;

@@ -24,11 +24,11 @@ pub(crate) use content::{Memory, Own};
 
 use super::file_log::{DescriptorId, FileLog};
 use super::queue::Queue;
-use crate::lock::{Held, Lock};
 use content::{Change, Content};
 use std::sync::Arc;
 use table::{InFlight, Range, Table};
 use telpher_abi::{COMPLETION_RECORD_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, Opcode, OperandId};
+use telpher_interpose::preload::{Held, Lock};
 use telpher_vdev_wire::event::{Finding, InvolvedDescriptor, Misuse};
 use uses::{Kind, Use, record_of, uses_of};
 
