@@ -88,7 +88,6 @@ impl File {
 /// # Errors
 /// The driver's (EBUSY, ENXIO, …), or the system's if descriptors or memory are lacking.
 pub(crate) fn open(path: &[u8], flags: u32) -> Result<RawFd, Errno> {
-    crate::start::start();
     let opening = control::open(path, flags)?;
     let opened = opening.opened;
     let mode = flags.cast_signed() & libc::O_ACCMODE;

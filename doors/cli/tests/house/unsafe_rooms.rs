@@ -87,6 +87,7 @@ const FILES: &[&str] = &[
     "hosts/vdev-guest/src/symbols/route.rs",
     "hosts/vdev-guest/src/symbols/signals.rs",
     "hosts/vdev-guest/src/symbols/start.rs",
+    "hosts/vdev-guest/src/symbols/standard.rs",
     "hosts/vdev-guest/src/symbols/status.rs",
     "hosts/vdev-guest/src/symbols/stdio.rs",
     "hosts/vdev-guest/src/symbols/walks.rs",
