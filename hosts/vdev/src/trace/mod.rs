@@ -18,7 +18,6 @@ pub use line::Line;
 pub use parse::ParseError;
 
 use crate::host::{FileInfo, Listener};
-use crate::run::TraceFormat;
 use crate::summary::Summary;
 use assemble::Assembler;
 use background_writer::BackgroundWriter;
@@ -29,6 +28,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telpher_vdev_wire::event::Misuse;
 use telpher_vdev_wire::file_memory::{Statistics, TraceEntry, TraceKind};
+
+/// How trace entries are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum TraceFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    JsonLines,
+}
 
 /// Why a trace cannot be written.
 #[derive(Debug, thiserror::Error)]
