@@ -68,7 +68,7 @@ const CRATES: &[Rule] = &[
     ),
     rule("lab", "doctor", &["report", "hw", "portal", "mem", "os", "abi"], &[]),
     // Run programs and virtual machines of others. `launch` starts programs for the other hosts; a `-wire` crate has
-    // the layouts that a host and its preloaded library share.
+    // what a host and its preloaded library share: layouts, and vdev's queue of an opened file.
     rule("hosts", "launch", &["interpose", "os"], &[]),
     rule("hosts", "vdev", &["launch", "vdev-wire", "model", "device", "portal", "interpose", "mem", "os", "abi"], &[]),
     rule("hosts", "vdev-guest", &["vdev-wire", "model", "device", "interpose", "portal", "mem", "os", "abi"], &[]),
