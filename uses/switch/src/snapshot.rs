@@ -2,7 +2,7 @@
 
 use crate::capture::Capture;
 use crate::end::End;
-use crate::forward::Counts;
+use crate::stats::Counts;
 use std::sync::Arc;
 use std::time::Instant;
 use telpher_os::ticks;
@@ -180,7 +180,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forward::Stages;
+    use crate::stats::Stages;
     use telpher_vhost::CopyTiming;
 
     #[test]

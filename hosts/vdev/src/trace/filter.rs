@@ -49,7 +49,7 @@ impl Filter {
             }
             Line::Misuse(misuse) => {
                 // The operation is the text before the parenthesis.
-                let operation = misuse.party.descriptor.split('(').next().unwrap_or_default();
+                let operation = misuse.latest.descriptor.split('(').next().unwrap_or_default();
                 self.results.is_empty()
                     && self.slower_than_ns.is_none()
                     && any(self.operations.iter().any(|op| op == operation), !self.operations.is_empty())

@@ -22,7 +22,6 @@ pub use parse::ParseError;
 pub use reader::{ReadError, Reader};
 
 use crate::host::{FileInfo, Listener};
-use crate::run::TraceFormat;
 use crate::summary::Summary;
 use assemble::Assembler;
 use background_writer::BackgroundWriter;
@@ -33,6 +32,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telpher_vdev_wire::event::Misuse;
 use telpher_vdev_wire::file_memory::{Statistics, TraceEntry, TraceKind};
+
+/// How trace entries are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum TraceFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    JsonLines,
+}
 
 /// Why a trace cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -188,8 +197,8 @@ impl Inner {
             // A site is identified by its operations and operands, not by the addresses of its buffers.
             let operation = |descriptor: &str| descriptor.split('(').next().unwrap_or_default().to_owned();
             let other = line.other.as_ref().map(|other| (operation(&other.descriptor), other.operand.clone()));
-            let party = (operation(&line.party.descriptor), &line.party.operand, line.party.which.member.is_some());
-            let site = format!("{misuse:?} {} {} {party:?} {other:?}", line.origin.process, line.origin.queue);
+            let latest = (operation(&line.latest.descriptor), &line.latest.operand, line.latest.which.member.is_some());
+            let site = format!("{misuse:?} {} {} {latest:?} {other:?}", line.origin.process, line.origin.queue);
             if self.reported.insert(site) {
                 let _ = writeln!(self.errors, "{}", misuse_report::report(*misuse, line));
             }

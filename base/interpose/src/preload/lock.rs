@@ -1,15 +1,15 @@
 //! A lock for a library inside another program's process: one word and a futex, without the C library.
 //!
-//! While a thread holds the lock, the program's signal handlers are deferred, so a handler that calls this library
+//! While a thread holds the lock, the program's signal handlers are deferred, so a handler that calls the library
 //! never finds the lock held by the thread it interrupted. A fork takes all of these locks, so that the data they
 //! protect is consistent in the child.
-#![allow(unsafe_code, reason = "futex, and references to the guarded value")]
+#![allow(unsafe_code, reason = "references to the guarded value")]
 
-use crate::sync::{AtomicU32, Ordering};
-use crate::sys;
+use crate::kernel::{futex_wait, futex_wake};
+use crate::signals::{self, Deferral};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use telpher_interpose::signals::{self, Deferral};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
@@ -17,8 +17,10 @@ const TAKEN: u32 = 1;
 const WAITED_FOR: u32 = 2;
 
 /// Data that one thread at a time uses.
-pub(crate) struct Lock<T> {
+pub struct Lock<T> {
     word: AtomicU32,
+    /// Taken by [`take`](Lock::take): no reference to the data exists.
+    for_fork: AtomicBool,
     inner: UnsafeCell<T>,
 }
 
@@ -32,42 +34,55 @@ impl<T> std::fmt::Debug for Lock<T> {
 }
 
 /// The lock is held; dropping this releases it.
-pub(crate) struct Held<'a, T> {
+#[derive(Debug)]
+pub struct Held<'a, T> {
     lock: &'a Lock<T>,
     _deferred: Deferral,
 }
 
 impl<T> Lock<T> {
-    pub(crate) const fn new(inner: T) -> Self {
-        Lock { word: AtomicU32::new(FREE), inner: UnsafeCell::new(inner) }
+    /// Creates a free lock.
+    pub const fn new(inner: T) -> Self {
+        Lock { word: AtomicU32::new(FREE), for_fork: AtomicBool::new(false), inner: UnsafeCell::new(inner) }
     }
 
     /// Waits for the lock.
-    pub(crate) fn hold(&self) -> Held<'_, T> {
+    pub fn hold(&self) -> Held<'_, T> {
         let deferred = signals::defer();
-        self.take();
+        self.acquire();
         Held { lock: self, _deferred: deferred }
     }
 
     /// Takes the lock for the duration of a fork; see [`give`](Lock::give).
-    pub(crate) fn take(&self) {
-        // Acquire: pairs with the Release in `give`, here and below.
+    pub fn take(&self) {
+        self.acquire();
+        // Relaxed, here and below: written and read by the lock's holder, or by its forked child.
+        self.for_fork.store(true, Ordering::Relaxed);
+    }
+
+    /// Releases the lock in parent and child after a fork. Does nothing unless [`take`](Lock::take) has taken it.
+    pub fn give(&self) {
+        if self.for_fork.swap(false, Ordering::Relaxed) {
+            self.release();
+        }
+    }
+
+    fn acquire(&self) {
+        // Acquire: pairs with the Release in `release`, here and below.
         if self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.word.swap(WAITED_FOR, Ordering::Acquire) != FREE {
-                sys::futex_wait(&self.word, WAITED_FOR);
+                futex_wait(&self.word, WAITED_FOR);
             }
         }
     }
 
-    /// Releases it: called by the thread that took it, or in its child.
-    pub(crate) fn give(&self) {
-        // Release: pairs with the Acquire in `take`.
+    fn release(&self) {
+        // Release: pairs with the Acquire in `acquire`.
         if self.word.swap(FREE, Ordering::Release) == WAITED_FOR {
-            sys::futex_wake(&self.word);
+            futex_wake(&self.word);
         }
     }
 }
-
 impl<T> Deref for Held<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
@@ -85,7 +100,7 @@ impl<T> DerefMut for Held<'_, T> {
 
 impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
-        self.lock.give();
+        self.lock.release();
     }
 }
 
@@ -107,5 +122,19 @@ mod tests {
             }
         });
         assert_eq!(*COUNT.hold(), 200_000);
+    }
+
+    #[test]
+    fn only_a_lock_taken_for_a_fork_can_be_given() {
+        let lock = Lock::new(());
+        let is_free = || lock.word.load(Ordering::Relaxed) == FREE;
+        let held = lock.hold();
+        lock.give();
+        assert!(!is_free());
+        drop(held);
+        lock.take();
+        assert!(!is_free());
+        lock.give();
+        assert!(is_free());
     }
 }
