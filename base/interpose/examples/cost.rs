@@ -6,7 +6,7 @@ use std::arch::asm;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use telpher_interpose::{Answer, Handler, Monitor, Options, SubmitInstruction, install, sites};
+use telpher_interpose::{Handler, Monitor, Offer, Options, SubmitInstruction, install, sites};
 
 /// A portal that accepts every submission and does nothing.
 struct Sink;
@@ -21,10 +21,10 @@ impl Handler for Sink {
         address & !0xfff == PORTAL
     }
 
-    fn enqueue(&self, _how: SubmitInstruction, _destination: u64, descriptor: &[u64; 8]) -> Answer {
+    fn enqueue(&self, _how: SubmitInstruction, _destination: u64, descriptor: &[u64; 8]) -> Offer {
         // Only one thread counts.
         TAKEN.store(TAKEN.load(Ordering::Relaxed) + descriptor[7], Ordering::Relaxed);
-        Answer::Accepted
+        Offer::Taken
     }
 
     fn wait(&self, _monitor: Option<&Monitor>, _control: u32, _deadline: u64) -> bool {

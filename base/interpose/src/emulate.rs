@@ -4,11 +4,12 @@
 use crate::decode::{Instruction, Operation, Pointer, Segment};
 use crate::frame::{Exit, Frame};
 use crate::guarded::{self, Faulted};
-use crate::handler::{self, Answer, Handler, SubmitInstruction};
+use crate::handler::{self, Handler, SubmitInstruction};
 use crate::registers::{ARITHMETIC, CF, Registers, ZF};
 use crate::sites::entered;
 use crate::thread::{Monitor, Thread, segment_base};
 use std::sync::atomic::Ordering;
+use telpher_abi::Offer;
 
 /// The reason why an instruction did not complete.
 enum Stop {
@@ -98,15 +99,15 @@ fn perform(
             if data[0] & 0xffff_ffff != 0 {
                 return Err(Stop::GeneralProtection);
             }
-            let answer = if handler.is_portal(destination) {
+            let offer = if handler.is_portal(destination) {
                 handler.enqueue(SubmitInstruction::Enqcmd, destination, &data)
             } else {
                 // Memory gives no answer, but the address is translated for a write.
                 guarded::probe_write(destination).map_err(access(Segment::Flat))?;
-                Answer::Retry
+                Offer::Retry
             };
             *flags &= !ARITHMETIC;
-            if answer == Answer::Retry {
+            if offer == Offer::Retry {
                 *flags |= ZF;
             }
         }
@@ -167,8 +168,8 @@ mod tests {
             address & !0xfff == PORTAL
         }
 
-        fn enqueue(&self, _how: SubmitInstruction, _destination: u64, _descriptor: &[u64; 8]) -> Answer {
-            Answer::Accepted
+        fn enqueue(&self, _how: SubmitInstruction, _destination: u64, _descriptor: &[u64; 8]) -> Offer {
+            Offer::Taken
         }
 
         fn wait(&self, _monitor: Option<&Monitor>, _control: u32, _deadline: u64) -> bool {

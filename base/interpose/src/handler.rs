@@ -2,6 +2,7 @@
 
 use crate::thread::{Monitor, Thread};
 use std::sync::OnceLock;
+use telpher_abi::Offer;
 
 /// The instruction that sent 64 bytes to a portal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,16 +26,6 @@ impl SubmitInstruction {
     }
 }
 
-/// The portal's answer. Only ENQCMD returns it to the program.
-#[must_use]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// Taken.
-    Accepted,
-    /// Not taken: full, above the threshold, disabled, or of the wrong kind.
-    Retry,
-}
-
 /// The owner of the portals, called by the traps and the rewritten sites.
 ///
 /// Every function is called on the program's thread in the middle of an instruction; the interrupted code may hold any
@@ -48,8 +39,8 @@ pub trait Handler: Sync {
     fn is_portal(&self, address: u64) -> bool;
 
     /// 64 bytes arrive at `destination`, which is 64-byte aligned and was a portal when
-    /// [`is_portal`](Handler::is_portal) was called.
-    fn enqueue(&self, how: SubmitInstruction, destination: u64, descriptor: &[u64; 8]) -> Answer;
+    /// [`is_portal`](Handler::is_portal) was called. Only ENQCMD passes the answer on to the program.
+    fn enqueue(&self, how: SubmitInstruction, destination: u64, descriptor: &[u64; 8]) -> Offer;
 
     /// UMWAIT with the armed line (a line that has already changed is not waited for), or TPAUSE without. Returns when
     /// the line changes, the time-stamp counter reaches `deadline`, a signal was deferred, or earlier. Returns true if

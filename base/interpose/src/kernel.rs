@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "makes system calls")]
 
 use std::arch::asm;
+use std::sync::atomic::AtomicU32;
 
 /// A kernel error number.
 pub type Errno = i32;
@@ -267,13 +268,38 @@ pub(crate) fn open_process(process: i32) -> Result<i32, Errno> {
     i32::try_from(opened).map_err(|_| libc::EBADF)
 }
 
-/// `munmap`.
+/// `munmap`; returns false if the kernel refuses.
 ///
 /// # Safety
 /// The pages belong to the caller and are no longer used.
-pub(crate) unsafe fn unmap(address: usize, bytes: usize) {
+pub(crate) unsafe fn unmap(address: usize, bytes: usize) -> bool {
     // SAFETY: forwarded.
-    let _ = unsafe { call(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]) };
+    unsafe { call(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]) }.is_ok()
+}
+
+/// Changes the size of a mapping with `mremap`, and its address if it may move; returns the address.
+///
+/// # Safety
+/// The pages belong to the caller, and no reference to those that go or move is used any more.
+pub(crate) unsafe fn remap(address: usize, old: usize, new: usize, may_move: bool) -> Result<usize, Errno> {
+    let flags = if may_move { word(libc::MREMAP_MAYMOVE) } else { 0 };
+    // SAFETY: forwarded.
+    unsafe { call(libc::SYS_mremap, [address, old, new, flags, 0, 0]) }
+}
+
+/// Sleeps while a word has a value; may return early.
+pub(crate) fn futex_wait(watched: &AtomicU32, value: u32) {
+    let operation = word(libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
+    let arguments = [watched.as_ptr().addr(), operation, value as usize, 0, 0, 0];
+    // SAFETY: the word outlives the call; without a timeout nothing else is read.
+    let _ = unsafe { call(libc::SYS_futex, arguments) };
+}
+
+/// Wakes one sleeper on a word.
+pub(crate) fn futex_wake(watched: &AtomicU32) {
+    let operation = word(libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG);
+    // SAFETY: the address only identifies the word.
+    let _ = unsafe { call(libc::SYS_futex, [watched.as_ptr().addr(), operation, 1, 0, 0, 0]) };
 }
 
 /// `sched_yield`.

@@ -12,6 +12,7 @@
 //!                                       └─► invalid opcode ─► signals::deliver (faults, deferred handlers)
 //! every other signal ─► signals ─► the program's handler, now or deferred
 //! exec      keeps the preloaded library in programs that the program executes
+//! preload   what every preloaded library needs: start and end, settings, a heap, a lock, interposed functions
 //! sanitizer the requirements of AddressSanitizer's runtime on a preloaded library
 //! thread    the state of one thread, reachable in all of these
 //! kernel    system calls that bypass the C library
@@ -32,6 +33,7 @@ mod frame;
 mod guarded;
 mod handler;
 mod kernel;
+pub mod preload;
 pub mod registers;
 pub mod sanitizer;
 pub mod signals;
@@ -40,8 +42,9 @@ mod thread;
 mod traps;
 mod vectors;
 
-pub use handler::{Answer, Handler, SubmitInstruction};
+pub use handler::{Handler, SubmitInstruction};
 pub use kernel::Errno;
+pub use telpher_abi::Offer;
 pub use thread::Monitor;
 pub use traps::{Options, after_fork_child, install};
 

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Bench) -> Result<(), Error> {
             || {
                 let result = telpher_bench::sweep::run(&args.sweep.options(), machine)?;
                 let routes = || result.routes().iter().map(Route::label).collect::<Vec<_>>().join(", ");
-                log::info(|| format!("--device {}: measured {}", args.sweep.device, routes()));
+                log::info(|| format!("--device {}: measured {}", args.sweep.device.name, routes()));
                 Ok(result)
             },
             [report::sweep::text, report::sweep::csv, report::sweep::html],

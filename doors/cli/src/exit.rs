@@ -68,14 +68,19 @@ impl Usage for crate::bench::Error {
 
 impl Usage for SimError {
     fn is_usage(&self) -> bool {
-        matches!(self, SimError::Name(_) | SimError::NoFigure { .. } | SimError::NoProfile { .. } | SimError::Not(_))
+        match self {
+            SimError::NoFigure { .. } | SimError::Not(_) => true,
+            SimError::Predict(error) => error.is_usage(),
+            _ => false,
+        }
     }
 }
 
 impl Usage for QdpError {
     fn is_usage(&self) -> bool {
         match self {
-            QdpError::Text { .. } | QdpError::Name(_) | QdpError::Setting(_) => true,
+            QdpError::Name(_) | QdpError::Setting(_) => true,
+            QdpError::Here(error) => error.is_usage(),
             QdpError::Sim(error) => error.is_usage(),
             _ => false,
         }

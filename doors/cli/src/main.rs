@@ -5,12 +5,12 @@
 //!            └─► report ──► table | json | csv on standard output, one HTML file
 //!      ──► doctor ──► record, patient, checks
 //!      ──► list
-//!      ──► qdp ──► telpher-cache's queries, here, or telpher-claims' simulated ones
-//!      ──► tune ──► bench::sweep ──► telpher-mover's tuning file
-//!      ──► sim, advise ──► telpher-sim, telpher-claims
+//!      ──► qdp ──► telpher-bench's prefetch, or telpher-claims' simulated queries
+//!      ──► tune ──► telpher-bench's tune ──► telpher-mover's tuning file
+//!      ──► sim, advise ──► telpher-predict, telpher-claims
 //!      ──► run, trace ──► telpher-vdev
-//!      ──► vhost ──► telpher-vhost
-//!      ──► tier ──► telpher-vdev's code to run a program, with telpher-tier-guest preloaded
+//!      ──► vhost ──► telpher-switch
+//!      ──► tier ──► telpher-tier-run
 //! log: what a command chooses, with -v      version: commit, target, kernels
 //! ```
 //!

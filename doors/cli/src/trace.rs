@@ -1,13 +1,12 @@
 //! `telpher trace`: filters and sums a trace of `telpher run`.
 
-use crate::args::{EndFilter, Format, Trace};
+use crate::args::{Format, Trace};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use telpher_report::csv;
 use telpher_vdev::summary::Summary;
-use telpher_vdev::trace::line::DescriptorLine;
-use telpher_vdev::trace::{Line, ParseError};
+use telpher_vdev::trace::{Line, ParseError, ReadError, Reader};
 
 /// Why a trace could not be processed.
 #[derive(Debug, thiserror::Error)]
@@ -29,12 +28,12 @@ pub(crate) enum TraceError {
         source: ParseError,
     },
     /// A line is too long.
-    #[error("{} is not a trace of `telpher run`: line {line} is longer than {LONGEST} bytes", path.display())]
+    #[error("{} is not a trace of `telpher run`: {why}", path.display())]
     Long {
         /// The file.
         path: PathBuf,
-        /// The number of the line, from 1.
-        line: u64,
+        /// Which line, and how long a line may be.
+        why: ReadError,
     },
     /// The file of the result cannot be created.
     #[error("cannot write the result to {}; name another file with --output", path.display())]
@@ -49,8 +48,17 @@ pub(crate) enum TraceError {
     Output(#[source] io::Error),
 }
 
-/// Maximum bytes of a line. Source: chosen; `telpher run` writes lines of a few hundred.
-const LONGEST: u64 = 1 << 20;
+impl TraceError {
+    /// Adds the file to an error of the reader.
+    fn of(path: &Path, error: ReadError) -> TraceError {
+        let path = path.to_owned();
+        match error {
+            ReadError::Read(source) => TraceError::Read { path, source },
+            ReadError::Parse(source) => TraceError::Parse { path, source },
+            why => TraceError::Long { path, why },
+        }
+    }
+}
 
 /// Writes the lines that pass the filters, or their summary, to standard output.
 ///
@@ -77,33 +85,14 @@ pub(crate) fn run(args: &Trace) -> Result<(), TraceError> {
     }
 }
 
-fn filter(args: &Trace, mut input: impl BufRead, mut out: impl Write) -> Result<(), TraceError> {
+fn filter(args: &Trace, input: impl BufRead, mut out: impl Write) -> Result<(), TraceError> {
     let mut summary = Summary::default();
-    let (mut text, mut number) = (String::new(), 0);
     if args.printed.format == Format::Csv && !args.summary {
         writeln!(out, "{}", COLUMNS.join(",")).map_err(TraceError::Output)?;
     }
-    loop {
-        text.clear();
-        let read = input.by_ref().take(LONGEST + 1).read_line(&mut text);
-        let read = read.map_err(|source| TraceError::Read { path: args.file.clone(), source })?;
-        if read == 0 {
-            break;
-        }
-        number += 1;
-        if read as u64 > LONGEST {
-            return Err(TraceError::Long { path: args.file.clone(), line: number });
-        }
-        let line = match Line::parse(text.trim_end_matches('\n'), number) {
-            Ok(line) => line,
-            // The run was killed while it wrote its last line.
-            Err(_) if number > 1 && !text.ends_with('\n') => {
-                eprintln!("telpher: the last line of {} is incomplete", args.file.display());
-                break;
-            }
-            Err(source) => return Err(TraceError::Parse { path: args.file.clone(), source }),
-        };
-        if !passes(args, &line) {
+    let (filter, mut reader) = (args.filter(), Reader::new(input));
+    while let Some(line) = reader.next_line().map_err(|error| TraceError::of(&args.file, error))? {
+        if !filter.passes(&line) {
             continue;
         }
         if args.summary {
@@ -118,6 +107,9 @@ fn filter(args: &Trace, mut input: impl BufRead, mut out: impl Write) -> Result<
             }
         };
         written.map_err(TraceError::Output)?;
+    }
+    if reader.is_torn() {
+        eprintln!("telpher: the last line of {} is incomplete", args.file.display());
     }
     if args.summary {
         let written = match args.printed.format {
@@ -183,45 +175,6 @@ fn csv_summary(summary: &Summary) -> String {
     csv::rows(&rows.collect::<Vec<_>>())
 }
 
-/// Returns true if a line passes every given filter. Lines that are not about one descriptor's result pass only
-/// if no filter selects results.
-fn passes(args: &Trace, line: &Line) -> bool {
-    let origin = line.origin();
-    let any = |wanted: bool, given: bool| !given || wanted;
-    if !any(args.process.contains(&origin.process), !args.process.is_empty())
-        || !any(args.queue.iter().any(|queue| queue.0 == origin.queue), !args.queue.is_empty())
-    {
-        return false;
-    }
-    let asks = !args.op.is_empty() || !args.status.is_empty() || args.slower_than.is_some();
-    match line {
-        Line::Descriptor(story) => {
-            any(args.op.iter().any(|op| op.0 == story.operation), !args.op.is_empty())
-                && any(args.status.iter().any(|filter| has_result(*filter, story)), !args.status.is_empty())
-                && args.slower_than.is_none_or(|limit| story.duration_ns.is_some_and(|time| time > limit))
-        }
-        Line::Misuse(misuse) => {
-            // The operation is the text before the parenthesis.
-            let operation = misuse.party.descriptor.split('(').next().unwrap_or_default();
-            args.status.is_empty()
-                && args.slower_than.is_none()
-                && any(args.op.iter().any(|op| op.0 == operation), !args.op.is_empty())
-        }
-        Line::Lost(_) => !asks,
-    }
-}
-
-fn has_result(filter: EndFilter, story: &DescriptorLine) -> bool {
-    match (filter, story.status) {
-        (EndFilter::Code(code), Some(status)) => status & 0x3f == code,
-        (EndFilter::Failed, Some(status)) => status & 0x3f != 1,
-        // Refused, lost and abandoned descriptors did not succeed either.
-        (EndFilter::Failed, None) => true,
-        (EndFilter::Unfinished, status) => status.is_none(),
-        (EndFilter::Code(_), None) => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,25 +199,15 @@ mod tests {
         filter(&args, input.as_bytes(), &mut out).map(|()| String::from_utf8(out).unwrap())
     }
 
-    /// Returns the numbers of the lines that come out.
-    fn lines(options: &[&str]) -> Vec<usize> {
-        let out = filtered(options, TRACE).unwrap();
-        let number = |line: &str| TRACE.lines().position(|known| known == line).unwrap() + 1;
-        out.lines().map(number).collect()
-    }
-
     #[test]
-    fn each_filter_keeps_its_lines() {
-        assert_eq!(lines(&[]), [1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(lines(&["--process", "2"]), [4, 5, 6, 7]);
-        assert_eq!(lines(&["--queue", "wq0.0,wq9.9"]), [1]);
-        assert_eq!(lines(&["--op", "fill"]), [3, 4, 6]);
-        assert_eq!(lines(&["--op", "copy,batch"]), [1, 2]);
-        assert_eq!(lines(&["--status", "failed"]), [2, 3, 4, 5]);
-        assert_eq!(lines(&["--status", "page-fault,success"]), [1, 3]);
-        assert_eq!(lines(&["--status", "unfinished", "--op", "nop"]), [5]);
-        assert_eq!(lines(&["--slower-than", "5us"]), [2, 3]);
-        assert_eq!(lines(&["--slower-than", "5us", "--queue", "wq0.0"]), Vec::<usize>::new());
+    fn the_options_select_lines() {
+        let first = TRACE.lines().next().unwrap();
+        let (queue, op, slow) = (["--queue", "wq0.0,wq9.9"], ["--op", "copy"], ["--slower-than", "4us"]);
+        for options in
+            [[queue, op].concat(), [["--process", "1"], op].concat(), [["--status", "success"], slow].concat()]
+        {
+            assert_eq!(filtered(&options, TRACE).unwrap(), format!("{first}\n"), "{options:?}");
+        }
     }
 
     #[test]
@@ -312,22 +255,15 @@ mod tests {
     fn an_incomplete_last_line_is_accepted_and_other_bad_lines_are_not() {
         let torn = &TRACE[..TRACE.len() - 20];
         assert_eq!(filtered(&[], torn).unwrap().lines().count(), 6);
+        let long = "x".repeat(2 << 20);
+        let error = filtered(&[], &long).unwrap_err();
+        let said = "some.trace is not a trace of `telpher run`: line 1 is longer than 1048576 bytes";
+        assert_eq!(error.to_string(), said);
         let error = filtered(&[], "hello\n").unwrap_err();
         assert_eq!(error.to_string(), "some.trace is not a trace of `telpher run`");
         let error = filtered(&[], &format!("{TRACE}oops\n{TRACE}")).unwrap_err();
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert_eq!(source, "line 8 is not a line of a trace: oops");
-    }
-
-    #[test]
-    fn an_endless_line_is_refused_after_a_mebibyte() {
-        let words = ["telpher", "trace", "zeros"];
-        let crate::args::Command::Trace(args) = Cli::parse_from_words(words).unwrap().command else {
-            panic!("`telpher trace` is the command")
-        };
-        let error = filter(&args, BufReader::new(io::repeat(0)), io::sink()).unwrap_err();
-        let said = "zeros is not a trace of `telpher run`: line 1 is longer than 1048576 bytes";
-        assert_eq!(error.to_string(), said);
     }
 
     #[test]

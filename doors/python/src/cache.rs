@@ -162,23 +162,8 @@ impl Cache {
     #[getter]
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (stats, dict) = (self.open()?.stats(), PyDict::new(py));
-        for (name, value) in [
-            ("hits", stats.hits),
-            ("misses", stats.misses),
-            ("weak_misses", stats.weak_misses),
-            ("prefetches", stats.prefetches),
-            ("cancelled", stats.cancelled),
-            ("copies", stats.copies),
-            ("bytes_copied", stats.bytes_copied),
-            ("fallbacks", stats.fallbacks),
-            ("evictions", stats.evictions),
-            ("invalidations", stats.invalidations),
-            ("entries", stats.entries),
-            ("in_flight", stats.in_flight),
-            ("waiting", stats.waiting),
-            ("bytes", stats.bytes),
-        ] {
-            dict.set_item(name, value)?;
+        for (metric, value) in stats.values() {
+            dict.set_item(metric.field, value)?;
         }
         Ok(dict)
     }

@@ -2,48 +2,16 @@
 //! ends, however it ends.
 
 use crate::error::LaunchError;
+use crate::run_kind::{OPEN, RunKind};
 use crate::sweeper::Sweeper;
 use crate::user_directory::UserDirectory;
-use rustix::fs::{FlockOperation, Mode, OFlags, RawDir, flock, fstat, mkdirat, openat};
+use rustix::fs::{FlockOperation, Mode, RawDir, flock, fstat, mkdirat, openat};
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// Longest path in bytes. A socket address has 108 bytes including the final zero, and the preloaded library reserves
-/// this much.
-pub(super) const LONGEST: usize = 96;
-
-/// Longest path of the parent directory. A run directory's name takes `/tier-`, a process number of at most ten digits,
-/// and `-` with eight hexadecimal digits.
-pub(super) const LONGEST_PARENT: usize = LONGEST - 25;
-
-/// Flags that open a directory itself and refuse a symbolic link to it.
-pub(super) const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
-/// The command that a run directory belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RunKind {
-    /// `telpher run`.
-    Device,
-    /// `telpher tier run`.
-    Tier,
-}
-
-impl RunKind {
-    /// All kinds.
-    pub(super) const ALL: [RunKind; 2] = [RunKind::Device, RunKind::Tier];
-
-    /// The prefix of the names of such directories.
-    pub(super) const fn prefix(self) -> &'static str {
-        match self {
-            RunKind::Device => "run-",
-            RunKind::Tier => "tier-",
-        }
-    }
-}
 
 /// The directory of one run.
 #[derive(Debug)]

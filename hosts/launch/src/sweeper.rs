@@ -4,7 +4,7 @@
 //! directories of earlier runs whose sweepers were killed (at the end of a session or container, or by a power loss).
 #![allow(unsafe_code, reason = "fork, and async-signal-safe calls in the child")]
 
-use crate::run_directory::{OPEN, RunKind};
+use crate::run_kind::{OPEN, RunKind};
 use rustix::fs::{AtFlags, FlockOperation, Mode, RawDir, flock, fstat, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType};

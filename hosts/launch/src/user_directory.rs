@@ -14,7 +14,7 @@
 //! Owner and mode are checked at each start. Neither the directory nor the preloaded files are ever removed.
 
 use crate::error::LaunchError;
-use crate::run_directory::{LONGEST_PARENT, OPEN};
+use crate::run_kind::{LONGEST_PARENT, OPEN};
 use rustix::fs::{CWD, FileType, Mode, RawDir, Stat, StatVfsMountFlags, fchmod, fstat, fstatvfs, mkdirat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;

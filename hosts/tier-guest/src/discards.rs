@@ -6,11 +6,10 @@
 //! permits.
 #![allow(unsafe_code, reason = "interposes a function of the C library")]
 
-use crate::next::next;
-use crate::start::REQUESTS;
+use crate::REQUESTS;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
-use std::sync::atomic::AtomicPtr;
+use telpher_interpose::preload::Next;
 
 type Advise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
 
@@ -18,17 +17,11 @@ type Advise = unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int;
 /// As for madvise(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c_int {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    let address = next(c"madvise", &NEXT);
-    if address.is_null() {
-        // SAFETY: this thread's `errno`.
-        unsafe { *libc::__errno_location() = libc::ENOSYS };
-        return -1;
-    }
+    static NEXT: Next = Next::new(c"madvise");
     // SAFETY: the C library's function of that name, with the caller's arguments. Memory that the kernel may free at
     // any time may be discarded now.
     unsafe {
-        let advise: Advise = transmute(address);
+        let advise: Advise = transmute(NEXT.get());
         let answer = advise(start, len, advice);
         // Memory that is not anonymous has been refused.
         if answer == 0 && advice == libc::MADV_FREE && REQUESTS.is_open() {

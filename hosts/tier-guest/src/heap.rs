@@ -3,17 +3,15 @@
 //!
 //! The range is reserved at the first allocation, before the program's `main`, and never released. So every address in
 //! it is known to belong to the library, whatever the program maps beside it.
-#![allow(unsafe_code, reason = "a global allocator on pages from the kernel")]
+#![allow(unsafe_code, reason = "the pages of a global allocator")]
 
-use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
-use std::alloc::{GlobalAlloc, Layout};
-use std::cell::UnsafeCell;
 #[cfg(test)]
 use std::ops::Range;
 use std::ptr;
+use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use telpher_interpose::preload::{Heap, PageSource};
 
 /// The address space to reserve. Source: derived: two bytes for each managed page of 4 KiB (its state and its heat),
 /// twice for lists that grow, for 8 TiB; chosen: as much again for everything else. It is address space, not memory.
@@ -49,7 +47,7 @@ fn reserve() -> bool {
 
 // SAFETY: pages are handed out once and never taken back, so they belong to this allocator alone. It is called only
 // under its lock.
-unsafe impl Allocator for Pages {
+unsafe impl PageSource for Pages {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let none = (ptr::null_mut(), 0, 0);
         if LEN.load(Ordering::Relaxed) == 0 && !reserve() {
@@ -91,64 +89,9 @@ unsafe impl Allocator for Pages {
     }
 }
 
-struct Inner(Dlmalloc<Pages>);
-
-// SAFETY: its pages belong to the process, not to a thread.
-unsafe impl Send for Inner {}
-
 /// The allocator of this library.
 #[cfg_attr(not(test), global_allocator)]
-static HEAP: Heap = Heap::new();
-
-/// The allocator.
-pub(crate) struct Heap {
-    inner: Mutex<Inner>,
-    /// The lock guard that a forking thread holds.
-    forking: UnsafeCell<Option<MutexGuard<'static, Inner>>>,
-}
-
-// SAFETY: `forking` is accessed only by the holder of the lock.
-unsafe impl Sync for Heap {}
-
-impl std::fmt::Debug for Heap {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Heap").finish_non_exhaustive()
-    }
-}
-
-impl Heap {
-    pub(crate) const fn new() -> Self {
-        let inner = Mutex::new(Inner(Dlmalloc::new_with_allocator(Pages)));
-        Heap { inner, forking: UnsafeCell::new(None) }
-    }
-
-    fn hold(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-// SAFETY: dlmalloc keeps the trait's promises, under the lock.
-unsafe impl GlobalAlloc for Heap {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: forwarded.
-        unsafe { self.hold().0.malloc(layout.size(), layout.align()) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: forwarded.
-        unsafe { self.hold().0.calloc(layout.size(), layout.align()) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: forwarded.
-        unsafe { self.hold().0.free(block, layout.size(), layout.align()) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: forwarded.
-        unsafe { self.hold().0.realloc(block, layout.size(), layout.align(), size) }
-    }
-}
+static HEAP: Heap<Pages> = Heap::new(Pages);
 
 /// Returns the addresses of this library's memory.
 #[cfg(test)]
@@ -164,24 +107,21 @@ pub(crate) fn keep_through_forks() {
 }
 
 extern "C" fn before() {
-    let held = HEAP.hold();
-    // SAFETY: the lock is this thread's.
-    unsafe { *HEAP.forking.get() = Some(held) };
+    HEAP.take();
 }
 
 extern "C" fn after() {
-    // SAFETY: this thread has taken the lock in `before`; in a child it is the only thread.
-    let held = unsafe { (*HEAP.forking.get()).take() };
-    drop(held);
+    HEAP.give();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::alloc::{GlobalAlloc, Layout};
 
     #[test]
     fn blocks_are_in_the_reserved_range_and_keep_their_bytes() {
-        let heap = Heap::new();
+        let heap = Heap::new(Pages);
         let layouts = (0..2000_usize).map(|n| Layout::from_size_align(1 + n * 37 % 9000, 1 << (n % 8)).unwrap());
         let mut blocks: Vec<(*mut u8, Layout, u8)> = Vec::new();
         for (n, layout) in layouts.enumerate() {

@@ -28,7 +28,6 @@ mod heap;
 mod map_scanner;
 mod maps;
 mod mutexes;
-mod next;
 mod requests;
 mod shuffle;
 mod start;
@@ -36,3 +35,10 @@ mod status;
 mod sync;
 mod threads;
 mod userfaults;
+
+use requests::{RequestQueue, State};
+use std::sync::{Condvar, Mutex};
+
+/// The queue of requests from program threads.
+static REQUESTS: RequestQueue =
+    RequestQueue::new(Mutex::new(()), Mutex::new(State::new()), [Condvar::new(), Condvar::new()]);

@@ -7,12 +7,11 @@
 //! mutex, and has the pages of such mutexes released for good.
 #![allow(unsafe_code, reason = "interposes a function of the C library")]
 
-use crate::next::next;
+use crate::REQUESTS;
 use crate::requests::Request;
-use crate::start::REQUESTS;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::mem::transmute;
-use std::sync::atomic::AtomicPtr;
+use telpher_interpose::preload::Next;
 
 type Init = unsafe extern "C" fn(*mut libc::pthread_mutex_t, *const libc::pthread_mutexattr_t) -> c_int;
 
@@ -37,11 +36,8 @@ unsafe extern "C" fn pthread_mutex_init(
     mutex: *mut libc::pthread_mutex_t,
     attributes: *const libc::pthread_mutexattr_t,
 ) -> c_int {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    let address = next(c"pthread_mutex_init", &NEXT);
-    if address.is_null() {
-        return libc::ENOMEM;
-    }
+    static NEXT: Next = Next::new(c"pthread_mutex_init");
+    let Some(address) = NEXT.find() else { return libc::ENOMEM };
     // SAFETY: the C library's function of that name, with the caller's arguments; attributes only if there are any.
     let (answer, is_the_kernels) = unsafe {
         let init: Init = transmute(address);

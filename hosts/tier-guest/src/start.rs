@@ -2,39 +2,32 @@
 //!
 //! A thread of the library does all of it, with its own [descriptors]; the program's thread waits
 //! meanwhile.
-#![allow(unsafe_code, reason = "places functions in the sections the dynamic linker calls")]
+#![allow(
+    unsafe_code,
+    reason = "places functions in the sections the dynamic linker calls, and reads the environment before main"
+)]
 
+use crate::REQUESTS;
 use crate::descriptors;
 use crate::map_scanner::MapScanner;
 use crate::maps::{Early, Kind, Mapping, parse};
-use crate::requests::{Request, RequestQueue, State};
+use crate::requests::Request;
 use crate::shuffle;
 use crate::status::Status;
 use crate::threads;
 use std::ops::Range;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use telpher_device::{DeviceName, OpenOptions, open};
+use telpher_interpose::preload::variable;
 use telpher_interpose::sanitizer::{self, Linked};
 use telpher_mover::{Mover, Policy};
 use telpher_os::{Lineage, spawn_unsignalled};
 use telpher_tier::{Heap, HeapOptions, Mechanism, TierId, TierOptions};
 use telpher_tier_wire::{Settings, VARIABLE};
 
-#[cfg(not(test))]
-#[used]
-#[unsafe(link_section = ".init_array")]
-static BEGIN: extern "C" fn() = begin;
-
-#[cfg(not(test))]
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static END: extern "C" fn() = end;
-
-/// The queue of requests from program threads.
-pub(crate) static REQUESTS: RequestQueue =
-    RequestQueue::new(Mutex::new(()), Mutex::new(State::new()), [Condvar::new(), Condvar::new()]);
+telpher_interpose::start_and_end!(begin, end);
 
 /// The process whose memory is managed; or, if it is not managed, its status.
 static STARTED: OnceLock<(Lineage, Option<Mutex<Status>>)> = OnceLock::new();
@@ -48,8 +41,11 @@ type Refused = (String, Status);
 extern "C" fn begin() {
     // A program without the variable is not part of the run, for example one that was executed with another
     // environment.
-    let Ok(value) = std::env::var(VARIABLE) else { return REQUESTS.close() };
-    let settings = match Settings::from_value(&value) {
+    //
+    // SAFETY: before main, when no code changes the environment.
+    let value = unsafe { variable(VARIABLE) };
+    let Some(value) = value.and_then(|value| std::str::from_utf8(value).ok()) else { return REQUESTS.close() };
+    let settings = match Settings::from_value(value) {
         Ok(settings) => settings,
         Err(error) => {
             REQUESTS.close();
@@ -57,7 +53,7 @@ extern "C" fn begin() {
         }
     };
     if settings.follow {
-        crate::exec::follow(&value);
+        crate::exec::follow(value);
     }
     crate::heap::keep_through_forks();
     let mut refused = sanitizer::allow_leaks(|| set_up(settings));

@@ -9,14 +9,13 @@
 //! [request](crate::requests) instead, and allocates memory of the program.
 #![allow(unsafe_code, reason = "interposes functions of the C library")]
 
-use crate::next::next;
+use crate::REQUESTS;
 use crate::requests::Request;
-use crate::start::REQUESTS;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr;
-use std::sync::atomic::AtomicPtr;
+use telpher_interpose::preload::Next;
 use telpher_interpose::sanitizer;
 
 /// Bytes of a thread's table. Source: derived: the C library's `struct pthread` has 2304 (glibc 2.36, x86-64), and
@@ -124,11 +123,8 @@ unsafe extern "C" fn pthread_create(
     start: Start,
     arg: *mut c_void,
 ) -> c_int {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    let address = next(c"pthread_create", &NEXT);
-    if address.is_null() {
-        return libc::EAGAIN;
-    }
+    static NEXT: Next = Next::new(c"pthread_create");
+    let Some(address) = NEXT.find() else { return libc::EAGAIN };
     // SAFETY: the C library's function of that name.
     let create: Create = unsafe { transmute(address) };
     let begun = Begun::put(start, arg);
@@ -151,11 +147,8 @@ unsafe extern "C" fn thrd_create(thread: *mut libc::pthread_t, start: Start11, a
     /// `thrd_error` and `thrd_nomem`. Source: threads.h of the C library.
     const ERROR: c_int = 2;
     const NO_MEMORY: c_int = 3;
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    let address = next(c"thrd_create", &NEXT);
-    if address.is_null() {
-        return ERROR;
-    }
+    static NEXT: Next = Next::new(c"thrd_create");
+    let Some(address) = NEXT.find() else { return ERROR };
     // SAFETY: the C library's function of that name.
     let create: Create11 = unsafe { transmute(address) };
     let begun = Begun::put(start, arg);

@@ -5,13 +5,12 @@
 //! on the kernel refuses the library until the program unregisters the range.
 #![allow(unsafe_code, reason = "interposes a function of the C library")]
 
-use crate::next::next;
+use crate::REQUESTS;
 use crate::requests::Request;
-use crate::start::REQUESTS;
 use crate::threads;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::mem::transmute;
-use std::sync::atomic::AtomicPtr;
+use telpher_interpose::preload::Next;
 
 type Control = unsafe extern "C" fn(c_int, c_ulong, ...) -> c_int;
 
@@ -32,17 +31,11 @@ struct Range {
 /// As for ioctl(2). There is at most one further argument, which is a machine word.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    let address = next(c"ioctl", &NEXT);
+    static NEXT: Next = Next::new(c"ioctl");
     // SAFETY: this thread's `errno`.
     let errno = unsafe { libc::__errno_location() };
-    if address.is_null() {
-        // SAFETY: as above.
-        unsafe { *errno = libc::ENOSYS };
-        return -1;
-    }
     // SAFETY: the C library's function of that name.
-    let control: Control = unsafe { transmute(address) };
+    let control: Control = unsafe { transmute(NEXT.get()) };
     // SAFETY: the caller's arguments.
     let answer = unsafe { control(fd, request, argument) };
     // SAFETY: as above.

@@ -9,6 +9,7 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::{HEAP, guard, node, observe, replica, run, sys};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
+use telpher_interpose::preload::Next;
 use telpher_interpose::signals::{self, Deferral};
 
 /// A handler around a fork.
@@ -29,11 +30,9 @@ static DEFERRED: DeferredSignals = DeferredSignals(UnsafeCell::new(None));
 
 /// Returns the C library's function that registers handlers.
 pub(crate) fn real_register() -> Option<Register> {
-    // SAFETY: the name is a C string; the C library has a function of this type since 2.3.2.
-    unsafe {
-        let found = libc::dlsym(libc::RTLD_NEXT, c"__register_atfork".as_ptr());
-        (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, Register>(found))
-    }
+    static NEXT: Next = Next::new(c"__register_atfork");
+    // SAFETY: the C library has a function of this type since 2.3.2.
+    NEXT.find().map(|found| unsafe { std::mem::transmute::<*mut c_void, Register>(found) })
 }
 
 /// Registers the handlers.
@@ -55,7 +54,7 @@ pub(crate) extern "C" fn before() {
     observe::before_fork();
     node::before_fork();
     replica::PAGEMAP.take();
-    HEAP.lock().take();
+    HEAP.take();
     FORKING.store(this, Ordering::Relaxed);
     // SAFETY: the nodes' lock is held.
     unsafe { *DEFERRED.0.get() = Some(deferred) };
@@ -68,7 +67,7 @@ pub(crate) extern "C" fn after() {
     }
     // SAFETY: the nodes' lock is held.
     let deferred = unsafe { (*DEFERRED.0.get()).take() };
-    HEAP.lock().give();
+    HEAP.give();
     replica::PAGEMAP.give();
     node::after_fork();
     observe::after_fork();
@@ -84,7 +83,7 @@ pub(crate) extern "C" fn after_in_child() {
     // SAFETY: the child has only this thread, and the nodes' lock is held.
     let deferred = unsafe { (*DEFERRED.0.get()).take() };
     run::renew_space();
-    HEAP.lock().give();
+    HEAP.give();
     replica::PAGEMAP.give();
     replica::forget_pagemap();
     node::after_fork_child();

@@ -22,8 +22,6 @@ mod files;
 mod fork;
 mod gate;
 mod guard;
-mod heap;
-mod lock;
 mod memory;
 mod node;
 mod observe;
@@ -40,6 +38,8 @@ mod sys;
 mod tests;
 mod wait;
 
+use telpher_interpose::preload::{Heap, KernelPages};
+
 /// The allocator of this library.
 #[cfg_attr(not(test), global_allocator)]
-static HEAP: heap::Heap = heap::Heap::new();
+static HEAP: Heap<KernelPages> = Heap::new(KernelPages);

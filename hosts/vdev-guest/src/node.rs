@@ -13,13 +13,13 @@ use crate::control;
 use crate::files::table;
 use crate::gate::{Gate, Inside};
 use crate::guard;
-use crate::lock::{Held, Lock};
 use crate::portal::{PORTALS, Portal};
 use crate::replica::Replica;
 use crate::run;
 use crate::sync::{AtomicU16, Ordering};
 use crate::sys::{self, Errno};
 use std::os::fd::RawFd;
+use telpher_interpose::preload::{Held, Lock};
 use telpher_vdev_wire::name::NodeName;
 use telpher_vdev_wire::settings::View;
 
@@ -88,7 +88,6 @@ impl File {
 /// # Errors
 /// The driver's (EBUSY, ENXIO, …), or the system's if descriptors or memory are lacking.
 pub(crate) fn open(path: &[u8], flags: u32) -> Result<RawFd, Errno> {
-    crate::start::start();
     let opening = control::open(path, flags)?;
     let opened = opening.opened;
     let mode = flags.cast_signed() & libc::O_ACCMODE;

@@ -13,23 +13,23 @@
 use crate::control::{self, Opening};
 use crate::faults;
 use crate::guard;
-use crate::lock::Lock;
-use crate::observe::{self, Answer, Observer, Queue, SubmitInstruction};
+use crate::observe::{self, Observer, Queue, SubmitInstruction};
 use crate::shared::Shared;
 use crate::sync::{AtomicU32, Ordering};
 use crate::sys::{self, Errno};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use telpher_abi::registers::PortalKind;
 use telpher_abi::{CompletionRecord, Descriptor};
-use telpher_device::{ModelDevice, ModelOptions, ReplicaReport, Runner};
+use telpher_device::{ModelOptions, Runner};
+use telpher_interpose::preload::Lock;
 use telpher_mem::{Fault, Local, Space, Strict};
-use telpher_model::{DispatchDecision, Identity, Job, Outcome, ReportedTo, Response, Write};
+use telpher_model::{DispatchDecision, Job, Outcome, ReportedTo};
 use telpher_os::Pagemap;
-use telpher_portal::Submission;
+use telpher_portal::{Offer, Submission};
 use telpher_vdev_wire::file_memory::FileMemory;
-use telpher_vdev_wire::message::{Opened, Report, STRICT, THREADED};
-use telpher_vdev_wire::queue_state::{ENABLED, OccupancySlots, QueueState};
+use telpher_vdev_wire::message::{Opened, STRICT, THREADED};
+use telpher_vdev_wire::open_queue::OpenQueue;
+use telpher_vdev_wire::queue_state::{OccupancySlots, QueueState};
 
 /// Nanoseconds that a close waits for descriptors that do not end. Source: chosen: long for a model, short for a user.
 /// With an idxd device that does not drain, the process hangs.
@@ -38,17 +38,11 @@ const DRAIN_NS: u64 = 10_000_000_000;
 /// A running replica.
 #[derive(Debug)]
 pub(crate) struct Replica {
-    /// The driver's description of the open queue.
-    pub(crate) opened: Opened,
-    device: ModelDevice,
+    queue: OpenQueue,
     memory: Local,
     board: Shared<QueueState>,
     rows: Shared<OccupancySlots>,
     observer: Arc<Observer>,
-    /// The queue's generation number when it was opened.
-    generation: u32,
-    /// Most descriptors that may wait, of all processes together; 0 for a dedicated queue.
-    threshold: u32,
     /// 1 while a thread takes reports.
     reporting: AtomicU32,
 }
@@ -60,20 +54,17 @@ impl Replica {
     /// # Errors
     /// ENOMEM, or EIO if the description is not a valid device.
     pub(crate) fn start(opening: &Opening, report: impl Fn() + Send + Sync + 'static) -> Result<Self, Errno> {
-        let opened = opening.opened;
+        let opened = &opening.opened;
         let lease = Shared::<FileMemory>::map(opening.lease.number())?;
         let board = Shared::<QueueState>::map_for_reading(opening.board.number())?;
         let rows = Shared::<OccupancySlots>::map(opening.rows.number())?;
-        // Acquire: pairs with the host's Release; the register image is not older than this state.
-        let generation = board.as_ref().generation.load(Ordering::Acquire);
         let memory = faults::memory();
         let space = if opened.flags & STRICT != 0 { strict(memory) } else { Box::new(memory) };
-        let threaded = opened.flags & THREADED != 0 || observe::needs_thread(&opened);
-        let observer = Arc::new(Observer::new(&opened, Arc::new(lease), || strict(memory)));
+        let threaded = opened.flags & THREADED != 0 || observe::needs_thread(opened);
+        let observer = Arc::new(Observer::new(opened, Arc::new(lease), || strict(memory)));
         let options = ModelOptions {
-            capabilities: opened.capabilities(),
             runner: if threaded { Runner::Threaded } else { Runner::Inline },
-            lanes: observe::lanes(&opened),
+            lanes: observe::lanes(opened),
             observer: Some(if threaded {
                 Arc::new(Reporting { observer: Arc::clone(&observer), report })
             } else {
@@ -81,20 +72,14 @@ impl Replica {
             }),
             ..ModelOptions::default()
         };
-        let image = opened.queue_image();
-        let device = sys::with_signals_blocked(|| ModelDevice::replica(options, &image, opened.pasid, space));
-        let device = device.map_err(|_| Errno::IO)?;
-        Ok(Replica {
-            opened,
-            device,
-            memory,
-            board,
-            rows,
-            observer,
-            generation,
-            threshold: opened.threshold(),
-            reporting: AtomicU32::new(0),
-        })
+        let queue = sys::with_signals_blocked(|| OpenQueue::start(opened, board.as_ref(), options, space));
+        let queue = queue.map_err(|_| Errno::IO)?;
+        Ok(Replica { queue, memory, board, rows, observer, reporting: AtomicU32::new(0) })
+    }
+
+    /// The driver's description of the open queue.
+    pub(crate) fn opened(&self) -> &Opened {
+        self.queue.opened()
     }
 
     /// Counts a submit instruction, by how it was emulated.
@@ -105,41 +90,22 @@ impl Replica {
 
     /// Submits 64 bytes: from a submit instruction of this process, or from its write().
     #[inline]
-    pub(crate) fn offer(&self, how: SubmitInstruction, destination: u64, words: &[u64; 8]) -> Answer {
+    pub(crate) fn offer(&self, how: SubmitInstruction, destination: u64, words: &[u64; 8]) -> Offer {
         self.observer.offer(how, destination, words, self)
     }
 
-    fn admit(&self, deferrable: bool, descriptor: &Descriptor) -> Response {
-        let refused = if deferrable { Response::Retry } else { Response::Dropped };
-        let board = self.board.as_ref();
-        // Relaxed: for a state that is changing, either value is correct, as on the bus.
-        let enabled = board.state.load(Ordering::Relaxed) == ENABLED;
-        if !enabled || board.generation.load(Ordering::Relaxed) != self.generation {
-            return refused;
-        }
-        let (wq, row) = (self.opened.wq, self.opened.row);
-        if deferrable && self.threshold != 0 {
-            let own = u32::try_from(self.device.occupancy(wq)).unwrap_or(u32::MAX);
-            if !board.has_room(self.rows.as_ref(), row, own, self.threshold) {
-                return Response::Retry;
-            }
-        }
-        let write = if deferrable {
-            Write::Deferrable(Identity { pasid: self.opened.pasid, privileged: false })
-        } else {
-            Write::Posted
-        };
+    fn admit(&self, deferrable: bool, descriptor: &Descriptor) -> Offer {
         // SAFETY: the process itself executed the instruction, or called write(), with these 64 bytes (except the first
         // dword, which names no memory). They name the process's own address space, and the program promises the device
         // that this memory may be read and written meanwhile. That is the promise that `vouch` requires, made by the
         // program's author. No memory of this library is named instead.
         let submission = unsafe { Submission::vouch(*descriptor) };
-        let response = self.device.submit(wq, PortalKind::LimitedMsix, write, &submission);
+        let offer = self.queue.submit(self.board.as_ref(), self.rows.as_ref(), deferrable, &submission);
         self.publish_occupancy();
-        if self.device.has_reports() {
+        if self.queue.device().has_reports() {
             self.report();
         }
-        response
+        offer
     }
 
     /// Reads 64 bytes of the program's memory, as the kernel does for write(2); `None` for EFAULT.
@@ -150,18 +116,18 @@ impl Replica {
 
     /// Continues the work of an inline device, and publishes the occupancy of the queue.
     pub(crate) fn drive(&self) {
-        if self.device.occupancy(self.opened.wq) != 0 {
-            self.device.advance();
+        if self.queue.occupancy() != 0 {
+            self.queue.device().advance();
         }
         self.publish_occupancy();
-        if self.device.has_reports() {
+        if self.queue.device().has_reports() {
             self.report();
         }
     }
 
     fn publish_occupancy(&self) {
-        if let Some(row) = self.rows.as_ref().row(self.opened.row) {
-            let waiting = u32::try_from(self.device.occupancy(self.opened.wq)).unwrap_or(u32::MAX);
+        if let Some(row) = self.rows.as_ref().row(self.opened().row) {
+            let waiting = self.queue.occupancy();
             // Relaxed: publishes no other data.
             if row.load(Ordering::Relaxed) != waiting {
                 row.store(waiting, Ordering::Relaxed);
@@ -174,12 +140,12 @@ impl Replica {
     pub(crate) fn drain(&self) {
         let end = sys::now_ns().saturating_add(DRAIN_NS);
         let mut looks = 0_u32;
-        self.device.drain(|| {
+        self.queue.device().drain(|| {
             looks += 1;
             if looks > 1 {
                 sys::yield_now();
             }
-            if self.device.has_reports() {
+            if self.queue.device().has_reports() {
                 self.report();
             }
             sys::now_ns() >= end
@@ -198,44 +164,36 @@ impl Replica {
             if self.reporting.swap(1, Ordering::Acquire) != 0 {
                 return;
             }
-            self.device.take_reports(&self.memory, |notice| self.send(&notice));
+            self.queue.take_reports(&self.memory, |report| {
+                // If the host is gone, the report has no receiver.
+                let _ = control::report(self.opened().open, report);
+            });
             self.reporting.store(0, Ordering::SeqCst);
-            if !self.device.has_reports() {
+            if !self.queue.device().has_reports() {
                 return;
             }
         }
-    }
-
-    fn send(&self, notice: &ReplicaReport) {
-        Report::of(notice, |report| {
-            // If the host is gone, the report has no receiver.
-            let _ = control::report(self.opened.open, report);
-        });
     }
 }
 
 impl Queue for Replica {
     #[inline]
-    fn submit(&self, how: SubmitInstruction, descriptor: &Descriptor) -> Answer {
+    fn submit(&self, how: SubmitInstruction, descriptor: &Descriptor) -> Offer {
         let deferrable = match how {
             SubmitInstruction::Movdir64b => false,
             SubmitInstruction::Enqcmd => true,
             // The kernel uses the instruction for the queue's mode.
-            SubmitInstruction::Write => !self.opened.is_dedicated(),
+            SubmitInstruction::Write => !self.opened().is_dedicated(),
         };
-        match self.admit(deferrable, descriptor) {
-            Response::Accepted => Answer::Taken,
-            Response::Retry => Answer::Retry,
-            Response::Dropped => Answer::Lost,
-        }
+        self.admit(deferrable, descriptor)
     }
 
     fn refuses(&self, descriptor: &Descriptor, member: bool) -> bool {
-        self.device.refuses(self.opened.wq, self.opened.pasid, descriptor, member)
+        self.queue.device().refuses(self.opened().wq, self.opened().pasid, descriptor, member)
     }
 
     fn halt(&self) {
-        self.device.halt();
+        self.queue.device().halt();
     }
 }
 

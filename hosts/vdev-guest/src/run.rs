@@ -2,12 +2,12 @@
 //!
 //! The settings are read from the environment at the first call: in this library's constructor, or in an earlier
 //! constructor of another library that calls one of the symbols.
-#![allow(unsafe_code, reason = "reads the C library's environ, and keeps the socket's address in a static")]
+#![allow(unsafe_code, reason = "reads the environment before main, and keeps the socket's address in a static")]
 
 use crate::sync::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::cell::UnsafeCell;
-use std::ffi::c_char;
 use telpher_interpose::exec::Words;
+use telpher_interpose::preload::variable;
 use telpher_vdev_wire::settings::{self, Settings, View};
 
 /// Longest run directory in bytes; a Unix socket address has 108 bytes including the socket's name.
@@ -48,28 +48,6 @@ static STATE: State = State {
     directory: UnsafeCell::new([0; MAX_DIRECTORY]),
     address: UnsafeCell::new(libc::sockaddr_un { sun_family: 1, sun_path: [0; 108] }),
 };
-
-unsafe extern "C" {
-    /// The C library's environment.
-    static environ: *const *const c_char;
-    /// The start of the stack when the kernel started the program: the number of arguments. Defined by the dynamic
-    /// linker.
-    static __libc_stack_end: *const usize;
-}
-
-/// The environment of the process. A sanitizer's runtime may call this while the dynamic linker still works, before the
-/// C library has set its own variable. Then the environment is where the kernel has put it, after the arguments.
-/// Source: System V ABI, AMD64 supplement, 3.4.1.
-fn whole_environment() -> *const *const c_char {
-    // SAFETY: both are set before any library code runs, or are null. The kernel's words stay unchanged until `main`.
-    unsafe {
-        if !environ.is_null() || __libc_stack_end.is_null() {
-            return environ;
-        }
-        // The argument count itself, that many pointers, and the terminating null pointer.
-        __libc_stack_end.add(1 + *__libc_stack_end + 1).cast()
-    }
-}
 
 /// How files are seen; `None` outside a run, where this library does nothing.
 #[inline]
@@ -190,19 +168,8 @@ fn keep(found: &Settings<'_>) -> u8 {
     }
 }
 
-/// A variable in the environment, without the C library's getenv, which a program may interpose.
+/// A variable in the environment.
 fn environment(name: &str) -> Option<&'static [u8]> {
-    // SAFETY: it is a null-terminated array of strings; this runs before main, or in the first call of a constructor,
-    // when no code changes it.
-    unsafe {
-        let mut entry = whole_environment();
-        while !entry.is_null() && !(*entry).is_null() {
-            let text = std::ffi::CStr::from_ptr(*entry).to_bytes();
-            if let Some(value) = text.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
-                return Some(value);
-            }
-            entry = entry.add(1);
-        }
-    }
-    None
+    // SAFETY: this runs before main, or in the first call of a constructor, when no code changes the environment.
+    unsafe { variable(name) }
 }

@@ -50,6 +50,7 @@ fn begin() {
         fork::register();
         run::follow();
         crate::files::start();
+        crate::symbols::standard::start();
     }
     // Release: pairs with the Acquire in `start`.
     STAGE.store(DONE, Ordering::Release);

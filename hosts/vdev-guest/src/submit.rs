@@ -7,7 +7,7 @@ use crate::sys::{self, Errno};
 use crate::wait;
 use std::os::fd::RawFd;
 use telpher_abi::{COMPLETION_RECORD_BYTES, DESCRIPTOR_BYTES, Descriptor, Opcode};
-use telpher_interpose::{Answer, Handler, Monitor, SubmitInstruction};
+use telpher_interpose::{Handler, Monitor, Offer, SubmitInstruction};
 use telpher_mem::hook;
 
 /// The handler for this process's portals, called by traps and rewritten sites.
@@ -20,12 +20,12 @@ impl Handler for Portals {
         PORTALS.find(address).is_some_and(|portal| portal.writable)
     }
 
-    fn enqueue(&self, how: SubmitInstruction, destination: u64, descriptor: &[u64; 8]) -> Answer {
-        let Some(portal) = PORTALS.find(destination) else { return Answer::Retry };
-        let Some(inside) = node::enter(portal.file) else { return Answer::Retry };
+    fn enqueue(&self, how: SubmitInstruction, destination: u64, descriptor: &[u64; 8]) -> Offer {
+        let Some(portal) = PORTALS.find(destination) else { return Offer::Retry };
+        let Some(inside) = node::enter(portal.file) else { return Offer::Retry };
         // Checked again: the page found before may be gone, and its file's number may belong to another file now.
         if PORTALS.find(destination) != Some(portal) {
-            return Answer::Retry;
+            return Offer::Retry;
         }
         let how = if how == SubmitInstruction::Enqcmd {
             observe::SubmitInstruction::Enqcmd
@@ -34,10 +34,7 @@ impl Handler for Portals {
         };
         let replica = node::replica(&inside);
         replica.count_instruction(SubmitInstruction::is_trap());
-        match replica.offer(how, destination, descriptor) {
-            observe::Answer::Taken => Answer::Accepted,
-            observe::Answer::Retry | observe::Answer::Lost => Answer::Retry,
-        }
+        replica.offer(how, destination, descriptor)
     }
 
     fn wait(&self, monitor: Option<&Monitor>, _control: u32, deadline: u64) -> bool {
@@ -70,8 +67,8 @@ pub(crate) fn write(fd: RawFd, bytes: *const u8, len: usize) -> Result<usize, Er
     let inside = if own { node::enter(number) } else { None };
     let Some(inside) = inside else { return Err(Errno::PERM) };
     let replica = node::replica(&inside);
-    if replica.opened.write_errno != 0 {
-        return Err(Errno::from_raw_os_error(replica.opened.write_errno));
+    if replica.opened().write_errno != 0 {
+        return Err(Errno::from_raw_os_error(replica.opened().write_errno));
     }
     let descriptors = len as u64 / DESCRIPTOR_BYTES;
     let mut written = 0;
@@ -91,7 +88,7 @@ pub(crate) fn write(fd: RawFd, bytes: *const u8, len: usize) -> Result<usize, Er
 }
 
 fn submit_one(replica: &crate::replica::Replica, descriptor: &Descriptor) -> Result<(), Errno> {
-    let opened = &replica.opened;
+    let opened = replica.opened();
     if descriptor.opcode() == Opcode::Batch && opened.write_batch_errno != 0 {
         return Err(Errno::from_raw_os_error(opened.write_batch_errno));
     }
@@ -101,7 +98,7 @@ fn submit_one(replica: &crate::replica::Replica, descriptor: &Descriptor) -> Res
     }
     for _ in 0..=opened.enqcmds_retries {
         // A posted write has no answer: the submitter does not learn whether it was accepted.
-        if replica.offer(observe::SubmitInstruction::Write, 0, &descriptor.0) != observe::Answer::Retry {
+        if replica.offer(observe::SubmitInstruction::Write, 0, &descriptor.0) != Offer::Retry {
             return Ok(());
         }
         replica.drive();

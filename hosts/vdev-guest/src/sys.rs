@@ -5,7 +5,6 @@
 //! exist for that.
 #![allow(unsafe_code, reason = "the syscall instruction, and the C library's errno")]
 
-use crate::sync::AtomicU32;
 use std::ffi::{c_int, c_long};
 use std::os::fd::RawFd;
 
@@ -152,21 +151,6 @@ pub(crate) fn thread() -> u32 {
     // SAFETY: no arguments.
     let id = unsafe { call(libc::SYS_gettid, [0; 6]) };
     u32::try_from(id.unwrap_or(0)).unwrap_or(0)
-}
-
-/// Sleeps while a word has a value; may return early.
-pub(crate) fn futex_wait(word_to_watch: &AtomicU32, value: u32) {
-    let operation = word(libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
-    let arguments = [word_to_watch.as_ptr().addr(), operation, value as usize, 0, 0, 0];
-    // SAFETY: the word outlives the call; without a timeout nothing else is read.
-    let _ = unsafe { call(libc::SYS_futex, arguments) };
-}
-
-/// Wakes one sleeper on a word.
-pub(crate) fn futex_wake(word_to_watch: &AtomicU32) {
-    let operation = word(libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG);
-    // SAFETY: the address only identifies the word.
-    let _ = unsafe { call(libc::SYS_futex, [word_to_watch.as_ptr().addr(), operation, 1, 0, 0, 0]) };
 }
 
 /// Yields the processor to other threads.

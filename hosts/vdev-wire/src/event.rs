@@ -45,18 +45,6 @@ numbers! {
 }
 
 numbers! {
-    /// The queue's answer: [`TraceEntry::answer`] of [`TraceKind::Submitted`].
-    Answer {
-        /// The queue accepted the descriptor.
-        Taken = 0, "taken";
-        /// The queue did not accept it; submit again.
-        Retry = 1, "retry";
-        /// A posted write was lost.
-        Lost = 2, "lost";
-    }
-}
-
-numbers! {
     /// How the end was reported: [`TraceEntry::answer`] of [`TraceKind::Ended`].
     ReportedTo {
         /// Not at all: no record was requested.
@@ -124,9 +112,21 @@ numbers! {
     }
 }
 
+impl From<telpher_model::ReportedTo> for ReportedTo {
+    fn from(told: telpher_model::ReportedTo) -> Self {
+        match told {
+            telpher_model::ReportedTo::Record => ReportedTo::Record,
+            telpher_model::ReportedTo::NotRequested => ReportedTo::NotRequested,
+            telpher_model::ReportedTo::Elsewhere => ReportedTo::Elsewhere,
+            telpher_model::ReportedTo::Unwritable(_) => ReportedTo::Unwritable,
+            telpher_model::ReportedTo::Abandoned => ReportedTo::Abandoned,
+        }
+    }
+}
+
 /// One of the descriptors of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Party {
+pub struct InvolvedDescriptor {
     /// Number of its submission.
     pub submission: u64,
     /// Position in the batch plus one; 0 if it is not a batch member.
@@ -143,9 +143,9 @@ pub struct Finding {
     /// The kind of misuse.
     pub misuse: Misuse,
     /// The descriptor that was submitted last, or the only one.
-    pub party: Party,
-    /// The other descriptor; for [`Misuse::ListChanged`], the one that the device found in place of `party`.
-    pub other: Option<Party>,
+    pub latest: InvolvedDescriptor,
+    /// The other descriptor; for [`Misuse::ListChanged`], the one that the device found in place of `latest`.
+    pub other: Option<InvolvedDescriptor>,
     /// Address of the first byte involved.
     pub address: u64,
     /// Number of bytes involved.
@@ -159,14 +159,14 @@ impl Finding {
         let other = self.other.unwrap_or_default();
         let mut spare = [0; 10];
         spare[..8].copy_from_slice(&other.descriptor);
-        spare[8] = u64::from(self.party.operand) << 32 | u64::from(other.operand);
+        spare[8] = u64::from(self.latest.operand) << 32 | u64::from(other.operand);
         spare[9] = u64::from(other.member);
         TraceEntry {
-            submission: self.party.submission,
+            submission: self.latest.submission,
             kind: TraceKind::Misuse as u32,
             code: self.misuse as u32,
-            member: self.party.member,
-            descriptor: self.party.descriptor,
+            member: self.latest.member,
+            descriptor: self.latest.descriptor,
             record: [other.submission, self.other.is_some().into(), 0, 0],
             address: self.address,
             other: self.len,
@@ -184,7 +184,7 @@ impl Finding {
         let low = |word: u64| u32::try_from(word & 0xffff_ffff).unwrap_or_default();
         let mut descriptor = [0; 8];
         descriptor.copy_from_slice(&entry.spare[..8]);
-        let other = Party {
+        let other = InvolvedDescriptor {
             submission: entry.record[0],
             member: low(entry.spare[9]),
             operand: low(entry.spare[8]),
@@ -192,7 +192,7 @@ impl Finding {
         };
         Some(Finding {
             misuse: Misuse::from_code(entry.code)?,
-            party: Party {
+            latest: InvolvedDescriptor {
                 submission: entry.submission,
                 member: entry.member,
                 operand: low(entry.spare[8] >> 32),
@@ -211,9 +211,10 @@ mod tests {
 
     #[test]
     fn a_finding_survives_the_trace_entry() {
-        let party = |n: u64| Party { submission: n, member: 3, operand: 5, descriptor: [n; 8] };
-        for other in [None, Some(party(9))] {
-            let finding = Finding { misuse: Misuse::ReadAfterWrite, party: party(7), other, address: 0x1000, len: 64 };
+        let involved = |n: u64| InvolvedDescriptor { submission: n, member: 3, operand: 5, descriptor: [n; 8] };
+        for other in [None, Some(involved(9))] {
+            let finding =
+                Finding { misuse: Misuse::ReadAfterWrite, latest: involved(7), other, address: 0x1000, len: 64 };
             assert_eq!(Finding::from_entry(&finding.to_entry()), Some(finding));
         }
     }

@@ -2,8 +2,10 @@
 //!
 //! The host reads it while the guest writes, and a last time after the guest has ended, in whatever way.
 
+use crate::event::ReportedTo;
 pub use crate::ring::{TRACE_ENTRIES, TraceEntry, TraceKind, TraceRing};
 use crate::sync::{AtomicU64, Ordering};
+use telpher_abi::{CompletionRecord, Descriptor, Offer, Opcode, Status};
 
 /// Counters of one open file.
 #[derive(Debug)]
@@ -33,6 +35,43 @@ pub struct Statistics {
 impl Statistics {
     /// Column of [`outcomes`](Statistics::outcomes) for descriptors that wrote no record.
     pub const NO_STATUS: usize = 0;
+
+    /// Counts a queue's answer to a descriptor.
+    pub fn count_offer(&self, offer: Offer) {
+        match offer {
+            Offer::Taken => {}
+            Offer::Retry => count(&self.retries, 1),
+            Offer::Lost => count(&self.dropped, 1),
+        }
+    }
+
+    /// Counts a descriptor that has ended, as its completion record says.
+    pub fn count_end(&self, descriptor: &Descriptor, record: &CompletionRecord, told: ReportedTo) {
+        // The tables have 64 operations, as the first word of the architecture's capability register.
+        let operation = usize::from(descriptor.opcode_code() & 0x3f);
+        let status = match told {
+            ReportedTo::Record | ReportedTo::Lost | ReportedTo::Elsewhere | ReportedTo::Unwritable => {
+                usize::from(record.status_code() & 0x3f)
+            }
+            ReportedTo::NotRequested | ReportedTo::Abandoned => Statistics::NO_STATUS,
+        };
+        count(&self.outcomes[operation][status], 1);
+        let size = descriptor.size();
+        count(&self.sizes[operation][(u32::BITS - size.leading_zeros()) as usize], 1);
+        let moves = !matches!(descriptor.opcode(), Opcode::Nop | Opcode::Batch | Opcode::Drain);
+        match record.status() {
+            Status::Success | Status::SuccessPredicateFalse if moves => {
+                count(&self.bytes[operation], size.into());
+            }
+            status if status.has_direction() => {
+                count(&self.faults, 1);
+                if moves && status.is_page_fault() {
+                    count(&self.bytes[operation], record.bytes_completed().into());
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// The shared memory of one open file.

@@ -8,6 +8,9 @@
 //! guest ◄────── memory of one queue, shared by all its openers ─────────► host    board: occupancy by file
 //! ```
 //!
+//! Both sides make the same queue of the modelled device of an opened file: [`open_queue::OpenQueue`]. The guest's
+//! accesses its own process's memory, the host's that of a process without a guest.
+//!
 //! Each request uses its own connection, so no connection stays open in a program that may close, fork or exec at any
 //! moment. The host never executes a guest's work: a descriptor is executed by the process that submitted it, in its
 //! own memory.
@@ -17,6 +20,7 @@ pub mod event;
 pub mod file_memory;
 pub mod message;
 pub mod name;
+pub mod open_queue;
 pub mod queue_state;
 mod replica;
 mod ring;

@@ -67,7 +67,7 @@ pub struct TraceEntry {
     /// Submitted: [`SubmitInstruction`](crate::event::SubmitInstruction). Misuse: [`Misuse`](crate::event::Misuse).
     /// Injected: [`Injected`](crate::event::Injected).
     pub code: u32,
-    /// Submitted: an [`Answer`](crate::event::Answer). Ended: a [`ReportedTo`](crate::event::ReportedTo).
+    /// Submitted: an [`Offer`](telpher_abi::Offer). Ended: a [`ReportedTo`](crate::event::ReportedTo).
     pub answer: u32,
     /// Position in the batch plus one; 0 if it is not a batch member.
     pub member: u32,

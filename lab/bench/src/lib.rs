@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! options ──► sweep | ops | pollution | mover | cache | tier | run | query | vhost ──► results ──► report
+//!         ├─► tune: a sweep, for a tuning file
+//!         └─► prefetch ──► telpher-report's query
 //! ```
 #![deny(unsafe_code)]
 
@@ -22,6 +24,7 @@ pub mod ops;
 pub mod options;
 mod pairwise;
 pub mod pollution;
+pub mod prefetch;
 mod progress;
 mod protection;
 pub mod query;
@@ -32,6 +35,7 @@ pub mod row;
 pub mod run;
 pub mod sweep;
 pub mod tier;
+pub mod tune;
 mod turns;
 pub mod vhost;
 mod work;

@@ -1,8 +1,10 @@
 //! The options of each benchmark.
 
+use crate::results::Runner;
 use std::path::PathBuf;
 use telpher_abi::Opcode;
 use telpher_mem::PageSize;
+use telpher_query::OnLate;
 
 /// NUMA nodes of the source and the destination buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
@@ -62,6 +64,23 @@ pub struct SweepOptions {
     pub seconds: f64,
 }
 
+/// Options of the measurement from which a tuning file is made.
+#[derive(Clone, Debug)]
+pub struct TuneOptions {
+    /// Operations.
+    pub ops: Vec<Opcode>,
+    /// Transfer sizes in bytes.
+    pub sizes: Vec<u64>,
+    /// Operations in flight; 1 waits for each before the next.
+    pub in_flight: u32,
+    /// Name of the device.
+    pub device: String,
+    /// The executor of descriptors, if the device is a model.
+    pub runner: Runner,
+    /// Measuring time in seconds.
+    pub seconds: f64,
+}
+
 /// Options of the comparison of each operation with the best alternative.
 #[derive(Clone, Debug)]
 pub struct OpsOptions {
@@ -115,6 +134,50 @@ pub struct QueryOptions {
     pub python: PathBuf,
     /// Measuring time in seconds.
     pub seconds: f64,
+}
+
+/// Options of a query that is executed with prefetched columns and without. An option that is `None` has the default
+/// that `telpher qdp --help` names.
+#[derive(Clone, Debug)]
+pub struct PrefetchOptions {
+    /// The query: `thesis`, `q1`, `q6`, or SQL text.
+    pub query: String,
+    /// Files with the columns; columns are generated if empty.
+    pub input: Vec<PathBuf>,
+    /// Bytes of the generated columns.
+    pub size: u64,
+    /// Seed of the generated columns.
+    pub seed: u64,
+    /// Hardware threads for the query.
+    pub threads: Option<u32>,
+    /// Groups of threads.
+    pub groups: Option<u32>,
+    /// Rows that a group scans, and that are prefetched, together.
+    pub chunk: Option<u64>,
+    /// Threads of a group that scan.
+    pub scanners: Option<u32>,
+    /// Threads of a group that prefetch.
+    pub fetchers: Option<u32>,
+    /// Threads of a group that sum.
+    pub aggregators: Option<u32>,
+    /// How a block is read whose copy is in flight.
+    pub late: OnLate,
+    /// NUMA node whose CPUs the threads run on.
+    pub node: Option<u32>,
+    /// NUMA node of the columns that are scanned.
+    pub scanned_node: Option<u32>,
+    /// NUMA node of the columns that are prefetched.
+    pub fetched_node: Option<u32>,
+    /// NUMA node of the fast memory.
+    pub tier_node: Option<u32>,
+    /// Bytes of the fast memory.
+    pub tier_size: Option<u64>,
+    /// Pages of the columns and of the fast memory.
+    pub pages: PageSize,
+    /// Measured executions of each configuration.
+    pub repeat: u32,
+    /// Execute the query by the engine alone: no groups, no cache.
+    pub plain: bool,
 }
 
 /// Options of the bench of packets into virtual machines and out of them.

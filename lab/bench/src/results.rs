@@ -213,9 +213,8 @@ fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
 }
 
 /// A sweep of one operation at three sizes, where the threaded device wins from 4 KiB.
-#[cfg(any(test, feature = "test-util"))]
-#[must_use]
-pub fn sample() -> SweepResult {
+#[cfg(test)]
+pub(crate) fn sample() -> SweepResult {
     let mut points = Vec::new();
     for (size, cpu, device) in [(64u64, 2.0, 90.0), (4096, 80.0, 60.0), (65536, 2000.0, 900.0)] {
         for (runner, ns) in [(None, cpu), (Some(Runner::Threaded), device)] {

@@ -4,7 +4,8 @@
 //! result ──► table, units ──► text        standard output, by deliver
 //!        ──► chart ──► SVG ──► html ──► one self-contained page
 //! panel  ──► plot ──► SVG ──┘    simulated series and published numbers
-//! simulation, query ──► tables    results of two commands as data; about: the header of a simulation
+//! simulation, query, tier, switch, devices ──► tables    results of commands as data
+//! about     the header of a simulation
 //! machine   the machine on which the result was measured; stands at the top of every report
 //! ```
 #![forbid(unsafe_code)]
@@ -13,13 +14,16 @@ pub mod about;
 pub mod chart;
 pub mod csv;
 pub mod deliver;
+pub mod devices;
 pub mod html;
 pub mod machine;
 pub mod panel;
 pub mod plot;
 pub mod query;
 pub mod simulation;
+pub mod switch;
 pub mod table;
+pub mod tier;
 pub mod units;
 
 use machine::Machine;

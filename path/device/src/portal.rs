@@ -5,7 +5,7 @@ use crate::model::{Inner, RunnerState};
 use std::sync::Arc;
 use telpher_abi::DeviceError;
 use telpher_abi::registers::{DeviceState, PortalKind};
-use telpher_model::{Response, Write};
+use telpher_model::Write;
 use telpher_portal::{Health, Offer, Portal, QueueInfo, Submission};
 
 /// A client's access to one queue of a modelled device.
@@ -34,9 +34,8 @@ unsafe impl Portal for ModelPortal {
     #[inline]
     fn offer(&self, submission: &Submission) -> Offer {
         let core = &self.inner.core;
-        let response = core.device.submit(self.wq, self.kind, self.write, submission);
-
-        if response == Response::Accepted {
+        let offer = core.device.submit(self.wq, self.kind, self.write, submission);
+        if offer == Offer::Taken {
             match &self.inner.runner {
                 RunnerState::Inline(inline) => inline.submitted(core, self.wq),
                 RunnerState::Threaded(threaded) => threaded.notify(),
@@ -45,11 +44,7 @@ unsafe impl Portal for ModelPortal {
                 }
             }
         }
-        match response {
-            Response::Retry => Offer::Retry,
-            // For the submitter a posted write is taken even if the device drops it.
-            Response::Accepted | Response::Dropped => Offer::Taken,
-        }
+        offer.seen_by_submitter()
     }
 
     fn drive(&self) {

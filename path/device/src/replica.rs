@@ -12,8 +12,8 @@ use crate::sync::{AtomicU32, Ordering};
 use telpher_abi::registers::{Command, CommandCode, DeviceState, EvlCfg, EvlStatus, GrpCfg, PortalKind, WqCfg, offset};
 use telpher_abi::{Descriptor, EventLogEntry, Status, StatusByte, SwError};
 use telpher_mem::{PAGE_BYTES, PageSize, Region, Space, StableBufMut, WriteHint};
-use telpher_model::{PciControl, Response, Submitter, Write, layout};
-use telpher_portal::Submission;
+use telpher_model::{PciControl, Submitter, Write, layout};
+use telpher_portal::{Offer, Submission};
 
 /// The registers of one queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -165,10 +165,10 @@ impl ModelDevice {
 
     /// Submits a descriptor to a queue as a submit instruction does. If it was accepted, an inline runner executes it.
     #[inline]
-    pub fn submit(&self, wq: u32, kind: PortalKind, write: Write, submission: &Submission) -> Response {
+    pub fn submit(&self, wq: u32, kind: PortalKind, write: Write, submission: &Submission) -> Offer {
         let core = &self.inner.core;
-        let response = core.device.submit(wq as usize, kind, write, submission);
-        if response == Response::Accepted {
+        let offer = core.device.submit(wq as usize, kind, write, submission);
+        if offer == Offer::Taken {
             match &self.inner.runner {
                 RunnerState::Inline(inline) => inline.submitted(core, wq as usize),
                 RunnerState::Threaded(threaded) => threaded.notify(),
@@ -177,7 +177,7 @@ impl ModelDevice {
                 }
             }
         }
-        response
+        offer
     }
 
     /// True if a queue's engine would end a descriptor of this PASID, submitted directly or as a batch's `member`,

@@ -57,7 +57,7 @@ fn run(memory: Box<Memory>, descriptor: Descriptor, offer: impl Fn(&Submission) 
     let began = Instant::now();
     loop {
         match offer(&submission) {
-            Ok(Offer::Taken) => break,
+            Ok(Offer::Taken | Offer::Lost) => break,
             Ok(Offer::Retry) if began.elapsed() < TRIAL_TIMEOUT => std::thread::yield_now(),
             Ok(Offer::Retry) => return Trial::Full,
             Err(error) => return Trial::Refused(error),

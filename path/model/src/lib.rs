@@ -55,7 +55,7 @@ pub use mutation::{Mutant, all_mutants, with_mutant};
 pub use observe::{DispatchDecision, Job, Member, NoObserver, Observer, ReportedTo};
 pub use registers::layout;
 pub use run::{AddressSpaces, Progress, run};
-pub use submit::{Identity, Response, Write};
+pub use submit::{Identity, Write};
 pub use wq::Submitter;
 
 /// The README's examples, compiled and run.

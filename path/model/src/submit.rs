@@ -6,7 +6,7 @@ use crate::wq::{Admission, Push, Submitter};
 use telpher_abi::DeviceError;
 use telpher_abi::perfmon::Event;
 use telpher_abi::registers::PortalKind;
-use telpher_portal::Submission;
+use telpher_portal::{Offer, Submission};
 
 /// The kind of write that carried the 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -28,28 +28,17 @@ pub struct Identity {
     pub privileged: bool,
 }
 
-/// The result of a submission. The submitter of a posted write never learns it.
-#[must_use]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Response {
-    /// The queue holds the descriptor.
-    Accepted,
-    /// Deferrable write: the queue is full, disabled, draining, or does not take this kind of write.
-    Retry,
-    /// Posted write: lost. A full dedicated queue also raises SWERROR 0x53.
-    Dropped,
-}
-
 impl Device {
-    /// Writes a descriptor to a queue's portal.
+    /// Writes a descriptor to a queue's portal; returns what the queue did. A deferrable write is taken or gets Retry,
+    /// a posted write is taken or lost. A full dedicated queue also raises SWERROR 0x53.
     ///
     /// A shared queue takes PASID and privilege from the write, a dedicated queue from its configuration. The
     /// descriptor's own first dword is ignored.
     #[inline]
-    pub fn submit(&self, wq: usize, kind: PortalKind, write: Write, submission: &Submission) -> Response {
+    pub fn submit(&self, wq: usize, kind: PortalKind, write: Write, submission: &Submission) -> Offer {
         let refused = match write {
-            Write::Posted => Response::Dropped,
-            Write::Deferrable(_) => Response::Retry,
+            Write::Posted => Offer::Lost,
+            Write::Deferrable(_) => Offer::Retry,
         };
         if wq >= self.queues() || (kind.is_ims() && self.capabilities.gen_cap.ims_size() == 0) {
             return refused;
@@ -84,7 +73,7 @@ impl Device {
             self.count_submission(wq, dedicated, kind, pushed == Push::Taken);
         }
         match pushed {
-            Push::Taken => Response::Accepted,
+            Push::Taken => Offer::Taken,
             Push::NotEnabled | Push::NotAdmitted => refused,
             Push::Full => {
                 if dedicated {

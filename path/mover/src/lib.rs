@@ -41,6 +41,7 @@ mod learn;
 mod plan;
 mod reentrancy;
 mod report;
+mod stats;
 mod stripe;
 mod sync;
 mod wait;
@@ -64,6 +65,7 @@ pub use plan::route::Route;
 pub use plan::split::Split;
 pub use plan::threshold::{DEFAULT_THRESHOLD, Threshold};
 pub use plan::topology::{SystemTopology, Topology};
+pub use stats::Stats;
 pub use wait::time::{Clock, ManualClock, Moment, Rest, SystemClock};
 pub use wait::{DEFAULT_PAUSES, Wait};
 

@@ -23,20 +23,11 @@ mod sync;
 
 pub use record::RecordCell;
 pub use submission::Submission;
+pub use telpher_abi::Offer;
 
 use std::fmt::Debug;
 use std::time::Duration;
 use telpher_abi::registers::{GenCap, OpCap};
-
-/// A queue's answer to one descriptor. `Retry` is an answer, not an error.
-#[must_use]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Offer {
-    /// The queue owns it now.
-    Taken,
-    /// The queue is full, disabled, or draining; nothing was taken.
-    Retry,
-}
 
 /// How a queue takes descriptors. Source: SPEC §3.3.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -111,10 +102,10 @@ pub unsafe trait Portal: Send + Sync + Debug {
     /// Returns the properties of the queue; constant while the portal lives.
     fn info(&self) -> &QueueInfo;
 
-    /// Submits one descriptor.
+    /// Submits one descriptor; returns what the submit instruction tells its program, so never [`Offer::Lost`].
     ///
-    /// `Taken` has the meaning of the instruction. For a shared queue the device owns the descriptor. For a dedicated
-    /// queue the write was posted, and is lost if the queue was full or disabled.
+    /// For a shared queue, `Taken` means that the device owns the descriptor. For a dedicated queue it means that the
+    /// write was posted; the device may have lost it, if the queue was full or disabled.
     fn offer(&self, submission: &Submission) -> Offer;
 
     /// Lets an executor work that has no thread of its own, or whose thread does not run. Callers that wait for a

@@ -10,7 +10,7 @@ use crate::reads::ActiveReads;
 use crate::schedule::{Priority, Schedule};
 use crate::shared_copy::Turn;
 use crate::source::Source;
-use crate::stats::{Count, Counters, Stats};
+use crate::stats::{Counters, Stats};
 use crate::tier::{Shared, Tier};
 use std::fmt::{self, Debug};
 use std::ops::Range;
@@ -128,10 +128,10 @@ impl<S: Source> Cache<S> {
         let tier = self.tier_for(span);
         let found = tier.find(span).or_else(|| self.elsewhere(span, tier));
         match found {
-            Some(_) => counters.one(Count::Hits),
+            Some(_) => counters.one(Stats::AT.hits),
             None => {
-                counters.one(Count::Misses);
-                counters.one(Count::WeakMisses);
+                counters.one(Stats::AT.misses);
+                counters.one(Stats::AT.weak_misses);
             }
         }
         Ok(found.map(|entry| Handle::new(entry, span)))
@@ -147,7 +147,7 @@ impl<S: Source> Cache<S> {
         let span = span(source, range)?;
         let tier = self.tier_for(span);
         let shared = &self.0.shared;
-        shared.counters.one(Count::Prefetches);
+        shared.counters.one(Stats::AT.prefetches);
         // Not `find`, which would count as a use.
         let there = tier
             .look(span)
@@ -170,7 +170,7 @@ impl<S: Source> Cache<S> {
 
     #[inline]
     fn hit(&self, entry: Arc<Entry<S>>, span: Span) -> Handle<S> {
-        self.0.shared.counters.one(Count::Hits);
+        self.0.shared.counters.one(Stats::AT.hits);
         // Prefetched and not begun: an access goes before prefetches.
         if entry.demand() {
             self.0.shared.schedule.demand(&entry);
@@ -185,7 +185,7 @@ impl<S: Source> Cache<S> {
         let shared = &self.0.shared;
         match tier.insert(Entry::wanted(source, span, tier, None), true) {
             Ok(entry) => {
-                shared.counters.one(Count::Misses);
+                shared.counters.one(Stats::AT.misses);
                 shared.schedule.demand(&entry);
                 Handle::new(entry, span)
             }
@@ -279,7 +279,7 @@ impl<S: Source> Cache<S> {
     /// Removes and returns the entries that had any of these bytes.
     fn forget(&self, span: Span) -> Vec<Arc<Entry<S>>> {
         let gone: Vec<_> = self.0.tiers.iter().flat_map(|tier| tier.invalidate(span)).collect();
-        self.0.shared.counters.add(Count::Invalidations, gone.len() as u64);
+        self.0.shared.counters.add(Stats::AT.invalidations, gone.len() as u64);
         gone
     }
 
@@ -326,7 +326,7 @@ impl<S: Source> Cache<S> {
     }
 
     pub(crate) fn cancelled(&self) {
-        self.0.shared.counters.one(Count::Cancelled);
+        self.0.shared.counters.one(Stats::AT.cancelled);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::reads::ActiveRead;
 use crate::schedule::Priority;
 use crate::shared_copy::{SharedCopy, Turn};
 use crate::source::Source;
-use crate::stats::Count;
+use crate::stats::Stats;
 use crate::sync::{AtomicU8, Ordering};
 use crate::tier::Tier;
 use std::sync::Arc;
@@ -263,8 +263,8 @@ impl<S: Source> Entry<S> {
                 Poll::Ready(Copied::Nowhere) => nowhere = true,
                 Poll::Ready(Copied::Fast(_)) => {
                     let counters = &self.tier.shared().counters;
-                    counters.one(Count::Copies);
-                    counters.add(Count::BytesCopied, self.span.len);
+                    counters.one(Stats::AT.copies);
+                    counters.add(Stats::AT.bytes_copied, self.span.len);
                 }
                 Poll::Pending => {}
             }
@@ -322,7 +322,7 @@ impl<S: Source> Entry<S> {
 
     /// For lack of memory, or after a failure.
     fn stay_in_source(&self) -> Poll<Copied> {
-        self.tier.shared().counters.one(Count::Fallbacks);
+        self.tier.shared().counters.one(Stats::AT.fallbacks);
         self.end_without_copy()
     }
 

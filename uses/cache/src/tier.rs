@@ -10,7 +10,7 @@ use crate::index::{Index, Span, Spanning};
 use crate::reads::ActiveReads;
 use crate::schedule::Schedule;
 use crate::source::Source;
-use crate::stats::{Count, Counters};
+use crate::stats::{Counters, Stats};
 use crate::sync::{AtomicU32, Ordering};
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use std::cmp::Reverse;
@@ -308,7 +308,7 @@ impl<S: Source> Tier<S> {
         }
         let gone = entries.remove(entry.own_span(), |there| Arc::ptr_eq(there, &entry));
         drop(entries);
-        gone.inspect(|_| self.shared.counters.one(Count::Evictions))
+        gone.inspect(|_| self.shared.counters.one(Stats::AT.evictions))
     }
 
     /// Returns the next entries to evict, in reverse order.

@@ -8,10 +8,11 @@
 use crate::capture::{Capture, Pen};
 use crate::end::End;
 use crate::frames::{ANNOUNCEMENT, Addresses, Source, announcement};
-use std::ops::{AddAssign, Sub};
+use crate::stats::{Counts, PortCounts, Stages};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
+use telpher_metrics::Publisher;
 use telpher_os::ticks;
 use telpher_vhost::{PacketPool, Packets};
 
@@ -113,65 +114,6 @@ pub fn routes(queues: &[usize], mode: Mode) -> Vec<Route> {
         }
     };
     all.map(route).collect()
-}
-
-/// One thread's counts for one port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PortCounts {
-    /// Packets received from the port.
-    pub received: u64,
-    /// Bytes of the received packets.
-    pub received_bytes: u64,
-    /// Packets that were sent to the port and that it can see.
-    pub sent: u64,
-    /// Bytes of the sent packets.
-    pub sent_bytes: u64,
-    /// Packets whose sending started: those sent, those in flight, and those for which its guest's buffer was too
-    /// short.
-    pub submitted: u64,
-    /// Packets generated for it.
-    pub generated: u64,
-    /// Packets received from it and discarded by the mode.
-    pub discarded: u64,
-    /// Packets dropped because its guest had no buffers.
-    pub no_room: u64,
-    /// Packets dropped because its guest took none for [`Settings::retry_for`].
-    pub retried: u64,
-    /// Packets dropped because no receiver was connected.
-    pub no_receiver: u64,
-    /// Packets for it that the switch still held when it ended.
-    pub held: u64,
-    /// How often its migrated guest was announced on the other side; these frames count as generated there.
-    pub announced: u64,
-}
-
-/// Ticks of the time stamp counter by stage, over all streams of a thread. Measured turns are extrapolated to all
-/// turns. All turns are counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stages {
-    /// Finding completed copies, and showing them to guests.
-    pub collect: u64,
-    /// Taking packets from guests.
-    pub take: u64,
-    /// Processing packets according to the mode.
-    pub work: u64,
-    /// Starting to send packets to guests.
-    pub submit: u64,
-    /// Turns in which nothing moved.
-    pub waiting: u64,
-    /// Number of turns in which nothing moved.
-    pub idle_turns: u64,
-    /// Number of turns in which packets moved.
-    pub busy_turns: u64,
-}
-
-/// The counts of one thread.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
-    /// The counts by port.
-    pub ports: Vec<PortCounts>,
-    /// The thread's cycles by stage.
-    pub stages: Stages,
 }
 
 /// Moves packets between ports, on one thread's share of the routes.
@@ -288,19 +230,15 @@ impl Forwarder {
         moved
     }
 
-    /// Runs turns until `stop`, publishes its counts in `shared`, then waits briefly for packets in flight.
-    pub fn run(&mut self, stop: &AtomicBool, shared: &Mutex<Counts>) {
+    /// Runs turns until `stop` and publishes its counts meanwhile, then waits briefly for packets in flight.
+    pub fn run(&mut self, stop: &AtomicBool, publisher: &mut Publisher) {
         let (mut turns, mut idle) = (0_u64, 0_u64);
         // Relaxed: the flag publishes no other data.
         while !stop.load(Ordering::Relaxed) {
             idle = if self.turn() == 0 { idle + 1 } else { 0 };
             turns += 1;
             if turns.is_multiple_of(PUBLISHED) {
-                match shared.try_lock() {
-                    Ok(mut shared) => shared.clone_from(&self.counts),
-                    Err(TryLockError::Poisoned(shared)) => shared.into_inner().clone_from(&self.counts),
-                    Err(TryLockError::WouldBlock) => {}
-                }
+                self.counts.publish(publisher);
             }
             if idle > PATIENCE {
                 self.streams.iter_mut().for_each(Stream::flush);
@@ -314,7 +252,7 @@ impl Forwarder {
             }
             stream.flush();
         }
-        shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.counts);
+        self.counts.publish(publisher);
     }
 
     /// Collects packets in flight until there are none, or none has completed for a while.
@@ -539,61 +477,6 @@ impl Stream {
     }
 }
 
-impl AddAssign<&Counts> for Counts {
-    fn add_assign(&mut self, other: &Counts) {
-        self.ports.resize(self.ports.len().max(other.ports.len()), PortCounts::default());
-        for (mine, more) in self.ports.iter_mut().zip(&other.ports) {
-            *mine = mine.with(more, u64::wrapping_add);
-        }
-        self.stages = self.stages.with(&other.stages, u64::wrapping_add);
-    }
-}
-
-impl Sub for &Counts {
-    type Output = Counts;
-
-    /// Returns the difference to earlier counts.
-    fn sub(self, earlier: &Counts) -> Counts {
-        let before = |index: usize| earlier.ports.get(index).copied().unwrap_or_default();
-        let ports = self.ports.iter().enumerate();
-        let ports = ports.map(|(index, port)| port.with(&before(index), u64::saturating_sub)).collect();
-        Counts { ports, stages: self.stages.with(&earlier.stages, u64::saturating_sub) }
-    }
-}
-
-impl PortCounts {
-    fn with(&self, other: &PortCounts, of: fn(u64, u64) -> u64) -> PortCounts {
-        PortCounts {
-            received: of(self.received, other.received),
-            received_bytes: of(self.received_bytes, other.received_bytes),
-            sent: of(self.sent, other.sent),
-            sent_bytes: of(self.sent_bytes, other.sent_bytes),
-            submitted: of(self.submitted, other.submitted),
-            generated: of(self.generated, other.generated),
-            discarded: of(self.discarded, other.discarded),
-            no_room: of(self.no_room, other.no_room),
-            retried: of(self.retried, other.retried),
-            no_receiver: of(self.no_receiver, other.no_receiver),
-            held: of(self.held, other.held),
-            announced: of(self.announced, other.announced),
-        }
-    }
-}
-
-impl Stages {
-    fn with(&self, other: &Stages, of: fn(u64, u64) -> u64) -> Stages {
-        Stages {
-            collect: of(self.collect, other.collect),
-            take: of(self.take, other.take),
-            work: of(self.work, other.work),
-            submit: of(self.submit, other.submit),
-            waiting: of(self.waiting, other.waiting),
-            idle_turns: of(self.idle_turns, other.idle_turns),
-            busy_turns: of(self.busy_turns, other.busy_turns),
-        }
-    }
-}
-
 /// Divides the routes among threads; routes to the same queue stay on one thread.
 pub fn shares(routes: &[Route], threads: usize) -> Vec<Vec<Route>> {
     let mut targets: Vec<Vec<Route>> = Vec::new();
@@ -662,18 +545,6 @@ mod tests {
         assert_eq!(over, [false, false, true, true]);
         stall = Stall::Takes;
         assert_eq!([100, 109, 110].map(|millis| stall.is_over(at(millis), bound)), [false, false, true]);
-    }
-
-    #[test]
-    fn counts_of_threads_add_up_and_subtract() {
-        let port = |n| PortCounts { received: n, sent: 2 * n, no_receiver: 3 * n, ..PortCounts::default() };
-        let counts = |n| Counts { ports: vec![port(n)], stages: Stages { take: n, ..Stages::default() } };
-        let mut sum = Counts::default();
-        sum += &counts(2);
-        sum += &counts(5);
-        assert_eq!(sum, counts(7));
-        assert_eq!(&sum - &counts(3), counts(4));
-        assert_eq!(&sum - &Counts::default(), counts(7));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod error;
 mod forward;
 mod frames;
 mod interface;
+mod snapshot;
 mod stats;
 mod switch;
 mod tap;
@@ -16,10 +17,9 @@ pub use capture::{Capture, CaptureCounts, Pen};
 pub use config::{PortConfig, PortKind, SwitchConfig};
 pub use end::End;
 pub use error::SwitchError;
-pub use forward::{
-    Counts, Forwarder, Full, Mode, PortCounts, RETRY_FOR, Route, Settings, Stages, partner, routes, shares,
-};
+pub use forward::{Forwarder, Full, Mode, RETRY_FOR, Route, Settings, partner, routes, shares};
 pub use frames::SHORTEST;
-pub use stats::PortStats;
+pub use snapshot::{PortSnapshot, Snapshot, StageCycles};
+pub use stats::{Counts, PortCounts, PortStats, Stages};
 pub use switch::{Switch, SwitchPort};
 pub use tap::Tap;

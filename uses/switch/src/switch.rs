@@ -4,13 +4,15 @@ use crate::capture::Capture;
 use crate::config::{PortConfig, PortKind, SwitchConfig};
 use crate::end::End;
 use crate::error::SwitchError;
-use crate::forward::{Counts, Forwarder, Mode, PortCounts, Settings, partner, routes, shares};
-use crate::stats::PortStats;
+use crate::forward::{Forwarder, Mode, Settings, partner, routes, shares};
+use crate::snapshot::{PortSnapshot, Snapshot};
+use crate::stats::{Counts, PortCounts, PortStats};
 use crate::tap::{Tap, tap_queues};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use telpher_metrics::Published;
 use telpher_vhost::{PacketPool, PoolOptions, Port, Socket};
 
 /// Interval at which interfaces adopt their guests' queues. Source: chosen; a driver that enables a queue takes as
@@ -28,7 +30,7 @@ pub struct Switch {
     threads: usize,
     cpus: Vec<usize>,
     /// The counts of each forwarding thread.
-    counts: Vec<Arc<Mutex<Counts>>>,
+    counts: Vec<Arc<Published>>,
     stop: Arc<AtomicBool>,
     running: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -119,17 +121,18 @@ impl Switch {
         let ends: Vec<End> = self.ports.iter().map(|port| port.end.clone()).collect();
         let captures: Vec<_> = self.ports.iter().map(|port| port.capture.clone()).collect();
         let shares = self.shares();
-        self.counts = shares.iter().map(|_| Arc::default()).collect();
-        for (index, share) in shares.iter().enumerate() {
+        let (publishers, counts): (Vec<_>, _) = shares.iter().map(|_| Counts::published(ends.len())).unzip();
+        self.counts = counts;
+        for ((index, share), mut publisher) in shares.iter().enumerate().zip(publishers) {
             let mut forwarder = Forwarder::new(&ends, share, &self.pool, self.settings).captured(&captures);
-            let (counts, stop) = (Arc::clone(&self.counts[index]), Arc::clone(&self.stop));
+            let stop = Arc::clone(&self.stop);
             let cpu = self.cpus.get(index).copied();
             self.spawn(format!("forward-{index}"), move || {
                 if let Some(cpu) = cpu {
                     // If the system refuses the processor, the thread runs where the system puts it.
                     let _ = telpher_os::run_on(&[cpu]);
                 }
-                forwarder.run(&stop, &counts);
+                forwarder.run(&stop, &mut publisher);
             })?;
         }
         let taps: Vec<(Arc<Tap>, Arc<Port>)> = (0..ends.len()).filter_map(|index| tap_and_peer(&ends, index)).collect();
@@ -203,7 +206,7 @@ impl Switch {
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
         for counts in &self.counts {
-            all += &*counts.lock().unwrap_or_else(PoisonError::into_inner);
+            all += &Counts::read(counts, self.ports.len());
         }
         all.ports.resize(self.ports.len(), PortCounts::default());
         all
@@ -217,6 +220,16 @@ impl Switch {
         let (captured, not_captured) = capture.as_ref().map_or((0, 0), |capture| capture.counts());
         let connected = (0..end.queues()).any(|queue| end.is_there(queue));
         Some(PortStats { counts, refused: end.refused(), captured, not_captured, connected })
+    }
+
+    /// Returns the present state of all ports, and the counts of [`counts`](Switch::counts).
+    pub fn snapshot(&self) -> Snapshot {
+        let counts = self.counts();
+        let port = |port: &SwitchPort| {
+            PortSnapshot::new(port.name(), port.end(), port.socket().map(Socket::state), port.capture())
+        };
+        let ports = self.ports.iter().map(port).collect();
+        Snapshot { at: Instant::now(), ticks: telpher_os::ticks(), counts, ports }
     }
 
     /// Returns the routes of each thread.

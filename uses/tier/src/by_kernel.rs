@@ -255,11 +255,11 @@ impl Backend for ByKernel {
         let (mut moved, mut moving) = (Moved::default(), Duration::ZERO);
         for part in self.parts(&whole_pages(&range)) {
             let begun = Instant::now();
-            moved.add(self.migrate_part(part, to)?);
+            moved += self.migrate_part(part, to)?;
             moving += begun.elapsed();
         }
         let mut account = self.account();
-        account.stats.moved.add(moved);
+        account.stats.moved += moved;
         account.stats.moving += moving;
         Ok(moved)
     }

@@ -99,12 +99,12 @@ impl Heap {
         let (mut moved, mut shared) = (Moved::default(), Moved::default());
         for (part, units) in self.inner.parts(range) {
             match units {
-                None => moved.add(self.inner.backend.migrate(part, to)?),
-                Some(units) => shared.add(units.migrate(&part, to)),
+                None => moved += self.inner.backend.migrate(part, to)?,
+                Some(units) => shared += units.migrate(&part, to),
             }
         }
-        self.inner.shared().moved.add(shared);
-        moved.add(shared);
+        self.inner.shared().moved += shared;
+        moved += shared;
         Ok(moved)
     }
 
@@ -180,7 +180,7 @@ impl Heap {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = self.inner.backend.stats();
-        stats.moved.add(self.inner.shared().moved);
+        stats.moved += self.inner.shared().moved;
         stats
     }
 

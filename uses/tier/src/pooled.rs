@@ -221,7 +221,7 @@ impl Pooled {
         home[0].shed(spare / PAGE);
         home[1].shed(spare / HUGE);
         if let Err(panic) = done {
-            self.exchange.page_map().stats.moved.add(moved);
+            self.exchange.page_map().stats.moved += moved;
             resume_unwind(panic);
         }
         moved
@@ -350,13 +350,13 @@ impl Backend for Pooled {
                 let pages = |found: &Found| (found.units * found.unit_pages()) as u64;
                 of_batch.left.held += pools.found.iter().map(pages).sum::<u64>();
             } else if any {
-                of_batch.add(self.move_found(&mut pools, to));
+                of_batch += self.move_found(&mut pools, to);
             }
             let mut map = self.exchange.page_map();
-            map.stats.moved.add(of_batch);
+            map.stats.moved += of_batch;
             map.stats.moving += begun.elapsed();
             drop(map);
-            moved.add(of_batch);
+            moved += of_batch;
         }
         Ok(moved)
     }

@@ -11,6 +11,7 @@
 
 use crate::packets::{OwnedBuffer, PoolMemory};
 use crate::reorder_array::ReorderArray;
+use crate::stats::DmaQueueStats;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::{DmaQueueError, GuestMemory};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -61,21 +62,6 @@ impl Drop for DeferredFree {
         let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.pool.give_back(held.drain(..));
     }
-}
-
-/// Counters of one lane.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DmaQueueStats {
-    /// Copies that the queue made.
-    pub copies: u64,
-    /// Bytes of these copies.
-    pub bytes: u64,
-    /// Copies that the queue accepted and left undone, in part or completely; the CPU redid them.
-    pub redone: u64,
-    /// How often a thread found the lane held by another thread.
-    pub contended: u64,
-    /// The queue reported that it works, but completed none of its copies for four seconds: it gets no more.
-    pub silent: bool,
 }
 
 /// One DMA queue and its copies in flight.

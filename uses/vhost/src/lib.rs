@@ -16,6 +16,7 @@
 //! languages
 //! peers         unmodified programs at the other end of the socket (feature `peers`)
 //! words         the layouts of rings and net headers, and the feature bits
+//! feature_names the names and meanings of the feature bits
 //! ```
 #![deny(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod dma_queue;
 mod drain;
 mod enqueue;
 mod error;
+pub mod feature_names;
 mod in_flight;
 mod inflight_fd;
 mod learn;
@@ -45,7 +47,7 @@ mod virtqueue;
 pub mod words;
 
 pub use control::Control;
-pub use dma_queue::{DmaQueue, DmaQueueStats};
+pub use dma_queue::DmaQueue;
 pub use error::{DetachedPacketError, DmaQueueError, RequestError, SessionError};
 pub use inflight_fd::InflightRecordError;
 pub use log::LogError;
@@ -54,5 +56,5 @@ pub use packets::{DetachedPacket, HEADROOM, MAX_DETACHED, PacketPool, Packets, P
 pub use port::{Port, PortOptions};
 pub use session::{Change, MOST_RINGS, Offer, Outcome, Refusal, Session, Step};
 pub use socket::{Role, Socket, SocketState};
-pub use stats::{CopyTiming, Drop, Stats};
+pub use stats::{CopyTiming, DmaQueueStats, Drop, Stats};
 pub use virtqueue::{CopyPolicy, QueueOptions, Virtqueue};

@@ -366,7 +366,7 @@ impl Slot {
         let completed = self.drain(deadline);
         let mut virtqueue = self.virtqueue.take()?;
         virtqueue.stats.drop_some(Drop::Silent, virtqueue.in_flight() as u64);
-        self.past = self.past + *virtqueue.stats();
+        self.past += *virtqueue.stats();
         let base = virtqueue.ring().base();
         // Packets from the guest only write our own buffers.
         let writes = !completed && virtqueue.ring().setup().direction == Direction::Receive;

@@ -1,7 +1,8 @@
-//! A virtqueue's counters, and the reasons for dropped packets.
+//! Counters of virtqueues and lanes, and the reasons for dropped packets.
 
 use crate::ring::Dropped;
 use std::fmt;
+use telpher_metrics::metrics;
 
 /// Why a packet was dropped. Every drop is counted; no packet is lost silently.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -57,48 +58,70 @@ impl fmt::Display for Drop {
     }
 }
 
-/// The counters of one virtqueue since it was created.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stats {
-    /// Packets that got through.
-    pub packets: u64,
-    /// Their bytes, without headers.
-    pub bytes: u64,
-    /// Packets whose copies were handed to a DMA queue.
-    pub by_lane: u64,
-    /// Their bytes.
-    pub bytes_by_lane: u64,
-    /// How often the driver was called.
-    pub calls: u64,
-    /// The time that copies cost the polling thread.
-    pub clocked: CopyTiming,
-    drops: [u64; 11],
+/// The reasons as values of a label, in their order.
+const REASONS: [&str; Drop::ALL.len()] = [
+    "next beyond table",
+    "endless chain",
+    "wrong direction",
+    "address",
+    "chain length",
+    "indirect table not allowed",
+    "indirect table length or address",
+    "shorter than header",
+    "longer than buffers of pool",
+    "guest buffer too short",
+    "no answer from DMA queue",
+];
+
+metrics! {
+    /// The counters of one virtqueue since it was created.
+    pub struct Stats {
+        /// Packets that got through.
+        pub packets: u64 = counter "telpher_vhost_packets_total",
+        /// Bytes of packets that got through, without headers.
+        pub bytes: u64 = counter(Bytes) "telpher_vhost_bytes_total",
+        /// Packets whose copies were handed to a DMA queue.
+        pub by_lane: u64 = counter "telpher_vhost_offloaded_packets_total",
+        /// Bytes of packets whose copies were handed to a DMA queue.
+        pub bytes_by_lane: u64 = counter(Bytes) "telpher_vhost_offloaded_bytes_total",
+        /// How often the driver was called.
+        pub calls: u64 = counter "telpher_vhost_calls_total",
+        /// The time that copies cost the polling thread.
+        pub clocked: CopyTiming = set,
+        /// Packets, or chains, that were dropped, by reason.
+        drops: [u64; Drop::ALL.len()] = counter "telpher_vhost_dropped_packets_total" by reason REASONS,
+    }
 }
 
-/// The time that copies cost the polling thread, in ticks of its time stamp counter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CopyTiming {
-    /// Packets copied by the CPU whose copies were timed: one in some dozens.
-    pub packets: u64,
-    /// The number of measurements for them; each reads the counter twice.
-    pub times: u64,
-    /// The ticks that they took, including those two reads.
-    pub ticks: u64,
-    /// The ticks for handing copies to DMA queues and polling for completed ones. With a modelled device that runs
-    /// inline, they include the copies themselves.
-    pub lane_ticks: u64,
+metrics! {
+    /// The time that copies cost the polling thread, in ticks of its time stamp counter.
+    pub struct CopyTiming {
+        /// Packets copied by the CPU whose copies were timed: one in some dozens.
+        pub packets: u64 = counter "telpher_vhost_timed_packets_total",
+        /// The number of measurements of copies by the CPU; each reads the time stamp counter twice.
+        pub times: u64 = counter "telpher_vhost_copy_measurements_total",
+        /// The ticks that timed copies by the CPU took, including the two reads of each measurement.
+        pub ticks: u64 = counter(Ticks) "telpher_vhost_timed_copy_ticks_total",
+        /// The ticks for handing copies to DMA queues and polling for completed ones. With a modelled device that runs
+        /// inline, they include the copies themselves.
+        pub lane_ticks: u64 = counter(Ticks) "telpher_vhost_offload_ticks_total",
+    }
 }
 
-impl std::ops::Add for CopyTiming {
-    type Output = CopyTiming;
-
-    fn add(self, other: CopyTiming) -> CopyTiming {
-        CopyTiming {
-            packets: self.packets + other.packets,
-            times: self.times + other.times,
-            ticks: self.ticks + other.ticks,
-            lane_ticks: self.lane_ticks + other.lane_ticks,
-        }
+metrics! {
+    /// Counters of one lane.
+    pub struct DmaQueueStats {
+        /// Copies that the DMA queue made.
+        pub copies: u64 = counter "telpher_vhost_dma_copies_total",
+        /// Bytes of copies that the DMA queue made.
+        pub bytes: u64 = counter(Bytes) "telpher_vhost_dma_bytes_total",
+        /// Copies that the DMA queue accepted and left undone, in part or completely; the CPU redid them.
+        pub redone: u64 = counter "telpher_vhost_dma_redone_copies_total",
+        /// How often a thread found the lane held by another thread.
+        pub contended: u64 = counter "telpher_vhost_dma_contentions_total",
+        /// Whether the queue reported that it works, but completed none of its copies for four seconds: it gets no
+        /// more.
+        pub silent: bool = gauge "telpher_vhost_dma_silent",
     }
 }
 
@@ -121,24 +144,6 @@ impl Stats {
 
     pub(crate) fn drop_some(&mut self, reason: Drop, count: u64) {
         self.drops[reason.index()] += count;
-    }
-}
-
-impl std::ops::Add for Stats {
-    type Output = Stats;
-
-    fn add(self, other: Stats) -> Stats {
-        let mut drops = self.drops;
-        drops.iter_mut().zip(other.drops).for_each(|(drops, more)| *drops += more);
-        Stats {
-            packets: self.packets + other.packets,
-            bytes: self.bytes + other.bytes,
-            by_lane: self.by_lane + other.by_lane,
-            bytes_by_lane: self.bytes_by_lane + other.bytes_by_lane,
-            calls: self.calls + other.calls,
-            clocked: self.clocked + other.clocked,
-            drops,
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Legacy prefixes, in any order, and REX.
 
-use super::Segment;
-use super::operand::Cursor;
+use super::cursor::Cursor;
+use super::instruction::Segment;
 
 /// The prefixes before the opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,8 +1,9 @@
 //! Plain stores: 64-byte stores, which a portal accepts like MOVDIR64B, and shorter stores, which it drops.
 
-use super::operand::{Cursor, ModRm};
+use super::cursor::Cursor;
+use super::instruction::{Base, Memory, Operation, Segment};
+use super::operand::ModRm;
 use super::prefixes::{Mandatory, Prefixes};
-use super::{Base, Memory, Operation, Segment};
 
 fn store(prefixes: Prefixes, cursor: &mut Cursor, bytes: u8) -> Option<Operation> {
     let destination = ModRm::read(cursor, prefixes)?.memory(cursor, 1)?;

@@ -7,9 +7,9 @@
 #![allow(unsafe_code, reason = "writes a command to pages of its own")]
 
 use super::environment::{Entries, PRELOAD, Restored, value};
-use super::functions::{Program, environment, restored};
 use super::scratch::in_pages;
 use super::state::kept;
+use super::target::{Program, environment, restored};
 use std::ffi::{CStr, c_char};
 
 /// The shell of system(3) and popen(3). Source: paths.h, _PATH_BSHELL.

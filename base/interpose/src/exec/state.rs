@@ -43,17 +43,14 @@ static KEPT: AtomicPtr<Kept> = AtomicPtr::new(ptr::null_mut());
 
 /// Returns the values to restore; `None` if there are none.
 pub(super) fn kept() -> Option<&'static Kept> {
-    // Acquire: pairs with the Release in `start`; the values are written.
+    // Acquire: pairs with the Release in `keep`; the values are written.
     let kept = KEPT.load(Ordering::Acquire);
-    // SAFETY: null, or written once by `start` in pages that stay.
+    // SAFETY: null, or written once by `keep` in pages that stay.
     unsafe { kept.as_ref() }
 }
 
-/// From now on, restores these variables and the library's entry of `LD_PRELOAD` in the environments of executed
-/// programs. `inside` is an address in the library. The first variable identifies the run: an environment with another
-/// value of it is left alone. Call it once, before `main`. Without memory, or for a library without a path, nothing is
-/// restored.
-pub fn start(inside: *const c_void, variables: &[(&str, &[u8])], words: Option<Words>) {
+/// Keeps the values; see [`start`](super::start).
+pub(super) fn keep(inside: *const c_void, variables: &[(&str, &[u8])], words: Option<Words>) {
     let Some(image) = path_of(inside) else { return };
     let text = |(name, value): &(&str, &[u8])| name.len() + 1 + value.len() + 1;
     let bytes = size_of::<Kept>() + image.len() + variables.iter().map(text).sum::<usize>();
@@ -83,7 +80,6 @@ pub fn start(inside: *const c_void, variables: &[(&str, &[u8])], words: Option<W
     }
     // SAFETY: the pages start with aligned space for it; no other code knows of them yet.
     unsafe { kept.write(Kept { image, variables: own, count, words, process: kernel::process() }) };
-    super::functions::look_up();
     // Release: pairs with the Acquire in `kept`.
     KEPT.store(kept, Ordering::Release);
 }

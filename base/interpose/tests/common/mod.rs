@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use telpher_interpose::{Answer, Handler, Monitor, Options, SubmitInstruction, install};
+use telpher_interpose::{Handler, Monitor, Offer, Options, SubmitInstruction, install};
 
 const PAGE: usize = 4096;
 
@@ -92,13 +92,13 @@ impl Handler for Portal {
         self.page.get().is_some_and(|page| address & !(PAGE as u64 - 1) == *page)
     }
 
-    fn enqueue(&self, how: SubmitInstruction, destination: u64, descriptor: &[u64; 8]) -> Answer {
+    fn enqueue(&self, how: SubmitInstruction, destination: u64, descriptor: &[u64; 8]) -> Offer {
         trample();
         if let Some(hook) = self.hook.get() {
             hook();
         }
         if how == SubmitInstruction::Enqcmd && self.full.load(Ordering::Relaxed) {
-            return Answer::Retry;
+            return Offer::Retry;
         }
         let arrived = Arrived {
             how: Some(how),
@@ -109,7 +109,7 @@ impl Handler for Portal {
         };
         self.last.with(|last| *last = arrived);
         self.taken.fetch_add(1, Ordering::Relaxed);
-        Answer::Accepted
+        Offer::Taken
     }
 
     fn wait(&self, monitor: Option<&Monitor>, control: u32, deadline: u64) -> bool {

@@ -1,5 +1,6 @@
 //! Options of `telpher bench` and its subcommands.
 
+use super::device::{DeviceArg, QueueArgs, WqMode};
 use super::operation::Ops;
 use super::output::Output;
 use super::values::{Counts, Placement, Sizes, parse_seconds};
@@ -11,8 +12,9 @@ use telpher_bench::options;
 ///
 /// Sweeps operation x transfer size x mode (one at a time, several in flight, batches) on the CPU path, on the
 /// modelled device (executed inline by the submitting thread, and by a separate engine thread), and on hardware if
-/// there is any. Prints throughput, latency percentiles, the submitting thread's CPU time, where latency is spent,
-/// and the size from which a device wins; writes one HTML file with charts. All result bytes are checked.
+/// there is any; --device selects devices, and the CPU is always measured. Prints throughput, latency percentiles, the
+/// submitting thread's CPU time, where latency is spent, and the size from which a device wins; writes one HTML file
+/// with charts. All result bytes are checked.
 ///
 /// The modelled device is software: its numbers are the speed of the model on this CPU, not of DSA hardware.
 #[derive(Debug, Args)]
@@ -96,27 +98,10 @@ pub(crate) struct Sweep {
     /// Total measuring time in seconds.
     #[arg(long, value_name = "S", default_value = "22", value_parser = parse_seconds)]
     pub(crate) seconds: f64,
-    /// Device: cpu, model:spr, model:FILE, hw:wqM.N or all; the CPU is always measured too.
-    #[arg(
-        short,
-        long,
-        value_name = "DEV",
-        default_value = "all",
-        help_heading = "Device",
-        value_parser = super::values::parse_device
-    )]
-    pub(crate) device: String,
-    /// Work queues: dedicated (one for each thread) or shared by all threads [default: dedicated].
-    #[arg(long, value_enum, value_name = "MODE", help_heading = "Device")]
-    pub(crate) wq_mode: Option<WqMode>,
-    /// Entries of a work queue [default: the device's 128, divided among its queues].
-    #[arg(
-        long,
-        value_name = "N",
-        help_heading = "Device",
-        value_parser = clap::value_parser!(u32).range(1..=128)
-    )]
-    pub(crate) wq_size: Option<u32>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArg,
+    #[command(flatten)]
+    pub(crate) queues: QueueArgs,
     /// Engines behind the queues [default: 1].
     #[arg(long, value_name = "N", help_heading = "Device", value_parser = clap::value_parser!(u32).range(1..=4))]
     pub(crate) engines: Option<u32>,
@@ -408,14 +393,6 @@ pub(crate) enum VhostTraffic {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum WqMode {
-    /// One client, posted writes; does not report that it is full.
-    Dedicated,
-    /// Many clients; answers Retry when full.
-    Shared,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Pages {
     /// 4 KiB pages.
     #[value(name = "4k")]
@@ -433,6 +410,16 @@ pub(crate) enum Hint {
     Memory,
 }
 
+impl Pages {
+    /// The size of the pages.
+    pub(super) fn size(self) -> telpher_mem::PageSize {
+        match self {
+            Pages::Small => telpher_mem::PageSize::Small,
+            Pages::Huge => telpher_mem::PageSize::Huge,
+        }
+    }
+}
+
 impl Sweep {
     /// What is measured.
     pub(crate) fn options(&self) -> options::SweepOptions {
@@ -442,22 +429,19 @@ impl Sweep {
             depths: self.in_flight.as_ref().map(|counts| counts.0.clone()),
             batches: self.batch.as_ref().map(|counts| counts.0.clone()),
             threads: self.threads,
-            queue: self.wq_mode.map(|mode| match mode {
+            queue: self.queues.wq_mode.map(|mode| match mode {
                 WqMode::Dedicated => options::QueueKind::Dedicated,
                 WqMode::Shared => options::QueueKind::Shared,
             }),
-            wq_size: self.wq_size,
+            wq_size: self.queues.wq_size,
             engines: self.engines,
             placement: self.placement.map(|nodes| options::Placement { src: nodes.src, dst: nodes.dst }),
-            pages: match self.pages {
-                Pages::Small => telpher_mem::PageSize::Small,
-                Pages::Huge => telpher_mem::PageSize::Huge,
-            },
+            pages: self.pages.size(),
             hint: match self.hint {
                 Hint::Cache => options::Hint::Cache,
                 Hint::Memory => options::Hint::Memory,
             },
-            device: self.device.clone(),
+            device: self.device.name.clone(),
             seconds: self.seconds,
         }
     }

@@ -4,6 +4,7 @@
 
 mod advise;
 mod bench;
+mod device;
 mod doctor;
 mod error;
 pub(crate) mod operation;
@@ -20,19 +21,20 @@ mod vhost;
 mod vocabulary;
 
 pub(crate) use advise::Advise;
-pub(crate) use bench::{Bench, BenchKind, Contests, Hint, Pages, WqMode};
+pub(crate) use bench::{Bench, BenchKind, Contests};
 pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
 pub(crate) use output::{Format, Output, Printed};
-pub(crate) use qdp::{OnLate, Qdp};
+pub(crate) use qdp::Qdp;
 pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
 pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop};
-pub(crate) use trace::{EndFilter, Trace};
+pub(crate) use trace::Trace;
 pub(crate) use tune::Tune;
 pub(crate) use vhost::{Forward, MapArg, Threshold, Vhost};
 
 use clap::{Arg, ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use device::DeviceArg;
 use std::ffi::OsString;
 
 /// Move memory without the CPU: tools for the Data Streaming Accelerator and its software model.
@@ -135,16 +137,8 @@ Examples:
   telpher list --device model:spr --format json --output dsa.json
   telpher list --device model:dsa.json            a device of that file")]
 pub(crate) struct List {
-    /// Device to show: model:spr, model:spr-fw2, model:full, model:FILE, hw:wqM.N, cpu, or all.
-    #[arg(
-        short,
-        long,
-        value_name = "DEV",
-        default_value = "all",
-        help_heading = "Device",
-        value_parser = values::parse_device
-    )]
-    pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) device: DeviceArg,
     #[command(flatten)]
     pub(crate) printed: Printed,
 }

@@ -6,6 +6,7 @@ use super::run::Runner;
 use super::values::parse_data;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+use telpher_bench::options::PrefetchOptions;
 
 /// Options of a query on this machine that do not apply to a simulated one.
 const HERE: [&str; 22] = [
@@ -148,6 +149,36 @@ pub(crate) struct Qdp {
     pub(crate) set: Vec<String>,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+impl Qdp {
+    /// What is executed on this machine.
+    pub(crate) fn options(&self) -> PrefetchOptions {
+        PrefetchOptions {
+            query: self.query.clone(),
+            input: self.input.clone(),
+            size: self.size,
+            seed: self.seed,
+            threads: self.threads,
+            groups: self.groups,
+            chunk: self.chunk,
+            scanners: self.scanners,
+            fetchers: self.fetchers,
+            aggregators: self.aggregators,
+            late: match self.late {
+                OnLate::Source => telpher_query::OnLate::Source,
+                OnLate::Wait => telpher_query::OnLate::Wait,
+            },
+            node: self.node,
+            scanned_node: self.scanned_node,
+            fetched_node: self.fetched_node,
+            tier_node: self.tier_node,
+            tier_size: self.tier_size,
+            pages: self.pages.size(),
+            repeat: self.repeat,
+            plain: self.plain,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -1,6 +1,7 @@
 //! Options of `telpher sim` and its subcommands.
 
-use super::bench::{Hint, WqMode};
+use super::bench::Hint;
+use super::device::{DeviceArg, QueueArgs, WqMode};
 use super::operation::Ops;
 use super::output::{Output, Printed};
 use super::values::{Choice, Counts, Placement, Sizes, parse_many, parse_seconds, parse_size};
@@ -112,27 +113,10 @@ pub(crate) struct SimRun {
     /// Simulated seconds of each point, instead of --count.
     #[arg(long, value_name = "S", conflicts_with = "count", value_parser = parse_seconds)]
     pub(crate) seconds: Option<f64>,
-    /// Device: cpu, model:spr, model:FILE, or all (cpu and model:spr).
-    #[arg(
-        short,
-        long,
-        value_name = "DEV",
-        default_value = "all",
-        help_heading = "Device",
-        value_parser = super::values::parse_device
-    )]
-    pub(crate) device: String,
-    /// Work queues: dedicated (one for each thread) or shared by all threads [default: dedicated].
-    #[arg(long, value_enum, value_name = "MODE", help_heading = "Device")]
-    pub(crate) wq_mode: Option<WqMode>,
-    /// Entries of a work queue [default: the device's 128, divided among its queues].
-    #[arg(
-        long,
-        value_name = "N",
-        help_heading = "Device",
-        value_parser = clap::value_parser!(u32).range(1..=65535)
-    )]
-    pub(crate) wq_size: Option<u32>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArg,
+    #[command(flatten)]
+    pub(crate) queues: QueueArgs,
     /// Devices [default: 1].
     #[arg(long, value_name = "N", help_heading = "Device", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) devices: Option<u16>,
@@ -195,9 +179,46 @@ pub(crate) enum SimPages {
     Gigantic,
 }
 
+impl SimRun {
+    /// What is simulated.
+    pub(crate) fn options(&self) -> telpher_predict::SweepOptions {
+        telpher_predict::SweepOptions {
+            ops: self.op.0.clone(),
+            sizes: self.size.0.clone(),
+            depths: self.in_flight.as_ref().map(|counts| counts.0.clone()),
+            batches: self.batch.as_ref().map(|counts| counts.0.clone()),
+            threads: self.threads,
+            rate: self.rate,
+            count: self.count,
+            seconds: self.seconds,
+            device: self.device.name.clone(),
+            wq_mode: self.queues.wq_mode.map(|mode| match mode {
+                WqMode::Dedicated => telpher_device::WqMode::Dedicated,
+                WqMode::Shared => telpher_device::WqMode::Shared,
+            }),
+            wq_size: self.queues.wq_size,
+            devices: self.devices,
+            groups: self.groups,
+            wqs: self.wqs,
+            engines: self.engines,
+            to_cache: self.hint == Hint::Cache,
+            placement: self.placement.map(|nodes| (nodes.src, nodes.dst)),
+            core_node: self.core_node,
+            page_bytes: self.pages.bytes(),
+            from_cache: self.source_in == Hint::Cache,
+            footprint: self.footprint,
+            walk: self.walk.0,
+            wait: self.wait.0,
+            library: self.library.0,
+            through: self.through.0,
+            policy: self.policy.clone(),
+        }
+    }
+}
+
 impl SimPages {
     /// Bytes of a page.
-    pub(crate) fn bytes(self) -> u64 {
+    fn bytes(self) -> u64 {
         match self {
             SimPages::Small => 4 << 10,
             SimPages::Huge => 2 << 20,

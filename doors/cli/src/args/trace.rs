@@ -6,7 +6,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::str::FromStr;
 use telpher_abi::{Opcode, Status};
-use telpher_vdev::trace::words;
+use telpher_vdev::trace::{Filter, ResultFilter, words};
 
 /// Filter and summarise a trace written by `telpher run --trace`.
 ///
@@ -38,8 +38,8 @@ pub(crate) struct Trace {
     pub(crate) op: Vec<OperationName>,
     /// Only descriptors with this result: a status by name or code (page-fault, 0x03), failed (everything but success),
     /// or unfinished (no result).
-    #[arg(long, value_name = "STATUS", value_delimiter = ',')]
-    pub(crate) status: Vec<EndFilter>,
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = result)]
+    pub(crate) status: Vec<ResultFilter>,
     /// Only descriptors that took longer, such as 50us or 2ms.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) slower_than: Option<u64>,
@@ -52,7 +52,7 @@ pub(crate) struct Trace {
 
 /// A queue's name, `wqM.N`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct QueueName(pub(crate) String);
+pub(crate) struct QueueName(String);
 
 impl FromStr for QueueName {
     type Err = ValueError;
@@ -70,7 +70,7 @@ impl FromStr for QueueName {
 
 /// An operation by its name in traces.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct OperationName(pub(crate) String);
+pub(crate) struct OperationName(String);
 
 impl FromStr for OperationName {
     type Err = ValueError;
@@ -82,32 +82,32 @@ impl FromStr for OperationName {
     }
 }
 
-/// A filter on a descriptor's result.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum EndFilter {
-    /// This status code.
-    Code(u8),
-    /// Any status except success.
-    Failed,
-    /// No result.
-    Unfinished,
+/// Parses a filter on a descriptor's result.
+fn result(text: &str) -> Result<ResultFilter, ValueError> {
+    match text {
+        "failed" => return Ok(ResultFilter::Failed),
+        "unfinished" => return Ok(ResultFilter::Unfinished),
+        _ => {}
+    }
+    let named = Status::ALL.iter().find(|known| words::status(**known) == text).map(|known| known.code());
+    let code = || text.strip_prefix("0x").and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    named.or_else(code).map(|code| ResultFilter::Code(code & 0x3f)).ok_or_else(|| {
+        ValueError(format!(
+            "'{text}' is not a status; use a name such as page-fault, a code such as 0x03, failed or unfinished"
+        ))
+    })
 }
 
-impl FromStr for EndFilter {
-    type Err = ValueError;
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        match text {
-            "failed" => return Ok(EndFilter::Failed),
-            "unfinished" => return Ok(EndFilter::Unfinished),
-            _ => {}
+impl Trace {
+    /// Which lines to keep.
+    pub(crate) fn filter(&self) -> Filter {
+        Filter {
+            processes: self.process.clone(),
+            queues: self.queue.iter().map(|queue| queue.0.clone()).collect(),
+            operations: self.op.iter().map(|op| op.0.clone()).collect(),
+            results: self.status.clone(),
+            slower_than_ns: self.slower_than,
         }
-        let named = Status::ALL.iter().find(|known| words::status(**known) == text).map(|known| known.code());
-        let code = || text.strip_prefix("0x").and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        named.or_else(code).map(|code| EndFilter::Code(code & 0x3f)).ok_or_else(|| {
-            ValueError(format!(
-                "'{text}' is not a status; use a name such as page-fault, a code such as 0x03, failed or unfinished"
-            ))
-        })
     }
 }
 
@@ -122,10 +122,10 @@ mod tests {
 
     #[test]
     fn statuses_are_named_or_numbered() {
-        assert_eq!("page-fault".parse(), Ok(EndFilter::Code(3)));
-        assert_eq!("0x83".parse(), Ok(EndFilter::Code(3)));
-        assert_eq!("failed".parse(), Ok(EndFilter::Failed));
-        assert!("oops".parse::<EndFilter>().unwrap_err().to_string().contains("page-fault"));
+        assert_eq!(result("page-fault"), Ok(ResultFilter::Code(3)));
+        assert_eq!(result("0x83"), Ok(ResultFilter::Code(3)));
+        assert_eq!(result("failed"), Ok(ResultFilter::Failed));
+        assert!(result("oops").unwrap_err().to_string().contains("page-fault"));
     }
 
     #[test]

@@ -32,32 +32,15 @@ pub(crate) enum SimError {
         /// The existing names.
         known: String,
     },
-    /// No such profile.
-    #[error(
-        "'{name}' is no built-in profile; there are {known}. A file is named with a dot or a slash, such as \
-         ./{name}.toml"
-    )]
-    NoProfile {
-        /// The requested name.
-        name: String,
-        /// The existing names.
-        known: String,
-    },
-    /// A profile is invalid.
+    /// The prediction failed.
     #[error(transparent)]
-    Profile(#[from] telpher_sim::ProfileError),
+    Predict(#[from] telpher_predict::PredictError),
     /// A workload is invalid.
     #[error(transparent)]
     Workload(#[from] telpher_sim::WorkloadError),
     /// The machine or a device does not support the request.
     #[error(transparent)]
     Scenario(#[from] telpher_sim::ScenarioError),
-    /// The device's name is invalid.
-    #[error(transparent)]
-    Name(#[from] telpher_device::NameError),
-    /// A file is not a configuration.
-    #[error(transparent)]
-    Config(#[from] telpher_device::ConfigError),
     /// The options contradict each other.
     #[error("{0}")]
     Not(String),

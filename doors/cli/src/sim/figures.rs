@@ -1,6 +1,7 @@
 //! `telpher sim figures`: a folder with every figure's data, and one page with the charts.
 
-use super::{SimError, about};
+use super::SimError;
+use super::machine::elsewhere;
 use crate::args::{Figures, Format};
 use crate::log;
 use std::path::Path;
@@ -11,7 +12,7 @@ use telpher_report::machine::command;
 pub(super) fn run(args: &Figures) -> Result<(), SimError> {
     let wanted = wanted(&args.only)?;
     args.printed.check()?;
-    let machine = about::elsewhere(&args.elsewhere)?;
+    let machine = elsewhere(&args.elsewhere)?;
     // Before the simulation, so that a bad folder is reported at once.
     std::fs::create_dir_all(&args.folder).map_err(|source| failed(&args.folder, source))?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

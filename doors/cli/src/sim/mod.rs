@@ -1,25 +1,23 @@
 //! `telpher sim`: simulates what DSA hardware would give.
 //!
 //! ```text
-//! options ──► shape ──► Scenario ──simulate──► Outcome ──► point ──► telpher-report's simulation
-//! telpher-claims' validation ──► its tables
+//! run ──► telpher-predict's sweep, or a file of loads ──► telpher-report's simulation
+//! validate, figures ──► telpher-claims' validation and figures ──► their tables and pages
 //! ```
 
-mod about;
-mod config;
 mod error;
 mod figures;
-mod point;
+mod machine;
 mod profiles;
-pub(crate) mod run;
-pub(crate) mod validate;
+mod validate;
 
-use crate::args::{Sim, SimKind};
-pub(crate) use about::{about_of, machine};
+use crate::args::{Sim, SimKind, SimRun};
 pub(crate) use error::SimError;
+pub(crate) use machine::machine;
 use telpher_claims::validation::tables as validation;
+use telpher_predict::{DEFAULT_PROFILE, WorkloadFile};
 use telpher_report::deliver::{deliver, print, writable};
-use telpher_report::simulation::tables as report;
+use telpher_report::simulation::{RunResult, tables as report};
 
 const VALIDATE_HTML: &str = "telpher-sim-validate.html";
 const RUN_HTML: &str = "telpher-sim-run.html";
@@ -29,7 +27,7 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
     match &args.kind {
         SimKind::Run(run) => {
             writable(&run.output.destination(), RUN_HTML)?;
-            let result = run::run(run)?;
+            let result = simulated(run)?;
             let (text, csv) = (|| report::text(&result), || report::csv(&result));
             Ok(deliver(&run.output.destination(), RUN_HTML, &result, text, csv, || report::html(&result))?)
         }
@@ -43,4 +41,16 @@ pub(crate) fn run(args: &Sim) -> Result<(), SimError> {
         }
         SimKind::Profiles(profiles) => Ok(print(profiles::text(profiles.name.as_deref())?)?),
     }
+}
+
+/// Simulates a sweep, or the loads of a file.
+fn simulated(args: &SimRun) -> Result<RunResult, SimError> {
+    let profile = |other: Option<&str>| args.profile.as_deref().or(other).unwrap_or(DEFAULT_PROFILE).to_owned();
+    if let Some(path) = &args.workload {
+        let file = WorkloadFile::load(path)?;
+        let machine = machine(&profile(file.profile()), &args.set)?;
+        return Ok(telpher_predict::workload(file, machine, &args.device.name)?);
+    }
+    let machine = machine(&profile(None), &args.set)?;
+    Ok(telpher_predict::sweep(&machine, &args.options())?)
 }

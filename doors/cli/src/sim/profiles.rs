@@ -1,6 +1,6 @@
 //! `telpher sim profiles`: lists the machine profiles.
 
-use super::{SimError, about};
+use super::{SimError, machine};
 use telpher_report::table::{Align, Table};
 use telpher_report::units;
 use telpher_sim::{BUILT_IN, TEMPLATE};
@@ -12,7 +12,7 @@ pub(crate) fn text(name: Option<&str>) -> Result<String, SimError> {
         Some("template") => Ok(TEMPLATE.to_owned()),
         Some(name) => match BUILT_IN.iter().find(|(known, _)| *known == name) {
             Some((_, text)) => Ok((*text).to_owned()),
-            None => Err(about::machine(name, &[]).err().unwrap_or_else(|| {
+            None => Err(machine(name, &[]).err().unwrap_or_else(|| {
                 SimError::Not(format!("{name} is a file of your own; only built-in profiles are printed"))
             })),
         },
@@ -27,7 +27,7 @@ fn all() -> Result<String, SimError> {
         ("memory nodes", Align::Right),
     ]);
     for (name, text) in BUILT_IN {
-        let machine = about::machine(name, &[])?;
+        let machine = machine(name, &[])?;
         let copies = units::rate(float(machine.device.through));
         let (devices, nodes) = (machine.devices.len().to_string(), machine.nodes.len().to_string());
         table.row([(*name).to_owned(), devices, copies, nodes]);

@@ -1,6 +1,7 @@
 //! `telpher sim validate`: compares published with simulated numbers.
 
-use super::{SimError, about};
+use super::SimError;
+use super::machine::elsewhere;
 use crate::args::Validate;
 use telpher_claims::published;
 use telpher_claims::validation::{SERIES, Validation, validate};
@@ -10,7 +11,7 @@ pub(crate) fn run(args: &Validate) -> Result<Validation, SimError> {
     for only in &args.only {
         known(only)?;
     }
-    Ok(validate(&args.only, about::elsewhere(&args.elsewhere)?)?)
+    Ok(validate(&args.only, elsewhere(&args.elsewhere)?)?)
 }
 
 fn known(only: &str) -> Result<(), SimError> {

@@ -1,6 +1,6 @@
 //! `telpher tier`: runs unmodified programs with their memory on several tiers, and reports on them.
 
-pub(crate) mod report;
+mod state;
 
 use crate::args::{Format, MechanismArg, SourceArg, TierRun, TierTop};
 use crate::log;
@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use telpher_launch::{RunDirectory, RunKind};
 use telpher_report::deliver::{DeliverError, write_result};
+use telpher_report::tier::tables as report;
 use telpher_tier::{Mechanism, SourceKind};
 use telpher_tier_run::{RunOptions, TierError};
 use telpher_tier_wire::{State, StateFolder};
@@ -90,9 +91,9 @@ pub(crate) fn run(args: &TierRun) -> Result<ExitCode, RunError> {
         log::debug(|| format!("process {}: pages moved by {}, hot pages by {source}", state.pid, state.mechanism));
     }
     let summary = match args.format {
-        Format::Table => report::text(&states),
+        Format::Table => report::text(&state::for_tables(&states)),
         Format::Json => serde_json::to_string_pretty(&states).expect("states are plain data") + "\n",
-        Format::Csv => report::csv(&states),
+        Format::Csv => report::csv(&state::for_tables(&states)),
     };
     match &args.output {
         Some(path) => write(path, &summary)?,
@@ -100,7 +101,7 @@ pub(crate) fn run(args: &TierRun) -> Result<ExitCode, RunError> {
         None => eprint!("{summary}"),
     }
     if let Some(path) = &args.html {
-        write(path, &report::html(&states))?;
+        write(path, &report::html(&state::for_tables(&states)))?;
     }
     Ok(ExitCode::from(code))
 }
@@ -142,10 +143,10 @@ pub(crate) fn top(args: &TierTop) -> Result<(), TopError> {
         }
         let file = args.printed.file();
         let text = match args.printed.format {
-            Format::Table => report::picture(&states),
+            Format::Table => report::picture(&state::for_tables(&states)),
             Format::Json if args.once => serde_json::to_string_pretty(&states).expect("states are plain data"),
             Format::Json => serde_json::to_string(&states).expect("states are plain data"),
-            Format::Csv => report::csv(&states),
+            Format::Csv => report::csv(&state::for_tables(&states)),
         };
         let on_screen = file.is_none() && std::io::stdout().is_terminal();
         let again = args.printed.format == Format::Table && !args.once && on_screen;

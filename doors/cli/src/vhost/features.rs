@@ -5,6 +5,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use telpher_report::csv;
 use telpher_vhost::Offer;
+use telpher_vhost::feature_names::{DEVICE, FeatureName, PROTOCOL};
 use telpher_vhost::message::ProtocolFeatures;
 use telpher_vhost::words::Features;
 
@@ -38,61 +39,17 @@ pub(crate) struct Shown {
     protocol: Vec<Bit>,
 }
 
-/// Names and meanings of the device's bits. Source: VirtIO 1.2 §5.1.3, §6; vhost-user.
-const DEVICE: [(Features, &str, &str); 16] = [
-    (Features::CSUM, "VIRTIO_NET_F_CSUM", "the device computes checksums of packets that the guest sends"),
-    (Features::GUEST_CSUM, "VIRTIO_NET_F_GUEST_CSUM", "the guest accepts packets without a complete checksum"),
-    (Features::MRG_RXBUF, "VIRTIO_NET_F_MRG_RXBUF", "a packet to the guest may spread over several of its buffers"),
-    (Features::STATUS, "VIRTIO_NET_F_STATUS", "the guest can read whether the link is up (from its frontend)"),
-    (Features::CTRL_VQ, "VIRTIO_NET_F_CTRL_VQ", "the guest has a queue for commands (its frontend answers them)"),
-    (Features::GUEST_ANNOUNCE, "VIRTIO_NET_F_GUEST_ANNOUNCE", "a guest that has migrated announces itself"),
-    (Features::MQ, "VIRTIO_NET_F_MQ", "several pairs of queues"),
-    (
-        Features::LOG_ALL,
-        "VHOST_F_LOG_ALL",
-        "writes to the guest's memory are logged for live migration, including the device's copies",
-    ),
-    (Features::ANY_LAYOUT, "VIRTIO_F_ANY_LAYOUT", "header and packet may share a descriptor"),
-    (Features::INDIRECT_DESC, "VIRTIO_F_INDIRECT_DESC", "a descriptor may name a table of descriptors"),
-    (Features::EVENT_IDX, "VIRTIO_F_EVENT_IDX", "each side sets the index at which it wants to be notified"),
-    (Features::PROTOCOL_FEATURES, "VHOST_USER_F_PROTOCOL_FEATURES", "the protocol's own features are negotiated"),
-    (Features::VERSION_1, "VIRTIO_F_VERSION_1", "a device of VirtIO 1.0 or later"),
-    (Features::ACCESS_PLATFORM, "VIRTIO_F_ACCESS_PLATFORM", "addresses go through an IOMMU"),
-    (Features::RING_PACKED, "VIRTIO_F_RING_PACKED", "packed rings instead of split ones"),
-    (Features::IN_ORDER, "VIRTIO_F_IN_ORDER", "buffers come back in the order in which they were made available"),
-];
-
-/// Names and meanings of the protocol's bits. Source: vhost-user, "Protocol features".
-const PROTOCOL: [(ProtocolFeatures, &str, &str); 8] = [
-    (ProtocolFeatures::MQ, "MQ", "the frontend can ask for the number of queues"),
-    (ProtocolFeatures::LOG_SHMFD, "LOG_SHMFD", "the log for live migration is a shared file"),
-    (ProtocolFeatures::RARP, "RARP", "the switch announces a guest that has migrated here"),
-    (ProtocolFeatures::REPLY_ACK, "REPLY_ACK", "the frontend gets the result of each request"),
-    (
-        ProtocolFeatures::INFLIGHT_SHMFD,
-        "INFLIGHT_SHMFD",
-        "descriptors in flight are recorded, so that they survive the switch",
-    ),
-    (ProtocolFeatures::RESET_DEVICE, "RESET_DEVICE", "the frontend can reset the device"),
-    (
-        ProtocolFeatures::CONFIGURE_MEM_SLOTS,
-        "CONFIGURE_MEM_SLOTS",
-        "memory can be added and removed while packets flow",
-    ),
-    (ProtocolFeatures::STATUS, "STATUS", "the switch gets the driver's status"),
-];
-
 impl Shown {
     /// Combines the offered features with those that a frontend negotiated, if any.
     pub(crate) fn new(offer: &Offer, agreed: Option<(Features, ProtocolFeatures)>) -> Shown {
-        let device = DEVICE.iter().map(|&(bit, name, meaning)| Bit {
+        let device = DEVICE.iter().map(|&FeatureName { feature: bit, name, meaning }| Bit {
             bit: bit.bits().trailing_zeros(),
             name,
             meaning,
             offered: offer.features.contains(bit),
             agreed: agreed.map(|(features, _)| features.contains(bit)),
         });
-        let protocol = PROTOCOL.iter().map(|&(bit, name, meaning)| Bit {
+        let protocol = PROTOCOL.iter().map(|&FeatureName { feature: bit, name, meaning }| Bit {
             bit: bit.bits().trailing_zeros(),
             name,
             meaning,
@@ -147,8 +104,6 @@ mod tests {
         let bits = |bits: &[Bit]| bits.iter().filter(|bit| bit.offered).fold(0, |sum, bit| sum | 1_u64 << bit.bit);
         assert_eq!(bits(&shown.device), offer.features.bits());
         assert_eq!(bits(&shown.protocol), offer.protocol.bits());
-        assert_eq!(Features::all().bits().count_ones() as usize, DEVICE.len());
-        assert_eq!(ProtocolFeatures::all().bits().count_ones() as usize, PROTOCOL.len());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The device's queues that copy, and their assignment to virtqueues.
 
-use super::VhostError;
+use super::error::VhostError;
 use crate::args::{MapArg, Runner, Threshold, Vhost};
 use std::sync::Arc;
 use telpher_device::{DeviceName, OpenOptions, Opened};

@@ -1,14 +1,10 @@
 //! Live statistics of a running switch, every second: updated in place on a terminal, otherwise as new lines.
 
-use super::look::{Cycles, Look};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use telpher_report::switch::Rate;
 use telpher_report::units::three;
-use telpher_switch::Mode;
-
-/// Bits of a frame on the wire in addition to its own: preamble 8, frame check sequence 4, gap 12. Source: IEEE 802.3
-/// §3, §4.4.2.
-const WIRE_BYTES: f64 = 24.0;
+use telpher_switch::{Mode, PortSnapshot, Snapshot, StageCycles};
 
 /// The printer of live statistics.
 #[derive(Debug)]
@@ -35,7 +31,7 @@ impl Live {
     }
 
     /// Prints the changes since the last snapshot.
-    pub(crate) fn news(&mut self, begun: &Look, last: &Look, now: &Look) {
+    pub(crate) fn news(&mut self, begun: &Snapshot, last: &Snapshot, now: &Snapshot) {
         let mut events = String::new();
         for (index, (then, port)) in last.ports.iter().zip(&now.ports).enumerate() {
             match (then.agreed(), port.agreed()) {
@@ -43,11 +39,11 @@ impl Live {
                 (Some(_), None) => drop(writeln!(events, "port {index}: its guest disconnected")),
                 _ => {}
             }
-            let announced = |look: &Look| look.counts.ports.get(index).map_or(0, |port| port.announced);
+            let announced = |look: &Snapshot| look.counts.ports.get(index).map_or(0, |port| port.announced);
             if announced(now) > announced(last) {
                 let _ = writeln!(events, "port {index}: its guest migrated here and is announced");
             }
-            let told = |look: &super::PortLook| look.socket.as_ref().map_or(0, |state| state.refused);
+            let told = |look: &PortSnapshot| look.socket.as_ref().map_or(0, |state| state.refused);
             if told(port) > told(then)
                 && let Some(why) = port.socket.as_ref().and_then(|state| state.last.as_ref())
             {
@@ -105,7 +101,7 @@ impl Live {
 }
 
 /// Formats the rates of each port, in both directions.
-fn rates(last: &Look, now: &Look) -> Vec<[String; 2]> {
+fn rates(last: &Snapshot, now: &Snapshot) -> Vec<[String; 2]> {
     let seconds = (now.at - last.at).as_secs_f64();
     let since = &now.counts - &last.counts;
     let rate = |packets, bytes| {
@@ -116,31 +112,8 @@ fn rates(last: &Look, now: &Look) -> Vec<[String; 2]> {
     ports.map(|port| [rate(port.received, port.received_bytes), rate(port.sent, port.sent_bytes)]).collect()
 }
 
-/// Packets and bits per second.
-#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
-pub(crate) struct Rate {
-    /// Millions of packets per second.
-    pub(crate) mpps: f64,
-    /// 10^9 bits of the frames themselves, without frame check sequence.
-    pub(crate) gbps: f64,
-    /// 10^9 bits that they would take on an Ethernet wire.
-    pub(crate) wire_gbps: f64,
-}
-
-impl Rate {
-    pub(crate) fn of(packets: u64, bytes: u64, seconds: f64) -> Rate {
-        let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
-        let wire = bytes as f64 + WIRE_BYTES * packets as f64;
-        Rate {
-            mpps: per_second(packets as f64 / 1e6),
-            gbps: per_second(bytes as f64 * 8.0 / 1e9),
-            wire_gbps: per_second(wire * 8.0 / 1e9),
-        }
-    }
-}
-
 /// Formats the cycles of each stage for each packet.
-fn words(cycles: &Cycles, packets: u64) -> String {
+fn words(cycles: &StageCycles, packets: u64) -> String {
     let waiting = if cycles.all() > 0 { 100.0 * cycles.waiting as f64 / cycles.all() as f64 } else { 0.0 };
     let Some(per) = std::num::NonZero::new(packets) else { return format!("waiting {waiting:.0} % of the time") };
     let parts =

@@ -2,166 +2,26 @@
 //!
 //! ```text
 //! options ──► lanes: device queues ──► SwitchConfig ──► Switch: ports, captures and forwarding threads
-//! every second: look ──► live: lines on standard error          at the end: look ──► summary on standard output
+//! every second: Snapshot ──► live: lines on standard error
+//! at the end:   Snapshot ──► totals ──► telpher-report's switch, on standard output
 //! ```
 
+mod error;
 mod features;
 mod lanes;
 mod live;
-mod look;
-mod summary;
+mod totals;
 
-use crate::args::{Forward, Vhost};
+use crate::args::{Format, Forward, Vhost};
 use crate::{log, version};
+pub(crate) use error::VhostError;
 use lanes::Lanes;
 use live::Live;
-use look::{Look, PortLook};
-use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use summary::Summary;
 use telpher_os::Termination;
-use telpher_report::deliver::DeliverError;
-use telpher_switch::{End, Full, Mode, PortConfig, PortKind, Settings, Switch, SwitchConfig, SwitchError, SwitchPort};
+use telpher_switch::{End, Full, Mode, PortConfig, PortKind, Settings, Switch, SwitchConfig, SwitchPort};
 use telpher_vhost::words::Features;
-use telpher_vhost::{Offer, PortOptions, Role, Socket};
-
-/// Why the switch failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum VhostError {
-    /// No port was given.
-    #[error("a switch needs a port; give --socket PATH for a guest, or --tap NAME for this system")]
-    NoPorts,
-    /// A socket cannot be created or used.
-    #[error("cannot open a port at {}{}", path.display(), advice(source))]
-    Socket {
-        /// The path.
-        path: PathBuf,
-        /// The attempt and the system's error.
-        source: io::Error,
-    },
-    /// The name is not valid for an interface.
-    #[error("--tap '{0}': an interface's name has 1 to 15 letters, digits, dots or dashes")]
-    TapName(String),
-    /// A file cannot be written.
-    #[error("cannot capture into {}; name another file with --capture", path.display())]
-    Capture {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// An interface cannot be made.
-    #[error(transparent)]
-    Switch(SwitchError),
-    /// A port does not exist.
-    #[error("--{option} names port {port}; the ports are 0 to {last}, sockets first, in the order given")]
-    NoPort {
-        /// The option.
-        option: &'static str,
-        /// The port that it names.
-        port: usize,
-        /// The last port.
-        last: usize,
-    },
-    /// A device queue does not exist.
-    #[error("--map names {lane}; {device} has {known}")]
-    NoLane {
-        /// The queue that was named.
-        lane: String,
-        /// The device.
-        device: String,
-        /// Its queues.
-        known: String,
-    },
-    /// A threshold was given without a device.
-    #[error("--threshold needs a device that copies; name one with --device, such as model:spr")]
-    NoDevice,
-    /// A processor is not available.
-    #[error("cannot run on processor {cpu}: this process may use {allowed}; name one of them with --cpus")]
-    Cpu {
-        /// The one that was named.
-        cpu: usize,
-        /// The available processors.
-        allowed: String,
-    },
-    /// There are more threads than queues.
-    #[error("--cpus names {threads} processors, but there are only {routes} queues to forward; give at most {routes}")]
-    Threads {
-        /// Number of processors named.
-        threads: usize,
-        /// Number of queues.
-        routes: usize,
-    },
-    /// Generated packets do not fit into a buffer.
-    #[error("--size {size} exceeds the longest packet of {longest} bytes; give --longest {size}")]
-    Size {
-        /// The requested value.
-        size: u32,
-        /// The limit.
-        longest: u32,
-    },
-    /// There is no memory for packets.
-    #[error("no memory for {buffers} packet buffers; give fewer with --buffers")]
-    Pool {
-        /// The requested value.
-        buffers: u32,
-        /// The system's error.
-        source: telpher_mem::MapError,
-    },
-    /// The device's name is invalid.
-    #[error(transparent)]
-    Name(#[from] telpher_device::NameError),
-    /// The device cannot be opened.
-    #[error(transparent)]
-    Open(#[from] telpher_device::OpenError),
-    /// No DMA queue can be created over its queue.
-    #[error(transparent)]
-    DmaQueue(#[from] telpher_vhost::DmaQueueError),
-    /// The system refuses a thread or a file descriptor.
-    #[error("cannot start the switch")]
-    Start(#[source] io::Error),
-    /// No frontend connected.
-    #[error(
-        "no frontend negotiated features within {seconds} s; start one at {path}, or omit --socket to see the offered \
-         ones"
-    )]
-    NoFrontend {
-        /// How long the switch waited.
-        seconds: f64,
-        /// The path.
-        path: String,
-    },
-    /// The summary cannot be written.
-    #[error(transparent)]
-    Deliver(#[from] DeliverError),
-}
-
-impl From<SwitchError> for VhostError {
-    /// Errors that an option of the command line can avoid name that option.
-    fn from(error: SwitchError) -> Self {
-        match error {
-            SwitchError::NoPorts => VhostError::NoPorts,
-            SwitchError::TapName(name) => VhostError::TapName(name),
-            SwitchError::Capture { path, source } => VhostError::Capture { path, source },
-            SwitchError::Socket { path, source } => VhostError::Socket { path, source },
-            SwitchError::Threads { threads, routes } => VhostError::Threads { threads, routes },
-            SwitchError::Size { size, longest } => VhostError::Size { size, longest },
-            SwitchError::Pool { buffers, source } => VhostError::Pool { buffers, source },
-            SwitchError::Thread(source) => VhostError::Start(source),
-            other => VhostError::Switch(other),
-        }
-    }
-}
-
-/// Returns advice for a socket that cannot be opened, unless its error has some.
-fn advice(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::AddrInUse | io::ErrorKind::AlreadyExists => "",
-        _ => "; give another path with --socket",
-    }
-}
+use telpher_vhost::{Offer, PortOptions, Role};
 
 /// Interval of the live statistics.
 const NEWS: Duration = Duration::from_secs(1);
@@ -191,7 +51,7 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
     for (number, port) in switch.ports().iter().enumerate() {
         log::info(|| format!("port {number} is {} with {} queues", port.name(), port.end().queues()));
     }
-    let begun = look(&switch);
+    let begun = switch.snapshot();
     switch.start()?;
     let mut live = Live::new(!args.quiet);
     let names: Vec<&str> = switch.ports().iter().map(SwitchPort::name).collect();
@@ -206,14 +66,18 @@ pub(crate) fn run(args: &Vhost) -> Result<(), VhostError> {
             break;
         }
         if Instant::now() >= next {
-            let now = look(&switch);
+            let now = switch.snapshot();
             live.news(&begun, &last, &now);
             last = now;
         }
     }
     let stopped = switch.stop();
-    let summary = Summary::new(args, settings, &lanes, &begun, &look(&switch));
-    args.printed.write(summary.text(args.printed.format))?;
+    let summary = totals::summary(args, settings, &lanes, &begun, &switch.snapshot());
+    args.printed.write(match args.printed.format {
+        Format::Table => summary.text(),
+        Format::Json => serde_json::to_string_pretty(&summary).expect("plain data with string keys"),
+        Format::Csv => summary.csv(),
+    })?;
     Ok(stopped?)
 }
 
@@ -279,15 +143,6 @@ fn config(args: &Vhost, lanes: &Lanes) -> SwitchConfig {
         threads: args.cpus.len().max(1),
         cpus: args.cpus.clone(),
     }
-}
-
-/// Returns the present state of the switch.
-fn look(switch: &Switch) -> Look {
-    let counts = switch.counts();
-    let port =
-        |port: &SwitchPort| PortLook::new(port.name(), port.end(), port.socket().map(Socket::state), port.capture());
-    let ports = switch.ports().iter().map(port).collect();
-    Look { at: Instant::now(), ticks: telpher_os::ticks(), counts, ports }
 }
 
 /// Waits for a frontend with a driver, and shows the negotiated features.

@@ -8,6 +8,7 @@ mod environment;
 mod language;
 mod licence;
 mod metadata;
+mod metrics;
 mod order;
 mod unsafe_rooms;
 

@@ -81,6 +81,15 @@ pub(crate) fn seek(fd: RawFd, offset: i64, whence: c_int) -> Result<u64, Errno> 
         .map(|offset| offset as u64)
 }
 
+/// read(2) into the program's memory.
+///
+/// # Errors
+/// The system's, EFAULT among them.
+pub(crate) fn read(fd: RawFd, into: *mut u8, len: usize) -> Result<usize, Errno> {
+    // SAFETY: the program passed this buffer to be filled; the kernel returns EFAULT if it cannot write there.
+    unsafe { call(libc::SYS_read, [word(fd), into.expose_provenance(), len, 0, 0, 0]) }
+}
+
 /// write(2) from the program's memory.
 ///
 /// # Errors

@@ -60,7 +60,6 @@ pub(crate) fn start() {
     for fd in listing::descriptors() {
         recognise(fd);
     }
-    crate::symbols::stdio::start();
 }
 
 /// Determines what a descriptor is that this library did not see being opened.

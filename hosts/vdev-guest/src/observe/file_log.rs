@@ -5,8 +5,8 @@ use crate::sys;
 use rustix::time::Timespec;
 use std::fmt;
 use std::sync::Arc;
-use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
-use telpher_vdev_wire::event::{Answer, Finding, Injected, ReportedTo, SubmitInstruction};
+use telpher_abi::{CompletionRecord, Descriptor, Offer};
+use telpher_vdev_wire::event::{Finding, Injected, ReportedTo, SubmitInstruction};
 use telpher_vdev_wire::file_memory::{FileMemory, Statistics, TraceEntry, TraceKind, count};
 
 /// An open file's memory; it stays mapped while this exists.
@@ -81,21 +81,17 @@ impl FileLog {
         how: SubmitInstruction,
         destination: u64,
         descriptor: &Descriptor,
-        answer: Answer,
+        offer: Offer,
         time_ns: u64,
     ) {
-        match answer {
-            Answer::Taken => {}
-            Answer::Retry => count(&self.statistics().retries, 1),
-            Answer::Lost => count(&self.statistics().dropped, 1),
-        }
+        self.statistics().count_offer(offer);
         if self.traces {
             self.append(TraceEntry {
                 time_ns,
                 submission,
                 kind: TraceKind::Submitted as u32,
                 code: how as u32,
-                answer: answer as u32,
+                answer: offer as u32,
                 descriptor: descriptor.0,
                 address: destination,
                 ..TraceEntry::EMPTY
@@ -111,7 +107,7 @@ impl FileLog {
 
     /// Records the end of a descriptor.
     pub(super) fn ended(&self, id: DescriptorId, descriptor: &Descriptor, record: &CompletionRecord, told: ReportedTo) {
-        self.count(descriptor, record, told);
+        self.statistics().count_end(descriptor, record, told);
         if self.traces {
             self.append(TraceEntry {
                 time_ns: sys::now_ns(),
@@ -123,35 +119,6 @@ impl FileLog {
                 record: record.0,
                 ..TraceEntry::EMPTY
             });
-        }
-    }
-
-    fn count(&self, descriptor: &Descriptor, record: &CompletionRecord, told: ReportedTo) {
-        let statistics = self.statistics();
-        // The tables have 64 operations, as the first word of the architecture's capability register.
-        let operation = usize::from(descriptor.opcode_code() & 0x3f);
-        let status = match told {
-            ReportedTo::Record | ReportedTo::Lost | ReportedTo::Elsewhere | ReportedTo::Unwritable => {
-                usize::from(record.status_code() & 0x3f)
-            }
-            ReportedTo::NotRequested | ReportedTo::Abandoned => Statistics::NO_STATUS,
-        };
-        count(&statistics.outcomes[operation][status], 1);
-        let size = descriptor.size();
-        let bits = (u32::BITS - size.leading_zeros()) as usize;
-        count(&statistics.sizes[operation][bits], 1);
-        let moves = !matches!(descriptor.opcode(), Opcode::Nop | Opcode::Batch | Opcode::Drain);
-        match record.status() {
-            Status::Success | Status::SuccessPredicateFalse if moves => {
-                count(&statistics.bytes[operation], size.into());
-            }
-            status if status.has_direction() => {
-                count(&statistics.faults, 1);
-                if moves && status.is_page_fault() {
-                    count(&statistics.bytes[operation], record.bytes_completed().into());
-                }
-            }
-            _ => {}
         }
     }
 

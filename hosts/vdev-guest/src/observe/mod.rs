@@ -28,7 +28,7 @@ use file_log::{DescriptorId, FileLog, nap};
 use injector::{CompletionDelay, Injector};
 use std::sync::{Arc, OnceLock};
 use telpher_abi::registers::GrpCfg;
-use telpher_abi::{CompletionRecord, Descriptor};
+use telpher_abi::{CompletionRecord, Descriptor, Offer};
 use telpher_mem::{Fault, Space};
 use telpher_model::{DispatchDecision, Job, Outcome};
 use telpher_vdev_wire::event::{Injected, ReportedTo};
@@ -36,7 +36,7 @@ use telpher_vdev_wire::message::{CHECK, DEDICATED, Opened, TRACE};
 
 pub(crate) use file_log::SharedLease;
 pub(crate) use queue::Queue;
-pub(crate) use telpher_vdev_wire::event::{Answer, SubmitInstruction};
+pub(crate) use telpher_vdev_wire::event::SubmitInstruction;
 
 /// Descriptors that an engine may execute at once while completions are delayed. Source: chosen; reordering needs two.
 const ENGINE_SLOTS: usize = 16;
@@ -97,19 +97,13 @@ impl Observer {
     }
 
     /// Submits 64 bytes of an instruction or a write() to the queue; returns the queue's answer.
-    pub(crate) fn offer(
-        &self,
-        how: SubmitInstruction,
-        destination: u64,
-        words: &[u64; 8],
-        queue: &dyn Queue,
-    ) -> Answer {
+    pub(crate) fn offer(&self, how: SubmitInstruction, destination: u64, words: &[u64; 8], queue: &dyn Queue) -> Offer {
         let descriptor = Descriptor(*words);
         // Relaxed: the queue orders the descriptor that contains the number.
         let submission = self.submissions.fetch_add(1, Ordering::Relaxed) + 1;
         let id = DescriptorId { submission, member: 0 };
         let time_ns = if self.log.traces() || self.check.is_some() { sys::now_ns() } else { 0 };
-        let mut answer = None;
+        let mut offer = None;
         if let Some(injector) = &self.injector {
             if injector.halts(submission) {
                 queue.halt();
@@ -118,16 +112,16 @@ impl Observer {
             // Only a deferrable write can get Retry.
             if how != SubmitInstruction::Movdir64b && !self.dedicated && injector.retries(submission, &descriptor) {
                 self.log.injected(id, &descriptor, Injected::Retry, 0, 0);
-                answer = Some(Answer::Retry);
+                offer = Some(Offer::Retry);
             }
         }
-        let answer = answer.unwrap_or_else(|| self.submit(how, destination, &descriptor, (submission, time_ns), queue));
-        if answer != Answer::Taken {
+        let offer = offer.unwrap_or_else(|| self.submit(how, destination, &descriptor, (submission, time_ns), queue));
+        if offer != Offer::Taken {
             // The next submission reuses the number, unless another thread has taken the next one; then it is skipped.
             let _ = self.submissions.compare_exchange(submission, submission - 1, Ordering::Relaxed, Ordering::Relaxed);
         }
-        self.log.submitted(submission, how, destination, &descriptor, answer, time_ns);
-        answer
+        self.log.submitted(submission, how, destination, &descriptor, offer, time_ns);
+        offer
     }
 
     /// Submits a descriptor to the queue. The check comes first, since the descriptor may have ended when the queue
@@ -139,7 +133,7 @@ impl Observer {
         descriptor: &Descriptor,
         (submission, now_ns): (u64, u64),
         queue: &dyn Queue,
-    ) -> Answer {
+    ) -> Offer {
         let Some(check) = &self.check else { return queue.submit(how, &tagged(descriptor, submission)) };
         check.submitted(&NewSubmission {
             file: self.file,
@@ -156,11 +150,11 @@ impl Observer {
             log: &self.log,
             queue,
         });
-        let answer = queue.submit(how, &tagged(descriptor, submission));
-        if answer != Answer::Taken {
+        let offer = queue.submit(how, &tagged(descriptor, submission));
+        if offer != Offer::Taken {
             check.refused(self.file, submission, descriptor);
         }
-        answer
+        offer
     }
 
     /// The submission of a replica's descriptor, from the low half of its first word.
@@ -275,11 +269,7 @@ impl telpher_model::Observer for Observer {
                 self.log.injected(id, &untagged(job), Injected::Lose, 0, 0);
                 ReportedTo::Lost
             }
-            telpher_model::ReportedTo::Record => ReportedTo::Record,
-            telpher_model::ReportedTo::NotRequested => ReportedTo::NotRequested,
-            telpher_model::ReportedTo::Elsewhere => ReportedTo::Elsewhere,
-            telpher_model::ReportedTo::Unwritable(_) => ReportedTo::Unwritable,
-            telpher_model::ReportedTo::Abandoned => ReportedTo::Abandoned,
+            told => told.into(),
         };
         self.log.ended(id, &untagged(job), record, told);
         // A member without a record is concluded with its batch.

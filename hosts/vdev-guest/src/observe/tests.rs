@@ -9,7 +9,7 @@ use telpher_abi::registers::{GenCfg, GrpCfg, PortalKind, WqCfg};
 use telpher_abi::{Flags, OpFlags, Status};
 use telpher_device::{ModelDevice, ModelOptions, Preset, QueueImage, Runner};
 use telpher_mem::{MockSpace, Protection, WriteHint};
-use telpher_model::{Identity, Response, Write};
+use telpher_model::{Identity, Write};
 use telpher_portal::Submission;
 use telpher_vdev_wire::event::{Finding, Misuse};
 use telpher_vdev_wire::file_memory::{FileMemory, Statistics, TRACE_ENTRIES, TraceEntry, TraceKind, TraceRing};
@@ -117,7 +117,7 @@ struct Fixture {
 }
 
 impl Queue for Fixture {
-    fn submit(&self, how: SubmitInstruction, descriptor: &Descriptor) -> Answer {
+    fn submit(&self, how: SubmitInstruction, descriptor: &Descriptor) -> Offer {
         let write = match how {
             SubmitInstruction::Movdir64b => Write::Posted,
             SubmitInstruction::Enqcmd | SubmitInstruction::Write => {
@@ -126,11 +126,7 @@ impl Queue for Fixture {
         };
         // SAFETY: the replica accesses only mocked memory.
         let submission = unsafe { Submission::vouch(*descriptor) };
-        match self.device.submit(0, PortalKind::LimitedMsix, write, &submission) {
-            Response::Accepted => Answer::Taken,
-            Response::Retry => Answer::Retry,
-            Response::Dropped => Answer::Lost,
-        }
+        self.device.submit(0, PortalKind::LimitedMsix, write, &submission)
     }
 
     fn refuses(&self, descriptor: &Descriptor, member: bool) -> bool {
@@ -175,7 +171,7 @@ impl Fixture {
         Fixture { observer, device, space, lease, halted: AtomicU32::new(0) }
     }
 
-    fn offer(&self, descriptor: Descriptor) -> Answer {
+    fn offer(&self, descriptor: Descriptor) -> Offer {
         self.observer.offer(SubmitInstruction::Enqcmd, PORTAL, &descriptor.0, self)
     }
 
@@ -195,7 +191,7 @@ impl Fixture {
     /// Submits and waits, as a correct program does.
     fn run(&self, descriptor: Descriptor, n: u64) -> u8 {
         self.space.0.poke(record(n), &[0]);
-        assert_eq!(self.offer(descriptor.with_record(record(n))), Answer::Taken);
+        assert_eq!(self.offer(descriptor.with_record(record(n))), Offer::Taken);
         self.wait(n)
     }
 
@@ -274,13 +270,13 @@ fn counters_count_without_a_trace() {
         assert_eq!(fixture.run(copy(n), n), 1);
     }
     assert_eq!(fixture.run(Descriptor::memory_move(0x10, DST, 64), 3), 0x03);
-    assert_eq!(fixture.offer(copy(0)), Answer::Taken);
+    assert_eq!(fixture.offer(copy(0)), Offer::Taken);
     let statistics = &fixture.lease.0.statistics;
     let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     assert_eq!([0, 1, 3].map(|status| value(&statistics.outcomes[3][status])), [1, 3, 1]);
     assert_eq!((value(&statistics.sizes[3][9]), value(&statistics.sizes[3][7])), (4, 1));
     assert_eq!((value(&statistics.bytes[3]), value(&statistics.faults)), (1024, 1));
-    assert_eq!(fixture.observer.offer(SubmitInstruction::Movdir64b, PORTAL, &copy(0).0, &fixture), Answer::Lost);
+    assert_eq!(fixture.observer.offer(SubmitInstruction::Movdir64b, PORTAL, &copy(0).0, &fixture), Offer::Lost);
     assert_eq!(value(&statistics.dropped), 1);
     assert!(fixture.entries().is_empty());
 }
@@ -339,9 +335,9 @@ fn a_chosen_page_is_absent_at_every_access() {
 fn a_burst_of_retries_ends() {
     let fixture = Fixture::new(TRACE, Inject { retry_rate: ALWAYS, retry_burst: 4, ..Inject::default() });
     for _ in 0..3 {
-        let answers: Vec<Answer> = (0..5).map(|_| fixture.offer(Descriptor::nop())).collect();
-        assert_eq!(answers[..4], [Answer::Retry; 4]);
-        assert_eq!(answers[4], Answer::Taken);
+        let answers: Vec<Offer> = (0..5).map(|_| fixture.offer(Descriptor::nop())).collect();
+        assert_eq!(answers[..4], [Offer::Retry; 4]);
+        assert_eq!(answers[4], Offer::Taken);
     }
     let taken = fixture.kinds(TraceKind::Submitted).into_iter().filter(|entry| entry.answer == 0);
     assert_eq!(taken.map(|entry| entry.submission).collect::<Vec<_>>(), [1, 2, 3]);
@@ -349,10 +345,10 @@ fn a_burst_of_retries_ends() {
     // A posted write cannot get Retry, nor can write() to a dedicated queue.
     assert_eq!(
         fixture.observer.offer(SubmitInstruction::Movdir64b, PORTAL, &Descriptor::nop().0, &fixture),
-        Answer::Lost
+        Offer::Lost
     );
     let fixture = Fixture::new(DEDICATED, Inject { retry_rate: ALWAYS, ..Inject::default() });
-    assert_eq!(fixture.observer.offer(SubmitInstruction::Write, PORTAL, &Descriptor::nop().0, &fixture), Answer::Taken);
+    assert_eq!(fixture.observer.offer(SubmitInstruction::Write, PORTAL, &Descriptor::nop().0, &fixture), Offer::Taken);
 }
 
 #[test]
@@ -367,7 +363,7 @@ fn an_injected_status_fails_the_batch_too() {
 #[test]
 fn a_lost_record_is_never_written() {
     let fixture = Fixture::new(TRACE, Inject { lose_rate: ALWAYS, operations: 1 << 3, ..Inject::default() });
-    assert_eq!(fixture.offer(copy(0).with_record(record(0))), Answer::Taken);
+    assert_eq!(fixture.offer(copy(0).with_record(record(0))), Offer::Taken);
     assert_eq!(fixture.run(Descriptor::nop(), 1), 1);
     let entries = fixture.entries();
     assert_eq!(fixture.space.0.peek(record(0), 1), [0]);
@@ -377,8 +373,8 @@ fn a_lost_record_is_never_written() {
 #[test]
 fn the_device_halts_at_its_descriptor() {
     let fixture = Fixture::new(0, Inject { halt_at: 3, ..Inject::default() });
-    let answers: Vec<Answer> = (0..4).map(|_| fixture.offer(Descriptor::nop())).collect();
-    assert_eq!(answers, [Answer::Taken, Answer::Taken, Answer::Retry, Answer::Retry]);
+    let answers: Vec<Offer> = (0..4).map(|_| fixture.offer(Descriptor::nop())).collect();
+    assert_eq!(answers, [Offer::Taken, Offer::Taken, Offer::Retry, Offer::Retry]);
     assert_eq!(fixture.halted.load(Ordering::SeqCst), 1);
     assert!(fixture.device.is_halted() && fixture.device.take_sw_error().is_some());
 }
@@ -396,7 +392,7 @@ fn delayed_and_reordered_records_are_all_written_and_batches_after_their_members
     let members: Vec<Descriptor> = (0..8).map(|n| copy(n).with_record(record(20 + n))).collect();
     let list = fixture.list(&members);
     for n in 0..12 {
-        assert_eq!(fixture.offer(copy(16 + n).with_record(record(n))), Answer::Taken);
+        assert_eq!(fixture.offer(copy(16 + n).with_record(record(n))), Offer::Taken);
     }
     assert_eq!(fixture.run(list, 12), 1);
     assert!((20..28).all(|n| fixture.space.0.peek(record(n), 1) == [1]));
@@ -470,9 +466,9 @@ fn a_fence_orders_members() {
     fixture.run(fixture.list(&chain(false)), 0);
     let findings = fixture.findings();
     assert_eq!(findings.len(), 1);
-    let Finding { misuse, party, other, address, len } = findings[0];
+    let Finding { misuse, latest, other, address, len } = findings[0];
     assert_eq!((misuse, address, len), (Misuse::ReadAfterWrite, DST, 256));
-    assert_eq!((party.member, other.unwrap().member), (2, 1));
+    assert_eq!((latest.member, other.unwrap().member), (2, 1));
     assert_eq!(other.unwrap().descriptor, copy(0).0);
 }
 
@@ -573,16 +569,16 @@ fn a_changed_list_is_reported_with_its_new_entry() {
     fixture.wait(0);
     let findings = fixture.findings();
     assert_eq!(findings.len(), 1);
-    let Finding { misuse, party, other, address, .. } = findings[0];
-    assert_eq!((misuse, address, party.member), (Misuse::ListChanged, LISTS + 64, 2));
-    assert_eq!((party.descriptor, other.unwrap().descriptor), (copy(1).0, copy(5).0));
+    let Finding { misuse, latest, other, address, .. } = findings[0];
+    assert_eq!((misuse, address, latest.member), (Misuse::ListChanged, LISTS + 64, 2));
+    assert_eq!((latest.descriptor, other.unwrap().descriptor), (copy(1).0, copy(5).0));
 }
 
 #[test]
 fn records_must_be_cleared_aligned_and_unused() {
     let fixture = checked();
     fixture.run(copy(0), 0);
-    assert_eq!(fixture.offer(copy(0).with_record(record(0))), Answer::Taken);
+    assert_eq!(fixture.offer(copy(0).with_record(record(0))), Offer::Taken);
     assert_eq!(fixture.misuses(), [Misuse::RecordNotReset]);
     let _ = fixture.offer(copy(0).with_record(record(1) + 8));
     assert_eq!(fixture.misuses(), [Misuse::RecordMisaligned]);
@@ -644,13 +640,13 @@ fn the_wrong_instruction_is_reported() {
     let fixture = checked();
     let d = copy(0).with_record(record(0));
     for _ in 0..3 {
-        assert_eq!(fixture.observer.offer(SubmitInstruction::Movdir64b, PORTAL, &d.0, &fixture), Answer::Lost);
+        assert_eq!(fixture.observer.offer(SubmitInstruction::Movdir64b, PORTAL, &d.0, &fixture), Offer::Lost);
     }
     let findings = fixture.findings();
     assert_eq!(findings.len(), 1, "a retry gives no new finding");
     assert_eq!((findings[0].misuse, findings[0].address), (Misuse::WrongInstruction, PORTAL));
-    assert_eq!(findings[0].party.descriptor, d.0);
-    assert_eq!(fixture.offer(d), Answer::Taken);
+    assert_eq!(findings[0].latest.descriptor, d.0);
+    assert_eq!(fixture.offer(d), Offer::Taken);
     assert_eq!((fixture.wait(0), fixture.misuses()), (1, vec![]));
 
     let fixture = Fixture::new(CHECK | DEDICATED, Inject::default());
@@ -679,7 +675,7 @@ fn a_descriptor_without_a_reported_end_is_a_finding() {
         let _ = fixture.offer(silent);
         let findings = fixture.findings();
         assert_eq!(findings.iter().map(|finding| finding.misuse).collect::<Vec<_>>(), [Misuse::NoRecordRequested]);
-        assert_eq!(findings[0].party.descriptor, silent.0);
+        assert_eq!(findings[0].latest.descriptor, silent.0);
     }
     // The batch's record reports a member's end.
     assert_eq!(fixture.run(fixture.list(&[copy(0), copy(1)]), 0), 1);
@@ -691,11 +687,11 @@ fn a_refused_descriptor_is_reported_once_and_removed() {
     let fixture = Fixture::new(CHECK, Inject::default());
     fixture.device.hold(true);
     for n in 0..16 {
-        assert_eq!(fixture.offer(copy(n).with_record(record(n))), Answer::Taken);
+        assert_eq!(fixture.offer(copy(n).with_record(record(n))), Offer::Taken);
     }
     let delayed = Descriptor::fill(1, DST, 64).with_record(record(16));
     for _ in 0..5 {
-        assert_eq!(fixture.offer(delayed), Answer::Retry);
+        assert_eq!(fixture.offer(delayed), Offer::Retry);
     }
     fixture.device.hold(false);
     (0..16).for_each(|n| assert_eq!(fixture.wait(n), 1));

@@ -3,8 +3,8 @@
 
 use super::next::interpose;
 use super::route::refuse;
-use super::stdio;
-use crate::files::attribute::{self, Host};
+use super::served::{self, before_read, is_foreign, is_node, is_ours};
+use super::standard;
 use crate::files::table::{self, Kind};
 use crate::files::{self, descriptor};
 use crate::sys::{self, Errno, answer};
@@ -16,31 +16,6 @@ use std::ffi::{c_int, c_uint, c_ulong, c_void};
 const MAX_SEGMENTS: usize = 1024;
 /// Most bytes of one write to an attribute.
 const PAGE: usize = 4096;
-
-/// True if a descriptor is a queue's node that this library serves. Costs a system call if the table says so.
-pub(super) fn is_node(fd: c_int) -> bool {
-    node::is_node(fd) && files::are_served() && node::is_still(fd)
-}
-
-/// Before a read from the beginning: requests an attribute's text again. `offset` is the read's, if it has one.
-fn before_read(fd: c_int, offset: Option<off_t>) -> Result<(), Errno> {
-    if is_node(fd) {
-        // The driver has no read(). Source: K612 fs/read_write.c, vfs_read, without FMODE_CAN_READ.
-        return Err(Errno::INVAL);
-    }
-    let Some(path) = files::attribute_of(fd) else { return Ok(()) };
-    // A read at an offset generates the text up to there. Source: K612 fs/seq_file.c, seq_read_iter.
-    if offset.is_some() || descriptor::seek(fd, 0, libc::SEEK_CUR)? == 0 {
-        attribute::refresh(&Host, fd, &path)?;
-    }
-    Ok(())
-}
-
-/// True if a descriptor is not ours.
-#[inline]
-fn is_foreign(fd: c_int) -> bool {
-    table::kind(fd) == Kind::Foreign && !node::is_node(fd)
-}
 
 /// A read, by any of the functions.
 fn read_by(fd: c_int, offset: Option<off_t>, next: impl FnOnce() -> ssize_t) -> ssize_t {
@@ -60,26 +35,7 @@ fn write_by(
     offset: Option<off_t>,
     next: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    if is_foreign(fd) { next() } else { write_ours(fd, from, len, offset).map_or_else(next, answer) }
-}
-
-/// A write to a descriptor that may be ours; `None` if it is not.
-pub(super) fn write_ours(
-    fd: c_int,
-    from: *const c_void,
-    len: usize,
-    offset: Option<off_t>,
-) -> Option<Result<usize, Errno>> {
-    if is_node(fd) {
-        return Some(match offset {
-            None => submit::write(fd, from.cast(), len),
-            // A node cannot seek. Source: K612 fs/read_write.c, ksys_pwrite64, without FMODE_PWRITE.
-            Some(_) => Err(Errno::SPIPE),
-        });
-    }
-    let path = files::attribute_of(fd)?;
-    let Ok(offset) = offset.map(u64::try_from).transpose() else { return Some(Err(Errno::INVAL)) };
-    Some(attribute::write(&Host, fd, &path, from.cast(), len, offset))
+    if is_foreign(fd) { next() } else { served::write(fd, from, len, offset).map_or_else(next, answer) }
 }
 
 /// A write from a vector, by any of the functions.
@@ -122,7 +78,7 @@ unsafe fn write_vector_by(
         }
         filled += len;
     }
-    write_ours(fd, page.as_ptr().cast(), filled, offset).map_or_else(next, answer)
+    served::write(fd, page.as_ptr().cast(), filled, offset).map_or_else(next, answer)
 }
 
 /// lseek, by any of the functions. An attribute has the size of stat(2) and no holes, however short its text is:
@@ -158,7 +114,7 @@ fn duplicated(old: c_int, new: c_int) {
         node::duplicated(old, new);
         table::notice(new);
     }
-    stdio::settle(new);
+    standard::settle(new);
 }
 
 /// Duplicates onto a number that the program chooses.
@@ -198,8 +154,8 @@ fn close_all(first: c_uint, last: c_uint, range: impl Fn(c_uint, c_uint) -> c_in
         from = kept + 1;
     }
     let answered = if from <= last || from == first { range(from, last) } else { 0 };
-    stdio::settle(libc::STDOUT_FILENO);
-    stdio::settle(libc::STDERR_FILENO);
+    standard::settle(libc::STDOUT_FILENO);
+    standard::settle(libc::STDERR_FILENO);
     answered
 }
 
@@ -305,18 +261,8 @@ interpose! {
         answered
     } }
     fn close(fd: c_int) -> c_int { |next| {
-        if guard::is_guard(fd) {
-            return refuse(Errno::BADF);
-        }
-        if is_foreign(fd) || !table::belongs_here() {
-            return next(fd);
-        }
-        if node::is_node(fd) {
-            return sys::answer_int(node::close(fd).map(|()| 0));
-        }
-        table::set(fd, Kind::Foreign);
-        let answered = next(fd);
-        stdio::settle(fd);
+        let answered = served::close(fd, || next(fd));
+        standard::settle(fd);
         answered
     } }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int { |next|
@@ -338,11 +284,6 @@ interpose! {
             next(first);
         }
     } }
-}
-
-/// True for an attribute or a node.
-fn is_ours(fd: c_int) -> bool {
-    !is_foreign(fd) && (is_node(fd) || files::attribute_of(fd).is_some())
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 
 use super::next::interpose;
 use super::route::{Route, find, refuse, route};
-use super::stdio;
+use super::standard;
 use crate::files::table::Kind;
 use crate::files::{self, shadow};
+use crate::start::start;
 use crate::sys::{Errno, answer_int};
 use libc::{AT_FDCWD, mode_t, off_t};
 use std::ffi::{c_char, c_int, c_void};
@@ -34,10 +35,12 @@ pub(super) unsafe fn open_at(
         Some(Err(error)) => return refuse(error),
         Some(Ok(found)) => {
             let mode = if flags & (libc::O_CREAT | libc::O_TMPFILE) == 0 { 0 } else { mode };
+            // A constructor of another library may open a node before this library's constructor runs.
+            start();
             answer_int(files::open(&found, flags, mode))
         }
     };
-    stdio::settle(fd);
+    standard::settle(fd);
     fd
 }
 

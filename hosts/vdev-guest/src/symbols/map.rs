@@ -254,7 +254,7 @@ fn check(requested: &MmapCall, access: Access) -> Result<(), Errno> {
     let inside = if access.own { node::enter(access.number) } else { None };
     // The driver checks for an unsafe device first, then for another address space; both give EPERM.
     let Some(inside) = inside else { return Err(Errno::PERM) };
-    match node::replica(&inside).opened.mmap_errno {
+    match node::replica(&inside).opened().mmap_errno {
         0 if len > PAGE => Err(Errno::INVAL),
         0 => Ok(()),
         errno => Err(Errno::from_raw_os_error(errno)),

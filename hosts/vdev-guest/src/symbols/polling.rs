@@ -3,8 +3,8 @@
 //! Source: K612 drivers/dma/idxd/cdev.c, idxd_cdev_poll.
 #![allow(unsafe_code, reason = "replaces functions of the C library")]
 
-use super::descriptors::is_node;
 use super::next::interpose;
+use super::served::is_node;
 use crate::files::table;
 use crate::node;
 use libc::{c_short, epoll_event, fd_set, nfds_t, pollfd, timeval};

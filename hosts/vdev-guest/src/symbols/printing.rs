@@ -3,7 +3,7 @@
 
 use super::descriptors;
 use super::next::interpose;
-use crate::files;
+use super::served::is_ours;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
@@ -25,10 +25,6 @@ unsafe fn print(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_i
         drop(kept);
         c_int::try_from(written).unwrap_or(c_int::MAX)
     }
-}
-
-fn is_ours(fd: c_int) -> bool {
-    descriptors::is_node(fd) || files::attribute_of(fd).is_some()
 }
 
 interpose! {

@@ -7,8 +7,9 @@ use crate::fork::{self, Around};
 use crate::node;
 use crate::run;
 use crate::start::start;
-use crate::sys::{self, call, word};
+use crate::sys::{call, word};
 use std::ffi::{c_int, c_void};
+use telpher_interpose::preload::Next;
 
 /// The function that pthread_atfork(3) calls; our handlers are registered before the caller's.
 ///
@@ -35,13 +36,9 @@ pub(crate) unsafe extern "C" fn __register_atfork(
 /// As _Fork(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn _Fork() -> libc::pid_t {
-    // SAFETY: the name is a C string; the C library has a function of this type since 2.34, and older ones have no
-    // callers.
-    let real = unsafe {
-        let found = libc::dlsym(libc::RTLD_NEXT, c"_Fork".as_ptr());
-        (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> libc::pid_t>(found))
-    };
-    let Some(real) = real else { return sys::answer_int(Err(sys::Errno::NOSYS)) };
+    static NEXT: Next = Next::new(c"_Fork");
+    // SAFETY: the C library has a function of this type since 2.34, and older ones have no callers.
+    let real = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> libc::pid_t>(NEXT.get()) };
     let ours = run::view().is_some();
     if ours {
         fork::before();

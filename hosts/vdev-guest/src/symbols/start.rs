@@ -5,13 +5,7 @@
 
 use crate::symbols::process;
 
-#[used]
-#[unsafe(link_section = ".init_array")]
-static BEGIN: extern "C" fn() = begin;
-
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static END: extern "C" fn() = end;
+telpher_interpose::start_and_end!(begin, end);
 
 extern "C" fn begin() {
     crate::start::start();

@@ -5,11 +5,11 @@ use crate::submit::Portals;
 use crate::sys::Errno;
 use telpher_abi::registers::{GenCfg, WqCfg};
 use telpher_abi::{CompletionRecord, Descriptor, DeviceError, Status};
-use telpher_interpose::{Answer, Handler, Monitor, SubmitInstruction};
+use telpher_interpose::{Handler, Monitor, Offer, SubmitInstruction};
 use telpher_portal::RecordCell;
 use telpher_vdev_wire::message::{ReportKind, STRICT, THREADED};
 
-fn enqcmd(portal: u64, descriptor: Descriptor) -> Answer {
+fn enqcmd(portal: u64, descriptor: Descriptor) -> Offer {
     Portals.enqueue(SubmitInstruction::Enqcmd, portal, &descriptor.0)
 }
 
@@ -45,7 +45,7 @@ fn a_copy_through_the_portal_is_executed_in_this_process() {
                     target.fill(0);
                     let record = RecordCell::new();
                     let copy = Descriptor::memory_move(source.as_ptr() as u64, target.as_mut_ptr() as u64, 100_000);
-                    assert_eq!(enqcmd(portal + offset, copy.with_record(record.address())), Answer::Accepted);
+                    assert_eq!(enqcmd(portal + offset, copy.with_record(record.address())), Offer::Taken);
                     assert_eq!(await_status(&record), Status::Success);
                     assert_eq!(source, target);
                 }
@@ -91,7 +91,7 @@ fn a_posted_write_to_a_shared_queue_is_lost() {
 fn enqcmd_to_a_dedicated_queue_gets_retry() {
     case("tests::submissions::enqcmd_to_a_dedicated_queue_gets_retry", dedicated, |_| {
         let (portal, record) = (map(open()).unwrap(), RecordCell::new());
-        assert_eq!(enqcmd(portal, nop(&record)), Answer::Retry);
+        assert_eq!(enqcmd(portal, nop(&record)), Offer::Retry);
         assert_eq!(record.read(), None);
         for how in [SubmitInstruction::Movdir64b, SubmitInstruction::Store] {
             let record = RecordCell::new();
@@ -116,7 +116,7 @@ fn other_processes_claims_leave_a_process_its_share() {
             for others in [11, 12, u32::MAX, 0] {
                 row.store(others, std::sync::atomic::Ordering::Relaxed);
                 for _ in 0..1000 {
-                    assert_eq!(enqcmd(portal, nop(&record)), Answer::Accepted, "{others}");
+                    assert_eq!(enqcmd(portal, nop(&record)), Offer::Taken, "{others}");
                 }
             }
             assert_eq!(
@@ -137,13 +137,13 @@ fn a_disabled_queue_accepts_nothing() {
             let fd = open();
             let (portal, record) = (map(fd).unwrap(), RecordCell::new());
             host.set_enabled(false);
-            assert_eq!(enqcmd(portal, nop(&record)), Answer::Retry);
+            assert_eq!(enqcmd(portal, nop(&record)), Offer::Retry);
             assert_eq!(write(fd, &[nop(&record)]), Err(Errno::AGAIN));
             host.set_enabled(true);
-            assert_eq!(enqcmd(portal, nop(&record)), Answer::Accepted);
+            assert_eq!(enqcmd(portal, nop(&record)), Offer::Taken);
             // A queue that is enabled again is another queue: its configuration may differ.
             host.board().as_ref().generation.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            assert_eq!(enqcmd(portal, nop(&record)), Answer::Retry);
+            assert_eq!(enqcmd(portal, nop(&record)), Offer::Retry);
         },
     );
 }
@@ -230,7 +230,7 @@ fn a_record_that_faults_is_written_by_the_driver_from_its_log() {
             let record =
                 super::map_as(-1, PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
             let record = record.unwrap();
-            assert_eq!(enqcmd(portal, Descriptor::nop().with_record(record)), Answer::Accepted);
+            assert_eq!(enqcmd(portal, Descriptor::nop().with_record(record)), Offer::Taken);
             // SAFETY: the page mapped above.
             let status = || unsafe { pointer(record).cast::<u8>().read_volatile() };
             while status() == 0 {
@@ -238,7 +238,7 @@ fn a_record_that_faults_is_written_by_the_driver_from_its_log() {
             }
             assert_eq!(Status::from_code(status()), Status::Success);
             // Not mapped at all: the driver cannot write it either.
-            assert_eq!(enqcmd(portal, Descriptor::nop().with_record(0x20)), Answer::Accepted);
+            assert_eq!(enqcmd(portal, Descriptor::nop().with_record(0x20)), Offer::Taken);
             super::processes::finish();
             let kinds: Vec<u32> = host.reports().iter().map(|report| report.kind).collect();
             let (log, failed) = (ReportKind::EventLog as u32, ReportKind::EventLogFailed as u32);

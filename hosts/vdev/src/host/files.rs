@@ -2,8 +2,8 @@
 
 use super::execute::Executor;
 use super::identity::Identity;
+use super::listener::{FileInfo, Listener};
 use super::share::Shared;
-use super::{FileInfo, Listener};
 use crate::tree::{Caller, Errno};
 use rustix::net::SendFlags;
 use std::os::fd::OwnedFd;

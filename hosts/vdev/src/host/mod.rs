@@ -14,6 +14,7 @@
 mod execute;
 mod files;
 mod identity;
+mod listener;
 mod packet;
 mod peer;
 mod server;
@@ -22,6 +23,7 @@ mod tally;
 mod tracer;
 mod until_killed;
 
+pub use listener::{FileInfo, Listener};
 pub use server::Server;
 
 use crate::kernel::Kernel;
@@ -36,8 +38,7 @@ use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use telpher_abi::{Descriptor, Opcode};
-use telpher_model::Response;
-use telpher_vdev_wire::file_memory::{Statistics, TraceEntry};
+use telpher_portal::Offer;
 use telpher_vdev_wire::message::{CHECK, Inject, Opened, Report, ReportKind, STRICT, THREADED, TRACE};
 use telpher_vdev_wire::name::NodeName;
 
@@ -62,34 +63,6 @@ impl Behaviour {
         let bits = [(self.strict, STRICT), (self.threaded, THREADED), (self.trace, TRACE), (self.check, CHECK)];
         bits.iter().filter(|(on, _)| *on).fold(0, |flags, (_, bit)| flags | bit)
     }
-}
-
-/// Identifies the open file of a [`Listener`] call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FileInfo {
-    /// Number of the open file, unique in the run.
-    pub open: u64,
-    /// Device, `dsaM`.
-    pub device: u32,
-    /// Queue, `wqM.N`.
-    pub wq: u32,
-    /// Process that opened it.
-    pub process: u32,
-    /// Its address space identifier.
-    pub pasid: u32,
-    /// The queue is dedicated.
-    pub dedicated: bool,
-}
-
-/// Receives what open files have done, for the trace and the summary. The host's threads call it, for one file at a
-/// time.
-pub trait Listener: Send + Sync + Debug {
-    /// A queue was opened.
-    fn opened(&self, file: &FileInfo);
-    /// The next entry of a file's trace.
-    fn entry(&self, file: &FileInfo, entry: &TraceEntry);
-    /// The file was released; these are its final counters. The last call for the file.
-    fn released(&self, file: &FileInfo, statistics: &Statistics);
 }
 
 /// Keeps a copy of the tree. It is notified of a change before the request that made the change is answered.
@@ -438,7 +411,7 @@ impl Host {
         let mut executor = lock(&file.executor);
         let executor = match &mut *executor {
             Some(executor) => executor,
-            none => none.insert(Executor::start(&file, caller.process)?),
+            none => none.insert(Executor::start(&file.opened, file.board.memory(), &file.lease, caller.process)?),
         };
         executor.serve(thread);
         let mut written = 0;
@@ -471,7 +444,8 @@ impl Host {
             return Err(Errno::INVAL);
         }
         let tries = 1 + u64::from(file.opened.enqcmds_retries);
-        let refused = (0..tries).all(|_| executor.submit(file, descriptor) == Response::Retry);
+        let (state, slots) = (file.board.memory(), file.board.rows());
+        let refused = (0..tries).all(|_| executor.submit(state, slots, descriptor) == Offer::Retry);
         executor.reports(|report| {
             if executor.is_killed() {
                 // Errors caused by the kill are not errors of the device.

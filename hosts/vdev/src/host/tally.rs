@@ -4,10 +4,11 @@ use super::share::Shared;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use telpher_abi::{CompletionRecord, Descriptor, Opcode, Status};
-use telpher_model::{Job, Observer, ReportedTo, Response};
-use telpher_vdev_wire::event::{self, Answer, SubmitInstruction};
-use telpher_vdev_wire::file_memory::{FileMemory, Statistics, TraceEntry, TraceKind, count};
+use telpher_abi::{CompletionRecord, Descriptor};
+use telpher_model::{Job, Observer, ReportedTo};
+use telpher_portal::Offer;
+use telpher_vdev_wire::event::{self, SubmitInstruction};
+use telpher_vdev_wire::file_memory::{FileMemory, TraceEntry, TraceKind, count};
 use telpher_vdev_wire::message::{Opened, TRACE};
 
 /// Counts and traces the descriptors of one open file.
@@ -34,23 +35,14 @@ impl Tally {
         self.submissions.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Records the queue's response to a submission.
-    pub(super) fn submitted(&self, number: u64, descriptor: &Descriptor, response: Response) {
-        let answer = match response {
-            Response::Accepted => Answer::Taken,
-            Response::Retry => Answer::Retry,
-            Response::Dropped => Answer::Lost,
-        };
-        match answer {
-            Answer::Taken => {}
-            Answer::Retry => count(&self.lease.statistics.retries, 1),
-            Answer::Lost => count(&self.lease.statistics.dropped, 1),
-        }
+    /// Records the queue's answer to a submission.
+    pub(super) fn submitted(&self, number: u64, descriptor: &Descriptor, offer: Offer) {
+        self.lease.statistics.count_offer(offer);
         self.append(|| TraceEntry {
             submission: number,
             kind: TraceKind::Submitted as u32,
             code: SubmitInstruction::Write as u32,
-            answer: answer as u32,
+            answer: offer as u32,
             descriptor: descriptor.0,
             ..TraceEntry::EMPTY
         });
@@ -66,49 +58,15 @@ impl Tally {
             count(&self.lease.statistics.lost, 1);
         }
     }
-
-    fn count(&self, descriptor: &Descriptor, record: &CompletionRecord, told: ReportedTo) {
-        let statistics = &self.lease.statistics;
-        // The tables have 64 operations, as the first word of the architecture's capability register.
-        let operation = usize::from(descriptor.opcode_code() & 0x3f);
-        let status = match told {
-            ReportedTo::Record | ReportedTo::Elsewhere | ReportedTo::Unwritable(_) => {
-                usize::from(record.status_code() & 0x3f)
-            }
-            ReportedTo::NotRequested | ReportedTo::Abandoned => Statistics::NO_STATUS,
-        };
-        count(&statistics.outcomes[operation][status], 1);
-        let size = descriptor.size();
-        count(&statistics.sizes[operation][(u32::BITS - size.leading_zeros()) as usize], 1);
-        let moves = !matches!(descriptor.opcode(), Opcode::Nop | Opcode::Batch | Opcode::Drain);
-        match record.status() {
-            Status::Success | Status::SuccessPredicateFalse if moves => {
-                count(&statistics.bytes[operation], size.into());
-            }
-            status if status.has_direction() => {
-                count(&statistics.faults, 1);
-                if moves && status.is_page_fault() {
-                    count(&statistics.bytes[operation], record.bytes_completed().into());
-                }
-            }
-            _ => {}
-        }
-    }
 }
 
 impl Observer for Tally {
     fn ended(&self, job: &Job<'_>, record: &CompletionRecord, told: ReportedTo) {
-        self.count(job.descriptor, record, told);
+        let told = event::ReportedTo::from(told);
+        self.lease.statistics.count_end(job.descriptor, record, told);
         self.append(|| {
             // The executor has put the submission's number into the first dword; members use that of their batch.
             let named = job.member.map_or(job.descriptor, |member| member.batch);
-            let told = match told {
-                ReportedTo::Record => event::ReportedTo::Record,
-                ReportedTo::NotRequested => event::ReportedTo::NotRequested,
-                ReportedTo::Elsewhere => event::ReportedTo::Elsewhere,
-                ReportedTo::Unwritable(_) => event::ReportedTo::Unwritable,
-                ReportedTo::Abandoned => event::ReportedTo::Abandoned,
-            };
             let mut descriptor = job.descriptor.0;
             if job.member.is_none() {
                 descriptor[0] = descriptor[0] & !0xffff_ffff | u64::from(self.pasid);

@@ -1,7 +1,6 @@
 //! A device's registers: the driver's writes to them, and its commands. The device behind them is the model, so
 //! refusals and their codes come from the model.
 
-use super::device::{Dsa, Group, Wq};
 use telpher_abi::registers::{Command, CommandCode, CommandError, EvlCfg, GenCfg, GenCtrl, GrpCfg, WqCfg, offset};
 use telpher_model::{Capabilities, CapabilityError, Device, PciControl, layout};
 
@@ -109,57 +108,5 @@ impl DeviceRegisters {
         for (word, at) in words.iter().zip((at..).step_by(8)) {
             self.device.write_register(at, 8, *word);
         }
-    }
-}
-
-impl Dsa {
-    /// GRPCFG of a group. Flags are written for every group, members or not (K612 `device.c`).
-    pub(crate) fn group_register(&self, index: usize) -> GrpCfg {
-        let Some(group) = self.groups.get(index) else { return GrpCfg::default() };
-        let set = |members: &mut dyn Iterator<Item = Option<usize>>| {
-            members.enumerate().filter(|(_, group)| *group == Some(index)).fold(0_u64, |set, (bit, _)| set | 1 << bit)
-        };
-        let byte = |value: u32| u8::try_from(value).unwrap_or(u8::MAX);
-        let Group {
-            read_buffers_reserved,
-            read_buffers_allowed,
-            use_read_buffer_limit,
-            traffic_class_a,
-            traffic_class_b,
-            desc_progress_limit,
-            batch_progress_limit,
-        } = group;
-        GrpCfg::default()
-            .with_wqs(set(&mut self.wqs.iter().map(|wq| wq.group)))
-            .with_engines(set(&mut self.engines.iter().map(|engine| engine.group)))
-            .with_tc_a(*traffic_class_a)
-            .with_tc_b(*traffic_class_b)
-            .with_use_global_limit(*use_read_buffer_limit)
-            .with_read_buffers_reserved(byte(*read_buffers_reserved))
-            .with_read_buffers_allowed(byte(*read_buffers_allowed))
-            .with_work_limit_code(*desc_progress_limit)
-            .with_batch_limit_code(*batch_progress_limit)
-    }
-
-    /// WQCFG of a queue: the hardware's value with the driver's settings. Mode and block on fault are only added to the
-    /// register's value until the queue is reset (K612 `device.c`). PASIDs are set elsewhere.
-    pub(crate) fn wq_register(&self, index: usize) -> WqCfg {
-        let hardware = self.registers.device().wq_cfg(index);
-        let Some(wq) = self.wqs.get(index) else { return hardware };
-        let Wq { size, settings, .. } = wq;
-        let caps = self.capabilities();
-        let short = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
-        let shift = |value: u64| u8::try_from(value.max(1).ilog2()).unwrap_or(u8::MAX);
-        let config = hardware
-            .with_size(short(*size))
-            .with_threshold(short(settings.threshold))
-            .with_dedicated(hardware.dedicated() || settings.dedicated)
-            .with_priority(u8::try_from(settings.priority).unwrap_or(u8::MAX))
-            .with_block_on_fault(hardware.block_on_fault() || caps.gen_cap.block_on_fault() && settings.block_on_fault)
-            .with_ats_disable(caps.wq_cap.ats_disable() && settings.ats_disable)
-            .with_prs_disable(caps.wq_cap.prs_disable() && settings.prs_disable)
-            .with_max_transfer_shift(shift(settings.max_transfer))
-            .with_max_batch_shift(shift(settings.max_batch));
-        if caps.wq_cap.op_config() { config.with_op_config(settings.op_config) } else { config }
     }
 }

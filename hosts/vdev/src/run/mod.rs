@@ -10,7 +10,8 @@
 mod options;
 mod spawn;
 
-pub use options::{RunError, RunOptions, TraceFormat, ViewChoice};
+pub use crate::trace::TraceFormat;
+pub use options::{RunError, RunOptions, ViewChoice};
 
 use crate::host::{Behaviour, Host};
 use crate::kernel::Kernel;

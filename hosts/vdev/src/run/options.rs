@@ -2,7 +2,7 @@
 
 use crate::hardware::{Hardware, HardwareError};
 use crate::kernel::Abi;
-use crate::trace::TraceError;
+use crate::trace::{TraceError, TraceFormat};
 use crate::view::namespace::NamespaceError;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,16 +21,6 @@ pub enum ViewChoice {
     Preload,
     /// A private mount namespace.
     Namespace,
-}
-
-/// How trace entries are written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
-pub enum TraceFormat {
-    /// Lines for people.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    JsonLines,
 }
 
 /// The options of `telpher run`.

@@ -3,8 +3,8 @@
 use super::line::{DescriptorLine, DescriptorNumber, InvolvedLine, Line, MisuseLine, Origin};
 use super::words::{self, Value};
 use std::collections::BTreeMap;
-use telpher_abi::{CompletionRecord, Descriptor};
-use telpher_vdev_wire::event::{Answer, Finding, Injected, Party, ReportedTo, SubmitInstruction};
+use telpher_abi::{CompletionRecord, Descriptor, Offer};
+use telpher_vdev_wire::event::{Finding, Injected, InvolvedDescriptor, ReportedTo, SubmitInstruction};
 use telpher_vdev_wire::file_memory::{TraceEntry, TraceKind};
 
 /// Submissions that may wait for the rest of their entries. Source: chosen; far more than a queue and its engines hold,
@@ -93,19 +93,19 @@ impl Assembler {
             lines.push(Line::Descriptor(story));
         }
         let pending = self.pending.entry(number).or_default();
-        match Answer::from_code(entry.answer) {
-            Some(Answer::Retry) => {
+        match Offer::from_code(entry.answer) {
+            Some(Offer::Retry) => {
                 pending.retries += 1;
                 // The time of the first try counts.
                 pending.refused = pending.refused.or(Some(*entry));
             }
-            Some(Answer::Lost) => {
+            Some(Offer::Lost) => {
                 let retries = std::mem::take(&mut pending.retries);
                 pending.refused = None;
                 let story = self.story(entry, None, retries, vec![]);
                 lines.push(Line::Descriptor(story));
             }
-            Some(Answer::Taken) | None => {
+            Some(Offer::Taken) | None => {
                 pending.refused = None;
                 pending.submitted = Some(*entry);
             }
@@ -155,8 +155,8 @@ impl Assembler {
             operation: words::operation(descriptor.opcode()),
             operands: words::operands(&descriptor),
             flags: words::flags(descriptor.flags()),
-            end: match Answer::from_code(first.answer) {
-                Some(answer @ (Answer::Retry | Answer::Lost)) if submitted => answer.name().into(),
+            end: match Offer::from_code(first.answer) {
+                Some(offer @ (Offer::Retry | Offer::Lost)) if submitted => offer.name().into(),
                 _ => "not completed".into(),
             },
             retries,
@@ -177,18 +177,18 @@ impl Assembler {
     }
 
     fn misuse(&self, entry: &TraceEntry, finding: &Finding) -> MisuseLine {
-        let party = |party: &Party| InvolvedLine {
-            which: which(party.submission, party.member),
-            operand: words::operand(party.operand),
-            descriptor: words::call_of(&Descriptor(party.descriptor)),
+        let involved = |descriptor: &InvolvedDescriptor| InvolvedLine {
+            which: which(descriptor.submission, descriptor.member),
+            operand: words::operand(descriptor.operand),
+            descriptor: words::call_of(&Descriptor(descriptor.descriptor)),
         };
         MisuseLine {
             origin: self.origin(entry),
             misuse: finding.misuse.name().into(),
             address: Value::Hex(finding.address),
             len: Value::Count(finding.len),
-            party: party(&finding.party),
-            other: finding.other.as_ref().map(party),
+            latest: involved(&finding.latest),
+            other: finding.other.as_ref().map(involved),
         }
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use telpher_abi::StatusByte;
 
-    fn submitted(submission: u64, answer: Answer, descriptor: Descriptor) -> TraceEntry {
+    fn submitted(submission: u64, offer: Offer, descriptor: Descriptor) -> TraceEntry {
         TraceEntry {
             time_ns: 1000 * submission,
             submission,
@@ -215,7 +215,7 @@ mod tests {
             process: 1,
             thread: 2,
             code: SubmitInstruction::Enqcmd as u32,
-            answer: answer as u32,
+            answer: offer as u32,
             descriptor: descriptor.0,
             ..TraceEntry::EMPTY
         }
@@ -253,8 +253,8 @@ mod tests {
         let nop = Descriptor::nop();
         let written = lines(&[
             ended(1, 0, ReportedTo::Record, 1, nop),
-            submitted(1, Answer::Taken, nop),
-            submitted(2, Answer::Taken, nop),
+            submitted(1, Offer::Taken, nop),
+            submitted(2, Offer::Taken, nop),
             ended(2, 0, ReportedTo::NotRequested, 1, nop),
         ]);
         assert_eq!(
@@ -267,7 +267,7 @@ mod tests {
     fn members_follow_their_batch() {
         let (batch, nop) = (Descriptor::batch(0x40, 2), Descriptor::nop());
         let written = lines(&[
-            submitted(1, Answer::Taken, batch),
+            submitted(1, Offer::Taken, batch),
             ended(1, 1, ReportedTo::NotRequested, 1, nop),
             ended(1, 2, ReportedTo::Record, 0x20, nop),
             ended(1, 0, ReportedTo::Record, 5, batch),
@@ -287,15 +287,15 @@ mod tests {
     fn retries_are_counted_until_the_queue_accepts_the_descriptor_or_the_program_gives_up() {
         let (nop, drain) = (Descriptor::nop(), Descriptor::drain());
         let written = lines(&[
-            submitted(1, Answer::Retry, nop),
-            submitted(1, Answer::Retry, nop),
-            submitted(1, Answer::Taken, nop),
+            submitted(1, Offer::Retry, nop),
+            submitted(1, Offer::Retry, nop),
+            submitted(1, Offer::Taken, nop),
             ended(1, 0, ReportedTo::Record, 1, nop),
-            submitted(2, Answer::Retry, nop),
-            submitted(2, Answer::Taken, drain),
+            submitted(2, Offer::Retry, nop),
+            submitted(2, Offer::Taken, drain),
             ended(2, 0, ReportedTo::Record, 1, drain),
-            submitted(3, Answer::Lost, nop),
-            submitted(3, Answer::Retry, nop),
+            submitted(3, Offer::Lost, nop),
+            submitted(3, Offer::Retry, nop),
         ]);
         assert_eq!(
             written,
@@ -321,7 +321,7 @@ mod tests {
             ..TraceEntry::EMPTY
         };
         let written = lines(&[
-            submitted(7, Answer::Taken, nop),
+            submitted(7, Offer::Taken, nop),
             injected(0),
             injected(0),
             ended(8, 0, ReportedTo::Abandoned, 0, nop),
@@ -335,7 +335,7 @@ mod tests {
         let mut assembler = Assembler::new("wq0.0".into(), 0);
         let mut lines = Vec::new();
         for n in 0..20_000 {
-            assembler.take(&submitted(n, Answer::Taken, Descriptor::nop()), &mut lines);
+            assembler.take(&submitted(n, Offer::Taken, Descriptor::nop()), &mut lines);
         }
         assert_eq!(lines.len(), 20_000 - PENDING);
     }

@@ -102,8 +102,8 @@ pub struct MisuseLine {
     pub address: Value,
     /// Bytes in question.
     pub len: Value,
-    /// The descriptor that is misused.
-    pub party: InvolvedLine,
+    /// The descriptor that was submitted last, or the only one.
+    pub latest: InvolvedLine,
     /// The other descriptor, in a conflict of two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<InvolvedLine>,
@@ -246,8 +246,8 @@ impl fmt::Display for Line {
         match self {
             Line::Descriptor(story) => story.fmt(f),
             Line::Misuse(line) => {
-                let MisuseLine { origin, misuse, address, len, party, other } = line;
-                write!(f, "{origin} misuse {misuse} address={address} len={len}: {party}")?;
+                let MisuseLine { origin, misuse, address, len, latest, other } = line;
+                write!(f, "{origin} misuse {misuse} address={address} len={len}: {latest}")?;
                 other.as_ref().map_or(Ok(()), |other| write!(f, " against {other}"))
             }
             Line::Lost(LostLine { origin, entries }) => write!(f, "{origin} lost entries={entries}"),

@@ -65,7 +65,7 @@ fn advice(misuse: Misuse) -> &'static str {
 
 /// The report of a finding.
 pub(super) fn report(misuse: Misuse, line: &MisuseLine) -> String {
-    let MisuseLine { origin, address, len, party, other, .. } = line;
+    let MisuseLine { origin, address, len, latest, other, .. } = line;
     let mut text = String::new();
     let _ = writeln!(text, "telpher: check: {} ({})", problem(misuse), misuse.name());
     let place = match misuse {
@@ -74,12 +74,12 @@ pub(super) fn report(misuse: Misuse, line: &MisuseLine) -> String {
         _ => format!("{len} bytes at {address}; "),
     };
     let _ = writeln!(text, "    where: {place}{}, process {}, thread {}", origin.queue, origin.process, origin.thread);
-    let operand = |party: &InvolvedLine| match misuse {
+    let operand = |line: &InvolvedLine| match misuse {
         Misuse::WrongInstruction | Misuse::NoRecordRequested => String::new(),
         Misuse::ListChanged => "list of ".to_owned(),
-        _ => format!("{} of ", party.operand.replace('-', " ")),
+        _ => format!("{} of ", line.operand.replace('-', " ")),
     };
-    let _ = writeln!(text, "    {}: {}{} {}", label(misuse, false), operand(party), party.which, party.descriptor);
+    let _ = writeln!(text, "    {}: {}{} {}", label(misuse, false), operand(latest), latest.which, latest.descriptor);
     if let Some(other) = other {
         let _ = writeln!(text, "    {}: {}{} {}", label(misuse, true), operand(other), other.which, other.descriptor);
     }
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_report_lists_problem_location_descriptors_and_advice() {
-        let party = |submission, operand: &str| InvolvedLine {
+        let involved = |submission, operand: &str| InvolvedLine {
             which: DescriptorNumber { submission, member: Some(1) },
             operand: operand.into(),
             descriptor: "fill(dst=0x10)".into(),
@@ -115,8 +115,8 @@ mod tests {
             misuse: "write-after-read".into(),
             address: Value::Hex(0x10),
             len: Value::Count(64),
-            party: party(8, "destination-1"),
-            other: Some(party(7, "source-1")),
+            latest: involved(8, "destination-1"),
+            other: Some(involved(7, "source-1")),
         };
         assert_eq!(
             report(Misuse::WriteAfterRead, &line),
@@ -137,7 +137,7 @@ mod tests {
             misuse: misuse.name().into(),
             address: Value::Hex(0x7000),
             len: Value::Count(64),
-            party: InvolvedLine {
+            latest: InvolvedLine {
                 which: DescriptorNumber { submission: 8, member: None },
                 operand: "operand".into(),
                 descriptor: "fill(dst=0x10)".into(),

@@ -4,21 +4,24 @@
 //! shared memory of files ─► host ─► Reporter ─► assemble: entries to lines ─► file, as text or JSON
 //!                                      ├─► misuse_report: each kind of finding once per site, to standard error
 //!                                      └─► Summary
-//! telpher trace FILE ─► Line::parse ─► filters ─► text, JSON, Summary
+//! telpher trace FILE ─► Reader: Line::parse ─► Filter ─► text, JSON, Summary
 //! ```
 
 mod assemble;
 mod background_writer;
+mod filter;
 pub mod line;
 mod misuse_report;
 mod parse;
+mod reader;
 pub mod words;
 
+pub use filter::{Filter, ResultFilter};
 pub use line::Line;
 pub use parse::ParseError;
+pub use reader::{ReadError, Reader};
 
 use crate::host::{FileInfo, Listener};
-use crate::run::TraceFormat;
 use crate::summary::Summary;
 use assemble::Assembler;
 use background_writer::BackgroundWriter;
@@ -29,6 +32,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use telpher_vdev_wire::event::Misuse;
 use telpher_vdev_wire::file_memory::{Statistics, TraceEntry, TraceKind};
+
+/// How trace entries are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum TraceFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    JsonLines,
+}
 
 /// Why a trace cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -184,8 +197,8 @@ impl Inner {
             // A site is identified by its operations and operands, not by the addresses of its buffers.
             let operation = |descriptor: &str| descriptor.split('(').next().unwrap_or_default().to_owned();
             let other = line.other.as_ref().map(|other| (operation(&other.descriptor), other.operand.clone()));
-            let party = (operation(&line.party.descriptor), &line.party.operand, line.party.which.member.is_some());
-            let site = format!("{misuse:?} {} {} {party:?} {other:?}", line.origin.process, line.origin.queue);
+            let latest = (operation(&line.latest.descriptor), &line.latest.operand, line.latest.which.member.is_some());
+            let site = format!("{misuse:?} {} {} {latest:?} {other:?}", line.origin.process, line.origin.queue);
             if self.reported.insert(site) {
                 let _ = writeln!(self.errors, "{}", misuse_report::report(*misuse, line));
             }

@@ -130,13 +130,13 @@ fn misuse(origin: Origin, text: &str) -> Option<MisuseLine> {
     let fields: Fields = head.map(field).collect::<Option<_>>()?;
     let value = |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
     let (one, other) = match parties.split_once(" against ") {
-        Some((one, other)) => (one, Some(party(other)?)),
+        Some((one, other)) => (one, Some(involved(other)?)),
         None => (parties, None),
     };
-    Some(MisuseLine { origin, misuse, address: value("address")?, len: value("len")?, party: party(one)?, other })
+    Some(MisuseLine { origin, misuse, address: value("address")?, len: value("len")?, latest: involved(one)?, other })
 }
 
-fn party(text: &str) -> Option<InvolvedLine> {
+fn involved(text: &str) -> Option<InvolvedLine> {
     let (name, rest) = text.split_once(' ')?;
     let (operand, descriptor) = rest.split_once(" of ")?;
     Some(InvolvedLine { which: which(name)?, operand: operand.to_owned(), descriptor: descriptor.to_owned() })
@@ -189,7 +189,7 @@ pub(super) mod tests {
             injected: vec![],
             ..story.clone()
         };
-        let party = |member| InvolvedLine {
+        let involved = |member| InvolvedLine {
             which: DescriptorNumber { submission: 3, member },
             operand: "source-1".into(),
             descriptor: "fill(pattern=0x0, dst=0x10, size=5)".into(),
@@ -199,7 +199,7 @@ pub(super) mod tests {
             misuse: "read-after-write".into(),
             address: Value::Hex(0x10),
             len: Value::Count(5),
-            party: party(None),
+            latest: involved(None),
             other,
         };
         vec![
@@ -207,7 +207,7 @@ pub(super) mod tests {
             Line::Descriptor(member),
             Line::Descriptor(retry),
             Line::Misuse(misuse(None)),
-            Line::Misuse(misuse(Some(party(Some(2))))),
+            Line::Misuse(misuse(Some(involved(Some(2))))),
             Line::Lost(LostLine { origin: origin(), entries: 7 }),
         ]
     }

@@ -3,8 +3,8 @@
 use super::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use telpher_abi::{CompletionRecord, Descriptor, StatusByte};
-use telpher_vdev_wire::event::{Answer, Finding, Party, ReportedTo, SubmitInstruction};
+use telpher_abi::{CompletionRecord, Descriptor, Offer, StatusByte};
+use telpher_vdev_wire::event::{Finding, InvolvedDescriptor, ReportedTo, SubmitInstruction};
 
 /// An output that the test can read afterwards; it is full at `room` bytes.
 #[derive(Clone)]
@@ -50,7 +50,7 @@ fn descriptor() -> Descriptor {
 
 fn entry(kind: TraceKind, submission: u64) -> TraceEntry {
     let (code, answer) = match kind {
-        TraceKind::Submitted => (SubmitInstruction::Enqcmd as u32, Answer::Taken as u32),
+        TraceKind::Submitted => (SubmitInstruction::Enqcmd as u32, Offer::Taken as u32),
         _ => (0, ReportedTo::Record as u32),
     };
     TraceEntry {
@@ -67,8 +67,8 @@ fn entry(kind: TraceKind, submission: u64) -> TraceEntry {
 }
 
 fn misuse(submission: u64, misuse: Misuse, address: u64) -> TraceEntry {
-    let party = Party { submission, member: 0, operand: 1, descriptor: descriptor().0 };
-    let finding = Finding { misuse, party, other: None, address, len: 64 };
+    let latest = InvolvedDescriptor { submission, member: 0, operand: 1, descriptor: descriptor().0 };
+    let finding = Finding { misuse, latest, other: None, address, len: 64 };
     TraceEntry { process: 42, thread: 43, ..finding.to_entry() }
 }
 

@@ -7,4 +7,5 @@ pub mod questions;
 mod rows;
 pub mod run;
 pub mod sweep;
+pub mod tune;
 pub mod vhost;

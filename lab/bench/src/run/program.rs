@@ -138,7 +138,7 @@ impl Device {
                 }
                 window(time, || match self.shared.offer(&self.nop) {
                     Offer::Retry => Ok(1),
-                    Offer::Taken => Err(wrong("a disabled queue took a descriptor")),
+                    Offer::Taken | Offer::Lost => Err(wrong("a disabled queue took a descriptor")),
                 })
             }
             Task::Nop => window(time, || Ok(once(&self.dedicated, &self.nop, self.record))),

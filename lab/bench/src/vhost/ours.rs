@@ -6,7 +6,7 @@ use super::point::Thread;
 use crate::options::VhostTraffic;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use telpher_device::{Config, ModelDevice, ModelOptions, Runner, WqMode};
@@ -106,7 +106,7 @@ impl Ours {
     pub(super) fn work(&self, traffic: VhostTraffic, len: u32, core: usize) -> Result<Working, BenchError> {
         let mut forwarder = self.forwarder(traffic, len);
         Working::start("bench-switch", core, move |stop| {
-            forwarder.run(stop, &Mutex::new(Counts::default()));
+            forwarder.run(stop, &mut Counts::published(1).0);
         })
     }
 }

@@ -7,7 +7,8 @@ use crate::places::{BufferPlacement, SimulatedMemory};
 use crate::work::QueueId;
 use std::collections::BTreeMap;
 use telpher_abi::{CompletionRecord, Descriptor, Flags, Status, StatusByte};
-use telpher_model::{Action, Outcome, Response};
+use telpher_model::{Action, Outcome};
+use telpher_portal::Offer;
 
 /// A descriptor that an engine could not finish.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +101,7 @@ impl World {
     /// A repaired descriptor reaches its queue again.
     pub(super) fn submit_again(&mut self, number: u32) {
         let Some((lane, work)) = self.repairs.again[number as usize] else { return };
-        if self.offer(lane, work) == Response::Retry {
+        if self.offer(lane, work) == Offer::Retry {
             self.events.after(self.machine.submit.enqcmd, Event::Again(number));
             return;
         }

@@ -19,8 +19,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use telpher_abi::{Descriptor, Opcode};
-use telpher_model::Response;
+use telpher_abi::{Descriptor, Offer, Opcode};
 
 /// A request from a program to the world.
 #[derive(Clone, Copy, Debug)]
@@ -627,19 +626,19 @@ impl World {
         let submit = self.machine.submit;
         let (call, instruct) = submit.instructing(lane, through);
         let back = instruct.since(call + submit.transit);
-        let response = self.offer(lane, descriptor);
-        if response == Response::Accepted {
+        let offer = self.offer(lane, descriptor);
+        if offer == Offer::Taken {
             self.wake(lane.device, lane.wq);
         }
-        match response {
-            Response::Retry if patient => {
+        match offer {
+            Offer::Retry if patient => {
                 self.did(program, |cycles| cycles.busy += instruct);
                 let again = Event::Offer { program, ticket, patient };
                 let period = back + call + submit.transit;
                 self.reject(lane.device, FlowOwner::Program(program), again, instruct, period);
             }
             _ if lane.shared => {
-                self.shared.0.borrow_mut().tickets[ticket as usize].taken = response == Response::Accepted;
+                self.shared.0.borrow_mut().tickets[ticket as usize].taken = offer == Offer::Taken;
                 self.events.after(back, Event::Program(program));
             }
             _ => {}

@@ -15,7 +15,8 @@ use crate::vouch;
 use crate::work::{ExecutedBy, QueueId, Sizes, Stream, Wait};
 use telpher_abi::registers::PortalKind;
 use telpher_abi::{DESCRIPTOR_BYTES, Descriptor};
-use telpher_model::{Identity, Response, Write};
+use telpher_model::{Identity, Write};
+use telpher_portal::Offer;
 
 /// The times of one submission's stages.
 #[derive(Clone, Copy, Debug, Default)]
@@ -316,7 +317,7 @@ impl World {
         let thread = &self.threads[number as usize];
         let Some(lane) = thread.lane else { return };
         let descriptor = thread.descriptors[slot as usize];
-        let response = self.offer(lane, descriptor);
+        let offer = self.offer(lane, descriptor);
         if lane.shared {
             let thread = &mut self.threads[number as usize];
             let Costs { call, instruct, .. } = thread.costs;
@@ -324,7 +325,7 @@ impl World {
             let back = instruct.since(call + transit);
             thread.timeline.submitting += instruct;
             thread.timeline.cycles.busy += instruct;
-            if response == Response::Retry {
+            if offer == Offer::Retry {
                 thread.timeline.retries += 1;
                 let again = Event::Portal { thread: number, slot };
                 self.reject(lane.device, FlowOwner::Thread(number), again, instruct, back + call + transit);
@@ -332,7 +333,7 @@ impl World {
                 self.events.after(back, Event::Thread(number));
             }
         }
-        if response == Response::Accepted {
+        if offer == Offer::Taken {
             let thread = &mut self.threads[number as usize];
             thread.stamps[slot as usize].queued = self.events.now();
             if let Some(forecast) = &mut thread.forecast {
@@ -392,7 +393,7 @@ impl World {
     }
 
     /// Offers a descriptor to a queue; returns the queue's answer.
-    pub(super) fn offer(&mut self, lane: QueueId, descriptor: Descriptor) -> Response {
+    pub(super) fn offer(&mut self, lane: QueueId, descriptor: Descriptor) -> Offer {
         let write =
             if lane.shared { Write::Deferrable(Identity { pasid: 1, privileged: false }) } else { Write::Posted };
         let model = &self.devices[usize::from(lane.device)].model;

@@ -5,8 +5,8 @@ use telpher_abi::registers::{GenCfg, GrpCfg, PortalKind, WqCfg};
 use telpher_abi::{CompletionRecord, Descriptor, DeviceError, Status, StatusByte};
 use telpher_device::{ModelDevice, ModelOptions, Preset, QueueImage, ReplicaReport, Runner, StartError};
 use telpher_mem::{Local, Space, StableBufMut, Strict, WriteHint};
-use telpher_model::{Capabilities, Identity, Response, Write};
-use telpher_portal::{RecordCell, Submission};
+use telpher_model::{Capabilities, Identity, Write};
+use telpher_portal::{Offer, RecordCell, Submission};
 
 const PASID: u32 = 1;
 const SHARED: Write = Write::Deferrable(Identity { pasid: PASID, privileged: false });
@@ -42,7 +42,7 @@ fn start(image: &QueueImage) -> ModelDevice {
     ModelDevice::replica(options(Runner::Inline), image, PASID, memory()).unwrap()
 }
 
-fn submit(device: &ModelDevice, write: Write, descriptor: Descriptor) -> Response {
+fn submit(device: &ModelDevice, write: Write, descriptor: Descriptor) -> Offer {
     // SAFETY: as in `memory`; every buffer outlives the wait for its record.
     device.submit(3, PortalKind::LimitedMsix, write, &unsafe { Submission::vouch(descriptor) })
 }
@@ -60,7 +60,7 @@ fn a_queue_of_an_image_executes_for_its_pasid() {
         let device = ModelDevice::replica(options(runner), &image(false), PASID, memory()).unwrap();
         let (source, mut target, record) = ([7_u8; 100], [0_u8; 100], RecordCell::new());
         let copy = Descriptor::memory_move(source.as_ptr() as u64, target.as_mut_ptr() as u64, 100);
-        assert_eq!(submit(&device, SHARED, copy.with_record(record.address())), Response::Accepted);
+        assert_eq!(submit(&device, SHARED, copy.with_record(record.address())), Offer::Taken);
         assert!(device.drain(|| false));
         assert_eq!(record.read().unwrap().status(), Status::Success);
         assert_eq!(source, target);
@@ -71,9 +71,9 @@ fn a_queue_of_an_image_executes_for_its_pasid() {
 #[test]
 fn the_wrong_kind_of_write_is_lost_or_answered_by_retry() {
     let nop = Descriptor::nop();
-    assert_eq!(submit(&start(&image(false)), Write::Posted, nop), Response::Dropped);
-    assert_eq!(submit(&start(&image(true)), SHARED, nop), Response::Retry);
-    assert_eq!(submit(&start(&image(true)), Write::Posted, nop), Response::Accepted);
+    assert_eq!(submit(&start(&image(false)), Write::Posted, nop), Offer::Lost);
+    assert_eq!(submit(&start(&image(true)), SHARED, nop), Offer::Retry);
+    assert_eq!(submit(&start(&image(true)), Write::Posted, nop), Offer::Taken);
 }
 
 #[test]
@@ -81,9 +81,9 @@ fn a_full_shared_queue_answers_retry_at_its_threshold_and_a_full_dedicated_one_r
     let shared = start(&image(false));
     shared.hold(true);
     for _ in 0..6 {
-        assert_eq!(submit(&shared, SHARED, Descriptor::nop()), Response::Accepted);
+        assert_eq!(submit(&shared, SHARED, Descriptor::nop()), Offer::Taken);
     }
-    assert_eq!((submit(&shared, SHARED, Descriptor::nop()), shared.occupancy(3)), (Response::Retry, 6));
+    assert_eq!((submit(&shared, SHARED, Descriptor::nop()), shared.occupancy(3)), (Offer::Retry, 6));
     shared.hold(false);
     assert!(shared.drain(|| false));
     assert_eq!((shared.occupancy(3), shared.has_reports()), (0, false));
@@ -91,9 +91,9 @@ fn a_full_shared_queue_answers_retry_at_its_threshold_and_a_full_dedicated_one_r
     let dedicated = start(&image(true));
     dedicated.hold(true);
     for _ in 0..8 {
-        assert_eq!(submit(&dedicated, Write::Posted, Descriptor::nop()), Response::Accepted);
+        assert_eq!(submit(&dedicated, Write::Posted, Descriptor::nop()), Offer::Taken);
     }
-    assert_eq!(submit(&dedicated, Write::Posted, Descriptor::nop()), Response::Dropped);
+    assert_eq!(submit(&dedicated, Write::Posted, Descriptor::nop()), Offer::Lost);
     assert!(dedicated.has_reports());
     let error = dedicated.take_sw_error().unwrap();
     assert_eq!((error.error_code(), error.wq_index()), (DeviceError::QueueOverflow.code(), 3));
@@ -106,7 +106,7 @@ fn a_device_made_to_halt_takes_nothing_and_reports_it() {
     let device = start(&image(false));
     device.halt();
     assert!(device.is_halted() && device.has_reports());
-    assert_eq!(submit(&device, SHARED, Descriptor::nop()), Response::Retry);
+    assert_eq!(submit(&device, SHARED, Descriptor::nop()), Offer::Retry);
     let [ReplicaReport::Halt(error)] = notices(&device)[..] else { panic!("no halt") };
     assert_eq!(error.error_code(), DeviceError::ConfigurationChange.code());
     assert!(device.drain(|| false), "nothing to wait for");
@@ -116,7 +116,7 @@ fn a_device_made_to_halt_takes_nothing_and_reports_it() {
 fn a_drain_that_cannot_finish_is_given_up() {
     let device = start(&image(false));
     device.hold(true);
-    assert_eq!(submit(&device, SHARED, Descriptor::nop()), Response::Accepted);
+    assert_eq!(submit(&device, SHARED, Descriptor::nop()), Offer::Taken);
     let mut looks = 0;
     assert!(!device.drain(|| {
         looks += 1;
@@ -137,7 +137,7 @@ fn the_replicas_own_log_holds_records_that_cannot_be_written() {
     let nowhere = 0x20;
     // More than the log holds, so that it wraps around.
     for round in 0..3 * u64::from(entries) {
-        assert_eq!(submit(&device, SHARED, Descriptor::nop().with_record(nowhere)), Response::Accepted);
+        assert_eq!(submit(&device, SHARED, Descriptor::nop().with_record(nowhere)), Offer::Taken);
         assert!(device.has_reports(), "round {round}");
         let [ReplicaReport::Logged { entry, settled: false }] = notices(&device)[..] else { panic!("round {round}") };
         assert_eq!(entry.error_code(), Status::CompletionRecordFault.code());
@@ -176,7 +176,7 @@ fn an_untouched_page_faults_in_a_strict_space_and_the_log_does_not() {
     let strict = Strict::new(unsafe { Local::new() });
     let device = ModelDevice::replica(options(Runner::Inline), &image, PASID, Box::new(strict)).unwrap();
     let untouched = region.as_ptr() as u64;
-    assert_eq!(submit(&device, SHARED, Descriptor::nop().with_record(untouched)), Response::Accepted);
+    assert_eq!(submit(&device, SHARED, Descriptor::nop().with_record(untouched)), Offer::Taken);
     // The driver's own write brings the page in.
     let [ReplicaReport::Logged { entry, settled: true }] = notices(&device)[..] else { panic!("no entry") };
     assert_eq!(entry.address(), untouched);
@@ -204,7 +204,7 @@ fn batch_record_that_the_driver_writes(members: u32, readable: u32) -> Completio
     }
     let record = RecordCell::new();
     let batch = Descriptor::batch(first, members).with_record(record.address());
-    assert_eq!(submit(&device, SHARED, batch), Response::Accepted);
+    assert_eq!(submit(&device, SHARED, batch), Offer::Taken);
     let notices = notices(&device);
     let last = notices.last().copied();
     let Some(ReplicaReport::Logged { entry, settled: true }) = last else { panic!("the batch's entry is {last:?}") };

@@ -13,6 +13,7 @@ use crate::learn::Choice;
 use crate::learn::tuning::Tuning;
 use crate::plan::threshold::Threshold;
 use crate::plan::topology::{SystemTopology, Topology};
+use crate::stats::Stats;
 use crate::stripe;
 use crate::wait::time::{Clock, SystemClock};
 use std::sync::Arc;
@@ -288,6 +289,15 @@ impl Mover {
     /// The time grows with [`Policy::capacity`]: some microseconds for the default.
     pub fn reclaim(&self) {
         self.core().reclaim();
+    }
+
+    /// Returns how many jobs' buffers it keeps.
+    ///
+    /// **Staleness**: other threads change it meanwhile.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let (orphaned, quarantined) = self.core().parked();
+        Stats { orphaned: orphaned.into(), quarantined: quarantined.into() }
     }
 
     /// Number of jobs whose deadline passed and whose buffers are kept until the device has written its record. A split

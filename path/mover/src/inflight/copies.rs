@@ -271,7 +271,7 @@ impl Copies {
         // stay as they are until the burst's record is seen or the queue is dead (`head` does not pass it); otherwise
         // `drop` leaks them.
         match self.queue.offer(&unsafe { Submission::vouch(descriptor) }) {
-            Offer::Taken => {
+            Offer::Taken | Offer::Lost => {
                 if self.bursts.is_empty() {
                     // The queue had nothing in flight until now, whatever it refused before.
                     self.stall_timer = StallTimer::default();

@@ -308,7 +308,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         // (`fetch`, `drop`), or memory that the caller of `put_raw` vouched for. List and records stay until the
         // burst's record is seen (`head` does not pass it); otherwise `drop` leaks all of it.
         match self.queue.offer(&unsafe { Submission::vouch(descriptor) }) {
-            Offer::Taken => {
+            Offer::Taken | Offer::Lost => {
                 if self.bursts.is_empty() {
                     // The queue had nothing in flight until now, whatever it refused before.
                     self.stall_timer = StallTimer::default();

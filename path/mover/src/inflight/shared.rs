@@ -151,7 +151,7 @@ impl Core {
         // never completed belongs to a handle that holds an `Arc` to this table or to a scope that waits.
         let submission = unsafe { Submission::vouch(descriptor) };
         match self.queues.all()[queue].offer(&submission) {
-            Offer::Taken => {
+            Offer::Taken | Offer::Lost => {
                 // From here on, unwinding must not lose the slot: so no clock read.
                 if self.policy.wait.has_a_target() {
                     slot.awaited = Some(self.awaited(&slot, &descriptor, now));

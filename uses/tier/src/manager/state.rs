@@ -188,7 +188,7 @@ impl State {
         }
         let rate = if what.is_promotion() { &mut self.promoted } else { &mut self.demoted };
         rate.total += moved.pages;
-        self.left.add(moved.left);
+        self.left += moved.left;
         if moved.left.held == 0 {
             self.policy.done(now, what, moved.pages);
         }

@@ -24,12 +24,12 @@ pub(crate) use content::{Memory, Own};
 
 use super::file_log::{DescriptorId, FileLog};
 use super::queue::Queue;
-use crate::lock::{Held, Lock};
 use content::{Change, Content};
 use std::sync::Arc;
 use table::{InFlight, Range, Table};
 use telpher_abi::{COMPLETION_RECORD_BYTES, DESCRIPTOR_BYTES, Descriptor, Flags, Opcode, OperandId};
-use telpher_vdev_wire::event::{Finding, Misuse, Party};
+use telpher_interpose::preload::{Held, Lock};
+use telpher_vdev_wire::event::{Finding, InvolvedDescriptor, Misuse};
 use uses::{Kind, Use, record_of, uses_of};
 
 /// Nanoseconds for which a descriptor is held before it is executed. Source: chosen; long enough for a program that
@@ -199,8 +199,8 @@ impl Checker {
         findings: &mut Findings<'_>,
     ) {
         let mut find = |misuse, len| {
-            let party = party((submission, member), OperandId::CompletionRecord, descriptor);
-            findings.add(&Finding { misuse, party, other: None, address: record.address, len });
+            let latest = involved((submission, member), OperandId::CompletionRecord, descriptor);
+            findings.add(&Finding { misuse, latest, other: None, address: record.address, len });
         };
         if !record.address.is_multiple_of(COMPLETION_RECORD_BYTES) {
             find(Misuse::RecordMisaligned, COMPLETION_RECORD_BYTES);
@@ -261,8 +261,8 @@ impl Checker {
             let key = (id.submission, id.member);
             entry.log.found(&Finding {
                 misuse: Misuse::ListChanged,
-                party: party(key, OperandId::Source1, member),
-                other: Some(party(key, OperandId::Source1, found)),
+                latest: involved(key, OperandId::Source1, member),
+                other: Some(involved(key, OperandId::Source1, found)),
                 address: entry.descriptor.src().wrapping_add(position * DESCRIPTOR_BYTES),
                 len: DESCRIPTOR_BYTES,
             });
@@ -293,8 +293,8 @@ impl Checker {
                 Change::Written(address, len) => (Misuse::SourceChanged, address, len),
                 Change::Unmapped(address) => (Misuse::Unmapped, address, 1),
             };
-            let party = party((entry.submission, member), range.what.operand, descriptor);
-            findings.add(&Finding { misuse, party, other: None, address, len });
+            let latest = involved((entry.submission, member), range.what.operand, descriptor);
+            findings.add(&Finding { misuse, latest, other: None, address, len });
         }
     }
 
@@ -319,8 +319,8 @@ impl Checker {
             while let Some((_, range)) = table.step(&mut cursor) {
                 let Some((address, len)) = range.what.shared_with(&hole) else { continue };
                 let Some(descriptor) = table.descriptor(index, range.member) else { continue };
-                let party = party((entry.submission, range.member), range.what.operand, descriptor);
-                entry.log.found(&Finding { misuse: Misuse::Unmapped, party, other: None, address, len });
+                let latest = involved((entry.submission, range.member), range.what.operand, descriptor);
+                entry.log.found(&Finding { misuse: Misuse::Unmapped, latest, other: None, address, len });
                 break;
             }
         }
@@ -360,8 +360,8 @@ fn judge_submission(new: &NewSubmission<'_>, findings: &mut Findings<'_>) {
         [(Misuse::WrongInstruction, new.is_wrong_instruction), (Misuse::NoRecordRequested, !told)]
     {
         if committed {
-            let party = party((new.submission, 0), OperandId::Unknown, new.descriptor);
-            findings.add(&Finding { misuse, party, other: None, address: new.destination, len: DESCRIPTOR_BYTES });
+            let latest = involved((new.submission, 0), OperandId::Unknown, new.descriptor);
+            findings.add(&Finding { misuse, latest, other: None, address: new.destination, len: DESCRIPTOR_BYTES });
         }
     }
 }
@@ -408,8 +408,8 @@ fn meet(
         let Some(theirs) = table.descriptor(other, old.member) else { continue };
         findings.add(&Finding {
             misuse,
-            party: party((mine.submission, new.member), new.what.operand, descriptor),
-            other: Some(party((entry.submission, old.member), old.what.operand, theirs)),
+            latest: involved((mine.submission, new.member), new.what.operand, descriptor),
+            other: Some(involved((entry.submission, old.member), old.what.operand, theirs)),
             address,
             len,
         });
@@ -465,8 +465,8 @@ fn writes_are_ordered(new: &InFlight, old: &InFlight, new_range: &Range, old_ran
         && old_range.what.kind == Kind::Write
 }
 
-fn party((submission, member): (u64, u32), operand: OperandId, descriptor: &Descriptor) -> Party {
-    Party { submission, member, operand: operand as u32, descriptor: descriptor.0 }
+fn involved((submission, member): (u64, u32), operand: OperandId, descriptor: &Descriptor) -> InvolvedDescriptor {
+    InvolvedDescriptor { submission, member, operand: operand as u32, descriptor: descriptor.0 }
 }
 
 /// A hash of a descriptor.

@@ -12,13 +12,14 @@
 //! The namespace owns the mounts, and its processes keep it alive: when the last one has ended, nothing is left. When
 //! the host has ended, accesses to the tree return ENOTCONN. Processes outside the namespace see none of this.
 //!
-//! `plan` decides, `scaffold` mounts in the child, `fuse` serves the file system, `child` contains the two calls that
-//! concern the whole process.
+//! `plan` decides, `scaffold` mounts in the child, `fuse` serves the file system, `entry` is the child's part between
+//! fork and exec, and `child` is the call that gives the child its own namespace.
 //!
 //! The rest of the machine's tree stays real: /dev/shm, /dev/pts, /dev/mqueue and /sys/fs/cgroup are mounts of the real
 //! directories. In a user namespace setuid programs do not gain their owner's rights; `sudo` reports this.
 
 mod child;
+mod entry;
 mod fuse;
 mod plan;
 mod scaffold;
@@ -26,6 +27,7 @@ mod scaffold;
 mod tests;
 mod tree;
 
+pub use entry::NamespaceEntry;
 pub use fuse::OPEN_NUMBER;
 pub use scaffold::Step;
 pub use tree::Tree;
@@ -37,11 +39,11 @@ use plan::{Action, Layout, Plan};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair,
 };
-use rustix::process::{Pid, getpid};
+use rustix::process::getpid;
 use scaffold::{Failure, Message};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -142,46 +144,6 @@ pub fn prepare<T: Tree>(tree: Arc<T>) -> Result<(NamespaceEntry, Running), Names
     let server =
         std::thread::Builder::new().name("telpher-namespace".to_owned()).spawn(serve).map_err(NamespaceError::Serve)?;
     Ok((entrance, Running { server, outcome, served, wake }))
-}
-
-/// The steps of the program's process between fork and exec.
-#[derive(Debug)]
-pub struct NamespaceEntry {
-    plan: Arc<Plan>,
-    socket: OwnedFd,
-    /// The process that created this value and will fork.
-    host: Pid,
-    /// Only check whether the view is possible.
-    trial: bool,
-}
-
-impl NamespaceEntry {
-    /// Makes the command's process enter the view before it executes the program. Drop the command after spawning it;
-    /// otherwise [`Running::outcome`] may wait forever if the child never ran.
-    pub fn install(self, command: &mut Command) {
-        child::enter_before_exec(command, self);
-    }
-
-    /// Enters the view. Call it in a child with one thread, between fork and exec. Makes only system calls; allocates
-    /// nothing.
-    ///
-    /// # Errors
-    /// The errno of the failed step; [`Running::outcome`] names the step.
-    pub fn enter(&self) -> Result<(), Errno> {
-        let result = if self.trial {
-            scaffold::try_out(&self.plan)
-        } else {
-            scaffold::enter(&self.plan, self.host, self.socket.as_fd())
-        };
-        match result {
-            Ok(()) if self.trial => scaffold::report_success(self.socket.as_fd()).and(Err(Errno::CANCELED)),
-            Ok(()) => Ok(()),
-            Err(failure) => {
-                scaffold::report_failure(self.socket.as_fd(), &failure);
-                Err(failure.errno)
-            }
-        }
-    }
 }
 
 /// A namespace view that is served until the last of its processes has ended.

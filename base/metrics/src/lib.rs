@@ -1,0 +1,22 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod cells;
+mod metric;
+mod published;
+mod region;
+mod seqlock;
+mod set;
+mod sync;
+
+pub use cells::Cells;
+pub use metric::{Kind, Metric, Unit};
+pub use published::{Published, Publisher};
+pub use region::{Description, Region, RegionError, RegionReader, RegionSet, RegionSnapshot, Values};
+pub use set::{MetricSet, Position, Record};
+pub use sync::AtomicU64;
+
+#[doc(hidden)]
+pub mod private {
+    pub use crate::set::{extend, push};
+}

@@ -1,0 +1,152 @@
+//! The costs of operations on this machine, and the sizes from which a device is used: a terminal table, JSON and CSV.
+
+use crate::tune::TuneResult;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+use telpher_mover::{Measured, TunedMachine, Tuning};
+use telpher_report::table::{Align, Table};
+use telpher_report::units;
+
+/// Formats a threshold: `never`, `always`, or a size.
+fn limit(bytes: u64) -> String {
+    match bytes {
+        0 => "always".into(),
+        u64::MAX => "never".into(),
+        _ => units::size(bytes),
+    }
+}
+
+/// Returns for each operation its name, its threshold, and its points.
+fn operations(tuning: &Tuning) -> impl Iterator<Item = (&'static str, u64, &[Measured])> {
+    let threshold = tuning.policy().threshold;
+    let by_operation = tuning.measured.chunk_by(|a, b| a.op == b.op);
+    by_operation.map(move |points| (points[0].op.short_name(), threshold.of(points[0].op), points))
+}
+
+/// Returns the table for a terminal; `path` is the tuning file.
+pub fn text(result: &TuneResult, path: &Path) -> String {
+    let TuneResult { tuning, remarks } = result;
+    let mut table = Table::new(&[
+        ("operation", Align::Left),
+        ("size", Align::Right),
+        ("CPU", Align::Right),
+        ("device", Align::Right),
+        ("device from", Align::Right),
+    ]);
+    for (name, from, points) in operations(tuning) {
+        for (index, point) in points.iter().enumerate() {
+            let first = |text: String| if index == 0 { text } else { String::new() };
+            let time = |time: Duration| units::time(time.as_secs_f64() * 1e9);
+            table.row([
+                first(name.into()),
+                units::size(point.bytes),
+                time(point.cpu),
+                time(point.device),
+                first(limit(from)),
+            ]);
+        }
+        table.gap();
+    }
+    let TunedMachine { cpu, device, in_flight, .. } = &tuning.machine;
+    let how = match in_flight {
+        1 => "one at a time".to_owned(),
+        many => format!("{many} in flight"),
+    };
+    let mut text =
+        format!("What operations cost their caller on {cpu}, by the CPU and by {device}, {how}\n\n{table}\n");
+    for remark in remarks {
+        // Writing to a string does not fail (here and below).
+        let _ = writeln!(text, "{remark}");
+    }
+    let shown = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    let _ = writeln!(
+        text,
+        "Written to {}. Programs that use telpher start with it after\n\n  export {}={}",
+        path.display(),
+        Tuning::VARIABLE,
+        shown.display()
+    );
+    text
+}
+
+/// The output of `--format json`.
+#[derive(Serialize)]
+struct Report<'a> {
+    kind: &'static str,
+    file: &'a Path,
+    cpu: &'a str,
+    device: &'a str,
+    in_flight: u32,
+    date: &'a str,
+    remarks: &'a [String],
+    operations: Vec<OperationReport<'a>>,
+}
+
+#[derive(Serialize)]
+struct OperationReport<'a> {
+    op: &'a str,
+    /// Bytes from which the operation goes to the device; absent if never.
+    device_from: Option<u64>,
+    points: Vec<PointReport>,
+}
+
+#[derive(Serialize)]
+struct PointReport {
+    size: u64,
+    cpu_ns: u128,
+    device_ns: u128,
+}
+
+impl From<&Measured> for PointReport {
+    fn from(point: &Measured) -> Self {
+        PointReport { size: point.bytes, cpu_ns: point.cpu.as_nanos(), device_ns: point.device.as_nanos() }
+    }
+}
+
+/// Returns the JSON; `path` is the tuning file.
+///
+/// # Panics
+/// Never: results are plain data.
+pub fn json(result: &TuneResult, path: &Path) -> String {
+    let TuneResult { tuning, remarks } = result;
+    let TunedMachine { cpu, device, in_flight, date, .. } = &tuning.machine;
+    let operations = operations(tuning).map(|(op, from, points)| OperationReport {
+        op,
+        device_from: (from < u64::MAX).then_some(from),
+        points: points.iter().map(PointReport::from).collect(),
+    });
+    let operations = operations.collect();
+    let report = Report { kind: "tune", file: path, cpu, device, in_flight: *in_flight, date, remarks, operations };
+    serde_json::to_string_pretty(&report).expect("results are plain data with string keys") + "\n"
+}
+
+/// Returns the CSV: one line for each operation and size.
+pub fn csv(result: &TuneResult) -> String {
+    let mut text = String::from("op,size,cpu_ns,device_ns,device_from\n");
+    for (name, from, points) in operations(&result.tuning) {
+        let from = if from == u64::MAX { String::new() } else { from.to_string() };
+        for PointReport { size, cpu_ns, device_ns } in points.iter().map(PointReport::from) {
+            let _ = writeln!(text, "{name},{size},{cpu_ns},{device_ns},{from}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tune;
+
+    #[test]
+    fn points_of_a_sweep_become_a_table_json_and_csv() {
+        let result = TuneResult { tuning: tune::sample(), remarks: vec!["Mind this.".into()] };
+        let text = text(&result, Path::new("x.toml"));
+        assert!(text.contains("4 KiB") && text.contains("Mind this.") && text.contains("TELPHER_TUNING=/"), "{text}");
+        assert_eq!(csv(&result).lines().nth(2), Some("move,4096,80,60,4096"));
+        let json: serde_json::Value = serde_json::from_str(&json(&result, Path::new("x.toml"))).unwrap();
+        assert_eq!(json["operations"][0]["device_from"], 4096);
+        assert_eq!(json["operations"][0]["points"][2]["device_ns"], 900);
+    }
+}

@@ -1,0 +1,119 @@
+//! `telpher tune`: what operations cost their caller on this machine, by the CPU and by a device.
+//!
+//! ```text
+//! options ──► sweep ──► points ──► Tuning, which telpher-mover writes to a file
+//! ```
+
+use crate::options::{Hint, SweepOptions, TuneOptions};
+use crate::results::{Point, Runner, SweepResult};
+use crate::{BenchError, sweep};
+use std::time::Duration;
+use telpher_mem::PageSize;
+use telpher_mover::{Measured, Opcode, TunedMachine, Tuning};
+use telpher_report::machine::Machine;
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct TuneResult {
+    /// The costs; without any if the device ran none of the operations.
+    pub tuning: Tuning,
+    /// Remarks for the reader.
+    pub remarks: Vec<String>,
+}
+
+/// Measures the operations by the CPU and by the device.
+///
+/// # Errors
+/// If the measurement fails.
+pub fn run(options: &TuneOptions, machine: Machine) -> Result<TuneResult, BenchError> {
+    let result = sweep::run(&plan(options), machine.clone())?;
+    Ok(TuneResult { tuning: tuning(&result, options, &machine), remarks: result.remarks })
+}
+
+/// Returns the sweep to run: the CPU and the device, with the requested number in flight.
+fn plan(options: &TuneOptions) -> SweepOptions {
+    SweepOptions {
+        ops: options.ops.clone(),
+        sizes: options.sizes.clone(),
+        depths: Some(vec![options.in_flight]),
+        batches: None,
+        threads: 1,
+        queue: None,
+        wq_size: None,
+        engines: None,
+        placement: None,
+        pages: PageSize::Small,
+        hint: Hint::Cache,
+        device: options.device.clone(),
+        seconds: options.seconds,
+    }
+}
+
+/// Returns what an operation costs its caller: the latency if each is waited for, the time between two operations if
+/// many are in flight. Without a latency, the time between two: sequential operations take as long.
+fn cost(point: &Point) -> Duration {
+    let latency = point.p50_ns.filter(|_| point.in_flight == 1);
+    let nanos = latency.unwrap_or(1e9 / point.ops_per_s);
+    // At least a nanosecond, the smallest time that the file can hold.
+    Duration::from_secs_f64((nanos.max(1.0) / 1e9).min(3600.0))
+}
+
+fn tuning(result: &SweepResult, options: &TuneOptions, machine: &Machine) -> Tuning {
+    // Points of hardware have a runner of their own.
+    let wanted =
+        |point: &&Point| point.route.runner.is_some_and(|its| its == options.runner || its == Runner::Hardware);
+    let measured = result.points.iter().filter(wanted).filter_map(|point| {
+        let cpu =
+            result.points.iter().find(|cpu| cpu.route.is_cpu() && (cpu.op, cpu.size) == (point.op, point.size))?;
+        let op = Opcode::ALL.iter().copied().find(|op| op.short_name() == point.op)?;
+        Some(Measured { op, bytes: point.size, cpu: cost(cpu), device: cost(point) })
+    });
+    let where_measured = TunedMachine {
+        cpu: machine.cpu.clone(),
+        device: options.device.clone(),
+        in_flight: options.in_flight,
+        date: machine.date.clone(),
+        telpher: machine.version.into(),
+    };
+    Tuning::new(where_measured, measured.collect())
+}
+
+/// Options of the tests: the points of one runner.
+#[cfg(test)]
+fn options(runner: Runner) -> TuneOptions {
+    TuneOptions {
+        ops: Opcode::ALL.to_vec(),
+        sizes: vec![256],
+        in_flight: 1,
+        device: "model:spr".into(),
+        runner,
+        seconds: 1.0,
+    }
+}
+
+/// The tuning from made-up points, for tests.
+#[cfg(test)]
+pub(crate) fn sample() -> Tuning {
+    tuning(&crate::results::sample(), &options(Runner::Threaded), &Machine::read())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_of_a_sweep_become_pairs_and_a_threshold() {
+        let tuning = sample();
+        let sizes: Vec<u64> = tuning.measured.iter().map(|point| point.bytes).collect();
+        assert_eq!(sizes, [64, 4096, 65536]);
+        assert_eq!(tuning.measured[1].cpu, Duration::from_nanos(80));
+        assert_eq!(tuning.measured[1].device, Duration::from_nanos(60));
+        assert_eq!(tuning.policy().threshold.of(Opcode::MemoryMove), 4096);
+    }
+
+    #[test]
+    fn points_of_the_other_runner_are_left_out() {
+        let tuning = tuning(&crate::results::sample(), &options(Runner::Inline), &Machine::read());
+        assert!(tuning.measured.is_empty(), "the sample has threaded points only");
+    }
+}

@@ -1,0 +1,25 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! ```text
+//! machine                 a profile's name or file ──► the simulated machine
+//! options ──► run         a sweep, or a file of loads ──► scenarios ──► point: one result
+//!             └─► config  a file of devices, with the lines of its errors
+//! advise ──► tables       the advice for some work, as data; as text, CSV and a page
+//! error                   why there is no prediction
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod advise;
+mod config;
+mod error;
+mod machine;
+mod options;
+mod point;
+mod run;
+
+pub use error::PredictError;
+pub use machine::{DEFAULT_PROFILE, about_of, machine};
+pub use options::SweepOptions;
+pub use run::{WorkloadFile, sweep, workload};

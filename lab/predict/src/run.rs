@@ -1,0 +1,351 @@
+//! A sweep, or a file of loads, in simulated time.
+
+use crate::config::ConfigFile;
+use crate::options::SweepOptions;
+use crate::point::point_of;
+use crate::{PredictError, about_of};
+use std::path::Path;
+use telpher_abi::Opcode;
+use telpher_device::{Capabilities, Config, DeviceName, ModelSource, Preset, WqMode};
+use telpher_mover::Policy;
+use telpher_report::simulation::{App, CPU, DEVICE, Point, RunResult};
+use telpher_sim::{
+    Arrivals, BufferPlacement, ExecutedBy, Layout, LineLocation, Machine, MoverSettings, NamedValue, Outcome, QueueId,
+    Scenario, ScenarioError, Stream, Workload, WorkloadHeader, lanes,
+};
+
+/// Depth and batch of each default mode. The same as in `telpher bench`.
+const MODES: [(u32, u32); 3] = [(1, 1), (32, 1), (2, 32)];
+
+/// Most submissions of a point. Source: the largest value of --count.
+const MANY: u64 = 100_000_000;
+
+/// Devices and their queues.
+struct Devices {
+    /// Their name in outputs.
+    name: String,
+    capabilities: Capabilities,
+    configs: Vec<Config>,
+    /// The configuration file, if there is one.
+    file: Option<ConfigFile>,
+}
+
+impl Devices {
+    /// Converts an error, with the line of the configuration file if there is one.
+    fn at_line(&self, error: ScenarioError) -> PredictError {
+        match &self.file {
+            Some(file) => file.at_line(error),
+            None => error.into(),
+        }
+    }
+}
+
+/// Simulates every point of a sweep.
+///
+/// # Errors
+/// If options contradict each other or the machine, or a device's name or file is not valid.
+pub fn sweep(machine: &Machine, args: &SweepOptions) -> Result<RunResult, PredictError> {
+    let (cpu, devices) = routes(args)?;
+    for op in &args.ops {
+        moves(args, *op)?;
+    }
+    for (what, node) in [
+        ("--placement's source", args.placement.map_or(0, |(src, _)| src as usize)),
+        ("--placement's destination", args.placement.map_or(0, |(_, dst)| dst as usize)),
+        ("--core-node", args.core_node),
+    ] {
+        if node >= machine.nodes.len() {
+            let (name, last) = (&machine.name, machine.nodes.len() - 1);
+            return Err(PredictError::Not(format!(
+                "{what} is node {node}, and the profile {name} has nodes 0 to {last}"
+            )));
+        }
+    }
+    let mut result = result_of(machine);
+    for op in &args.ops {
+        for size in &args.sizes {
+            // Cannot lose bits: the largest size is 2 GiB.
+            let stream = stream(args, *op, u32::try_from(*size).unwrap_or(u32::MAX));
+            if cpu {
+                result.points.push(by_cpu(machine, args, stream)?);
+            }
+            for (depth, batch) in modes(args) {
+                if let Some(devices) = &devices {
+                    let (point, refused) = by_device(machine, args, devices, Stream { depth, batch, ..stream })?;
+                    result.points.push(point);
+                    result.remarks.extend(refused);
+                }
+            }
+        }
+    }
+    Ok(result)
+}
+
+fn result_of(machine: &Machine) -> RunResult {
+    let about = about_of(machine);
+    RunResult { kind: "sim run", about, workload: None, remarks: Vec::new(), points: Vec::new(), apps: Vec::new() }
+}
+
+/// A file of loads that run at the same time.
+#[derive(Debug)]
+pub struct WorkloadFile {
+    name: String,
+    text: String,
+    header: WorkloadHeader,
+}
+
+impl WorkloadFile {
+    /// Reads a file and parses its header.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or its header is not valid.
+    pub fn load(path: &Path) -> Result<WorkloadFile, PredictError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| PredictError::Read { path: name.clone(), source })?;
+        let header = WorkloadHeader::parse(&name, &text)?;
+        Ok(WorkloadFile { name, text, header })
+    }
+
+    /// The profile of the machine that the file names, if it names one.
+    #[must_use]
+    pub fn profile(&self) -> Option<&str> {
+        self.header.profile.as_deref()
+    }
+}
+
+/// Simulates the loads of a file on a device, all in one scenario.
+///
+/// # Errors
+/// If the file is not valid, or the machine or the device does not support its loads.
+pub fn workload(file: WorkloadFile, machine: Machine, device: &str) -> Result<RunResult, PredictError> {
+    let WorkloadFile { name, text, header } = file;
+    let (capabilities, devices) = match device.parse::<DeviceName>()? {
+        DeviceName::All => (Preset::default().capabilities(), None),
+        DeviceName::Model(ModelSource::Preset(preset)) => (preset.capabilities(), None),
+        DeviceName::Model(ModelSource::File(file)) => (Preset::default().capabilities(), Some(from_file(&file)?)),
+        other => return Err(PredictError::Not(format!("a workload's work goes to models of devices, not to {other}"))),
+    };
+    let configs = devices.as_ref().map(|devices| devices.configs.clone());
+    let scenario = Scenario::parse(&name, &text, machine, capabilities, configs)?;
+    let outcome = scenario.simulate().map_err(|error| match &devices {
+        Some(devices) => devices.at_line(error),
+        None => error.into(),
+    })?;
+    let mut result = RunResult { workload: Some(name), ..result_of(&scenario.machine) };
+    result.remarks.push(header.why.split_whitespace().collect::<Vec<_>>().join(" "));
+    result.remarks.extend(told_of_refusals(&outcome).map(|refused| format!("Mind that {refused}")));
+    for (load, of) in scenario.loads.iter().zip(&outcome.loads) {
+        let Workload::Stream(stream) = &load.what else {
+            let measures = of.measures.iter().map(|measure| (measure.name.clone(), measure.value, measure.unit));
+            result.apps.push(App { load: load.name.clone(), measures: measures.collect() });
+            continue;
+        };
+        let device = if stream.by == ExecutedBy::Cpu { CPU } else { DEVICE };
+        let point = point_of(&outcome, of, stream, load.threads, device.into());
+        if let (Some(expected), Some(found)) = (load.expect, &of.bottleneck)
+            && expected != found.limit
+        {
+            let (name, expected) = (&load.name, expected.name());
+            result
+                .remarks
+                .push(format!("The file expects {name} to be held up by: {expected}. On this machine it is not."));
+        }
+        result.points.push(point);
+    }
+    Ok(result)
+}
+
+/// Returns whether to simulate the CPU, and the devices to simulate.
+fn routes(args: &SweepOptions) -> Result<(bool, Option<Devices>), PredictError> {
+    match args.device.parse::<DeviceName>()? {
+        DeviceName::Cpu => Ok((true, None)),
+        DeviceName::All => Ok((true, Some(from_options(args, Preset::default())?))),
+        DeviceName::Model(ModelSource::Preset(preset)) => Ok((false, Some(from_options(args, preset)?))),
+        DeviceName::Model(ModelSource::File(path)) => {
+            let told = [
+                ("--wq-mode", args.wq_mode.is_some()),
+                ("--wq-size", args.wq_size.is_some()),
+                ("--devices", args.devices.is_some()),
+                ("--groups", args.groups.is_some()),
+                ("--wqs", args.wqs.is_some()),
+                ("--engines", args.engines.is_some()),
+            ];
+            if let Some((option, _)) = told.iter().find(|(_, given)| *given) {
+                let file = path.display();
+                return Err(PredictError::Not(format!(
+                    "{file} says itself what queues and engines there are; leave out {option}"
+                )));
+            }
+            Ok((false, Some(from_file(&path)?)))
+        }
+        DeviceName::Hardware(queue) => Err(PredictError::Not(format!(
+            "hw:{queue} is hardware, and what is simulated has none; `telpher bench --device hw:{queue}` measures it"
+        ))),
+    }
+}
+
+fn from_file(path: &Path) -> Result<Devices, PredictError> {
+    let file = ConfigFile::load(path)?;
+    Ok(Devices {
+        name: format!("model:{}", path.display()),
+        capabilities: Preset::default().capabilities(),
+        configs: file.configs.clone(),
+        file: Some(file),
+    })
+}
+
+fn from_options(args: &SweepOptions, preset: Preset) -> Result<Devices, PredictError> {
+    let capabilities = preset.capabilities();
+    let (devices, groups) = (args.devices.unwrap_or(1), args.groups.unwrap_or(1));
+    let mode = args.wq_mode.unwrap_or(WqMode::Dedicated);
+    let all_groups = u32::from(devices) * groups;
+    let wqs = args.wqs.unwrap_or(if mode == WqMode::Dedicated { args.threads.div_ceil(all_groups) } else { 1 });
+    let most = u32::from(capabilities.wq_cap.queues());
+    if mode == WqMode::Dedicated && (wqs * all_groups < args.threads || args.wqs.is_none() && groups * wqs > most) {
+        let has = (all_groups * args.wqs.unwrap_or(most / groups.max(1))).max(1);
+        let threads = args.threads;
+        return Err(PredictError::Not(format!(
+            "{threads} threads need a dedicated queue each, and there are {has}; give at most {has} threads, more \
+             --devices or --wqs, or --wq-mode shared"
+        )));
+    }
+    let layout = Layout { devices, groups, wqs, engines: args.engines.unwrap_or(1), mode, wq_size: args.wq_size };
+    Ok(Devices {
+        name: format!("model:{}", preset.name()),
+        capabilities,
+        configs: layout.configs(&capabilities),
+        file: None,
+    })
+}
+
+/// Returns depth and batch of every mode.
+fn modes(args: &SweepOptions) -> Vec<(u32, u32)> {
+    let one = || vec![1];
+    match (&args.depths, &args.batches) {
+        (None, None) if args.policy.is_empty() => MODES.to_vec(),
+        // A mover submits every operation separately, so there is no batch mode.
+        (None, None) => vec![(1, 1), (32, 1)],
+        (depth, batch) => {
+            let depths = depth.clone().unwrap_or_else(one);
+            let batches = batch.clone().unwrap_or_else(one);
+            batches.iter().flat_map(|batch| depths.iter().map(|depth| (*depth, *batch))).collect()
+        }
+    }
+}
+
+/// Returns the mover's settings; `None` without `--policy`.
+fn moves(args: &SweepOptions, op: Opcode) -> Result<Option<MoverSettings>, PredictError> {
+    let mut policy = Policy::default();
+    for setting in &args.policy {
+        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+        if !MoverSettings::SETTINGS.contains(&name) {
+            let known = MoverSettings::SETTINGS.join(", ");
+            return Err(PredictError::Not(format!("--policy takes NAME=VALUE with one of {known}, not '{setting}'")));
+        }
+        policy.set(name, value).map_err(|error| PredictError::Not(format!("--policy {setting}: {error}")))?;
+    }
+    Ok((!args.policy.is_empty()).then(|| MoverSettings::of(&policy, op)))
+}
+
+/// Returns the work of each thread, with depth and batch 1.
+fn stream(args: &SweepOptions, op: Opcode, size: u32) -> Stream {
+    let footprint = args.footprint.unwrap_or(0);
+    let place = |node: u32| BufferPlacement { page: args.page_bytes, footprint, ..BufferPlacement::on(node as usize) };
+    let (src, dst) = args.placement.unwrap_or((0, 0));
+    let lines = if args.from_cache { LineLocation::Llc } else { LineLocation::Memory };
+    Stream {
+        submissions: args.count,
+        core: args.core_node,
+        src: BufferPlacement { lines, ..place(src) },
+        dst: place(dst),
+        cache_control: args.to_cache,
+        wait: args.wait,
+        library: args.library,
+        walk: args.walk,
+        through: args.through,
+        arrivals: args.rate.map_or(Arrivals::Closed, Arrivals::Poisson),
+        ..Stream::of(op, size)
+    }
+}
+
+fn by_cpu(machine: &Machine, args: &SweepOptions, stream: Stream) -> Result<Point, PredictError> {
+    let stream = Stream { by: ExecutedBy::Cpu, ..stream };
+    let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));
+    scenario.devices.clear();
+    let (stream, outcome) =
+        lasting(args, scenario.with(CPU, args.threads, Workload::Stream(stream)), stream, Into::into)?;
+    Ok(point_of(&outcome, &outcome.loads[0], &stream, args.threads, CPU.into()))
+}
+
+fn by_device(
+    machine: &Machine,
+    args: &SweepOptions,
+    devices: &Devices,
+    stream: Stream,
+) -> Result<(Point, Option<String>), PredictError> {
+    let all = lanes(&devices.configs);
+    let dedicated = all.iter().filter(|lane| !lane.shared).count();
+    if all.is_empty() || dedicated == all.len() && (args.threads as usize) > dedicated {
+        let (name, threads) = (&devices.name, args.threads);
+        return Err(PredictError::Not(format!(
+            "{threads} threads need a queue each, and {name} has {dedicated} dedicated ones and none that is shared"
+        )));
+    }
+    let (stream, lanes) = match moves(args, stream.op)? {
+        Some(moves) => (Stream { by: ExecutedBy::Mover(moves), ..stream }, all),
+        None => (stream, taken(&all, args.threads as usize)),
+    };
+    let mut scenario = Scenario::on(machine.clone(), Config::single(WqMode::Dedicated, 1, 1));
+    scenario.capabilities = devices.capabilities;
+    scenario.devices.clone_from(&devices.configs);
+    let scenario = scenario.with_lanes(DEVICE, args.threads, stream, lanes);
+    let (stream, outcome) = lasting(args, scenario, stream, |error| devices.at_line(error))?;
+    let refused = told_of_refusals(&outcome);
+    let point = point_of(&outcome, &outcome.loads[0], &stream, args.threads, devices.name.clone());
+    let refused = refused.map(|refused| format!("{} of {} bytes, {}: {refused}", point.op, stream.size, point.how()));
+    Ok((point, refused))
+}
+
+/// Simulates a scenario with one load, for `--count` submissions or `--seconds`. Returns the stream that was submitted,
+/// and the outcome.
+fn lasting(
+    args: &SweepOptions,
+    mut scenario: Scenario,
+    mut stream: Stream,
+    told: impl Fn(ScenarioError) -> PredictError,
+) -> Result<(Stream, Outcome), PredictError> {
+    let outcome = scenario.simulate().map_err(&told)?;
+    let Some(seconds) = args.seconds else { return Ok((stream, outcome)) };
+    // Lost bits do not matter: larger counts are refused.
+    #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a count")]
+    let fill = (stream.submissions as f64 * seconds / outcome.loads[0].elapsed.as_secs_f64().max(1e-15)).ceil() as u64;
+    if fill > MANY {
+        let (op, size) = (stream.op.short_name(), stream.size);
+        return Err(PredictError::Not(format!(
+            "in {seconds} s each thread would submit {op} of {size} bytes {fill} times, and a point has {MANY} at \
+             most; give fewer --seconds"
+        )));
+    }
+    stream.submissions = fill.max(1);
+    scenario.loads[0].what = Workload::Stream(stream);
+    let outcome = scenario.simulate().map_err(told)?;
+    Ok((stream, outcome))
+}
+
+/// Returns a remark if a device refused submissions.
+fn told_of_refusals(outcome: &Outcome) -> Option<String> {
+    (outcome.refused > 0).then(|| {
+        format!(
+            "a device refused {} submissions, or members of their batches; numbers count them, and nothing was done \
+             for them.",
+            outcome.refused
+        )
+    })
+}
+
+/// Returns a queue for each thread. All queues are assigned in turn, dedicated ones only once.
+fn taken(all: &[QueueId], threads: usize) -> Vec<QueueId> {
+    let shared = all.iter().filter(|lane| lane.shared).copied();
+    let again = shared.collect::<Vec<_>>();
+    all.iter().copied().chain(again.into_iter().cycle()).take(threads).collect()
+}

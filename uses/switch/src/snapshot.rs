@@ -1,0 +1,214 @@
+//! Snapshots of a running switch: its counts, its ports, and the cycles of its threads between two snapshots.
+
+use crate::capture::Capture;
+use crate::end::End;
+use crate::stats::Counts;
+use std::sync::Arc;
+use std::time::Instant;
+use telpher_os::ticks;
+use telpher_vhost::ring::Broken;
+use telpher_vhost::words::Features;
+use telpher_vhost::{Drop, SocketState, Stats};
+
+/// The state of a switch at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// When it was taken.
+    pub at: Instant,
+    /// The time stamp counter at the snapshot.
+    pub ticks: u64,
+    /// The threads' counts.
+    pub counts: Counts,
+    /// The ports, in the order of the configuration.
+    pub ports: Vec<PortSnapshot>,
+}
+
+/// The state of a port at one moment.
+#[derive(Clone, Debug)]
+pub struct PortSnapshot {
+    /// The socket's path, or the interface's name.
+    pub name: String,
+    /// Packets dropped by virtqueues and interfaces themselves, by reason.
+    pub drops: Vec<(String, u64)>,
+    /// The counts of its virtqueues; empty for an interface.
+    pub rings: Option<Stats>,
+    /// The state of its socket; `None` for an interface.
+    pub socket: Option<SocketState>,
+    /// Why its rings broke last, in the order of rings; rings that never broke are omitted.
+    pub broken: Vec<(usize, Broken)>,
+    /// The file of its capture, the packets in it, and those left out.
+    pub capture: Option<(String, u64, u64)>,
+    /// A receiver is connected.
+    pub up: bool,
+    /// Packets whose sending started but for which it had no room.
+    pub refused: u64,
+}
+
+impl PortSnapshot {
+    /// Reads the state of a port.
+    pub(crate) fn new(
+        name: &str,
+        end: &End,
+        socket: Option<SocketState>,
+        capture: Option<&Arc<Capture>>,
+    ) -> PortSnapshot {
+        let (drops, rings, broken) = match end {
+            End::Guest(port) => {
+                let stats: Stats = (0..2 * port.pairs()).map(|ring| port.stats(ring)).sum();
+                let drops = Drop::ALL.iter().map(|reason| (reason.to_string(), stats.drops(*reason)));
+                let broken = (0..2 * port.pairs()).filter_map(|ring| Some((ring, port.last_broken(ring)?))).collect();
+                (drops.collect(), Some(stats), broken)
+            }
+            End::Tap(tap) => {
+                let drops = [
+                    ("a frame is shorter than an Ethernet header".to_owned(), tap.refused()),
+                    ("a frame is longer than --longest".to_owned(), tap.long()),
+                ];
+                (drops.into(), None, Vec::new())
+            }
+        };
+        let capture = capture.map(|capture| {
+            let (written, left_out) = capture.counts();
+            (capture.path().display().to_string(), written, left_out)
+        });
+        let up = (0..end.queues()).any(|queue| end.is_there(queue));
+        PortSnapshot { name: name.to_owned(), drops, rings, socket, broken, capture, up, refused: end.refused() }
+    }
+
+    /// Describes the features that its guest negotiated; `None` without a guest.
+    #[must_use]
+    pub fn agreed(&self) -> Option<String> {
+        let features = self.socket.as_ref().filter(|state| state.connected && self.up)?.features;
+        let ring = if features.contains(Features::RING_PACKED) { "packed ring" } else { "split ring" };
+        let words = [
+            (Features::MRG_RXBUF, "mergeable buffers"),
+            (Features::IN_ORDER, "in order"),
+            (Features::INDIRECT_DESC, "indirect descriptors"),
+            (Features::EVENT_IDX, "event index"),
+            (Features::LOG_ALL, "dirty log"),
+        ];
+        let more = words.iter().filter(|(bit, _)| features.contains(*bit)).map(|(_, word)| *word);
+        Some(std::iter::once(ring).chain(more).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// The cycles of a period by stage, over all threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct StageCycles {
+    /// Finding and returning buffers: take, submit and collect without the copies.
+    pub ring_work: u64,
+    /// Copies by the CPU, extrapolated from the clocked ones.
+    pub copies: u64,
+    /// Submitting copies to devices and finding completed ones; for an inline model, also the copies.
+    pub device: u64,
+    /// Processing by the mode.
+    pub mode: u64,
+    /// Turns in which nothing moved.
+    pub waiting: u64,
+}
+
+impl StageCycles {
+    /// Returns the cycles of all stages.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.ring_work + self.copies + self.device + self.mode + self.waiting
+    }
+}
+
+/// The ticks of two consecutive reads of the counter.
+fn two_looks() -> u64 {
+    let look = || {
+        let begun = ticks();
+        ticks().wrapping_sub(begun)
+    };
+    (0..64).map(|_| look()).min().unwrap_or(0)
+}
+
+impl Snapshot {
+    /// Returns the cycles since an earlier snapshot.
+    #[must_use]
+    pub fn cycles(&self, earlier: &Snapshot) -> StageCycles {
+        let stages = (&self.counts - &earlier.counts).stages;
+        // Packets copied by the CPU, those that were clocked, how often the clock was read for them, and the ticks of
+        // CPU and device copies.
+        let of = |look: &Snapshot| {
+            let rings = look.ports.iter().filter_map(|port| port.rings);
+            rings.fold([0; 5], |[cpu, packets, times, ticks, lanes], stats| {
+                let clocked = stats.clocked;
+                let cpu = cpu + stats.packets.saturating_sub(stats.by_lane);
+                [
+                    cpu,
+                    packets + clocked.packets,
+                    times + clocked.times,
+                    ticks + clocked.ticks,
+                    lanes + clocked.lane_ticks,
+                ]
+            })
+        };
+        let (now, then) = (of(self), of(earlier));
+        let [cpu, packets, times, ticks, device] = std::array::from_fn(|index| now[index].saturating_sub(then[index]));
+        let clocked = ticks.saturating_sub(times * two_looks());
+        let copies = clocked.checked_mul(cpu).and_then(|all| all.checked_div(packets)).unwrap_or(0);
+        let all = stages.take + stages.submit + stages.collect;
+        StageCycles {
+            ring_work: all.saturating_sub(copies + device),
+            copies: copies.min(all),
+            device: device.min(all),
+            mode: stages.work,
+            waiting: stages.waiting,
+        }
+    }
+
+    /// Returns the dropped packets of a port by reason; reasons that did not occur are omitted. Some reasons name an
+    /// option of `telpher vhost`.
+    ///
+    /// # Panics
+    /// If there is no such port.
+    #[must_use]
+    pub fn drops(&self, port: usize) -> Vec<(String, u64)> {
+        let counts = &self.counts.ports[port];
+        let ours = [
+            ("no room at the receiver".to_owned(), counts.no_room),
+            ("no room at the receiver for --retry-for".to_owned(), counts.retried),
+            ("nobody at the receiver".to_owned(), counts.no_receiver),
+        ];
+        let all = ours.into_iter().chain(self.ports[port].drops.iter().cloned());
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Stages;
+    use telpher_vhost::CopyTiming;
+
+    #[test]
+    fn clocked_copies_are_extrapolated_to_all() {
+        let look = |stats: Stats, stages: Stages| {
+            let port = PortSnapshot {
+                name: "a".into(),
+                drops: Vec::new(),
+                rings: Some(stats),
+                socket: None,
+                broken: Vec::new(),
+                capture: None,
+                up: true,
+                refused: 0,
+            };
+            let counts = Counts { ports: Vec::new(), stages };
+            Snapshot { at: Instant::now(), ticks: 0, counts, ports: vec![port] }
+        };
+        let before = look(Stats::default(), Stages::default());
+        let clocked = CopyTiming { packets: 10, times: 2, ticks: 10 * 1000 + 2 * two_looks(), lane_ticks: 500 };
+        let mut stats = Stats::default();
+        (stats.packets, stats.by_lane, stats.clocked) = (700, 100, clocked);
+        let stages = Stages { take: 500_000, submit: 400_000, collect: 1500, work: 7, waiting: 8, ..Stages::default() };
+        let cycles = look(stats, stages).cycles(&before);
+        // The time of two reads varies a little.
+        assert!(cycles.copies.abs_diff(600_000) <= 60_000, "{cycles:?}");
+        assert_eq!(cycles.ring_work + cycles.copies, 901_000);
+        assert_eq!((cycles.device, cycles.mode, cycles.waiting), (500, 7, 8));
+        assert_eq!(look(stats, Stages::default()).cycles(&before).all(), 0);
+    }
+}
