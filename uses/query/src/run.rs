@@ -456,16 +456,16 @@ impl Here<'_> {
             return None;
         };
         if self.common.options.late == OnLate::Wait {
-            block.settle();
+            block.wait_copy();
         }
-        let settled = block.is_settled();
+        let has_ended = block.copy_has_ended();
         // Memory of a foreign allocator may be unaligned; values must be aligned.
         if block.is_fast() && block.address().is_multiple_of(column.kind().width() as u64) {
             blocks.hits += 1;
             blocks.bytes_fast += len;
             return Some(block);
         }
-        *(if settled { &mut blocks.absent } else { &mut blocks.late }) += 1;
+        *(if has_ended { &mut blocks.absent } else { &mut blocks.late }) += 1;
         blocks.bytes_source += len;
         None
     }
