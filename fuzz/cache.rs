@@ -185,9 +185,9 @@ impl Scene {
             11 => self.look(input),
             12 => {
                 if let Some(at) = pick(&self.kept, input) {
-                    let fast = self.waiting(|scene| scene.kept[at].handle.settle());
+                    let fast = self.waiting(|scene| scene.kept[at].handle.wait_copy());
                     let handle = &self.kept[at].handle;
-                    assert!(handle.is_settled() && handle.is_fast() == fast);
+                    assert!(handle.copy_has_ended() && handle.is_fast() == fast);
                 }
             }
             13 => self.invalidate(input),
@@ -249,10 +249,10 @@ impl Scene {
         let kept = &self.kept[at];
         match input.byte() % 3 {
             0 => {
-                let _ = kept.handle.is_settled();
+                let _ = kept.handle.copy_has_ended();
             }
             1 => {
-                let future = pin!(kept.handle.settled());
+                let future = pin!(kept.handle.wait_copy_async());
                 let _ = future.poll(&mut Context::from_waker(Waker::noop()));
             }
             _ => {

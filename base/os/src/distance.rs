@@ -16,6 +16,8 @@ pub enum Distance {
     Near,
     /// On different cores.
     Far,
+    /// Both threads run on one CPU, so no cache line moves.
+    Same,
 }
 
 impl Distance {
@@ -29,6 +31,16 @@ impl Distance {
     #[must_use]
     pub fn of(round_trip: Duration) -> Distance {
         if round_trip <= Distance::NEAR_WITHIN { Distance::Near } else { Distance::Far }
+    }
+
+    /// Returns the name in words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Distance::Near => "near",
+            Distance::Far => "far",
+            Distance::Same => "one core",
+        }
     }
 }
 

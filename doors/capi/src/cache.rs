@@ -104,8 +104,8 @@ impl Entry {
         self.0.len()
     }
 
-    pub(crate) fn is_settled(&self) -> bool {
-        self.0.is_settled()
+    pub(crate) fn copy_has_ended(&self) -> bool {
+        self.0.copy_has_ended()
     }
 
     pub(crate) fn is_stale(&self) -> bool {
@@ -115,10 +115,10 @@ impl Entry {
     /// Waits until there is nothing left to wait for, or the time has passed; returns true in the first case.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> bool {
         let Some(at_most) = at_most else {
-            self.0.settle();
+            self.0.wait_copy();
             return true;
         };
-        self.0.settle_for(at_most)
+        self.0.wait_copy_for(at_most)
     }
 
     pub(crate) fn share(&self) -> Entry {

@@ -90,7 +90,7 @@ fn mover(args: &Qdp, remarks: &mut Vec<String>) -> Result<Mover, QdpError> {
     });
     let mover = Mover::new(portals, policy);
     if let Some(tuning) = &tuning {
-        mover.teach(tuning);
+        mover.load_costs(tuning);
     }
     Ok(mover)
 }

@@ -199,7 +199,7 @@ impl Block {
     /// True if there is nothing left to wait for, because the copy is complete or the bytes stay in their source;
     /// otherwise makes one step of progress.
     fn done(&self, py: Python<'_>) -> bool {
-        self.0.is_fast() || py.detach(|| self.0.is_settled())
+        self.0.is_fast() || py.detach(|| self.0.copy_has_ended())
     }
 
     /// Waits until there is nothing left to wait for, at most `timeout` seconds if given, and returns `location()`.
@@ -212,7 +212,7 @@ impl Block {
             .map_err(|_| PyValueError::new_err("a timeout must be a number of seconds, 0 or more"))?;
         let begun = Instant::now();
         let mut left = timeout;
-        while !self.0.is_fast() && !py.detach(|| self.0.settle_for(left.map_or(SLICE, |left| left.min(SLICE)))) {
+        while !self.0.is_fast() && !py.detach(|| self.0.wait_copy_for(left.map_or(SLICE, |left| left.min(SLICE)))) {
             py.check_signals()?;
             left = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
             if let (Some(Duration::ZERO), Some(after)) = (left, timeout) {

@@ -141,7 +141,7 @@ macro_rules! mover_methods {
                 let Opened { portals, skipped } = opened.map_err(|error| OpenError::new_err(telpher_os::chain(&error)))?;
                 let mover = telpher_mover::Mover::new(portals, policy);
                 if let Some(tuning) = &tuning {
-                    mover.teach(tuning);
+                    mover.load_costs(tuning);
                 }
                 let mover = Arc::new(Mutex::new(Some(mover)));
                 let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,7 @@
 use super::BenchError;
 use super::buffers::{Arena, Temperature, fill_known, first_difference};
 use super::devices::{self, Shape};
-use super::distance::{self, Class, Distance, PING_PONG};
+use super::distance::{self, PING_PONG, RoundTrip};
 use super::lane::PATIENCE;
 use super::measure::{Implausible, median, window};
 use super::pairwise::duel;
@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use telpher_device::{ModelDevice, ModelOptions, ModelSource, Preset};
 use telpher_mover::{Channel, ChannelPolicy, Finished, Hint, Mover, Policy, Threshold};
+use telpher_os::Distance;
 use telpher_portal::{Offer, Portal, RecordCell};
 use telpher_report::machine::Machine;
 
@@ -36,7 +37,7 @@ pub struct Cost {
     /// How it was measured.
     pub how: String,
     /// Distance between the cores involved.
-    pub distance: Option<Distance>,
+    pub distance: Option<RoundTrip>,
 }
 
 impl Cost {
@@ -72,7 +73,7 @@ pub fn run(machine: &Machine, time: Duration) -> Result<Vec<Cost>, BenchError> {
     Ok(costs)
 }
 
-fn apart(machine: &Machine) -> Option<Distance> {
+fn apart(machine: &Machine) -> Option<RoundTrip> {
     (machine.cores.len() > 1).then(|| distance::measure(machine.core(0), machine.core(1), PING_PONG)).flatten()
 }
 
@@ -136,7 +137,7 @@ fn small_copies(machine: &Machine, time: Duration, depth: u32, batch: u32) -> Re
         stream.check()?;
         rates
     })?;
-    let near = distance.is_none_or(|d| d.class == Class::Near);
+    let near = distance.is_none_or(|d| d.distance == Some(Distance::Near));
     let one_by_one = if near { 4.0 } else { 2.0 };
     Ok(Cost {
         what: if batch == 1 { "64-byte copies, threaded, one engine" } else { "64-byte copies in batches of 32" },

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use telpher_os::Distance;
 
 /// Duration of a measurement.
 pub const PING_PONG: Duration = Duration::from_millis(20);
@@ -18,51 +19,41 @@ const BUSY_NS: f64 = 5_000.0;
 
 /// The round trip between two cores.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
-pub struct Distance {
+pub struct RoundTrip {
     /// First core.
     pub from: usize,
     /// Second core.
     pub to: usize,
     /// There and back, in nanoseconds.
     pub round_trip_ns: f64,
-    /// `near`, `far` or `busy`.
-    pub class: Class,
+    /// The distance for that time; `None` if the cores did other work meanwhile. JSON has `near`, `far` or `busy`.
+    #[serde(rename = "class", serialize_with = "serialize_class")]
+    pub distance: Option<Distance>,
 }
 
-/// Whether the cores share a last-level cache, judged by the time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Class {
-    /// At most [`NEAR_WITHIN`](telpher_os::Distance::NEAR_WITHIN).
-    Near,
-    /// More than that.
-    Far,
-    /// Unknown: the cores did other work meanwhile.
-    Busy,
-}
-
-impl Class {
-    /// Returns the class of a round trip in nanoseconds.
-    fn of(round_trip_ns: f64) -> Class {
-        // Includes the infinite time that stands for no sample.
-        if !(0.0..BUSY_NS).contains(&round_trip_ns) {
-            return Class::Busy;
-        }
-        match telpher_os::Distance::of(Duration::from_secs_f64(round_trip_ns * 1e-9)) {
-            telpher_os::Distance::Near => Class::Near,
-            telpher_os::Distance::Far => Class::Far,
-        }
+impl RoundTrip {
+    /// Returns `near`, `far` or `busy`.
+    pub fn class(&self) -> &'static str {
+        self.distance.map_or("busy", Distance::name)
     }
 }
 
-impl fmt::Display for Distance {
+fn serialize_class<S: serde::Serializer>(distance: &Option<Distance>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(distance.map_or("busy", Distance::name))
+}
+
+/// Returns the distance for a round trip in nanoseconds; `None` for a time that does not measure it.
+fn distance_of(round_trip_ns: f64) -> Option<Distance> {
+    // Excludes the infinite time that stands for no sample.
+    (0.0..BUSY_NS).contains(&round_trip_ns).then(|| Distance::of(Duration::from_secs_f64(round_trip_ns * 1e-9)))
+}
+
+impl fmt::Display for RoundTrip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let class = match self.class {
-            Class::Near => "near",
-            Class::Far => "far",
-            Class::Busy => return f.write_str("cores busy"),
-        };
-        write!(f, "{class} {:.0} ns", self.round_trip_ns)
+        match self.distance {
+            Some(distance) => write!(f, "{} {:.0} ns", distance.name(), self.round_trip_ns),
+            None => f.write_str("cores busy"),
+        }
     }
 }
 
@@ -74,7 +65,7 @@ struct Line(AtomicU64);
 const STOP: u64 = u64::MAX;
 
 /// Measures for `time`; `None` if the threads cannot be pinned to two different cores.
-pub fn measure(from: usize, to: usize, time: Duration) -> Option<Distance> {
+pub fn measure(from: usize, to: usize, time: Duration) -> Option<RoundTrip> {
     if from == to {
         return None;
     }
@@ -120,7 +111,7 @@ pub fn measure(from: usize, to: usize, time: Duration) -> Option<Distance> {
         let trip = server.join().ok().flatten();
         echo.join().ok().filter(|&pinned| pinned).and(trip)
     })?;
-    Some(Distance { from, to, round_trip_ns, class: Class::of(round_trip_ns) })
+    Some(RoundTrip { from, to, round_trip_ns, distance: distance_of(round_trip_ns) })
 }
 
 /// Round trips in a sample.
@@ -149,17 +140,17 @@ mod tests {
     }
 
     #[test]
-    fn the_classes_share_the_threshold_of_the_system_layer() {
-        let near_ns = to_ns(telpher_os::Distance::NEAR_WITHIN);
-        assert_eq!([near_ns - 1.0, near_ns + 1.0].map(Class::of), [Class::Near, Class::Far]);
-        assert_eq!([BUSY_NS, f64::INFINITY].map(Class::of), [Class::Busy; 2]);
+    fn a_time_that_other_work_has_lengthened_is_no_distance() {
+        let near_ns = to_ns(Distance::NEAR_WITHIN);
+        assert_eq!([near_ns - 1.0, near_ns + 1.0].map(distance_of), [Some(Distance::Near), Some(Distance::Far)]);
+        assert_eq!([BUSY_NS, f64::INFINITY].map(distance_of), [None; 2]);
     }
 
     #[test]
-    fn a_distance_is_displayed_as_class_and_time() {
-        let d = Distance { from: 0, to: 1, round_trip_ns: 61.4, class: Class::Near };
-        assert_eq!(d.to_string(), "near 61 ns");
-        assert_eq!(Distance { class: Class::Busy, ..d }.to_string(), "cores busy");
+    fn a_round_trip_is_displayed_as_distance_and_time() {
+        let near = RoundTrip { from: 0, to: 1, round_trip_ns: 61.4, distance: Some(Distance::Near) };
+        assert_eq!(near.to_string(), "near 61 ns");
+        assert_eq!(RoundTrip { distance: None, ..near }.to_string(), "cores busy");
     }
 
     #[test]

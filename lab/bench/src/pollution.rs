@@ -4,7 +4,7 @@ use super::BenchError;
 use super::buffers::{Arena, Temperature, first_difference};
 use super::chase::Chase;
 use super::devices::{self, Running};
-use super::distance::{self, Distance, PING_PONG};
+use super::distance::{self, PING_PONG, RoundTrip};
 use super::lane::{DeviceLane, Lane};
 use super::measure::median;
 use super::progress::Budget;
@@ -65,7 +65,7 @@ pub struct Row {
     /// Bytes copied per second at the same time.
     pub copied_per_s: f64,
     /// Distance between a co-runner and the copying core, measured just before.
-    pub distance: Option<Distance>,
+    pub distance: Option<RoundTrip>,
 }
 
 /// Everything that `telpher bench pollution` measured.

@@ -1,7 +1,7 @@
 //! Results of a sweep, as data: the source of JSON, CSV, tables and charts.
 
 use super::crossover::{Crossover, crossover};
-use super::distance::Distance;
+use super::distance::RoundTrip;
 use serde::Serialize;
 use telpher_report::machine::Machine;
 
@@ -112,7 +112,7 @@ pub struct Point {
     #[serde(flatten)]
     pub breakdown: Option<Breakdown>,
     /// Distance between the submitting core and the next core involved, measured just before the point.
-    pub distance: Option<Distance>,
+    pub distance: Option<RoundTrip>,
 }
 
 /// The size from which a route beats the CPU path.
@@ -219,7 +219,8 @@ pub(crate) fn sample() -> SweepResult {
     for (size, cpu, device) in [(64u64, 2.0, 90.0), (4096, 80.0, 60.0), (65536, 2000.0, 900.0)] {
         for (runner, ns) in [(None, cpu), (Some(Runner::Threaded), device)] {
             let device = if runner.is_some() { "model:spr" } else { "cpu" };
-            let distance = Distance { from: 0, to: 1, round_trip_ns: 61.0, class: crate::distance::Class::Near };
+            let distance =
+                RoundTrip { from: 0, to: 1, round_trip_ns: 61.0, distance: Some(telpher_os::Distance::Near) };
             points.push(Point {
                 op: "move",
                 size,

@@ -2,7 +2,7 @@
 
 use super::BenchError;
 use super::devices::{self, Running, Shape};
-use super::distance::{self, Distance, PING_PONG};
+use super::distance::{self, PING_PONG, RoundTrip};
 use super::lane::{DeviceLane, Lane, Timings};
 use super::measure::{Clock, Window, median, plausible};
 use super::progress::{Budget, weight};
@@ -251,7 +251,7 @@ fn point(
     windows: &[Window],
     timings: &Timings,
     clock: &Clock,
-    distance: Option<Distance>,
+    distance: Option<RoundTrip>,
 ) -> Point {
     let middle = |f: fn(&Window) -> f64| median(&mut windows.iter().map(f).collect::<Vec<_>>());
     let ns = middle(Window::ns_per_op);

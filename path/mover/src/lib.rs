@@ -3,10 +3,10 @@
 //! ```text
 //!              below the threshold? ──► cpu ──► ops
 //!                     │
-//!  Mover::copy ──► OwnedRequest ──► Op ──route──► PortalQueue ──credit──► portal.offer ──► a device
-//!  Batch::submit    │               │ ▲                                                       │
-//!  Scope::copy   buffers       Progress (chunks, faults) ◄──────────── record ◄───────────────┘
-//!  Channel::copy + CopyRequest      └──► cpu (the rest), touch, next chunk
+//!  Mover::copy ──► OwnedRequest ──► InFlight ──► Op ──► Slot ──► portal.offer ──► a device
+//!  Batch::submit    │                │           │ ▲                                 │
+//!  Scope::copy   buffers          buffers     Request ◄──────── record ◄─────────────┘
+//!  Channel::copy + Request                       └──► cpu (the rest), touch, next chunk
 //! ```
 //!
 //! | layer | for | what it promises |
@@ -15,13 +15,12 @@
 //! | [`Copies`] | callers that keep the memory alive (a switch) | one thread, one queue; a few nanoseconds a copy |
 //! | [`Mover`] | all other programs | thread-safe; [`Job`]s are futures; [`Scope`]s borrow; [`Batch`]es have fences |
 //!
-//! **Nouns.** A *request* is an operation on raw addresses, of any length. An *owned request* holds the buffers as
-//! well. A *chunk* is the part of a request that one descriptor does. *Progress* is how far a request has come through
-//! its chunks and faults. An *op* is the state machine that executes one request; a *split transfer* executes the parts
-//! of one request as several ops at the same time. A *slot* is one completion record and stands for one descriptor that
-//! a device has. A *portal queue* is one queue of the mover. Policies are values: [`Threshold`] and [`Learning`]
-//! (device or CPU), [`Route`] and [`Split`] (which queues), [`Retry`], [`OnFault`], [`Wait`], [`Hint`], together a
-//! [`Policy`].
+//! **Nouns.** A *request* is an operation on raw addresses, of any length, and how far it has come. An *owned request*
+//! holds the buffers as well. A *chunk* is the part of a request that one descriptor does. An *op* is the state machine
+//! that executes one request; a long request is split into parts, which are ops of their own at the same time. A *slot*
+//! is one completion record and stands for one descriptor that a device has. A *portal queue* is one queue of the
+//! mover. Policies are values: [`Threshold`] and [`Learning`] (device or CPU), [`Route`] and [`Split`] (which queues),
+//! [`Retry`], [`OnFault`], [`Wait`], [`Hint`], together a [`Policy`].
 //!
 //! **Stages.** The folders follow one copy: `api` takes the request and the buffers, `plan` chooses device or CPU,
 //! queues and parts, `inflight` submits descriptors, recovers from faults and keeps the memory, `wait` waits for the
@@ -47,7 +46,8 @@ mod sync;
 mod wait;
 
 pub use api::batch::{Batch, BatchDone, BatchJob, Key, TimedBatch};
-pub use api::channel::{Channel, ChannelPolicy, Finished, Order, RejectReason, Rejected, Ticket};
+pub use api::channel::{Channel, Finished, RejectReason, Rejected, Ticket};
+pub use api::channel_policy::{ChannelPolicy, Order};
 pub use api::dry_run::{DryRun, Expected, Parts, QueueEntry, Waiting};
 pub use api::error::{ChannelError, Expired, JobError};
 pub use api::job::{Done, Job, Timed};

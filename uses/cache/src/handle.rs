@@ -105,7 +105,7 @@ impl<S: Source> Handle<S> {
     /// Checks once; returns true if there is nothing left to wait for, whether the copy is complete or the bytes stay
     /// in the source. This is the thesis' *weak wait* (Fürst, §4.1.4).
     #[must_use]
-    pub fn is_settled(&self) -> bool {
+    pub fn copy_has_ended(&self) -> bool {
         matches!(self.entry.turn(), Turn::Done(_))
     }
 
@@ -117,7 +117,7 @@ impl<S: Source> Handle<S> {
     }
 
     /// Waits until there is nothing left to wait for, as the mover's policy says; returns whether the copy is complete.
-    pub fn settle(&self) -> bool {
+    pub fn wait_copy(&self) -> bool {
         if self.entry.copied().is_none() {
             let shared = self.entry.tier().shared();
             shared.mover.wait(|| self.look());
@@ -126,16 +126,16 @@ impl<S: Source> Handle<S> {
         self.is_fast()
     }
 
-    /// Like [`settle`](Handle::settle), for at most this time and one more check; returns whether there is nothing left
-    /// to wait for. The copy continues in any case.
-    pub fn settle_for(&self, at_most: Duration) -> bool {
+    /// Like [`wait_copy`](Handle::wait_copy), for at most this time and one more check; returns whether there is
+    /// nothing left to wait for. The copy continues in any case.
+    pub fn wait_copy_for(&self, at_most: Duration) -> bool {
         if self.entry.copied().is_some() {
             return true;
         }
         let shared = self.entry.tier().shared();
-        let settled = shared.mover.wait_for(at_most, || self.look()).is_some();
+        let has_ended = shared.mover.wait_for(at_most, || self.look()).is_some();
         shared.schedule.drive();
-        settled
+        has_ended
     }
 
     fn look(&self) -> Poll<()> {
@@ -146,10 +146,10 @@ impl<S: Source> Handle<S> {
         }
     }
 
-    /// Like [`settle`](Handle::settle), for executors. A poll makes one step and, if that was not the last, wakes its
-    /// task at once, like a mover's job ([`Job`](telpher_mover::Job)).
-    pub fn settled(&self) -> Settled<'_, S> {
-        Settled(self)
+    /// Like [`wait_copy`](Handle::wait_copy), for executors. A poll makes one step and, if that was not the last, wakes
+    /// its task at once, like a mover's job ([`Job`](telpher_mover::Job)).
+    pub fn wait_copy_async(&self) -> WaitCopy<'_, S> {
+        WaitCopy(self)
     }
 }
 
@@ -173,7 +173,7 @@ impl<S: Readable> Handle<S> {
 
     /// Waits, and returns the bytes: the copy's, or the source's if there is no copy.
     pub fn wait(&self) -> Location<'_> {
-        self.settle();
+        self.wait_copy();
         self.location()
     }
 }
@@ -197,12 +197,12 @@ impl<S: Source> Debug for Handle<S> {
     }
 }
 
-/// Waits for a block in an executor; yields whether its copy is complete. From [`Handle::settled`].
+/// Waits for a block in an executor; yields whether its copy is complete. From [`Handle::wait_copy_async`].
 #[derive(Debug)]
 #[must_use = "nothing is waited for until it is awaited"]
-pub struct Settled<'a, S: Source>(&'a Handle<S>);
+pub struct WaitCopy<'a, S: Source>(&'a Handle<S>);
 
-impl<S: Source> Future for Settled<'_, S> {
+impl<S: Source> Future for WaitCopy<'_, S> {
     type Output = bool;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
@@ -223,14 +223,14 @@ impl<'a, S: Readable> IntoFuture for &'a Handle<S> {
 
     /// Waits, and yields the bytes, like [`wait`](Handle::wait).
     fn into_future(self) -> Arrival<'a, S> {
-        Arrival(self.settled())
+        Arrival(self.wait_copy_async())
     }
 }
 
 /// Waits for a block's bytes in an executor: `(&handle).await`.
 #[derive(Debug)]
 #[must_use = "nothing is waited for until it is awaited"]
-pub struct Arrival<'a, S: Source>(Settled<'a, S>);
+pub struct Arrival<'a, S: Source>(WaitCopy<'a, S>);
 
 impl<'a, S: Readable> Future for Arrival<'a, S> {
     type Output = Location<'a>;

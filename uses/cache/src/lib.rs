@@ -35,7 +35,7 @@ pub use cache::Cache;
 pub use config::{Config, Eviction, Placement, PlacementRequest, TierConfig};
 pub use entry::Resident;
 pub use error::{AccessError, ConfigError};
-pub use handle::{Arrival, Handle, Location, Settled};
+pub use handle::{Arrival, Handle, Location, WaitCopy};
 pub use prefetch::Prefetch;
 pub use schedule::Priority;
 pub use source::{Readable, Source};

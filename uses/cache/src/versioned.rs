@@ -178,10 +178,10 @@ where
         self.handle.location()
     }
 
-    /// Checks once; see [`Handle::is_settled`].
+    /// Checks once; see [`Handle::copy_has_ended`].
     #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.handle.is_settled()
+    pub fn copy_has_ended(&self) -> bool {
+        self.handle.copy_has_ended()
     }
 
     /// Waits, and returns the bytes.

@@ -1,9 +1,10 @@
 //! Columns: integers of one width, contiguous in memory that does not move.
 
+use super::error::{ColumnError, TableError};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
-use telpher_mem::{MapError, PageSize, Region};
+use telpher_mem::{PageSize, Region};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The type of a column's values. Dates are days, amounts of money whole hundredths: all values are integers.
@@ -88,31 +89,6 @@ impl<'a> Values<'a> {
             Values::I64(values) => Values::I64(&values[range]),
         }
     }
-}
-
-/// Why bytes are not a column.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ColumnError {
-    /// The last value is incomplete.
-    #[error("column {name}: {bytes} bytes are not whole values of {width} bytes; cut them to a multiple")]
-    Torn {
-        /// The column.
-        name: String,
-        /// The length in bytes.
-        bytes: usize,
-        /// Bytes of a value.
-        width: usize,
-    },
-    /// No memory for the column.
-    #[error("column {name}: no memory")]
-    Map {
-        /// The column.
-        name: String,
-        /// The system's error.
-        #[source]
-        source: MapError,
-    },
 }
 
 /// A column of a table: contiguous values without gaps. Cloning is cheap and yields the same bytes.
@@ -220,30 +196,6 @@ fn bounds<T: Integer>(values: &[T]) -> Option<(i64, i64)> {
         (if value < least { value } else { least }, if value > greatest { value } else { greatest })
     });
     Some((least.into(), greatest.into()))
-}
-
-/// Why columns are not a table.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TableError {
-    /// The columns have different numbers of rows.
-    #[error("column {name} has {rows} rows, but {first} has {expected}; all columns of a table need the same number")]
-    Uneven {
-        /// The column that differs.
-        name: String,
-        /// Its rows.
-        rows: u64,
-        /// The first column.
-        first: String,
-        /// Its rows.
-        expected: u64,
-    },
-    /// Two columns have the same name.
-    #[error("two columns are called {name}; rename one")]
-    Twice {
-        /// Their name.
-        name: String,
-    },
 }
 
 /// Columns with the same number of rows. Cloning is cheap.

@@ -7,15 +7,12 @@
 //! ```
 
 use super::column::{Integer, Values, each_kind};
-use super::kernel::{BLOCK, InputError};
+use super::error::InputError;
 use super::partial::{Groups, Partial};
 use super::prepare::{Op, Query, Step};
-use super::selection::{Indices, Selection};
+use super::scratch::{Buffer, FEW_GROUPS, Run};
+use super::selection::{BLOCK, Selection};
 use std::ops::Range;
-
-/// Possible groups up to which a block's rows are sorted by group. Source: assumed. TPC-H's query 1 has 180 possible
-/// groups (and four real ones), and a pass over that many once per block costs nothing noticeable.
-pub(super) const FEW_GROUPS: usize = BLOCK / 4;
 
 impl Query {
     /// Aggregates the rows that were selected. `inputs` are the rows' bytes of the columns
@@ -84,14 +81,6 @@ impl Query {
     }
 }
 
-/// Adjacent rows of the same group.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
-    pub(super) group: usize,
-    /// Where it ends. It begins where the run before it ends.
-    pub(super) end: usize,
-}
-
 /// Makes every row a run of its own, unless the next row is of the same group.
 fn each(slots: &[u32], runs: &mut Vec<Run>) {
     for (at, &slot) in slots.iter().enumerate() {
@@ -130,57 +119,6 @@ fn order<'a>(
         *at += 1;
     }
     &ordered[..chosen.len()]
-}
-
-/// A thread's working memory. Only the literals are kept from one block to the next.
-#[derive(Clone, Debug)]
-pub(super) struct Scratch {
-    chosen: Indices,
-    slots: Box<[u32; BLOCK]>,
-    starts: [u16; FEW_GROUPS],
-    ordered: [u16; BLOCK],
-    pub(super) runs: Vec<Run>,
-    /// One per step.
-    pub(super) buffers: Vec<Buffer>,
-}
-
-impl Scratch {
-    pub(super) fn new(steps: &[Step]) -> Self {
-        Scratch {
-            chosen: Indices::default(),
-            slots: Box::new([0; BLOCK]),
-            starts: [0; FEW_GROUPS],
-            ordered: [0; BLOCK],
-            runs: Vec::new(),
-            buffers: steps.iter().map(Buffer::new).collect(),
-        }
-    }
-}
-
-/// The values of a step over a block.
-#[derive(Clone, Debug)]
-pub(super) enum Buffer {
-    Narrow(Box<[i64; BLOCK]>),
-    /// For steps whose values may not fit in 64 bits.
-    Wide(Box<[i128; BLOCK]>),
-}
-
-impl Buffer {
-    fn new(step: &Step) -> Self {
-        match step.op {
-            Op::Literal(number) => Buffer::Narrow(Box::new([number; BLOCK])),
-            _ if step.wide => Buffer::Wide(Box::new([0; BLOCK])),
-            _ => Buffer::Narrow(Box::new([0; BLOCK])),
-        }
-    }
-
-    #[inline]
-    pub(super) fn get(&self, at: usize) -> i128 {
-        match self {
-            Buffer::Narrow(values) => values[at].into(),
-            Buffer::Wide(values) => values[at],
-        }
-    }
 }
 
 /// Computes one step over a block's selected rows. `all` means that every row is selected, in order. No result

@@ -1,7 +1,8 @@
 //! Generated tables, the same for the same seed: the thesis' two columns, and the part of TPC-H's lineitem that its
 //! queries 1 and 6 read.
 
-use super::column::{Column, ColumnError, Integer, Table, TableError};
+use super::column::{Column, Integer, Table};
+use super::error::{ColumnError, TableError};
 use std::sync::Arc;
 use telpher_mem::{MapError, PageSize, Region};
 use zerocopy::FromBytes;

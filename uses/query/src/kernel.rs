@@ -1,67 +1,10 @@
 //! Filters: which values of a block are in a range. Plain loops over slices, which the compiler vectorizes.
 
 use super::column::{Column, Integer, Values};
+use super::error::InputError;
 use super::prepare::{Query, Test};
 use super::selection::{Selection, WORD};
 use std::ops::Range;
-
-/// Rows that an aggregation processes at a time: few enough that intermediate values stay in a core's cache, many
-/// enough that the cost per block does not matter. Source: assumed.
-pub(super) const BLOCK: usize = 1024;
-
-/// Why bytes are not valid input of a query.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum InputError {
-    /// Not one input for each column.
-    #[error("{given} inputs were given, but {wanted} columns are needed; give one for each, in their order")]
-    Columns {
-        /// The number given.
-        given: usize,
-        /// The number needed.
-        wanted: usize,
-    },
-    /// A wrong length for these rows.
-    #[error("column {name}: {given} bytes were given, but the rows have {wanted}")]
-    Length {
-        /// The column.
-        name: String,
-        /// The bytes given.
-        given: usize,
-        /// The bytes needed.
-        wanted: usize,
-    },
-    /// The bytes are not aligned for their values.
-    #[error("column {name}: its bytes are not aligned to {width}; copy blocks that begin with whole values")]
-    Misaligned {
-        /// The column.
-        name: String,
-        /// Bytes of a value.
-        width: usize,
-    },
-    /// The rows were not scanned before.
-    #[error("rows {rows:?} were not scanned; the selection has rows {scanned:?}")]
-    Unscanned {
-        /// The rows to aggregate.
-        rows: Range<u64>,
-        /// The rows of the selection.
-        scanned: Range<u64>,
-    },
-    /// The table does not have these rows.
-    #[error("rows {rows:?} are not in a table of {there} rows")]
-    Rows {
-        /// The rows requested.
-        rows: Range<u64>,
-        /// The number of rows in the table.
-        there: u64,
-    },
-    /// A partial result of another query.
-    #[error("the partial result belongs to another query; create it with this query's `partial`")]
-    Foreign,
-    /// A wrong copy, with values that the column does not have.
-    #[error("the inputs contain values that their columns do not have; the device that copied them is not reliable")]
-    Altered,
-}
 
 impl Query {
     /// Returns the bytes of these rows of these columns in the table.

@@ -11,6 +11,8 @@
 
 mod barrier;
 mod column;
+mod config;
+mod error;
 #[cfg(feature = "files")]
 pub mod files;
 mod fold;
@@ -21,18 +23,19 @@ mod partial;
 mod pipeline;
 mod plan;
 mod prepare;
-mod report;
 mod run;
+mod scratch;
 mod selection;
 mod sql;
+mod stats;
 
-pub use column::{Column, ColumnError, Integer, Kind, Table, TableError};
-pub use kernel::InputError;
+pub use column::{Column, Integer, Kind, Table};
+pub use config::{OnLate, Options, PrefetchWhen};
+pub use error::{ColumnError, InputError, PlanError, RunError, SqlError, TableError};
 pub use partial::{Answer, Partial, Row};
 pub use pipeline::{Chunk, Environment, Part, Role, Shape, Worker};
 pub use plan::{Aggregate, Expr, Filter, Plan, column, literal};
-pub use prepare::{PlanError, Query};
-pub use report::{Blocks, Report, Stage};
-pub use run::{OnLate, Options, PrefetchWhen, RunError, run};
+pub use prepare::Query;
+pub use run::run;
 pub use selection::Selection;
-pub use sql::SqlError;
+pub use stats::{Blocks, Report, Stage};

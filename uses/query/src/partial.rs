@@ -1,9 +1,9 @@
 //! The partial result of a thread, by group, and the answer of all threads.
 
 use super::column::{Integer, Values, each_kind};
-use super::fold::{Buffer, FEW_GROUPS, Run, Scratch};
-use super::kernel::InputError;
+use super::error::InputError;
 use super::prepare::{Digit, Fold, Query};
+use super::scratch::{Buffer, FEW_GROUPS, Run, Scratch};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;

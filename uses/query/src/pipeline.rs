@@ -250,12 +250,11 @@ mod tests {
             prop_assert_eq!(shape.workers().count() as u64, shape.threads());
             let mut tasks: Vec<_> = shape.workers().map(|worker| Some(Box::pin(worker.run(&diary)))).collect();
             let mut context = Context::from_waker(Waker::noop());
-            let mut state = order | 1;
+            let mut random = telpher_os::Random::new(order);
             while tasks.iter().any(Option::is_some) {
                 let before = (diary.done.borrow().len(), diary.came.borrow().values().sum::<u32>(), tasks.iter().flatten().count());
                 for _ in 0..tasks.len() {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    let at = usize::try_from(state >> 33).unwrap() % tasks.len();
+                    let at = usize::try_from(random.below(tasks.len() as u64)).unwrap();
                     if let Some(task) = &mut tasks[at] && pin!(task).poll(&mut context).is_ready() {
                         tasks[at] = None;
                     }

@@ -1,7 +1,5 @@
 //! Query plans: filters, groups, and aggregates of expressions; also as SQL.
 
-use super::column::Table;
-use super::prepare::{PlanError, Query};
 use std::fmt::{self, Display};
 use std::ops::{Add, Mul, RangeInclusive, Sub};
 
@@ -212,16 +210,8 @@ impl Plan {
         }
     }
 
-    /// Prepares the plan for a table: looks up every name, and proves that nothing can overflow.
-    ///
-    /// # Errors
-    /// [`PlanError`] if a column is missing, or a number might exceed 128 bits.
-    pub fn on(&self, table: &Table) -> Result<Query, PlanError> {
-        Query::new(self, table)
-    }
-
     /// Returns the plan as SQL over a table of that name, with the rows in the order of an [`Answer`](super::Answer).
-    /// Expressions use `BIGINT`; [`Query::sql`] knows when that is too short.
+    /// Expressions use `BIGINT`; [`Query::sql`](super::Query::sql) knows when that is too short.
     #[must_use]
     pub fn sql(&self, table: &str) -> String {
         self.sql_with(table, &|_| "BIGINT")

@@ -7,42 +7,11 @@
 //! ```
 
 use super::column::Table;
+use super::error::{DEEPEST, PlanError};
 use super::plan::{Aggregate, Expr, Filter, Plan};
+use super::selection::BLOCK;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-
-/// Why a plan is not valid for this table.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// The plan is empty.
-    #[error("the plan has neither aggregates nor groups; add what it should compute")]
-    Nothing,
-    /// The table has no such column.
-    #[error("there is no column {name}; the table has {there}")]
-    NoColumn {
-        /// The column named.
-        name: String,
-        /// The names of the existing columns.
-        there: String,
-    },
-    /// A value, or the sum over all rows, might not fit.
-    #[error("{what} may need more than 128 bits; compute less of it at once")]
-    TooLong {
-        /// The value or sum.
-        what: String,
-    },
-    /// Too many groups are possible.
-    #[error("the group columns have too many combinations; group by fewer columns")]
-    TooManyKeys,
-    /// The expression is deeper than the stack certainly holds.
-    #[error("an expression has more than {DEEPEST} levels; compute it in parts")]
-    TooDeep,
-}
-
-/// The most levels of an expression. Source: assumed; far more than people write, and far fewer than a thread's stack
-/// holds.
-const DEEPEST: u32 = 100;
 
 /// A filter over the `input`th of the scanned columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,6 +87,16 @@ struct Prepared {
     folds: Vec<Fold>,
     digits: Vec<Digit>,
     groups: u128,
+}
+
+impl Plan {
+    /// Prepares the plan for a table: looks up every name, and proves that nothing can overflow.
+    ///
+    /// # Errors
+    /// [`PlanError`] if a column is missing, or a number might exceed 128 bits.
+    pub fn on(&self, table: &Table) -> Result<Query, PlanError> {
+        Query::new(self, table)
+    }
 }
 
 /// Returns the index of a column in the list, and adds it if it is missing.
@@ -296,7 +275,7 @@ impl Program<'_> {
                 if sum(self.table.rows()).is_none() {
                     return Err(PlanError::TooLong { what: aggregate.to_string() });
                 }
-                let plain = !wide && sum(super::kernel::BLOCK as u64).is_some_and(|sum| i64::try_from(sum).is_ok());
+                let plain = !wide && sum(BLOCK as u64).is_some_and(|sum| i64::try_from(sum).is_ok());
                 Fold::Sum { step, plain }
             }
         })

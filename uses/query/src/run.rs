@@ -7,9 +7,11 @@
 //! ```
 
 use super::barrier::GroupBarrier;
+use super::config::{MOST, OnLate, Options, PrefetchWhen};
+use super::error::{InputError, RunError};
 use super::pipeline::{Chunk, Environment, Part, Role, Shape, Worker};
-use super::report::{Blocks, Report, Stage};
-use super::{InputError, Partial, Query, Selection};
+use super::stats::{Blocks, Report, Stage};
+use super::{Partial, Query, Selection};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::{Future as _, pending};
@@ -18,127 +20,11 @@ use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{io, thread};
 use telpher_cache::{Cache, Handle, Prefetch, Priority};
 use telpher_mem::Region;
 use telpher_os::Nodes;
-
-/// Which blocks are prefetched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PrefetchWhen {
-    /// Blocks whose copies would be on another NUMA node, or on an unknown one: reading a copy on the same node gains
-    /// nothing.
-    #[default]
-    WhereApart,
-    /// All blocks.
-    Always,
-}
-
-/// What an aggregation does with a block whose copy is in flight.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum OnLate {
-    /// Reads it from the source: the thesis' weak wait (Fürst, §4.1.4, §5.2).
-    #[default]
-    Source,
-    /// Waits for the copy.
-    Wait,
-}
-
-/// How a query is executed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
-    /// How the work is divided. Its rows are replaced by those of the query's table. There are no fetching threads
-    /// without a cache, without columns that only the aggregation reads, or, on a machine with one NUMA node, if
-    /// [`ahead`](Options::ahead) leaves them nothing to fetch.
-    pub shape: Shape,
-    /// Which blocks are prefetched.
-    pub ahead: PrefetchWhen,
-    /// What to do with blocks that arrive late.
-    pub late: OnLate,
-    /// The NUMA node whose CPUs the threads may use; none for all.
-    pub node: Option<u32>,
-}
-
-/// Rows of a chunk. Source: assumed; 2 MiB of a column of 64-bit integers, which is also the most that a descriptor of
-/// a typical queue may copy, so that each chunk is one descriptor.
-const CHUNK: u64 = 1 << 18;
-
-impl Options {
-    /// Creates options for this many hardware threads: one group for each, with one scanning, one fetching (relaxed)
-    /// and one aggregating thread. These share the hardware threads, because within a group one of them mostly waits
-    /// for another.
-    #[must_use]
-    pub const fn new(hardware_threads: u32) -> Self {
-        let groups = hardware_threads;
-        let shape = Shape {
-            rows: 0,
-            groups,
-            chunk: CHUNK,
-            scanners: 1,
-            fetchers: 1,
-            aggregators: 1,
-            relaxed: true,
-            overlapping: true,
-        };
-        Options { shape, ahead: PrefetchWhen::WhereApart, late: OnLate::Source, node: None }
-    }
-}
-
-impl Default for Options {
-    /// Creates options for the hardware threads that this process may use.
-    fn default() -> Self {
-        let threads = thread::available_parallelism().map_or(1, |threads| u32::try_from(threads.get()).unwrap_or(MOST));
-        Options::new(threads)
-    }
-}
-
-/// The most threads of a query. Source: assumed; several for each hardware thread of the largest machines with such
-/// devices.
-const MOST: u32 = 4096;
-
-/// Why a query was not executed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunError {
-    /// Too many threads.
-    #[error(
-        "the query needs {asked} threads, but at most {most} are possible; use fewer groups, or fewer threads in each"
-    )]
-    Threads {
-        /// The threads requested.
-        asked: u64,
-        /// The most threads.
-        most: u32,
-    },
-    /// The system refused a thread.
-    #[error("cannot start thread {number} of {of}; use fewer groups, or fewer threads in each")]
-    Start {
-        /// Its number, from 1.
-        number: u32,
-        /// The number of threads of the query.
-        of: u32,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// The threads may not run on the node.
-    #[error("cannot pin the query's threads to node {node}")]
-    Pin {
-        /// The node named.
-        node: u32,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// A copy has values that its column does not have: a device wrote wrong bytes, or the columns were modified.
-    #[error("a prefetched block differs from its column; run without the device that copied it")]
-    Altered {
-        /// What was noticed.
-        #[source]
-        source: InputError,
-    },
-}
 
 /// Runs a query: filters chunk by chunk, while a cache, if there is one, prefetches the columns that only the
 /// aggregation reads. The answer is the same with and without a cache, whether copies arrive, arrive late or fail.
@@ -456,16 +342,16 @@ impl Here<'_> {
             return None;
         };
         if self.common.options.late == OnLate::Wait {
-            block.settle();
+            block.wait_copy();
         }
-        let settled = block.is_settled();
+        let has_ended = block.copy_has_ended();
         // Memory of a foreign allocator may be unaligned; values must be aligned.
         if block.is_fast() && block.address().is_multiple_of(column.kind().width() as u64) {
             blocks.hits += 1;
             blocks.bytes_fast += len;
             return Some(block);
         }
-        *(if settled { &mut blocks.absent } else { &mut blocks.late }) += 1;
+        *(if has_ended { &mut blocks.absent } else { &mut blocks.late }) += 1;
         blocks.bytes_source += len;
         None
     }

@@ -1,7 +1,10 @@
 //! The rows that a scan has selected: one bit per row.
 
-use super::kernel::BLOCK;
 use std::ops::Range;
+
+/// Rows that an aggregation processes at a time: few enough that intermediate values stay in a core's cache, many
+/// enough that the cost per block does not matter. Source: assumed.
+pub(super) const BLOCK: usize = 1024;
 
 /// Bits of a word.
 pub(super) const WORD: usize = u64::BITS as usize;

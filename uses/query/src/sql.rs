@@ -13,6 +13,7 @@
 //! number:     12 | -12 | date '1998-09-02', which is days from 1970-01-01
 //! ```
 
+use super::error::SqlError;
 use super::{Aggregate, Expr, Filter, Plan};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -27,18 +28,6 @@ const OPERATORS: u32 = 256;
 
 /// Words that are names only if quoted.
 const KEYWORDS: [&str; 9] = ["select", "from", "where", "and", "between", "group", "order", "by", "as"];
-
-/// Why a text is not a valid plan.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("not a query this engine can do: at character {at}, {expected} is expected and {found} found")]
-pub struct SqlError {
-    /// What is valid there.
-    expected: String,
-    /// What is there.
-    found: String,
-    /// The position, in characters from 1.
-    at: usize,
-}
 
 /// A token of the text.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -116,6 +116,14 @@ pub fn routes(queues: &[usize], mode: Mode) -> Vec<Route> {
     all.map(route).collect()
 }
 
+/// Returns the number of queues of each port if it is an interface. `pairs` has the queue pairs of each socket, and
+/// `None` for an interface. An interface has as many queues as its peer; an interface whose peer is an interface has
+/// one.
+pub(crate) fn tap_queues(pairs: &[Option<usize>]) -> Vec<usize> {
+    let peer = |port| pairs[partner(port, pairs.len())];
+    (0..pairs.len()).map(|port| peer(port).unwrap_or(1)).collect()
+}
+
 /// Moves packets between ports, on one thread's share of the routes.
 #[derive(Debug)]
 pub struct Forwarder {
@@ -555,5 +563,15 @@ mod tests {
         assert_eq!(shares(&io, 9).len(), 2);
         let rx = routes(&[2, 1], Mode::RxOnly);
         assert_eq!(shares(&rx, 2), [vec![rx[0], rx[2]], vec![rx[1]]]);
+    }
+
+    #[test]
+    fn an_interface_has_as_many_queues_as_its_peer() {
+        assert_eq!(tap_queues(&[Some(4), None])[1..], [4]);
+        assert_eq!(tap_queues(&[None, Some(4)])[..1], [4]);
+        assert_eq!(tap_queues(&[Some(4), Some(2), None, None])[2..], [1, 1]);
+        assert_eq!(tap_queues(&[Some(1), Some(2), Some(3), None, None, None])[3..], [3, 1, 1]);
+        assert_eq!(tap_queues(&[None, None]), [1, 1]);
+        assert_eq!(tap_queues(&[None]), [1]);
     }
 }

@@ -310,7 +310,7 @@ pub unsafe extern "C" fn telpher_entry_size(entry: *const Entry) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn telpher_entry_done(entry: *const Entry) -> c_int {
     // SAFETY: guaranteed by our caller.
-    answer(|| Ok(unsafe { look("the entry", entry) }?.is_settled().into()))
+    answer(|| Ok(unsafe { look("the entry", entry) }?.copy_has_ended().into()))
 }
 
 /// Waits until there is nothing left to wait for (1) or a time has passed (0).

@@ -38,7 +38,7 @@ pub unsafe extern "C" fn telpher_mover_new(
             None => Inner::new([], policy),
         };
         if let Some(tuning) = &tuning {
-            inner.teach(tuning);
+            inner.load_costs(tuning);
         }
         let alone = inner.portals().next().is_none();
         let small = match policy.learning {

@@ -34,7 +34,7 @@ fn with(blocks: usize) -> Result<Row, BenchError> {
     let held = || ffi::allocated_bytes() as f64;
     let before = held();
     for number in 0..blocks {
-        shelf.access(number)?.settle();
+        shelf.access(number)?.wait_copy();
     }
     let measured = (held() - before) / blocks as f64;
     if shelf.check(&EXPERIMENT)? != blocks {

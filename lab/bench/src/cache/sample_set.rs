@@ -33,7 +33,7 @@ impl SampleSet {
     pub(super) fn full(contest: &Experiment, blocks: usize) -> Result<Self, BenchError> {
         let shelf = SampleSet::empty(Mover::cpu(), BLOCK, blocks, blocks)?;
         for number in 0..blocks {
-            shelf.access(number)?.settle();
+            shelf.access(number)?.wait_copy();
         }
         assert_eq!(shelf.check(contest)?, blocks, "the pool has room for all blocks");
         Ok(shelf)
@@ -149,10 +149,10 @@ mod tests {
     fn check_counts_the_blocks_in_the_cache() {
         let shelf = SampleSet::empty(Mover::cpu(), BLOCK, 8, 2).unwrap();
         assert_eq!(shelf.check(&EXPERIMENT).unwrap(), 0);
-        shelf.access(5).unwrap().settle();
+        shelf.access(5).unwrap().wait_copy();
         assert_eq!(shelf.check(&EXPERIMENT).unwrap(), 1);
         for number in 0..8 {
-            shelf.access(number).unwrap().settle();
+            shelf.access(number).unwrap().wait_copy();
         }
         assert_eq!(shelf.check(&EXPERIMENT).unwrap(), 2);
     }

@@ -121,8 +121,7 @@ pub fn csv(result: &SweepResult) -> String {
     for p in &result.points {
         let r = &p.route;
         let runner = r.runner.map_or(String::new(), |r| format!("{r:?}").to_lowercase());
-        let distance =
-            p.distance.map_or(",".into(), |d| format!("{:.1},{:?}", d.round_trip_ns, d.class).to_lowercase());
+        let distance = p.distance.map_or(",".into(), |d| format!("{:.1},{}", d.round_trip_ns, d.class()));
         let _ = writeln!(
             out,
             "{},{},{},{runner},{},{},{},{},{:.0},{:.0},{},{},{},{},{},{:.3},{},{},{},{distance}",

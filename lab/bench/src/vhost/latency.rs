@@ -10,12 +10,13 @@ use super::super::measure::{Clock, Latencies, median};
 use super::super::row::{Goal, Row};
 use super::guest::{Guest, LOOPING, now};
 use super::ours::{CopyBy, Ours, Working};
-use super::point::{Cores, Distance, Drops, Seen, Watch, round};
+use super::point::{Cores, Drops, Seen, Watch, round};
 use super::rates::{none_of, pairs};
 use crate::options::VhostTraffic;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
+use telpher_os::Distance;
 use telpher_vhost::{CopyPolicy, PacketPool};
 
 /// Upper limit of the added latency for 99 of 100 packets, in microseconds. Source: promise of the pipeline.

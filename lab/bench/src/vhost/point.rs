@@ -3,33 +3,19 @@
 
 use super::super::BenchError;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use telpher_os::line_round_trip;
+use telpher_os::{Distance, line_round_trip};
 
-/// The distance between the two cores; the report and JSON use these names.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Distance {
-    /// Threads of one core, or cores as near as that.
-    Near,
-    /// Different cores.
-    Far,
-    /// Both sides run on one core, so no cache line moves.
-    Same,
-}
-
-impl Distance {
-    /// Returns the name in words.
-    pub fn name(self) -> &'static str {
-        match self {
-            Distance::Near => "near",
-            Distance::Far => "far",
-            Distance::Same => "one core",
-        }
-    }
+/// Writes a distance to JSON.
+pub(super) fn serialize_distance<S: Serializer>(distance: &Distance, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match distance {
+        Distance::Near => "near",
+        Distance::Far => "far",
+        Distance::Same => "same",
+    })
 }
 
 /// The reason why a point does not count.
@@ -97,10 +83,7 @@ impl Cores {
         }
         let failed = |source| BenchError::Program { what: "pinning threads to the two cores".into(), source };
         let trip = line_round_trip(self.backend, self.guest, PROBE).map_err(failed)?;
-        Ok(trip.map(|trip| match telpher_os::Distance::of(trip) {
-            telpher_os::Distance::Near => Distance::Near,
-            telpher_os::Distance::Far => Distance::Far,
-        }))
+        Ok(trip.map(Distance::of))
     }
 }
 

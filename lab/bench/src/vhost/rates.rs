@@ -3,8 +3,9 @@
 use super::super::measure::median;
 use super::super::row::{Goal, Row};
 use super::COPIES;
-use super::point::{Distance, Kept};
+use super::point::{Kept, serialize_distance};
 use serde::Serialize;
+use telpher_os::Distance;
 
 /// The conditions of a rate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -18,6 +19,7 @@ pub struct RateConditions {
     /// Bytes of a packet.
     pub size: u32,
     /// The distance between the cores.
+    #[serde(serialize_with = "serialize_distance")]
     pub distance: Distance,
 }
 

@@ -1,73 +1,15 @@
 //! The poll-mode layer: one thread, one queue, a fixed number of operations. Nothing blocks and nothing is allocated.
 
+use crate::api::channel_policy::ChannelPolicy;
 use crate::api::error::{ChannelError, JobError};
 use crate::api::operation::operations;
 use crate::api::outcome::{Outcome, Via};
-use crate::api::policy::{DEFAULT_LIMIT, DEFAULT_PATIENCE, Hint, OnFault};
 use crate::inflight::{Buffers, InvalidRequest, Ring, named, side};
-use crate::wait::stall_timer::Bounds;
 use crate::wait::time::{Clock, SystemClock};
 use std::sync::Arc;
-use std::time::Duration;
 use telpher_abi::{CompletionRecord, Descriptor};
 use telpher_mem::{StableBuf, StableBufMut};
 use telpher_portal::Portal;
-
-/// The order in which [`Channel::completed`] gives results.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Order {
-    /// In the order of preparation; a late operation holds up those behind it.
-    #[default]
-    Submitted,
-    /// In the order of completion.
-    Arrival,
-}
-
-/// The settings of a channel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ChannelPolicy {
-    /// Where results are written: cache or memory.
-    pub hint: Hint,
-    /// What happens on a page fault. The CPU's part is done within [`Channel::completed`].
-    pub on_fault: OnFault,
-    /// The order of the results.
-    pub order: Order,
-    /// Two or more waiting operations go as one Batch descriptor, if the queue takes batches.
-    pub bursts: bool,
-    /// How long after [`Channel::submit`] an operation is given up.
-    pub deadline: Option<Duration>,
-    /// How long no record may come before the queue is asked whether it still works, and then again each time. If it
-    /// has stopped, the CPU does its operations within [`Channel::completed`], except for raw descriptors, which end
-    /// with [`JobError::Stopped`].
-    pub patience: Duration,
-    /// How long no record may come from a queue that reports that it works, before the queue is given up for good; see
-    /// [`Policy::limit`](crate::Policy::limit).
-    pub limit: Duration,
-    /// How long the channel's drop waits for operations in flight, before their memory is leaked.
-    pub linger: Duration,
-}
-
-impl ChannelPolicy {
-    /// Returns how long it waits for one record.
-    pub(crate) fn bounds(&self) -> Bounds {
-        Bounds { patience: self.patience, limit: self.limit }
-    }
-}
-
-impl Default for ChannelPolicy {
-    fn default() -> Self {
-        ChannelPolicy {
-            hint: Hint::default(),
-            on_fault: OnFault::default(),
-            order: Order::default(),
-            bursts: true,
-            deadline: None,
-            patience: DEFAULT_PATIENCE,
-            limit: DEFAULT_LIMIT,
-            linger: Duration::from_secs(1),
-        }
-    }
-}
 
 /// Identifies an operation of a channel; counts up from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]

@@ -6,7 +6,7 @@
 use crate::api::policy::Policy;
 use crate::inflight::{Core, StubPortal};
 use crate::learn::Learning;
-use crate::plan::request::CopyRequest;
+use crate::plan::request::Request;
 use crate::plan::route::Entry;
 use crate::plan::split::{BULK, DEPTH, Remainder};
 use crate::plan::topology::Topology;
@@ -75,13 +75,13 @@ impl DryRun {
     /// order. `thread` tells apart threads that are on one node.
     #[must_use]
     pub fn first(&self, operation: &Descriptor, thread: usize) -> usize {
-        self.core.queues.first(self.core.policy.route, &CopyRequest::of(*operation), || thread)
+        self.core.queues.first(self.core.policy.route, &Request::of(*operation), || thread)
     }
 
     /// Returns how an operation of `bytes` is split ([`Policy::split`]); `None` if it stays whole.
     #[must_use]
     pub fn parts(&self, operation: &Descriptor, bytes: u64, thread: usize) -> Option<Parts> {
-        let request = CopyRequest::new(*operation, bytes);
+        let request = Request::new(*operation, bytes);
         let (queues, longest) = self.core.split_plan(&request, || thread)?;
         Some(Parts {
             remainder: Remainder::of(&request),

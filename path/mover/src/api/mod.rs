@@ -4,6 +4,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod channel;
+pub(crate) mod channel_policy;
 pub(crate) mod dry_run;
 pub(crate) mod error;
 pub(crate) mod job;

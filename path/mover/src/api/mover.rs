@@ -8,6 +8,7 @@ use crate::api::outcome::Outcome;
 use crate::api::policy::Policy;
 use crate::api::scope::Scope;
 use crate::api::setting::SIZED;
+use crate::forks;
 use crate::inflight::{Core, Shared, copy_now, copy_whole, drain, nop, tuple};
 use crate::learn::Choice;
 use crate::learn::tuning::Tuning;
@@ -69,7 +70,7 @@ impl Mover {
         policy: Policy,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Mover { stripes: Shared::new(portals, policy, clock, SystemTopology::shared) }
+        Self::over(Shared::new(portals, policy, clock, SystemTopology::shared))
     }
 
     /// Like [`new`](Mover::new), with the caller's clock and topology.
@@ -80,7 +81,14 @@ impl Mover {
         clock: Arc<dyn Clock>,
         topology: Arc<dyn Topology>,
     ) -> Self {
-        Mover { stripes: Shared::new(portals, policy, clock, || topology) }
+        Self::over(Shared::new(portals, policy, clock, || topology))
+    }
+
+    fn over(stripes: Arc<[Arc<Shared>]>) -> Self {
+        if !stripes[0].queues.all().is_empty() {
+            forks::register(stripes[0].core());
+        }
+        Mover { stripes }
     }
 
     /// A mover without a device: the CPU does everything.
@@ -99,12 +107,12 @@ impl Mover {
     /// let tuning = Tuning::from_environment()?;
     /// let mover = Mover::new(portals, tuning.as_ref().map(Tuning::policy).unwrap_or_default());
     /// if let Some(tuning) = &tuning {
-    ///     mover.teach(tuning);
+    ///     mover.load_costs(tuning);
     /// }
     /// # Ok::<(), telpher_mover::TuningError>(())
     /// ```
-    pub fn teach(&self, tuning: &Tuning) {
-        self.core().teach(tuning);
+    pub fn load_costs(&self, tuning: &Tuning) {
+        self.core().load_costs(tuning);
     }
 
     /// The calling thread's handle to the shared core.

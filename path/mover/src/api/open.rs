@@ -46,7 +46,7 @@ impl Mover {
         let Opened { portals, .. } = telpher_device::open(&name, OpenOptions::default())?;
         let mover = Mover::new(portals, tuning.as_ref().map(Tuning::policy).unwrap_or_default());
         if let Some(tuning) = &tuning {
-            mover.teach(tuning);
+            mover.load_costs(tuning);
         }
         Ok(mover)
     }

@@ -1,7 +1,7 @@
 //! The operations: one list for every interface (job, batch, scope, channel), and the request that each makes.
 
 use crate::api::error::JobError;
-use crate::plan::request::CopyRequest;
+use crate::plan::request::Request;
 use std::ops::Range;
 use telpher_abi::{DELTA_ENTRY_BYTES, DIF_TUPLE_BYTES, Descriptor, Flags, MAX_DELTA_TRANSFER, OpFlags, Opcode};
 use telpher_mem::{StableBuf, StableBufMut};
@@ -65,7 +65,7 @@ macro_rules! operations {
 }
 pub(crate) use operations;
 
-type RequestResult = Result<CopyRequest, JobError>;
+type RequestResult = Result<Request, JobError>;
 
 fn len(buf: &impl StableBuf) -> u64 {
     buf.len() as u64
@@ -83,9 +83,10 @@ fn multiple(op: Opcode, len: u64, unit: u64) -> Result<u64, JobError> {
     if len.is_multiple_of(unit) { Ok(len) } else { Err(JobError::Unit { op, len, unit }) }
 }
 
+#[inline]
 pub(crate) fn copy(src: &mut impl StableBuf, dst: &mut impl StableBufMut) -> RequestResult {
     let n = common(len(src), &[len(dst)])?;
-    Ok(CopyRequest::new(Descriptor::memory_move(src.address(), dst.address_mut(), 0), n))
+    Ok(Request::new(Descriptor::memory_move(src.address(), dst.address_mut(), 0), n))
 }
 
 pub(crate) fn copy_within(buf: &mut impl StableBufMut, from: Range<usize>, to: usize) -> RequestResult {
@@ -95,11 +96,11 @@ pub(crate) fn copy_within(buf: &mut impl StableBufMut, from: Range<usize>, to: u
         return Err(JobError::Lengths { first: len(buf), second: end as u64 });
     }
     let base = buf.address_mut();
-    Ok(CopyRequest::new(Descriptor::memory_move(base + from.start as u64, base + to as u64, 0), n as u64))
+    Ok(Request::new(Descriptor::memory_move(base + from.start as u64, base + to as u64, 0), n as u64))
 }
 
 pub(crate) fn fill(dst: &mut impl StableBufMut, pattern: u64) -> RequestResult {
-    Ok(CopyRequest::new(Descriptor::fill(pattern, dst.address_mut(), 0), len(dst)))
+    Ok(Request::new(Descriptor::fill(pattern, dst.address_mut(), 0), len(dst)))
 }
 
 pub(crate) fn fill16(dst: &mut impl StableBufMut, pattern: [u64; 2]) -> RequestResult {
@@ -107,16 +108,16 @@ pub(crate) fn fill16(dst: &mut impl StableBufMut, pattern: [u64; 2]) -> RequestR
         // The same bytes, and every device supports this fill.
         return fill(dst, pattern[0]);
     }
-    Ok(CopyRequest::new(Descriptor::fill16(pattern, dst.address_mut(), 0), len(dst)))
+    Ok(Request::new(Descriptor::fill16(pattern, dst.address_mut(), 0), len(dst)))
 }
 
 pub(crate) fn compare(a: &mut impl StableBuf, b: &mut impl StableBuf) -> RequestResult {
     let n = common(len(a), &[len(b)])?;
-    Ok(CopyRequest::new(Descriptor::compare(a.address(), b.address(), 0), n))
+    Ok(Request::new(Descriptor::compare(a.address(), b.address(), 0), n))
 }
 
 pub(crate) fn compare_pattern(src: &mut impl StableBuf, pattern: u64) -> RequestResult {
-    Ok(CopyRequest::new(Descriptor::compare_pattern(src.address(), pattern, 0), len(src)))
+    Ok(Request::new(Descriptor::compare_pattern(src.address(), pattern, 0), len(src)))
 }
 
 fn delta_transfer(op: Opcode, len: u64) -> Result<u64, JobError> {
@@ -133,7 +134,7 @@ pub(crate) fn create_delta(
     // Whole entries only; no record has more than one entry for each 8 bytes of the longest transfer.
     let most = MAX_DELTA_TRANSFER / 8 * DELTA_ENTRY_BYTES;
     let max = u32::try_from(delta.len()).unwrap_or(most).min(most) / DELTA_ENTRY_BYTES * DELTA_ENTRY_BYTES;
-    Ok(CopyRequest::new(Descriptor::create_delta(a.address(), b.address(), 0, delta.address_mut(), max), n))
+    Ok(Request::new(Descriptor::create_delta(a.address(), b.address(), 0, delta.address_mut(), max), n))
 }
 
 pub(crate) fn apply_delta(delta: &mut impl StableBuf, dst: &mut impl StableBufMut, bytes: u32) -> RequestResult {
@@ -144,7 +145,7 @@ pub(crate) fn apply_delta(delta: &mut impl StableBuf, dst: &mut impl StableBufMu
     let n = multiple(Opcode::ApplyDelta, bytes.into(), DELTA_ENTRY_BYTES.into())?;
     // At most MAX_DELTA_TRANSFER, so it fits.
     let size = u32::try_from(transfer).unwrap_or(u32::MAX);
-    Ok(CopyRequest::new(Descriptor::apply_delta(delta.address(), bytes, dst.address_mut(), size), n))
+    Ok(Request::new(Descriptor::apply_delta(delta.address(), bytes, dst.address_mut(), size), n))
 }
 
 pub(crate) fn dualcast(
@@ -153,7 +154,7 @@ pub(crate) fn dualcast(
     second: &mut impl StableBufMut,
 ) -> RequestResult {
     let n = common(len(src), &[len(first), len(second)])?;
-    Ok(CopyRequest::new(Descriptor::dualcast(src.address(), first.address_mut(), second.address_mut(), 0), n))
+    Ok(Request::new(Descriptor::dualcast(src.address(), first.address_mut(), second.address_mut(), 0), n))
 }
 
 fn crc_flags(mode: CrcMode) -> Flags {
@@ -164,7 +165,7 @@ fn crc_flags(mode: CrcMode) -> Flags {
 }
 
 pub(crate) fn crc(src: &mut impl StableBuf, seed: u32, mode: CrcMode) -> RequestResult {
-    Ok(CopyRequest::new(Descriptor::crc_generation(src.address(), 0, seed).and_flags(crc_flags(mode)), len(src)))
+    Ok(Request::new(Descriptor::crc_generation(src.address(), 0, seed).and_flags(crc_flags(mode)), len(src)))
 }
 
 pub(crate) fn copy_crc(
@@ -175,7 +176,7 @@ pub(crate) fn copy_crc(
 ) -> RequestResult {
     let n = common(len(src), &[len(dst)])?;
     let d = Descriptor::copy_crc(src.address(), dst.address_mut(), 0, seed).and_flags(crc_flags(mode));
-    Ok(CopyRequest::new(d, n))
+    Ok(Request::new(d, n))
 }
 
 fn dif(op: Opcode, src: u64, dst: u64, config: DifConfig) -> Descriptor {
@@ -209,7 +210,7 @@ fn block(config: &DifConfig) -> (u64, u64) {
 
 pub(crate) fn dif_check(src: &mut impl StableBuf, config: DifConfig, tags: Tags) -> RequestResult {
     let n = multiple(Opcode::DifCheck, len(src), block(&config).1)?;
-    Ok(CopyRequest::new(source_tags(dif(Opcode::DifCheck, src.address(), 0, config), tags), n))
+    Ok(Request::new(source_tags(dif(Opcode::DifCheck, src.address(), 0, config), tags), n))
 }
 
 pub(crate) fn dif_insert(
@@ -220,7 +221,7 @@ pub(crate) fn dif_insert(
 ) -> RequestResult {
     let (data, protected) = block(&config);
     let n = blocks(Opcode::DifInsert, len(src), len(dst), data, protected)?;
-    Ok(CopyRequest::new(dest_tags(dif(Opcode::DifInsert, src.address(), dst.address_mut(), config), tags), n))
+    Ok(Request::new(dest_tags(dif(Opcode::DifInsert, src.address(), dst.address_mut(), config), tags), n))
 }
 
 pub(crate) fn dif_strip(
@@ -231,7 +232,7 @@ pub(crate) fn dif_strip(
 ) -> RequestResult {
     let (data, protected) = block(&config);
     let n = blocks(Opcode::DifStrip, len(src), len(dst), protected, data)?;
-    Ok(CopyRequest::new(source_tags(dif(Opcode::DifStrip, src.address(), dst.address_mut(), config), tags), n))
+    Ok(Request::new(source_tags(dif(Opcode::DifStrip, src.address(), dst.address_mut(), config), tags), n))
 }
 
 pub(crate) fn dif_update(
@@ -244,9 +245,9 @@ pub(crate) fn dif_update(
     let (_, protected) = block(&config);
     let n = blocks(Opcode::DifUpdate, len(src), len(dst), protected, protected)?;
     let d = dif(Opcode::DifUpdate, src.address(), dst.address_mut(), config);
-    Ok(CopyRequest::new(dest_tags(source_tags(d, source), dest), n))
+    Ok(Request::new(dest_tags(source_tags(d, source), dest), n))
 }
 
 pub(crate) fn flush(buf: &mut impl StableBuf) -> RequestResult {
-    Ok(CopyRequest::new(Descriptor::cache_flush(buf.address(), 0), len(buf)))
+    Ok(Request::new(Descriptor::cache_flush(buf.address(), 0), len(buf)))
 }

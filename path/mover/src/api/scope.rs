@@ -1,5 +1,5 @@
 //! Operations on borrowed slices; all of them end before the scope does.
-#![allow(unsafe_code, reason = "extends borrows for the time of a transfer, which `run` waits for")]
+#![allow(unsafe_code, reason = "extends borrows for the time of an op, which `run` waits for")]
 
 use crate::api::error::JobError;
 use crate::api::job::Done;
@@ -45,23 +45,23 @@ enum ScopedOp {
 impl ScopedOp {
     /// Records that the thread that steps it from now on waits for `among` operations, of which this is one.
     fn set_waited_for(&mut self, shared: &Shared, among: u32) {
-        if let ScopedOp::InFlight(transfer) = self {
-            transfer.set_waited_for(shared, among);
+        if let ScopedOp::InFlight(in_flight) = self {
+            in_flight.set_waited_for(shared, among);
         }
     }
 
     /// Starts timing the operation, or learns its time if it has ended.
     fn time(&mut self, meter: Meter, shared: &Shared) {
         match self {
-            ScopedOp::InFlight(transfer) => transfer.time(meter),
+            ScopedOp::InFlight(in_flight) => in_flight.time(meter),
             ScopedOp::Ended(..) => meter.ended(shared),
         }
     }
 
     /// Takes one step; returns true if the operation has ended.
     fn step(&mut self, shared: &Shared) -> bool {
-        if let ScopedOp::InFlight(transfer) = self
-            && let Poll::Ready((result, via)) = transfer.step(shared)
+        if let ScopedOp::InFlight(in_flight) = self
+            && let Poll::Ready((result, via)) = in_flight.step(shared)
         {
             *self = ScopedOp::Ended(result, via);
         }
@@ -184,7 +184,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 weight = request.weight();
                 if choice.device {
                     // SAFETY: the slices are borrowed for `'scope`, which ends after `run` has waited for every
-                    // transfer in `begun`. Transfers are dropped only there, when they are over.
+                    // op in `begun`. Ops are dropped only there, when they are over.
                     ScopedOp::InFlight(Box::new(unsafe { BorrowedInFlight::new(shared, request) }))
                 } else {
                     let (result, via, _) = request.run(shared.policy.hint);
@@ -210,7 +210,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
 /// Extends one borrow, shared or exclusive.
 macro_rules! extended {
-    // SAFETY (both): the result is used for a transfer in `begun`, or at once; see `Scope::begin`.
+    // SAFETY (both): the result is used for an op in `begun`, or at once; see `Scope::begin`.
     (StableBuf, $slice:ident) => {
         // SAFETY: as above.
         unsafe { extend_lifetime($slice) }

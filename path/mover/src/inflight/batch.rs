@@ -1,5 +1,4 @@
-//! A batch in flight: windows of members that one Batch descriptor carries, and transfers of their own for the other
-//! members.
+//! A batch in flight: windows of members that one Batch descriptor carries, and ops of their own for the other members.
 //!
 //! ```text
 //!   Choose ──two or more fit──► Window ──record──► Review ──► Choose …
@@ -21,11 +20,10 @@ use super::op::Op;
 use super::owned_request::{Held, OwnedRequest};
 use super::shared::Shared;
 use super::table::{PaddedRecord, Slot};
-use super::transfer::Transfer;
 use crate::api::error::JobError;
 use crate::api::outcome::{Outcome, Via};
-use crate::inflight::recover::{Next, Progress};
-use crate::plan::request::CopyRequest;
+use crate::inflight::recover::Next;
+use crate::plan::request::Request;
 use crate::wait::stall_timer::StallTimer;
 use crate::wait::time::Moment;
 use std::any::Any;
@@ -37,7 +35,7 @@ use telpher_abi::{CompletionRecord, Descriptor, Flags, Opcode};
 
 /// One member: its request and its result.
 pub(crate) struct Member {
-    progress: Progress,
+    request: Request,
     /// The member waits for all earlier members.
     fence: bool,
     /// The policy lets a device do it.
@@ -57,52 +55,33 @@ impl Member {
     /// A member with a valid request; `device` is false if the policy keeps its operation on the CPU.
     pub(crate) fn new(request: OwnedRequest<Box<dyn Any + Send>>, fence: bool, device: bool) -> Self {
         let (payload, request) = request.into_parts();
-        Member {
-            progress: Progress::new(request),
-            fence,
-            device,
-            joined: 1,
-            apart: false,
-            bad: None,
-            result: None,
-            payload,
-        }
+        Member { request, fence, device, joined: 1, apart: false, bad: None, result: None, payload }
     }
 
     /// A member whose buffers do not fit its operation: it fails when its turn comes.
     pub(crate) fn failed_before(error: JobError, payload: Box<dyn Any + Send>, fence: bool) -> Self {
         let (payload, request) = super::owned_request::nop(payload).into_parts();
-        Member {
-            progress: Progress::new(request),
-            fence,
-            device: false,
-            joined: 1,
-            apart: true,
-            bad: Some(error),
-            result: None,
-            payload,
-        }
+        Member { request, fence, device: false, joined: 1, apart: true, bad: Some(error), result: None, payload }
     }
 
     /// Returns the result, how it was executed, and the buffers. A member that has not ended has the error of a
     /// deadline.
     pub(crate) fn into_parts(self) -> (Result<Outcome, JobError>, Via, Box<dyn Any + Send>) {
         let result = self.result.unwrap_or(Err(JobError::Deadline { after: Duration::ZERO }));
-        (result, self.progress.via(), self.payload.into_inner())
+        (result, self.request.via(), self.payload.into_inner())
     }
 
     /// Returns the joined request of this member and the next one, if one descriptor may do both: copies that have not
     /// begun, where the second begins where the first ends, and where neither reads a byte that either of them writes.
-    fn joint(&self, joint: &CopyRequest, next: &Member, most: u64) -> Option<CopyRequest> {
-        let (a, b) = (joint.template(), next.progress.rest().template());
+    fn joint(&self, joint: &Request, next: &Member, most: u64) -> Option<Request> {
+        let (a, b) = (joint.template(), next.request.template());
         let free = next.device && !next.fence && !next.apart && next.result.is_none() && next.bad.is_none();
-        let len = joint.len().checked_add(next.progress.rest().len()).filter(|&len| len <= most)?;
+        let len = joint.len().checked_add(next.request.len()).filter(|&len| len <= most)?;
         let alike = b.opcode() == Opcode::MemoryMove && a.opcode() == b.opcode() && a.flags() == b.flags();
         let goes_on =
             a.src().checked_add(joint.len()) == Some(b.src()) && a.dst().checked_add(joint.len()) == Some(b.dst());
-        let fresh =
-            !self.apart && self.progress.is_fresh() && next.progress.is_fresh() && next.progress.rest().len() > 0;
-        let whole = CopyRequest::new(a, len);
+        let fresh = !self.apart && self.request.is_fresh() && next.request.is_fresh() && next.request.len() > 0;
+        let whole = Request::new(a, len);
         (free && alike && goes_on && fresh && !whole.overlaps()).then_some(whole)
     }
 
@@ -113,7 +92,7 @@ impl Member {
             Some(Ok(Outcome::DifMismatch { .. }) | Err(_)) => return true,
             _ => 0,
         };
-        self.progress.rest().expected().is_some_and(|expected| expected & 1 != different)
+        self.request.expected().is_some_and(|expected| expected & 1 != different)
     }
 }
 
@@ -163,7 +142,7 @@ enum Stage {
     },
     /// One member alone. If this interrupted a review, `review` is the end of that review.
     Single {
-        transfer: Box<Transfer>,
+        op: Box<Op>,
         index: usize,
         review: Option<usize>,
     },
@@ -174,7 +153,7 @@ impl BatchOp {
     fn new(shared: &Shared, members: Vec<Member>) -> Self {
         let n = members.len();
         // The first member with buffers decides the route for all.
-        let requests = || members.iter().map(|member| member.progress.rest());
+        let requests = || members.iter().map(|member| &member.request);
         let typical = requests().find(|request| request.transfer() > 0).or(requests().next());
         let queue = typical
             .map_or(0, |request| shared.queues.first(shared.policy.route, request, crate::stripe::of_this_thread));
@@ -205,8 +184,8 @@ impl BatchOp {
         {
             return Poll::Pending;
         }
-        if let Stage::Single { transfer, .. } = &mut self.stage {
-            let Poll::Ready(result) = transfer.step(shared) else { return Poll::Pending };
+        if let Stage::Single { op, .. } = &mut self.stage {
+            let Poll::Ready(result) = op.step(shared) else { return Poll::Pending };
             return self.back(result);
         }
         match std::mem::replace(&mut self.stage, Stage::Over) {
@@ -237,10 +216,10 @@ impl BatchOp {
         }
     }
 
-    /// Handles the end of the transfer of a single member.
+    /// Handles the end of the op of a single member.
     fn back(&mut self, result: Result<Outcome, JobError>) -> Poll<()> {
-        if let Stage::Single { transfer, index, review } = std::mem::replace(&mut self.stage, Stage::Over) {
-            self.members[index].progress.was_done_by(transfer.via());
+        if let Stage::Single { op, index, review } = std::mem::replace(&mut self.stage, Stage::Over) {
+            self.members[index].request.was_done_by(op.via());
             self.ended(index, result);
             self.stage = match review {
                 Some(to) => Stage::Review { at: index + 1, to },
@@ -256,9 +235,9 @@ impl BatchOp {
     fn lost(&mut self, shared: &Shared, now: Moment, slot: Slot, members: Range<usize>) -> Poll<()> {
         let why = shared.release_dead(slot);
         for i in members.clone() {
-            let progress = &self.members[i].progress;
-            if self.records[i].0.status().is_none() && !progress.may_be_done_again() {
-                let op = progress.rest().opcode();
+            let request = &self.members[i].request;
+            if self.records[i].0.status().is_none() && !request.may_be_done_again() {
+                let op = request.opcode();
                 self.ended(i, Err(JobError::Stopped { op, why: Arc::clone(&why) }));
             }
         }
@@ -323,20 +302,20 @@ impl BatchOp {
         while i < self.members.len() && self.listed < limits.batch().max(1) {
             let member = &self.members[i];
             let barred = i > from && member.fence && self.failed.is_some();
-            let request = member.progress.rest();
-            let alone = request.opcode() == Opcode::Drain || member.progress.is_fresh() && shared.is_long(request);
+            let request = &member.request;
+            let alone = request.opcode() == Opcode::Drain || member.request.is_fresh() && shared.is_long(request);
             if barred || !member.device || member.result.is_some() || alone {
                 return i;
             }
-            let (joint, joined) = self.joined(shared, i, limits.max_transfer);
+            let (mut joint, joined) = self.joined(shared, i, limits.max_transfer);
             let member = &mut self.members[i];
             let d = match joined {
-                1 => member.progress.next(limits).filter(|_| member.progress.is_one_chunk()),
-                _ => Progress::new(joint).next(limits),
+                1 => member.request.next(limits).filter(|_| member.request.is_one_chunk()),
+                _ => joint.next(limits),
             };
             let Some(d) = d else { return i };
             member.joined = joined;
-            let d = crate::plan::route::with_policy_flags(d, limits, &shared.policy, joint.writes());
+            let d = crate::plan::flags::with_policy_flags(d, limits, &shared.policy, joint.writes());
             let fence = if member.fence && i > from { Flags::FENCE } else { Flags::empty() };
             self.records[i..i + joined].iter().for_each(|record| record.0.clear());
             self.list[from + self.listed] = d.and_flags(fence).with_record(self.records[i].0.address());
@@ -347,8 +326,8 @@ impl BatchOp {
     }
 
     /// Returns the joined request of member `i` and the members that continue it, and how many they are.
-    fn joined(&self, shared: &Shared, i: usize, most: u64) -> (CopyRequest, usize) {
-        let mut joint = *self.members[i].progress.rest();
+    fn joined(&self, shared: &Shared, i: usize, most: u64) -> (Request, usize) {
+        let mut joint = self.members[i].request;
         let mut joined = 1;
         while let Some(next) = self.members.get(i + joined).filter(|_| shared.policy.coalesce)
             && let Some(longer) = self.members[i].joint(&joint, next, most)
@@ -397,26 +376,19 @@ impl BatchOp {
     fn single(&mut self, shared: &Shared, now: Moment, index: usize) -> Poll<()> {
         let member = &self.members[index];
         let on_cpu = self.on_cpu || !member.device;
-        let transfer = if on_cpu || !member.progress.is_fresh() {
+        let op = if on_cpu || !member.request.is_fresh() {
             // SAFETY: the member's payload is held in `self`, as `submit_window` explains; its op is the only one.
-            Transfer::Whole(unsafe { Op::resumed(shared, member.progress, on_cpu, None) })
+            unsafe { Op::resumed(shared, member.request, on_cpu, None) }
         } else {
             // SAFETY: as above, its ops are the only ones.
-            unsafe { Transfer::new(shared, *member.progress.rest()) }
+            unsafe { Op::new(shared, member.request) }
         };
-        self.go_alone(shared, now, transfer, index, None)
+        self.go_alone(shared, now, op, index, None)
     }
 
-    fn go_alone(
-        &mut self,
-        shared: &Shared,
-        now: Moment,
-        mut transfer: Transfer,
-        index: usize,
-        review: Option<usize>,
-    ) -> Poll<()> {
-        transfer.set_waited_for(self.waited_for);
-        self.stage = Stage::Single { transfer: Box::new(transfer), index, review };
+    fn go_alone(&mut self, shared: &Shared, now: Moment, mut op: Op, index: usize, review: Option<usize>) -> Poll<()> {
+        op.set_waited_for(self.waited_for);
+        self.stage = Stage::Single { op: Box::new(op), index, review };
         self.step(shared, now)
     }
 
@@ -437,8 +409,8 @@ impl BatchOp {
                 continue;
             }
             // SAFETY: as in `single`; the window has completed.
-            let op = unsafe { Op::resumed(shared, self.members[i].progress, self.on_cpu, Some(record)) };
-            return self.go_alone(shared, now, Transfer::Whole(op), i, Some(to));
+            let op = unsafe { Op::resumed(shared, self.members[i].request, self.on_cpu, Some(record)) };
+            return self.go_alone(shared, now, op, i, Some(to));
         }
         self.stage = Stage::Choose;
         self.over()
@@ -449,17 +421,17 @@ impl BatchOp {
     fn end_joined(&mut self, shared: &Shared, first: usize, record: &CompletionRecord) {
         let joined = std::mem::replace(&mut self.members[first].joined, 1);
         let members = first..first + joined;
-        let len: u64 = self.members[members.clone()].iter().map(|member| member.progress.rest().len()).sum();
-        let mut joint = Progress::new(CopyRequest::new(self.members[first].progress.rest().template(), len));
+        let len: u64 = self.members[members.clone()].iter().map(|member| member.request.len()).sum();
+        let mut joint = Request::new(self.members[first].request.template(), len);
         let done = match joint.arrived_whole(record, shared.policy.on_fault) {
             Next::Finished(_) => len,
             _ => joint.done_in_front(),
         };
         let mut end = 0;
         for i in members {
-            end += self.members[i].progress.rest().len();
+            end += self.members[i].request.len();
             if end <= done {
-                self.members[i].progress.was_done_by(Via::Device);
+                self.members[i].request.was_done_by(Via::Device);
                 self.ended(i, Ok(Outcome::Done));
             } else {
                 self.members[i].apart = true;
@@ -469,10 +441,10 @@ impl BatchOp {
 
     /// Returns the outcome of a member whose record leaves nothing to do.
     fn finished_outcome(&mut self, shared: &Shared, index: usize, record: &CompletionRecord) -> Option<Outcome> {
-        let mut progress = self.members[index].progress;
-        match progress.arrived(record, shared.policy.on_fault) {
+        let mut request = self.members[index].request;
+        match request.arrived(record, shared.policy.on_fault) {
             Next::Finished(outcome) => {
-                self.members[index].progress = progress;
+                self.members[index].request = request;
                 Some(outcome)
             }
             _ => None,
@@ -483,7 +455,7 @@ impl BatchOp {
     fn waits(&self) -> bool {
         match &self.stage {
             Stage::Window { .. } | Stage::Full(_) => true,
-            Stage::Single { transfer, .. } => transfer.waits(),
+            Stage::Single { op, .. } => op.waits(),
             Stage::Choose | Stage::Review { .. } | Stage::Over => false,
         }
     }
@@ -493,22 +465,22 @@ impl BatchOp {
         match &self.stage {
             Stage::Window { slot, .. } => shared.drive_queue(Some(slot.queue)),
             Stage::Full(_) => shared.drive_queue(Some(self.queue)),
-            Stage::Single { transfer, .. } => transfer.drive(shared),
+            Stage::Single { op, .. } => op.drive(shared),
             Stage::Choose | Stage::Review { .. } | Stage::Over => {}
         }
     }
 
     fn set_waited_for(&mut self, waited_for: bool) {
         self.waited_for = waited_for;
-        if let Stage::Single { transfer, .. } = &mut self.stage {
-            transfer.set_waited_for(waited_for);
+        if let Stage::Single { op, .. } = &mut self.stage {
+            op.set_waited_for(waited_for);
         }
     }
 
     fn abort(&mut self) -> Vec<Slot> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Window { slot, .. } => vec![slot],
-            Stage::Single { mut transfer, .. } => transfer.abort(),
+            Stage::Single { mut op, .. } => op.abort(),
             Stage::Choose | Stage::Full(_) | Stage::Review { .. } | Stage::Over => Vec::new(),
         }
     }

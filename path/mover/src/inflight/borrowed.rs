@@ -4,23 +4,22 @@ use super::meter::Meter;
 use super::op::Op;
 use super::owned_request::{Held, OwnedRequest};
 use super::shared::Shared;
-use super::transfer::Transfer;
 use crate::api::error::JobError;
 use crate::api::outcome::{Outcome, Via};
 use crate::report::AbortOnUnwind;
 use std::fmt::Debug;
 use std::task::Poll;
 
-/// A transfer over borrowed memory. The memory outlives it only because a thread waits for it.
+/// An op over borrowed memory. The memory outlives it only because a thread waits for it.
 pub(crate) struct BorrowedInFlight {
-    transfer: Transfer,
+    op: Op,
     /// Present if the operation is timed.
     meter: Option<Meter>,
     /// Keeps no memory alive. It holds the slices, so that no other code derives pointers from them.
     _payload: Box<dyn std::any::Any + Send>,
 }
 
-/// Extends a borrow for the time of a transfer.
+/// Extends a borrow for the time of an op.
 ///
 /// # Safety
 ///
@@ -30,7 +29,7 @@ pub(crate) unsafe fn extend_lifetime<'a>(slice: &'a [u8]) -> &'static [u8] {
     unsafe { std::mem::transmute::<&'a [u8], &'static [u8]>(slice) }
 }
 
-/// Extends an exclusive borrow for the time of a transfer.
+/// Extends an exclusive borrow for the time of an op.
 ///
 /// # Safety
 ///
@@ -41,7 +40,7 @@ pub(crate) unsafe fn extend_lifetime_mut<'a>(slice: &'a mut [u8]) -> &'static mu
 }
 
 impl BorrowedInFlight {
-    /// Prepares a transfer.
+    /// Prepares an op.
     ///
     /// # Safety
     ///
@@ -51,7 +50,7 @@ impl BorrowedInFlight {
         let (payload, request) = request.into_parts();
         BorrowedInFlight {
             // SAFETY: the ranges lie in the payload's slices, which our caller keeps away from other code.
-            transfer: unsafe { Transfer::new(shared, request) },
+            op: unsafe { Op::new(shared, request) },
             meter: None,
             _payload: Box::new(Kept(payload)),
         }
@@ -65,17 +64,17 @@ impl BorrowedInFlight {
     /// Records that the thread that steps it from now on waits for `among` operations, of which this is one, and may do
     /// a part of the work.
     pub(crate) fn set_waited_for(&mut self, shared: &Shared, among: u32) {
-        self.transfer.set_waited_for(true);
+        self.op.set_waited_for(true);
         if let Some(meter) = &mut self.meter {
             meter.set_waited_for(shared, among);
         }
     }
 
-    /// Drives the queues that the transfer waits for, then takes one step.
+    /// Drives the queues that the op waits for, then takes one step.
     pub(crate) fn step(&mut self, shared: &Shared) -> Poll<(Result<Outcome, JobError>, Via)> {
         let begun = self.meter.as_ref().and_then(|meter| meter.step(shared));
-        self.transfer.drive(shared);
-        let step = self.transfer.step(shared);
+        self.op.drive(shared);
+        let step = self.op.step(shared);
         if let Some(meter) = &mut self.meter {
             meter.stepped(shared, begun);
         }
@@ -83,7 +82,7 @@ impl BorrowedInFlight {
             if let Some(meter) = self.meter.take() {
                 meter.ended(shared);
             }
-            (result, self.transfer.via())
+            (result, self.op.via())
         })
     }
 }
@@ -103,15 +102,14 @@ pub(crate) fn copy_whole(shared: &Shared, src: &[u8], dst: &mut [u8]) -> Option<
     };
     // SAFETY: the slices are borrowed for this call, the destination exclusively, and no code below uses `src` and
     // `dst`.
-    let mut op = unsafe { Op::new(shared, request) };
+    let mut op = unsafe { Op::whole(shared, request) };
     let guard = AbortOnUnwind("a panic while a copy waited for its device; borrowed memory may still be written");
     let result = shared.wait(|| {
         // Without a sweep: dropping parked payloads runs other code, which may do anything.
         if let Some(queue) = op.queue().and_then(|queue| shared.queues.all().get(queue)) {
             queue.drive();
         }
-        let now = shared.now_if(op.needs_time());
-        op.step(shared, now)
+        op.step(shared)
     });
     guard.disarm();
     Some(result)
@@ -122,6 +120,6 @@ struct Kept<P>(#[allow(dead_code, reason = "held, not read")] Held<P>);
 
 impl Debug for BorrowedInFlight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BorrowedInFlight").field("transfer", &self.transfer).finish_non_exhaustive()
+        f.debug_struct("BorrowedInFlight").field("op", &self.op).finish_non_exhaustive()
     }
 }

@@ -168,7 +168,7 @@ impl Copies {
         let flags = Policy { hint: policy.hint, ..Policy::default() };
         let preset = |records: &Records| {
             let d =
-                crate::plan::route::with_policy_flags(Descriptor::memory_move(0, 0, 0), &queue.limits, &flags, true);
+                crate::plan::flags::with_policy_flags(Descriptor::memory_move(0, 0, 0), &queue.limits, &flags, true);
             let d = d.with_record(records.own.address());
             d.with_flags(d.flags().difference(Flags::REQUEST_COMPLETION_RECORD))
         };

@@ -4,8 +4,7 @@ use crate::api::error::JobError;
 use crate::api::outcome::Outcome;
 use crate::api::policy::Hint;
 use crate::inflight::cpu;
-use crate::inflight::recover::Progress;
-use crate::plan::request::{CopyRequest, Range};
+use crate::plan::request::{Range, Request};
 use telpher_abi::Opcode;
 
 /// # Safety
@@ -46,16 +45,15 @@ fn size(value: u64) -> usize {
 ///
 /// The ranges of the request are valid for reads, its destinations for writes. No other code and no device has them
 /// meanwhile. The ranges of one request are disjoint, except for a memory move.
-pub(super) unsafe fn finish(progress: &Progress, hint: Hint) -> Result<Outcome, JobError> {
-    let request = progress.rest();
-    let (d, len, base, unit) = (request.template(), request.len(), progress.base(), request.unit());
-    // SAFETY (of every block below): the ranges are those of `CopyRequest::ranges`, which our caller vouches for. A
+pub(super) unsafe fn finish(request: &Request, hint: Hint) -> Result<Outcome, JobError> {
+    let (d, len, base, unit) = (request.template(), request.len(), request.base, request.unit());
+    // SAFETY (of every block below): the ranges are those of `Request::ranges`, which our caller vouches for. A
     // source and a destination of one request are disjoint, so the exclusive slice is alone.
     let outcome = match request.opcode() {
         Opcode::Nop | Opcode::Drain => Outcome::Done,
         Opcode::MemoryMove => {
             // SAFETY: as above; parts of the request's ranges.
-            progress.moves().iter().for_each(|part| unsafe { relocate(part, hint) });
+            request.moves().iter().for_each(|part| unsafe { relocate(part, hint) });
             Outcome::Done
         }
         // SAFETY: as above.
@@ -119,7 +117,7 @@ pub(super) unsafe fn finish(progress: &Progress, hint: Hint) -> Result<Outcome, 
 /// # Safety
 ///
 /// As for [`finish`]; source and destination may overlap.
-unsafe fn relocate(part: &CopyRequest, hint: Hint) {
+unsafe fn relocate(part: &Request, hint: Hint) {
     let (d, len) = (part.template(), part.len());
     if len == 0 {
         return;

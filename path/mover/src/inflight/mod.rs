@@ -9,8 +9,8 @@
 //! 2. An [`InFlight`] takes a whole owned request. It gives the payload back only while its [`Op`](op::Op) has no
 //!    descriptor in flight: nothing offered, or the record seen.
 //! 3. An `InFlight` that is dropped or expires while a device has its memory moves its payload into the slot
-//!    ([`table`]), or into the slots of all its ops ([`transfer`]). A sweeper frees it there after the last record is
-//!    seen; if the record never comes, it is never freed. An `InFlight` that is forgotten leaks its payload.
+//!    ([`table`]), or into the slots of all parts of its op. A sweeper frees it there after the last record is seen; if
+//!    the record never comes, it is never freed. An `InFlight` that is forgotten leaks its payload.
 //! 4. Memory that is lent to a scope outlives the scope, and a scope does not return while one of its ops is in flight.
 //! 5. Records and batch lists live in the table, the `InFlight`, the ring or the [`Copies`], and are leaked rather than
 //!    freed while they are in flight.
@@ -31,9 +31,9 @@ mod ring;
 mod shared;
 mod single;
 mod slot;
+mod split_result;
 mod stub_portal;
 mod table;
-mod transfer;
 
 pub(crate) use batch::{BatchInFlight, Member};
 pub(crate) use borrowed::{BorrowedInFlight, copy_whole, extend_lifetime, extend_lifetime_mut};

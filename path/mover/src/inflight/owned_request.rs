@@ -5,8 +5,7 @@ use crate::api::error::JobError;
 use crate::api::operation::{self, operations};
 use crate::api::outcome::{Outcome, Via};
 use crate::api::policy::Hint;
-use crate::inflight::recover::Progress;
-use crate::plan::request::CopyRequest;
+use crate::plan::request::Request;
 use std::any::Any;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use telpher_abi::{Descriptor, Flags, Opcode};
@@ -40,7 +39,7 @@ impl<P> Drop for Held<P> {
 /// A payload and a request. All ranges of the request lie in the payload's buffers.
 pub(crate) struct OwnedRequest<P> {
     payload: Held<P>,
-    request: CopyRequest,
+    request: Request,
 }
 
 /// Why a request could not be made, and the buffers back.
@@ -53,7 +52,8 @@ pub(crate) type Prepared<P> = Result<OwnedRequest<P>, InvalidRequest<P>>;
 
 /// Holds a payload and makes the request for it. Private: the callers make `request` from the payload's own buffers
 /// only.
-fn own<P>(payload: P, request: impl FnOnce(&mut P) -> Result<CopyRequest, JobError>) -> Prepared<P> {
+#[inline]
+fn own<P>(payload: P, request: impl FnOnce(&mut P) -> Result<Request, JobError>) -> Prepared<P> {
     let mut payload = Held::new(payload);
     // SAFETY: `new` initialised it.
     match request(unsafe { payload.0.assume_init_mut() }) {
@@ -63,7 +63,7 @@ fn own<P>(payload: P, request: impl FnOnce(&mut P) -> Result<CopyRequest, JobErr
 }
 
 impl<P> OwnedRequest<P> {
-    pub(super) fn into_parts(self) -> (Held<P>, CopyRequest) {
+    pub(super) fn into_parts(self) -> (Held<P>, Request) {
         (self.payload, self.request)
     }
 
@@ -86,7 +86,7 @@ impl<P> OwnedRequest<P> {
         }
         // SAFETY: the ranges lie in `payload`, which we hold throughout. Different buffers of one payload are disjoint
         // if one of them is written (`StableBufMut`). Only a memory move has two ranges of one buffer.
-        let outcome = unsafe { memory::finish(&Progress::new(request), hint) };
+        let outcome = unsafe { memory::finish(&request, hint) };
         (outcome, Via::Cpu, payload.into_inner())
     }
 
@@ -94,7 +94,7 @@ impl<P> OwnedRequest<P> {
     /// failure (compare only).
     pub(crate) fn expecting(mut self, difference: bool) -> Self {
         let d = self.request.template().and_flags(Flags::CHECK_RESULT).with_expected_result(difference.into());
-        self.request = CopyRequest::new(d, self.request.len());
+        self.request = Request::new(d, self.request.len());
         self
     }
 }
@@ -120,12 +120,12 @@ pub(crate) fn copy_now<S: StableBuf, D: StableBufMut>(src: &S, dst: &mut D, hint
 
 /// A request for a no-op.
 pub(crate) fn nop<P>(payload: P) -> OwnedRequest<P> {
-    OwnedRequest { payload: Held::new(payload), request: CopyRequest::new(Descriptor::nop(), 0) }
+    OwnedRequest { payload: Held::new(payload), request: Request::new(Descriptor::nop(), 0) }
 }
 
 /// A request for a drain of `queues` queues.
 pub(crate) fn drain<P>(payload: P, queues: usize) -> OwnedRequest<P> {
-    OwnedRequest { payload: Held::new(payload), request: CopyRequest::new(Descriptor::drain(), queues as u64) }
+    OwnedRequest { payload: Held::new(payload), request: Request::new(Descriptor::drain(), queues as u64) }
 }
 
 macro_rules! tuples {

@@ -1,46 +1,23 @@
-//! What to do after a completion record: the progress of one request through chunks, faults and refusals.
+//! What to do after a completion record: how one request advances through chunks, faults and refusals.
 //!
 //! ```text
-//! Progress::next ──► descriptor ──► record ──► Progress::arrived ──► Finished(outcome)
+//! Request::next ──► descriptor ──► record ──► Request::arrived ──► Finished(outcome)
 //!      ▲                                            │
 //!      ├───────────── More ─────────────────────────┤   the next chunk, or the same one continued
 //!      ├───── the page was touched ◄─── Touch ──────┤
 //!      └  (never again) ◄────────────── OnCpu ──────┘   the CPU does the rest
 //! ```
 //!
-//! This file touches no memory and reads no clock; the owner of the progress does that. Source of every rule: SPEC
+//! This file touches no memory and reads no clock; the owner of the request does that. Source of every rule: SPEC
 //! §8.3.
 
 use crate::api::error::JobError;
 use crate::api::outcome::{Delta, Outcome, Tags, Via};
 use crate::api::policy::OnFault;
-use crate::plan::request::{Chunk, CopyRequest, Range};
-use crate::plan::route::Limits;
+use crate::plan::limits::Limits;
+use crate::plan::request::{Chunk, Range, Request};
 use telpher_abi::{CompletionRecord, Descriptor, DifStatus, Opcode, Status};
 use telpher_mem::PAGE_BYTES;
-
-/// How far one request has come.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Progress {
-    /// The part that no finished chunk covers yet.
-    rest: CopyRequest,
-    /// The chunk that a device works on, or gets next.
-    chunk: Option<Chunk>,
-    /// Bytes of the original request before `rest` (always 0 for a move that runs backward).
-    base: u64,
-    /// Bytes done, from either end.
-    done: u64,
-    /// Faults since the last progress.
-    stalls: u32,
-    /// Page of the last fault, and its faults since the last progress.
-    page: (u64, u32),
-    /// The furthest byte that a restarted operation (create delta) has reached.
-    furthest: u32,
-    /// A device did a part.
-    device: bool,
-    /// The CPU did a part.
-    cpu: bool,
-}
 
 /// What to do after a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,21 +68,8 @@ impl From<Failure> for JobError {
 /// straddle two pages. A device that faults more often than this many times the policy's limit never progresses.
 const PAGES_PER_STEP: u32 = 6;
 
-impl Progress {
-    pub(crate) fn new(request: CopyRequest) -> Self {
-        let (page, furthest) = ((u64::MAX, 0), 0);
-        Progress { rest: request, chunk: None, base: 0, done: 0, stalls: 0, page, furthest, device: false, cpu: false }
-    }
-
-    pub(crate) fn rest(&self) -> &CopyRequest {
-        &self.rest
-    }
-
-    /// Returns the bytes of the original request before the rest.
-    pub(crate) fn base(&self) -> u64 {
-        self.base
-    }
-
+/// The progress of a request; only this file changes it.
+impl Request {
     /// Returns true if nothing of it was done.
     pub(crate) fn is_fresh(&self) -> bool {
         self.done == 0 && self.base == 0 && self.chunk.is_none_or(|chunk| chunk.is_fresh())
@@ -113,7 +77,7 @@ impl Progress {
 
     /// Reads the record of a descriptor for the whole request, as a record of the first chunk.
     pub(crate) fn arrived_whole(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
-        let len = self.rest.len();
+        let len = self.len();
         self.chunk = Some(Chunk { start: 0, whole: len, skip: 0, len });
         self.arrived(record, on_fault)
     }
@@ -148,52 +112,57 @@ impl Progress {
     pub(crate) fn next(&mut self, limits: &Limits) -> Option<Descriptor> {
         let chunk = match self.chunk {
             Some(begun) if !begun.is_fresh() => (begun.len <= limits.max_transfer).then_some(begun)?,
-            _ => self.rest.cut(limits)?,
+            _ => self.cut(limits)?,
         };
         self.chunk = Some(chunk);
-        Some(self.rest.descriptor(&chunk))
+        Some(self.descriptor(&chunk))
     }
 
-    /// Like [`next`](Progress::next), but a raw descriptor is not cut: the device refuses it if it is too long.
+    /// Like [`next`](Request::next), but a raw descriptor is not cut: the device refuses it if it is too long.
     pub(crate) fn next_for(&mut self, limits: &Limits, raw: bool) -> Option<Descriptor> {
         if raw && self.chunk.is_none() {
-            let len = self.rest.len();
+            let len = self.len();
             self.chunk = Some(Chunk { start: 0, whole: len, skip: 0, len });
         }
         match self.chunk.filter(|_| raw) {
-            Some(chunk) => Some(self.rest.descriptor(&chunk)),
+            Some(chunk) => Some(self.descriptor(&chunk)),
             None => self.next(limits),
         }
     }
 
     /// Returns true if the present chunk is the whole rest.
     pub(crate) fn is_one_chunk(&self) -> bool {
-        self.chunk.is_some_and(|chunk| chunk.whole == self.rest.len())
+        self.chunk.is_some_and(|chunk| chunk.whole == self.len())
     }
 
     /// Returns true if repeating the present chunk gives the same result, whatever part of it a device has done. Only a
     /// move can overwrite bytes that it has yet to read, and only if its ranges overlap within the chunk.
     pub(crate) fn may_be_done_again(&self) -> bool {
-        let d = self.rest.template();
+        let d = self.template();
         let apart = d.dst().abs_diff(d.src());
-        self.rest.opcode() != Opcode::MemoryMove || self.chunk.is_none_or(|chunk| apart >= chunk.len)
+        self.opcode() != Opcode::MemoryMove || self.chunk.is_none_or(|chunk| apart >= chunk.len)
     }
 
     /// Returns the rest of a memory move, in the order in which it must be done: at most a begun chunk and the rest
     /// around it.
-    pub(crate) fn moves(&self) -> [CopyRequest; 2] {
-        let mut rest = self.rest;
-        let Some(chunk) = self.chunk else { return [rest, CopyRequest::new(rest.template(), 0)] };
-        let mut part = CopyRequest::new(rest.template(), chunk.start + chunk.skip + chunk.len);
+    pub(crate) fn moves(&self) -> [Request; 2] {
+        let mut rest = Request::new(self.template(), self.len());
+        let Some(chunk) = self.chunk else { return [rest, Request::new(rest.template(), 0)] };
+        let mut part = Request::new(rest.template(), chunk.start + chunk.skip + chunk.len);
         part.advance(chunk.start + chunk.skip);
-        finish(&mut rest, &chunk);
+        rest.remove(&chunk);
         [part, rest]
+    }
+
+    /// Removes a finished chunk from what is left.
+    fn remove(&mut self, chunk: &Chunk) {
+        if chunk.start == 0 { self.advance(chunk.whole) } else { self.shorten(chunk.whole) }
     }
 
     /// Reads the record of the last descriptor.
     pub(crate) fn arrived(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
         let status = record.status();
-        let op = self.rest.opcode();
+        let op = self.opcode();
         let refused = Next::Failed(Failure::Refused { op, status });
         match status {
             Status::Success | Status::SuccessPredicateFalse => self.succeeded(record),
@@ -241,7 +210,7 @@ impl Progress {
     }
 
     fn nonsense(&self, record: &CompletionRecord) -> Next {
-        let (op, status, completed) = (self.rest.opcode(), record.status(), record.bytes_completed());
+        let (op, status, completed) = (self.opcode(), record.status(), record.bytes_completed());
         Next::Failed(Failure::Nonsense { op, status, completed })
     }
 
@@ -249,13 +218,13 @@ impl Progress {
         let Some(chunk) = self.chunk else { return self.nonsense(record) };
         let completed = u64::from(record.bytes_completed());
         self.device = true;
-        match self.rest.opcode() {
+        match self.opcode() {
             Opcode::Compare | Opcode::ComparePattern if record.result() & 1 == 1 => {
                 if completed >= chunk.len {
                     return self.nonsense(record);
                 }
                 let outcome = Outcome::Different { at: self.base + completed };
-                if self.rest.opcode() == Opcode::Compare {
+                if self.opcode() == Opcode::Compare {
                     return Next::Finished(outcome);
                 }
                 self.advance_by(completed, record);
@@ -263,7 +232,7 @@ impl Progress {
             }
             Opcode::CreateDelta => {
                 let bytes = record.delta_record_size();
-                if bytes > self.rest.template().max_delta_size() {
+                if bytes > self.template().max_delta_size() {
                     return self.nonsense(record);
                 }
                 match record.result() {
@@ -274,21 +243,21 @@ impl Progress {
                 }
             }
             _ => {
-                finish(&mut self.rest, &chunk);
-                self.rest.carry(chunk.whole, record);
+                self.remove(&chunk);
+                self.carry(chunk.whole, record);
                 self.base += if chunk.start == 0 { chunk.whole } else { 0 };
                 self.done += chunk.len;
                 self.chunk = None;
                 self.stalls = 0;
-                if self.rest.len() > 0 { Next::More } else { Next::Finished(self.end()) }
+                if self.len() > 0 { Next::More } else { Next::Finished(self.end()) }
             }
         }
     }
 
     /// Returns the outcome of a request without a rest.
     fn end(&self) -> Outcome {
-        let d = self.rest.template();
-        match self.rest.opcode() {
+        let d = self.template();
+        match self.opcode() {
             Opcode::Compare | Opcode::ComparePattern => Outcome::Equal,
             Opcode::CrcGeneration | Opcode::CopyCrc => Outcome::Crc(d.crc_seed()),
             Opcode::DifCheck | Opcode::DifInsert | Opcode::DifStrip | Opcode::DifUpdate => {
@@ -301,7 +270,7 @@ impl Progress {
     fn mismatched(&mut self, record: &CompletionRecord) -> Next {
         let completed = u64::from(record.bytes_completed());
         match self.chunk {
-            Some(chunk) if completed < chunk.len && completed.is_multiple_of(self.rest.unit()) => {
+            Some(chunk) if completed < chunk.len && completed.is_multiple_of(self.unit()) => {
                 self.device = true;
                 let what = DifStatus::from_bits_retain(record.result());
                 Next::Finished(Outcome::DifMismatch { at: self.base + completed, what })
@@ -313,7 +282,7 @@ impl Progress {
     fn faulted(&mut self, record: &CompletionRecord, on_fault: OnFault) -> Next {
         let completed = u64::from(record.bytes_completed());
         let Some(chunk) = self.chunk.filter(|chunk| completed < chunk.len) else { return self.nonsense(record) };
-        let op = self.rest.opcode();
+        let op = self.opcode();
         let moved_on = match op {
             // A new record's offsets would restart at 0, so the whole operation is repeated. How far it came still
             // tells progress from a standstill.
@@ -330,7 +299,7 @@ impl Progress {
                 completed > 0
             }
             // Whole units only: a unit that was begun is repeated.
-            _ => self.advance_by(completed / self.rest.unit() * self.rest.unit(), record),
+            _ => self.advance_by(completed / self.unit() * self.unit(), record),
         };
         self.device |= moved_on;
         let fault = Fault { address: record.fault_address(), write: record.status_byte().is_write(), done: self.done };
@@ -343,8 +312,8 @@ impl Progress {
 
     /// Records that the first `n` bytes of a request that is not a move are done; returns true if `n` is not 0.
     fn advance_by(&mut self, n: u64, record: &CompletionRecord) -> bool {
-        self.rest.advance(n);
-        self.rest.carry(n, record);
+        self.advance(n);
+        self.carry(n, record);
         self.base += n;
         self.done += n;
         if let Some(chunk) = &mut self.chunk {
@@ -379,17 +348,12 @@ impl Progress {
     /// touched.
     pub(crate) fn touchable(&self, fault: &Fault) -> Option<Range> {
         let page = fault.address / PAGE_BYTES * PAGE_BYTES;
-        self.rest.ranges().into_iter().flatten().filter(|range| range.written || !fault.write).find_map(|range| {
+        self.ranges().into_iter().flatten().filter(|range| range.written || !fault.write).find_map(|range| {
             let start = page.max(range.address);
             let end = page.saturating_add(PAGE_BYTES).min(range.address.saturating_add(range.len));
             (start < end).then(|| Range { address: start, len: end - start, written: range.written && fault.write })
         })
     }
-}
-
-/// Removes a finished chunk from a request.
-fn finish(rest: &mut CopyRequest, chunk: &Chunk) {
-    if chunk.start == 0 { rest.advance(chunk.whole) } else { rest.shorten(chunk.whole) }
 }
 
 /// Returns the source tags that a DIF descriptor begins with.

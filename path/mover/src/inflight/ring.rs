@@ -6,12 +6,12 @@
 
 use super::memory;
 use super::owned_request::{Buffers, Held, OwnedRequest};
-use crate::api::channel::{ChannelPolicy, Order};
+use crate::api::channel_policy::{ChannelPolicy, Order};
 use crate::api::error::JobError;
 use crate::api::outcome::{Outcome, Via};
 use crate::api::policy::Policy;
-use crate::inflight::recover::{Next, Progress};
-use crate::plan::request::CopyRequest;
+use crate::inflight::recover::Next;
+use crate::plan::request::Request;
 use crate::plan::route::{Entry, PortalQueue};
 use crate::wait::stall_timer::StallTimer;
 use crate::wait::time::{Clock, Moment};
@@ -61,7 +61,7 @@ enum Stage {
 
 /// One slot of the ring.
 struct RingSlot<S, D> {
-    progress: Progress,
+    request: Request,
     stage: Stage,
     payload: Option<Held<Buffers<S, D>>>,
     /// The burst's record is still to come.
@@ -124,7 +124,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let capacity = capacity as usize;
         let n = capacity.next_power_of_two();
         let take_slot = |_| RingSlot {
-            progress: Progress::new(CopyRequest::new(Descriptor::nop(), 0)),
+            request: Request::new(Descriptor::nop(), 0),
             stage: Stage::Free,
             payload: None,
             in_burst: false,
@@ -195,22 +195,16 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
     ///
     /// As for [`Submission::vouch`], until the operation is fetched, or for ever if it is fetched as expired.
     pub(crate) unsafe fn put_raw(&mut self, descriptor: Descriptor) -> u64 {
-        self.take_slot(CopyRequest::of(descriptor), None, true)
+        self.take_slot(Request::of(descriptor), None, true)
     }
 
-    fn take_slot(&mut self, request: CopyRequest, payload: Option<Held<Buffers<S, D>>>, raw: bool) -> u64 {
+    fn take_slot(&mut self, request: Request, payload: Option<Held<Buffers<S, D>>>, raw: bool) -> u64 {
         assert!(self.has_room(), "callers check for room first");
         let position = self.tail;
         self.tail += 1;
         let i = self.index(position);
-        self.slots[i] = RingSlot {
-            progress: Progress::new(request),
-            stage: Stage::Waiting,
-            payload,
-            in_burst: false,
-            raw,
-            deadline: Moment::default(),
-        };
+        self.slots[i] =
+            RingSlot { request, stage: Stage::Waiting, payload, in_burst: false, raw, deadline: Moment::default() };
         position
     }
 
@@ -260,7 +254,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
         let mut len = 0;
         while len < most {
             let i = self.index(first) + len;
-            let op = self.slots[i].progress.rest().opcode();
+            let op = self.slots[i].request.opcode();
             // Not allowed in a batch (SPEC §3.8): offered alone.
             let alone = matches!(op, Opcode::Drain | Opcode::Batch | Opcode::UpdateWindow);
             if alone && len > 0 || !self.write(i) {
@@ -276,12 +270,12 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Writes the next descriptor of a slot into the list.
     fn write(&mut self, i: usize) -> bool {
-        let RingSlot { progress, raw, .. } = &mut self.slots[i];
-        let Some(d) = progress.next_for(&self.queue.limits, *raw) else { return false };
+        let RingSlot { request, raw, .. } = &mut self.slots[i];
+        let Some(d) = request.next_for(&self.queue.limits, *raw) else { return false };
         let d = if *raw {
             d
         } else {
-            crate::plan::route::with_policy_flags(d, &self.queue.limits, &self.job_policy, progress.rest().writes())
+            crate::plan::flags::with_policy_flags(d, &self.queue.limits, &self.job_policy, request.writes())
         };
         self.records[i].own.clear();
         let d = d.with_record(self.records[i].own.address());
@@ -464,10 +458,10 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             match self.records[i].own.read() {
                 Some(record) => self.arrived(i, &record),
                 None => {
-                    let op = self.slots[i].progress.rest().opcode();
+                    let op = self.slots[i].request.opcode();
                     let result = match batch {
                         Some(batch) => self.on_cpu(i, JobError::Refused { op, status: batch.status() }),
-                        None if self.slots[i].progress.may_be_done_again() => self.without_queue(i),
+                        None if self.slots[i].request.may_be_done_again() => self.without_queue(i),
                         None => Err(JobError::Stopped { op, why: self.queue.why() }),
                     };
                     self.end(i, result, batch.copied());
@@ -478,12 +472,12 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     fn arrived(&mut self, i: usize, record: &CompletionRecord) {
         let raw = self.slots[i].raw;
-        let next = self.slots[i].progress.arrived(record, self.policy.on_fault);
+        let next = self.slots[i].request.arrived(record, self.policy.on_fault);
         let result = match next {
             Next::Finished(outcome) => Ok(outcome),
             Next::Refine(outcome) if raw => Ok(outcome),
             Next::More => return self.send_again(i),
-            Next::Touch(fault) if !raw => match self.slots[i].progress.touchable(&fault) {
+            Next::Touch(fault) if !raw => match self.slots[i].request.touchable(&fault) {
                 Some(range) => {
                     // SAFETY: the range lies in the payload of this slot; its operation has just come back.
                     unsafe { memory::touch(&range) };
@@ -493,7 +487,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             },
             Next::Touch(fault) => Err(crate::inflight::recover::Failure::Fault(fault).into()),
             Next::OnCpu(status, fault) => {
-                let op = self.slots[i].progress.rest().opcode();
+                let op = self.slots[i].request.opcode();
                 let otherwise = fault.map_or(JobError::Refused { op, status }, |fault| {
                     crate::inflight::recover::Failure::Fault(fault).into()
                 });
@@ -514,7 +508,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Ends an operation that this queue cannot do, or no longer does: the CPU does it if it may.
     fn without_queue(&mut self, i: usize) -> Result<Outcome, JobError> {
-        let op = self.slots[i].progress.rest().opcode();
+        let op = self.slots[i].request.opcode();
         if !self.queue.is_dead() {
             return self.on_cpu(i, JobError::Unsupported { op });
         }
@@ -527,14 +521,14 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
 
     /// Does the rest on the CPU, unless the CPU must not touch the memory.
     fn on_cpu(&mut self, i: usize, otherwise: JobError) -> Result<Outcome, JobError> {
-        let RingSlot { progress, raw, .. } = &mut self.slots[i];
-        if *raw || progress.rest().opcode() == Opcode::Drain {
+        let RingSlot { request, raw, .. } = &mut self.slots[i];
+        if *raw || request.opcode() == Opcode::Drain {
             return Err(otherwise);
         }
         // SAFETY: the ranges lie in the payload of this slot, and no device has it: it was never submitted, or its
         // record is written, or its batch's record is written and it was left out, or the queue is dead.
-        let outcome = unsafe { memory::finish(progress, self.policy.hint) }?;
-        progress.cpu_did_the_rest();
+        let outcome = unsafe { memory::finish(request, self.policy.hint) }?;
+        request.cpu_did_the_rest();
         Ok(outcome)
     }
 
@@ -593,7 +587,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
                     return Some(RingResult {
                         position,
                         result: Err(JobError::Deadline { after: self.policy.deadline.unwrap_or_default() }),
-                        via: self.slots[i].progress.via(),
+                        via: self.slots[i].request.via(),
                         buffers: None,
                         record: None,
                     });
@@ -613,7 +607,7 @@ impl<S: Send + 'static, D: Send + 'static> Ring<S, D> {
             unreachable!("callers checked the stage")
         };
         let buffers = self.slots[i].payload.take().map(Held::into_inner);
-        let via = self.slots[i].progress.via();
+        let via = self.slots[i].request.via();
         self.recycle();
         RingResult { position, result, via, buffers, record }
     }

@@ -5,7 +5,7 @@ use crate::api::policy::Policy;
 use crate::learn::costs::{Costs, Worker};
 use crate::learn::tuning::{Measured, Tuning};
 use crate::learn::{self, Choice, DeviceChooser, Learning};
-use crate::plan::request::CopyRequest;
+use crate::plan::request::Request;
 use crate::plan::route::{PortalQueue, PortalQueues};
 use crate::plan::topology::Topology;
 use crate::stripe::STRIPES;
@@ -35,6 +35,11 @@ impl Deref for Shared {
 }
 
 impl Shared {
+    /// The shared core itself.
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0
+    }
+
     /// The handles of a new mover's core: one for each stripe, or a single one if there are no queues.
     pub(crate) fn new(
         portals: impl IntoIterator<Item = Arc<dyn Portal>>,
@@ -44,9 +49,6 @@ impl Shared {
     ) -> Arc<[Arc<Shared>]> {
         let core = Arc::new(Core::new(portals, policy, clock, topology));
         let stripes = if core.queues.all().is_empty() { 1 } else { STRIPES };
-        if !core.queues.all().is_empty() {
-            crate::forks::register(&core);
-        }
         (0..stripes).map(|_| Arc::new(Shared(Arc::clone(&core)))).collect()
     }
 }
@@ -111,17 +113,17 @@ impl Core {
     }
 
     /// Loads costs measured elsewhere.
-    pub(crate) fn teach(&self, tuning: &Tuning) {
+    pub(crate) fn load_costs(&self, tuning: &Tuning) {
         for &Measured { op, bytes, cpu, device } in &tuning.measured {
-            self.costs.teach(op, bytes, Worker::Cpu, cpu);
+            self.costs.load(op, bytes, Worker::Cpu, cpu);
             // With one operation in flight, the measured time is the device's latency; with more, it is only the
             // caller's time.
             if tuning.machine.in_flight == 1 {
                 (0..self.queues.all().len())
-                    .for_each(|queue| self.costs.teach(op, bytes, Worker::Device { queue }, device));
+                    .for_each(|queue| self.costs.load(op, bytes, Worker::Device { queue }, device));
             }
             if let Some(chooser) = &self.chooser {
-                chooser.teach(&self.costs, op, bytes, device);
+                chooser.load(&self.costs, op, bytes, device);
             }
         }
     }
@@ -185,7 +187,7 @@ impl Core {
     }
 
     /// Returns true if the policy splits a request of this length into parts that are in flight together.
-    pub(super) fn is_long(&self, request: &CopyRequest) -> bool {
+    pub(super) fn is_long(&self, request: &Request) -> bool {
         let split = &self.policy.split;
         let shared_out = split.hybrid || split.ways > 1 && self.queues.all().len() > 1;
         let long = request.len() > self.queues.max_transfer() || request.len() >= split.above && shared_out;
@@ -193,7 +195,7 @@ impl Core {
     }
 
     /// Returns the queues for the parts of a request and the longest part; `None` if one op does it better.
-    pub(crate) fn split_plan(&self, request: &CopyRequest, thread: impl Fn() -> usize) -> Option<(Vec<usize>, u64)> {
+    pub(crate) fn split_plan(&self, request: &Request, thread: impl Fn() -> usize) -> Option<(Vec<usize>, u64)> {
         if !self.is_long(request) {
             return None;
         }

@@ -31,6 +31,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use std::cell::Cell;
 use std::time::Duration;
 use telpher_abi::Opcode;
+use telpher_os::Random;
 
 /// Whether costs are learned while a mover works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -219,7 +220,7 @@ impl DeviceChooser {
     }
 
     /// Loads what a device's operation costs its caller, measured carefully elsewhere.
-    pub(crate) fn teach(&self, costs: &Costs, op: Opcode, bytes: u64, took: Duration) {
+    pub(crate) fn load(&self, costs: &Costs, op: Opcode, bytes: u64, took: Duration) {
         let (kind, at) = (Kind::of(op), step(bytes));
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.device_cost[kind as usize].at(at).set(log(nanos) - log(published(kind, bytes, ON_DEVICE)));
@@ -288,13 +289,14 @@ pub(crate) struct Sampler {
     left: Cell<u64>,
     /// Samples in a row that found nothing new; limited to the number that gives the longest stride.
     quiet: Cell<u32>,
-    /// Makes strides unequal, so that no periodic program hides an operation from all samples.
-    random: Cell<u32>,
+    /// Seed of the next stride's length. It makes strides unequal, so that no periodic program hides an operation from
+    /// all samples.
+    seed: Cell<u64>,
 }
 
 impl Sampler {
     pub(crate) const fn new() -> Self {
-        Sampler { left: Cell::new(STRIDE_BYTES), quiet: Cell::new(0), random: Cell::new(0x9E37_79B9) }
+        Sampler { left: Cell::new(STRIDE_BYTES), quiet: Cell::new(0), seed: Cell::new(1) }
     }
 
     /// Returns how often the present stride has doubled.
@@ -319,14 +321,10 @@ impl Sampler {
     /// stride gets longer the more samples find nothing new.
     fn restart(&self, bytes: u64, took: Duration, as_known: bool) {
         self.quiet.set(if as_known { (self.quiet.get() + 1).min(MAX_DOUBLINGS * QUIET_SAMPLES) } else { 0 });
-        // Xorshift (G. Marsaglia, *Xorshift RNGs*, Journal of Statistical Software 8, 2003); the same in every run.
-        let mut x = self.random.get();
-        x ^= x << 13;
-        x ^= x >> 17;
-        x ^= x << 5;
-        self.random.set(x);
-        // Between a half and three halves of a stride.
-        let nanos = (STRIDE / 2 + u64::from(x) % STRIDE) << self.doublings();
+        let mut random = Random::new(self.seed.get());
+        self.seed.set(random.next());
+        // Between a half and three halves of a stride; the same in every run.
+        let nanos = (STRIDE / 2 + random.below(STRIDE)) << self.doublings();
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
         self.left.set(bytes.saturating_add(CALL_BYTES).saturating_mul(nanos) / took);
     }

@@ -62,7 +62,7 @@ impl Costs {
     }
 
     /// Replaces an estimate by a time that was measured carefully elsewhere (a tuning file).
-    pub(crate) fn teach(&self, op: Opcode, bytes: u64, worker: Worker, took: Duration) {
+    pub(crate) fn load(&self, op: Opcode, bytes: u64, worker: Worker, took: Duration) {
         let kind = Kind::of(op);
         if let Some(row) = self.row(kind, worker) {
             row.at(step(bytes)).set(sample(kind, bytes, worker, took));

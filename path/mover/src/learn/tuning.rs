@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  telpher tune ──► Tuning ──save──► tuning.toml ──load──► Tuning ──► Policy            its decisions
-//!                                   TELPHER_TUNING              └──► Mover::teach      its cost estimates
+//!                                   TELPHER_TUNING              └──► Mover::load_costs its cost estimates
 //! ```
 
 use crate::api::policy::Policy;

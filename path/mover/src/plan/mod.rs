@@ -4,6 +4,8 @@
 //! [`route`].
 
 pub(crate) mod credit;
+pub(crate) mod flags;
+pub(crate) mod limits;
 pub(crate) mod queue_health;
 pub(crate) mod request;
 pub(crate) mod route;

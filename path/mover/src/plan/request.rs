@@ -1,20 +1,40 @@
 //! One requested operation: a descriptor with a 64-bit length, and the arithmetic of splitting and continuing it.
 //!
-//! A [`CopyRequest`] may have any length. A queue limits one descriptor, so a request is cut into [`Chunk`]s. The rest
-//! after some bytes were done is again a request (SPEC §8.3: each operation's continuation).
+//! A [`Request`] may have any length. A queue limits one descriptor, so a request is cut into [`Chunk`]s. After some
+//! bytes were done, the request is the rest of itself (SPEC §8.3: each operation's continuation).
 
-use crate::plan::route::Limits;
+use crate::plan::limits::Limits;
 use telpher_abi::{
     CompletionRecord, DELTA_ENTRY_BYTES, DIF_TUPLE_BYTES, Descriptor, DifBlock, Flags, MAX_DELTA_TRANSFER,
     MIN_MAX_DELTA_RECORD, OpFlags, Opcode,
 };
 
-/// An operation (copy, fill, compare, …) on raw addresses. Progress is counted in units of `len`: source bytes
-/// (destination bytes for fill and flush), bytes of the delta record for apply delta, queues for drain.
+/// An operation (copy, fill, compare, …) on raw addresses, as far as it is not done yet, and how far it has come.
+///
+/// Progress is counted in units of `len`: source bytes (destination bytes for fill and flush), bytes of the delta
+/// record for apply delta, queues for drain.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CopyRequest {
+pub(crate) struct Request {
+    /// The descriptor of what no finished chunk covers yet, without policy flags, size and completion record.
     words: [u64; 8],
+    /// The length of what no finished chunk covers yet.
     len: u64,
+    /// The chunk that a device works on, or gets next.
+    pub(crate) chunk: Option<Chunk>,
+    /// Bytes of the original request before the rest (always 0 for a move that runs backward).
+    pub(crate) base: u64,
+    /// Bytes done, from either end.
+    pub(crate) done: u64,
+    /// Faults since the last progress.
+    pub(crate) stalls: u32,
+    /// Page of the last fault, and its faults since the last progress.
+    pub(crate) page: (u64, u32),
+    /// The furthest byte that a restarted operation (create delta) has reached.
+    pub(crate) furthest: u32,
+    /// A device did a part.
+    pub(crate) device: bool,
+    /// The CPU did a part.
+    pub(crate) cpu: bool,
 }
 
 /// The part of a request that one descriptor does: `[start, start + whole)`. Of it, `[start + skip, start + skip +
@@ -43,10 +63,13 @@ pub(crate) struct Range {
     pub(crate) written: bool,
 }
 
-impl CopyRequest {
+impl Request {
     /// A request for `descriptor`, whose own size is ignored, over `len`.
+    #[inline(always)]
     pub(crate) fn new(descriptor: Descriptor, len: u64) -> Self {
-        CopyRequest { words: descriptor.0, len }
+        let (page, furthest) = ((u64::MAX, 0), 0);
+        let words = descriptor.0;
+        Request { words, len, chunk: None, base: 0, done: 0, stalls: 0, page, furthest, device: false, cpu: false }
     }
 
     /// The request that a complete descriptor makes.
@@ -57,7 +80,7 @@ impl CopyRequest {
             Opcode::ApplyDelta => u64::from(descriptor.delta_record_size()),
             _ => u64::from(descriptor.size()),
         };
-        CopyRequest { words: descriptor.0, len }
+        Request::new(descriptor, len)
     }
 
     /// Returns the descriptor without policy flags and completion record.
@@ -122,10 +145,10 @@ impl CopyRequest {
         }
     }
 
-    /// Returns the part `[start, start + len)` of a divisible request.
-    pub(crate) fn part(&self, start: u64, len: u64) -> CopyRequest {
+    /// Returns the part `[start, start + len)` of a divisible request as a request that has not begun.
+    pub(crate) fn part(&self, start: u64, len: u64) -> Request {
         debug_assert!(start.checked_add(len).is_some_and(|end| end <= self.len));
-        let mut part = *self;
+        let mut part = Request::new(self.template(), self.len);
         part.advance(start);
         part.len = len;
         part
@@ -238,9 +261,14 @@ impl CopyRequest {
 
     /// Returns the descriptor for the rest of `chunk`, without policy flags and completion record.
     pub(crate) fn descriptor(&self, chunk: &Chunk) -> Descriptor {
-        let mut part = *self;
-        part.advance(chunk.start + chunk.skip);
-        let d = part.template();
+        let d = match chunk.start + chunk.skip {
+            0 => self.template(),
+            at => {
+                let mut part = Request::new(self.template(), self.len);
+                part.advance(at);
+                part.template()
+            }
+        };
         // A chunk is never longer than `max_transfer`, which `Limits` keeps below 2^32.
         let len = u32::try_from(chunk.len).unwrap_or(u32::MAX);
         match self.opcode() {
@@ -349,7 +377,7 @@ mod tests {
         let wide = Descriptor::fill16([0x0807_0605_0403_0201, 0x100f_0e0d_0c0b_0a09], 0x1000, 0);
         for whole in [narrow, wide] {
             for n in 0..40 {
-                let mut request = CopyRequest::new(whole, 64);
+                let mut request = Request::new(whole, 64);
                 request.advance(n);
                 assert_eq!(request.template().dst(), 0x1000 + n);
                 for i in 0..16 {
@@ -361,8 +389,8 @@ mod tests {
 
     #[test]
     fn dif_destinations_advance_by_whole_blocks() {
-        let strip = CopyRequest::new(Descriptor::dif(Opcode::DifStrip, 0x1000, 0x9000, 0), 520 * 4);
-        let insert = CopyRequest::new(Descriptor::dif(Opcode::DifInsert, 0x1000, 0x9000, 0), 512 * 4);
+        let strip = Request::new(Descriptor::dif(Opcode::DifStrip, 0x1000, 0x9000, 0), 520 * 4);
+        let insert = Request::new(Descriptor::dif(Opcode::DifInsert, 0x1000, 0x9000, 0), 512 * 4);
         let (mut a, mut b) = (strip, insert);
         a.advance(520 * 3);
         b.advance(512 * 3);

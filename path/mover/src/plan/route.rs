@@ -1,8 +1,9 @@
 //! Routing: the queues of a mover, and which of them is asked first.
 
 use crate::plan::credit::{Credit, Credits};
+use crate::plan::limits::Limits;
 use crate::plan::queue_health::QueueHealth;
-use crate::plan::request::CopyRequest;
+use crate::plan::request::Request;
 use crate::plan::topology::{NodeMap, Topology};
 use crate::reentrancy::InPortal;
 use crate::report::AbortOnUnwind;
@@ -11,9 +12,7 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::wait::forecast::BusyUntil;
 use crate::wait::stall_timer::StallAction;
 use std::sync::Arc;
-use telpher_abi::registers::{GenCap, OpCap};
-use telpher_abi::{Descriptor, Opcode};
-use telpher_portal::{Health, Offer, Portal, QueueInfo, QueueMode, Submission};
+use telpher_portal::{Health, Offer, Portal, QueueMode, Submission};
 
 /// Which queue is asked first; if it is full, the others follow in their order.
 ///
@@ -42,38 +41,6 @@ pub enum Route {
     /// The queues nearest to the source and those nearest to the destination: in turn for whole operations, both for a
     /// split operation. Source: *Data movement with DSA*, §3.2.3 and §3.3: close to the peak of four devices, with two.
     PushPull,
-}
-
-/// What a queue and its device can do, as the state machines need it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Largest transfer in bytes; fits the descriptor's 32-bit size.
-    pub(crate) max_transfer: u64,
-    /// Largest batch in descriptors.
-    pub(crate) max_batch: u32,
-    /// Block On Fault is accepted.
-    pub(crate) block_on_fault: bool,
-    /// General capabilities.
-    pub(crate) gen_cap: GenCap,
-    /// Operations.
-    pub(crate) operations: OpCap,
-}
-
-impl Limits {
-    pub(crate) fn of(info: &QueueInfo) -> Self {
-        Limits {
-            max_transfer: info.max_transfer.min(u64::from(u32::MAX)),
-            max_batch: info.max_batch,
-            block_on_fault: info.block_on_fault,
-            gen_cap: info.gen_cap,
-            operations: info.operations,
-        }
-    }
-
-    /// Returns the members that one batch may have; below 2 a burst has to be submitted one by one.
-    pub(crate) fn batch(&self) -> usize {
-        if self.operations.contains(Opcode::Batch) { self.max_batch as usize } else { 1 }
-    }
 }
 
 /// One queue of a mover: its portal, its limits, and this mover's use of it.
@@ -282,13 +249,7 @@ impl PortalQueues {
     /// Returns up to `ways` queues for the parts of a request, in the order in which to ask them. They belong to
     /// different devices if there are enough, and are near ones only if the route goes by node. `thread` returns the
     /// number of the calling thread.
-    pub(crate) fn several(
-        &self,
-        route: Route,
-        request: &CopyRequest,
-        ways: u32,
-        thread: impl Fn() -> usize,
-    ) -> Vec<usize> {
+    pub(crate) fn several(&self, route: Route, request: &Request, ways: u32, thread: impl Fn() -> usize) -> Vec<usize> {
         let in_turn = |queues: &[usize], first: usize| -> Vec<usize> {
             (0..queues.len()).map(|i| queues[(first + i) % queues.len()]).collect()
         };
@@ -327,7 +288,7 @@ impl PortalQueues {
 
     /// Returns the index of the queue to ask first for a request; 0 if there is no queue. `thread` as above.
     #[inline]
-    pub(crate) fn first(&self, route: Route, request: &CopyRequest, thread: impl Fn() -> usize) -> usize {
+    pub(crate) fn first(&self, route: Route, request: &Request, thread: impl Fn() -> usize) -> usize {
         if self.queues.len() < 2 {
             return 0;
         }
@@ -373,27 +334,12 @@ fn device_of(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(device, _)| device)
 }
 
-/// Adds the flags that the policy asks for and the queue allows.
-pub(crate) fn with_policy_flags(d: Descriptor, limits: &Limits, policy: &crate::Policy, writes: bool) -> Descriptor {
-    use crate::{Hint, OnFault};
-    use telpher_abi::Flags;
-    let mut flags = Flags::empty();
-    if writes && policy.hint == Hint::Cache && limits.gen_cap.cache_control() {
-        flags |= Flags::CACHE_CONTROL_1;
-    }
-    // Reserved for operations without buffers (SPEC Table 8-3).
-    let has_buffers = !matches!(d.opcode(), Opcode::Nop | Opcode::Drain | Opcode::Batch);
-    if has_buffers && policy.on_fault == OnFault::Block && limits.block_on_fault {
-        flags |= Flags::BLOCK_ON_FAULT;
-    }
-    d.and_flags(flags)
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::plan::topology::SystemTopology;
     use crate::stripe;
+    use telpher_abi::Descriptor;
     use telpher_portal::mock::MockPortal;
 
     fn queues(modes: &[QueueMode]) -> PortalQueues {
@@ -440,7 +386,7 @@ mod tests {
     #[test]
     fn round_robin_takes_turns_and_least_loaded_the_emptiest() {
         let queues = queues(&[QueueMode::Shared, QueueMode::Shared, QueueMode::Shared]);
-        let request = CopyRequest::new(Descriptor::nop(), 0);
+        let request = Request::new(Descriptor::nop(), 0);
         assert_eq!([0; 4].map(|_| queues.first(Route::RoundRobin, &request, stripe::of_this_thread)), [0, 1, 2, 0]);
         let held = [queues.all()[0].enter().unwrap(), queues.all()[2].enter().unwrap()];
         assert_eq!(queues.first(Route::LeastLoaded, &request, stripe::of_this_thread), 1);

@@ -1,7 +1,7 @@
 //! Splitting: from which size on one operation is cut into parts that are in flight at the same time, over how many
 //! queues, and whether the waiting thread does some of them.
 
-use crate::plan::request::CopyRequest;
+use crate::plan::request::Request;
 use std::ops::RangeInclusive;
 
 /// How one long operation is split.
@@ -83,7 +83,7 @@ pub(crate) struct Remainder {
 const PAGE: u64 = telpher_mem::PAGE_BYTES;
 
 impl Remainder {
-    pub(crate) fn of(request: &CopyRequest) -> Self {
+    pub(crate) fn of(request: &Request) -> Self {
         Remainder { head: 0, tail: request.len(), phase: request.anchor() % PAGE }
     }
 
@@ -166,7 +166,7 @@ mod tests {
     use telpher_abi::Descriptor;
 
     fn remainder(dst: u64, len: u64) -> Remainder {
-        Remainder::of(&CopyRequest::new(Descriptor::fill(0, dst, 0), len))
+        Remainder::of(&Request::new(Descriptor::fill(0, dst, 0), len))
     }
 
     #[test]

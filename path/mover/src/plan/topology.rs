@@ -1,6 +1,6 @@
 //! NUMA nodes: which queues are near a thread or near some memory.
 
-use crate::plan::request::CopyRequest;
+use crate::plan::request::Request;
 use crate::sync::{AtomicU64, Ordering};
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
@@ -152,7 +152,7 @@ impl NodeMap {
 
     /// Returns the queues nearest to what a request reads, and to what it writes; twice the same if it does only one of
     /// them. The kernel usually allocates missing pages on the thread's node, so that node is used for them.
-    pub(crate) fn near_memory(&self, request: &CopyRequest) -> [&[usize]; 2] {
+    pub(crate) fn near_memory(&self, request: &Request) -> [&[usize]; 2] {
         let ranges = request.ranges();
         let address =
             |written| ranges.iter().flatten().find(|range| range.written == written).map(|range| range.address);

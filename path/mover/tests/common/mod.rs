@@ -10,29 +10,29 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use telpher_mover::{ManualClock, Mover, OnFault, Policy, Threshold};
+use telpher_os::Random;
 use telpher_portal::Portal;
 
-/// A seeded stream of numbers (xorshift64*).
-pub(crate) struct Chance(u64);
+/// A seeded stream of numbers.
+pub(crate) struct Chance(Random);
 
 impl Chance {
     pub(crate) fn new(seed: u64) -> Self {
-        Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Chance(Random::new(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.0.next()
     }
 
     pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.0.below(n)
     }
 
     pub(crate) fn bytes(&mut self, n: usize) -> Vec<u8> {
-        (0..n).map(|_| self.next() as u8).collect()
+        let mut bytes = vec![0; n];
+        self.0.fill(&mut bytes);
+        bytes
     }
 }
 

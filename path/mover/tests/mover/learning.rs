@@ -88,7 +88,7 @@ fn learning_starts_from_the_costs_of_a_tuning_file() {
     let mover = learner(&device, Threshold::DEVICE);
     let file = "version = 1\n[machine]\ncpu = \"x\"\ndevice = \"y\"\nin-flight = 1\n[measured]\n\
                 fill = [[4096, 100, 90000], [65536, 1000, 900000], [1048576, 90000, 9000000]]\n";
-    mover.teach(&Tuning::parse(file).unwrap());
+    mover.load_costs(&Tuning::parse(file).unwrap());
     assert_eq!(mover.threshold().of(Opcode::MemoryMove), 0, "the file has no costs of copies");
     // Three samples are enough to start with the CPU; the device is still tried a little.
     let on_device = (0..100).filter(|_| mover.fill(vec![0_u8; LARGE], 7).wait().via == Via::Device).count();

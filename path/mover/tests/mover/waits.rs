@@ -152,7 +152,7 @@ fn a_wrong_estimate_is_corrected_within_forty_copies() {
             "version = 1\n[machine]\ncpu = \"x\"\ndevice = \"y\"\nin-flight = 1\n[measured]\n\
              memory-move = [[4096, 100, {believed}], [65536, 1000, {believed}], [1048576, 90000, {believed}]]\n"
         );
-        mover.teach(&Tuning::parse(&file).unwrap());
+        mover.load_costs(&Tuning::parse(&file).unwrap());
         (0..40).for_each(|_| _ = copy(&mover, &clock));
         let [awake, seen] = fifty_copies(&mover, &clock, TAKES);
         assert!(awake < 0.3 && seen < 1.1, "{believed} ns: awake for {awake:.2}, seen after {seen:.2}");

@@ -25,13 +25,13 @@ fn a_block_is_copied_once_for_all_handles_and_reads_give_the_source_until_then()
     let part = cache.access(&column, BLOCK + 100..BLOCK + 200).unwrap();
     assert_eq!(device.state().taken.len(), 1);
     for (handle, range) in [(&first, block(1)), (&second, block(1)), (&part, BLOCK + 100..BLOCK + 200)] {
-        assert!(!handle.is_settled() && !handle.is_fast());
+        assert!(!handle.copy_has_ended() && !handle.is_fast());
         assert_eq!(handle.location().bytes().as_ptr(), column[range.clone()].as_ptr());
         assert_eq!(handle.location().bytes(), &column[range]);
     }
     device.run(1);
     // The first handle that is read completes the copy for all.
-    assert!(part.is_settled() && first.is_fast() && second.is_fast());
+    assert!(part.copy_has_ended() && first.is_fast() && second.is_fast());
     assert_eq!(
         (first.location().bytes(), part.location().bytes()),
         (&column[block(1)], &column[BLOCK + 100..BLOCK + 200])
@@ -55,7 +55,7 @@ fn the_first_handle_may_be_dropped_and_others_still_get_the_block() {
     other.join().unwrap();
     let orphan = cache.access(&column, block(1)).unwrap();
     device.state().manual = false;
-    assert!(orphan.settle() && waits.settle());
+    assert!(orphan.wait_copy() && waits.wait_copy());
     assert_eq!(orphan.wait().bytes(), &column[block(1)]);
     assert_eq!(cache.stats().copies, 2);
 }
@@ -69,7 +69,7 @@ fn a_handle_can_be_awaited() {
     assert!(block_on(&mut arrival, 3).is_none());
     device.run(1);
     assert_eq!(block_on(arrival, 1).unwrap().bytes(), &column[..]);
-    assert_eq!(block_on(handle.settled(), 1), Some(true));
+    assert_eq!(block_on(handle.wait_copy_async(), 1), Some(true));
 }
 
 #[test]
@@ -114,12 +114,12 @@ fn after_a_failed_copy_the_source_is_read_and_the_next_access_retries() {
     let column = source(1);
     device.refuse(column.as_ptr() as u64);
     let failed = cache.access(&column, block(0)).unwrap();
-    assert!(!failed.settle());
+    assert!(!failed.wait_copy());
     assert_eq!(failed.wait().bytes(), &column[..]);
     let stats = cache.stats();
     assert_eq!((stats.fallbacks, stats.copies, stats.entries, stats.bytes), (1, 0, 0, 0));
     device.state().faults.clear();
-    assert!(cache.access(&column, block(0)).unwrap().settle());
+    assert!(cache.access(&column, block(0)).unwrap().wait_copy());
     assert!(!failed.is_fast(), "a handle keeps the location that it returned before");
 }
 
@@ -157,13 +157,13 @@ fn without_free_memory_a_block_stays_in_its_source_and_is_copied_once_there_is_s
     let column = source(4);
     let (a, b) = (cache.access(&column, block(0)).unwrap(), cache.access(&column, block(1)).unwrap());
     let c = cache.access(&column, block(2)).unwrap();
-    assert!(a.settle() && b.settle() && !c.settle());
+    assert!(a.wait_copy() && b.wait_copy() && !c.wait_copy());
     assert_eq!(c.wait().bytes(), &column[block(2)]);
     // Larger than all memory: nothing is evicted for it.
-    assert!(!cache.access(&column, 0..3 * BLOCK).unwrap().settle());
+    assert!(!cache.access(&column, 0..3 * BLOCK).unwrap().wait_copy());
     drop(a);
     let c = cache.access(&column, block(2)).unwrap();
-    assert!(c.settle());
+    assert!(c.wait_copy());
     let stats = cache.stats();
     assert_eq!((stats.fallbacks, stats.evictions, stats.entries), (2, 1, 2));
 }
@@ -234,7 +234,7 @@ fn a_copy_invalidated_in_flight_serves_only_its_existing_handles() {
     let anew = cache.access(&column, block(0)).unwrap();
     assert_eq!(device.state().taken.len(), 2);
     device.run(2);
-    assert!(handle.settle() && anew.settle() && handle.is_stale() && !anew.is_stale());
+    assert!(handle.wait_copy() && anew.wait_copy() && handle.is_stale() && !anew.is_stale());
     // Dropped by all while in flight: the memory is freed when the device has finished.
     let forgotten = cache.access(&column, block(1)).unwrap();
     drop((forgotten, handle));
@@ -320,7 +320,7 @@ fn a_prefetch_cancelled_before_it_begins_is_never_copied() {
     let [begun, waits, other] = [0, 1, 2].map(|n| cache.prefetch(&column, block(n), Priority(0)).unwrap());
     let handle = cache.access(&column, block(1)).unwrap();
     assert!(!begun.cancel() && waits.cancel());
-    assert!(handle.is_settled() && !handle.is_fast());
+    assert!(handle.copy_has_ended() && !handle.is_fast());
     assert_eq!(handle.location().bytes(), &column[block(1)]);
     device.state().manual = false;
     device.run(4);
@@ -345,7 +345,7 @@ fn prefetches_wait_for_room_and_are_not_evicted_before_their_first_use() {
     // An access goes before prefetches.
     let _ = cache.prefetch(&column, block(4), Priority(255)).unwrap();
     let _ = cache.prefetch(&column, block(5), Priority(255)).unwrap();
-    assert!(cache.access(&column, block(6)).unwrap().settle());
+    assert!(cache.access(&column, block(6)).unwrap().wait_copy());
     // A block that never fits does not wait.
     let never = cache.prefetch(&column, 0..3 * BLOCK, Priority(255)).unwrap();
     assert!(!never.is_there());
@@ -413,12 +413,12 @@ fn nothing_reads_withdrawn_bytes() {
         assert_eq!(withdrawn.join().unwrap(), 0);
     });
     assert!(in_flight.is_fast() && in_flight.is_stale());
-    assert!(waiting.is_settled() && !waiting.is_fast() && waiting.is_stale());
+    assert!(waiting.copy_has_ended() && !waiting.is_fast() && waiting.is_stale());
     assert!(!ahead.cancel() && !kept.is_stale());
     assert_eq!(in_flight.location().bytes(), &column[block(0)]);
     // Nor does the mover read them for a dropped handle.
     let dropped = cache.access(&column, block(0)).unwrap();
-    assert!(!dropped.is_settled(), "it has begun, as has the kept one");
+    assert!(!dropped.copy_has_ended(), "it has begun, as has the kept one");
     drop(dropped);
     assert_eq!(cache.flush(), 1);
     assert_eq!(cache.mover().orphaned(), 1);
@@ -426,7 +426,7 @@ fn nothing_reads_withdrawn_bytes() {
     assert_eq!((cache.withdraw(&column, block(0)).unwrap(), cache.mover().orphaned()), (0, 0));
     // No copy was begun for the cancelled ones.
     device.state().manual = false;
-    assert!(kept.settle());
+    assert!(kept.wait_copy());
     assert_eq!((device.state().taken.len(), cache.stats().copies), (3, 2));
 }
 
@@ -438,14 +438,14 @@ fn waits_end_although_the_device_never_answers() {
     let cache = Cache::new(mover(&device, policy), Config::new([pool(2)])).unwrap();
     let column = source(2);
     let kept = cache.access(&column, block(0)).unwrap();
-    assert!(!kept.settle_for(Duration::ZERO) && !kept.settle_for(Duration::from_millis(1)));
+    assert!(!kept.wait_copy_for(Duration::ZERO) && !kept.wait_copy_for(Duration::from_millis(1)));
     assert_eq!(kept.location().bytes(), &column[block(0)]);
     drop(cache.access(&column, block(1)).unwrap());
     assert_eq!((cache.flush(), cache.mover().orphaned()), (1, 1));
     assert_eq!(cache.withdraw(&column, block(1)), Ok(0));
     assert_eq!(cache.mover().orphaned(), 0, "the mover gave up its queue");
     // The CPU copies it once the queue has been given up.
-    assert!(kept.settle_for(Duration::from_secs(1)) && kept.is_fast());
+    assert!(kept.wait_copy_for(Duration::from_secs(1)) && kept.is_fast());
     assert_eq!((cache.stats().bytes, cache.stats().copies), (BLOCK as u64, 1));
 }
 

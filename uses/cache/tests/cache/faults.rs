@@ -101,7 +101,7 @@ fn no_byte_is_wrong_with_faults_refusals_and_errors_under_many_threads() {
         device.state().faults.clear();
         device.state().answers.clear();
         cache.clear();
-        (0..8).for_each(|number| assert!(cache.access(&column, block(number)).unwrap().settle(), "{number}"));
+        (0..8).for_each(|number| assert!(cache.access(&column, block(number)).unwrap().wait_copy(), "{number}"));
     }
 }
 
@@ -157,7 +157,7 @@ fn free_bytes_that_are_not_contiguous_do_not_suffice_and_entries_in_use_stay() {
     let mut used: Vec<_> = (0..8).map(|number| cache.access(&column, block(number)).unwrap()).step_by(2).collect();
     // Four of eight entries can be evicted, no two of them adjacent.
     let wide = cache.access(&column, 8 * BLOCK..10 * BLOCK).unwrap();
-    assert!(!wide.settle() && is_right(&wide.wait(), 8 * BLOCK));
+    assert!(!wide.wait_copy() && is_right(&wide.wait(), 8 * BLOCK));
     let stats = cache.stats();
     assert_eq!((stats.fallbacks, stats.evictions, stats.bytes), (1, 4, 4 * BLOCK as u64));
     assert!(
@@ -168,7 +168,7 @@ fn free_bytes_that_are_not_contiguous_do_not_suffice_and_entries_in_use_stay() {
     // Evicting one between two gaps makes room for three.
     drop(used.remove(1));
     let wide = cache.access(&column, 8 * BLOCK..11 * BLOCK).unwrap();
-    assert!(wide.settle() && is_right(&wide.wait(), 8 * BLOCK));
+    assert!(wide.wait_copy() && is_right(&wide.wait(), 8 * BLOCK));
     assert_eq!((cache.stats().evictions, cache.stats().bytes), (5, 6 * BLOCK as u64));
 }
 
@@ -212,7 +212,7 @@ fn memory_of_abandoned_copies_is_reused_as_soon_as_they_end() {
     let handle = cache.access(&column, 0..40 * BLOCK).unwrap();
     assert_eq!((cache.stats().fallbacks, cache.mover().orphaned()), (0, 0));
     device.state().manual = false;
-    assert!(handle.settle() && is_right(&handle.wait(), 0));
+    assert!(handle.wait_copy() && is_right(&handle.wait(), 0));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn accesses_begin_before_all_prefetches() {
     device.run(1);
     cache.drive();
     device.run(1);
-    assert!(asked[0].is_settled() && asked[1].is_settled() && ahead[0].is_there());
+    assert!(asked[0].copy_has_ended() && asked[1].copy_has_ended() && ahead[0].is_there());
     assert!(!ahead[1].is_there());
 }
 
@@ -295,7 +295,7 @@ fn after_a_policy_panics_the_block_stays_in_its_source_and_the_cache_still_works
     assert!(ahead.is_there(), "copies whose policy panicked do not count as in flight");
     for number in [2, 3, 5] {
         let handle = cache.access(&column, block(number)).unwrap();
-        assert!(handle.settle() && is_right(&handle.wait(), number * BLOCK), "{number}");
+        assert!(handle.wait_copy() && is_right(&handle.wait(), number * BLOCK), "{number}");
     }
     assert_eq!((cache.stats().in_flight, cache.stats().waiting, cache.stats().fallbacks), (0, 0, 2));
 }
@@ -325,7 +325,7 @@ fn a_policy_may_call_the_cache() {
     drop([0, 1].map(|number| cache.access(&column, block(number)).unwrap()));
     *itself.lock().unwrap() = Some((cache.clone(), Arc::clone(&column)));
     let handle = cache.access(&column, block(2)).unwrap();
-    assert!(handle.settle() && looks.load(Ordering::SeqCst) > 0);
+    assert!(handle.wait_copy() && looks.load(Ordering::SeqCst) > 0);
     drop(itself.lock().unwrap().take());
 }
 

@@ -522,9 +522,9 @@ impl Both {
             }
             Step::Look(which) if !self.handles.is_empty() => {
                 let (n, _, handle) = &self.handles[which % self.handles.len()];
-                let is_settled = handle.is_settled();
+                let has_ended = handle.copy_has_ended();
                 naive.turn(*n);
-                prop_assert_eq!(is_settled, matches!(naive.entries[*n].state, State::Fast | State::Nowhere));
+                prop_assert_eq!(has_ended, matches!(naive.entries[*n].state, State::Fast | State::Nowhere));
             }
             Step::Clone(which) if !self.handles.is_empty() => {
                 let (n, range, handle) = &self.handles[which % self.handles.len()];

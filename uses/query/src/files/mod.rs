@@ -683,12 +683,8 @@ mod tests {
 
     #[test]
     fn a_damaged_file_gives_columns_or_an_error_message() {
-        let (mut state, mut refused) = (0x5EED_u64, 0);
-        let mut dice = |below: usize| {
-            // Knuth's MMIX generator; its upper bits are good.
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            usize::try_from(state >> 33).unwrap() % below
-        };
+        let (mut random, mut refused) = (telpher_os::Random::new(0x5EED), 0);
+        let mut dice = |below: usize| usize::try_from(random.below(below as u64)).unwrap();
         let path = file("damaged", &[]);
         for (number, whole) in all_formats(300).into_iter().enumerate() {
             for round in 0..150 {
