@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use telpher_device::{DeviceName, OpenOptions, open};
+use telpher_device::{DeviceName, OpenOptions, Runner, open};
 use telpher_interpose::preload::variable;
 use telpher_interpose::sanitizer::{self, Linked};
 use telpher_mover::{Mover, Policy};
@@ -164,7 +164,8 @@ fn options(settings: &Settings) -> Result<HeapOptions, String> {
         Some(other) => return Err(format!("there is no mechanism \"{other}\"")),
     };
     let device: DeviceName = settings.device.parse().map_err(|error| telpher_os::chain(&error))?;
-    let opened = open(&device, OpenOptions::default()).map_err(|error| telpher_os::chain(&error))?;
+    // The program must not get further threads, which its own forks would lose.
+    let opened = open(&device, OpenOptions { runner: Runner::Inline }).map_err(|error| telpher_os::chain(&error))?;
     if !opened.portals.is_empty() {
         options.mover = Mover::new(opened.portals, Policy::default());
     }

@@ -1,4 +1,4 @@
-//! The modelled device passes every case, under both runners and with every preset.
+//! The modelled device passes every case, under every runner and with every preset.
 
 #[path = "subjects/model.rs"]
 mod model;
@@ -55,6 +55,21 @@ fn the_threaded_model_of_current_firmware_conforms() {
 #[test]
 fn the_threaded_model_of_everything_conforms() {
     assert_green(&judge(Preset::Full, Runner::Threaded));
+}
+
+#[test]
+fn the_automatic_model_of_a_sapphire_rapids_conforms() {
+    assert_green(&judge(Preset::Spr, Runner::Auto));
+}
+
+#[test]
+fn the_automatic_model_of_current_firmware_conforms() {
+    assert_green(&judge(Preset::SprFw2, Runner::Auto));
+}
+
+#[test]
+fn the_automatic_model_of_everything_conforms() {
+    assert_green(&judge(Preset::Full, Runner::Auto));
 }
 
 #[test]

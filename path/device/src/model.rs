@@ -248,12 +248,13 @@ impl ModelDevice {
         let lanes = options.lanes.clamp(1, MAX_LANES);
         let runner = match options.runner {
             Runner::Inline => RunnerState::Inline(Inline::new(engines, lanes)),
-            Runner::Threaded => {
-                RunnerState::Threaded(Threaded::start(&core, engines, lanes).map_err(StartError::Thread)?)
-            }
+            Runner::Threaded => RunnerState::Threaded(
+                Threaded::start(&core, engines, lanes, options.runner).map_err(StartError::Thread)?,
+            ),
             Runner::Auto => {
                 let cores = std::thread::available_parallelism().map_or(1, usize::from);
-                let threaded = (cores > 1).then(|| Threaded::start(&core, engines, lanes).ok()).flatten();
+                let threaded =
+                    (cores > 1).then(|| Threaded::start(&core, engines, lanes, options.runner).ok()).flatten();
                 threaded.map_or_else(|| RunnerState::Inline(Inline::new(engines, lanes)), RunnerState::Auto)
             }
         };

@@ -28,10 +28,16 @@ pub struct Skipped {
 }
 
 /// Options for modelled devices. Hardware has no options.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
-    /// The runner that executes descriptors.
+    /// The runner that executes descriptors; the default chooses for each of them.
     pub runner: Runner,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions { runner: Runner::Auto }
+    }
 }
 
 /// Error: a name could not be opened.

@@ -14,21 +14,26 @@ const PATIENCE: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Helped<T> {
     value: TryLock<T>,
-    /// Checks by waiting threads since the worker last ran. A hint: no other memory depends on it.
-    checks: AtomicU32,
+    checks: Checks,
 }
+
+/// Checks by waiting threads since the worker last ran. A hint: no other memory depends on it. An idle worker reads it
+/// all the time, so it has a cache line other than the value's, which other threads write.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Checks(AtomicU32);
 
 impl<T> Helped<T> {
     pub(crate) fn new(value: T) -> Self {
-        Helped { value: TryLock::new(value), checks: AtomicU32::new(0) }
+        Helped { value: TryLock::new(value), checks: Checks(AtomicU32::new(0)) }
     }
 
     /// Records that the worker runs.
     #[inline]
     pub(crate) fn worker_runs(&self) {
         // Read first: the cache line stays shared while no thread waits.
-        if self.checks.load(Ordering::Relaxed) != 0 {
-            self.checks.store(0, Ordering::Relaxed);
+        if self.checks.0.load(Ordering::Relaxed) != 0 {
+            self.checks.0.store(0, Ordering::Relaxed);
         }
     }
 
@@ -39,14 +44,14 @@ impl<T> Helped<T> {
             return true;
         }
         // A count that another thread overwrites only delays the help.
-        self.checks.store(self.checks.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.checks.0.store(self.checks.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         false
     }
 
     /// True if waiting threads have seen no sign of the worker for long.
     #[inline]
     pub(crate) fn is_late(&self) -> bool {
-        self.checks.load(Ordering::Relaxed) >= PATIENCE
+        self.checks.0.load(Ordering::Relaxed) >= PATIENCE
     }
 
     /// Calls `act` with the value, unless another thread works on it.

@@ -23,9 +23,8 @@ pub enum Runner {
     /// Engines run on threads of their own, which spin for a while and then sleep. While such a thread does not get a
     /// core, a thread that waits for a record executes the next descriptors itself.
     Threaded,
-    /// Chooses for each descriptor. While the engines' threads run, short ones are executed as by `Inline`, others as
-    /// by `Threaded`. While those threads do not run, the waiting thread executes. On a single core, or if the system
-    /// refuses a thread, it is `Inline`.
+    /// Chooses for each descriptor: short ones as by `Inline`, others as by `Threaded`. On a single core, or if the
+    /// system refuses a thread, it is `Inline`.
     Auto,
 }
 

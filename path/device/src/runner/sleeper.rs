@@ -45,9 +45,4 @@ impl Sleeper {
         }
         false
     }
-
-    /// True while the worker sleeps or is about to.
-    pub(crate) fn is_asleep(&self) -> bool {
-        self.state.load(Ordering::Acquire) == ASLEEP
-    }
 }

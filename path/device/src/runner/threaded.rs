@@ -7,12 +7,14 @@
 //! a record steps the engines itself as soon as their worker shows no sign of running. With an observer it does not:
 //! observers may rely on the engines' own threads.
 //!
-//! The automatic runner uses the same workers. While they run, it executes in the submitting thread what is short.
+//! The automatic runner uses the same workers for long descriptors, and executes short ones in the submitting thread.
+//! Its workers do not poll the queues: that would move the queue's cache lines between the cores, which takes several
+//! times as long as a short copy. They poll a count of the descriptors that are left to them.
 
 use super::helped::Helped;
 use super::signal_mask::with_signals_blocked;
 use super::sleeper::Sleeper;
-use super::{Core, EngineSet, StepResult};
+use super::{Core, EngineSet, Runner, StepResult};
 use crate::sync::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -37,16 +39,16 @@ const BRIEF_SLEEP: Duration = Duration::from_micros(20);
 /// work. Source: chosen; about a microsecond. Seldom, so that a worker that loses its core rarely keeps the lock.
 const CHECKS_WITHOUT_LOCK: u32 = 32;
 
-/// The longest transfer that the automatic runner executes in the submitting thread. Source: chosen; its copy takes
-/// several microseconds, ten times the handover to another thread.
-const SHORT_TRANSFER: u32 = 64 << 10;
-/// The most members of a batch that the automatic runner executes in the submitting thread. Source: chosen; as many
-/// pages as a short transfer has.
-const SHORT_BATCH: u32 = SHORT_TRANSFER >> 12;
+/// The longest transfer that the automatic runner executes in the submitting thread. Source: measured with the example
+/// `runners`; the handover to another thread takes about half a microsecond, a tenth of such a copy.
+const SHORT_TRANSFER: u32 = 256 << 10;
+/// The most members of a batch that the automatic runner executes in the submitting thread. Source: measured likewise;
+/// so many members take ten times the handover, if they are short themselves.
+const SHORT_BATCH: u32 = 64;
 
-/// Submissions for each check for a running worker. Source: chosen; a check fetches a cache line from the worker's
-/// core, which would cost a short copy a third of its time.
-const CHECK_EVERY: u32 = 8;
+/// Tries of a submitting thread to get the engines before it leaves its descriptor to a worker. Source: chosen; some
+/// microseconds, as long as another thread needs for a short descriptor.
+const TRIES: u32 = 64;
 
 const RUN: u32 = 0;
 const HOLD: u32 = 1;
@@ -67,21 +69,11 @@ struct Shared {
     sleepers: Vec<Sleeper>,
     /// The engines of each worker.
     engines: Vec<Helped<EngineSet>>,
-    /// Short descriptors submitted to the automatic runner. A count that another thread overwrites does no harm.
-    submissions: AtomicU32,
+    /// How often descriptors were left to the workers of the automatic runner; `None` if workers poll the queues.
+    left: Option<AtomicU32>,
 }
 
 impl Shared {
-    /// False if a worker sleeps, or has shown no sign of running for long. Every `CHECK_EVERY`th call counts as a
-    /// check, because a thread whose descriptors are executed at once never waits.
-    #[inline]
-    fn do_workers_run(&self) -> bool {
-        let submissions = self.submissions.load(Ordering::Relaxed).wrapping_add(1);
-        self.submissions.store(submissions, Ordering::Relaxed);
-        let is_late = if submissions.is_multiple_of(CHECK_EVERY) { Helped::check_is_late } else { Helped::is_late };
-        !self.sleepers.iter().any(Sleeper::is_asleep) && !self.engines.iter().any(is_late)
-    }
-
     /// Steps a worker's engines until they have nothing more to do, unless another thread does so already.
     #[inline]
     fn help(&self, worker: usize, core: &Core, group: Option<usize>) -> Option<StepResult> {
@@ -101,11 +93,11 @@ impl Shared {
 }
 
 impl Threaded {
-    /// Starts workers for a device's engines.
+    /// Starts workers for a device's engines, for the threaded or the automatic runner.
     ///
     /// # Errors
     /// The system refuses to start a thread.
-    pub(crate) fn start(core: &Arc<Core>, engines: usize, lanes: usize) -> std::io::Result<Self> {
+    pub(crate) fn start(core: &Arc<Core>, engines: usize, lanes: usize, runner: Runner) -> std::io::Result<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let workers = engines.min(cores.saturating_sub(1)).max(1);
         let shared = Arc::new(Shared {
@@ -114,7 +106,7 @@ impl Threaded {
             engines: (0..workers)
                 .map(|worker| Helped::new(EngineSet::new((worker..engines).step_by(workers), lanes)))
                 .collect(),
-            submissions: AtomicU32::new(0),
+            left: (runner == Runner::Auto).then(|| AtomicU32::new(0)),
         });
         let mut threaded = Threaded {
             started_in: Lineage::current(),
@@ -129,9 +121,13 @@ impl Threaded {
         Ok(threaded)
     }
 
-    /// Notifies the workers that a descriptor was accepted.
+    /// Notifies the workers that a descriptor was accepted and is left to them.
     #[inline]
     pub(crate) fn notify(&self) {
+        if let Some(left) = &self.shared.left {
+            // Release: pairs with the Acquire of the worker, and publishes the descriptor with the count.
+            left.fetch_add(1, Ordering::Release);
+        }
         for (sleeper, thread) in self.shared.sleepers.iter().zip(&self.threads) {
             sleeper.wake(|| thread.thread().unpark());
         }
@@ -152,20 +148,40 @@ impl Threaded {
         }
     }
 
-    /// Executes a short descriptor in the thread that has just submitted it, if the workers run: the handover costs
-    /// more than the copy. Otherwise notifies them. If they do not get a core, the thread that waits executes all that
-    /// it has submitted, which is quicker than each descriptor by itself.
+    /// Executes a short descriptor in the thread that has just submitted it. Leaves others to the workers.
     #[inline]
     pub(crate) fn submitted(&self, core: &Core, group: usize, descriptor: &Descriptor) {
-        let shared = &*self.shared;
-        let helps =
-            core.observer.is_none() && self.started_in.is_current() && is_short(descriptor) && shared.do_workers_run();
-        let is_done =
-            |worker| matches!(shared.help(worker, core, Some(group)), Some(StepResult::Done | StepResult::Idle));
-        // Workers do what is left, and what was submitted while another thread worked on their engines.
-        if !(helps && (0..shared.engines.len()).all(is_done)) {
+        let helps = core.observer.is_none() && is_short(descriptor) && self.started_in.is_current();
+        if !(helps && self.execute(core, group)) {
             self.notify();
         }
+    }
+
+    /// Steps the engines of a group; returns true if no descriptor that has arrived before is left.
+    #[inline]
+    fn execute(&self, core: &Core, group: usize) -> bool {
+        let shared = &*self.shared;
+        let mut was_taken = false;
+        for worker in 0..shared.engines.len() {
+            let mut result = shared.help(worker, core, Some(group));
+            for _ in 0..TRIES {
+                if result.is_some() {
+                    break;
+                }
+                std::hint::spin_loop();
+                result = shared.help(worker, core, Some(group));
+            }
+            match result {
+                // These engines have emptied the group's queues.
+                Some(StepResult::Done) => return true,
+                Some(StepResult::Idle) => {}
+                // The worker must step the blocked engine again.
+                Some(StepResult::Blocked | StepResult::More) => return false,
+                // Another thread works on these engines, and may have missed the descriptor.
+                None => was_taken = true,
+            }
+        }
+        !was_taken
     }
 
     /// Stops or restarts the execution. When it returns with `held`, no thread steps an engine.
@@ -211,6 +227,8 @@ fn run_worker(core: &Core, shared: &Shared, worker: usize) {
         groups.any(|group| core.device.group_has_work(group))
     };
     let (mut idle, mut blocked) = (0, 0_u32);
+    // The count of left descriptors up to which this worker has looked at its engines.
+    let mut seen = 0;
     loop {
         let requested_state = shared.requested_state.load(Ordering::Relaxed);
         if requested_state == STOP {
@@ -218,9 +236,15 @@ fn run_worker(core: &Core, shared: &Shared, worker: usize) {
         }
         own.worker_runs();
         if requested_state == RUN {
-            let looks = idle % CHECKS_WITHOUT_LOCK == 0 || is_queue_filled();
+            let looks = match &shared.left {
+                // After a sleep, a step or a block, a helper may have left work. `seen` lags if the lock was taken.
+                Some(left) => idle == 0 || left.load(Ordering::Relaxed) != seen,
+                None => idle % CHECKS_WITHOUT_LOCK == 0 || is_queue_filled(),
+            };
             let stepped = looks.then(|| {
                 own.work(|engines| {
+                    // Acquire: pairs with the Release in `notify`.
+                    seen = shared.left.as_ref().map_or(0, |left| left.load(Ordering::Acquire));
                     // SeqCst: as the store in `hold`, which then waits for the lock.
                     let runs = shared.requested_state.load(Ordering::SeqCst) == RUN;
                     let result = if runs { engines.step(core, None) } else { StepResult::Idle };

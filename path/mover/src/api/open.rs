@@ -24,7 +24,7 @@ impl Mover {
     /// `all` for every hardware queue that this process may use. Without any queue, the CPU does everything.
     ///
     /// The policy and the costs are those of the tuning file that the environment names, or else the defaults, as in C
-    /// and Python. A modelled device executes in the thread that submits. For other options, open the device with
+    /// and Python. A modelled device chooses for each operation which thread executes it. For other options, open the device with
     /// `telpher_device::open` and pass its portals to [`new`](Mover::new).
     ///
     /// ```

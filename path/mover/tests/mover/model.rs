@@ -9,7 +9,7 @@ use telpher_portal::Portal;
 /// Runs a test with every device preset, and a portal to each of its queues.
 fn devices(mut test: impl FnMut(&ModelDevice, Vec<Arc<dyn Portal>>)) {
     for preset in [Preset::Spr, Preset::SprFw2, Preset::Full] {
-        for runner in [Runner::Inline, Runner::Threaded] {
+        for runner in [Runner::Inline, Runner::Threaded, Runner::Auto] {
             let device = ModelDevice::start(ModelOptions::of(preset).with_runner(runner)).unwrap();
             let portals = device.enabled_queues().into_iter().map(|n| device.portal(&format!("wq0.{n}")).unwrap());
             let portals = portals.collect();
