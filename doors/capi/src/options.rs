@@ -76,10 +76,11 @@ const KEYS: &[Key] = &[
     Key {
         name: "runner",
         of: Of::Device,
-        takes: "inline or threaded",
-        about: "what runs a modelled device: the submitting thread, or engines on threads of their own",
+        takes: "auto, inline or threaded",
+        about: "what runs a modelled device: the submitting thread, engine threads, or either by length",
         set: |o, v| {
-            o.open.runner = word(v, &[("inline", Runner::Inline), ("threaded", Runner::Threaded)])?;
+            let runners = [("auto", Runner::Auto), ("inline", Runner::Inline), ("threaded", Runner::Threaded)];
+            o.open.runner = word(v, &runners)?;
             Some(())
         },
     },

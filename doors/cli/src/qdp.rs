@@ -5,13 +5,13 @@
 //! --profile ──► telpher-claims' thesis_query: tables and questions, simulated
 //! ```
 
-use crate::args::{self, Qdp};
+use crate::args::Qdp;
 use crate::sim::{SimError, machine};
 use crate::{log, version};
 use telpher_bench::prefetch::{self, PrefetchError};
 use telpher_bench::results::MODEL_REMARK;
 use telpher_claims::thesis_query::{self, tables};
-use telpher_device::{DeviceName, NameError, OpenError, OpenOptions, Opened, Runner};
+use telpher_device::{DeviceName, NameError, OpenError, OpenOptions, Opened};
 use telpher_mover::{Mover, Policy, Tuning, TuningError};
 use telpher_report::deliver::{DeliverError, deliver, writable};
 use telpher_report::query::tables as report;
@@ -73,10 +73,7 @@ fn mover(args: &Qdp, remarks: &mut Vec<String>) -> Result<Mover, QdpError> {
         };
         policy.set(name, value).map_err(|error| QdpError::Setting(format!("--policy {setting}: {error}")))?;
     }
-    let runner = match args.runner {
-        args::Runner::Inline => Runner::Inline,
-        args::Runner::Threaded => Runner::Threaded,
-    };
+    let runner = args.runner.into();
     let Opened { portals, skipped } = telpher_device::open(&name, OpenOptions { runner })?;
     log::info(|| {
         let queues: Vec<&str> = portals.iter().map(|portal| portal.info().name.as_str()).collect();

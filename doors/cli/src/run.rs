@@ -5,7 +5,7 @@ use crate::log;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
-use telpher_device::{Residency, Runner};
+use telpher_device::Residency;
 use telpher_vdev::hardware::{Hardware, HardwareError};
 use telpher_vdev::kernel::Abi;
 use telpher_vdev::run::{self, RunError, RunOptions, TraceFormat, ViewChoice};
@@ -59,10 +59,7 @@ fn options(args: &Run) -> Result<RunOptions, HardwareError> {
             args::View::Preload => ViewChoice::Preload,
             args::View::Namespace => ViewChoice::Namespace,
         },
-        runner: match args.runner {
-            args::Runner::Inline => Runner::Inline,
-            args::Runner::Threaded => Runner::Threaded,
-        },
+        runner: args.runner.into(),
         residency: match args.residency {
             args::Residency::Strict => Residency::Strict,
             args::Residency::Lenient => Residency::Lenient,

@@ -5,12 +5,12 @@
 //! options ──► telpher-bench's tune ──► Tuning ──► the file; a table of the thresholds
 //! ```
 
-use crate::args::{Format, Runner, Tune};
+use crate::args::{Format, Tune};
 use crate::{log, version};
 use std::path::Path;
 use telpher_bench::options::TuneOptions;
 use telpher_bench::report::tune as report;
-use telpher_bench::{BenchError, results, tune};
+use telpher_bench::{BenchError, tune};
 use telpher_device::{DeviceName, OpenOptions};
 use telpher_mover::TuningError;
 use telpher_report::deliver::DeliverError;
@@ -87,10 +87,7 @@ fn options(args: &Tune, device: &str) -> TuneOptions {
         sizes: args.size.0.clone(),
         in_flight: args.in_flight,
         device: device.into(),
-        runner: match args.runner {
-            Runner::Inline => results::Runner::Inline,
-            Runner::Threaded => results::Runner::Threaded,
-        },
+        runner: args.runner.into(),
         seconds: args.seconds,
     }
 }

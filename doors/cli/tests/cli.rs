@@ -354,7 +354,7 @@ fn verbose_commands_report_their_choices_on_standard_error() {
     assert_eq!(messages(&[], Some("warn")), "");
     let info = messages(&["-v"], None);
     assert!(info.contains("telpher: info: devices of spr-1: 1; driver of kernel 6.6"), "{info}");
-    assert!(info.contains("runner Inline") && !info.contains("debug"), "{info}");
+    assert!(info.contains("runner Auto") && !info.contains("debug"), "{info}");
     assert_eq!(messages(&[], Some("info")), info);
     let debug = messages(&["-vv"], None);
     assert!(debug.contains("telpher: debug: telpher ") && debug.contains("kernels: "), "{debug}");

@@ -24,9 +24,10 @@ const LET_GO: usize = 64 << 10;
 /// Moves and transforms memory, with devices where that is faster and with the CPU otherwise.
 ///
 /// `device` is "all" (every hardware queue this process may use, the CPU if there is none), "cpu", "model:spr" or
-/// another model, "model:FILE", or "hw:wq0.1". `threaded` makes a modelled device run on threads of its own. Every
-/// other keyword is a setting of its policy, as text or number: `threshold="64k"`, `wait="spin"`; `telpher.SETTINGS`
-/// lists them all. A tuning file named by the environment variable TELPHER_TUNING is read first.
+/// another model, "model:FILE", or "hw:wq0.1". `threaded` makes a modelled device run on threads of its own, or (False)
+/// on the submitting thread; None does the latter for up to 256 KiB. Every other keyword is a setting of its
+/// policy, as text or number: `threshold="64k"`, `wait="spin"`; `telpher.SETTINGS` lists them all. A tuning file named
+/// by the environment variable TELPHER_TUNING is read first.
 ///
 /// Any number of threads may use a mover. It is a context manager, which closes it.
 #[pyclass(frozen, weakref, module = "telpher", name = "Mover")]
@@ -131,12 +132,16 @@ macro_rules! mover_methods {
         #[pymethods]
         impl Mover {
             #[new]
-            #[pyo3(signature = (device="all", *, threaded=false, **settings))]
-            fn new(device: &str, threaded: bool, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+            #[pyo3(signature = (device="all", *, threaded=None, **settings))]
+            fn new(device: &str, threaded: Option<bool>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
                 let name: DeviceName = device.parse().map_err(|error| PyValueError::new_err(telpher_os::chain(&error)))?;
                 let tuning = Tuning::from_environment().map_err(|error| PyValueError::new_err(telpher_os::chain(&error)))?;
                 let policy = policy(tuning.as_ref(), settings)?;
-                let runner = if threaded { Runner::Threaded } else { Runner::Inline };
+                let runner = match threaded {
+                    None => Runner::Auto,
+                    Some(true) => Runner::Threaded,
+                    Some(false) => Runner::Inline,
+                };
                 let opened = telpher_device::open(&name, OpenOptions { runner });
                 let Opened { portals, skipped } = opened.map_err(|error| OpenError::new_err(telpher_os::chain(&error)))?;
                 let mover = telpher_mover::Mover::new(portals, policy);

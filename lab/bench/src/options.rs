@@ -1,6 +1,5 @@
 //! The options of each benchmark.
 
-use crate::results::Runner;
 use std::path::PathBuf;
 use telpher_abi::Opcode;
 use telpher_mem::PageSize;
@@ -75,8 +74,8 @@ pub struct TuneOptions {
     pub in_flight: u32,
     /// Name of the device.
     pub device: String,
-    /// The executor of descriptors, if the device is a model.
-    pub runner: Runner,
+    /// The executor of descriptors, if the device is a model. `Auto` takes the quicker of both at each size.
+    pub runner: telpher_device::Runner,
     /// Measuring time in seconds.
     pub seconds: f64,
 }

@@ -59,9 +59,19 @@ fn cost(point: &Point) -> Duration {
 }
 
 fn tuning(result: &SweepResult, options: &TuneOptions, machine: &Machine) -> Tuning {
+    let key = |point: &Point| (point.op, point.size, point.in_flight);
+    let is_quickest = |point: &Point| {
+        let mut others = result.points.iter().filter(|other| other.route.runner.is_some() && key(other) == key(point));
+        others.all(|other| cost(point) <= cost(other))
+    };
     // Points of hardware have a runner of their own.
-    let wanted =
-        |point: &&Point| point.route.runner.is_some_and(|its| its == options.runner || its == Runner::Hardware);
+    let wanted = |point: &&Point| {
+        point.route.runner.is_some_and(|its| match options.runner {
+            telpher_device::Runner::Auto => is_quickest(point),
+            telpher_device::Runner::Inline => its != Runner::Threaded,
+            telpher_device::Runner::Threaded => its != Runner::Inline,
+        })
+    };
     let measured = result.points.iter().filter(wanted).filter_map(|point| {
         let cpu =
             result.points.iter().find(|cpu| cpu.route.is_cpu() && (cpu.op, cpu.size) == (point.op, point.size))?;
@@ -80,7 +90,7 @@ fn tuning(result: &SweepResult, options: &TuneOptions, machine: &Machine) -> Tun
 
 /// Options of the tests: the points of one runner.
 #[cfg(test)]
-fn options(runner: Runner) -> TuneOptions {
+fn options(runner: telpher_device::Runner) -> TuneOptions {
     TuneOptions {
         ops: Opcode::ALL.to_vec(),
         sizes: vec![256],
@@ -94,7 +104,7 @@ fn options(runner: Runner) -> TuneOptions {
 /// The tuning from made-up points, for tests.
 #[cfg(test)]
 pub(crate) fn sample() -> Tuning {
-    tuning(&crate::results::sample(), &options(Runner::Threaded), &Machine::read())
+    tuning(&crate::results::sample(), &options(telpher_device::Runner::Threaded), &Machine::read())
 }
 
 #[cfg(test)]
@@ -113,7 +123,26 @@ mod tests {
 
     #[test]
     fn points_of_the_other_runner_are_left_out() {
-        let tuning = tuning(&crate::results::sample(), &options(Runner::Inline), &Machine::read());
+        let tuning = tuning(&crate::results::sample(), &options(telpher_device::Runner::Inline), &Machine::read());
         assert!(tuning.measured.is_empty(), "the sample has threaded points only");
+    }
+
+    #[test]
+    fn auto_takes_the_quicker_runner_of_each_size() {
+        let mut result = crate::results::sample();
+        let threaded: Vec<Point> = result.points.iter().filter(|point| point.route.runner.is_some()).cloned().collect();
+        result.points.extend(threaded.into_iter().map(|mut point| {
+            let factor = if point.size == 4096 { 0.5 } else { 2.0 };
+            point.route.runner = Some(Runner::Inline);
+            point.p50_ns = point.p50_ns.map(|nanos| nanos * factor);
+            point.ops_per_s /= factor;
+            point
+        }));
+        let auto = tuning(&result, &options(telpher_device::Runner::Auto), &Machine::read());
+        let factors: Vec<u32> = (auto.measured.iter().zip(&sample().measured))
+            .map(|(auto, threaded)| (100.0 * auto.device.as_secs_f64() / threaded.device.as_secs_f64()).round() as u32)
+            .collect();
+        assert_eq!(factors, [100, 50, 100]);
+        assert_eq!(auto.measured.len(), 3);
     }
 }

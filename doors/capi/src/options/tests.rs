@@ -34,6 +34,8 @@ fn words_set_the_movers_settings_and_those_of_this_door() {
     };
     assert_eq!(channel, expected);
     assert_eq!(parse(Of::Device, " runner=threaded ").unwrap().open.runner, Runner::Threaded);
+    assert_eq!(parse(Of::Device, "runner=auto").unwrap().open.runner, Runner::Auto);
+    assert_eq!(parse(Of::Device, "").unwrap().open.runner, Runner::Auto);
     assert_eq!(parse(Of::Channel, "").unwrap().channel, ChannelPolicy::default());
 }
 

@@ -26,7 +26,7 @@ pub(crate) use doctor::Doctor;
 pub(crate) use error::sentence;
 pub(crate) use output::{Format, Output, Printed};
 pub(crate) use qdp::Qdp;
-pub(crate) use run::{Kernel, Residency, Run, Runner, TraceFormat, View};
+pub(crate) use run::{Kernel, Residency, Run, TraceFormat, View};
 pub(crate) use sim::{Elsewhere, Figures, Sim, SimKind, SimRun, Validate};
 pub(crate) use tier::{MechanismArg, SourceArg, Tier, TierKind, TierRun, TierTop};
 pub(crate) use trace::Trace;

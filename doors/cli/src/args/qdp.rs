@@ -106,7 +106,7 @@ pub(crate) struct Qdp {
     )]
     pub(crate) device: String,
     /// Thread that executes on a modelled device.
-    #[arg(long, help_heading = "Device", value_enum, default_value_t = Runner::Inline)]
+    #[arg(long, help_heading = "Device", value_enum, default_value_t = Runner::Auto)]
     pub(crate) runner: Runner,
     /// A setting of telpher's mover, such as threshold=64k; may be repeated.
     #[arg(long, help_heading = "Device", value_name = "NAME=VALUE")]

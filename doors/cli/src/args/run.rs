@@ -38,8 +38,8 @@ pub(crate) struct Run {
     /// How programs see the device's files: preloaded library, mount namespace, or what fits.
     #[arg(long, help_heading = "Program", value_enum, default_value_t = View::Auto)]
     pub(crate) view: View,
-    /// Thread that executes descriptors: the submitting thread, or a separate one.
-    #[arg(long, help_heading = "Device", value_enum, default_value_t = Runner::Inline)]
+    /// Thread that executes descriptors; here, auto is inline.
+    #[arg(long, help_heading = "Device", value_enum, default_value_t = Runner::Auto)]
     pub(crate) runner: Runner,
     /// On an absent page, without block-on-fault: fault as hardware does, or bring it in.
     #[arg(long, help_heading = "Device", value_enum, default_value_t = Residency::Strict)]
@@ -126,10 +126,22 @@ pub(crate) enum View {
 /// The thread that executes descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Runner {
+    /// Inline for descriptors up to 256 KiB, threaded for longer ones.
+    Auto,
     /// The submitting thread.
     Inline,
     /// A separate thread.
     Threaded,
+}
+
+impl From<Runner> for telpher_device::Runner {
+    fn from(runner: Runner) -> Self {
+        match runner {
+            Runner::Auto => telpher_device::Runner::Auto,
+            Runner::Inline => telpher_device::Runner::Inline,
+            Runner::Threaded => telpher_device::Runner::Threaded,
+        }
+    }
 }
 
 /// What happens on absent pages.

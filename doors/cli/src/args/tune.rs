@@ -42,8 +42,8 @@ pub(crate) struct Tune {
     /// Device: hw:wqM.N, model:spr or model:FILE [default: hardware, else model:spr].
     #[arg(short, long, value_name = "DEV", value_parser = super::values::parse_device)]
     pub(crate) device: Option<String>,
-    /// Thread that executes on a modelled device: the submitting thread, or a separate one.
-    #[arg(long, value_enum, default_value_t = Runner::Inline)]
+    /// Thread that executes on a modelled device; auto uses the quicker one at each point.
+    #[arg(long, value_enum, default_value_t = Runner::Auto)]
     pub(crate) runner: Runner,
     /// The tuning file; an existing file is replaced.
     #[arg(long, value_name = "FILE", help_heading = "Output", default_value = "telpher-tuning.toml")]

@@ -69,7 +69,7 @@ pub(crate) struct Vhost {
     )]
     pub(crate) device: String,
     /// Thread that executes on a modelled device: the forwarding thread, or separate threads.
-    #[arg(long, help_heading = "Device", value_enum, default_value_t = Runner::Inline)]
+    #[arg(long, help_heading = "Device", value_enum, default_value_t = Runner::Auto)]
     pub(crate) runner: Runner,
     /// Device queues for a virtqueue's copies, such as txq0@wq0.0 or 1:rxq@wq0.0+wq0.1.
     #[arg(long, help_heading = "Device", value_name = "MAP", value_delimiter = ',')]

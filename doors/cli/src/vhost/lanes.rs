@@ -1,7 +1,7 @@
 //! The device's queues that copy, and their assignment to virtqueues.
 
 use super::error::VhostError;
-use crate::args::{MapArg, Runner, Threshold, Vhost};
+use crate::args::{MapArg, Threshold, Vhost};
 use std::sync::Arc;
 use telpher_device::{DeviceName, OpenOptions, Opened};
 use telpher_vhost::{CopyPolicy, DmaQueue, QueueOptions};
@@ -20,17 +20,13 @@ impl Lanes {
     /// reported.
     pub(crate) fn open(args: &Vhost, tell: impl Fn(&str)) -> Result<Lanes, VhostError> {
         let name: DeviceName = args.device.parse()?;
-        let runner = match args.runner {
-            Runner::Inline => telpher_device::Runner::Inline,
-            Runner::Threaded => telpher_device::Runner::Threaded,
-        };
         let before = telpher_os::allowed_cpus().unwrap_or_default();
         let others: Vec<usize> = before.iter().copied().filter(|cpu| !args.cpus.contains(cpu)).collect();
         if !args.cpus.is_empty() && !others.is_empty() {
             // Threads inherit the processors of the thread that starts them.
             let _ = telpher_os::run_on(&others);
         }
-        let opened = telpher_device::open(&name, OpenOptions { runner });
+        let opened = telpher_device::open(&name, OpenOptions { runner: args.runner.into() });
         if !before.is_empty() {
             let _ = telpher_os::run_on(&before);
         }

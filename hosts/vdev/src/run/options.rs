@@ -38,7 +38,7 @@ pub struct RunOptions {
     pub rawio: bool,
     /// How the program sees the device's files.
     pub view: ViewChoice,
-    /// Which thread executes descriptors.
+    /// Which thread executes descriptors. `Auto` is inline, since the program itself waits for its records.
     pub runner: Runner,
     /// Whether absent pages fault.
     pub residency: Residency,
