@@ -253,7 +253,9 @@ fn the_final_report_has_the_peak_of_memory_freed_before_the_end() {
     let said = error(&ended);
     assert!(ended.status.success(), "{said}");
     let told: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let state = &told[0];
+    // `python3` may be a script that starts other programs first.
+    let state = told.as_array().into_iter().flatten().max_by_key(|state| pages(state, "most_pages"));
+    let state = state.expect("the report has a process");
     assert!(pages(state, "most_pages") >= most && pages(state, "mean_pages") > 0, "{state}");
     assert!(pages(state, "pages") < most / 2, "it was let go: {state}");
     assert!(!said.contains("peak"), "the summary is in the file: {said}");

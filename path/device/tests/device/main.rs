@@ -1,6 +1,7 @@
 //! The tests of devices, one file a subject, in one binary: linking one takes longer than most tests.
 #![cfg(not(loom))]
 
+mod auto;
 mod fast_path;
 mod health;
 mod inline;

@@ -28,8 +28,8 @@ pub struct ChannelPolicy {
     /// How long after [`Channel::submit`](crate::Channel::submit) an operation is given up.
     pub deadline: Option<Duration>,
     /// How long no record may come before the queue is asked whether it still works, and then again each time. If it
-    /// has stopped, the CPU does its operations within [`Channel::completed`](crate::Channel::completed), except for raw descriptors, which end
-    /// with [`JobError::Stopped`](crate::JobError::Stopped).
+    /// has stopped, the CPU does its operations within [`Channel::completed`](crate::Channel::completed), except for
+    /// raw descriptors, which end with [`JobError::Stopped`](crate::JobError::Stopped).
     pub patience: Duration,
     /// How long no record may come from a queue that reports that it works, before the queue is given up for good; see
     /// [`Policy::limit`](crate::Policy::limit).

@@ -24,8 +24,8 @@ impl Mover {
     /// `all` for every hardware queue that this process may use. Without any queue, the CPU does everything.
     ///
     /// The policy and the costs are those of the tuning file that the environment names, or else the defaults, as in C
-    /// and Python. A modelled device chooses for each operation which thread executes it. For other options, open the device with
-    /// `telpher_device::open` and pass its portals to [`new`](Mover::new).
+    /// and Python. A modelled device chooses for each operation which thread executes it. For other options, open the
+    /// device with `telpher_device::open` and pass its portals to [`new`](Mover::new).
     ///
     /// ```
     /// use telpher_mover::{Mover, Outcome};

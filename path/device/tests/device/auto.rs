@@ -63,7 +63,7 @@ fn on_a_single_core_it_is_inline() {
 }
 
 /// The child process of `without_a_thread_it_is_inline`.
-const CHILD: &str = "TELPHER_TEST_NO_THREADS";
+const CHILD: &str = "TELPHER_DEVICE_TEST_CHILD";
 
 /// Threads with a stack of the whole address space cannot be started. The setting is read once, so it needs a process.
 #[test]
@@ -71,7 +71,7 @@ fn without_a_thread_it_is_inline() {
     if std::env::var_os(CHILD).is_none() {
         let mut child = Command::new(std::env::current_exe().unwrap());
         // With one test thread, the test runs on the first thread of the process.
-        child.args(["--exact", "without_a_thread_it_is_inline", "--test-threads", "1", "--nocapture"]);
+        child.args(["--exact", "auto::without_a_thread_it_is_inline", "--test-threads", "1", "--nocapture"]);
         let output = child.env(CHILD, "1").env("RUST_MIN_STACK", (1_u64 << 47).to_string()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
